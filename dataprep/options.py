@@ -179,6 +179,10 @@ _SPLITS, _SHARDS, _IMAGES = "Splits and duplicates", "Shards", "Images"
 GROUPS = (_SOURCE, _READING, _LABELS, _SPLITS, _SHARDS, _IMAGES, "Options")
 
 
+#: What labels that are neither yes nor no mean.
+Unclear = Literal["drop", "negative", "positive"]
+
+
 @dataclass(frozen=True)
 class ClassOptions:
     """The class names, for sources and for shards of other tools."""
@@ -223,6 +227,23 @@ class LabelOptions(ClassOptions):
         unset="a vertical bar for classes",
         rare=True,
         unit="TEXT",
+    )
+
+    blank_labels: Unclear | None = option(
+        None,
+        "What a cell without a value means in columns of 0 and 1: drop leaves the image out,"
+        " negative is 0, positive is 1. drop also leaves out images without a label in one column.",
+        _LABELS,
+        unset="such cells are refused",
+        rare=True,
+    )
+    uncertain_labels: Unclear | None = option(
+        None,
+        "What -1 means in columns that also have 0 or cells without a value, as of CheXpert: drop"
+        " leaves the image out, negative is 0, positive is 1.",
+        _LABELS,
+        unset="such cells are refused",
+        rare=True,
     )
 
     @property

@@ -130,7 +130,7 @@ def _print_contents(src: str, source: Source) -> None:
     """Print how many images a source has, and what their labels are."""
     labels = source.labels.describe(len(source.classes))
     origin = ""
-    if source.label_origin and not source.labels.is_class:
+    if source.label_origin:
         origin = f" from {source.label_origin}"
     console.info(f"{src}: {source.layout}, {plural(len(source), 'image')}{labels}{origin}")
 

@@ -19,8 +19,8 @@ from manifests.parquet import is_list, shorten_type
 from manifests.process.text import cut_middle, plural, printable
 from manifests.schema import DEFAULT_MAX_CLASSES
 
-#: An integer, as text.
-INTEGER = r"^[+-]?[0-9]+$"
+#: An integer, as text, and what has zeros in front of one, which are a part of a name.
+INTEGER, ZEROS = r"^[+-]?[0-9]+$", r"^[+-]?0[0-9]"
 
 #: Returns the file and the line that a row comes from. The line is `None` if the file has no lines.
 Locate = Callable[[int], tuple[str, int | None]]
@@ -30,6 +30,28 @@ def row_error(locate: Locate, row: int, message: str, hint: str) -> SourceError:
     """Return an error about a row."""
     file, line = locate(row)
     return SourceError(message, file=file, line=line, hint=hint)
+
+
+def check_filled(column: pa.Array | pa.ChunkedArray, name: str, locate: Locate) -> None:
+    """Check that a column has a value in every row.
+
+    Raises:
+        SourceError: it is null, empty or blank in a row.
+
+    """
+    empty = np.flatnonzero(blank_rows(column))
+    if len(empty):
+        raise row_error(
+            locate, int(empty[0]), f"column {name!r} is empty", "fill in a value, or remove the row"
+        )
+
+
+def blank_rows(column: pa.Array | pa.ChunkedArray) -> NDArray[np.bool_]:
+    """Return which rows have no value, or a text without one, bool [n]."""
+    empty = pc.is_null(column)
+    if is_text(column.type):
+        empty = pc.or_(empty, pc.equal(pc.utf8_trim_whitespace(pc.fill_null(column, "")), ""))
+    return np.asarray(empty)
 
 
 def every(checks: pa.Array) -> bool:
@@ -52,8 +74,8 @@ def number_labels(
 ) -> tuple[NDArray[np.int32], tuple[str, ...]]:
     """Convert labels from text to numbers.
 
-    If all labels are integers, they are class indices, unless all of them are in `classes`.
-    Otherwise they are class names, numbered by their position in `classes`, or in sorted order.
+    Labels are class indices as `are_indices` says. Otherwise they are class names, numbered by their
+    position in `classes`, or in sorted order.
 
     Args:
         text: large_string [n].
@@ -68,8 +90,7 @@ def number_labels(
         SourceError: a label is not in `classes`, or is out of range.
 
     """
-    are_names = classes is not None and every(pc.is_in(text, pa.array(classes, text.type)))
-    if every(pc.match_substring_regex(text, INTEGER)) and not (are_names and len(text)):
+    if are_indices(text, classes):
         return _integer_labels(text, classes, locate, max_classes)
     # In sorted order, the numbers do not depend on the order of the rows.
     names = classes or tuple(sorted(pc.unique(text).to_pylist()))
@@ -79,6 +100,19 @@ def number_labels(
         message = f"label {shorten(text[row].as_py(), 80)} is not in --classes"
         raise row_error(locate, row, message, "add it to the class names")
     return np.asarray(label).astype(np.int32), names
+
+
+def are_indices(text: pa.Array, classes: tuple[str, ...] | None) -> bool:
+    """Return whether labels are class indices: all are integers.
+
+    They are names if all of them are in `classes`, or one has leading zeros and there are no class
+    names: 007 and 7 are two classes.
+    """
+    if not every(pc.match_substring_regex(text, INTEGER)):
+        return False
+    if classes is None:
+        return not pc.any(pc.match_substring_regex(text, ZEROS)).as_py()
+    return not (len(text) and every(pc.is_in(text, pa.array(classes, text.type))))
 
 
 def _integer_labels(
@@ -144,20 +178,34 @@ class Lists:
         offsets = np.concatenate([[0], np.cumsum(self.counts)])
         return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), self.values).cast(list_type)
 
-    def multi_hot(self) -> Lists | None:
+    def multi_hot(self, classes: int | None) -> Lists | None:
         """Return the positions of the ones if the lists are 0 or 1 for each class; else `None`.
 
-        Lists of class indices have no index twice, and rarely the same length.
+        Such lists have one length, of two at least, and only 0 and 1. A list of class indices has
+        no index twice, so lists without a repeated item are indices if there are more classes.
+
+        Args:
+            classes: the number of classes, if it is known.
+
         """
         length = int(self.counts[0]) if len(self.counts) else 0
-        if length < 3 or (self.counts != length).any():
+        if length < 2 > (classes or length) or length < 1 or (self.counts != length).any():
             return None
         text = self.values.cast(pa.large_string())
-        if not every(pc.is_in(text, pa.array(["0", "1"], text.type))):
+        if not every(pc.match_substring_regex(text, r"^[01](\.0*)?$")):
             return None
         # Each row has as many items, so they are a matrix.
-        ones = np.asarray(pc.equal(text, "1")).reshape(-1, length)
+        ones = np.asarray(pc.starts_with(text, "1")).reshape(-1, length)
+        is_index = length == 2 and (ones.sum(axis=1) == 1).all()
+        if classes not in (None, length) and is_index:
+            return None
         return Lists(pa.array(np.nonzero(ones)[1], pa.int64()), ones.sum(1).astype(np.int64))
+
+    def repeated(self, label: NDArray[np.int32]) -> NDArray[np.int64]:
+        """Return the items whose label is in their list before, int64 [items]."""
+        pairs = np.stack([self.rows(), label])
+        _, first = np.unique(pairs, axis=1, return_index=True)
+        return np.setdiff1d(np.arange(len(label)), first)
 
     def sorted_unique(self, label: NDArray[np.int32]) -> Lists:
         """Return lists of these labels instead of the items: in ascending order, and each once."""
@@ -201,6 +249,7 @@ class Labels:
         origin: where they come from, to show to the user.
         columns: the columns of `manifests.labels.LabelSchema.columns`, except ``label``.
         notices: messages for the user, one line each.
+        kept: which samples have a label, bool [n]; the others are left out. `None` if all have one.
 
     """
 
@@ -210,6 +259,7 @@ class Labels:
     origin: str = ""
     columns: dict[str, pa.Array] = field(default_factory=dict)
     notices: tuple[str, ...] = ()
+    kept: NDArray[np.bool_] | None = None
 
 
 @dataclass(frozen=True)
@@ -317,6 +367,8 @@ class LabelColumn:
         values = lists.values
         if is_text(values.type):
             values = pc.utf8_trim_whitespace(values)
+            for text, number in (("true", "1"), ("false", "0")):
+                values = pc.if_else(pc.equal(pc.utf8_lower(values), text), number, values)
             wrong = first_true(pc.invert(pc.match_substring_regex(values, _NUMBER)))
             if wrong >= 0:
                 raise self.error(

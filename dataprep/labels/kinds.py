@@ -15,7 +15,7 @@ from dataprep.labels.base import Feature, LabelKind, PendingSample
 from dataprep.labels.boxes import Boxes
 from dataprep.labels.images import Depth, Mask
 from manifests.labels import LabelType, arrow_type, find_wrong_value
-from manifests.process.text import cut_middle, plural, printable
+from manifests.process.text import agree, cut_middle, plural, printable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -51,8 +51,11 @@ class SingleClass(LabelKind):
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        from dataprep.labels.columns import FLOAT, INTEGER, every, is_text, number_labels, row_error
+        from dataprep.labels.columns import FLOAT, are_indices, is_text, number_labels, row_error
+        from manifests.parquet import is_list
 
+        if is_list(column.values.type):
+            column = replace(column, values=_single_items(column))
         values, name, options = column.values, printable(column.name), column.options
         is_integer, is_coded = pa.types.is_integer(values.type), pa.types.is_dictionary(values.type)
         if not (is_integer or is_coded or is_text(values.type)):
@@ -62,16 +65,22 @@ class SingleClass(LabelKind):
             )
         # Class names and numbers are both read as text.
         text = values.cast(pa.large_string())
+        if options.label_type is None and column.classes is None:
+            refuse_separated(column)
         label, classes = number_labels(
             text, column.classes, column.locate, max_classes=options.max_classes
         )
-        are_integers = every(pc.match_substring_regex(text, INTEGER))
+        are_integers = are_indices(text, column.classes)
         notices = []
-        if are_integers and column.classes is None and 10 <= len(np.unique(label)) < len(classes):
-            notices.append(
-                f"the integers in column {name} are taken as classes; if they are numbers such as"
-                " ages, set --label-type regression"
-            )
+        origin = ""
+        if are_integers and column.classes is None:
+            origin = f"the numbers in {column.origin}"
+            if 10 <= len(np.unique(label)) < len(classes):
+                notices.append(
+                    f"the integers in column {name} are taken as classes; if they are numbers such"
+                    " as ages, set --label-type regression; if they are names, list them with"
+                    " --classes"
+                )
         # Mostly numbers with a few words are more likely a mistake than names.
         is_number = np.asarray(pc.match_substring_regex(text, FLOAT))
         numbers = int(is_number.sum())
@@ -89,14 +98,7 @@ class SingleClass(LabelKind):
                     "correct it, or set --label-type class to take all labels as names of classes",
                 )
             notices.append(f"{mixed}, so all are taken as names of classes")
-        # Other separators than the default one are only suggested.
-        for separator in (";", ","):
-            if not are_integers and column.classes is None and _recombines(text, separator):
-                notices.append(
-                    f"labels contain {separator!r}; if each has several classes, set"
-                    f" --label-separator {separator!r}"
-                )
-        return column.labels(self.name, {}, notices, label=label, classes=classes)
+        return column.labels(self.name, {}, notices, label=label, classes=classes, origin=origin)
 
     @property
     def source_columns(self) -> Mapping[str, str]:
@@ -129,15 +131,46 @@ class SingleClass(LabelKind):
         return pa.array(classes, pa.large_string()).take(table["label"].combine_chunks())
 
 
-def _recombines(text: pa.Array, separator: str) -> bool:
-    """Return whether labels look like lists of classes: split, they have fewer different parts."""
+def refuse_separated(column: LabelColumn) -> None:
+    """Refuse cells of text that have several labels, by `dataprep.labels.cells`.
+
+    Raises:
+        SourceError: the cells have several labels.
+
+    """
     import pyarrow.compute as pc
 
-    unique = pc.unique(text)
-    if not pc.any(pc.match_substring(unique, separator)).as_py():
-        return False
-    parts = pc.list_flatten(pc.split_pattern(unique, separator))
-    return len(pc.unique(pc.utf8_trim_whitespace(parts))) < len(unique)
+    from dataprep.labels.cells import find_separator
+    from dataprep.labels.columns import is_text
+
+    separator = find_separator(column.values) if is_text(column.values.type) else None
+    if separator is None:
+        return
+    row = pc.index(pc.match_substring(column.values, separator), True).as_py()
+    example = cut_middle(printable(column.values[row].as_py()), 80)
+    raise column.error(
+        f"has several labels in a cell, separated by {separator!r}: {example}",
+        row,
+        f"set --label-separator {separator!r}, or --label-type class if each cell is the name of one"
+        " class",
+    )
+
+
+def _single_items(column: LabelColumn) -> pa.Array:
+    """Return the class in each list, of a column of lists with one class each."""
+    import numpy as np
+
+    lists = column.lists(None)
+    classes = None if column.classes is None else len(column.classes)
+    lists = (None if column.names else lists.multi_hot(classes)) or lists
+    wrong = np.flatnonzero(lists.counts != 1)
+    if len(wrong):
+        raise column.error(
+            f"has {plural(int(lists.counts[wrong[0]]), 'class')} for an image, not one",
+            int(wrong[0]),
+            "set --label-type multi-label",
+        )
+    return lists.values
 
 
 class MultiLabel(LabelKind):
@@ -152,23 +185,31 @@ class MultiLabel(LabelKind):
         """Read lists of classes, or lists with 0 or 1 for each class."""
         import pyarrow as pa
 
-        from dataprep.labels.columns import SEPARATOR, is_text, number_labels
+        from dataprep.labels.columns import SEPARATOR, are_indices, is_text, number_labels
 
-        separator = column.options.label_separator or SEPARATOR
+        separator, notices = column.options.label_separator or SEPARATOR, []
+        if column.options.label_separator is None and not _has_separator(column.values):
+            refuse_separated(column)
         lists, classes, origin = column.lists(separator), column.classes, column.origin
         if is_text(column.values.type):
             origin += f", separated by {separator!r}"
         # Numbers with names that the source states are indices.
-        hot = None if column.names is not None else lists.multi_hot()
+        known = None if classes is None else len(classes)
+        hot = None if column.names is not None else lists.multi_hot(known)
         if hot is not None:
             origin += ", 0 or 1 for each class"
             length = int(lists.counts[0])
-            if classes is not None and len(classes) != length:
+            if known not in (None, length):
                 raise column.error(
                     f"has {length} numbers for each image, but there are"
-                    f" {plural(len(classes), 'class')}",
+                    f" {plural(len(classes or ()), 'class')}",
                     0,
                     hint="check --classes",
+                )
+            if known is None and length == 2 and (hot.counts == 1).all():
+                notices.append(
+                    f"the lists in {column.origin} are taken as 0 or 1 for each of two classes; if"
+                    " they are numbers of classes, name all classes with --classes"
                 )
             classes = classes or tuple(map(str, range(length)))
             lists = hot
@@ -184,15 +225,26 @@ class MultiLabel(LabelKind):
             lambda item: column.locate(int(rows[item])),
             max_classes=column.options.max_classes,
         )
+        repeated = lists.repeated(label)
+        if len(repeated):
+            item = printable(str(lists.values[repeated[0]].as_py()))
+            if column.names is None and are_indices(lists.values.cast(pa.large_string()), classes):
+                raise column.error(
+                    f"has {item} twice in a list, so the numbers are not numbers of classes",
+                    int(rows[repeated[0]]),
+                    "set --label-type regression if each image has as many numbers, or remove the"
+                    " second one",
+                )
+            notices.append(
+                f"{plural(len(repeated), 'label')} that an image has twice, such as {item},"
+                f" {agree(len(repeated), 'counts', 'count')} once"
+            )
         labels = lists.sorted_unique(label)
         empty = int((labels.counts == 0).sum())
-        return column.labels(
-            self.name,
-            {"labels": labels.as_array(arrow_type("integers"))},
-            [f"{plural(empty, 'image')} without a class"] if empty else [],
-            classes=found,
-            origin=origin,
-        )
+        if empty:
+            notices.append(f"{plural(empty, 'image')} without a class")
+        stored = {"labels": labels.as_array(arrow_type("integers"))}
+        return column.labels(self.name, stored, notices, classes=found, origin=origin)
 
     def features(self, sample: PendingSample) -> Iterable[Feature]:
         """Return the names and the numbers of the classes."""
@@ -344,6 +396,32 @@ OTHER_LABEL_COLUMNS = (
 )
 
 
+def read_labels(column: LabelColumn) -> Labels:
+    """Read the labels in a column: of the type that an option names, or that its values have.
+
+    Raises:
+        CallError: the column cannot contain labels of the type.
+        SourceError: a value is missing, or cannot be a label.
+
+    """
+    from dataprep.labels.cells import lists_in_text
+    from dataprep.labels.columns import check_filled, is_text
+
+    # Text of lists is read as the lists, unless it is text whatever it contains.
+    label_type = column.options.label_type
+    stays = label_type in ("class", "caption", "none")
+    if label_type is None:
+        stays = column.name.lower() in CAPTION.column_names
+    if is_text(column.values.type) and not stays:
+        lists = lists_in_text(column.values)
+        if lists is not None:
+            column = replace(column, values=lists)
+    kind = kind_of(column)
+    if kind.class_lists is None and kind.name != "none":
+        check_filled(column.values, column.name, column.locate)
+    return kind.read(column)
+
+
 def kind_of(column: LabelColumn) -> LabelKind:
     """Return the record of the type that an option names, or that fits the values and the name."""
     from manifests.parquet import is_list
@@ -365,7 +443,8 @@ def _detect(column: LabelColumn) -> LabelKind:
     # The type of the values decides, as far as it can.
     value_type, name = column.values.type, column.name.lower()
     if is_list(value_type):
-        return REGRESSION if pa.types.is_floating(value_type.value_type) else MULTI_LABEL
+        is_fraction = pa.types.is_floating(value_type.value_type)
+        return REGRESSION if is_fraction and not _is_hot(column) else MULTI_LABEL
     if column.options.label_separator is not None:
         return MULTI_LABEL
     if is_text(value_type):
@@ -378,13 +457,30 @@ def _detect(column: LabelColumn) -> LabelKind:
 def _detect_in_text(values: pa.Array, name: str) -> LabelKind:
     import pyarrow.compute as pc
 
-    from dataprep.labels.columns import FLOAT, SEPARATOR
+    from dataprep.labels.columns import FLOAT
 
     if name in CAPTION.column_names:
         return CAPTION
-    if pc.any(pc.match_substring(values, SEPARATOR)).as_py():
+    if _has_separator(values):
         return MULTI_LABEL
     if not pc.all(pc.match_substring_regex(values, FLOAT)).as_py():
         return SINGLE_CLASS
     has_point = pc.any(pc.match_substring_regex(values, r"[.eE]")).as_py()
     return REGRESSION if has_point or name in REGRESSION.column_names else SINGLE_CLASS
+
+
+def _is_hot(column: LabelColumn) -> bool:
+    """Return whether lists of fractions are 0 or 1 for each class."""
+    from dataprep.labels.columns import lists_of_column
+
+    lists = lists_of_column(column.values)
+    return not lists.values.null_count and lists.multi_hot(None) is not None
+
+
+def _has_separator(values: pa.Array) -> bool:
+    """Return whether text contains the separator that is used unless an option sets another."""
+    import pyarrow.compute as pc
+
+    from dataprep.labels.columns import SEPARATOR, is_text
+
+    return is_text(values.type) and bool(pc.any(pc.match_substring(values, SEPARATOR)).as_py())

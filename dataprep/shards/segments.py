@@ -17,13 +17,15 @@ from awscrt.checksums import combine_crc32c, crc32c
 from dataprep import storage
 from dataprep.containers import SourceImages
 from dataprep.formats import FORMATS, PendingSample
-from dataprep.images.base import Rejected
+from dataprep.images.base import ImageInfo, Rejected
+from dataprep.images.validate import check_image
 from dataprep.labels.kinds import KINDS
 from dataprep.options import HASH_COLUMN, Options
 from dataprep.progress import report_images
 from dataprep.shards.source_image import (
     load_image,
     load_label_image,
+    read_image,
     start_reading,
     start_reading_label_images,
 )
@@ -84,14 +86,18 @@ class ShardTask(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """The images of one segment.
+    """The images of one segment. The lists have one element per image.
 
     Attributes:
-        task: the task of the shard, with the lists of these images only, and without `extra`.
+        task: the task of the shard, without its lists.
         file: path of the shard, for errors.
         partial: path of its temporary file, which exists.
         first: index of the first image in the shard.
-        extra: values of the columns of `ShardTask.extra` for each image.
+        images: the source images.
+        keys: keys of the samples.
+        labels: labels, from 0; `None` if they are not classes.
+        class_names: the class name of each label that occurs, by label.
+        extra: values of the columns of `ShardTask.extra`.
 
     """
 
@@ -99,30 +105,20 @@ class Batch(NamedTuple):
     file: str
     partial: str
     first: int
+    images: SourceImages
+    keys: list[str]
+    labels: list[int] | None
+    class_names: Mapping[int, str]
     extra: list[dict[str, Any]]
 
 
-class StoredRecord(NamedTuple):
-    """Columns of the sample table that are known when a record is written.
+#: What is known about an image when its record is written: its index in the task of the shard, the
+#: `STORED_COLUMNS`, and its `Options.added_columns` and `LabelKind.placed_columns` by name. A plain
+#: tuple: there is one for each image.
+StoredRecord = tuple[int, int, int, int, int, int, Mapping[str, Any]]
 
-    Attributes:
-        row: index of its image in the task of the shard.
-        offset: first byte of the image in the shard.
-        size: length of the image in bytes.
-        width: width of the image in pixels.
-        height: height of the image in pixels.
-        crc32c: CRC-32C of the image.
-        values: `Options.added_columns` and `LabelKind.placed_columns`.
-
-    """
-
-    row: int
-    offset: int
-    size: int
-    width: int
-    height: int
-    crc32c: int
-    values: Mapping[str, Any]
+#: Columns of the sample table: the place of the image in the shard, its sides, and its checksum.
+STORED_COLUMNS = ("offset", "size", "width", "height", "crc32c")
 
 
 @dataclass(slots=True)
@@ -199,37 +195,28 @@ def write_segment(batch: Batch) -> Generator[int, int, Segment]:
     length = crc = 0
     for row, data, sample, values in _samples(batch, segment.rejected):
         envelope = record_format.envelope(sample)
-        head, tail = envelope.head, envelope.tail
         pending.append((row, length, sample, envelope, values))
+        head, tail = envelope.head, envelope.tail
         buffers += (head, data, tail)
         length += len(head) + sample.size + len(tail)
         # Combining the checksums of the three parts avoids a second pass over the image.
         crc = crc32c(tail, combine_crc32c(crc32c(head, crc), sample.crc32c, sample.size))
     segment.length, segment.crc = length, crc
-    report_images(task.name, len(task.keys))
+    report_images(task.name, len(batch.keys))
     # The engine replies when the segments before this one have their place.
     start = yield length
     if buffers:
         storage.write_to(batch.file, batch.partial, buffers, start, length=length, crc=crc)
     # Only now are the positions in the shard known.
     for row, at, sample, envelope, values in pending:
-        info, begin = sample.info, start + at
+        begin, size, (image_format, width, height) = start + at, sample.size, sample.info
         if sample.mask:
             values["mask_offset"] = begin + envelope.mask_start
             values["mask_size"], values["mask_crc32c"] = len(sample.mask), crc32c(sample.mask)
-        segment.records.append(
-            StoredRecord(
-                row=batch.first + row,
-                offset=begin + len(envelope.head),
-                size=sample.size,
-                width=info.width,
-                height=info.height,
-                crc32c=sample.crc32c,
-                values=values,
-            )
-        )
+        offset = begin + len(envelope.head)
+        segment.records.append((row, offset, size, width, height, sample.crc32c, values))
         segment.index_lines.append(record_format.index_line(begin, sample, envelope))
-        segment.formats.add(info.format)
+        segment.formats.add(image_format)
     return segment
 
 
@@ -241,69 +228,87 @@ def _samples(
     The last element has the columns that the image got when it was prepared. Images that must not
     go into the shard are added to `rejected`.
     """
-    task = batch.task
-    labels, class_names, options = task.labels, task.class_names, task.options
-    kind = KINDS[task.label_type]
-    is_placed, class_lists, added = kind.is_placed, kind.class_lists, options.added_columns
-    root, paths, sizes, locations = task.images
+    options, class_names, kind = batch.task.options, batch.class_names, KINDS[batch.task.label_type]
+    class_lists = kind.class_lists
+    # Most images are copied, and each call for them shows in the speed.
+    is_copied = not (options.changes_images or options.hash or kind.is_placed)
+    root, paths, sizes, locations = batch.images
     label_images: Iterable[Future[Buffer] | None] = repeat(None, len(paths))
     if kind.pixels:
         label_images = start_reading_label_images(root, batch.extra, locations)
-    label, class_name, mask = None, "", b""
+    labels = batch.labels or repeat(None, len(paths))
+    columns = (batch.keys, labels, paths, sizes, locations, batch.extra)
+    every: Mapping[str, Any]
+    class_name, mask = "", b""
     several_names: tuple[str, ...] = ()
-    columns = (task.keys, paths, sizes, locations, batch.extra)
-    for row, (key, source, size, location, extra, pending, label_image) in enumerate(
-        zip(*columns, start_reading(task.images), label_images, strict=True)
+    for row, (key, label, source, size, location, extra, pending, label_image) in enumerate(
+        zip(*columns, start_reading(batch.images), label_images, strict=True), batch.first
     ):
+        values: dict[str, Any] = {}
         try:
-            data, info, values, placement = load_image(
-                root,
-                source,
-                size,
-                options,
-                location,
-                pending=pending,
-                known_hash=extra.get(HASH_COLUMN),
-                placed=is_placed,
-            )
-            if placement is not None:
-                if kind.pixels:
-                    mask = load_label_image(
-                        root,
-                        extra,
-                        placement,
-                        options,
-                        location,
-                        label_type=kind.name,
-                        pending=label_image,
-                    )
-                else:
-                    values |= kind.place(extra, placement)
+            if is_copied:
+                data = read_image(root, source, size, location, pending)
+                info, every = check_image(data, options.validate, options.max_pixels), extra
+            else:
+                data, info, values, mask = _prepare(batch, row - batch.first, pending, label_image)
+                every = extra | values
         except Rejected as error:
             rejected.append({"source": source, "reason": error.reason, "detail": error.detail})
             continue
-        # Pixels of a prepared dataset are carried over with the columns that say how they were made.
-        for name in added:
-            if name not in values:
-                values[name] = extra[name]
-        every = extra | values if values else extra
         # Class names are stored beside the numbers, so that a record needs no manifest.
-        if labels is not None:
-            label = labels[row]
+        if label is not None:
             class_name = class_names[label]
         elif class_lists is not None:
             several_names = tuple([class_names[each] for each in every[class_lists]])
+        # Not by keyword, which takes three times as long.
         sample = PendingSample(
-            key=key,
-            label=label,
-            class_name=class_name,
-            info=info,
-            size=len(data),
-            crc32c=crc32c(data),
-            source=source,
-            extra=every,
-            labels=kind,
-            class_names=several_names,
-            mask=mask,
+            key,
+            label,
+            class_name,
+            info,
+            len(data),
+            crc32c(data),
+            source,
+            every,
+            kind,
+            several_names,
+            mask,
         )
         yield row, data, sample, values
+
+
+def _prepare(
+    batch: Batch, number: int, pending: Future[Buffer] | None, label_image: Future[Buffer] | None
+) -> tuple[bytes, ImageInfo, dict[str, Any], bytes]:
+    """Return an image that is not just copied, the columns that this gives it, and its label image."""
+    options, kind, mask = batch.task.options, KINDS[batch.task.label_type], b""
+    root, paths, sizes, locations = batch.images
+    source, size, location = paths[number], sizes[number], locations[number]
+    extra = batch.extra[number]
+    data, info, values, placement = load_image(
+        root,
+        source,
+        size,
+        options,
+        location,
+        pending=pending,
+        known_hash=extra.get(HASH_COLUMN),
+        placed=kind.is_placed,
+    )
+    if placement is not None and kind.pixels:
+        mask = load_label_image(
+            root,
+            extra,
+            placement,
+            options,
+            location,
+            label_type=kind.name,
+            pending=label_image,
+        )
+    elif placement is not None:
+        values |= kind.place(extra, placement)
+    # Pixels of a prepared dataset are carried over with the columns that say how they were made.
+    for name in options.added_columns:
+        if name not in values:
+            values[name] = extra[name]
+    return data, info, values, mask

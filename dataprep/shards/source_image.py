@@ -103,7 +103,7 @@ def load_image(
         SourceVanishedError: the file is gone, or its size changed after the scan.
 
     """
-    data = stored = _read(root, source, size, location, pending)
+    data = stored = read_image(root, source, size, location, pending)
     changes: dict[str, Any] = {}
     placement = None
     if options.downscale or options.raw:
@@ -162,9 +162,10 @@ _STOPPING_ERRNOS = (
 )
 
 
-def _read(
+def read_image(
     root: str, source: str, size: int, location: Location | None, pending: Future[Buffer] | None
 ) -> bytes:
+    """Read a source image; the arguments and the errors are the same as of `load_image`."""
     if size > MAX_BYTES:
         raise Rejected("too-large", f"{size} bytes, but the limit is {MAX_BYTES}")
     try:

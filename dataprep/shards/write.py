@@ -17,6 +17,7 @@ from typing import Any
 from awscrt.checksums import crc32c
 
 from dataprep import storage
+from dataprep.containers import SourceImages
 from dataprep.engines.base import Pool
 from dataprep.engines.local import InlinePool
 from dataprep.formats import FORMATS, ScanOptions
@@ -25,6 +26,7 @@ from dataprep.options import HASH_COLUMN, Options
 from dataprep.shards.segments import (
     MAX_BATCH_BYTES,
     REMOTE_BATCH_BYTES,
+    STORED_COLUMNS,
     Batch,
     Segment,
     ShardTask,
@@ -209,6 +211,10 @@ def _batches(task: ShardTask, path: str, partial: str) -> Iterator[Batch]:
     if storage.has_latency(root):
         max_bytes = REMOTE_BATCH_BYTES
     column = KINDS[task.label_type].class_lists
+    common = task._replace(
+        images=SourceImages(root, [], [], []), keys=[], labels=None, class_names={}, extra=None
+    )
+    class_names = task.class_names
     # The lists of each batch are parts of the lists of the task.
     for first, stop in divide(sizes, stored, max_bytes):
         chosen = slice(first, stop)
@@ -216,20 +222,23 @@ def _batches(task: ShardTask, path: str, partial: str) -> Iterator[Batch]:
         extra: list[dict[str, Any]] = [{}] * (stop - first)
         if task.extra is not None:
             extra = task.extra[chosen].to_pylist()
-        # Only the names of these labels: another process may get the batch.
-        used: Iterable[int] = labels or ()
-        if column:
-            used = chain.from_iterable(row[column] for row in extra)
-        part = task._replace(
+        # Another process may get the batch: it gets only the names of these labels.
+        if task.divided:
+            used: Iterable[int] = labels or ()
+            if column:
+                used = chain.from_iterable(row[column] for row in extra)
+            class_names = {label: task.class_names[label] for label in used}
+        yield Batch(
+            task=common,
+            file=path,
+            partial=partial,
+            first=first,
+            images=SourceImages(root, paths[chosen], sizes[chosen], locations[chosen]),
             keys=task.keys[chosen],
-            images=task.images._replace(
-                paths=paths[chosen], sizes=sizes[chosen], locations=locations[chosen]
-            ),
             labels=labels,
-            class_names={label: task.class_names[label] for label in used},
-            extra=None,
+            class_names=class_names,
+            extra=extra,
         )
-        yield Batch(part, path, partial, first, extra)
 
 
 def _check_first_record(task: ShardTask, written: Segment, path: str) -> None:
@@ -238,10 +247,10 @@ def _check_first_record(task: ShardTask, written: Segment, path: str) -> None:
     options = ScanOptions(record_format.components(task.options.store, KINDS[task.label_type]))
     with storage.open_view(path) as (view, size):
         found = next(record_format.scan(view, size, path, options))
-    first = written.records[0]
-    key, label = task.keys[first.row], task.labels[first.row] if task.labels else None
+    row, offset, size, *_ = written.records[0]
+    key, label = task.keys[row], task.labels[row] if task.labels else None
     actual = (found.offset, found.size, found.index_line, found.label, found.key or key)
-    if actual != (first.offset, first.size, written.index_lines[0], label, key):
+    if actual != (offset, size, written.index_lines[0], label, key):
         raise storage.not_as_written(path)
 
 
@@ -249,14 +258,14 @@ def _table_columns(task: ShardTask, records: Sequence[StoredRecord]) -> dict[str
     """Return the columns of the sample table, each in stored order."""
     import pyarrow as pa
 
-    # A tuple for each field of the records.
-    members = [*zip(*records, strict=True)] or [()] * len(StoredRecord._fields)
-    rows, *known, values = members
+    # A tuple for each column.
+    members = [*zip(*records, strict=True)] or [()] * (len(STORED_COLUMNS) + 2)
+    rows, *stored, values = members
     columns: dict[str, Any] = {"key": [task.keys[row] for row in rows]}
     if task.labels is not None:
         columns["label"] = [task.labels[row] for row in rows]
     columns["source"] = [task.images.paths[row] for row in rows]
-    columns |= zip(StoredRecord._fields[1:-1], known, strict=True)
+    columns |= zip(STORED_COLUMNS, stored, strict=True)
     # The columns of the source, without the images that were rejected.
     if task.extra is not None:
         extra = task.extra.take(pa.array(rows, pa.int64()))
@@ -276,8 +285,7 @@ def _table_columns(task: ShardTask, records: Sequence[StoredRecord]) -> dict[str
 def _count_changes(task: ShardTask, written: Segment) -> Mapping[str, tuple[int, int, int]]:
     """Return, for each value of ``change``, the samples and their bytes in the source and as stored."""
     totals: dict[str, tuple[int, int, int]] = {}
-    for record in written.records:
-        change = record.values["change"]
-        samples, before, after = totals.get(change, (0, 0, 0))
-        totals[change] = (samples + 1, before + task.images.sizes[record.row], after + record.size)
+    for row, _, size, *_, values in written.records:
+        samples, before, after = totals.get(values["change"], (0, 0, 0))
+        totals[values["change"]] = (samples + 1, before + task.images.sizes[row], after + size)
     return totals

@@ -7,8 +7,10 @@ lists, tables or file names.
 
     which source       recognize: begin here
     folders            folders, imagenet, patterns (labels in file names, re-identification)
-    lists and tables   tables, text_tables, listed (the files that they name)
-    annotations        coco, voc; masks and depth maps: segmentation
+    lists and tables   tables, text_tables, columns, listed (the files that they name)
+    annotations        coco; exports (tables beside images)
+    a file an image    paired: begin here; voc, yolo; masks and depth maps: segmentation
+    not converted      arrays
     containers         archives, imagenet, parquet, databases (LMDB, RecordIO)
     datasets           prepared, published (CUB, Food-101, CelebA and others)
     files in folders   scan

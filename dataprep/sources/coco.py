@@ -244,6 +244,8 @@ def _read_files(
     for each in sorted(files, key=lambda file: names.index(file.split)):
         annotations = Annotations(each.path, label_type, options, alone=len(files) == 1)
         name = os.path.basename(each.path)
+        if name in _BESIDE and each.folders[0]:
+            name = f"{each.folders[0]}/{name}"
         place = _folder_of_images(root, each.folders, annotations)
         if len(files) > 1 and (place is None or annotations.is_empty):
             missing = "its images are not there" if place is None else "it has no annotations"
@@ -440,8 +442,8 @@ def _resolve(annotations: Annotations, options: SourceOptions) -> tuple[Classes,
                 " that id"
             )
         boxes.image[at], boxes.label[at] = annotations.ids[image_id], label_of[category]
-    if annotations.beginning:
-        notices.append(f"file names are read without the beginning {annotations.beginning!r}")
+    if annotations.renamed:
+        notices.append(f"the images have shorter names than the annotations: {annotations.renamed}")
     if annotations.federated:
         notices.append(
             f"neg_category_ids of {plural(annotations.federated, 'image')} are not converted: of a"
@@ -525,7 +527,7 @@ class Annotations:
         crowds: number of boxes around crowds, which are left out.
         keypoints: number of objects with key points, which are left out.
         federated: number of images with a list of the categories that they do not have, as in LVIS.
-        beginning: what was removed from the file names, a pattern.
+        renamed: what was removed from the file names, as a message; empty if nothing was.
 
     """
 
@@ -555,7 +557,7 @@ class Annotations:
         self.boxes = BoxList()
         self.captions: defaultdict[int, list[str]] = defaultdict(list)
         self.crowds = self.keypoints = self.federated = 0
-        self.beginning = ""
+        self.renamed = ""
         add = {
             "images": self._image,
             "annotations": self._annotation,
@@ -581,9 +583,10 @@ class Annotations:
 
     def remove(self, beginning: str) -> None:
         """Remove a pattern from the beginning of the file names."""
-        self.beginning = beginning
         if beginning:
+            first = self.names[0]
             self.names = [re.sub(f"^{beginning}", "", name) for name in self.names]
+            self.renamed = f"{shorten(first)} is read as {shorten(self.names[0])}"
 
     def images(self, root: str, folder: str) -> Source:
         """Return the images, which are in a folder below `root`, without their labels."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -61,14 +61,6 @@ def find_metadata(src: str, folders: Names, _: SourceOptions) -> list[str]:
         if path.endswith(".parquet"):
             with opened_parquet(file, "write the file again") as parquet:
                 names = " ".join(parquet.names)
-                schema = parquet.schema
-            if _OBJECTS in schema.names and pa.types.is_nested(schema.field(_OBJECTS).type):
-                raise SourceError(
-                    f"the column {_OBJECTS} is read from metadata.jsonl alone",
-                    file=file,
-                    hint="write it: `pandas.read_parquet('metadata.parquet').to_json("
-                    "'metadata.jsonl', orient='records', lines=True)`, and remove this file",
-                )
         else:
             with open_file(file, SOURCE_TABLE) as opened:
                 names = opened.read(1 << 12).decode("utf-8", "replace")
@@ -160,13 +152,6 @@ def _load(
             table = table.append_column("split", pa.array([split] * len(table)))
         tables.append(table)
         places += [(file, int(line)) for line in lines]
-    for path, table in zip(files, tables, strict=True):
-        if {*table.column_names} != {*tables[0].column_names}:
-            raise SourceError(
-                f"{path} and {files[0]} have different columns",
-                file=src,
-                hint="remove or add columns, or give the files as --src, one by one",
-            )
     return pa.concat_tables(tables, promote_options="permissive"), places.__getitem__
 
 
@@ -180,14 +165,6 @@ def _source(
     """Return the images that a table lists, with their paths in `options.path_column`."""
     (table, locate), column = read, str(options.path_column)
     names = table[column].to_pylist()
-    for row, name in enumerate(names):
-        if os.path.isabs(name) or ".." in name.split("/"):
-            raise row_error(
-                locate,
-                row,
-                f"{shorten(name)} leads out of the folder",
-                "write paths relative to the table",
-            )
     notices = []
     # A table of all images may list them in the folders of splits.
     splits = [split_of(name.partition("/")[0]) for name in names]
@@ -207,19 +184,18 @@ def _source(
 def _with_objects(
     source: Source, values: Sequence[Any], locate: Locate, options: SourceOptions
 ) -> Source:
-    """Return a source with the boxes of a column of objects, which are x, y, width and height.
-
-    The objects of an image are a list of them, or an object of lists.
-    """
+    """Return a source with the boxes of a column of objects, which are x, y, width and height."""
     boxes = BoxList()
     categories: list[str] = []
     for row, value in enumerate(values):
         try:
-            for at, (box, category) in enumerate(_objects_of(value)):
+            names = next(filter(value.__contains__, _CATEGORIES)) if value else ""
+            pairs = zip(value["bbox"], value[names], strict=True) if value else ()
+            for at, (box, category) in enumerate(pairs):
                 x, y, width, height = map(float, box)
                 boxes.add(row, len(categories), (x, y, x + width, y + height), at)
                 categories.append(str(category))
-        except (TypeError, ValueError, KeyError):
+        except (AttributeError, KeyError, StopIteration, TypeError, ValueError):
             raise row_error(
                 locate,
                 row,
@@ -238,17 +214,6 @@ def _with_objects(
     sizes = np.zeros((len(source), 2), np.int64)
     source = replace(source, classes=classes, label_type="boxes", label_origin="column 'objects'")
     return add_boxes(source, boxes, sizes, lambda _, at: f"objects.bbox[{at}]")
-
-
-def _objects_of(value: Any) -> Iterator[tuple[Any, Any]]:
-    """Yield the box and the category of each object."""
-    if isinstance(value, list):
-        for each in value:
-            name = next(filter(each.__contains__, _CATEGORIES))
-            yield each["bbox"], each[name]
-    elif value is not None:
-        name = next(filter(value.__contains__, _CATEGORIES), "categories")
-        yield from zip(value["bbox"], value[name], strict=True)
 
 
 KINDS = (

@@ -23,6 +23,7 @@ from dataprep.sources.base import (
     numbered,
     positions,
 )
+from dataprep.sources.paired import CONTENTS
 from dataprep.sources.scan import (
     Scan,
     has_folders,
@@ -34,7 +35,6 @@ from dataprep.sources.scan import (
     skipped_notices,
     stray_notices,
 )
-from dataprep.sources.segmentation import CONTENTS
 from manifests.errors import ManifestError, SourceError
 from manifests.files import IMAGE_SUFFIXES
 from manifests.json_members import is_unicode

@@ -1,4 +1,4 @@
-"""Images with a file of labels each, beside them or in a folder of their own: ``1.jpg`` and ``1.xml``.
+"""Images with a file of labels each, of the same name: ``1.jpg`` and ``1.xml``, or a mask ``1.png``.
 
 ::
 
@@ -12,50 +12,115 @@ from __future__ import annotations
 
 import os
 import re
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import islice
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice, product
 from typing import NamedTuple
 
 import numpy as np
+import pyarrow as pa
 
 from dataprep import storage
 from dataprep.options import SourceOptions
 from dataprep.sources.base import Names, Source, take_rows
-from dataprep.sources.scan import Scan, is_folder, list_folders, suffix_of
-from dataprep.sources.segmentation import CONTENTS, labelled_source
+from dataprep.sources.scan import (
+    Scan,
+    is_folder,
+    list_folders,
+    list_images,
+    map_splits,
+    stray_notices,
+    suffix_of,
+)
 from manifests.errors import CallError, SourceError
 from manifests.files import IMAGE_SUFFIXES, SOURCE_LIST, read_lines
 from manifests.json_members import shorten
+from manifests.labels import LabelType
 from manifests.process.text import agree, plural, printable
 from manifests.schema import SPLIT_ALIASES, split_order
 
-#: Names of folders of label files, in lower case.
-_LABELS = {name for name, content in CONTENTS.items() if content == "mask"} | {"xml", "xmls"}
+#: What is in a folder, by its name in lower case, in plain layouts.
+CONTENTS = {
+    **dict.fromkeys(
+        ("images", "image", "imgs", "img", "rgb", "jpegimages", "jpg", "jpgs", "jpeg"), "image"
+    ),
+    **dict.fromkeys(
+        (
+            "masks",
+            "mask",
+            "labels",
+            "annotations",
+            "annotation",
+            "gt",
+            "ground_truth",
+            "groundtruth",
+            "segmentations",
+            "segmentation",
+            "segmentationclass",
+            "trimaps",
+        ),
+        "mask",
+    ),
+    **dict.fromkeys(("depth", "depths", "disparity"), "depth"),
+}
 
-#: Text files that are no labels.
-_OTHER_FILES = ("classes.txt", "labels.txt", "notes.txt", "README.txt")
+#: The folder of the images and the folder of their labels, by split. They may be the same.
+Folders = Mapping[str, tuple[str, str]]
 
-#: Images whose label files are looked at.
-_TRIED = 200
+#: Images of a folder whose label files are looked at, and folders in it.
+_TRIED, _TRIED_FOLDERS = 100, 8
 
 #: Folders of splits: train, train2017, obj_train_data (of CVAT).
 _SPLIT = re.compile(r"(?:obj_)?([a-z]+?)(?:_data)?[-_]?\d*")
 
+#: Text files that are no labels.
+_OTHER_FILES = ("classes.txt", "labels.txt", "notes.txt", "README.txt")
 
-class Paired(NamedTuple):
-    """A folder of images and the folder of their label files, which may be the same.
+
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """Where the images of a source and their label files are.
 
     Attributes:
-        images: the folder of the images, relative to the root of the source.
-        labels: the folder of the label files.
-        split: name of the split.
+        root: the folder that paths are relative to.
+        folders: the folder of the images and the folder of the label files, by split.
+        label_type: type of the labels.
+        layout: value of `Source.layout`.
+        classes: names of the values of masks; empty if they are not known.
+        suffixes: suffixes of the label files.
+        ending: what follows the name in the name of an image.
+        endings: what may follow the name of an image in the name of its label file.
+        background: whether an image without a label file has no object. Otherwise, it is rejected.
+        notices: messages about folders that are skipped.
 
     """
 
-    images: str
-    labels: str
-    split: str = ""
+    root: str
+    folders: Folders
+    label_type: LabelType
+    layout: str
+    classes: tuple[str, ...] = ()
+    suffixes: Collection[str] = IMAGE_SUFFIXES
+    ending: str = ""
+    endings: Sequence[str] = ("",)
+    background: bool = False
+    notices: Sequence[str] = ()
+
+    @property
+    def noun(self) -> str:
+        """What messages call a label file."""
+        return self.label_type if self.suffixes is IMAGE_SUFFIXES else f"{min(self.suffixes)} file"
+
+    @property
+    def origin(self) -> str:
+        """Value of `Source.label_origin`."""
+        folders = (f"{labels or '.'}/" for _, labels in self.folders.values())
+        return " and ".join(dict.fromkeys(folders))
+
+
+#: Returns the folders of images and of label files among some folders of a folder, and the type of
+#: the labels.
+Find = Callable[[str, Names], tuple[str, str, LabelType] | None]
 
 
 def split_of(folder: str) -> str | None:
@@ -64,88 +129,151 @@ def split_of(folder: str) -> str | None:
     return SPLIT_ALIASES.get(match[1]) if match else None
 
 
-def find_paired(
-    src: str, folders: Names, suffix: str, is_label: Callable[[str], bool | None]
-) -> list[Paired]:
-    """Return the folders of images with label files, of which `split` is the name of a folder or empty.
+def find_pairs(src: str, folders: Names, find: Find, layout: str = "") -> Pairs | None:
+    """Find folders of images with label files. There may be folders of splits in both, or around them.
+
+    Raises:
+        SourceError: the folders of splits have labels of different types, or not all have some.
+
+    """
+    notices: list[str] = []
+    found = find(src, folders)
+    outer = {}
+    for split, name in _named(src, folders).items():
+        outer[name] = split, None if found else find(f"{src}/{name}", list_folders(f"{src}/{name}"))
+    if found is not None:
+        images, labels, label_type = found
+        pairs = _inner_splits(src, images, labels, notices)
+    else:
+        pairs, label_type = _outer_splits(src, outer)
+    for name, (split, labelled) in outer.items() if pairs else ():
+        if not labelled and split != _WITHOUT_LABELS:
+            raise SourceError(
+                f"{name}/ has no labels, as other folders have",
+                file=src,
+                hint="add the files with labels, or move the folder away",
+            )
+        if not labelled:
+            notices.append(f"skipped {name}/: its images have no labels")
+    return Pairs(src, pairs, label_type, layout, notices=notices) if pairs else None
+
+
+def _named(src: str, folders: Names) -> dict[str, str]:
+    """Return the folder of each split (split -> folder), in the order of splits."""
+    split_of_folder = {}
+    for name in folders:
+        if split := split_of(name):
+            split_of_folder[name.lower()] = split
+    splits = map_splits(src, folders, split_of_folder)
+    return {split: splits[split] for split in split_order({*splits})}
+
+
+def _inner_splits(src: str, images: str, labels: str, notices: list[str]) -> Folders:
+    """Return ``images/train/`` and ``masks/train/`` for each split, or ``images/`` and ``masks/`` without splits."""
+    folders = list_folders(os.path.join(src, images)) if images else []
+    splits = _named(f"{src}/{images}", folders)
+    if not splits:
+        return {"train": (images, labels)}
+    for name in folders:
+        if name not in splits.values():
+            notices.append(f"skipped {images}/{printable(name)}/, which is not the name of a split")
+    notices += stray_notices(list_images(src, images), "outside of the splits")
+    pairs = {}
+    for split, name in splits.items():
+        if split == _WITHOUT_LABELS and not storage.is_folder(f"{src}/{labels}/{name}"):
+            notices.append(f"skipped {split}: there is no {labels}/{name}/")
+        else:
+            pairs[split] = f"{images}/{name}", f"{labels}/{name}"
+    return pairs
+
+
+#: The split that is often published without labels.
+_WITHOUT_LABELS = "test"
+
+
+def _outer_splits(
+    src: str, folders: Mapping[str, tuple[str, tuple[str, str, LabelType] | None]]
+) -> tuple[Folders, LabelType]:
+    """Return ``train/images/`` and ``train/masks/`` for each split that has labels."""
+    pairs, label_types = {}, set()
+    for name, (split, found) in folders.items():
+        if found is not None:
+            *inside, label_type = found
+            images, labels = (os.path.join(name, each).rstrip("/") for each in inside)
+            pairs[split] = images, labels
+            label_types.add(label_type)
+    if len(label_types) > 1:
+        raise SourceError(
+            "some splits have masks, and others depth maps",
+            file=src,
+            hint="set --label-type to mask or depth",
+        )
+    return pairs, label_types.pop() if label_types else "none"
+
+
+def content_of(folder: str) -> str:
+    """Return what is in a folder of this name; empty if it is not known."""
+    return CONTENTS.get(folder.lower(), "")
+
+
+# --- text files beside the images -----------------------------------------------------------------
+
+
+def find_text(
+    src: str,
+    folders: Names,
+    options: SourceOptions,
+    suffix: str,
+    is_label: Callable[[str], bool | None],
+) -> Pairs | None:
+    """Find images with boxes in a text file each.
 
     Args:
         src: the folder.
         folders: names of the folders in it.
-        suffix: suffix of the label files.
+        options: boxes may not be asked for.
+        suffix: suffix of the files.
         is_label: returns whether a file has labels of the kind; `None` if it may be any kind.
 
     """
-    # The folders of one layout: by the names of the folders of images and labels.
-    layouts: defaultdict[tuple[str, str], list[Paired]] = defaultdict(list)
-    for place in ("", *filter(split_of, folders)):
-        inside = list_folders(os.path.join(src, place)) if place else folders
-        images = [name for name in inside if CONTENTS.get(name.lower()) == "image"]
-        labels = [name for name in inside if name.lower() in _LABELS]
-        names = [(one, other) for one in images for other in labels] or [("", "")] * (not inside)
-        for one, other in names:
-            first, second = (os.path.join(place, name).rstrip("/") for name in (one, other))
-            pairs = [Paired(first, second, place)]
-            # The folders of splits may also be in the folder of images.
-            inner = list_folders(os.path.join(src, first)) if one else []
-            if any(map(split_of, inner)):
-                pairs = [Paired(f"{first}/{name}", f"{second}/{name}", name) for name in inner]
-            layouts[one.lower(), other.lower()] += pairs
-    found = []
-    for pairs in layouts.values():
-        if any(_has_labels(src, pair, suffix, is_label) for pair in pairs):
-            found += pairs
-    return found
 
+    def find(place: str, inside: Names) -> tuple[str, str, LabelType] | None:
+        of_images = [name for name in inside if content_of(name) == "image"]
+        of_labels = [name for name in inside if content_of(name) == "mask"]
+        # Both files may also be in one folder, if there are no others.
+        for images, labels in product(of_images, of_labels) if inside else [("", "")]:
+            for image in _first_images(os.path.join(place, images)):
+                path = os.path.join(place, labels, f"{os.path.splitext(image)[0]}{suffix}")
+                answer = is_label(path) if storage.is_file(path) else None
+                if answer:
+                    return images, labels, "boxes"
+                if answer is not None:
+                    break
+        return None
 
-def with_splits(src: str, pairs: Sequence[Paired]) -> tuple[list[Paired], list[str]]:
-    """Return the folders with the names of their splits, and notices.
-
-    Raises:
-        SourceError: a folder has not the name of a split, two have the same, or one has no labels.
-
-    """
-    named: dict[str, Paired] = {}
-    notices = []
-    for pair in pairs:
-        split = split_of(pair.split) if pair.split else "train"
-        if split is None:
-            raise SourceError(
-                f"{pair.images}/ has not the name of a split",
-                file=src,
-                hint="call the folders train, val and test, or move the folder away",
-            )
-        other = named.setdefault(split, pair)
-        if other != pair:
-            raise SourceError(
-                f"{other.images}/ and {pair.images}/ are of the same split",
-                file=src,
-                hint="rename or merge the folders",
-            )
-    for name in filter(split_of, list_folders(src)):
-        if not any(f"{pair.images}/".startswith(f"{name}/") for pair in pairs):
-            if split_of(name) != "test":
-                raise SourceError(
-                    f"{name}/ has no labels, as other folders of splits have",
-                    file=src,
-                    hint="add the files with labels, or move the folder away",
-                )
-            notices.append(f"skipped {name}/: it has no labels")
-    return [pair._replace(split=split) for split, pair in named.items()], notices
-
-
-def check_label_type(src: str, options: SourceOptions, what: str) -> None:
-    """Check that boxes are asked for.
-
-    Raises:
-        CallError: they are not.
-
-    """
-    if options.label_type not in (None, "boxes"):
+    if options.label_type == "class":
+        return None
+    found = find_pairs(src, folders, find)
+    if found is not None and options.label_type not in (None, "boxes"):
         raise CallError(
-            f"--label-type {options.label_type}: {what} of {printable(src)} are boxes",
+            f"--label-type {options.label_type}: the {suffix} files of {printable(src)} are boxes",
             hint="leave out --label-type",
         )
+    return replace(found, suffixes={suffix}) if found else None
+
+
+def _first_images(folder: str) -> Iterator[str]:
+    """Yield the first images in a folder, and in its folders, relative to it."""
+    inner = []
+    with storage.scan_folder(folder) as entries:
+        for entry in islice(entries, _TRIED):
+            if suffix_of(entry.name) in IMAGE_SUFFIXES and not is_folder(entry):
+                yield entry.name
+            elif is_folder(entry):
+                inner.append(entry.name)
+    for name in inner[:_TRIED_FOLDERS]:
+        for image in _first_images(f"{folder}/{name}"):
+            yield f"{name}/{image}"
 
 
 def read_sets(
@@ -174,124 +302,158 @@ def read_sets(
     return found
 
 
-def _has_labels(
-    src: str, pair: Paired, suffix: str, is_label: Callable[[str], bool | None]
-) -> bool:
-    """Return whether label files of the first images are of the kind that is looked for."""
-    folder = os.path.join(src, pair.images)
-    for image in islice(_first_images(folder), _TRIED):
-        stem = os.path.splitext(image)[0]
-        path = os.path.join(src, pair.labels, f"{stem}{suffix}")
-        if storage.is_file(path):
-            answer = is_label(path)
-            if answer is not None:
-                return answer
-    return False
+# --- pairs of an image and its label file ---------------------------------------------------------
 
 
-def _first_images(folder: str) -> Iterator[str]:
-    """Yield the images in a folder, or else in its first folder, relative to it."""
-    inner = None
-    with storage.scan_folder(folder) as entries:
-        for entry in entries:
-            if suffix_of(entry.name) in IMAGE_SUFFIXES and not is_folder(entry):
-                yield entry.name
-            elif inner is None and is_folder(entry):
-                inner = entry.name
-    if inner is not None:
-        for name in _first_images(f"{folder}/{inner}"):
-            yield f"{inner}/{name}"
+#: Odd, so that numbers that differ still differ when they are multiplied by it, modulo 2**64.
+_FACTOR = 0x2545F4914F6CDD1D
 
 
-def read_paired(
-    root: str,
-    layout: str,
-    pairs: Sequence[Paired],
-    suffix: str,
-    sets: Mapping[str, str] | None = None,
-    *,
-    background: bool = False,
-) -> tuple[Source, list[str]]:
-    """Return the images of some folders, and the path of the label file of each, which may be empty.
+class _Image(NamedTuple):
+    """An image: its path, its split or `None`, its name without suffix, its label file and the file's stats."""
+
+    path: str
+    split: str | None
+    stem: str
+    file: str
+    stats: Sequence[int]
+
+
+def read_labelled(pairs: Pairs, sets: Mapping[str, str] | None = None) -> tuple[Source, list[str]]:
+    """Return the images with label files, and the path of the label file of each; empty without one.
+
+    An image belongs to the file at the same path in the other folder, whatever the suffixes are.
 
     Args:
-        root: the folder that paths are relative to.
-        layout: as in `Source`.
-        pairs: the folders of each split.
-        suffix: suffix of the label files.
+        pairs: the folders.
         sets: the split of each image, by its path in its folder without suffix. Others are skipped.
             By default, the split is the split of its folder.
-        background: whether an image without a label file has no object. Otherwise, it is rejected.
 
     Raises:
-        SourceError: an image of a set does not exist, or no image of a split has labels.
+        SourceError: two label files belong to one image, no image has a label file, or an image of
+            a set does not exist.
 
     """
-    beside = any(pair.images == pair.labels for pair in pairs)
-    scan, others = Scan(root, labels=suffix * beside), Scan(root, labels=suffix)
-    counts = [sum(scan.add(pair.images)) for pair in pairs]
-    for pair in pairs if not beside else ():
-        others.add(pair.labels)
-    label_files = (scan if beside else others).label_files
-    path_of = {os.path.splitext(path)[0]: path for path in label_files}
-    # The path, the folders, the name without suffix and the label file of each image.
-    images, paths = [], iter(scan.path.to_pylist())
-    for pair, count in zip(pairs, counts, strict=True):
-        for path in islice(paths, count):
-            stem = os.path.splitext(os.path.relpath(path, pair.images or "."))[0]
-            images.append((path, pair, stem, path_of.get(os.path.join(pair.labels, stem), "")))
-    _check(root, pairs, images, sets)
-    names = split_order({*sets.values()} if sets else {pair.split for pair in pairs})
-    kept: dict[int, tuple[int, Sequence[int]]] = {}
-    rejected, files = {}, []
-    for row, (path, pair, stem, label) in enumerate(images):
-        split = sets.get(stem) if sets else pair.split
-        if split is not None and (label or background):
-            kept[row] = names.index(split), label_files.get(label, (0, 0, 0))
-            files.append(label)
-        elif split is not None:
-            rejected[path] = f"{os.path.join(pair.labels, stem)}{suffix} does not exist"
-    notices = []
-    if unlisted := len(images) - len(kept) - len(rejected):
-        notices.append(f"skipped {plural(unlisted, 'image')} that no list names")
-    if unlabelled := files.count(""):
-        notices.append(f"{plural(unlabelled, 'image')} without a {suffix} file: without objects")
-    used = {label for *_, label in images}
-    unused = sorted(path for path in label_files.keys() - used if not path.endswith(_OTHER_FILES))
-    if unused:
-        belong = agree(len(unused), "belongs", "belong")
-        notices.append(
-            f"skipped {plural(len(unused), f'{suffix} file')} that {belong} to no image:"
-            f" {printable(unused[0])}"
+    beside = any(images == labels for images, labels in pairs.folders.values())
+    scan = Scan(pairs.root, labels=pairs.suffixes if beside else ())
+    found: list[_Image] = []
+    notices = [*pairs.notices]
+    for name, (images, labels) in pairs.folders.items():
+        scan.add(images)
+        files = _find_label_files(pairs, labels, scan if beside else None)
+        unused = {path for path, _ in files.values() if not path.endswith(_OTHER_FILES)}
+        has_labels = not pairs.background
+        for path in scan.path.slice(len(found)).to_pylist():
+            stem = stem_of(path, images).removesuffix(pairs.ending)
+            file = files.get(stem, ("", (0, 0, 0)))
+            split = sets.get(stem) if sets else name
+            found.append(_Image(path, split, stem, *file))
+            unused.discard(file[0])
+            has_labels |= bool(file[0])
+        if unused:
+            belong = agree(len(unused), "belongs", "belong")
+            notices.append(
+                f"skipped {plural(len(unused), 'file')} in {labels}/ that {belong} to no"
+                f" image: {printable(min(unused))}"
+            )
+        if not has_labels:
+            raise _no_labels(pairs, images, labels)
+    missing = sorted({*(sets or ())} - {image.stem for image in found})
+    if missing:
+        raise SourceError(
+            f"image {shorten(missing[0])} of a list is not in {next(iter(pairs.folders.values()))[0]}/"
+            f" ({len(missing):,} in total)",
+            file=pairs.root,
+            hint="unpack the images again, or remove the line",
         )
-    source = labelled_source(scan, layout, names, kept, rejected).with_notices(*notices)
+    return _labelled(scan, pairs, found, notices)
+
+
+def _no_labels(pairs: Pairs, images: str, labels: str) -> SourceError:
+    suffix = ".png" if pairs.suffixes is IMAGE_SUFFIXES else min(pairs.suffixes)
+    return SourceError(
+        f"no image has a {pairs.noun} of the same name",
+        file=pairs.root,
+        hint=(
+            f"name each {pairs.noun} like its image: {os.path.join(images, '1.jpg')} and"
+            f" {os.path.join(labels, f'1{suffix}')}"
+        ),
+    )
+
+
+def _labelled(
+    scan: Scan, pairs: Pairs, found: Sequence[_Image], notices: list[str]
+) -> tuple[Source, list[str]]:
+    """Return the images of a scan that have a label file or need none, and the label files."""
+    chosen = [image for image in found if image.split]
+    splits = split_order({str(image.split) for image in chosen})
+    rows, number, stats, files, rejected = [], [], [], [], []
+    for row, image in enumerate(found):
+        if image.split is None:
+            continue
+        if image.file or pairs.background:
+            rows.append(row)
+            number.append(splits.index(image.split))
+            stats.append(image.stats)
+            files.append(image.file)
+        else:
+            labels = pairs.folders.get(image.split, next(iter(pairs.folders.values())))[1]
+            detail = f"it has no {pairs.noun}: {labels}/ has no file of the name {image.stem}"
+            if len(pairs.suffixes) == 1:
+                detail = f"{labels}/{image.stem}{min(pairs.suffixes)} does not exist"
+            rejected.append({"source": image.path, "reason": "bad-label", "detail": detail})
+    if not rows:
+        raise _no_labels(pairs, *next(iter(pairs.folders.values())))
+    source = scan.source(pairs.layout, splits)
+    if len(chosen) < len(found):
+        notices.append(f"skipped {plural(len(found) - len(chosen), 'image')} that no list names")
+    if files.count(""):
+        notices.append(f"{plural(files.count(''), 'image')} without a {pairs.noun}: no objects")
+    source = replace(
+        source,
+        table=source.table.take(pa.array(rows)),
+        rejected=(*source.rejected, *rejected),
+        label_type=pairs.label_type,
+        label_origin=pairs.origin,
+    ).with_notices(*notices)
+    # A stamp changes with either file of a sample.
+    of_files = np.array(stats, np.int64)
+    stamp = np.asarray(source.stamp) + _FACTOR * (of_files[:, 1:] + _FACTOR * of_files[:, :1])
+    source = source.with_columns(split=np.array(number, np.int8), stamp=stamp)
     # Splits whose images have no labels are removed.
     return take_rows(source, np.arange(len(source))), files
 
 
-#: The path of an image, its folders, its path in its folder without suffix, and its label file.
-_Image = tuple[str, Paired, str, str]
+def stem_of(path: str, folder: str) -> str:
+    """Return the path of a file in a folder, relative to it and without suffix."""
+    return os.path.splitext(path.removeprefix(f"{folder}/"))[0]
 
 
-def _check(
-    root: str, pairs: Sequence[Paired], images: Sequence[_Image], sets: Mapping[str, str] | None
-) -> None:
-    """Check that images of every folder have labels, and that the images of the sets exist."""
-    labelled = {pair: False for _, pair, _, _ in images}
-    for _, pair, stem, label in images:
-        labelled[pair] |= bool(label) and (not sets or stem in sets)
-    for pair, has_labels in labelled.items():
-        if not has_labels:
-            raise SourceError(
-                f"no image has a label in {pair.labels or '.'}/",
-                file=root,
-                hint=f"unpack {pair.labels or 'the files'} again, or move {pair.images}/ away",
-            )
-    missing = sorted({*(sets or ())} - {stem for _, _, stem, _ in images})
-    if missing:
-        raise SourceError(
-            f"image {shorten(missing[0])} of a list is not in {pairs[0].images or '.'}/"
-            f" ({len(missing):,} in total)",
-            file=root,
-            hint="unpack the images again, or remove the line",
-        )
+def _find_label_files(
+    pairs: Pairs, folder: str, scan: Scan | None
+) -> dict[str, tuple[str, Sequence[int]]]:
+    """Return the label file of each image and its stats, by the path of the image without suffix.
+
+    A scan has the label files of a folder that contains images, too.
+    """
+    if scan is None:
+        scan = Scan(pairs.root, labels=pairs.suffixes)
+        scan.add(folder)
+    found: dict[str, tuple[str, Sequence[int]]] = {}
+    for path, stats in scan.label_files.items():
+        if folder and not path.startswith(f"{folder}/"):
+            continue
+        name = stem_of(path, folder)
+        # The file may be called like the image, or like the image with one of the endings.
+        for ending in pairs.endings:
+            stem = name.removesuffix(ending)
+            if not name.endswith(ending) or not os.path.basename(stem):
+                continue
+            other, _ = found.setdefault(stem, (path, stats))
+            if other != path:
+                raise SourceError(
+                    f"{printable(other)} and {printable(path)} belong to the same image",
+                    file=pairs.root,
+                    hint="keep one of them",
+                )
+    return found

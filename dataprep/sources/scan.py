@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
@@ -91,13 +91,13 @@ class Scan:
 
     """
 
-    def __init__(self, root: str, skip: Skip | None = None, labels: str = "") -> None:
+    def __init__(self, root: str, skip: Skip | None = None, labels: Collection[str] = ()) -> None:
         """Prepare a scan of folders in `root`.
 
         Args:
             root: folder that paths are relative to.
             skip: names the folders not to visit.
-            labels: suffix of the files with labels, which are collected, too.
+            labels: suffixes of the files with labels, which are collected, too.
 
         """
         self.root = root
@@ -187,7 +187,7 @@ class Scan:
                     self.rejected.append(row)
                 elif is_folder(entry):
                     is_link[name] = entry.is_symlink()
-                elif suffix and suffix == self._labels:
+                elif suffix in self._labels:
                     self.label_files[path] = entry_stats(entry)
                 elif suffix in IMAGE_SUFFIXES:
                     images.append((path, *entry_stats(entry)))

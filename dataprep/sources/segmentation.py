@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import os
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from functools import partial
 
-import numpy as np
 import pyarrow as pa
 
 from dataprep import storage
 from dataprep.options import SourceOptions
-from dataprep.sources.base import Kind, Source
-from dataprep.sources.scan import Scan, list_folders, list_images, map_splits, stray_notices
+from dataprep.sources.base import Kind, Names, Source
+from dataprep.sources.paired import Pairs, content_of, find_pairs, read_labelled
+from dataprep.sources.scan import list_folders, list_images
 from manifests.errors import CallError, SourceError
 from manifests.files import SOURCE_LIST, read_lines
 from manifests.labels import MASK_SOURCE, LabelType
-from manifests.process.text import agree, plural, printable
-from manifests.schema import SPLIT_ALIASES, split_order
+from manifests.schema import SPLIT_ALIASES
 
 #: Cityscapes, ``*_labelIds.png`` (``cityscapesscripts/helpers/labels.py``).
 _CITYSCAPES_IDS = (
@@ -44,65 +43,11 @@ _VOC = (
 VOC = tuple(_VOC.split(", "))
 
 
-#: What is in a folder, by its name in lower case, in plain layouts.
-CONTENTS = {
-    **dict.fromkeys(
-        ("images", "image", "imgs", "img", "rgb", "jpegimages", "jpg", "jpgs", "jpeg"), "image"
-    ),
-    **dict.fromkeys(
-        (
-            "masks",
-            "mask",
-            "labels",
-            "annotations",
-            "annotation",
-            "gt",
-            "ground_truth",
-            "groundtruth",
-            "segmentations",
-            "segmentation",
-            "segmentationclass",
-            "trimaps",
-        ),
-        "mask",
-    ),
-    **dict.fromkeys(("depth", "depths", "disparity"), "depth"),
-}
-
-#: The folder of the images and the folder of their masks or depth maps, by split.
-_Folders = Mapping[str, tuple[str, str]]
-
 #: Types of labels to look for.
 _Wanted = tuple[LabelType, ...]
 
 #: What may follow the name of an image in the name of its mask.
 _ENDINGS = ("", "_mask", "-mask", "_seg", "_segmentation", "_label", "_gt", "_depth", "-depth")
-
-
-@dataclass(frozen=True, slots=True)
-class Pairs:
-    """Where the images of a source and their masks or depth maps are.
-
-    Attributes:
-        root: the folder that paths are relative to.
-        folders: the folder of the images and the folder of the masks or depth maps, by split.
-        label_type: ``"mask"`` or ``"depth"``.
-        layout: value of `Source.layout`.
-        classes: names of the values of masks; empty if they are not known.
-        ending: what follows the name in the name of an image.
-        endings: what may follow the name of an image in the name of its mask.
-        notices: messages about folders that are skipped.
-
-    """
-
-    root: str
-    folders: _Folders
-    label_type: LabelType
-    layout: str
-    classes: tuple[str, ...] = ()
-    ending: str = ""
-    endings: Sequence[str] = _ENDINGS
-    notices: Sequence[str] = ()
 
 
 def find_segmentation(src: str, folders: Sequence[str], options: SourceOptions) -> Pairs | None:
@@ -216,88 +161,22 @@ def _ade20k_classes(file: str) -> tuple[str, ...]:
 # --- plain folders -------------------------------------------------------------------------------
 
 
-#: The split that is often published without masks.
-_WITHOUT_MASKS = "test"
-
-
-def _find_plain(src: str, folders: Sequence[str], wanted: _Wanted) -> Pairs | None:
+def _find_plain(src: str, folders: Names, wanted: _Wanted) -> Pairs | None:
     """Find ``images/`` and ``masks/``. There may be folders of splits in both, or around them."""
-    notices: list[str] = []
-    found = _image_and_second(src, folders, wanted)
-    if found is not None:
-        images, labels, label_type = found
-        pairs = _inner_splits(src, images, labels, notices)
-    else:
-        pairs, label_type = _outer_splits(src, folders, wanted, notices)
-    if not pairs:
+    found = find_pairs(src, folders, partial(_image_and_second, wanted=wanted))
+    if found is None:
         return None
-    layout = "images with masks" if label_type == "mask" else "images with depth maps"
-    return Pairs(src, pairs, label_type, layout, notices=notices)
-
-
-def _inner_splits(src: str, images: str, labels: str, notices: list[str]) -> _Folders:
-    """Return ``images/train/`` and ``masks/train/`` for each split, or ``images/`` and ``masks/`` without splits."""
-    folders = list_folders(f"{src}/{images}")
-    named = [name for name in folders if name.lower() in SPLIT_ALIASES]
-    splits = map_splits(f"{src}/{images}", named)
-    if not splits:
-        return {"train": (images, labels)}
-    for name in folders:
-        if name not in named:
-            notices.append(f"skipped {images}/{printable(name)}/, which is not the name of a split")
-    notices += stray_notices(list_images(src, images), "outside of the splits")
-    pairs = {}
-    for split in split_order({*splits}):
-        name = splits[split]
-        if split == _WITHOUT_MASKS and not storage.is_folder(f"{src}/{labels}/{name}"):
-            notices.append(f"skipped {split}: there is no {labels}/{name}/")
-        else:
-            pairs[split] = f"{images}/{name}", f"{labels}/{name}"
-    return pairs
-
-
-def _outer_splits(
-    src: str, folders: Sequence[str], wanted: _Wanted, notices: list[str]
-) -> tuple[_Folders, LabelType]:
-    """Return ``train/images/`` and ``train/masks/`` for each split, if it has masks."""
-    pairs = {}
-    label_types = set()
-    named = [name for name in folders if name.lower() in SPLIT_ALIASES]
-    for name in named:
-        split = SPLIT_ALIASES[name.lower()]
-        inside = list_folders(f"{src}/{name}")
-        found = _image_and_second(f"{src}/{name}", inside, wanted)
-        if found is not None:
-            images, labels, label_type = found
-            pairs[split] = f"{name}/{images}", f"{name}/{labels}"
-            label_types.add(label_type)
-        elif split == _WITHOUT_MASKS and "image" in map(_content, inside):
-            notices.append(f"skipped {name}/: its images have no masks or depth maps")
-        else:
-            return {}, "mask"
-    if not pairs:
-        return {}, "mask"
-    map_splits(src, named)
-    if len(label_types) > 1:
-        raise SourceError(
-            "some splits have masks, and others depth maps",
-            file=src,
-            hint="set --label-type to mask or depth",
-        )
-    return {split: pairs[split] for split in split_order({*pairs})}, label_types.pop()
-
-
-def _content(folder: str) -> str:
-    return CONTENTS.get(folder.lower(), "")
+    layout = "images with masks" if found.label_type == "mask" else "images with depth maps"
+    return replace(found, layout=layout, endings=_ENDINGS)
 
 
 def _image_and_second(
-    src: str, folders: Sequence[str], wanted: _Wanted
+    src: str, folders: Names, wanted: _Wanted
 ) -> tuple[str, str, LabelType] | None:
     """Return the folders of images and of masks or depth maps, and which these are."""
     found = defaultdict(list)
     for name in folders:
-        content, inside = _content(name), name
+        content, inside = content_of(name), name
         # Oxford-IIIT Pet has its masks in a folder of the annotations.
         if content == "mask" and "trimaps" in list_folders(f"{src}/{name}"):
             inside = f"{name}/trimaps"
@@ -318,15 +197,8 @@ def _has_png(folder: str) -> bool:
 # --- pairs of an image and its label image --------------------------------------------------------
 
 
-#: Odd, so that numbers that differ still differ when they are multiplied by it, modulo 2**64.
-_FACTOR = 0x2545F4914F6CDD1D
-
-
 def read_pairs(src: str, pairs: Pairs, options: SourceOptions) -> Source:
-    """Read images with their masks or depth maps.
-
-    An image belongs to the file at the same path in the other folder, whatever the suffixes are.
-    Images without one are rejected.
+    """Read images with their masks or depth maps. Images without one are rejected.
 
     Raises:
         CallError: `label_type` is another one.
@@ -340,112 +212,14 @@ def read_pairs(src: str, pairs: Pairs, options: SourceOptions) -> Source:
             f" ({pairs.layout})",
             hint=f"leave out --label-type, or set --label-type {label_type}",
         )
-    scan = Scan(pairs.root)
-    kept = {}
-    rejected, label_images, notices = {}, [], [*pairs.notices]
-    at = 0
-    for number, (images, labels) in enumerate(pairs.folders.values()):
-        scan.add(images)
-        found = _find_label_images(pairs, labels)
-        unused = {path for path, _ in found.values()}
-        paths = scan.path.slice(at).to_pylist()
-        # An image without a file of labels is rejected; a file without an image is skipped.
-        for row, path in enumerate(paths, at):
-            stem = stem_of(path, images).removesuffix(pairs.ending)
-            if stem in found:
-                label_image, stats = found[stem]
-                unused.discard(label_image)
-                label_images.append(label_image)
-                kept[row] = number, stats
-            else:
-                rejected[path] = f"it has no {label_type}: {labels}/ has no file of the name {stem}"
-        at += len(paths)
-        if unused:
-            belong = agree(len(unused), "belongs", "belong")
-            notices.append(
-                f"skipped {plural(len(unused), 'file')} in {labels}/ that {belong} to no"
-                f" image: {printable(min(unused))}"
-            )
-    if not kept:
-        images, labels = next(iter(pairs.folders.values()))
-        raise SourceError(
-            f"no image has a {label_type} of the same name",
-            file=pairs.root,
-            hint=f"name each {label_type} like its image: {images}/1.jpg and {labels}/1.png",
-        )
-    source = labelled_source(scan, pairs.layout, [*pairs.folders], kept, rejected)
-    return replace(
-        source.with_columns(extra=mask_column(label_images)).with_notices(*notices),
-        classes=(options.classes or pairs.classes) if label_type == "mask" else (),
-        label_type=label_type,
-        label_origin=" and ".join(dict.fromkeys(f"{each}/" for _, each in pairs.folders.values())),
-    )
-
-
-def labelled_source(
-    scan: Scan,
-    layout: str,
-    splits: Sequence[str],
-    kept: Mapping[int, tuple[int, Sequence[int]]],
-    rejected: Mapping[str, str],
-) -> Source:
-    """Return the images of a scan that have a file of labels each.
-
-    Args:
-        scan: the images.
-        layout: as in `Source`.
-        splits: as in `Source`.
-        kept: for the row of each image with labels, the number of its split, and size, modification
-            time and inode of the file.
-        rejected: why an image is left out, by its path.
-
-    """
-    source = scan.source(layout, splits)
-    rows = [*source.rejected]
-    for path, detail in rejected.items():
-        rows.append({"source": path, "reason": "bad-label", "detail": detail})
-    split, stats = [], []
-    for number, file in kept.values():
-        split.append(number)
-        stats.append(file)
-    table = source.table.take(pa.array(kept))
-    source = replace(source, table=table, rejected=tuple(rows))
-    # A stamp changes with either file of a sample.
-    files = np.array(stats, np.int64)
-    stamp = np.asarray(source.stamp) + _FACTOR * (files[:, 1:] + _FACTOR * files[:, :1])
-    return source.with_columns(split=np.array(split, np.int8), stamp=stamp)
+    source, files = read_labelled(pairs)
+    classes = (options.classes or pairs.classes) if label_type == "mask" else ()
+    return replace(source.with_columns(extra=mask_column(files)), classes=classes)
 
 
 def mask_column(paths: Sequence[str]) -> pa.Table:
     """Return the extra columns of a source with label images."""
     return pa.table({MASK_SOURCE: pa.array(paths, pa.string())})
-
-
-def stem_of(path: str, folder: str) -> str:
-    """Return the path of an image in a folder, relative to it and without suffix."""
-    return os.path.splitext(path.removeprefix(f"{folder}/"))[0]
-
-
-def _find_label_images(pairs: Pairs, folder: str) -> dict[str, tuple[str, Sequence[int]]]:
-    """Return the file of each image with its size, time and inode, by the path of the image without suffix."""
-    scan = Scan(pairs.root)
-    scan.add(folder)
-    found: dict[str, tuple[str, Sequence[int]]] = {}
-    for path, stats in zip(scan.path.to_pylist(), scan.stats, strict=True):
-        name = stem_of(path, folder)
-        # The file may be called like the image, or like the image with one of the endings.
-        for ending in pairs.endings:
-            stem = name.removesuffix(ending)
-            if not name.endswith(ending) or not os.path.basename(stem):
-                continue
-            other, _ = found.setdefault(stem, (path, stats))
-            if other != path:
-                raise SourceError(
-                    f"{printable(other)} and {printable(path)} belong to the same image",
-                    file=pairs.root,
-                    hint="keep one of them",
-                )
-    return found
 
 
 KINDS = (Kind("a folder of images with masks or depth maps", find_segmentation, read_pairs),)

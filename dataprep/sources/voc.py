@@ -16,26 +16,23 @@ from dataprep.labels.boxes import BoxList
 from dataprep.options import SourceOptions
 from dataprep.sources.base import Kind, Names, Source, positions
 from dataprep.sources.coco import add_boxes
-from dataprep.sources.paired import (
-    Paired,
-    check_label_type,
-    find_paired,
-    read_paired,
-    read_sets,
-    with_splits,
-)
+from dataprep.sources.paired import Pairs, find_text, read_labelled, read_sets
 from dataprep.sources.scan import list_folders
 from dataprep.sources.segmentation import VOC as VOC_CLASSES
 from dataprep.sources.segmentation import mask_column
 from manifests.errors import CallError, SourceError
 from manifests.files import SOURCE_VOC, open_file, read_file
 from manifests.json_members import shorten
+from manifests.labels import LabelType
 from manifests.process.text import plural, printable
 
 if TYPE_CHECKING:
     from xml.etree.ElementTree import Element, TreeBuilder
 
-_IMAGES, _BOXES, _MASKS, _SETS = "JPEGImages", "Annotations", "SegmentationClass", "ImageSets"
+_IMAGES, _BOXES, _MASKS = "JPEGImages", "Annotations", "SegmentationClass"
+
+#: Value of `Source.layout`.
+_LAYOUT = "Pascal VOC"
 
 
 def read_voc(_: str, root: str, options: SourceOptions) -> Source:
@@ -60,36 +57,20 @@ def read_voc(_: str, root: str, options: SourceOptions) -> Source:
         )
     if label_type == "mask":
         return _read_masks(root, options)
-    sets = read_sets(f"{root}/{_SETS}/Main")
-    source = _read_boxes(root, [Paired(_IMAGES, _BOXES, "train")], sets, options)
+    source = _read_boxes(*_pairs(root, "Main", _BOXES, ".xml"), options)
     if _MASKS in inside:
         source = source.with_notices("the source also has masks; --label-type mask converts them")
     return source
 
 
-def find_xml(src: str, folders: Names, options: SourceOptions) -> list[Paired]:
+def find_xml(src: str, folders: Names, options: SourceOptions) -> Pairs | None:
     """Return the folders of images with annotations beside them, or in a folder of their own."""
-    if options.label_type == "class":
-        return []
-    return find_paired(src, folders, ".xml", _is_annotation)
+    return find_text(src, folders, options, ".xml", _is_annotation)
 
 
 def _is_annotation(path: str) -> bool:
     with open_file(path, SOURCE_VOC) as file:
         return b"<annotation" in file.read(512)
-
-
-def read_xml(src: str, pairs: Sequence[Paired], options: SourceOptions) -> Source:
-    """Read the folders that `find_xml` returned.
-
-    Raises:
-        CallError: `label_type` is not boxes.
-        SourceError: an annotation is not valid, or two folders are of the same split.
-
-    """
-    check_label_type(src, options, "the annotations")
-    named, notices = with_splits(src, pairs)
-    return _read_boxes(src, named, {}, options).with_notices(*notices)
 
 
 def find_voc(src: str, folders: Sequence[str], options: SourceOptions) -> str | None:
@@ -116,20 +97,34 @@ def find_voc(src: str, folders: Sequence[str], options: SourceOptions) -> str | 
     return years[0] if years else None
 
 
+def _pairs(root: str, purpose: str, labels: str, suffix: str) -> tuple[Pairs, dict[str, str]]:
+    """Return the folders of the images and labels of a year, and the lists for a purpose."""
+    label_type: LabelType = "mask" if labels == _MASKS else "boxes"
+    folders = {"train": (_IMAGES, labels)}
+    pairs = Pairs(root, folders, label_type, _LAYOUT, suffixes={suffix})
+    return pairs, read_sets(f"{root}/ImageSets/{purpose}")
+
+
 def _read_masks(root: str, options: SourceOptions) -> Source:
-    sets = read_sets(f"{root}/{_SETS}/Segmentation")
-    source, files = read_paired(
-        root, "Pascal VOC", [Paired(_IMAGES, _MASKS, "train")], ".png", sets
+    source, files = read_labelled(*_pairs(root, "Segmentation", _MASKS, ".png"))
+    return replace(
+        source.with_columns(extra=mask_column(files)), classes=options.classes or VOC_CLASSES
     )
-    source = source.with_columns(extra=mask_column(files))
-    classes = options.classes or VOC_CLASSES
-    return replace(source, classes=classes, label_type="mask", label_origin=f"{_MASKS}/")
 
 
-def _read_boxes(
-    root: str, pairs: Sequence[Paired], sets: Mapping[str, str], options: SourceOptions
-) -> Source:
-    source, names_of_files = read_paired(root, "Pascal VOC", pairs, ".xml", sets)
+def read_xml(_: str, pairs: Pairs, options: SourceOptions) -> Source:
+    """Read the folders that `find_xml` returned.
+
+    Raises:
+        SourceError: an annotation is not valid.
+
+    """
+    return _read_boxes(pairs, {}, options)
+
+
+def _read_boxes(pairs: Pairs, sets: Mapping[str, str], options: SourceOptions) -> Source:
+    root = pairs.root
+    source, names_of_files = read_labelled(replace(pairs, layout=_LAYOUT), sets)
     paths = [f"{root}/{name}" for name in names_of_files]
     files = [*storage.map_files(root, read_voc_xml, paths)]
     names, difficult, from_zero = set(), 0, False
@@ -169,14 +164,7 @@ def _read_boxes(
             f"kept {plural(difficult, 'box')} marked as difficult, which the evaluation of VOC"
             " leaves out"
         )
-    origin = ", ".join(dict.fromkeys(f"{pair.labels or '.'}/" for pair in pairs))
-    return replace(
-        source,
-        classes=classes,
-        notices=tuple(notices),
-        label_type="boxes",
-        label_origin=origin,
-    )
+    return replace(source, classes=classes, notices=tuple(notices))
 
 
 # --- XML ------------------------------------------------------------------------------------------

@@ -21,20 +21,12 @@ from dataprep.labels.boxes import FRACTIONS, BoxList
 from dataprep.options import SourceOptions
 from dataprep.sources.base import Classes, Kind, Names, Source, positions, take_rows
 from dataprep.sources.coco import add_boxes
-from dataprep.sources.paired import (
-    Paired,
-    check_label_type,
-    find_paired,
-    read_paired,
-    read_sets,
-    with_splits,
-)
+from dataprep.sources.paired import Pairs, find_text, read_labelled, read_sets
 from dataprep.sources.text_tables import text_lines
 from manifests.errors import SourceError
 from manifests.files import SOURCE_LIST, read_lines
 from manifests.json_members import is_unicode, shorten
 from manifests.process.text import plural
-from manifests.schema import SPLIT_ALIASES
 
 #: Files with a class name a line: of darknet and CVAT, LabelImg and Label Studio, and Roboflow.
 _NAME_FILES = ("obj.names", "classes.txt", "classes.names", "_darknet.labels")
@@ -52,14 +44,12 @@ class Config(NamedTuple):
         file: the file; empty if there is none.
         names: class names in label order.
         points: how many numbers the key points of an object take, 0 without.
-        places: folders or lists of images, and the split that each of them is called.
 
     """
 
     file: str = ""
     names: Classes = ()
     points: int = 0
-    places: tuple[tuple[str, str], ...] = ()
 
 
 class YoloFile(NamedTuple):
@@ -79,11 +69,9 @@ class YoloFile(NamedTuple):
     outside: int
 
 
-def find_yolo(src: str, folders: Names, options: SourceOptions) -> list[Paired]:
+def find_yolo(src: str, folders: Names, options: SourceOptions) -> Pairs | None:
     """Return the folders of images with text files of boxes."""
-    if options.label_type == "class":
-        return []
-    return find_paired(src, folders, ".txt", _is_yolo)
+    return find_text(src, folders, options, ".txt", _is_yolo)
 
 
 def _is_yolo(path: str) -> bool | None:
@@ -98,33 +86,24 @@ def _is_yolo(path: str) -> bool | None:
     return None
 
 
-def read_yolo(src: str, pairs: Sequence[Paired], options: SourceOptions) -> Source:
+def read_yolo(src: str, pairs: Pairs, options: SourceOptions) -> Source:
     """Read the folders that `find_yolo` returned.
 
     Raises:
-        CallError: `label_type` is not boxes, or a YAML file is not valid.
-        SourceError: a line is not valid, the class names are not known, or two folders are of the
-            same split.
+        CallError: a YAML file is not valid.
+        SourceError: a line is not valid, or the class names are not known.
 
     """
-    check_label_type(src, options, "the text files")
+    config = _read_config(pairs, options)
     # Without folders of splits, there may be lists of the images of each split.
-    sets = read_sets(src, _stem_in_list) if not any(pair.split for pair in pairs) else {}
-    named, notices = with_splits(src, pairs)
-    config = _read_config(src, named, options)
-    for place, split in config.places:
-        for pair in named:
-            if place.endswith(f"/{pair.images}") and pair.split != split:
-                notices.append(
-                    f"{os.path.basename(config.file)} names {pair.images}/ as {split}, too, but"
-                    f" its split is {pair.split} by the name of the folder"
-                )
-    source, names = read_paired(src, "YOLO", named, ".txt", sets, background=True)
+    sets = read_sets(src, _stem_in_list) if len(pairs.folders) == 1 else {}
+    source, names = read_labelled(replace(pairs, layout="YOLO", background=True), sets)
     labelled = [*filter(None, names)]
     paths = [f"{src}/{name}" for name in labelled]
     files = storage.map_files(src, partial(_read_file, config.points), paths)
     found = dict(zip(labelled, files, strict=True))
     source = _add_boxes(source, names, found, config, options)
+    notices = []
     polygons = sum(file.polygons for file in found.values())
     repeated = sum(file.repeated for file in found.values())
     if polygons:
@@ -133,8 +112,7 @@ def read_yolo(src: str, pairs: Sequence[Paired], options: SourceOptions) -> Sour
         notices.append(f"left out {plural(repeated, 'line')} that repeat another")
     if config.points:
         notices.append("left out the key points of all objects")
-    origin = ", ".join(dict.fromkeys(f"{pair.labels or '.'}/" for pair in named))
-    return replace(source, label_type="boxes", label_origin=origin).with_notices(*notices)
+    return source.with_notices(*notices)
 
 
 def _stem_in_list(line: str) -> str:
@@ -227,7 +205,7 @@ def _read_file(points: int, path: str) -> YoloFile:
 # --- names of classes -----------------------------------------------------------------------------
 
 
-def _read_config(src: str, pairs: Sequence[Paired], options: SourceOptions) -> Config:
+def _read_config(pairs: Pairs, options: SourceOptions) -> Config:
     """Return what the files beside the images state.
 
     Raises:
@@ -235,9 +213,9 @@ def _read_config(src: str, pairs: Sequence[Paired], options: SourceOptions) -> C
         SourceError: two files have different names, or there are none.
 
     """
-    places = [""]
-    for pair in pairs:
-        for place in (pair.labels, pair.images):
+    src, places = pairs.root, [""]
+    for folders in pairs.folders.values():
+        for place in folders:
             places += [place, os.path.dirname(place)]
     found: list[Config] = []
     for place in dict.fromkeys(places):
@@ -287,14 +265,8 @@ def _of_yaml(path: str, content: Mapping[str, Any]) -> Config:
         )
     shape = content.get("kpt_shape")
     is_shape = isinstance(shape, list) and all(type(each) is int for each in shape)
-    places = []
-    for key in SPLIT_ALIASES:
-        value = content.get(key)
-        for each in value if isinstance(value, list) else [value]:
-            if isinstance(each, str):
-                places.append((os.path.normpath(f"/{each}"), SPLIT_ALIASES[key]))
     points = math.prod(shape) if is_shape and shape else 0
-    return Config(path, _checked(path, names), points, tuple(places))
+    return Config(path, _checked(path, names), points)
 
 
 def _checked(path: str, names: Sequence[Any]) -> Classes:

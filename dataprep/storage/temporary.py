@@ -468,10 +468,15 @@ class PartialFile:
             StorageError: they cannot be written, or the disk returns other bytes.
 
         """
-        with translate_errors(self._file, "the file cannot be written"):
+        message = "the file cannot be written"
+        try:
             write_all(self._handle, buffers, start)
-        with translate_errors(self._file, "the file cannot be read"):
+            message = "the file cannot be read"
             read = checksum_of(self._handle, start, start + length, self._buffer)
+        except OSError:
+            # Only now: to enter this block takes longer than to call the system.
+            with translate_errors(self._file, message):
+                raise
         if read != crc:
             raise not_as_written(self._file)
 

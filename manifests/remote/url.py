@@ -171,7 +171,7 @@ def join_path(root: str, path: str) -> str:
 
     Either may be a URL, and an absolute path or URL is returned as it is.
     """
-    if not root or path.startswith("/") or is_url(path):
+    if not root or path.startswith("/") or ("://" in path and is_url(path)):
         return path
     return f"{root}/{path}"
 

@@ -59,12 +59,12 @@ def test_help_lists_every_command_and_exit_status(invoke):
         ("convert", "src fmt out shard-size samples-per-shard seed no-shuffle val-fraction test-fraction split-by "
                     "validate max-pixels max-rejected resize-shorter max-side only-above quality subsampling filter "
                     "where store raw-size raw-fit image-root path-column label-column split-column pattern classes "
-                    "max-classes rename-classes label-type label-separator duplicates "
+                    "max-classes rename-classes label-type label-separator blank-labels uncertain-labels duplicates "
                     "distance hash workers engine address overwrite check-shards append dry-run"),
         ("plan", "src fmt out shard-size samples-per-shard seed no-shuffle val-fraction test-fraction split-by "
                  "where validate max-pixels resize-shorter max-side only-above quality subsampling filter "
                  "store raw-size raw-fit image-root path-column label-column split-column pattern classes "
-                 "max-classes rename-classes label-type label-separator duplicates "
+                 "max-classes rename-classes label-type label-separator blank-labels uncertain-labels duplicates "
                  "distance hash overwrite append"),
         ("work", "task claim heartbeat workers"),
         ("finish", "max-rejected workers"),
@@ -76,7 +76,7 @@ def test_help_lists_every_command_and_exit_status(invoke):
         ("duplicates", "distance across limit json label-type no-store workers"),
         ("revert", ""),
         ("repair", "src dry-run image-root path-column label-column split-column pattern classes max-classes "
-                   "rename-classes label-type label-separator workers"),
+                   "rename-classes label-type label-separator blank-labels uncertain-labels workers"),
         ("report", "out src sample batch-size max-size seed overwrite json workers"),
     ],
 )  # fmt: skip

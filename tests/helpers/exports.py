@@ -128,7 +128,7 @@ def make_roboflow_coco(folder: Path) -> Expected:
         for name, boxes in zip(names, boxed(numbers), strict=True):
             samples[f"{place}/{name}"] = split, boxes
     write(folder, "README.roboflow.txt", "https://roboflow.com")
-    notice = "left out the category 0, 'pets', above all others"
+    notice = "valid/_annotations.coco.json: left out the category 0, 'pets', above all others"
     return Expected("boxes", NAMES, samples, [notice, "1 image without a box"])
 
 
@@ -163,7 +163,9 @@ def make_lvis_05(folder: Path) -> Expected:
     found = {f"train2017/{name}": ("train", boxes) for name, boxes in samples.items()}
     (folder / "train2017").rename(folder / "train")
     found = {name.replace("train2017", "train"): each for name, each in found.items()}
-    return Expected("boxes", NAMES, found, ["without the beginning 'COCO_"])
+    return Expected(
+        "boxes", NAMES, found, ["'COCO_train2014_000000000000.jpg' is read as '000000000000.jpg'"]
+    )
 
 
 def make_objects365(folder: Path) -> Expected:
@@ -179,7 +181,7 @@ def make_objects365(folder: Path) -> Expected:
         for number, name, boxes in zip(numbers, names, boxed(numbers), strict=True):
             write(folder, f"{split}/{name}", picture(number))
             samples[f"{split}/{name}"] = split, boxes
-    return Expected("boxes", NAMES, samples, ["without the beginning '([^/]+/){2}'"])
+    return Expected("boxes", NAMES, samples, ["is read as 'patch0/objects365_v1_00000000.jpg'"])
 
 
 def _inat_json(names: Sequence[str], labels: Sequence[str], species: Sequence[str]) -> str:
@@ -347,7 +349,10 @@ def make_ultralytics_background(folder: Path) -> Expected:
     expected = make_ultralytics(folder)
     (folder / "labels/train/2.txt").unlink()
     write(folder, "test/9.jpg", picture(0))
-    notices = ["1 image without a .txt file: without objects", "skipped test/: it has no labels"]
+    notices = [
+        "1 image without a .txt file: no objects",
+        "skipped test/: its images have no labels",
+    ]
     return expected._replace(notices=notices)
 
 
@@ -539,13 +544,10 @@ def make_metadata_parquet(folder: Path) -> Expected:
     return Expected("class", ["cat", "dog"], samples, ["the folders of splits in the paths"])
 
 
-def _objects(number: int, *, rows: bool = False) -> Any:
+def _objects(number: int, *, names: bool = False) -> Any:
     boxes = [[x1, y1, x2 - x1, y2 - y1] for _, x1, y1, x2, y2 in BOXES[number]]
-    names = [NAMES.index(each[0]) for each in BOXES[number]]
-    if rows:
-        pairs = zip(boxes, names, strict=True)
-        return [{"bbox": box, "category": NAMES[name]} for box, name in pairs]
-    return {"bbox": boxes, "categories": names}
+    labels = [each[0] if names else NAMES.index(each[0]) for each in BOXES[number]]
+    return {"bbox": boxes, "category" if names else "categories": labels}
 
 
 def make_metadata_objects(folder: Path) -> Expected:
@@ -563,13 +565,13 @@ def make_metadata_objects(folder: Path) -> Expected:
     return Expected("boxes", ["0", "1", "2"], samples)
 
 
-def make_metadata_object_rows(folder: Path) -> Expected:
-    """The same as a list of objects with names of classes, in a folder called data."""
+def make_metadata_object_names(folder: Path) -> Expected:
+    """The same with names of classes, in a folder called data."""
     names = write_pictures(folder, [f"data/train/{number}.jpg" for number in range(5)])
-    rows = [_objects(number, rows=True) for number in range(5)]
     lines = []
-    for number, row in enumerate(rows):
-        lines.append(json.dumps({"file_name": f"{number}.jpg", "objects": row}))
+    for number in range(5):
+        row = {"file_name": f"{number}.jpg", "objects": _objects(number, names=True)}
+        lines.append(json.dumps(row))
     write(folder, "data/train/metadata.jsonl", "\n".join(lines))
     samples = {name: ("train", boxes) for name, boxes in zip(names, boxed(range(5)), strict=True)}
     return Expected("boxes", sorted(NAMES), samples)
@@ -633,7 +635,7 @@ LAYOUTS: dict[str, Make] = {
     "metadata-text": make_metadata_text,
     "metadata-parquet": make_metadata_parquet,
     "metadata-objects": make_metadata_objects,
-    "metadata-object-rows": make_metadata_object_rows,
+    "metadata-object-names": make_metadata_object_names,
     "roboflow-classes": make_roboflow_classes,
     "roboflow-folders": make_roboflow_folders,
 }

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from helpers import exports
-from helpers.sources import read
+from helpers.sources import has_notice, read
 from PIL import Image
 
 from dataprep.options import Downscale, Options
 from dataprep.run.convert import convert_dataset
+from dataprep.sources import coco, voc, yolo
+from dataprep.sources import exports as tables_beside
 from manifests.errors import CallError, SourceError
 
 
@@ -104,9 +107,9 @@ def test_the_same_images_as_torchvision(tmp_path):
 
 
 def test_the_same_boxes_as_pycocotools(tmp_path):
-    coco = pytest.importorskip("pycocotools.coco")
+    pycocotools = pytest.importorskip("pycocotools.coco")
     exports.make_objects365(tmp_path)
-    oracle = coco.COCO(str(tmp_path / "zhiyuan_objv2_train.json"))
+    oracle = pycocotools.COCO(str(tmp_path / "zhiyuan_objv2_train.json"))
     source = read(tmp_path)
     for number, image in enumerate(oracle.getImgIds()):
         boxes = []
@@ -190,7 +193,6 @@ WRONG_YOLO = {
     "no names": (("pets.yaml", "train: images\n"), "no file has the names of the classes"),
     "two lists of names": (("labels/classes.txt", "a\nb\nc\n"), "the class names are not those in"),
     "no YAML": (("pets.yaml", "names: [a\n"), "invalid YAML"),
-    "another folder": (("images/extra/1.jpg", "x"), "images/extra/ has not the name of a split"),
     "a split without labels": (("val2/1.jpg", "x"), "val2/ has no labels"),
 }
 
@@ -202,6 +204,14 @@ def test_wrong_labels_of_yolo_are_named(name, tmp_path):
     exports.write(tmp_path, path, text)
     with pytest.raises((CallError, SourceError), match=message):
         read(tmp_path)
+
+
+def test_other_folders_than_splits_are_skipped(tmp_path):
+    exports.make_ultralytics(tmp_path)
+    exports.write(tmp_path, "images/extra/1.jpg", "x")
+    source = read(tmp_path)
+    assert len(source) == 5
+    assert has_notice(source, "skipped images/extra/, which is not the name of a split")
 
 
 def test_pixels_are_no_fractions(tmp_path):
@@ -223,7 +233,7 @@ def test_names_of_yolo_can_be_given(tmp_path):
     assert source.extra["box_labels"].to_pylist() == [[1, 2], [2], [], [0, 0, 1], [1]]
     (tmp_path / "pets.yaml").unlink()
     assert read(tmp_path, classes=("x", "y", "z")).extra["box_labels"].to_pylist()[0] == [1, 0]
-    with pytest.raises(CallError, match=r"--label-type mask: the text files of .* are boxes"):
+    with pytest.raises(CallError, match=r"--label-type mask: the .txt files of .* are boxes"):
         read(tmp_path, label_type="mask")
 
 
@@ -231,9 +241,17 @@ def test_names_of_yolo_can_be_given(tmp_path):
 
 WRONG_TABLES = {
     "two kinds": ("train/metadata.jsonl", '{"file_name": "1.jpg"}', "several tables"),
-    "columns": ("validation/metadata.csv", "file_name,class\n0003.jpg,cat\n", "different columns"),
+    "columns": (
+        "validation/metadata.csv",
+        "file_name,class\n0003.jpg,cat\n",
+        "column 'label' is empty",
+    ),
     "no image": ("train/metadata.csv", "file_name,label\n9.jpg,cat\n", "does not exist"),
-    "outside": ("train/metadata.csv", "file_name,label\n../1.jpg,cat\n", "leads out of the folder"),
+    "objects": (
+        "train/metadata.jsonl",
+        '{"file_name": "1.jpg", "objects": {"bbox": 1}}',
+        "several",
+    ),
     "no column": ("validation/metadata.csv", "name,label\n1.jpg,cat\n", "no column 'file_name'"),
 }
 
@@ -247,18 +265,8 @@ def test_wrong_tables_are_named(name, tmp_path):
         read(tmp_path)
 
 
-def test_a_hint_about_objects_in_parquet_works(tmp_path):
-    pandas = pytest.importorskip("pandas")
-    exports.make_metadata_objects(tmp_path)
-    file = tmp_path / "train/metadata.jsonl"
-    expected = samples_of(read(tmp_path))
-    pandas.read_json(file, lines=True).to_parquet(file.with_suffix(".parquet"))
-    file.unlink()
-    with pytest.raises(
-        SourceError, match=r"read from metadata.jsonl alone. Hint: write it: `panda"
-    ):
-        read(tmp_path)
-    table = pandas.read_parquet(file.with_suffix(".parquet"))
-    table.to_json(file, orient="records", lines=True)
-    file.with_suffix(".parquet").unlink()
-    assert samples_of(read(tmp_path)) == expected
+def test_the_docs_show_an_example_of_each_kind():
+    page = (Path(__file__).parents[3] / "docs/sources.md").read_text("utf-8")
+    for module in (coco, voc, yolo, tables_beside):
+        for kind in module.KINDS:
+            assert kind.example.strip() in page

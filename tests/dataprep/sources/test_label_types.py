@@ -109,10 +109,12 @@ def test_text_with_a_separator_is_several_classes(images, labels, options, class
         )
 
 
-def test_a_doubtful_separator_is_mentioned(images):
-    source = read(write_csv(images, label=["cat", "dog;cat", "dog", "bird"] * 3))
-    assert source.label_type == "class"
-    assert has_notice(source, "set --label-separator ';'")
+def test_several_labels_in_a_cell_are_refused_with_both_readings(images):
+    table = write_csv(images, label=["cat", "dog;cat", "dog", "bird"] * 3)
+    with pytest.raises(SourceError, match="several labels in a cell, separated by ';': dog;cat"):
+        read(table)
+    assert read(table, label_separator=";").label_type == "multi-label"
+    assert read(table, label_type="class").classes == ("bird", "cat", "dog", "dog;cat")
     commas = [
         f'"{name}"' for name in ("tench, Tinca tinca", "goldfish, Carassius auratus", "hen")
     ] * 4
@@ -181,8 +183,11 @@ def test_several_numbers(images):
     assert text.extra["values"].to_pylist() == source.extra["values"].to_pylist()
 
 
-def test_columns_of_zeros_and_ones_are_classes(images):
-    source = read(write_csv(images, cat=[0, 1, 1] * 4, dog=[1, -1, 1] * 4), label_column="cat,dog")
+@pytest.mark.parametrize("zero", [0, -1, 0.0, "false", "False"])
+def test_columns_of_zeros_and_ones_are_classes(zero, images):
+    one = {"false": "true", "False": "True"}.get(zero, type(zero)(1))
+    columns = {"cat": [zero, one, one] * 4, "dog": [one, zero, one] * 4}
+    source = read(write_csv(images, **columns), label_column="cat,dog")
     assert (source.label_type, source.classes) == ("multi-label", ("cat", "dog"))
     assert source.extra["labels"].to_pylist() == [[1], [0], [0, 1]] * 4
 

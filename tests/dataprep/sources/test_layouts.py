@@ -31,7 +31,7 @@ LAYOUTS = {
     ),
     "masks": ("images with masks", ["images/1.jpg", "masks/1.npy"]),
     "masks in splits": (
-        "images with masks",
+        "val/ has no labels, as other folders have",
         ["train/images/1.jpg", "train/masks/1.png", "val/images/1.jpg"],
     ),
     "two kinds of masks": ("images with masks", ["images/1.jpg", "masks/1.png", "labels/1.png"]),

@@ -147,7 +147,7 @@ WITHOUT_MASKS = {
         "masks/train/1.png",
         "images/test/2.jpg",
     ],
-    "skipped test/: its images have no masks or depth maps": [
+    "skipped test/: its images have no labels": [
         "train/images/1.jpg",
         "train/masks/1.png",
         "test/images/2.jpg",
