@@ -54,7 +54,7 @@ def presets() -> str:
     """Return one row per preset: its list, and the size of its images."""
     rows = []
     for name, (images, batch) in PRESETS.items():
-        height, width = read_recipe(images, batch=batch, num_classes=2).size
+        height, width = read_recipe(images, batch=batch, num_classes=2).output.size
         rows.append((f'`"{name}"`', f"`{literal([*images, *batch])}`", f"{height} x {width}"))
     return table(("preset", "list", "height x width"), rows)
 

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from loaders.spec import LoaderSpec
 
 
+#: The size of images that differ in it, in batches of one image.
+_ANY_SIZE = ("height", "width")
+
+
 def explain(spec: LoaderSpec) -> str:
     """Describe a loader: its data, the transforms as written and as run, why they differ, and the batches."""
     lines = [*_data_lines(spec), "", *_transforms_lines(spec), ""]
@@ -96,7 +100,7 @@ def _placed(spec: LoaderSpec) -> str:
     kind = spec.fields.label_image
     if kind is not None:
         sizes = dict.fromkeys(
-            " x ".join(map(str, output.size or ())) for output in spec.recipe.outputs
+            " x ".join(map(str, output.size or _ANY_SIZE)) for output in spec.recipe.outputs
         )
         labels = LABELS[kind]
         what = f"{labels.pixels} {labels.noun}s"
@@ -104,9 +108,9 @@ def _placed(spec: LoaderSpec) -> str:
     return " and their boxes" if spec.fields.has_boxes else ""
 
 
-def _shape(output: ImageSpec, layout: str) -> tuple[int, ...]:
+def _shape(output: ImageSpec, layout: str) -> tuple[int | str, ...]:
     """Return the shape of an image in a batch."""
-    height, width = output.size or (0, 0)
+    height, width = output.size or _ANY_SIZE
     shape = (
         (output.channels, height, width) if layout == "NCHW" else (height, width, output.channels)
     )

@@ -15,7 +15,7 @@ from loaders.memory import (
     format_gib,
 )
 from loaders.options import DTYPE_BYTES, LABEL_IMAGE_BYTES, ResolvedOptions
-from loaders.transforms.base import ImageSpec
+from loaders.transforms.base import Size
 from loaders.transforms.cost import decode_window, full_size_images
 from loaders.transforms.fuse import Fusion
 from loaders.transforms.parse import Recipe
@@ -50,13 +50,19 @@ RESERVATIONS = Reservations()
 
 
 def load_settings(
-    recipe: Recipe, fusion: Fusion, options: ResolvedOptions, *, spread: bool
+    recipe: Recipe, fusion: Fusion, options: ResolvedOptions, *, spread: bool, largest: Size
 ) -> LoadSettings:
-    """Return how batches are made, for the estimate of GPU memory."""
-    values = sum(map(_values, recipe.outputs))
+    """Return how batches are made, for the estimate of GPU memory.
+
+    `largest` is the height and width of the largest stored image, for batches of any size.
+    """
+    sizes = [output.size or largest for output in recipe.outputs]
+    values = 0
+    for output, size in zip(recipe.outputs, sizes, strict=True):
+        values += max(1, output.crops) * output.channels * math.prod(size)
     # Per pixel of a mask or depth map. They are decoded whole, and moved in a second copy.
     label_bytes = sum(LABEL_IMAGE_BYTES.get(name, 0) for name in options.fields)
-    pixels = sum(math.prod(output.size or ()) for output in recipe.outputs)
+    pixels = sum(map(math.prod, sizes))
     return LoadSettings(
         batch_size=options.batch_size,
         image_bytes=values * DTYPE_BYTES[options.dtype] + pixels * label_bytes,
@@ -70,12 +76,6 @@ def load_settings(
         spread=spread,
         encoded=recipe.raw_size is None,
     )
-
-
-def _values(output: ImageSpec) -> int:
-    """Return the number of values of an image in a finished batch."""
-    height, width = output.size or (0, 0)
-    return max(1, output.crops) * output.channels * height * width
 
 
 def check_memory_limit(

@@ -5,9 +5,11 @@ Never imports DALI.
 
 from __future__ import annotations
 
+import io
 import logging
 import math
 import os
+import warnings
 from contextlib import suppress
 from dataclasses import replace
 
@@ -44,6 +46,9 @@ from manifests.remote.url import is_url, local_path
 
 _log = logging.getLogger(__name__)
 
+#: EXIF's tag of the orientation, and its values that swap height and width.
+_ORIENTATION, _SIDEWAYS = 274, (5, 6, 7, 8)
+
 #: Maximum default number of threads with a GPU and operators on the CPU, which wait for all
 #: threads. Images per second on an H200 with 16 cores, a PaddleClas list that computes its crop on
 #: the CPU: 19,500 with 8 threads, 15,500 with 12, 14,500 with 16.
@@ -68,6 +73,7 @@ def resolve(request: BuildRequest) -> LoaderSpec:
         split=request.split,
         views=request.views,
         image_size=lambda: one_size(split, tables),
+        batch_size=request.batch_size,
     )
     chosen = choose_order(request, parsed, split, tables)
     order = chosen.order
@@ -81,11 +87,16 @@ def resolve(request: BuildRequest) -> LoaderSpec:
             request.tuning, tuning_key(device, cores, split, recipe), order.batch_size
         )
     whole_images = works_on_whole_images(fusion.operations)
-    sizes = tables.image_sizes() if device.is_gpu or whole_images else None
+    needs_sizes = device.is_gpu or whole_images or recipe.output.size is None
+    sizes = tables.image_sizes() if needs_sizes else None
     defaults = _defaults(recipe, fusion, device, cores, sizes)
     options = _options(request, split, chosen, device, tuning=tuned.options, defaults=defaults)
     settings = load_settings(
-        recipe, fusion, options, spread=isinstance(order, PlannedOrder) and order.spread
+        recipe,
+        fusion,
+        options,
+        spread=isinstance(order, PlannedOrder) and order.spread,
+        largest=sizes.largest if sizes else (0, 0),
     )
     check_memory_limit(sizes, settings, options)
     slow_orders = (
@@ -165,11 +176,30 @@ def one_size(split: OpenSplit, tables: SampleTables) -> Size | None:
         return None
     height, width = int(sizes.heights[0]), int(sizes.widths[0])
     same = bool((sizes.heights == height).all() and (sizes.widths == width).all())
-    return (
-        (height, width)
-        if same and min(height, width) > 0 and height * width <= MAX_PIXELS
-        else None
-    )
+    if not same or min(height, width) == 0 or height * width > MAX_PIXELS:
+        return None
+    if height != width and not split.is_cached and _is_turned(split, tables):
+        return width, height
+    return height, width
+
+
+def _is_turned(split: OpenSplit, tables: SampleTables) -> bool:
+    """Return whether decoding turns the first image on its side, which the sample tables do not say.
+
+    If another image is turned otherwise, its batch raises an error.
+    """
+    from PIL import Image
+
+    images, _ = open_images(split, tables, mmap=False, tolerant=True)
+    try:
+        (data,) = images.images(np.zeros(1, np.int64))
+        with warnings.catch_warnings(), Image.open(io.BytesIO(data.tobytes())) as image:
+            warnings.simplefilter("ignore")  # a damaged EXIF block, for example
+            return image.getexif().get(_ORIENTATION, 1) in _SIDEWAYS
+    except (OSError, SyntaxError, ValueError):
+        return False  # Decoding reports a damaged image.
+    finally:
+        images.close()
 
 
 def default_threads(cores: int, max_threads: int, *, gpu: bool, computing: bool) -> int:

@@ -82,7 +82,13 @@ def adjusted_spec(spec: LoaderSpec, adjustment: Adjustment) -> LoaderSpec:
     """
     recipe = adjusted(spec.written, adjustment)
     fusion, *view_fusions = fuse_recipe(recipe)
-    settings = load_settings(recipe, fusion, spec.options, spread=spec.settings.spread)
+    settings = load_settings(
+        recipe,
+        fusion,
+        spec.options,
+        spread=spec.settings.spread,
+        largest=spec.sizes.largest if spec.sizes else (0, 0),
+    )
     check_memory_limit(spec.sizes, settings, spec.options)
     return replace(
         spec,

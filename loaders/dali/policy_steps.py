@@ -216,11 +216,19 @@ def _contrast(context: GraphContext, _size: Size | None, image: Node, values: No
 
 
 def _sharpness(context: GraphContext, size: Size | None, image: Node, values: Node) -> Node:
-    change = fn.filter(image, context.to_device(values), mode="valid", dtype=types.FLOAT)
-    # Pillow does not change the pixels at the border.
+    # Pillow does not change the pixels at the border, which a side of two pixels consists of.
+    if size is not None and min(size) < 3:
+        return image
     shape = image.shape(dtype=types.INT32)[0:2] if size is None else list(size)
+    inner, extends = image, 1.0
+    if size is None:
+        # DALI raises for images that are smaller than the kernel.
+        inner = fn.slice(image, start=[0, 0], shape=math.max(shape, 3), axes=[0, 1],
+                         out_of_bounds_policy="pad")  # fmt: skip
+        extends = fn.cast(context.to_device(fn.reductions.min(shape)) > 2, dtype=types.FLOAT)
+    change = fn.filter(inner, context.to_device(values), mode="valid", dtype=types.FLOAT)
     change = fn.slice(change, start=[-1, -1], shape=shape, axes=[0, 1], out_of_bounds_policy="pad")
-    return fn.cast(image + change + ROUND_DOWN, dtype=types.UINT8)
+    return fn.cast(image + change * extends + ROUND_DOWN, dtype=types.UINT8)
 
 
 def _bytes(context: GraphContext, _size: Size | None, image: Node, values: Node) -> Node:

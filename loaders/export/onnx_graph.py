@@ -223,7 +223,7 @@ def _cut(graph: Graph, image: str, start: str, size: Size) -> str:
 def _crop_at_ratio(graph: Graph, operation: CropAtRatio, image: str, spec: ImageSpec) -> str:
     sides = graph.sides(image)
     side = graph.arithmetic("Mul", graph.add("ReduceMin", sides, keepdims=1), operation.share)
-    side = graph.add("Floor", side)
+    side = graph.arithmetic("Max", graph.add("Floor", side), 1.0)
     start = graph.add("Floor", graph.arithmetic("Mul", graph.add("Sub", sides, side), 0.5))
     end = graph.to_int(graph.add("Add", start, side))
     square = graph.add("Slice", image, graph.to_int(start), end, graph.constant([2, 3], np.int64))

@@ -42,6 +42,7 @@ def parse_transforms(
     split: str,
     views: Sequence[Any] | None = None,
     image_size: Callable[[], Size | None] = lambda: None,
+    batch_size: int | None = None,
 ) -> ParsedTransforms:
     """Parse the name of a preset, a list of transforms, a torchvision `Compose`, or the path of a YAML file.
 
@@ -52,6 +53,7 @@ def parse_transforms(
             images.
         image_size: returns the height and width of all images of the dataset, or `None` if they
             vary.
+        batch_size: images in a batch, if given: one image can have any size.
 
     Raises:
         CallError: the preset or the file does not exist, or a transform is unknown or wrong.
@@ -68,8 +70,12 @@ def parse_transforms(
                 hint=f"write transforms={presets[0]!r}",
             )
         if views is not None:
-            return ParsedTransforms(read_views(transforms, views, image_size=image_size))
-        return ParsedTransforms(read_recipe(transforms, image_size=image_size))
+            return ParsedTransforms(
+                read_views(transforms, views, image_size=image_size, any_size=batch_size == 1)
+            )
+        return ParsedTransforms(
+            read_recipe(transforms, image_size=image_size, any_size=batch_size == 1)
+        )
     if views is not None:
         raise CallError(
             f"views needs a list as transforms, got {shown(transforms)}",
@@ -92,6 +98,7 @@ def parse_transforms(
             notes=config.notes,
             image_size=image_size,
             library=config.library,
+            any_size=(batch_size or config.batch_size) == 1,
         )
         return ParsedTransforms(
             recipe, config.batch_size, config.drop_last, config.shuffle, config.sampler

@@ -92,7 +92,7 @@ def order_warnings(
         batch_size: images per batch.
 
     """
-    height, width = recipe.size
+    height, width = recipe.output.size or sizes.largest
     if sizes.mean_pixels <= _WARN_RATIO * height * width:
         return ()
     large_width, large_height = sizes.largest

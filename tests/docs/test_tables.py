@@ -33,7 +33,7 @@ def test_every_preset_is_shown_as_the_list_that_it_is():
         expected = read_recipe(images, batch=batch, num_classes=4)
         copied = read_recipe(ast.literal_eval(text), num_classes=4)
         assert copied.text == expected.text
-        assert copied.size == (int(height), int(width))
+        assert copied.output.size == (int(height), int(width))
 
 
 def test_every_name_has_a_row():

@@ -47,6 +47,11 @@ def adjusted(recipe: Recipe, adjustment: Adjustment) -> Recipe:
 
 
 def _with_size(recipe: Recipe, size: Size) -> Recipe:
+    if recipe.outputs[0].size is None:
+        raise CallError(
+            f"size={size} is not possible: the images have different sizes",
+            hint="add a crop or a resize to the list",
+        )
     changed = _scaled(recipe, size)
     result = changed.outputs[0].size
     if result == size:
@@ -72,7 +77,7 @@ def _with_size(recipe: Recipe, size: Size) -> Recipe:
 
 
 def _scaled(recipe: Recipe, size: Size) -> Recipe:
-    height, width = recipe.outputs[0].size or recipe.size
+    height, width = recipe.outputs[0].size or size
     scale = Scale(size[0] / height, size[1] / width)
     before = _before_first_resize(recipe)
 

@@ -51,7 +51,8 @@ class Recipe:
     Attributes:
         items: the items of the user's list, in order.
         batch_functions: the user's functions, called with each batch in order.
-        output: spec of the images after all operations; its size is known.
+        output: spec of the images after all operations. Its size is known, unless a batch has one
+            image.
         config_num_classes: number of classes of mixed labels if no mixing operation sets it;
             ``None`` takes the number of classes in the dataset.
         notes: differences that concern the whole list instead of one item.
@@ -138,13 +139,6 @@ class Recipe:
         """
         return next((each.classes for each in self.mixing if each.classes), self.config_num_classes)
 
-    @property
-    def size(self) -> Size:
-        """Height and width of the images of a batch."""
-        if self.output.size is None:
-            raise TypeError("a recipe's output must have a size")
-        return self.output.size
-
 
 def read_recipe(
     items: Sequence[Any],
@@ -155,6 +149,7 @@ def read_recipe(
     notes: Sequence[str] = (),
     image_size: Callable[[], Size | None] = lambda: None,
     library: Library | None = None,
+    any_size: bool = False,
 ) -> Recipe:
     """Parse and check a list of transforms.
 
@@ -168,6 +163,7 @@ def read_recipe(
         image_size: returns the height and width of all images of the dataset, or ``None`` if they
             vary. It is called only if the transforms do not give all images one size.
         library: the library of names that two libraries have; `None` if the other names decide.
+        any_size: whether images may have different sizes, because a batch has one image.
 
     Raises:
         CallError: an item is unknown, wrong or in the wrong position; the message names the item's
@@ -178,12 +174,18 @@ def read_recipe(
     located = [*written_items(source, items), *written_items(f"{file}{colon}batch_{name}", batch)]
     library = library or library_of(names_in(item for _, item in located))
     with names_of(library):
-        recipe = _recipe(located, source, image_size, num_classes, notes)
+        recipe = _recipe(
+            located, source, image_size, num_classes=num_classes, notes=notes, any_size=any_size
+        )
     return replace(recipe, library=library)
 
 
 def read_views(
-    items: Sequence[Any], views: Sequence[Any], *, image_size: Callable[[], Size | None]
+    items: Sequence[Any],
+    views: Sequence[Any],
+    *,
+    image_size: Callable[[], Size | None],
+    any_size: bool = False,
 ) -> Recipe:
     """Parse and check a list of transforms that all views share, and one list for each view.
 
@@ -191,6 +193,7 @@ def read_views(
         items: as in `read_recipe`.
         views: for each view a list as in `read_recipe`, or a torchvision `Compose`.
         image_size: as in `read_recipe`.
+        any_size: as in `read_recipe`.
 
     Raises:
         CallError: see `read_recipe`; or a view mixes images, or there are too many views.
@@ -204,7 +207,7 @@ def read_views(
     lists = [_written_view(f"views[{number}]", view) for number, view in enumerate(views)]
     library = library_of(names_in(item for each in [shared, *lists] for _, item in each))
     with names_of(library):
-        recipe = _read_views(shared, lists, image_size)
+        recipe = _read_views(shared, lists, image_size, any_size=any_size)
     return replace(recipe, library=library)
 
 
@@ -212,6 +215,8 @@ def _read_views(
     shared: list[tuple[str, Any]],
     lists: list[list[tuple[str, Any]]],
     image_size: Callable[[], Size | None],
+    *,
+    any_size: bool,
 ) -> Recipe:
     """Parse the transforms that all views share, and the transforms of each view, with their locations."""
     decoding = [each[0] for each in lists if each and _decodes(parse_item(*each[0]))]
@@ -224,9 +229,9 @@ def _read_views(
             )
         shared, lists = decoding[:1], [each[1:] for each in lists]
 
-    def recipes() -> list[Recipe]:
+    def recipes(*, any_size: bool = False) -> list[Recipe]:
         return [
-            _recipe([*shared, *each], f"views[{number}]", lambda: None)
+            _recipe([*shared, *each], f"views[{number}]", lambda: None, any_size=any_size)
             for number, each in enumerate(lists)
         ]
 
@@ -234,10 +239,11 @@ def _read_views(
         parsed = recipes()
     except SizesVaryError:
         size = image_size()
-        if size is None:
+        if size is not None:
+            shared = [("the dataset", KeepSize(size)), *shared]
+        elif not any_size:
             raise
-        shared = [("the dataset", KeepSize(size)), *shared]
-        parsed = recipes()
+        parsed = recipes(any_size=any_size)
     if any(each.mixing for each in parsed):
         raise CallError(
             "transforms that mix images cannot be combined with views",
@@ -266,8 +272,10 @@ def _recipe(
     located: Sequence[tuple[str, Any]],
     source: str,
     image_size: Callable[[], Size | None],
+    *,
     num_classes: int | None = None,
     notes: Sequence[str] = (),
+    any_size: bool = False,
 ) -> Recipe:
     if len(located) > MAX_TRANSFORMS:
         raise CallError(
@@ -280,18 +288,26 @@ def _recipe(
         output = check_sequence(parsed, source)
     except SizesVaryError:
         size = image_size()
-        if size is None:
+        if size is not None:
+            parsed = _with_size(parsed, size)
+        elif not any_size:
             raise
-        # After decoding, if that is written out.
-        first = next(
-            (number for number, item in enumerate(parsed) if not _only_decodes(item)), len(parsed)
-        )
-        known = RecipeItem(
-            "the dataset", f"all images have {size[0]} x {size[1]} pixels", (KeepSize(size),)
-        )
-        parsed = (*parsed[:first], known, *parsed[first:])
-        output = check_sequence(parsed, source)
+        output = check_sequence(parsed, source, any_size=any_size)
     return Recipe(parsed, functions, output, num_classes, tuple(notes))
+
+
+def _with_size(items: tuple[RecipeItem, ...], size: Size) -> tuple[RecipeItem, ...]:
+    """Return the items of a list for images of one size."""
+    # After decoding, if that is written out.
+    first = 0
+    while first < len(items) and _only_decodes(items[first]):
+        first += 1
+    text = f"all images have {size[0]} x {size[1]} pixels"
+    return (
+        *items[:first],
+        RecipeItem("the dataset", text, (KeepSize(size),)),
+        *items[first:],
+    )
 
 
 def rechecked(recipe: Recipe, change: Callable[[RecipeItem], RecipeItem]) -> Recipe:
@@ -306,14 +322,21 @@ def rechecked(recipe: Recipe, change: Callable[[RecipeItem], RecipeItem]) -> Rec
 
     """
     items = tuple(map(change, recipe.items))
+    any_size = recipe.output.size is None
     views = []
     for number, view in enumerate(recipe.views):
         own = tuple(map(change, view.items))
         views.append(
-            replace(view, items=own, output=check_sequence((*items, *own), f"views[{number}]"))
+            replace(
+                view,
+                items=own,
+                output=check_sequence((*items, *own), f"views[{number}]", any_size=any_size),
+            )
         )
-    output = views[0].output if views else check_sequence(items, "transforms")
-    return replace(recipe, items=items, views=tuple(views), output=output)
+    if views:
+        return replace(recipe, items=items, views=tuple(views), output=views[0].output)
+    output = check_sequence(items, "transforms", any_size=any_size)
+    return replace(recipe, items=items, output=output)
 
 
 def _only_decodes(item: RecipeItem) -> bool:

@@ -38,12 +38,15 @@ def check_functions_are_last(items: Sequence[RecipeItem]) -> None:
             )
 
 
-def check_sequence(items: Sequence[RecipeItem], source: str) -> ImageSpec:
+def check_sequence(
+    items: Sequence[RecipeItem], source: str, *, any_size: bool = False
+) -> ImageSpec:
     """Check that each operation supports its predecessor's output, and return the spec of the final images.
 
     Args:
         items: the items of the list, parsed.
         source: name of the list in error messages.
+        any_size: whether the final images may have different sizes.
 
     Raises:
         SizesVaryError: the images of a batch would have different sizes.
@@ -81,7 +84,7 @@ def check_sequence(items: Sequence[RecipeItem], source: str) -> ImageSpec:
             _check_known_size(item, spec)
         if item.operations:
             last = item
-    if spec.size is None:
+    if spec.size is None and not any_size:
         raise _sizes_vary(source, last, "a batch needs one size")
     return spec
 

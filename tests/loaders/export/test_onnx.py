@@ -158,3 +158,18 @@ def test_missing_library_names_the_extra(photos, tmp_path, monkeypatch):
         export(
             photos, str(tmp_path / "out"), transforms="imagenet-eval", target="onnx", device="cpu"
         )
+
+
+def test_a_crop_at_a_ratio_keeps_a_pixel(make_dataset, tmp_path):
+    """The share of a side of one pixel is below one pixel."""
+    samples = [("png", encode(np.full((1, 7, 3), 90, np.uint8), "png"), 0)] * 2
+    written = export(
+        make_dataset("tfrecord", samples, shards=1),
+        str(tmp_path / "model"),
+        transforms=[{"CropImageAtRatio": {"size": 12, "pad": 4}}, "ToTensor"],
+        target="onnx",
+        device="cpu",
+    )
+    record = json.loads((tmp_path / "model/export.json").read_text())
+    assert record["difference from the loader"]["largest"] < 1
+    assert "at most" in written.note

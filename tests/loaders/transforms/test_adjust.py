@@ -68,7 +68,7 @@ def test_a_size_is_as_if_written_so(items, size, expected):
 def test_every_preset_takes_every_size(name, side):
     items, batch = PRESETS[name]
     recipe = read_recipe(items, batch=batch, num_classes=10)
-    height, width = recipe.size
+    height, width = recipe.output.size
     if height != width:
         side -= side % 64  # The padding of "reid-train" is rounded.
     size = (max(64, side), max(64, side) * width // height)

@@ -84,6 +84,17 @@ def test_steps() -> None:
     check_steps()
 
 
+@pytest.mark.parametrize("size", [(1, 1), (1, 3), (2, 2), (2, 9), (9, 1), (3, 3), (3, 4)])
+def test_steps_of_images_of_few_pixels(size: tuple[int, int]) -> None:
+    image = np.random.default_rng(0).integers(0, 256, (*size, 3)).astype(np.uint8)
+    for name, arguments, most in STEPS:
+        operations = parse_operations(name, **arguments)
+        expected = with_torchvision(getattr(v1, name)(**arguments), image).astype(float)
+        for spec in (ImageSpec(size), ImageSpec()):  # of one size, and of any size
+            (found,) = run_operation(operations, [image], spec=spec)
+            assert np.abs(found - expected).max() <= most, (name, size)
+
+
 def test_a_step_runs_with_its_probability() -> None:
     for name, arguments, _ in STEPS:
         image = photographs()[0]

@@ -193,7 +193,7 @@ def test_datasets_whose_images_have_one_size(write):
     config = read_config(
         write("Eval: {dataset: {name: Cifar10, transform_ops: [NormalizeImage]}}"), "val"
     )
-    assert read_recipe(config.transforms).size == (32, 32)
+    assert read_recipe(config.transforms).output.size == (32, 32)
     assert config.notes == (
         "Eval.dataset.name is Cifar10: images are assumed to have 32 x 32 pixels",
     )
@@ -655,7 +655,7 @@ def config_text(transforms, batch):
 def test_examples_parse(write, transforms, batch, size, channels):
     config = read_config(write(config_text(transforms, batch)))
     recipe = read_recipe(config.transforms, batch=config.batch_transforms)
-    assert recipe.size == size
+    assert recipe.output.size == size
     assert recipe.output.channels == channels
     assert not recipe.output.is_uint8
     assert len(recipe.mixing) == len(batch)

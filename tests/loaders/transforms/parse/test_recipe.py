@@ -67,7 +67,7 @@ def test_list_with_every_kind_of_item():
     assert recipe.batch_functions[0] is doubled
     assert recipe.batch_functions[2] is len
     assert recipe.output == ImageSpec((9, 8), is_uint8=False)
-    assert recipe.size == (9, 8)
+    assert recipe.output.size == (9, 8)
     assert recipe.all_notes == ("a note",)
 
 
@@ -82,7 +82,7 @@ def test_only_decoding_is_added():
 def test_presets_parse(name):
     items, batch = get_preset(name)
     recipe = read_recipe(items, source=name, batch=batch)
-    assert recipe.output == ImageSpec(recipe.size, is_uint8=False)
+    assert recipe.output == ImageSpec(recipe.output.size, is_uint8=False)
 
 
 def test_unknown_preset_suggests_the_nearest():
@@ -316,6 +316,6 @@ def test_any_list_parses_or_gives_an_error_with_its_location(sequence, sized, ba
         assert str(error).startswith(("transforms", "batch_transforms"))  # noqa: PT017 -- most lists are errors
         return
     hash(recipe.operations)
-    assert recipe.size == recipe.output.size
+    assert recipe.output.size
     assert 0 <= recipe.smoothing <= 1
     assert recipe == read_recipe(sequence, batch=batch)

@@ -133,7 +133,7 @@ def test_name_works_in_a_list(name):
         before, after = [CROP], []
     recipe = read_recipe([*before, {name: arguments}, *after])
     assert isinstance(recipe.operations[0], Decode)
-    assert recipe.size == (8, 8)
+    assert recipe.output.size == (8, 8)
     item = recipe.items[len(before)]
     assert item.description.startswith(f"{name}(")
     assert (item.function is len) == (name == "Lambda")

@@ -107,7 +107,10 @@ def test_compose_is_its_transforms_wherever_it_stands(t):
     assert [item.location for item in recipe.items] == [
         "transforms[0]", "transforms[1][0]", "transforms[1][1][0]", "transforms[1][2]", "transforms[1][3]",
     ]  # fmt: skip
-    assert read_recipe([torch.nn.Sequential(t.CenterCrop(8), t.RandomInvert())]).size == (8, 8)
+    assert read_recipe([torch.nn.Sequential(t.CenterCrop(8), t.RandomInvert())]).output.size == (
+        8,
+        8,
+    )
 
 
 def test_v2_conversions():

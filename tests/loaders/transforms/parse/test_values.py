@@ -40,13 +40,13 @@ def test_sizes_in_the_order_of_each_library():
         ("CropImage", (9, 8)),
         ("RandCropImage", (9, 8)),
     ):
-        assert read_recipe([{name: {"size": [8, 9]}}]).size == expected
+        assert read_recipe([{name: {"size": [8, 9]}}]).output.size == expected
     for name, expected in (
         ("Resize", (8, 9)),
         ("CenterCrop", (8, 9)),
         ("RandomResizedCrop", (8, 9)),
     ):
-        assert read_recipe([{name: {"size": [8, 9]}}]).size == expected
+        assert read_recipe([{name: {"size": [8, 9]}}]).output.size == expected
 
 
 @pytest.mark.parametrize(
