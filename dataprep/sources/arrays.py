@@ -1,4 +1,4 @@
-"""Datasets whose images are arrays of pixels in files of many: recognized by their names, and refused."""
+"""Files that are recognized by their names and refused: arrays of pixels, and boxes in other formats."""
 
 from __future__ import annotations
 
@@ -29,19 +29,29 @@ ARRAYS_HINT = (
     " Python under Arrays of pixels"
 )
 
+#: Files with boxes beside the images, and with which tools they are made.
+_BOXES = {
+    "boxes in a table of Roboflow or TensorFlow": r"_annotations\.(csv|txt)",
+    "boxes in Create ML's format": r"_annotations\.createml\.json",
+    "boxes in VGG Image Annotator's format": r"via_(region_data|export_json|project).*\.(json|csv)",
+}
+
+_BOXES_HINT = "export them as COCO JSON, Pascal VOC or YOLO, or write COCO's format"
+
 #: Files and folders of a folder to look at.
 _LISTED, _FOLDERS = 1000, 8
 
 
 class Found(NamedTuple):
-    """Files with arrays: what they are, and the first one."""
+    """Files that are not converted: what they are, the first one, and what to do."""
 
     what: str
     file: str
+    hint: str
 
 
-def find_arrays(src: str, folders: Names, _: SourceOptions) -> Found | None:
-    """Return what a folder is that contains files with arrays and no images."""
+def find_refused(src: str, folders: Names, _: SourceOptions) -> Found | None:
+    """Return which files of a folder are arrays, without images beside them, or boxes in other formats."""
     # MNIST/raw/ of torchvision is one level deeper.
     places = [src, *(f"{src}/{name}" for name in folders[:_FOLDERS])]
     names: list[str] = []
@@ -50,26 +60,27 @@ def find_arrays(src: str, folders: Names, _: SourceOptions) -> Found | None:
             continue
         with storage.scan_folder(place) as entries:
             names += [os.path.join(place, each.name) for each in islice(entries, _LISTED)]
-    for what, pattern in ARRAYS.items():
-        for name in sorted(names):
-            if re.fullmatch(pattern, os.path.basename(name)):
-                scan = Scan(src)
-                return None if any(scan.add("")) else Found(what, name)
+    for table, hint in ((_BOXES, _BOXES_HINT), (ARRAYS, ARRAYS_HINT)):
+        for what, pattern in table.items():
+            for name in sorted(names):
+                if re.fullmatch(pattern, os.path.basename(name)):
+                    scan = Scan(src)
+                    # Arrays beside images are something else.
+                    is_other = table is ARRAYS and any(scan.add(""))
+                    return None if is_other else Found(what, name, hint)
     return None
 
 
-def refuse_arrays(_: str, found: Found, __: SourceOptions) -> NoReturn:
-    """Refuse files with arrays.
+def refuse(_: str, found: Found, __: SourceOptions) -> NoReturn:
+    """Refuse files that are not converted.
 
     Raises:
         SourceError: always.
 
     """
     raise SourceError(
-        f"this looks like {found.what}: arrays of pixels, which are not converted",
-        file=found.file,
-        hint=ARRAYS_HINT,
+        f"this looks like {found.what}, which is not converted", file=found.file, hint=found.hint
     )
 
 
-KINDS = (Kind("a folder of arrays of pixels", find_arrays, refuse_arrays),)
+KINDS = (Kind("a folder of files that are not converted", find_refused, refuse),)

@@ -265,6 +265,21 @@ def test_wrong_tables_are_named(name, tmp_path):
         read(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        (["train/_annotations.csv"], "boxes in a table of Roboflow or TensorFlow"),
+        (["train/_annotations.createml.json"], "boxes in Create ML's format"),
+        (["via_region_data.json"], "boxes in VGG Image Annotator's format"),
+    ],
+)
+def test_boxes_in_other_formats_are_named(files, message, tmp_path):
+    for path in (*files, "train/1.jpg", "valid/2.jpg"):
+        exports.write(tmp_path, path, "x")
+    with pytest.raises(SourceError, match=f"looks like {message}, which is not converted. Hint: "):
+        read(tmp_path)
+
+
 def test_the_docs_show_an_example_of_each_kind():
     page = (Path(__file__).parents[3] / "docs/sources.md").read_text("utf-8")
     for module in (coco, voc, yolo, tables_beside):
