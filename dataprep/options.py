@@ -43,6 +43,9 @@ VALIDATIONS: tuple[Validation, ...] = ("none", "header", "decode")
 Filter = Literal["lanczos", "bicubic", "bilinear", "box"]
 Subsampling = Literal["keep", "444", "422", "420"]
 Fit = Literal["crop", "pad"]
+ClassFolders = Literal["outer", "inner"]
+#: What an append does if images of the dataset are not in the source as they were.
+Edits = Literal["refuse", "keep removed", "ignore"]
 EngineName = Literal["local", "ray"]
 
 #: What to do with images that occur more than once; see `dataprep.duplicates.results`.
@@ -294,6 +297,21 @@ class SourceOptions(LabelOptions):
         " {label}, or else the class folder.",
         _READING,
         unit="PATTERN",
+    )
+    class_folders: ClassFolders | None = option(
+        None,
+        "Which folder of a/b/1.jpg is the class of the image: the outer (a) or the inner (b).",
+        _LABELS,
+        unset="where all images are at one depth",
+        rare=True,
+    )
+    zip_encoding: str | None = option(
+        None,
+        "Encoding of the names in zip archives that do not state it: gbk, shift_jis, cp1252.",
+        _READING,
+        unset="UTF-8",
+        rare=True,
+        unit="NAME",
     )
     label_column: str | None = option(
         None,
@@ -775,6 +793,12 @@ class RunOptions(WorkerOptions):
         rare=True,
         commands=("convert",),
     )
+    keep_removed: bool = option(
+        False,
+        "With --append: accept that images of OUT are not in the source any more. They stay in OUT.",
+        rare=True,
+        commands=("convert", "plan"),
+    )
     append: bool = option(
         False,
         "Add the images to the dataset OUT, as its next revision: new shards after the old ones,"
@@ -783,6 +807,11 @@ class RunOptions(WorkerOptions):
         commands=("convert", "plan"),
     )
     dry_run: bool = option(False, "Print the plan; write nothing.", commands=("convert",))
+
+    @property
+    def edits(self) -> Edits:
+        """What an append does if images of the dataset are not in the source as they were."""
+        return "keep removed" if self.keep_removed else "refuse"
 
 
 @dataclass(frozen=True)

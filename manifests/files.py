@@ -13,10 +13,11 @@ import re
 import stat
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice
-from typing import TYPE_CHECKING, BinaryIO, TypeVar
+from typing import TYPE_CHECKING, BinaryIO, Protocol, TypeVar
 
 from manifests.errors import (
     CallError,
@@ -153,6 +154,9 @@ def open_handle(path: StrPath, kind: FileKind) -> int:
         DatasetError: it is not a regular file, or is too long. The type depends on the kind.
 
     """
+    archive = mounted_at(path)
+    if archive is not None and path != archive.path:
+        return _file_in_memory(str(path), [memoryview(archive.read(str(path), kind))])
     if is_url(path):
         return open_downloaded(str(path), lambda length: check_length(length, path, kind))
     try:
@@ -224,6 +228,37 @@ def file_length(path: StrPath, kind: FileKind) -> int:
     return status.st_size
 
 
+class MountedArchive(Protocol):
+    """An archive whose files are read as if they were in a folder with the path of the archive."""
+
+    #: Path or URL.
+    path: str
+
+    def read(self, path: str, kind: FileKind) -> bytes:
+        """Return the content of a file; the errors are like the errors of `open_handle`."""
+
+
+_mounted: list[MountedArchive] = []
+
+
+@contextmanager
+def mounted(archive: MountedArchive) -> Iterator[None]:
+    """In this block, paths below the path of an archive are files in it."""
+    _mounted.append(archive)
+    try:
+        yield
+    finally:
+        _mounted.remove(archive)
+
+
+def mounted_at(path: StrPath) -> MountedArchive | None:
+    """Return the archive that contains a path, if there is one."""
+    for archive in _mounted:
+        if f"{path}/".startswith(f"{archive.path}/"):
+            return archive
+    return None
+
+
 def _check(status: os.stat_result, path: StrPath, kind: FileKind) -> None:
     if not stat.S_ISREG(status.st_mode):
         actual = _TYPES.get(stat.S_IFMT(status.st_mode), "not a file")
@@ -286,13 +321,20 @@ def open_downloaded(url: str, check: Callable[[int], None]) -> int:
             raise _TooLongForMemoryError
 
     try:
-        parts = iter([memoryview(store.get(place.name, check_object))])
-        handle = os.memfd_create(place.name[-100:], os.MFD_CLOEXEC)
+        return _file_in_memory(place.name, [memoryview(store.get(place.name, check_object))])
     except _TooLongForMemoryError:
         info = found[0]
-        parts = store.chunks(place.name, info.bytes, etag=info.etag)
-        with tempfile.TemporaryFile() as file:
-            handle = os.dup(file.fileno())
+    with tempfile.TemporaryFile() as file:
+        handle = os.dup(file.fileno())
+    return _filled(handle, store.chunks(place.name, info.bytes, etag=info.etag))
+
+
+def _file_in_memory(name: str, parts: Iterable[memoryview]) -> int:
+    return _filled(os.memfd_create(name[-60:], os.MFD_CLOEXEC), parts)
+
+
+def _filled(handle: int, parts: Iterable[memoryview]) -> int:
+    """Write a file, and return its file descriptor at its first byte."""
     try:
         for part in parts:
             written = 0

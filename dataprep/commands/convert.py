@@ -118,7 +118,9 @@ def _append(source: Source, request: ConvertRequest, run: RunOptions, engine: En
 
     options, out, name = request.options, request.out, request.name
     if run.dry_run:
-        planned = plan_append(source, read_base(out), options, name=name, reader=engine)
+        planned = plan_append(
+            source, read_base(out), options, name=name, reader=engine, edits=run.edits
+        )
         return print_append(planned, out, run.max_rejected)
     with (
         ProgressBar("comparing") as check_bar,
@@ -126,7 +128,14 @@ def _append(source: Source, request: ConvertRequest, run: RunOptions, engine: En
         cleanup_on_interrupt(),
     ):
         result = append_dataset(
-            source, out, options, name=name, engine=engine, progress=bar, check_progress=check_bar
+            source,
+            out,
+            options,
+            name=name,
+            engine=engine,
+            edits=run.edits,
+            progress=bar,
+            check_progress=check_bar,
         )
     return print_append(result, out, run.max_rejected)
 

@@ -46,7 +46,7 @@ def plan(*, run: RunOptions, reading: SourceOptions, options: Options) -> ExitSt
     if run.append:
         with ProgressBar("comparing") as bar, cleanup_on_interrupt():
             appended = write_append_plan(
-                source, out, request.options, name=request.name, progress=bar
+                source, out, request.options, name=request.name, edits=run.edits, progress=bar
             )
         print_append(appended, out, run.max_rejected)
         if not isinstance(appended, AppendResult):

@@ -151,7 +151,7 @@ def _plan(
             base = Folder(out=folder, state=State.COMPLETE, data=data, newest=before)
             # An append planned only what the revision before did not have.
             with closing(LocalEngine(workers)) as engine:
-                append = plan_append(source, base, options, name="", reader=engine)
+                append = plan_append(source, base, options, name="", reader=engine, edits="ignore")
             if isinstance(append, AppendPlan):
                 planned = append.source, append.job
         else:

@@ -29,7 +29,7 @@ from dataprep.ledger.finished import (
     stamps_of,
 )
 from dataprep.ledger.state import Folder, Journal, State, read_journal
-from dataprep.options import Options
+from dataprep.options import Edits, Options
 from dataprep.plan.assign import (
     ConversionPlan,
     ShardPlan,
@@ -54,6 +54,7 @@ from dataprep.run.commit import (
     remove_ended,
     write_dataset,
 )
+from dataprep.run.edited import check_edits
 from dataprep.run.known import find_known, find_retried, revision_with
 from dataprep.run.prepare import Rereading, Resumable, prepared
 from dataprep.run.work import Prepared, opened, says_what_is_kept, write_shards
@@ -193,11 +194,13 @@ def plan_append(
     *,
     name: str,
     reader: Engine,
+    edits: Edits = "refuse",
     progress: Progress | None = None,
 ) -> AppendPlan | AppendResult:
     """Plan the samples that are not in the dataset; return an `AppendResult` if there are none.
 
-    Writes nothing.
+    Writes nothing. `edits` is what to do if images of the dataset are not in the source as they
+    were.
 
     Raises:
         CallError, SourceError: as `append_dataset`.
@@ -228,7 +231,8 @@ def plan_append(
             f" {error.message}"
         )
         return nothing._replace(notices=(notice,))
-    known, notices = found.rows | ~may_be_new, found.notices
+    notices = (*found.notices, *check_edits(base, labelled, found, edits, reader))
+    known = found.rows | ~may_be_new
     if known.all():
         return nothing._replace(notices=notices)
     # Plan the new samples. A split that would be empty is not made.
@@ -294,6 +298,7 @@ def prepared_append(
     *,
     name: str,
     reader: Engine,
+    edits: Edits = "refuse",
     progress: Progress | None = None,
 ) -> Iterator[AppendPlan | AppendResult]:
     """Plan an append, lock the dataset, and write the mark.
@@ -304,6 +309,7 @@ def prepared_append(
         options: options of the conversion.
         name: name of the source, for the manifest.
         reader: reads images to compare them with the images of the dataset.
+        edits: see `plan_append`.
         progress: receives these images.
 
     Yields:
@@ -324,7 +330,9 @@ def prepared_append(
                 f"--append: `dataprep revert` of {printable(out)} was interrupted",
                 hint=f"run `dataprep revert {out}` again first",
             )
-        planned = plan_append(source, base, options, name=name, reader=reader, progress=progress)
+        planned = plan_append(
+            source, base, options, name=name, reader=reader, edits=edits, progress=progress
+        )
         if isinstance(planned, AppendPlan):
             stack.enter_context(storage.partials([out], is_alone=is_locked))
             planned = replace(planned, finished=_begin(planned))
@@ -438,6 +446,7 @@ def append_dataset(
     name: str,
     workers: int | None = None,
     engine: Engine | None = None,
+    edits: Edits = "refuse",
     progress: Progress | None = None,
     check_progress: Progress | None = None,
 ) -> AppendResult:
@@ -450,20 +459,27 @@ def append_dataset(
         name: name of the source, for the manifest.
         workers: number of processes; `None` means one per CPU.
         engine: runs the shard tasks instead of a new `LocalEngine`. It is closed at the end.
+        edits: what to do if images of the dataset are not in the source as they were.
         progress: receives the finished shards.
         check_progress: receives the images that are compared with images of the dataset.
 
     Raises:
         CallError: `out` is not a complete dataset, or the source or the options do not fit it.
-        SourceError: a class does not fit the classes of the dataset, or an image is in it in another
-            class.
+        SourceError: a class does not fit the classes of the dataset, an image is in it in another
+            class, or images of the dataset were moved, replaced or removed in the source.
         StoppedError: a problem outside of the program stopped the run; the same call resumes it.
 
     """
     with (
         opened(engine, workers) as (writer, reader),
         prepared_append(
-            source, out, options, name=name, reader=reader, progress=check_progress
+            source,
+            out,
+            options,
+            name=name,
+            reader=reader,
+            edits=edits,
+            progress=check_progress,
         ) as planned,
     ):
         if isinstance(planned, AppendResult):
@@ -491,6 +507,7 @@ def write_append_plan(
     *,
     name: str,
     workers: int | None = None,
+    edits: Edits = "refuse",
     progress: Progress | None = None,
 ) -> AppendPlan | AppendResult:
     """Write the plan of an append into its folder.
@@ -501,7 +518,7 @@ def write_append_plan(
     with (
         opened(None, workers) as (_, reader),
         prepared_append(
-            source, out, options, name=name, reader=reader, progress=progress
+            source, out, options, name=name, reader=reader, edits=edits, progress=progress
         ) as planned,
     ):
         if isinstance(planned, AppendPlan):

@@ -359,11 +359,14 @@ class Known(NamedTuple):
 
     Attributes:
         rows: whether each sample is, bool [n].
+        pairs: the samples that are in each revision, by the number of the revision: the columns
+            ``row``, and ``source``, the path in the dataset.
         notices: messages for the user, one line each.
 
     """
 
     rows: Flags
+    pairs: Mapping[int, pa.Table]
     notices: tuple[str, ...] = ()
 
 
@@ -392,7 +395,7 @@ def find_known(
     pending = []
     manifest = base.manifest
     columns = ["source", *manifest.labels.columns, "size", "crc32c"]
-    for part in parts(manifest):
+    for number, part in enumerate(parts(manifest)):
         batches = read_dataset(base.out, columns, manifest=part)
         tables = [_with_texts(base.out, manifest, rows) for rows in batches]
         if not tables:
@@ -402,17 +405,18 @@ def find_known(
         is_unchanged = not (part.options.get("downscale") or part.options.get("raw"))
         pairs = _pairs(own, stored, by_size=is_unchanged and source.location is None)
         if len(pairs):
-            pending.append((_comparable(base, part.options, pairs), pairs))
+            pending.append((number, comparable(base, part.options, pairs), pairs))
     # Read the images of each revision, with the options that it was stored with.
     found = [pa.table({"row": pa.array([], pa.int64()), "split": pa.array([], pa.string())})]
-    same = [np.zeros(0, np.bool_)]
-    with divide(progress, [len(pc.unique(pairs["row"])) for _, pairs in pending]) as shares:
-        for (options, pairs), share in zip(pending, shares, strict=True):
+    same, in_revisions = [np.zeros(0, np.bool_)], {}
+    with divide(progress, [len(pc.unique(pairs["row"])) for *_, pairs in pending]) as shares:
+        for (number, options, pairs), share in zip(pending, shares, strict=True):
             equal = _compare(source, options, pairs, known, engine, share)
             same.append(is_in_split(source, options, equal))
             found.append(equal.select(["row", "split"]))
+            in_revisions[number] = equal.select(["row", "source"])
     every = pa.concat_tables(found).append_column("same", pa.array(np.concatenate(same)))
-    return Known(known, describe_splits(base.out, source, every))
+    return Known(known, in_revisions, describe_splits(base.out, source, every))
 
 
 #: More pairs than this for each sample of both sides would take too much memory.
@@ -458,7 +462,7 @@ def _pairs(own: pa.Table, stored: pa.Table, *, by_size: bool) -> pa.Table:
     return found.append_column("row", pa.array(rows))
 
 
-def _comparable(base: Folder, members: Mapping[str, object], pairs: pa.Table) -> Options:
+def comparable(base: Folder, members: Mapping[str, object], pairs: pa.Table) -> Options:
     """Return the options to read images with, so that they have the checksums in the tables."""
     made_by = members.get("made_by")
     reason = f"they were stored with {made_by}"

@@ -1,23 +1,26 @@
-"""Tar and zip archives of images, read in place: class folders, or images without labels.
+"""Tar and zip archives, read in place as folders: class folders, lists, annotations, images without labels.
 
 Of each file, only the header is read. A tar may contain tars, as ImageNet's does.
 """
 
 from __future__ import annotations
 
+import codecs
 import os
+import struct
 import zipfile
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+import zlib
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from itertools import islice
-from operator import attrgetter
 from typing import IO, Any, NamedTuple, cast
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from dataprep.containers import ReaderName
+from dataprep.containers import Location, ReaderName, location_table, read_location
 from dataprep.containers.files import (
     DEFLATED,
     MIN_HEADER_BYTES,
@@ -28,40 +31,19 @@ from dataprep.containers.files import (
     open_listed_file,
 )
 from dataprep.formats import tar
-from dataprep.images.base import MAX_BYTES
-from dataprep.labels.columns import number_labels
+from dataprep.images.base import MAX_BYTES, Rejected
 from dataprep.options import SourceOptions
-from dataprep.sources.base import (
-    Classes,
-    Container,
-    Names,
-    RejectedRow,
-    Source,
-    image_table,
-    stored_source,
-    text_array,
-)
-from dataprep.sources.folders import label_folders, refuse_other_archives
-from dataprep.sources.scan import (
-    folders_above,
-    map_splits,
-    skipped_files,
-    skipped_notices,
-    stats_of,
-    stray_notices,
-    suffix_of,
-)
-from manifests.errors import ShardError, SourceError, StorageError
-from manifests.files import IMAGE_SUFFIXES
+from dataprep.sources.base import RejectedRow, Source, joined_paths, text_array
+from dataprep.sources.scan import is_junk, suffix_of
+from dataprep.storage.archived import ArchivedFiles
+from manifests.errors import CallError, ShardError, SourceError, StorageError
+from manifests.files import IMAGE_SUFFIXES, mounted
 from manifests.json_members import is_unicode, shorten
 from manifests.process.text import printable
-from manifests.schema import SPLIT_ALIASES, split_order
 
 #: A zip archive with a longer directory is refused, before it is read into memory. An entry takes
 #: at least 46 bytes.
 MAX_DIRECTORY_BYTES = 1 << 30
-
-SUFFIXES = (".tar", ".zip")
 
 _ENCRYPTED = 0x1
 _METHODS = {9: "Deflate64", 12: "bzip2", 14: "LZMA", 93: "Zstandard", 95: "XZ", 98: "PPMd"}
@@ -99,69 +81,135 @@ _SHARD_SUFFIXES = (".cls", ".json", ".txt")
 _MAX_COMPARED = 1000
 
 
-def is_archive(path: str, *_: Any) -> bool:
-    """Return whether a file is a tar or zip archive, by its extension, or by its content if it has none."""
+def is_zip(path: str, *_: Any) -> bool:
+    """Return whether a file is a zip archive, by its extension, or by its content if it has none."""
     suffix = suffix_of(os.path.basename(path))
-    if suffix:
-        return suffix in SUFFIXES
+    return suffix == ".zip" or (not suffix and _starts_as_zip(_first_bytes(path)))
+
+
+def is_tar(path: str, *_: Any) -> bool:
+    """Return whether a file is a tar archive, by its extension, or by its content if it has none."""
+    suffix = suffix_of(os.path.basename(path))
+    return suffix == ".tar" or (not suffix and _first_bytes(path)[257:262] == b"ustar")
+
+
+def _first_bytes(path: str) -> bytes:
     try:
-        start = open_container_file(path)(0, 512)[0]
+        return bytes(open_container_file(path)(0, 512)[0])
     except StorageError:
         if not path.startswith(("http://", "https://")):
             raise
-        return False  # a web server that sends no ranges can still send a list
-    return _is_zip(start) or start[257:262] == b"ustar"
+        return b""  # a web server that sends no ranges can still send a list
 
 
-def _is_zip(start: bytes) -> bool:
+def _starts_as_zip(start: bytes) -> bool:
     return start.startswith((b"PK\x03\x04", b"PK\x05\x06"))
 
 
-def list_archive(path: str) -> Source:
-    """List the images in an archive, sorted by name. Of each file, only the header is read.
+class Archive(ArchivedFiles):
+    """An archive, read as a folder of its files.
 
-    Raises:
-        SourceError: the archive is damaged, encrypted, or compressed in a way that cannot be read
-            in place, is a shard of a WebDataset, or no image of it can be read.
+    Attributes:
+        rejected: rows for ``rejected.jsonl``: images that cannot be read, whatever the layout is.
+        notices: messages for the user.
 
     """
-    file = open_listed_file(path)
-    start = bytes(file(0, 512)[0][:512])
-    root, archive = os.path.split(path)
-    reader: ReaderName = "range"
-    members = _tar_members(file)
-    if _is_zip(start) or suffix_of(archive) == ".zip":
-        reader, members = "zip", _zip_members(file)
-    images, rejected, notices = _find_images(path, members)
-    if rejected and not images:
-        first = rejected[0]
-        raise SourceError(
-            f"no image of the archive can be read; the first is {printable(first['source'])}:"
-            f" {first['detail']}",
-            file=path,
-            hint="copy the archive again, or make it again",
+
+    def __init__(self, path: str, options: SourceOptions) -> None:
+        """List the files of an archive.
+
+        Raises:
+            SourceError: the archive is damaged, encrypted, or compressed in a way that cannot be
+                read in place, is a shard of a WebDataset, or no image of it can be read.
+
+        """
+        file = open_listed_file(path)
+        start = bytes(file(0, 512)[0][:512])
+        self._reader: ReaderName = "range"
+        found: Iterable[Member] = _tar_members(file)
+        self.notices: tuple[str, ...] = ()
+        if _starts_as_zip(start) or suffix_of(os.path.basename(path)) == ".zip":
+            infos = _zip_infos(file)
+            names, is_guess = _decoded_names(path, infos, options.zip_encoding)
+            self._reader, found = "zip", _zip_members(file, infos, names)
+            if is_guess:
+                self.notices = (
+                    "names of the archive are read as UTF-8, which it does not state; for another"
+                    " encoding, set --zip-encoding",
+                )
+        # The order of an archive is the order in which it was packed.
+        self._found, self.rejected = _find_files(path, found)
+        self._found.sort()
+        self._names = [member.name for member in self._found]
+        sizes = [member.size for member in self._found]
+        super().__init__(path, self._names, sizes, file.status, self._read_member)
+
+    def _read_member(self, row: int) -> bytes:
+        member = self._found[row]
+        place = Location(
+            os.path.basename(self.path), self._reader, member.position, member.length, member.crc
         )
-    # The order of an archive is the order in which it was packed.
-    images.sort()
-    table = image_table(
-        map(attrgetter("name"), images),
-        [*map(attrgetter("position", "length", "size"), images)],
-        key=pa.array(map(attrgetter("crc"), images), pa.binary()),
-    )
-    container = Container(archive, "train", stats_of(file.status)[1:], table)
-    source = stored_source(root or ".", "archive of images", reader, [container])
-    return replace(source, notices=tuple(notices), rejected=tuple(rejected))
+        try:
+            return read_location(os.path.dirname(self.path), place, member.size)
+        except Rejected as error:
+            raise SourceError(
+                f"{printable(member.name)} cannot be read: {error.detail}",
+                file=self.path,
+                hint="copy the archive again, or make it again",
+            ) from None
+
+    def locate(self, source: Source) -> Source:
+        """Return a source that was read from the mounted archive, with the place of each image in it."""
+        if not f"{source.root}/".startswith(f"{self.path}/"):
+            return source  # a list in the archive, of images that are not
+        root, archive = os.path.split(self.path)
+        inside = source.root[len(self.path) + 1 :]
+        name = source.path
+        if inside:
+            name = joined_paths(pa.repeat(inside, len(name)), name)
+        # A list in the archive may name files that are outside of it.
+        row = pc.index_in(name, text_array(self._names))
+        is_inside = row.is_valid()
+        path = joined_paths(pa.repeat(archive, len(name)), name)
+        places = np.array([member[1:3] for member in self._found], np.int64).reshape(-1, 2)
+        container = pc.if_else(is_inside, archive, None)
+        location = location_table(
+            container,
+            self._reader,
+            position=pa.array(places[:, 0]).take(row),
+            length=pa.array(places[:, 1]).take(row),
+            key=pa.array([member.crc for member in self._found], pa.binary()).take(row),
+        )
+        rejected = [*self.rejected]
+        for each in source.rejected:
+            rejected.append({**each, "source": os.path.join(archive, inside, each["source"])})
+        located = source.with_columns(path=pc.if_else(is_inside, path, source.path))
+        return replace(
+            located.with_columns(location=location),
+            root=root or ".",
+            rejected=tuple(rejected),
+            notices=(*self.notices, *source.notices),
+            folders=frozenset(),
+        )
 
 
-def _find_images(
-    path: str, members: Iterator[Member]
-) -> tuple[list[Member], list[RejectedRow], list[str]]:
-    """Return the images of an archive, the rows for ``rejected.jsonl``, and notices about other files."""
-    skipped: Counter[str] = Counter()
-    images = {}
-    links = []
-    others = []
-    rejected = []
+@contextmanager
+def opened_archive(path: str, options: SourceOptions) -> Iterator[Archive]:
+    """In this block, the files of an archive can be read and listed as files in a folder.
+
+    Raises:
+        SourceError: see `Archive`.
+
+    """
+    archive = Archive(path, options)
+    with mounted(archive):
+        yield archive
+
+
+def _find_files(path: str, members: Iterable[Member]) -> tuple[list[Member], list[RejectedRow]]:
+    """Return the files of an archive, and the rows for ``rejected.jsonl``."""
+    files: dict[str, Member] = {}
+    links, rejected = [], []
     seen = set()
     for member in members:
         name = member.name
@@ -173,29 +221,39 @@ def _find_images(
             )
         seen.add(name)
         reason, detail = _problem(name) or (member.reason, member.detail)
-        suffix = suffix_of(os.path.basename(name))
-        if reason == "hidden":
-            skipped["hidden files"] += 1
-        elif suffix not in IMAGE_SUFFIXES:
-            skipped[suffix or "no extension"] += 1
-            others.append(name)
-        elif reason:
-            rejected.append(_rejected(path, name, reason, detail))
+        if reason:
+            if _is_image(name):
+                rejected.append(_rejected(path, name, reason, detail))
         elif member.link is not None:
             links.append(member)
         else:
-            images[name] = member
-    _refuse_shard(path, images, others)
-    # A hard link leads to an image, which may come after it. Other links are rejected.
-    found = [*images.values()]
+            files[name] = member
+    # A hard link leads to a file, which may come after it. Other links are rejected.
+    found = [*files.values()]
     for link in links:
         target = link.link or ""
-        if target in images:
-            found.append(images[target]._replace(name=link.name))
-        else:
-            detail = f"a link to {shorten(target)}, no image in the archive"
+        if target in files:
+            found.append(files[target]._replace(name=link.name))
+        elif _is_image(link.name):
+            detail = f"a link to {shorten(target)}, no file in the archive"
             rejected.append(_rejected(path, link.name, "unreadable", detail))
-    return found, rejected, skipped_files(skipped)
+    _refuse_shard(path, files)
+    if rejected and not any(map(_is_image, files)):
+        first = rejected[0]
+        raise SourceError(
+            f"no image of the archive can be read; the first is {printable(first['source'])}:"
+            f" {first['detail']}",
+            file=path,
+            hint="copy the archive again, or make it again",
+        )
+    return found, rejected
+
+
+def _is_image(name: str) -> bool:
+    """Return whether a file is an image by its name, and not one that another program added."""
+    is_image = suffix_of(os.path.basename(name)) in IMAGE_SUFFIXES
+    parts = [part for part in name.split("/") if part not in {".", ".."}]
+    return is_image and not any(map(is_junk, parts))
 
 
 def _rejected(path: str, member: str, reason: str, detail: str) -> RejectedRow:
@@ -204,36 +262,29 @@ def _rejected(path: str, member: str, reason: str, detail: str) -> RejectedRow:
     return {"source": source, "reason": reason, "detail": detail}
 
 
-def _refuse_shard(path: str, images: Iterable[str], others: Names) -> None:
-    stems = set()
-    for name in others[:_MAX_COMPARED]:
+def _refuse_shard(path: str, names: Iterable[str]) -> None:
+    """Refuse an archive whose files with labels or captions are beside the images."""
+    stems, images = set(), []
+    for name in islice(names, 2 * _MAX_COMPARED):
         stem, suffix = os.path.splitext(name)
         if suffix.lower() in _SHARD_SUFFIXES:
             stems.add(stem)
-    for name in islice(images, _MAX_COMPARED):
-        if os.path.splitext(name)[0] in stems:
-            raise SourceError(
-                "the archive is a shard of a WebDataset: files with labels or captions are beside"
-                " the images",
-                file=path,
-                hint="run `dataprep index` on the folder of the shards, and give that folder",
-            )
-
-
-def member_names(source: Source) -> list[str]:
-    """Return the name of each image in the archive that a source is."""
-    return [path.partition("/")[2] for path in source.path.to_pylist()]
+        elif suffix.lower() in IMAGE_SUFFIXES:
+            images.append(stem)
+    if not stems.isdisjoint(images):
+        raise SourceError(
+            "the archive is a shard of a WebDataset: files with labels or captions are beside"
+            " the images",
+            file=path,
+            hint="run `dataprep index` on the folder of the shards, and give that folder",
+        )
 
 
 def _problem(name: str) -> tuple[str, str] | None:
-    """Return why a file is skipped or rejected because of its name, as a reason and in words."""
-    parts = name.split("/")
-    for part in parts:
-        if part == "__MACOSX" or (part.startswith(".") and part not in {".", ".."}):
-            return "hidden", ""
+    """Return why a file is rejected because of its name, as a reason and in words."""
     if not is_unicode(name):
         return "bad-name", "the name in the archive is not valid UTF-8; rename the file"
-    if name.startswith("/") or ".." in parts or "\\" in name or "\0" in name:
+    if name.startswith("/") or ".." in name.split("/") or "\\" in name or "\0" in name:
         return "bad-name", (
             "the name in the archive leads out of its folder or contains a backslash; make the"
             " archive again"
@@ -291,10 +342,10 @@ def _walk(file: ContainerFile, folder: str, start: int, size: int, place: str) -
 # --- zip ------------------------------------------------------------------------------------------
 
 
-def _zip_members(file: ContainerFile) -> Iterator[Member]:
+def _zip_infos(file: ContainerFile) -> list[zipfile.ZipInfo]:
     try:
         with zipfile.ZipFile(cast("IO[bytes]", _BoundedReads(file))) as archive:
-            infos = archive.infolist()
+            return archive.infolist()
     except (zipfile.BadZipFile, NotImplementedError, ValueError, OverflowError) as error:
         raise SourceError(
             f"the file is not a complete zip archive ({error})",
@@ -304,9 +355,14 @@ def _zip_members(file: ContainerFile) -> Iterator[Member]:
                 " joined"
             ),
         ) from None
+
+
+def _zip_members(
+    file: ContainerFile, infos: Iterable[zipfile.ZipInfo], names: Iterable[str]
+) -> Iterator[Member]:
     # Members that overlap would unpack to more than the file can contain.
     stored = 0
-    for info in infos:
+    for info, name in zip(infos, names, strict=True):
         if info.is_dir():
             continue
         stored += info.compress_size
@@ -318,20 +374,20 @@ def _zip_members(file: ContainerFile) -> Iterator[Member]:
             problem = f"is compressed with {method}, which is not read in place"
         if problem:
             raise SourceError(
-                f"member {shorten(info.filename)} {problem}",
+                f"member {shorten(name)} {problem}",
                 file=file.path,
                 hint="unpack the archive and give the folder, or pack it again with `zip -0`",
             )
         if stored > file.size or info.header_offset < 0:
             raise SourceError(
-                f"the members overlap: {shorten(info.filename)} does not fit into the"
+                f"the members overlap: {shorten(name)} does not fit into the"
                 f" {file.size:,} bytes of the file",
                 file=file.path,
                 hint="make the archive again",
             )
         reason, detail = _damage(info, file.size)
         yield Member(
-            name=info.filename.removeprefix("./"),
+            name=name.removeprefix("./"),
             position=info.header_offset,
             length=info.compress_size,
             size=info.file_size,
@@ -339,6 +395,77 @@ def _zip_members(file: ContainerFile) -> Iterator[Member]:
             reason=reason,
             detail=detail,
         )
+
+
+#: Flag of a member whose name is in UTF-8, and the extra field with a name in UTF-8 that Info-ZIP
+#: writes: version, CRC-32 of the other name, name (APPNOTE.TXT 4.4.4 and 4.6.9).
+_UTF8 = 0x800
+_UNICODE_PATH, _UNICODE_HEADER = 0x7075, 5
+
+#: Encodings to show when the encoding of names is not known.
+_LIKELY_ENCODINGS = ("gbk", "shift_jis", "euc_kr", "big5", "cp1252", "cp866")
+
+
+def _decoded_names(
+    path: str, infos: Iterable[zipfile.ZipInfo], encoding: str | None
+) -> tuple[list[str], bool]:
+    """Return the names of the members, and whether nothing states that they are in UTF-8.
+
+    Raises:
+        CallError: `encoding` is not an encoding.
+        SourceError: names are neither ASCII nor UTF-8, and `encoding` is not set or does not fit.
+
+    """
+    names, is_guess, stated = [], False, encoding or "utf-8"
+    try:
+        codecs.lookup(stated)
+    except LookupError:
+        raise CallError(
+            f"--zip-encoding {printable(stated)} is not an encoding",
+            hint=f"set one of {', '.join(_LIKELY_ENCODINGS)}, or another encoding of Python",
+        ) from None
+    for info in infos:
+        name = info.filename
+        if not name.isascii() and not info.flag_bits & _UTF8:
+            # Where the archive does not state UTF-8, `zipfile` decodes names as code page 437.
+            raw = info.orig_filename.encode("cp437")
+            try:
+                name = _unicode_path(info.extra, raw)
+                if not name:
+                    name, is_guess = raw.decode(stated), encoding is None
+            except UnicodeDecodeError:
+                raise _unknown_encoding(path, raw, encoding) from None
+        names.append(name)
+    return names, is_guess
+
+
+def _unicode_path(extra: bytes, raw: bytes) -> str:
+    """Return the name in the extra field of a member; empty if there is none, or for another name."""
+    while len(extra) >= _EXTRA.size:
+        kind, length = _EXTRA.unpack_from(extra)
+        field = extra[_EXTRA.size : _EXTRA.size + length]
+        if kind == _UNICODE_PATH and field[1:5] == zlib.crc32(raw).to_bytes(4, "little"):
+            return field[_UNICODE_HEADER:].decode()
+        extra = extra[_EXTRA.size + length :]
+    return ""
+
+
+#: Header of an extra field: kind and length.
+_EXTRA = struct.Struct("<HH")
+
+
+def _unknown_encoding(path: str, raw: bytes, encoding: str | None) -> SourceError:
+    """Return the error for a name that cannot be decoded, with what it would be in some encodings."""
+    readings = []
+    for likely in _LIKELY_ENCODINGS:
+        with suppress(UnicodeDecodeError):
+            readings.append(f"{printable(raw.decode(likely))} in {likely}")
+    return SourceError(
+        f"the archive does not state the encoding of its names, and a name is not valid in"
+        f" {encoding or 'UTF-8'}: {readings[0] if readings else raw!r}",
+        file=path,
+        hint=f"set --zip-encoding: the name would be {', '.join(readings)}",
+    )
 
 
 def _damage(info: zipfile.ZipInfo, size: int) -> tuple[str, str]:
@@ -387,123 +514,3 @@ class _BoundedReads:
         data = self._file.read(self._at, max(0, min(self._file.size - self._at, length)))
         self._at += len(data)
         return data
-
-
-# --- class folders --------------------------------------------------------------------------------
-
-
-def read_archive(path: str, _: Any, options: SourceOptions) -> Source:
-    """Read an archive of class folders, or of images without labels, in place.
-
-    Raises:
-        SourceError: the archive is damaged, or does not contain class folders.
-
-    """
-    source = list_archive(path)
-    names = member_names(source)
-    if options.unlabelled:
-        return _without_labels(path, source, names)
-    # Most archives have one folder that contains all others.
-    top = len(top_folder(names))
-    parts = [name[top:].split("/") for name in names]
-    first = {each[0] for each in parts if len(each) > 1}
-    refuse_other_archives(path, sorted(first))
-    # Folders with the name of a split are splits if they contain folders, as on a disk.
-    order, number_of = _splits(path, {each[0] for each in parts if len(each) > 2})
-    layout, notices = "archive of class folders", [*source.notices]
-    if number_of:
-        layout += f" with {' and '.join(order)}"
-        for name in sorted(first - number_of.keys()):
-            notices.append(f"skipped {printable(name)}/: it is not train, val or test")
-    level = 1 if number_of else 0
-    # Images outside of class folders, or beside the splits, have no label.
-    rows, stray, splits, labels = [], [], [], []
-    for row, each in enumerate(parts):
-        if len(each) <= level + 1:
-            stray.append(names[row])
-        elif not number_of or each[0] in number_of:
-            rows.append(row)
-            splits.append(number_of.get(each[0], 0))
-            labels.append(each[level])
-    notices += stray_notices(stray, "outside of class folders")
-    if not rows:
-        raise SourceError(
-            "the archive has no class folders",
-            file=path,
-            hint=(
-                "pack the images as CLASS/IMAGE, or set --label-type none; to use the shards of"
-                " another tool as they are, run `dataprep index`"
-            ),
-        )
-    label, classes = number_labels(
-        text_array(labels),
-        options.classes or tuple(sorted({*labels})),
-        lambda row: (f"{path}/{names[rows[row]]}", None),
-    )
-    return replace(
-        _chosen(source, rows, label=label, split=np.array(splits, np.int8)),
-        layout=layout,
-        classes=classes,
-        splits=order,
-        notices=tuple(notices),
-    )
-
-
-def _chosen(source: Source, rows: Sequence[int], **columns: Any) -> Source:
-    """Return some images with new columns, by split and label."""
-    source = replace(source, table=source.table.take(rows)).with_columns(**columns)
-    return replace(source, table=source.table.take(np.lexsort((source.label, source.split))))
-
-
-def _splits(path: str, folders: set[str]) -> tuple[Classes, dict[str, int]]:
-    """Return the names of the splits, and the number of the split of each folder that is one."""
-    splits = map_splits(path, sorted(folders))
-    order = split_order({*splits}) or ("train",)
-    return order, {folder: order.index(split) for split, folder in splits.items()}
-
-
-def top_folder(names: Names) -> str:
-    """Return the folders that contain everything and are neither a class nor a split, with a slash at the end."""
-    top = ""
-    # The last two parts of a name are its class folder and the file.
-    for level in zip(*(name.split("/")[:-2] for name in names), strict=False):
-        if len({*level}) > 1 or level[0].lower() in SPLIT_ALIASES:
-            break
-        top += f"{level[0]}/"
-    return top
-
-
-# --- images without labels ------------------------------------------------------------------------
-
-
-def _without_labels(path: str, source: Source, names: Names) -> Source:
-    """Return all images in an archive, by the rules for a folder."""
-    left_out = _label_folders_of(names)
-    rows, kept = [], []
-    for row, name in enumerate(names):
-        if left_out.keys().isdisjoint(folders_above(name)):
-            rows.append(row)
-            kept.append(name)
-    # Folders are splits if all images are in folders with the names of splits.
-    top = len(top_folder(kept))
-    first = [name[top:].rpartition("/")[0].partition("/")[0] for name in kept]
-    are_splits = {*map(str.lower, first)} <= SPLIT_ALIASES.keys()
-    order, number_of = _splits(path, {*first} if are_splits else set())
-    split = np.array([number_of.get(folder, 0) for folder in first], np.int8)
-    source = _chosen(source, rows, split=split).with_notices(*skipped_notices(left_out))
-    return replace(source, splits=order, label_type="none")
-
-
-def _label_folders_of(names: Names) -> dict[str, str]:
-    """Return the folders of masks, depth maps or annotations beside folders of images, and why each is left out."""
-    inside: defaultdict[str, set[str]] = defaultdict(set)
-    for folder in {*map(os.path.dirname, names)}:
-        for each in folders_above(f"{folder}/"):
-            above, _, name = each.rpartition("/")
-            inside[above].add(name)
-    # Of the folders that are beside each other.
-    left_out = {}
-    for above in sorted(inside):
-        for name, why in label_folders(sorted(inside[above])).items():
-            left_out[os.path.join(above, name)] = why
-    return left_out

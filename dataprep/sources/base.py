@@ -23,6 +23,7 @@ from dataprep.labels.base import LabelKind
 from dataprep.labels.columns import number_labels
 from dataprep.labels.kinds import KINDS as LABEL_KINDS
 from dataprep.options import SourceOptions
+from manifests.errors import SourceError
 from manifests.labels import LabelType
 from manifests.process.text import printable
 from manifests.schema import TABLE_COLUMNS, split_order
@@ -294,6 +295,13 @@ class Kind(NamedTuple):
     takes: Names = ()
     example: str = ""
     in_archives: bool = True
+
+
+def no_images(src: str) -> SourceError:
+    """Return the error for a source without images."""
+    return SourceError(
+        "the source contains no images", file=src, hint="check --src, or --image-root for a list"
+    )
 
 
 # --- arrays and rows ------------------------------------------------------------------------------

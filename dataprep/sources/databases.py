@@ -506,6 +506,6 @@ def _names_of(path: str, identifiers: Sequence[int]) -> list[str]:
 
 
 KINDS = (
-    Kind("a folder of LMDB databases", find_databases, read_lmdb),
-    Kind("a folder of RecordIO files", find_recordio, read_recordio),
+    Kind("a folder of LMDB databases", find_databases, read_lmdb, in_archives=False),
+    Kind("a folder of RecordIO files", find_recordio, read_recordio, in_archives=False),
 )

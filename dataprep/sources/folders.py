@@ -10,7 +10,7 @@ import os
 import re
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import replace
-from itertools import islice
+from itertools import islice, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,6 +20,8 @@ from dataprep.options import SourceOptions
 from dataprep.sources.base import (
     Names,
     Source,
+    first_names,
+    no_images,
     numbered,
     positions,
 )
@@ -27,9 +29,11 @@ from dataprep.sources.paired import CONTENTS
 from dataprep.sources.scan import (
     Scan,
     has_folders,
+    has_images_below,
     hidden_notices,
     list_folders,
     list_images,
+    look_into,
     map_splits,
     scan_splits,
     skipped_notices,
@@ -38,7 +42,7 @@ from dataprep.sources.scan import (
 from manifests.errors import ManifestError, SourceError
 from manifests.files import IMAGE_SUFFIXES
 from manifests.json_members import is_unicode
-from manifests.process.text import printable
+from manifests.process.text import agree, printable
 from manifests.schema import SPLIT_ALIASES, split_order
 from manifests.store import MANIFEST_NAME, read_manifest
 
@@ -103,7 +107,10 @@ def _refuse_other_layouts(src: str, folders: Names) -> None:
     for name in _named(folders, SPLIT_ALIASES):
         places[f"{src}/{name}"] = list_folders(f"{src}/{name}")
     for place, names in places.items():
-        for find in (_coco, _voc, _ade20k_and_yolo, _of_tools, _shards, _by_names):
+        for find in (
+            *(_coco, _voc, _ade20k_and_yolo, _of_tools, _shards),
+            *(labels_by_name, _one_folder),
+        ):
             _refuse(place, find(place, names))
 
 
@@ -120,20 +127,6 @@ def _refuse(place: str, layouts: Iterable[Layout]) -> None:
 def images_and_labels(folders: Names) -> tuple[list[str], list[str]]:
     """Return the folders with names of folders of images, and with names of masks or other annotations."""
     return _named(folders, _IMAGES), _named(folders, _LABELS)
-
-
-def refuse_other_archives(path: str, folders: Names) -> None:
-    """Do the same for the folders in an archive, by their names alone.
-
-    Raises:
-        SourceError: such a layout has folders of these names.
-
-    """
-    for name in filter(_COCO_IMAGES.fullmatch, folders):
-        _refuse(path, [Layout("images of COCO", f"{name}/")])
-    if "JPEGImages" in folders:
-        _refuse(path, [Layout("Pascal VOC", "JPEGImages/")])
-    _refuse(path, _by_names(path, folders))
 
 
 def _named(folders: Names, names: Container[str]) -> list[str]:
@@ -235,8 +228,8 @@ def _shards(src: str, folders: Names) -> Iterator[Layout]:
         yield Layout("shards without a manifest", shard, hint)
 
 
-def _by_names(src: str, folders: Names) -> Iterator[Layout]:
-    """Find the layouts that the names of folders show."""
+def labels_by_name(_: str, folders: Names) -> Iterator[Layout]:
+    """Find images with masks or other annotations by the names of their folders."""
     targets = ("gtfine", "gtcoarse", "gtfine_trainvaltest")
     found = _named(folders, ("leftimg8bit", "leftimg8bit_trainvaltest", *targets))
     if found:
@@ -246,79 +239,319 @@ def _by_names(src: str, folders: Names) -> Iterator[Layout]:
         evidence = f"{printable(images[0])}/ and {printable(labels[0])}/"
         hint = f"{_LISTS}. If {images[0]}/ contains class folders, give that folder"
         yield Layout("images with masks, boxes or other annotations", evidence, hint)
+
+
+def _one_folder(src: str, folders: Names) -> Iterator[Layout]:
+    images, _ = images_and_labels(folders)
     if images and len(folders) == 1:
         hint = f"give {src}/{folders[0]} if it contains class folders. Otherwise, {_LISTS}"
         yield Layout("one folder of images", f"{folders[0]}/", hint)
 
 
-# --- ImageFolders: CLASS/IMAGE, or SPLIT/CLASS/IMAGE ----------------------------------------------
+# --- class folders: CLASS/IMAGE, or SPLIT/CLASS/IMAGE ---------------------------------------------
+
+
+#: What `Source.layout` begins with.
+CLASS_FOLDERS = "ImageFolder"
 
 
 def read_image_folders(src: str, _: Any, options: SourceOptions) -> Source:
-    """Read an ImageFolder, or one for each split if the folders of `src` have the names of splits.
+    """Read class folders, or class folders of each split if the folders of `src` are splits.
 
     Raises:
-        SourceError: the folder is of another layout, there are no class folders, or the name of a
-            class is not valid.
+        SourceError: the folder is of another layout, there are no class folders, it is not clear
+            which folders are the classes, or the name of a class is not valid.
 
     """
     folders = list_folders(src)
     _refuse_other_layouts(src, folders)
-    splits = _split_folders(src, folders)
-    if not folders:
-        raise SourceError(
-            "the folder has no class folders",
-            file=src,
-            hint=(
-                "sort the images into CLASS/IMAGE; or give the labels in a list file (`path"
-                " label`), in a CSV, or in the file names with --pattern; or set --label-type none"
-            ),
-        )
-    layout, notices, class_folders = "ImageFolder", [], {}
-    # Folders beside the splits are not read. Without splits, all folders are classes.
+    splits = find_split_folders(src, folders, options)
+    notices = _split_notices(splits)
+    # Folders beside the splits are not read.
     for name in folders:
         if splits and name not in splits.values():
-            notices.append(f"skipped {name}/: it is not train, val or test")
-    if not splits:
-        class_folders["train"] = folders
-    for split in split_order({*splits}):
-        folder = splits[split]
-        classes = list_folders(f"{src}/{folder}")
-        if classes:
-            class_folders[split] = [f"{folder}/{name}" for name in classes]
-        elif split == "test":
-            notices.append("skipped test/: it has no class folders, so no labels")
+            notices.append(f"skipped {printable(name)}/: it is not train, val or test")
+    found = _find_classes(src, splits or {"train": ""}, options)
+    layout, class_folders = CLASS_FOLDERS, {}
+    for split, classes in found.items():
+        if classes.paths:
+            class_folders[split] = classes.paths
         else:
-            raise SourceError(
-                "the folder of a split has no class folders",
-                file=f"{src}/{folder}",
-                hint=(
-                    f"sort the images into {folder}/CLASS/, or list them in {split}_list.txt as"
-                    " `path label`"
-                ),
-            )
+            # Only test may have no labels.
+            notices.append(f"skipped {splits[split]}/: it has no class folders, so no labels")
     if splits:
         layout += f" with {' and '.join(class_folders)}"
     source = read_class_folders(src, class_folders, layout, options)
     # Images and hidden folders beside the class folders, and beside the folders of splits.
-    above = ["", *filter(None, map(splits.get, class_folders))]
-    stray = []
+    above = [""]
+    for split in class_folders:
+        above.append(found[split].place)
+        notices += found[split].notices
+    above, stray = [*dict.fromkeys(above)], []
     for folder in above:
         stray += list_images(src, folder)
+    if any(each.notices for each in found.values()):
+        refuse_one_class(src, source, options)
     notices += stray_notices(stray, "outside of class folders")
     notices += hidden_notices(src, above)
     return replace(source, notices=(*notices, *source.notices))
 
 
-def _split_folders(src: str, folders: Names) -> dict[str, str]:
+def refuse_one_class(src: str, source: Source, options: SourceOptions) -> None:
+    """Refuse class folders of which one is left after others were skipped, or a folder was entered.
+
+    Raises:
+        SourceError: there is one class, and no option says that this is right.
+
+    """
+    if len(source.classes) == 1 and not (options.classes or options.class_folders):
+        raise SourceError(
+            f"{printable(source.classes[0])} would be the only class, because only this folder"
+            " contains images",
+            file=src,
+            hint=(
+                "give the folder that contains all class folders; set --label-type none if the"
+                " images have no labels, or --class-folders outer for one class"
+            ),
+        )
+
+
+class _Classes(NamedTuple):
+    """The class folders of a split.
+
+    Attributes:
+        place: the folder that contains them, relative to the source.
+        paths: the class folders, relative to the source.
+        notices: messages about other folders.
+
+    """
+
+    place: str
+    paths: list[str]
+    notices: list[str]
+
+
+def _find_classes(
+    src: str, splits: Mapping[str, str], options: SourceOptions
+) -> dict[str, _Classes]:
+    """Return the class folders of each split, by the folder of each split.
+
+    Raises:
+        SourceError: there are none, or it is not clear which folders are the classes.
+
+    """
+    found = {}
+    for split in split_order({*splits}):
+        classes = _class_folders(src, splits[split], options)
+        if not classes.paths and split != "test":
+            raise _no_class_folders(src, splits[split], split)
+        found[split] = classes
+    return found
+
+
+def _no_class_folders(src: str, folder: str, split: str) -> SourceError:
+    if folder:
+        return SourceError(
+            "the folder of a split has no class folders",
+            file=f"{src}/{folder}",
+            hint=(
+                f"sort the images into {folder}/CLASS/, or list them in {split}_list.txt as"
+                " `path label`"
+            ),
+        )
+    if not has_images_below(src, [""]):
+        return no_images(src)
+    return SourceError(
+        "the folder has no class folders",
+        file=src,
+        hint=(
+            "sort the images into CLASS/IMAGE; or give the labels in a list file (`path"
+            " label`), in a CSV, or in the file names with --pattern; or set --label-type none"
+        ),
+    )
+
+
+#: Folders to enter that contain nothing but one folder.
+MAX_ENTERED = 8
+
+
+def _class_folders(src: str, place: str, options: SourceOptions, entered: int = 0) -> _Classes:
+    """Return the class folders in a folder: the folders that contain images.
+
+    Raises:
+        SourceError: folders contain images, and folders beside them contain folders of images; or
+            no folder contains images, and several contain folders of images.
+
+    """
+    names = list_folders(os.path.join(src, place))
+    storage.prefetch_folders(os.path.join(src, place, name) for name in names)
+    notices: list[str] = []
+    with_images, empty, nested = [], [], []
+    for name in names:
+        path = os.path.join(place, name)
+        content = look_into(os.path.join(src, path))
+        if content.has_images:
+            with_images.append(path)
+        elif has_images_below(os.path.join(src, path), content.folders):
+            nested.append(path)
+        elif content.folders or content.has_files:
+            notices.append(f"skipped {printable(path)}/: it contains no images")
+        else:
+            empty.append(path)  # a class without images
+    if options.class_folders == "inner":
+        for path in nested:
+            with_images += _folders_with_images(src, path)
+        return _Classes(place, sorted(with_images, key=os.path.basename), notices)
+    if not nested or options.class_folders == "outer":
+        return _Classes(place, sorted(with_images + empty + nested), notices)
+    if len(nested) == 1 and not with_images and entered < MAX_ENTERED:
+        notices.append(f"read the class folders in {printable(nested[0])}/")
+        below = _class_folders(src, nested[0], options, entered + 1)
+        return below._replace(notices=notices + below.notices)
+    inner = [f"{path}/" for path in _folders_with_images(src, nested[0])]
+    outer = [f"{path}/" for path in nested]
+    contain = agree(len(nested), "contains", "contain")
+    why = f"{contain} folders of images, and no images"
+    if with_images:
+        why += f"; beside them, {printable(with_images[0])}/ contains images"
+    raise SourceError(
+        f"it is not clear which folders are the classes: {first_names(outer, 3)} {why}",
+        file=os.path.join(src, place),
+        hint=(
+            f"set --class-folders inner if {first_names(inner, 2)} are classes, or --class-folders"
+            f" outer if {first_names(outer, 2)} are; to read one of them, set"
+            f" --src {printable(os.path.join(src, nested[0]))}"
+        ),
+    )
+
+
+def _folders_with_images(src: str, path: str) -> list[str]:
+    """Return the innermost folders below a folder that contain images, and the folder itself if it has any.
+
+    Raises:
+        SourceError: a folder contains both images and folders.
+
+    """
+    found, pending, seen = [], [path], set()
+    while pending:
+        folder = pending.pop()
+        identity = storage.identify(os.path.join(src, folder))
+        # Links may lead to a folder above.
+        if identity in seen:
+            continue
+        seen.add(identity)
+        if list_images(src, folder):
+            found.append(folder)
+        for name in list_folders(os.path.join(src, folder)):
+            pending.append(os.path.join(folder, name))
+    found.sort()
+    for outer, inner in pairwise(found):
+        if inner.startswith(f"{outer}/"):
+            raise SourceError(
+                f"{printable(outer)}/ contains images, and {printable(inner)}/ in it does, too",
+                file=src,
+                hint="move the images to one level, or set --class-folders outer",
+            )
+    return found
+
+
+# --- folders of splits ----------------------------------------------------------------------------
+
+
+#: Parts of a folder name: words, also in camel case, and numbers.
+_NAME_PARTS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
+
+#: A word that contains the name of a split: trainset, valimages.
+_COMPOUND = re.compile(
+    rf"({'|'.join(SPLIT_ALIASES)})(set|data|dataset|images?|imgs?|pics?|split)s?"
+)
+
+#: Folders that are numbered parts of a dataset.
+_NUMBERED = re.compile(
+    r"(fold|split|part|batch|set|chunk|shard|images?|imgs?|photos?|pictures?|data|archive|subset"
+    r"|volume|disk)[-_ .]*\d+",
+    re.IGNORECASE,
+)
+
+
+def split_of(name: str) -> str | None:
+    """Return the split that the name of a folder means; `None` if it is the name of none, or of several."""
+    found = set()
+    for part in map(str.lower, _NAME_PARTS.findall(name)):
+        compound = _COMPOUND.fullmatch(part)
+        split = SPLIT_ALIASES.get(compound[1] if compound else part)
+        found.add(split)
+    found.discard(None)
+    return found.pop() if len(found) == 1 else None
+
+
+def find_split_folders(src: str, folders: Names, options: SourceOptions) -> dict[str, str]:
     """Return the folder of each split.
 
     Empty if the folders are classes, as with `train` next to `car` and `bus`.
+
+    Raises:
+        SourceError: two folders are the same split, or the folders are numbered parts of a dataset.
+
     """
-    named = _named(folders, SPLIT_ALIASES)
-    if len(named) < len(folders) and not any(has_folders(f"{src}/{name}") for name in named):
+    _refuse_numbered(src, folders, options)
+    named = {}
+    for name in folders:
+        split = split_of(name)
+        if split:
+            named[name] = split
+    exact = _named(folders, SPLIT_ALIASES)
+    if len(exact) == len(folders) or any(has_folders(f"{src}/{name}") for name in exact):
+        splits = map_splits(src, exact)
+        # Other names of splits count beside the usual names.
+        for name, split in named.items():
+            splits.setdefault(split, name)
+        return splits
+    if exact or not _are_splits(src, folders, named, options):
         return {}
-    return map_splits(src, named)
+    return map_splits(src, [*named], {name.lower(): split for name, split in named.items()})
+
+
+def _are_splits(src: str, folders: Names, named: Mapping[str, str], options: SourceOptions) -> bool:
+    """Return whether folders whose names contain names of splits (folder -> split) are splits.
+
+    A class may be called `steam_train`. Folders of splits contain class folders, or there are no
+    other classes, or there are two splits.
+    """
+    have_folders, has_others = set(), False
+    for name in folders if named else ():
+        content = look_into(f"{src}/{name}")
+        if name not in named:
+            has_others |= content.has_images
+        elif content.folders:
+            have_folders.add(named[name])
+    if not have_folders and options.class_folders:
+        return False
+    found = have_folders or {*named.values()}
+    return len(found) >= (2 if has_others else 1)
+
+
+def _refuse_numbered(src: str, folders: Names, options: SourceOptions) -> None:
+    numbered = len(folders) > 1 and all(map(_NUMBERED.fullmatch, folders))
+    if numbered and options.class_folders is None:
+        sources = " ".join(f"--src {printable(os.path.join(src, name))}" for name in folders[:2])
+        raise SourceError(
+            f"the folders look like numbered parts of one dataset: {first_names(folders, 3)}",
+            file=src,
+            hint=(
+                f"give the parts to convert, {sources}; or set --class-folders outer if the folders"
+                " are the classes"
+            ),
+        )
+
+
+def _split_notices(splits: Mapping[str, str]) -> list[str]:
+    """Return a message if folders are splits because of a part of their names."""
+    read = []
+    for split, folder in splits.items():
+        if folder.lower() not in SPLIT_ALIASES:
+            read.append(f"{printable(folder)}/ as {split}")
+    return [f"read {' and '.join(read)}"] if read else []
 
 
 def read_class_folders(

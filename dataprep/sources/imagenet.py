@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from dataprep import storage
 from dataprep.options import SourceOptions
-from dataprep.sources.archives import list_archive, member_names, read_archive
+from dataprep.sources.archives import opened_archive
 from dataprep.sources.base import (
     Classes,
     Kind,
@@ -30,7 +30,7 @@ from dataprep.sources.base import (
     join_sources,
     positions,
 )
-from dataprep.sources.folders import read_class_folders
+from dataprep.sources.folders import read_class_folders, read_image_folders, read_unlabelled
 from dataprep.sources.mat_file import MAX_BYTES, read_mat
 from dataprep.sources.scan import has_folders, hidden_notices, list_folders, scan_splits
 from dataprep.sources.text_tables import text_lines
@@ -70,7 +70,7 @@ def read_imagenet_tars(src: str, _: Any, options: SourceOptions) -> Source:
 
     """
     parts = []
-    for name, read in ((TRAIN, read_archive), (VAL, read_val)):
+    for name, read in ((TRAIN, _read_train), (VAL, read_val)):
         path = os.path.join(src, name)
         if storage.is_file(path):
             parts.append(read(path, None, options))
@@ -82,6 +82,11 @@ def read_imagenet_tars(src: str, _: Any, options: SourceOptions) -> Source:
             notices.append(f"skipped {name}: it has no labels")
     source = join_sources(parts).with_notices(*notices)
     return replace(source, layout="ImageNet in its original archives")
+
+
+def _read_train(path: str, _: Any, options: SourceOptions) -> Source:
+    with opened_archive(path, options) as archive:
+        return archive.locate(read_image_folders(path, None, options))
 
 
 def read_val(path: str, _: Any, options: SourceOptions) -> Source:
@@ -97,8 +102,10 @@ def read_val(path: str, _: Any, options: SourceOptions) -> Source:
             missing.
 
     """
-    source = list_archive(path)
-    names = member_names(source)
+    with opened_archive(path, options) as archive:
+        source = archive.locate(read_unlabelled(path, None, options))
+    source = replace(source, label_type="class")
+    names = [name.partition("/")[2] for name in source.path.to_pylist()]
     wnids, truth = _read_devkit(parent_folder(path) or ".")
     classes = options.classes or tuple(sorted(wnids))
     # The number in the name of an image leads to its class.
@@ -373,7 +380,12 @@ def _read_solution(solution: str, label_of: dict[str, int]) -> dict[str, int]:
 
 
 KINDS = (
-    Kind("ImageNet in its original archives", find_imagenet_tars, read_imagenet_tars),
+    Kind(
+        "ImageNet in its original archives",
+        find_imagenet_tars,
+        read_imagenet_tars,
+        in_archives=False,
+    ),
     # Kaggle's flat val/ has its labels in a CSV file. If it has class folders, the folder inside is
     # read as any other.
     Kind("ImageNet in Kaggle's layout", find_kaggle_imagenet, read_kaggle_imagenet),

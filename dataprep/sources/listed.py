@@ -22,7 +22,7 @@ from dataprep.labels.columns import Locate, row_error
 from dataprep.sources.base import Integers, Names, Source, concat, sample_table, text_array
 from dataprep.sources.scan import NO_STATS, list_images, stats_of, suffix_of
 from manifests.errors import CallError
-from manifests.files import IMAGE_SUFFIXES
+from manifests.files import IMAGE_SUFFIXES, mounted_at
 from manifests.json_members import shorten
 from manifests.process.text import agree, plural, printable
 from manifests.remote.url import is_url, join_path, normal_path, parse_url
@@ -75,12 +75,14 @@ def file_stats(root: str, path: pa.Array, most: int | None = None) -> Integers:
     """
     most = MAX_MISSING if most is None else most
     stats = np.full((len(path), 3), NO_STATS, np.int64)
-    is_remote = is_url(root) or pc.any(pc.match_substring(path, "://")).as_py()
+    archive = mounted_at(root)
+    is_remote = (is_url(root) and not archive) or pc.any(pc.match_substring(path, "://")).as_py()
+    look_up = storage.stat if archive else os.stat
     rows = enumerate(chain.from_iterable(_slices(path)))
     missing = 0
     for row, name in _fill_in_remote(stats, root, rows) if is_remote else rows:
         try:
-            status = os.stat(os.path.join(root, name))
+            status = look_up(os.path.join(root, name))
         except (OSError, ValueError):
             missing += 1
             if missing > most:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import csv
 import os
 import re
+import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import combinations
+from itertools import combinations, pairwise
 from typing import Any
 
 import numpy as np
@@ -306,7 +307,8 @@ def check_names(before: Names, names: Names, first: str, second: str) -> None:
 
 
 def _plain(name: str) -> str:
-    return re.sub(r"[\s_-]+", "", name).casefold()
+    """Return a name without what people and programs write in different ways."""
+    return re.sub(r"[\s_-]+", "", unicodedata.normalize("NFC", name)).casefold()
 
 
 def relabel(source: Source, classes: Classes) -> Source:
@@ -430,7 +432,8 @@ _MANY_CLASSES = 10
 
 
 def class_notices(source: Source) -> Iterator[str]:
-    """Report classes without samples, and classes that are only in some splits."""
+    """Report names that are almost equal, classes without samples, and classes in some splits only."""
+    yield from _name_notices(source.classes)
     if not source.labels.is_class:
         return
     counts = np.zeros((len(source.splits), len(source.classes)), np.int64)
@@ -442,6 +445,11 @@ def class_notices(source: Source) -> Iterator[str]:
         yield (
             f"each of the {plural(used, 'image')} has a class of its own; if the labels are not"
             " classes, set --label-type regression, caption or none"
+        )
+    if len(total) == 1:
+        yield (
+            f"there is one class, {printable(source.classes[0])}; if the images have no labels, set"
+            " --label-type none"
         )
     empty = np.flatnonzero(total == 0)
     if len(empty):
@@ -455,6 +463,30 @@ def class_notices(source: Source) -> Iterator[str]:
             only = np.flatnonzero((own > 0) & (own == total))
             if len(only):
                 yield f"{plural(len(only), 'class')} only in {split}: {_first_names(source, only)}"
+
+
+def _name_notices(names: Classes) -> Iterator[str]:
+    """Report names that differ in case, spaces, ``_``, ``-`` or Unicode form only, and the order of numbers."""
+    alike: dict[str, list[str]] = {}
+    for name in names:
+        alike.setdefault(_plain(name), []).append(name)
+    twins = []
+    for same in alike.values():
+        if len(same) > 1:
+            # Names in different Unicode forms look the same.
+            forms = {unicodedata.normalize("NFC", name) for name in same}
+            twins.append(" and ".join(map(repr if len(forms) == len(same) else ascii, same)))
+    if twins:
+        yield (
+            f"{plural(len(twins), 'group')} of classes with almost the same name:"
+            f" {first_names(twins, 3)}; if they are one class, {RENAME_HINT}"
+        )
+    if all(map(_NUMBER.fullmatch, names)) and [*names] != sorted(names, key=int):
+        first, second = next(pair for pair in pairwise(names) if int(pair[0]) > int(pair[1]))
+        yield (
+            f"the classes are numbers in the order of text: {first} is before {second}, as in"
+            " torchvision; for another order or for names, set --classes FILE"
+        )
 
 
 def _identity_notice(source: Source, has_class: NDArray[np.bool_]) -> str:

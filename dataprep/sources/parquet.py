@@ -426,5 +426,6 @@ KINDS = (
         find_parquet_files,
         read_hugging_face,
         ("path_column", "label_column"),
+        in_archives=False,
     ),
 )

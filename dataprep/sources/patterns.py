@@ -538,7 +538,7 @@ PATTERN_KIND = Kind(
     "a folder with labels in file names (--pattern)",
     find_pattern,
     read_file_names,
-    ("pattern", "label_column"),
+    ("pattern", "label_column", "class_folders"),
 )
 
 #: Re-identification datasets.

@@ -28,14 +28,22 @@ from dataprep.sources import (
     voc,
     yolo,
 )
-from dataprep.sources.archives import is_archive, read_archive
-from dataprep.sources.base import Kind, NamedSource, Names, Source
-from dataprep.sources.folders import read_image_folders, read_unlabelled
+from dataprep.sources.archives import is_tar, is_zip, opened_archive
+from dataprep.sources.base import Kind, NamedSource, Names, Source, no_images
+from dataprep.sources.folders import (
+    CLASS_FOLDERS,
+    MAX_ENTERED,
+    labels_by_name,
+    read_image_folders,
+    read_unlabelled,
+    refuse_one_class,
+    split_of,
+)
 from dataprep.sources.merge import class_notices, read_renames, rename_classes
-from dataprep.sources.scan import list_folders, suffix_of
+from dataprep.sources.scan import list_folders, look_into, suffix_of
 from dataprep.sources.tables import TABLE_SUFFIXES, read_lists, read_table, with_label_type
 from manifests.errors import CallError, SourceError, raise_machine_fault
-from manifests.files import IMAGE_SUFFIXES, SOURCE_LIST, open_file
+from manifests.files import IMAGE_SUFFIXES, SOURCE_LIST, mounted_at, open_file
 from manifests.process.text import printable
 from manifests.remote.url import is_read_only, parent_folder
 
@@ -72,11 +80,7 @@ def read_source(src: str, options: SourceOptions | None = None) -> Source:
             hint="check its permissions",
         ) from None
     if not len(source):
-        raise SourceError(
-            "the source contains no images",
-            file=src,
-            hint="check --src, or --image-root for a list",
-        )
+        raise no_images(src)
     _log.info(
         "%s: %d images, %d bytes, in %d splits, found in %.1f s",
         src,
@@ -129,7 +133,18 @@ def _read_each(srcs: Names, options: SourceOptions) -> list[NamedSource]:
 # --- kinds ----------------------------------------------------------------------------------------
 
 #: Options that only some kinds take.
-_OPTIONS = ("image_root", "path_column", "label_column", "split_column", "pattern")
+_OPTIONS = (
+    "image_root",
+    "path_column",
+    "label_column",
+    "split_column",
+    "pattern",
+    "class_folders",
+    "zip_encoding",
+)
+
+#: A folder in a folder, and an archive, take the options of what they contain.
+_CONTAINER_OPTIONS = _OPTIONS[:-1]
 
 
 def _read(src: str, options: SourceOptions) -> Source:
@@ -149,12 +164,22 @@ def _read(src: str, options: SourceOptions) -> Source:
     # An option that the kind does not take would have no effect.
     for name in _OPTIONS:
         if getattr(options, name) is not None and name not in kind.takes:
-            others = [other.name for other in KINDS if name in other.takes]
+            others = []
+            for other in KINDS:
+                if name in other.takes and not {*_CONTAINER_OPTIONS} <= {*other.takes}:
+                    others.append(other.name)
+            others = others or ["a zip archive"]
             raise CallError(
                 f"--{name.replace('_', '-')} does not apply to {printable(src)}, which is"
                 f" {kind.name}",
                 hint=f"remove the option; it applies to {', '.join(others)}",
             )
+    if mounted_at(src) and not kind.in_archives:
+        raise SourceError(
+            f"it contains {kind.name}, which is not read inside of an archive",
+            file=src,
+            hint="unpack the archive and give the folder",
+        )
     return kind.read(src, found, options)
 
 
@@ -164,6 +189,34 @@ def _read(src: str, options: SourceOptions) -> Source:
 def _find_lists(src: str, _: Names, __: SourceOptions) -> list[str]:
     paths = (os.path.join(src, name) for name in LIST_NAMES)
     return [*filter(storage.is_file, paths)]
+
+
+def _find_only_folder(src: str, folders: Names, _: SourceOptions) -> str:
+    """Return the only folder in a folder without images, if it contains folders or other files than images."""
+    if any(labels_by_name(src, folders)):
+        return ""  # which is refused later
+    entered, name = src, folders[0] if len(folders) == 1 else ""
+    for _level in range(MAX_ENTERED):
+        if len(folders) != 1 or split_of(folders[0]) or look_into(entered).has_images:
+            return name if entered != src else ""
+        entered = os.path.join(entered, folders[0])
+        content = look_into(entered)
+        if content.has_images:
+            return ""
+        folders = content.folders
+    return ""  # not a folder in a folder, but a tree
+
+
+def _read_only_folder(src: str, folder: str, options: SourceOptions) -> Source:
+    source = _read(os.path.join(src, folder), options)
+    if source.layout.startswith(CLASS_FOLDERS):
+        refuse_one_class(src, source, options)
+    return source.with_notices(f"read {printable(folder)}/, the only folder")
+
+
+_ONLY_FOLDER = Kind(
+    "a folder with one folder in it", _find_only_folder, _read_only_folder, _CONTAINER_OPTIONS
+)
 
 
 #: The kinds of folders in the order in which they are tried.
@@ -187,6 +240,9 @@ FOLDERS = (
     *databases.KINDS,
     # From here on, the images are files.
     *published.KINDS,
+    _ONLY_FOLDER._replace(
+        detect=lambda *call: call[2].unlabelled and _find_only_folder(*call),
+    ),
     Kind(
         "a folder of images without labels",
         lambda _, __, options: options.unlabelled,
@@ -199,7 +255,8 @@ FOLDERS = (
     *yolo.KINDS,
     *segmentation.KINDS,
     *arrays.KINDS,
-    Kind("a folder of class folders", lambda *_: True, read_image_folders),
+    _ONLY_FOLDER,
+    Kind("a folder of class folders", lambda *_: True, read_image_folders, ("class_folders",)),
 )
 
 
@@ -210,6 +267,12 @@ def _find_images_in_parquet(src: str, _: Names, options: SourceOptions) -> bool:
     """Return whether a file is a Parquet file with images, and not one with paths of images."""
     images = parquet.image_columns(src) if suffix_of(src) == ".parquet" else ()
     return bool(images) and (options.path_column is None or options.path_column in images)
+
+
+def _read_archive(src: str, _: Any, options: SourceOptions) -> Source:
+    """Read an archive as the folder that it would be unpacked to."""
+    with opened_archive(src, options) as archive:
+        return archive.locate(_read(src, replace(options, zip_encoding=None)))
 
 
 def _in_folder(
@@ -250,7 +313,8 @@ FILES = (
         lambda src, _, __: os.path.basename(src) == imagenet.VAL,
         imagenet.read_val,
     ),
-    Kind("an archive", is_archive, read_archive),
+    Kind("a zip archive", is_zip, _read_archive, _OPTIONS),
+    Kind("a tar archive", is_tar, _read_archive, _CONTAINER_OPTIONS),
     # Any other file is a list, unless it is known to be something else.
     Kind(
         "a list file",

@@ -7,7 +7,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -25,7 +25,7 @@ from dataprep.sources.base import (
     text_array,
 )
 from manifests.errors import SourceError
-from manifests.files import IMAGE_SUFFIXES
+from manifests.files import IMAGE_SUFFIXES, mounted_at
 from manifests.json_members import is_unicode
 from manifests.process.text import plural, printable
 from manifests.remote.url import is_url
@@ -41,6 +41,40 @@ def is_folder(entry: storage.Entry) -> bool:
         return entry.is_dir()
     except OSError:
         return False
+
+
+#: Folders that file systems and programs put beside images, and their thumbnails, in lower case.
+_JUNK = frozenset(
+    [
+        "__macosx",
+        "@eadir",
+        "@tmp",
+        "#recycle",
+        "#snapshot",
+        "$recycle.bin",
+        "recycler",
+        "system volume information",
+        "lost+found",
+        "__pycache__",
+        "thumbs.db",
+        "desktop.ini",
+    ]
+)
+_THUMBNAIL = "_THUMB_"
+
+
+def is_junk(name: str) -> bool:
+    """Return whether a file or folder is hidden, or was added by a file system or a program."""
+    return name.startswith(".") or name.lower() in _JUNK or _THUMBNAIL in name
+
+
+def _junk_name(name: str, folder: bool) -> str:
+    """Return how a message calls such a file or folder."""
+    if _THUMBNAIL in name:
+        return f"*{_THUMBNAIL}*"
+    if name.startswith("."):
+        return "hidden folders" if folder else "hidden files"
+    return f"{name}/" if folder else name
 
 
 def suffix_of(name: str) -> str:
@@ -179,8 +213,8 @@ class Scan:
                 name = entry.name
                 path = f"{folder}/{name}" if folder else name
                 suffix = suffix_of(name)
-                if name.startswith("."):
-                    self._skipped["hidden folders" if is_folder(entry) else "hidden files"] += 1
+                if is_junk(name):
+                    self._skipped[_junk_name(name, is_folder(entry))] += 1
                 elif problem := self._problem(path, name):
                     escaped = os.fsencode(path).decode("utf-8", "backslashreplace")
                     row = {"source": escaped, "reason": "bad-name", "detail": problem}
@@ -208,7 +242,7 @@ class Scan:
     def _problem(self, path: str, name: str) -> str:
         if not is_unicode(path):
             return "the file name is not valid UTF-8; rename the file"
-        if ("?" in name or "#" in name) and is_url(self.root):
+        if ("?" in name or "#" in name) and is_url(self.root) and not mounted_at(self.root):
             return "the name contains ? or #, which end the path of a URL; rename it"
         return ""
 
@@ -298,18 +332,19 @@ def entry_stats(entry: storage.Entry) -> tuple[int, int, int]:
 
 
 def list_folders(path: str) -> list[str]:
-    """Return the sorted names of the folders in a folder, without hidden ones."""
-    return [name for name in _folder_names(path) if not name.startswith(".")]
+    """Return the sorted names of the folders in a folder, without `is_junk`."""
+    return [name for name in _folder_names(path) if not is_junk(name)]
 
 
 def hidden_notices(root: str, folders: Iterable[str] = ("",)) -> list[str]:
-    """Return a message about hidden folders directly in these folders. Empty if there are none."""
+    """Return a message about `is_junk` folders directly in these folders. Empty if there are none."""
     hidden = []
     for folder in folders:
         for name in _folder_names(os.path.join(root, folder)):
-            if name.startswith("."):
+            if is_junk(name):
                 hidden.append(f"{os.path.join(folder, name)}/")
-    return _skipped(hidden, "hidden folder")
+    is_hidden = all(os.path.basename(name[:-1]).startswith(".") for name in hidden)
+    return _skipped(hidden, "hidden folder" if is_hidden else "hidden or system folder")
 
 
 def _folder_names(path: str) -> list[str]:
@@ -319,7 +354,58 @@ def _folder_names(path: str) -> list[str]:
 
 def has_folders(path: str) -> bool:
     """Return whether `path` is a folder that contains folders."""
-    return storage.is_folder(path) and bool(_folder_names(path))
+    return storage.is_folder(path) and bool(list_folders(path))
+
+
+class Content(NamedTuple):
+    """What is directly in a folder, beside `is_junk`.
+
+    Attributes:
+        has_images: whether there is an image. Then the rest is not known.
+        folders: the names of the folders, sorted.
+        has_files: whether there are other files.
+
+    """
+
+    has_images: bool
+    folders: Names = ()
+    has_files: bool = False
+
+
+def look_into(path: str) -> Content:
+    """Look into a folder, up to its first image."""
+    folders, has_files = [], False
+    with storage.scan_folder(path) as entries:
+        for entry in entries:
+            name = entry.name
+            if is_junk(name):
+                continue
+            if is_folder(entry):
+                folders.append(name)
+            elif suffix_of(name) in IMAGE_SUFFIXES:
+                return Content(has_images=True)
+            else:
+                has_files = True
+    return Content(has_images=False, folders=sorted(folders), has_files=has_files)
+
+
+#: Folders to look into for an image.
+_MAX_VISITED = 10_000
+
+
+def has_images_below(path: str, folders: Names) -> bool:
+    """Return whether one of some folders in a folder, or a folder below it, contains an image."""
+    pending = [os.path.join(path, name) for name in reversed(folders)]
+    for _ in range(_MAX_VISITED):
+        if not pending:
+            return False
+        folder = pending.pop()
+        content = look_into(folder)
+        if content.has_images:
+            return True
+        for name in reversed(content.folders):
+            pending.append(os.path.join(folder, name))
+    return bool(pending)
 
 
 def list_images(root: str, folder: str = "") -> list[str]:
@@ -327,8 +413,9 @@ def list_images(root: str, folder: str = "") -> list[str]:
     names = []
     with storage.scan_folder(os.path.join(root, folder)) as entries:
         for entry in entries:
-            if suffix_of(entry.name) in IMAGE_SUFFIXES and not is_folder(entry):
-                names.append(os.path.join(folder, entry.name))
+            name = entry.name
+            if suffix_of(name) in IMAGE_SUFFIXES and not is_junk(name) and not is_folder(entry):
+                names.append(os.path.join(folder, name))
     return sorted(names)
 
 

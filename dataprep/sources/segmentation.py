@@ -222,4 +222,11 @@ def mask_column(paths: Sequence[str]) -> pa.Table:
     return pa.table({MASK_SOURCE: pa.array(paths, pa.string())})
 
 
-KINDS = (Kind("a folder of images with masks or depth maps", find_segmentation, read_pairs),)
+KINDS = (
+    Kind(
+        "a folder of images with masks or depth maps",
+        find_segmentation,
+        read_pairs,
+        in_archives=False,
+    ),
+)

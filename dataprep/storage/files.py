@@ -25,7 +25,7 @@ from dataprep.storage.local import (
     translate_errors,
 )
 from manifests.errors import CallError, DatasetError
-from manifests.files import FileKind, kind_of
+from manifests.files import FileKind, kind_of, mounted_at
 from manifests.remote.url import is_url
 from manifests.schema import File
 from manifests.serialization import checksum_text
@@ -33,6 +33,9 @@ from manifests.serialization import checksum_text
 
 def files_of(path: str) -> LocalFiles:
     """Return the implementation for a path or URL."""
+    archive = mounted_at(path)
+    if isinstance(archive, LocalFiles):
+        return archive
     if is_url(path):
         from dataprep.storage.remote import REMOTE
 
@@ -93,16 +96,16 @@ def remove_empty_folder(path: str) -> None:
 @contextmanager
 def scan_folder(path: str) -> Iterator[Iterable[Entry]]:
     """Iterate over the files and folders in a folder, as `os.scandir` does."""
-    if is_url(path):
-        yield list_folder(path)
-    else:
+    if files_of(path) is LOCAL:
         with os.scandir(path) as entries:  # large folders are never in memory as a whole
             yield entries
+    else:
+        yield list_folder(path)
 
 
 def prefetch_folders(paths: Iterable[str]) -> None:
     """Begin to list the folders of an object store that are about to be scanned."""
-    urls = [path for path in paths if is_url(path)]
+    urls = [path for path in paths if is_url(path) and not mounted_at(path)]
     if urls:
         from dataprep.storage.remote import REMOTE
 
@@ -111,10 +114,10 @@ def prefetch_folders(paths: Iterable[str]) -> None:
 
 def identify(folder: str) -> tuple[int, int]:
     """Return what is the same for all paths of a folder."""
-    if is_url(folder):  # it has no links, so its name identifies it
-        return -1, hash(folder.rstrip("/"))
-    status = os.stat(folder)
-    return status.st_dev, status.st_ino
+    if files_of(folder) is LOCAL:
+        status = os.stat(folder)
+        return status.st_dev, status.st_ino
+    return -1, hash(folder.rstrip("/"))  # without links, its name identifies it
 
 
 def walk(folder: str) -> Iterator[str]:

@@ -218,6 +218,12 @@ class Entry(Protocol):
         raise NotImplementedError
 
 
+def made_status(mode: int, size: int, modified_ns: int, inode: int) -> os.stat_result:
+    """Return what is known of a file that is not on a file system, as `os.stat` does."""
+    fields = (mode, inode, 0, 1, 0, 0, size, 0, modified_ns // 10**9, 0)
+    return os.stat_result(fields, {"st_mtime_ns": modified_ns})
+
+
 class RandomAccess(Protocol):
     """Random access to the bytes of a file. Implements `dataprep.formats.ByteView`."""
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from awscrt.checksums import crc32c
 
-from dataprep.storage.local import Check, LocalFiles, Replace, translate_errors
+from dataprep.storage.local import Check, LocalFiles, Replace, made_status, translate_errors
 from manifests.errors import (
     CallError,
     DatasetError,
@@ -347,15 +347,12 @@ class RemoteEntry(NamedTuple):
 def stat_of(info: ObjectInfo) -> os.stat_result:
     """Return what is known of an object as `os.stat` does; its inode follows the ETag."""
     digest = hashlib.blake2b((info.etag or "").encode(), digest_size=8).digest()
-    return _status(stat.S_IFREG, info.bytes, info.modified_ns, int.from_bytes(digest, "big") >> 1)
+    return made_status(
+        stat.S_IFREG, info.bytes, info.modified_ns, int.from_bytes(digest, "big") >> 1
+    )
 
 
-def _status(mode: int, size: int, modified_ns: int, inode: int) -> os.stat_result:
-    fields = (mode, inode, 0, 1, 0, 0, size, 0, modified_ns // 10**9, 0)
-    return os.stat_result(fields, {"st_mtime_ns": modified_ns})
-
-
-_FOLDER = _status(stat.S_IFDIR, 0, 0, 0)
+_FOLDER = made_status(stat.S_IFDIR, 0, 0, 0)
 
 
 def abort_upload(path: str, temporary: str, *, is_own: bool) -> None:

@@ -60,12 +60,13 @@ def test_help_lists_every_command_and_exit_status(invoke):
                     "validate max-pixels max-rejected resize-shorter max-side only-above quality subsampling filter "
                     "where store raw-size raw-fit image-root path-column label-column split-column pattern classes "
                     "max-classes rename-classes label-type label-separator blank-labels uncertain-labels duplicates "
-                    "distance hash workers engine address overwrite check-shards append dry-run"),
+                    "distance hash workers engine address overwrite check-shards append dry-run "
+                    "class-folders zip-encoding keep-removed"),
         ("plan", "src fmt out shard-size samples-per-shard seed no-shuffle val-fraction test-fraction split-by "
                  "where validate max-pixels resize-shorter max-side only-above quality subsampling filter "
                  "store raw-size raw-fit image-root path-column label-column split-column pattern classes "
                  "max-classes rename-classes label-type label-separator blank-labels uncertain-labels duplicates "
-                 "distance hash overwrite append"),
+                 "distance hash overwrite append class-folders zip-encoding keep-removed"),
         ("work", "task claim heartbeat workers"),
         ("finish", "max-rejected workers"),
         ("index", "image label label-type label-key label-offset classes max-classes split validate workers "
@@ -76,7 +77,8 @@ def test_help_lists_every_command_and_exit_status(invoke):
         ("duplicates", "distance across limit json label-type no-store workers"),
         ("revert", ""),
         ("repair", "src dry-run image-root path-column label-column split-column pattern classes max-classes "
-                   "rename-classes label-type label-separator blank-labels uncertain-labels workers"),
+                   "rename-classes label-type label-separator blank-labels uncertain-labels workers "
+                   "class-folders zip-encoding"),
         ("report", "out src sample batch-size max-size seed overwrite json workers"),
     ],
 )  # fmt: skip

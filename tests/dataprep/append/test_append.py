@@ -138,18 +138,16 @@ def test_a_source_that_has_grown_adds_only_its_new_images(options, sources, invo
     same_path = sources[0] / "cat" / "0002.jpg"
     write(sources[0], range(20, 23), ("cat", "dog"))
     data = encode(photo(7777, 40, 30))
+    before = same_path.read_bytes()
     same_path.write_bytes(data)
-    output = invoke("convert", "--src", sources[0], "--out", out, "--append").output
-    assert f"19 images of the source are in {out} already" in output
+    append = ["convert", "--src", sources[0], "--out", out, "--append"]
+    assert "1 image replaced (cat/0002.jpg)" in invoke(*append, status=2).output
+    same_path.write_bytes(before)
+    assert f"20 images of the source are in {out} already" in invoke(*append).output
     new = rows(out)[20:]
-    assert sorted(row["source"] for row in new) == [
-        "cat/0002.jpg",
-        "cat/0020.jpg",
-        "cat/0022.jpg",
-        "dog/0021.jpg",
-    ]
+    assert sorted(row["source"] for row in new) == ["cat/0020.jpg", "cat/0022.jpg", "dog/0021.jpg"]
     same_path.unlink()
-    output = invoke("convert", "--src", sources[0], "--out", out, "--append").output
+    output = invoke(*append, "--keep-removed").output
     assert "nothing to append: all 22 images" in output
     assert read_manifest(out).revision == 1
     assert verify_dataset(str(out), workers=1).problems == ()

@@ -88,7 +88,7 @@ def test_an_archive_without_labels(names, splits, tmp_path):
 
 
 @pytest.mark.parametrize("style", [tarfile.GNU_FORMAT, tarfile.PAX_FORMAT], ids=["gnu", "pax"])
-@pytest.mark.parametrize("folder", ["cat", f"cat/{'long' * 40}"], ids=["short", "long"])
+@pytest.mark.parametrize("folder", ["cat", "long" * 40], ids=["short", "long"])
 def test_links_in_a_tar_are_followed_or_listed(style, folder, tmp_path):
     images = [encode(photo(number, 16, 16)) for number in range(2)]
     links = [
@@ -122,7 +122,7 @@ def test_links_in_a_tar_are_followed_or_listed(style, folder, tmp_path):
     ("names", "expected"),
     [
         (["cat/1.jpg", "dog/2.jpg"], [("train", "cat"), ("train", "dog")]),
-        (["a/b/cat/1.jpg", "a/b/dog/x/2.jpg"], [("train", "cat"), ("train", "dog")]),
+        (["a/b/cat/1.jpg", "a/b/dog/2.jpg"], [("train", "cat"), ("train", "dog")]),
         (["p/train/cat/1.jpg", "p/valid/dog/2.jpg"], [("train", "cat"), ("val", "dog")]),
         (["train/cat/1.jpg", "train/dog/2.jpg"], [("train", "cat"), ("train", "dog")]),
         (["train/1.jpg", "car/2.jpg"], [("train", "car"), ("train", "train")]),
@@ -179,22 +179,29 @@ def test_notes_about_what_is_left_out(tmp_path):
 
 
 def test_names_that_leave_the_folder_are_rejected(tmp_path, invoke):
-    names = ["cat/1.jpg", "../cat/2.jpg", "/cat/3.jpg", "cat/../../4.jpg", "cat\\5.jpg"]
+    names = [
+        "cat/1.jpg",
+        "dog/1.jpg",
+        "../cat/2.jpg",
+        "/cat/3.jpg",
+        "cat/../../4.jpg",
+        "cat\\5.jpg",
+    ]
     write_tar(tmp_path / "a.tar", names)
     invoke("convert", "--src", tmp_path / "a.tar", "--out", tmp_path / "out", "--max-rejected", 1)
     rejected = [
         json.loads(line) for line in (tmp_path / "out/rejected.jsonl").read_text().splitlines()
     ]
     assert [(row["source"], row["reason"]) for row in rejected] == sorted(
-        (f"a.tar/{name}", "bad-name") for name in names[1:]
+        (f"a.tar/{name}", "bad-name") for name in names[2:]
     )
 
 
 @pytest.mark.parametrize(
     ("name", "make", "message"),
     [
-        ("a.tar", lambda: tar_of([("1.jpg", JPEG)]), "the archive has no class folders"),
-        ("a.tar", lambda: tar_of([]), "the archive has no class folders"),
+        ("a.tar", lambda: tar_of([("1.jpg", JPEG)]), "the folder has no class folders"),
+        ("a.tar", lambda: tar_of([]), "the source contains no images"),
         (
             "a.tar",
             lambda: tar_of([("1.jpg", JPEG), ("1.cls", b"0")]),
@@ -210,12 +217,12 @@ def test_names_that_leave_the_folder_are_rejected(tmp_path, invoke):
         (
             "a.tar",
             lambda: tar_of([("leftImg8bit/train/a/1.png", JPEG), ("gtFine/x/1.png", JPEG)]),
-            "Cityscapes",
+            "masks or depth maps, which is not read inside of an archive",
         ),
         (
             "a.tar",
             lambda: tar_of([("images/1.jpg", JPEG), ("masks/1.png", JPEG)]),
-            "images with masks",
+            "masks or depth maps, which is not read inside of an archive",
         ),
         ("a.tar", lambda: b"x" * 2000, "is not a tar archive"),
         (

@@ -236,7 +236,7 @@ def test_sources_that_cannot_be_merged(invoke, tmp_path):
         "several --src require --out"
         in invoke("convert", "--src", "a", "--src", "b", status=2).output
     )
-    write(tmp_path / "b", ["cat/2.jpg"])
+    write(tmp_path / "b", ["cat/2.jpg", "dog/1.jpg"])
     inside = ["--out", tmp_path / "b" / "out"]
     output = invoke(
         "convert", "--src", tmp_path / "a", "--src", tmp_path / "b", *inside, status=2
@@ -264,7 +264,7 @@ def test_sources_that_cannot_be_merged(invoke, tmp_path):
 def test_three_steps_and_a_copy_give_the_same_bytes(invoke, snapshot, tmp_path):
     for folder in ("here", "there"):
         write(tmp_path / folder / "a", [f"cat/{number}.jpg" for number in range(5)])
-        write(tmp_path / folder / "b", [f"dog/{number}.jpg" for number in range(4)])
+        write(tmp_path / folder / "b", [f"dog/{number}.jpg" for number in range(3)] + ["cow/3.jpg"])
         invoke(
             "convert",
             "--src",
@@ -286,7 +286,11 @@ def test_three_steps_and_a_copy_give_the_same_bytes(invoke, snapshot, tmp_path):
     assert {name for name in one if name not in other} <= {".dataprep/stamps.json"}
     assert all(other[name] == data for name, data in one.items() if name != ".dataprep/stamps.json")
     sources = sorted(row["source"] for row in rows(tmp_path / "out"))
-    assert sources == [*(f"a/cat/{n}.jpg" for n in range(5)), *(f"c/dog/{n}.jpg" for n in range(4))]
+    assert sources == [
+        *(f"a/cat/{n}.jpg" for n in range(5)),
+        "c/cow/3.jpg",
+        *(f"c/dog/{n}.jpg" for n in range(3)),
+    ]
 
 
 def test_an_error_of_one_of_several_sources_names_it(tmp_path, monkeypatch):

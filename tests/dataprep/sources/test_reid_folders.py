@@ -45,7 +45,7 @@ def test_market_1501(make_tree):
     )
     assert source.notices == (
         "skipped folders that are not splits: gt_bbox/",
-        "skipped files that are not images by name: .db 1",
+        "skipped files that are not images by name: Thumbs.db 1",
         "skipped 1 junk image (identity -1)",
         "kept 1 distractor image (identity 0000) in gallery",
         "classes: train 2, gallery 2, query 1; train shares no classes with query and gallery",

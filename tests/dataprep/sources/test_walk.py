@@ -22,8 +22,8 @@ def test_links_do_not_multiply_a_tree(tmp_path):
             for link in range(30):
                 (levels[number - 1] / f"link{link}").symlink_to(level)
     source = read(root)
-    assert source.path.to_pylist() == sorted(f"class/{n}/1.jpg" for n in range(16))
-    assert has_notice(source, "skipped class/0/link0: it is the same folder as class/1")
+    assert source.path.to_pylist() == sorted(f"{n}/1.jpg" for n in range(16))
+    assert has_notice(source, "skipped 0/link0: it is the same folder as 1")
     assert has_notice(source, "skipped 445 more links to folders that are visited already")
 
 
@@ -97,7 +97,9 @@ def test_deep_trees(levels, dataprep, tmp_path):
     root = tmp_path / "photos"
     make_deep(root, levels)
     try:
-        done = dataprep("convert", "--src", root, "--out", tmp_path / "out", "--max-rejected", "1")
+        done = dataprep("convert", "--src", root, "--out", tmp_path / "out", "--max-rejected", "1",
+            "--class-folders", "outer",
+        )  # fmt: skip
         index = dataprep("index", root)
     finally:
         remove_deep(root, levels)
