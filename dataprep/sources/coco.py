@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dataprep import storage
-from dataprep.labels.boxes import ANNOTATED, BoxList, box_columns
+from dataprep.labels.boxes import ANNOTATED, FRACTIONS, BoxList, box_columns
 from dataprep.labels.columns import Lists, Locate
 from dataprep.options import SourceOptions
 from dataprep.sources.base import (
@@ -406,7 +406,9 @@ def add_boxes(
     rejected = []
     for image, place in sorted(outside.items()):
         width, height = sizes[image]
-        detail = f"{where(image, place)} is outside of the image of {width}x{height} pixels"
+        detail = f"{where(image, place)} is outside of the image"
+        if (width, height) != FRACTIONS:
+            detail += f" of {width}x{height} pixels"
         row = {"source": source.path[image].as_py(), "reason": "bad-label", "detail": detail}
         rejected.append(row)
     source = source.with_columns(**{f"extra:{name}": each for name, each in columns.items()})

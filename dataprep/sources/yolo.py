@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from dataprep import storage
 from dataprep.labels.boxes import FRACTIONS, BoxList
 from dataprep.options import SourceOptions
-from dataprep.sources.base import Classes, Kind, Names, Source, positions, take_rows
+from dataprep.sources.base import Classes, Kind, Names, Source, positions
 from dataprep.sources.coco import add_boxes
 from dataprep.sources.paired import Pairs, find_text, read_labelled, read_sets
 from dataprep.sources.text_tables import text_lines
@@ -34,39 +34,12 @@ _NAME_FILES = ("obj.names", "classes.txt", "classes.names", "_darknet.labels")
 #: The numbers of a box behind the class: x, y, width and height.
 _BOX = 4
 
-_HINT = "export the labels again, or correct the line"
 
+#: A line: the class, the corners as fractions, the number of the line, and whether it is a polygon.
+_Line = tuple[int, Sequence[float], int, bool]
 
-class Config(NamedTuple):
-    """What a YAML file or a list of names states about the labels.
-
-    Attributes:
-        file: the file; empty if there is none.
-        names: class names in label order.
-        points: how many numbers the key points of an object take, 0 without.
-
-    """
-
-    file: str = ""
-    names: Classes = ()
-    points: int = 0
-
-
-class YoloFile(NamedTuple):
-    """The content of a label file.
-
-    Attributes:
-        objects: class and corners of each object, as fractions, with the number of its line.
-        polygons: how many of them are polygons.
-        repeated: lines that repeat another.
-        outside: number of the first line with a number that is not from 0 to 1; 0 without.
-
-    """
-
-    objects: dict[tuple[float, ...], int]
-    polygons: int
-    repeated: int
-    outside: int
+#: Corners of a line with a number that is not from 0 to 1.
+_OUTSIDE = (-9.0, -9.0, -9.0, -9.0)
 
 
 def find_yolo(src: str, folders: Names, options: SourceOptions) -> Pairs | None:
@@ -94,140 +67,9 @@ def read_yolo(src: str, pairs: Pairs, options: SourceOptions) -> Source:
         SourceError: a line is not valid, or the class names are not known.
 
     """
-    config = _read_config(pairs, options)
-    # Without folders of splits, there may be lists of the images of each split.
-    sets = read_sets(src, _stem_in_list) if len(pairs.folders) == 1 else {}
-    source, names = read_labelled(replace(pairs, layout="YOLO", background=True), sets)
-    labelled = [*filter(None, names)]
-    paths = [f"{src}/{name}" for name in labelled]
-    files = storage.map_files(src, partial(_read_file, config.points), paths)
-    found = dict(zip(labelled, files, strict=True))
-    source = _add_boxes(source, names, found, config, options)
-    notices = []
-    polygons = sum(file.polygons for file in found.values())
-    repeated = sum(file.repeated for file in found.values())
-    if polygons:
-        notices.append(f"read the boxes around {plural(polygons, 'polygon')}")
-    if repeated:
-        notices.append(f"left out {plural(repeated, 'line')} that repeat another")
-    if config.points:
-        notices.append("left out the key points of all objects")
-    return source.with_notices(*notices)
-
-
-def _stem_in_list(line: str) -> str:
-    return os.path.splitext(os.path.basename(line.strip()))[0]
-
-
-def _add_boxes(
-    source: Source,
-    names: Sequence[str],
-    files: Mapping[str, YoloFile],
-    config: Config,
-    options: SourceOptions,
-) -> Source:
-    """Return a source with the boxes of its images, without images that have one outside."""
-    # Labels follow the order of --classes, if it is given.
-    classes = options.classes or config.names
-    number_of = positions(classes)
-    label_of = {}
-    for index, name in enumerate(config.names or classes):
-        if name in number_of:
-            label_of[index] = number_of[name]
-    boxes, rejected = BoxList(), []
-    kept: list[int] = []
-    for row, name in enumerate(names):
-        file = files.get(name)
-        if file is not None and file.outside:
-            detail = f"line {file.outside} of {name} has numbers that are not from 0 to 1"
-            path = source.path[row].as_py()
-            rejected.append({"source": path, "reason": "bad-label", "detail": detail})
-            continue
-        for (label, *corners), line in file.objects.items() if file else ():
-            number = label_of.get(int(label))
-            if number is None:
-                raise SourceError(
-                    f"no class name is known for the class {label:g}; there are {len(classes)}"
-                    " names",
-                    file=f"{source.root}/{name}",
-                    line=line,
-                    hint="add it to the class names",
-                )
-            boxes.add(len(kept), number, corners, line)
-        kept.append(row)
-    if rejected and not len(boxes.image):
-        raise SourceError(
-            f"no box is a part of its image: {rejected[0]['detail']}",
-            file=source.root,
-            hint="divide x and width by the width of the image, and y and height by its height",
-        )
-    source = take_rows(source, np.array(kept, np.int64))
-    source = add_boxes(source, boxes, np.full((len(source), 2), FRACTIONS), lambda *_: "a box")
-    return replace(source, classes=classes, rejected=(*source.rejected, *rejected))
-
-
-def _read_file(points: int, path: str) -> YoloFile:
-    objects: dict[tuple[float, ...], int] = {}
-    polygons = repeated = outside = 0
-    for number, line in enumerate(text_lines(path, SOURCE_LIST), 1):
-        if not line.strip():
-            continue
-        try:
-            label, *values = map(float, line.split())
-        except ValueError:
-            label, values = -1.0, []
-        count = len(values)
-        is_polygon = count >= 6 and count % 2 == 0 and count != _BOX + points
-        if not label.is_integer() or label < 0 or not (is_polygon or count in (4, _BOX + points)):
-            raise SourceError(
-                f"the line {shorten(line.strip())} is neither `class x y width height` nor a class"
-                " with the corners of a polygon",
-                file=path,
-                line=number,
-                hint=f"{_HINT}; key points need kpt_shape in data.yaml",
-            )
-        if not is_polygon:
-            values = values[:_BOX]
-        if not all(0 <= value <= 1 for value in values):
-            outside = outside or number
-            continue
-        corners = min(values[::2]), min(values[1::2]), max(values[::2]), max(values[1::2])
-        if not is_polygon:
-            x, y, width, height = values
-            corners = x - width / 2, y - height / 2, x + width / 2, y + height / 2
-        clipped = tuple(min(max(side, 0.0), 1.0) for side in corners)
-        repeated += (label, *clipped) in objects
-        objects.setdefault((label, *clipped), number)
-        polygons += is_polygon
-    return YoloFile(objects, polygons, repeated, outside)
-
-
-# --- names of classes -----------------------------------------------------------------------------
-
-
-def _read_config(pairs: Pairs, options: SourceOptions) -> Config:
-    """Return what the files beside the images state.
-
-    Raises:
-        CallError: a YAML file is not valid.
-        SourceError: two files have different names, or there are none.
-
-    """
-    src, places = pairs.root, [""]
-    for folders in pairs.folders.values():
-        for place in folders:
-            places += [place, os.path.dirname(place)]
-    found: list[Config] = []
-    for place in dict.fromkeys(places):
-        found += _configs_in(os.path.join(src, place))
-    for config in found:
-        if config.names != found[0].names:
-            raise SourceError(
-                f"the class names are not those in {found[0].file}",
-                file=config.file,
-                hint="remove the file that is wrong",
-            )
-    if not found and not options.classes:
+    names, points = _read_names(pairs)
+    classes = options.classes or names
+    if not classes:
         raise SourceError(
             "no file has the names of the classes",
             file=src,
@@ -236,55 +78,146 @@ def _read_config(pairs: Pairs, options: SourceOptions) -> Config:
                 " or put it beside the folders as classes.txt"
             ),
         )
-    return found[0] if found else Config()
+    # Labels follow the order of --classes, if it is given.
+    number_of = positions(classes)
+    label_of = [*map(number_of.get, names or classes)]
+    # Without folders of splits, there may be lists of the images of each split.
+    sets = read_sets(src, _stem_in_list) if len(pairs.folders) == 1 else {}
+    source, files = read_labelled(replace(pairs, layout="YOLO", background=True), sets)
+    paths = [f"{src}/{file}" for file in files if file]
+    found = iter(storage.map_files(src, partial(_read_file, points), paths))
+    boxes, polygons = BoxList(), 0
+    for row, file in enumerate(files):
+        for label, corners, line, is_polygon in next(found) if file else ():
+            number = label_of[label] if label < len(label_of) else None
+            if number is None:
+                raise SourceError(
+                    f"no class name is known for the class {label}; there are {len(classes)} names",
+                    file=f"{src}/{file}",
+                    line=line,
+                    hint="add it to the class names",
+                )
+            boxes.add(row, number, corners, line)
+            polygons += is_polygon
+    source = add_boxes(
+        source,
+        boxes,
+        np.full((len(source), 2), FRACTIONS),
+        lambda row, line: f"a number in line {line} of {files[row]} is not from 0 to 1: it",
+    )
+    if polygons:
+        source = source.with_notices(f"read the boxes around {plural(polygons, 'polygon')}")
+    if points:
+        source = source.with_notices("left out the key points of all objects")
+    return replace(source, classes=classes)
 
 
-def _configs_in(folder: str) -> Iterator[Config]:
+def _stem_in_list(line: str) -> str:
+    return os.path.splitext(os.path.basename(line))[0]
+
+
+def _read_file(points: int, path: str) -> list[_Line]:
+    """Return the lines of a file; `points` are the numbers of the key points behind a box."""
+    found: list[_Line] = []
+    for number, line in enumerate(text_lines(path, SOURCE_LIST), 1):
+        if not line.strip():
+            continue
+        try:
+            label, *values = map(float, line.split())
+        except ValueError:
+            label, values = -1.0, []
+        is_box = len(values) in (_BOX, _BOX + points)
+        is_polygon = not is_box and len(values) > _BOX and len(values) % 2 == 0
+        if not label.is_integer() or label < 0 or not (is_box or is_polygon):
+            raise SourceError(
+                f"the line {shorten(line.strip())} is neither `class x y width height` nor a class"
+                " with the corners of a polygon",
+                file=path,
+                line=number,
+                hint="export the labels again; key points need kpt_shape in data.yaml",
+            )
+        if is_box:
+            x, y, width, height = values = values[:_BOX]
+            corners = x - width / 2, y - height / 2, x + width / 2, y + height / 2
+        else:
+            corners = min(values[::2]), min(values[1::2]), max(values[::2]), max(values[1::2])
+        # Corners may be a little outside, because of rounding.
+        clipped = [min(max(side, 0.0), 1.0) for side in corners]
+        is_inside = all(0 <= value <= 1 for value in values)
+        found.append((int(label), clipped if is_inside else _OUTSIDE, number, is_polygon))
+    return found
+
+
+# --- names of classes -----------------------------------------------------------------------------
+
+
+def _read_names(pairs: Pairs) -> tuple[Classes, int]:
+    """Return the class names in label order, and how many numbers the key points of an object take.
+
+    Raises:
+        CallError: a YAML file is not valid.
+        SourceError: the names are not valid, or two files have different names.
+
+    """
+    places = [""]
+    for folders in pairs.folders.values():
+        for place in folders:
+            places += [place, os.path.dirname(place)]
+    found: dict[str, Any] = {}
+    points = 0
+    for place in dict.fromkeys(places):
+        folder = os.path.join(pairs.root, place)
+        for name in sorted(storage.names_in(folder)):
+            path = os.path.join(folder, name)
+            if name in _NAME_FILES:
+                found[path] = "".join(text_lines(path, SOURCE_LIST)).rstrip().splitlines()
+            elif name.endswith((".yaml", ".yml")):
+                found[path], points = _read_yaml(path, points)
+    known = {path: _checked(path, names) for path, names in found.items() if names is not None}
+    for path, names in known.items():
+        if names != next(iter(known.values())):
+            raise SourceError(
+                f"the class names are not those in {next(iter(known))}",
+                file=path,
+                hint="remove the file that is wrong",
+            )
+    return next(iter(known.values()), ()), points
+
+
+def _read_yaml(path: str, points: int) -> tuple[Any, int]:
+    """Return the names in a file, `None` without, and the numbers of key points, by default `points`."""
     from manifests.yaml_file import load_yaml  # takes time, and most sources do not need it
 
-    for name in sorted(storage.names_in(folder)):
-        path = os.path.join(folder, name)
-        if name in _NAME_FILES:
-            lines = "".join(text_lines(path, SOURCE_LIST)).rstrip()
-            yield Config(path, _checked(path, lines.splitlines()))
-        elif name.endswith((".yaml", ".yml")):
-            content = load_yaml(path)
-            if isinstance(content, dict) and "names" in content:
-                yield _of_yaml(path, content)
-
-
-def _of_yaml(path: str, content: Mapping[str, Any]) -> Config:
-    names = content["names"]
-    if isinstance(names, dict):
-        names = [names.get(number) for number in range(len(names))]
-    if not isinstance(names, list) or len(names) != content.get("nc", len(names)):
-        raise SourceError(
-            f"names must be {shorten(content.get('nc', 'the'))} names, a list or a mapping from 0",
-            file=path,
-            hint="correct names, or nc",
-        )
+    content = load_yaml(path)
+    if not isinstance(content, dict) or "names" not in content:
+        return None, points
     shape = content.get("kpt_shape")
-    is_shape = isinstance(shape, list) and all(type(each) is int for each in shape)
-    points = math.prod(shape) if is_shape and shape else 0
-    return Config(path, _checked(path, names), points)
+    if isinstance(shape, list) and all(type(each) is int for each in shape):
+        points = math.prod(shape)
+    return content["names"], points
 
 
-def _checked(path: str, names: Sequence[Any]) -> Classes:
+def _checked(path: str, names: Any) -> Classes:
     """Return class names without blanks around them.
 
     Raises:
-        SourceError: one is not text, or occurs twice.
+        SourceError: they are no list and no mapping from 0, one is not text, or occurs twice.
 
     """
-    texts = [str(name).strip() if type(name) in (str, int) else "" for name in names]
-    for number, text in enumerate(texts):
-        if not text or not is_unicode(text) or texts.index(text) != number:
+    if isinstance(names, dict):
+        names = [names.get(number) for number in range(len(names))]
+    texts = []
+    for number, name in enumerate(names if isinstance(names, list) else [names]):
+        text = str(name).strip() if type(name) in (str, int) else ""
+        if not text or not is_unicode(text) or text in texts:
             raise SourceError(
-                f"class name {number} is {shorten(names[number])}, which is not text, or the name"
-                " of another class",
+                f"class name {number} is {shorten(name)}, which is not text, or the name of another"
+                " class",
                 file=path,
-                hint="write each name once; in YAML, put yes, no, on and off in quotes",
+                hint="write each name once, in a list or a mapping from 0; in YAML, put yes, no, on"
+                " and off in quotes",
             )
+        texts.append(text)
     return tuple(texts)
 
 
