@@ -17,10 +17,10 @@ import pyarrow as pa
 
 from dataprep import storage
 from dataprep.labels.boxes import BoxList
-from dataprep.labels.columns import Locate, number_labels, row_error
+from dataprep.labels.columns import Locate, is_text, number_labels, row_error
 from dataprep.labels.kinds import OTHER_LABEL_COLUMNS
 from dataprep.options import SourceOptions
-from dataprep.sources.base import LABEL_COLUMN_NAMES, Kind, Names, Source, text_array
+from dataprep.sources.base import LABEL_COLUMN_NAMES, Kind, Names, Source, joined_paths, text_array
 from dataprep.sources.coco import add_boxes
 from dataprep.sources.paired import split_of
 from dataprep.sources.scan import Scan, list_folders
@@ -85,7 +85,7 @@ def read_metadata(src: str, files: Sequence[str], options: SourceOptions) -> Sou
     options = replace(options, path_column=options.path_column or _FILE_NAME)
     read = _load(src, files, str(options.path_column), objects)
     columns = {*read[0].column_names}
-    if not any(objects[_OBJECTS]):
+    if not any(objects[_OBJECTS]) or _OBJECTS in columns:
         # As in the guide, captions are in a column of this name.
         if columns.isdisjoint((*LABEL_COLUMN_NAMES, *OTHER_LABEL_COLUMNS)) and _TEXT in columns:
             chosen = options.label_column or options.label_type
@@ -141,9 +141,9 @@ def _load(
                 f" {', '.join(table.column_names)}",
             )
         folder = os.path.dirname(path)
-        names = [os.path.join(folder, name or "") for name in table[column].to_pylist()]
-        at = table.column_names.index(column)
-        table = table.set_column(at, column, text_array(names))
+        if folder and is_text(table[column].type):
+            paths = joined_paths(pa.array([folder] * len(table)), table[column])
+            table = table.set_column(table.column_names.index(column), column, paths)
         split = split_of(os.path.basename(folder))
         if split:
             # A column of this name stays beside it.
@@ -164,11 +164,11 @@ def _source(
 ) -> Source:
     """Return the images that a table lists, with their paths in `options.path_column`."""
     (table, locate), column = read, str(options.path_column)
-    names = table[column].to_pylist()
+    names = table[column].to_pylist() if is_text(table[column].type) else []
     notices = []
     # A table of all images may list them in the folders of splits.
-    splits = [split_of(name.partition("/")[0]) for name in names]
-    if "split" not in table.column_names and all(splits) and not options.split_column:
+    splits = [split_of(str(name).partition("/")[0]) for name in names]
+    if names and all(splits) and "split" not in table.column_names and not options.split_column:
         table = table.append_column("split", pa.array(splits, pa.string()))
         notices.append("the folders of splits in the paths are the splits")
     first = os.path.join(src, file)

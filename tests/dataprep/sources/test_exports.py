@@ -245,6 +245,11 @@ WRONG_TABLES = {
         "file_name,class\n0003.jpg,cat\n",
         "column 'label' is empty",
     ),
+    "an empty name": (
+        "train/metadata.csv",
+        "file_name,label\n,cat\n",
+        "image 'train' does not exist",
+    ),
     "no image": ("train/metadata.csv", "file_name,label\n9.jpg,cat\n", "does not exist"),
     "objects": (
         "train/metadata.jsonl",
@@ -253,6 +258,35 @@ WRONG_TABLES = {
     ),
     "no column": ("validation/metadata.csv", "name,label\n1.jpg,cat\n", "no column 'file_name'"),
 }
+
+
+WRONG_OBJECTS = {
+    "numbers as names": ('{"file_name": 5, "label": "cat"}', "image '5' does not exist"),
+    "text as objects": (
+        '{"file_name": "0.jpg", "objects": {"bbox": [[1, 2, 3, 4]], "categories": [0]}}\n'
+        '{"file_name": "1.jpg", "objects": "none"}',
+        "has none of the columns label",
+    ),
+    "no categories": ('{"file_name": "0.jpg", "objects": {"bbox": [[1, 2, 3, 4]]}}', "must be {"),
+    "three numbers": (
+        '{"file_name": "0.jpg", "objects": {"bbox": [[1, 2, 3]], "categories": [0]}}',
+        "must be {",
+    ),
+    "a list": ('{"file_name": "0.jpg", "objects": [1]}', "must be {"),
+    "too few": (
+        '{"file_name": "0.jpg", "objects": {"bbox": [[1, 2, 3, 4]], "categories": []}}',
+        "must be {",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_OBJECTS)
+def test_wrong_objects_are_named(name, tmp_path):
+    text, message = WRONG_OBJECTS[name]
+    exports.make_metadata_objects(tmp_path)
+    exports.write(tmp_path, "train/metadata.jsonl", text)
+    with pytest.raises((CallError, SourceError), match=message):
+        read(tmp_path)
 
 
 @pytest.mark.parametrize("name", WRONG_TABLES)
