@@ -12,7 +12,6 @@ import io
 import logging
 import platform
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
 
@@ -20,11 +19,12 @@ from dataprep.options import Downscale, Options, Raw
 from manifests.errors import StoppedError
 from manifests.process.program import release
 from manifests.process.text import printable
+from manifests.records import record
 
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Canary:
     """What a machine writes for the built-in pictures and the built-in table.
 

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator
-from dataclasses import Field, asdict, dataclass, field, fields, is_dataclass, replace
+from dataclasses import Field, asdict, field, fields, is_dataclass, replace
 from functools import cache
 from types import NoneType
 from typing import Any, Literal, get_args, get_type_hints
@@ -31,6 +31,7 @@ from typing import Any, Literal, get_args, get_type_hints
 from manifests.errors import CallError
 from manifests.json_members import MAX_INTEGER, Member, MemberError, shorten
 from manifests.labels import LABELS, MAX_LABEL, LabelType
+from manifests.records import keyword_record, record
 from manifests.schema import DEFAULT_MAX_CLASSES, Format, Manifest, Store
 
 #: Images with more pixels are rejected as decompression bombs. The value is Pillow's default.
@@ -95,7 +96,7 @@ _JPEG_BYTES_PER_PIXEL = 0.35
 # --- declarations ---------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@keyword_record
 class Declaration:
     """Everything about an option that is not the name, the type and the default of its field.
 
@@ -186,7 +187,7 @@ GROUPS = (_SOURCE, _READING, _LABELS, _SPLITS, _SHARDS, _IMAGES, "Options")
 Unclear = Literal["drop", "negative", "positive"]
 
 
-@dataclass(frozen=True)
+@record
 class ClassOptions:
     """The class names, for sources and for shards of other tools."""
 
@@ -218,7 +219,7 @@ def _label_type() -> Any:
     )
 
 
-@dataclass(frozen=True)
+@record
 class LabelOptions(ClassOptions):
     """How to read the labels of a source."""
 
@@ -274,7 +275,7 @@ class LabelOptions(ClassOptions):
             )
 
 
-@dataclass(frozen=True)
+@record
 class SourceOptions(LabelOptions):
     """How to read a source that does not follow the defaults."""
 
@@ -342,7 +343,7 @@ def _filter() -> Any:
     )
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Downscale:
     """The size that large images are reduced to before they are stored, and how they are encoded.
 
@@ -395,7 +396,7 @@ class Downscale:
         return int(side * longer_side * _JPEG_BYTES_PER_PIXEL)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Raw:
     """Store pixels of one size instead of encoded images: uint8 RGB [size, size, 3], row by row."""
 
@@ -422,7 +423,7 @@ class Raw:
         return self.size, self.size, 3
 
 
-@dataclass(frozen=True)
+@record
 class Options:
     """Everything besides the source that determines the bytes of a dataset, and nothing else.
 
@@ -730,14 +731,14 @@ def _workers(commands: tuple[str, ...] = ()) -> Any:
     return option(None, text, unset="one per CPU", commands=commands)
 
 
-@dataclass(frozen=True)
+@record
 class WorkerOptions:
     """How many processes a command starts."""
 
     workers: int | None = _workers(("convert", "work", "finish", "index", "repair"))
 
 
-@dataclass(frozen=True)
+@record
 class RunOptions(WorkerOptions):
     """Where a conversion writes, and how."""
 
@@ -814,7 +815,7 @@ class RunOptions(WorkerOptions):
         return "keep removed" if self.keep_removed else "refuse"
 
 
-@dataclass(frozen=True)
+@record
 class WorkOptions:
     """Which shards of a plan a process writes."""
 
@@ -839,7 +840,7 @@ class WorkOptions:
     )
 
 
-@dataclass(frozen=True)
+@record
 class IndexOptions(ClassOptions):
     """How `index_shards` reads shards.
 
@@ -882,14 +883,14 @@ class IndexOptions(ClassOptions):
 # --- commands that read datasets ------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@record
 class InfoOptions:
     """How `dataprep info` prints a dataset."""
 
     json: bool = option(False, "Print JSON, including the number of samples of each class.")
 
 
-@dataclass(frozen=True)
+@record
 class DiffOptions:
     """How `dataprep diff` prints differences."""
 
@@ -897,7 +898,7 @@ class DiffOptions:
     limit: int = option(10, "Number of samples, and of classes, to list of each kind.", low=0)
 
 
-@dataclass(frozen=True)
+@record
 class VerifyOptions:
     """What `dataprep verify` checks."""
 
@@ -913,7 +914,7 @@ class VerifyOptions:
     workers: int | None = _workers()
 
 
-@dataclass(frozen=True)
+@record
 class DuplicatesOptions:
     """What `dataprep duplicates` looks for."""
 
@@ -942,7 +943,7 @@ class DuplicatesOptions:
     workers: int | None = _workers()
 
 
-@dataclass(frozen=True)
+@record
 class RepairOptions:
     """What `dataprep repair` repairs with."""
 
@@ -956,7 +957,7 @@ class RepairOptions:
     dry_run: bool = option(False, "Print what would be repaired; write nothing.")
 
 
-@dataclass(frozen=True)
+@record
 class ReportOptions:
     """How to make a report."""
 

@@ -9,6 +9,7 @@ Never imports `dataprep` or `loaders`.
     its tables       tables, parquet, filters
     files            files: local or in an object store, perhaps from anybody; yaml_file
     errors           errors
+    data classes     records
     object stores    package remote
     the programs     package process
 """

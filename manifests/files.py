@@ -14,7 +14,6 @@ import stat
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice
 from typing import TYPE_CHECKING, BinaryIO, Protocol, TypeVar
@@ -30,6 +29,7 @@ from manifests.errors import (
     TableError,
 )
 from manifests.process.text import plural
+from manifests.records import record
 from manifests.remote.url import is_url, parse_url
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 StrPath = str | os.PathLike[str]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class FileKind:
     """What a file is for, and how long it may be.
 

@@ -7,10 +7,10 @@ source into records is in `dataprep.labels`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from manifests.process.text import plural
+from manifests.records import record
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -28,7 +28,7 @@ MASK_SOURCE = "mask_source"
 MAX_LABEL = 10_000_000
 
 
-@dataclass(frozen=True)
+@record
 class LabelSchema:
     """How a dataset holds the labels of one type.
 

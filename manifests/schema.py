@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 from manifests.json_members import is_unicode
 from manifests.labels import LABELS, LabelSchema, LabelType
+from manifests.records import record
 
 SCHEMA_VERSION = 1
 #: Schema version of a manifest whose shards are listed in a file of their own.
@@ -100,7 +101,7 @@ class Sample:
     extra: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class File:
     """A file of the dataset.
 
@@ -117,7 +118,7 @@ class File:
     checksum: Checksum | None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Shard:
     """A shard with its DALI index and its sample table."""
 
@@ -137,7 +138,7 @@ class Shard:
         return self.file, self.index, self.table
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Split:
     """The shards of one split, in reading order."""
 
@@ -155,7 +156,7 @@ class Split:
         return sum(shard.file.bytes for shard in self.shards)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Components:
     """Names of the image and the label in a record.
 
@@ -176,7 +177,7 @@ class Components:
     mask: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Added:
     """What a revision added to a split: its last shards, until the next revision.
 
@@ -190,7 +191,7 @@ class Added:
     samples: Positive
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Revision:
     """What ``dataprep convert --append`` added to a dataset.
 
@@ -213,7 +214,7 @@ class Revision:
     options: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Manifest:
     """Everything about a prepared dataset except its samples.
 
@@ -276,7 +277,7 @@ class Manifest:
         return next((split for split in self.splits if split.name == name), None)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Conversion:
     """How ``dataprep convert`` wrote a shard.
 

@@ -13,7 +13,6 @@ import logging
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -31,6 +30,7 @@ from manifests.files import (
 from manifests.json_members import Member, MemberError
 from manifests.labels import LABELS, LabelType
 from manifests.process.text import plural
+from manifests.records import keyword_record
 from manifests.schema import SCHEMA_VERSION, SHARD_LIST_VERSION, Manifest, Shard, Split
 from manifests.serialization import (
     file_from_json,
@@ -347,7 +347,7 @@ def read_old_manifest(folder: StrPath, newest: Manifest, revision: int) -> bytes
 # --- the rows of a dataset ------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@keyword_record
 class RowBatch:
     """Rows of one shard, in stored order.
 

@@ -12,7 +12,7 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any, Self
 
@@ -20,6 +20,7 @@ from dataprep.progress import PartOfShard, listen
 from manifests.errors import DatasetError
 from manifests.process.interrupts import on_interrupt
 from manifests.process.text import format_duration, one_line
+from manifests.records import record
 
 #: Loggers of the packages that commands use.
 _LOGGERS = ("dataprep", "manifests")
@@ -161,7 +162,7 @@ _WINDOW = 30.0
 _SPACING = 0.5
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class StepState:
     """How far a step is.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +13,7 @@ from dataprep.commands.parameters import given_fields
 from dataprep.options import NORMALIZATIONS, Options, RunOptions, SourceOptions
 from manifests.errors import CallError, ExitStatus
 from manifests.process.text import agree, format_bytes, plural, printable
+from manifests.records import record
 from manifests.remote.url import absolute
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ INSTEAD = {"--unlabelled": "set --label-type none"}
 # --- what to convert ------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@record
 class ConvertRequest:
     """What a command line asks for.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,6 +18,7 @@ from dataprep.images.pixel_memory import pixels_of
 from dataprep.images.pixels import Decoded, decode, resample, size_of, sufficient_size
 from dataprep.images.validate import check_decodes, check_image
 from dataprep.options import CHANGE_COLUMNS, Downscale, Options, Raw
+from manifests.records import record
 
 #: Longest side, in pixels, that libjpeg encodes.
 MAX_SIDE = 65_500
@@ -219,7 +219,7 @@ Pair = tuple[float, float]
 _METADATA = (b"eXIf", b"EXIF", b"XMP ", b"Raw profile type exif", b"XML:com.adobe.xmp")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Placement:
     """Where a stored image shows the source image, both of them upright.
 

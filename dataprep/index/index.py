@@ -11,7 +11,7 @@ import os
 import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain
 
 from dataprep import engines, storage
@@ -36,6 +36,7 @@ from dataprep.options import IndexOptions
 from dataprep.progress import Progress
 from manifests.errors import CallError, DamagedError
 from manifests.process.text import printable
+from manifests.records import record
 from manifests.remote.url import parent_folder
 from manifests.schema import Components, Format, Manifest, Shard, Split, split_order
 from manifests.store import (
@@ -51,7 +52,7 @@ _log = logging.getLogger(__name__)
 _BYTES_PER_WORKER = 32 << 20
 
 
-@dataclass(frozen=True)
+@record
 class IndexResult:
     """What `index_shards` did.
 

@@ -9,7 +9,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from awscrt.checksums import crc32c
@@ -28,6 +28,7 @@ from manifests.files import INDEX, SHARD, file_length, read_file
 from manifests.json_members import is_unicode
 from manifests.labels import MAX_LABEL
 from manifests.process.text import shown
+from manifests.records import record
 from manifests.remote.url import absolute, parent_folder
 from manifests.schema import (
     MAX_LABEL_OFFSET,
@@ -47,7 +48,7 @@ from manifests.tables import build_table, read_table_metadata, write_table
 _TENSORFLOW_NAME = re.compile(r"-\d+-of-\d+$")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class FoundShards:
     """The shards of one dataset.
 

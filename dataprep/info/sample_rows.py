@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from operator import attrgetter
 
 import numpy as np
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 from dataprep import storage
 from dataprep.labels.kinds import KINDS
 from manifests.errors import ShardError
+from manifests.records import record
 from manifests.schema import Manifest
 from manifests.store import RowBatch, read_dataset, read_manifest
 
@@ -29,7 +29,7 @@ _CODED = pa.dictionary(pa.int32(), pa.large_string())
 _COLUMNS = ("source", "offset", "size", "width", "height", "crc32c")
 
 
-@dataclass(frozen=True)
+@record
 class SampleRows:
     """All samples of a dataset, in stored order.
 

@@ -10,12 +10,13 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self, TypeAlias
 
 from manifests.errors import CallError
 from manifests.labels import LABELS, LabelSchema, LabelType, arrow_type, find_wrong_value
 from manifests.process.text import plural
+from manifests.records import record
 
 if TYPE_CHECKING:
     import numpy as np
@@ -67,7 +68,7 @@ class PendingSample(NamedTuple):
 Feature: TypeAlias = tuple[bytes, Literal["value", "bytes", "floats", "integers"], Any]
 
 
-@dataclass(frozen=True)
+@record
 class LabelKind(LabelSchema):
     """Labels of one type, from the column of a source to the report.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from manifests.json_members import shorten
 from manifests.labels import MAX_LABEL, LabelType
 from manifests.parquet import is_list, shorten_type
 from manifests.process.text import cut_middle, plural, printable
+from manifests.records import record
 from manifests.schema import DEFAULT_MAX_CLASSES
 
 #: An integer, as text, and what has zeros in front of one, which are a part of a name.
@@ -156,7 +157,7 @@ def is_number(column_type: pa.DataType) -> bool:
 # --- lists --------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@record
 class Lists:
     """The lists of n rows.
 
@@ -238,7 +239,7 @@ _NUMBER = r"^[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?$"
 FLOAT = r"^\s*[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?\s*$"
 
 
-@dataclass(frozen=True)
+@record
 class Labels:
     """The labels of n samples.
 
@@ -262,7 +263,7 @@ class Labels:
     kept: NDArray[np.bool_] | None = None
 
 
-@dataclass(frozen=True)
+@record
 class LabelColumn:
     """A column of a source that contains labels.
 

@@ -44,7 +44,7 @@ import json
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from enum import Enum, auto
 from functools import cached_property
 from typing import Any, Literal
@@ -61,6 +61,7 @@ from manifests.errors import (
 from manifests.files import MANIFEST, read_file
 from manifests.json_members import MemberError, parse_json
 from manifests.process.text import printable
+from manifests.records import keyword_record
 from manifests.schema import File, Manifest
 from manifests.serialization import REVISION_FILE, manifest_digest, numbered, old_manifest_name
 from manifests.store import MANIFEST_NAME, REJECTED_NAME, parse_manifest, read_manifest
@@ -88,7 +89,7 @@ _NOTES: Mapping[Action, str] = {
 _SHARD_FILE = re.compile(r"[^/\0]+-[0-9]{5,}\.(tfrecord|tar|idx|parquet)")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@keyword_record
 class Journal:
     """What a run that has not ended does.
 
@@ -225,7 +226,7 @@ class State(Enum):
 INCOMPLETE = (State.EMPTY, State.WRITING, State.WRITING_OTHER)
 
 
-@dataclass(frozen=True, kw_only=True)
+@keyword_record
 class Folder:
     """What was found in an output folder.
 

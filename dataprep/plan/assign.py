@@ -12,7 +12,6 @@ import json
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -26,6 +25,7 @@ from dataprep.sources import Source
 from manifests.errors import CallError, SourceError
 from manifests.json_members import MAX_INTEGER
 from manifests.process.text import printable, shown
+from manifests.records import record
 from manifests.schema import MAX_SPLIT_NAME, is_split_name
 from manifests.store import check_manifest_size
 from manifests.tables import MAX_SHARDS_IN_JSON
@@ -34,7 +34,7 @@ from manifests.tables import MAX_SHARDS_IN_JSON
 NO_ROWS = np.zeros(0, np.int64)
 
 
-@dataclass(frozen=True)
+@record
 class ShardPlan:
     """One shard to write, with its samples.
 
@@ -51,7 +51,7 @@ class ShardPlan:
     rows: NDArray[np.int64]
 
 
-@dataclass(frozen=True)
+@record
 class ConversionPlan:
     """All shards to write.
 

@@ -12,7 +12,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from itertools import groupby
 from typing import Annotated, Any
 
@@ -45,6 +45,7 @@ from manifests.files import MANIFEST, PLAN, PLAN_TABLE, read_file
 from manifests.json_members import Member, MemberError, shorten
 from manifests.labels import MAX_LABEL, LabelType
 from manifests.process.text import printable
+from manifests.records import keyword_record, record
 from manifests.remote.url import absolute, is_absolute
 from manifests.schema import Digest, Positive, is_split_name
 from manifests.serialization import MAX_REVISION, check_rejected, seal, unseal
@@ -58,7 +59,7 @@ PLAN_VERSIONS = (1, 2)
 _MAX_SHARDS = 10_000_000
 
 
-@dataclass(frozen=True, kw_only=True)
+@keyword_record
 class Job(ConversionPlan):
     """A plan, and what a conversion needs besides it to write into one output folder.
 
@@ -104,7 +105,7 @@ def job_of(source: Source, plan: ConversionPlan, out: str, options: Options) -> 
 Fingerprint = Annotated[str, r"[0-9a-f]{32}", "32 hex digits"]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PlannedSplit:
     """Totals of a split.
 
@@ -122,7 +123,7 @@ class PlannedSplit:
     first: Annotated[int, 1, _MAX_SHARDS] | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PlannedAppend:
     """What the plan of an append contains in addition.
 
@@ -142,7 +143,7 @@ class PlannedAppend:
     known: int
 
 
-@dataclass(frozen=True, kw_only=True)
+@keyword_record
 class StoredPlan:
     """What ``plan.json`` contains, in the order of its members.
 

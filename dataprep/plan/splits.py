@@ -8,7 +8,7 @@ groups. Random orders stay the same with every release of NumPy: all random numb
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeVar
 
 import numpy as np
@@ -21,6 +21,7 @@ from dataprep.sources.base import LABEL_COLUMN_NAMES, Source, first_names, take_
 from manifests.errors import CallError
 from manifests.filters import EXAMPLE, filter_columns, matching_rows
 from manifests.process.text import plural, shown, suggest
+from manifests.records import record
 from manifests.schema import COLUMN_PREFIX, SPLIT_NAMES
 
 Result = TypeVar("Result")
@@ -165,7 +166,7 @@ def permutation(count: int, *stream: int) -> NDArray[np.int64]:
 _CLASSES = 1_000
 
 
-@dataclass(frozen=True)
+@record
 class Splits:
     """The split of every sample.
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Annotated, BinaryIO
 
@@ -24,6 +23,7 @@ from manifests.errors import PlanError, raise_machine_fault
 from manifests.files import PLAN_TABLE, open_file
 from manifests.json_members import shorten
 from manifests.parquet import BoundedParquet, ParquetError
+from manifests.records import record
 
 #: Row groups of a file, at most.
 SHARDS_PER_FILE = 1000
@@ -49,7 +49,7 @@ _TYPES = {
 _ROWS_PER_BYTE = 2.0
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PlanTable:
     """A file of the source table.
 

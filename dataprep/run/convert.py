@@ -14,7 +14,7 @@ import hashlib
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -65,6 +65,7 @@ from dataprep.sources.merge import extended_classes, relabel
 from dataprep.storage.temporary import JOURNAL_NAME
 from manifests.errors import CallError, LostFolderError
 from manifests.process.text import printable
+from manifests.records import keyword_record
 from manifests.schema import Manifest
 from manifests.serialization import numbered, old_manifest_name
 from manifests.store import REJECTED_NAME
@@ -156,7 +157,7 @@ def plan_dataset(
 # --- append: what its plan contains ---------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True)
+@keyword_record
 class AppendPlan(Prepared):
     """What an append writes: the new samples, with labels of the dataset.
 

@@ -78,6 +78,7 @@ from dataprep.storage.temporary import JOURNAL_NAME
 from manifests.errors import CallError, TableError
 from manifests.labels import MASK_SOURCE, LabelType
 from manifests.process.text import plural, printable
+from manifests.records import keyword_record
 from manifests.schema import Conversion
 from manifests.store import MANIFEST_NAME
 from manifests.tables import read_table
@@ -85,7 +86,7 @@ from manifests.tables import read_table
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, kw_only=True)
+@keyword_record
 class Resumable(Prepared):
     """A conversion, and what it finds in the output folder.
 

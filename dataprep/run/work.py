@@ -12,7 +12,7 @@ import re
 import time
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from itertools import chain
 from operator import attrgetter
@@ -63,6 +63,7 @@ from dataprep.sources import Source
 from dataprep.storage.temporary import this_owner
 from manifests.errors import CallError, DatasetError, StorageError
 from manifests.process.text import agree, plural
+from manifests.records import keyword_record, record
 from manifests.store import MANIFEST_NAME
 
 _log = logging.getLogger(__name__)
@@ -102,7 +103,7 @@ def _describe(out: str, shards: Sequence[ShardPlan]) -> str:
     return f"{kept:,} of {count} {agree(kept, 'is', 'are')} finished and kept"
 
 
-@dataclass(frozen=True, kw_only=True)
+@keyword_record
 class Prepared:
     """A revision to write into a locked output folder.
 
@@ -392,7 +393,7 @@ def _finished_meanwhile(plan: StoredPlan, out: str) -> Iterator[None]:
 _LOOKS = 3
 
 
-@dataclass(frozen=True)
+@record
 class _Run:
     """One call of `work`.
 
@@ -554,7 +555,7 @@ def _drain(found: queue.SimpleQueue[ShardResult]) -> Iterator[ShardResult]:
 # --- the tasks of shards --------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@record
 class ShardTasks(Sequence[ShardTask]):
     """The tasks of some shards.
 

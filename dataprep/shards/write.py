@@ -10,7 +10,7 @@ import logging
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain
 from typing import Any
 
@@ -36,6 +36,7 @@ from dataprep.shards.segments import (
 )
 from manifests.dali_index import format_index
 from manifests.labels import arrow_type
+from manifests.records import record
 from manifests.schema import Conversion, File, Shard
 from manifests.serialization import checksum_text, file_of
 from manifests.tables import build_table, write_table
@@ -62,7 +63,7 @@ def useful_workers(shards: int, images: int) -> int:
     return max(shards, -(-images // _IMAGES_PER_WORKER))
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ShardResult:
     """A shard that is written completely.
 

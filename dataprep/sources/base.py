@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain
 from typing import Any, NamedTuple, TypeVar
 
@@ -26,6 +26,7 @@ from dataprep.options import SourceOptions
 from manifests.errors import SourceError
 from manifests.labels import LabelType
 from manifests.process.text import printable
+from manifests.records import record
 from manifests.schema import TABLE_COLUMNS, split_order
 
 #: Names of folders, files, classes or splits.
@@ -52,7 +53,7 @@ RESERVED_COLUMNS = (*TABLE_COLUMNS, "class")
 MAX_COLUMN_NAME = 100
 
 
-@dataclass(frozen=True)
+@record
 class Source:
     """Samples to convert: a table of n rows, sorted by path within a class or split, or in the order of a list.
 
@@ -359,7 +360,7 @@ def take_rows(source: Source, rows: Integers) -> Source:
 # --- images in containers -------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@record
 class Container:
     """A file with images, in stored order.
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice, product
 from typing import NamedTuple
 
@@ -37,6 +37,7 @@ from manifests.files import IMAGE_SUFFIXES, SOURCE_LIST, read_lines
 from manifests.json_members import shorten
 from manifests.labels import LabelType
 from manifests.process.text import agree, plural, printable
+from manifests.records import record
 from manifests.schema import SPLIT_ALIASES, split_order
 
 #: What is in a folder, by its name in lower case, in plain layouts.
@@ -77,7 +78,7 @@ _SPLIT = re.compile(r"(?:obj_)?([a-z]+?)(?:_data)?[-_]?\d*")
 _OTHER_FILES = ("classes.txt", "labels.txt", "notes.txt", "README.txt")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Pairs:
     """Where the images of a source and their label files are.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 
 import numpy as np
@@ -49,6 +49,7 @@ from manifests.files import IMAGE_SUFFIXES
 from manifests.json_members import Member, parse_json, shorten
 from manifests.parquet import BoundedParquet, GroupSize, ParquetError, is_list
 from manifests.process.text import printable, suggest
+from manifests.records import record
 from manifests.schema import SPLIT_ALIASES, split_order
 
 #: ``train-00000-of-00005.parquet``, perhaps with the name of a configuration before it and a
@@ -64,7 +65,7 @@ _OTHER_LABEL_COLUMNS = (*OTHER_LABEL_COLUMNS, *CAPTION.column_names)
 _AGAIN = "download or write the file again"
 
 
-@dataclass(frozen=True)
+@record
 class _File(Container):
     """A Parquet file: its columns without images, the row groups of its images, and its class names."""
 

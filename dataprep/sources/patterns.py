@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -45,6 +45,7 @@ from dataprep.sources.tables import parse_lists, with_label_type
 from manifests.errors import CallError, SourceError
 from manifests.json_members import is_unicode
 from manifests.process.text import agree, plural, printable, suggest
+from manifests.records import record
 from manifests.schema import SPLIT_ALIASES
 
 #: What a ``{name}`` matches, as a regular expression: any text, or an integer.
@@ -61,7 +62,7 @@ _PARTS = re.compile(r"\{[^{}]*\}|\*+|\?|[^*?{}]+|[{}]")
 _NAME = re.compile(rf"\{{[A-Za-z_][A-Za-z0-9_]{{0,{MAX_COLUMN_NAME - 1}}}\}}")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Pattern:
     """A parsed pattern.
 
@@ -392,7 +393,7 @@ def read_filenames(
 # identities of all splits.
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ReidLayout:
     """The layout of a published dataset.
 

@@ -9,12 +9,12 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import lru_cache
 from operator import attrgetter, itemgetter, sub
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from manifests.errors import CallError, DatasetError, StorageError
+from manifests.records import record
 from manifests.remote.connect import connect, is_broken_answer, translated
 from manifests.remote.url import Url, check_key, parse_url
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ObjectInfo:
     """An object in a store.
 
@@ -118,7 +118,7 @@ _ANOTHER_OBJECT = ObjectInfo(PROBE_NAME, 0, etag=f'"{"0" * 32}"', modified_ns=0,
 _AHEAD = 2
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Store:
     """A folder in an object store. Names are paths relative to it.
 

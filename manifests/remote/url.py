@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from urllib.parse import unquote
 
 from manifests.errors import CallError
 from manifests.process.text import printable
+from manifests.records import record
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
 
@@ -30,7 +31,7 @@ _LOOPBACK = re.compile(r"(localhost|127\.0\.0\.1|\[::1\])(:[0-9]{1,5})?")
 MAX_KEY_BYTES = 1024
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Url:
     """A folder or an object in an object store.
 

@@ -1,6 +1,7 @@
 """Wrong arguments, and damaged and missing files."""
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -344,14 +345,8 @@ def test_a_record_without_an_image(make_dataset, mixed):
         list(build(folder, last_batch="partial"))
 
 
-def replaced(record, **changes):
-    return type(record)(
-        **{name: changes.get(name, getattr(record, name)) for name in record.__slots__}
-    )
-
-
 def rewrite(folder, manifest: Manifest, **components):
-    changed = replaced(manifest, components=replaced(manifest.components, **components))
+    changed = replace(manifest, components=replace(manifest.components, **components))
     (folder / MANIFEST_NAME).write_bytes(manifest_bytes(changed))
 
 
@@ -361,13 +356,13 @@ def update_index_entry(folder, index, checksum=None):
     (split,) = manifest.splits
     shards = tuple(
         (
-            replaced(
-                shard, index=replaced(shard.index, bytes=index.stat().st_size, checksum=checksum)
+            replace(
+                shard, index=replace(shard.index, bytes=index.stat().st_size, checksum=checksum)
             )
             if shard.index.name == index.name
             else shard
         )
         for shard in split.shards
     )
-    changed = replaced(manifest, splits=(replaced(split, shards=shards),))
+    changed = replace(manifest, splits=(replace(split, shards=shards),))
     (folder / MANIFEST_NAME).write_bytes(manifest_bytes(changed))
