@@ -118,7 +118,7 @@ def make_tiny_imagenet(folder: Path) -> Expected:
     _lines(root, "words.txt", [f"{wnid}\tgoldfish, Carassius auratus" for wnid in wnids])
     for at in range(4):
         samples[f"val/images/val_{at}.JPEG"] = ("val", wnids[at % 3])
-    return Expected("class", sorted(wnids), samples, ["skipped test/: it has no labels"])
+    return Expected("class", sorted(wnids), samples, ["images of test have no labels"])
 
 
 def make_caltech101(folder: Path) -> Expected:
@@ -228,21 +228,21 @@ def make_dtd(folder: Path) -> Expected:
 
 def make_gtsrb(folder: Path) -> Expected:
     """torchvision's GTSRB: the labels of the test images are in GT-final_test.csv."""
-    root = folder / "gtsrb/GTSRB"
+    root = folder / "gtsrb"
     samples = {}
     for label in ("00000", "00001", "00002"):
-        paths = [f"Training/{label}/00000_{at:05d}.ppm" for at in range(2)]
+        paths = [f"GTSRB/Training/{label}/00000_{at:05d}.ppm" for at in range(2)]
         _images(root, paths)
-        _lines(root, f"Training/{label}/GT-{label}.csv", ["Filename;Width;Height"], "\r\n")
+        _lines(root, f"GTSRB/Training/{label}/GT-{label}.csv", ["Filename;Width;Height"], "\r\n")
         samples |= dict.fromkeys(paths, ("train", label))
     rows = ["Filename;Width;Height;Roi.X1;Roi.Y1;Roi.X2;Roi.Y2;ClassId"]
     for at, label in enumerate((2, 0, 1, 0)):
-        path = f"Final_Test/Images/{at:05d}.ppm"
+        path = f"GTSRB/Final_Test/Images/{at:05d}.ppm"
         _images(root, [path])
         rows.append(f"{at:05d}.ppm;53;54;6;5;48;49;{label}")
-        samples[path] = ("test", f"{label:05d}")
-    _lines(folder / "gtsrb", "GT-final_test.csv", rows, "\r\n")
-    return Expected("class", ["00000", "00001", "00002"], samples)
+        samples[path] = ("test", str(label))
+    _lines(root, "GT-final_test.csv", rows, "\r\n")
+    return Expected("class", ["0", "1", "2"], samples)
 
 
 def make_gtsrb_of_kaggle(folder: Path) -> Expected:
@@ -295,7 +295,12 @@ def make_cars_without_test(folder: Path) -> Expected:
     samples = make_cars(folder).samples
     (folder / "stanford_cars/cars_test_annos_withlabels.mat").unlink()
     samples = {path: row for path, row in samples.items() if row[0] == "train"}
-    return Expected("class", _CARS, samples, ["skipped cars_test/", "skipped 4 images"])
+    return Expected(
+        "class",
+        _CARS,
+        samples,
+        ["skipped test: cars_test_annos_withlabels.mat", "skipped 4 images"],
+    )
 
 
 def make_all_cars(folder: Path) -> Expected:
@@ -445,7 +450,7 @@ def make_places365(folder: Path) -> Expected:
     _lines(folder, "places365_train_standard.txt", train)
     _lines(folder, "places365_val.txt", val)
     _lines(folder, "places365_test.txt", ["Places365_test_00000001.jpg"])
-    return Expected("class", classes, samples, ["skipped the test images"])
+    return Expected("class", classes, samples, ["images of test have no labels"])
 
 
 #: All published datasets, by a name for the test.

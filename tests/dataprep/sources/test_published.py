@@ -236,7 +236,7 @@ def _appended(path, text):
 DAMAGES = {
     "an image is missing": (
         lambda root: next(root.rglob("Bird_0003*")).unlink(),
-        r"images.txt, line 4: image .*Bird_0003_10.jpg' does not exist \(1 in total\)",
+        r"images.txt, line 4: path .*Bird_0003_10.jpg' does not exist \(1 in total\)",
     ),
     "an image twice": (
         lambda root: [
@@ -261,13 +261,13 @@ DAMAGES = {
         lambda root: (root / "image_class_labels.txt").write_text("".join(
             f"{at + 1} 7\n" for at in range(6)
         )),
-        "class '7' is not in classes.txt",
+        "number '7' is not in classes.txt",
     ),
     "another split": (
         lambda root: (root / "train_test_split.txt").write_text("".join(
             f"{at + 1} 2\n" for at in range(6)
         )),
-        "train_test_split.txt, line 1: split is '2', not 1 or 0",
+        "train_test_split.txt, line 1: split '2' is not 1 or 0",
     ),
     "a line without a value": (
         lambda root: _appended(root / "train_test_split.txt", "\n8\n"),
