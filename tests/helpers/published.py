@@ -234,7 +234,7 @@ def make_gtsrb(folder: Path) -> Expected:
         paths = [f"GTSRB/Training/{label}/00000_{at:05d}.ppm" for at in range(2)]
         _images(root, paths)
         _lines(root, f"GTSRB/Training/{label}/GT-{label}.csv", ["Filename;Width;Height"], "\r\n")
-        samples |= dict.fromkeys(paths, ("train", label))
+        samples |= dict.fromkeys(paths, ("train", str(int(label))))
     rows = ["Filename;Width;Height;Roi.X1;Roi.Y1;Roi.X2;Roi.Y2;ClassId"]
     for at, label in enumerate((2, 0, 1, 0)):
         path = f"GTSRB/Final_Test/Images/{at:05d}.ppm"
