@@ -5,7 +5,7 @@ Each library is imported only if it is chosen.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -87,6 +87,14 @@ def _numpy() -> Framework:
     return Framework(images, lambda array, device: array, lambda device: "cpu")
 
 
+#: What JAX makes of numbers of 64 bits, unless it is told to keep them.
+_JAX_DTYPES = {"int64": "int32", "uint64": "uint32", "float64": "float32"}
+_ENABLE_X64 = 'call jax.config.update("jax_enable_x64", True) before the loader is built, or '
+
+#: Paddle has no unsigned types of more than 8 bits, and reads uint16 as bfloat16.
+_PADDLE_DTYPES = {"uint16": "int32", "uint32": "int64", "uint64": "int64"}
+
+
 def _jax() -> Framework:
     import jax
     from jax import numpy as jnp
@@ -105,7 +113,12 @@ def _jax() -> Framework:
         )
         return next(chosen, found[0])
 
-    return Framework(images, lambda array, device: jax.device_put(array, place(device)), place)
+    def numbers(array: NDArray[Any], device: Device) -> Any:
+        if not jax.config.jax_enable_x64:
+            array = converted(array, _JAX_DTYPES, "jax", _ENABLE_X64)
+        return jax.device_put(array, place(device))
+
+    return Framework(images, numbers, place)
 
 
 def _paddle() -> Framework:
@@ -113,19 +126,56 @@ def _paddle() -> Framework:
 
     def images(outputs: Any, dtype: str, device: Device) -> Any:
         tensor = outputs.as_tensor()
-        array = (
-            paddle.utils.dlpack.from_dlpack(tensor)
-            if device.is_gpu
-            else paddle.to_tensor(np.array(tensor))
-        )
+        if str(tensor.dtype).endswith("UINT16"):  # depth
+            on_cpu = outputs.as_cpu().as_tensor() if device.is_gpu else tensor
+            return numbers(np.array(on_cpu), device)
+        if device.is_gpu:
+            array = paddle.utils.dlpack.from_dlpack(tensor)
+        else:
+            array = paddle.to_tensor(np.array(tensor), place=place(device))
         return array.astype("bfloat16") if dtype == "bfloat16" else array
 
     def place(device: Device) -> Any:
         return paddle.CUDAPlace(device.index) if device.is_gpu else paddle.CPUPlace()
 
-    return Framework(
-        images, lambda array, device: paddle.to_tensor(array, place=place(device)), place
-    )
+    def numbers(array: NDArray[Any], device: Device) -> Any:
+        array = converted(array, _PADDLE_DTYPES, "paddle", "")
+        return paddle.to_tensor(array, place=place(device))
+
+    return Framework(images, numbers, place)
+
+
+def converted(
+    array: NDArray[Any], dtypes: Mapping[str, str], framework: str, remedy: str
+) -> NDArray[Any]:
+    """Return an array as a type that a framework has.
+
+    Args:
+        array: the numbers.
+        dtypes: the types that the framework does not have, and what takes their place.
+        framework: how the error names the framework.
+        remedy: the beginning of the hint.
+
+    Raises:
+        CallError: a number does not have the same value in the other type.
+
+    """
+    dtype = dtypes.get(array.dtype.name)
+    if dtype is None:
+        return array
+    result = array.astype(dtype)
+    # The comparison of int64 with uint64 would round.
+    differs = result.astype(array.dtype) != array
+    differs |= (result < 0) != (array < 0)
+    if array.dtype.kind == "f":
+        differs &= ~np.isnan(array)
+    if differs.any():
+        raise CallError(
+            f"{array[differs].flat[0]!r} is a number of type {array.dtype}, which"
+            f" framework={framework!r} would change",
+            hint=f'{remedy}set framework="numpy" or "torch"',
+        )
+    return result
 
 
 _FRAMEWORKS = {"torch": _torch, "numpy": _numpy, "jax": _jax, "paddle": _paddle}

@@ -14,7 +14,7 @@ def sampling_choices(spec: LoaderSpec) -> dict[str, Any]:
         "dataset": spec.split.fingerprint,
         "batch_size": options.batch_size,
         "shuffle": options.shuffle,
-        "sampler": spec.order.text,
+        "sampler": spec.order.global_text,
         "sample_order": spec.order.version,
         "seed": options.seed,
         "last_batch": options.last_batch,

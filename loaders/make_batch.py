@@ -75,7 +75,15 @@ def make_batch(
         first = values[name][:size]
         return first if isinstance(first, list) else framework.numbers(first, spec.options.device)
 
-    return tuple(map(value, names))
+    return tuple(_named(name, value) for name in names)
+
+
+def _named(name: str, value: Callable[[str], Any]) -> Any:
+    """Return the value of a field; an error, such as about a number that the framework does not have, names it."""
+    try:
+        return value(name)
+    except CallError as error:
+        raise CallError(f"field {name!r}: {error.message}", hint=error.hint) from None
 
 
 def _take_rows(arrays: list[NDArray[Any]], spec: LoaderSpec) -> NDArray[np.int64] | None:
@@ -109,7 +117,13 @@ def _images(
     if given < spec.options.batch_size:
         tensor = tensor[:given]
     for function in functions:
-        tensor = function(tensor)
+        kind = f"{getattr(tensor, 'dtype', type(tensor))} {tuple(getattr(tensor, 'shape', ()))}"
+        try:
+            tensor = function(tensor)
+        except Exception as error:
+            name = getattr(function, "__name__", type(function).__name__)
+            error.add_note(f"loaders called the function {name} with the finished batch, {kind}")
+            raise
         if not hasattr(tensor, "__len__") or len(tensor) != given:
             name = getattr(function, "__name__", type(function).__name__)
             raise CallError(

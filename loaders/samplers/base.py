@@ -160,6 +160,16 @@ def check_is_sampler(sampler: object) -> None:
         )
 
 
+def on_one_rank(sampler: Sampler, world_size: int) -> Sampler:
+    """Return the sampler that gives the global batches of several ranks to one rank.
+
+    That is the sampler itself, unless it has a method `on_one_rank`, because its options are about
+    the batch of a rank.
+    """
+    method: Callable[[int], Sampler] | None = getattr(sampler, "on_one_rank", None)
+    return method(world_size) if callable(method) else sampler
+
+
 def sampler_text(sampler: Sampler, text: Callable[[Sampler], str] = repr) -> str:
     """Return the text of a sampler.
 

@@ -18,7 +18,7 @@ from loaders.dataset.tables import SampleTables
 from loaders.integers import require_int
 from loaders.options import BuildRequest, LastBatch, Shuffle, first_given
 from loaders.ranks import Ranks, find_ranks
-from loaders.samplers.base import Plan, Sampler, sampler_text
+from loaders.samplers.base import Plan, Sampler, on_one_rank, sampler_text
 from loaders.samplers.fit import fit_sampler, grouping_column, sampler_columns
 from loaders.samplers.from_config import configured_sampler
 from loaders.samplers.order import PlannedOrder, StoredOrder
@@ -254,7 +254,10 @@ def planned_order(
         # DALI decodes full batches.
         size = plan.samples
         plan = fit(size)
-    text = getattr(sampler, "text", None) or sampler_text(sampler, short_repr)
+    texts = [
+        getattr(each, "text", None) or sampler_text(each, short_repr)
+        for each in (sampler, on_one_rank(sampler, ranks.world_size))
+    ]
     spread = getattr(sampler, "spread", False) is True
     order = PlannedOrder(
         plan=plan,
@@ -262,7 +265,8 @@ def planned_order(
         ranks=ranks,
         batch_size=size,
         last_batch=batching.last_batch,
-        text=text,
+        text=texts[0],
+        global_text=texts[1],
         training=batching.training,
         filled=batching.filled,
         spread=spread,

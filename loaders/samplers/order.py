@@ -174,7 +174,7 @@ class StoredOrder(_Batches):
         training: whether samples that are fewer than the ranks are left out, so that no rank has an
             empty batch.
         filled: whether a batch that would be empty has one sample, which is not valid.
-        text: how `explain()` and checkpoints name the sampler; ``None``, because there is no
+        text, global_text: how `explain()` and checkpoints name the sampler; ``None``, because there is no
             sampler.
         version: version of the sampler's orders; ``None``, because there is no sampler.
 
@@ -188,6 +188,7 @@ class StoredOrder(_Batches):
     training: bool = False
     filled: bool = False
     text: None = None
+    global_text: None = None
     version: None = None
 
     @property
@@ -231,7 +232,8 @@ class PlannedOrder(_Batches):
         ranks: this rank, and how many ranks share an epoch.
         batch_size: samples in a batch of one rank.
         last_batch: ``"drop"``, ``"partial"`` or ``"pad"``.
-        text: how `explain()` and checkpoints name the sampler.
+        text: how `explain()` names the sampler.
+        global_text: how checkpoints name it: equal for samplers with equal global batches.
         training: see `StoredOrder`.
         filled: see `StoredOrder`.
         spread: whether the sampler spreads large images over the batches.
@@ -247,6 +249,7 @@ class PlannedOrder(_Batches):
     batch_size: int
     last_batch: str
     text: str
+    global_text: str = ""
     training: bool = False
     filled: bool = False
     spread: bool = False

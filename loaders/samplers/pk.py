@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -82,6 +82,10 @@ class PKSampler:
     def columns(self) -> tuple[str, ...]:
         """The column that names the identity, and the column of `across`."""
         return (self.by,) if self.across is None else (self.by, self.across)
+
+    def on_one_rank(self, world_size: int) -> PKSampler:
+        """Return the sampler that gives the global batches of several ranks to one rank."""
+        return replace(self, classes_per_batch=self.classes_per_batch * world_size)
 
     def plan(
         self,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from loaders.samplers.base import (
     Sampler,
     array_text,
     check_is_sampler,
+    on_one_rank,
     sampler_text,
 )
 from loaders.samplers.shuffled import ShuffledSampler
@@ -73,6 +74,10 @@ class SubsetSampler(ComparedByText):
             else f"rows={array_text(np.asarray(self.rows), '<i8')}"
         )
         return f"SubsetSampler({chosen}, sampler={sampler_text(self.sampler)})"
+
+    def on_one_rank(self, world_size: int) -> SubsetSampler:
+        """Return the sampler that gives the global batches of several ranks to one rank."""
+        return replace(self, sampler=on_one_rank(self.sampler, world_size))
 
     @property
     def columns(self) -> tuple[str, ...]:

@@ -55,6 +55,17 @@ def test_an_empty_last_batch_has_the_shape_and_type_of_the_others(dataset):
     assert {images.dtype for images in batches(dataset, crops)} == {torch.float64}
 
 
+def test_an_exception_of_a_function_says_what_the_function_gets(dataset):
+    def wrong(image):
+        raise TypeError("pic should be a PIL image")
+
+    with pytest.raises(TypeError) as caught:
+        batches(dataset, wrong)
+    (note,) = caught.value.__notes__
+    assert note.startswith("loaders called the function wrong with the finished batch, torch.float")
+    assert "(2, 3, " in note
+
+
 def test_functions_must_keep_the_number_of_images(dataset):
     with pytest.raises(
         CallError, match=r"the function .* in transforms must return a tensor of 2 images"

@@ -319,13 +319,18 @@ def test_a_state_is_safe_to_load_with_torch(make_dataset, mixed, tmp_path, taken
 
 @pytest.mark.parametrize("last_batch", ["drop", "partial", "pad"])
 @pytest.mark.parametrize("taken", [1, 2, 3])
-def test_a_state_resumes_at_another_world_size(make_dataset, mixed, last_batch, taken):
+@pytest.mark.parametrize("order", ["shuffled", "pk", "subset"])
+def test_a_state_resumes_at_another_world_size(make_dataset, mixed, last_batch, taken, order):
     folder = make_dataset("webdataset", mixed)
 
     def ranks(world_size, batch_size, states=None):
+        # P is the number of identities on one rank.
+        sampler = None if order == "shuffled" else loaders.PKSampler(batch_size // 2, 2)
+        if order == "subset":
+            sampler = loaders.SubsetSampler(rows=range(20), sampler=sampler)
         loaders_of_ranks = [
             build(folder, rank=rank, world_size=world_size, batch_size=batch_size, last_batch=last_batch,
-                  fields=("index", "valid"))
+                  fields=("index", "valid"), sampler=sampler)
             for rank in range(world_size)
         ]  # fmt: skip
         for loader, state in zip(loaders_of_ranks, states or [], strict=bool(states)):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from loaders.transforms.base import BatchOperation, ImageSpec, Operation, Size
 from loaders.transforms.decode_normalize import Decode, Normalize, Rescale, ToFloat
@@ -57,6 +57,7 @@ def check_sequence(
     values = Values.BYTES
     for number, item in enumerate(items):
         _check_bytes(item, spec)
+        _check_lambda(item, spec)
         for operation in item.operations:
             if isinstance(operation, Decode) and any(each.operations for each in items[:number]):
                 raise CallError(
@@ -142,6 +143,15 @@ def _check_bytes(item: RecipeItem, spec: ImageSpec) -> None:
             f"{item.location}: {item.description} would convert floating-point images back, which"
             " is not supported",
             hint="leave it out, and what converts them to floating point before it",
+        )
+
+
+def _check_lambda(item: RecipeItem, spec: ImageSpec) -> None:
+    if spec.crops and isinstance(item.written, Mapping) and "Lambda" in item.written:
+        raise CallError(
+            f"{item.location}: Lambda after FiveCrop or TenCrop gets the crops of one image in"
+            " torchvision, but here the finished batch [B, crops, C, H, W]",
+            hint="remove it, and write ToTensor and Normalize after the crops",
         )
 
 

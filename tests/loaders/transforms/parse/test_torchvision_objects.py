@@ -149,6 +149,10 @@ def test_lambda_is_a_function_of_the_batch(t):
     recipe = read_recipe([t.CenterCrop(8), t.Lambda(len)])
     assert recipe.batch_functions == (len,)
     assert "the function gets the finished batch" in recipe.all_notes[0]
+    for crops in (t.FiveCrop(8), t.TenCrop(8)):
+        text = recipe_error([t.Resize((9, 9)), crops, t.Lambda(torch.stack)])
+        assert text.startswith("transforms[2]: Lambda after FiveCrop or TenCrop gets the crops of")
+        assert text.endswith("Hint: remove it, and write ToTensor and Normalize after the crops.")
     text = recipe_error([t.Lambda(len), t.CenterCrop(8)])
     assert text.startswith("transforms[0]: Lambda(lambd=<built-in function len>) is a function")
     text = recipe_error([t.RandomApply([t.Lambda(len)])])
