@@ -7,6 +7,7 @@
     boxes       boxes: collected from annotations, and moved with their image
     images      masks and depth maps as they are stored
     cells       several labels in a cell of text: lists, and separated labels
+    rows        several rows of a table about one image
     columns     columns of a source: detect what they are, and convert their values
 
 The columns of sample tables with their types and checks are in `manifests.labels`, because

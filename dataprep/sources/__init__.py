@@ -7,7 +7,8 @@ lists, tables or file names.
 
     which source       recognize: begin here
     folders            folders, imagenet, patterns (labels in file names, re-identification)
-    lists and tables   tables, text_tables, columns, listed (the files that they name)
+    lists and tables   tables, text_tables, columns, listed (the files that they name),
+                       box_tables
     annotations        coco; exports (tables beside images)
     a file an image    paired: begin here; voc, yolo; masks and depth maps: segmentation
     not converted      arrays

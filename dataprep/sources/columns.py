@@ -6,16 +6,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations, islice
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dataprep.labels.columns import Labels, is_number, is_text
+from dataprep.labels.columns import Labels, blank_rows, is_number, is_text
 from dataprep.labels.kinds import KINDS
 from dataprep.sources.base import MAX_COLUMN_NAME, RESERVED_COLUMNS, one_array
 from manifests.errors import CallError, SourceError
 from manifests.json_members import shorten
 from manifests.parquet import is_list, shorten_type
-from manifests.process.text import printable, suggest
+from manifests.process.text import agree, plural, printable, suggest
 from manifests.schema import COLUMN_PREFIX
 
 
@@ -126,6 +127,36 @@ def _infer_type(column: pa.Array) -> pa.Array:
         finite = column_type != pa.float64() or pc.all(pc.is_finite(number)).as_py()
         return number if same and finite else column
     return column
+
+
+def without_index(table: pa.Table) -> tuple[pa.Table, tuple[str, ...]]:
+    """Return a table without columns that have no name and number the rows or are empty, and notices.
+
+    ``DataFrame.to_csv()`` writes such a column, and reads it as ``Unnamed: 0``.
+    """
+    columns, left_out = {}, 0
+    for number, name in enumerate(table.column_names):
+        own = name if name.strip() else f"Unnamed: {number}"
+        if own.startswith("Unnamed: ") and _numbers_rows(table[name]):
+            left_out += 1
+        else:
+            columns[own] = table[name]
+    if not left_out:
+        return table.rename_columns([*columns]), ()
+    notice = f"left out {plural(left_out, 'column')} without a name, which {agree(left_out, 'numbers', 'number')} the rows or {agree(left_out, 'is', 'are')} empty"
+    return pa.table(columns), (notice,)
+
+
+def _numbers_rows(column: pa.ChunkedArray) -> bool:
+    """Return whether a column is empty, or numbers the rows one by one."""
+    if blank_rows(column).all():
+        return True
+    if is_text(column.type) and pc.all(pc.match_substring_regex(column, "^[0-9]{1,18}$")).as_py():
+        column = column.cast(pa.int64())
+    if not pa.types.is_integer(column.type) or column.null_count:
+        return False
+    numbers = np.asarray(column)
+    return bool((np.diff(numbers) == 1).all())
 
 
 # --- types ---

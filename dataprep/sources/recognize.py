@@ -16,6 +16,7 @@ from dataprep.containers import forget_readers
 from dataprep.options import SourceOptions
 from dataprep.sources import (
     arrays,
+    box_tables,
     coco,
     databases,
     exports,
@@ -291,6 +292,7 @@ FILES = (
         _in_folder(parquet.read_hugging_face),
         ("path_column", "label_column"),
     ),
+    *box_tables.KINDS,
     Kind(
         "a table of paths",
         lambda src, _, __: src.lower().endswith(TABLE_SUFFIXES),

@@ -39,6 +39,7 @@ from dataprep.labels.kinds import (
     SINGLE_CLASS,
     read_labels,
 )
+from dataprep.labels.rows import joined_rows
 from dataprep.options import SourceOptions
 from dataprep.sources.base import (
     LABEL_COLUMN_NAMES,
@@ -52,12 +53,13 @@ from dataprep.sources.columns import (
     find_columns,
     is_readable_type,
     value_type,
+    without_index,
     wrong_type,
 )
 from dataprep.sources.listed import listed_source, normalize_paths
-from dataprep.sources.text_tables import decoded_line, load_csv, load_jsonl, table_of
+from dataprep.sources.text_tables import load_csv, load_jsonl, table_of, text_lines
 from manifests.errors import CallError, SourceError
-from manifests.files import SOURCE_LIST, SOURCE_TABLE, open_file, read_lines
+from manifests.files import SOURCE_LIST, SOURCE_TABLE, open_file
 from manifests.json_members import shorten
 from manifests.labels import arrow_type
 from manifests.parquet import BoundedParquet, ParquetError, is_list, shorten_type
@@ -112,6 +114,20 @@ def table_source(
         CallError, SourceError: as `read_table`.
 
     """
+    return images_of(table, root, options, file, locate, label_names=label_names)[0]
+
+
+def images_of(
+    table: pa.Table,
+    root: str,
+    options: SourceOptions,
+    file: str,
+    locate: Locate,
+    *,
+    label_names: Sequence[str] | None = None,
+) -> tuple[Source, NDArray[np.int64]]:
+    """Return the samples of the rows of a table, and the sample of each row; see `table_source`."""
+    table, index = without_index(table)
     columns = table.column_names
     path_names = find_columns("--path-column", options.path_column, PATH_COLUMNS, columns, file)
     if not path_names:
@@ -124,18 +140,27 @@ def table_source(
         check_filled(table[name], name, locate)
         _check_one_line(table[name], name, locate)
     path = normalize_paths(_text_column(table, path_names[0], file), locate)
-    labels = labels_of(table, label_names, options, locate)
+    table, first, notices = joined_rows(
+        table, path, label_names, options.label_type, locate, one=split_names, places=path_names
+    )
+    image = np.asarray(path.dictionary_encode().indices).astype(np.int64)
+    path = path.take(pa.array(first))
+
+    def locate_first(row: int) -> tuple[str, int | None]:
+        return locate(int(first[row]))
+
+    labels = labels_of(table, label_names, options, locate_first)
     if KINDS[labels.label_type].is_class:
         for name in label_names:
-            _check_one_line(table[name], name, locate)
+            _check_one_line(table[name], name, locate_first)
     splits: tuple[str, ...] = ("train",)
     split = np.zeros(len(table), np.int8)
     for name in split_names:
         splits, split = number_splits(_text_column(table, name, file), name, file)
     used = {*path_names, *split_names, *not_kept(table, label_names, labels)}
     extra = extra_columns(table, used, file, labels)
-    source = listed_source(root, "table", path, locate, splits, split=split, extra=extra)
-    return with_labels(source, labels)
+    source = listed_source(root, "table", path, locate_first, splits, split=split, extra=extra)
+    return with_labels(source.with_notices(*index, *notices), labels), image
 
 
 # --- reading --------------------------------------------------------------------------------------
@@ -493,15 +518,27 @@ def read_lists(files: Sequence[str], root: str, options: SourceOptions) -> Sourc
         SourceError: a line or a label is not valid, or an image is missing or listed twice.
 
     """
-    table, locate = parse_lists(files, has_labels=not options.unlabelled)
-    text = one_array(table["label"])
-    labels = _labels_of_text(text, options, locate, "the end of each line")
+    lines, locate_line = parse_lists(files, has_labels=not options.unlabelled)
+    table, first, notices = joined_rows(
+        lines,
+        one_array(lines["path"]),
+        () if options.unlabelled else ("label",),
+        options.label_type,
+        locate_line,
+        one=("split",),
+        places=("line", "path"),
+    )
+
+    def locate(row: int) -> tuple[str, int | None]:
+        return locate_line(int(first[row]))
+
+    labels = _labels_of_text(one_array(table["label"]), options, locate, "the end of each line")
     layout = "PaddleClas lists" if len(files) > 1 else "list file"
     splits = tuple(map(_split_of_list, files))
     source = listed_source(
         root, layout, one_array(table["path"]), locate, splits, split=table["split"]
     )
-    return with_labels(source, labels)
+    return with_labels(source.with_notices(*notices), labels)
 
 
 def parse_lists(files: Sequence[str], *, has_labels: bool = True) -> tuple[pa.Table, Locate]:
@@ -535,22 +572,14 @@ def _split_of_list(file: str) -> str:
 
 def _list_lines(split: int, file: str, *, has_labels: bool) -> Iterator[tuple[int, int, str, str]]:
     """Yield the number of the list and of the line, the path and the label of each line."""
-    for number, raw in enumerate(read_lines(file, SOURCE_LIST), 1):
-        try:
-            line = decoded_line(raw, number)
-        except UnicodeDecodeError as error:
-            raise SourceError(
-                f"the line is not valid UTF-8 ({error.reason} at byte {error.start} of the line)",
-                file=file,
-                line=number,
-                hint="save the list as UTF-8",
-            ) from None
+    for number, line in enumerate(text_lines(file, SOURCE_LIST), 1):
         path, label = line.strip(), ""
         if not path:
             continue
         if has_labels:
-            *before, label = path.rsplit(maxsplit=1)
-            path = "".join(before).rstrip()
+            # A label behind a tab can have blanks.
+            *before, label = path.rsplit("\t" if "\t" in path else None, maxsplit=1)
+            path, label = "".join(before).rstrip(), label.strip()
         if not path or "\0" in line:
             raise SourceError(
                 f"the line {line.strip()[:80]!r} does not have the form `path label`",

@@ -5,9 +5,9 @@ from __future__ import annotations
 import codecs
 import csv
 import json
+import os
 import re
 from array import array
-from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import islice, repeat
 from types import NoneType
@@ -18,7 +18,14 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from manifests.errors import SourceError
-from manifests.files import SOURCE_ANNOTATIONS, SOURCE_TABLE, FileKind, open_file, read_lines
+from manifests.files import (
+    IMAGE_SUFFIXES,
+    SOURCE_ANNOTATIONS,
+    SOURCE_TABLE,
+    FileKind,
+    open_file,
+    read_lines,
+)
 from manifests.json_members import MAX_INTEGER, is_unicode, parse_members, shorten
 from manifests.parquet import MAX_COLUMNS
 from manifests.process.text import plural
@@ -38,10 +45,11 @@ def table_of(rows: Iterator[Sequence[Any]], names: Sequence[str], types: Sequenc
 
 def load_csv(file: str) -> tuple[pa.Table, NDArray[np.int64]]:
     """Read all columns as text; return them with the number of the line on which each row ends."""
-    reader = csv.reader(text_lines(file), delimiter=_detect_delimiter(file), strict=True)
+    reader = csv.reader(text_lines(file), strict=True, **_dialect(file))
     try:
         rows = _rows(reader, file)
-        _, *header = next(rows, [0])
+        _, *names = next(rows, [0])
+        header = _column_names([*map(str, names)], file)
         if len(header) > MAX_COLUMNS:
             raise SourceError(
                 f"the table has {len(header):,} columns, but the limit is {MAX_COLUMNS:,}",
@@ -54,14 +62,6 @@ def load_csv(file: str) -> tuple[pa.Table, NDArray[np.int64]]:
                 "the table has no header",
                 file=file,
                 hint="write the names of the columns in line 1",
-            )
-        name, count = Counter(header).most_common(1)[0]
-        if count > 1:
-            raise SourceError(
-                f"two columns have the name {shorten(name)}",
-                file=file,
-                line=1,
-                hint="rename one of them",
             )
         table = table_of(
             rows,
@@ -76,6 +76,29 @@ def load_csv(file: str) -> tuple[pa.Table, NDArray[np.int64]]:
             hint="check its quotation marks",
         ) from None
     return table.remove_column(0), np.asarray(table.column(0))
+
+
+def _column_names(header: Sequence[str], file: str) -> list[str]:
+    """Return the names in a header without blanks around them; columns without a name are numbered, as pandas does."""
+    names = [name.strip() for name in header]
+    if any(os.path.splitext(name)[1].lower() in IMAGE_SUFFIXES for name in names):
+        raise SourceError(
+            "the line has the path of an image where names of columns are expected",
+            file=file,
+            line=1,
+            hint="write a line with the names of the columns, such as path,label, above it",
+        )
+    for number, name in enumerate(names):
+        if not name:
+            names[number] = f"Unnamed: {number}" + "_" * (f"Unnamed: {number}" in names)
+        if name and names.count(name) > 1:
+            raise SourceError(
+                f"two columns have the name {shorten(name)}",
+                file=file,
+                line=1,
+                hint="rename one of them",
+            )
+    return names
 
 
 def _rows(reader: Any, file: str) -> Iterator[list[Any]]:
@@ -108,42 +131,63 @@ def _rows(reader: Any, file: str) -> Iterator[list[Any]]:
 _DELIMITERS = (",", "\t", ";", "|")
 
 
-def _detect_delimiter(file: str) -> str:
-    """Return the delimiter that the name of the file stands for, unless the header has columns only with another."""
+def _dialect(file: str) -> dict[str, Any]:
+    """Return how cells are separated: by what the name of the file stands for, unless the header has columns only with another.
+
+    If there is a blank before each name in the header, blanks before cells do not count.
+    """
     line = next(text_lines(file), "")
     usual = "\t" if file.lower().endswith(".tsv") else ","
 
-    def columns(delimiter: str) -> int:
+    def columns(delimiter: str) -> list[str]:
         try:
-            return len(next(csv.reader([line], delimiter=delimiter, strict=True), []))
+            return next(csv.reader([line], delimiter=delimiter, strict=True), [])
         except csv.Error:  # a quoted name with a line break, for example
-            return 0
+            return []
 
-    if columns(usual) > 1:
-        return usual
-    best = max(_DELIMITERS, key=columns)
-    return best if columns(best) > 1 else usual
-
-
-def decoded_line(line: bytes, number: int) -> str:
-    """Return the text of a line in UTF-8; the first may begin with a byte order mark."""
-    return line.decode("utf-8-sig" if number == 1 else "utf-8")
+    best = max((usual, *_DELIMITERS), key=lambda each: len(columns(each)))
+    if len(columns(usual)) > 1:
+        best = usual
+    names = columns(best)[1:]
+    has_blanks = bool(names) and all(name.startswith(" ") for name in names)
+    return {"delimiter": best, "skipinitialspace": has_blanks}
 
 
 def text_lines(file: str, kind: FileKind = SOURCE_TABLE) -> Iterator[str]:
-    """Iterate over the lines of a file in UTF-8.
+    """Iterate over the lines of a file in UTF-8; the first may begin with a byte order mark.
 
     Raises:
         SourceError: a line is not valid UTF-8.
 
     """
-    for number, line in enumerate(read_lines(file, kind), 1):
+    for number, line in enumerate(byte_lines(file, kind), 1):
         try:
-            yield decoded_line(line, number)
-        except UnicodeDecodeError:
+            yield line.decode("utf-8-sig" if number == 1 else "utf-8")
+        except UnicodeDecodeError as error:
             raise SourceError(
-                "the line is not valid UTF-8", file=file, line=number, hint="save the file as UTF-8"
+                f"the line is not valid UTF-8 ({error.reason} at byte {error.start} of the line)",
+                file=file,
+                line=number,
+                hint="save the file as UTF-8",
             ) from None
+
+
+def byte_lines(file: str, kind: FileKind) -> Iterator[bytes]:
+    """Iterate over the lines of a file, which is not in UTF-16, as spreadsheets write it.
+
+    Raises:
+        SourceError: it is.
+
+    """
+    for number, line in enumerate(read_lines(file, kind), 1):
+        if number == 1 and line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+            raise SourceError(
+                "the file is text in UTF-16, which is not valid UTF-8",
+                file=file,
+                line=1,
+                hint="save it as UTF-8, for example with `iconv -f UTF-16 -t UTF-8 OLD > NEW`",
+            )
+        yield line
 
 
 # --- JSON Lines -----------------------------------------------------------------------------------
@@ -227,7 +271,7 @@ def _objects(
             on.
 
     """
-    for number, line in enumerate(read_lines(file, SOURCE_TABLE), 1):
+    for number, line in enumerate(byte_lines(file, SOURCE_TABLE), 1):
         text = line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
         if not text.strip():
             continue
