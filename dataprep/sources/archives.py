@@ -10,7 +10,7 @@ import os
 import struct
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from itertools import islice
@@ -34,6 +34,7 @@ from dataprep.formats import tar
 from dataprep.images.base import MAX_BYTES, Rejected
 from dataprep.options import SourceOptions
 from dataprep.sources.base import RejectedRow, Source, joined_paths, text_array
+from dataprep.sources.paired import NAME_FILES
 from dataprep.sources.scan import is_junk, suffix_of
 from dataprep.storage.archived import ArchivedFiles
 from manifests.errors import CallError, ShardError, SourceError, StorageError
@@ -262,7 +263,7 @@ def _rejected(path: str, member: str, reason: str, detail: str) -> RejectedRow:
     return {"source": source, "reason": reason, "detail": detail}
 
 
-def _refuse_shard(path: str, names: Iterable[str]) -> None:
+def _refuse_shard(path: str, names: Collection[str]) -> None:
     """Refuse an archive whose files with labels or captions are beside the images."""
     stems, images = set(), []
     for name in islice(names, 2 * _MAX_COMPARED):
@@ -271,7 +272,9 @@ def _refuse_shard(path: str, names: Iterable[str]) -> None:
             stems.add(stem)
         elif suffix.lower() in IMAGE_SUFFIXES:
             images.append(stem)
-    if not stems.isdisjoint(images):
+    # YOLO has text files beside the images, too, and a file with the names of the classes.
+    is_yolo = any(os.path.basename(name) in NAME_FILES for name in names)
+    if not stems.isdisjoint(images) and not is_yolo:
         raise SourceError(
             "the archive is a shard of a WebDataset: files with labels or captions are beside"
             " the images",

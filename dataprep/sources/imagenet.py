@@ -29,10 +29,23 @@ from dataprep.sources.base import (
     Source,
     join_sources,
     positions,
+    text_array,
+    with_classes,
 )
-from dataprep.sources.folders import read_class_folders, read_image_folders, read_unlabelled
+from dataprep.sources.folders import (
+    read_class_folders,
+    read_image_folders,
+    read_unlabelled,
+    split_of,
+)
 from dataprep.sources.mat_file import MAX_BYTES, read_mat
-from dataprep.sources.scan import has_folders, hidden_notices, list_folders, scan_splits
+from dataprep.sources.scan import (
+    has_folders,
+    hidden_notices,
+    list_folders,
+    scan_splits,
+    suffix_of,
+)
 from dataprep.sources.text_tables import text_lines
 from manifests.errors import SourceError
 from manifests.files import SOURCE_ARCHIVE, SOURCE_LIST, open_file
@@ -379,7 +392,52 @@ def _read_solution(solution: str, label_of: dict[str, int]) -> dict[str, int]:
     return labels
 
 
+# --- an archive for each class --------------------------------------------------------------------
+
+_ARCHIVES = (".tar", ".zip")
+
+#: Archives that are parts of a dataset, and not classes; WordNet IDs are classes.
+_PARTS = re.compile(r"(?!n\d{8}$).*?[-_]?\d+")
+
+
+def find_class_archives(src: str, folders: Names, options: SourceOptions) -> list[str]:
+    """Return the archives in a folder that are classes by their names, as those of ImageNet-21k."""
+    if folders or options.unlabelled:
+        return []
+    names = sorted(name for name in storage.names_in(src) if suffix_of(name) in _ARCHIVES)
+    stems = [os.path.splitext(name)[0] for name in names]
+    are_parts = any(split_of(stem) for stem in stems) or all(map(_PARTS.fullmatch, stems))
+    return names if len(names) > 1 and not are_parts else []
+
+
+def read_class_archives(src: str, names: Names, options: SourceOptions) -> Source:
+    """Read an archive for each class in place. The folders in it mean nothing.
+
+    Raises:
+        SourceError: an archive is damaged, or two have the name of one class.
+
+    """
+    parts, text = [], []
+    for name in names:
+        path = os.path.join(src, name)
+        with opened_archive(path, options) as archive:
+            part = archive.locate(scan_splits(path, {"train": ""}, "archives of classes"))
+        parts.append(part)
+        text += [os.path.splitext(name)[0]] * len(part)
+    return with_classes(join_sources(parts), text_array(text), options)
+
+
 KINDS = (
+    Kind(
+        "a folder with an archive for each class",
+        find_class_archives,
+        read_class_archives,
+        example="""
+imagenet21k/n01440764.tar                    # or .zip; the name of an archive is the class
+imagenet21k/n01443537.tar
+""",
+        in_archives=False,
+    ),
     Kind(
         "ImageNet in its original archives",
         find_imagenet_tars,

@@ -74,8 +74,11 @@ _TRIED, _TRIED_FOLDERS = 100, 8
 #: Folders of splits: train, train2017, obj_train_data (of CVAT).
 _SPLIT = re.compile(r"(?:obj_)?([a-z]+?)(?:_data)?[-_]?\d*")
 
+#: Files with a class name a line: of darknet and CVAT, LabelImg and Label Studio, and Roboflow.
+NAME_FILES = ("obj.names", "classes.txt", "classes.names", "_darknet.labels")
+
 #: Text files that are no labels.
-_OTHER_FILES = ("classes.txt", "labels.txt", "notes.txt", "README.txt")
+_OTHER_FILES = (*NAME_FILES, "labels.txt", "notes.txt", "README.txt")
 
 
 @record

@@ -192,10 +192,19 @@ def _find_lists(src: str, _: Names, __: SourceOptions) -> list[str]:
     return [*filter(storage.is_file, paths)]
 
 
-def _find_only_folder(src: str, folders: Names, _: SourceOptions) -> str:
+#: The kinds of folders with images and files of labels, which may be in the only folder of an archive.
+_ANNOTATED = (*exports.KINDS, *coco.KINDS, *voc.KINDS, *yolo.KINDS)
+
+
+def _find_only_folder(src: str, folders: Names, options: SourceOptions) -> str:
     """Return the only folder in a folder without images, if it contains folders or other files than images."""
     if any(labels_by_name(src, folders)):
         return ""  # which is refused later
+    if len(folders) == 1 and not options.unlabelled and not look_into(src).has_images:
+        inner = os.path.join(src, folders[0])
+        inside = list_folders(inner)
+        if any(kind.detect(inner, inside, options) for kind in _ANNOTATED):
+            return folders[0]
     entered, name = src, folders[0] if len(folders) == 1 else ""
     for _level in range(MAX_ENTERED):
         if len(folders) != 1 or split_of(folders[0]) or look_into(entered).has_images:

@@ -21,15 +21,12 @@ from dataprep.labels.boxes import FRACTIONS, BoxList
 from dataprep.options import SourceOptions
 from dataprep.sources.base import Classes, Kind, Names, Source, positions
 from dataprep.sources.coco import add_boxes
-from dataprep.sources.paired import Pairs, find_text, read_labelled, read_sets
+from dataprep.sources.paired import NAME_FILES, Pairs, find_text, read_labelled, read_sets
 from dataprep.sources.text_tables import text_lines
 from manifests.errors import SourceError
 from manifests.files import SOURCE_LIST, read_lines
 from manifests.json_members import is_unicode, shorten
 from manifests.process.text import plural
-
-#: Files with a class name a line: of darknet and CVAT, LabelImg and Label Studio, and Roboflow.
-_NAME_FILES = ("obj.names", "classes.txt", "classes.names", "_darknet.labels")
 
 #: The numbers of a box behind the class: x, y, width and height.
 _BOX = 4
@@ -169,7 +166,7 @@ def _read_names(pairs: Pairs) -> tuple[Classes, int]:
         folder = os.path.join(pairs.root, place)
         for name in sorted(storage.names_in(folder)):
             path = os.path.join(folder, name)
-            if name in _NAME_FILES:
+            if name in NAME_FILES:
                 found[path] = "".join(text_lines(path, SOURCE_LIST)).rstrip().splitlines()
             elif name.endswith((".yaml", ".yml")):
                 found[path], points = _read_yaml(path, points)

@@ -6,7 +6,10 @@ photographs.
 
 from __future__ import annotations
 
+import io
 import json
+import tarfile
+import zipfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -606,6 +609,41 @@ def make_roboflow_folders(folder: Path) -> Expected:
     return Expected("class", ["cat", "dog"], samples)
 
 
+def make_class_tars(folder: Path) -> Expected:
+    """ImageNet-21k, "winter21_whole": a tar for each class, by its WordNet ID.
+
+    https://github.com/Alibaba-MIIL/ImageNet21K, dataset_preprocessing/processing_instructions.md
+    """
+    return _class_archives(folder, ".tar", ("n01440764", "n01443537"))
+
+
+def make_class_zips(folder: Path) -> Expected:
+    """A zip for each class."""
+    return _class_archives(folder, ".zip", ("cat", "dog"))
+
+
+def _class_archives(folder: Path, suffix: str, classes: Sequence[str]) -> Expected:
+    samples = {}
+    for name, numbers in zip(classes, ((0, 2), (1, 3, 4)), strict=True):
+        members = [f"{name}_{number}.JPEG" for number in numbers]
+        path = folder / f"{name}{suffix}"
+        folder.mkdir(parents=True, exist_ok=True)
+        if suffix == ".tar":
+            with tarfile.open(path, "w") as archive:
+                for number, member in zip(numbers, members, strict=True):
+                    info = tarfile.TarInfo(member)
+                    info.size = len(picture(number))
+                    archive.addfile(info, io.BytesIO(picture(number)))
+        else:
+            with zipfile.ZipFile(path, "w") as packed:
+                for number, member in zip(numbers, members, strict=True):
+                    packed.writestr(f"{name}/{member}", picture(number))
+        above = "" if suffix == ".tar" else f"{name}/"
+        for member in members:
+            samples[f"{path.name}/{above}{member}"] = "train", name
+    return Expected("class", classes, samples)
+
+
 #: The layouts by name.
 LAYOUTS: dict[str, Make] = {
     "roboflow-coco": make_roboflow_coco,
@@ -638,4 +676,9 @@ LAYOUTS: dict[str, Make] = {
     "metadata-object-names": make_metadata_object_names,
     "roboflow-classes": make_roboflow_classes,
     "roboflow-folders": make_roboflow_folders,
+    "class-tars": make_class_tars,
+    "class-zips": make_class_zips,
 }
+
+#: The layouts that are not read inside of an archive.
+NOT_IN_ARCHIVES = ("class-tars", "class-zips")

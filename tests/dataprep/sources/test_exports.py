@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import tarfile
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -15,13 +17,17 @@ from PIL import Image
 
 from dataprep.options import Downscale, Options
 from dataprep.run.convert import convert_dataset
-from dataprep.sources import coco, voc, yolo
+from dataprep.sources import coco, imagenet, voc, yolo
 from dataprep.sources import exports as tables_beside
+from dataprep.sources.recognize import SourceOptions, read_sources
 from manifests.errors import CallError, SourceError
 
 
-def samples_of(source):
-    """Return split and label of each image by its path, as `exports.Expected` has them."""
+def samples_of(source, root=None):
+    """Return split and label of each image by its path, as `exports.Expected` has them.
+
+    The images are files in `root`, by default in the root of the source.
+    """
     found = {}
     extra = source.extra.to_pylist() if source.extra.column_names else [{}] * len(source)
     for row, path in enumerate(source.path.to_pylist()):
@@ -33,7 +39,11 @@ def samples_of(source):
         elif source.label_type == "caption":
             label = columns["caption"]
         else:
-            label = boxes_of(columns, source.classes, f"{source.root}/{path}")
+            image = Path(root or source.root, path)
+            if root and not image.exists():  # in an archive, and perhaps in a folder in it
+                image = image.relative_to(root)
+                image = next(filter(Path.exists, (Path(root, *image.parts[at:]) for at in (1, 2))))
+            label = boxes_of(columns, source.classes, image)
         found[path] = source.splits[source.split[row]], label
     return found
 
@@ -61,6 +71,37 @@ def test_layouts(name, tmp_path):
     for text in expected.notices:
         assert any(text in notice for notice in source.notices), source.notices
     assert not source.rejected
+
+
+@pytest.mark.parametrize("kind", ["zip", "zip in a folder", "tar"])
+@pytest.mark.parametrize("name", exports.LAYOUTS)
+def test_layouts_in_archives(name, kind, tmp_path):
+    root = tmp_path / "source"
+    expected = exports.LAYOUTS[name](root)
+    above = "source/" if kind == "zip in a folder" else ""
+    path = tmp_path / f"packed.{kind[:3]}"
+    files = sorted(file for file in root.rglob("*") if file.is_file())
+    if kind == "tar":
+        with tarfile.open(path, "w", format=tarfile.USTAR_FORMAT) as archive:
+            for file in files:
+                archive.add(file, file.relative_to(root))
+    else:
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as packed:
+            for file in files:
+                packed.write(file, f"{above}{file.relative_to(root)}")
+    if (name, kind) == ("class-tars", "tar"):
+        assert read(path).label.tolist() == [0, 0, 1, 1, 1]  # tars in a tar are read
+        return
+    if name in exports.NOT_IN_ARCHIVES:
+        with pytest.raises(SourceError):
+            read_sources([str(path)], SourceOptions())
+        return
+    source = read(path)
+    assert (source.label_type, list(source.classes)) == (expected.label_type, [*expected.classes])
+    found = {}
+    for image, each in samples_of(source, root).items():
+        found[image.removeprefix(f"{path.name}/{above}")] = each
+    assert found == expected.samples
 
 
 # --- COCO -----------------------------------------------------------------------------------------
@@ -315,6 +356,6 @@ def test_boxes_in_other_formats_are_named(files, message, tmp_path):
 
 def test_the_docs_show_an_example_of_each_kind():
     page = (Path(__file__).parents[3] / "docs/sources.md").read_text("utf-8")
-    for module in (coco, voc, yolo, tables_beside):
+    for module in (coco, voc, yolo, tables_beside, imagenet):
         for kind in module.KINDS:
             assert kind.example.strip() in page
