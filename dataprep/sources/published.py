@@ -83,7 +83,7 @@ class Published(NamedTuple):
         labels: the columns of labels that are read by default; if empty, all of `parts`.
         values: what the values of a column stand for.
         classes: the file with the class names in their order, by the column of labels.
-        notices: messages for the user, one line each.
+        notices: messages for the user, by the file or folder that they are about.
 
     """
 
@@ -97,7 +97,7 @@ class Published(NamedTuple):
     labels: Names = ("label",)
     values: Mapping[str, Mapping[str, str]] = {}
     classes: Mapping[str, str] = {}
-    notices: Names = ()
+    notices: Mapping[str, str] = {}
 
 
 # --- recognize ------------------------------------------------------------------------------------
@@ -170,6 +170,7 @@ def _read(dataset: Published, src: str, root: str, options: SourceOptions) -> So
     """
     scan = Scan(root)
     folders, notices = _image_folders(root, dataset.parts)
+    notices += [dataset.notices[names] for names in dataset.notices if _first(root, names)]
     scan.add(*folders)
     table = _table(dataset, root, scan.path, options, notices)
     # Each row has an image, and no two rows have the same.
@@ -203,7 +204,7 @@ def _read(dataset: Published, src: str, root: str, options: SourceOptions) -> So
             extra=extra_columns(columns, {*names}, root, labels),
         ),
         splits=splits,
-        notices=(*_wrapped(src, root), *dataset.notices, *notices, *scan.notices),
+        notices=(*_wrapped(src, root), *notices, *scan.notices),
         rejected=tuple(scan.rejected),
         folders=frozenset(scan.folders),
     )
@@ -515,6 +516,7 @@ def _check_once(table: pa.Table, key: str) -> None:
 
 _CELEBA = "img_align_celeba/img_align_celeba|img_align_celeba|Img/img_align_celeba"
 _ATTRIBUTES = "list_attr_celeba.txt|list_attr_celeba.csv|Anno/list_attr_celeba.txt"
+_IDENTITIES = "identity_CelebA.txt|Anno/identity_CelebA.txt"
 _PARTITION = "list_eval_partition.txt|list_eval_partition.csv|Eval/list_eval_partition.txt"
 _PLACES_TRAIN = (
     "data_large_standard|data_256_standard|data_large_challenge|data_256_challenge|data_large"
@@ -527,6 +529,8 @@ _GTSRB_TRUTH = (
     "GT-final_test.csv|GTSRB/GT-final_test.csv|GTSRB/Final_Test/Images/GT-final_test.csv"
     "|Final_Test/Images/GT-final_test.csv"
 )
+_CARS_META = "devkit/cars_meta.mat|car_devkit/devkit/cars_meta.mat"
+_CARS_TRAIN = "devkit/cars_train_annos.mat|car_devkit/devkit/cars_train_annos.mat"
 _CLASS_FOLDER = "^[^/]+/(?P<label>[^/]+)/[^/]+$"
 _NO_LABELS = "the images of test have no labels, so they are not read"
 
@@ -565,7 +569,7 @@ _DATASETS = (
             Part("val/val_annotations.txt", "path label box", "val", "val/images"),
         ),
         "tiny-imagenet-200/train/WNID/images/*.JPEG, val/images/*.JPEG, val/val_annotations.txt",
-        notices=(_NO_LABELS,),
+        notices={"test": _NO_LABELS},
     ),
     Published(
         "Caltech-101",
@@ -580,10 +584,10 @@ _DATASETS = (
             ),
         ),
         "caltech101/101_ObjectCategories/CLASS/*.jpg",
-        notices=(
-            "BACKGROUND_Google is no class, as in torchvision; give 101_ObjectCategories/ as --src"
-            " to convert it too",
-        ),
+        notices={
+            "101_ObjectCategories/BACKGROUND_Google": "BACKGROUND_Google is no class, as in"
+            " torchvision; give 101_ObjectCategories/ as --src to convert it too"
+        },
     ),
     Published(
         "Caltech-256",
@@ -611,7 +615,10 @@ _DATASETS = (
         (Part("^./(?P<label>.+)/[^/]+$", split="train"),),
         "SUN397/ClassName.txt, a/abbey/*.jpg",
         classes={"label": "ClassName.txt"},
-        notices=("all images are in train; the lists of its splits belong into Partitions/",),
+        notices={
+            "ClassName.txt": "all images are in train; the lists of the splits, Training_01.txt and"
+            " others, belong into Partitions/"
+        },
     ),
     Published(
         "EuroSAT with lists of its splits",
@@ -643,7 +650,10 @@ _DATASETS = (
         "dtd/images/CLASS/*.jpg, labels/train1.txt, val1.txt, test1.txt, ...",
         {"labels/labels_joint_anno.txt": "path joint"},
         label="^([^/]*)/.*",
-        notices=("--label-column joint --label-separator ' ' reads all labels of an image",),
+        notices={
+            "labels/labels_joint_anno.txt": "--label-column joint --label-separator ' ' reads all"
+            " labels of an image"
+        },
     ),
     Published(
         "GTSRB",
@@ -671,11 +681,11 @@ _DATASETS = (
     ),
     Published(
         "Stanford Cars",
-        ("devkit/cars_meta.mat|devkit/cars_train_annos.mat",),
-        ("devkit/cars_meta.mat", "devkit/cars_train_annos.mat", "cars_train"),
+        (f"{_CARS_META}|{_CARS_TRAIN}",),
+        (_CARS_META, _CARS_TRAIN, "cars_train"),
         (
             Part(
-                "devkit/cars_train_annos.mat",
+                _CARS_TRAIN,
                 "path=fname number=class",
                 "train",
                 "cars_train/cars_train|cars_train",
@@ -689,7 +699,7 @@ _DATASETS = (
         ),
         "stanford_cars/cars_train/*.jpg, cars_test/*.jpg, devkit/cars_meta.mat,"
         " cars_train_annos.mat, cars_test_annos_withlabels.mat",
-        {"devkit/cars_meta.mat": "label=class_names number"},
+        {_CARS_META: "label=class_names number"},
     ),
     Published(
         "Stanford Cars in one folder",
@@ -714,7 +724,10 @@ _DATASETS = (
             "imagelabels.mat": "label=labels id",
             r"^jpg/image_0*(?P<id>\d+)\.jpg$": "",
         },
-        notices=("the classes have no names in the dataset: give them with --rename-classes",),
+        notices={
+            "jpg": "the classes are numbers in the dataset; give their names with --rename-classes,"
+            " a file of lines such as `1,pink primrose`"
+        },
     ),
     Published(
         "Oxford-IIIT Pets",
@@ -729,10 +742,11 @@ _DATASETS = (
         "oxford-iiit-pet/images/*.jpg, annotations/trainval.txt, test.txt, list.txt",
         label=r"^(.*)_\d+$",
         values={"species": {"1": "cat", "2": "dog"}},
-        notices=(
-            "trainval.txt is the split train; --label-column species reads cat and dog, and"
-            " --label-type mask reads trimaps/",
-        ),
+        notices={
+            "annotations": "trainval.txt is the split train; --label-column species reads cat and"
+            " dog",
+            "annotations/trimaps": "--label-type mask reads trimaps/",
+        },
     ),
     Published(
         "FGVC-Aircraft",
@@ -755,7 +769,9 @@ _DATASETS = (
             "family": "families.txt",
             "manufacturer": "manufacturers.txt",
         },
-        notices=("--label-column family or manufacturer reads other labels than variant",),
+        notices={
+            "variants.txt": "--label-column family or manufacturer reads other labels than variant"
+        },
     ),
     Published(
         "CelebA",
@@ -764,10 +780,12 @@ _DATASETS = (
         (Part(_ATTRIBUTES, "path *", folder=_CELEBA),),
         "celeba/img_align_celeba/*.jpg, list_attr_celeba.txt, list_eval_partition.txt,"
         " identity_CelebA.txt",
-        {_PARTITION: "path split", "identity_CelebA.txt|Anno/identity_CelebA.txt": "path identity"},
+        {_PARTITION: "path split", _IDENTITIES: "path identity"},
         labels=(),
         values={"split": {"0": "train", "1": "val", "2": "test"}},
-        notices=("the labels are the attributes; --label-column identity reads the persons",),
+        notices={
+            _IDENTITIES: "the labels are the attributes; --label-column identity reads the persons"
+        },
     ),
     Published(
         "Places365",
@@ -785,7 +803,7 @@ _DATASETS = (
         "places365/data_256_standard/a/airfield/*.jpg, val_256/*.jpg, places365_val.txt,"
         " places365_train_standard.txt, categories_places365.txt",
         {"categories_places365.txt": "label number"},
-        notices=(_NO_LABELS,),
+        notices={"test_large|test_256": _NO_LABELS},
     ),
 )
 

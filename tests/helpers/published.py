@@ -7,6 +7,7 @@ function names. Images are crops of photographs.
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
@@ -453,6 +454,65 @@ def make_places365(folder: Path) -> Expected:
     return Expected("class", classes, samples, ["images of test have no labels"])
 
 
+def _moved(folder: Path, places: Mapping[str, str]) -> None:
+    for name, place in places.items():
+        (folder / place).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).rename(folder / place)
+
+
+def make_celeba_as_distributed(folder: Path) -> Expected:
+    """The folders of the site of CelebA: Anno, Eval and Img."""
+    samples = make_celeba(folder).samples
+    places = {"list_eval_partition.txt": "Eval", "img_align_celeba": "Img"}
+    for name in ("list_attr_celeba.txt", "identity_CelebA.txt"):
+        places[name] = "Anno"
+    _moved(folder / "celeba", {name: f"{place}/{name}" for name, place in places.items()})
+    return _celeba(f"Img/{path}" for path in samples)
+
+
+def make_gtsrb_as_distributed(folder: Path) -> Expected:
+    """GTSRB_Final_Training_Images.zip, GTSRB_Final_Test_Images.zip and GTSRB_Final_Test_GT.zip."""
+    expected = make_gtsrb(folder)
+    truth = "GTSRB/Final_Test/Images/GT-final_test.csv"
+    images = "GTSRB/Final_Training/Images"
+    _moved(folder / "gtsrb", {"GTSRB/Training": images, "GT-final_test.csv": truth})
+    _moved(folder, {"gtsrb/GTSRB": "GTSRB"})
+    (folder / "gtsrb").rmdir()
+    samples = {}
+    for path, row in expected.samples.items():
+        samples[path.replace("GTSRB/Training", images)] = row
+    return expected._replace(samples=samples)
+
+
+def make_cars_of_kaggle(folder: Path) -> Expected:
+    """Kaggle's archives of Stanford Cars: each folder of images twice."""
+    expected = make_cars(folder)
+    places = {
+        "devkit": "car_devkit/devkit",
+        "cars_train": "x/cars_train",
+        "cars_test": "y/cars_test",
+    }
+    _moved(folder / "stanford_cars", places)
+    _moved(folder / "stanford_cars", {"x": "cars_train", "y": "cars_test"})
+    samples = {}
+    for path, row in expected.samples.items():
+        samples[f"{path.split('/')[0]}/{path}"] = row
+    return expected._replace(samples=samples)
+
+
+def make_large_places365(folder: Path) -> Expected:
+    """The tars of Places365 in the original size, as they unpack, and the small images beside them."""
+    expected = make_places365(folder)
+    for name, large in (("data_256_standard", "data_large"), ("val_256", "val_large")):
+        shutil.copytree(folder / name, folder / large)
+    _moved(folder, {"data_256_standard": "data_256"})
+    samples = {}
+    for path, row in expected.samples.items():
+        small, _, name = path.partition("/")
+        samples[f"{'val_large' if small == 'val_256' else 'data_large'}/{name}"] = row
+    return expected._replace(samples=samples, notices=["skipped data_256, other copies"])
+
+
 #: All published datasets, by a name for the test.
 LAYOUTS: dict[str, Callable[[Path], Expected]] = {
     "CUB-200-2011": make_cub,
@@ -476,5 +536,9 @@ LAYOUTS: dict[str, Callable[[Path], Expected]] = {
     "FGVC-Aircraft": make_aircraft,
     "CelebA": make_celeba,
     "CelebA of Kaggle": make_celeba_of_kaggle,
+    "CelebA as distributed": make_celeba_as_distributed,
+    "GTSRB as distributed": make_gtsrb_as_distributed,
+    "Stanford Cars of Kaggle": make_cars_of_kaggle,
     "Places365": make_places365,
+    "Places365 in the original size": make_large_places365,
 }

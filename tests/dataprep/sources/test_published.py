@@ -173,6 +173,8 @@ def test_species_and_masks_of_pets(tmp_path):
     source = read(tmp_path, label_column="species")
     assert source.classes == ("cat", "dog")
     assert _labels(source)[:4] == ["cat", "cat", "cat", "cat"]
+    masks = read(tmp_path / "oxford-iiit-pet", label_type="mask")
+    assert masks.label_type == "mask"
 
 
 def test_partitions(tmp_path):
