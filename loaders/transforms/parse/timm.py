@@ -53,6 +53,9 @@ _AUTO_POLICIES = {
     "original": (IMAGENET, Amount(4, 4 / MAX_LEVEL, "down")),
     "originalr": (IMAGENET, Amount(4, -4 / MAX_LEVEL, "down")),
 }
+#: With a larger `mstd`, timm draws levels from 0 to the level, all equally likely.
+_UNIFORM = 100
+
 #: Largest value of a section that sets how many steps run.
 _MOST = {"rand n": MAX_STEPS, "w": MAX_CHAINS, "d": MAX_CHAIN_STEPS}
 #: Sections that each family of policies accepts.
@@ -185,6 +188,9 @@ def _steps(fill: Color, shift: float, *, increasing: bool) -> dict[str, Step]:
 def _noisy_level(level: float, std: float) -> Level:
     # timm clips levels to 10. Level clips noisy levels after it adds the noise; fixed levels are
     # clipped here.
+    if std > _UNIFORM:
+        # A little noise, so that levels above the highest one are clipped.
+        return Level(0, level, std=1e-9 if level > MAX_LEVEL else 0)
     mean = level if std else min(level, MAX_LEVEL)
     return Level(mean, mean, std=std)
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from loaders.transforms.limits import MAX_NESTING
 from loaders.transforms.parse.registry import is_ambiguous, known_transforms
+from loaders.transforms.parse.timm_objects import timm_item
 from manifests.errors import CallError
 
 #: Attributes that do not change what a transform does to an image.
@@ -61,6 +62,8 @@ def flatten(location: str, item: Any, depth: int = 0) -> Iterator[tuple[str, Any
     if parts is not None:
         for number, part in enumerate(parts):
             yield from flatten(f"{location}[{number}]", part, depth + 1)
+    elif _is_of("timm.data", item):
+        yield location, timm_item(location, item)
     elif _has_torchvision_base(item):
         yield location, _translate(location, item)
     else:

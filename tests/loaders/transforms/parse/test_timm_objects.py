@@ -1,0 +1,136 @@
+"""Objects of `timm.data.create_transform` are the names and records that do the same, or are refused by name.
+
+The objects are made with the attributes that timm 1.0 gives them, because timm is not needed here.
+"""
+
+from __future__ import annotations
+
+import math
+from enum import Enum
+from types import SimpleNamespace
+
+import pytest
+from helpers.parsing import recipe_error
+
+from loaders.transforms.parse import read_recipe
+
+CROP = {"CenterCrop": {"size": 32}}
+
+
+class Filter(Enum):
+    BILINEAR = "bilinear"
+    BICUBIC = "bicubic"
+    BOX = "box"
+
+
+def of_timm(name, **attributes):
+    cls = type(
+        name, (), {"__module__": "timm.data.transforms", "__call__": lambda self, image: image}
+    )
+    made = cls()
+    vars(made).update(attributes)
+    return made
+
+
+def crop(interpolation):
+    return of_timm("RandomResizedCropAndInterpolation", size=(32, 32), scale=(0.08, 1.0),
+                   ratio=(3 / 4, 4 / 3), interpolation=interpolation)  # fmt: skip
+
+
+def resize(**changes):
+    given = {"size": (36, 36), "longest": 0.0, "interpolation": "bilinear", "random_scale_prob": 0}
+    return of_timm("ResizeKeepRatio", **{**given, **changes})
+
+
+def erasing(**changes):
+    given = {"probability": 0.25, "min_area": 0.02, "max_area": 1 / 3, "max_count": 1, "num_splits": 0,
+             "log_aspect_ratio": (math.log(0.3), math.log(1 / 0.3)), "mode": "pixel"}  # fmt: skip
+    return of_timm("RandomErasing", **{**given, **changes})
+
+
+def step(name, *, magnitude=9, std=0.5, prob=0.5, maximum=None):
+    return SimpleNamespace(
+        name=name, prob=prob, magnitude=magnitude, magnitude_std=std, magnitude_max=maximum,
+        hparams={"translate_const": 100}, kwargs={"fillcolor": (124, 116, 104), "resample": Filter.BILINEAR},
+    )  # fmt: skip
+
+
+def rand(count=15, name="PosterizeIncreasing", weights=None, **options):
+    ops = [step(name, **options)] * count
+    return of_timm("RandAugment", ops=ops, num_layers=2, choice_weights=weights)
+
+
+def policy(**changes):
+    given = {"config_str": "rand-m9-n2-inc1-mstd0.5", "interpolation": "bilinear", "img_size": 223,
+             "mean": [124 / 255, 116 / 255, 104 / 255]}  # fmt: skip
+    return {"TimmAutoAugment": {**given, **changes}}
+
+
+@pytest.mark.parametrize(
+    ("item", "expected"),
+    [
+        (crop(Filter.BICUBIC), {"RandomResizedCrop": {"size": 32, "interpolation": "bicubic"}}),
+        (resize(), {"ResizeImage": {"resize_short": 36, "backend": "pil"}}),
+        (of_timm("MaybeToTensor"), "ToTensor"),
+        (of_timm("MaybePILToTensor"), "PILToTensor"),
+        (
+            erasing(),
+            {"RandomErasing": {"EPSILON": 0.25, "sl": 0.02, "sh": 1 / 3, "r1": 0.3, "attempt": 10,
+                               "use_log_aspect": True, "mode": "pixel"}},
+        ),
+        (rand(), policy()),
+        (rand(std=0, name="Posterize"), policy(config_str="rand-m9-n2")),
+        (rand(std=math.inf), policy(config_str="rand-m9-n2-inc1-mstd101")),
+        (
+            of_timm("AugMixAugment", ops=[step("Rotate", std=math.inf)], alpha=1.0, width=4, depth=2),
+            policy(config_str="augmix-m9-w4-a1-d2-mstd101"),
+        ),
+        (
+            of_timm("AutoAugment", policy=[[step("PosterizeOriginal", std=0)]] * 25),
+            policy(config_str="original"),
+        ),
+    ],
+)  # fmt: skip
+def test_objects_are_the_names_that_do_the_same(item, expected):
+    found, other = (read_recipe([each, CROP]).operations for each in (item, expected))
+    assert repr(found) == repr(other)
+
+
+def test_a_random_filter():
+    (_, operation, _) = read_recipe([crop((Filter.BILINEAR, Filter.BICUBIC)), CROP]).operations
+    assert operation.filter == "random"
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        crop(Filter.BOX),
+        resize(size=(36, 40)),
+        resize(longest=1.0),
+        resize(random_scale_prob=0.5),
+        erasing(max_count=3),
+        rand(prob=0.7),
+        rand(maximum=20),
+        rand(count=9),
+        rand(weights=[1.0]),
+        of_timm("AutoAugment", policy=[[step("SolarizeIncreasing")]] * 3),
+        of_timm("CenterCropOrPad"),
+        of_timm("Patchify"),
+        of_timm("NewInTimm"),
+    ],
+)
+def test_others_are_refused_by_name(item):
+    text = recipe_error([{"Resize": {"size": [40, 40]}}, item])
+    name = type(item).__name__
+    assert text.startswith(f"transforms[1]: timm's {name} with these arguments cannot be trans")
+    assert ". Hint: " in text
+
+
+def test_levels_are_uniform_with_a_large_deviation():
+    for level, high in ((9, 9), (15, 15)):
+        (_, steps, _) = read_recipe(
+            [{"TimmAutoAugment": {"config_str": f"rand-m{level}-mstd101"}}, CROP]
+        ).operations
+        drawn = steps.pool[0].level
+        assert (drawn.low, drawn.high) == (0, high)
+        assert drawn.std < 1e-6
