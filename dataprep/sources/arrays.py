@@ -31,12 +31,12 @@ ARRAYS_HINT = (
 
 #: Files with boxes beside the images, and with which tools they are made.
 _BOXES = {
-    "boxes in a table of Roboflow or TensorFlow": r"_annotations\.(csv|txt)",
+    "boxes in a table of Roboflow": r"_annotations\.(csv|txt)",
     "boxes in Create ML's format": r"_annotations\.createml\.json",
     "boxes in VGG Image Annotator's format": r"via_(region_data|export_json|project).*\.(json|csv)",
 }
 
-_BOXES_HINT = "export them as COCO JSON, Pascal VOC or YOLO, or write COCO's format"
+_BOXES_HINT = "export them as COCO JSON, Pascal VOC or YOLO; a CSV can be given as --src itself"
 
 #: Files and folders of a folder to look at.
 _LISTED, _FOLDERS = 1000, 8
