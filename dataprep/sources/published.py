@@ -182,8 +182,10 @@ def _read(dataset: Published, src: str, root: str, options: SourceOptions) -> So
     # By split, and in the order of the paths.
     order = np.lexsort((image, split))
     table, image = table.take(pa.array(order)).combine_chunks(), image[order]
-    unlisted = scan.path.take(pa.array(np.setdiff1d(np.arange(len(scan.path)), image)))
-    notices += stray_notices(unlisted.to_pylist(), f"that {dataset.name} does not list")
+    is_listed = np.zeros(len(scan.path), np.bool_)
+    is_listed[image] = True
+    unlisted = scan.path.filter(pa.array(~is_listed)).to_pylist()
+    notices += stray_notices(unlisted, f"that {dataset.name} does not list")
     columns = table.drop_columns([*_INTERNAL.intersection(table.column_names)])
     names = _label_columns(dataset, columns.column_names, root, options)
     classes = None
@@ -504,9 +506,10 @@ def _joined(table: pa.Table, other: pa.Table) -> pa.Table:
 
 def _check_once(table: pa.Table, key: str) -> None:
     """Check that no value of a column occurs twice."""
-    codes = np.asarray(one_array(table[key]).dictionary_encode().indices)
-    _, first = np.unique(codes, return_index=True)
-    for row in np.setdiff1d(np.arange(len(table)), first)[:1].tolist():
+    coded = one_array(table[key]).dictionary_encode()
+    if len(coded.dictionary) < len(table):
+        first = np.unique(np.asarray(coded.indices), return_index=True)[1]
+        row = int(np.delete(np.arange(len(table)), first)[0])
         text = shorten(table[key][row].as_py(), 300)
         hint = "remove one of the lines"
         raise row_error(_locate(table), row, f"{key} {text} is listed twice", hint)
