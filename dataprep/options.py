@@ -727,8 +727,7 @@ def stored_flags() -> Iterator[tuple[str, str]]:
 
 
 def _workers(commands: tuple[str, ...] = ()) -> Any:
-    text = "Maximum number of processes."
-    return option(None, text, unset="one per CPU", commands=commands)
+    return option(None, "Maximum number of processes.", unset="one per CPU", commands=commands)
 
 
 @record

@@ -153,8 +153,7 @@ def iter_index(fmt: Format, data: bytes) -> Iterator[IndexEntry]:
     for number, line in lines:
         yield IndexEntry(number, _parse_line(line, number, _TOKENS_PER_COMPONENT[version]))
     if number - 1 != count:
-        message = f"the index has {number - 1} samples, but its first line states {count}"
-        raise _error(message, 1)
+        raise _error(f"the index has {number - 1} samples, but its first line states {count}", 1)
 
 
 def record_starts(fmt: Format, data: bytes) -> array[int]:
@@ -186,11 +185,9 @@ def _parse_line(line: bytes, number: int, width: int) -> tuple[Component, ...]:
             part.insert(0, b"")
         extension, offset, size, *name = part
         if not (_is_number(offset) and _is_number(size)):
-            message = "the offset or the size in the line is not a number"
-            raise _error(message, number)
+            raise _error("the offset or the size in the line is not a number", number)
         if not is_record and int(offset) % TAR_BLOCK:
-            message = f"the offset {int(offset)} is not a multiple of {TAR_BLOCK}"
-            raise _error(message, number)
+            raise _error(f"the offset {int(offset)} is not a multiple of {TAR_BLOCK}", number)
         texts = [part.decode("utf-8", "surrogateescape") for part in (extension, b"".join(name))]
         components.append(Component(texts[0], int(offset), int(size), texts[1]))
     return tuple(components)

@@ -233,8 +233,9 @@ def reading(what: str, file: str, error_type: type[DatasetError], hint: str) -> 
         yield
     except OSError as error:
         raise_machine_fault(error)
-        message = f"{what} cannot be read ({error.strerror})"
-        raise error_type(message, file=file, hint=hint) from None
+        raise error_type(
+            f"{what} cannot be read ({error.strerror})", file=file, hint=hint
+        ) from None
 
 
 def machine_fault(error: BaseException) -> DatasetError | None:

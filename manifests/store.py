@@ -247,12 +247,11 @@ def read_manifest_bytes(folder: StrPath) -> bytes:
             file=folder,
             hint=f"run `dataprep convert --src {folder}` first, and give the folder that it writes",
         )
-    hint = (
-        "run the same `dataprep convert` again to finish it, or `dataprep index` for shards made by"
-        " another tool"
-    )
     raise ManifestError(
-        "the manifest is missing, so the dataset is incomplete", file=path, hint=hint
+        "the manifest is missing, so the dataset is incomplete",
+        file=path,
+        hint="run the same `dataprep convert` again to finish it, or `dataprep index` for shards made by"
+        " another tool",
     )
 
 
@@ -336,11 +335,12 @@ def read_old_manifest(folder: StrPath, newest: Manifest, revision: int) -> bytes
     with reading(f"the manifest of revision {revision}", path, ManifestError, hint):
         data = read_file(path, MANIFEST)
     if manifest_digest(data) != newest.revisions[revision].parent:
-        message = (
+        raise ManifestError(
             f"this is not the manifest of revision {revision}: revision {revision + 1} states"
-            " another digest"
+            " another digest",
+            file=path,
+            hint=hint,
         )
-        raise ManifestError(message, file=path, hint=hint)
     return data
 
 

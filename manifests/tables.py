@@ -85,8 +85,9 @@ def build_table(columns: Mapping[str, Any], metadata: TableMetadata | None = Non
     table = pa.table(arrays)
     if metadata is None:
         return table
-    text = json.dumps(metadata_to_json(metadata), sort_keys=True)
-    return table.replace_schema_metadata({_METADATA_KEY: text})
+    return table.replace_schema_metadata(
+        {_METADATA_KEY: json.dumps(metadata_to_json(metadata), sort_keys=True)}
+    )
 
 
 def write_table(table: pa.Table, path: str) -> None:
@@ -316,8 +317,9 @@ class SampleTable:
 
 def outside_error(path: StrPath, record: int) -> TableError:
     """Return the error for an image whose bytes are not in its shard."""
-    message = "the table places an image outside its shard"
-    return TableError(message, file=path, record=record, hint=DAMAGED_HINT)
+    return TableError(
+        "the table places an image outside its shard", file=path, record=record, hint=DAMAGED_HINT
+    )
 
 
 def read_table_metadata(path: StrPath) -> TableMetadata | None:

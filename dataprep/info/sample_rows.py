@@ -136,10 +136,11 @@ def _checksums(folder: str, rows: RowBatch) -> Iterator[int]:
     offsets, sizes = rows.table["offset"].to_pylist(), rows.table["size"].to_pylist()
     with storage.open_view(path, span=1 << 20) as (view, length):
         if length != rows.shard.file.bytes:
-            message = (
-                f"the shard has {length:,} bytes, but the manifest states {rows.shard.file.bytes:,}"
+            raise ShardError(
+                f"the shard has {length:,} bytes, but the manifest states {rows.shard.file.bytes:,}",
+                file=path,
+                hint=_HINT,
             )
-            raise ShardError(message, file=path, hint=_HINT)
         for offset, size in zip(offsets, sizes, strict=True):
             data, start = view(offset, size)
             yield crc32c(memoryview(data)[start : start + size])

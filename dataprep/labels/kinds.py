@@ -302,8 +302,9 @@ class Regression(LabelKind):
         values = exact.values.cast(pa.float32(), safe=False)
         stored = Lists(values, exact.counts).as_array(arrow_type("floats"))
         if wrong := find_wrong_value(stored, "floats"):
-            hint = "give every image the same number of finite numbers"
-            raise column.error(wrong.message, wrong.row, hint)
+            raise column.error(
+                wrong.message, wrong.row, "give every image the same number of finite numbers"
+            )
         notices = []
         is_exact = every(pc.equal(values.cast(pa.float64()), exact.values))
         if pa.types.is_integer(lists.values.type) and not is_exact:

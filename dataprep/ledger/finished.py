@@ -318,8 +318,10 @@ def check_output(source: Source, out: str) -> None:
     existing, length = _nearest_existing(os.path.realpath(out)), len(os.fsencode(out))
     if is_url(out):
         if parse_url(out).is_read_only:
-            hint = "use the s3://, gs:// or az:// URL of a bucket"
-            raise CallError(f"--out {out} can only be read", hint=hint)
+            raise CallError(
+                f"--out {out} can only be read",
+                hint="use the s3://, gs:// or az:// URL of a bucket",
+            )
         is_inside = f"{out}/".startswith(f"{source.root}/")
     elif length > MAX_PATH:
         raise CallError(
@@ -370,9 +372,9 @@ def check_writable(out: str) -> str:
         return out
     existing = _nearest_existing(os.path.abspath(out))
     if not os.access(existing, os.W_OK | os.X_OK):
-        hint = "give this user permission to write there, or choose another folder with --out"
         raise CallError(
-            f"--out {printable(out)}: this user cannot write to {printable(existing)}", hint=hint
+            f"--out {printable(out)}: this user cannot write to {printable(existing)}",
+            hint="give this user permission to write there, or choose another folder with --out",
         )
     if os.path.isdir(out):
         with storage.locked(out):

@@ -116,8 +116,10 @@ def _column_of(name: str, columns: Sequence[str]) -> str:
     if not alike:
         raise _unknown(name, columns)
     if len(alike) > 1:
-        message = f"--where: {shown(name)} may be the column {' or '.join(map(shown, alike))}"
-        raise CallError(message, hint="write the name as the column has it")
+        raise CallError(
+            f"--where: {shown(name)} may be the column {' or '.join(map(shown, alike))}",
+            hint="write the name as the column has it",
+        )
     return alike[0]
 
 
@@ -198,8 +200,10 @@ def assign_splits(source: Source, options: Options) -> Splits:
     new = {name: fraction for name, fraction in fractions.items() if fraction}
     if not new:
         if options.split_by and options.duplicates != "same-split":
-            message = "--split-by requires --val-fraction or --test-fraction"
-            raise CallError(message, hint="set the fraction of train that goes to val")
+            raise CallError(
+                "--split-by requires --val-fraction or --test-fraction",
+                hint="set the fraction of train that goes to val",
+            )
         return Splits(source.splits, source.split)
     for name in new:
         hint = f"leave out --{name}-fraction"

@@ -345,5 +345,6 @@ def _repair_rejected(
         hint = f"run the same `dataprep {manifest.creator}` again, or {hint}"
     if not source and manifest.creator != "index":
         hint = f"set --src to the source of the dataset, {hint}"
-    reason = "the sample tables do not list all rejected images"
-    return DamagedFile(file.name, damage, reason=reason, hint=hint)
+    return DamagedFile(
+        file.name, damage, reason="the sample tables do not list all rejected images", hint=hint
+    )

@@ -473,8 +473,9 @@ def _lines(folder: str, manifest: Manifest) -> Iterator[RejectedImage]:
             row = parse_json(line)
             yield RejectedImage(row["source"].text(), row["reason"].text(), row["detail"].text())
         except ValueError as error:
-            message = f"line {number} is not a rejected image ({error})"
-            raise REJECTED.error(message, hint=REJECTED.hint) from None
+            raise REJECTED.error(
+                f"line {number} is not a rejected image ({error})", hint=REJECTED.hint
+            ) from None
 
 
 class RejectedTask(NamedTuple):
@@ -520,8 +521,10 @@ def _read(path: str, folder: str) -> bytes:
     root = os.path.realpath(folder)
     actual = os.path.realpath(os.path.join(root, path))
     if os.path.commonpath([root, actual]) != root:
-        message = "the path leads out of the folder that --src names"
-        raise SourceError(message, hint="set --src to the folder above")
+        raise SourceError(
+            "the path leads out of the folder that --src names",
+            hint="set --src to the folder above",
+        )
     with open_file(actual, _IMAGE) as file:
         return file.read(MAX_BYTES)
 

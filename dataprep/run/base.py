@@ -38,14 +38,14 @@ def read_base(out: str, option: str = "--append: ") -> Folder:
             hint = "check the path"
         if option:
             hint += ", or leave out --append to make a new dataset"
-        message = f"{name} is not a complete dataset ({folder.error.message})"
-        raise CallError(message, hint=hint)
+        raise CallError(f"{name} is not a complete dataset ({folder.error.message})", hint=hint)
     if folder.manifest.creator != "convert":
         hint = "only a dataset of `dataprep convert` has revisions"
         if option:
             hint = "give it as one of several --src, with the new source, and choose another --out"
-        message = f"{option}the shards of {printable(out)} were made by another tool"
-        raise CallError(message, hint=hint)
+        raise CallError(
+            f"{option}the shards of {printable(out)} were made by another tool", hint=hint
+        )
     return folder
 
 
@@ -79,12 +79,11 @@ def inherited_options(base: Folder, given: Options, names: Collection[str]) -> O
     try:
         options = options_of(parts(base.manifest)[-1].options)
     except MemberError as error:
-        message = (
+        raise CallError(
             f"--append: the options of {printable(base.out)} are not options of this release"
-            f" ({error})"
-        )
-        hint = "use the release that made it, or convert it into a new dataset first"
-        raise CallError(message, hint=hint) from None
+            f" ({error})",
+            hint="use the release that made it, or convert it into a new dataset first",
+        ) from None
     return check_options(base, given.inherit(options, names))
 
 

@@ -151,9 +151,9 @@ def prepared(
     try:
         storage.make_folder(out)
     except OSError as error:
-        hint = "make its parent writable for this user, or choose another folder with --out"
         raise CallError(
-            f"--out {printable(out)}: the folder cannot be made ({error.strerror})", hint=hint
+            f"--out {printable(out)}: the folder cannot be made ({error.strerror})",
+            hint="make its parent writable for this user, or choose another folder with --out",
         ) from None
     with ExitStack() as stack:
         is_locked = stack.enter_context(storage.locked(out))

@@ -233,8 +233,10 @@ def parse_task(text: str, environment: Mapping[str, str]) -> Share:
             hint="run it in a Slurm array job or in an indexed job of Kubernetes, or write --task I/N",
         )
     if not 0 < tasks <= MAX_TASKS:
-        message = f"{place}: there must be 1 to {MAX_TASKS:,} tasks"
-        raise CallError(message, hint="write 0/8 for the first of 8 tasks")
+        raise CallError(
+            f"{place}: there must be 1 to {MAX_TASKS:,} tasks",
+            hint="write 0/8 for the first of 8 tasks",
+        )
     if task >= tasks:
         raise CallError(f"{place}: there is no task {task} of {tasks}", hint=hint)
     return Share(task, tasks)

@@ -272,11 +272,11 @@ def _invalid_image(check: ShardCheck, record: Record, number: int, error: Reject
     if error.reason == FAILED:
         return replace(problem, hint=FAILED_HINT)
     if error.reason == "too-large" and limit > check.max_pixels:
-        hint = (
-            f"the dataset was converted with --max-pixels {limit}; if you trust it, verify it with"
-            " this option, too"
+        return replace(
+            problem,
+            hint=f"the dataset was converted with --max-pixels {limit}; if you trust it, verify it with"
+            " this option, too",
         )
-        return replace(problem, hint=hint)
     return problem
 
 
@@ -324,8 +324,9 @@ def _check_envelope(  # noqa: PLR0917
     head, tail, _, mask_start = check.format.envelope(sample)
     start = record.offset - len(head)
     if mask and start + mask_start != row.extra["mask_offset"]:
-        message = "the table states another place of the mask or depth map"
-        return check.table_problem(message, number)
+        return check.table_problem(
+            "the table states another place of the mask or depth map", number
+        )
     # The first difference is enough to find the damage.
     for at, expected in ((start, head), (record.offset + record.size, tail)):
         actual = read_bytes(view, max(at, 0), len(expected))

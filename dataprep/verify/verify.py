@@ -142,8 +142,7 @@ def _verify(
         manifest = read_manifest(folder)
     except DamagedError as error:
         name = os.path.relpath(error.file, folder) if error.file else MANIFEST_NAME
-        problem = Problem(name, error.message, hint=error.hint)
-        return VerifyResult((problem,), {name: 1}, 0, 0, 0)
+        return VerifyResult((Problem(name, error.message, hint=error.hint),), {name: 1}, 0, 0, 0)
     manifest_of.cache_clear()  # an earlier call in this process may have cached another manifest
     shards = manifest.shards
     samples = sum(shard.samples for shard in shards)

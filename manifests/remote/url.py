@@ -99,8 +99,10 @@ def parse_url(text: str) -> Url:
         name = "the text is not a URL that is"
         if scheme:
             name = f"{scheme}:// URLs are"
-        hint = "use s3://, gs://, az:// or file://; https:// can be read"
-        raise CallError(f"{printable(name)} not supported", hint=hint)
+        raise CallError(
+            f"{printable(name)} not supported",
+            hint="use s3://, gs://, az:// or file://; https:// can be read",
+        )
     scheme = scheme.lower()
     if "?" in rest or "#" in rest or "@" in bucket:
         raise CallError(
