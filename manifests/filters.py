@@ -14,9 +14,9 @@ from manifests.errors import CallError
 from manifests.process.text import printable, suggest
 
 if TYPE_CHECKING:
-    import numpy as np
     import pyarrow as pa
-    from numpy.typing import NDArray
+
+    from manifests.arrays import BoolArray
 
 #: Longest filter, in characters.
 MAX_FILTER = 10_000
@@ -108,7 +108,7 @@ def _check_part(where: str, node: Mapping[str, Any]) -> None:
         raise _wrong(where, f"it contains the function {printable(name)}", hint)
 
 
-def matching_rows(where: str, columns: pa.Table) -> NDArray[np.bool_]:
+def matching_rows(where: str, columns: pa.Table) -> BoolArray:
     """Return which rows match a filter, bool [rows].
 
     A row for which the condition is NULL does not match.

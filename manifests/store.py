@@ -55,9 +55,9 @@ from manifests.tables import (
 )
 
 if TYPE_CHECKING:
-    import numpy as np
     import pyarrow as pa
-    from numpy.typing import NDArray
+
+    from manifests.arrays import Int64Array
 
 _log = logging.getLogger(__name__)
 
@@ -434,7 +434,7 @@ def read_dataset(
 
 
 def read_some_rows(
-    folder: str, shards: Sequence[Shard], columns: Sequence[str], rows: NDArray[np.int64]
+    folder: str, shards: Sequence[Shard], columns: Sequence[str], rows: Int64Array
 ) -> pa.Table:
     """Read columns of some rows. Only the tables that contain them are read.
 

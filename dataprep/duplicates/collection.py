@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -35,6 +35,7 @@ from dataprep.progress import Progress, divide
 from dataprep.shards.read import Value, read_images
 from dataprep.shards.source_image import LoadedImage
 from dataprep.sources import Source
+from manifests.arrays import AnyArray, BoolArray, Int32Array, Int64Array, UInt8Array, UInt64Array
 from manifests.errors import CallError, DamagedError, StoppedError
 from manifests.files import TABLE, open_file
 from manifests.json_members import parse_json
@@ -65,7 +66,7 @@ def digest(image: LoadedImage) -> bytes:
     return hashlib.blake2b(image.data, digest_size=16).digest()
 
 
-def reduced(image: LoadedImage) -> NDArray[np.uint8]:
+def reduced(image: LoadedImage) -> UInt8Array:
     """Return the reduced pixels of an image, uint8 [32, 32]."""
     return reduce_image(image.data, image.info)
 
@@ -89,7 +90,7 @@ _SCHEMA = pa.schema({
 _ROWS_PER_BYTE = 0.25
 
 
-def _read_stored(source: Source, rows: NDArray[np.int64]) -> pa.Table | None:
+def _read_stored(source: Source, rows: Int64Array) -> pa.Table | None:
     """Return what the file states about some samples, if these have not changed.
 
     Returns:
@@ -121,7 +122,7 @@ def _read_stored(source: Source, rows: NDArray[np.int64]) -> pa.Table | None:
     return found.select(["row", "hash", "problem"])
 
 
-def _keys(source: Source, rows: NDArray[np.int64]) -> pa.Table:
+def _keys(source: Source, rows: Int64Array) -> pa.Table:
     """Return ``shard``, ``offset`` and ``crc32c`` of some samples of a prepared dataset."""
     location = source.location
     if location is None:
@@ -181,19 +182,19 @@ class Collection:
     """
 
     sources: tuple[Source, ...]
-    starts: NDArray[np.int64]
+    starts: Int64Array
     parts: tuple[Part, ...]
     part: NDArray[np.int8]
     labels: tuple[str, ...]
-    label: NDArray[np.int32]
-    size: NDArray[np.int64]
+    label: Int32Array
+    size: Int64Array
     crc32c: NDArray[np.uint32]
-    readable: NDArray[np.bool_]
-    hashes: NDArray[np.uint64]
-    has_hash: NDArray[np.bool_]
-    shorter: NDArray[np.int32]
-    computed: NDArray[np.bool_]
-    unread: NDArray[np.bool_]
+    readable: BoolArray
+    hashes: UInt64Array
+    has_hash: BoolArray
+    shorter: Int32Array
+    computed: BoolArray
+    unread: BoolArray
     problems: dict[int, str]
     max_pixels: int | None = None
 
@@ -208,7 +209,7 @@ class Collection:
 
 def read_some(
     images: Collection,
-    numbers: NDArray[np.int64],
+    numbers: Int64Array,
     function: Callable[[LoadedImage], Value],
     workers: int | None,
     progress: Progress | None,
@@ -306,7 +307,7 @@ def collect(
     return images
 
 
-def _labels(source: Source) -> tuple[Sequence[str], NDArray[np.int32]]:
+def _labels(source: Source) -> tuple[Sequence[str], Int32Array]:
     """Return the different labels as text, and which of them each image has."""
     if source.labels.is_class:
         return source.classes, source.label
@@ -333,7 +334,7 @@ _TYPES = {
     "unread": np.bool_,
 }
 
-_Arrays = dict[str, NDArray[Any]]
+_Arrays = dict[str, AnyArray]
 
 
 def _known(source: Source) -> tuple[_Arrays, dict[int, str]]:
@@ -415,7 +416,7 @@ def store_hashes(images: Collection) -> dict[str, str]:
     return failures
 
 
-def _write_stored(images: Collection, source: Source, start: int, rows: NDArray[np.int64]) -> None:
+def _write_stored(images: Collection, source: Source, start: int, rows: Int64Array) -> None:
     """Write the file of a prepared dataset, with some of its samples; replace an older file.
 
     Raises:

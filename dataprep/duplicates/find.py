@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dataprep.duplicates.collection import Collection, digest, read_some, reduced
 from dataprep.duplicates.near import SMALL, doubt, keep_closest, search_hashes, search_small
@@ -25,12 +24,11 @@ from dataprep.images.perceptual_hash import SIDE
 from dataprep.options import DEFAULT_DISTANCE
 from dataprep.progress import Progress, divide
 from dataprep.storage.local import temporary_folder
+from manifests.arrays import BoolArray, Int64Array, IntegerArray, UInt8Array
 from manifests.process.interrupts import cleanup_on_interrupt
 
 
-def connected(
-    count: int, first: NDArray[np.integer], second: NDArray[np.integer]
-) -> NDArray[np.int64]:
+def connected(count: int, first: IntegerArray, second: IntegerArray) -> Int64Array:
     """Return the smallest member of each element's component, int64 [count].
 
     Args:
@@ -51,7 +49,7 @@ def connected(
     return root
 
 
-def number_rows(*columns: NDArray[np.integer]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def number_rows(*columns: IntegerArray) -> tuple[Int64Array, Int64Array]:
     """Give rows of equal values a number, in the order of their first rows.
 
     Args:
@@ -96,7 +94,7 @@ class CheckTask(NamedTuple):
 
 def pixels_agree(
     images: Collection, pairs: Pairs, *, workers: int | None, progress: Progress
-) -> NDArray[np.bool_]:
+) -> BoolArray:
     """Return which pairs of images show the same, bool [N].
 
     Args:
@@ -140,7 +138,7 @@ def pixels_agree(
     return result
 
 
-def check_pairs(task: CheckTask) -> tuple[int, NDArray[np.bool_]]:
+def check_pairs(task: CheckTask) -> tuple[int, BoolArray]:
     """Return the number of the first pair of a task, and which pairs show the same."""
     first, second, _, symmetry = task.pairs
     ours, at_first = np.unique(first, return_inverse=True)
@@ -153,7 +151,7 @@ def check_pairs(task: CheckTask) -> tuple[int, NDArray[np.bool_]]:
     return task.start, show_the_same(_read_reduced(task.path, ours), turned, at_first, at_second)
 
 
-def _read_reduced(path: str, images: NDArray[np.integer]) -> NDArray[np.uint8]:
+def _read_reduced(path: str, images: IntegerArray) -> UInt8Array:
     """Return some images of the file, uint8 [N, 32, 32].
 
     A mapped file would count as memory of each process.
@@ -183,17 +181,17 @@ class Duplicates:
 
     """
 
-    item: NDArray[np.int64]
-    first_image: NDArray[np.int64]
+    item: Int64Array
+    first_image: Int64Array
     pairs: Pairs
     distance: int
     notes: tuple[str, ...] = ()
 
     @property
-    def group(self) -> NDArray[np.int64]:
+    def group(self) -> Int64Array:
         """The first image of each image's group, whose images are linked by copies."""
         root = connected(len(self.first_image), self.pairs.first, self.pairs.second)
-        first: NDArray[np.int64] = self.first_image[root[self.item]]
+        first: Int64Array = self.first_image[root[self.item]]
         return first
 
 
@@ -251,7 +249,7 @@ def _shares(images: Collection, repeated: int, distance: int) -> tuple[int, int,
 
 def _near(
     images: Collection,
-    rows: NDArray[np.int64],
+    rows: Int64Array,
     distance: int,
     *,
     across: bool,
@@ -292,7 +290,7 @@ def _near(
 # --- the same bytes -------------------------------------------------------------------------------
 
 
-def _same_checksums(images: Collection) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _same_checksums(images: Collection) -> tuple[Int64Array, Int64Array]:
     """Return a number for each different checksum and length, and the images that share theirs."""
     # An image that cannot be read is an item of its own.
     alone = np.where(images.readable, -1, np.arange(len(images)))
@@ -302,11 +300,11 @@ def _same_checksums(images: Collection) -> tuple[NDArray[np.int64], NDArray[np.i
 
 def _items(
     images: Collection,
-    candidate: NDArray[np.int64],
-    repeated: NDArray[np.int64],
+    candidate: Int64Array,
+    repeated: Int64Array,
     workers: int | None,
     progress: Progress,
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+) -> tuple[Int64Array, Int64Array]:
     """Return the item of each image, and the first image of each item.
 
     Equal checksums are not proof enough.

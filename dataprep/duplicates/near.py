@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Generator
 from contextlib import closing
 from itertools import combinations_with_replacement, product
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +32,7 @@ from dataprep.engines import LocalEngine
 from dataprep.options import DEFAULT_DISTANCE
 from dataprep.progress import Progress, divide
 from dataprep.storage.local import save_array, temporary_folder
+from manifests.arrays import AnyArray, BoolArray, Int64Array, IntegerArray, UInt64Array
 from manifests.errors import CallError
 
 #: Fewer comparisons than this are made in this process alone.
@@ -42,12 +43,12 @@ _INVERSE = SYMMETRIES.index("rotated 270")
 
 
 def search_hashes(
-    hashes: NDArray[np.uint64],
+    hashes: UInt64Array,
     distance: int,
-    side: NDArray[np.integer] | None = None,
+    side: IntegerArray | None = None,
     *,
-    bits: Callable[[NDArray[np.uint64]], NDArray[np.uint64]] = band_order,
-    skip: NDArray[np.bool_] | None = None,
+    bits: Callable[[UInt64Array], UInt64Array] = band_order,
+    skip: BoolArray | None = None,
     most: int | None = None,
     workers: int | None = None,
     progress: Progress | None = None,
@@ -123,7 +124,7 @@ class SearchTask(NamedTuple):
         """Whether hashes are compared with themselves, as they are."""
         return self.first == self.second and self.symmetry == 0
 
-    def load(self) -> tuple[NDArray[np.uint64], NDArray[np.uint64], NDArray[np.int64], int]:
+    def load(self) -> tuple[UInt64Array, UInt64Array, Int64Array, int]:
         """Map the bits of the first side, and the transformed ones of the second.
 
         Return also the rows of both sides, one side after the other, and where the second begins.
@@ -144,11 +145,11 @@ def _rows_path(folder: str, side: int) -> str:
 
 def _run(
     function: Callable[[SearchTask], Pairs],
-    hashes: NDArray[np.uint64],
-    side: NDArray[np.integer] | None,
-    skip: NDArray[np.bool_] | None,
+    hashes: UInt64Array,
+    side: IntegerArray | None,
+    skip: BoolArray | None,
     *,
-    bits: Callable[[NDArray[np.uint64]], NDArray[np.uint64]],
+    bits: Callable[[UInt64Array], UInt64Array],
     bands: int,
     distance: int,
     limit: int,
@@ -205,7 +206,7 @@ def keep_closest(pairs: Pairs) -> Pairs:
     return pairs.take(starts_run(pairs.first, pairs.second))
 
 
-def with_all_bits(hashes: NDArray[np.uint64], pairs: Pairs) -> Pairs:
+def with_all_bits(hashes: UInt64Array, pairs: Pairs) -> Pairs:
     """Return pairs with the number of all different bits as their distance."""
     bits = np.zeros(len(pairs.first), np.uint8)
     for number, name in enumerate(SYMMETRIES):
@@ -234,9 +235,9 @@ _PART = 1 << 21
 
 
 def search_nearest(
-    hashes: NDArray[np.uint64],
+    hashes: UInt64Array,
     distance: int,
-    side: NDArray[np.integer] | None,
+    side: IntegerArray | None,
     *,
     keep: int,
     workers: int | None,
@@ -279,7 +280,7 @@ def search_nearest(
     return keep_closest(with_all_bits(hashes, nearest.pairs()))
 
 
-def _with_low_frequencies(hashes: NDArray[np.uint64]) -> NDArray[np.uint64]:
+def _with_low_frequencies(hashes: UInt64Array) -> UInt64Array:
     """Return hashes after their low frequencies, uint64 [N, 5]."""
     return np.hstack([low_frequencies(hashes), hashes])
 
@@ -311,7 +312,7 @@ class Nearest:
 
     def __init__(self, rows: int, keep: int) -> None:
         self._keep = keep
-        self._parts: list[NDArray[Any]] = [np.zeros(0, np.uint64)]
+        self._parts: list[AnyArray] = [np.zeros(0, np.uint64)]
         self._added = 0
         self._most = max(1 << 20, rows * keep)
         #: The last key that is kept of each row that has all that it can have.
@@ -339,7 +340,7 @@ class Nearest:
             (keys & 7).astype(np.uint8),
         )
 
-    def _prune(self) -> NDArray[np.uint64]:
+    def _prune(self) -> UInt64Array:
         """Keep the nearest candidates of each row, and return them in ascending order."""
         keys = np.concatenate(self._parts)
         self._parts, self._added = [], 0
@@ -351,7 +352,7 @@ class Nearest:
         self._parts = [kept]
         return kept
 
-    def _nearest(self, keys: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    def _nearest(self, keys: UInt64Array) -> UInt64Array:
         """Return the candidates to keep for these rows, from all of them in ascending order."""
         # Each partner counts once, in the symmetry in which it is nearest.
         firsts = np.unique(keys & _PAIR, return_index=True)[1]
@@ -384,7 +385,7 @@ _MANY_COPIES, _MANY_IMAGES = 0.2, 100
 
 
 def search_small(
-    hashes: NDArray[np.uint64],
+    hashes: UInt64Array,
     distance: int,
     side: NDArray[np.int8] | None,
     *,
@@ -441,7 +442,7 @@ def search_small(
     return with_all_bits(hashes, pairs), ""
 
 
-def doubt(near: Pairs, is_small: NDArray[np.bool_]) -> str:
+def doubt(near: Pairs, is_small: BoolArray) -> str:
     """Return a note for the user if many small images are near copies; else "".
 
     Most of them may only look alike.

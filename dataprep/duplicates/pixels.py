@@ -10,12 +10,21 @@ gradients of the other at all small shifts, also with one of them enlarged a lit
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dataprep.images.perceptual_hash import SIDE
+from manifests.arrays import (
+    AnyArray,
+    BoolArray,
+    Float32Array,
+    Int64Array,
+    IntegerArray,
+    UInt8Array,
+    UInt64Array,
+)
 
 #: What turns one image into the other.
 Symmetry = Literal[
@@ -50,7 +59,7 @@ _STEPS: dict[Symmetry, tuple[bool, bool, bool]] = {
 }
 
 
-def transform_pixels(pixels: NDArray[np.uint8], symmetry: Symmetry) -> NDArray[np.uint8]:
+def transform_pixels(pixels: UInt8Array, symmetry: Symmetry) -> UInt8Array:
     """Apply a symmetry to square images, uint8 [..., N, N]; ``"rotated 90"`` is clockwise."""
     transposed, mirrored, flipped = _STEPS[symmetry]
     if transposed:
@@ -60,7 +69,7 @@ def transform_pixels(pixels: NDArray[np.uint8], symmetry: Symmetry) -> NDArray[n
     return pixels[..., ::-1, :] if flipped else pixels
 
 
-def transform_hashes(hashes: NDArray[np.uint64], symmetry: Symmetry) -> NDArray[np.uint64]:
+def transform_hashes(hashes: UInt64Array, symmetry: Symmetry) -> UInt64Array:
     """Return the hashes that images have after a symmetry, uint64 [N, 4]."""
     transposed, mirrored, flipped = _STEPS[symmetry]
     if transposed:
@@ -77,7 +86,7 @@ def transform_hashes(hashes: NDArray[np.uint64], symmetry: Symmetry) -> NDArray[
 _HASHES_AT_ONCE = 1 << 16
 
 
-def select_bits(hashes: NDArray[np.uint64], places: NDArray[np.integer]) -> NDArray[np.uint64]:
+def select_bits(hashes: UInt64Array, places: IntegerArray) -> UInt64Array:
     """Return some bits of hashes, in this order, uint64 [N, bits / 64]."""
     out = np.empty((len(hashes), len(places) // 64), np.uint64)
     for start in range(0, len(hashes), _HASHES_AT_ONCE):
@@ -88,7 +97,7 @@ def select_bits(hashes: NDArray[np.uint64], places: NDArray[np.integer]) -> NDAr
     return out
 
 
-def parse_hashes(digits: str) -> NDArray[np.uint64]:
+def parse_hashes(digits: str) -> UInt64Array:
     """Return hashes that are written one after the other, 64 hex digits each, as uint64 [N, 4].
 
     Raises:
@@ -123,9 +132,7 @@ _SIZE = _GRADIENTS + _MAX_SHIFT + 1
 _SHIFTS = np.arange(-_MAX_SHIFT, _MAX_SHIFT + 1)
 
 
-def show_the_same(
-    a: NDArray[np.uint8], b: NDArray[np.uint8], first: NDArray[np.int64], second: NDArray[np.int64]
-) -> NDArray[np.bool_]:
+def show_the_same(a: UInt8Array, b: UInt8Array, first: Int64Array, second: Int64Array) -> BoolArray:
     """Return which pairs of images show the same, perhaps cropped.
 
     Args:
@@ -150,11 +157,11 @@ def show_the_same(
 
 
 def _show_the_same(
-    a: NDArray[np.float32],
-    b: NDArray[np.float32],
-    first: NDArray[np.int64],
-    second: NDArray[np.int64],
-) -> NDArray[np.bool_]:
+    a: Float32Array,
+    b: Float32Array,
+    first: Int64Array,
+    second: Int64Array,
+) -> BoolArray:
     unmoved = correlation(a[first], b[second])
     result = unmoved >= MIN_ALIGNED
     left = np.flatnonzero((unmoved >= MIN_CORRELATION) & ~result)
@@ -175,13 +182,13 @@ def _show_the_same(
     return result
 
 
-def _spectra(pixels: NDArray[np.float32], at: NDArray[np.int64], *, zoom: bool = False) -> Spectra:
+def _spectra(pixels: Float32Array, at: Int64Array, *, zoom: bool = False) -> Spectra:
     needed, inverse = np.unique(at, return_inverse=True)
     some = pixels[needed]
     return transform(enlarge(some) if zoom else some).take(inverse)
 
 
-def correlation(a: NDArray[np.float32], b: NDArray[np.float32]) -> NDArray[np.float32]:
+def correlation(a: Float32Array, b: Float32Array) -> Float32Array:
     """Return how similar the gradients of images are, float32 [N]: 1 for equal images.
 
     Unrelated images have about 0.
@@ -194,7 +201,7 @@ def correlation(a: NDArray[np.float32], b: NDArray[np.float32]) -> NDArray[np.fl
     (ax, ay), (bx, by) = _gradients(a), _gradients(b)
     product = _sums(ax, bx) + _sums(ay, by)
     energy = (_sums(ax, ax) + _sums(ay, ay)) * (_sums(bx, bx) + _sums(by, by))
-    likeness: NDArray[np.float32] = product / np.sqrt(energy.clip(min=1))
+    likeness: Float32Array = product / np.sqrt(energy.clip(min=1))
     return likeness
 
 
@@ -211,14 +218,14 @@ class Spectra(NamedTuple):
 
     x: NDArray[np.complex64]
     y: NDArray[np.complex64]
-    inside: NDArray[np.float32]
+    inside: Float32Array
 
-    def take(self, which: NDArray[Any]) -> Spectra:
+    def take(self, which: AnyArray) -> Spectra:
         """Return the gradients of some images."""
         return Spectra._make(part[which] for part in self)
 
 
-def transform(pixels: NDArray[np.float32]) -> Spectra:
+def transform(pixels: Float32Array) -> Spectra:
     """Prepare images, float32 [N, 32, 32]."""
     x, y = _gradients(pixels)
     place = np.arange(_GRADIENTS)
@@ -231,7 +238,7 @@ def transform(pixels: NDArray[np.float32]) -> Spectra:
     )
 
 
-def aligned_correlation(a: Spectra, b: Spectra) -> NDArray[np.float32]:
+def aligned_correlation(a: Spectra, b: Spectra) -> Float32Array:
     """Return the largest `correlation` of the common part of images at any shift, float32 [N]."""
     product = a.x * b.x.conj() + a.y * b.y.conj()
     common = (_INVERSE_ROWS @ product).view(np.float32) @ _INVERSE_COLUMNS
@@ -240,11 +247,11 @@ def aligned_correlation(a: Spectra, b: Spectra) -> NDArray[np.float32]:
     is_enough = of_a >= _MIN_ENERGY * a.inside[:, middle, middle]
     is_enough &= of_b >= _MIN_ENERGY * b.inside[:, middle, middle]
     likeness = np.where(is_enough, common / np.sqrt((of_a * of_b).clip(min=1)), 0)
-    highest: NDArray[np.float32] = likeness.max((1, 2), initial=0).astype(np.float32)
+    highest: Float32Array = likeness.max((1, 2), initial=0).astype(np.float32)
     return highest
 
 
-def _waves(a: NDArray[np.int64], b: NDArray[np.int64]) -> NDArray[np.complex128]:
+def _waves(a: Int64Array, b: Int64Array) -> NDArray[np.complex128]:
     waves: NDArray[np.complex128] = np.exp(2j * np.pi * np.outer(a, b) / _SIZE)
     return waves
 
@@ -266,22 +273,22 @@ _INVERSE_COLUMNS = (
 )
 
 
-def _gradients(pixels: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+def _gradients(pixels: Float32Array) -> tuple[Float32Array, Float32Array]:
     return np.diff(pixels, axis=2)[:, :-1], np.diff(pixels, axis=1)[:, :, :-1]
 
 
-def _sums(a: NDArray[np.float32], b: NDArray[np.float32]) -> NDArray[np.float32]:
-    sums: NDArray[np.float32] = np.einsum("nij,nij->n", a, b)
+def _sums(a: Float32Array, b: Float32Array) -> Float32Array:
+    sums: Float32Array = np.einsum("nij,nij->n", a, b)
     return sums
 
 
-def enlarge(pixels: NDArray[np.float32]) -> NDArray[np.float32]:
+def enlarge(pixels: Float32Array) -> Float32Array:
     """Enlarge the middle of images to their whole size, by linear interpolation."""
     weights = _zoom_weights()
     return np.asarray(weights @ pixels @ weights.T, np.float32)
 
 
-def _zoom_weights() -> NDArray[np.float32]:
+def _zoom_weights() -> Float32Array:
     """Return the weight of each pixel in each pixel of the enlarged middle, float32 [32, 32]."""
     place = (np.arange(SIDE) + 0.5 - SIDE / 2) * _ZOOM + SIDE / 2 - 0.5
     low = np.floor(place).astype(np.int64)

@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from dataprep.duplicates.collection import Collection, Part, collect
 from dataprep.duplicates.find import Duplicates, find_duplicates
@@ -20,6 +19,7 @@ from dataprep.options import BY_DUPLICATES, Options
 from dataprep.progress import Progress
 from dataprep.sources import Source
 from dataprep.sources.base import take_rows
+from manifests.arrays import BoolArray, Int16Array, Int64Array, UInt8Array
 from manifests.process.text import agree, plural
 from manifests.store import read_manifest, read_some_rows
 
@@ -163,8 +163,8 @@ def _detail(original: str, distance: int, symmetry: int) -> str:
 
 
 def choose_originals(
-    found: Duplicates, rank: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.int16], NDArray[np.uint8]]:
+    found: Duplicates, rank: Int64Array
+) -> tuple[Int64Array, Int16Array, UInt8Array]:
     """Decide which images to leave out, so that no two of the kept images are copies of each other.
 
     Args:
@@ -315,14 +315,14 @@ def near_links(found: Duplicates) -> Pairs:
     return found.pairs.among(found.first_image)
 
 
-def conflicts(images: Collection, links: Pairs) -> NDArray[np.bool_]:
+def conflicts(images: Collection, links: Pairs) -> BoolArray:
     """Return which pairs have different labels.
 
     Labels of two types, such as a class and none, do not conflict.
     """
     types = [images.sources[part.source].label_type for part in images.parts]
     kind = np.unique(types, return_inverse=True)[1][images.part]
-    differs: NDArray[np.bool_] = images.label[links.first] != images.label[links.second]
+    differs: BoolArray = images.label[links.first] != images.label[links.second]
     differs &= kind[links.first] == kind[links.second]
     return differs
 
@@ -342,7 +342,7 @@ def first_matches(images: Collection, links: Pairs, limit: int) -> tuple[Match, 
     return tuple(matches)
 
 
-def leaked_rows(images: Collection, found: Duplicates) -> dict[tuple[int, int], NDArray[np.int64]]:
+def leaked_rows(images: Collection, found: Duplicates) -> dict[tuple[int, int], Int64Array]:
     """Return the images that have a copy in an earlier split, by the numbers of both splits."""
     parts = len(images.parts)
     is_in = np.zeros((parts, len(found.first_image)), np.bool_)

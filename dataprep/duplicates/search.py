@@ -12,12 +12,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cache
 from math import comb
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dataprep.duplicates.pixels import INVERSES, select_bits
+from manifests.arrays import (
+    AnyArray,
+    BoolArray,
+    Int32Array,
+    Int64Array,
+    IntegerArray,
+    UInt8Array,
+    UInt64Array,
+)
 from manifests.errors import CallError
 
 #: Bits of a band.
@@ -47,16 +56,16 @@ class Pairs(NamedTuple):
 
     """
 
-    first: NDArray[np.int32]
-    second: NDArray[np.int32]
-    distance: NDArray[Any]
-    symmetry: NDArray[np.uint8]
+    first: Int32Array
+    second: Int32Array
+    distance: AnyArray
+    symmetry: UInt8Array
 
-    def take(self, which: NDArray[Any] | slice) -> Pairs:
+    def take(self, which: AnyArray | slice) -> Pairs:
         """Return some of the pairs."""
         return Pairs._make(column[which] for column in self)
 
-    def among(self, rows: NDArray[np.integer]) -> Pairs:
+    def among(self, rows: IntegerArray) -> Pairs:
         """Return the pairs as rows of a larger collection, from the rows there."""
         return make_pairs(rows[self.first], rows[self.second], self.distance, self.symmetry)
 
@@ -66,17 +75,17 @@ class Pairs(NamedTuple):
 
 
 def make_pairs(
-    first: NDArray[np.integer],
-    second: NDArray[np.integer],
-    distance: NDArray[Any],
-    symmetry: NDArray[np.uint8] | int = 0,
+    first: IntegerArray,
+    second: IntegerArray,
+    distance: AnyArray,
+    symmetry: UInt8Array | int = 0,
 ) -> Pairs:
     """Return pairs; a symmetry that is a number is the symmetry of all of them."""
     symmetries = np.full(len(first), symmetry, np.uint8)
     return Pairs(first.astype(np.int32), second.astype(np.int32), distance, symmetries)
 
 
-def order_pairs(pairs: Pairs, first: NDArray[np.integer], second: NDArray[np.integer]) -> Pairs:
+def order_pairs(pairs: Pairs, first: IntegerArray, second: IntegerArray) -> Pairs:
     """Return pairs with the image of the lower rank first, without pairs of equal ranks.
 
     Args:
@@ -94,7 +103,7 @@ def join_pairs(parts: list[Pairs]) -> Pairs:
     return Pairs._make(map(np.concatenate, zip(empty, *parts, strict=True)))
 
 
-def starts_run(*columns: NDArray[Any]) -> NDArray[np.bool_]:
+def starts_run(*columns: AnyArray) -> BoolArray:
     """Return which rows of some columns differ from the row before, bool [N]."""
     starts = np.ones(len(columns[0]), np.bool_)
     starts[1:] = False
@@ -103,7 +112,7 @@ def starts_run(*columns: NDArray[Any]) -> NDArray[np.bool_]:
     return starts
 
 
-def count_bands(hashes: NDArray[np.uint64]) -> int:
+def count_bands(hashes: UInt64Array) -> int:
     """Return the number of bands of each hash, uint64 [N, W]."""
     return int(hashes.shape[1]) * 64 // BAND_BITS
 
@@ -126,7 +135,7 @@ def check_count(pairs: int, distance: int, most: int) -> None:
         )
 
 
-def band_order(hashes: NDArray[np.uint64]) -> NDArray[np.uint64]:
+def band_order(hashes: UInt64Array) -> UInt64Array:
     """Return hashes, uint64 [N, 4], with their bits in the order of the bands.
 
     A band takes a frequency of every row and of every column, because low frequencies depend on
@@ -136,7 +145,7 @@ def band_order(hashes: NDArray[np.uint64]) -> NDArray[np.uint64]:
     return select_bits(hashes, bit * 16 + (band + bit) % 16)
 
 
-def low_frequencies(hashes: NDArray[np.uint64]) -> NDArray[np.uint64]:
+def low_frequencies(hashes: UInt64Array) -> UInt64Array:
     """Return the 8x8 lowest frequencies of hashes, uint64 [N, 4], in 4 bands: uint64 [N, 1]."""
     band, bit = np.divmod(np.arange(64), BAND_BITS)
     row = bit % 8
@@ -144,8 +153,8 @@ def low_frequencies(hashes: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 def find_pairs(
-    a: NDArray[np.uint64],
-    b: NDArray[np.uint64],
+    a: UInt64Array,
+    b: UInt64Array,
     distance: int,
     band: int,
     *,
@@ -167,7 +176,7 @@ def find_pairs(
 
 
 def iterate_pairs(
-    a: NDArray[np.uint64], b: NDArray[np.uint64], distance: int, band: int, *, is_same: bool = False
+    a: UInt64Array, b: UInt64Array, distance: int, band: int, *, is_same: bool = False
 ) -> Iterator[Pairs]:
     """Yield the pairs whose first band with few different bits is this one.
 
@@ -220,12 +229,12 @@ class _Buckets(NamedTuple):
 
     """
 
-    order: NDArray[np.int32]
-    words: NDArray[np.uint64]
-    starts: NDArray[np.int64]
+    order: Int32Array
+    words: UInt64Array
+    starts: Int64Array
 
 
-def _sort_by_band(hashes: NDArray[np.uint64], band: int, bits: int) -> _Buckets:
+def _sort_by_band(hashes: UInt64Array, band: int, bits: int) -> _Buckets:
     """Sort hashes by the first bits of a band."""
     value = np.ascontiguousarray(hashes).view(np.uint16)[:, band] >> np.uint16(BAND_BITS - bits)
     order = np.argsort(value, kind="stable").astype(np.int32)
@@ -245,7 +254,7 @@ def _prefix_bits(rows_a: int, rows_b: int, radius: int) -> int:
 
 def _blocks(
     left: _Buckets, right: _Buckets, bits: int, radius: int, *, is_same: bool
-) -> Iterator[tuple[NDArray[np.int64], slice]]:
+) -> Iterator[tuple[Int64Array, slice]]:
     """Yield sorted rows of the left and of the right, all pairs of which are to be compared."""
     masks = np.flatnonzero(popcount(np.arange(1 << bits, dtype=np.uint64)) <= radius)
     for bucket in np.flatnonzero(np.diff(right.starts)).tolist():
@@ -268,7 +277,7 @@ def _blocks(
 
 
 def _compare(
-    left: _Buckets, right: _Buckets, rows_a: NDArray[np.int64], rows_b: slice, distance: int
+    left: _Buckets, right: _Buckets, rows_a: Int64Array, rows_b: slice, distance: int
 ) -> Pairs | None:
     """Return the pairs of sorted rows that differ in at most `distance` bits."""
     # Half of the words excludes almost all pairs.
@@ -287,27 +296,27 @@ def _compare(
     return make_pairs(first[keep], second[keep], total[keep].astype(np.uint8))
 
 
-def distances(a: NDArray[np.uint64], b: NDArray[np.uint64]) -> NDArray[np.uint16]:
+def distances(a: UInt64Array, b: UInt64Array) -> NDArray[np.uint16]:
     """Return the numbers of different bits of pairs of hashes, uint64 [..., W] each."""
     different: NDArray[np.uint16] = popcount(a ^ b).sum(axis=-1, dtype=np.uint16)
     return different
 
 
-def popcount(values: NDArray[np.unsignedinteger]) -> NDArray[np.uint8]:
+def popcount(values: NDArray[np.unsignedinteger]) -> UInt8Array:
     """Return the number of ones in each value, uint8."""
     if hasattr(np, "bitwise_count"):
-        ones: NDArray[np.uint8] = np.bitwise_count(values)
+        ones: UInt8Array = np.bitwise_count(values)
         return ones
     return _popcount_of_numpy_1(values)
 
 
-def _popcount_of_numpy_1(values: NDArray[np.unsignedinteger]) -> NDArray[np.uint8]:
+def _popcount_of_numpy_1(values: NDArray[np.unsignedinteger]) -> UInt8Array:
     parts = np.ascontiguousarray(values)[..., None].view(np.uint16)
-    ones: NDArray[np.uint8] = _ones()[parts].sum(axis=-1, dtype=np.uint8)
+    ones: UInt8Array = _ones()[parts].sum(axis=-1, dtype=np.uint8)
     return ones
 
 
 @cache
-def _ones() -> NDArray[np.uint8]:
+def _ones() -> UInt8Array:
     """Return the number of ones in each number of 16 bits."""
     return np.array([value.bit_count() for value in range(1 << 16)], np.uint8)

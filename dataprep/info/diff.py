@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count, zip_longest
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from dataprep.info.sample_rows import SampleRows, read_rows
+from manifests.arrays import AnyArray, Int64Array, UInt64Array
 
 Kind = Literal["added", "removed", "relabelled", "changed", "moved", "renamed"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -152,8 +152,8 @@ def compare(a: SampleRows, b: SampleRows, *, limit: int = 10) -> DatasetDiff:
 # --- matching -----------------------------------------------------------------------------------
 
 #: A column of both datasets, as numbers that are equal where the values are.
-_Pair = tuple[NDArray[Any], NDArray[Any]]
-_Rows = NDArray[np.int64]
+_Pair = tuple[AnyArray, AnyArray]
+_Rows = Int64Array
 
 #: The columns that must be equal, step by step.
 _STEPS = (
@@ -183,7 +183,7 @@ def _match(columns: Mapping[str, _Pair], rows_a: int, rows_b: int) -> tuple[_Row
     return matched_a[order], matched_b[order]
 
 
-def _pair(a: Sequence[NDArray[Any]], b: Sequence[NDArray[Any]]) -> tuple[_Rows, _Rows]:
+def _pair(a: Sequence[AnyArray], b: Sequence[AnyArray]) -> tuple[_Rows, _Rows]:
     """Return the positions of rows with equal keys: of several such rows, the first with the first, and so on."""
     hash_a, hash_b = _hash(a), _hash(b)
     order_a, order_b = np.argsort(hash_a, kind="stable"), np.argsort(hash_b, kind="stable")
@@ -201,7 +201,7 @@ def _pair(a: Sequence[NDArray[Any]], b: Sequence[NDArray[Any]]) -> tuple[_Rows, 
     return at_a, at_b
 
 
-def _hash(columns: Sequence[NDArray[Any]]) -> NDArray[np.uint64]:
+def _hash(columns: Sequence[AnyArray]) -> UInt64Array:
     """Return a hash of each row: the steps of SplitMix64."""
     result = np.zeros(len(columns[0]), np.uint64)
     for column in columns:
@@ -212,9 +212,7 @@ def _hash(columns: Sequence[NDArray[Any]]) -> NDArray[np.uint64]:
     return result
 
 
-def _unified(
-    names_a: Sequence[str], names_b: Sequence[str], a: NDArray[Any], b: NDArray[Any]
-) -> _Pair:
+def _unified(names_a: Sequence[str], names_b: Sequence[str], a: AnyArray, b: AnyArray) -> _Pair:
     """Replace positions in two lists of names by numbers that are equal where the names are."""
     # Captions can be as many as the samples.
     names = pa.array([*names_a, *names_b], pa.large_string())

@@ -11,9 +11,9 @@ from operator import attrgetter
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dataprep.labels.kinds import KINDS
+from manifests.arrays import AnyArray
 from manifests.errors import DamagedError
 from manifests.files import REJECTED, read_lines
 from manifests.labels import LabelType
@@ -180,7 +180,7 @@ def _count_rejected(folder: str, manifest: Manifest) -> int:
 def _summarize_split(folder: str, manifest: Manifest, split: Split) -> SplitSummary:
     kind, classes = KINDS[manifest.label_type], len(manifest.classes)
     column = kind.group_column
-    sizes: dict[str, list[NDArray[Any]]] = {"width": [], "height": [], "size": []}
+    sizes: dict[str, list[AnyArray]] = {"width": [], "height": [], "size": []}
     # Row group by row group: only sizes and numbers are kept.
     counts = np.zeros(classes, np.int64)
     values = []
@@ -215,7 +215,7 @@ def _summarize_split(folder: str, manifest: Manifest, split: Split) -> SplitSumm
 _NOTHING = np.empty(0, np.int64)
 
 
-def quantiles(values: NDArray[Any], number: Callable[[float], Any] = int) -> dict[str, Any]:
+def quantiles(values: AnyArray, number: Callable[[float], Any] = int) -> dict[str, Any]:
     """Return quantiles of a column by name, each the nearest value that occurs; all are 0 without rows."""
     if not len(values):
         return dict.fromkeys(_QUANTILES, 0)

@@ -10,10 +10,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from awscrt.checksums import crc32c
-from numpy.typing import NDArray
 
 from dataprep import storage
 from dataprep.labels.kinds import KINDS
+from manifests.arrays import Int16Array, Int32Array, UInt64Array
 from manifests.errors import ShardError
 from manifests.records import record
 from manifests.schema import Manifest
@@ -48,10 +48,10 @@ class SampleRows:
 
     manifest: Manifest
     source: pa.ChunkedArray
-    source_hash: NDArray[np.uint64]
-    label: NDArray[np.int32]
-    split: NDArray[np.int16]
-    digest: NDArray[np.uint64]
+    source_hash: UInt64Array
+    label: Int32Array
+    split: Int16Array
+    digest: UInt64Array
     labels: Sequence[str]
 
     def __len__(self) -> int:
@@ -91,7 +91,7 @@ def read_rows(folder: str) -> SampleRows:
     )
 
 
-def _digests(folder: str, rows: RowBatch) -> NDArray[np.uint64]:
+def _digests(folder: str, rows: RowBatch) -> UInt64Array:
     """Return a number for the content of each image, uint64 [rows]; see `SampleRows.digest`."""
     crc = rows.table["crc32c"]
     if crc.null_count:
@@ -104,13 +104,13 @@ def _digests(folder: str, rows: RowBatch) -> NDArray[np.uint64]:
     return (checksums << np.uint64(32)) | (shape & np.uint64(0xFFFFFFFF))
 
 
-def hash_texts(texts: pa.ChunkedArray) -> NDArray[np.uint64]:
+def hash_texts(texts: pa.ChunkedArray) -> UInt64Array:
     """Return a hash of each text: the sum of its bytes, each times a random number for its position."""
     # Arrow has no hash that is not a dictionary, which takes as much memory as all texts.
     return np.concatenate([np.zeros(0, np.uint64), *map(_hash_chunk, texts.chunks)])
 
 
-def _hash_chunk(texts: pa.Array) -> NDArray[np.uint64]:
+def _hash_chunk(texts: pa.Array) -> UInt64Array:
     if not len(texts):
         return np.zeros(0, np.uint64)
     _, offsets, data = texts.buffers()
@@ -125,7 +125,7 @@ def _hash_chunk(texts: pa.Array) -> NDArray[np.uint64]:
     )
     # A zero more, so that an empty text at the end begins inside of the array.
     sums = np.append((content.astype(np.uint64) + np.uint64(1)) * factors[position], np.uint64(0))
-    result: NDArray[np.uint64] = np.add.reduceat(sums, ends[:-1] - ends[0])
+    result: UInt64Array = np.add.reduceat(sums, ends[:-1] - ends[0])
     result[length == 0] = 0
     return result
 

@@ -19,13 +19,12 @@ from manifests.process.text import plural
 from manifests.records import record
 
 if TYPE_CHECKING:
-    import numpy as np
     import pyarrow as pa
-    from numpy.typing import NDArray
 
     from dataprep.images.base import ImageInfo
     from dataprep.images.downscale import Placement
     from dataprep.labels.columns import LabelColumn, Labels
+    from manifests.arrays import Float64Array, Int32Array, Int64Array
 
 #: Groups of numbers of approximately equal size.
 _TENTHS = 10
@@ -136,7 +135,7 @@ class LabelKind(LabelSchema):
                 return f"column {name!r} of {place} {wrong.message}"
         return None
 
-    def renumber(self, column: pa.ChunkedArray, mapping: NDArray[np.int32]) -> pa.Array:
+    def renumber(self, column: pa.ChunkedArray, mapping: Int32Array) -> pa.Array:
         """Return a column of lists of classes in another numbering.
 
         Args:
@@ -242,7 +241,7 @@ class LabelKind(LabelSchema):
 
     # --- classes and groups ---------------------------------------------------------------------
 
-    def pairs(self, column: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def pairs(self, column: Any) -> tuple[Int64Array, Int64Array]:
         """Return the row and the class of each label in the column `class_column`."""
         import numpy as np
         import pyarrow as pa
@@ -260,7 +259,7 @@ class LabelKind(LabelSchema):
         """Column that decides on the group and the stratum of a sample; `None` for one group."""
         return self.class_column or self.number_column
 
-    def group_values(self, table: pa.Table, classes: int) -> NDArray[np.float64]:
+    def group_values(self, table: pa.Table, classes: int) -> Float64Array:
         """Return a number for each sample: its class or first class, its first number, else 0.
 
         A sample that can have classes and has none gets the number after the last class.
@@ -280,8 +279,8 @@ class LabelKind(LabelSchema):
         return values
 
     def groups(
-        self, values: NDArray[np.float64], classes: Sequence[str]
-    ) -> tuple[NDArray[np.int32], Sequence[str]]:
+        self, values: Float64Array, classes: Sequence[str]
+    ) -> tuple[Int32Array, Sequence[str]]:
         """Return the number of each sample's group, int32 [n], and the names of the groups.
 
         Args:
@@ -302,7 +301,7 @@ class LabelKind(LabelSchema):
         has_none = self.class_lists and (values == len(classes)).any()
         return values.astype(np.int32), (*classes, *(("(no class)",) if has_none else ()))
 
-    def strata(self, label: NDArray[np.int32], extra: pa.Table, classes: int) -> NDArray[np.int32]:
+    def strata(self, label: Int32Array, extra: pa.Table, classes: int) -> Int32Array:
         """Return a number for each sample: every split gets its share of the equal numbers.
 
         Args:
@@ -328,14 +327,14 @@ class LabelKind(LabelSchema):
         return strata
 
 
-def _first_numbers(column: pa.ChunkedArray) -> NDArray[np.float64]:
+def _first_numbers(column: pa.ChunkedArray) -> Float64Array:
     import numpy as np
     import pyarrow.compute as pc
 
     return np.asarray(pc.list_element(column.combine_chunks(), 0)).astype(np.float64)
 
 
-def _tenths(values: NDArray[np.float64]) -> NDArray[np.int64]:
+def _tenths(values: Float64Array) -> Int64Array:
     """Return the tenth that each number is in."""
     import numpy as np
 

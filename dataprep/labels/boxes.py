@@ -14,11 +14,10 @@ from manifests.labels import arrow_type
 from manifests.process.text import plural
 
 if TYPE_CHECKING:
-    import numpy as np
     import pyarrow as pa
-    from numpy.typing import NDArray
 
     from dataprep.images.downscale import Placement
+    from manifests.arrays import Int64Array
 
 #: Columns with the width and height of the upright image that the boxes of a sample refer to.
 ANNOTATED = ("annotated_width", "annotated_height")
@@ -160,7 +159,7 @@ class BoxList:
 
 
 def box_columns(
-    boxes: BoxList, sizes: NDArray[np.int64]
+    boxes: BoxList, sizes: Int64Array
 ) -> tuple[dict[str, pa.Array], dict[int, int], list[str]]:
     """Check boxes against the sizes of their images, and sort them by image.
 

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from dataprep.options import LabelOptions
+from manifests.arrays import Int32Array, Int64Array
 from manifests.errors import SourceError
 from manifests.json_members import shorten
 from manifests.labels import MAX_LABEL, LabelType
@@ -72,7 +72,7 @@ def number_labels(
     locate: Locate,
     *,
     max_classes: int = DEFAULT_MAX_CLASSES,
-) -> tuple[NDArray[np.int32], tuple[str, ...]]:
+) -> tuple[Int32Array, tuple[str, ...]]:
     """Convert labels from text to numbers.
 
     Labels are class indices as `are_indices` says. Otherwise they are class names, numbered by their
@@ -118,7 +118,7 @@ def are_indices(text: pa.Array, classes: tuple[str, ...] | None) -> bool:
 
 def _integer_labels(
     text: pa.Array, classes: tuple[str, ...] | None, locate: Locate, max_classes: int
-) -> tuple[NDArray[np.int32], tuple[str, ...]]:
+) -> tuple[Int32Array, tuple[str, ...]]:
     limit = len(classes) if classes is not None else max_classes
     # Text of ten digits and more may not fit into an int64: it is out of range anyway.
     digits = pc.replace_substring_regex(text, r"^\+?0*([0-9]+)$", r"\1")
@@ -168,9 +168,9 @@ class Lists:
     """
 
     values: pa.Array
-    counts: NDArray[np.int64]
+    counts: Int64Array
 
-    def rows(self) -> NDArray[np.int64]:
+    def rows(self) -> Int64Array:
         """Return the row of each item, int64 [items]."""
         return np.repeat(np.arange(len(self.counts)), self.counts)
 
@@ -202,13 +202,13 @@ class Lists:
             return None
         return Lists(pa.array(np.nonzero(ones)[1], pa.int64()), ones.sum(1).astype(np.int64))
 
-    def repeated(self, label: NDArray[np.int32]) -> NDArray[np.int64]:
+    def repeated(self, label: Int32Array) -> Int64Array:
         """Return the items whose label is in their list before, int64 [items]."""
         pairs = np.stack([self.rows(), label])
         _, first = np.unique(pairs, axis=1, return_index=True)
         return np.setdiff1d(np.arange(len(label)), first)
 
-    def sorted_unique(self, label: NDArray[np.int32]) -> Lists:
+    def sorted_unique(self, label: Int32Array) -> Lists:
         """Return lists of these labels instead of the items: in ascending order, and each once."""
         # One number for row and label, so that one call sorts and counts both.
         labels = int(label.max(initial=0)) + 1
@@ -255,7 +255,7 @@ class Labels:
     """
 
     label_type: LabelType
-    label: NDArray[np.int32]
+    label: Int32Array
     classes: tuple[str, ...] = ()
     origin: str = ""
     columns: dict[str, pa.Array] = field(default_factory=dict)

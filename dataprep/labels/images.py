@@ -18,9 +18,9 @@ from manifests.labels import MASK_SOURCE
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from numpy.typing import NDArray
 
     from dataprep.images.downscale import Placement
+    from manifests.arrays import AnyArray
 
 #: Largest value of a mask.
 _MAX_CLASS = 255
@@ -90,7 +90,7 @@ class LabelImage(LabelKind):
     def _check_type(self, bits: int, colors: int) -> None:
         """Check the bits of a sample and the kind of colors of a PNG."""
 
-    def _check_values(self, values: NDArray[Any]) -> NDArray[Any]:
+    def _check_values(self, values: AnyArray) -> AnyArray:
         """Return the values of a label image with the type that is stored."""
         return values
 
@@ -107,7 +107,7 @@ class Mask(LabelImage):
     extension = "mask.png"
     bits = 8
 
-    def _check_values(self, values: NDArray[Any]) -> NDArray[Any]:
+    def _check_values(self, values: AnyArray) -> AnyArray:
         largest = int(values.max())
         if largest > _MAX_CLASS:
             raise Rejected(
@@ -140,7 +140,7 @@ def _kind(bits: int, colors: int) -> str:
     return f"{name} of {bits} bits"
 
 
-def label_values(data: bytes, info: ImageInfo) -> NDArray[Any]:
+def label_values(data: bytes, info: ImageInfo) -> AnyArray:
     """Return the class numbers or distances: uint8 or uint16 [H, W]."""
     import numpy as np
 
@@ -164,7 +164,7 @@ def label_values(data: bytes, info: ImageInfo) -> NDArray[Any]:
     return np.ascontiguousarray(channels[..., 0])
 
 
-def _placed(values: NDArray[Any], placement: Placement, fill: int) -> NDArray[Any]:
+def _placed(values: AnyArray, placement: Placement, fill: int) -> AnyArray:
     """Return the values at the centers of the stored pixels."""
     import numpy as np
 

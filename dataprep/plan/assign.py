@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from dataprep.options import HASH_COLUMN, Options
 from dataprep.plan.splits import ORDER_STREAM, assign_splits, permutation
 from dataprep.sources import Source
+from manifests.arrays import Int64Array
 from manifests.errors import CallError, SourceError
 from manifests.json_members import MAX_INTEGER
 from manifests.process.text import printable, shown
@@ -48,7 +48,7 @@ class ShardPlan:
 
     name: str
     split: str
-    rows: NDArray[np.int64]
+    rows: Int64Array
 
 
 @record
@@ -187,7 +187,7 @@ def key_of(row: int, revision: int = 0) -> str:
 WINDOW_BYTES = 64 << 20
 
 
-def _shuffled(source: Source, rows: NDArray[np.int64], *stream: int) -> NDArray[np.int64]:
+def _shuffled(source: Source, rows: Int64Array, *stream: int) -> Int64Array:
     """Return rows in random order, int64 [N].
 
     If the source has groups, rows of few groups are close to each other.
@@ -204,7 +204,7 @@ def _shuffled(source: Source, rows: NDArray[np.int64], *stream: int) -> NDArray[
     return rows[order[np.argsort(window[group[order]], kind="stable")]]
 
 
-def _estimated_sizes(sizes: NDArray[np.int64], options: Options) -> NDArray[np.int64]:
+def _estimated_sizes(sizes: Int64Array, options: Options) -> Int64Array:
     """Return the bytes that images of these sizes take when they are stored, int64 [N].
 
     Approximate if resized.
@@ -214,7 +214,7 @@ def _estimated_sizes(sizes: NDArray[np.int64], options: Options) -> NDArray[np.i
     return sizes.clip(max=options.downscale.estimated_max_bytes) if options.downscale else sizes
 
 
-def _shard_bounds(sizes: NDArray[np.int64], options: Options) -> Iterator[tuple[int, int]]:
+def _shard_bounds(sizes: Int64Array, options: Options) -> Iterator[tuple[int, int]]:
     """Yield the first sample of each shard and the one after its last, divided by count or by `shard_bytes`."""
     if options.shard_samples:
         for start in range(0, len(sizes), options.shard_samples):

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from dataprep.options import BY_DUPLICATES, Options
 from dataprep.sources.base import LABEL_COLUMN_NAMES, Source, first_names, take_rows, text_array
+from manifests.arrays import BoolArray, Int32Array, Int64Array
 from manifests.errors import CallError
 from manifests.filters import EXAMPLE, filter_columns, matching_rows
 from manifests.process.text import plural, shown, suggest
@@ -151,7 +152,7 @@ def _unknown(name: str, columns: Sequence[str]) -> CallError:
 SPLIT_STREAM, ORDER_STREAM = 1, 2
 
 
-def permutation(count: int, *stream: int) -> NDArray[np.int64]:
+def permutation(count: int, *stream: int) -> Int64Array:
     """Return a random order of `count` elements, int64 [count].
 
     The seed and the stream determine it.
@@ -242,7 +243,7 @@ def assign_splits(source: Source, options: Options) -> Splits:
     return Splits(names, index, tuple(_notices(source, counts_of, split_by)))
 
 
-def _count_labels(source: Source, chosen: NDArray[np.bool_]) -> NDArray[np.int64]:
+def _count_labels(source: Source, chosen: BoolArray) -> Int64Array:
     """Return the number of labels of each class that some samples have, int64 [classes]."""
     labels = source.label[chosen]
     if source.labels.class_lists:
@@ -266,8 +267,8 @@ def _check_counts(images: int, fractions: Mapping[str, float], counts: Mapping[s
 
 
 def _choose_stratified(
-    label: NDArray[np.int32], seed: int, counts: Mapping[str, int]
-) -> dict[str, NDArray[np.int64]]:
+    label: Int32Array, seed: int, counts: Mapping[str, int]
+) -> dict[str, Int64Array]:
     """Choose samples at random so that each class gives every split its share, rounded up or down.
 
     Args:
@@ -296,9 +297,7 @@ def _choose_stratified(
     return chosen
 
 
-def _share(
-    per_class: NDArray[np.int64], left: NDArray[np.int64], count: int, ties: NDArray[np.int64]
-) -> NDArray[np.int64]:
+def _share(per_class: Int64Array, left: Int64Array, count: int, ties: Int64Array) -> Int64Array:
     """Divide `count` samples among the classes in proportion to their size, by largest remainders; int64 [classes].
 
     A class without any comes first, and a class keeps its last sample for train as long as others
@@ -312,7 +311,7 @@ def _share(
 
     """
     exact = per_class * count
-    share: NDArray[np.int64] = np.minimum(exact // per_class.sum(), (left - 1).clip(min=0))
+    share: Int64Array = np.minimum(exact // per_class.sum(), (left - 1).clip(min=0))
     remainder = exact % per_class.sum()
     for kept in (1, 0):
         while (missing := count - int(share.sum())) and (left - share > kept).any():
@@ -326,8 +325,8 @@ def _share(
 
 
 def _choose_copies(
-    source: Source, train: NDArray[np.int64], options: Options, counts: Mapping[str, int]
-) -> dict[str, NDArray[np.int64]]:
+    source: Source, train: Int64Array, options: Options, counts: Mapping[str, int]
+) -> dict[str, Int64Array]:
     """Choose groups of copies, stratified by the label of their first image.
 
     Most groups have one image.
@@ -350,7 +349,7 @@ def _choose_copies(
     return chosen
 
 
-def _strata(source: Source) -> NDArray[np.int32]:
+def _strata(source: Source) -> Int32Array:
     return source.labels.strata(source.label, source.extra, len(source.classes))
 
 
@@ -376,8 +375,8 @@ def _split_column(source: Source, name: str) -> pa.Array:
 
 
 def _choose_groups(
-    column: pa.Array, train: NDArray[np.int64], options: Options, counts: Mapping[str, int]
-) -> dict[str, NDArray[np.int64]]:
+    column: pa.Array, train: Int64Array, options: Options, counts: Mapping[str, int]
+) -> dict[str, Int64Array]:
     """Choose samples in whole groups: visit the groups in random order and take each that still fits."""
     values = column.take(pa.array(train)).dictionary_encode(null_encoding="encode")
     # Number groups by value, not by first occurrence. Rows without a value form a group of their
@@ -409,7 +408,7 @@ def _choose_groups(
     return parts
 
 
-def _other_fraction(name: str, count: int, sizes: NDArray[np.int64]) -> str:
+def _other_fraction(name: str, count: int, sizes: Int64Array) -> str:
     """Return the hint for a split into which the groups do not fit."""
     total, smallest = int(sizes.sum()), int(sizes.min())
     if smallest <= count or len(sizes) == 1:
@@ -425,7 +424,7 @@ def _other_fraction(name: str, count: int, sizes: NDArray[np.int64]) -> str:
 
 
 def _notices(
-    source: Source, counts: Mapping[str, NDArray[np.int64]], split_by: str | None
+    source: Source, counts: Mapping[str, Int64Array], split_by: str | None
 ) -> Iterator[str]:
     """Report what could not be stratified, and the classes that a split has no image of.
 

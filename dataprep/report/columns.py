@@ -17,6 +17,7 @@ from dataprep.labels.kinds import KINDS
 from dataprep.options import CHANGE_COLUMNS
 from dataprep.report.facts import Rows, SampleName
 from dataprep.verify.shard import Problem
+from manifests.arrays import BoolArray, Int16Array, Int32Array
 from manifests.errors import DatasetError
 from manifests.files import SHARD, file_length
 from manifests.schema import Manifest, Shard
@@ -60,14 +61,14 @@ class Columns:
 
     splits: tuple[str, ...]
     shards: tuple[ShardRows, ...]
-    split: NDArray[np.int16]
-    label: NDArray[np.int32]
+    split: Int16Array
+    label: Int32Array
     offset: Rows
     size: Rows
-    width: NDArray[np.int32]
-    height: NDArray[np.int32]
+    width: Int32Array
+    height: Int32Array
     crc32c: NDArray[np.uint32]
-    has_crc: NDArray[np.bool_]
+    has_crc: BoolArray
     changes: pa.Table | None = None
     classes: tuple[str, ...] = ()
     unused: int = 0

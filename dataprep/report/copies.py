@@ -8,7 +8,6 @@ from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dataprep import storage
 from dataprep.duplicates.collection import collect, has_all_hashes
@@ -19,6 +18,7 @@ from dataprep.options import DEFAULT_DISTANCE, HASH_COLUMN, HASH_RECIPE, HASHES_
 from dataprep.report.columns import Columns
 from dataprep.report.facts import Copies, CopyGroup, NearCopies, Rows
 from dataprep.sources.prepared import read_prepared
+from manifests.arrays import BoolArray, Int16Array
 from manifests.errors import DatasetError
 from manifests.process.text import plural
 from manifests.schema import Manifest
@@ -75,7 +75,7 @@ def find_copies(columns: Columns) -> tuple[Copies, dict[str, Rows]]:
 
 
 def _leaked(
-    splits: Sequence[str], split: NDArray[np.int16], group_of: Rows, is_shared: NDArray[np.bool_]
+    splits: Sequence[str], split: Int16Array, group_of: Rows, is_shared: BoolArray
 ) -> dict[str, int]:
     """Count the images of each split whose bytes also occur in an earlier split.
 

@@ -9,11 +9,10 @@ from itertools import chain
 from operator import attrgetter
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-import numpy as np
-from numpy.typing import NDArray
+from manifests.arrays import Int64Array
 
 #: Rows of a dataset: int64 [n].
-Rows: TypeAlias = NDArray[np.int64]
+Rows: TypeAlias = Int64Array
 
 
 class SampleName(NamedTuple):

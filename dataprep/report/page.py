@@ -13,7 +13,6 @@ from typing import TypeAlias
 import jinja2
 import numpy as np
 from markupsafe import Markup
-from numpy.typing import NDArray
 
 from dataprep.images.base import REASONS
 from dataprep.report import charts
@@ -23,6 +22,7 @@ from dataprep.report.facts import ClassFacts, Report, Rows, SampleName
 from dataprep.report.findings import by_problems
 from dataprep.report.pictures import QUALITIES, SIDE, RejectedImage, make_sprite
 from dataprep.report.statistics import MACHINE
+from manifests.arrays import Int32Array, IntegerArray, UInt64Array
 from manifests.errors import CallError
 from manifests.process.pages import make_page as make_html
 from manifests.process.pages import mark_code, page_mark
@@ -39,7 +39,7 @@ _MAX_CLASSES, _EXTREME_CLASSES = 2000, 10
 
 
 #: A random number for each sample, uint64 [samples].
-Ranks: TypeAlias = NDArray[np.uint64]
+Ranks: TypeAlias = UInt64Array
 
 
 def random_ranks(samples: int, seed: int) -> Ranks:
@@ -61,7 +61,7 @@ def sample_rows(ranks: Ranks, limit: int) -> Rows:
 
 
 def rows_per_class(
-    labels: NDArray[np.int32], ranks: Ranks, classes: NDArray[np.integer], most: int
+    labels: Int32Array, ranks: Ranks, classes: IntegerArray, most: int
 ) -> dict[int, Rows]:
     """Choose up to `most` random rows of each of some classes.
 

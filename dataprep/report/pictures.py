@@ -29,6 +29,7 @@ from dataprep.images.validate import check_image
 from dataprep.options import MAX_PIXELS
 from dataprep.report.facts import FailedImage, OddImage, RejectedFacts, Rows, ranked
 from dataprep.verify.shard import Problem
+from manifests.arrays import BoolArray, Float32Array, UInt8Array
 from manifests.errors import DamagedError, DatasetError, SourceError
 from manifests.files import REJECTED, FileKind, open_file, read_lines
 from manifests.json_members import parse_json
@@ -54,7 +55,7 @@ class Thumbnail(NamedTuple):
 
     """
 
-    pixels: NDArray[np.uint8]
+    pixels: UInt8Array
     format: str
 
 
@@ -71,12 +72,12 @@ def make_thumbnail(data: bytes | memoryview, max_pixels: int = MAX_PIXELS) -> Th
     return Thumbnail(shrink(as_image(decoded.image), decoded.orientation), info.format)
 
 
-def encode_thumbnail(pixels: NDArray[np.uint8]) -> bytes:
+def encode_thumbnail(pixels: UInt8Array) -> bytes:
     """Encode a thumbnail as JPEG. The same pixels give the same bytes."""
     return bytes(simplejpeg.encode_jpeg(np.ascontiguousarray(pixels), _QUALITY, "RGB", "420"))
 
 
-def shrink(image: Image.Image, orientation: int = 1) -> NDArray[np.uint8]:
+def shrink(image: Image.Image, orientation: int = 1) -> UInt8Array:
     """Shrink an image to at most `SIDE` pixels per side, then apply its EXIF orientation.
 
     Uint8 [H, W, 3].
@@ -206,13 +207,13 @@ class Pictures(NamedTuple):
     """
 
     rows: Rows
-    luma: NDArray[np.float32]
+    luma: Float32Array
     formats: NDArray[np.str_]
     failed: tuple[FailedImage, ...]
     thumbnails: dict[int, bytes]
 
     @property
-    def readable(self) -> NDArray[np.bool_]:
+    def readable(self) -> BoolArray:
         """Which of the images can be decoded."""
         return self.formats.astype(np.bool_)
 
@@ -339,7 +340,7 @@ _MAX_SALVAGED = 50_000_000
 _FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF", "PPM", "GIF", "AVIF", "JPEG2000", "ICO")
 
 
-def salvage(data: bytes) -> NDArray[np.uint8] | None:
+def salvage(data: bytes) -> UInt8Array | None:
     """Decode an image leniently to a thumbnail, uint8 [H, W, 3]; `None` if nothing can be decoded."""
     try:
         return make_thumbnail(data, _MAX_SALVAGED).pixels

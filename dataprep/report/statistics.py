@@ -12,7 +12,6 @@ from itertools import pairwise, repeat
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dataprep.info.info import quantiles
 from dataprep.options import NORMALIZATIONS
@@ -32,6 +31,7 @@ from dataprep.report.facts import (
     ranked,
 )
 from dataprep.report.pictures import EXTREMES, Pictures
+from manifests.arrays import AnyArray, Float64Array, Int16Array, IntegerArray
 from manifests.schema import Manifest
 
 #: Preferred numbers (ISO 3, R10) of one decade: bins of equal ratio whose bounds are round.
@@ -166,7 +166,7 @@ def round_edges(low: float, high: float, most: int = 24) -> tuple[float, ...]:
     return tuple(edges[begin - 1 : end + 1].round(6).tolist())
 
 
-def _edges(values: NDArray[np.integer], most: int = 24) -> tuple[float, ...]:
+def _edges(values: IntegerArray, most: int = 24) -> tuple[float, ...]:
     return round_edges(values.min(), values.max(), most)
 
 
@@ -174,9 +174,9 @@ def histogram(
     name: str,
     unit: str,
     edges: Sequence[float],
-    values: NDArray[Any],
+    values: AnyArray,
     *,
-    split: NDArray[np.int16],
+    split: Int16Array,
     splits: Sequence[str],
 ) -> Histogram:
     """Count values in bins, for each split."""
@@ -200,7 +200,7 @@ def histograms(columns: Columns) -> dict[str, Histogram]:
     }
 
 
-def aspects(columns: Columns) -> NDArray[np.float64]:
+def aspects(columns: Columns) -> Float64Array:
     """Return width / height of each image; 1 for an image without a size."""
     return np.maximum(columns.width, 1) / np.maximum(columns.height, 1)
 

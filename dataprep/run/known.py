@@ -12,7 +12,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from awscrt.checksums import crc32c
-from numpy.typing import NDArray
 
 from dataprep import storage
 from dataprep.containers import Location, locations_of
@@ -30,6 +29,7 @@ from dataprep.run.base import options_members, options_of
 from dataprep.shards.read import read_images
 from dataprep.shards.source_image import LoadedImage, load_image, load_label_image
 from dataprep.sources import Source
+from manifests.arrays import BoolArray, Int64Array
 from manifests.errors import CallError, SourceError
 from manifests.json_members import MemberError
 from manifests.labels import MASK_SOURCE, LabelType
@@ -40,8 +40,8 @@ from manifests.serialization import parts
 from manifests.store import RowBatch, read_dataset
 
 #: Rows of the source, and a property of each sample.
-Rows = NDArray[np.int64]
-Flags = NDArray[np.bool_]
+Rows = Int64Array
+Flags = BoolArray
 
 #: Begins the text of labels that would be rejected.
 REJECTED = "one that is rejected"

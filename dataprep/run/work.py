@@ -21,7 +21,6 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow.compute as pc
 from awscrt.checksums import crc32c
-from numpy.typing import NDArray
 
 from dataprep import storage
 from dataprep.canary import check_canary
@@ -61,6 +60,7 @@ from dataprep.shards.write import (
 )
 from dataprep.sources import Source
 from dataprep.storage.temporary import this_owner
+from manifests.arrays import Int64Array
 from manifests.errors import CallError, DatasetError, StorageError
 from manifests.process.text import agree, plural
 from manifests.records import keyword_record, record
@@ -604,9 +604,7 @@ def planned_task(job: Job, source: Source, shard: ShardPlan) -> ShardTask:
     return shard_task(job, shard.name, keys, source, shard.rows)
 
 
-def shard_task(
-    job: Job, name: str, keys: list[str], source: Source, rows: NDArray[np.int64]
-) -> ShardTask:
+def shard_task(job: Job, name: str, keys: list[str], source: Source, rows: Int64Array) -> ShardTask:
     """Return the task of one shard, whose samples are these rows of a source, in stored order."""
     kind = KINDS[job.label_type]
     labels = extra = None
