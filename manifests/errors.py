@@ -226,15 +226,24 @@ def raise_machine_fault(error: BaseException) -> None:
         raise error
 
 
+class ParquetError(ValueError):
+    """A Parquet file is damaged, or unpacks to more than `manifests.parquet` allows.
+
+    The message names the column.
+    """
+
+
 @contextmanager
-def reading(what: str, file: str, error_type: type[DatasetError], hint: str) -> Iterator[None]:
-    """Raise an `OSError` in this block as an error about a file, unless it is a fault of the machine."""
+def reading(
+    what: str, file: str | os.PathLike[str], error_type: type[DatasetError], hint: str
+) -> Iterator[None]:
+    """Raise what goes wrong when a file is read in this block as an error about the file."""
     try:
         yield
-    except OSError as error:
+    except (OSError, ParquetError) as error:
         raise_machine_fault(error)
         raise error_type(
-            f"{what} cannot be read ({error.strerror})", file=file, hint=hint
+            f"{what} cannot be read ({getattr(error, 'strerror', error)})", file=file, hint=hint
         ) from None
 
 

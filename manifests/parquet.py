@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from awscrt.checksums import crc32c
 
-from manifests.errors import raise_machine_fault
+from manifests.errors import ParquetError, raise_machine_fault
 from manifests.json_members import shorten
 from manifests.process.text import plural, printable
 
@@ -200,13 +200,6 @@ def _integer(data: bytes, at: int) -> tuple[int, int]:
 
 
 # --- errors ---------------------------------------------------------------------------------------
-
-
-class ParquetError(ValueError):
-    """A Parquet file is damaged, or unpacks to more than `BoundedParquet` allows.
-
-    The message names the column.
-    """
 
 
 @contextmanager

@@ -68,6 +68,9 @@ Digest = Annotated[str, r"sha256:[0-9a-f]{64}", "`sha256:` and 64 hex digits"]
 Positive = Annotated[int, 1]
 _Side = Annotated[int, 1, MAX_SIDE]
 
+#: A row of ``rejected.jsonl``: source, reason and detail.
+RejectedRow = Mapping[str, str]
+
 #: Height, width and channels of raw images.
 Pixels = tuple[_Side, _Side, Annotated[int, 3, 3]]
 
@@ -306,7 +309,7 @@ class Conversion:
     formats: tuple[str, ...]
     shard: File
     index: File
-    rejected: tuple[Mapping[str, str], ...]
+    rejected: tuple[RejectedRow, ...]
     changes: Mapping[str, tuple[int, int, int]] | None = None
 
 

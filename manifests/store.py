@@ -12,7 +12,7 @@ import json
 import logging
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -31,7 +31,7 @@ from manifests.json_members import Member, MemberError
 from manifests.labels import LABELS, LabelType
 from manifests.process.text import plural
 from manifests.records import keyword_record
-from manifests.schema import SCHEMA_VERSION, SHARD_LIST_VERSION, Manifest, Shard, Split
+from manifests.schema import SCHEMA_VERSION, SHARD_LIST_VERSION, Manifest, RejectedRow, Shard, Split
 from manifests.serialization import (
     file_from_json,
     file_of,
@@ -279,7 +279,7 @@ def may_replace_manifest(folder: StrPath) -> bool:
     return not head or b'"schema_version"' in head
 
 
-def rejected_bytes(rows: Sequence[Mapping[str, str]]) -> bytes:
+def rejected_bytes(rows: Sequence[RejectedRow]) -> bytes:
     """Serialize ``rejected.jsonl``: one line per source image that was not written."""
     lines = []
     for row in rows:

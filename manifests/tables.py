@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any
 
 from awscrt.checksums import crc32c
 
-from manifests.errors import TableError, raise_machine_fault
+from manifests.errors import TableError, reading
 from manifests.files import TABLE, StrPath, open_file, read_file
 from manifests.json_members import MAX_INTEGER, parse_json
 from manifests.labels import LABELS, MAX_LABEL, LabelType, arrow_type, find_wrong_value
-from manifests.parquet import BoundedParquet, ParquetError, is_list, parquet_bytes, shorten_type
+from manifests.parquet import BoundedParquet, is_list, parquet_bytes, shorten_type
 from manifests.process.text import plural
 from manifests.schema import TABLE_COLUMNS, File, Sample, Shard, Split, TableMetadata
 from manifests.serialization import (
@@ -362,14 +362,11 @@ def samples(table: pa.Table) -> Iterator[Sample]:
 @contextmanager
 def _reading_table(path: StrPath) -> Iterator[None]:
     """Raise what goes wrong in this block as an error about a sample table."""
-    try:
-        yield
-    except (OSError, ParquetError) as error:
-        raise_machine_fault(error)
-        message = f"the sample table cannot be read ({getattr(error, 'strerror', error)})"
-        if isinstance(error, FileNotFoundError):
-            message = "the sample table is missing"
-        raise TableError(message, file=path, hint=DAMAGED_HINT) from None
+    with reading("the sample table", path, TableError, DAMAGED_HINT):
+        try:
+            yield
+        except FileNotFoundError:
+            raise TableError("the sample table is missing", file=path, hint=DAMAGED_HINT) from None
 
 
 # --- the list of shards, for datasets with too many shards for manifest.json ----------------------

@@ -15,6 +15,7 @@ from dataprep.images.base import FAILED_HINT
 from dataprep.options import GROUPS
 from manifests.process.program import end_of, usage_text
 from manifests.process.text import format_bytes, one_line, plural
+from manifests.schema import RejectedRow
 
 #: Options of all commands: what to print on stderr, and whether only ``--help-all`` shows them.
 _LOG_OPTIONS = {
@@ -143,7 +144,7 @@ def _report_usage(ctx: click.Context) -> Iterator[None]:
 # --- what commands print --------------------------------------------------------------------------
 
 
-def print_failed(rows: Sequence[Mapping[str, str]]) -> None:
+def print_failed(rows: Sequence[RejectedRow]) -> None:
     """Print what to report if there are rows of ``rejected.jsonl`` with the reason ``"failed"``."""
     if rows:
         first, images = rows[0], plural(len(rows), "image")

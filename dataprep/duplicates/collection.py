@@ -36,10 +36,10 @@ from dataprep.shards.read import Value, read_images
 from dataprep.shards.source_image import LoadedImage
 from dataprep.sources import Source
 from manifests.arrays import AnyArray, BoolArray, Int32Array, Int64Array, UInt8Array, UInt64Array
-from manifests.errors import CallError, DamagedError, StoppedError
+from manifests.errors import CallError, DamagedError, ParquetError, StoppedError
 from manifests.files import TABLE, open_file
 from manifests.json_members import parse_json
-from manifests.parquet import BoundedParquet, ParquetError, parquet_bytes
+from manifests.parquet import BoundedParquet, parquet_bytes
 from manifests.store import read_manifest
 
 # --- functions for `read_some` --------------------------------------------------------------------

@@ -9,7 +9,7 @@ import logging
 import math
 import os
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 from itertools import chain
@@ -38,7 +38,7 @@ from manifests.errors import CallError, DamagedError
 from manifests.process.text import printable
 from manifests.records import record
 from manifests.remote.url import parent_folder
-from manifests.schema import Components, Format, Manifest, Shard, Split, split_order
+from manifests.schema import Components, Format, Manifest, RejectedRow, Shard, Split, split_order
 from manifests.store import (
     MANIFEST_NAME,
     REJECTED_NAME,
@@ -71,7 +71,7 @@ class IndexResult:
     manifest: Manifest | None
     errors: tuple[DamagedError, ...] = ()
     rejected: int = 0
-    failed: tuple[Mapping[str, str], ...] = ()
+    failed: tuple[RejectedRow, ...] = ()
     notices: tuple[str, ...] = ()
 
 

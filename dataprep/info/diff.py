@@ -153,7 +153,6 @@ def compare(a: SampleRows, b: SampleRows, *, limit: int = 10) -> DatasetDiff:
 
 #: A column of both datasets, as numbers that are equal where the values are.
 _Pair = tuple[AnyArray, AnyArray]
-_Rows = Int64Array
 
 #: The columns that must be equal, step by step.
 _STEPS = (
@@ -166,7 +165,7 @@ _STEPS = (
 )
 
 
-def _match(columns: Mapping[str, _Pair], rows_a: int, rows_b: int) -> tuple[_Rows, _Rows]:
+def _match(columns: Mapping[str, _Pair], rows_a: int, rows_b: int) -> tuple[Int64Array, Int64Array]:
     """Return the rows of A and of B that are the same sample, in the order of A."""
     # Rows that have no counterpart yet. Each step matches fewer columns.
     left_a, left_b = np.arange(rows_a), np.arange(rows_b)
@@ -183,7 +182,7 @@ def _match(columns: Mapping[str, _Pair], rows_a: int, rows_b: int) -> tuple[_Row
     return matched_a[order], matched_b[order]
 
 
-def _pair(a: Sequence[AnyArray], b: Sequence[AnyArray]) -> tuple[_Rows, _Rows]:
+def _pair(a: Sequence[AnyArray], b: Sequence[AnyArray]) -> tuple[Int64Array, Int64Array]:
     """Return the positions of rows with equal keys: of several such rows, the first with the first, and so on."""
     hash_a, hash_b = _hash(a), _hash(b)
     order_a, order_b = np.argsort(hash_a, kind="stable"), np.argsort(hash_b, kind="stable")
@@ -239,7 +238,7 @@ def _class_changes(a: Sequence[str], b: Sequence[str]) -> ClassChanges:
     return ClassChanges(tuple(added), tuple(removed), tuple(renumbered))
 
 
-def _samples(rows: SampleRows, numbers: _Rows) -> Iterator[ComparedSample]:
+def _samples(rows: SampleRows, numbers: Int64Array) -> Iterator[ComparedSample]:
     splits = _split_names(rows)
     for number in numbers.tolist():
         class_name, split = rows.labels[rows.label[number]], splits[rows.split[number]]

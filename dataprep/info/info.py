@@ -18,7 +18,7 @@ from manifests.errors import DamagedError
 from manifests.files import REJECTED, read_lines
 from manifests.labels import LabelType
 from manifests.remote.url import absolute
-from manifests.schema import Format, Manifest, Revision, Split, Store
+from manifests.schema import Format, Manifest, Pixels, Revision, Split, Store
 from manifests.store import read_dataset, read_manifest
 
 _QUANTILES = {"min": 0.0, "5%": 0.05, "median": 0.5, "95%": 0.95, "max": 1.0}
@@ -102,7 +102,7 @@ class DatasetSummary:
     folder: str
     format: Format
     store: Store
-    pixels: tuple[int, int, int] | None
+    pixels: Pixels | None
     samples: int
     bytes: int
     classes: int

@@ -34,7 +34,7 @@ import os
 import re
 import threading
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -56,7 +56,7 @@ from dataprep.storage.temporary import JOURNAL_NAME, is_dead, this_owner
 from manifests.errors import CallError, DamagedError, LostFolderError
 from manifests.files import MANIFEST, read_file
 from manifests.process.text import printable
-from manifests.schema import Manifest
+from manifests.schema import Manifest, RejectedRow
 from manifests.serialization import file_of, manifest_digest
 from manifests.store import (
     MANIFEST_NAME,
@@ -293,7 +293,7 @@ def replace_dataset(
     out: str,
     manifest: Manifest,
     pending: Iterable[tuple[str, str]],
-    rejected: Sequence[Mapping[str, str]],
+    rejected: Sequence[RejectedRow],
     seen: str,
 ) -> Manifest:
     """Replace the manifest of shards that are not changed, with their indexes and tables.

@@ -34,7 +34,7 @@ from manifests.errors import CallError, DamagedError, TableError
 from manifests.files import MANIFEST, REJECTED, read_file, read_lines
 from manifests.process.text import printable
 from manifests.remote.url import is_url, parse_url
-from manifests.schema import SPLIT_NAMES, Conversion, File, Format
+from manifests.schema import SPLIT_NAMES, Conversion, File, Format, RejectedRow
 from manifests.serialization import REVISION_FILE
 from manifests.store import (
     MANIFEST_NAME,
@@ -112,7 +112,7 @@ def is_final(result: ShardResult) -> bool:
     return all(map(_is_final_row, result.conversion.rejected))
 
 
-def _is_final_row(row: Mapping[str, str]) -> bool:
+def _is_final_row(row: RejectedRow) -> bool:
     return row["reason"] not in _TRIED_AGAIN
 
 

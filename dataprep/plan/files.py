@@ -47,7 +47,7 @@ from manifests.labels import MAX_LABEL, LabelType
 from manifests.process.text import printable
 from manifests.records import keyword_record, record
 from manifests.remote.url import absolute, is_absolute
-from manifests.schema import Digest, Positive, is_split_name
+from manifests.schema import Digest, Positive, RejectedRow, is_split_name
 from manifests.serialization import MAX_REVISION, check_rejected, seal, unseal
 from manifests.store import MANIFEST_NAME
 
@@ -81,7 +81,7 @@ class Job(ConversionPlan):
     classes: tuple[str, ...]
     images: int
     bytes: int
-    rejected: tuple[Mapping[str, str], ...]
+    rejected: tuple[RejectedRow, ...]
     revision: int = 0
     label_type: LabelType = "class"
     check: storage.Check | None = None
@@ -177,7 +177,7 @@ class StoredPlan:
     extra: tuple[str, ...]
     containers: bool
     tables: tuple[PlanTable, ...]
-    rejected: tuple[Mapping[str, str], ...]
+    rejected: tuple[RejectedRow, ...]
     classes: tuple[str, ...]
 
     @property

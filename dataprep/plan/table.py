@@ -19,10 +19,10 @@ import pyarrow.parquet as pq
 from dataprep import storage
 from dataprep.plan.assign import ShardPlan, key_of
 from dataprep.sources import Source
-from manifests.errors import PlanError, raise_machine_fault
+from manifests.errors import PlanError, reading
 from manifests.files import PLAN_TABLE, open_file
 from manifests.json_members import shorten
-from manifests.parquet import BoundedParquet, ParquetError
+from manifests.parquet import BoundedParquet
 from manifests.records import record
 
 #: Row groups of a file, at most.
@@ -169,18 +169,14 @@ def open_plan_table(folder: str, table: PlanTable) -> Iterator[BoundedParquet]:
 
     """
     path = os.path.join(folder, table.name)
-    try:
-        with _open(path, table.footer) as file:
-            parquet = BoundedParquet(file, rows_per_byte=_ROWS_PER_BYTE)
-            if (parquet.length, parquet.footer_checksum()) != (table.bytes, table.footer):
-                raise _changed(path)
-            yield parquet
-    except (OSError, ParquetError) as error:
-        raise_machine_fault(error)
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise PlanError(
-            f"the source table cannot be read ({reason})", file=path, hint=PLAN_TABLE.hint
-        ) from None
+    with (
+        reading("the source table", path, PlanError, PLAN_TABLE.hint),
+        _open(path, table.footer) as file,
+    ):
+        parquet = BoundedParquet(file, rows_per_byte=_ROWS_PER_BYTE)
+        if (parquet.length, parquet.footer_checksum()) != (table.bytes, table.footer):
+            raise _changed(path)
+        yield parquet
 
 
 def _open(path: str, footer: str) -> BinaryIO:

@@ -35,7 +35,7 @@ from dataprep.verify.shard import manifest_of
 from manifests.errors import CallError, DamagedError, SourceError, SourceVanishedError
 from manifests.json_members import MemberError
 from manifests.process.text import printable
-from manifests.schema import File, Manifest, Shard
+from manifests.schema import File, Manifest, RejectedRow, Shard
 from manifests.serialization import (
     file_of,
     manifest_digest,
@@ -320,7 +320,7 @@ def _repair_rejected(
     dry_run: bool,
 ) -> DamagedFile:
     """Repair the list of rejected images from the source, and from the sample tables, which list the images of their shards."""
-    rows: list[Mapping[str, str]] = []
+    rows: list[RejectedRow] = []
     for part in parts(manifest):
         if source and manifest.creator == "convert":
             # What the revision left out before any shard was written, if it was made from this source.

@@ -18,7 +18,7 @@ from dataprep.options import DEFAULT_DISTANCE, HASH_COLUMN, HASH_RECIPE, HASHES_
 from dataprep.report.columns import Columns
 from dataprep.report.facts import Copies, CopyGroup, NearCopies, Rows
 from dataprep.sources.prepared import read_prepared
-from manifests.arrays import BoolArray, Int16Array
+from manifests.arrays import Int16Array
 from manifests.errors import DatasetError
 from manifests.process.text import plural
 from manifests.schema import Manifest
@@ -61,7 +61,7 @@ def find_copies(columns: Columns) -> tuple[Copies, dict[str, Rows]]:
         compared=len(known),
         groups=len(repeated),
         surplus=len(known) - len(sizes),
-        leaked=_leaked(columns.splits, columns.split[known], group_of, several_splits),
+        leaked=_leaked(columns.splits, columns.split[known], group_of),
         conflicting=int(several_labels.sum()),
         leaks=listed(np.flatnonzero(several_splits)),
         conflicts=listed(np.flatnonzero(several_labels)),
@@ -74,20 +74,9 @@ def find_copies(columns: Columns) -> tuple[Copies, dict[str, Rows]]:
     }
 
 
-def _leaked(
-    splits: Sequence[str], split: Int16Array, group_of: Rows, is_shared: BoolArray
-) -> dict[str, int]:
-    """Count the images of each split whose bytes also occur in an earlier split.
-
-    Args:
-        splits: names of the splits.
-        split: split of each image.
-        group_of: group of each image.
-        is_shared: which groups are in several splits.
-
-    """
-    shared = np.flatnonzero(is_shared[group_of])
-    groups = [group_of[shared[split[shared] == number]] for number in range(len(splits))]
+def _leaked(splits: Sequence[str], split: Int16Array, group_of: Rows) -> dict[str, int]:
+    """Count the images of each split whose group also has images in an earlier split."""
+    groups = [group_of[split == number] for number in range(len(splits))]
     leaked = {}
     for earlier, later in combinations(range(len(splits)), 2):
         if count := int(np.isin(groups[later], groups[earlier]).sum()):

@@ -10,6 +10,7 @@ from operator import attrgetter
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from manifests.arrays import Int64Array
+from manifests.schema import Pixels
 
 #: Rows of a dataset: int64 [n].
 Rows: TypeAlias = Int64Array
@@ -425,7 +426,7 @@ class Report:
     dataset: str
     format: str
     store: str
-    pixels: tuple[int, int, int] | None
+    pixels: Pixels | None
     samples: int
     bytes: int
     seed: int

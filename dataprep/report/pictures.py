@@ -34,7 +34,7 @@ from manifests.errors import DamagedError, DatasetError, SourceError
 from manifests.files import REJECTED, FileKind, open_file, read_lines
 from manifests.json_members import parse_json
 from manifests.process.text import cut_middle, jpeg_uri, printable
-from manifests.schema import Manifest
+from manifests.schema import Manifest, Pixels
 from manifests.store import REJECTED_NAME
 
 if TYPE_CHECKING:
@@ -191,7 +191,7 @@ class PictureTask(NamedTuple):
     path: str
     images: Rows
     keep: Rows
-    pixels: tuple[int, int, int] | None
+    pixels: Pixels | None
 
 
 class Pictures(NamedTuple):
@@ -235,7 +235,7 @@ _NO_PICTURES = Pictures(
 
 
 def picture_tasks(
-    folder: str, columns: Columns, rows: Rows, keep: Rows, pixels: tuple[int, int, int] | None
+    folder: str, columns: Columns, rows: Rows, keep: Rows, pixels: Pixels | None
 ) -> Iterator[PictureTask]:
     """Divide rows into tasks, none of which has rows of several shards."""
     images = np.stack([rows, columns.offset[rows], columns.size[rows]], axis=1)
@@ -292,7 +292,7 @@ def _thumbnail(
     length: int,
     offset: int,
     size: int,
-    pixels: tuple[int, int, int] | None,
+    pixels: Pixels | None,
 ) -> Thumbnail:
     """Decode one image of a shard, which has `length` bytes; see `PictureTask`."""
     if offset + size > length:

@@ -39,7 +39,7 @@ from dataprep.storage.temporary import JOURNAL_NAME
 from manifests.errors import CallError, StorageError
 from manifests.files import MANIFEST, read_file
 from manifests.process.text import printable
-from manifests.schema import Added, File, Manifest, Revision, Shard, Split, split_order
+from manifests.schema import Added, File, Manifest, RejectedRow, Revision, Shard, Split, split_order
 from manifests.serialization import file_of, numbered, old_manifest_name, parts
 from manifests.store import (
     MANIFEST_NAME,
@@ -78,7 +78,7 @@ class ConvertResult(NamedTuple):
     rejected: int
     duplicates: int
     changes: Mapping[str, tuple[int, int, int]]
-    failed: tuple[Mapping[str, str], ...] = ()
+    failed: tuple[RejectedRow, ...] = ()
     notices: tuple[str, ...] = ()
 
 
@@ -201,7 +201,7 @@ def check_objects(out: str, plan: str, shards: Sequence[Shard]) -> None:
 def read_result(job: Job, results: Sequence[ShardResult]) -> ConvertResult:
     """Describe a complete dataset; `results` are its shards."""
     manifest = read_manifest(job.out)
-    rejected: list[Mapping[str, str]] = []
+    rejected: list[RejectedRow] = []
     if manifest.rejected:
         rejected += read_rejected(job.out)
     return describe_result(job, results, manifest, rejected)
@@ -211,7 +211,7 @@ def describe_result(
     job: Job,
     results: Sequence[ShardResult],
     manifest: Manifest,
-    rejected: Sequence[Mapping[str, str]],
+    rejected: Sequence[RejectedRow],
 ) -> ConvertResult:
     """Describe what a job has made.
 
@@ -245,7 +245,7 @@ def describe_result(
     )
 
 
-def rejected_rows(job: Job, results: Sequence[ShardResult]) -> list[Mapping[str, str]]:
+def rejected_rows(job: Job, results: Sequence[ShardResult]) -> list[RejectedRow]:
     """Return a row for each image of a job that is in no shard."""
     rows = [*job.rejected]
     for result in results:
@@ -270,7 +270,7 @@ def clean_up(folder: Folder, results: Iterable[ShardResult]) -> None:
     remove_journal(folder.out, folder.plan)
 
 
-def _write_rejected(out: str, name: str, rows: Iterable[Mapping[str, str]]) -> File | None:
+def _write_rejected(out: str, name: str, rows: Iterable[RejectedRow]) -> File | None:
     """Write a list of rejected images, if there are any; remove the list of a killed run if not."""
     path, in_order = os.path.join(out, name), sorted(rows, key=lambda row: row["source"])
     if not in_order:
@@ -328,7 +328,7 @@ def _with_shards(
 # --- an append without a new image ----------------------------------------------------------------
 
 
-def write_ended(out: str, fingerprint: str, rows: Sequence[Mapping[str, str]]) -> None:
+def write_ended(out: str, fingerprint: str, rows: Sequence[RejectedRow]) -> None:
     """Write the list of an append that rejected every new image.
 
     Remove the plan of another append, if there is one.
@@ -456,7 +456,7 @@ def remove_empty_shards(base: Folder, plan: str, names: Iterable[str]) -> None:
 def _write_all_rejected(
     base: Folder,
     revision: int,
-    rows: Iterable[Mapping[str, str]],
+    rows: Iterable[RejectedRow],
     shards: Mapping[str, list[Shard]],
 ) -> File | None:
     """Write the list of all rejected images, unless the old list is also the new one; return the list.
@@ -465,7 +465,7 @@ def _write_all_rejected(
     """
     old = base.manifest.rejected
     # The old list, without images that could be read this time.
-    listed: list[Mapping[str, str]] = []
+    listed: list[RejectedRow] = []
     if old:
         listed += read_rejected(base.out, old.name)
     before = listed

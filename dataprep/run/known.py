@@ -39,10 +39,6 @@ from manifests.schema import UNREADABLE, Manifest
 from manifests.serialization import parts
 from manifests.store import RowBatch, read_dataset
 
-#: Rows of the source, and a property of each sample.
-Rows = Int64Array
-Flags = BoolArray
-
 #: Begins the text of labels that would be rejected.
 REJECTED = "one that is rejected"
 
@@ -119,7 +115,7 @@ def read_contents(
         [name for name in (*kind.placed_columns, MASK_SOURCE) if name in source.extra.column_names]
     )
 
-    def labels_in(some: Rows) -> list[tuple[dict[str, Any], Location | None, Any]]:
+    def labels_in(some: Int64Array) -> list[tuple[dict[str, Any], Location | None, Any]]:
         stored: list[list[StoredMask]] = [[] for _ in some]
         if kind.has_image:
             first, stop = np.searchsorted(pair_rows, [some[0], some[-1] + 1]).tolist()
@@ -215,7 +211,7 @@ def _has_same_pixels(mask: bytes, stored: StoredMask, max_pixels: int) -> bool:
 # --- the same image with another label or split ---------------------------------------------------
 
 
-def own_texts(source: Source, rows: Rows) -> pa.Array:
+def own_texts(source: Source, rows: Int64Array) -> pa.Array:
     """Return the labels of some samples as text, if they do not refer to places in the image."""
     columns: dict[str, Any] = {"row": rows}
     for name in source.labels.columns:
@@ -225,10 +221,10 @@ def own_texts(source: Source, rows: Rows) -> pa.Array:
 
 def check_labels(
     source: Source,
-    rows: Rows,
+    rows: Int64Array,
     stored: pa.Array,
     own: pa.Array,
-    is_equal: Flags,
+    is_equal: BoolArray,
 ) -> None:
     """Refuse samples that are in the dataset with other labels.
 
@@ -273,7 +269,7 @@ def _shown(text: pa.Scalar, length: int = 200) -> str:
     return cut_middle(printable(text.as_py()), length)
 
 
-def is_in_split(source: Source, options: Options, pairs: pa.Table) -> Flags:
+def is_in_split(source: Source, options: Options, pairs: pa.Table) -> BoolArray:
     """Return which samples are in the split that the source names, or were moved by the options, bool [n]."""
     stored = np.asarray(pairs["split"].to_pylist(), str)
     own = np.asarray(source.splits, str)[source.split[np.asarray(pairs["row"])]]
@@ -283,7 +279,7 @@ def is_in_split(source: Source, options: Options, pairs: pa.Table) -> Flags:
         if share:
             made.append(name)
     moved = (own == "train") & np.isin(stored, made)
-    same: Flags = (own == stored) | moved | (options.duplicates == "same-split")
+    same: BoolArray = (own == stored) | moved | (options.duplicates == "same-split")
     return same
 
 
@@ -334,7 +330,7 @@ def revision_with(base: Folder, source: Source) -> int | None:
     return None
 
 
-def find_retried(base: Folder, source: Source) -> Flags:
+def find_retried(base: Folder, source: Source) -> BoolArray:
     """Return which samples were left out because they could not be read, and can be read now, bool [n]."""
     rejected = base.manifest.rejected
     retried = np.zeros(len(source), np.bool_)
@@ -365,7 +361,7 @@ class Known(NamedTuple):
 
     """
 
-    rows: Flags
+    rows: BoolArray
     pairs: Mapping[int, pa.Table]
     notices: tuple[str, ...] = ()
 
@@ -445,7 +441,7 @@ def _pairs(own: pa.Table, stored: pa.Table, *, by_size: bool) -> pa.Table:
             paths = table["source"]
             if shortens:  # to the file name, with the folder that it is in
                 paths = pc.replace_substring_regex(paths, r"^.*/([^/]*/[^/]*)$", r"\1")
-            # Rows with different keys can have the same hash, but not the same checksum too.
+            # Int64Array with different keys can have the same hash, but not the same checksum too.
             hashes.append(hash_texts(paths))
             if by_size:
                 hashes[-1] ^= np.uint64(_FACTOR) * np.asarray(table["size"]).astype(np.uint64)
@@ -486,7 +482,7 @@ def _compare(  # noqa: PLR0917
     source: Source,
     options: Options,
     pairs: pa.Table,
-    known: Flags,
+    known: BoolArray,
     engine: Engine,
     progress: Progress,
 ) -> pa.Table:

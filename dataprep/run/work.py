@@ -188,6 +188,12 @@ class Share(NamedTuple):
         return range(self.task, shards, self.tasks)
 
 
+#: The variables in which schedulers number a task, and how to have N tasks.
+_SCHEDULERS = {
+    "SLURM_ARRAY_TASK_ID": "submit with --array=0-{0}",
+    "JOB_COMPLETION_INDEX": "set `completions: {1}`",
+}
+
 _TASK = re.compile(r"([0-9]{1,9})/([0-9]{1,9})|auto(?:/([0-9]{1,9}))?", re.ASCII)
 
 
@@ -211,27 +217,18 @@ def parse_task(text: str, environment: Mapping[str, str]) -> Share:
     tasks = int(match[2] or match[3] or -1)
     if match[1]:
         task, hint = int(match[1]), "tasks count from 0: the last one of N is N-1/N"
-    elif "SLURM_ARRAY_TASK_ID" in environment:
-        task = _integer(environment, "SLURM_ARRAY_TASK_ID")
+    else:
+        variable = next(filter(environment.__contains__, _SCHEDULERS), None)
+        if variable is None:
+            raise CallError(
+                f"{place}: neither {' nor '.join(_SCHEDULERS)} is set",
+                hint="run it in a Slurm array job or in an indexed job of Kubernetes, or write"
+                " --task I/N",
+            )
+        task = _integer(environment, variable)
         if not match[3]:
             return _slurm_share(environment, task)
-        place += f": SLURM_ARRAY_TASK_ID={task}"
-        hint = f"submit with --array=0-{tasks - 1}"
-    elif "JOB_COMPLETION_INDEX" in environment:
-        task = _integer(environment, "JOB_COMPLETION_INDEX")
-        if not match[3]:
-            raise CallError(
-                "--task auto: JOB_COMPLETION_INDEX is set, but Kubernetes does not tell the number"
-                " of tasks",
-                hint="write --task auto/N with the number of `completions` of the job",
-            )
-        place += f": JOB_COMPLETION_INDEX={task}"
-        hint = f"set `completions: {tasks}`"
-    else:
-        raise CallError(
-            f"{place}: neither SLURM_ARRAY_TASK_ID nor JOB_COMPLETION_INDEX is set",
-            hint="run it in a Slurm array job or in an indexed job of Kubernetes, or write --task I/N",
-        )
+        place, hint = f"{place}: {variable}={task}", _SCHEDULERS[variable].format(tasks - 1, tasks)
     if not 0 < tasks <= MAX_TASKS:
         raise CallError(
             f"{place}: there must be 1 to {MAX_TASKS:,} tasks",
@@ -244,6 +241,12 @@ def parse_task(text: str, environment: Mapping[str, str]) -> Share:
 
 def _slurm_share(environment: Mapping[str, str], task: int) -> Share:
     """Return the share of a task of a Slurm array whose tasks are numbered in any way."""
+    if "SLURM_ARRAY_TASK_ID" not in environment:
+        raise CallError(
+            "--task auto: JOB_COMPLETION_INDEX is set, but Kubernetes does not tell the number of"
+            " tasks",
+            hint="write --task auto/N with the number of `completions` of the job",
+        )
     count, first, last, step = (
         _integer({"SLURM_ARRAY_TASK_STEP": "1", **environment}, f"SLURM_ARRAY_TASK_{name}")
         for name in ("COUNT", "MIN", "MAX", "STEP")

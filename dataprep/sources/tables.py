@@ -62,7 +62,7 @@ from manifests.errors import CallError, SourceError
 from manifests.files import SOURCE_LIST, SOURCE_TABLE, open_file
 from manifests.json_members import shorten
 from manifests.labels import arrow_type
-from manifests.parquet import BoundedParquet, ParquetError, is_list, shorten_type
+from manifests.parquet import BoundedParquet, is_list, shorten_type
 from manifests.process.text import plural
 from manifests.remote.url import parent_folder
 from manifests.schema import MAX_SPLIT_NAME, SPLIT_ALIASES, split_order
