@@ -429,6 +429,27 @@ class Options:
 
     The order of the fields is the order of the members in JSON. The fingerprint of a plan is
     computed from this JSON and is stored in the sample tables, so neither may change.
+
+    Where each of them acts::
+
+        fmt                            formats: FORMATS
+        shard_bytes, shard_samples     plan.assign: make_plan
+        shuffle, seed                  plan.assign, plan.splits: orders of samples, and new splits
+        val_fraction, test_fraction,
+        split_by                       plan.splits: assign_splits
+        where                          plan.splits: filter_source
+        duplicates, distance           duplicates.results: resolve_duplicates
+        validate, max_pixels           images.validate: check_image rejects images. It is called for each image
+                                       that is read: by shards.source_image (convert, work, append, repair,
+                                       duplicates) and, before an image is resized, by images.downscale.
+                                       verify --decode has a --max-pixels of its own, because a manifest is
+                                       not trusted; duplicates takes the limit in the manifest
+                                       (`max_pixels_of`); pictures of a report have the default limit
+        downscale, raw                 images.downscale: prepare
+        hash                           shards.source_image: load_image
+
+    A finished dataset states them in its manifest: an append inherits them (`inherit`), and repair
+    and the comparison with known images (run.known) read images with them.
     """
 
     fmt: Format = option(
