@@ -14,9 +14,9 @@ from manifests.errors import CallError
 from manifests.process.text import printable, suggest
 
 if TYPE_CHECKING:
+    import numpy as np
     import pyarrow as pa
-
-    from manifests.arrays import BoolArray
+    from numpy.typing import NDArray
 
 #: Longest filter, in characters.
 MAX_FILTER = 10_000
@@ -98,17 +98,16 @@ def _check_part(where: str, node: Mapping[str, Any]) -> None:
         raise _wrong(where, f"a filter cannot contain {kind}")
     name = node["function_name"]
     if name == "random":
-        raise _wrong(
-            where,
-            "it is another one in each run",
-            "hash(COLUMN) % 10 = 0 takes a tenth of the values of a column, the same in every run",
+        hint = (
+            "hash(COLUMN) % 10 = 0 takes a tenth of the values of a column, the same in every run"
         )
+        raise _wrong(where, "it is another one in each run", hint)
     if name not in _FUNCTIONS:
         hint = suggest(name, sorted(filter(str.isidentifier, _FUNCTIONS)))
         raise _wrong(where, f"it contains the function {printable(name)}", hint)
 
 
-def matching_rows(where: str, columns: pa.Table) -> BoolArray:
+def matching_rows(where: str, columns: pa.Table) -> NDArray[np.bool_]:
     """Return which rows match a filter, bool [rows].
 
     A row for which the condition is NULL does not match.

@@ -56,8 +56,7 @@ from manifests.tables import (
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-    from manifests.arrays import Int64Array
+    from numpy.typing import NDArray
 
 _log = logging.getLogger(__name__)
 
@@ -434,7 +433,7 @@ def read_dataset(
 
 
 def read_some_rows(
-    folder: str, shards: Sequence[Shard], columns: Sequence[str], rows: Int64Array
+    folder: str, shards: Sequence[Shard], columns: Sequence[str], rows: NDArray[np.int64]
 ) -> pa.Table:
     """Read columns of some rows. Only the tables that contain them are read.
 

@@ -18,6 +18,7 @@ from awscrt.checksums import crc32c
 from numpy.typing import NDArray
 
 from dataprep import storage
+from dataprep.arrays import AnyArray, BoolArray, Int32Array, Int64Array, UInt8Array, UInt64Array
 from dataprep.duplicates.pixels import WORDS, parse_hashes
 from dataprep.engines import LocalEngine
 from dataprep.images.base import Rejected
@@ -35,7 +36,6 @@ from dataprep.progress import Progress, divide
 from dataprep.shards.read import Value, read_images
 from dataprep.shards.source_image import LoadedImage
 from dataprep.sources import Source
-from manifests.arrays import AnyArray, BoolArray, Int32Array, Int64Array, UInt8Array, UInt64Array
 from manifests.errors import CallError, DamagedError, ParquetError, StoppedError
 from manifests.files import TABLE, open_file
 from manifests.json_members import parse_json

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from dataprep.arrays import BoolArray, Int64Array, IntegerArray, UInt8Array
 from dataprep.duplicates.collection import Collection, digest, read_some, reduced
 from dataprep.duplicates.near import SMALL, doubt, keep_closest, search_hashes, search_small
 from dataprep.duplicates.pixels import SYMMETRIES, show_the_same, transform_pixels
@@ -24,7 +25,6 @@ from dataprep.images.perceptual_hash import SIDE
 from dataprep.options import DEFAULT_DISTANCE
 from dataprep.progress import Progress, divide
 from dataprep.storage.local import temporary_folder
-from manifests.arrays import BoolArray, Int64Array, IntegerArray, UInt8Array
 from manifests.process.interrupts import cleanup_on_interrupt
 
 

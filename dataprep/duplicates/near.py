@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from dataprep.arrays import AnyArray, BoolArray, Int64Array, IntegerArray, UInt64Array
 from dataprep.duplicates import search
 from dataprep.duplicates.pixels import SYMMETRIES, transform_hashes
 from dataprep.duplicates.search import (
@@ -32,7 +33,6 @@ from dataprep.engines import LocalEngine
 from dataprep.options import DEFAULT_DISTANCE
 from dataprep.progress import Progress, divide
 from dataprep.storage.local import save_array, temporary_folder
-from manifests.arrays import AnyArray, BoolArray, Int64Array, IntegerArray, UInt64Array
 from manifests.errors import CallError
 
 #: Fewer comparisons than this are made in this process alone.

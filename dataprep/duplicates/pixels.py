@@ -15,8 +15,7 @@ from typing import Literal, NamedTuple, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from dataprep.images.perceptual_hash import SIDE
-from manifests.arrays import (
+from dataprep.arrays import (
     AnyArray,
     BoolArray,
     Float32Array,
@@ -25,6 +24,7 @@ from manifests.arrays import (
     UInt8Array,
     UInt64Array,
 )
+from dataprep.images.perceptual_hash import SIDE
 
 #: What turns one image into the other.
 Symmetry = Literal[

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from dataprep.arrays import BoolArray, Int16Array, Int64Array, UInt8Array
 from dataprep.duplicates.collection import Collection, Part, collect
 from dataprep.duplicates.find import Duplicates, find_duplicates
 from dataprep.duplicates.pixels import SYMMETRIES, Symmetry
@@ -19,7 +20,6 @@ from dataprep.options import BY_DUPLICATES, Options
 from dataprep.progress import Progress
 from dataprep.sources import Source
 from dataprep.sources.base import take_rows
-from manifests.arrays import BoolArray, Int16Array, Int64Array, UInt8Array
 from manifests.process.text import agree, plural
 from manifests.store import read_manifest, read_some_rows
 

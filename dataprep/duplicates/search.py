@@ -17,8 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dataprep.duplicates.pixels import INVERSES, select_bits
-from manifests.arrays import (
+from dataprep.arrays import (
     AnyArray,
     BoolArray,
     Int32Array,
@@ -27,6 +26,7 @@ from manifests.arrays import (
     UInt8Array,
     UInt64Array,
 )
+from dataprep.duplicates.pixels import INVERSES, select_bits
 from manifests.errors import CallError
 
 #: Bits of a band.

@@ -14,8 +14,8 @@ from typing import Literal, NamedTuple, get_args
 import numpy as np
 import pyarrow as pa
 
+from dataprep.arrays import AnyArray, Int64Array, UInt64Array
 from dataprep.info.sample_rows import SampleRows, read_rows
-from manifests.arrays import AnyArray, Int64Array, UInt64Array
 
 Kind = Literal["added", "removed", "relabelled", "changed", "moved", "renamed"]
 KINDS: tuple[Kind, ...] = get_args(Kind)

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from dataprep.arrays import AnyArray
 from dataprep.labels.kinds import KINDS
-from manifests.arrays import AnyArray
 from manifests.errors import DamagedError
 from manifests.files import REJECTED, read_lines
 from manifests.labels import LabelType

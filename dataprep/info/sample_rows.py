@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 from awscrt.checksums import crc32c
 
 from dataprep import storage
+from dataprep.arrays import Int16Array, Int32Array, UInt64Array
 from dataprep.labels.kinds import KINDS
-from manifests.arrays import Int16Array, Int32Array, UInt64Array
 from manifests.errors import ShardError
 from manifests.records import record
 from manifests.schema import Manifest

@@ -21,10 +21,10 @@ from manifests.records import record
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from dataprep.arrays import Float64Array, Int32Array, Int64Array
     from dataprep.images.base import ImageInfo
     from dataprep.images.downscale import Placement
     from dataprep.labels.columns import LabelColumn, Labels
-    from manifests.arrays import Float64Array, Int32Array, Int64Array
 
 #: Groups of numbers of approximately equal size.
 _TENTHS = 10

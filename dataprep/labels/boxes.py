@@ -16,8 +16,8 @@ from manifests.process.text import plural
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from dataprep.arrays import Int64Array
     from dataprep.images.downscale import Placement
-    from manifests.arrays import Int64Array
 
 #: Columns with the width and height of the upright image that the boxes of a sample refer to.
 ANNOTATED = ("annotated_width", "annotated_height")

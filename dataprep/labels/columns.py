@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dataprep.arrays import Int32Array, Int64Array
 from dataprep.options import LabelOptions
-from manifests.arrays import Int32Array, Int64Array
 from manifests.errors import SourceError
 from manifests.json_members import shorten
 from manifests.labels import MAX_LABEL, LabelType

@@ -19,8 +19,8 @@ from manifests.labels import MASK_SOURCE
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from dataprep.arrays import AnyArray
     from dataprep.images.downscale import Placement
-    from manifests.arrays import AnyArray
 
 #: Largest value of a mask.
 _MAX_CLASS = 255

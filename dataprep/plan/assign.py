@@ -18,10 +18,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dataprep.arrays import Int64Array
 from dataprep.options import HASH_COLUMN, Options
 from dataprep.plan.splits import ORDER_STREAM, assign_splits, permutation
 from dataprep.sources import Source
-from manifests.arrays import Int64Array
 from manifests.errors import CallError, SourceError
 from manifests.json_members import MAX_INTEGER
 from manifests.process.text import printable, shown

@@ -16,9 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from dataprep.arrays import BoolArray, Int32Array, Int64Array
 from dataprep.options import BY_DUPLICATES, Options
 from dataprep.sources.base import LABEL_COLUMN_NAMES, Source, first_names, take_rows, text_array
-from manifests.arrays import BoolArray, Int32Array, Int64Array
 from manifests.errors import CallError
 from manifests.filters import EXAMPLE, filter_columns, matching_rows
 from manifests.process.text import plural, shown, suggest

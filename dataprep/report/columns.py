@@ -13,11 +13,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from dataprep.arrays import BoolArray, Int16Array, Int32Array
 from dataprep.labels.kinds import KINDS
 from dataprep.options import CHANGE_COLUMNS
 from dataprep.report.facts import Rows, SampleName
 from dataprep.verify.shard import Problem
-from manifests.arrays import BoolArray, Int16Array, Int32Array
 from manifests.errors import DatasetError
 from manifests.files import SHARD, file_length
 from manifests.schema import Manifest, Shard

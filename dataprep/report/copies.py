@@ -10,6 +10,7 @@ from itertools import combinations
 import numpy as np
 
 from dataprep import storage
+from dataprep.arrays import Int16Array
 from dataprep.duplicates.collection import collect, has_all_hashes
 from dataprep.duplicates.find import find_duplicates, number_rows
 from dataprep.duplicates.results import conflicts, first_matches, leaked_rows, near_links
@@ -18,7 +19,6 @@ from dataprep.options import DEFAULT_DISTANCE, HASH_COLUMN, HASH_RECIPE, HASHES_
 from dataprep.report.columns import Columns
 from dataprep.report.facts import Copies, CopyGroup, NearCopies, Rows
 from dataprep.sources.prepared import read_prepared
-from manifests.arrays import Int16Array
 from manifests.errors import DatasetError
 from manifests.process.text import plural
 from manifests.schema import Manifest

@@ -9,7 +9,7 @@ from itertools import chain
 from operator import attrgetter
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from manifests.arrays import Int64Array
+from dataprep.arrays import Int64Array
 from manifests.schema import Pixels
 
 #: Rows of a dataset: int64 [n].

@@ -14,6 +14,7 @@ import jinja2
 import numpy as np
 from markupsafe import Markup
 
+from dataprep.arrays import Int32Array, IntegerArray, UInt64Array
 from dataprep.images.base import REASONS
 from dataprep.report import charts
 from dataprep.report.charts import show_name
@@ -22,7 +23,6 @@ from dataprep.report.facts import ClassFacts, Report, Rows, SampleName
 from dataprep.report.findings import by_problems
 from dataprep.report.pictures import QUALITIES, SIDE, RejectedImage, make_sprite
 from dataprep.report.statistics import MACHINE
-from manifests.arrays import Int32Array, IntegerArray, UInt64Array
 from manifests.errors import CallError
 from manifests.process.pages import make_page as make_html
 from manifests.process.pages import mark_code, page_mark

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageFile
 
 from dataprep import storage
+from dataprep.arrays import BoolArray, Float32Array, UInt8Array
 from dataprep.images import jpeg
 from dataprep.images.base import MAX_BYTES, Rejected, failed
 from dataprep.images.downscale import apply_orientation
@@ -29,7 +30,6 @@ from dataprep.images.validate import check_image
 from dataprep.options import MAX_PIXELS
 from dataprep.report.facts import FailedImage, OddImage, RejectedFacts, Rows, ranked
 from dataprep.verify.shard import Problem
-from manifests.arrays import BoolArray, Float32Array, UInt8Array
 from manifests.errors import DamagedError, DatasetError, SourceError
 from manifests.files import REJECTED, FileKind, open_file, read_lines
 from manifests.json_members import parse_json

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from awscrt.checksums import crc32c
 
 from dataprep import storage
+from dataprep.arrays import BoolArray, Int64Array
 from dataprep.containers import Location, locations_of
 from dataprep.engines import Engine
 from dataprep.images.base import Rejected
@@ -29,7 +30,6 @@ from dataprep.run.base import options_members, options_of
 from dataprep.shards.read import read_images
 from dataprep.shards.source_image import LoadedImage, load_image, load_label_image
 from dataprep.sources import Source
-from manifests.arrays import BoolArray, Int64Array
 from manifests.errors import CallError, SourceError
 from manifests.json_members import MemberError
 from manifests.labels import MASK_SOURCE, LabelType

@@ -23,6 +23,7 @@ import pyarrow.compute as pc
 from awscrt.checksums import crc32c
 
 from dataprep import storage
+from dataprep.arrays import Int64Array
 from dataprep.canary import check_canary
 from dataprep.engines import Engine, LocalEngine
 from dataprep.labels.kinds import KINDS
@@ -60,7 +61,6 @@ from dataprep.shards.write import (
 )
 from dataprep.sources import Source
 from dataprep.storage.temporary import this_owner
-from manifests.arrays import Int64Array
 from manifests.errors import CallError, DatasetError, StorageError
 from manifests.process.text import agree, plural
 from manifests.records import keyword_record, record
