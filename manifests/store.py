@@ -55,6 +55,7 @@ from manifests.tables import (
 )
 
 if TYPE_CHECKING:
+    import numpy as np
     import pyarrow as pa
     from numpy.typing import NDArray
 

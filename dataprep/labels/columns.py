@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dataprep.arrays import Int32Array, Int64Array
+from dataprep.arrays import BoolArray, Int32Array, Int64Array
 from dataprep.options import LabelOptions
 from manifests.errors import SourceError
 from manifests.json_members import shorten
@@ -47,7 +47,7 @@ def check_filled(column: pa.Array | pa.ChunkedArray, name: str, locate: Locate) 
         )
 
 
-def blank_rows(column: pa.Array | pa.ChunkedArray) -> NDArray[np.bool_]:
+def blank_rows(column: pa.Array | pa.ChunkedArray) -> BoolArray:
     """Return which rows have no value, or a text without one, bool [n]."""
     empty = pc.is_null(column)
     if is_text(column.type):
@@ -260,7 +260,7 @@ class Labels:
     origin: str = ""
     columns: dict[str, pa.Array] = field(default_factory=dict)
     notices: tuple[str, ...] = ()
-    kept: NDArray[np.bool_] | None = None
+    kept: BoolArray | None = None
 
 
 @record

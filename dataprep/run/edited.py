@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
+from dataprep.arrays import Int64Array
 from dataprep.engines import Engine
 from dataprep.ledger.state import Folder
 from dataprep.options import Edits
@@ -134,7 +134,7 @@ def _place_of(own: pa.Array, same: pa.Table) -> _Place:
 
 
 def _find_moved(
-    base: Folder, source: Source, new: NDArray[np.int64], removed: pa.Table, engine: Engine
+    base: Folder, source: Source, new: Int64Array, removed: pa.Table, engine: Engine
 ) -> dict[str, str]:
     """Return where removed images are now: images with the same file name and content, by their old paths."""
     by_name: defaultdict[str, list[int]] = defaultdict(list)
