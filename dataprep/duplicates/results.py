@@ -287,7 +287,7 @@ def summarize(images: Collection, found: Duplicates, limit: int) -> Summary:
         limit: number of `Summary.matches`, at most.
 
     """
-    links = join_pairs([_exact_links(images, found), near_links(found)])
+    links = join_pairs([_exact_links(images, found), found.pairs.among(found.first_image)])
     return Summary(
         images=len(images),
         hashed=int(images.has_hash.sum()),
@@ -308,11 +308,6 @@ def _exact_links(images: Collection, found: Duplicates) -> Pairs:
     copies = np.setdiff1d(np.arange(len(images)), found.first_image, assume_unique=True)
     originals = found.first_image[found.item[copies]]
     return make_pairs(originals, copies, np.full(len(copies), -1, np.int16))
-
-
-def near_links(found: Duplicates) -> Pairs:
-    """Link the first images of near items."""
-    return found.pairs.among(found.first_image)
 
 
 def conflicts(images: Collection, links: Pairs) -> BoolArray:

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from dataprep.images.base import MAX_SCAN_PIXELS, MAX_SCANS, ImageInfo, IncompleteHeader, Rejected
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
+    from dataprep.arrays import UInt8Array
 
 # Markers, from annex B.
 _SUPPORTED_FRAMES = (0xC0, 0xC1, 0xC2)  # baseline, extended sequential, progressive
@@ -193,7 +192,7 @@ class DecodedJpeg(NamedTuple):
 
     """
 
-    pixels: NDArray[np.uint8]
+    pixels: UInt8Array
     mode: str
     subsampling: str
 

@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import numpy as np
 import simplejpeg
-from numpy.typing import NDArray
 from PIL import Image
 
+from dataprep.arrays import UInt8Array
 from dataprep.images.base import FAILED, ImageInfo, Rejected, rejects_failures
 from dataprep.images.jpeg import check_scans
 from dataprep.images.pixel_memory import pixels_of
@@ -68,7 +68,7 @@ def hash_or_none(data: bytes, info: ImageInfo) -> str | None:
         return None
 
 
-def hash_pixels(pixels: NDArray[np.uint8]) -> str | None:
+def hash_pixels(pixels: UInt8Array) -> str | None:
     """Return the hash of reduced gray pixels, uint8 [32, 32]; see `hash_image`."""
     if pixels.std() < _MIN_CONTRAST:
         return None
@@ -79,7 +79,7 @@ def hash_pixels(pixels: NDArray[np.uint8]) -> str | None:
 
 
 @rejects_failures
-def reduce_image(data: bytes, info: ImageInfo) -> NDArray[np.uint8]:
+def reduce_image(data: bytes, info: ImageInfo) -> UInt8Array:
     """Return an image reduced to gray pixels, uint8 [32, 32]. Its EXIF orientation is not applied.
 
     Raises:
@@ -101,7 +101,7 @@ def _gray(data: bytes, info: ImageInfo) -> Image.Image:
         return as_image(decode(data, info, *size).image).convert("L")
 
 
-def _luma(data: bytes, width: int, height: int) -> NDArray[np.uint8] | None:
+def _luma(data: bytes, width: int, height: int) -> UInt8Array | None:
     """Decode the luma of a JPEG, which is faster than decoding its colors.
 
     `None` if it is not stored as such.
@@ -123,5 +123,5 @@ def _luma(data: bytes, width: int, height: int) -> NDArray[np.uint8] | None:
         )
     except ValueError:
         return None  # `decode` tells what is wrong with it
-    reduced: NDArray[np.uint8] = pixels[..., 0]
+    reduced: UInt8Array = pixels[..., 0]
     return reduced

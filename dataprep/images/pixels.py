@@ -33,9 +33,9 @@ from cykooz_resizer import (
     ResizeOptions,
     Resizer,
 )
-from numpy.typing import NDArray
 from PIL import Image, ImageCms
 
+from dataprep.arrays import UInt8Array
 from dataprep.images.base import MAX_PROFILE_STAGES, ImageInfo, Rejected
 from dataprep.images.jpeg import UnknownSubsampling, decode_jpeg, read_metadata
 from dataprep.images.other_formats import orientation_of
@@ -73,13 +73,13 @@ _LARGEST_SIDE = 1 << 20
 
 
 def resample(
-    image: Image.Image | NDArray[np.uint8],
+    image: Image.Image | UInt8Array,
     size: tuple[int, int],
     resampling: Filter,
     *,
     box: tuple[float, float, float, float] | None = None,
     averaging: float = 1.0,
-) -> NDArray[np.uint8]:
+) -> UInt8Array:
     """Resize an image, or a box of it, with a result close to the filter over all pixels.
 
     Args:
@@ -108,12 +108,12 @@ def resample(
     return sharpen(resized, _strength(averaged, min(ratios) * averaging))
 
 
-def size_of(image: Image.Image | NDArray[np.uint8]) -> tuple[int, int]:
+def size_of(image: Image.Image | UInt8Array) -> tuple[int, int]:
     """Return width and height."""
     return image.size if isinstance(image, Image.Image) else (image.shape[1], image.shape[0])
 
 
-def as_image(image: Image.Image | NDArray[np.uint8]) -> Image.Image:
+def as_image(image: Image.Image | UInt8Array) -> Image.Image:
     """Return an array as an image of Pillow."""
     return image if isinstance(image, Image.Image) else Image.fromarray(image)
 
@@ -141,11 +141,11 @@ _MAX_KEPT_PIXELS = 1 << 22
 
 
 def _filter(
-    pixels: NDArray[np.uint8],
+    pixels: UInt8Array,
     size: tuple[int, int],
     resampling: Filter,
     box: tuple[float, float, float, float],
-) -> NDArray[np.uint8]:
+) -> UInt8Array:
     height, width = pixels.shape[:2]
     pixel_type = PixelType.U8 if pixels.ndim == 2 else PixelType.U8x3
     source = ImageData(width, height, pixel_type, pixels.tobytes())
@@ -187,7 +187,7 @@ _ROWS = 64
 _BITS = 11
 
 
-def sharpen(pixels: NDArray[np.uint8], strength: float) -> NDArray[np.uint8]:
+def sharpen(pixels: UInt8Array, strength: float) -> UInt8Array:
     """Add to each pixel `strength` times the sum of its differences from its four neighbors.
 
     Border pixels do not have four neighbors and do not change.
@@ -238,7 +238,7 @@ class Decoded(NamedTuple):
 
     """
 
-    image: Image.Image | NDArray[np.uint8]
+    image: Image.Image | UInt8Array
     orientation: int
     subsampling: str
     repairs: tuple[str, ...]
@@ -258,7 +258,7 @@ def decode(data: bytes, info: ImageInfo, width: int, height: int) -> Decoded:
         Rejected: the image is damaged, or its colors cannot be converted to RGB.
 
     """
-    image: Image.Image | NDArray[np.uint8]
+    image: Image.Image | UInt8Array
     subsampling = ""
     if info.format == "jpeg":
         image, subsampling = _decode_jpeg(data, info, width, height)
@@ -292,7 +292,7 @@ def _has_last_row(image: Image.Image) -> bool:
 
 def _decode_jpeg(
     data: bytes, info: ImageInfo, width: int, height: int
-) -> tuple[Image.Image | NDArray[np.uint8], str]:
+) -> tuple[Image.Image | UInt8Array, str]:
     """Return the pixels and the chroma subsampling."""
     try:
         pixels, mode, subsampling = decode_jpeg(data, width, height)
@@ -310,8 +310,8 @@ def _decode_jpeg(
 
 
 def _to_srgb_or_gray(
-    image: Image.Image | NDArray[np.uint8], profile: bytes | None
-) -> tuple[Image.Image | NDArray[np.uint8], tuple[str, ...]]:
+    image: Image.Image | UInt8Array, profile: bytes | None
+) -> tuple[Image.Image | UInt8Array, tuple[str, ...]]:
     """Convert an image to 8-bit gray or RGB; return it with the repairs.
 
     An array has these colors already.

@@ -89,8 +89,13 @@ def make_plan(source: Source, options: Options) -> ConversionPlan:
         # Each split has its own random stream, so the others keep their order if it grows.
         if options.shuffle:
             rows = _shuffled(source, rows, options.seed, ORDER_STREAM, number)
+        # The bytes that the images take when they are stored; approximate if they are resized.
         sizes = source.size[rows]
-        sizes = _estimated_sizes(sizes.clip(min=0, out=sizes), options)
+        sizes.clip(min=0, out=sizes)
+        if options.raw:
+            sizes[:] = math.prod(options.raw.pixels)
+        elif options.downscale:
+            sizes.clip(max=options.downscale.estimated_max_bytes, out=sizes)
         for index, (start, stop) in enumerate(_shard_bounds(sizes, options)):
             shards.append(ShardPlan(shard_name(name, index), name, rows[start:stop]))
     _check_manifest(source, shards)
@@ -202,16 +207,6 @@ def _shuffled(source: Source, rows: Int64Array, *stream: int) -> Int64Array:
     window = np.empty(len(groups), np.int64)
     window[groups] = np.cumsum(sizes) // WINDOW_BYTES
     return rows[order[np.argsort(window[group[order]], kind="stable")]]
-
-
-def _estimated_sizes(sizes: Int64Array, options: Options) -> Int64Array:
-    """Return the bytes that images of these sizes take when they are stored, int64 [N].
-
-    Approximate if resized.
-    """
-    if options.raw:
-        return np.full_like(sizes, math.prod(options.raw.pixels))
-    return sizes.clip(max=options.downscale.estimated_max_bytes) if options.downscale else sizes
 
 
 def _shard_bounds(sizes: Int64Array, options: Options) -> Iterator[tuple[int, int]]:

@@ -13,7 +13,7 @@ from dataprep import storage
 from dataprep.arrays import Int16Array
 from dataprep.duplicates.collection import collect, has_all_hashes
 from dataprep.duplicates.find import find_duplicates, number_rows
-from dataprep.duplicates.results import conflicts, first_matches, leaked_rows, near_links
+from dataprep.duplicates.results import conflicts, first_matches, leaked_rows
 from dataprep.duplicates.search import join_pairs
 from dataprep.options import DEFAULT_DISTANCE, HASH_COLUMN, HASH_RECIPE, HASHES_NAME, SourceOptions
 from dataprep.report.columns import Columns
@@ -161,7 +161,7 @@ def find_near(
         count = len(np.setdiff1d(rows, same_bytes.get((earlier, later), rows[:0])))
         if count:
             leaked[f"{images.parts[later].split} in {images.parts[earlier].split}"] = count
-    shown, links = [], near_links(found)
+    shown, links = [], found.pairs.among(found.first_image)
     for match in first_matches(images, links, _MAX_PAIRS):
         note = f"{plural(match.distance or 0, 'bit')} differ"
         if match.symmetry != "identical":

@@ -14,8 +14,7 @@ from dataprep.progress import Progress
 from dataprep.shards.source_image import load_image, start_reading
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
+    from dataprep.arrays import Int64Array
 
 #: Images of one task.
 BATCH = 128
@@ -43,14 +42,14 @@ class ReadTask(NamedTuple):
 
 
 def read_images(
-    images_in: Callable[[NDArray[np.int64]], SourceImages],
-    rows: NDArray[np.int64],
+    images_in: Callable[[Int64Array], SourceImages],
+    rows: Int64Array,
     function: Callable[..., Value],
     *,
     options: Options,
     engine: Engine,
     progress: Progress,
-    arguments_in: Callable[[NDArray[np.int64]], Sequence[tuple[Any, ...]]] | None = None,
+    arguments_in: Callable[[Int64Array], Sequence[tuple[Any, ...]]] | None = None,
 ) -> Iterator[tuple[int, Value | str]]:
     """Read images in worker processes, and yield what a function returns for each of them.
 

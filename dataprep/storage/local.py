@@ -10,7 +10,7 @@ import fcntl
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from awscrt.checksums import crc32c
 
@@ -18,7 +18,7 @@ from manifests.errors import HINTS, StorageError, is_machine_fault
 from manifests.files import SHARD, FileKind, kind_of, open_handle, read_file
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from dataprep.arrays import AnyArray
 
 
 @contextmanager
@@ -402,7 +402,7 @@ def temporary_folder() -> Iterator[str]:
         ) from error
 
 
-def save_array(path: str, array: NDArray[Any]) -> None:
+def save_array(path: str, array: AnyArray) -> None:
     """Write an array as `numpy.save` does, whose error on a full disk says nothing."""
     import numpy as np  # takes time to import
 
