@@ -27,8 +27,6 @@ import errno
 import os
 import re
 import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager
 from enum import IntEnum
 
 from manifests.process.text import one_line
@@ -224,27 +222,6 @@ def raise_machine_fault(error: BaseException) -> None:
     """Raise an error again if it is a fault of the machine, before it is reported as damage to a file."""
     if is_machine_fault(error):
         raise error
-
-
-class ParquetError(ValueError):
-    """A Parquet file is damaged, or unpacks to more than `manifests.parquet` allows.
-
-    The message names the column.
-    """
-
-
-@contextmanager
-def reading(
-    what: str, file: str | os.PathLike[str], error_type: type[DatasetError], hint: str
-) -> Iterator[None]:
-    """Raise what goes wrong when a file is read in this block as an error about the file."""
-    try:
-        yield
-    except (OSError, ParquetError) as error:
-        raise_machine_fault(error)
-        raise error_type(
-            f"{what} cannot be read ({getattr(error, 'strerror', error)})", file=file, hint=hint
-        ) from None
 
 
 def machine_fault(error: BaseException) -> DatasetError | None:

@@ -27,6 +27,7 @@ from manifests.errors import (
     ShardError,
     SourceError,
     TableError,
+    raise_machine_fault,
 )
 from manifests.process.text import plural
 from manifests.records import record
@@ -126,6 +127,25 @@ _TYPES = {
     stat.S_IFCHR: "a device",
     stat.S_IFBLK: "a disk",
 }
+
+
+class ParquetError(ValueError):
+    """A Parquet file is damaged, or unpacks to more than `manifests.parquet` allows.
+
+    The message names the column.
+    """
+
+
+@contextmanager
+def reading(what: str, file: StrPath, error_type: type[DatasetError], hint: str) -> Iterator[None]:
+    """Raise what goes wrong when a file is read in this block as an error about the file."""
+    try:
+        yield
+    except (OSError, ParquetError) as error:
+        raise_machine_fault(error)
+        raise error_type(
+            f"{what} cannot be read ({getattr(error, 'strerror', error)})", file=file, hint=hint
+        ) from None
 
 
 def kind_of(name: str) -> FileKind:

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from awscrt.checksums import crc32c
 
-from manifests.errors import ParquetError, raise_machine_fault
+from manifests.errors import raise_machine_fault
+from manifests.files import ParquetError
 from manifests.json_members import shorten
 from manifests.process.text import plural, printable
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from manifests.errors import CallError, ManifestError, TableError, reading
+from manifests.errors import CallError, ManifestError, TableError
 from manifests.files import (
     IMAGE_SUFFIXES,
     MANIFEST,
@@ -25,6 +25,7 @@ from manifests.files import (
     map_files,
     open_file,
     read_file,
+    reading,
     some_files,
 )
 from manifests.json_members import Member, MemberError

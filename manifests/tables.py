@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from awscrt.checksums import crc32c
 
-from manifests.errors import TableError, reading
-from manifests.files import TABLE, StrPath, open_file, read_file
+from manifests.errors import TableError
+from manifests.files import TABLE, StrPath, open_file, read_file, reading
 from manifests.json_members import MAX_INTEGER, parse_json
 from manifests.labels import LABELS, MAX_LABEL, LabelType, arrow_type, find_wrong_value
 from manifests.parquet import BoundedParquet, is_list, parquet_bytes, shorten_type

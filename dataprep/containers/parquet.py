@@ -11,7 +11,8 @@ import numpy as np
 from dataprep.containers.base import Location
 from dataprep.containers.files import open_local_file
 from dataprep.images.base import MAX_BYTES, Rejected
-from manifests.errors import ParquetError, SourceVanishedError
+from manifests.errors import SourceVanishedError
+from manifests.files import ParquetError
 from manifests.parquet import BoundedParquet
 from manifests.process.text import printable
 

@@ -36,8 +36,8 @@ from dataprep.progress import Progress, divide
 from dataprep.shards.read import Value, read_images
 from dataprep.shards.source_image import LoadedImage
 from dataprep.sources import Source
-from manifests.errors import CallError, DamagedError, ParquetError, StoppedError
-from manifests.files import TABLE, open_file
+from manifests.errors import CallError, DamagedError, StoppedError
+from manifests.files import TABLE, ParquetError, open_file
 from manifests.json_members import parse_json
 from manifests.parquet import BoundedParquet, parquet_bytes
 from manifests.store import read_manifest

@@ -19,8 +19,8 @@ import pyarrow.parquet as pq
 from dataprep import storage
 from dataprep.plan.assign import ShardPlan, key_of
 from dataprep.sources import Source
-from manifests.errors import PlanError, reading
-from manifests.files import PLAN_TABLE, open_file
+from manifests.errors import PlanError
+from manifests.files import PLAN_TABLE, open_file, reading
 from manifests.json_members import shorten
 from manifests.parquet import BoundedParquet
 from manifests.records import record

@@ -44,8 +44,8 @@ from dataprep.sources.tables import (
     opened_parquet,
     with_labels,
 )
-from manifests.errors import CallError, ParquetError, SourceError
-from manifests.files import IMAGE_SUFFIXES
+from manifests.errors import CallError, SourceError
+from manifests.files import IMAGE_SUFFIXES, ParquetError
 from manifests.json_members import Member, parse_json, shorten
 from manifests.parquet import BoundedParquet, GroupSize, is_list
 from manifests.process.text import printable, suggest

@@ -59,7 +59,7 @@ from dataprep.sources.columns import (
 from dataprep.sources.listed import listed_source, normalize_paths
 from dataprep.sources.text_tables import load_csv, load_jsonl, table_of, text_lines
 from manifests.errors import CallError, SourceError
-from manifests.files import SOURCE_LIST, SOURCE_TABLE, open_file
+from manifests.files import SOURCE_LIST, SOURCE_TABLE, ParquetError, open_file
 from manifests.json_members import shorten
 from manifests.labels import arrow_type
 from manifests.parquet import BoundedParquet, is_list, shorten_type

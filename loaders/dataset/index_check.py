@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 
 from loaders.dataset.split import RESTORE, OpenSplit
 from manifests.dali_index import MAX_DIGITS, TAR_BLOCK, iter_index
-from manifests.errors import IndexFileError, reading
-from manifests.files import INDEX, read_file
+from manifests.errors import IndexFileError
+from manifests.files import INDEX, read_file, reading
 from manifests.schema import Format, Shard
 from manifests.serialization import checksum_text
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from manifests.errors import CallError, DamagedError, reading
-from manifests.files import INDEX, SHARD, FileKind, file_length
+from manifests.errors import CallError, DamagedError
+from manifests.files import INDEX, SHARD, FileKind, file_length, reading
 from manifests.process.text import suggest
 from manifests.schema import File, Manifest, Shard
 from manifests.store import read_revision
