@@ -103,13 +103,11 @@ def _connect(scheme: str, bucket: str, seconds: int, pid: int) -> Any:
     except CallError:
         raise
     except Exception as error:  # obstore has no common type for a setting that is missing or wrong
-        hint = ""
-        if scheme in _SETTINGS:
-            hint = f"check {_SETTINGS[scheme]}"
+        settings = _SETTINGS.get(scheme, "the variables of proxies, such as HTTPS_PROXY")
         raise CallError(
             f"{scheme}://{bucket} cannot be opened: a setting in the environment is missing or"
             f" wrong ({type(error).__name__})",
-            hint=hint,
+            hint=f"check {settings}",
         ) from None
 
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import ast
 import copy
+import errno
+import os
 import pickle
 from pathlib import Path
 
 import pytest
 
 from manifests import errors
-from manifests.errors import ExitStatus
+from manifests.errors import ExitStatus, machine_fault
 
 TREE = {
     "CallError": "DatasetError",
@@ -158,3 +160,8 @@ def test_every_error_has_a_hint(package):
                 if node.func.id in TREE and not given & {"hint", None}:
                     without.append(f"{file}:{node.lineno}")
     assert without == []
+
+
+@pytest.mark.parametrize("number", sorted(errno.errorcode))
+def test_every_error_of_the_operating_system_has_a_hint(number):
+    assert ". Hint: " in str(machine_fault(OSError(number, os.strerror(number), "file")))
