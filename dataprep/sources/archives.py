@@ -10,10 +10,9 @@ import os
 import struct
 import zipfile
 import zlib
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from itertools import islice
 from typing import IO, Any, NamedTuple, cast
 
 import numpy as np
@@ -34,11 +33,10 @@ from dataprep.formats import tar
 from dataprep.images.base import MAX_BYTES, Rejected
 from dataprep.options import SourceOptions
 from dataprep.sources.base import RejectedRow, Source, joined_paths, text_array
-from dataprep.sources.paired import NAME_FILES
 from dataprep.sources.scan import is_junk, suffix_of
 from dataprep.storage.archived import ArchivedFiles
 from manifests.errors import CallError, ShardError, SourceError, StorageError
-from manifests.files import IMAGE_SUFFIXES, mounted
+from manifests.files import IMAGE_SUFFIXES, mounted, mounted_at
 from manifests.json_members import is_unicode, shorten
 from manifests.process.text import printable
 
@@ -113,6 +111,7 @@ class Archive(ArchivedFiles):
     Attributes:
         rejected: rows for ``rejected.jsonl``: images that cannot be read, whatever the layout is.
         notices: messages for the user.
+        names: the names of the files, sorted.
 
     """
 
@@ -121,7 +120,7 @@ class Archive(ArchivedFiles):
 
         Raises:
             SourceError: the archive is damaged, encrypted, or compressed in a way that cannot be
-                read in place, is a shard of a WebDataset, or no image of it can be read.
+                read in place, or no image of it can be read.
 
         """
         file = open_listed_file(path)
@@ -141,9 +140,9 @@ class Archive(ArchivedFiles):
         # The order of an archive is the order in which it was packed.
         self._found, self.rejected = _find_files(path, found)
         self._found.sort()
-        self._names = [member.name for member in self._found]
+        self.names = [member.name for member in self._found]
         sizes = [member.size for member in self._found]
-        super().__init__(path, self._names, sizes, file.status, self._read_member)
+        super().__init__(path, self.names, sizes, file.status, self._read_member)
 
     def _read_member(self, row: int) -> bytes:
         member = self._found[row]
@@ -169,7 +168,7 @@ class Archive(ArchivedFiles):
         if inside:
             name = joined_paths(pa.repeat(inside, len(name)), name)
         # A list in the archive may name files that are outside of it.
-        row = pc.index_in(name, text_array(self._names))
+        row = pc.index_in(name, text_array(self.names))
         is_inside = row.is_valid()
         path = joined_paths(pa.repeat(archive, len(name)), name)
         places = np.array([member[1:3] for member in self._found], np.int64).reshape(-1, 2)
@@ -238,7 +237,6 @@ def _find_files(path: str, members: Iterable[Member]) -> tuple[list[Member], lis
         elif _is_image(link.name):
             detail = f"a link to {shorten(target)}, no file in the archive"
             rejected.append(_rejected(path, link.name, "unreadable", detail))
-    _refuse_shard(path, files)
     if rejected and not any(map(_is_image, files)):
         first = rejected[0]
         raise SourceError(
@@ -263,24 +261,31 @@ def _rejected(path: str, member: str, reason: str, detail: str) -> RejectedRow:
     return {"source": source, "reason": reason, "detail": detail}
 
 
-def _refuse_shard(path: str, names: Collection[str]) -> None:
-    """Refuse an archive whose files with labels or captions are beside the images."""
+def refuse_shard(path: str, *_: Any) -> bool:
+    """Refuse a mounted archive whose files with labels or captions are beside the images.
+
+    Raises:
+        SourceError: it is a shard of a WebDataset.
+
+    """
+    archive = mounted_at(path)
+    if not isinstance(archive, Archive):
+        return False
     stems, images = set(), []
-    for name in islice(names, 2 * _MAX_COMPARED):
+    for name in archive.names[: 2 * _MAX_COMPARED]:
         stem, suffix = os.path.splitext(name)
         if suffix.lower() in _SHARD_SUFFIXES:
             stems.add(stem)
         elif suffix.lower() in IMAGE_SUFFIXES:
             images.append(stem)
-    # YOLO has text files beside the images, too, and a file with the names of the classes.
-    is_yolo = any(os.path.basename(name) in NAME_FILES for name in names)
-    if not stems.isdisjoint(images) and not is_yolo:
+    if not stems.isdisjoint(images):
         raise SourceError(
             "the archive is a shard of a WebDataset: files with labels or captions are beside"
             " the images",
-            file=path,
+            file=archive.path,
             hint="run `dataprep index` on the folder of the shards, and give that folder",
         )
+    return False
 
 
 def _problem(name: str) -> tuple[str, str] | None:

@@ -29,7 +29,7 @@ from dataprep.sources import (
     voc,
     yolo,
 )
-from dataprep.sources.archives import is_tar, is_zip, opened_archive
+from dataprep.sources.archives import is_tar, is_zip, opened_archive, refuse_shard
 from dataprep.sources.base import Kind, NamedSource, Names, Source, no_images
 from dataprep.sources.folders import (
     CLASS_FOLDERS,
@@ -265,6 +265,8 @@ FOLDERS = (
     *yolo.KINDS,
     *segmentation.KINDS,
     *arrays.KINDS,
+    # Labels beside images are also how other kinds have them.
+    Kind("a shard of a WebDataset", refuse_shard, read_image_folders),
     _ONLY_FOLDER,
     Kind("a folder of class folders", lambda *_: True, read_image_folders, ("class_folders",)),
 )
