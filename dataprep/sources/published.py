@@ -137,8 +137,11 @@ def _places(src: str, folders: Names) -> Iterator[str]:
     yield src
     if len(folders) <= _MAX_WRAPPED:
         for name in folders:
-            for inside in ("", f"/{name}", "/data"):
-                yield f"{src}/{name}{inside}"
+            yield f"{src}/{name}"
+            for inside in (name, "data"):
+                # In an object store, no folder is listed that does not exist.
+                if _first(f"{src}/{name}", inside):
+                    yield f"{src}/{name}/{inside}"
 
 
 def _first(root: str, names: str) -> str | None:

@@ -265,9 +265,9 @@ FOLDERS = (
     *yolo.KINDS,
     *segmentation.KINDS,
     *arrays.KINDS,
-    # Labels beside images are also how other kinds have them.
-    Kind("a shard of a WebDataset", refuse_shard, read_image_folders),
     _ONLY_FOLDER,
+    # Other kinds have labels beside images, too.
+    Kind("a shard of a WebDataset", refuse_shard, read_image_folders),
     Kind("a folder of class folders", lambda *_: True, read_image_folders, ("class_folders",)),
 )
 
