@@ -33,6 +33,7 @@ from dataprep.sources.base import (
     take_rows,
     text_array,
 )
+from dataprep.sources.folders import split_of
 from dataprep.sources.listed import check_paths, listed_source
 from dataprep.sources.scan import is_folder, list_folders
 from dataprep.sources.tables import check_split_names
@@ -125,7 +126,7 @@ def read_coco_file(file: str, _: Any, options: SourceOptions) -> Source:
     name = os.path.basename(file)
     kind, stem = _parts_of(name)
     root = options.image_root or parent_folder(file) or "."
-    split = _split_name(stem)
+    split = split_of(stem)
     places = ["", *_places(stem, split, list_folders(root))]
     annotations = AnnotationFile(file, split or "train", places, kind)
     return _read_files(root, [annotations], _label_type(file, options, {kind}), options)
@@ -159,21 +160,14 @@ def _files_in(src: str, folder: str, folders: Names) -> list[AnnotationFile]:
             names.append(entry.name)
     # Other tools have a file for each image.
     is_few = len(names) <= _MAX_FILES
-    found = []
+    files = []
     for name in sorted(names):
         path = os.path.join(src, folder, name)
         kind, stem = _parts_of(name)
         if kind or (is_few and is_coco(path)):
-            found.append((path, kind, stem))
-    # Of lvis_v1_train.json, a word is the name of a split, unless another file has it.
-    splits = [_split_name(stem) for _, _, stem in found]
-    words = [split or _split_word(stem) for split, (_, _, stem) in zip(splits, found, strict=True)]
-    if len({*words}) == len(words):
-        splits = words
-    files = []
-    for (path, kind, stem), split in zip(found, splits, strict=True):
-        other = "train" if len(names) == 1 else stem
-        files.append(AnnotationFile(path, split or other, _places(stem, split, folders), kind))
+            split = split_of(stem)
+            other = "train" if len(names) == 1 else stem
+            files.append(AnnotationFile(path, split or other, _places(stem, split, folders), kind))
     return files
 
 
@@ -187,7 +181,7 @@ def _places(stem: str, split: str | None, folders: Names) -> Names:
         places += [each for each in folders if SPLIT_ALIASES.get(each.lower()) == split]
         places.append(f"images/{split}")
     # The images of several files may also be in one folder of any other name.
-    others = [each for each in folders[:_TRIED] if not _split_name(each)]
+    others = [each for each in folders[:_TRIED] if not split_of(each)]
     return [*places, *_SHARED, *others]
 
 
@@ -195,18 +189,6 @@ def _parts_of(name: str) -> tuple[str, str]:
     """Return the kind of annotations that a file name states, which may be empty, and the rest."""
     match = _NAME.fullmatch(name)
     return (match[1], match[2]) if match else ("", os.path.splitext(name)[0])
-
-
-def _split_name(stem: str) -> str | None:
-    """Return the split that the name of a file states, such as ``train2017``."""
-    return SPLIT_ALIASES.get(re.sub(r"[-_.]?\d*$", "", stem.lower()))
-
-
-def _split_word(stem: str) -> str | None:
-    """Return the split that one word of the name of a file states."""
-    words = re.split(r"[^a-z]+", stem.lower())
-    splits = [*filter(None, map(SPLIT_ALIASES.get, words))]
-    return splits[0] if len(splits) == 1 else None
 
 
 def _label_type(src: str, options: SourceOptions, kinds: set[str]) -> LabelType | None:
@@ -233,9 +215,10 @@ def _read_files(
     folder = os.path.dirname(first.path)
     names = split_order({each.split for each in files})
     check_split_names(names, folder)
-    if len(names) < len(files):
+    (split, count), *_ = Counter(each.split for each in files).most_common()
+    if count > 1:
         raise SourceError(
-            f"several annotation files are of the split {names[0]!r}",
+            f"several annotation files are of the split {split!r}",
             file=folder,
             hint="keep one file for each split, or give one of them as --src with --image-root",
         )
@@ -446,6 +429,11 @@ def _resolve(annotations: Annotations, options: SourceOptions) -> tuple[Classes,
         boxes.image[at], boxes.label[at] = annotations.ids[image_id], label_of[category]
     if annotations.renamed:
         notices.append(f"the images have shorter names than the annotations: {annotations.renamed}")
+    if annotations.placed and options.label_type is None:
+        notices.append(
+            f"{plural(annotations.placed, 'annotation')} also have a box; --label-type boxes reads"
+            " boxes"
+        )
     if annotations.federated:
         notices.append(
             f"neg_category_ids of {plural(annotations.federated, 'image')} are not converted: of a"
@@ -529,6 +517,7 @@ class Annotations:
         crowds: number of boxes around crowds, which are left out.
         keypoints: number of objects with key points, which are left out.
         federated: number of images with a list of the categories that they do not have, as in LVIS.
+        placed: number of annotations of whole images that have a box.
         renamed: what was removed from the file names, as a message; empty if nothing was.
 
     """
@@ -558,7 +547,7 @@ class Annotations:
         self.above: dict[int, str] = {}
         self.boxes = BoxList()
         self.captions: defaultdict[int, list[str]] = defaultdict(list)
-        self.crowds = self.keypoints = self.federated = 0
+        self.crowds = self.keypoints = self.federated = self.placed = 0
         self.renamed = ""
         add = {
             "images": self._image,
@@ -634,6 +623,7 @@ class Annotations:
         read.get(self.label_type, self._whole)(item, number)
 
     def _whole(self, item: _Item, number: int) -> None:
+        self.placed += "bbox" in item.value
         self.boxes.add(item.integer("image_id"), item.integer("category_id"), (), number)
 
     def _caption(self, item: _Item, _: int) -> None:

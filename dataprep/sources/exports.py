@@ -111,7 +111,10 @@ def read_classes(src: str, files: Sequence[str], options: SourceOptions) -> Sour
     """
     read = _load(src, files, _ROBOFLOW, {})
     names = [name for name in read[0].column_names if name not in (_ROBOFLOW, "split")]
-    return _source(src, read, files[0], replace(options, path_column=_ROBOFLOW), names)
+    # Several columns of numbers would be a regression otherwise, if one is neither 0 nor 1.
+    label_type = options.label_type or ("multi-label" if len(names) > 1 else None)
+    options = replace(options, path_column=_ROBOFLOW, label_type=label_type)
+    return _source(src, read, files[0], options, names)
 
 
 def _load(

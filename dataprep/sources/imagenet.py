@@ -27,6 +27,7 @@ from dataprep.sources.base import (
     Kind,
     Names,
     Source,
+    first_names,
     join_sources,
     positions,
     text_array,
@@ -43,6 +44,7 @@ from dataprep.sources.scan import (
     has_folders,
     hidden_notices,
     list_folders,
+    look_into,
     scan_splits,
     suffix_of,
 )
@@ -402,27 +404,43 @@ _PARTS = re.compile(r"(?!n\d{8}$).*?[-_]?\d+")
 
 def find_class_archives(src: str, folders: Names, options: SourceOptions) -> list[str]:
     """Return the archives in a folder that are classes by their names, as those of ImageNet-21k."""
-    if folders or options.unlabelled:
+    if folders or options.unlabelled or look_into(src).has_images:
         return []
     names = sorted(name for name in storage.names_in(src) if suffix_of(name) in _ARCHIVES)
     stems = [os.path.splitext(name)[0] for name in names]
     are_parts = any(split_of(stem) for stem in stems) or all(map(_PARTS.fullmatch, stems))
-    return names if len(names) > 1 and not are_parts else []
+    if len(names) > 1 and not are_parts:
+        return names
+    # Numbered tars are shards, which are refused elsewhere.
+    for name in names:
+        if suffix_of(name) == ".zip":
+            raise SourceError(
+                f"the folder contains archives ({first_names(names, 3)}), and no images",
+                file=src,
+                hint=f"give an archive as --src: --src {os.path.join(src, name)}",
+            )
+    return []
 
 
 def read_class_archives(src: str, names: Names, options: SourceOptions) -> Source:
     """Read an archive for each class in place. The folders in it mean nothing.
 
     Raises:
-        SourceError: an archive is damaged, or two have the name of one class.
+        SourceError: an archive is damaged, or contains several folders of images.
 
     """
     parts, text = [], []
     for name in names:
         path = os.path.join(src, name)
         with opened_archive(path, options) as archive:
-            part = archive.locate(scan_splits(path, {"train": ""}, "archives of classes"))
-        parts.append(part)
+            part = scan_splits(path, {"train": ""}, "archives of classes")
+            if len({*map(os.path.dirname, part.path.to_pylist())}) > 1:
+                raise SourceError(
+                    "the archive has several folders of images, so its name is no class",
+                    file=path,
+                    hint="give it as --src, or move it away",
+                )
+            parts.append(archive.locate(part))
         text += [os.path.splitext(name)[0]] * len(part)
     return with_classes(join_sources(parts), text_array(text), options)
 

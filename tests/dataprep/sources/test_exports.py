@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -142,11 +143,18 @@ def test_the_same_boxes_as_pycocotools(tmp_path):
         assert source.extra["boxes"][number].as_py() == boxes
 
 
-def test_a_split_may_be_a_word_of_the_name(tmp_path):
+def test_two_files_of_a_split_are_refused(tmp_path):
     exports.make_lvis(tmp_path)
     (tmp_path / "train.json").write_text((tmp_path / "lvis_v1_train.json").read_text())
+    with pytest.raises(SourceError, match="several annotation files are of the split 'train'"):
+        read(tmp_path)
+
+
+def test_an_image_in_two_files_is_refused(tmp_path):
+    exports.make_lvis(tmp_path)
+    (tmp_path / "lvis_v1_val.json").write_text((tmp_path / "lvis_v1_train.json").read_text())
     with pytest.raises(
-        SourceError, match=r"lvis_v1_train.json: image .* is listed twice .* or train.json"
+        SourceError, match=r"lvis_v1_val.json: image .* listed twice .* or lvis_v1_t"
     ):
         read(tmp_path)
 
@@ -318,6 +326,32 @@ def test_wrong_tables_are_named(name, tmp_path):
     exports.make_metadata_csv(tmp_path)
     exports.write(tmp_path, path, text)
     with pytest.raises(SourceError, match=message):
+        read(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("names", "folders", "message"),
+    [
+        (["train.zip", "test.zip"], [""], "contains archives .* give an archive as --src"),
+        (["photos.zip"], [""], "contains archives .* give an archive as --src"),
+        (["images_01.zip", "images_02.zip"], [""], "contains archives"),
+        (["flowers.zip", "birds.zip"], ["a/", "b/"], "several folders of images"),
+    ],
+)
+def test_archives_that_are_no_classes_are_named(names, folders, message, tmp_path):
+    for name in names:
+        with zipfile.ZipFile(tmp_path / name, "w") as packed:
+            for folder in folders:
+                packed.writestr(f"{folder}1.jpg", exports.picture(0))
+    with pytest.raises(SourceError, match=message):
+        read(tmp_path)
+
+
+def test_a_column_of_roboflow_is_no_regression(tmp_path):
+    exports.make_roboflow_classes(tmp_path)
+    path = tmp_path / "train/_classes.csv"
+    path.write_text(path.read_text().replace("1, 1, 0", "2, 1, 0"))
+    with pytest.raises(SourceError, match="neither 0 nor 1"):
         read(tmp_path)
 
 
