@@ -131,10 +131,12 @@ class Report:
             })  # fmt: skip
         self.table(title, rows, hidden=["repeats"])
 
-    def ratios(self, timings: Mapping[str, Timing], ratios: Sequence[tuple[str, str, str]]) -> None:
+    def ratios(
+        self, timings: Mapping[str, Timing], ratios: Sequence[tuple[str, str, str | None]]
+    ) -> None:
         """Compare pairs of sides: how many times as fast the first is as the second.
 
-        The third item names the target.
+        The third item names the target, if there is one.
 
         Compares runs that followed each other, because a slow moment of the machine affects both.
         """
