@@ -13,7 +13,6 @@ import logging
 import platform
 from collections.abc import Iterator, Mapping
 from functools import cache
-from importlib.metadata import version
 
 from dataprep.options import Downscale, Options, Raw
 from manifests.errors import StoppedError
@@ -101,6 +100,9 @@ def _join(versions: Mapping[str, str], names: list[str]) -> str:
 
 
 def _versions() -> dict[str, str]:
+    # Plans need it, most runs do not.
+    from importlib.metadata import version
+
     import numpy as np
     import PIL
     import pyarrow as pa

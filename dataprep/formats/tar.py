@@ -8,6 +8,7 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import NamedTuple
 
 from dataprep.formats.base import ByteView, read_bytes
@@ -51,8 +52,13 @@ def header(name: bytes, size: int) -> bytes:
     """Return the header of a regular file. `name` has at most 100 bytes."""
     length = b"%011o\0" % size
     # The low half of Adler-32 is the sum of all bytes plus 1, which stays below its modulus here.
-    checksum = b"%06o\0 " % (_CONSTANT_SUM - 1 + (zlib.adler32(name + length) & 0xFFFF))
+    checksum = _checksum(_CONSTANT_SUM - 1 + (zlib.adler32(name + length) & 0xFFFF))
     return _HEADER.pack(name, _OWNER, length, _MTIME, checksum, _REST)
+
+
+@lru_cache(1 << 12)  # there are few sums
+def _checksum(total: int) -> bytes:
+    return b"%06o\0 " % total
 
 
 # --- reading ------------------------------------------------------------------------------------
