@@ -138,7 +138,7 @@ def _places(src: str, folders: Names) -> Iterator[str]:
     if len(folders) <= _MAX_WRAPPED:
         for name in folders:
             yield f"{src}/{name}"
-            for inside in (name, "data"):
+            for inside in (name, "data", f"{name}/data"):
                 # In an object store, no folder is listed that does not exist.
                 if _first(f"{src}/{name}", inside):
                     yield f"{src}/{name}/{inside}"
@@ -192,7 +192,11 @@ def _read(dataset: Published, src: str, root: str, options: SourceOptions) -> So
     columns = table.drop_columns([*_INTERNAL.intersection(table.column_names)])
     names = _label_columns(dataset, columns.column_names, root, options)
     classes = None
-    if len(names) == 1 and options.label_type in (None, "class") and not options.label_separator:
+    if (
+        len(names) == 1
+        and options.label_type in (None, "class", "multi-label")
+        and not options.label_separator
+    ):
         classes = _classes(dataset, root, table, names[0])
         known = text_array(options.classes or classes)
         _found(table, names[0], known, "is not one of the classes", "correct the line")
@@ -520,6 +524,14 @@ def _check_once(table: pa.Table, key: str) -> None:
 
 # --- datasets -------------------------------------------------------------------------------------
 
+_FOOD_MARKS = (
+    "meta/classes.txt|meta/labels.txt|meta/train.json|meta/test.json|meta/meta/classes.txt"
+)
+_FOOD_TRAIN = "meta/train.txt|meta/meta/train.txt"
+_FOOD_TEST = "meta/test.txt|meta/meta/test.txt"
+_PETS_TRAIN = "annotations/trainval.txt|annotations/annotations/trainval.txt"
+_PETS_TEST = "annotations/test.txt|annotations/annotations/test.txt"
+_PETS_IMAGES = "images/images|images"
 _CELEBA = "img_align_celeba/img_align_celeba|img_align_celeba|Img/img_align_celeba"
 _ATTRIBUTES = "list_attr_celeba.txt|list_attr_celeba.csv|Anno/list_attr_celeba.txt"
 _IDENTITIES = "identity_CelebA.txt|Anno/identity_CelebA.txt"
@@ -537,7 +549,7 @@ _GTSRB_TRUTH = (
 )
 _CARS_META = "devkit/cars_meta.mat|car_devkit/devkit/cars_meta.mat"
 _CARS_TRAIN = "devkit/cars_train_annos.mat|car_devkit/devkit/cars_train_annos.mat"
-_CLASS_FOLDER = "^[^/]+/(?P<label>[^/]+)/[^/]+$"
+_CLASS_FOLDER = "^(?:[0-9]+_ObjectCategories/|2750/|EuroSAT_RGB/)+(?P<label>[^/]+)/[^/]+$"
 _NO_LABELS = "the images of test have no labels, so they are not read"
 
 _DATASETS = (
@@ -557,11 +569,11 @@ _DATASETS = (
     ),
     Published(
         "Food-101",
-        ("images", "meta/classes.txt|meta/labels.txt|meta/train.json|meta/test.json"),
-        ("meta/train.txt", "meta/test.txt"),
+        ("images", _FOOD_MARKS),
+        (_FOOD_TRAIN, _FOOD_TEST),
         (
-            Part("meta/train.txt", "path", "train", "images", ".jpg"),
-            Part("meta/test.txt", "path", "test", "images", ".jpg"),
+            Part(_FOOD_TRAIN, "path", "train", "images", ".jpg"),
+            Part(_FOOD_TEST, "path", "test", "images", ".jpg"),
         ),
         "food-101/images/CLASS/*.jpg, meta/train.txt, meta/test.txt, meta/classes.txt",
         label="^([^/]*)/.*",
@@ -583,7 +595,7 @@ _DATASETS = (
         (),
         (
             Part(
-                "^[^/]*/(?P<label>[^B/][^/]*|B[^A/][^/]*)/[^/]+$",
+                "^(?:101_ObjectCategories/)+(?P<label>[^B/][^/]*|B[^A/][^/]*)/[^/]+$",
                 "",
                 "train",
                 "101_ObjectCategories",
@@ -604,11 +616,11 @@ _DATASETS = (
     ),
     Published(
         "SUN397 with partitions",
-        ("ClassName.txt", "a", "Partitions/Training_01.txt"),
-        ("Partitions/Testing_01.txt",),
+        ("ClassName.txt", "a", "Partitions/Training_01.txt|Training_01.txt"),
+        ("Partitions/Testing_01.txt|Testing_01.txt",),
         (
-            Part("Partitions/Training_{nn}.txt", split="train"),
-            Part("Partitions/Testing_{nn}.txt", split="test"),
+            Part("Partitions/Training_{nn}.txt|Training_{nn}.txt", split="train"),
+            Part("Partitions/Testing_{nn}.txt|Testing_{nn}.txt", split="test"),
         ),
         "SUN397/ClassName.txt, a/abbey/*.jpg, Partitions/Training_01.txt, Testing_01.txt, ...",
         label="^/?./(.*)/[^/]*$",
@@ -737,13 +749,11 @@ _DATASETS = (
     ),
     Published(
         "Oxford-IIIT Pets",
-        ("images", "annotations/list.txt|annotations/trainval.txt"),
-        ("annotations/trainval.txt", "annotations/test.txt"),
+        ("images", f"annotations/list.txt|annotations/annotations/list.txt|{_PETS_TRAIN}"),
+        (_PETS_TRAIN, _PETS_TEST),
         (
-            Part(
-                "annotations/trainval.txt", "path number species breed", "train", "images", ".jpg"
-            ),
-            Part("annotations/test.txt", "path number species breed", "test", "images", ".jpg"),
+            Part(_PETS_TRAIN, "path number species breed", "train", _PETS_IMAGES, ".jpg"),
+            Part(_PETS_TEST, "path number species breed", "test", _PETS_IMAGES, ".jpg"),
         ),
         "oxford-iiit-pet/images/*.jpg, annotations/trainval.txt, test.txt, list.txt",
         label=r"^(.*)_\d+$",

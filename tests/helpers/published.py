@@ -513,6 +513,43 @@ def make_large_places365(folder: Path) -> Expected:
     return expected._replace(samples=samples, notices=["skipped data_256, other copies"])
 
 
+def make_food_of_kaggle(folder: Path) -> Expected:
+    """Kaggle's food41: the folder of the lists twice."""
+    expected = make_food(folder)
+    _moved(folder / "food-101", {"meta": "x/meta"})
+    _moved(folder / "food-101", {"x": "meta"})
+    return expected
+
+
+def make_pets_of_kaggle(folder: Path) -> Expected:
+    """Kaggle's the-oxfordiiit-pet-dataset: both folders twice."""
+    expected = make_pets(folder)
+    root = folder / "oxford-iiit-pet"
+    _moved(root, {"images": "x/images", "annotations": "y/annotations"})
+    _moved(root, {"x": "images", "y": "annotations"})
+    samples = {f"images/{path}": row for path, row in expected.samples.items()}
+    return expected._replace(samples=samples)
+
+
+def make_doubled_caltech256(folder: Path) -> Expected:
+    """Kaggle's caltech256: the folder of the classes twice."""
+    expected = make_caltech256(folder)
+    _moved(folder / "caltech256", {"256_ObjectCategories": "x/256_ObjectCategories"})
+    _moved(folder, {"caltech256/x": "256_ObjectCategories"})
+    (folder / "caltech256").rmdir()
+    samples = {f"256_ObjectCategories/{path}": row for path, row in expected.samples.items()}
+    return expected._replace(samples=samples)
+
+
+def make_doubled_aircraft(folder: Path) -> Expected:
+    """Kaggle's fgvc-aircraft: the folder around data/ twice, and tables beside it."""
+    expected = make_aircraft(folder)
+    _moved(folder, {"fgvc-aircraft-2013b": "x/fgvc-aircraft-2013b"})
+    _moved(folder, {"x": "fgvc-aircraft-2013b"})
+    _lines(folder, "train.csv", ["filename,Classes,Labels", "0034309.jpg,A300B4,1"])
+    return expected
+
+
 #: All published datasets, by a name for the test.
 LAYOUTS: dict[str, Callable[[Path], Expected]] = {
     "CUB-200-2011": make_cub,
@@ -539,6 +576,10 @@ LAYOUTS: dict[str, Callable[[Path], Expected]] = {
     "CelebA as distributed": make_celeba_as_distributed,
     "GTSRB as distributed": make_gtsrb_as_distributed,
     "Stanford Cars of Kaggle": make_cars_of_kaggle,
+    "Food-101 of Kaggle": make_food_of_kaggle,
+    "Pets of Kaggle": make_pets_of_kaggle,
+    "Caltech-256 of Kaggle": make_doubled_caltech256,
+    "FGVC-Aircraft of Kaggle": make_doubled_aircraft,
     "Places365": make_places365,
     "Places365 in the original size": make_large_places365,
 }
