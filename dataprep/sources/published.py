@@ -242,8 +242,8 @@ def _wrapped(src: str, root: str) -> list[str]:
         return []
     inside = root.removeprefix(f"{src}/")
     others = [name for name in list_folders(src) if name != inside.split("/")[0]]
-    skipped = f"; skipped {first_names(others)} beside it" if others else ""
-    return [f"read the folder {printable(inside)}{skipped}"]
+    skipped = f"; skipped {first_names(others)} beside it: give others as another --src"
+    return [f"read the folder {printable(inside)}{skipped if others else ''}"]
 
 
 def _label_columns(
@@ -264,15 +264,15 @@ def _classes(dataset: Published, root: str, table: pa.Table, column: str) -> tup
     if column in dataset.classes:
         names = _load(root, dataset.classes[column], column)[column].to_pylist()
     elif column == "label" and "number" in table.column_names:
-        pairs = table.select(["number", column]).group_by(["number", column]).aggregate([])
-        _check_once(_placed(pairs, root), "number")
-        by_number = dict(zip(*pairs.to_pydict().values(), strict=True))
-        names = [by_number[number] for number in _in_order([*by_number])]
+        order = pc.sort_indices(pc.utf8_lpad(one_array(table["number"]), 20, "0"))
+        names = pc.unique(table[column].take(order)).to_pylist()
+        count = pc.count_distinct(table["number"]).as_py()
+        if count != len(names):
+            hint = "unpack the files of the classes again, or rename one of two equal names"
+            message = f"the dataset has {count:,} numbers of classes, but {len(names):,} names"
+            raise SourceError(message, file=root, hint=hint)
     else:
         names = _in_order(pc.unique(table[column]).to_pylist())
-    if len({*names}) < len(names):
-        hint = "rename one of them in the file of the classes"
-        raise SourceError("two classes have the same name", file=root, hint=hint)
     return tuple(names)
 
 
@@ -555,8 +555,14 @@ _NO_LABELS = "the images of test have no labels, so they are not read"
 _DATASETS = (
     Published(
         "CUB-200-2011 or NABirds",
-        ("image_class_labels.txt",),
-        ("images.txt", "classes.txt", "train_test_split.txt", "images"),
+        ("image_class_labels.txt|train_test_split.txt", "images|images.txt"),
+        (
+            "images.txt",
+            "image_class_labels.txt",
+            "classes.txt",
+            "train_test_split.txt",
+            "images",
+        ),
         (Part("images.txt", "id path", folder="images"),),
         "CUB_200_2011/images.txt, image_class_labels.txt, train_test_split.txt, classes.txt,"
         " images/CLASS/*.jpg",
@@ -689,8 +695,8 @@ _DATASETS = (
     ),
     Published(
         "GTSRB in Kaggle's layout",
-        ("Train.csv", "Test.csv", "Train", "Meta.csv|Meta"),
-        ("Test",),
+        ("Train.csv|Test.csv", "Train", "Meta.csv|Meta"),
+        ("Train.csv", "Test.csv", "Test"),
         (
             Part("Train.csv", "path=Path label=ClassId", "train"),
             Part("Test.csv", "path=Path label=ClassId", "test"),
@@ -730,8 +736,8 @@ _DATASETS = (
     ),
     Published(
         "Oxford Flowers 102",
-        ("imagelabels.mat",),
-        ("setid.mat", "jpg"),
+        ("imagelabels.mat|setid.mat",),
+        ("imagelabels.mat", "setid.mat", "jpg"),
         (
             Part("setid.mat", "id=trnid", "train", "jpg"),
             Part("setid.mat", "id=valid", "val", "jpg"),
@@ -791,8 +797,8 @@ _DATASETS = (
     ),
     Published(
         "CelebA",
-        (_ATTRIBUTES,),
-        (_PARTITION, _CELEBA),
+        (f"{_ATTRIBUTES}|{_PARTITION}|{_IDENTITIES}",),
+        (_ATTRIBUTES, _PARTITION, _CELEBA),
         (Part(_ATTRIBUTES, "path *", folder=_CELEBA),),
         "celeba/img_align_celeba/*.jpg, list_attr_celeba.txt, list_eval_partition.txt,"
         " identity_CelebA.txt",

@@ -207,16 +207,19 @@ def test_without_labels_the_splits_stay(tmp_path):
 
 #: Files without which a dataset is refused by its name.
 PARTS = {
-    "CUB-200-2011": ["images.txt", "classes.txt", "train_test_split.txt"],
+    "CUB-200-2011": [
+        *("images.txt", "image_class_labels.txt", "classes.txt", "train_test_split.txt"),
+    ],
     "Food-101": ["meta/train.txt", "meta/test.txt"],
     "Tiny ImageNet": ["val/val_annotations.txt"],
     "EuroSAT of Kaggle": ["validation.csv"],
     "DTD": ["labels/val1.txt"],
     "Stanford Cars": ["devkit/cars_meta.mat", "devkit/cars_train_annos.mat"],
-    "Flowers 102": ["setid.mat"],
+    "GTSRB of Kaggle": ["Train.csv", "Test.csv"],
+    "Flowers 102": ["imagelabels.mat", "setid.mat"],
     "Pets": ["annotations/trainval.txt", "annotations/test.txt"],
     "FGVC-Aircraft": ["images_variant_test.txt", "variants.txt"],
-    "CelebA": ["list_eval_partition.txt"],
+    "CelebA": ["list_attr_celeba.txt", "list_eval_partition.txt"],
 }
 
 
@@ -281,7 +284,7 @@ DAMAGES = {
     ),
     "classes of one name": (
         lambda root: (root / "classes.txt").write_text("1 a\n2 b\n3 a\n"),
-        "two classes have the same name",
+        "has 3 numbers of classes, but 2 names",
     ),
 }  # fmt: skip
 
