@@ -1,4 +1,4 @@
-"""Write the tables of options, presets and transform names into the pages of docs/: `python docs/tables.py`."""
+"""Write the tables of options, sources, presets and transform names into the pages of docs/: `python docs/tables.py`."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import click
 
 from dataprep.cli import main
 from dataprep.options import Options, declaration, flag_of, types_of
+from dataprep.sources.recognize import FOLDERS, KINDS
 from loaders.transforms.parse import TransformInfo, read_recipe, transform_table
 from loaders.transforms.presets import PRESETS
 
@@ -19,6 +20,10 @@ ESCAPED = r"\|"
 
 #: Options of every command, which no table repeats.
 _COMMON = {"--quiet", "--verbose", "--log-json", "--help-all", "--workers"}
+
+
+#: A kind that takes more options contains another source.
+_MOST_FLAGS = 5
 
 
 def options_of(command: str) -> str:
@@ -48,6 +53,21 @@ def _stored_rows() -> Iterator[tuple[str, str, str, str]]:
         parts = fields(kind) if is_dataclass(kind) else ()
         flags = " ".join(f"`{flag_of(part)}`" for part in parts) or f"`{flag_of(each)}`"
         yield f"`{each.name}`", flags, stored, append
+
+
+def sources() -> str:
+    """Return one row per kind of source, in the order in which they are tried."""
+    rows = {}
+    for each in KINDS:
+        if each.example:
+            example = each.example.split("#")[0].split("\n")
+            flags = [f"`--{name.replace('_', '-')}`" for name in each.takes]
+            if len(flags) > _MOST_FLAGS:
+                flags = ["of what it contains"]
+            place = ("no", "yes")[each.in_archives] if each in FOLDERS else ""
+            first = next(line.strip() for line in example if line.strip())
+            rows[each.name] = each.name, f"`{first}`", " ".join(flags), place
+    return table(("source", "example", "options", "in a tar or zip"), rows.values())
 
 
 def presets() -> str:
@@ -109,6 +129,7 @@ TABLES = {
     "transforms.md": {"presets": presets, "names": names},
     "look.md": {"options of report": lambda: options_of("report")},
     "duplicates.md": {"options of duplicates": lambda: options_of("duplicates")},
+    "sources.md": {"kinds of sources": sources},
     "format.md": {"stored options": stored_options},
 }
 

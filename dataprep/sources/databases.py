@@ -506,6 +506,18 @@ def _names_of(path: str, identifiers: Sequence[int]) -> list[str]:
 
 
 KINDS = (
-    Kind("a folder of LMDB databases", find_databases, read_lmdb, in_archives=False),
-    Kind("a folder of RecordIO files", find_recordio, read_recordio, in_archives=False),
+    Kind(
+        "a folder of LMDB databases",
+        find_databases,
+        read_lmdb,
+        in_archives=False,
+        example="lsun/church_outdoor_train_lmdb/data.mdb",
+    ),
+    Kind(
+        "a folder of RecordIO files",
+        find_recordio,
+        read_recordio,
+        in_archives=False,
+        example="faces/train.rec",
+    ),
 )

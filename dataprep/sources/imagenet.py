@@ -461,8 +461,14 @@ imagenet21k/n01443537.tar
         find_imagenet_tars,
         read_imagenet_tars,
         in_archives=False,
+        example="imagenet/ILSVRC2012_img_train.tar",
     ),
     # Kaggle's flat val/ has its labels in a CSV file. If it has class folders, the folder inside is
     # read as any other.
-    Kind("ImageNet in Kaggle's layout", find_kaggle_imagenet, read_kaggle_imagenet),
+    Kind(
+        "ImageNet in Kaggle's layout",
+        find_kaggle_imagenet,
+        read_kaggle_imagenet,
+        example="kaggle/ILSVRC/Data/CLS-LOC/train/n01440764/n01440764_10026.JPEG",
+    ),
 )

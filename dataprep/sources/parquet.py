@@ -428,5 +428,6 @@ KINDS = (
         read_hugging_face,
         ("path_column", "label_column"),
         in_archives=False,
+        example="beans/data/train-00000-of-00001.parquet",
     ),
 )

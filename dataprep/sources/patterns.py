@@ -540,10 +540,21 @@ PATTERN_KIND = Kind(
     find_pattern,
     read_file_names,
     ("pattern", "label_column", "class_folders"),
+    example="market/0002_c1s1.jpg",
 )
 
 #: Re-identification datasets.
 KINDS = (
-    Kind("a folder of MSMT17", find_msmt17, read_msmt17),
-    Kind("a folder of a re-identification dataset", find_reid_layout, read_reid_folders),
+    Kind(
+        "a folder of MSMT17",
+        find_msmt17,
+        read_msmt17,
+        example="MSMT17_V1/train/0000/0000_000_01.jpg",
+    ),
+    Kind(
+        "a folder of a re-identification dataset",
+        find_reid_layout,
+        read_reid_folders,
+        example="market/bounding_box_train/0002_c1s1_000451_03.jpg",
+    ),
 )

@@ -247,4 +247,12 @@ def without_hashes(source: Source) -> Source:
     return source.with_columns(extra=source.extra.drop_columns([HASH_COLUMN]))
 
 
-KINDS = (Kind("a prepared dataset", is_prepared, read_prepared, in_archives=False),)
+KINDS = (
+    Kind(
+        "a prepared dataset",
+        is_prepared,
+        read_prepared,
+        in_archives=False,
+        example="ILSVRC2012-tfrecord/manifest.json",
+    ),
+)

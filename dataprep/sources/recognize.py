@@ -225,7 +225,11 @@ def _read_only_folder(src: str, folder: str, options: SourceOptions) -> Source:
 
 
 _ONLY_FOLDER = Kind(
-    "a folder with one folder in it", _find_only_folder, _read_only_folder, _CONTAINER_OPTIONS
+    "a folder with one folder in it",
+    _find_only_folder,
+    _read_only_folder,
+    _CONTAINER_OPTIONS,
+    example="download/photos/cat/1.jpg",
 )
 
 
@@ -239,12 +243,14 @@ FOLDERS = (
         imagenet.find_sorted_kaggle,
         lambda _, folder, options: _read(folder, options),
         ("image_root",),
+        example="kaggle/ILSVRC/Data/CLS-LOC/train_list.txt",
     ),
     Kind(
         "a folder of list files",
         _find_lists,
         lambda src, found, options: read_lists(found, options.image_root or src, options),
         ("image_root",),
+        example="photos/train_list.txt",
     ),
     *parquet.KINDS,
     *databases.KINDS,
@@ -257,6 +263,7 @@ FOLDERS = (
         "a folder of images without labels",
         lambda _, __, options: options.unlabelled,
         read_unlabelled,
+        example="photos/2024/1.jpg",
     ),
     *patterns.KINDS,
     *exports.KINDS,
@@ -268,7 +275,13 @@ FOLDERS = (
     _ONLY_FOLDER,
     # Other kinds have labels beside images, too.
     Kind("a shard of a WebDataset", refuse_shard, read_image_folders),
-    Kind("a folder of class folders", lambda *_: True, read_image_folders, ("class_folders",)),
+    Kind(
+        "a folder of class folders",
+        lambda *_: True,
+        read_image_folders,
+        ("class_folders",),
+        example="photos/cat/1.jpg",
+    ),
 )
 
 
@@ -302,6 +315,7 @@ FILES = (
         _find_images_in_parquet,
         _in_folder(parquet.read_hugging_face),
         ("path_column", "label_column"),
+        example="train-00000-of-00001.parquet",
     ),
     *box_tables.KINDS,
     Kind(
@@ -309,25 +323,29 @@ FILES = (
         lambda src, _, __: src.lower().endswith(TABLE_SUFFIXES),
         read_table,
         ("image_root", "path_column", "label_column", "split_column"),
+        example="table.csv",
     ),
     Kind(
         "a RecordIO file",
         lambda src, _, __: suffix_of(src) == databases.SUFFIX,
         _in_folder(databases.read_recordio),
+        example="train.rec",
     ),
     Kind(
         "an annotation file of COCO",
         lambda src, _, __: suffix_of(src) == ".json" and coco.is_coco(src),
         coco.read_coco_file,
         ("image_root",),
+        example="instances_train2017.json",
     ),
     Kind(
         "ImageNet's archive of validation images",
         lambda src, _, __: os.path.basename(src) == imagenet.VAL,
         imagenet.read_val,
+        example="ILSVRC2012_img_val.tar",
     ),
-    Kind("a zip archive", is_zip, _read_archive, _OPTIONS),
-    Kind("a tar archive", is_tar, _read_archive, _CONTAINER_OPTIONS),
+    Kind("a zip archive", is_zip, _read_archive, _OPTIONS, example="photos.zip"),
+    Kind("a tar archive", is_tar, _read_archive, _CONTAINER_OPTIONS, example="photos.tar"),
     # Any other file is a list, unless it is known to be something else.
     Kind(
         "a list file",
@@ -336,6 +354,7 @@ FILES = (
             [src], options.image_root or parent_folder(src) or ".", options
         ),
         ("image_root",),
+        example="train.txt",
     ),
 )
 

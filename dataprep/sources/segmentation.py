@@ -228,5 +228,6 @@ KINDS = (
         find_segmentation,
         read_pairs,
         in_archives=False,
+        example="photos/masks/1.png",
     ),
 )
