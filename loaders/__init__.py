@@ -72,6 +72,10 @@ def __getattr__(name: str) -> Any:
         from loaders.loader import Loader
 
         return Loader
+    if name == "__version__":
+        from manifests.process.program import release
+
+        return release()
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -13,6 +13,11 @@ from loaders.options import BuildRequest
 from manifests.errors import CallError
 from manifests.process.text import parse_bytes, suggest
 
+
+class WrongCallError(CallError, TypeError):
+    """A function or an operator was called as it cannot be; Python raises a `TypeError` for other objects."""
+
+
 #: Other names of dtypes. torch's are compared without ``torch.``.
 _DTYPES = {
     "fp16": "float16",
@@ -45,6 +50,20 @@ DATALOADER_HINTS = {
     "timeout": "remove it",
     "in_order": "remove it: batches always come in order",
 }
+
+
+def check_positional(values: tuple[object, ...]) -> None:
+    """Check that only the dataset is given by position.
+
+    Raises:
+        WrongCallError: there are other values.
+
+    """
+    if values:
+        raise WrongCallError(
+            f"build() takes one argument by position, the dataset, but got {1 + len(values)}",
+            hint="name the others: loaders.build(dataset, batch_size=256, transforms=[...])",
+        )
 
 
 def canonical_dtype(dtype: Any) -> Any:
@@ -115,8 +134,8 @@ def canonical_last_batch(last_batch: Any, other: Mapping[str, Any]) -> Any:
         if name == "drop_last":
             continue
         if name in DATALOADER_HINTS:
-            raise CallError(f"build() has no argument {name}", hint=DATALOADER_HINTS[name])
-        raise CallError(
+            raise WrongCallError(f"build() has no argument {name}", hint=DATALOADER_HINTS[name])
+        raise WrongCallError(
             f"build() has no argument {name}",
             hint=suggest(name, [field.name for field in fields(BuildRequest)]),
         )

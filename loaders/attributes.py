@@ -4,20 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from loaders.arguments import WrongCallError
 from loaders.dataset.bad_samples import BadSample, describe_bad_samples
 from loaders.dataset.info import DatasetInfo
 from loaders.frameworks import Framework
 from loaders.options import ResolvedOptions
 from loaders.progress import Progress
 from loaders.spec import LoaderSpec
-from manifests.errors import CallError
-
-
-class NotAnIteratorError(CallError, TypeError):
-    """`next` was called with a loader.
-
-    It is also the error that Python raises for other objects.
-    """
 
 
 class LoaderAttributes:
@@ -126,10 +119,16 @@ class LoaderAttributes:
     if not TYPE_CHECKING:  # Type checkers report `next(loader)` by themselves.
 
         def __next__(self) -> NoReturn:
-            raise NotAnIteratorError(
+            raise WrongCallError(
                 "a loader is not an iterator, because each loop over it is a new epoch",
                 hint=(
                     "call next(iter(loader)) for one batch, or keep batches = iter(loader) and call"
                     " next(batches)"
                 ),
+            )
+
+        def __getitem__(self, index: object) -> NoReturn:
+            raise WrongCallError(
+                "a loader has no samples by number, because it makes batches by itself",
+                hint="loop over the loader in place of a DataLoader: for images, labels in loader",
             )

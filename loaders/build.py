@@ -7,7 +7,12 @@ import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from loaders.arguments import canonical_device, canonical_dtype, canonical_last_batch
+from loaders.arguments import (
+    canonical_device,
+    canonical_dtype,
+    canonical_last_batch,
+    check_positional,
+)
 from loaders.options import (
     AnyDevice,
     AnyDType,
@@ -67,11 +72,11 @@ def build(
 
 def build(
     dataset: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
-    *,
+    *positional: object,
     mix: Sequence[float] | None = None,
     split: str = "train",
     batch_size: int | None = None,
-    transforms: Any,
+    transforms: Any = None,
     views: Sequence[Any] | None = None,
     sampler: Sampler | None = None,
     shuffle: Shuffle | None = None,
@@ -130,6 +135,7 @@ def build(
             extra ``[cloud]``. Or a list of folders and URLs, which are read as one dataset: classes
             of the same name are one class, and labels number the classes in the order in which they
             first appear. All must store encoded images, or all raw pixels of one size.
+        positional: must be empty: only `dataset` is given by position.
         mix: share of each dataset in an epoch, positive numbers, for example ``[0.7, 0.3]``. A
             sample of a dataset with a larger share than its size repeats. `None` reads every sample
             once.
@@ -242,6 +248,7 @@ def build(
             cannot use all classes.
 
     """
+    check_positional(positional)
     last_batch = canonical_last_batch(last_batch, other)
     kind, number = canonical_device(device, device_id)
     request = BuildRequest(

@@ -370,6 +370,12 @@ def _other_warnings(recipe: Recipe, images: Images | None) -> list[str]:
 def _num_classes(split: OpenSplit, recipe: Recipe) -> int:
     """Return the number of classes of a mixed label: that of the recipe, else of the dataset."""
     given, named = recipe.num_classes, len(split.manifest.classes)
+    configured = recipe.config_num_classes or 0
+    if named and configured > named:
+        raise CallError(
+            f"the config sets class_num to {configured}, but {split.folder} has {named} classes",
+            hint=f"set class_num to {named}, or convert a dataset with all classes",
+        )
     if recipe.mixing and not (given or named):
         raise CallError(
             f"{split.folder} does not name its classes, but mixed labels need their number",

@@ -60,6 +60,9 @@ class Training:
             getattr(self, name).load_state_dict(saved[name])
         self.batches.load_state_dict(saved["loaders"][distributed.get_rank()])
         self.step = saved["step"]
+        # An epoch that is not evaluated yet is not over.
+        epoch = max(0, self.step - 1) // len(self.batches)
+        log(f"resumed at step {self.step - epoch * len(self.batches)} of epoch {epoch}")
 
     def train_epoch(self, ddp_model: nn.Module, args: argparse.Namespace) -> None:
         """Train on the remaining batches of the epoch."""
@@ -181,15 +184,20 @@ def positive_int(text: str) -> int:
     return number
 
 
+class HelpFormatter(argparse.RawDescriptionHelpFormatter, argparse.ArgumentDefaultsHelpFormatter):
+    """Shows the description as it is written, and the default of each option."""
+
+
 def parse_args() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("dataset", help="folder of a prepared dataset with splits train and val")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
+    parser.add_argument("dataset", help="folder of a prepared dataset with two splits")
+    parser.add_argument("--val-split", default="val", help="split to evaluate after each epoch")
     parser.add_argument(
         "--model", default="resnet50", help="name of a torchvision model, or `tiny`"
     )
-    parser.add_argument("--epochs", type=positive_int, default=90)
+    parser.add_argument(
+        "--epochs", type=positive_int, default=90, help="epochs of the whole training"
+    )
     parser.add_argument(
         "--batch-size", type=positive_int, default=256, help="samples per step of each process"
     )
@@ -200,10 +208,15 @@ def parse_args() -> argparse.Namespace:
         help="maximum learning rate for 256 samples per step, scaled to the actual number",
     )
     parser.add_argument(
-        "--device", choices=["gpu", "cpu"], default="gpu" if torch.cuda.is_available() else "cpu"
+        "--device",
+        choices=["gpu", "cpu"],
+        default="gpu" if torch.cuda.is_available() else "cpu",
+        help="where to train; the default is a GPU if there is one",
     )
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--checkpoint", type=Path, default=Path("checkpoint.pt"))
+    parser.add_argument("--seed", type=int, default=0, help="seed of the order and the weights")
+    parser.add_argument(
+        "--checkpoint", type=Path, default=Path("checkpoint.pt"), help="file that the run saves"
+    )
     parser.add_argument(
         "--save-every", type=positive_int, default=1000, help="steps between checkpoints"
     )
@@ -227,7 +240,9 @@ def main() -> None:
     train_batches = loaders.build(
         args.dataset, split="train", transforms="imagenet-train", **shared
     )
-    val_batches = loaders.build(args.dataset, split="val", transforms="imagenet-eval", **shared)
+    val_batches = loaders.build(
+        args.dataset, split=args.val_split, transforms="imagenet-eval", **shared
+    )
 
     model = make_model(args.model, len(train_batches.classes))
     model = model.to(device, memory_format=torch.channels_last)

@@ -10,12 +10,20 @@ from functools import singledispatch
 from typing import Any, TypeAlias
 
 import numpy as np
-import nvidia.dali
-import nvidia.dali.math
 from numpy.typing import ArrayLike, NDArray
 
 from loaders.transforms.base import ImageSpec, Operation
 from loaders.transforms.targets import CONTAINERS, moves_pixels
+from manifests.errors import CallError
+
+try:
+    import nvidia.dali
+    import nvidia.dali.math
+except ModuleNotFoundError as error:
+    raise CallError(
+        f"NVIDIA DALI is not installed ({error})",
+        hint="run `pip install nvidia-dali-cuda120`, or nvidia-dali-cuda130 for CUDA 13",
+    ) from None
 
 # DALI's type stubs are incomplete.
 dali: Any = nvidia.dali

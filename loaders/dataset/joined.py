@@ -41,6 +41,11 @@ class JoinedSplit(OpenSplit):
         return any(part.is_cached for part in self.parts)
 
     @property
+    def folders(self) -> tuple[str, ...]:
+        """Folder of each dataset."""
+        return tuple(part.folder for part in self.parts)
+
+    @property
     def revisions(self) -> tuple[int, ...]:
         """Revision of each dataset."""
         return tuple(part.manifest.revision for part in self.parts)
@@ -108,6 +113,8 @@ def join_splits(parts: Sequence[OpenSplit]) -> JoinedSplit:
             " other datasets",
             hint="convert it with --classes",
         )
+    if first.manifest.labels.names_classes:
+        _check_numbers(parts)
     classes = tuple(dict.fromkeys(name for part in parts for name in part.manifest.classes))
     if first.manifest.labels.has_image and first.manifest.labels.names_classes:
         _check_mask_classes(parts, classes)
@@ -119,6 +126,25 @@ def join_splits(parts: Sequence[OpenSplit]) -> JoinedSplit:
     )
     manifest = replace(first.manifest, classes=classes)
     return JoinedSplit(folder, "/", first.name, manifest, shards, parts=tuple(parts), labels=labels)
+
+
+def _check_numbers(parts: Sequence[OpenSplit]) -> None:
+    """Check that not only some datasets have numbers as names of their classes, which would match no other class."""
+    numbered = {}
+    for part in parts:
+        if part.manifest.classes:
+            numbered[part.folder] = all(name.isdecimal() for name in part.manifest.classes)
+    if len({*numbered.values()}) == 2:
+        numbers, named = (
+            next(part for part in parts if numbered.get(part.folder) is wanted)
+            for wanted in (True, False)
+        )
+        raise CallError(
+            f"the classes of {numbers.folder} are numbers, such as {numbers.manifest.classes[0]},"
+            f" but the classes of {named.folder} have names, such as"
+            f" {printable(named.manifest.classes[0])}",
+            hint="convert the first one with --classes FILE, one name per line in label order",
+        )
 
 
 def _check_mask_classes(parts: Sequence[OpenSplit], classes: tuple[str, ...]) -> None:

@@ -62,6 +62,11 @@ class OpenSplit:
         return self.cached is not None
 
     @property
+    def folders(self) -> tuple[str, ...]:
+        """Folder of each dataset that the split is from."""
+        return (self.folder,)
+
+    @property
     def revisions(self) -> tuple[int, ...]:
         """Revision of each dataset that the split is from."""
         return (self.manifest.revision,)

@@ -153,8 +153,11 @@ class SampleTables:
                 f" classes: its label type is {self.label_type}",
                 hint=f"use {field!r} instead" if field else "name another column, or leave it out",
             )
+        tables = (self._file(number).column_names for number in self._split.first_shards)
+        folders = zip(self._split.folders, tables, strict=True)
+        folder = next((each for each, names in folders if name not in names), self._split.folder)
         raise CallError(
-            f"{requested_by} uses {name!r}, which is not a column of the sample tables",
+            f"{requested_by} uses {name!r}, which is not a column of the sample tables of {folder}",
             hint=suggest(name, dict.fromkeys((*other_names, *self.column_names))),
         )
 

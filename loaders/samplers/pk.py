@@ -26,7 +26,7 @@ class PKSampler:
     different samples if the identity has K; see `few`. A turn of an identity is its place in a
     batch, with K samples. An epoch consists of rounds: each identity has one turn per round (with
     ``weight="sample"``, until it has had its number of turns), and some have a second if the last
-    batch of the round is not full. The identities of a global batch are all different. Within an
+    batch of the round is not full. Over an epoch, the numbers of turns differ by at most two. The identities of a global batch are all different. Within an
     epoch, the turns of an identity use all of its samples, except for at most K - 1 that are left
     over, before any sample repeats.
 

@@ -321,7 +321,7 @@ def formats(r: BatchRecorder) -> None:
         for options in ({"shuffle": False}, {"shuffle": True}, {"shuffle": "buffer"}):
             r.batches(dataset, transforms=_TAIL, fields=fields, epochs=2, most=2, **options)
     mix = {"mix": [0.7, 0.3], "fields": ("image", "label", "index")}
-    r.batches(["classes", "photographs"], transforms=_TAIL, epochs=2, most=2, **mix)
+    r.batches(["classes", "classes of WebDataset"], transforms=_TAIL, epochs=2, most=2, **mix)
 
 
 @scenario
@@ -407,7 +407,7 @@ def explanations(r: BatchRecorder) -> None:
         r.explained("classes", transforms=_NORMALIZED, **options)
     for dataset, fields in _FIELDS.items():
         r.explained(dataset, transforms=_TAIL, fields=fields)
-    for dataset in ("pixels", "classes of WebDataset", ["classes", "photographs"]):
+    for dataset in ("pixels", "classes of WebDataset", ["classes", "classes of WebDataset"]):
         r.explained(dataset, transforms=_TAIL)
     options = {"rank": 1, "world_size": 3, "last_batch": "partial", "prefetch": 3}
     r.explained("classes", transforms=[*_TAIL, "CutMix"], **options)
@@ -500,6 +500,7 @@ def errors(r: BatchRecorder) -> None:
             r.explained(dataset, fields=fields, transforms=[item, *_TAIL])
     r.explained(["classes", "pixels"], transforms=_TAIL)
     r.explained(["classes", "mask"], transforms=_TAIL)
+    r.explained(["classes", "photographs"], transforms=_TAIL)
     r.explained([], transforms=_TAIL)
     with r.build("classes", "methods", transforms=_TAIL) as loader:
         for title, action in {

@@ -15,6 +15,8 @@ from helpers.warm_python import WarmPython
 import loaders
 from loaders import transforms
 from loaders.transforms import Operation
+from manifests.errors import CallError
+from manifests.process.program import release
 
 FORMATS = pytest.mark.parametrize("fmt", ["tfrecord", "webdataset"])
 
@@ -242,3 +244,22 @@ def test_the_log_says_what_is_read_and_when_epochs_begin(make_dataset, mixed, ca
     assert [text for text in messages if text.startswith("epoch")] == [
         f"epoch {n} begins at batch 0 of 5" for n in (0, 1)
     ]
+
+
+def test_calls_that_python_would_refuse_say_what_to_write(make_dataset, mixed):
+    folder = make_dataset("tfrecord", mixed)
+    given = {"batch_size": 4, "transforms": small.EVAL, "device": "cpu", "num_threads": 1}
+    with pytest.raises(TypeError, match=r"no argument transform\. Hint: did you mean 'transforms'"):
+        loaders.build(folder, transform=small.EVAL, **given)
+    with pytest.raises(TypeError, match=r"one argument by position, the dataset, but got 3"):
+        loaders.build(folder, 4, small.EVAL)
+    with loaders.build(folder, **given) as loader:
+        batches = torch.utils.data.DataLoader(loader)
+        with pytest.raises(TypeError, match="loop over the loader in place of a DataLoader"):
+            next(iter(batches))
+        with pytest.raises(CallError, match="a loader has no samples by number"):
+            loader[0]
+
+
+def test_the_version():
+    assert loaders.__version__ == release()

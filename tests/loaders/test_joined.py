@@ -1,6 +1,7 @@
 """Several datasets as one: classes are matched by name, and each dataset has its share of an epoch."""
 
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ from helpers.pictures import encode
 
 import loaders
 from manifests.errors import CallError
+from manifests.store import MANIFEST_NAME, manifest_bytes, read_manifest
 
 #: Gray value of the images of each class, so that an image tells its class.
 GRAY = {"ant": 20, "bee": 80, "cat": 140, "dog": 200}
@@ -167,3 +169,53 @@ def test_lists_that_cannot_be_joined(datasets, dataprep, tmp_path):
         CallError, match=r"stores encoded images, but .* stores raw pixels of 32 x 32"
     ):
         build([datasets[0], raw])
+
+
+def renamed(folder, *classes):
+    """Give a dataset other class names."""
+    manifest = replace(read_manifest(folder), classes=classes)
+    (folder / MANIFEST_NAME).write_bytes(manifest_bytes(manifest))
+    return folder
+
+
+def test_numbers_and_names_do_not_join(make_dataset):
+    files = [("png", encode(np.full((32, 32, 3), 9, np.uint8), "png"), label) for label in (0, 1)]
+    named, numbers, more = (make_dataset("tfrecord", files, name=name) for name in ("a", "b", "c"))
+    renamed(named, "cat", "dog")
+    renamed(numbers, "0", "1")
+    renamed(more, "1", "2")
+    for both in ([named, numbers], [more, numbers, named]):
+        with pytest.raises(CallError) as error:
+            build(both)
+        first = numbers if both[0] is named else more
+        assert f"the classes of {first} are numbers, such as " in str(error.value)
+        assert f"the classes of {named} have names, such as cat" in str(error.value)
+        assert "--classes FILE" in str(error.value)
+    with build([numbers, more]) as loader:
+        assert loader.classes == ("0", "1", "2")
+
+
+def test_a_missing_column_names_the_dataset(datasets, make_dataset):
+    files = [("png", encode(np.full((32, 32, 3), 9, np.uint8), "png"), 0)] * 6
+    other = renamed(make_dataset("tfrecord", files, name="without"), "cat")
+    for given, folder in (([datasets[0], other], datasets[0]), ([other], other)):
+        with pytest.raises(CallError, match=f"not a column of the sample tables of {folder}"):
+            build(given if len(given) > 1 else given[0], fields=("nothing",))
+
+
+def test_a_config_with_more_classes_than_the_dataset_is_refused(make_dataset, tmp_path):
+    files = [("png", encode(np.full((32, 32, 3), 9, np.uint8), "png"), label) for label in (0, 1)]
+    folder = make_dataset("tfrecord", files)
+    for mixing in ("", ", batch_transform_ops: [{MixupOperator: {alpha: 0.2}}]"):
+        for classes in (2, 3):
+            config = tmp_path / "config.yaml"
+            config.write_text(
+                f"Arch: {{class_num: {classes}}}\n"
+                "DataLoader: {Train: {dataset: {transform_ops: [{ResizeImage: {size: 8}}]"
+                f"{mixing}}}, sampler: {{batch_size: 2}}}}}}\n"
+            )
+            if classes == 2:
+                build(folder, transforms=config, batch_size=None, dtype="float32").close()
+                continue
+            with pytest.raises(CallError, match=f"class_num to 3, but {folder} has 2 classes"):
+                build(folder, transforms=config, batch_size=None, dtype="float32")

@@ -152,7 +152,7 @@ def test_every_other_name_of_a_dtype_has_a_type():
 
 def test_every_argument_of_build_has_a_type():
     arguments = inspect.signature(loaders.build).parameters
-    of_overloads = {"dataset", "transforms", "views", "fields", "framework", "other"}
+    of_overloads = {"dataset", "transforms", "views", "fields", "framework", "other", "positional"}
     assert set(BuildOptions.__annotations__) - {"drop_last"} == set(arguments) - of_overloads
     given = {
         name: BuildOptions.__annotations__[name].__forward_arg__

@@ -55,6 +55,7 @@ def test_killed_and_resumed_gives_the_same_weights(datasets, tmp_path, fmt, proc
     assert PER_EPOCH < step < 2 * PER_EPOCH
     again = arguments(dataset, stopped, processes, "--resume")
     resumed = output_of_forks(again, processes)
+    assert f"resumed at step {step - PER_EPOCH} of epoch 1\n" in resumed
     expected = losses(printed)
     assert losses(resumed) == {
         str(number): expected[str(number)] for number in range(step + 1, 2 * PER_EPOCH + 1)
@@ -68,7 +69,10 @@ def test_killed_and_resumed_gives_the_same_weights(datasets, tmp_path, fmt, proc
     assert not list(tmp_path.glob("*.new"))
 
     # A finished run is only evaluated again.
-    assert output_of_forks(again, processes).splitlines() == printed.splitlines()[-1:]
+    assert output_of_forks(again, processes).splitlines() == [
+        f"resumed at step {PER_EPOCH} of epoch 1",
+        printed.splitlines()[-1],
+    ]
 
 
 def test_a_missing_torchvision_is_reported_before_anything_starts(tmp_path, monkeypatch):
@@ -98,3 +102,11 @@ def test_a_missing_gpu_is_reported_before_anything_starts(tmp_path, monkeypatch)
         "process 1 of this machine has no GPU, because torch sees only 1. "
         "Hint: start one process per GPU with --nproc-per-node."
     ]
+
+
+def test_help_states_the_defaults(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    text = " ".join(call([sys.executable, SCRIPT, "--help"]).stdout.split())
+    for name, default in {"epochs": 90, "val-split": "val", "seed": 0, "lr": 0.1}.items():
+        assert re.search(rf"--{name} [A-Z_]+ .*?\(default: {default}\)", text)
+    assert "With --resume, training continues with the next batch" in text
