@@ -192,11 +192,8 @@ def _read(dataset: Published, src: str, root: str, options: SourceOptions) -> So
     columns = table.drop_columns([*_INTERNAL.intersection(table.column_names)])
     names = _label_columns(dataset, columns.column_names, root, options)
     classes = None
-    if (
-        len(names) == 1
-        and options.label_type in (None, "class", "multi-label")
-        and not options.label_separator
-    ):
+    kind = LABELS[options.label_type or "class"]
+    if len(names) == 1 and kind.class_column and not options.label_separator:
         classes = _classes(dataset, root, table, names[0])
         known = text_array(options.classes or classes)
         _found(table, names[0], known, "is not one of the classes", "correct the line")
@@ -273,6 +270,9 @@ def _classes(dataset: Published, root: str, table: pa.Table, column: str) -> tup
             raise SourceError(message, file=root, hint=hint)
     else:
         names = _in_order(pc.unique(table[column]).to_pylist())
+    if len({*names}) < len(names):
+        hint = "rename one of them in the file of the classes"
+        raise SourceError("two classes have the same name", file=root, hint=hint)
     return tuple(names)
 
 

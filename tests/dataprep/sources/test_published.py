@@ -160,6 +160,13 @@ def test_levels_of_aircraft(tmp_path):
         read(tmp_path, label_column="maker")
 
 
+def test_two_classes_of_one_name(tmp_path):
+    published.make_aircraft(tmp_path)
+    _appended(next(tmp_path.rglob("variants.txt")), "707-320\n")
+    with pytest.raises(SourceError, match="two classes have the same name"):
+        read(tmp_path)
+
+
 def test_identities_of_celeba(tmp_path):
     published.make_celeba(tmp_path)
     source = read(tmp_path, label_column="identity")
