@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from dataprep import storage
 from dataprep.labels.boxes import ANNOTATED, FRACTIONS, BoxList, box_columns
 from dataprep.labels.columns import Lists, Locate
+from dataprep.labels.kinds import KINDS as LABEL_KINDS
 from dataprep.options import SourceOptions
 from dataprep.sources.base import (
     Classes,
@@ -65,14 +66,6 @@ _TRIED = 10
 #: of Objects365 (``images/v1/patch8/``), and the names of 2014 in LVIS 0.5.
 _BEGINNINGS = ("", "COCO_[a-z]+2014_", "[^/]+/", "([^/]+/){2}", "([^/]+/){3}")
 
-#: The kind of annotations by the label type.
-_PREFIXES: dict[LabelType, str] = {
-    "boxes": "instances",
-    "class": "instances",
-    "multi-label": "instances",
-    "caption": "captions",
-}
-
 
 class AnnotationFile(NamedTuple):
     """An annotation file, and where its images are.
@@ -101,7 +94,7 @@ def read_coco(src: str, found: Sequence[AnnotationFile], options: SourceOptions)
     """
     kinds = {each.kind for each in found}
     label_type = _label_type(src, options, kinds)
-    prefix = _PREFIXES[label_type or "boxes"]
+    prefix = _READERS[label_type or "boxes"].prefix
     files = [each for each in found if each.kind in ("", prefix)]
     if not files:
         names = ", ".join(sorted(os.path.basename(each.path) for each in found))
@@ -114,7 +107,7 @@ def read_coco(src: str, found: Sequence[AnnotationFile], options: SourceOptions)
             ),
         )
     source = _read_files(src, files, label_type, options)
-    if not kinds >= {*_PREFIXES.values()}:
+    if not kinds >= {reader.prefix for reader in _READERS.values()}:
         return source
     other = "caption" if label_type == "boxes" else "boxes"
     notice = f"the annotations have captions and boxes; --label-type {other} converts the others"
@@ -196,11 +189,11 @@ def _label_type(src: str, options: SourceOptions, kinds: set[str]) -> LabelType 
     label_type = options.label_type
     if label_type is None and "" not in kinds:
         label_type = "caption" if kinds == {"captions"} else "boxes"
-    if label_type not in (None, *_PREFIXES):
+    if label_type is not None and label_type not in _READERS:
         raise CallError(
             f"--label-type {label_type}: COCO's annotations in {printable(src)} are boxes, captions"
             " or categories",
-            hint=f"give one of --label-type {', '.join(_PREFIXES)}",
+            hint=f"give one of --label-type {', '.join(_READERS)}",
         )
     return label_type
 
@@ -242,7 +235,7 @@ def _read_files(
             label_type=label_type,
             label_origin=name,
         )
-        parts.append(_ADD.get(label_type, _with_categories)(source, annotations, options))
+        parts.append(_READERS[label_type].add(source, annotations, options))
     if not parts:
         raise SourceError(
             f"no folder has the images of {os.path.basename(first.path)}",
@@ -331,7 +324,7 @@ def _with_categories(source: Source, annotations: Annotations, options: SourceOp
     width = max(1, len(classes))
     image, label = np.divmod(np.unique(image * width + label), width)
     counts = np.bincount(image, minlength=len(source))
-    if source.label_type == "multi-label":
+    if source.labels.class_lists:
         lists = Lists(pa.array(label), counts).as_array(arrow_type("integers"))
         return replace(
             source.with_columns(**{"extra:labels": lists}), classes=classes, notices=tuple(notices)
@@ -366,10 +359,6 @@ def _with_boxes(source: Source, annotations: Annotations, options: SourceOptions
     if annotations.keypoints:
         notices.append(f"left out the key points of {plural(annotations.keypoints, 'object')}")
     return replace(source, classes=classes, notices=(*notices, *source.notices))
-
-
-#: What adds the labels to images. The other types are categories of whole images.
-_ADD = {"caption": _with_captions, "boxes": _with_boxes}
 
 
 def add_boxes(
@@ -554,7 +543,7 @@ class Annotations:
             "annotations": self._annotation,
             "categories": self._category,
         }
-        if label_type == "caption":
+        if label_type and not LABEL_KINDS[label_type].names_classes:
             del add["categories"]
         required = add if label_type and alone else ("images",)
         for name, number, value in read_arrays(file, add, required):
@@ -615,22 +604,24 @@ class Annotations:
     def _annotation(self, item: _Item, number: int) -> None:
         if self.label_type is None:
             # iNaturalist has the category of an image, and no place in it.
-            is_placed = {"bbox", "segmentation", "segments_info"} & item.value.keys()
-            self.label_type = "boxes" if is_placed else "class"
-            if "caption" in item.value:
-                self.label_type = "caption"
-        read = {"boxes": self._box, "caption": self._caption}
-        read.get(self.label_type, self._whole)(item, number)
+            self.label_type = "class"
+            for label_type, reader in _READERS.items():
+                if not reader.evidence.isdisjoint(item.value):
+                    self.label_type = label_type
+        _READERS[self.label_type].read(self, item, number)
 
-    def _whole(self, item: _Item, number: int) -> None:
+    def read_whole(self, item: _Item, number: int) -> None:
+        """Read an annotation of a whole image."""
         self.placed += "bbox" in item.value
         self.boxes.add(item.integer("image_id"), item.integer("category_id"), (), number)
 
-    def _caption(self, item: _Item, _: int) -> None:
+    def read_caption(self, item: _Item, _: int) -> None:
+        """Read a caption."""
         captions = self.captions[item.integer("image_id")]
         captions.append(" ".join(item.text("caption").split()))
 
-    def _box(self, item: _Item, number: int) -> None:
+    def read_box(self, item: _Item, number: int) -> None:
+        """Read a box."""
         image_id, value = item.integer("image_id"), item.value
         if "segments_info" in value:
             item.fail(
@@ -682,6 +673,35 @@ class _Item(NamedTuple):
 def _is_number(value: Any) -> bool:
     return type(value) in (int, float) and abs(value) < 1e9
 
+
+class _Reader(NamedTuple):
+    """How labels of a type are read.
+
+    Attributes:
+        prefix: what the names of COCO's files begin with.
+        evidence: members of annotations that only these labels have.
+        read: reads an annotation.
+        add: adds the labels to the images.
+
+    """
+
+    prefix: str
+    evidence: frozenset[str]
+    read: Callable[[Annotations, _Item, int], None]
+    add: Callable[[Source, Annotations, SourceOptions], Source]
+
+
+_NONE: frozenset[str] = frozenset()
+_PLACES = frozenset(["bbox", "segmentation", "segments_info"])
+
+_READERS: dict[LabelType, _Reader] = {
+    "boxes": _Reader("instances", _PLACES, Annotations.read_box, _with_boxes),
+    "class": _Reader("instances", _NONE, Annotations.read_whole, _with_categories),
+    "multi-label": _Reader("instances", _NONE, Annotations.read_whole, _with_categories),
+    "caption": _Reader(
+        "captions", frozenset(["caption"]), Annotations.read_caption, _with_captions
+    ),
+}
 
 KINDS = (
     Kind(

@@ -22,10 +22,10 @@ from dataprep.labels.kinds import OTHER_LABEL_COLUMNS
 from dataprep.options import SourceOptions
 from dataprep.sources.base import LABEL_COLUMN_NAMES, Kind, Names, Source, joined_paths, text_array
 from dataprep.sources.coco import add_boxes
-from dataprep.sources.paired import split_of
+from dataprep.sources.paired import check_boxes, split_of
 from dataprep.sources.scan import Scan, list_folders
 from dataprep.sources.tables import load_table, opened_parquet, table_source
-from manifests.errors import CallError, SourceError
+from manifests.errors import SourceError
 from manifests.files import SOURCE_TABLE, open_file
 from manifests.json_members import shorten
 from manifests.process.text import plural
@@ -92,11 +92,7 @@ def read_metadata(src: str, files: Sequence[str], options: SourceOptions) -> Sou
             if not chosen:
                 options = replace(options, label_column=_TEXT, label_type="caption")
         return _source(src, read, files[0], options)
-    if options.label_type not in (None, "boxes"):
-        raise CallError(
-            f"--label-type {options.label_type}: the column {_OBJECTS} has boxes",
-            hint="leave out --label-type, or remove the column",
-        )
+    check_boxes(options, f"the column {_OBJECTS} has boxes")
     unlabelled = replace(options, label_type="none", label_column=None)
     source = _source(src, read, files[0], unlabelled)
     return _with_objects(source, objects[_OBJECTS], read[1], options)

@@ -258,12 +258,20 @@ def find_text(
     if options.label_type == "class":
         return None
     found = find_pairs(src, folders, find)
-    if found is not None and options.label_type not in (None, "boxes"):
-        raise CallError(
-            f"--label-type {options.label_type}: the {suffix} files of {printable(src)} are boxes",
-            hint="leave out --label-type",
-        )
+    if found is not None:
+        check_boxes(options, f"the {suffix} files of {printable(src)} are boxes")
     return replace(found, suffixes={suffix}) if found else None
+
+
+def check_boxes(options: SourceOptions, what: str) -> None:
+    """Check that no other labels than boxes are asked for.
+
+    Raises:
+        CallError: they are.
+
+    """
+    if options.label_type not in (None, "boxes"):
+        raise CallError(f"--label-type {options.label_type}: {what}", hint="leave out --label-type")
 
 
 def _first_images(folder: str) -> Iterator[str]:
