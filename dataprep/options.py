@@ -507,7 +507,7 @@ class Options:
         None,
         "With --val-fraction or --test-fraction: keep images with the same value of COLUMN in the"
         " same split, instead of stratifying. Every source with classes has the column label."
-        " duplicates: keep copies in the same split, and stratify.",
+        " duplicates: keep copies in the same split, and stratify; column:duplicates is a column.",
         _SPLITS,
         unit="COLUMN",
     )

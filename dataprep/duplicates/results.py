@@ -94,8 +94,7 @@ def resolve_duplicates(
         CallError: there are too many pairs.
 
     """
-    has_column = options.duplicates == "keep" and BY_DUPLICATES in source.extra.column_names
-    if not options.finds_duplicates or has_column:
+    if not options.finds_duplicates:
         return source
     images = collect([source], max_pixels=options.max_pixels, workers=workers, progress=progress)
     found = find_duplicates(images, options.distance, workers=workers, progress=search_progress)

@@ -59,6 +59,8 @@ _PREFIX = struct.Struct("<QI")
 _OVERHEAD = _PREFIX.size + _CRC.size
 _TRUNCATED_HINT = "the file was cut short; copy it again or make it again"
 _DAMAGED_HINT = "the file is damaged; copy it again or make it again"
+#: What data of gzip and of zlib begins with.
+_COMPRESSED = (b"\x1f\x8b", b"\x78\x01", b"\x78\x5e", b"\x78\x9c", b"\x78\xda")
 _NOT_EXAMPLE = "the record is not a tf.train.Example"
 
 
@@ -191,6 +193,10 @@ def _record_end(view: ByteView, at: int, size: int) -> int:
     length, crc = _PREFIX.unpack_from(data, i)
     if masked(crc32c(data[i : i + 8])) != crc:
         message = "the CRC of the record's length is wrong"
+        if at == 0 and bytes(data[i : i + 2]) in _COMPRESSED:
+            message = "the shard is compressed (TFRecordOptions of TensorFlow: GZIP or ZLIB)"
+            hint = "decompress it first: `gunzip`, or `zlib.decompress` of Python"
+            raise ShardError(message, byte=at, hint=hint)
         raise ShardError(message, byte=at, hint=_DAMAGED_HINT)
     end: int = at + length + _OVERHEAD
     if end > size:

@@ -27,7 +27,7 @@ from manifests.errors import CallError, DamagedError, ShardError, TableError
 from manifests.files import INDEX, SHARD, file_length, read_file
 from manifests.json_members import is_unicode
 from manifests.labels import MAX_LABEL
-from manifests.process.text import shown
+from manifests.process.text import plural, shown
 from manifests.records import record
 from manifests.remote.url import absolute, parent_folder
 from manifests.schema import (
@@ -423,9 +423,7 @@ def _write_index(task: IndexTask, name: str) -> IndexedShard:
     read_all = task.options.validate != "none"
     reader = read_records(task, name)
     if not reader.rows:
-        raise ShardError(
-            "the shard has no sample that can be indexed", file=name, hint="remove the shard"
-        )
+        raise _no_sample(reader, name)
     index = format_index(task.shards.format, reader.index_lines)
     index_file = file_of(f"{shard_stem(name)}.idx", index)
     samples_name = table_name(folder, name)
@@ -457,6 +455,25 @@ def _write_index(task: IndexTask, name: str) -> IndexedShard:
         max_label=max_label,
         rejected=reader.rejected,
         pending=[(storage.partial_path(path), path) for path in paths],
+    )
+
+
+def _no_sample(reader: ShardReader, name: str) -> ShardError:
+    """Return the error about a shard of which no sample can be indexed, with the reason for the first one."""
+    if not reader.rejected:
+        return ShardError(
+            "the shard has no record", file=name, hint="leave it out, or make it again"
+        )
+    first = reader.rejected[0]
+    _, _, number = first["source"].rpartition("#")
+    hint = "convert the original images with `dataprep convert`"
+    if first["reason"] in ("corrupt", "truncated", "empty"):
+        hint = "copy the shard again, or make it again from the original images"
+    return ShardError(
+        f"none of {plural(len(reader.rejected), 'sample')} can be indexed: the image of record"
+        f" {number} is {first['reason']} ({first['detail']})",
+        file=name,
+        hint=hint,
     )
 
 

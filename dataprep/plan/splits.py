@@ -220,9 +220,7 @@ def assign_splits(source: Source, options: Options) -> Splits:
     train = np.flatnonzero(source.split == source.splits.index("train"))
     counts = {name: round(fraction * len(train)) for name, fraction in new.items()}
     split_by = options.split_by
-    if options.duplicates == "same-split" or (
-        split_by == BY_DUPLICATES and BY_DUPLICATES not in source.extra.column_names
-    ):
+    if options.duplicates == "same-split" or split_by == BY_DUPLICATES:
         split_by = None
         chosen = _choose_copies(source, train, options, counts)
     elif split_by:
@@ -359,8 +357,11 @@ def _strata(source: Source) -> Int32Array:
 def _split_column(source: Source, name: str) -> pa.Array:
     """Return the column that ``--split-by`` names.
 
-    Every source has the column ``label``, the name of the class.
+    Every source has the column ``label``, the name of the class. ``column:`` before the name of a
+    column tells it from a word that means something else.
     """
+    if name not in source.extra.column_names:
+        name = name.removeprefix(COLUMN_PREFIX)
     if name in source.extra.column_names:
         return source.extra[name].combine_chunks()
     if name in LABEL_COLUMN_NAMES and source.labels.is_class:

@@ -40,9 +40,9 @@ from dataprep.sources.base import (
     text_array,
     with_classes,
 )
-from dataprep.sources.scan import stats_of
+from dataprep.sources.scan import stats_of, suffix_of
 from manifests.errors import SourceError
-from manifests.files import SOURCE_LIST, read_lines
+from manifests.files import IMAGE_SUFFIXES, SOURCE_LIST, read_lines
 from manifests.parquet import read_varint
 from manifests.process.text import plural, printable
 from manifests.schema import SPLIT_ALIASES
@@ -73,7 +73,7 @@ def find_databases(src: str, folders: Sequence[str], _: SourceOptions) -> list[s
 def read_lmdb(src: str, databases: Sequence[str], options: SourceOptions) -> Source:
     """Read the keys, places and labels of the images.
 
-    Labels are Caffe's, or the names of LSUN's folders.
+    Labels are Caffe's, the names of LSUN's folders, or the folders in keys that are paths.
 
     Raises:
         SourceError: a database is damaged, or is of another kind.
@@ -87,7 +87,9 @@ def read_lmdb(src: str, databases: Sequence[str], options: SourceOptions) -> Sou
             makers.add(maker)
     if len(makers) > 1:
         raise SourceError(
-            "some of the databases are of Caffe, others of LSUN", file=src, hint="give one of them"
+            f"some of the databases are of {', others of '.join(sorted(makers))}",
+            file=src,
+            hint="give one of them",
         )
     layout = f"LMDB of {min(makers, default='LSUN')}"
     return _classified(src, layout, "range", files, options)
@@ -119,16 +121,27 @@ def _read_database(src: str, name: str) -> tuple[str, Container]:
     if match:
         split, label = SPLIT_ALIASES[match["split"]], match["name"]
     keys, labels, places = [], [], array("q")
+    forms: set[str] = set()
     try:
         for number, entry in enumerate(entries(file)):
-            maker = maker or _maker_of(file, entry)
             position, length, key = entry.position, entry.length, _key_text(entry.key)
-            if maker == "Caffe":
-                try:
+            try:
+                # Records of another kind have keys of another form: image-001, label-001.
+                form = re.sub(r"[0-9a-f]+", "", key)
+                if form not in forms and (maker != "Caffe" or not forms):
+                    forms.add(form)
+                    found = _maker_of(file, entry, is_named=match is not None)
+                    maker = maker or found
+                    _check_kind(maker, found)
+                if maker == "Caffe":
                     position, length, label = _read_datum(file, entry)
-                except LmdbError as error:
-                    shown = printable(key[:80])
-                    raise LmdbError(f"record {number} with the key {shown}: {error}") from None
+                elif maker == "paths":
+                    label = _class_of(key)
+            except LmdbError as error:
+                if not number:
+                    raise
+                shown = printable(key[:80])
+                raise LmdbError(f"record {number} with the key {shown}: {error}") from None
             keys.append(key)
             labels.append(label)
             places.extend((position, length, length))
@@ -138,8 +151,44 @@ def _read_database(src: str, name: str) -> tuple[str, Container]:
     return maker, Container(os.path.join(name, DATA_NAME), split, stats_of(file.status)[1:], images)
 
 
-def _maker_of(file: ContainerFile, entry: Entry) -> str:
-    """Return the program that writes such a first value: an image, or a ``Datum`` with an image in it."""
+#: A key of LSUN, a number, and a key that is the path of an image in the folder of its class.
+_DIGEST = re.compile(r"[0-9a-f]{16,}")
+_NUMBER_KEY = re.compile(r"[0-9]{1,15}")
+_PATH_KEY = re.compile(r"(?:.*/)?(?P<name>[^/]+)/[^/]+")
+
+
+def _class_of(key: str) -> str:
+    """Return the class in a key that is a path.
+
+    Raises:
+        LmdbError: the key is no path, or begins with a split.
+
+    """
+    match = _PATH_KEY.fullmatch(key)
+    if match is None:
+        raise LmdbError("it is not a path CLASS/IMAGE, as the first key is")
+    if key.count("/") > 1 and key.partition("/")[0].lower() in SPLIT_ALIASES:
+        raise LmdbError("it begins with a split, and a database of paths has one split")
+    return match["name"]
+
+
+def _check_kind(maker: str, found: str) -> None:
+    if found != maker:
+        raise LmdbError(f"it is a record of {found}, and the first one is of {maker}")
+
+
+def _maker_of(file: ContainerFile, entry: Entry, *, is_named: bool) -> str:
+    """Return who writes such a record: a ``Datum`` with an image in it, or an image with a digest or a path as its key.
+
+    Args:
+        file: the database.
+        entry: the record.
+        is_named: whether the folder has a name as of LSUN, whose keys can be other than digests.
+
+    Raises:
+        LmdbError: nobody does.
+
+    """
     # A header that continues, or an image of another format, is an image as well.
     head = read_some(file, entry.position, min(entry.length, 1 << 16))
     try:
@@ -150,7 +199,15 @@ def _maker_of(file: ContainerFile, entry: Entry) -> str:
     except Rejected as error:
         is_image = error.reason == "unsupported"
     if is_image:
-        return "LSUN"
+        key = _key_text(entry.key)
+        if _PATH_KEY.fullmatch(key) and suffix_of(key) in IMAGE_SUFFIXES:
+            return "paths"
+        if _DIGEST.fullmatch(key) or (is_named and not _NUMBER_KEY.fullmatch(key)):
+            return "LSUN"
+        raise LmdbError(
+            f"the values are images, but the first key is {printable(key[:80])}: keys are neither"
+            " digests, as of LSUN, nor paths CLASS/IMAGE.jpg"
+        )
     if head[:1] == b"\x80":
         raise LmdbError(
             "the values are pickled Python objects, which could run code when they are read"

@@ -48,7 +48,7 @@ from manifests.errors import CallError, SourceError
 from manifests.files import IMAGE_SUFFIXES, ParquetError
 from manifests.json_members import Member, parse_json, shorten
 from manifests.parquet import BoundedParquet, GroupSize, is_list
-from manifests.process.text import printable, suggest
+from manifests.process.text import agree, printable, suggest
 from manifests.records import record
 from manifests.schema import SPLIT_ALIASES, split_order
 
@@ -97,7 +97,7 @@ def read_hugging_face(root: str, files: Sequence[str], options: SourceOptions) -
         leaf = image if image in parquet.binary_leaves() else f"{image}.bytes"
         schema = parquet.schema
     # Lists are read only if they are labels.
-    readable, lists, skipped, notices = [], [], [], []
+    readable, lists, skipped = [], [], []
     for field in schema:
         if is_list(field.type):
             lists.append(field.name)
@@ -108,10 +108,7 @@ def read_hugging_face(root: str, files: Sequence[str], options: SourceOptions) -
     for name in schema.names:
         if name not in columns and name != image:
             skipped.append(name)
-    if skipped:
-        notices.append(
-            f"skipped columns that are not text, numbers or booleans: {first_names(skipped)}"
-        )
+    notices = _column_notices(skipped, label_names, features, options)
     columns_in_order = [name for name in schema.names if name in columns]
     read = [_read_file(root, file, leaf, columns_in_order) for file in files]
     if len(label_names) == 1:
@@ -143,6 +140,27 @@ def read_hugging_face(root: str, files: Sequence[str], options: SourceOptions) -
     return with_labels(source, labels)
 
 
+def _column_notices(
+    skipped: Sequence[str],
+    label_names: Sequence[str],
+    features: Mapping[str, tuple[str, ...]],
+    options: SourceOptions,
+) -> list[str]:
+    """Return messages about columns that are skipped, and about a choice among columns of classes."""
+    notices = []
+    if skipped:
+        notices.append(
+            f"skipped columns that are not text, numbers or booleans: {first_names(skipped)}"
+        )
+    others = [name for name in features if name not in label_names]
+    if label_names and others and options.label_column is None:
+        notices.append(
+            f"the labels are column {printable(label_names[0])}; {first_names(others)} also"
+            f" {agree(len(others), 'has', 'have')} names of classes: choose with --label-column"
+        )
+    return notices
+
+
 # --- files ----------------------------------------------------------------------------------------
 
 
@@ -160,13 +178,18 @@ def _check_configurations(root: str, files: Sequence[str]) -> None:
 
 
 def _split_of(file: str) -> str:
-    """Return the split that the last such word in the name of a file stands for, or else the name of its folder."""
+    """Return the split of a file: the exact name that ``datasets`` writes, or else a word of a known split.
+
+    Before ``-00000-of-00005``, the name of the split follows the last hyphen: ``train_small`` is not
+    ``train``. Other names are searched for the last such word, and then for the name of the folder.
+    """
     folder, name = os.path.split(os.path.splitext(file)[0])
     match = _SHARD_NAME.fullmatch(name)
-    stem, split = name, "train"
     if match:
-        stem = split = match["name"]
-    for word in (os.path.basename(folder), *re.split(r"[-_.0-9]+", stem)):
+        exact = match["name"].rpartition("-")[2]
+        return SPLIT_ALIASES.get(exact.lower(), exact)
+    split = "train"
+    for word in (os.path.basename(folder), *re.split(r"[-_.0-9]+", name)):
         split = SPLIT_ALIASES.get(word.lower(), split)
     return split
 

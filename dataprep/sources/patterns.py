@@ -70,12 +70,19 @@ class Pattern:
         text: the pattern as written.
         names: the names of its ``{name}`` parts, from left to right.
         regex: the regular expression.
+        last: one of which the last separator counts, and a number follows it. Empty if the pattern
+            does not end with a separator and one part.
+        separator: the text before the last part.
+        before: the name of the part before that.
 
     """
 
     text: str
     names: tuple[str, ...]
     regex: str
+    last: str = ""
+    separator: str = ""
+    before: str = ""
 
 
 def parse_pattern(text: str, value: str = ANY_TEXT) -> Pattern:
@@ -83,8 +90,8 @@ def parse_pattern(text: str, value: str = ANY_TEXT) -> Pattern:
 
     ``{name}`` matches one or more characters, ``*`` any number of characters, ``?`` one character.
     All other text matches itself. From left to right, each part matches as few characters as
-    possible: ``{a}_{b}`` reads ``x_y_z`` as ``x`` and ``y_z``. Plain text or the end of the pattern
-    must follow a ``{name}``, so its end is clear.
+    possible: ``{a}_{b}`` reads ``x_y_z`` as ``x`` and ``y_z``; but see `read_names`. Plain text or
+    the end of the pattern must follow a ``{name}``, so its end is clear.
 
     Args:
         text: the pattern, 1 to 255 characters.
@@ -107,7 +114,19 @@ def parse_pattern(text: str, value: str = ANY_TEXT) -> Pattern:
             f"--pattern {printable(text[:80])}: {problem}",
             hint="write it like '{identity}_c{camera}s*', without .jpg",
         )
-    return Pattern(text, tuple(names), f"^(?s:{regex})$")
+    pattern = Pattern(text, tuple(names), f"^(?s:{regex})$")
+    if len(parts) < 3 or parts[-2][0] in "{*?" or parts[-1][0] not in "{*" or value != ANY_TEXT:
+        return pattern
+    # Only the part before the last separator is as long as possible.
+    last = ""
+    for number, part in enumerate(parts[:-1]):
+        most = "" if number == len(parts) - 3 else "?"
+        group = {"{": f"(?P<{part[1:-1]}>.+{most})", "*": f".*{most}", "?": "."}.get(part[0])
+        last += group or re.escape(part)
+    end = f"(?P<{parts[-1][1:-1]}>{INTEGER})" if parts[-1][0] == "{" else INTEGER
+    return replace(
+        pattern, last=f"^(?s:{last}{end})$", separator=parts[-2], before=parts[-3].strip("{}")
+    )
 
 
 def _find_problem(text: str, parts: Sequence[str], names: Sequence[str]) -> str:
@@ -186,12 +205,19 @@ def match_names(path: pa.Array, pattern: Pattern) -> pa.StructArray:
         A struct [n] with a field of text for each part; null if the name does not match.
 
     """
-    stem = pc.extract_regex(path, r"^(?s:(?:.*/)?(?P<stem>[^/]*)\.[^./]*)$").field("stem")
-    return pc.extract_regex(stem, pattern.regex)
+    return pc.extract_regex(_stems(path), pattern.regex)
+
+
+def _stems(path: pa.Array) -> pa.Array:
+    return pc.extract_regex(path, r"^(?s:(?:.*/)?(?P<stem>[^/]*)\.[^./]*)$").field("stem")
 
 
 def read_names(path: pa.Array, pattern: Pattern, root: str) -> pa.Table:
     """Return a column of text for each part of the pattern.
+
+    The last separator counts if a number follows it in all names: ``{label}_{n}`` reads ``x_y_3`` as
+    ``x_y`` and 3. Numbers in front stay what they are: ``{identity}_{rest}`` reads ``1_c2_3`` as 1
+    and ``c2_3``.
 
     Args:
         path: large_string [n], with extensions.
@@ -217,7 +243,51 @@ def read_names(path: pa.Array, pattern: Pattern, root: str) -> pa.Table:
                 " extension), or move these images away"
             ),
         )
-    return pa.Table.from_arrays(parts.flatten(), names=pattern.names)
+    columns = pa.Table.from_arrays(parts.flatten(), names=pattern.names)
+    return _by_last_separator(path, pattern, columns, root)
+
+
+def _by_last_separator(path: pa.Array, pattern: Pattern, columns: pa.Table, root: str) -> pa.Table:
+    """Return the columns of a pattern, read by its last separator if a number follows it."""
+    if not pattern.last or not len(path):
+        return columns
+    if pattern.before in pattern.names:
+        before = to_integers(one_array(columns[pattern.before]))
+        if pa.types.is_integer(before.type):
+            return columns
+    stems = _stems(path)
+    parts = pc.extract_regex(stems, pattern.last)
+    if parts.null_count:
+        return columns
+    others = pa.Table.from_arrays(parts.flatten(), names=pattern.names)
+    if others.equals(columns):
+        return columns
+    if not pattern.text.endswith("*"):
+        return others
+    # Any text may follow, so only names with different numbers of separators are in doubt.
+    counts = pc.count_substring(stems, pattern.separator)
+    if pc.count_distinct(counts).as_py() == 1:
+        return columns
+    row = pc.index(counts, pc.max(counts)).as_py()
+    readings = [printable(each[0][row].as_py()) for each in (columns, others)]
+    raise SourceError(
+        f"{pattern.text!r} reads {printable(path[row].as_py())} as {readings[0]} or as {readings[1]}",
+        file=root,
+        hint=(
+            f"name the number at the end, {pattern.text[:-1]}{{n}}, to divide names at the last"
+            f" {pattern.separator!r}"
+        ),
+    )
+
+
+def _examples(path: pa.Array, columns: pa.Table) -> str:
+    """Return a message with five names and their parts."""
+    rows = sorted({*np.linspace(0, len(path) - 1, 5).astype(int).tolist()})
+    shown = []
+    for row in rows:
+        parts = [f"{name} {printable(columns[name][row].as_py())}" for name in columns.column_names]
+        shown.append(f"{printable(os.path.basename(path[row].as_py()))} is {', '.join(parts)}")
+    return f"file names are read like this: {'; '.join(shown)}"
 
 
 def to_integers(column: pa.Array) -> pa.Array:
@@ -326,6 +396,8 @@ def add_columns(source: Source, pattern: Pattern) -> Source:
     """
     refuse_reserved(pattern)
     columns = read_names(source.path, pattern, source.root)
+    if len(source):
+        source = source.with_notices(_examples(source.path, columns))
     return source.with_columns(extra=_extra_table(columns))
 
 
@@ -363,6 +435,8 @@ def read_filenames(
     label_name = find_label(pattern, options.label_column, _LABEL_PARTS)
     source = scan_splits(src, splits, layout)
     columns = read_names(source.path, pattern, src)
+    if junk is None and len(source):
+        source = source.with_notices(_examples(source.path, columns))
     # Junk images are in no split.
     if junk is not None:
         keep = pc.not_equal(columns[label_name], junk)

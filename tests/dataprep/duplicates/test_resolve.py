@@ -203,7 +203,7 @@ def test_a_column_of_that_name_is_a_column(convert, source, tmp_path):
         "--image-root",
         source,
         "--split-by",
-        "duplicates",
+        "column:duplicates",
         "--val-fraction",
         0.4,
         "--classes",
@@ -218,6 +218,11 @@ def test_a_column_of_that_name_is_a_column(convert, source, tmp_path):
         for split in read_manifest(out).splits
     }
     assert not numbers["train"] & numbers["val"]
+    # The word alone means copies, whatever columns there are.
+    options = ("--image-root", source, "--split-by", "duplicates", "--val-fraction", 0.4)
+    copies, _ = convert(table, *options, "--classes", _classes(tmp_path), name="copies")
+    assert read_manifest(copies).options["split_by"] == "duplicates"
+    assert samples(copies) != samples(out)
 
 
 def _classes(folder):

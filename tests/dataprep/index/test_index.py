@@ -14,6 +14,7 @@ import tarfile
 import threading
 import time
 import warnings
+import zlib
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -1009,3 +1010,33 @@ def test_a_header_that_states_more_pixels_than_a_table_can(folder, invoke):
     (row,) = [json.loads(line) for line in (folder / "rejected.jsonl").read_text().splitlines()]
     assert row["reason"] == "too-large"
     assert row["detail"].endswith(": 2147483680x24 pixels, but the limit is 2147483647 per side")
+
+
+#: Images of sound shards that are not indexed, and the reason.
+OTHER_IMAGES = {
+    "pixels": (bytes(range(3, 99)), "is not-an-image (byte "),
+    "GIF": (b"GIF89a" + bytes(90), "GIF; convert it to JPEG, PNG or WebP first"),
+    "NumPy": (b"\x93NUMPY\x01\x00v\x00" + bytes(90), "starts with b'\\x93NUMPY"),
+}
+
+
+@pytest.mark.parametrize("name", OTHER_IMAGES)
+def test_a_sound_shard_of_other_images_is_refused_with_the_reason(name, tmp_path, invoke):
+    data, reason = OTHER_IMAGES[name]
+    with tarfile.open(tmp_path / "0.tar", "w") as tar:
+        for suffix, content in (("jpg", data), ("cls", b"1")):
+            member = tarfile.TarInfo(f"a.{suffix}")
+            member.size = len(content)
+            tar.addfile(member, io.BytesIO(content))
+    output = invoke("index", tmp_path, status=1).output
+    assert "none of 1 sample can be indexed: the image of record 0 is" in output
+    assert reason in output
+    assert "remove" not in output
+
+
+@pytest.mark.parametrize("compress", [gzip.compress, zlib.compress])
+def test_a_compressed_shard_is_called_compressed(compress, tmp_path, invoke):
+    (tmp_path / "a.tfrecord").write_bytes(compress(bytes(1000)))
+    output = invoke("index", tmp_path, status=1).output
+    assert "the shard is compressed" in output
+    assert "decompress it first: `gunzip`" in output

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
-from helpers.sources import MARKET, read, rows
+from helpers.sources import MARKET, has_notice, read, rows
 
 from manifests.errors import CallError, DatasetError, SourceError
 
@@ -27,7 +27,7 @@ def test_pattern_reads_labels_and_columns(make_tree):
         ("train", "b/10_c2sx.jpg", "10", 10, 2),
     ]
     assert types(source) == NUMBERS
-    assert source.notices == ()
+    assert has_notice(source, "2_c1s.png is identity 2, camera 1")
 
 
 def test_columns_that_are_not_integers_stay_text(make_tree):
@@ -160,3 +160,36 @@ def test_a_pattern_of_class_folders_must_fit_and_have_free_names(make_tree):
         read(root, pattern="{person}_*")
     with pytest.raises(CallError, match=r"\{source\} is a name that sample tables already use"):
         read(root, pattern="{source}")
+
+
+BREEDS = ("Abyssinian", "american_bulldog", "american_pit_bull_terrier")
+
+#: Patterns, how a name is written with a label and a number, and the labels; `None` if both readings
+#: are refused.
+LAST = {
+    "a number": ("{label}_{n}", "{0}_{1}", BREEDS),
+    "a dot": ("{label}.{n}", "{0}.{1}", BREEDS),
+    "a word": ("{label}_view_{n}", "{0}_view_{1}", BREEDS),
+    "a part in front": ("{camera}_{label}_{n}", "c7_{0}_{1}", BREEDS),
+    "a number in front": ("{camera}_{label}_{n}", "7_{0}_{1}", BREEDS),
+    "text behind": ("{label}_{n}", "{0}_x{1}", ("Abyssinian", "american", "american")),
+    "any text": ("{label}_*", "{0}_{1}", None),
+    "any text, as many separators": ("{label}_*", "cat{1}_{1}_{1}", ("cat1", "cat10", "cat11")),
+    "Market-1501": ("{identity}_*", "000{1}_c1s1_0{1}", ("0001", "00010", "00011")),
+    "a named rest": ("{identity}_{rest}", "000{1}_c1s1_0{1}", ("0001", "00010", "00011")),
+}
+
+
+@pytest.mark.parametrize("case", LAST)
+def test_the_last_separator_counts_before_a_number(case, make_tree):
+    pattern, written, labels = LAST[case]
+    names = [f"{written.format(*pair)}.jpg" for pair in zip(BREEDS, (1, 10, 11), strict=True)]
+    root = make_tree(dict.fromkeys(names, "x"))
+    if labels is None:
+        with pytest.raises(SourceError, match=r"as american or as american_pit_bull_terrier"):
+            read(root, pattern=pattern)
+        # The hint works.
+        pattern, labels = pattern.replace("*", "{n}"), BREEDS
+    source = read(root, pattern=pattern)
+    assert source.classes == tuple(dict.fromkeys(labels))
+    assert has_notice(source, "file names are read like this", f"{names[0]} is")

@@ -401,3 +401,42 @@ def test_small_row_groups_are_mixed():
     source = grouped_source(50, 10, 1 << 10)  # all of them fit into a window
     shard = make_plan(source, Options(shard_samples=100)).shards[0]
     assert len({*source.group[shard.rows].tolist()}) > 30
+
+
+@pytest.mark.parametrize(
+    ("names", "splits"),
+    [
+        (("train-00000-of-00001", "train_small-00000-of-00001"), ("train", "train_small")),
+        (("beans-train-00000-of-00001", "beans-validation-00000-of-00001"), ("train", "val")),
+        (("train.clean-00000-of-00001",), None),
+        (("my_train", "my_test-0"), ("train", "test")),
+        (("train-00000-of-00001-0123456789abcdef",), ("train",)),
+    ],
+)
+def test_splits_have_the_exact_names_of_the_files(names, splits, tmp_path):
+    for name in names:
+        write(tmp_path / f"{name}.parquet")
+    if splits is None:
+        with pytest.raises(SourceError, match=r"split 'train.clean' cannot be part of a file name"):
+            read(tmp_path)
+    else:
+        assert read(tmp_path).splits == splits
+
+
+def test_a_choice_among_columns_with_class_names_is_shown(tmp_path):
+    columns = {"artist": [0, 1, 0], "style": [0, 0, 1]}
+    features = {
+        name: {"_type": "ClassLabel", "names": [f"{name}{number}" for number in range(2)]}
+        for name in columns
+    }
+    image = pa.array([{"bytes": b"x", "path": "x.jpg"}] * 3)
+    metadata = {b"huggingface": json.dumps({"info": {"features": features}}).encode()}
+    table = pa.table({"image": image, **columns}).replace_schema_metadata(metadata)
+    pq.write_table(table, tmp_path / "train.parquet")
+    source = read(tmp_path)
+    assert source.classes == ("artist0", "artist1")
+    assert has_notice(source, "column artist; style also has names", "--label-column")
+    # The hint works, and nothing is said about a column that was chosen.
+    source = read(tmp_path, label_column="style")
+    assert source.classes == ("style0", "style1")
+    assert not has_notice(source, "also has names")

@@ -108,12 +108,45 @@ def test_lsun_gives_class_and_split_by_the_names_of_the_folders(tmp_path):
 
 
 def test_keys_of_any_bytes(tmp_path):
+    tmp_path /= "cat_train_lmdb"
     with lmdb.open(str(tmp_path), map_size=1 << 20) as env, env.begin(write=True) as transaction:
         transaction.put(b"\xff\x00\n", JPEG)
         transaction.put("é".encode(), JPEG)
     source = read(tmp_path)
     assert source.path.to_pylist() == ["data.mdb/é", "data.mdb/\\\\xff\\x00\\n"]
     assert load(source) == [JPEG, JPEG]
+
+
+def test_keys_that_are_paths_give_the_classes(tmp_path):
+    with lmdb.open(str(tmp_path), map_size=1 << 20) as env, env.begin(write=True) as transaction:
+        for name in ("cat/cat_1.jpg", "cat/cat_2.jpg", "dog/dog_1.JPEG"):
+            transaction.put(name.encode(), JPEG)
+    source = read(tmp_path)
+    assert (source.layout, source.classes) == ("LMDB of paths", ("cat", "dog"))
+    assert source.label.tolist() == [0, 0, 1]
+
+
+#: Keys of images, whether the folder is called as LSUN calls it, other records, and the message.
+OTHER_KEYS = {
+    "super-resolution": (["0001", "0002"], False, {}, "the first key is 0001"),
+    "numbers in a folder of LSUN": (["0001", "0002"], True, {}, "the first key is 0001"),
+    "OCR": (["image-000000001"], False, {"label-000000001": b"word"}, "key is image-000000001"),
+    "OCR in a folder of LSUN": (["image-000000001"], True, {"label-000000001": b"word"},
+                                "the key label-000000001: the first value is neither an image"),
+    "splits": (["train/cat/1.jpg"], False, {}, "it begins with a split"),
+    "paths and digests": (["0123456789abcdef", "cat/1.jpg"], False, {}, "is a record of paths"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", OTHER_KEYS)
+def test_databases_of_other_tools_are_named(case, tmp_path):
+    keys, is_named, others, message = OTHER_KEYS[case]
+    folder = tmp_path / ("cat_train_lmdb" if is_named else "data")
+    with lmdb.open(str(folder), map_size=1 << 20) as env, env.begin(write=True) as transaction:
+        for key, value in {**dict.fromkeys(keys, JPEG), **others}.items():
+            transaction.put(key.encode(), value)
+    with pytest.raises(SourceError, match=message):
+        read(folder)
 
 
 @pytest.mark.parametrize(
