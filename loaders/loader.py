@@ -24,7 +24,6 @@ from loaders.options import BatchT_co
 from loaders.progress import Phase, Progress
 from loaders.transforms.base import Size
 from manifests.errors import CallError, DatasetError
-from manifests.process.interrupts import delayed_interrupts
 
 if TYPE_CHECKING:
     from loaders.preview import Preview
@@ -234,8 +233,7 @@ class Loader(LoaderState, Generic[BatchT_co]):
     def close(self) -> None:
         """Stop reading and release the memory. Batches that you keep stay valid."""
         self._closed = True
-        with delayed_interrupts():
-            self._pipeline = None
+        self._drop_pipeline()
         finish_closing()
         RESERVATIONS.remove(self)
         self._when_dropped.detach()

@@ -207,9 +207,17 @@ class LoaderState(LoaderAttributes):
 
     def _set(self, progress: Progress) -> None:
         # Release the old pipeline first, so that there are never two in memory.
-        with delayed_interrupts():
-            self._pipeline = None
+        self._drop_pipeline()
         self._progress = replace(progress, iteration=self._progress.iteration + 1)
+
+    def _drop_pipeline(self) -> None:
+        """Release the pipeline, and then the images that it used: DALI's objects wait for the garbage collector."""
+        with delayed_interrupts():
+            batches = getattr(self._pipeline, "planned_batches", ())
+            self._pipeline = None
+            if os.getpid() == self._process:
+                for each in batches:
+                    each.release()
 
     def _require_usable(self) -> None:
         self._require_open()

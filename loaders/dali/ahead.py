@@ -41,15 +41,23 @@ class Ahead(Generic[T]):
     # locked for ever, and the garbage collector must not wait for an executor's lock. `SimpleQueue`
     # waits in C.
 
-    def __init__(self, compute: Callable[[int], T], ahead: int, name: str) -> None:
+    def __init__(
+        self,
+        compute: Callable[[int], T],
+        ahead: int,
+        name: str,
+        release: Callable[[], None] = lambda: None,
+    ) -> None:
         """Start no thread yet.
 
         Args:
             compute: the function. One thread at a time calls it. It must not refer to this object.
             ahead: number of values to compute in advance.
             name: name of the thread.
+            release: releases what the function keeps of its values, for `close`.
 
         """
+        self._release = release
         self._ahead = ahead
         self._jobs: _Jobs = SimpleQueue()
         self._values: _Values = SimpleQueue()
@@ -92,6 +100,15 @@ class Ahead(Generic[T]):
     def stop(self) -> None:
         """End the thread after the value that is being computed, without waiting for it."""
         _stop(self._jobs)
+
+    def close(self) -> None:
+        """End the thread, wait for it, and release all values."""
+        _stop(self._jobs)
+        if self._started:
+            self._thread.join()
+        while not self._values.empty():
+            self._values.get()
+        self._release()
 
 
 def _work(functions: list[Callable[[int], Any]], jobs: _Jobs, values: _Values) -> None:

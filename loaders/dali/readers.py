@@ -137,19 +137,29 @@ class PlannedBatches:
             prefetch: batches that the pipeline computes ahead of the one in use.
 
         """
+        pipeline = dali.Pipeline.current()
         self._upcoming, self._rows_of, self._records = upcoming, rows_of, records
         # Images of an object store are fetched ahead anyway, and Ctrl-C must end the wait for them.
         with_thread = not isinstance(records, (CachedImages, CachedLabelImages, JoinedImages))
         prepare = _Preparation(
             rows_of, records, _used_batches(prefetch) + (PREPARED_BATCHES if with_thread else 0)
         )
-        self._prepared: Callable[[int], tuple[Any, LastBytes | None]] = prepare
+        self._prepared: _Preparation | Ahead[tuple[Any, LastBytes | None]] = prepare
         if with_thread:
-            self._prepared = ahead = Ahead(prepare, PREPARED_BATCHES, "images")
+            self._prepared = ahead = Ahead(prepare, PREPARED_BATCHES, "images", prepare.release)
             # DALI's objects, which refer to this one, may wait for the garbage collector. The
             # pipeline does not.
-            weakref.finalize(dali.Pipeline.current(), ahead.stop).atexit = False
+            weakref.finalize(pipeline, ahead.stop).atexit = False
+        # For `release`.
+        pipeline.planned_batches = [*getattr(pipeline, "planned_batches", ()), self]
         self._alive: deque[Any] = deque(maxlen=_used_batches(prefetch))
+
+    def release(self) -> None:
+        """Release the images, which keep their shards mapped. DALI must not use them any more."""
+        if isinstance(self._prepared, Ahead):
+            self._prepared.close()
+        else:
+            self._prepared.release()
 
     def rows(self, batch: Any) -> NDArray[np.int64]:
         """Return the rows of a batch, int64 [B]; `batch` is DALI's ``BatchInfo``."""
@@ -176,6 +186,10 @@ class _Preparation:
         self._requested = 0
         # To release the images of a batch takes 0.1 ms, so the thread that prepares does it.
         self._alive: deque[Any] = deque(maxlen=kept)
+
+    def release(self) -> None:
+        """Release the images of the batches in use."""
+        self._alive.clear()
 
     def __call__(self, number: int) -> tuple[Any, LastBytes | None]:
         """Return the images of a batch as DALI's tensor list, and the part of the shards that they need."""
