@@ -253,8 +253,9 @@ def fault_of(
     error_type: type[StorageError | StoppedError] = StorageError
     if number in {errno.ENOMEM, errno.EAGAIN}:
         error_type = StoppedError
-    hint = HINTS.get(number, HINTS[errno.EIO])
-    return error_type(message or os.strerror(number), file=file, hint=hint)
+    return error_type(
+        message or os.strerror(number), file=file, hint=HINTS.get(number, HINTS[errno.EIO])
+    )
 
 
 #: What the dynamic linker says if it cannot map a library.

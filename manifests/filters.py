@@ -98,10 +98,11 @@ def _check_part(where: str, node: Mapping[str, Any]) -> None:
         raise _wrong(where, f"a filter cannot contain {kind}")
     name = node["function_name"]
     if name == "random":
-        hint = (
-            "hash(COLUMN) % 10 = 0 takes a tenth of the values of a column, the same in every run"
+        raise _wrong(
+            where,
+            "it is another one in each run",
+            "hash(COLUMN) % 10 = 0 takes a tenth of the values of a column, the same in every run",
         )
-        raise _wrong(where, "it is another one in each run", hint)
     if name not in _FUNCTIONS:
         hint = suggest(name, sorted(filter(str.isidentifier, _FUNCTIONS)))
         raise _wrong(where, f"it contains the function {printable(name)}", hint)

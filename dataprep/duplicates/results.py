@@ -134,8 +134,9 @@ def _drop(source: Source, images: Collection, found: Duplicates, *, is_split: bo
         symmetry[dropped].tolist(),
         strict=True,
     ):
-        detail = _detail(kept_path, bits, turned)
-        rejected.append({"source": path, "reason": DUPLICATE, "detail": detail})
+        rejected.append(
+            {"source": path, "reason": DUPLICATE, "detail": _detail(kept_path, bits, turned)}
+        )
     notices = [f"--duplicates drop: {plural(len(dropped), 'copy')} left out"]
     conflicts = int(np.count_nonzero(images.label[dropped] != images.label[originals]))
     if conflicts:

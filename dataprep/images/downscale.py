@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import simplejpeg
-from numpy.typing import NDArray
 from PIL import Image
 
+from dataprep.arrays import UInt8Array
 from dataprep.images.base import ImageInfo, Rejected, rejects_failures
 from dataprep.images.jpeg import read_metadata
 from dataprep.images.other_formats import orientation_of
@@ -97,7 +97,7 @@ def _to_jpeg(
     return jpeg, ImageInfo("jpeg", width, height), ["resized", *_repairs(decoded)]
 
 
-def _encode(pixels: NDArray[np.uint8], downscale: Downscale, subsampling: str) -> bytes:
+def _encode(pixels: UInt8Array, downscale: Downscale, subsampling: str) -> bytes:
     pixels, colors = np.ascontiguousarray(pixels), "RGB"
     if pixels.ndim == _GRAY_DIMENSIONS:
         pixels, colors, subsampling = pixels[..., None], "GRAY", "Gray"
@@ -143,7 +143,7 @@ def _raw_size(info: ImageInfo, raw: Raw) -> tuple[int, int]:
 
 def resize_image(
     data: bytes, info: ImageInfo, size: tuple[int, int], options: Downscale | Raw
-) -> tuple[NDArray[np.uint8], Decoded]:
+) -> tuple[UInt8Array, Decoded]:
     """Decode and resize an image, crop or pad it to raw pixels, then apply its EXIF orientation.
 
     Args:
@@ -179,7 +179,7 @@ def resize_image(
     return apply_orientation(pixels, decoded.orientation), decoded
 
 
-def _pad(pixels: NDArray[np.uint8], side: int) -> NDArray[np.uint8]:
+def _pad(pixels: UInt8Array, side: int) -> UInt8Array:
     """Center pixels on a black square."""
     height, width = pixels.shape[:2]
     square = np.zeros((side, side, *pixels.shape[2:]), np.uint8)
@@ -194,7 +194,7 @@ _TRANSPOSED = 4
 _MIRRORED_ROWS, _MIRRORED_COLUMNS = (3, 4, 7, 8), (2, 3, 6, 7)
 
 
-def apply_orientation(pixels: NDArray[np.uint8], orientation: int) -> NDArray[np.uint8]:
+def apply_orientation(pixels: UInt8Array, orientation: int) -> UInt8Array:
     """Rotate or mirror pixels [H, W, ...] by their EXIF orientation, 1 to 8 (CIPA DC-008)."""
     if orientation > _TRANSPOSED:
         pixels = pixels.swapaxes(0, 1)

@@ -156,11 +156,11 @@ def label_values(data: bytes, info: ImageInfo) -> AnyArray:
         return (np.asarray(image.convert("L")) // _SCALES[bits]).astype(np.uint8)
     channels = np.asarray(image)[..., : 1 if image.mode == "LA" else 3]
     if bits > 8 or (channels != channels[..., :1]).any():
-        detail = (
+        raise Rejected(
+            "unsupported",
             f"{_kind(bits, colors)}, but a mask has one class number for each pixel; replace colors"
-            " by numbers"
+            " by numbers",
         )
-        raise Rejected("unsupported", detail)
     return np.ascontiguousarray(channels[..., 0])
 
 

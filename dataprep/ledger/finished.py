@@ -25,7 +25,7 @@ from dataprep import storage
 from dataprep.formats import FORMATS
 from dataprep.images.base import FAILED
 from dataprep.ledger.fence import has_displaced
-from dataprep.ledger.state import INCOMPLETE, Folder, State, own_files
+from dataprep.ledger.state import INCOMPLETE, Files, Folder, State, own_files
 from dataprep.plan.assign import ConversionPlan
 from dataprep.plan.files import Job
 from dataprep.shards.write import ShardResult
@@ -49,9 +49,7 @@ def names_of_shard(fmt: Format, shard: str) -> tuple[str, str, str]:
     return shard + FORMATS[fmt].SUFFIX, f"{shard}.idx", f"{shard}.parquet"
 
 
-def read_finished(
-    fingerprint: str, out: str, name: str, in_manifest: Mapping[str, File]
-) -> ShardResult | None:
+def read_finished(fingerprint: str, out: str, name: str, in_manifest: Files) -> ShardResult | None:
     """Read the sample table of a shard; `None` if it is missing, damaged or of another plan."""
     path = os.path.join(out, f"{name}.parquet")
     if not storage.is_file(path):
@@ -67,9 +65,7 @@ def read_finished(
     return None
 
 
-def find_shard(
-    fingerprint: str, out: str, name: str, in_manifest: Mapping[str, File]
-) -> ShardResult | None:
+def find_shard(fingerprint: str, out: str, name: str, in_manifest: Files) -> ShardResult | None:
     """Find a finished shard; `None` if its table, its index or the shard is missing or damaged."""
     result = read_finished(fingerprint, out, name, in_manifest)
     if result and is_intact(out, result):
@@ -116,9 +112,7 @@ def _is_final_row(row: RejectedRow) -> bool:
     return row["reason"] not in _TRIED_AGAIN
 
 
-def find_final(
-    job: Job, names: Iterable[str], in_manifest: Mapping[str, File]
-) -> dict[str, ShardResult]:
+def find_final(job: Job, names: Iterable[str], in_manifest: Files) -> dict[str, ShardResult]:
     """Find the shards of these names that are finished and final, by name."""
     find = partial(find_shard, job.fingerprint, job.out, in_manifest=in_manifest)
     found = {}
@@ -148,7 +142,7 @@ def has_checksum(out: str, file: File) -> bool:
     )
 
 
-def lists_everything(out: str, in_manifest: Mapping[str, File]) -> bool:
+def lists_everything(out: str, in_manifest: Files) -> bool:
     """Return whether planned shards that the manifest does not list have rejected images only.
 
     The tables of such shards are removed when the manifest is written.
@@ -163,7 +157,7 @@ def read_rejected(out: str, name: str = REJECTED_NAME) -> Iterator[dict[str, str
     return (json.loads(line) for line in read_lines(os.path.join(out, name), REJECTED))
 
 
-def has_all_of(out: str, in_manifest: Mapping[str, File]) -> bool:
+def has_all_of(out: str, in_manifest: Files) -> bool:
     """Return whether there is a manifest, and the list of rejected images is as it says."""
     rejected = in_manifest.get(REJECTED_NAME)
     is_listed = rejected is not None or not storage.is_file(os.path.join(out, REJECTED_NAME))
@@ -181,7 +175,7 @@ _OTHER_FILES = f"{re.escape(REJECTED_NAME)}|{REVISION_FILE.pattern}"
 
 def listed_files(
     folder: Folder, shards: Iterable[str], tables: Iterable[ShardResult | None]
-) -> dict[str, File]:
+) -> Files:
     """Return the files of the plan, by name: as a manifest or the tables of these shards say.
 
     Of a shard without a table, the tables that killed runs left count.
@@ -198,12 +192,12 @@ def listed_files(
     return listed
 
 
-def is_listed(out: str, name: str, listed: Mapping[str, File]) -> bool:
+def is_listed(out: str, name: str, listed: Files) -> bool:
     """Return whether a file belongs to the plan; see `listed_files`."""
     return name in listed and listed[name].bytes == storage.file_length(os.path.join(out, name))
 
 
-def foreign_files(job: Job, folder: Folder, listed: Mapping[str, File]) -> Iterator[str]:
+def foreign_files(job: Job, folder: Folder, listed: Files) -> Iterator[str]:
     """Yield the files of other datasets and tools that this run would remove or replace."""
     out = folder.out
     if folder.state in (*INCOMPLETE, State.FOREIGN) and not may_replace_manifest(out):

@@ -196,6 +196,10 @@ def own_files(manifest: Manifest) -> Sequence[str]:
 # --- the folder --------------------------------------------------------------------------------------
 
 
+#: Files of a dataset by name.
+Files = Mapping[str, File]
+
+
 class State(Enum):
     """What an output folder contains."""
 
@@ -271,12 +275,12 @@ class Folder:
         return manifest_digest(self.data)
 
     @cached_property
-    def files(self) -> dict[str, File]:
+    def files(self) -> Files:
         """The files that the manifest lists, by name; empty if it is not a manifest of the plan."""
         return _files(self.newest, self.plan)
 
     @property
-    def pending_files(self) -> dict[str, File]:
+    def pending_files(self) -> Files:
         """The same for the manifest that a killed run was about to rename to ``manifest.json``."""
         return _files(self.journal.manifest if self.journal else None, self.plan)
 
@@ -346,7 +350,7 @@ def _state(
     return State.COMPLETE if newest else State.WRITING_OTHER
 
 
-def _files(manifest: Manifest | None, plan: str) -> dict[str, File]:
+def _files(manifest: Manifest | None, plan: str) -> Files:
     if manifest is None or manifest.plans[0] != plan:
         return {}
     files = [*manifest.shard_files]

@@ -275,10 +275,7 @@ def repair_dataset(
             fence = None if dry_run else check
             remake_all(folder, manifest, source, found, fence, workers=workers)
         # In the order of the manifest, not in which workers ended.
-        damaged = []
-        for listed in manifest.shard_files:
-            if listed.name in found:
-                damaged.append(found[listed.name])
+        damaged = [found[each.name] for each in manifest.shard_files if each.name in found]
         damaged += _repair_lists(folder, manifest, source, workers=workers, dry_run=dry_run)
     return RepairResult(tuple(damaged), len(shards))
 

@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 from operator import attrgetter
 from typing import NamedTuple
@@ -26,7 +27,6 @@ from dataprep.report.page import MARK, Material, Ranks, make_page
 from dataprep.report.pictures import (
     Pictures,
     PictureTask,
-    RejectedTask,
     decode_pictures,
     join_pictures,
     picture_tasks,
@@ -105,8 +105,8 @@ def make_report(
         )
         with closing(engines.LocalEngine(options.workers)) as engine:
             pictures = _decode(engine, tasks, len(rows), progress)
-            task = RejectedTask(rejected.shown, options.source)
-            (shown,) = engine.run(show_rejected, [task], 1)
+            show = partial(show_rejected, options.source)
+            (shown,) = engine.run(show, [rejected.shown], 1)
 
         # What follows from the tables and the pixels.
         splits = statistics.split_facts(columns, manifest)

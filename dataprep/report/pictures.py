@@ -479,18 +479,11 @@ def _lines(folder: str, manifest: Manifest) -> Iterator[RejectedImage]:
             ) from None
 
 
-class RejectedTask(NamedTuple):
-    """Rejected images whose pictures are to be read from a folder; `None` reads none."""
-
-    images: Sequence[RejectedImage]
-    source: str | None
-
-
-def show_rejected(task: RejectedTask) -> list[RejectedImage]:
-    """Read the rejected images as far as possible."""
-    if task.source is None:
-        return [*task.images]
-    return [_show(image, task.source) for image in task.images]
+def show_rejected(source: str | None, images: Sequence[RejectedImage]) -> list[RejectedImage]:
+    """Read rejected images from the folder of a source as far as possible; `None` reads none."""
+    if source is None:
+        return [*images]
+    return [_show(image, source) for image in images]
 
 
 def _show(image: RejectedImage, folder: str) -> RejectedImage:

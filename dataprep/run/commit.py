@@ -474,10 +474,9 @@ def _write_all_rejected(
         for shard in chain.from_iterable(shards.values()):
             table = read_table(os.path.join(base.out, shard.table.name), ["source"])
             written.update(table["source"].to_pylist())
-        before = []
-        for row in listed:
-            if row["reason"] != "unreadable" or row["source"] not in written:
-                before.append(row)
+        before = [
+            row for row in listed if row["reason"] != "unreadable" or row["source"] not in written
+        ]
     # With the new rows; an image that is tried again may be in the list already.
     known = {tuple(sorted(row.items())) for row in before}
     new = []

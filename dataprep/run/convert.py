@@ -227,11 +227,12 @@ def plan_append(
     except CallError as error:
         if number is None:
             raise
-        notice = (
-            "the masks of these images were not compared with the masks of the dataset:"
-            f" {error.message}"
+        return nothing._replace(
+            notices=(
+                "the masks of these images were not compared with the masks of the dataset:"
+                f" {error.message}",
+            )
         )
-        return nothing._replace(notices=(notice,))
     notices = (*found.notices, *check_edits(base, labelled, found, edits, reader))
     known = found.rows | ~may_be_new
     if known.all():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from typing import NamedTuple
@@ -12,7 +12,7 @@ from dataprep.canary import check_canary
 from dataprep.engines import Engine, LocalEngine
 from dataprep.ledger.fence import check_owner, owned
 from dataprep.ledger.finished import find_shard, has_all_of, names_of_shard, read_rejected
-from dataprep.ledger.state import Folder, inspect, refuse_appended
+from dataprep.ledger.state import Files, Folder, inspect, refuse_appended
 from dataprep.plan.files import ENDED_NAME, Job, PlannedAppend, StoredPlan, plan_folder, read_plan
 from dataprep.progress import Progress
 from dataprep.run.base import read_base
@@ -33,7 +33,6 @@ from dataprep.run.work import recorded_tasks
 from dataprep.shards.write import ShardResult
 from manifests.errors import StoppedError, StorageError
 from manifests.process.text import agree, plural, printable
-from manifests.schema import File
 
 
 class _CheckTask(NamedTuple):
@@ -42,7 +41,7 @@ class _CheckTask(NamedTuple):
     fingerprint: str
     out: str
     name: str
-    listed: dict[str, File]
+    listed: Files
 
 
 def check_shard(task: _CheckTask) -> tuple[str, ShardResult | None]:
@@ -127,7 +126,7 @@ def _complete_interrupted(folder: Folder) -> Folder:
 
 
 def check_shards(
-    job: Job, in_manifest: Mapping[str, File], engine: Engine, progress: Progress | None
+    job: Job, in_manifest: Files, engine: Engine, progress: Progress | None
 ) -> tuple[list[ShardResult], list[int]]:
     """Look for all shards of a job; return the shards in order, and the numbers of missing or damaged ones."""
 

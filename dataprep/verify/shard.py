@@ -209,11 +209,11 @@ def check_record(
         lists = [row.label]
     for label in lists or ():
         if label is None or not 0 <= label < len(classes):
-            message = (
+            yield check.table_problem(
                 f"the label {label} is out of range: the dataset has"
-                f" {plural(len(classes), 'class')}"
+                f" {plural(len(classes), 'class')}",
+                number,
             )
-            yield check.table_problem(message, number)
             return
     # Everything else compares with the row, so its size must be right first.
     if record.size != row.size:
@@ -223,16 +223,18 @@ def check_record(
     # The label in the record, which readers of the shard alone use.
     components = check.manifest.components
     if record.label is None and components.label is not None:
-        message = (
+        yield check.shard_problem(
             f"the record has no integer label under {shown(components.label)}, which the manifest"
-            " names"
+            " names",
+            number,
+            record.start,
         )
-        yield check.shard_problem(message, number, record.start)
     elif record.label is not None and row.label is not None:
         stored = record.label + components.label_offset
         if stored != row.label:
-            message = f"the label is {stored}, but the table states {row.label}"
-            yield check.shard_problem(message, number, record.start)
+            yield check.shard_problem(
+                f"the label is {stored}, but the table states {row.label}", number, record.start
+            )
     if problem := _check_image(check, view, record, row, number):
         yield problem
 
@@ -404,8 +406,9 @@ def check_records(
             row_number = number
             # Images that were rejected have a record and no row, if another tool made the shard.
             if rows and check.manifest.rejected is None:
-                message = "the record has no row in the table"
-                report(check.shard_problem(message, number, record.start))
+                report(
+                    check.shard_problem("the record has no row in the table", number, record.start)
+                )
         if row_number not in damaged:
             report(*check_framing(check, view, record, row_number))
         number += 1
@@ -522,11 +525,12 @@ def _read_rows(check: ShardCheck, problems: ProblemList) -> list[Sample]:
         problems.add(check.table_problem(error.message))
         return []
     if len(table) != check.shard.samples:
-        message = (
-            f"the table has {plural(len(table), 'row')}, but the manifest states"
-            f" {check.shard.samples}"
+        problems.add(
+            check.table_problem(
+                f"the table has {plural(len(table), 'row')}, but the manifest states"
+                f" {check.shard.samples}"
+            )
         )
-        problems.add(check.table_problem(message))
     return list(samples(table))
 
 

@@ -257,8 +257,9 @@ def _check_folder(folder: str, manifest: Manifest) -> Iterator[Problem]:
     partials = os.path.join(folder, storage.PARTIALS_NAME)
     if storage.BOOKKEEPING in names and (storage.is_folder(partials) or storage.is_file(partials)):
         hint = "run the same command again, or remove the folder"
-        message = "the folder is left over from an interrupted run"
-        yield Problem(storage.PARTIALS_NAME, message, hint=hint)
+        yield Problem(
+            storage.PARTIALS_NAME, "the folder is left over from an interrupted run", hint=hint
+        )
     for name in names:
         # Files of other tools and of users are not reported.
         is_ours = manifest.creator == "convert" and name.endswith(_SUFFIXES)

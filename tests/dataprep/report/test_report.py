@@ -22,7 +22,7 @@ from helpers.pictures import encode, photo
 from PIL import Image
 
 from dataprep.report.make import write_report
-from dataprep.report.pictures import RejectedImage, RejectedTask, show_rejected
+from dataprep.report.pictures import RejectedImage, show_rejected
 from dataprep.report.statistics import MemoryEstimate
 from dataprep.storage.temporary import this_owner
 from manifests.schema import File
@@ -371,8 +371,7 @@ def png_with_size(width: int, height: int) -> bytes:
 def test_bombs_are_not_decoded(reason, tmp_path):
     data = png_with_size(60_000, 60_000)
     (tmp_path / "bomb.png").write_bytes(data)
-    task = RejectedTask((RejectedImage("bomb.png", reason, "test"),), str(tmp_path))
-    (image,) = show_rejected(task)
+    (image,) = show_rejected(str(tmp_path), (RejectedImage("bomb.png", reason, "test"),))
     assert not image.thumbnail
     assert image.note
 
