@@ -345,23 +345,22 @@ def unseal(data: bytes) -> Member:
         ValueError: the document was changed or truncated, or is not one of this project.
 
     """
-    if not is_sealed(data):
+    is_intact = matches_seal(data)
+    if is_intact is None:
         raise MemberError("it is truncated or was written by another tool: the checksum is missing")
-    if not matches_seal(data):  # compared first: it takes no memory, unlike parsing
+    if not is_intact:
         raise MemberError("it does not match its own checksum")
     return parse_sealed(data)
 
 
-def is_sealed(data: bytes) -> bool:
-    """Return whether a document ends with a checksum."""
-    return _seal_of(data) is not None
+def matches_seal(data: bytes) -> bool | None:
+    """Return whether a document ends with the checksum of everything before it; `None` without a checksum.
 
-
-def matches_seal(data: bytes) -> bool:
-    """Return whether a document ends with the checksum of everything before it."""
-    end = _seal_of(data)
+    This takes no memory, unlike parsing.
+    """
+    end = _END.search(data, max(0, len(data) - _END_BYTES))
     if end is None:
-        return False
+        return None
     crc = crc32c(b"\n}\n", crc32c(memoryview(data)[: end.start()]))
     return end[1].decode() == checksum_text(crc)
 
@@ -377,10 +376,6 @@ def parse_sealed(data: bytes) -> Member:
     if _dump(body.mapping()) != data:  # for example, a repeated name, or another layout
         raise MemberError("it is not written as this project writes it")
     return body
-
-
-def _seal_of(data: bytes) -> re.Match[bytes] | None:
-    return _END.search(data, max(0, len(data) - _END_BYTES))
 
 
 def _dump(body: Mapping[str, Any]) -> bytes:

@@ -36,7 +36,6 @@ from manifests.schema import SCHEMA_VERSION, SHARD_LIST_VERSION, Manifest, Rejec
 from manifests.serialization import (
     file_from_json,
     file_of,
-    is_sealed,
     manifest_digest,
     manifest_from_json,
     manifest_to_json,
@@ -158,10 +157,11 @@ def parse_manifest(data: bytes, file: StrPath = MANIFEST_NAME) -> Manifest:
             file=file,
             hint="read it with the release that wrote it",
         )
-    if not version or not is_sealed(data):
+    is_intact = matches_seal(data)  # before it is parsed, which takes memory
+    if not version or is_intact is None:
         missing = "schema_version or the checksum is missing"
         problem = f"the manifest is truncated or was written by another tool: {missing}"
-    elif not matches_seal(data):  # compared first: it takes no memory, unlike parsing
+    elif not is_intact:
         problem = "the manifest does not match its own checksum"
     else:
         try:
