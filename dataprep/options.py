@@ -39,7 +39,6 @@ MAX_PIXELS = 178_956_970
 
 #: How thoroughly images are checked. `dataprep.images.validate.check_image` explains the three levels.
 Validation = Literal["none", "header", "decode"]
-VALIDATIONS: tuple[Validation, ...] = ("none", "header", "decode")
 
 Filter = Literal["lanczos", "bicubic", "bilinear", "box"]
 Subsampling = Literal["keep", "444", "422", "420"]

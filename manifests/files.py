@@ -367,19 +367,23 @@ def _filled(handle: int, parts: Iterable[memoryview]) -> int:
     return handle
 
 
-def some_files(folder: str, most: int) -> list[str] | None:
-    """Return names of at most `most` files below a folder; `None` if it does not exist."""
+#: Files that `some_files` lists.
+_MAX_LISTED = 1000
+
+
+def some_files(folder: str) -> list[str] | None:
+    """Return names of some files below a folder; `None` if it does not exist."""
     if not is_url(folder):
         if not os.path.isdir(folder):
             return None
         found = chain.from_iterable(files for _, _, files in os.walk(folder))
-        return list(islice(found, most))
+        return list(islice(found, _MAX_LISTED))
     url = parse_url(folder)
     if url.is_read_only:
         return []
     from manifests.remote.store import open_store
 
-    return [each.name for each in islice(open_store(url).list_objects(), most)] or None
+    return [each.name for each in islice(open_store(url).list_objects(), _MAX_LISTED)] or None
 
 
 def map_files(

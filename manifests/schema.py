@@ -38,10 +38,22 @@ SPLIT_ALIASES = {
     "testing": "test",
 }
 
+#: Arrow types of the columns of every sample table.
+COLUMN_TYPES = {
+    "key": "string",
+    "label": "int64",
+    "offset": "int64",
+    "size": "int64",
+    "width": "int32",
+    "height": "int32",
+    "source": "string",
+    "crc32c": "uint32",
+}
+
 #: Columns of every sample table, in this order; ``label`` only if each sample has one class. Extra
 #: columns of the source follow, and the columns of other labels among them
 #: (`manifests.labels.LabelSchema`).
-TABLE_COLUMNS = ("key", "label", "offset", "size", "width", "height", "source", "crc32c")
+TABLE_COLUMNS = tuple(COLUMN_TYPES)
 
 #: What precedes the name of a column of the source if sample tables already use that name:
 #: ``column:label``.

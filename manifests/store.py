@@ -70,9 +70,6 @@ MAX_MANIFEST_BYTES = MANIFEST.max_bytes
 #: `dataprep verify` cannot check a dataset without its manifest, so this does not recommend it.
 _MANIFEST_HINT = "restore the manifest from a copy, or make the dataset again"
 
-#: A folder without a manifest contains images if one of this many files has the suffix of one.
-_MAX_LISTED = 1000
-
 #: The first member.
 _VERSION = re.compile(rb'\{\n "schema_version": (-?[0-9]{1,9})(?=[,\n])')
 
@@ -235,7 +232,7 @@ def read_manifest_bytes(folder: StrPath) -> bytes:
             try:
                 return read_file(path, MANIFEST)
             except (FileNotFoundError, NotADirectoryError):
-                names = some_files(folder, _MAX_LISTED)
+                names = some_files(folder)
     except CallError:
         raise
     except ValueError:

@@ -23,7 +23,7 @@ from manifests.json_members import MAX_INTEGER, parse_json
 from manifests.labels import LABELS, MAX_LABEL, LabelType, arrow_type, find_wrong_value
 from manifests.parquet import BoundedParquet, is_list, parquet_bytes, shorten_type
 from manifests.process.text import plural
-from manifests.schema import TABLE_COLUMNS, File, Sample, Shard, Split, TableMetadata
+from manifests.schema import COLUMN_TYPES, TABLE_COLUMNS, File, Sample, Shard, Split, TableMetadata
 from manifests.serialization import (
     check_file_name,
     checksum_text,
@@ -36,18 +36,6 @@ if TYPE_CHECKING:
 
 #: Key of the table metadata in the Parquet schema.
 _METADATA_KEY = b"dataprep"
-
-#: Arrow types of `TABLE_COLUMNS`.
-_COLUMN_TYPES = {
-    "key": "string",
-    "label": "int64",
-    "offset": "int64",
-    "size": "int64",
-    "width": "int32",
-    "height": "int32",
-    "source": "string",
-    "crc32c": "uint32",
-}
 
 #: Columns that place an image in its shard: its first byte, and its length.
 _PLACES = (("offset", "size"), ("mask_offset", "mask_size"))
@@ -72,11 +60,11 @@ def build_table(columns: Mapping[str, Any], metadata: TableMetadata | None = Non
     import pyarrow as pa
 
     arrays = {}
-    for name, alias in _COLUMN_TYPES.items():
+    for name, alias in COLUMN_TYPES.items():
         if name in columns or name != "label":
             arrays[name] = pa.array(columns[name], alias)
     for name, column in columns.items():
-        if name in _COLUMN_TYPES:
+        if name in COLUMN_TYPES:
             continue
         if isinstance(column, pa.ChunkedArray):
             arrays[name] = column.combine_chunks()
@@ -220,8 +208,8 @@ class SampleTable:
 
         types = pa.types
         actual = required = self._parquet.schema.field(name).type
-        if name in _COLUMN_TYPES:
-            required = pa.type_for_alias(_COLUMN_TYPES[name])
+        if name in COLUMN_TYPES:
+            required = pa.type_for_alias(COLUMN_TYPES[name])
         elif name in self._labels.columns:
             required = arrow_type(self._labels.columns[name])
         if actual != required:
@@ -242,7 +230,7 @@ class SampleTable:
             table = self._parquet.read(names, group)
         kinds = self._labels.columns
         for name in names:
-            if name in _COLUMN_TYPES:
+            if name in COLUMN_TYPES:
                 self._check_values(name, table[name], first)
             elif name in kinds:
                 wrong = find_wrong_value(table[name], kinds[name])

@@ -116,9 +116,7 @@ def compare(a: SampleRows, b: SampleRows, *, limit: int = 10) -> DatasetDiff:
         "split": _unified(_split_names(a), _split_names(b), a.split, b.split),
     }
     rows_a, rows_b = _match(pairs, len(a), len(b))
-    differs = {}
-    for name, (of_a, of_b) in pairs.items():
-        differs[name] = of_a[rows_a] != of_b[rows_b]
+    differs = {name: of_a[rows_a] != of_b[rows_b] for name, (of_a, of_b) in pairs.items()}
     is_same = ~(differs["label"] | differs["split"] | differs["digest"])
     # An image that is moved to the folder of a class is only relabelled, not renamed.
     changes = {

@@ -140,9 +140,7 @@ def summarize(folder: str) -> DatasetSummary:
 
     """
     manifest = read_manifest(folder)
-    splits = {}
-    for split in manifest.splits:
-        splits[split.name] = _summarize_split(folder, manifest, split)
+    splits = {each.name: _summarize_split(folder, manifest, each) for each in manifest.splits}
     return DatasetSummary(
         folder=absolute(folder),
         format=manifest.format,

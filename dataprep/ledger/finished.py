@@ -386,7 +386,8 @@ def refuse_folders(out: str, names: Iterable[str]) -> None:
     """
     # In an object store, no path is a folder: it can have a file and a folder of the same name.
     for name in names:
-        if os.path.isdir(os.path.join(out, name)) and not os.path.islink(os.path.join(out, name)):
+        path = os.path.join(out, name)
+        if os.path.isdir(path) and not os.path.islink(path):
             raise CallError(
                 f"--out {printable(out)} contains a folder {name!r}, but a file of this name is"
                 " needed",

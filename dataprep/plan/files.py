@@ -392,7 +392,20 @@ def read_plan(out: str) -> StoredPlan:
         raise PlanError(
             f"the plan cannot be read ({error.strerror})", file=path, hint="check its permissions"
         ) from None
-    return _parse(data, path)
+    try:
+        body = unseal(data)
+        version = body["plan_version"].integer()
+        if version in PLAN_VERSIONS:
+            return plan_from_json(body)
+    except ValueError as error:
+        message = f"the plan was changed after `dataprep plan` wrote it, or is damaged ({error})"
+        raise PlanError(message, file=path, hint=PLAN.hint) from None
+    raise PlanError(
+        f"the plan has plan_version {version}, but this release reads"
+        f" {PLAN_VERSIONS[0]} to {PLAN_VERSIONS[-1]}",
+        file=path,
+        hint="use the release that made the plan, or run `dataprep plan` again",
+    )
 
 
 def check_plan(job: Job, *, overwrite: bool) -> bool:
@@ -429,23 +442,6 @@ def check_plan(job: Job, *, overwrite: bool) -> bool:
         )
     check_canary(stored.machine)
     return False
-
-
-def _parse(data: bytes, path: str) -> StoredPlan:
-    try:
-        body = unseal(data)
-        version = body["plan_version"].integer()
-        if version in PLAN_VERSIONS:
-            return plan_from_json(body)
-    except ValueError as error:
-        message = f"the plan was changed after `dataprep plan` wrote it, or is damaged ({error})"
-        raise PlanError(message, file=path, hint=PLAN.hint) from None
-    raise PlanError(
-        f"the plan has plan_version {version}, but this release reads"
-        f" {PLAN_VERSIONS[0]} to {PLAN_VERSIONS[-1]}",
-        file=path,
-        hint="use the release that made the plan, or run `dataprep plan` again",
-    )
 
 
 def count_images(plan: StoredPlan, out: str, numbers: Sequence[int]) -> int:

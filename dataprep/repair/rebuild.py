@@ -103,7 +103,9 @@ def _converted(folder: str, manifest: Manifest, shard: Shard, revision: int) -> 
     not in the shard, so the table is right only if no image was rejected or changed.
     """
     path = os.path.join(folder, shard.name)
-    schema = _schema_of(folder, manifest)
+    # The first sample table that can be read has the names and types of the columns.
+    batch = next(read_dataset(folder, manifest=manifest, on_error=lambda *_: None), None)
+    schema = batch and batch.table.schema
     rows, extra, lines, formats, hashes = [], [], [], set(), []
     with storage.open_view(path, span=1 << 20) as (view, size):
         records = FORMATS[manifest.format].scan(view, size, path, ScanOptions(manifest.components))
@@ -144,13 +146,6 @@ def _converted(folder: str, manifest: Manifest, shard: Shard, revision: int) -> 
         rejected=(),
     )
     yield parquet_bytes(build_table(columns, conversion))
-
-
-def _schema_of(folder: str, manifest: Manifest) -> pa.Schema | None:
-    """Return the names and types of the columns, from the first sample table that can be read."""
-    for batch in read_dataset(folder, manifest=manifest, on_error=lambda *_: None):
-        return batch.table.schema
-    return None
 
 
 def _types(

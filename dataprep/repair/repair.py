@@ -120,11 +120,7 @@ def remake_all(
 
 def _unrepaired(shard: Shard, found: Mapping[str, DamagedFile]) -> set[str]:
     """Return the damaged files of a shard that were not repaired."""
-    names = set()
-    for file in shard.files:
-        if file.name in found and not found[file.name].repair:
-            names.add(file.name)
-    return names
+    return {file.name for file in shard.files if file.name in found and not found[file.name].repair}
 
 
 def _repair(found: dict[str, DamagedFile], names: Iterable[str]) -> None:

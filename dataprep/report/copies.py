@@ -50,10 +50,8 @@ def find_copies(columns: Columns) -> tuple[Copies, dict[str, Rows]]:
     repeated = np.flatnonzero(sizes > 1)
 
     def listed(groups: Rows) -> tuple[CopyGroup, ...]:
-        found = []
-        for group in groups[:MAX_GROUPS].tolist():
-            found.append(_group(columns, by_group[starts[group] :][: sizes[group]]))
-        return tuple(found)
+        chosen = groups[:MAX_GROUPS].tolist()
+        return tuple(_group(columns, by_group[starts[each] :][: sizes[each]]) for each in chosen)
 
     largest_first = repeated[np.argsort(-sizes[repeated], kind="stable")]
     is_within = ~(several_splits | several_labels)[largest_first]

@@ -93,9 +93,8 @@ def _finish_conversion(job: Job, engine: Engine, progress: Progress | None) -> C
     # Tables of shards without images are removed at the end, so a complete dataset lacks them.
     if missing:  # another process may have finished the dataset meanwhile
         folder = inspect(out, job.fingerprint)
-    files = []
-    for number in missing:
-        files.append(names_of_shard(job.options.fmt, job.shards[number].name)[0])
+    fmt = job.options.fmt
+    files = [names_of_shard(fmt, job.shards[number].name)[0] for number in missing]
     if folder.files.keys().isdisjoint(files) and has_all_of(out, folder.files):
         clean_up(folder, found)
         storage.remove_partials(out, is_alone=True)

@@ -274,10 +274,7 @@ def is_in_split(source: Source, options: Options, pairs: pa.Table) -> BoolArray:
     stored = np.asarray(pairs["split"].to_pylist(), str)
     own = np.asarray(source.splits, str)[source.split[np.asarray(pairs["row"])]]
     shares = {"val": options.val_fraction, "test": options.test_fraction}
-    made = []
-    for name, share in shares.items():
-        if share:
-            made.append(name)
+    made = [name for name, share in shares.items() if share]
     moved = (own == "train") & np.isin(stored, made)
     same: BoolArray = (own == stored) | moved | (options.duplicates == "same-split")
     return same

@@ -19,6 +19,7 @@ from dataprep.formats import (
     ByteView,
     PendingSample,
     Record,
+    RecordDamage,
     RecordFormat,
     ScanOptions,
     read_bytes,
@@ -426,13 +427,13 @@ def check_framing(
     check: ShardCheck, view: ByteView, record: Record, number: int
 ) -> Iterator[Problem]:
     """Check the redundancy of the record format: the CRCs of TFRecord, the padding of tar."""
+    damage: RecordDamage | ShardError | None
     try:
         damage = check.format.find_damage(view, record, check.shard.name)
     except ShardError as error:
-        yield check.shard_problem(error.message, number, error.byte or record.start)
-    else:
-        if damage is not None:
-            yield check.shard_problem(damage.message, number, damage.byte)
+        damage = error
+    if damage is not None:
+        yield check.shard_problem(damage.message, number, damage.byte or record.start)
 
 
 def scan_past_damage(check: ShardCheck, view: ByteView, size: int) -> Iterator[Record | Problem]:

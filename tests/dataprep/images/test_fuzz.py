@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import struct
 import time
+from typing import get_args
 
 import pytest
 from helpers.bad_images import IMAGES_TO_MUTATE
@@ -17,7 +18,7 @@ from hypothesis import strategies as st
 from dataprep.images.base import EXTENSIONS, REASONS, ImageInfo, Rejected
 from dataprep.images.downscale import prepare
 from dataprep.images.validate import check_image
-from dataprep.options import MAX_PIXELS, VALIDATIONS, Downscale, Options, Raw
+from dataprep.options import MAX_PIXELS, Downscale, Options, Raw, Validation
 
 TIME_LIMIT = 2.0  # seconds of the CPU, for one image of a few KB
 
@@ -47,7 +48,7 @@ quick = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], de
 @settings(quick, max_examples=examples(300))
 @given(st.one_of(st.just(b""), *map(st.just, MAGIC)), st.binary(max_size=200))
 def test_random_bytes(magic, rest):
-    for validation in VALIDATIONS:
+    for validation in get_args(Validation):
         validate(magic + rest, validation, 1 << 20)
 
 
@@ -76,7 +77,7 @@ def mutated(draw):
 @settings(quick, max_examples=examples(600))
 @given(mutated())
 def test_mutated_images(data):
-    for validation in VALIDATIONS:
+    for validation in get_args(Validation):
         validate(data, validation, 1 << 22)
 
 
