@@ -593,3 +593,13 @@ def test_processes_that_share_a_gpu_are_compared_with_one_alone(
     assert (
         found["wrong"] == (found["images"] // 4 + 1) // 2 * 4
     )  # of every other batch, beginning with the first
+
+
+@pytest.mark.skipif(find_weed() is None, reason=NO_SEAWEEDFS)
+def test_bucket_requests(bench):
+    """The figures in docs/object-storage.md."""
+    done = bench("bucket_requests", "--shards", 1, 3)
+    assert done.returncode == 0, done.stderr
+    fenced, plain = done.stdout.splitlines()
+    assert fenced.startswith("with fencing: 16 for each shard, 26 for the run;")
+    assert plain.startswith("without fencing: 4 for each shard, 20 for the run;")
