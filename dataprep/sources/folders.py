@@ -416,7 +416,7 @@ def _class_folders(src: str, place: str, options: SourceOptions, entered: int = 
         why += f"; beside them, {printable(with_images[0])}/ contains images"
     raise SourceError(
         f"it is not clear which folders are the classes: {first_names(outer, 3)} {why}",
-        file=os.path.join(src, place),
+        file=os.path.join(src, place).rstrip("/"),
         hint=(
             f"set --class-folders inner if {first_names(inner, 2)} are classes, or --class-folders"
             f" outer if {first_names(outer, 2)} are; to read one of them, set"

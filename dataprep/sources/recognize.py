@@ -30,7 +30,7 @@ from dataprep.sources import (
     yolo,
 )
 from dataprep.sources.archives import is_tar, is_zip, opened_archive, refuse_shard
-from dataprep.sources.base import Kind, NamedSource, Names, Source, no_images
+from dataprep.sources.base import Kind, NamedSource, Names, Source, first_names, no_images
 from dataprep.sources.folders import (
     CLASS_FOLDERS,
     MAX_ENTERED,
@@ -173,7 +173,7 @@ def _read(src: str, options: SourceOptions) -> Source:
             raise CallError(
                 f"--{name.replace('_', '-')} does not apply to {printable(src)}, which is"
                 f" {kind.name}",
-                hint=f"remove the option; it applies to {', '.join(others)}",
+                hint=f"remove the option; it applies to {first_names(others, 5)}",
             )
     if mounted_at(src) and not kind.in_archives:
         raise SourceError(
@@ -221,7 +221,8 @@ def _read_only_folder(src: str, folder: str, options: SourceOptions) -> Source:
     source = _read(os.path.join(src, folder), options)
     if source.layout.startswith(CLASS_FOLDERS):
         refuse_one_class(src, source, options)
-    return source.with_notices(f"read {printable(folder)}/, the only folder")
+    note = f"read {printable(folder)}/, the only folder"
+    return replace(source, notices=(note, *source.notices))
 
 
 _ONLY_FOLDER = Kind(
