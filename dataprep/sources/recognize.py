@@ -166,7 +166,7 @@ def _read(src: str, options: SourceOptions) -> Source:
     for name in _OPTIONS:
         if getattr(options, name) is not None and name not in kind.takes:
             others = []
-            for other in KINDS:
+            for other in (*FILES, *FOLDERS):
                 if name in other.takes and not {*_CONTAINER_OPTIONS} <= {*other.takes}:
                     others.append(other.name)
             others = others or ["a zip archive"]

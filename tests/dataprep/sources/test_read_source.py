@@ -93,7 +93,7 @@ def test_no_image_is_opened(make_tree, monkeypatch, files, src):
             "",
             {"label_column": "x"},
             CallError,
-            "--label-column does not apply to .* it applies to .*--pattern.*a table of paths",
+            "--label-column does not apply to .* it applies to .*a table of paths.*--pattern",
         ),
         (
             {**IMAGES, "l.txt": "1.jpg 0\n"},
