@@ -12,9 +12,8 @@ import click
 from click.core import ParameterSource
 
 from dataprep.options import Declaration, Downscale, Options, Raw, declaration, flag_of, types_of
-from manifests.errors import CallError, SourceError
-from manifests.files import CLASS_NAMES, read_file
-from manifests.json_members import MAX_INTEGER, shorten
+from manifests.errors import CallError
+from manifests.json_members import MAX_INTEGER
 from manifests.process.options import Number
 from manifests.process.text import parse_bytes
 from manifests.remote.url import normal_path
@@ -182,6 +181,8 @@ def _make(record: Any, command: str, values: Mapping[str, Any]) -> Any:
             continue  # `_stored_images` reads the options of parts
         value = values[_parameter(member)]
         if declaration(member).form == "class names":
+            from dataprep.labels.class_file import read_classes  # few runs need it
+
             value = read_classes(value)
         elif kind is bool and member.default:
             # The flag switches it off.
@@ -300,36 +301,3 @@ class Fraction(Number):
             with suppress(ValueError):
                 value = str(float(value.strip()[:-1]) / 100)
         return super().convert(value, param, ctx)
-
-
-def read_classes(file: str | None) -> tuple[str, ...] | None:
-    """Read the class names in the file that ``--classes`` names.
-
-    Raises:
-        CallError: the file cannot be read.
-        SourceError: the file is empty, has a blank line, or repeats a name.
-
-    """
-    if file is None:
-        return None
-    try:
-        text = read_file(file, CLASS_NAMES).decode("utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise CallError(
-            f"--classes {file} cannot be read: {reason}",
-            hint="give a UTF-8 text file with one class name per line",
-        ) from None
-    names = tuple(line.strip() for line in text.rstrip().split("\n"))
-    hint = "write one class name per line"
-    if names == ("",):
-        raise SourceError("the file contains no class names", file=file, hint=hint)
-    seen = set()
-    for line, name in enumerate(names, 1):
-        if not name:
-            raise SourceError("the line is blank", file=file, line=line, hint=hint)
-        if name in seen:
-            message = f"class {shorten(name)} is listed twice"
-            raise SourceError(message, file=file, line=line, hint="list each class once")
-        seen.add(name)
-    return names

@@ -6,6 +6,7 @@
     base        what a record answers: from the column of a source to the groups of a report
     boxes       boxes: collected from annotations, and moved with their image
     images      masks and depth maps as they are stored
+    class_file  files of class names
     cells       several labels in a cell of text: lists, and separated labels
     rows        several rows of a table about one image
     columns     columns of a source: detect what they are, and convert their values

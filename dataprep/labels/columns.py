@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import field
 from typing import Any
 
@@ -94,13 +94,31 @@ def number_labels(
     if are_indices(text, classes):
         return _integer_labels(text, classes, locate, max_classes)
     # In sorted order, the numbers do not depend on the order of the rows.
-    names = classes or tuple(sorted(pc.unique(text).to_pylist()))
+    names = named_classes(classes, pc.unique(text).to_pylist())
     label = pc.index_in(text, pa.array(names, pa.large_string()))
     row = first_true(pc.is_null(label))
     if row >= 0:
         message = f"label {shorten(text[row].as_py(), 80)} is not in --classes"
         raise row_error(locate, row, message, "add it to the class names")
     return np.asarray(label).astype(np.int32), names
+
+
+def named_classes(classes: tuple[str, ...] | None, found: Collection[str]) -> tuple[str, ...]:
+    """Return the names of classes, as a source writes them; without `classes`, the found ones in sorted order."""
+    own = {*found}
+    if classes is None:
+        return tuple(sorted(own))
+    if own.issubset(classes):
+        return classes
+    return tuple(own_spelling(name, own) for name in classes)
+
+
+def own_spelling(name: str, known: Collection[str]) -> str:
+    """Return the name of a class as a source writes it: perhaps with blanks around it."""
+    if name in known:
+        return name
+    padded = [other for other in known if other.strip() == name]
+    return padded[0] if len(padded) == 1 else name
 
 
 def are_indices(text: pa.Array, classes: tuple[str, ...] | None) -> bool:

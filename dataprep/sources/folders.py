@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dataprep import storage
+from dataprep.labels.columns import named_classes
 from dataprep.options import SourceOptions
 from dataprep.sources.base import (
     Names,
@@ -585,7 +586,7 @@ def read_class_folders(
         counts = scan.add(*folders)
         images += counts
         of_splits.append(sum(counts))
-    classes = options.classes or tuple(sorted({*names}))
+    classes = named_classes(options.classes, names)
     unknown = sorted({*names} - {*classes})
     if unknown:
         raise SourceError(

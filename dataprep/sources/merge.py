@@ -17,7 +17,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dataprep.containers import location_table
-from dataprep.labels.columns import count_numbers
+from dataprep.labels.class_file import read_names_file
+from dataprep.labels.columns import count_numbers, named_classes, own_spelling
 from dataprep.options import CHANGE_COLUMNS, HASH_COLUMN, SourceOptions
 from dataprep.sources.base import (
     Classes,
@@ -33,7 +34,6 @@ from dataprep.sources.base import (
 )
 from dataprep.sources.columns import joined_columns
 from manifests.errors import CallError, SourceError
-from manifests.files import CLASS_NAMES, read_file
 from manifests.labels import MASK_SOURCE
 from manifests.process.text import agree, plural, printable, suggest
 from manifests.remote.url import absolute, is_url
@@ -351,21 +351,17 @@ def read_renames(file: str) -> dict[str, str]:
         SourceError: a line is malformed, or repeats a name.
 
     """
-    try:
-        text = read_file(file, CLASS_NAMES).decode("utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise CallError(
-            f"--rename-classes {file} cannot be read: {reason}",
-            hint="give a UTF-8 text file with lines of `old,new`",
-        ) from None
+    hint = "give a UTF-8 text file with lines of `old,new`"
+    text = read_names_file(file, "--rename-classes", hint)
     renames = {}
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip():
             continue
         # Names may contain commas if tabs separate them.
         delimiter = "\t" if "\t" in line else ","
-        row = [*map(str.strip, next(csv.reader([line], delimiter=delimiter)))]
+        # In double quotes, blanks around a name count.
+        row = next(csv.reader([line], delimiter=delimiter, skipinitialspace=True))
+        row = [name if f'"{name}"' in line else name.strip() for name in row]
         if len(row) != 2 or not all(row):
             raise SourceError(
                 f"the line must be two class names, not {printable(line[:80])}",
@@ -400,6 +396,7 @@ def rename_classes(
 
     """
     known = set().union(*(part.source.classes for part in parts))
+    renames = {own_spelling(name, known): new for name, new in renames.items()}
     for name in renames:
         if name not in known:
             raise SourceError(
@@ -412,7 +409,9 @@ def rename_classes(
         # Two names that become one get one label.
         names = tuple(renames.get(name, name) for name in source.classes)
         own = relabel(replace(source, classes=names), tuple(dict.fromkeys(names)))
-        classes = options.classes or own.classes
+        classes = own.classes
+        if options.classes:
+            classes = named_classes(options.classes, used_names(own))
         for name in used_names(own):
             if name not in classes:
                 raise SourceError(

@@ -7,7 +7,7 @@ from helpers.examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dataprep.commands.parameters import read_classes
+from dataprep.labels.class_file import read_classes
 from dataprep.sources import Source, SourceOptions, read_source
 from manifests.errors import CallError, SourceError
 from manifests.process.text import one_line
