@@ -246,6 +246,7 @@ def _wrapped(src: str, root: str) -> list[str]:
 def _label_columns(
     dataset: Published, columns: Names, root: str, options: SourceOptions
 ) -> tuple[str, ...]:
+    """Return the columns of labels that an option names, or that are read by default."""
     if options.unlabelled:
         return ()
     given = find_columns("--label-column", options.label_column, (), columns, root)
@@ -304,7 +305,7 @@ def _table(
             missing = part.file if rows is None else part.folder
             notices.append(f"skipped {part.split}: {_either(missing)} does not exist")
             continue
-        # The parts of some datasets have different columns besides.
+        # Paths that match a pattern are whole; the parts of some datasets have more columns.
         before = "" if part.file.startswith("^") else f"{folder}/".lstrip("/")
         rows = _of_part(part, dataset.label, before, rows)
         tables.append(rows.select(tables[0].column_names if tables else rows.column_names))
@@ -312,8 +313,12 @@ def _table(
         raise SourceError(f"this is {dataset.name} without images", file=root, hint=notices[-1])
     table = pa.concat_tables(tables)
     for files, names in dataset.joins.items():
-        if other := load(files, names):
-            table = _joined(table, other)
+        other = load(files, names)
+        if other is not None:
+            what = f"is not in {_either(files)}"
+            if files.startswith("^"):
+                what = "has no image"
+            table = _joined(table, other, what)
     return _with(table, path=table["image" if "image" in table.column_names else "path"])
 
 
@@ -500,13 +505,11 @@ def _found(table: pa.Table, column: str, values: pa.Array, what: str, hint: str)
     return at
 
 
-def _joined(table: pa.Table, other: pa.Table) -> pa.Table:
-    """Return a table with the columns of another, in which each value of the column that both have is once."""
+def _joined(table: pa.Table, other: pa.Table, what: str) -> pa.Table:
+    """Add the columns of another table, by a column of both whose values it has once; `what` is an error."""
     key = next(name for name in other.column_names if name in table.column_names)
     _check_once(other, key)
-    file = other["file"][0].as_py() if len(other) else "the file"
-    what = f"is not in {file.rpartition('/')[2]}"
-    added = other.take(_found(table, key, one_array(other[key]), what, "unpack both files again"))
+    added = other.take(_found(table, key, one_array(other[key]), what, "unpack the files again"))
     new = [name for name in other.column_names if name not in table.column_names]
     return _with(table, **{name: added[name] for name in new})
 

@@ -285,6 +285,14 @@ DAMAGES = {
         lambda root: _appended(root / "train_test_split.txt", "\n8\n"),
         "train_test_split.txt, line 8: the line does not have the form `id split`",
     ),
+    "an empty file": (
+        lambda root: (root / "train_test_split.txt").write_text("\n"),
+        "images.txt, line 1: id '1' is not in train_test_split.txt",
+    ),
+    "no images": (
+        lambda root: (root / "images.txt").write_text(""),
+        "the source contains no images",
+    ),
     "not UTF-8": (
         lambda root: (root / "classes.txt").write_bytes(b"1 \xff\n"),
         "classes.txt: the file is not valid UTF-8",
@@ -315,6 +323,13 @@ def test_damaged_mat_files(name, tmp_path):
             with pytest.raises(SourceError, match=f"{path.name}: the file is damaged"):
                 read(tmp_path)
         path.write_bytes(content)
+
+
+def test_an_image_of_a_mat_file_is_missing(tmp_path):
+    published.make_flowers(tmp_path)
+    next(tmp_path.rglob("image_00003.jpg")).unlink()
+    with pytest.raises(SourceError, match=r"setid.mat: id '3' has no image \(1 in total\)"):
+        read(tmp_path)
 
 
 def test_labels_of_another_type_are_not_invented(tmp_path):
