@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from dataprep.images.base import MAX_BYTES, ImageInfo, IncompleteHeader, Rejected
@@ -36,7 +37,8 @@ MAX_TEXT = 4096
 MAX_CAPTION = 1 << 16
 
 
-class Envelope(NamedTuple):
+@dataclass(slots=True, eq=False, repr=False)
+class Envelope:
     """The bytes of a record around its image.
 
     Attributes:

@@ -10,8 +10,8 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self, TypeAlias
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias
 
 from manifests.errors import CallError
 from manifests.labels import LABELS, LabelSchema, LabelType, arrow_type, find_wrong_value
@@ -30,8 +30,12 @@ if TYPE_CHECKING:
 _TENTHS = 10
 
 
-class PendingSample(NamedTuple):
+@dataclass(slots=True, eq=False, repr=False)
+class PendingSample:
     """A sample that is about to be written: its row of the sample table, without the offset.
+
+    There is one for each image, so it is neither compared nor printed, and not a named tuple: a
+    slot is read in half the time.
 
     Attributes:
         key: name of the sample, unique in the dataset.

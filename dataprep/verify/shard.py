@@ -324,14 +324,14 @@ def _check_envelope(  # noqa: PLR0917
         class_names=tuple(classes[label] for label in lists),
         mask=mask,
     )
-    head, tail, _, mask_start = check.format.envelope(sample)
-    start = record.offset - len(head)
-    if mask and start + mask_start != row.extra["mask_offset"]:
+    envelope = check.format.envelope(sample)
+    start = record.offset - len(envelope.head)
+    if mask and start + envelope.mask_start != row.extra["mask_offset"]:
         return check.table_problem(
             "the table states another place of the mask or depth map", number
         )
     # The first difference is enough to find the damage.
-    for at, expected in ((start, head), (record.offset + record.size, tail)):
+    for at, expected in ((start, envelope.head), (record.offset + record.size, envelope.tail)):
         actual = read_bytes(view, max(at, 0), len(expected))
         if actual != expected:
             message = "a byte around the image differs from what `dataprep convert` writes"

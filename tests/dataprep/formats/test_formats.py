@@ -351,10 +351,10 @@ def pending_samples(draw):
 def build(module, pairs):
     parts, offsets, at = [], [], 0
     for pending, data in pairs:
-        head, tail, *_ = module.envelope(pending)
-        offsets.append(at + len(head))
-        parts += [head, data, tail]
-        at += len(head) + len(data) + len(tail)
+        envelope = module.envelope(pending)
+        offsets.append(at + len(envelope.head))
+        parts += [envelope.head, data, envelope.tail]
+        at += len(envelope.head) + len(data) + len(envelope.tail)
     return b"".join((*parts, module.END)), offsets
 
 
