@@ -317,8 +317,10 @@ def inspect(out: str, plan: str = "") -> Folder:
     try:
         data = read_file(path, MANIFEST)
         newest = parse_manifest(data, path)
+    except FileNotFoundError:
+        pass  # `Folder.error` says so
     except (OSError, ValueError, ManifestError) as caught:
-        raise_machine_fault(caught)  # others are `Folder.error`
+        raise_machine_fault(caught)  # others are `Folder.error`, too
     if newest is not None and damage is not None:
         raise damage
     return Folder(
