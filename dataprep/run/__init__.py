@@ -11,5 +11,6 @@
     finish              the last of three steps
     commit              what makes a revision complete: rejected images and the manifest
     base, known         whether a source fits a dataset, and which of its samples are new
+    edited              images of a dataset that its source has elsewhere now, with other content, or not at all
     revert              undo an append
 """

@@ -3,6 +3,7 @@
 ::
 
     files       the interface of both; local and remote implement it
+    archived    files of an archive as files in a folder, while the archive is a source
     temporary   temporary files: writes and renames them when they are complete; their folders, which
                 process writes each of them, and who removes the file of a process that died
 """

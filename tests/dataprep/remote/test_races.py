@@ -152,16 +152,16 @@ def test_a_lost_file_of_a_shard_with_a_table_is_written_by_work(source, store, l
 
 
 def test_work_tries_an_image_again_that_could_not_be_read(source, store, monkeypatch):
-    load = segments.load_image
+    read = segments.read_image
 
     def unreadable(root, path, *arguments, **options):
         if path.endswith("00000.jpg"):
             raise Rejected("unreadable", "Input/output error")
-        return load(root, path, *arguments, **options)
+        return read(root, path, *arguments, **options)
 
     plan_dataset(read_source(source), str(store), OPTIONS)
     with monkeypatch.context() as patch:
-        patch.setattr(segments, "load_image", unreadable)
+        patch.setattr(segments, "read_image", unreadable)
         written = work.work(str(store), ALL, workers=1).written
     (name,) = [shard.name for shard in written if shard.conversion.rejected]
     assert [shard.name for shard in work.work(str(store), ALL, workers=1).written] == [name]
