@@ -125,8 +125,8 @@ def _find(dataset: Published, src: str, folders: Names, options: SourceOptions) 
                 raise SourceError(
                     f"this looks like {dataset.name}, but {_either(missing[0])} does not exist",
                     file=root,
-                    hint="unpack all files of the dataset into this folder, or set --label-type none"
-                    " to convert the images alone",
+                    hint="unpack all files of the dataset into this folder, or set --label-type"
+                    " none to convert the images alone",
                 )
             return root
     return None
@@ -325,7 +325,7 @@ def _table(
 def _load_files(
     root: str, path: pa.Array, values: Mapping[str, Mapping[str, str]], files: str, columns: str
 ) -> pa.Table | None:
-    """Return the rows of files, or of the images whose paths match a pattern; `None` if a file does not exist."""
+    """Return the rows of files, or of images whose paths match; `None` if a file does not exist."""
     if files.startswith("^"):
         return _in_folders(root, path, files)
     tables = []
@@ -344,7 +344,7 @@ def _load_files(
 
 
 def _of_part(part: Part, label: str, folder: str, table: pa.Table) -> pa.Table:
-    """Return the rows of a part with its split, the labels, and the path of each image as `image`."""
+    """Return the rows of a part with its split, the labels, and the paths of the images as `image`."""
     if part.split:
         table = _with(table, split=pa.repeat(pa.scalar(part.split, _TEXT), len(table)))
     if label:
@@ -440,7 +440,7 @@ def _load_text(file: str, names: Names, skip: int) -> pa.Table:
 
 
 def _load_mat(file: str, fields: Mapping[str, str]) -> pa.Table:
-    """Return variables of a MAT file, or fields of its structs `annotations`; a name alone counts from 1."""
+    """Return variables of a MAT file, or fields of its structs; a name alone counts from 1."""
     columns: dict[str, list[Any]] = {}
     try:
         variables = read_mat(read_file(file, SOURCE_ANNOTATIONS)[:MAX_BYTES])
@@ -506,7 +506,7 @@ def _found(table: pa.Table, column: str, values: pa.Array, what: str, hint: str)
 
 
 def _joined(table: pa.Table, other: pa.Table, what: str) -> pa.Table:
-    """Add the columns of another table, by a column of both whose values it has once; `what` is an error."""
+    """Return a table with the columns of another, which has each value of a common column once."""
     key = next(name for name in other.column_names if name in table.column_names)
     _check_once(other, key)
     added = other.take(_found(table, key, one_array(other[key]), what, "unpack the files again"))
