@@ -12,6 +12,7 @@ from dataprep.options import SourceOptions
 from dataprep.sources.base import Kind, Names
 from dataprep.sources.scan import Scan
 from manifests.errors import SourceError
+from manifests.files import IMAGE_SUFFIXES
 
 #: What these files are, and the files that show it.
 ARRAYS = {
@@ -33,10 +34,22 @@ ARRAYS_HINT = (
 _BOXES = {
     "boxes in a table of Roboflow": r"_annotations\.(csv|txt)",
     "boxes in Create ML's format": r"_annotations\.createml\.json",
+    "boxes of KITTI": r"label_2",
+    "rotated boxes of DOTA": r"labelTxt.*",
     "boxes in VGG Image Annotator's format": r"via_(region_data|export_json|project).*\.(json|csv)",
 }
 
 _BOXES_HINT = "export them as COCO JSON, Pascal VOC or YOLO; a CSV can be given as --src itself"
+
+#: Suffixes of files beside all images: what they are, and what to do.
+_BESIDE = {
+    ".txt": (
+        "a text for each image",
+        "write metadata.jsonl beside the images, with a line"
+        ' {"file_name": "1.jpg", "text": "a dog"} for each of them',
+    ),
+    ".json": ("a JSON file for each image, as LabelMe writes", _BOXES_HINT),
+}
 
 #: Files and folders of a folder to look at.
 _LISTED, _FOLDERS = 1000, 8
@@ -68,6 +81,18 @@ def find_refused(src: str, folders: Names, _: SourceOptions) -> Found | None:
                     # Arrays beside images are something else.
                     is_other = table is ARRAYS and any(scan.add(""))
                     return None if is_other else Found(what, name, hint)
+    # Files beside images in class folders may be anything.
+    return None if folders else _beside(sorted(names))
+
+
+def _beside(names: Names) -> Found | None:
+    """Return which files are beside the images of a folder."""
+    for name in names:
+        stem, suffix = os.path.splitext(name)
+        if suffix.lower() in IMAGE_SUFFIXES:
+            for other, (what, hint) in _BESIDE.items():
+                if f"{stem}{other}" in names:
+                    return Found(what, f"{stem}{other}", hint)
     return None
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import os
+from codecs import BOM_UTF8
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -49,7 +50,7 @@ def _is_yolo(path: str) -> bool | None:
     for line in read_lines(path, SOURCE_LIST):
         if line.strip():
             try:
-                label, *numbers = map(float, line.split())
+                label, *numbers = map(float, line.removeprefix(BOM_UTF8).split())
             except ValueError:
                 return False
             return label.is_integer() and len(numbers) >= _BOX

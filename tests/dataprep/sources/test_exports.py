@@ -361,6 +361,8 @@ def test_a_column_of_roboflow_is_no_regression(tmp_path):
         (["train/_annotations.csv"], "boxes in a table of Roboflow"),
         (["train/_annotations.createml.json"], "boxes in Create ML's format"),
         (["via_region_data.json"], "boxes in VGG Image Annotator's format"),
+        (["train/label_2/1.txt"], "boxes of KITTI"),
+        (["train/labelTxt/1.txt"], "rotated boxes of DOTA"),
     ],
 )
 def test_boxes_in_other_formats_are_named(files, message, tmp_path):
@@ -368,6 +370,37 @@ def test_boxes_in_other_formats_are_named(files, message, tmp_path):
         exports.write(tmp_path, path, "x")
     with pytest.raises(SourceError, match=f"looks like {message}, which is not converted. Hint: "):
         read(tmp_path)
+
+
+def test_captions_beside_the_images_are_named_and_the_hint_works(tmp_path):
+    for number, text in enumerate(exports.TEXTS):
+        exports.write(tmp_path, f"{number}.jpg", exports.picture(number))
+        exports.write(tmp_path, f"{number}.txt", text)
+    with pytest.raises(SourceError, match=r"0.txt: .* a text for each image, .* metadata.jsonl"):
+        read(tmp_path)
+    lines = []
+    for number, text in enumerate(exports.TEXTS):
+        lines.append(json.dumps({"file_name": f"{number}.jpg", "text": text}))
+    exports.write(tmp_path, "metadata.jsonl", "\n".join(lines))
+    assert read(tmp_path).extra["caption"].to_pylist() == [*exports.TEXTS]
+
+
+def test_a_file_of_labelme_for_each_image_is_named(tmp_path):
+    for name in ("1.jpg", "1.json", "2.jpg", "2.json"):
+        exports.write(tmp_path, name, "{}")
+    with pytest.raises(SourceError, match="a JSON file for each image, as LabelMe writes"):
+        read(tmp_path)
+
+
+def test_labels_of_windows_are_read(tmp_path):
+    """A byte order mark, and carriage returns."""
+    exports.make_labelimg_yolo(tmp_path)
+    expected = read(tmp_path).extra["boxes"]
+    for path in tmp_path.glob("*.txt"):
+        path.write_text("\ufeff" + path.read_text().replace("\n", "\r\n"), newline="")
+    source = read(tmp_path)
+    assert source.classes == exports.NAMES
+    assert source.extra["boxes"] == expected
 
 
 def test_the_docs_show_an_example_of_each_kind():
