@@ -27,7 +27,6 @@ _HEADER = frozenset(
         "id",
         "index",
         "idx",
-        "no",
         "number",
         "num",
         "code",
