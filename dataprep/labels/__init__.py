@@ -8,6 +8,7 @@
     images      masks and depth maps as they are stored
     class_file  files of class names
     cells       several labels in a cell of text: lists, and separated labels
+    tables      labels in one or several columns
     rows        several rows of a table about one image
     columns     columns of a source: detect what they are, and convert their values
 

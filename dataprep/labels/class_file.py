@@ -48,8 +48,9 @@ _HEADER = frozenset(
     ]
 )
 
-#: Lines of YAML: a member with the names, or items of a list or of a mapping by number.
-_YAML = re.compile(r"(?m)^(names|classes)\s*:|\A\s*([-] .*\n?|[0-9]+\s*: .*\n?|\s*\n)+\Z")
+#: Lines of YAML: a member with the names; and an item of a list, or of a mapping by number.
+_MEMBER = re.compile(r"(?m)^(names|classes)\s*:")
+_YAML_ITEM = re.compile(r"- |[0-9]+\s*: ")
 
 
 def read_names_file(file: str, option: str, hint: str) -> str:
@@ -84,14 +85,12 @@ def read_classes(file: str | None) -> tuple[str, ...] | None:
         return None
     hint = "give a UTF-8 text file with one class name per line"
     text = read_names_file(file, "--classes", hint)
-    if (
-        text.lstrip()[:1] in ("[", "{")
-        or _YAML.search(text)
-        or file.endswith((".json", ".yaml", ".yml"))
-    ):
+    lines = [line.rstrip("\r") for line in text.rstrip().split("\n")]
+    is_yaml = bool(_MEMBER.search(text)) or file.endswith((".json", ".yaml", ".yml"))
+    is_yaml = is_yaml or all(map(_YAML_ITEM.match, filter(str.strip, lines)))
+    if text.lstrip()[:1] in ("[", "{") or (is_yaml and text.strip()):
         names = _names_of(_parsed(text, file), file)
     else:
-        lines = [line.rstrip("\r") for line in text.rstrip().split("\n")]
         names = _numbered(lines, file) or [_unquoted(line) for line in lines]
         _refuse_header(lines, file)
     if not any(names):

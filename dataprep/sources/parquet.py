@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from dataprep import storage
 from dataprep.labels.columns import Labels
 from dataprep.labels.kinds import CAPTION, OTHER_LABEL_COLUMNS
+from dataprep.labels.tables import labels_of
 from dataprep.options import SourceOptions
 from dataprep.sources.base import (
     LABEL_COLUMN_NAMES,
@@ -39,7 +40,6 @@ from dataprep.sources.scan import is_folder, stats_of, suffix_of
 from dataprep.sources.tables import (
     PATH_COLUMNS,
     check_split_names,
-    labels_of,
     not_kept,
     opened_parquet,
     with_labels,

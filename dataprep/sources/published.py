@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from dataprep import storage
 from dataprep.labels.columns import Locate, first_true, row_error
 from dataprep.labels.kinds import KINDS as LABELS
+from dataprep.labels.tables import labels_of
 from dataprep.options import SourceOptions
 from dataprep.sources.base import (
     Kind,
@@ -32,7 +33,7 @@ from dataprep.sources.base import (
 from dataprep.sources.columns import extra_columns, find_columns
 from dataprep.sources.mat_file import MAX_BYTES, read_mat
 from dataprep.sources.scan import Scan, list_folders, stray_notices
-from dataprep.sources.tables import labels_of, number_splits, with_labels
+from dataprep.sources.tables import number_splits, with_labels
 from dataprep.sources.text_tables import load_csv, text_lines
 from manifests.errors import CallError, SourceError
 from manifests.files import SOURCE_ANNOTATIONS, SOURCE_LIST, read_file
