@@ -261,15 +261,15 @@ def _rejected(path: str, member: str, reason: str, detail: str) -> RejectedRow:
     return {"source": source, "reason": reason, "detail": detail}
 
 
-def refuse_shard(path: str, *_: Any) -> bool:
-    """Refuse a mounted archive whose files with labels or captions are beside the images.
+def refuse_shard(path: str, _: object, options: SourceOptions) -> bool:
+    """Refuse a mounted tar archive whose files with labels or captions are beside the images.
 
     Raises:
         SourceError: it is a shard of a WebDataset.
 
     """
     archive = mounted_at(path)
-    if not isinstance(archive, Archive):
+    if not isinstance(archive, Archive) or is_zip(archive.path) or options.class_folders:
         return False
     stems, images = set(), []
     for name in archive.names[: 2 * _MAX_COMPARED]:
@@ -283,7 +283,10 @@ def refuse_shard(path: str, *_: Any) -> bool:
             "the archive is a shard of a WebDataset: files with labels or captions are beside"
             " the images",
             file=archive.path,
-            hint="run `dataprep index` on the folder of the shards, and give that folder",
+            hint=(
+                "run `dataprep index` on the folder of the shards, and give that folder; or set"
+                " --class-folders outer if the folders in the archive are the classes"
+            ),
         )
     return False
 

@@ -60,8 +60,7 @@ _IMAGE_SIZES = (("width", "height"), ("image_width", "image_height"))
 def find_boxes(src: str, _: object, options: SourceOptions) -> tuple[str, ...]:
     """Return the columns with the corners of boxes, in lower case; empty if a table has none."""
     suffix = os.path.splitext(src)[1].lower()
-    is_chosen = options.label_type == "boxes" or not (options.label_type or options.label_column)
-    if suffix not in TABLE_SUFFIXES or not is_chosen:
+    if suffix not in TABLE_SUFFIXES or options.label_type not in (None, "boxes"):
         return ()
     if suffix == ".parquet":
         with opened_parquet(src, "write the file again") as parquet:
@@ -72,6 +71,8 @@ def find_boxes(src: str, _: object, options: SourceOptions) -> tuple[str, ...]:
             line = file.read(1 << 16).decode("utf-8", "replace").partition("\n")[0]
         names = re.findall(r'"(\w+)":' if suffix in JSON_SUFFIXES else r"\w+", line)
     known = {name.lower() for name in names}
+    # A corner may be a value to predict.
+    known -= {*str(options.label_column).lower().split(",")}
     return next((corners for corners in (*_CORNERS, *_SIZES) if known.issuperset(corners)), ())
 
 

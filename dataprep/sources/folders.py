@@ -28,6 +28,7 @@ from dataprep.sources.base import (
 )
 from dataprep.sources.paired import CONTENTS
 from dataprep.sources.scan import (
+    MAX_FOLDER_NOTICES,
     Scan,
     has_folders,
     has_images_below,
@@ -41,7 +42,7 @@ from dataprep.sources.scan import (
     stray_notices,
 )
 from manifests.errors import ManifestError, SourceError
-from manifests.files import IMAGE_SUFFIXES
+from manifests.files import IMAGE_SUFFIXES, SOURCE_TABLE, open_file
 from manifests.json_members import is_unicode
 from manifests.process.text import agree, printable
 from manifests.schema import SPLIT_ALIASES, split_order
@@ -109,7 +110,7 @@ def _refuse_other_layouts(src: str, folders: Names) -> None:
         places[f"{src}/{name}"] = list_folders(f"{src}/{name}")
     for place, names in places.items():
         for find in (
-            *(_coco, _voc, _ade20k_and_yolo, _of_tools, _shards),
+            *(_coco, _voc, _ade20k_and_yolo, _of_sets, _of_tools, _shards),
             *(labels_by_name, _one_folder),
         ):
             _refuse(place, find(place, names))
@@ -185,6 +186,16 @@ def _ade20k_and_yolo(src: str, folders: Names) -> Iterator[Layout]:
                 yield Layout("YOLO boxes", f"{images}/ and {labels}/*.txt")
 
 
+def _of_sets(src: str, folders: Names) -> Iterator[Layout]:
+    """Find datasets whose class folders are not the labels that they are known for."""
+    if "wider_face_split" in folders:
+        hint = "give WIDER_train/images for the classes of events; write boxes into a table"
+        yield Layout("WIDER FACE", "wider_face_split/", hint)
+    if {"bbox_train", "bbox_test"} <= {*folders}:
+        hint = f"set --src {src}/bbox_train --pattern '{{identity}}C{{camera}}T{{clip}}F{{frame}}'"
+        yield Layout("MARS", "bbox_train/ and bbox_test/", hint)
+
+
 def _of_tools(src: str, folders: Names) -> Iterator[Layout]:
     """Find Tiny ImageNet, and the outputs of img2dataset and of Hugging Face's datasets."""
     # The validation images of Tiny ImageNet are in one folder, with their labels in a file.
@@ -202,9 +213,9 @@ def _of_tools(src: str, folders: Names) -> Iterator[Layout]:
         names = {*_files(src, folder)}
         for image in _with_suffix(names, *IMAGE_SUFFIXES):
             stem = os.path.splitext(image)[0]
-            if f"{stem}.json" in names and (f"{stem}.txt" in names or statistics):
-                evidence = f"{folder}/*.json beside the images"
-                yield Layout("the files of img2dataset (LAION)", evidence)
+            if f"{stem}.txt" in names or (f"{stem}.json" in names and statistics):
+                evidence = f"{folder}/*{'.json' if f'{stem}.json' in names else '.txt'}"
+                yield Layout("the files of img2dataset (LAION)", f"{evidence} beside the images")
     # A dataset as Arrow files, which Hugging Face's `load_from_disk` reads.
     if "dataset_dict.json" in files or {"dataset_info.json", "state.json"} <= {*files}:
         yield Layout(
@@ -273,6 +284,9 @@ def read_image_folders(src: str, _: Any, options: SourceOptions) -> Source:
         if splits and name not in splits.values():
             notices.append(f"skipped {printable(name)}/: it is not train, val or test")
     found = _find_classes(src, splits or {"train": ""}, options)
+    if options.class_folders is None:
+        # The first class folder of each split shows what is beside the images.
+        _refuse_annotations(src, [path for each in found.values() for path in each.paths[:1]])
     layout, class_folders = CLASS_FOLDERS, {}
     for split, classes in found.items():
         if classes.paths:
@@ -291,28 +305,96 @@ def read_image_folders(src: str, _: Any, options: SourceOptions) -> Source:
     above, stray = [*dict.fromkeys(above)], []
     for folder in above:
         stray += list_images(src, folder)
-    if any(each.notices for each in found.values()):
-        refuse_one_class(src, source, options)
+    tables = _tables(src)
+    if tables or any(each.notices for each in found.values()):
+        refuse_one_class(src, source, options, tables)
+    notices += table_notices(src, [*splits.values()] or source.classes)
     notices += stray_notices(stray, "outside of class folders")
     notices += hidden_notices(src, above)
     return replace(source, notices=(*notices, *source.notices))
 
 
-def refuse_one_class(src: str, source: Source, options: SourceOptions) -> None:
+#: Files beside class folders that may have other labels, and the names of files that do not.
+_TABLES = (".csv", ".tsv", ".txt", ".json", ".jsonl", ".ndjson", ".parquet", ".xml", ".mat")
+_TEXTS = re.compile(
+    r"(read.?me|licen[cs]e|requirements|notes?|about|url|class(es)?|labels?)\b", re.I
+)
+
+
+def _tables(src: str) -> list[str]:
+    """Return the files in a folder that may have labels of the images below it."""
+    return [name for name in _with_suffix(_files(src), *_TABLES) if not _TEXTS.match(name)]
+
+
+def table_notices(src: str, folders: Names) -> Iterator[str]:
+    """Report text files that name images in these folders: they may have other labels or splits."""
+    tables = _with_suffix(_tables(src), ".csv", ".tsv", ".txt")
+    for name in tables[:MAX_FOLDER_NOTICES]:
+        with open_file(os.path.join(src, name), SOURCE_TABLE) as file:
+            words = re.split(r"[\s,;\"']+", file.read(1 << 12).decode("utf-8", "replace"))
+        images = _with_suffix(words, *IMAGE_SUFFIXES)
+        if any(part in folders for image in images for part in image.split("/")[:-1]):
+            yield (
+                f"{printable(name)} names images, too, and is not read; if it has other labels or"
+                f" splits, give this file as --src"
+            )
+
+
+#: Members of JSON files with boxes, classes or captions of an image.
+_ANNOTATIONS = re.compile(rb'"(shapes|objects|annotations|bbox|boxes|caption|labels?)"\s*:')
+
+
+def _refuse_annotations(src: str, folders: Iterable[str]) -> None:
+    """Refuse class folders with a file of boxes, classes or captions beside an image, with its name.
+
+    Raises:
+        SourceError: there is one.
+
+    """
+    for folder in folders:
+        names = _files(src, folder)
+        stems = {os.path.splitext(name)[0] for name in _with_suffix(names, *IMAGE_SUFFIXES)}
+        for name in _with_suffix(names, ".json", ".xml", ".txt"):
+            file = os.path.join(src, folder, name)
+            if os.path.splitext(name)[0] not in stems:
+                continue
+            if name.endswith(".json"):
+                with open_file(file, SOURCE_TABLE) as opened:
+                    if not _ANNOTATIONS.search(opened.read(1 << 12)):
+                        break  # metadata
+            raise SourceError(
+                "the images have files of annotations beside them, which are not read in class"
+                " folders",
+                file=file,
+                hint=(
+                    "set --class-folders outer if the folders are the classes, and the other files"
+                    " may be left out; or write the labels into a table"
+                ),
+            )
+
+
+def refuse_one_class(src: str, source: Source, options: SourceOptions, tables: Names = ()) -> None:
     """Refuse class folders of which one is left after others were skipped, or a folder was entered.
+
+    `tables` are files beside it that may have the labels.
 
     Raises:
         SourceError: there is one class, and no option says that this is right.
 
     """
     if len(source.classes) == 1 and not (options.classes or options.class_folders):
+        give = "give the folder that contains all class folders"
+        if tables:
+            table = printable(os.path.join(src, tables[0]))
+            give += f", or the table with the labels: --src {table} --image-root {printable(src)}"
+            give += f"/{printable(source.classes[0])}"
         raise SourceError(
             f"{printable(source.classes[0])} would be the only class, because only this folder"
             " contains images",
             file=src,
             hint=(
-                "give the folder that contains all class folders; set --label-type none if the"
-                " images have no labels, or --class-folders outer for one class"
+                f"{give}; set --label-type none if the images have no labels, or --class-folders"
+                " outer for one class"
             ),
         )
 
@@ -347,7 +429,35 @@ def _find_classes(
         if not classes.paths and split != "test":
             raise _no_class_folders(src, splits[split], split)
         found[split] = classes
-    return found
+    return found if options.class_folders or options.classes else _without_unknown(found, splits)
+
+
+def _without_unknown(
+    found: Mapping[str, _Classes], splits: Mapping[str, str]
+) -> dict[str, _Classes]:
+    """Take the only folder of a split for images without labels if no other split has a class of its name.
+
+    Keras needs a folder around images without labels: `test/unknown/1.jpg`.
+
+    Raises:
+        SourceError: the images are of another split than test.
+
+    """
+    names = {split: {*map(os.path.basename, classes.paths)} for split, classes in found.items()}
+    known: dict[str, _Classes] = {}
+    for split, classes in found.items():
+        known[split] = classes
+        others = set().union(*(names[other] for other in names if other != split))
+        if len(classes.paths) == 1 and len(others) > 1 and not names[split] & others:
+            if split != "test":
+                raise SourceError(
+                    f"{printable(classes.paths[0])}/ is the only folder of images in"
+                    f" {printable(splits[split])}/, and no other split has a class of this name",
+                    file=splits[split],
+                    hint="sort its images into class folders; set --class-folders outer if it is a class",
+                )
+            known[split] = classes._replace(paths=[])
+    return known
 
 
 def _no_class_folders(src: str, folder: str, split: str) -> SourceError:
@@ -357,7 +467,8 @@ def _no_class_folders(src: str, folder: str, split: str) -> SourceError:
             file=f"{src}/{folder}",
             hint=(
                 f"sort the images into {folder}/CLASS/, or list them in {split}_list.txt as"
-                " `path label`"
+                f" `path label`; give a table with the labels as --src, with --image-root"
+                f" {printable(os.path.join(src, folder))}; or set --pattern if the names have labels"
             ),
         )
     if not has_images_below(src, [""]):
@@ -385,6 +496,7 @@ def _class_folders(src: str, place: str, options: SourceOptions, entered: int = 
 
     """
     names = list_folders(os.path.join(src, place))
+    _refuse_numbered(os.path.join(src, place), names, options)
     storage.prefetch_folders(os.path.join(src, place, name) for name in names)
     notices: list[str] = []
     with_images, empty, nested = [], [], []
@@ -409,13 +521,25 @@ def _class_folders(src: str, place: str, options: SourceOptions, entered: int = 
         notices.append(f"read the class folders in {printable(nested[0])}/")
         below = _class_folders(src, nested[0], options, entered + 1)
         return below._replace(notices=notices + below.notices)
+    raise _not_clear(src, place, with_images, nested)
+
+
+def _not_clear(src: str, place: str, with_images: Names, nested: Names) -> SourceError:
+    """Return the error for folders that contain folders of images, and the ways to go on."""
+    names = [*map(os.path.basename, nested)]
+    if place and not with_images and all(map(split_of, names)):
+        return SourceError(
+            f"the splits {first_names(names, 3)} are below the folder",
+            file=src,
+            hint=f"set --src {printable(os.path.join(src, place))}",
+        )
     inner = [f"{path}/" for path in _folders_with_images(src, nested[0])]
     outer = [f"{path}/" for path in nested]
     contain = agree(len(nested), "contains", "contain")
     why = f"{contain} folders of images, and no images"
     if with_images:
         why += f"; beside them, {printable(with_images[0])}/ contains images"
-    raise SourceError(
+    return SourceError(
         f"it is not clear which folders are the classes: {first_names(outer, 3)} {why}",
         file=os.path.join(src, place).rstrip("/"),
         hint=(
@@ -467,10 +591,12 @@ _COMPOUND = re.compile(
     rf"({'|'.join(SPLIT_ALIASES)})(set|data|dataset|images?|imgs?|pics?|split)s?"
 )
 
-#: Folders that are numbered parts of a dataset.
+#: Folders that are numbered parts of a dataset, perhaps after its name; days; folders of cameras.
 _NUMBERED = re.compile(
-    r"(fold|split|part|batch|set|chunk|shard|images?|imgs?|photos?|pictures?|data|archive|subset"
-    r"|volume|disk)[-_ .]*\d+",
+    r"(?P<dataset>.*[-_ .])?(fold|split|part|batch|set|chunk|shard|images?|imgs?|photos?|pictures?"
+    r"|data|dataset|archive|subset|volume|disk|version|v|photos from)[-_ .]*\d+"
+    r"|(19|20)\d\d[-_. ]?[01]\d[-_. ]?[0-3]\d|(19|20)\d\d[-_. ][01]\d"
+    r"|\d{3}(apple|canon|eos.d|gopro|media|msdcf|nikon|olymp|_pana|_fuji|photo)",
     re.IGNORECASE,
 )
 
@@ -492,22 +618,22 @@ def find_split_folders(src: str, folders: Names, options: SourceOptions) -> dict
     Empty if the folders are classes, as with `train` next to `car` and `bus`.
 
     Raises:
-        SourceError: two folders are the same split, or the folders are numbered parts of a dataset.
+        SourceError: two folders are the same split.
 
     """
-    _refuse_numbered(src, folders, options)
     named = {}
     for name in folders:
         split = split_of(name)
         if split:
             named[name] = split
     exact = _named(folders, SPLIT_ALIASES)
-    if len(exact) == len(folders) or any(has_folders(f"{src}/{name}") for name in exact):
+    if exact and (
+        len(named) == len(folders) or any(has_folders(f"{src}/{name}") for name in exact)
+    ):
         splits = map_splits(src, exact)
         # Other names of splits count beside the usual names.
-        for name, split in named.items():
-            splits.setdefault(split, name)
-        return splits
+        others = {name.lower(): split for name, split in named.items() if split not in splits}
+        return {**splits, **map_splits(src, [*named], others)}
     if exact or not _are_splits(src, folders, named, options):
         return {}
     return map_splits(src, [*named], {name.lower(): split for name, split in named.items()})
@@ -533,8 +659,12 @@ def _are_splits(src: str, folders: Names, named: Mapping[str, str], options: Sou
 
 
 def _refuse_numbered(src: str, folders: Names, options: SourceOptions) -> None:
-    numbered = len(folders) > 1 and all(map(_NUMBERED.fullmatch, folders))
-    if numbered and options.class_folders is None:
+    datasets = set()
+    for name in folders if len(folders) > 1 else ():
+        match = _NUMBERED.fullmatch(name)
+        datasets.add(match["dataset"] if match else f"{name} is another folder")
+    # The parts of one dataset have the same name before the number.
+    if len(datasets) == 1 and match and options.class_folders is None:
         sources = " ".join(f"--src {printable(os.path.join(src, name))}" for name in folders[:2])
         raise SourceError(
             f"the folders look like numbered parts of one dataset: {first_names(folders, 3)}",

@@ -306,9 +306,14 @@ def check_names(before: Names, names: Names, first: str, second: str) -> None:
             )
 
 
+#: What file managers add to the name of a copy.
+_COPY = re.compile(r"( -)? \(?(copy|kopie|copie|copia)( \d+)?\)?$| \(\d{1,2}\)$", re.IGNORECASE)
+
+
 def _plain(name: str) -> str:
     """Return a name without what people and programs write in different ways."""
-    return re.sub(r"[\s_-]+", "", unicodedata.normalize("NFC", name)).casefold()
+    name = _COPY.sub("", unicodedata.normalize("NFC", name))
+    return re.sub(r"[\s_-]+", "", name).casefold()
 
 
 def relabel(source: Source, classes: Classes) -> Source:

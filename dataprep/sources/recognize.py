@@ -39,6 +39,7 @@ from dataprep.sources.folders import (
     read_unlabelled,
     refuse_one_class,
     split_of,
+    table_notices,
 )
 from dataprep.sources.merge import class_notices, read_renames, rename_classes
 from dataprep.sources.scan import list_folders, look_into, suffix_of
@@ -221,6 +222,7 @@ def _read_only_folder(src: str, folder: str, options: SourceOptions) -> Source:
     source = _read(os.path.join(src, folder), options)
     if source.layout.startswith(CLASS_FOLDERS):
         refuse_one_class(src, source, options)
+        source = source.with_notices(*table_notices(src, [folder, *source.classes]))
     note = f"read {printable(folder)}/, the only folder"
     return replace(source, notices=(note, *source.notices))
 

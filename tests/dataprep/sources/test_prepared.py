@@ -297,7 +297,7 @@ def test_options_of_tables_are_refused(dataset):
 
 
 def test_a_manifest_of_another_tool_is_ignored(make_tree):
-    root = make_tree(["cat/1.jpg"], **{"manifest.json": b'{"version": 3}'})
+    root = make_tree(["cat/1.jpg", "dog/1.jpg"], **{"manifest.json": b'{"version": 3}'})
     assert read(root).layout == "ImageFolder"
 
 

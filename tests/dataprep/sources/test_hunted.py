@@ -1,0 +1,178 @@
+"""Folders, archives and tables as people have them: the splits, classes and numbers, or the message.
+
+The layouts are those of downloads of Kaggle, universities, cameras and clouds, with few images.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+
+import pytest
+from helpers.sources import read, rows
+
+from manifests.errors import CallError, SourceError
+
+LABELME = '{"shapes": [{"label": "cat", "points": [[1, 1], [9, 9]]}], "imagePath": "1.jpg"}'
+TABLE = "image,label\n1.jpg,3\n"
+
+#: Files, options, and the number of images of each split and class, or a part of the message.
+LAYOUTS = {
+    "downloads of Google Drive in parts": (
+        ["photos-20240101T000000Z-001/photos/cat/1.jpg", "photos-20240101T000000Z-002/dog/2.jpg"],
+        {},
+        "not clear which folders are the classes",
+    ),
+    "copies of iCloud": (
+        ["cat/IMG_1.jpg", "cat/IMG_1 2.jpg", "cat/IMG_1(1).jpg", "dog/IMG_1.JPG", "dog/2.jpg.jpg"],
+        {},
+        {"train cat": 3, "train dog": 2},
+    ),
+    "files of Windows and macOS": (
+        ["cat/1.jpg", "cat/Thumbs.db", "cat/._1.jpg", "dog/1.jpg", "dog/desktop.ini", ".DS_Store"],
+        {},
+        {"train cat": 1, "train dog": 1},
+    ),
+    "HAM10000": (
+        {"HAM_images_part_1/a.jpg": "x", "HAM_images_part_2/b.jpg": "x", "meta.csv": TABLE},
+        {},
+        "numbered parts of one dataset: HAM_images_part_1, HAM_images_part_2",
+    ),
+    "versions": (["dataset_v1/1.jpg", "dataset_v2/2.jpg"], {}, "numbered parts of one dataset"),
+    "days": (["2024-01-01/1.jpg", "2024-01-02/2.jpg"], {}, "numbered parts of one dataset"),
+    "a camera": (["DCIM/100CANON/1.JPG", "DCIM/101CANON/2.JPG"], {}, "numbered parts"),
+    "Google Takeout": (
+        ["Takeout/Photos from 2021/1.jpg", "Takeout/Photos from 2022/2.jpg"],
+        {},
+        "numbered parts",
+    ),
+    "batches in splits": (
+        ["train/batch_1/1.jpg", "train/batch_2/2.jpg", "test/batch_1/3.jpg"],
+        {},
+        "train: the folders look like numbered parts of one dataset: batch_1, batch_2",
+    ),
+    "classes with numbers": (
+        ["s1/1.jpg", "s2/1.jpg", "c 10/1.jpg", "id_002/1.jpg"],
+        {},
+        {"train s1": 1, "train s2": 1, "train c 10": 1, "train id_002": 1},
+    ),
+    "Dogs vs. Cats": (
+        ["train/cat.0.jpg", "train/dog.0.jpg", "test1/1.jpg"],
+        {},
+        "train: the folder of a split has no class folders",
+    ),
+    "train in parts": (
+        ["train_part1/a/1.jpg", "train_part2/b/2.jpg", "test/a/1.jpg", "test/b/1.jpg"],
+        {},
+        "train_part1/ and train_part2/ are two names of the same split",
+    ),
+    "Fruits-360": (
+        ["f/Training/a/1.jpg", "f/Training/b/1.jpg", "f/Test/a/1.jpg", "f/test-multiple/1.jpg"],
+        {},
+        {"train a": 1, "train b": 1, "test a": 1},
+    ),
+    "sign language": (
+        ["a_train/a_train/A/1.jpg", "a_train/a_train/B/1.jpg", "a_test/a_test/A_test.jpg"],
+        {},
+        {"train A": 1, "train B": 1},
+    ),
+    "a folder around test images, for Keras": (
+        ["train/A/1.jpg", "train/B/1.jpg", "test/unknown/1.jpg"],
+        {},
+        {"train A": 1, "train B": 1},
+    ),
+    "a class of test": (
+        ["train/A/1.jpg", "train/B/1.jpg", "test/unknown/1.jpg"],
+        {"class_folders": "outer"},
+        {"train A": 1, "train B": 1, "test unknown": 1},
+    ),
+    "validation images in one folder": (
+        ["train/A/1.jpg", "train/B/1.jpg", "val/all/1.jpg"],
+        {},
+        "val/all/ is the only folder of images in val/",
+    ),
+    "VGGFace2": (
+        ["data/train/n1/1.jpg", "data/train/n2/1.jpg", "data/test/n3/1.jpg", "meta/a.csv"],
+        {},
+        "the splits test, train are below the folder.*data",
+    ),
+    "Flickr30k": (
+        {"flickr30k_images/1.jpg": "x", "results.csv": "image_name| comment\n1.jpg| Two.\n"},
+        {},
+        "flickr30k_images would be the only class.*results.csv --image-root",
+    ),
+    "captions of img2dataset": (
+        ["00000/000000000.jpg", "00000/000000000.txt", "00001/000010000.jpg"],
+        {},
+        "the files of img2dataset|a shard of a WebDataset",
+    ),
+    "captions for training": (
+        ["img/10_sks dog/1.jpg", "img/10_sks dog/1.txt", "img/1_dog/1.jpg", "img/1_dog/1.txt"],
+        {},
+        "1.txt: the images have files of annotations beside them|a shard of a WebDataset",
+    ),
+    "LabelMe in folders": (
+        {"a/1.jpg": "x", "a/1.json": LABELME, "b/1.jpg": "x", "b/1.json": LABELME},
+        {},
+        "1.json: the images have files of annotations beside them|a shard of a WebDataset",
+    ),
+    "LabelMe in class folders": (
+        {"a/1.jpg": "x", "a/1.json": LABELME, "b/1.jpg": "x", "b/1.json": LABELME},
+        {"class_folders": "outer"},
+        {"train a": 1, "train b": 1},
+    ),
+    "WIDER FACE": (
+        ["WIDER_train/images/0--Parade/1.jpg", "wider_face_split/wider_face_train_bbx_gt.txt"],
+        {},
+        "looks like WIDER FACE",
+    ),
+    "MARS": (
+        ["bbox_train/0001/0001C1T0001F001.jpg", "bbox_test/0002/0002C1T0001F001.jpg"],
+        {},
+        "looks like MARS.*bbox_train --pattern",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", ["folder", "zip", "tar"])
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_layouts_that_people_have(name, kind, make_tree):
+    files, options, expected = LAYOUTS[name]
+    src = make_tree(files)
+    if kind != "folder":
+        src = shutil.make_archive(str(src), kind, src)
+    if isinstance(expected, str):
+        with pytest.raises((CallError, SourceError), match=expected):
+            read(src, **options)
+        return
+    found = rows(read(src, **options))
+    assert Counter(f"{split} {label}" for split, _, label in found) == expected
+
+
+#: The name of a table, its content, the options, and classes and the kind of labels.
+TABLES = {
+    "Open Images": (
+        "a.csv",
+        "ImageID,LabelName,XMin,XMax,YMin,YMax\n1.jpg,/m/01,0.1,0.5,0.2,0.6\n",
+        {"path_column": "ImageID", "label_column": "LabelName"},
+        (("/m/01",), "boxes"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_tables_that_people_have(name, make_tree):
+    table, content, options, expected = TABLES[name]
+    src = make_tree({"1.jpg": "x", "2.jpg": "x", table: content})
+    source = read(src / table, **options)
+    assert (source.classes, source.label_type) == expected
+
+
+def test_lists_beside_class_folders_are_said(make_tree):
+    tree = {
+        "clipart/cat/1.jpg": "x",
+        "clipart/dog/2.jpg": "x",
+        "train.txt": "clipart/cat/1.jpg 0\n",
+    }
+    for src in (make_tree(tree), make_tree({"clipart/train.txt": "cat/1.jpg 0\n"}) / "clipart"):
+        assert any("train.txt names images, too" in notice for notice in read(src).notices)
