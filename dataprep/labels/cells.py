@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from contextlib import suppress
 
 import numpy as np
@@ -25,6 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dataprep.labels.columns import ZEROS
+from manifests.files import IMAGE_SUFFIXES
 
 #: Separators besides the default one, in the order in which they are tried.
 SEPARATORS = (";", ",", " ", "/", "+", "&")
@@ -74,6 +76,46 @@ def _are_separated(cells: pa.Array, rows: float, separator: str) -> bool:
     if np.mean(alone) >= _ALONE:
         return True
     return rows >= 2 and len(lists) >= _CELLS_PER_PART * len(parts) and len(lengths) > 1
+
+
+#: Text that is not the name of a class: what it is, what to do, the pattern, and whether all cells match.
+_OTHER_TEXT = (
+    (
+        "paths of images in the place of labels",
+        "for pairs, give the path of one image in each row, and its label; for masks and depth maps,"
+        " put them into masks/ or depth/ beside images/",
+        rf"(?i)^\S+({'|'.join(map(re.escape, IMAGE_SUFFIXES))})$",
+        True,
+    ),
+    (
+        "JSON in the place of labels",
+        "write the labels into columns of their own",
+        r"""^\s*\[?\s*\{\s*["'].*\}\s*\]?\s*$""",
+        False,
+    ),
+    (
+        "several numbers in a cell, or numbers with commas",
+        "set --label-separator , for several labels; write decimals with a point, and thousands"
+        " without a comma; write boxes into the columns xmin, ymin, xmax and ymax",
+        r"^\s*-?\d[-+.\d\s]*(,[-+.\d\s]*\d\s*)*$",
+        True,
+    ),
+)
+
+
+def find_other_text(text: pa.Array) -> Iterator[tuple[str, str, int]]:
+    """Find text that is not the names of classes: what it is, what to do, and the first such row."""
+    cells = text.drop_null()
+    for what, hint, pattern, all_match in _OTHER_TEXT:
+        matches = pc.match_substring_regex(cells, pattern)
+        if not pc.any(matches).as_py() or (all_match and not pc.all(matches).as_py()):
+            continue
+        example = pc.match_substring_regex(text, pattern)
+        if what.startswith("several numbers"):
+            example = pc.match_substring(text, ",")
+        row = pc.index(example, True).as_py()
+        if row >= 0:
+            yield what, hint, row
 
 
 # --- lists ----------------------------------------------------------------------------------------

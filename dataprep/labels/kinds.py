@@ -132,18 +132,24 @@ class SingleClass(LabelKind):
 
 
 def refuse_separated(column: LabelColumn) -> None:
-    """Refuse cells of text that have several labels, by `dataprep.labels.cells`.
+    """Refuse cells of text that have several labels or no label, by `dataprep.labels.cells`.
 
     Raises:
-        SourceError: the cells have several labels.
+        SourceError: the cells have several labels, or are not names of classes.
 
     """
     import pyarrow.compute as pc
 
-    from dataprep.labels.cells import find_separator
+    from dataprep.labels.cells import find_other_text, find_separator
     from dataprep.labels.columns import is_text
 
-    separator = find_separator(column.values) if is_text(column.values.type) else None
+    if not is_text(column.values.type):
+        return
+    for what, hint, row in find_other_text(column.values):
+        example = cut_middle(printable(column.values[row].as_py()), 80)
+        also = "or set --label-type class if each text is the name of one class"
+        raise column.error(f"has {what}: {example}", row, f"{hint}; {also}")
+    separator = find_separator(column.values)
     if separator is None:
         return
     row = pc.index(pc.match_substring(column.values, separator), True).as_py()

@@ -58,6 +58,7 @@ from manifests.errors import CallError, SourceError
 from manifests.files import SOURCE_LIST, SOURCE_TABLE, ParquetError, open_file
 from manifests.json_members import shorten
 from manifests.parquet import BoundedParquet, is_list, shorten_type
+from manifests.process.text import printable
 from manifests.remote.url import parent_folder
 from manifests.schema import MAX_SPLIT_NAME, SPLIT_ALIASES, split_order
 
@@ -151,6 +152,8 @@ def images_of(
     split = np.zeros(len(table), np.int8)
     for name in split_names:
         splits, split = number_splits(_text_column(table, name, file), name, file)
+    if not split_names:
+        notices = [*notices, *_split_notices(table.drop_columns([*path_names, *label_names]))]
     used = {*path_names, *split_names, *not_kept(table, label_names, labels)}
     extra = extra_columns(table, used, file, labels)
     source = listed_source(root, "table", path, locate_first, splits, split=split, extra=extra)
@@ -244,6 +247,28 @@ def number_splits(text: pa.Array, name: str, file: str) -> tuple[tuple[str, ...]
             hint="check --split-column",
         )
     return splits, np.array([*map(splits.index, names)], np.int8)[coded.indices]
+
+
+#: Names of splits in columns of tables, beside the usual ones.
+_SPLIT_VALUES = {*SPLIT_ALIASES, "dev", "eval", "query", "gallery", "publictest", "privatetest"}
+
+
+def _split_notices(table: pa.Table) -> Iterator[str]:
+    """Report columns that state the split of each image but are not called so: all images are in train."""
+    for name in table.column_names:
+        column = table[name].combine_chunks()
+        if re.fullmatch(r"(?i)is_?(train|valid|val|test)", name):
+            yield (
+                f"all images are in train: if column {name!r} states the splits, write their names"
+                " into a column called split"
+            )
+        elif is_text(column.type) and not column.null_count:
+            values = column.unique().to_pylist()
+            if len(values) > 1 and all(value.lower() in _SPLIT_VALUES for value in values):
+                yield (
+                    f"all images are in train: column {name!r} has the names of splits"
+                    f" ({', '.join(values)}); to use them, set --split-column {printable(name)!r}"
+                )
 
 
 def check_split_names(names: Iterable[str], file: str) -> None:

@@ -149,8 +149,38 @@ def test_layouts_that_people_have(name, kind, make_tree):
     assert Counter(f"{split} {label}" for split, _, label in found) == expected
 
 
-#: The name of a table, its content, the options, and classes and the kind of labels.
+BOX = "1,1,9,9,0"
+
+#: The name of a table, its content, the options, and classes and the kind of labels, or the message.
 TABLES = {
+    "decimal commas": (
+        "a.csv",
+        "image;age\n1.jpg;3,5\n2.jpg;4,0\n",
+        {},
+        "numbers with commas: 3,5",
+    ),
+    "thousands": ("a.csv", 'image,label\n1.jpg,"1,000"\n2.jpg,900\n', {}, "numbers with commas"),
+    "several indices": ("a.txt", "1.jpg 3\n2.jpg 1,2\n", {}, "line 2.*several numbers.*: 1,2"),
+    "boxes of keras-yolo": ("a.txt", f"1.jpg {BOX}\n2.jpg {BOX}\n", {}, "into the columns xmin"),
+    "pairs": ("a.txt", "1.jpg 2.jpg\n2.jpg 1.jpg\n", {}, "paths of images in the place of labels"),
+    "PaddleOCR": (
+        "a.txt",
+        '1.jpg\t[{"transcription": "a", "points": [[1, 2]]}]\n2.jpg\t[]\n',
+        {},
+        "JSON in the place of labels",
+    ),
+    "names that look like numbers": (
+        "a.csv",
+        'image,label\n1.jpg,"1,2-diol"\n2.jpg,v1.jpg x\n',
+        {},
+        (("1,2-diol", "v1.jpg x"), "class"),
+    ),
+    "numbers with commas as names": (
+        "a.csv",
+        'image,label\n1.jpg,"1,000"\n2.jpg,"2,000"\n',
+        {"label_type": "class"},
+        (("1,000", "2,000"), "class"),
+    ),
     "Open Images": (
         "a.csv",
         "ImageID,LabelName,XMin,XMax,YMin,YMax\n1.jpg,/m/01,0.1,0.5,0.2,0.6\n",
@@ -164,6 +194,10 @@ TABLES = {
 def test_tables_that_people_have(name, make_tree):
     table, content, options, expected = TABLES[name]
     src = make_tree({"1.jpg": "x", "2.jpg": "x", table: content})
+    if isinstance(expected, str):
+        with pytest.raises((CallError, SourceError), match=expected):
+            read(src / table, **options)
+        return
     source = read(src / table, **options)
     assert (source.classes, source.label_type) == expected
 
@@ -176,3 +210,21 @@ def test_lists_beside_class_folders_are_said(make_tree):
     }
     for src in (make_tree(tree), make_tree({"clipart/train.txt": "cat/1.jpg 0\n"}) / "clipart"):
         assert any("train.txt names images, too" in notice for notice in read(src).notices)
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "notice"),
+    [
+        ("set", ("train", "test"), "column 'set' has the names of splits (train, test)"),
+        ("Usage", ("Training", "PublicTest"), "set --split-column 'Usage'"),
+        ("is_valid", ("True", "False"), "if column 'is_valid' states the splits"),
+        ("set", ("train", "bus"), ""),
+        ("split", ("train", "test"), ""),
+    ],
+)
+def test_columns_of_splits_are_said(column, values, notice, make_tree):
+    rows = "".join(f"{at}.jpg,cat,{value}\n" for at, value in enumerate(values))
+    src = make_tree({"0.jpg": "x", "1.jpg": "x", "a.csv": f"path,label,{column}\n{rows}"})
+    notices = [each for each in read(src / "a.csv").notices if "are in train" in each]
+    assert bool(notices) == bool(notice)
+    assert all(notice in each for each in notices)
