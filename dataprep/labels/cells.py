@@ -78,6 +78,8 @@ def _are_separated(cells: pa.Array, rows: float, separator: str) -> bool:
     return rows >= 2 and len(lists) >= _CELLS_PER_PART * len(parts) and len(lengths) > 1
 
 
+_NUMBERS = "several numbers in a cell, or numbers with commas"
+
 #: Text that is not the name of a class: what it is, what to do, the pattern, and whether all cells match.
 _OTHER_TEXT = (
     (
@@ -94,8 +96,8 @@ _OTHER_TEXT = (
         False,
     ),
     (
-        "several numbers in a cell, or numbers with commas",
-        "set --label-separator , for several labels; write decimals with a point, and thousands"
+        _NUMBERS,
+        "set --label-separator for several labels; write decimals with a point, and thousands"
         " without a comma; write boxes into the columns xmin, ymin, xmax and ymax",
         r"^\s*-?\d[-+.\d\s]*(,[-+.\d\s]*\d\s*)*$",
         True,
@@ -110,10 +112,9 @@ def find_other_text(text: pa.Array) -> Iterator[tuple[str, str, int]]:
         matches = pc.match_substring_regex(cells, pattern)
         if not pc.any(matches).as_py() or (all_match and not pc.all(matches).as_py()):
             continue
-        example = pc.match_substring_regex(text, pattern)
-        if what.startswith("several numbers"):
-            example = pc.match_substring(text, ",")
-        row = pc.index(example, True).as_py()
+        # One number in each cell is a label.
+        example = pattern if what != _NUMBERS else r"\d[\s,]+[-+.]?\d"
+        row = pc.index(pc.match_substring_regex(text, example), True).as_py()
         if row >= 0:
             yield what, hint, row
 

@@ -314,6 +314,9 @@ def read_image_folders(src: str, _: Any, options: SourceOptions) -> Source:
     return replace(source, notices=(*notices, *source.notices))
 
 
+#: Archives beside class folders, which may have other classes.
+_ARCHIVES = (".zip", ".tar", ".gz", ".tgz", ".7z", ".rar", ".zst", ".xz", ".bz2")
+
 #: Files beside class folders that may have other labels, and the names of files that do not.
 _TABLES = (".csv", ".tsv", ".txt", ".json", ".jsonl", ".ndjson", ".parquet", ".xml", ".mat")
 _TEXTS = re.compile(
@@ -327,7 +330,13 @@ def _tables(src: str) -> list[str]:
 
 
 def table_notices(src: str, folders: Names) -> Iterator[str]:
-    """Report text files that name images in these folders: they may have other labels or splits."""
+    """Report archives beside these folders, and text files that name images in them.
+
+    They may have other classes, labels or splits.
+    """
+    archives = _with_suffix(_files(src), *_ARCHIVES)
+    if archives:
+        yield f"archives beside the folders are not read: {first_names(archives, 3)}"
     tables = _with_suffix(_tables(src), ".csv", ".tsv", ".txt")
     for name in tables[:MAX_FOLDER_NOTICES]:
         with open_file(os.path.join(src, name), SOURCE_TABLE) as file:

@@ -153,7 +153,8 @@ def images_of(
     for name in split_names:
         splits, split = number_splits(_text_column(table, name, file), name, file)
     if not split_names:
-        notices = [*notices, *_split_notices(table.drop_columns([*path_names, *label_names]))]
+        others = table.drop_columns([*path_names, *label_names])
+        notices = (*notices, *_split_notices(others))
     used = {*path_names, *split_names, *not_kept(table, label_names, labels)}
     extra = extra_columns(table, used, file, labels)
     source = listed_source(root, "table", path, locate_first, splits, split=split, extra=extra)

@@ -161,6 +161,12 @@ TABLES = {
     ),
     "thousands": ("a.csv", 'image,label\n1.jpg,"1,000"\n2.jpg,900\n', {}, "numbers with commas"),
     "several indices": ("a.txt", "1.jpg 3\n2.jpg 1,2\n", {}, "line 2.*several numbers.*: 1,2"),
+    "indices with blanks": (
+        "a.csv",
+        "image,label\n1.jpg,7\n2.jpg,1 3\n",
+        {},
+        "several numbers.*: 1 3",
+    ),
     "boxes of keras-yolo": ("a.txt", f"1.jpg {BOX}\n2.jpg {BOX}\n", {}, "into the columns xmin"),
     "pairs": ("a.txt", "1.jpg 2.jpg\n2.jpg 1.jpg\n", {}, "paths of images in the place of labels"),
     "PaddleOCR": (
@@ -200,6 +206,11 @@ def test_tables_that_people_have(name, make_tree):
         return
     source = read(src / table, **options)
     assert (source.classes, source.label_type) == expected
+
+
+def test_archives_beside_class_folders_are_said(make_tree):
+    source = read(make_tree(["cat/1.jpg", "dog/1.jpg", "bird.zip"]))
+    assert any("not read: bird.zip" in notice for notice in source.notices)
 
 
 def test_lists_beside_class_folders_are_said(make_tree):
