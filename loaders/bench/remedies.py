@@ -6,23 +6,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from loaders.bench.other_images import with_other_images
-from loaders.bench.sources import Candidate, MakeSpec, close
+from loaders.bench.sources import Candidate, close
 from loaders.options import BuildRequest
 from loaders.resolve import resolve
 from loaders.samplers import ShuffledSampler
 from loaders.samplers.order import StoredOrder
-from loaders.spec import LoaderSpec
-from loaders.transforms.base import BatchOperation, ImageSpec
-from loaders.transforms.decode_normalize import Decode
-from loaders.transforms.fuse import fuse_recipe
-from loaders.transforms.parse import Recipe
-from manifests.process.text import cut_middle, printable
-
-#: Maximum number of transforms to leave out one by one.
-_MAX_LEFT_OUT = 6
-#: A size that shows whether a transform changes the size of images; any one that no transform
-#: returns.
-_PROBE = (1009, 1009)
 
 
 def find_candidates(request: BuildRequest, stage: str, cached: float | None) -> Iterator[Candidate]:
@@ -54,8 +42,6 @@ def find_candidates(request: BuildRequest, stage: str, cached: float | None) -> 
         )
     else:
         yield from with_other_images(request, spec, stage, cached)
-    if stage == "augmentation":
-        yield from _without_transforms(request, spec)
     close(spec)
 
 
@@ -77,36 +63,3 @@ def disturbance_candidates(request: BuildRequest) -> Iterator[Candidate]:
             f"pass num_threads={threads} to loaders.build",
             lambda: resolve(replace(request, num_threads=threads)),
         )
-
-
-def _without_transforms(request: BuildRequest, spec: LoaderSpec) -> Iterator[Candidate]:
-    """Yield the loader without each of its transforms that change neither the size nor the type of the images."""
-    for number in _removable(spec.recipe)[:_MAX_LEFT_OUT]:
-        name = cut_middle(printable(spec.recipe.items[number].description), 80)
-        yield Candidate(
-            f"without {name}", "leave it out, or choose a cheaper one", _left_out(request, number)
-        )
-
-
-def _removable(recipe: Recipe) -> list[int]:
-    found, spec = [], ImageSpec()
-    for number, item in enumerate(recipe.items):
-        before = after = spec.with_size(_PROBE)
-        for operation in item.operations:
-            if not isinstance(operation, BatchOperation):
-                spec, after = operation.output(spec), operation.output(after)
-        own = [each for each in item.operations if not isinstance(each, (BatchOperation, Decode))]
-        if own and after == before and len(own) == len(item.operations):
-            found.append(number)
-    return found
-
-
-def _left_out(request: BuildRequest, number: int) -> MakeSpec:
-    def make_spec() -> LoaderSpec:
-        spec = resolve(request)
-        items = spec.recipe.items
-        recipe = replace(spec.recipe, items=(*items[:number], *items[number + 1 :]))
-        fusion, *views = fuse_recipe(recipe)
-        return replace(spec, recipe=recipe, fusion=fusion, view_fusions=tuple(views))
-
-    return make_spec

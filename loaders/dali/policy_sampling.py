@@ -35,6 +35,9 @@ _COLUMNS = (
     "rounding", "of_side", "vertical", "signed", "sign",
 )  # fmt: skip
 
+#: Stands for rounding to the nearest integer.
+_NEAREST = 0.5
+
 #: Added before rounding down, because a float32 may be slightly below the integer that it
 #: represents.
 _EPSILON = 1e-4
@@ -125,7 +128,7 @@ class StepTable:
             raise TypeError(
                 f"Amount(of_side=True) is for translate_x and translate_y, not for {step.name}"
             )
-        rounding = {"none": NOT_ROUNDED, "down": _EPSILON, "nearest": 0.5}[amount.rounding]
+        rounding = {"none": NOT_ROUNDED, "down": _EPSILON, "nearest": _NEAREST}[amount.rounding]
         return [
             step.probability, self.families.index(family(step)),
             level.low, level.high - level.low, level.bins, level.std, *level.bounds, abs(amount.slope),
@@ -172,9 +175,13 @@ class StepTable:
             amount = np.where(in_graph, 0, amount)
         else:
             amount = amount * np.where(row["of_side"] > 0, np.where(row["vertical"] > 0, *size), 1)
-        amount = np.where(
-            row["rounding"] == NOT_ROUNDED, amount, np.floor(amount + row["rounding"])
+        # torchvision and NumPy round halves to even. The products are not exact.
+        rounded = np.where(
+            row["rounding"] == _NEAREST,
+            np.rint(np.round(amount, 9)),
+            np.floor(amount + row["rounding"]),
         )
+        amount = np.where(row["rounding"] == NOT_ROUNDED, amount, rounded)
         signed = sign * amount
         return DrawnSteps(
             branch=(row["branch"] * is_applied).astype(np.int32),

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from loaders.bench.rates import LEAST_NOISE, Rate
+from loaders.bench.rates import Rate
 from loaders.tune.file import Tuning
 
 #: Values that the search tries for each option, in order. Between neighbors, rates differ little.
@@ -112,9 +112,10 @@ def search(measure: Measure, axes: Mapping[str, Sequence[Any]], start: Tuning) -
         for point in finalists
     }
     fastest = max(final, key=lambda point: final[point].median)
-    gain = final[fastest].median / final[start].median - 1
     wins = sum(each[fastest].median > each[start].median for each in rounds)
-    chosen = fastest if gain > LEAST_NOISE and wins >= _LAST_ROUNDS - 1 else start
+    chosen = start
+    if final[fastest].beats(final[start]) and wins >= _LAST_ROUNDS - 1:
+        chosen = fastest
     every = tuple(Trial(point, rate) for point, rate in trials.items())
     return Found(Trial(chosen, final[chosen]), Trial(start, final[start]), every)
 

@@ -26,7 +26,7 @@ from loaders.dali.warps import elastic, places_inside, shifted
 from loaders.transforms.base import ImageSpec
 from loaders.transforms.fuse import fuse
 from loaders.transforms.parse.registry import parse_transform
-from loaders.transforms.policies import RandomSteps, SubPolicies
+from loaders.transforms.policies import Level, RandomSteps, SubPolicies
 
 v1, v2 = import_torchvision()
 
@@ -130,9 +130,9 @@ def magnitude(step: Any, level: float) -> float:
         slope *= SIZE[0] if step.name == "translate_y" else SIZE[1]
     change = slope * level
     if step.amount.rounding != "none":
-        change = np.sign(change) * np.floor(
-            abs(change) + (0.5 if step.amount.rounding == "nearest" else 1e-4)
-        )
+        nearest = np.rint(np.round(abs(change), 9))
+        down = np.floor(abs(change) + 1e-4)
+        change = np.sign(change) * (nearest if step.amount.rounding == "nearest" else down)
     return change if step.name in FACTORS else step.amount.offset + change
 
 
@@ -153,6 +153,27 @@ def assert_same_steps(
         assert magnitude(step, 10 * number / (bins - 1)) == pytest.approx(wanted, abs=1e-3), (
             step.name
         )
+
+
+@pytest.mark.parametrize("bins", [2, 3, 5, 9, 13, 25, 31, 101])
+def test_posterize_keeps_the_bits_of_torchvision(bins: int) -> None:
+    """With these numbers of bins, some numbers of bits are halves before they are rounded."""
+    image = photographs()[0][:32, :32]
+    tables = {
+        "TrivialAugmentWide": v1.TrivialAugmentWide()._augmentation_space(bins)["Posterize"][0],
+        "RandAugment": v1.RandAugment()._augmentation_space(bins, (9, 9))["Posterize"][0],
+    }
+    for name, bits in tables.items():
+        (operation,) = parse_operations(name, num_magnitude_bins=bins, **(
+            {"num_ops": 1, "magnitude": 0} if name == "RandAugment" else {}
+        ))  # fmt: skip
+        step = next(each for each in operation.pool if each.name == "posterize")
+        for number, kept in enumerate(bits.tolist()):
+            level = number * 10 / (bins - 1)
+            only = replace(operation, pool=(replace(step, level=Level(level, level)),))
+            (found,) = run_operation(only, [image])
+            expected = with_torchvision(v1.RandomPosterize(kept, p=1.0), image)
+            assert (found == expected).all(), (name, number)
 
 
 def test_rand_augment_has_the_steps_of_torchvision() -> None:
