@@ -129,6 +129,15 @@ def images_of(
         raise _no_column(file, PATH_COLUMNS, "--path-column", columns)
     if label_names is None:
         label_names = label_columns(columns, options, file)
+        others = [
+            name for name in LABEL_COLUMN_NAMES if name in columns and name not in label_names
+        ]
+        if label_names and others and options.label_column is None:
+            index = (
+                *index,
+                f"the labels are column {label_names[0]}; there is also {', '.join(others)}: choose"
+                " with --label-column",
+            )
     split_names = find_columns("--split-column", options.split_column, ["split"], columns, file)
     # Paths and splits are text of one line in each row.
     for name in {*path_names, *split_names}:

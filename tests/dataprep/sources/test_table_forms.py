@@ -225,3 +225,14 @@ def test_columns_called_like_corners_can_be_other_labels(images):
     assert read(table, label_column="x,y").label_type == "regression"
     with pytest.raises(CallError, match="none of the columns"):
         read(write_table(images, ".csv", {"path": PATHS, "xmin": (1, 2, 3)}))
+
+
+@pytest.mark.parametrize("kind", TABLES)
+def test_a_choice_among_columns_of_labels_is_shown(kind, images):
+    columns = {"path": PATHS, "class": ("x", "y", "x"), "label": ("a", "b", "c")}
+    table = write_table(images, kind, columns)
+    source = read(table)
+    assert source.classes == ("a", "b", "c")
+    assert has_notice(source, "the labels are column label; there is also class")
+    source = read(table, label_column="class")
+    assert (source.classes, has_notice(source, "there is also")) == (("x", "y"), False)
