@@ -213,10 +213,11 @@ def test_paused_workers_end_with_their_parent(
 def slow(tmp_path_factory, dataprep, snapshot):
     """A command that decodes images in two processes, and the files of an undisturbed run."""
     folder = tmp_path_factory.mktemp("slow")
-    (folder / "photos" / "class").mkdir(parents=True)
     image = encode(photo(1, 480, 360), quality=95)
     for number in range(96):
-        (folder / "photos" / "class" / f"{number}.jpg").write_bytes(image)
+        path = folder / "photos" / f"class {number % 2}" / f"{number}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(image)
     command = [
         "convert",
         "--src",

@@ -6,7 +6,7 @@
     a file             paddleclas
     names              decode_normalize, conversion, crop, resize, geometry, color, erasing, mixing, warps, steps
     policies           policies, policy_parts, autoaugment_tables, timm, torchvision_policies
-    values             values, interpolation, torchvision_objects
+    values             values, interpolation, torchvision_objects, timm_objects
     checks, changes    sequence, scaling, adjusted
 """
 
