@@ -191,6 +191,13 @@ def _of_sets(src: str, folders: Names) -> Iterator[Layout]:
     if "wider_face_split" in folders:
         hint = "give WIDER_train/images for the classes of events; write boxes into a table"
         yield Layout("WIDER FACE", "wider_face_split/", hint)
+    if storage.is_file(os.path.join(src, "Ebay_train.txt")):
+        table = os.path.join(src, "train.csv")
+        hint = (
+            f"make a table of each list: `tr ' ' , < {src}/Ebay_train.txt > {table}`; and set --src"
+            f" {table} --label-column class_id"
+        )
+        yield Layout("Stanford Online Products", "Ebay_train.txt", hint)
     if {"bbox_train", "bbox_test"} <= {*folders}:
         hint = f"set --src {src}/bbox_train --pattern '{{identity}}C{{camera}}T{{clip}}F{{frame}}'"
         yield Layout("MARS", "bbox_train/ and bbox_test/", hint)

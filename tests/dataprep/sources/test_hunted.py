@@ -126,6 +126,11 @@ LAYOUTS = {
         {},
         "looks like WIDER FACE",
     ),
+    "Stanford Online Products": (
+        ["bicycle_final/1_0.JPG", "chair_final/2_0.JPG", "Ebay_train.txt", "Ebay_test.txt"],
+        {},
+        "looks like Stanford Online Products.*--label-column class_id",
+    ),
     "MARS": (
         ["bbox_train/0001/0001C1T0001F001.jpg", "bbox_test/0002/0002C1T0001F001.jpg"],
         {},
