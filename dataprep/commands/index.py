@@ -36,7 +36,7 @@ def index(paths: tuple[str, ...], *, options: IndexOptions, run: WorkerOptions) 
     if result.manifest is None:
         console.error(
             f"{plural(len(result.errors), 'shard')} cannot be indexed, so {result.folder} was not"
-            " changed. Hint: correct or remove them, then run the same command again."
+            " changed. Hint: do what the hints above say, then run the same command again."
         )
         return ExitStatus.DATA_PROBLEM
     print_notes(result.notices)

@@ -58,7 +58,7 @@ def run_side(args: argparse.Namespace, recipe: Recipe, settings: dict[str, Any])
     steps = count_images(train_folder) // recipe.batch_size * recipe.epochs
 
     def run(seed: int) -> dict[str, float]:
-        model = make_network(int(labels.max()) + 1, recipe.output.size, seed, device)
+        model = make_network(int(labels.max()) + 1, recipe.size, seed, device)
         loss = train(model, make_batches(seed), steps, recipe.lr, device)
         return {"accuracy": evaluate(model, images, labels), "loss": loss}
 

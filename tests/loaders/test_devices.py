@@ -39,6 +39,7 @@ def jax(monkeypatch):
         distributed=SimpleNamespace(is_initialized=lambda: True),
         device_put=lambda array, device: (array, device),
         numpy=SimpleNamespace(),
+        config=SimpleNamespace(jax_enable_x64=True),
     )
     monkeypatch.setitem(sys.modules, "jax", module)
     monkeypatch.setitem(sys.modules, "jax.numpy", module.numpy)

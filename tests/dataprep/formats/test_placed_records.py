@@ -220,7 +220,13 @@ def test_three_steps_and_append(made, sources, kind, tmp_path, invoke):
         path for path in sorted(more.rglob("*.png")) if path.parent.name in ("images", "train2017")
     )
     Image.fromarray(annotated.pictures()[0][::-1]).save(first)
-    invoke("convert", "--src", more, "--out", out, "--append")
+    append = ["convert", "--src", more, "--out", out, "--append"]
+    assert "1 image replaced" in invoke(*append, status=2).output
+    # Of another dataset, the same paths are other images.
+    for path in more.rglob("*.png"):
+        if path.parent.name in ("images", "train2017") and path != first:
+            Image.fromarray(np.array(Image.open(path))[::-1]).save(path)
+    invoke(*append)
     assert "no problems" in invoke("verify", out, "--decode").output
     samples = sum(pq.read_metadata(path.with_suffix(".parquet")).num_rows for path in shards(out))
     assert samples > 5

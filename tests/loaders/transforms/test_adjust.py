@@ -72,7 +72,7 @@ def test_every_preset_takes_every_size(name, side):
     if height != width:
         side -= side % 64  # The padding of "reid-train" is rounded.
     size = (max(64, side), max(64, side) * width // height)
-    assert adjusted(recipe, Adjustment(size=size)).size == size
+    assert adjusted(recipe, Adjustment(size=size)).output.size == size
     assert adjusted(recipe, Adjustment(size=(height, width))) == recipe
 
 
