@@ -11,7 +11,7 @@ lists, tables or file names.
                        box_tables
     annotations        coco; exports (tables beside images)
     a file an image    paired: begin here; voc, yolo; masks and depth maps: segmentation
-    not converted      arrays
+    not converted      refused
     containers         archives, imagenet, parquet, databases (LMDB, RecordIO)
     datasets           prepared, published (CUB, Food-101, CelebA and others)
     files in folders   scan

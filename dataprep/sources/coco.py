@@ -34,9 +34,8 @@ from dataprep.sources.base import (
     take_rows,
     text_array,
 )
-from dataprep.sources.folders import split_of
 from dataprep.sources.listed import check_paths, listed_source
-from dataprep.sources.scan import is_folder, list_folders
+from dataprep.sources.scan import is_folder, list_folders, split_of
 from dataprep.sources.tables import check_split_names
 from dataprep.sources.text_tables import read_arrays
 from manifests.errors import CallError, SourceError

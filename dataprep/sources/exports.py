@@ -22,8 +22,8 @@ from dataprep.labels.kinds import OTHER_LABEL_COLUMNS
 from dataprep.options import SourceOptions
 from dataprep.sources.base import LABEL_COLUMN_NAMES, Kind, Names, Source, joined_paths, text_array
 from dataprep.sources.coco import add_boxes
-from dataprep.sources.paired import check_boxes, split_of
-from dataprep.sources.scan import Scan, list_folders
+from dataprep.sources.paired import check_boxes
+from dataprep.sources.scan import Scan, list_folders, plain_split_of
 from dataprep.sources.tables import load_table, opened_parquet, table_source
 from manifests.errors import SourceError
 from manifests.files import SOURCE_TABLE, open_file
@@ -45,10 +45,10 @@ _CATEGORIES = ("categories", "category", "labels", "label")
 
 def _find(src: str, folders: Names, wanted: Names) -> list[str]:
     """Return the files of some names in a folder, in its folders of splits, and in ``data/``."""
-    places = ["", *filter(split_of, folders)]
+    places = ["", *filter(plain_split_of, folders)]
     if "data" in folders:
         inside = list_folders(f"{src}/data")
-        places += ["data", *(f"data/{name}" for name in filter(split_of, inside))]
+        places += ["data", *(f"data/{name}" for name in filter(plain_split_of, inside))]
     paths = [os.path.join(place, name) for place in places for name in wanted]
     return [path for path in paths if storage.is_file(os.path.join(src, path))]
 
@@ -143,7 +143,7 @@ def _load(
         if folder and is_text(table[column].type):
             paths = joined_paths(pa.array([folder] * len(table)), table[column])
             table = table.set_column(table.column_names.index(column), column, paths)
-        split = split_of(os.path.basename(folder))
+        split = plain_split_of(os.path.basename(folder))
         if split:
             # A column of this name stays beside it.
             own = {"split": f"{COLUMN_PREFIX}split"}
@@ -166,7 +166,7 @@ def _source(
     names = table[column].to_pylist() if is_text(table[column].type) else []
     notices = []
     # A table of all images may list them in the folders of splits.
-    splits = [split_of(str(name).partition("/")[0]) for name in names]
+    splits = [plain_split_of(str(name).partition("/")[0]) for name in names]
     if names and all(splits) and "split" not in table.column_names and not options.split_column:
         table = table.append_column("split", pa.array(splits, pa.string()))
         notices.append("the folders of splits in the paths are the splits")

@@ -1,16 +1,12 @@
-"""Folders of images: class folders, folders without labels, and the layouts that are refused.
-
-Folders of detection, segmentation and captions would become classes such as ``annotations`` and
-``train2017``, so these layouts are refused by name.
-"""
+"""Folders of images: which folders are the classes, which are the splits, and folders without labels."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from itertools import islice, pairwise
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,7 +22,14 @@ from dataprep.sources.base import (
     numbered,
     positions,
 )
-from dataprep.sources.paired import CONTENTS
+from dataprep.sources.refused import (
+    files_in,
+    images_and_labels,
+    named_in,
+    refuse_annotations,
+    refuse_other_layouts,
+    with_suffix,
+)
 from dataprep.sources.scan import (
     MAX_FOLDER_NOTICES,
     Scan,
@@ -39,233 +42,14 @@ from dataprep.sources.scan import (
     map_splits,
     scan_splits,
     skipped_notices,
+    split_of,
     stray_notices,
 )
-from manifests.errors import ManifestError, SourceError
+from manifests.errors import SourceError
 from manifests.files import IMAGE_SUFFIXES, SOURCE_TABLE, open_file
 from manifests.json_members import is_unicode
 from manifests.process.text import agree, printable
 from manifests.schema import SPLIT_ALIASES, split_order
-from manifests.store import MANIFEST_NAME, read_manifest
-
-#: Folders of images, and folders of what belongs to them: neither is a class.
-_IMAGES = {"png", "pngs", "leftimg8bit"}
-_LABELS = {"ann", "segmentationobject", "gtfine", "gtcoarse"}
-for _name, _content in CONTENTS.items():
-    if _content == "image":
-        _IMAGES.add(_name)
-    else:
-        _LABELS.add(_name)
-
-_LISTS = (
-    "give a list of images with their classes instead (`path label` lines, CSV, JSON Lines or"
-    " Parquet), or the folder that contains the class folders"
-)
-
-_PANOPTIC = (
-    "add instances_*.json to convert boxes; for masks, write the class of each pixel into gray"
-    " PNGs, and put them into masks/ beside images/"
-)
-
-#: Folders of COCO's images, of the years with images.
-_COCO_IMAGES = re.compile(r"(train|val|test|unlabeled)20(07|12|14|15|17)")
-_COCO_HINT = (
-    "put COCO's annotations into annotations/ beside it, or set --label-type none to convert the"
-    " images alone"
-)
-
-#: Files of a folder to look at.
-_MAX_LISTED = 2000
-
-
-class Layout(NamedTuple):
-    """A layout that is recognized and not converted.
-
-    Attributes:
-        name: what it is.
-        evidence: the folders or files it was recognized by.
-        hint: what to do instead.
-
-    """
-
-    name: str
-    evidence: str
-    hint: str = _LISTS
-
-
-def _refuse_other_layouts(src: str, folders: Names) -> None:
-    """Check that a folder is not of a layout whose folders are no classes.
-
-    Args:
-        src: the folder.
-        folders: names of the folders in it.
-
-    Raises:
-        SourceError: it is. The message names the layout.
-
-    """
-    # The splits of such a dataset have its folders, too.
-    places = {src: folders}
-    for name in _named(folders, SPLIT_ALIASES):
-        places[f"{src}/{name}"] = list_folders(f"{src}/{name}")
-    for place, names in places.items():
-        for find in (
-            *(_coco, _voc, _ade20k_and_yolo, _of_sets, _of_tools, _shards),
-            *(labels_by_name, _one_folder),
-        ):
-            _refuse(place, find(place, names))
-
-
-def _refuse(place: str, layouts: Iterable[Layout]) -> None:
-    for layout in layouts:
-        raise SourceError(
-            f"this looks like {layout.name} ({layout.evidence}), which is not converted: its"
-            " folders are not classes",
-            file=place,
-            hint=layout.hint,
-        )
-
-
-def images_and_labels(folders: Names) -> tuple[list[str], list[str]]:
-    """Return the folders with names of folders of images, and with names of masks or other annotations."""
-    return _named(folders, _IMAGES), _named(folders, _LABELS)
-
-
-def _named(folders: Names, names: Container[str]) -> list[str]:
-    return [name for name in folders if name.lower() in names]
-
-
-def _files(*parts: str) -> list[str]:
-    """Return the names of some files in a folder; empty if it is not a folder."""
-    try:
-        with storage.scan_folder(os.path.join(*parts)) as entries:
-            return sorted(entry.name for entry in islice(entries, _MAX_LISTED))
-    except OSError:
-        return []
-
-
-def _with_suffix(names: Iterable[str], *suffixes: str) -> list[str]:
-    return [name for name in names if os.path.splitext(name)[1].lower() in suffixes]
-
-
-def _coco(src: str, folders: Names) -> Iterator[Layout]:
-    for folder in _named(folders, ["annotations"]):
-        files = _with_suffix(_files(src, folder), ".json")
-        if files and all(name.startswith("panoptic_") for name in files):
-            yield Layout("COCO's panoptic annotations", f"{folder}/{files[0]}", _PANOPTIC)
-        if files:
-            yield Layout("COCO annotations", f"{folder}/{files[0]}")
-    if folders and all(map(_COCO_IMAGES.fullmatch, folders)):
-        yield Layout("images of COCO", f"{folders[0]}/", _COCO_HINT)
-
-
-def _voc(src: str, folders: Names) -> Iterator[Layout]:
-    if "JPEGImages" in folders and {"Annotations", "ImageSets", "SegmentationClass"} & {*folders}:
-        yield Layout("Pascal VOC", "JPEGImages/ and Annotations/")
-    for folder in folders:
-        if re.fullmatch(r"VOC\d{4}|VOCdevkit", folder):
-            inside = list_folders(f"{src}/{folder}")
-            if not {"JPEGImages", "VOC2007", "VOC2012"}.isdisjoint(inside):
-                yield Layout("Pascal VOC", f"{folder}/")
-
-
-def _ade20k_and_yolo(src: str, folders: Names) -> Iterator[Layout]:
-    for folder in folders:
-        if folder.startswith(("ADEChallengeData", "ADE20K")):
-            yield Layout("ADE20K", f"{folder}/")
-    for images in _named(folders, ["images"]):
-        for folder in _named(folders, ["annotations"]):
-            if _named(list_folders(f"{src}/{folder}"), ["training", "validation"]):
-                yield Layout("ADE20K", "images/ and annotations/training/")
-        # YOLO has a text file for each image, perhaps in folders of splits.
-        for labels in _named(folders, ["labels"]):
-            names = _files(src, labels)
-            for folder in names[:10]:
-                names = names + _files(src, labels, folder)
-            if _with_suffix(names, ".txt"):
-                yield Layout("YOLO boxes", f"{images}/ and {labels}/*.txt")
-
-
-def _of_sets(src: str, folders: Names) -> Iterator[Layout]:
-    """Find datasets whose class folders are not the labels that they are known for."""
-    if "wider_face_split" in folders:
-        hint = "give WIDER_train/images for the classes of events; write boxes into a table"
-        yield Layout("WIDER FACE", "wider_face_split/", hint)
-    if storage.is_file(os.path.join(src, "Ebay_train.txt")):
-        table = os.path.join(src, "train.csv")
-        hint = (
-            f"make a table of each list: `tr ' ' , < {src}/Ebay_train.txt > {table}`; and set --src"
-            f" {table} --label-column class_id"
-        )
-        yield Layout("Stanford Online Products", "Ebay_train.txt", hint)
-    if {"bbox_train", "bbox_test"} <= {*folders}:
-        hint = f"set --src {src}/bbox_train --pattern '{{identity}}C{{camera}}T{{clip}}F{{frame}}'"
-        yield Layout("MARS", "bbox_train/ and bbox_test/", hint)
-
-
-def _of_tools(src: str, folders: Names) -> Iterator[Layout]:
-    """Find Tiny ImageNet, and the outputs of img2dataset and of Hugging Face's datasets."""
-    # The validation images of Tiny ImageNet are in one folder, with their labels in a file.
-    files = _files(src)
-    for name in files:
-        if name.endswith("_annotations.txt") and [*folders] == ["images"]:
-            hint = "give the folder above it, which has train/ and wnids.txt, too"
-            yield Layout("the flat val/ of Tiny ImageNet", f"images/ and {name}", hint)
-    # img2dataset writes numbered shards, or numbered folders of images with metadata.
-    statistics = [name for name in files if re.fullmatch(r"\d{5,}_stats\.json", name)]
-    if statistics and (not folders or _with_suffix(files, ".tar", ".tfrecord")):
-        hint = "make them a dataset in place with `dataprep index`"
-        yield Layout("the shards of img2dataset (LAION)", statistics[0], hint)
-    for folder in islice(filter(re.compile(r"\d{5,}").fullmatch, folders), 3):
-        names = {*_files(src, folder)}
-        for image in _with_suffix(names, *IMAGE_SUFFIXES):
-            stem = os.path.splitext(image)[0]
-            if f"{stem}.txt" in names or (f"{stem}.json" in names and statistics):
-                evidence = f"{folder}/*{'.json' if f'{stem}.json' in names else '.txt'}"
-                yield Layout("the files of img2dataset (LAION)", f"{evidence} beside the images")
-    # A dataset as Arrow files, which Hugging Face's `load_from_disk` reads.
-    if "dataset_dict.json" in files or {"dataset_info.json", "state.json"} <= {*files}:
-        yield Layout(
-            "a dataset that Hugging Face `save_to_disk` wrote",
-            "state.json or dataset_dict.json",
-            "export it: `datasets.load_from_disk(...)[split].to_parquet(f'{split}-00000.parquet')`",
-        )
-
-
-def _shards(src: str, folders: Names) -> Iterator[Layout]:
-    files = [] if folders else _files(src)
-    for shard in _with_suffix(files, ".tar", ".tfrecord", ".tfrecords"):
-        if MANIFEST_NAME in files:
-            # The dataset is damaged if it was not recognized as a prepared one.
-            try:
-                read_manifest(src)
-            except ManifestError as error:
-                raise SourceError(error.message, file=error.file, hint=error.hint) from None
-        hint = (
-            "run `dataprep index` on the folder; then it is a prepared dataset, and can be a source"
-        )
-        yield Layout("shards without a manifest", shard, hint)
-
-
-def labels_by_name(_: str, folders: Names) -> Iterator[Layout]:
-    """Find images with masks or other annotations by the names of their folders."""
-    targets = ("gtfine", "gtcoarse", "gtfine_trainvaltest")
-    found = _named(folders, ("leftimg8bit", "leftimg8bit_trainvaltest", *targets))
-    if found:
-        yield Layout("Cityscapes", " and ".join(f"{name}/" for name in found))
-    images, labels = images_and_labels(folders)
-    if images and labels:
-        evidence = f"{printable(images[0])}/ and {printable(labels[0])}/"
-        hint = f"{_LISTS}. If {images[0]}/ contains class folders, give that folder"
-        yield Layout("images with masks, boxes or other annotations", evidence, hint)
-
-
-def _one_folder(src: str, folders: Names) -> Iterator[Layout]:
-    images, _ = images_and_labels(folders)
-    if images and len(folders) == 1:
-        hint = f"give {src}/{folders[0]} if it contains class folders. Otherwise, {_LISTS}"
-        yield Layout("one folder of images", f"{folders[0]}/", hint)
-
 
 # --- class folders: CLASS/IMAGE, or SPLIT/CLASS/IMAGE ---------------------------------------------
 
@@ -283,7 +67,7 @@ def read_image_folders(src: str, _: Any, options: SourceOptions) -> Source:
 
     """
     folders = list_folders(src)
-    _refuse_other_layouts(src, folders)
+    refuse_other_layouts(src, folders)
     splits = find_split_folders(src, folders, options)
     notices = _split_notices(splits)
     # Folders beside the splits are not read.
@@ -293,7 +77,7 @@ def read_image_folders(src: str, _: Any, options: SourceOptions) -> Source:
     found = _find_classes(src, splits or {"train": ""}, options)
     if options.class_folders is None:
         # The first class folder of each split shows what is beside the images.
-        _refuse_annotations(src, [path for each in found.values() for path in each.paths[:1]])
+        refuse_annotations(src, [path for each in found.values() for path in each.paths[:1]])
     layout, class_folders = CLASS_FOLDERS, {}
     for split, classes in found.items():
         if classes.paths:
@@ -312,7 +96,7 @@ def read_image_folders(src: str, _: Any, options: SourceOptions) -> Source:
     above, stray = [*dict.fromkeys(above)], []
     for folder in above:
         stray += list_images(src, folder)
-    tables = _tables(src)
+    tables = _tables(files_in(src))
     if tables or any(each.notices for each in found.values()):
         refuse_one_class(src, source, options, tables)
     notices += table_notices(src, [*splits.values()] or source.classes)
@@ -331,9 +115,9 @@ _TEXTS = re.compile(
 )
 
 
-def _tables(src: str) -> list[str]:
+def _tables(files: Iterable[str]) -> list[str]:
     """Return the files in a folder that may have labels of the images below it."""
-    return [name for name in _with_suffix(_files(src), *_TABLES) if not _TEXTS.match(name)]
+    return [name for name in with_suffix(files, *_TABLES) if not _TEXTS.match(name)]
 
 
 def table_notices(src: str, folders: Names) -> Iterator[str]:
@@ -341,51 +125,19 @@ def table_notices(src: str, folders: Names) -> Iterator[str]:
 
     They may have other classes, labels or splits.
     """
-    archives = _with_suffix(_files(src), *_ARCHIVES)
+    files = files_in(src)
+    archives = with_suffix(files, *_ARCHIVES)
     if archives:
         yield f"archives beside the folders are not read: {first_names(archives, 3)}"
-    tables = _with_suffix(_tables(src), ".csv", ".tsv", ".txt")
+    tables = with_suffix(_tables(files), ".csv", ".tsv", ".txt")
     for name in tables[:MAX_FOLDER_NOTICES]:
         with open_file(os.path.join(src, name), SOURCE_TABLE) as file:
             words = re.split(r"[\s,;\"']+", file.read(1 << 12).decode("utf-8", "replace"))
-        images = _with_suffix(words, *IMAGE_SUFFIXES)
+        images = with_suffix(words, *IMAGE_SUFFIXES)
         if any(part in folders for image in images for part in image.split("/")[:-1]):
             yield (
                 f"{printable(name)} names images, too, and is not read; if it has other labels or"
                 f" splits, give this file as --src"
-            )
-
-
-#: Members of JSON files with boxes, classes or captions of an image.
-_ANNOTATIONS = re.compile(rb'"(shapes|objects|annotations|bbox|boxes|caption|labels?)"\s*:')
-
-
-def _refuse_annotations(src: str, folders: Iterable[str]) -> None:
-    """Refuse class folders with a file of boxes, classes or captions beside an image, with its name.
-
-    Raises:
-        SourceError: there is one.
-
-    """
-    for folder in folders:
-        names = _files(src, folder)
-        stems = {os.path.splitext(name)[0] for name in _with_suffix(names, *IMAGE_SUFFIXES)}
-        for name in _with_suffix(names, ".json", ".xml", ".txt"):
-            file = os.path.join(src, folder, name)
-            if os.path.splitext(name)[0] not in stems:
-                continue
-            if name.endswith(".json"):
-                with open_file(file, SOURCE_TABLE) as opened:
-                    if not _ANNOTATIONS.search(opened.read(1 << 12)):
-                        break  # metadata
-            raise SourceError(
-                "the images have files of annotations beside them, which are not read in class"
-                " folders",
-                file=file,
-                hint=(
-                    "set --class-folders outer if the folders are the classes, and the other files"
-                    " may be left out; or write the labels into a table"
-                ),
             )
 
 
@@ -599,14 +351,6 @@ def _folders_with_images(src: str, path: str) -> list[str]:
 # --- folders of splits ----------------------------------------------------------------------------
 
 
-#: Parts of a folder name: words, also in camel case, and numbers.
-_NAME_PARTS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
-
-#: A word that contains the name of a split: trainset, valimages.
-_COMPOUND = re.compile(
-    rf"({'|'.join(SPLIT_ALIASES)})(set|data|dataset|images?|imgs?|pics?|split)s?"
-)
-
 #: Folders that are numbered parts of a dataset, perhaps after its name; days; folders of cameras.
 _NUMBERED = re.compile(
     r"(?P<dataset>.*[-_ .])?(fold|split|part|batch|set|chunk|shard|images?|imgs?|photos?|pictures?"
@@ -615,17 +359,6 @@ _NUMBERED = re.compile(
     r"|\d{3}(apple|canon|eos.d|gopro|media|msdcf|nikon|olymp|_pana|_fuji|photo)",
     re.IGNORECASE,
 )
-
-
-def split_of(name: str) -> str | None:
-    """Return the split that the name of a folder means; `None` if it is the name of none, or of several."""
-    found = set()
-    for part in map(str.lower, _NAME_PARTS.findall(name)):
-        compound = _COMPOUND.fullmatch(part)
-        split = SPLIT_ALIASES.get(compound[1] if compound else part)
-        found.add(split)
-    found.discard(None)
-    return found.pop() if len(found) == 1 else None
 
 
 def find_split_folders(src: str, folders: Names, options: SourceOptions) -> dict[str, str]:
@@ -642,7 +375,7 @@ def find_split_folders(src: str, folders: Names, options: SourceOptions) -> dict
         split = split_of(name)
         if split:
             named[name] = split
-    exact = _named(folders, SPLIT_ALIASES)
+    exact = named_in(folders, SPLIT_ALIASES)
     if exact and (
         len(named) == len(folders) or any(has_folders(f"{src}/{name}") for name in exact)
     ):
@@ -784,7 +517,7 @@ def _find_splits(src: str, folders: Names) -> tuple[str, dict[str, str]]:
     above = ""
     if labels and len(images) == 1 and len(labels) == len(folders) - 1:
         above, folders = images[0], list_folders(f"{src}/{images[0]}")
-    is_other = len(_named(folders, SPLIT_ALIASES)) < len(folders)
+    is_other = len(named_in(folders, SPLIT_ALIASES)) < len(folders)
     if not folders or is_other or any(list_images(src, place) for place in {"", above}):
         return "", {"train": ""}
     splits = map_splits(os.path.join(src, above), folders)

@@ -37,7 +37,6 @@ from dataprep.sources.folders import (
     read_class_folders,
     read_image_folders,
     read_unlabelled,
-    split_of,
 )
 from dataprep.sources.mat_file import MAX_BYTES, read_mat
 from dataprep.sources.scan import (
@@ -46,6 +45,7 @@ from dataprep.sources.scan import (
     list_folders,
     look_into,
     scan_splits,
+    split_of,
     suffix_of,
 )
 from dataprep.sources.text_tables import text_lines

@@ -11,7 +11,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice, product
@@ -29,6 +28,7 @@ from dataprep.sources.scan import (
     list_folders,
     list_images,
     map_splits,
+    plain_split_of,
     stray_notices,
     suffix_of,
 )
@@ -70,9 +70,6 @@ Folders = Mapping[str, tuple[str, str]]
 
 #: Images of a folder whose label files are looked at, and folders in it.
 _TRIED, _TRIED_FOLDERS = 100, 8
-
-#: Folders of splits: train, train2017, obj_train_data (of CVAT).
-_SPLIT = re.compile(r"(?:obj_)?([a-z]+?)(?:_data)?[-_]?\d*")
 
 #: Files with a class name a line: of darknet and CVAT, LabelImg and Label Studio, and Roboflow.
 NAME_FILES = ("obj.names", "classes.txt", "classes.names", "_darknet.labels")
@@ -127,12 +124,6 @@ class Pairs:
 Find = Callable[[str, Names], tuple[str, str, LabelType] | None]
 
 
-def split_of(folder: str) -> str | None:
-    """Return the split that the name of a folder states."""
-    match = _SPLIT.fullmatch(folder.lower())
-    return SPLIT_ALIASES.get(match[1]) if match else None
-
-
 def find_pairs(src: str, folders: Names, find: Find, layout: str = "") -> Pairs | None:
     """Find folders of images with label files. There may be folders of splits in both, or around them.
 
@@ -166,7 +157,7 @@ def _named(src: str, folders: Names) -> dict[str, str]:
     """Return the folder of each split (split -> folder), in the order of splits."""
     split_of_folder = {}
     for name in folders:
-        if split := split_of(name):
+        if split := plain_split_of(name):
             split_of_folder[name.lower()] = split
     splits = map_splits(src, folders, split_of_folder)
     return {split: splits[split] for split in split_order({*splits})}

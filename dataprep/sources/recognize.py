@@ -15,7 +15,6 @@ from dataprep import storage
 from dataprep.containers import forget_readers
 from dataprep.options import SourceOptions
 from dataprep.sources import (
-    arrays,
     box_tables,
     coco,
     databases,
@@ -25,6 +24,7 @@ from dataprep.sources import (
     patterns,
     prepared,
     published,
+    refused,
     segmentation,
     voc,
     yolo,
@@ -34,15 +34,13 @@ from dataprep.sources.base import Kind, NamedSource, Names, Source, first_names,
 from dataprep.sources.folders import (
     CLASS_FOLDERS,
     MAX_ENTERED,
-    labels_by_name,
     read_image_folders,
     read_unlabelled,
     refuse_one_class,
-    split_of,
     table_notices,
 )
 from dataprep.sources.merge import class_notices, read_renames, rename_classes
-from dataprep.sources.scan import list_folders, look_into, suffix_of
+from dataprep.sources.scan import list_folders, look_into, split_of, suffix_of
 from dataprep.sources.tables import TABLE_SUFFIXES, read_lists, read_table, with_label_type
 from manifests.errors import CallError, SourceError, raise_machine_fault
 from manifests.files import IMAGE_SUFFIXES, SOURCE_LIST, mounted_at, open_file
@@ -199,7 +197,7 @@ _ANNOTATED = (*exports.KINDS, *coco.KINDS, *voc.KINDS, *yolo.KINDS)
 
 def _find_only_folder(src: str, folders: Names, options: SourceOptions) -> str:
     """Return the only folder in a folder without images, if it contains folders or other files than images."""
-    if any(labels_by_name(src, folders)):
+    if any(refused.labels_by_name(src, folders)):
         return ""  # which is refused later
     if len(folders) == 1 and not options.unlabelled and not look_into(src).has_images:
         inner = os.path.join(src, folders[0])
@@ -274,7 +272,7 @@ FOLDERS = (
     *voc.KINDS,
     *yolo.KINDS,
     *segmentation.KINDS,
-    *arrays.KINDS,
+    *refused.KINDS,
     _ONLY_FOLDER,
     # Other kinds have labels beside images, too.
     Kind("a shard of a WebDataset", refuse_shard, read_image_folders),
@@ -408,7 +406,7 @@ _OTHER_FILES: tuple[tuple[str, str, Names, tuple[bytes, ...]], ...] = (
     ),
     (
         "a file of arrays",
-        arrays.ARRAYS_HINT,
+        refused.ARRAYS_HINT,
         (".npz", ".npy", ".h5", ".hdf5", ".mat", ".pkl", ".pickle", ".pt", ".pth", ".bin"),
         (b"\0\0\x08\x01", b"\0\0\x08\x03"),
     ),

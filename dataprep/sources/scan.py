@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import os
+import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from itertools import accumulate
@@ -419,15 +420,47 @@ def list_images(root: str, folder: str = "") -> list[str]:
     return sorted(names)
 
 
+# --- names of splits ------------------------------------------------------------------------------
+
+
+#: Parts of a folder name: words, also in camel case, and numbers.
+_NAME_PARTS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
+
+#: A word that contains the name of a split: trainset, valimages.
+_COMPOUND = re.compile(
+    rf"({'|'.join(SPLIT_ALIASES)})(set|data|dataset|images?|imgs?|pics?|split)s?"
+)
+
+#: Folders of splits: train, train2017, obj_train_data (of CVAT).
+_SPLIT = re.compile(r"(?:obj_)?([a-z]+?)(?:_data)?[-_]?\d*")
+
+
+def plain_split_of(folder: str) -> str | None:
+    """Return the split that the whole name of a folder states, as of tools; `split_of` finds it in other names too."""
+    match = _SPLIT.fullmatch(folder.lower())
+    return SPLIT_ALIASES.get(match[1]) if match else None
+
+
+def split_of(name: str) -> str | None:
+    """Return the split that the name of a folder means; `None` if it is the name of none, or of several."""
+    found = set()
+    for part in map(str.lower, _NAME_PARTS.findall(name)):
+        compound = _COMPOUND.fullmatch(part)
+        split = SPLIT_ALIASES.get(compound[1] if compound else part)
+        found.add(split)
+    found.discard(None)
+    return found.pop() if len(found) == 1 else None
+
+
 def map_splits(
-    src: str, folders: Names, split_of: Mapping[str, str] = SPLIT_ALIASES
+    src: str, folders: Names, aliases: Mapping[str, str] = SPLIT_ALIASES
 ) -> dict[str, str]:
     """Return the folder of each split (split -> folder).
 
     Args:
         src: the folder that contains `folders`, for the error.
         folders: folder names; other folders than splits are left out.
-        split_of: the split of each known folder name, in lower case.
+        aliases: the split of each known folder name, in lower case.
 
     Raises:
         SourceError: two folders are the same split.
@@ -435,7 +468,7 @@ def map_splits(
     """
     splits: dict[str, str] = {}
     for name in folders:
-        split = split_of.get(name.lower())
+        split = aliases.get(name.lower())
         other = splits.setdefault(split, name) if split else name
         if other != name:
             raise SourceError(

@@ -10,7 +10,7 @@ import zlib
 import pytest
 from helpers.sources import has_notice, read, rows
 
-from dataprep.sources.folders import split_of
+from dataprep.sources.scan import split_of
 from manifests.errors import CallError, SourceError
 
 #: Files of a folder, and the split and class of each image, in order.
@@ -198,8 +198,8 @@ class NamedInfo(zipfile.ZipInfo):
 
 def zip_with_names(path, names, encoding, unicode_path=False):
     with zipfile.ZipFile(path, "w") as archive:
-        for name in names:
-            info = NamedInfo("x")
+        for number, name in enumerate(names):
+            info = NamedInfo(f"{number}.jpg")
             info.raw = name.encode(encoding)
             if unicode_path:
                 field = struct.pack("<BI", 1, zlib.crc32(info.raw)) + name.encode()
