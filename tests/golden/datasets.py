@@ -8,17 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from golden.recording import images, jsonl
-
-#: Boxes of the annotated images: image, category, box.
-_BOXES = (
-    (0, 1, (2, 3, 10, 8)),
-    (0, 7, (0, 0, 31.5, 12)),
-    (1, 2, (5, 5, 9, 9)),
-    (3, 1, (1, 2, 30, 8)),
-)
-_CATEGORIES = {1: "person", 2: "bicycle", 7: "train"}
-_SIZES = ((24, 32), (20, 26), (30, 22), (16, 40), (20, 20))
+from golden.recording import BOXES, CATEGORIES, SIZES, images, jsonl
 
 #: Classes of the samples of `table`, from which samplers draw.
 _CLASSES = (0, 1, 0, 2, 0, 1, 0, 3, 0, 1, 2, 0, 3, 1, 0, 2, 0, 0, 1, 0)
@@ -35,20 +25,20 @@ def _annotated(folder: Path, second: str) -> str:
 
 def _with_boxes(folder: Path) -> str:
     _annotated(folder, "")
-    for number in range(len(_SIZES)):
+    for number in range(len(SIZES)):
         path = folder / f"train2017/{number}.jpg"
         path.parent.mkdir(exist_ok=True)
         (folder / f"images/{number}.jpg").rename(path)
     (folder / "images").rmdir()
     files = [
         {"id": number, "file_name": f"{number}.jpg", "width": width, "height": height}
-        for number, (height, width) in enumerate(_SIZES)
+        for number, (height, width) in enumerate(SIZES)
     ]
     boxes = [
         {"id": 50 + n, "image_id": image, "category_id": category, "bbox": box, "iscrowd": 0}
-        for n, (image, category, box) in enumerate(_BOXES)
+        for n, (image, category, box) in enumerate(BOXES)
     ]
-    categories = [{"id": number, "name": name} for number, name in _CATEGORIES.items()]
+    categories = [{"id": number, "name": name} for number, name in CATEGORIES.items()]
     path = folder / "annotations/instances_train2017.json"
     path.parent.mkdir()
     path.write_text(json.dumps({"images": files, "annotations": boxes, "categories": categories}))

@@ -63,6 +63,17 @@ def images(prefix: str) -> dict[str, bytes]:
         return {name.removeprefix(f"{prefix}/"): archive.read(name) for name in names}
 
 
+#: Boxes of the annotated images as COCO has them: image, category, box.
+BOXES = (
+    (0, 1, (2, 3, 10, 8)),
+    (0, 7, (0, 0, 31.5, 12)),
+    (1, 2, (5, 5, 9, 9)),
+    (3, 1, (1, 2, 30, 8)),
+)
+CATEGORIES = {1: "person", 2: "bicycle", 7: "train"}
+#: Height and width of the annotated images.
+SIZES = ((24, 32), (20, 26), (30, 22), (16, 40), (20, 20))
+
 #: Class names of the images in ``splits/``, in label order.
 CLASSES = ("cat", "dog", "eel")
 

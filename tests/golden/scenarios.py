@@ -10,7 +10,17 @@ import json
 import shutil
 from collections.abc import Callable
 
-from golden.recording import CLASSES, Recorder, images, jsonl, page_text, split_images
+from golden.recording import (
+    BOXES,
+    CATEGORIES,
+    CLASSES,
+    SIZES,
+    Recorder,
+    images,
+    jsonl,
+    page_text,
+    split_images,
+)
 from helpers.make_sources import MAKERS
 
 Scenario = Callable[[Recorder], None]
@@ -18,16 +28,6 @@ Scenario = Callable[[Recorder], None]
 SCENARIOS: dict[str, Scenario] = {}
 
 FORMATS = ("tfrecord", "webdataset")
-
-#: Boxes of the annotated images as COCO has them: image, category, box.
-_BOXES = (
-    (0, 1, (2, 3, 10, 8)),
-    (0, 7, (0, 0, 31.5, 12)),
-    (1, 2, (5, 5, 9, 9)),
-    (3, 1, (1, 2, 30, 8)),
-)
-_CATEGORIES = {1: "person", 2: "bicycle", 7: "train"}
-_SIZES = ((24, 32), (20, 26), (30, 22), (16, 40), (20, 20))
 
 
 def scenario(function: Scenario) -> Scenario:
@@ -135,14 +135,14 @@ def _coco(r: Recorder) -> str:
     for number in range(5):
         r.write(f"coco/train2017/{number:012d}.jpg", images("annotated")[f"images/{number}.jpg"])
     annotations = []
-    for number, (image, category, box) in enumerate(_BOXES):
+    for number, (image, category, box) in enumerate(BOXES):
         made = {"id": number, "image_id": 1000 + image, "category_id": category, "bbox": box}
         annotations.append({**made, "iscrowd": number % 2, "segmentation": [[1.5, 2, 3, 4]]})
     pictures = []
-    for number, (height, width) in enumerate(_SIZES):
+    for number, (height, width) in enumerate(SIZES):
         size = {"width": width, "height": height}
         pictures.append({"id": 1000 + number, "file_name": f"{number:012d}.jpg", **size})
-    categories = [{"id": key, "name": name} for key, name in _CATEGORIES.items()]
+    categories = [{"id": key, "name": name} for key, name in CATEGORIES.items()]
     content = {"images": pictures, "annotations": annotations, "categories": categories}
     r.write("coco/annotations/instances_train2017.json", json.dumps(content))
     return "coco"
@@ -158,13 +158,13 @@ def boxes_of_coco(r: Recorder) -> None:
 
 @scenario
 def boxes_of_voc(r: Recorder) -> None:
-    for number, (height, width) in enumerate(_SIZES):
+    for number, (height, width) in enumerate(SIZES):
         objects = ""
-        for image, category, (x, y, w, h) in _BOXES:
+        for image, category, (x, y, w, h) in BOXES:
             if image == number:
                 box = f"<xmin>{x + 1}</xmin><ymin>{y + 1}</ymin><xmax>{x + w:g}</xmax>"
                 box += f"<ymax>{y + h:g}</ymax>"
-                name = f"<name>{_CATEGORIES[category]}</name><difficult>{image % 2}</difficult>"
+                name = f"<name>{CATEGORIES[category]}</name><difficult>{image % 2}</difficult>"
                 objects += f"<object>{name}<bndbox>{box}</bndbox></object>"
         size = f"<size><width>{width}</width><height>{height}</height><depth>3</depth></size>"
         text = f"<annotation><filename>{number}.jpg</filename>{size}{objects}</annotation>"
