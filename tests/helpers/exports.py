@@ -15,9 +15,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from PIL import Image
 
+from dataprep.sources import Source
 from helpers import annotated
 from helpers.pictures import encode
 
@@ -52,6 +55,55 @@ class Expected(NamedTuple):
 
 
 Make = Callable[[Path], Expected]
+
+
+def samples_of(source: Source, root: Path | None = None) -> dict[str, tuple[str, Any]]:
+    """Return split and label of each image by its path, as `Expected` has them.
+
+    The images are files in `root`, by default in the root of the source.
+    """
+    found = {}
+    extra = source.extra.to_pylist() if source.extra.column_names else [{}] * len(source)
+    for row, path in enumerate(source.path.to_pylist()):
+        columns = extra[row]
+        if source.label_type == "class":
+            label = source.classes[source.label[row]]
+        elif source.label_type == "multi-label":
+            label = [source.classes[each] for each in columns["labels"]]
+        elif source.label_type == "caption":
+            label = columns["caption"]
+        else:
+            image = path.removeprefix("packed.zip/source/")
+            label = boxes_of(columns, source.classes, Path(root or source.root, image))
+        found[path] = source.splits[source.split[row]], label
+    return found
+
+
+def boxes_of(
+    columns: Mapping[str, Any], classes: Sequence[str], image: str
+) -> list[tuple[Any, ...]]:
+    """Return the boxes of an image: class and corners in pixels."""
+    unit = 1, 1
+    if (columns["annotated_width"], columns["annotated_height"]) == (1, 1):
+        with Image.open(image) as opened:
+            unit = opened.size
+    boxes = []
+    for label, corners in zip(columns["box_labels"], columns["boxes"], strict=True):
+        sides = np.array(corners) * [*unit, *unit]
+        boxes.append((classes[label], *(round(side, 3) for side in sides.tolist())))
+    return boxes
+
+
+def check_content(read: Callable[[Path], Source], make: Make, folder: Path) -> None:
+    """Write a layout, and check that exactly what is in it is read."""
+    expected = make(folder)
+    source = read(folder)
+    assert source.label_type == expected.label_type
+    assert list(source.classes) == list(expected.classes)
+    assert samples_of(source) == expected.samples
+    for text in expected.notices:
+        assert any(text in notice for notice in source.notices), source.notices
+    assert not source.rejected
 
 
 @cache

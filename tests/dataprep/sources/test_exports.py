@@ -23,51 +23,9 @@ from dataprep.sources.recognize import SourceOptions, read_sources
 from manifests.errors import CallError, SourceError
 
 
-def samples_of(source, root=None):
-    """Return split and label of each image by its path, as `exports.Expected` has them.
-
-    The images are files in `root`, by default in the root of the source.
-    """
-    found = {}
-    extra = source.extra.to_pylist() if source.extra.column_names else [{}] * len(source)
-    for row, path in enumerate(source.path.to_pylist()):
-        columns = extra[row]
-        if source.label_type == "class":
-            label = source.classes[source.label[row]]
-        elif source.label_type == "multi-label":
-            label = [source.classes[each] for each in columns["labels"]]
-        elif source.label_type == "caption":
-            label = columns["caption"]
-        else:
-            image = path.removeprefix("packed.zip/source/")
-            label = boxes_of(columns, source.classes, Path(root or source.root, image))
-        found[path] = source.splits[source.split[row]], label
-    return found
-
-
-def boxes_of(columns, classes, image):
-    """Return the boxes of an image: class and corners in pixels."""
-    unit = 1, 1
-    if (columns["annotated_width"], columns["annotated_height"]) == (1, 1):
-        with Image.open(image) as opened:
-            unit = opened.size
-    boxes = []
-    for label, corners in zip(columns["box_labels"], columns["boxes"], strict=True):
-        sides = np.array(corners) * [*unit, *unit]
-        boxes.append((classes[label], *(round(side, 3) for side in sides.tolist())))
-    return boxes
-
-
 @pytest.mark.parametrize("name", exports.LAYOUTS)
 def test_layouts(name, tmp_path):
-    expected = exports.LAYOUTS[name](tmp_path / "source")
-    source = read(tmp_path / "source")
-    assert source.label_type == expected.label_type
-    assert list(source.classes) == list(expected.classes)
-    assert samples_of(source) == expected.samples
-    for text in expected.notices:
-        assert any(text in notice for notice in source.notices), source.notices
-    assert not source.rejected
+    exports.check_content(read, exports.LAYOUTS[name], tmp_path / "source")
 
 
 @pytest.mark.parametrize("name", exports.LAYOUTS)
@@ -82,7 +40,7 @@ def test_layouts_in_the_only_folder_of_an_archive(name, tmp_path):
     source = read(path)
     assert (source.label_type, list(source.classes)) == (expected.label_type, [*expected.classes])
     found = {}
-    for image, each in samples_of(source, root).items():
+    for image, each in exports.samples_of(source, root).items():
         found[image.removeprefix("packed.zip/source/")] = each
     assert found == expected.samples
 

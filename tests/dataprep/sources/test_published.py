@@ -7,35 +7,16 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
-from helpers import published
+from helpers import exports, published
 from helpers.sources import has_notice, read
 from helpers.torchvision_oracle import import_torchvision
 
 from manifests.errors import CallError, SourceError
 
 
-def samples_of(source):
-    """Return split and label of each image by its path, as `Expected` has them."""
-    found = {}
-    for row, path in enumerate(source.path.to_pylist()):
-        label = source.classes[source.label[row]]
-        if source.label_type == "multi-label":
-            labels = source.extra["labels"][row].as_py()
-            label = [source.classes[each] for each in labels]
-        found[path] = source.splits[source.split[row]], label
-    return found
-
-
 @pytest.mark.parametrize("name", published.LAYOUTS)
 def test_published_datasets(name, tmp_path):
-    expected = published.LAYOUTS[name](tmp_path / "source")
-    source = read(tmp_path / "source")
-    assert source.label_type == expected.label_type
-    assert list(source.classes) == list(expected.classes)
-    assert samples_of(source) == expected.samples
-    for text in expected.notices:
-        assert any(text in notice for notice in source.notices), source.notices
-    assert not source.rejected
+    exports.check_content(read, published.LAYOUTS[name], tmp_path / "source")
 
 
 # --- torchvision ----------------------------------------------------------------------------------
