@@ -66,11 +66,10 @@ def check_canary(expected: Canary) -> None:
     if own.digest == expected.digest:
         _log.info("this machine writes the same bytes as the one that made the plan")
         return
-    names = [
-        name
-        for name in (*own.versions, *expected.versions)
-        if own.versions.get(name) != expected.versions.get(name)
-    ]
+    names = []
+    for name in (*own.versions, *expected.versions):
+        if own.versions.get(name) != expected.versions.get(name):
+            names.append(name)
     # Say which libraries to install, if their versions tell.
     if names:
         there, here = (_join(machine.versions, names) for machine in (expected, own))

@@ -98,6 +98,15 @@ def _read(path: str, options: SourceOptions) -> Source:
 def _as_json(
     summary: Summary, places: dict[int, Place], datasets: tuple[str, ...], found: Duplicates
 ) -> dict[str, Any]:
+    leaks = []
+    for (later, earlier), count in summary.leaks.items():
+        leaks.append(
+            {
+                "images": count,
+                "of": {"dataset": datasets[later.source], "split": later.split},
+                "in": {"dataset": datasets[earlier.source], "split": earlier.split},
+            }
+        )
     return {
         "datasets": list(datasets),
         "distance": found.distance,
@@ -108,14 +117,7 @@ def _as_json(
         "near": summary.near,
         "groups": summary.groups,
         "conflicts": summary.conflicts,
-        "leaks": [
-            {
-                "images": count,
-                "of": {"dataset": datasets[later.source], "split": later.split},
-                "in": {"dataset": datasets[earlier.source], "split": earlier.split},
-            }
-            for (later, earlier), count in summary.leaks.items()
-        ],
+        "leaks": leaks,
         "pairs": [_match_json(match, places) for match in summary.matches],
     }
 

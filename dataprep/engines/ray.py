@@ -373,12 +373,10 @@ class RayEngine:
         run = self._put(_do_nothing, None)
         call = ray.remote(num_cpus=0, max_retries=3, retry_exceptions=False)(_call)
         strategy = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
-        names = {
-            call.options(scheduling_strategy=strategy(node["NodeID"], soft=False)).remote(
-                [run], None
-            ): node
-            for node in self.nodes
-        }
+        names = {}
+        for node in self.nodes:
+            there = call.options(scheduling_strategy=strategy(node["NodeID"], soft=False))
+            names[there.remote([run], None)] = node
         with translate_errors(ray):
             done, late = ray.wait(
                 list(names), num_returns=max(len(names), 1), timeout=_CHECK_SECONDS

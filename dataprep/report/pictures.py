@@ -529,9 +529,9 @@ def _excerpt(data: bytes) -> str:
         return "the file is empty"
     head = data[:_EXCERPT]
     text = head.decode("utf-8", "replace")
-    strange = [
-        char for char in text if char == "\ufffd" or not (char.isprintable() or char.isspace())
-    ]
-    if len(strange) > len(text) // 20:
+    strange = 0
+    for char in text:
+        strange += char == "\ufffd" or not (char.isprintable() or char.isspace())
+    if strange > len(text) // 20:
         return f"begins with the bytes {head[:16].hex(' ')}"
     return f"begins with: {cut_middle(printable(' '.join(text.split())), _EXCERPT)}"

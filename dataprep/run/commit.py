@@ -474,9 +474,10 @@ def _write_all_rejected(
         for shard in chain.from_iterable(shards.values()):
             table = read_table(os.path.join(base.out, shard.table.name), ["source"])
             written.update(table["source"].to_pylist())
-        before = [
-            row for row in listed if row["reason"] != "unreadable" or row["source"] not in written
-        ]
+        before = []
+        for row in listed:
+            if row["reason"] != "unreadable" or row["source"] not in written:
+                before.append(row)
     # With the new rows; an image that is tried again may be in the list already.
     known = {tuple(sorted(row.items())) for row in before}
     new = []

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -404,28 +404,34 @@ class Reread(NamedTuple):
     replaced: str | None = None
 
 
+def _reread_tasks(
+    run: Resumable, changed: Collection[str], rereading: Rereading, names: Container[str]
+) -> Iterator[RereadTask]:
+    """Yield what to read again of each shard with one of these names."""
+    for shard in run.job.shards:
+        if shard.name in names:
+            before = run.finished[shard.name]
+            yield RereadTask(
+                planned_task(run.job, run.source, shard),
+                before.conversion,
+                rereading.shards and before.shard is not None,
+                shard.name in changed,
+            )
+
+
 def _reread(run: Resumable, changed: Collection[str], rereading: Rereading) -> Iterator[Reread]:
     """Read shards again, or the source images of shards that changed, or both.
 
     Yield what was found in each.
     """
-    finished, engine, progress = run.finished, rereading.engine, rereading.progress
+    engine, progress = rereading.engine, rereading.progress
     images = {}
     for shard in run.job.shards:
-        if shard.name in changed or (rereading.shards and shard.name in finished):
+        if shard.name in changed or (rereading.shards and shard.name in run.finished):
             images[shard.name] = len(shard.rows)
     if not images:
         return
-    tasks = (
-        RereadTask(
-            planned_task(run.job, run.source, shard),
-            finished[shard.name].conversion,
-            rereading.shards and finished[shard.name].shard is not None,
-            shard.name in changed,
-        )
-        for shard in run.job.shards
-        if shard.name in images
-    )
+    tasks = _reread_tasks(run, changed, rereading, images)
     if progress:
         progress.start(sum(images.values()), len(images))
     # Without an engine, the shards are read in this process.

@@ -320,9 +320,10 @@ def _read_classes(root: str, train: Names) -> Classes:
     mapping = _find_upward(root, "LOC_synset_mapping.txt")
     if mapping is None:
         return tuple(train)
-    synsets = {
-        line.split(maxsplit=1)[0] for line in text_lines(mapping, SOURCE_LIST) if line.strip()
-    }
+    synsets = set()
+    for line in text_lines(mapping, SOURCE_LIST):
+        if line.strip():
+            synsets.add(line.split(maxsplit=1)[0])
     unknown = sorted({*train} - synsets)
     if unknown:
         raise SourceError(

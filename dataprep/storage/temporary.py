@@ -198,12 +198,11 @@ def has_partials(folder: str) -> bool:
 
 def partials_named(folder: str, name: str) -> list[str]:
     """Return the paths of temporary files, of any process, whose final name is `name`."""
-    inside = _inside(folder)
-    return [
-        os.path.join(inside, entry)
-        for entry in _temporary_files(inside)
-        if entry.partition("-")[2] == name
-    ]
+    inside, paths = _inside(folder), []
+    for entry in _temporary_files(inside):
+        if entry.partition("-")[2] == name:
+            paths.append(os.path.join(inside, entry))
+    return paths
 
 
 def check_partials(folders: Iterable[str]) -> None:
