@@ -60,16 +60,16 @@ def check_edits(
     """
     if edits == "ignore":
         return ()
-    replaced, moved, removed = _find_edits(base, source, known, engine)
+    edited = _find_edits(base, source, known, engine)
     changes = []
-    for verb, examples in (("moved", moved), ("replaced", replaced), ("removed", removed)):
+    for verb, examples in edited.items():
         if examples:
             first = printable(examples[0]) + ", ..." * (len(examples) > 1)
             changes.append(f"{plural(len(examples), 'image')} {verb} ({first})")
     if not changes:
         return ()
     what = f"the source has changed since {printable(base.out)} was made: {', '.join(changes)}"
-    only_removed = not moved and not replaced
+    only_removed = not edited["moved"] and not edited["replaced"]
     if edits == "keep removed" and only_removed:
         return (f"{what}; they stay in the dataset",)
     hint = (
@@ -80,10 +80,8 @@ def check_edits(
     raise SourceError(what, file=source.root, hint=hint)
 
 
-def _find_edits(
-    base: Folder, source: Source, known: Known, engine: Engine
-) -> tuple[list[str], list[str], list[str]]:
-    """Return the paths of images that were replaced, moved and removed; of moved ones, old and new path."""
+def _find_edits(base: Folder, source: Source, known: Known, engine: Engine) -> dict[str, list[str]]:
+    """Return the paths of images that were moved, replaced and removed; of moved ones, old and new path."""
     own, replaced = source.path, []
     in_dataset = np.zeros(len(source), np.bool_)
     gone = []
@@ -110,12 +108,16 @@ def _find_edits(
         is_known = pc.is_in(stored["source"], same["source"].cast(stored["source"].type))
         gone.append(stored.filter(pc.invert(pc.or_(row.is_valid(), is_known))))
     if not gone:
-        return [], [], []
+        return {}
     removed = pa.concat_tables(gone)
     new = np.flatnonzero(~known.rows & ~in_dataset)
     moved = _find_moved(base, source, new, removed, engine)
     rest = [name for name in removed["path"].to_pylist() if name not in moved]
-    return replaced, [f"{old} is now {now}" for old, now in moved.items()], rest
+    return {
+        "moved": [f"{old} is now {now}" for old, now in moved.items()],
+        "replaced": replaced,
+        "removed": rest,
+    }
 
 
 def _place_of(own: pa.Array, same: pa.Table) -> _Place:
@@ -125,11 +127,13 @@ def _place_of(own: pa.Array, same: pa.Table) -> _Place:
     for path, stored in zip(
         own.take(some["row"]).to_pylist(), some["source"].to_pylist(), strict=True
     ):
-        rests = [path.split("/"), stored.split("/")]
-        while all(rests) and rests[0][-1] == rests[1][-1]:
-            for rest in rests:
-                rest.pop()
-        places[_Place(*("".join(f"{part}/" for part in rest) for rest in rests))] += 1
+        first, second = path.split("/"), stored.split("/")
+        while first and second and first[-1] == second[-1]:
+            first.pop()
+            second.pop()
+        # Whole folders, each with a slash behind it.
+        place = _Place(own="/".join([*first, ""]), stored="/".join([*second, ""]))
+        places[place] += 1
     return places.most_common(1)[0][0]
 
 
