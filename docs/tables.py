@@ -12,8 +12,8 @@ import click
 from dataprep.cli import main
 from dataprep.options import Options, declaration, flag_of, types_of
 from dataprep.sources.recognize import FOLDERS, KINDS
+from loaders.transforms.argument import PRESETS
 from loaders.transforms.parse import TransformInfo, read_recipe, transform_table
-from loaders.transforms.presets import PRESETS
 
 FOLDER = Path(__file__).parent
 ESCAPED = r"\|"

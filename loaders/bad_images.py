@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from loaders.dali.decode_errors import DecodeMemoryError, UndecodableError
-from loaders.dali.find_bad import find_bad_images
+from loaders.dali.bad_images import DecodeMemoryError, UndecodableError, find_bad_images
 from loaders.dataset.bad_samples import describe_bad_samples, located_error
 from loaders.progress import Position
 from loaders.samplers.tolerant import TolerantOrder

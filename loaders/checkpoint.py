@@ -10,7 +10,7 @@ from typing import Any
 
 from loaders.progress import Position
 from loaders.transforms.adjust import AS_WRITTEN, Adjustment
-from loaders.transforms.limits import MAX_SIDE
+from loaders.transforms.base import MAX_SIDE
 from manifests.errors import CallError
 from manifests.json_members import MAX_INTEGER, Member, MemberError, shorten
 

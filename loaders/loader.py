@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic
 
 from loaders.checkpoint import State, read_state
 from loaders.closing import finish_closing
-from loaders.dali.decode_errors import is_checkpoint_error
+from loaders.dali.bad_images import is_checkpoint_error
 from loaders.dali.pipeline import release_memory
 from loaders.explain import explain
 from loaders.identity import checkpoint_choices

@@ -13,9 +13,8 @@ from loaders.agreement import require_agreement
 from loaders.attributes import LoaderAttributes
 from loaders.bad_images import bad_images_message, new_bad_images, without_rows
 from loaders.closing import close_later, prepare_closing
-from loaders.dali.decode_errors import DecodeMemoryError, UndecodableError
-from loaders.dali.pipeline import keep_pipelines
-from loaders.dali.run import start_pipeline, take_batch
+from loaders.dali.bad_images import DecodeMemoryError, UndecodableError
+from loaders.dali.pipeline import keep_pipelines, start_pipeline, take_batch
 from loaders.dataset.split import ShardCheck
 from loaders.frameworks import load_framework
 from loaders.identity import sampling_choices

@@ -12,7 +12,7 @@ from loaders.frameworks import Framework
 from loaders.progress import Position
 from loaders.samplers.order import PlannedOrder
 from loaders.spec import LoaderSpec
-from loaders.transforms.soft_labels import mixed_labels, mixed_values
+from loaders.transforms.mixing import mixed_labels, mixed_values
 from manifests.errors import CallError
 
 

@@ -16,8 +16,7 @@ from loaders.memory import (
 )
 from loaders.options import DTYPE_BYTES, LABEL_IMAGE_BYTES, ResolvedOptions
 from loaders.transforms.base import Size
-from loaders.transforms.cost import decode_window, full_size_images
-from loaders.transforms.fuse import Fusion
+from loaders.transforms.fuse import Fusion, decode_window, full_size_images
 from loaders.transforms.parse import Recipe
 from manifests.errors import CallError
 

@@ -32,10 +32,14 @@ from loaders.samplers.choose import ChosenOrder, choose_order, on_network
 from loaders.samplers.order import PlannedOrder
 from loaders.spec import Images, LoaderSpec
 from loaders.transforms.argument import ParsedTransforms, parse_transforms
-from loaders.transforms.base import Size
-from loaders.transforms.cost import computes_on_cpu, order_warnings, works_on_whole_images
-from loaders.transforms.fuse import Fusion, fuse_recipe
-from loaders.transforms.limits import MAX_PIXELS
+from loaders.transforms.base import MAX_PIXELS, Size
+from loaders.transforms.fuse import (
+    Fusion,
+    computes_on_cpu,
+    fuse_recipe,
+    order_warnings,
+    works_on_whole_images,
+)
 from loaders.transforms.parse import Recipe
 from loaders.transforms.parse.sequence import check_fits, depends_on_size
 from loaders.transforms.targets import require_followed

@@ -19,8 +19,7 @@ from loaders.memory_limit import check_memory_limit, load_settings
 from loaders.options import ResolvedOptions
 from loaders.samplers.order import PlannedOrder, StoredOrder
 from loaders.transforms.adjust import AS_WRITTEN, Adjustment
-from loaders.transforms.cost import order_warnings
-from loaders.transforms.fuse import Fusion, fuse_recipe
+from loaders.transforms.fuse import Fusion, fuse_recipe, order_warnings
 from loaders.transforms.parse import Recipe
 from loaders.transforms.parse.adjusted import adjusted
 

@@ -28,8 +28,7 @@ from loaders.samplers import ShuffledSampler
 from loaders.samplers.order import StoredOrder
 from loaders.spec import LoaderSpec
 from loaders.transforms.base import Size
-from loaders.transforms.cost import computes_on_cpu
-from loaders.transforms.fuse import Fusion, fuse_recipe
+from loaders.transforms.fuse import Fusion, computes_on_cpu, fuse_recipe
 from manifests.process.text import printable
 
 #: Images that stand for all of a split, and the most bytes that they may take; at least one image

@@ -10,9 +10,7 @@ from typing import Any, get_args
 
 from loaders.bench.model import Model
 from loaders.bench.rates import Method, Rate, Source, measure, measure_in_turn
-from loaders.dali.pipeline import release_memory
-from loaders.dali.run import take_batch
-from loaders.dali.stages import Stage, start_stage
+from loaders.dali.pipeline import Stage, release_memory, start_stage, take_batch
 from loaders.loader import Loader
 from loaders.ranks import imported
 from loaders.spec import LoaderSpec

@@ -1,38 +1,31 @@
 """The DALI graph of a loader. This is the only package that imports DALI.
 
 `pipeline` puts a graph together: `readers`, then `decode`, then each operation of
-`loaders.transforms` with `apply`,
-then `mixing` and `normalize`::
+`loaders.transforms` with `apply`, then `mix` and `finish`::
 
-    pipeline, run                 build a pipeline, start it, and take batches from it; begin here
-    readers, stored_reader        encoded images: in the order of a sampler (with ahead), or in stored order
-    decode                        where a JPEG is decoded
-    graph                         `apply`, random streams, what all graphs share
-    blur, color, containers, conditional, crop, geometry, erasing, mixing, normalize, resize, warps
-                                  the operations; policies, with policy_sampling and policy_steps
-    boxes, label_images           boxes, masks and depth maps follow the pixels
-    decode_errors, find_bad       which image cannot be decoded
-    stages, drawn, serving, python_source
-                                  parts of a graph: for `loaders bench`, `preview` and `export`
+    pipeline              build a pipeline, start it, and take batches from it; begin here
+    readers               encoded images: in the order of a sampler, or in stored order
+    graph                 `apply`, random streams, what all graphs share
+    decode_normalize, color, combinators, crop_resize, erasing, geometry, mixing, policies
+                          the operations of the module of this name in `loaders.transforms`;
+                          policy_steps: the steps of a policy
+    targets               boxes, masks and depth maps follow the pixels
+    bad_images            which image cannot be decoded
+    drawn, serving        parts of a graph: for `loaders preview` and `export`
 """
 
 from __future__ import annotations
 
-from loaders.dali import (
-    blur,
+# Importing these modules registers the operations that they implement with `apply`.
+from loaders.dali import (  # noqa: F401
     color,
-    containers,
-    crop,
+    combinators,
+    crop_resize,
+    decode_normalize,
     erasing,
     geometry,
-    normalize,
     policies,
-    resize,
-    warps,
 )
 from loaders.dali.graph import GraphContext, Node, Pipeline, RandomStreams, apply
-
-# Importing these modules registers the operations that they implement with `apply`.
-_REGISTERED = (blur, color, containers, crop, geometry, erasing, normalize, policies, resize, warps)
 
 __all__ = ["GraphContext", "Node", "Pipeline", "RandomStreams", "apply"]

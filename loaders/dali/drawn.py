@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from loaders.dali.decode_errors import translate_error
+from loaders.dali.bad_images import translate_error
 from loaders.dali.graph import Node, Pipeline, RandomStreams, dali
 from loaders.dali.pipeline import make_pipeline
 from loaders.dali.readers import add_reader, derive_seed

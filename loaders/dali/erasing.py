@@ -13,8 +13,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from loaders.dali.conditional import where
-from loaders.dali.crop import describe_pixels
+from loaders.dali.combinators import where
+from loaders.dali.crop_resize import describe_pixels
 from loaders.dali.graph import GraphContext, Node, apply, constant, fn, image_sides, math, types
 from loaders.transforms.base import ImageSpec, Size
 from loaders.transforms.erasing import Cutout, GridMask, HideAndSeek, KeepPart, RandomErasing

@@ -1,18 +1,36 @@
-"""Flips, rotations and padding.
+"""Flips, rotations, padding, and operations that move pixels by a random map.
 
 Sizes and positions are float32 [2] (height before width, top before left) on the CPU. Each CPU
 operator takes approximately 1 microsecond per sample regardless of what it computes, so the graph
-uses few, vectorized operators.
+uses few, vectorized operators. The maps count pixels from the top left corner of the image, so the
+center of the first pixel is at 0.5.
 """
 
 from __future__ import annotations
 
-from loaders.dali.conditional import select, where
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loaders.dali.combinators import select, where
+from loaders.dali.crop_resize import INTERPOLATION, interpolation, round_half_even
 from loaders.dali.graph import GraphContext, Node, apply, constant, fn, image_sides, math, types
-from loaders.dali.resize import interpolation
-from loaders.dali.warps import rotated
 from loaders.transforms.base import ImageSpec
-from loaders.transforms.geometry import Flip, Pad, PadTo, RandomRightAngle, Rotate, RotateAround
+from loaders.transforms.geometry import (
+    Elastic,
+    Flip,
+    Pad,
+    PadTo,
+    RandomAffine,
+    RandomAffineAround,
+    RandomPerspective,
+    RandomRightAngle,
+    Rotate,
+    RotateAround,
+)
 
 
 @apply.register
@@ -172,3 +190,357 @@ def _border(image: Node, end: Node | None, count: int, axis: int, mode: str) -> 
         if mode == "edge"
         else [fn.flip(inner, vertical=int(axis == 0), horizontal=int(axis == 1))]
     )
+
+
+_Floats = NDArray[np.float64]
+
+
+# Affine
+# --------------------------------------------------------------------------------------------------
+
+
+@apply.register
+def _(operation: RandomAffine, image: Node, spec: ImageSpec, context: GraphContext) -> Node:
+    def draw(rng: np.random.Generator, batch_size: int) -> list[NDArray[Any]]:
+        angle, scale, shear, shift = draw_affine(operation, rng, batch_size)
+        linear = np.ascontiguousarray(inverse_affine(angle, scale, shear), np.float32)
+        return [linear, shift.astype(np.float32)]
+
+    linear, shift = context.random.from_numpy(operation, "map", context.batch_size, draw, (2, 1))
+    context.random.show_drawn(
+        lambda rng, count: _describe_affine(*draw_affine(operation, rng, count))
+    )
+    sides = _width_height(image)
+    center = sides * 0.5
+    if isinstance(operation, RandomAffineAround):
+        center = constant(operation.center)
+    moved = center + round_half_even(shift * sides)
+    return _warp_affine(operation, image, linear, center=center, moved=moved, context=context)
+
+
+def _width_height(image: Node) -> Node:
+    shape = image.shape(dtype=types.FLOAT)
+    return fn.stack(shape[1], shape[0])
+
+
+def rotated(operation: RotateAround, image: Node, context: GraphContext) -> Node:
+    """Rotate by random angles as Pillow does, which does not mix the image with the fill color."""
+
+    def draw_angles(rng: np.random.Generator, count: int) -> _Floats:
+        return rng.uniform(*operation.degrees, count)
+
+    def draw(rng: np.random.Generator, batch_size: int) -> list[NDArray[Any]]:
+        angle = -draw_angles(rng, batch_size)
+        linear = inverse_affine(angle, np.ones(batch_size), np.zeros((batch_size, 2)))
+        return [np.ascontiguousarray(linear, np.float32)]
+
+    (linear,) = context.random.from_numpy(operation, "map", context.batch_size, draw, (2,))
+    context.random.show_drawn(
+        lambda rng, count: [
+            f"rotated {angle:+.0f}\N{DEGREE SIGN}" for angle in draw_angles(rng, count)
+        ]
+    )
+    center = _width_height(image) * 0.5
+    if operation.center is not None:
+        center = constant(operation.center)
+    return _warp_affine(operation, image, linear, center=center, moved=center, context=context)
+
+
+def _warp_affine(
+    operation: RandomAffine | RotateAround,
+    image: Node,
+    linear: Node,
+    *,
+    center: Node,
+    moved: Node,
+    context: GraphContext,
+) -> Node:
+    """Move pixels by the inverse of a linear map around a center, which moves to `moved`."""
+    offset = center - fn.reductions.sum(linear * moved, axes=1)
+    matrix = fn.cat(linear, fn.reshape(offset, shape=[2, 1]), axis=1)
+
+    def warp(image: Node, filter_: str, border: dict[str, Any]) -> Node:
+        return fn.warp_affine(image, matrix=matrix, interp_type=INTERPOLATION[filter_], **border)
+
+    if context.mask_fill is not None:
+        return warp(image, "nearest", {"fill_value": context.mask_fill})
+    return _warp_and_fill(
+        image, partial(warp, border={}), partial(warp, border={"fill_value": 0}), operation
+    )
+
+
+def draw_affine(
+    operation: RandomAffine, rng: np.random.Generator, count: int
+) -> tuple[_Floats, _Floats, _Floats, _Floats]:
+    """Draw angles in degrees and scales, [N], shears across and down in degrees and shifts as shares, [N, 2]."""
+    angle = rng.uniform(*operation.degrees, count)
+    scale = rng.uniform(*operation.scale, count)
+    shear = rng.uniform(operation.shear[::2], operation.shear[1::2], (count, 2))
+    return angle, scale, shear, rng.uniform(-1, 1, (count, 2)) * operation.translate
+
+
+def _describe_affine(angle: _Floats, scale: _Floats, shear: _Floats, shift: _Floats) -> list[str]:
+    degree = "\N{DEGREE SIGN}"
+    parts = {
+        "rotated": [f"{each:+.0f}{degree}" if each else "" for each in angle],
+        "scaled by": [f"{each:.2f}" if each != 1 else "" for each in scale],
+        "sheared": [
+            f"{across:+.0f}{degree} {down:+.0f}{degree}" if across or down else ""
+            for across, down in shear
+        ],
+        "shifted": [
+            f"{across:+.0%} {down:+.0%}" if across or down else "" for across, down in shift
+        ],
+    }
+    return [
+        ", ".join(f"{name} {texts[at]}" for name, texts in parts.items() if texts[at])
+        for at in range(len(angle))
+    ]
+
+
+def inverse_affine(angle: _Floats, scale: _Floats, shear: _Floats) -> _Floats:
+    """Return the linear part of the map from a pixel of the result to one of the image, as torchvision has it.
+
+    Args:
+        angle: in degrees, [N].
+        scale: [N].
+        shear: of the x axis and of the y axis, in degrees, [N, 2].
+
+    Returns:
+        [N, 2, 2].
+
+    """
+    rotation, (x, y) = np.deg2rad(angle), np.deg2rad(shear).T
+    a, c = np.cos(rotation - y) / np.cos(y), np.sin(rotation - y) / np.cos(y)
+    b, d = -a * np.tan(x) - np.sin(rotation), -c * np.tan(x) + np.cos(rotation)
+    inverse: _Floats = np.moveaxis(np.array([[d, -b], [-c, a]]) / scale, -1, 0)
+    return inverse
+
+
+# Perspective
+# --------------------------------------------------------------------------------------------------
+
+
+@apply.register
+def _(operation: RandomPerspective, image: Node, spec: ImageSpec, context: GraphContext) -> Node:
+    def draw(rng: np.random.Generator, batch_size: int) -> list[NDArray[Any]]:
+        return [rng.random((batch_size, 4, 2)).astype(np.float32)]
+
+    (drawn,) = context.random.from_numpy(operation, "corners", context.batch_size, draw, (2,))
+    matrix = fn.python_function(
+        image.shape(dtype=types.INT32),
+        drawn,
+        function=lambda shape, drawn: perspective(
+            drawn, (int(shape[0]), int(shape[1])), operation.distortion
+        ),
+    )
+
+    fill = {} if context.mask_fill is None else {"fill_value": context.mask_fill}
+
+    def warp_all(image: Node, matrix: Node) -> Node:
+        def warp(image: Node, filter_: str, border: str) -> Node:
+            return fn.experimental.warp_perspective(
+                image, matrix=matrix, interp_type=INTERPOLATION[filter_], border_mode=border, **fill
+            )
+
+        if context.mask_fill is not None:
+            return warp(image, "nearest", "constant")
+        return _warp_and_fill(
+            image, partial(warp, border="replicate"), partial(warp, border="constant"), operation
+        )
+
+    first = context.random.shown
+    context.random.show(_describe_corners, lambda: (drawn,))
+    if operation.probability == 1:
+        return warp_all(image, matrix)
+    coin = context.random.coin(operation, "whether", operation.probability)
+    context.random.show_only(first, coin)
+    return where(coin, [image, matrix], warp_all)
+
+
+def _describe_corners(drawn: NDArray[np.float32]) -> str:
+    return f"perspective {drawn.mean():.0%}"
+
+
+def perspective(
+    drawn: NDArray[np.float32], size: tuple[int, int], distortion: float
+) -> NDArray[np.float32]:
+    """Return the map from a pixel of the result to one of the image: float32 [3, 3].
+
+    Args:
+        drawn: how far each corner moves to the right and down, from the top left corner clockwise,
+            from 0 to below 1 of the possible moves: [4, 2].
+        size: height and width of the image.
+        distortion: maximum move of a corner as a fraction of half the side.
+
+    """
+    sides = np.array([size[1], size[0]])
+    starts = _CORNERS * (sides - 1)
+    ends = moved_corners(drawn, sides, distortion)
+    rows = []
+    for (x, y), (u, v) in zip(ends, starts, strict=True):
+        rows += [[x, y, 1, 0, 0, 0, -u * x, -u * y], [0, 0, 0, x, y, 1, -v * x, -v * y]]
+    solved = np.linalg.lstsq(
+        np.array(rows, np.float64), starts.ravel().astype(np.float64), rcond=None
+    )[0]
+    return np.append(solved, 1).reshape(3, 3).astype(np.float32)
+
+
+#: The corners of an image, from the top left one clockwise: right and down.
+_CORNERS = np.array([[0, 0], [1, 0], [1, 1], [0, 1]])
+
+
+def moved_corners(
+    drawn: NDArray[np.float32], sides: NDArray[np.int64], distortion: float
+) -> _Floats:
+    """Return where the corners move to, in pixels to the right and down: [..., 4, 2].
+
+    Args:
+        drawn: as for `perspective`, [..., 4, 2].
+        sides: width and height of the image.
+        distortion: as for `perspective`.
+
+    """
+    moves = (distortion * (sides // 2)).astype(int)
+    ends: _Floats = _CORNERS * (sides - moves - 1) + np.floor(drawn * (moves + 1))
+    return ends
+
+
+def _warp_and_fill(
+    image: Node,
+    warp: Callable[..., Node],
+    warp_mask: Callable[..., Node],
+    operation: RandomAffine | RandomPerspective | RotateAround,
+) -> Node:
+    """Warp an image, and set pixels from outside to the fill color.
+
+    Pillow does not interpolate between the image and the fill color, so a mask of the image moves
+    with it.
+
+    Args:
+        image: uint8 HWC.
+        warp: moves an image with a filter. Pixels from outside are those of the edge.
+        warp_mask: does the same, with zeros outside.
+        operation: the filter and the fill color.
+
+    """
+    moved = warp(image, operation.filter)
+    inside = warp_mask(image[:, :, 0:1] | types.Constant(255).uint8(), "nearest")
+    # Map 255 to 0, and 0 to the fill color.
+    color = np.round(np.broadcast_to(operation.fill, 3))
+    outside = fn.coord_transform(
+        inside, M=(-color / 255).tolist(), T=color.tolist(), dtype=types.UINT8
+    )
+    return (moved & inside) | outside
+
+
+# Elastic
+# --------------------------------------------------------------------------------------------------
+
+
+@apply.register
+def _(operation: Elastic, image: Node, spec: ImageSpec, context: GraphContext) -> Node:
+    shape = image.shape(dtype=types.INT32)
+    shifts = []
+    for name, alpha, sigma in zip(
+        ("across", "down"), operation.alpha, operation.sigma, strict=True
+    ):
+        noise = fn.random.uniform(
+            range=[-1.0, 1.0],
+            shape=fn.cat(shape[0:2], types.Constant(np.array([1], np.int32))),
+            seed=context.random.seed(operation, name),
+        )
+        if sigma > 0:
+            window = (int(8 * sigma) + 1) | 1
+            # Height before width.
+            sigmas = [max(0.01, each) for each in operation.sigma[::-1]]
+            noise = fn.gaussian_blur(
+                fn.reshape(noise, layout="HWC"), window_size=[window] * 2, sigma=sigmas
+            )
+        shifts.append(noise * (alpha / 2))
+    filter_ = operation.filter if context.mask_fill is None else "nearest"
+    return elastic(image, fn.cat(*shifts, axis=2), filter_, context.fill(operation.fill), context)
+
+
+def elastic(
+    image: Node, shift: Node, filter_: str, fill: Sequence[float], context: GraphContext
+) -> Node:
+    """Take each pixel from a place that is shifted.
+
+    Args:
+        image: uint8 HWC; int16 for a mask of that type.
+        shift: float32 [H, W, 2] on the CPU, pixels to the right and down.
+        filter_: ``"nearest"`` or ``"linear"``.
+        fill: color of pixels from outside the image.
+        context: where the graph runs.
+
+    """
+    if not context.gpu:
+        return fn.python_function(
+            image,
+            shift,
+            function=lambda pixels, moves: shifted(pixels, moves, filter_, fill),
+            output_layouts="HWC",
+        )
+    grid = fn.python_function(shift, function=lambda moves: places_inside(moves, filter_))
+    places = fn.reshape(grid.gpu(), layout="HWC")
+    # What DALI does with places outside the image is not documented, so they are moved to its edge.
+    moved = fn.experimental.remap(
+        image,
+        places[:, :, 0],
+        places[:, :, 1],
+        interp=INTERPOLATION[filter_],
+        pixel_origin="center",
+    )
+    inside = places[:, :, 2:3]
+    return fn.cast_like(moved * inside + constant(fill).gpu() * (1.0 - inside), image)
+
+
+def places_inside(shift: NDArray[np.float32], filter_: str) -> NDArray[np.float32]:
+    """Return where each pixel comes from: float32 [height, width, 3].
+
+    Args:
+        shift: float32 [height, width, 2], pixels to the right and down.
+        filter_: ``"nearest"`` or ``"linear"``.
+
+    Returns:
+        The column and the row, moved to the edge if they are outside the image, and the share of
+        the pixel that the image has in it, from 0 (outside) to 1.
+
+    """
+    last = np.array([shift.shape[1] - 1, shift.shape[0] - 1], np.float32)
+    place = pixel_numbers(*shift.shape[:2]) + shift
+    inside = np.clip(place, 0, last)
+    beyond = np.abs(place - inside)
+    share = np.clip(1 - beyond, 0, 1) if filter_ == "linear" else beyond <= 0.5
+    return np.concatenate([inside, share.prod(axis=-1, keepdims=True)], axis=-1).astype(np.float32)
+
+
+def pixel_numbers(height: int, width: int) -> NDArray[np.float32]:
+    """Return the column and the row of each pixel: float32 [height, width, 2]."""
+    rows, columns = np.mgrid[:height, :width]
+    return np.stack([columns, rows], axis=-1).astype(np.float32)
+
+
+def shifted(
+    pixels: NDArray[Any], shift: NDArray[np.float32], filter_: str, fill: Sequence[float]
+) -> NDArray[Any]:
+    """Compute `elastic` with NumPy, for one image."""
+    height, width, channels = pixels.shape
+    place = pixel_numbers(height, width) + shift
+    padded = np.empty((height + 2, width + 2, channels), np.float32)
+    padded[:] = np.array(fill, np.float32)
+    padded[1:-1, 1:-1] = pixels
+    # The border of one pixel stands for everything outside.
+    place = np.clip(place + 1, 0, [width + 1, height + 1])
+    if filter_ == "nearest":
+        column, row = np.moveaxis(np.rint(place).astype(int), -1, 0)
+        taken: NDArray[Any] = padded[row, column].astype(pixels.dtype)
+        return taken
+    start = np.minimum(place.astype(int), [width, height])
+    right, down = np.moveaxis((place - start)[..., None], 2, 0)
+    column, row = np.moveaxis(start, -1, 0)
+    top = padded[row, column] * (1 - right) + padded[row, column + 1] * right
+    bottom = padded[row + 1, column] * (1 - right) + padded[row + 1, column + 1] * right
+    mixed: NDArray[Any] = np.rint(top * (1 - down) + bottom * down).astype(pixels.dtype)
+    return mixed

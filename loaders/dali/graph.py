@@ -156,7 +156,7 @@ class GraphContext:
             images. Operations then take the nearest pixel instead of a mean, which would be another
             class. `None` for images.
         frames: whether the nodes are frames, which tell where the transforms put boxes
-            (`loaders.dali.boxes`), and not images.
+            (`loaders.dali.targets`), and not images.
 
     """
 
@@ -198,7 +198,7 @@ def apply(operation: Operation, image: Node, spec: ImageSpec, context: GraphCont
 
 @singledispatch
 def move_frame(operation: Operation, frame: Node, context: GraphContext) -> Node:
-    """Add to the graph what an operation that moves pixels does to the frames of `loaders.dali.boxes`.
+    """Add to the graph what an operation that moves pixels does to the frames of `loaders.dali.targets`.
 
     Raises:
         TypeError: no module of this package implements it.

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from loaders.dali.graph import GraphContext, Node, fn
 from loaders.transforms.base import BatchOperation, ImageSpec
-from loaders.transforms.blend import draw_blend
-from loaders.transforms.mixing import single_mixing
+from loaders.transforms.mixing import draw_blend, single_mixing
 
 
 def mix(

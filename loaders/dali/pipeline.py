@@ -1,12 +1,16 @@
-"""Build a loader's DALI pipeline from a reader and a recipe."""
+"""Build a loader's DALI pipeline from a reader and a recipe, start it, and take batches from it."""
 
 from __future__ import annotations
 
 import ctypes
+import logging
+import time
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Any, Literal, TypeAlias
 
-from loaders.dali.boxes import frames
-from loaders.dali.decode import decode
+from loaders.dali.bad_images import translate_error
+from loaders.dali.decode_normalize import decode, finish
 from loaders.dali.graph import (
     GraphContext,
     Node,
@@ -15,15 +19,21 @@ from loaders.dali.graph import (
     ReaderOutputs,
     apply_all,
     dali,
+    fn,
 )
-from loaders.dali.label_images import label_images
 from loaders.dali.mixing import mix
-from loaders.dali.normalize import finish
+from loaders.dali.readers import READER, add_reader, derive_seed
+from loaders.dali.targets import frames, label_images
+from loaders.dataset.index_check import find_index_error
+from loaders.dataset.split import OpenSplit
 from loaders.options import ResolvedOptions
+from loaders.progress import Progress
+from loaders.spec import LoaderSpec
 from loaders.transforms.base import ImageSpec, Operation
 from loaders.transforms.decode_normalize import Decode, Normalize, Unpack
 from loaders.transforms.fuse import DecodeCrop, FlipNormalize
 from loaders.transforms.parse import Recipe
+from manifests.errors import DamagedError, IndexFileError
 from manifests.labels import LabelType
 
 
@@ -47,10 +57,10 @@ def make_pipeline(
     1. the images, if `"image"` is one of the fields: on the GPU if there is one, in the dtype and
        layout of the batch; one output for each view if the recipe has views,
     2. the masks or depth maps, if they are one of the fields, on the same device, for each view;
-       see `loaders.dali.label_images`,
+       see `loaders.dali.targets`,
     3. the reader's other outputs (`ReaderOutputs.metadata`), on the CPU,
     4. the frames of the images, if the fields contain boxes, on the CPU, for each view; see
-      `loaders.dali.boxes`,
+      `loaders.dali.targets`,
     5. if the recipe mixes images: each sample's int32 partner and float32 share of its own label,
       on the CPU.
 
@@ -158,3 +168,126 @@ def release_memory() -> None:
     The pools are global and outlive pipelines.
     """
     dali.backend.ReleaseUnusedMemory()
+
+
+_log = logging.getLogger(__name__)
+
+_VERIFY = "run `dataprep verify` to find the damaged file"
+
+
+def start_pipeline(spec: LoaderSpec, progress: Progress) -> Pipeline:
+    """Build the pipeline for a loader's progress, and let DALI start its first batch.
+
+    Raises:
+        IndexFileError: DALI cannot read an index file, or it does not fit the manifest.
+
+    """
+    begin, options = time.monotonic(), spec.options
+    started, skipped = progress.position.started, progress.position.skipped
+    seed = derive_seed(options.seed, started, options.ranks.rank, *([skipped] if skipped else []))
+    pipeline = make_pipeline(
+        partial(add_reader, spec, seed=seed, started=started, skipped=skipped),
+        spec.recipe,
+        spec.fusion.operations,
+        options,
+        seed=seed,
+        views=[each.operations for each in spec.view_fusions],
+        checkpoint=progress.checkpoint,
+        label_image=spec.fields.label_image,
+        with_frames=spec.fields.has_boxes,
+    )
+    try:
+        pipeline.build()
+        meta = pipeline.reader_meta()
+    except RuntimeError as error:
+        raise _index_error(error, spec.split) from error
+    indexed_samples = meta[READER]["epoch_size"] if READER in meta else spec.split.samples
+    if indexed_samples != spec.split.samples:
+        raise find_index_error(spec.split) or IndexFileError(
+            f"the index files of {spec.split.folder} contain {indexed_samples} samples, but the"
+            f" manifest states {spec.split.samples}",
+            hint=_VERIFY,
+        )
+    pipeline.schedule_run()
+    position = progress.position
+    _log.info(
+        "the pipeline is started in %.2f s, at batch %d", time.monotonic() - begin, position.batch
+    )
+    return pipeline
+
+
+def take_batch(
+    pipeline: Pipeline, split: OpenSplit, check_shards: Callable[[], None] | None
+) -> Any:
+    """Return DALI's outputs for the next batch, and let DALI start the one after it.
+
+    Args:
+        pipeline: the pipeline.
+        split: the split that it reads, for error messages.
+        check_shards: checks shards that DALI has mapped; `None` if it maps none.
+
+    Raises:
+        DamagedError: an image cannot be decoded, or a record cannot be read.
+
+    """
+    try:
+        outputs = pipeline.share_outputs()
+        pipeline.release_outputs()
+        if check_shards is not None:
+            check_shards()
+        pipeline.schedule_run()
+    except (RuntimeError, StopIteration) as error:
+        raise translate_error(error, split) from error
+    return outputs
+
+
+def _index_error(error: RuntimeError, split: OpenSplit) -> Exception:
+    """Return what an error before the first record means: no record has been read, so it is in an index file."""
+    translated = translate_error(error, split)
+    if isinstance(translated, IndexFileError):
+        return translated
+    if isinstance(translated, DamagedError):
+        message = translated.message.replace("a record", "an index file")
+        return IndexFileError(message, file=translated.file, hint=_VERIFY)
+    return error
+
+
+#: What a pipeline does, in order. Each one contains those before it.
+Stage: TypeAlias = Literal["reading", "decoding", "augmentation"]
+
+
+def start_stage(spec: LoaderSpec, stage: Stage) -> Pipeline:
+    """Build a pipeline that ends after a stage, and let DALI start its first batch.
+
+    Its reader, threads, prefetching and random numbers are those of the loader.
+
+    Args:
+        spec: what the loader is built from.
+        stage: ``"reading"`` reads every byte of the images, ``"decoding"`` also decodes them, or
+            with raw pixels copies them to the device, and ``"augmentation"`` is the whole pipeline.
+
+    Raises:
+        IndexFileError: DALI cannot read an index file.
+
+    """
+    if stage == "augmentation":
+        return start_pipeline(spec, Progress.start(spec.order.batches))
+    options = spec.options
+    seed = derive_seed(options.seed, 0, options.ranks.rank)
+    pipeline = new_pipeline(options, seed)
+    with pipeline:
+        records = add_reader(spec, seed=seed, started=0)
+        if stage == "reading":
+            # Images are mapped: without an operator that reads them, nothing would come from the
+            # disk.
+            result = fn.reductions.max(records.encoded)
+        else:
+            context = GraphContext(options.device.is_gpu, options.batch_size, RandomStreams(seed))
+            first = spec.fusion.operations[0]
+            if not isinstance(first, (Decode, DecodeCrop, Unpack)):
+                raise TypeError(f"a recipe must start with Decode or Unpack, got {first!r}")
+            result = decode(records.encoded, first, context, options.hw_decoder_load)
+        pipeline.set_outputs(result, *records.metadata)
+    pipeline.build()
+    pipeline.schedule_run()
+    return pipeline

@@ -1,4 +1,4 @@
-"""Read encoded images and labels: in the order of a sampler's plan, or in stored order, which `stored_reader` does.
+"""Read encoded images and labels: in the order of a sampler's plan, or in stored order.
 
 DALI asks for one batch after the other (`PlannedBatches`). A thread prepares what it will ask for
 next.
@@ -6,23 +6,29 @@ next.
 
 from __future__ import annotations
 
+import atexit
+import threading
+import time
 import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, TypeAlias
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 import numpy as np
 import nvidia.dali.tensors as _tensors
+import nvidia.dali.tfrecord as _tfrecord
 from numpy.typing import NDArray
 
 from loaders.cache.images import CachedImages, CachedLabelImages
 from loaders.cache.joined import JoinedImages
-from loaders.dali.ahead import Ahead
-from loaders.dali.graph import ReaderOutputs, dali, fn, types
-from loaders.dali.stored_reader import read_stored
+from loaders.dali.graph import Node, ReaderOutputs, dali, fn, types
 from loaders.dataset.records import LastBytes, Records
+from loaders.dataset.split import OpenSplit
 from loaders.samplers.order import PlannedOrder, StoredOrder, Upcoming
+from loaders.samplers.shuffle import shuffled
+from manifests.schema import Shard
 
 if TYPE_CHECKING:
     from loaders.spec import Images, LoaderSpec
@@ -213,3 +219,264 @@ class _Preparation:
 def _used_batches(prefetch: int) -> int:
     """Return for how many batches arrays must stay alive, because DALI uses them without a copy (`no_copy`)."""
     return prefetch + 2
+
+
+# DALI's type stubs are incomplete.
+tfrecord: Any = _tfrecord
+
+#: The native reader's name in the pipeline.
+READER = "reader"
+
+#: What the draw of the order of shards is for: the last number of its key.
+_SHARD_ORDER = 3
+
+#: Size of the buffer that a shuffling native reader draws from, in samples.
+SHUFFLE_BUFFER = 1024
+
+
+def read_stored(
+    split: OpenSplit,
+    order: StoredOrder,
+    *,
+    seed: int,
+    shard_seed: int,
+    started: int,
+    with_label: bool,
+    with_source: bool,
+    with_label_image: bool = False,
+    mmap: bool = True,
+) -> ReaderOutputs:
+    """Add the native reader of a split to the graph.
+
+    Args:
+        split: the split to read.
+        order: whether to shuffle, and which part of the split this rank reads.
+        seed: seed of the order within the shuffle buffer.
+        shard_seed: seed of the order of the shards; the same on all ranks.
+        started: epoch of the first batch.
+        with_label: whether to read the labels that the shards store.
+        with_source: whether to return the file and position of each record.
+        with_label_image: whether to read the masks or depth maps.
+        mmap: whether to map the shards instead of reading them.
+
+    """
+    kwargs: dict[str, Any] = {
+        "name": READER,
+        # DALI moves on to the next part after every epoch, so any epoch has the same part as if
+        # epoch 0 had been first.
+        "shard_id": order.ranks.part(started),
+        "num_shards": order.ranks.world_size,
+        # Epochs end at a batch boundary on all ranks at once, so each epoch contains every sample
+        # once.
+        "pad_last_batch": True,
+        "random_shuffle": order.shuffle,
+        "initial_fill": SHUFFLE_BUFFER,
+        "seed": seed,
+        "dont_use_mmap": not mmap,
+    }
+    shards = split.shards
+    if order.shuffle:
+        shards = tuple(
+            shards[number] for number in shuffled(len(shards), shard_seed, started, _SHARD_ORDER)
+        )
+    components = split.manifest.components
+    label = components.label if with_label else None
+    label_image = components.mask if with_label_image else None
+    read = _read_tfrecord if split.manifest.format == "tfrecord" else _read_webdataset
+    encoded, *others = read(split, shards, label, label_image, kwargs)
+    labels = others.pop(0) if label is not None else None
+    source = fn.pad(fn.get_property(encoded, key="source_info")) if with_source else None
+    return ReaderOutputs(encoded, labels, source, label_image=others[0] if others else None)
+
+
+def _read_tfrecord(
+    split: OpenSplit,
+    shards: Sequence[Shard],
+    label: str | None,
+    label_image: str | None,
+    kwargs: dict[str, Any],
+) -> list[Node]:
+    features = {
+        split.manifest.components.image[0]: tfrecord.FixedLenFeature((), tfrecord.string, "")
+    }
+    if label is not None:
+        # With shape [1], a record without the feature gives an empty tensor. With a scalar it would
+        # give 0.
+        features[label] = tfrecord.FixedLenFeature([1], tfrecord.int64, -1)
+    if label_image is not None:
+        features[label_image] = tfrecord.FixedLenFeature((), tfrecord.string, "")
+    outputs = fn.readers.tfrecord(
+        path=[split.path(shard.file) for shard in shards],
+        index_path=[split.path(shard.index) for shard in shards],
+        features=features,
+        **kwargs,
+    )
+    return [outputs[name] for name in features]
+
+
+def _read_webdataset(
+    split: OpenSplit,
+    shards: Sequence[Shard],
+    label: str | None,
+    label_image: str | None,
+    kwargs: dict[str, Any],
+) -> list[Node]:
+    extensions = [";".join(split.manifest.components.image)]
+    if label is not None:
+        extensions.append(label)
+    if label_image is not None:
+        extensions.append(label_image)
+    outputs = fn.readers.webdataset(
+        paths=[split.path(shard.file) for shard in shards],
+        index_paths=[split.path(shard.index) for shard in shards],
+        ext=extensions,
+        case_sensitive_extensions=False,
+        missing_component_behavior="error",
+        **kwargs,
+    )
+    encoded, *others = outputs if isinstance(outputs, (list, tuple)) else [outputs]
+    if label is not None:
+        others[0] = fn.pad(others[0])
+    return [encoded, *others]
+
+
+T = TypeVar("T")
+
+#: Numbers to compute. `None` ends the thread.
+_Jobs: TypeAlias = "SimpleQueue[int | None]"
+
+#: Numbers with their values or errors. The last one, without a number, says that the thread has
+#: ended.
+_Values: TypeAlias = "SimpleQueue[tuple[int | None, Any, BaseException | None]]"
+
+#: Seconds that a thread waits before it works, if it had nothing to do for plenty of time.
+#: Otherwise it would take the interpreter's lock from the thread that has just asked for a value,
+#: each time that one enters a call that releases the lock: `next` of a loader took 1 ms longer
+#: (scripts/bench/training_thread.py).
+_PAUSE, _PLENTY = 0.002, 0.008
+
+#: The threads that run, and their jobs.
+_running: dict[threading.Thread, _Jobs] = {}
+
+
+class Ahead(Generic[T]):
+    """A function of a batch's number whose values for the next numbers are computed in advance.
+
+    The numbers are asked for in increasing order. An error is raised when its own number is asked
+    for, and no earlier. The thread ends when this object is no longer used, or when `stop` is
+    called.
+    """
+
+    # Neither an executor nor futures: Python code holds their locks, so Ctrl-C may leave them
+    # locked for ever, and the garbage collector must not wait for an executor's lock. `SimpleQueue`
+    # waits in C.
+
+    def __init__(
+        self,
+        compute: Callable[[int], T],
+        ahead: int,
+        name: str,
+        release: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Start no thread yet.
+
+        Args:
+            compute: the function. One thread at a time calls it. It must not refer to this object.
+            ahead: number of values to compute in advance.
+            name: name of the thread.
+            release: releases what the function keeps of its values, for `close`.
+
+        """
+        self._release = release
+        self._ahead = ahead
+        self._jobs: _Jobs = SimpleQueue()
+        self._values: _Values = SimpleQueue()
+        self._requested = 0
+        arguments = ([compute], self._jobs, self._values)
+        self._thread = threading.Thread(target=_work, args=arguments, name=name, daemon=True)
+        self._started = False
+        weakref.finalize(self, _stop, self._jobs).atexit = False
+
+    def __call__(self, number: int) -> T:
+        """Return the value of a number, and let the thread compute the next ones.
+
+        Raises:
+            RuntimeError: the thread was stopped before.
+
+        """
+        if not self._started:
+            self._started = True
+            _running[self._thread] = self._jobs
+            self._thread.start()
+        following = number + self._ahead + 1
+        for coming in range(max(number, self._requested), following):
+            self._jobs.put(coming)
+        self._requested = following
+        while True:
+            computed, value, error = self._values.get()
+            if computed == number:
+                break
+            if computed is None:
+                self._values.put((None, None, None))
+                raise RuntimeError(f"the thread {self._thread.name!r} has ended")
+        if error is None:
+            found: T = value
+            return found
+        try:
+            raise error
+        finally:
+            del error  # its traceback refers to this frame
+
+    def stop(self) -> None:
+        """End the thread after the value that is being computed, without waiting for it."""
+        _stop(self._jobs)
+
+    def close(self) -> None:
+        """End the thread, wait for it, and release all values."""
+        _stop(self._jobs)
+        if self._started:
+            self._thread.join()
+        while not self._values.empty():
+            self._values.get()
+        self._release()
+
+
+def _work(functions: list[Callable[[int], Any]], jobs: _Jobs, values: _Values) -> None:
+    compute = functions.pop()
+    idle = time.monotonic()
+    while (number := jobs.get()) is not None:
+        if jobs.empty() and time.monotonic() - idle > _PLENTY:
+            time.sleep(_PAUSE)
+        try:
+            values.put((number, compute(number), None))
+        except BaseException as error:
+            values.put((number, None, error))
+        idle = time.monotonic()
+    # What only the function refers to is released here, while `_stop_all` still waits for this
+    # thread.
+    del compute
+    values.put((None, None, None))
+    _running.pop(threading.current_thread(), None)
+
+
+def _stop(jobs: _Jobs) -> None:
+    """End a thread after the value that is being computed.
+
+    Does not wait: the garbage collector calls this too.
+    """
+    try:
+        while True:
+            jobs.get_nowait()
+    except Empty:
+        jobs.put(None)
+
+
+def _stop_all() -> None:
+    """Wait for all threads: one that is in DALI while Python ends would use what is already gone."""
+    for thread, jobs in list(_running.items()):
+        _stop(jobs)
+        if thread.ident is not None:
+            thread.join()
+
+
+atexit.register(_stop_all)

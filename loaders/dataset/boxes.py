@@ -38,7 +38,7 @@ def moved(boxes: Boxes, frames: NDArray[np.float32]) -> Boxes:
 
     Args:
         boxes: boxes in the stored images.
-        frames: how coordinates change, float32 [B, 5, 2]; see `loaders.dali.boxes`.
+        frames: how coordinates change, float32 [B, 5, 2]; see `loaders.dali.targets`.
 
     """
     sample = np.repeat(np.arange(len(boxes.counts)), boxes.counts)

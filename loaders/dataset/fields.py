@@ -137,7 +137,7 @@ class Fields:
         Args:
             rows: rows of the samples in the split, int64 [B].
             frames: how the transforms change coordinates, float32 [B, 5, 2]; see
-                `loaders.dali.boxes`.
+                `loaders.dali.targets`.
 
         Returns:
             ``boxes``, float32 [B, n, 4], ``box_labels``, int64 [B, n], and ``box_counts``, int64

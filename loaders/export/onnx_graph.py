@@ -11,10 +11,9 @@ from numpy.typing import ArrayLike
 from loaders.options import DType
 from loaders.transforms.base import Filter, ImageSpec, Operation, Size
 from loaders.transforms.color import ConvertColor
-from loaders.transforms.crop import Crop, CropAtRatio, KeepSize
+from loaders.transforms.crop_resize import Crop, CropAtRatio, KeepSize, Resize, ResizeWithin
 from loaders.transforms.decode_normalize import Decode, Normalize, Rescale, ToFloat, Unpack
 from loaders.transforms.geometry import Pad
-from loaders.transforms.resize import Resize, ResizeWithin
 from manifests.errors import CallError
 
 #: The first version of the operators with an antialiasing Resize.
@@ -147,7 +146,7 @@ def _resize(graph: Graph, operation: Resize, image: str, spec: ImageSpec) -> str
 def _target(graph: Graph, operation: Resize, image: str) -> str:
     """Return the height and width that an image gets, float32 [2].
 
-    The arithmetic is that of `loaders.dali.resize`.
+    The arithmetic is that of `loaders.dali.crop_resize`.
     """
     if operation.size is not None:
         return graph.constant(operation.size)
@@ -199,7 +198,7 @@ def _resized(
 
 
 def _crop(graph: Graph, operation: Crop, image: str, spec: ImageSpec) -> str:
-    # As in `loaders.dali.crop`.
+    # As in `loaders.dali.crop_resize`.
     half = graph.arithmetic("Mul", graph.arithmetic("Sub", graph.sides(image), operation.size), 0.5)
     start = graph.add("Floor" if operation.rounding == "down" else "Round", half)
     if operation.rounding != "down":

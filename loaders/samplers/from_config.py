@@ -8,7 +8,7 @@ from typing import Any, Literal
 from loaders.integers import require_int
 from loaders.samplers.base import Sampler
 from loaders.samplers.pk import PKSampler
-from loaders.transforms.limits import MAX_BATCH_SIZE, MAX_EPOCH_SAMPLES
+from loaders.transforms.base import MAX_BATCH_SIZE, MAX_EPOCH_SAMPLES
 from manifests.errors import CallError
 from manifests.process.text import printable, shown
 

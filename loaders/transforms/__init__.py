@@ -2,13 +2,12 @@
 
 Nothing in this package imports DALI or torch; `loaders.dali` turns the records into a graph::
 
-    argument, presets, parse/    from what users pass to a list of operations; begin here
-    base                         what an operation is
-    color, containers, crop, decode_normalize, geometry, erasing, mixing, policies, resize, warps
-                                 the operations, as records of their parameters
-    fuse                         fewer operations that give the same images; cost: what they take
-    adjust, targets, limits      sizes that change between epochs; masks and boxes; what a list may ask for
-    blend, soft_labels           how a batch is mixed, and its labels
+    argument, parse/    from what users pass to a list of operations, presets; begin here
+    base                what an operation is, checks of its fields, and limits
+    color, combinators, crop_resize, decode_normalize, geometry, erasing, mixing, policies
+                        the operations, as records of their parameters; mixing also draws them
+    fuse                fewer operations that give the same images, and what they cost
+    adjust, targets     sizes that change between epochs; masks and boxes
 """
 
 from __future__ import annotations
@@ -22,15 +21,34 @@ from loaders.transforms.color import (
     RandomBlur,
     RandomGrayscale,
 )
-from loaders.transforms.containers import RandomApply, RandomChoice, RandomOrder
-from loaders.transforms.crop import Crop, CropAtRatio, KeepSize, MultiCrop, RandomResizedCrop
+from loaders.transforms.combinators import RandomApply, RandomChoice, RandomOrder
+from loaders.transforms.crop_resize import (
+    Crop,
+    CropAtRatio,
+    KeepSize,
+    MultiCrop,
+    RandomDownscale,
+    RandomResizedCrop,
+    Resize,
+    ResizeWithin,
+    ScaleJitter,
+)
 from loaders.transforms.decode_normalize import Decode, Normalize, Rescale, ToFloat
 from loaders.transforms.erasing import Cutout, GridMask, HideAndSeek, KeepPart, RandomErasing
-from loaders.transforms.geometry import Flip, Pad, PadTo, RandomRightAngle, Rotate, RotateAround
+from loaders.transforms.geometry import (
+    Elastic,
+    Flip,
+    Pad,
+    PadTo,
+    RandomAffine,
+    RandomAffineAround,
+    RandomPerspective,
+    RandomRightAngle,
+    Rotate,
+    RotateAround,
+)
 from loaders.transforms.mixing import Cutmix, Fmix, MixOneOf, Mixup, MixupCutmix
 from loaders.transforms.policies import Amount, Level, MixedChains, RandomSteps, Step, SubPolicies
-from loaders.transforms.resize import RandomDownscale, Resize, ResizeWithin, ScaleJitter
-from loaders.transforms.warps import Elastic, RandomAffine, RandomAffineAround, RandomPerspective
 
 __all__ = [
     "Amount",

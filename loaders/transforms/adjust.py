@@ -7,12 +7,18 @@ from functools import singledispatch
 from typing import Any
 
 from loaders.transforms.base import Operation, Size, check_number, check_size
-from loaders.transforms.containers import RandomApply, RandomChoice, RandomOrder
-from loaders.transforms.crop import Crop, CropAtRatio, MultiCrop, RandomResizedCrop
+from loaders.transforms.combinators import RandomApply, RandomChoice, RandomOrder
+from loaders.transforms.crop_resize import (
+    Crop,
+    CropAtRatio,
+    MultiCrop,
+    RandomResizedCrop,
+    Resize,
+    ResizeWithin,
+    ScaleJitter,
+)
 from loaders.transforms.erasing import Cutout, GridMask, HideAndSeek
-from loaders.transforms.geometry import Pad, PadTo, RotateAround
-from loaders.transforms.resize import Resize, ResizeWithin, ScaleJitter
-from loaders.transforms.warps import RandomAffineAround
+from loaders.transforms.geometry import Pad, PadTo, RandomAffineAround, RotateAround
 from manifests.errors import CallError
 
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from loaders.transforms.base import (
+    MAX_GAUSSIAN,
+    MAX_MOTION,
+    MAX_MOTION_ANGLE,
     ImageSpec,
     Operation,
     Range,
@@ -18,7 +21,6 @@ from loaders.transforms.base import (
     require_three_channels,
     require_uint8,
 )
-from loaders.transforms.limits import MAX_GAUSSIAN, MAX_MOTION, MAX_MOTION_ANGLE
 from manifests.errors import CallError
 from manifests.process.text import shown
 

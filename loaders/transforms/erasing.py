@@ -10,6 +10,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from loaders.transforms.base import (
+    MAX_ANGLES,
+    MAX_ATTEMPTS,
+    MAX_HOLES,
+    MAX_SIDE,
     ImageSpec,
     Operation,
     Range,
@@ -24,7 +28,6 @@ from loaders.transforms.base import (
     require_three_channels,
     require_uint8,
 )
-from loaders.transforms.limits import MAX_ANGLES, MAX_ATTEMPTS, MAX_HOLES, MAX_SIDE
 from manifests.errors import CallError
 from manifests.process.text import shown
 

@@ -7,6 +7,9 @@ from math import perm
 from typing import Literal, TypeAlias
 
 from loaders.transforms.base import (
+    MAX_CHAIN_STEPS,
+    MAX_CHAINS,
+    MAX_STEPS,
     ImageSpec,
     Operation,
     check_bool,
@@ -19,7 +22,6 @@ from loaders.transforms.base import (
     check_type,
     require_uint8,
 )
-from loaders.transforms.limits import MAX_CHAIN_STEPS, MAX_CHAINS, MAX_STEPS
 from manifests.errors import CallError
 
 #: One value per channel, 0 to 255.

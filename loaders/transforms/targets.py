@@ -21,16 +21,32 @@ from loaders.transforms.color import (
     RandomBlur,
     RandomGrayscale,
 )
-from loaders.transforms.containers import RandomApply, RandomChoice, RandomOrder
-from loaders.transforms.crop import Crop, CropAtRatio, KeepSize, MultiCrop, RandomResizedCrop
+from loaders.transforms.combinators import RandomApply, RandomChoice, RandomOrder
+from loaders.transforms.crop_resize import (
+    Crop,
+    CropAtRatio,
+    KeepSize,
+    MultiCrop,
+    RandomDownscale,
+    RandomResizedCrop,
+    Resize,
+    ScaleJitter,
+)
 from loaders.transforms.decode_normalize import Decode, Normalize, Rescale, ToFloat, Unpack
 from loaders.transforms.erasing import Cutout, GridMask, HideAndSeek, KeepPart, RandomErasing
-from loaders.transforms.geometry import Flip, Pad, PadTo, RandomRightAngle, Rotate
+from loaders.transforms.geometry import (
+    Elastic,
+    Flip,
+    Pad,
+    PadTo,
+    RandomAffine,
+    RandomPerspective,
+    RandomRightAngle,
+    Rotate,
+)
 from loaders.transforms.parse import Recipe
 from loaders.transforms.parse.items import RecipeItem
 from loaders.transforms.policies import MixedChains, RandomSteps, Step, SubPolicies
-from loaders.transforms.resize import RandomDownscale, Resize, ScaleJitter
-from loaders.transforms.warps import Elastic, RandomAffine, RandomPerspective
 from manifests.errors import CallError
 
 #: What the message calls the labels that follow the pixels.

@@ -34,7 +34,7 @@ from load_sides import OURS, SIDES, compare_sides
 from load_stages import report_stages
 from report import Report, make_parser
 
-from loaders.transforms.presets import PRESETS
+from loaders.transforms.argument import PRESETS
 
 
 def main() -> None:

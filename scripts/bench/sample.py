@@ -41,8 +41,7 @@ from nvidia.dali import fn
 from report import Report, make_parser, time_in_turn
 
 import loaders
-from loaders.dali.readers import read_planned
-from loaders.dali.stored_reader import read_stored
+from loaders.dali.readers import read_planned, read_stored
 from loaders.dataset.records import Records
 from loaders.dataset.split import OpenSplit, open_split
 from loaders.dataset.tables import SampleTables

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from loaders.transforms.argument import PRESETS
 from loaders.transforms.parse import known_transforms, read_recipe
-from loaders.transforms.presets import PRESETS
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/transforms.md").read_text("utf-8")

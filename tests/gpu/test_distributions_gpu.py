@@ -16,10 +16,10 @@ from helpers.pictures import encode, photo
 from nvidia.dali import fn, types
 
 import loaders
-from loaders.dali.crop import find_region
-from loaders.dali.decode import decode
+from loaders.dali.crop_resize import find_region
+from loaders.dali.decode_normalize import decode
 from loaders.dali.graph import GraphContext
-from loaders.transforms.crop import RandomResizedCrop
+from loaders.transforms.crop_resize import RandomResizedCrop
 from loaders.transforms.decode_normalize import Decode
 from loaders.transforms.fuse import DecodeCrop
 

@@ -14,7 +14,7 @@ from helpers import handmade
 from helpers.pictures import encode, photo
 
 import loaders
-from loaders.transforms.presets import PRESETS
+from loaders.transforms.argument import PRESETS
 
 FORMATS = pytest.mark.parametrize("fmt", ["tfrecord", "webdataset"])
 HELPERS = Path(__file__).parents[1] / "helpers"

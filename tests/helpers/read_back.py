@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import nvidia.dali
 
-from loaders.dali.stored_reader import read_stored
+from loaders.dali.readers import read_stored
 from loaders.dataset.fields import Fields
 from loaders.dataset.split import open_split
 from loaders.dataset.tables import SampleTables

@@ -12,10 +12,9 @@ from nvidia.dali import fn
 from PIL import Image
 
 from helpers.graphs import pipeline_options
-from loaders.dali.boxes import frames
-from loaders.dali.decode import decode
+from loaders.dali.decode_normalize import decode
 from loaders.dali.graph import GraphContext, RandomStreams, apply_all
-from loaders.dali.label_images import label_images
+from loaders.dali.targets import frames, label_images
 from loaders.transforms.base import ImageSpec, Operation
 from loaders.transforms.decode_normalize import Decode
 from loaders.transforms.fuse import fuse

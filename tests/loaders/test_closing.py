@@ -9,7 +9,7 @@ from helpers import small
 
 import loaders
 from loaders.closing import close_later, finish_closing, prepare_closing
-from loaders.dali.ahead import Ahead
+from loaders.dali.readers import Ahead
 from manifests.errors import CallError
 
 

@@ -13,7 +13,7 @@ from helpers.damaged import BAD, PER_SHARD, SAMPLES, build, damage, make, rows_o
 from helpers.pictures import encode
 
 import loaders
-from loaders.dali.decode_errors import DecodeMemoryError
+from loaders.dali.bad_images import DecodeMemoryError
 from loaders.dataset.split import open_split
 from manifests.errors import CallError, DamagedError
 from manifests.tables import read_table
@@ -289,7 +289,7 @@ def test_a_header_that_states_a_huge_size(tmp_path):
 @pytest.mark.parametrize("on_error", ["raise", "skip"])
 def test_too_little_memory_is_one_line(tmp_path, monkeypatch, on_error):
     """Where headers state supported sizes, no image is bad."""
-    monkeypatch.setattr("loaders.dali.find_bad.MAX_PIXELS", 2**60)
+    monkeypatch.setattr("loaders.dali.bad_images.MAX_PIXELS", 2**60)
     made = _with_bad_bmp(tmp_path / "set", width=822083683)
     message = "not enough memory to decode a batch"
     with (

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from loaders.transforms.base import Range, check_int, check_probability
+from loaders.transforms.base import (
+    MAX_GAUSSIAN,
+    MAX_MOTION,
+    MAX_MOTION_ANGLE,
+    Range,
+    check_int,
+    check_probability,
+)
 from loaders.transforms.color import (
     ColorJitter,
     ConvertColor,
@@ -13,7 +20,6 @@ from loaders.transforms.color import (
     RandomBlur,
     RandomGrayscale,
 )
-from loaders.transforms.limits import MAX_GAUSSIAN, MAX_MOTION, MAX_MOTION_ANGLE
 from loaders.transforms.parse.registry import Note, Parsed, register
 from loaders.transforms.parse.values import parse_number, parse_pair, parse_width_height
 from manifests.errors import CallError

@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from loaders.transforms.base import Operation, check_probability
-from loaders.transforms.containers import Chain, RandomApply, RandomChoice, RandomOrder
-from loaders.transforms.limits import MAX_NESTING, MAX_TRANSFORMS
+from loaders.transforms.base import MAX_NESTING, MAX_TRANSFORMS, Operation, check_probability
+from loaders.transforms.combinators import Chain, RandomApply, RandomChoice, RandomOrder
 from loaders.transforms.mixing import Mixing, MixOneOf
 from loaders.transforms.parse.items import converts_to_rgb, parse_item
 from loaders.transforms.parse.registry import BatchFunction, Note, Parsed, register

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from loaders.transforms.base import check_bool, check_int, check_number, check_range
-from loaders.transforms.crop import Crop, CropAtRatio, MultiCrop, RandomResizedCrop
+from loaders.transforms.crop_resize import Crop, CropAtRatio, MultiCrop, RandomResizedCrop
 from loaders.transforms.parse.geometry import parse_padding
 from loaders.transforms.parse.interpolation import (
     CV2_DIFFERS,

@@ -7,8 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from loaders.transforms.base import Operation
-from loaders.transforms.limits import MAX_NESTING
+from loaders.transforms.base import MAX_NESTING, Operation
 from loaders.transforms.parse.registry import BatchFunction, NeedsBytes, Note, parse_transform
 from loaders.transforms.parse.torchvision_objects import flatten
 from manifests.errors import CallError

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from loaders.transforms.base import check_bool, check_choice, check_int
-from loaders.transforms.limits import MAX_CLASSES
+from loaders.transforms.base import MAX_CLASSES, check_bool, check_choice, check_int
 from loaders.transforms.mixing import Cutmix, Fmix, Mixing, MixOneOf, Mixup, MixupCutmix
 from loaders.transforms.parse.registry import Note, Parsed, parse_transform, register
 from loaders.transforms.parse.values import parse_number, parse_pair

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from loaders.transforms.limits import MAX_BATCH_SIZE, MAX_CLASSES
+from loaders.transforms.base import MAX_BATCH_SIZE, MAX_CLASSES
 from loaders.transforms.parse.registry import Library
 from manifests.errors import CallError
 from manifests.process.text import printable, shown, suggest

@@ -6,8 +6,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from loaders.transforms.base import check_int, check_number, check_probability
-from loaders.transforms.limits import MAX_CHAIN_STEPS, MAX_CHAINS, MAX_STEPS
+from loaders.transforms.base import (
+    MAX_CHAIN_STEPS,
+    MAX_CHAINS,
+    MAX_STEPS,
+    check_int,
+    check_number,
+    check_probability,
+)
 from loaders.transforms.parse.autoaugment_tables import IMAGENET
 from loaders.transforms.parse.policy_parts import (
     BICUBIC_NOTE,

@@ -6,10 +6,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from loaders.transforms.base import BatchOperation, ImageSpec, Operation, Size
-from loaders.transforms.crop import KeepSize
+from loaders.transforms.base import (
+    MAX_TRANSFORMS,
+    MAX_VIEWS,
+    BatchOperation,
+    ImageSpec,
+    Operation,
+    Size,
+)
+from loaders.transforms.crop_resize import KeepSize
 from loaders.transforms.decode_normalize import Decode, Unpack
-from loaders.transforms.limits import MAX_TRANSFORMS, MAX_VIEWS
 from loaders.transforms.mixing import Mixing
 from loaders.transforms.parse.items import RecipeItem, names_in, parse_item, written_items
 from loaders.transforms.parse.registry import Library, library_of, names_of

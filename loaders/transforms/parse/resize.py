@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from loaders.transforms.base import check_bool, check_number
+from loaders.transforms.crop_resize import RandomDownscale, Resize, ResizeWithin
 from loaders.transforms.parse.interpolation import (
     CV2_DIFFERS,
     TORCHVISION_DIFFERS,
@@ -16,7 +17,6 @@ from loaders.transforms.parse.values import (
     parse_height_width,
     parse_width_height,
 )
-from loaders.transforms.resize import RandomDownscale, Resize, ResizeWithin
 from manifests.errors import CallError
 
 

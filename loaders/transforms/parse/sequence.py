@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from loaders.transforms.base import BatchOperation, ImageSpec, Operation, Size
+from loaders.transforms.base import MAX_PIXELS, MAX_SIDE, BatchOperation, ImageSpec, Operation, Size
 from loaders.transforms.decode_normalize import Decode, Normalize, Rescale, ToFloat
-from loaders.transforms.limits import MAX_PIXELS, MAX_SIDE
 from loaders.transforms.parse.items import RecipeItem
 from loaders.transforms.parse.scaling import Values, values_after
 from manifests.errors import CallError

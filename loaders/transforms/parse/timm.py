@@ -7,8 +7,14 @@ import re
 from dataclasses import dataclass, replace
 from typing import Any
 
-from loaders.transforms.base import check_int, check_probability
-from loaders.transforms.limits import MAX_CHAIN_STEPS, MAX_CHAINS, MAX_POLICY_LENGTH, MAX_STEPS
+from loaders.transforms.base import (
+    MAX_CHAIN_STEPS,
+    MAX_CHAINS,
+    MAX_POLICY_LENGTH,
+    MAX_STEPS,
+    check_int,
+    check_probability,
+)
 from loaders.transforms.parse.autoaugment_tables import IMAGENET, TPU_V0
 from loaders.transforms.parse.policy_parts import (
     ENHANCEMENTS,

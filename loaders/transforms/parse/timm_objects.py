@@ -9,8 +9,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from loaders.transforms.crop import RandomResizedCrop
-from loaders.transforms.resize import Resize
+from loaders.transforms.crop_resize import RandomResizedCrop, Resize
 from manifests.errors import CallError
 
 #: The steps of timm's RandAugment.

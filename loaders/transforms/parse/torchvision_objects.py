@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from loaders.transforms.limits import MAX_NESTING
+from loaders.transforms.base import MAX_NESTING
 from loaders.transforms.parse.registry import is_ambiguous, known_transforms
 from loaders.transforms.parse.timm_objects import timm_item
 from manifests.errors import CallError

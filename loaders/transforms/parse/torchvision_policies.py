@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from loaders.transforms.base import check_bool, check_int
-from loaders.transforms.limits import MAX_CHAIN_STEPS, MAX_CHAINS, MAX_STEPS
+from loaders.transforms.base import MAX_CHAIN_STEPS, MAX_CHAINS, MAX_STEPS, check_bool, check_int
 from loaders.transforms.parse.autoaugment_tables import CIFAR10, IMAGENET, SVHN
 from loaders.transforms.parse.policy_parts import (
     ENHANCEMENTS,

@@ -6,8 +6,7 @@ import math
 import re
 from typing import Any
 
-from loaders.transforms.base import Size
-from loaders.transforms.limits import MAX_NUMBER_LENGTH
+from loaders.transforms.base import MAX_NUMBER_LENGTH, Size
 from manifests.errors import CallError
 from manifests.process.text import shown
 

@@ -6,6 +6,8 @@ from dataclasses import fields
 from typing import Any
 
 from loaders.transforms.base import check_probability
+from loaders.transforms.crop_resize import ScaleJitter
+from loaders.transforms.geometry import Elastic, RandomAffine, RandomAffineAround, RandomPerspective
 from loaders.transforms.parse.interpolation import (
     TORCHVISION_DIFFERS,
     parse_torchvision_interpolation,
@@ -19,8 +21,6 @@ from loaders.transforms.parse.values import (
     parse_numbers,
     parse_pair,
 )
-from loaders.transforms.resize import ScaleJitter
-from loaders.transforms.warps import Elastic, RandomAffine, RandomAffineAround, RandomPerspective
 from manifests.errors import CallError
 from manifests.process.text import shown
 

@@ -20,7 +20,7 @@ from loaders.bench.rates import Method
 from loaders.bench.remedies import disturbance_candidates, find_candidates
 from loaders.bench.request import make_request
 from loaders.bench.sources import close, measure_loader, measure_stages
-from loaders.dali.stages import start_stage
+from loaders.dali.pipeline import start_stage
 from loaders.dataset.mapped_files import map_file, resident_bytes
 from loaders.dataset.split import open_split
 from loaders.loader import Loader

@@ -11,7 +11,7 @@ from helpers.pictures import encode
 
 import loaders
 from loaders.dataset.labels import ListColumn, concat_lists, multi_hot
-from loaders.transforms.soft_labels import mixed_values
+from loaders.transforms.mixing import mixed_values
 from manifests.errors import CallError, DamagedError
 from manifests.store import read_manifest
 

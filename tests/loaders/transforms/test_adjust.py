@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from loaders.transforms import CropAtRatio, Cutout, GridMask, HideAndSeek, PadTo
 from loaders.transforms.adjust import Adjustment, Scale, scaled
+from loaders.transforms.argument import PRESETS
 from loaders.transforms.parse import read_recipe
 from loaders.transforms.parse.adjusted import adjusted
-from loaders.transforms.presets import PRESETS
 from manifests.errors import CallError
 
 

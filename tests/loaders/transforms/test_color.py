@@ -20,8 +20,7 @@ from PIL import Image, ImageEnhance
 from scipy import stats
 from skimage import color
 
-from loaders.dali.blur import motion_kernels, stretch_contrast
-from loaders.dali.color import _COMPONENTS, jitter_plans
+from loaders.dali.color import _COMPONENTS, jitter_plans, motion_kernels, stretch_contrast
 from loaders.transforms.base import ImageSpec
 from loaders.transforms.color import (
     SPACES,

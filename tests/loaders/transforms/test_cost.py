@@ -13,8 +13,7 @@ import loaders
 from loaders.dataset.split import open_split
 from loaders.dataset.tables import SampleTables
 from loaders.transforms.argument import parse_transforms
-from loaders.transforms.cost import computes_on_cpu
-from loaders.transforms.fuse import fuse
+from loaders.transforms.fuse import computes_on_cpu, fuse
 
 WARNING = (
     r"AutoAugment\(\) works on whole images of up to 1200x900 pixels, because it comes before"

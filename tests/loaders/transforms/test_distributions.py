@@ -34,15 +34,14 @@ from helpers.torchvision_oracle import import_torchvision
 from nvidia.dali import fn, types
 from scipy import stats
 
-from loaders.dali import apply, warps
+from loaders.dali import apply, geometry
 from loaders.dali.color import jitter_plans
-from loaders.dali.crop import find_region
-from loaders.dali.geometry import flip_coin
+from loaders.dali.crop_resize import find_region
+from loaders.dali.geometry import flip_coin, inverse_affine, moved_corners
 from loaders.dali.graph import GraphContext
-from loaders.dali.warps import inverse_affine, moved_corners
 from loaders.transforms.base import ImageSpec
 from loaders.transforms.color import ColorJitter
-from loaders.transforms.crop import Crop, RandomResizedCrop
+from loaders.transforms.crop_resize import Crop, RandomResizedCrop
 from loaders.transforms.erasing import RandomErasing
 from loaders.transforms.geometry import Flip
 
@@ -178,7 +177,7 @@ def check_elastic(sigma: float = 0.6, gpu: bool = False) -> None:
     def make(context: GraphContext) -> Sequence[Any]:
         image = fn.zeros(shape=[side, side, 3], dtype=types.UINT8)
         # A Python function in the graph would run although nothing needs its result.
-        with patch.object(warps, "elastic", lambda image, shift, *_: shift):
+        with patch.object(geometry, "elastic", lambda image, shift, *_: shift):
             return [apply(operation, image.gpu() if gpu else image, ImageSpec(), context)]
 
     ours = np.concatenate(graph(make, gpu=gpu, count=8 if sigma else 2, batch=2))

@@ -24,18 +24,22 @@ from nvidia.dali import fn
 from PIL import Image
 
 from loaders.dali import apply
-from loaders.dali.decode import decode
+from loaders.dali.decode_normalize import decode, finish
 from loaders.dali.graph import GraphContext, RandomStreams
-from loaders.dali.normalize import finish
 from loaders.transforms.base import ImageSpec, Operation
 from loaders.transforms.color import ColorJitter, ConvertColor, PCALighting, RandomGrayscale
-from loaders.transforms.containers import RandomApply
-from loaders.transforms.crop import Crop, CropAtRatio, RandomResizedCrop
+from loaders.transforms.combinators import RandomApply
+from loaders.transforms.crop_resize import (
+    Crop,
+    CropAtRatio,
+    RandomDownscale,
+    RandomResizedCrop,
+    Resize,
+)
 from loaders.transforms.decode_normalize import Decode, Normalize, Rescale, Unpack
 from loaders.transforms.erasing import RandomErasing
 from loaders.transforms.fuse import RULES, CropResize, DecodeCrop, FlipNormalize, ResizeCrop, fuse
 from loaders.transforms.geometry import Flip, Pad, PadTo, RandomRightAngle, Rotate
-from loaders.transforms.resize import RandomDownscale, Resize
 from manifests.errors import CallError
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)

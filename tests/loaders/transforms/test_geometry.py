@@ -21,9 +21,14 @@ from PIL import Image
 from scipy import stats
 
 from loaders.transforms.base import ImageSpec, Size
-from loaders.transforms.crop import Crop, CropAtRatio, RandomResizedCrop
+from loaders.transforms.crop_resize import (
+    Crop,
+    CropAtRatio,
+    RandomDownscale,
+    RandomResizedCrop,
+    Resize,
+)
 from loaders.transforms.geometry import Flip, Pad, PadTo, RandomRightAngle, Rotate
-from loaders.transforms.resize import RandomDownscale, Resize
 from manifests.errors import CallError
 
 FLOAT = ImageSpec(is_uint8=False)

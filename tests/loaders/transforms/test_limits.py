@@ -13,9 +13,10 @@ from helpers.graphs import run_operation
 from helpers.parsing import INFO, named_parameters, recipe_error, valid_arguments
 
 from loaders.samplers.from_config import configured_sampler
-from loaders.transforms import limits
+from loaders.transforms import base
 from loaders.transforms.base import Operation
 from loaders.transforms.color import GaussianBlur, RandomBlur
+from loaders.transforms.crop_resize import Resize
 from loaders.transforms.erasing import Cutout, GridMask, HideAndSeek, RandomErasing
 from loaders.transforms.geometry import Pad, PadTo
 from loaders.transforms.mixing import Mixup
@@ -23,7 +24,6 @@ from loaders.transforms.parse import known_transforms, read_recipe
 from loaders.transforms.parse.paddleclas import read_config
 from loaders.transforms.parse.registry import parse_transform
 from loaders.transforms.policies import MixedChains, RandomSteps, Step, SubPolicies
-from loaders.transforms.resize import Resize
 from manifests.errors import CallError
 
 CROP = {"CropImage": {"size": 8}}
@@ -102,7 +102,7 @@ def test_messages_state_the_limit(item: dict[str, Any], message: str) -> None:
 
 
 def test_lists_have_a_limit() -> None:
-    most = limits.MAX_TRANSFORMS
+    most = base.MAX_TRANSFORMS
     assert len(read_recipe([CROP] * most).items) == most
     assert (
         recipe_error([CROP] * (most + 1))
@@ -125,16 +125,16 @@ def most_of_everything() -> Iterator[Operation]:
     steps = tuple(
         Step(name) for name in ("rotate", "color", "sharpness", "equalize", "cutout", "posterize")
     )
-    yield RandomErasing(1.0, (0.0, 1.0), attempts=limits.MAX_ATTEMPTS, mode="pixels")
-    yield Cutout(limits.MAX_HOLES, limits.MAX_SIDE)
+    yield RandomErasing(1.0, (0.0, 1.0), attempts=base.MAX_ATTEMPTS, mode="pixels")
+    yield Cutout(base.MAX_HOLES, base.MAX_SIDE)
     yield Cutout(100, 8, None)
-    yield GridMask((2, limits.MAX_SIDE), limits.MAX_ANGLES)
-    yield HideAndSeek((1, limits.MAX_SIDE))
-    yield GaussianBlur((limits.MAX_GAUSSIAN, 1))
-    yield RandomBlur(1.0, limits.MAX_MOTION, limits.MAX_MOTION_ANGLE, limits.MAX_GAUSSIAN)
-    yield RandomSteps(steps, limits.MAX_STEPS)
+    yield GridMask((2, base.MAX_SIDE), base.MAX_ANGLES)
+    yield HideAndSeek((1, base.MAX_SIDE))
+    yield GaussianBlur((base.MAX_GAUSSIAN, 1))
+    yield RandomBlur(1.0, base.MAX_MOTION, base.MAX_MOTION_ANGLE, base.MAX_GAUSSIAN)
+    yield RandomSteps(steps, base.MAX_STEPS)
     yield SubPolicies((steps * 3,))
-    yield MixedChains(steps, limits.MAX_CHAINS, limits.MAX_CHAIN_STEPS)
+    yield MixedChains(steps, base.MAX_CHAINS, base.MAX_CHAIN_STEPS)
     yield Pad(100, 100, 100, 100)
     yield PadTo(None, 1000)
     yield Resize((300, 300))

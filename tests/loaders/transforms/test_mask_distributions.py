@@ -30,12 +30,13 @@ from helpers.torchvision_oracle import import_torchvision
 from nvidia.dali import fn, types
 from scipy import stats
 
-from loaders.dali import apply, blur
+from loaders.dali import apply
+from loaders.dali import color as colors
 from loaders.dali import erasing as masks
 from loaders.dali.graph import GraphContext
 from loaders.transforms.base import ImageSpec
 from loaders.transforms.color import PCALighting, RandomBlur
-from loaders.transforms.containers import RandomChoice, RandomOrder
+from loaders.transforms.combinators import RandomChoice, RandomOrder
 from loaders.transforms.erasing import Cutout, GridMask, HideAndSeek, KeepPart, RandomErasing
 from loaders.transforms.geometry import Flip, RandomRightAngle
 
@@ -169,7 +170,7 @@ def check_sides_of_blurs(gpu: bool = False) -> None:
 
     def make(context: GraphContext) -> Sequence[Any]:
         image = fn.zeros(shape=[8, 8, 3], dtype=types.UINT8)
-        with kept_arguments(blur, "where") as calls:
+        with kept_arguments(colors, "where") as calls:
             apply(RandomBlur(), image.gpu() if gpu else image, ImageSpec(), context)
         return [calls[0][1][2]]
 

@@ -12,10 +12,17 @@ import loaders
 from loaders.dali.graph import GraphContext, RandomStreams
 from loaders.dali.mixing import mix
 from loaders.transforms.base import ImageSpec
-from loaders.transforms.blend import draw_blend
-from loaders.transforms.mixing import Cutmix, Fmix, MixOneOf, Mixup, MixupCutmix, single_mixing
+from loaders.transforms.mixing import (
+    Cutmix,
+    Fmix,
+    MixOneOf,
+    Mixup,
+    MixupCutmix,
+    draw_blend,
+    mixed_labels,
+    single_mixing,
+)
 from loaders.transforms.parse import read_recipe
-from loaders.transforms.soft_labels import mixed_labels
 from manifests.errors import CallError
 
 SIZE = (24, 31)

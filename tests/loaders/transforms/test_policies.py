@@ -25,7 +25,7 @@ from scipy import stats
 
 from loaders.dali import apply
 from loaders.dali.graph import GraphContext, RandomStreams
-from loaders.dali.policy_sampling import (
+from loaders.dali.policies import (
     StepTable,
     draw_chains,
     draw_shares,

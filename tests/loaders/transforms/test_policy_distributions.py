@@ -16,7 +16,7 @@ from helpers.torchvision_oracle import import_torchvision
 from scipy import stats
 from test_policies import SIDES, drawn_steps, family, key, outcomes, settings
 
-from loaders.dali.policy_sampling import draw_shares
+from loaders.dali.policies import draw_shares
 from loaders.transforms.base import ImageSpec
 
 torchvision, _ = import_torchvision()

@@ -21,8 +21,8 @@ from nvidia.dali import types
 from PIL import Image
 
 from loaders.dali import apply
+from loaders.dali.geometry import elastic, places_inside, shifted
 from loaders.dali.graph import RandomStreams
-from loaders.dali.warps import elastic, places_inside, shifted
 from loaders.transforms.base import ImageSpec
 from loaders.transforms.fuse import fuse
 from loaders.transforms.parse.registry import parse_transform

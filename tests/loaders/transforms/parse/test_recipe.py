@@ -16,15 +16,14 @@ from helpers.parsing import (
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from loaders.transforms.argument import PRESETS, get_preset
 from loaders.transforms.base import ImageSpec
-from loaders.transforms.crop import Crop
+from loaders.transforms.crop_resize import Crop, Resize
 from loaders.transforms.decode_normalize import Decode, Normalize
 from loaders.transforms.geometry import Flip
 from loaders.transforms.mixing import Mixup
 from loaders.transforms.parse import known_transforms, read_recipe
 from loaders.transforms.parse.registry import parse_transform
-from loaders.transforms.presets import PRESETS, get_preset
-from loaders.transforms.resize import Resize
 from manifests.errors import CallError
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)

@@ -12,7 +12,7 @@ from helpers.parsing import recipe_error
 from helpers.torchvision_oracle import import_torchvision
 
 from loaders.transforms.color import RandomGrayscale
-from loaders.transforms.containers import RandomApply, RandomChoice, RandomOrder
+from loaders.transforms.combinators import RandomApply, RandomChoice, RandomOrder
 from loaders.transforms.decode_normalize import Decode, Normalize, Rescale
 from loaders.transforms.erasing import RandomErasing
 from loaders.transforms.parse import read_recipe

@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from loaders.transforms.base import (
+    MAX_ORDERED,
+    MAX_TRANSFORMS,
     BatchOperation,
     ImageSpec,
     Operation,
@@ -17,7 +19,6 @@ from loaders.transforms.base import (
     check_type,
 )
 from loaders.transforms.decode_normalize import Decode, Unpack
-from loaders.transforms.limits import MAX_ORDERED, MAX_TRANSFORMS
 from manifests.errors import CallError
 
 #: Operations that run one after another. May be empty.

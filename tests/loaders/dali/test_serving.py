@@ -9,8 +9,8 @@ import nvidia.dali as dali
 import pytest
 from nvidia.dali import fn, types
 
-from loaders.dali.conditional import where
-from loaders.dali.python_source import graph_as_python
+from loaders.dali.combinators import where
+from loaders.dali.serving import graph_as_python
 from manifests.errors import CallError
 
 

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 from helpers.eventually import eventually
 
-from loaders.dali.ahead import Ahead
+from loaders.dali.readers import Ahead
 
 
 class Recorder:
@@ -51,7 +51,7 @@ def test_an_error_is_raised_when_its_number_is_asked_for():
 def test_a_thread_waits_only_if_it_had_nothing_to_do(monkeypatch, idle, paused):
     pauses, ticks = [], itertools.count()
     clock = SimpleNamespace(monotonic=lambda: next(ticks) * idle, sleep=pauses.append)
-    monkeypatch.setattr("loaders.dali.ahead.time", clock)
+    monkeypatch.setattr("loaders.dali.readers.time", clock)
     compute = Recorder()
     ahead = Ahead(compute, 2, "test")
     assert [ahead(number) for number in range(20)] == [number * number for number in range(20)]

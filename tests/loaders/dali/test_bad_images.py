@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from loaders.dali import decode_errors
-from loaders.dali.decode_errors import DecodeMemoryError, decode_failure, translate_error
+from loaders.dali import bad_images
+from loaders.dali.bad_images import DecodeMemoryError, decode_failure, translate_error
 from manifests.errors import DamagedError, IndexFileError
 
 SPLIT = SimpleNamespace(folder="/data/my set", shards=())
@@ -38,7 +38,7 @@ def test_an_image_that_cannot_be_decoded(operator):
 
 
 def test_a_record_that_cannot_be_read(monkeypatch):
-    monkeypatch.setattr(decode_errors, "find_index_error", lambda split: None)
+    monkeypatch.setattr(bad_images, "find_index_error", lambda split: None)
     found = translate_error(error("readers.tfrecord", "Invalid record"), SPLIT)
     assert isinstance(found, DamagedError)
     assert "/data/my set: a record cannot be read (DALI says: Invalid record)" in str(found)
@@ -46,7 +46,7 @@ def test_a_record_that_cannot_be_read(monkeypatch):
 
 def test_a_damaged_index_is_the_cause_of_a_failed_read(monkeypatch):
     fault = IndexFileError("is damaged", file="a.idx")
-    monkeypatch.setattr(decode_errors, "find_index_error", lambda split: fault)
+    monkeypatch.setattr(bad_images, "find_index_error", lambda split: fault)
     assert translate_error(error("readers.webdataset", "Malformed index"), SPLIT) is fault
 
 

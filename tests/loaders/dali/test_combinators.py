@@ -10,7 +10,7 @@ import pytest
 from helpers.graphs import run_graph
 from nvidia import dali
 
-from loaders.dali.conditional import select, where
+from loaders.dali.combinators import select, where
 from loaders.dali.graph import fn, types
 
 ROOT = Path(__file__).parents[3]
@@ -31,17 +31,17 @@ def test_dali_still_has_the_private_operators():
     ]
     assert not missing, (
         f"DALI {dali.__version__} has no fn._conditional.{' and fn._conditional.'.join(missing)},"
-        " which loaders/dali/conditional.py uses. Rewrite `where` and `select` there with"
+        " which loaders/dali/combinators.py uses. Rewrite `where` and `select` there with"
         " pipeline_def(enable_conditionals=True), or lower the upper bound of DALI in"
         " pyproject.toml."
     )
 
 
-def test_only_conditional_uses_private_operators():
+def test_only_combinators_uses_private_operators():
     uses = [
         path.name for path in sorted((ROOT / "loaders").rglob("*.py")) if "fn._" in path.read_text()
     ]
-    assert uses == ["conditional.py"]
+    assert uses == ["combinators.py"]
 
 
 def test_pyproject_excludes_the_next_major_version_of_dali():

@@ -15,8 +15,8 @@ from helpers.parsing import recipe_error
 
 from loaders.transforms.base import ImageSpec
 from loaders.transforms.color import ConvertColor
-from loaders.transforms.containers import RandomApply, RandomChoice, RandomOrder, count_operations
-from loaders.transforms.crop import Crop
+from loaders.transforms.combinators import RandomApply, RandomChoice, RandomOrder, count_operations
+from loaders.transforms.crop_resize import Crop
 from loaders.transforms.geometry import Flip, Pad
 from loaders.transforms.policies import Amount, RandomSteps, Step
 from manifests.errors import CallError
