@@ -6,10 +6,8 @@ unless it is set; see `loaders.cuda_queues`.
 ::
 
     the call         build, arguments, options, integers, resolve, spec
-    the loader       loader, attributes, loader_state, progress, make_batch, frameworks, bad_images, explain,
-                     closing
-    checkpoints      checkpoint, identity
-    the machine      devices, ranks, agreement, memory, memory_limit, cuda_queues
+    the loader       loader, progress, batch, bad_images, checkpoint, explain, closing
+    the machine      devices, ranks, memory, memory_limit, cuda_queues
     the program      cli, measure_options; packages bench, tune, preview, export
     packages         dataset (shards and tables), cache (object stores), samplers, transforms, dali (the graph)
 """

@@ -1,19 +1,109 @@
-"""Find the images that made a batch fail, and take them out of the order."""
+"""Images that cannot be decoded: where they are, why they fail, and how a loader continues.
+
+`loaders.dali.bad_images` decodes the images of a failed batch one by one. With `on_error="skip"` or
+`"replace"`, `loaders.samplers.tolerant` makes an order without them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
 
 from loaders.dali.bad_images import DecodeMemoryError, UndecodableError, find_bad_images
-from loaders.dataset.bad_samples import describe_bad_samples, located_error
+from loaders.dataset.split import OpenSplit
 from loaders.progress import Position
 from loaders.samplers.tolerant import TolerantOrder
 from loaders.spec import LoaderSpec
 from manifests.errors import DamagedError
+from manifests.process.text import plural, printable
+from manifests.tables import SampleTable
 
 #: Bad images to find for an error, which names the first one.
 _FOR_AN_ERROR = 5
+
+
+@dataclass(frozen=True, slots=True)
+class BadSample:
+    """A sample whose image cannot be decoded. `Loader.errors` lists them.
+
+    Attributes:
+        dataset: folder of the dataset, as the caller wrote it.
+        split: name of the split.
+        shard: file name of the shard.
+        record: number of the sample in the shard, from 0.
+        key: the sample's key.
+        row: number of the sample in the split, from 0: what the field ``"index"`` contains.
+        reason: why the image cannot be decoded, as DALI says it.
+
+    """
+
+    dataset: str
+    split: str
+    shard: str
+    record: int
+    key: str
+    row: int
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.shard}, record {self.record}, key {self.key!r}: {self.reason}"
+
+
+def describe_bad_samples(split: OpenSplit, reasons: Mapping[int, str]) -> tuple[BadSample, ...]:
+    """Return where bad samples are, in the order of their rows.
+
+    Args:
+        split: the split.
+        reasons: why each image cannot be decoded, by row.
+
+    Raises:
+        TableError: a sample table is missing or damaged.
+
+    """
+    ends = np.cumsum([shard.samples for shard in split.shards])
+    keys: dict[int, list[str]] = {}
+    described = []
+    for row, reason in sorted(reasons.items()):
+        number = int(np.searchsorted(ends, row, side="right"))
+        shard = split.shards[number]
+        if number not in keys:
+            table = SampleTable(split.path(shard.table), shard)
+            keys[number] = table.read(("key",))["key"].to_pylist()
+        record = row - int(ends[number]) + shard.samples
+        key = keys[number][record]
+        described.append(BadSample(split.folder, split.name, shard.name, record, key, row, reason))
+    return tuple(described)
+
+
+def located_error(
+    bad: Sequence[BadSample], error: DamagedError, split: OpenSplit, *, complete: bool
+) -> DamagedError:
+    """Return an error that names the first of several bad samples.
+
+    Args:
+        bad: at least one.
+        error: the error of the batch, which does not name a sample.
+        split: the split.
+        complete: whether these are all near the first one.
+
+    """
+    first, *others = bad
+    shard = next(shard for shard in split.shards if shard.name == first.shard)
+    count = f"{'' if complete else 'at least '}{plural(len(others), 'more image')}"
+    more = f"; {count} near it cannot be decoded either" if others else ""
+    return type(error)(
+        f"the image with the key {printable(first.key)!r} cannot be decoded (DALI says:"
+        f" {first.reason}){more}",
+        file=split.path(shard.file),
+        record=first.record,
+        hint=(
+            f"run `dataprep verify --decode {shlex.quote(split.folder)}` to find all of them, "
+            'or build the loader with on_error="skip"'
+        ),
+    )
 
 
 def new_bad_images(

@@ -294,7 +294,6 @@ def build(
     except (
         BaseException
     ):  # such as the first batch: no loader exists that closes what the spec has opened
-        for records in (spec.records, spec.label_images):
-            if records is not None:
-                records.close()
+        for images in spec.images:
+            images.close()
         raise

@@ -1,4 +1,7 @@
-"""The checkpoint of a loader: `State`. Pure: imports neither torch nor DALI."""
+"""The checkpoint of a loader: `State`, and the choices of a loader that it depends on.
+
+Imports neither torch nor DALI.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +12,43 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from loaders.progress import Position
+from loaders.spec import LoaderSpec
 from loaders.transforms.adjust import AS_WRITTEN, Adjustment
 from loaders.transforms.base import MAX_SIDE
 from manifests.errors import CallError
 from manifests.json_members import MAX_INTEGER, Member, MemberError, shorten
 
 VERSION = 1
+
+
+def sampling_choices(spec: LoaderSpec) -> dict[str, Any]:
+    """Return the choices that all ranks must share, because they decide which samples an epoch has."""
+    options = spec.options
+    return {
+        "dataset": spec.split.fingerprint,
+        "batch_size": options.batch_size,
+        "shuffle": options.shuffle,
+        "sampler": spec.order.global_text,
+        "sample_order": spec.order.version,
+        "seed": options.seed,
+        "last_batch": options.last_batch,
+    }
+
+
+def checkpoint_choices(spec: LoaderSpec) -> dict[str, Any]:
+    """Return the choices that another loader must share to resume from a checkpoint of this one."""
+    options = spec.options
+    return {
+        **sampling_choices(spec),
+        "transforms": spec.written.text,
+        "rank": options.ranks.rank,
+        "world_size": options.ranks.world_size,
+        "dtype": options.dtype,
+        "layout": options.layout,
+        "fields": list(options.fields),
+        "device": options.device.kind,
+        "on_error": options.on_error,
+    }
 
 
 @dataclass(frozen=True, slots=True)

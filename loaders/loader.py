@@ -1,36 +1,62 @@
-"""The object that a training script iterates over: its public methods.
+"""The object that a training script iterates over.
 
-`loaders.loader_state.LoaderState` has its construction and its loop over the batches of an epoch.
+`loaders.progress.Progress` documents its states, and `loaders.build` makes it.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
-from collections.abc import Iterator, Mapping
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic
+from typing import TYPE_CHECKING, Any, Generic, NoReturn
 
-from loaders.checkpoint import State, read_state
-from loaders.closing import finish_closing
-from loaders.dali.bad_images import is_checkpoint_error
-from loaders.dali.pipeline import release_memory
+from loaders.arguments import WrongCallError
+from loaders.bad_images import (
+    BadSample,
+    bad_images_message,
+    describe_bad_samples,
+    new_bad_images,
+    without_rows,
+)
+from loaders.batch import load_framework, make_batch
+from loaders.checkpoint import State, checkpoint_choices, read_state, sampling_choices
+from loaders.closing import close_later, finish_closing, prepare_closing
+from loaders.dali.bad_images import DecodeMemoryError, UndecodableError, is_checkpoint_error
+from loaders.dali.pipeline import keep_pipelines, release_memory, start_pipeline, take_batch
+from loaders.dataset.info import DatasetInfo
+from loaders.dataset.split import ShardCheck
 from loaders.explain import explain
-from loaders.identity import checkpoint_choices
 from loaders.integers import require_int
-from loaders.loader_state import LoaderState
+from loaders.memory import estimate_memory
 from loaders.memory_limit import RESERVATIONS
-from loaders.options import BatchT_co
+from loaders.options import BatchT_co, ResolvedOptions
 from loaders.progress import Phase, Progress
+from loaders.ranks import check_group, require_agreement
+from loaders.samplers.order import StoredOrder
+from loaders.spec import Images, LoaderSpec, adjusted_spec
+from loaders.transforms.adjust import Adjustment
 from loaders.transforms.base import Size
 from manifests.errors import CallError, DatasetError
+from manifests.process.interrupts import delayed_interrupts
 
 if TYPE_CHECKING:
     from loaders.preview import Preview
-    from loaders.spec import LoaderSpec
+
+_log = logging.getLogger(__name__)
+
+#: All loaders of this process.
+_loaders: weakref.WeakSet[Loader[Any]] = weakref.WeakSet()
 
 
-class Loader(LoaderState, Generic[BatchT_co]):
+os.register_at_fork(after_in_child=lambda: keep_pipelines(loader._pipeline for loader in _loaders))
+
+
+class Loader(Generic[BatchT_co]):
     """An iterable of batches, which `loaders.build` creates and documents.
 
     Each ``for`` loop is one epoch. If you leave the loop early, the epoch is over: the next loop
@@ -42,6 +68,43 @@ class Loader(LoaderState, Generic[BatchT_co]):
     loader, or use it as a context manager, to release its memory. `loaders.progress.Progress`
     documents the states of a loader.
     """
+
+    def __init__(self, spec: LoaderSpec, *, alone: bool = False) -> None:
+        """Start the pipeline. `loaders.build` calls this.
+
+        Args:
+            spec: what the loader is built from.
+            alone: whether the other ranks have no such loader, so that the ranks do not compare
+                their loaders before the first batch.
+
+        Raises:
+            CallError: the framework is not installed.
+            DamagedError: DALI cannot read the index files.
+
+        """
+        self._spec = spec
+        self._framework = load_framework(spec.options.framework)
+        self._process = os.getpid()
+        _loaders.add(self)
+        # DALI's readers do not check the shards that they have mapped.
+        checks = isinstance(spec.order, StoredOrder) and spec.options.mmap
+        self._check_shards = ShardCheck(spec.split) if checks else None
+        self._closed = False
+        #: Whether the loaders of the other ranks are known to agree with this one.
+        self._agreed = alone
+        #: Number of the iteration that a loop is in, -1 outside of a loop.
+        self._looping = -1
+        #: The exception that was being handled when the newest epoch was left, by its `id`.
+        self._handled_at_leave: int | None = None
+        self._progress = Progress.start(spec.order.batches)
+        #: Why images could not be decoded, by their row in the split.
+        self._errors: dict[int, str] = {}
+        #: `None` if the loader is closed, or if the pipeline could not be started.
+        self._pipeline: Any = start_pipeline(spec, self._progress)
+        self._reserve_memory()
+        prepare_closing()
+        self._when_dropped = weakref.finalize(self, _close_dropped, spec.images, self._process)
+        self._when_dropped.atexit = False
 
     def __iter__(self) -> Iterator[BatchT_co]:
         """Return an iterator.
@@ -59,6 +122,87 @@ class Loader(LoaderState, Generic[BatchT_co]):
         """
         self._require_usable()
         return self._batches()
+
+    def __len__(self) -> int:
+        """Return the number of batches per epoch, which is equal on every rank."""
+        return self._spec.order.batches
+
+    @property
+    def options(self) -> ResolvedOptions:
+        """Every option of `loaders.build` with its final value."""
+        return self._spec.options
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The dataset's class names in label order. Empty if the dataset does not name them."""
+        return self._spec.split.manifest.classes
+
+    @property
+    def samples(self) -> int:
+        """Number of samples in the split, over all ranks."""
+        return self._spec.split.samples
+
+    @property
+    def batch_size(self) -> int:
+        """Number of samples per batch on this rank."""
+        return self.options.batch_size
+
+    @property
+    def epoch(self) -> int:
+        """Number of the epoch, from 0: within a loop the epoch of the loop, otherwise of the next loop.
+
+        After `load_state_dict`, ``for epoch in range(loader.epoch, epochs)`` therefore continues
+        with the right one.
+        """
+        progress = self._progress
+        if self._looping == progress.iteration:
+            return progress.position.epoch
+        return progress.next_epoch
+
+    @property
+    def rank(self) -> int:
+        """Number of this process among those that share an epoch, from 0."""
+        return self.options.ranks.rank
+
+    @property
+    def world_size(self) -> int:
+        """Number of processes that share an epoch."""
+        return self.options.ranks.world_size
+
+    @property
+    def device(self) -> Any:
+        """Where the tensors are: a `torch.device`, a device of JAX, a place of Paddle, or ``"cpu"`` for NumPy."""
+        return self._framework.device(self.options.device)
+
+    @property
+    def dataset(self) -> DatasetInfo:
+        """The dataset; its length is the number of samples in the split, over all ranks."""
+        split = self._spec.split
+        return DatasetInfo(
+            split.folder, split.name, split.samples, self.classes, split.manifest.label_type
+        )
+
+    @property
+    def split(self) -> str:
+        """Name of the split."""
+        return self._spec.split.name
+
+    @property
+    def errors(self) -> tuple[BadSample, ...]:
+        """The images that could not be decoded so far, by their row, also those before a checkpoint was loaded.
+
+        With ``on_error="skip"`` or ``"replace"``, the loader continued without them.
+
+        Raises:
+            TableError: a sample table is missing or damaged.
+
+        """
+        return describe_bad_samples(self._spec.split, self._errors)
+
+    @property
+    def spec(self) -> LoaderSpec:
+        """Everything that was decided before the pipeline started."""
+        return self._spec
 
     def set_epoch(self, epoch: int) -> None:
         """Set the number of the next epoch, from 0.
@@ -125,7 +269,7 @@ class Loader(LoaderState, Generic[BatchT_co]):
             # The next iteration starts the pipeline as it was.
             self._spec = spec
             self._reserve_memory()
-            self._set(Progress.restore(len(self), progress.saved, progress.checkpoint))
+            self._stop_at(Progress.restore(len(self), progress.saved, progress.checkpoint))
             raise
 
     def state_dict(self) -> dict[str, Any]:
@@ -180,7 +324,7 @@ class Loader(LoaderState, Generic[BatchT_co]):
             # The next iteration starts the pipeline. Now, it could fail for the same reason.
             self._adjust(adjustment)
             self._leave_out(errors)
-            self._set(Progress.restore(len(self), previous.saved, previous.checkpoint))
+            self._stop_at(Progress.restore(len(self), previous.saved, previous.checkpoint))
             if isinstance(error, DatasetError) or not is_checkpoint_error(error):
                 raise
             raise CallError(
@@ -221,13 +365,9 @@ class Loader(LoaderState, Generic[BatchT_co]):
         """
         from loaders.preview.draw import preview_spec
 
-        def open_loader(spec: LoaderSpec) -> Loader[Any]:
-            loader = Loader[Any](spec)
-            # Do not compare with the loaders of other ranks, which need not make a preview.
-            loader._agreed = True
-            return loader
-
         self._require_usable()
+        # The other ranks need not make a preview.
+        open_loader = partial(Loader[Any], alone=True)
         return preview_spec(self._spec, open_loader, samples=samples, draws=draws, epoch=self.epoch)
 
     def close(self) -> None:
@@ -237,17 +377,10 @@ class Loader(LoaderState, Generic[BatchT_co]):
         finish_closing()
         RESERVATIONS.remove(self)
         self._when_dropped.detach()
-        for records in (self._spec.records, self._spec.label_images):
-            if records is not None:
-                records.close()
+        for images in self._spec.images:
+            images.close()
         if os.getpid() == self._process:
             release_memory()
-
-    def __reduce__(self) -> Any:
-        raise CallError(
-            "a loader cannot be copied or sent to another process",
-            hint="build a new loader in that process",
-        )
 
     def __enter__(self) -> Loader[BatchT_co]:
         self._require_usable()
@@ -260,3 +393,201 @@ class Loader(LoaderState, Generic[BatchT_co]):
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+    def __repr__(self) -> str:
+        options, split = self.options, self._spec.split
+        text = (
+            f"Loader of {split.folder!r}, split {split.name!r}: epoch {self.epoch}, {len(self):,}"
+            f" batches of {options.batch_size:,} ({', '.join(options.fields)}), rank {self.rank} of"
+            f" {self.world_size}, {options.device}"
+        )
+        return f"<{text}, closed>" if self._closed else f"<{text}>"
+
+    if not TYPE_CHECKING:  # Type checkers report `next(loader)` by themselves.
+
+        def __next__(self) -> NoReturn:
+            raise WrongCallError(
+                "a loader is not an iterator, because each loop over it is a new epoch",
+                hint=(
+                    "call next(iter(loader)) for one batch, or keep batches = iter(loader) and call"
+                    " next(batches)"
+                ),
+            )
+
+        def __getitem__(self, index: object) -> NoReturn:
+            raise WrongCallError(
+                "a loader has no samples by number, because it makes batches by itself",
+                hint="loop over the loader in place of a DataLoader: for images, labels in loader",
+            )
+
+    def __reduce__(self) -> Any:
+        raise CallError(
+            "a loader cannot be copied or sent to another process",
+            hint="build a new loader in that process",
+        )
+
+    def _batches(self) -> Iterator[Any]:
+        iteration = self._looping = self._begin()
+        try:
+            # If a newer iterator has finished the epoch, this one must not end as if it had.
+            while (
+                self._progress.position.batch < self._progress.batches or self._looping != iteration
+            ):
+                self._require_open()
+                if not iteration == self._progress.iteration == self._looping:
+                    raise CallError(
+                        "this iterator is invalid: the loader has a newer one, or set_epoch() was"
+                        " called",
+                        hint="use one iterator at a time, or build a second loader",
+                    )
+                yield self._next_batch()
+        except GeneratorExit as error:
+            # The iterator was dropped. If an exception is the reason, it is not visible here, but
+            # in `state_dict`.
+            if iteration == self._progress.iteration:
+                self._progress = self._progress.leave()
+                self._handled_at_leave = id(error.__context__)
+            raise
+        finally:
+            if iteration == self._looping:
+                self._looping = -1
+
+    def _begin(self) -> int:
+        """Begin an epoch, or continue it, and return the number of the iteration."""
+        self._require_usable()
+        progress, order = self._progress, self._spec.order
+        if progress.needs_restart or (progress.phase is Phase.FINISHED and order.restarts):
+            self._restart(Progress.start(len(self), progress.next_epoch))
+        elif self._pipeline is None:
+            self._restart(progress)
+        if not self._agreed:
+            position = {"epoch": self._progress.next_epoch, "batch": self._progress.position.batch}
+            require_agreement(
+                self.options.ranks,
+                {"batches": len(self), **sampling_choices(self._spec), **position},
+            )
+            self._agreed = True
+        if self._progress.phase is Phase.FINISHED:
+            self._discard_batches(order.runs - len(self))
+        self._progress = self._progress.begin()
+        at = self._progress.position
+        _log.info("epoch %d begins at batch %d of %d", at.epoch, at.batch, len(self))
+        return self._progress.iteration
+
+    def _discard_batches(self, count: int) -> None:
+        """Discard the batches of the epoch that last_batch="drop" omits, which DALI still has."""
+        following = self._progress.next_epoch
+        failed = False
+        try:
+            for _ in range(count):
+                self._run()
+        except (UndecodableError, DecodeMemoryError):
+            failed = True  # No batch contains these images, so a bad one does not matter.
+        if failed:  # DALI's pipelines cannot be used after an error.
+            self._restart(Progress.start(len(self), following))
+
+    def _next_batch(self) -> Any:
+        """Return the next batch, and count it.
+
+        The iterator must not refer to it, so that users can release it.
+        """
+        batch = self._decodable_batch()
+        self._progress = self._progress.batch_given(self._pipeline.checkpoint())
+        return batch
+
+    def _decodable_batch(self) -> Any:
+        """Return the next batch.
+
+        If an image cannot be decoded, find it, and continue without it or raise.
+        """
+        while True:
+            try:
+                return make_batch(self._run(), self._spec, self._framework, self._progress.position)
+            except (UndecodableError, DecodeMemoryError) as error:
+                bad = new_bad_images(self._spec, self._progress.position, self._errors, error)
+            # Not within `except`: the error refers to the old pipeline, so a restart would not
+            # release it.
+            self._continue_without(bad)
+
+    def _continue_without(self, bad: dict[int, str]) -> None:
+        """Continue the epoch without these images."""
+        failed = self._progress
+        self._leave_out(self._errors | bad)
+        _log.warning(bad_images_message(self._spec, bad))
+        self._restart(Progress.restore(len(self), failed.saved, failed.checkpoint))
+        # The iteration stays the same, so the iterator in use remains valid.
+        self._progress = replace(self._progress.begin(), iteration=failed.iteration)
+
+    def _adjust(self, adjustment: Adjustment) -> None:
+        """Change the transforms. The next start of the pipeline uses them."""
+        if adjustment == self._spec.adjustment:
+            return
+        RESERVATIONS.remove(self)  # The new estimate replaces it.
+        try:
+            self._spec = adjusted_spec(self._spec, adjustment)
+        finally:
+            self._reserve_memory()
+
+    def _reserve_memory(self) -> None:
+        spec = self._spec
+        if spec.sizes is not None:
+            RESERVATIONS.add(
+                self, spec.options.device.index, estimate_memory(spec.sizes, spec.settings)
+            )
+
+    def _leave_out(self, errors: dict[int, str]) -> None:
+        """Remember bad images, and take their rows out of the order."""
+        self._errors = errors
+        self._spec = without_rows(self._spec, errors)
+
+    def _run(self) -> Any:
+        """Take a batch from DALI, and let DALI start the next one."""
+        # Set the phase before DALI runs: an interruption after this line leaves it at RUNNING.
+        self._progress = self._progress.run_started()
+        outputs = take_batch(self._pipeline, self._spec.split, self._check_shards)
+        self._progress = self._progress.run_finished()
+        return outputs
+
+    def _restart(self, progress: Progress) -> None:
+        """Replace the pipeline by one that starts at `progress`. Older iterators become invalid.
+
+        If it cannot be started, the error is raised, and the next iteration tries again.
+        """
+        self._stop_at(progress)
+        self._pipeline = start_pipeline(self._spec, self._progress)
+
+    def _stop_at(self, progress: Progress) -> None:
+        """Release the pipeline. The next iteration starts one at `progress`."""
+        # Release the old pipeline first, so that there are never two in memory.
+        self._drop_pipeline()
+        self._progress = replace(progress, iteration=self._progress.iteration + 1)
+
+    def _drop_pipeline(self) -> None:
+        """Release the pipeline, and then the images that it used: DALI's objects wait for the garbage collector."""
+        with delayed_interrupts():
+            batches = getattr(self._pipeline, "planned_batches", ())
+            self._pipeline = None
+            if os.getpid() == self._process:
+                for each in batches:
+                    each.release()
+
+    def _require_usable(self) -> None:
+        self._require_open()
+        check_group(self.options.ranks)
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise CallError("this loader is closed", hint="build a new loader")
+        if os.getpid() != self._process:
+            raise CallError(
+                "this loader was built in another process, and DALI's threads do not exist in a"
+                " forked one",
+                hint="build the loader in the process that uses it",
+            )
+
+
+def _close_dropped(open_images: Sequence[Images], process: int) -> None:
+    """Close the images of a loader that was dropped without `close`: their threads would keep them open."""
+    if os.getpid() == process:
+        for images in open_images:
+            close_later(images.close)

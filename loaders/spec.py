@@ -70,6 +70,11 @@ class LoaderSpec:
     label_images: Images | None = None
     adjustment: Adjustment = AS_WRITTEN
 
+    @property
+    def images(self) -> list[Images]:
+        """What the loader has opened, and closes."""
+        return [each for each in (self.records, self.label_images) if each is not None]
+
 
 def adjusted_spec(spec: LoaderSpec, adjustment: Adjustment) -> LoaderSpec:
     """Return a spec with another size of the images and another strength of the policies.

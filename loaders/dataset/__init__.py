@@ -8,6 +8,6 @@ Imports neither torch nor DALI.
     tables, lazy_columns    the sample tables
     records                 the encoded images by row: mapped_files or read_files, as filesystem says; memory_images
     fields                  labels and columns of a batch: labels, boxes
-    index_check, bad_samples, info
+    index_check, info
                             wrong indexes; images that cannot be decoded; what `Loader.dataset` says
 """

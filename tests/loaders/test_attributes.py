@@ -5,8 +5,8 @@ import torch
 from helpers import small
 
 import loaders
+from loaders.batch import load_framework
 from loaders.devices import Device
-from loaders.frameworks import load_framework
 
 
 def build(folder, **options):

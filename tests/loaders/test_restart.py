@@ -4,6 +4,7 @@ So do fork, chdir and Ctrl-C.
 """
 
 import os
+import pkgutil
 import signal
 import sys
 import threading
@@ -57,26 +58,27 @@ def test_a_pipeline_that_cannot_be_started(make_dataset, mixed, monkeypatch, err
     whole = build(folder)
     epochs = [labels_of(whole) for _ in range(4)]
     loader = build(folder)
-    start = loaders.Loader._start
+    start = "loaders.loader.start_pipeline"
+    original = pkgutil.resolve_name(start)
 
-    def fail(self):
+    def fail(*_):
         raise error
 
     taken(loader, 2)
-    monkeypatch.setattr(loaders.Loader, "_start", fail)
+    monkeypatch.setattr(start, fail)
     with pytest.raises(type(error)):
         labels_of(loader)
     with pytest.raises(type(error)):
         loader.set_epoch(3)
-    monkeypatch.setattr(loaders.Loader, "_start", start)
+    monkeypatch.setattr(start, original)
     assert labels_of(loader) == epochs[3]
 
     state = build(folder).state_dict()
-    monkeypatch.setattr(loaders.Loader, "_start", fail)
+    monkeypatch.setattr(start, fail)
     with pytest.raises(type(error)) as caught:
         loader.load_state_dict(state)
     assert caught.value is error
-    monkeypatch.setattr(loaders.Loader, "_start", start)
+    monkeypatch.setattr(start, original)
     loader.set_epoch(1)
     assert labels_of(loader) == epochs[1]
 

@@ -206,7 +206,7 @@ def test_refusals_name_what_is_wrong_and_change_nothing(folder, transforms, chan
 def test_a_failed_restart_leaves_the_loader_as_it_was(folder, monkeypatch):
     with build(folder) as loader, build(folder) as other:
         with monkeypatch.context() as patch:
-            patch.setattr("loaders.Loader._start", lambda loader: 1 / 0)
+            patch.setattr("loaders.loader.start_pipeline", lambda *_: 1 / 0)
             with pytest.raises(ZeroDivisionError):
                 loader.set(size=32)
         assert equal(list(loader), list(other))

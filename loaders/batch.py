@@ -1,11 +1,11 @@
-"""Convert batches to the tensors of torch, NumPy, JAX or Paddle.
+"""Turn DALI's outputs into a batch: a tuple with one value for each field, tensors of a framework.
 
-Each library is imported only if it is chosen.
+The frameworks are torch, NumPy, JAX and Paddle. Each is imported only if it is chosen.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,131 @@ from numpy.typing import NDArray
 
 from loaders.devices import Device
 from loaders.options import FrameworkName
+from loaders.progress import Position
+from loaders.samplers.order import PlannedOrder
+from loaders.spec import LoaderSpec
+from loaders.transforms.mixing import mixed_labels, mixed_values
 from manifests.errors import CallError
+
+
+def make_batch(
+    outputs: Sequence[Any], spec: LoaderSpec, framework: Framework, position: Position
+) -> tuple[Any, ...]:
+    """Return the fields of a batch.
+
+    Args:
+        outputs: DALI's outputs, in the order that `loaders.dali.pipeline.make_pipeline` documents.
+        spec: what the loader is built from.
+        framework: converts to tensors.
+        position: position before the batch.
+
+    Raises:
+        CallError: a user's function returns another number of images, or the framework does not
+            have a number.
+        DamagedError: a label is missing, not a number, or not a class of the dataset.
+
+    """
+    # One value for each view, by field; and one value, by field.
+    of_views, values = _take_apart(outputs, spec)
+    if "valid" in spec.options.fields:
+        values["valid"] = spec.order.valid(position)
+    size, batch = spec.order.size(position), []
+    for name in spec.options.fields:
+        given = of_views[name] if name in of_views else [values[name]]
+        try:
+            tensors = []
+            for view, value in enumerate(given):
+                tensors.append(_tensor(name, value, spec, framework, view=view, size=size))
+        except CallError as error:  # such as a number that the framework does not have
+            raise CallError(f"field {name!r}: {error.message}", hint=error.hint) from None
+        batch.append(tuple(tensors) if spec.recipe.views and name in of_views else tensors[0])
+    return tuple(batch)
+
+
+def _take_apart(
+    outputs: Sequence[Any], spec: LoaderSpec
+) -> tuple[dict[str, Sequence[Any]], dict[str, Any]]:
+    """Return the outputs of each view by field, and the values of the other fields."""
+    fields, views, rest = spec.fields, len(spec.recipe.outputs), outputs
+    of_views: dict[str, Sequence[Any]] = {}
+    if "image" in spec.options.fields:
+        of_views["image"], rest = rest[:views], rest[views:]
+    if fields.label_image:
+        of_views[fields.label_image], rest = rest[:views], rest[views:]
+    arrays = [np.asarray(each.as_tensor()) for each in rest]
+    stored_label = arrays.pop(0) if fields.stored_label else None
+    # DALI's own readers return the origin of each record instead of its row.
+    rows = None
+    if isinstance(spec.order, PlannedOrder):
+        rows = arrays.pop(0)
+    elif fields.source:
+        rows = fields.rows(arrays.pop(0))
+    values = fields.values(stored_label, rows)
+    if fields.has_boxes:
+        boxes = [fields.boxes(rows, arrays.pop(0)) for _ in range(views)]
+        for name in boxes[0]:
+            of_views[name] = [each[name] for each in boxes]
+    if arrays:
+        _mix_labels(values, spec, *arrays)
+    return of_views, values
+
+
+def _tensor(
+    name: str, value: Any, spec: LoaderSpec, framework: Framework, *, view: int, size: int
+) -> Any:
+    """Return the value of a field, or of one view, as a tensor of `size` samples, or as a list."""
+    recipe, device = spec.recipe, spec.options.device
+    if name == "image":
+        functions = (recipe.views[view] if recipe.views else recipe).batch_functions
+        return _images(value, spec, framework, size, functions)
+    if name == spec.fields.label_image:
+        return framework.images(value, "uint8", device)[:size]
+    value = value[:size]
+    return value if isinstance(value, list) else framework.numbers(value, device)
+
+
+def _mix_labels(
+    values: dict[str, Any], spec: LoaderSpec, partners: NDArray[Any], weights: NDArray[Any]
+) -> None:
+    """Replace the labels of a batch by the labels of mixed images."""
+    labels, smoothing = spec.split.manifest.labels, spec.recipe.smoothing
+    if "label" in values and labels.is_class:
+        values["label"] = mixed_labels(
+            np.asarray(values["label"]), partners, weights, spec.num_classes, smoothing
+        )
+    for name, smooth in {"labels": smoothing, "values": 0.0}.items():
+        if name in values and name in labels.fields:
+            values[name] = mixed_values(np.asarray(values[name]), partners, weights, smooth)
+
+
+def _images(
+    outputs: Any,
+    spec: LoaderSpec,
+    framework: Framework,
+    size: int,
+    functions: Sequence[Callable[[Any], Any]],
+) -> Any:
+    # The last batch of a rank may be empty, and functions need not handle that. They get one of
+    # the images that fill DALI's batch, so that the empty result has the shape and the type of the
+    # other batches.
+    given = max(size, 1)
+    tensor = framework.images(outputs, spec.options.dtype, spec.options.device)
+    if given < spec.options.batch_size:
+        tensor = tensor[:given]
+    for function in functions:
+        name = getattr(function, "__name__", type(function).__name__)
+        kind = f"{getattr(tensor, 'dtype', type(tensor))} {tuple(getattr(tensor, 'shape', ()))}"
+        try:
+            tensor = function(tensor)
+        except Exception as error:
+            error.add_note(f"loaders called the function {name} with the finished batch, {kind}")
+            raise
+        if not hasattr(tensor, "__len__") or len(tensor) != given:
+            raise CallError(
+                f"the function {name} in transforms must return a tensor of {given} images",
+                hint="change the batch that the function receives, and return all of its images",
+            )
+    return tensor if size else tensor[:0]
 
 
 @dataclass(frozen=True, slots=True)
