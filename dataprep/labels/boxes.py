@@ -135,7 +135,7 @@ def _check_box(number: int, box: list[float], placement: Placement) -> None:
 
 @dataclass
 class BoxList:
-    """Boxes of images, in any order. They take 26 bytes each.
+    """Boxes of images, in any order; arrays of 56 bytes a box.
 
     Attributes:
         image: number of the image of each box.
@@ -145,10 +145,10 @@ class BoxList:
 
     """
 
-    image: array[int] = field(default_factory=lambda: array("q"))
-    label: array[int] = field(default_factory=lambda: array("q"))
-    corners: array[float] = field(default_factory=lambda: array("d"))
-    place: array[int] = field(default_factory=lambda: array("q"))
+    image: Any = field(default_factory=lambda: array("q"))
+    label: Any = field(default_factory=lambda: array("q"))
+    corners: Any = field(default_factory=lambda: array("d"))
+    place: Any = field(default_factory=lambda: array("q"))
 
     def add(self, image: int, label: int, corners: Sequence[float], place: int) -> None:
         """Add a box."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from typing import Any, NamedTuple, TypeVar
@@ -355,6 +355,18 @@ def take_rows(source: Source, rows: Integers) -> Source:
     kept, number = np.unique(taken.split, return_inverse=True)
     splits = tuple(map(source.splits.__getitem__, kept.tolist()))
     return replace(taken.with_columns(split=number.astype(np.int8)), splits=splits)
+
+
+def reject_labels(source: Source, reasons: Mapping[int, str]) -> Source:
+    """Return a source without some images; `reasons` says what is wrong with the label of each, by its row."""
+    if not reasons:
+        return source
+    rejected = []
+    for row, detail in sorted(reasons.items()):
+        path = source.path[row].as_py()
+        rejected.append({"source": path, "reason": "bad-label", "detail": detail})
+    kept = np.delete(np.arange(len(source)), [*reasons])
+    return replace(take_rows(source, kept), rejected=(*source.rejected, *rejected))
 
 
 # --- images in containers -------------------------------------------------------------------------

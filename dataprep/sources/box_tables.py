@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import re
-from array import array
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -15,18 +14,17 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dataprep.labels.boxes import FRACTIONS, BoxList
+from dataprep.labels.boxes import BoxList
 from dataprep.labels.columns import (
     LabelColumn,
     Lists,
     Locate,
     blank_rows,
     check_filled,
-    number_labels,
 )
 from dataprep.options import SourceOptions
 from dataprep.sources.base import Kind, Source, one_array
-from dataprep.sources.coco import add_boxes
+from dataprep.sources.boxed import with_named_boxes
 from dataprep.sources.columns import value_type
 from dataprep.sources.tables import (
     JSON_SUFFIXES,
@@ -85,72 +83,53 @@ def read_boxes(src: str, corners: tuple[str, ...], options: SourceOptions) -> So
     """
     table, lines = load_table(src)
     columns = {name.lower(): name for name in table.column_names}
+    own = [columns[name] for name in corners]
+    # The columns of boxes and of their classes are not columns of the images.
+    label_name = label_columns(table.column_names, replace(options, label_type=None), src)[0]
+    size_names: list[str] = []
+    for pair in _IMAGE_SIZES:
+        if columns.keys() >= {*pair} and not {*pair} & {*corners}:
+            size_names = [columns[name] for name in pair]
+    source, image = images_of(
+        table.drop_columns([*{label_name, *own, *size_names}]),
+        options.image_root or parent_folder(src) or ".",
+        replace(options, label_type="none", label_column=None),
+        src,
+        lambda row: (src, int(lines[row])),
+    )
+    has_box = ~np.all([blank_rows(table[name]) for name in own], axis=0)
+    table, lines, image = table.filter(pa.array(has_box)), lines[has_box], image[has_box]
 
     def locate(row: int) -> tuple[str, int]:
         return src, int(lines[row])
 
-    # The columns of boxes and of their classes are not columns of the images.
-    label_names = label_columns(table.column_names, replace(options, label_type=None), src)[:1]
-    size_names: Sequence[str] = ()
-    for pair in _IMAGE_SIZES:
-        if columns.keys() >= {*pair} and not {*pair} & {*corners}:
-            size_names = pair
-    used = {*label_names, *(columns[name] for name in (*corners, *size_names))}
-    unlabelled = replace(options, label_type="none", label_column=None)
-    root = options.image_root or parent_folder(src) or "."
-    source, image = images_of(table.drop_columns([*used]), root, unlabelled, src, locate)
-    numbers = np.stack(
-        [_numbers(table, columns[name], options, locate) for name in corners], axis=1
-    )
-    rows = np.flatnonzero(~np.isnan(numbers).all(axis=1))
-    for name in corners:
-        check_filled(
-            table[columns[name]].take(pa.array(rows)),
-            columns[name],
-            lambda row: locate(int(rows[row])),
-        )
-    numbers = numbers[rows]
+    for name in (*own, label_name):
+        check_filled(table[name], name, locate)
+    sides = _numbers(table, own, options, locate)
     if corners in _SIZES:
-        numbers[:, 2:] += numbers[:, :2]
-    label = table[label_names[0]].take(pa.array(rows))
-    check_filled(label, label_names[0], lambda row: locate(int(rows[row])))
-    text = one_array(label).cast(pa.large_string())
-    labels, classes = number_labels(
-        text, options.classes, lambda row: locate(int(rows[row])), max_classes=options.max_classes
-    )
-    boxes = BoxList(
-        image=array("q", image[rows].tolist()),
-        label=array("q", labels.tolist()),
-        corners=array("d", numbers.ravel().tolist()),
-        place=array("q", lines[rows].tolist()),
-    )
+        sides[:, 2:] += sides[:, :2]
     sizes = np.zeros((len(source), 2), np.int64)
-    for axis, name in enumerate(size_names):
-        stated = np.nan_to_num(_numbers(table, columns[name], options, locate))
-        sizes[image, axis] = stated
-    if len(numbers) and numbers.min() >= 0 and numbers.max() <= 1:
-        sizes[:] = FRACTIONS
-    source = replace(
-        source,
-        layout="table of boxes",
-        classes=classes,
-        label_type="boxes",
-        label_origin=f"columns {', '.join(columns[name] for name in corners)}",
+    if size_names:
+        sizes[image] = _numbers(table, size_names, options, locate)
+    names = one_array(table[label_name]).cast(pa.large_string())
+    source = replace(source, layout="table of boxes", label_origin=f"columns {', '.join(own)}")
+    boxes = BoxList(image, names, sides, lines)
+    return with_named_boxes(
+        source, boxes, options, locate, where=lambda _, line: f"the box in line {line}", sizes=sizes
     )
-    return add_boxes(source, boxes, sizes, lambda _, line: f"the box in line {line}")
 
 
 def _numbers(
-    table: pa.Table, name: str, options: SourceOptions, locate: Locate
+    table: pa.Table, names: Sequence[str], options: SourceOptions, locate: Locate
 ) -> NDArray[np.float64]:
-    """Return the numbers in a column, float64 [n]; NaN where it has none."""
-    column = one_array(table[name])
-    column = column.cast(value_type(column.type))
-    filled = ~blank_rows(column)
-    given = Lists(column.filter(pa.array(filled)), filled.astype(np.int64))
-    numbers = np.full(len(column), np.nan)
-    numbers[filled] = np.asarray(LabelColumn(column, name, options, locate).numbers(given).values)
-    return numbers
+    """Return the numbers in some columns, float64 [n, columns]."""
+    numbers = []
+    for name in names:
+        column = one_array(table[name])
+        column = column.cast(value_type(column.type))
+        given = Lists(column, np.ones(len(column), np.int64))
+        numbers.append(LabelColumn(column, name, options, locate).numbers(given).values)
+    return np.stack(numbers, axis=1)
 
 
 KINDS = (

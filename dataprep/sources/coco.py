@@ -8,19 +8,18 @@ from __future__ import annotations
 
 import os
 import re
-from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import product
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from dataprep import storage
-from dataprep.labels.boxes import ANNOTATED, FRACTIONS, BoxList, box_columns
-from dataprep.labels.columns import Lists, Locate
+from dataprep.labels.boxes import BoxList
+from dataprep.labels.columns import Lists
 from dataprep.labels.kinds import KINDS as LABEL_KINDS
 from dataprep.options import SourceOptions
 from dataprep.sources.base import (
@@ -31,16 +30,17 @@ from dataprep.sources.base import (
     Source,
     join_sources,
     positions,
-    take_rows,
+    reject_labels,
     text_array,
 )
+from dataprep.sources.boxed import with_boxes
 from dataprep.sources.listed import check_paths, listed_source
 from dataprep.sources.scan import is_folder, list_folders, split_of
 from dataprep.sources.tables import check_split_names
 from dataprep.sources.text_tables import read_arrays
 from manifests.errors import CallError, SourceError
 from manifests.json_members import MAX_INTEGER, is_unicode, shorten
-from manifests.labels import MAX_LABEL, LabelType, arrow_type
+from manifests.labels import LabelType, arrow_type
 from manifests.process.text import plural, printable
 from manifests.remote.url import parent_folder
 from manifests.schema import SPLIT_ALIASES, split_order
@@ -73,6 +73,7 @@ class AnnotationFile(NamedTuple):
         path: path of the file.
         split: name of the split.
         folders: folders in which its images may be, relative to the root of the source.
+        name: what messages call it.
         kind: what the name says about the annotations, such as ``instances``; may be empty.
 
     """
@@ -80,6 +81,7 @@ class AnnotationFile(NamedTuple):
     path: str
     split: str
     folders: Names
+    name: str
     kind: str = ""
 
 
@@ -93,7 +95,7 @@ def read_coco(src: str, found: Sequence[AnnotationFile], options: SourceOptions)
     """
     kinds = {each.kind for each in found}
     label_type = _label_type(src, options, kinds)
-    prefix = _READERS[label_type or "boxes"].prefix
+    prefix = _PREFIXES[label_type or "boxes"]
     files = [each for each in found if each.kind in ("", prefix)]
     if not files:
         names = ", ".join(sorted(os.path.basename(each.path) for each in found))
@@ -106,7 +108,7 @@ def read_coco(src: str, found: Sequence[AnnotationFile], options: SourceOptions)
             ),
         )
     source = _read_files(src, files, label_type, options)
-    if not kinds >= {reader.prefix for reader in _READERS.values()}:
+    if not kinds.issuperset(_PREFIXES.values()):
         return source
     other = "caption" if label_type == "boxes" else "boxes"
     notice = f"the annotations have captions and boxes; --label-type {other} converts the others"
@@ -115,13 +117,11 @@ def read_coco(src: str, found: Sequence[AnnotationFile], options: SourceOptions)
 
 def read_coco_file(file: str, _: Any, options: SourceOptions) -> Source:
     """Read one annotation file in COCO's format; see `read_coco` and `is_coco`."""
-    name = os.path.basename(file)
-    kind, stem = _parts_of(name)
     root = options.image_root or parent_folder(file) or "."
-    split = split_of(stem)
-    places = ["", *_places(stem, split, list_folders(root))]
-    annotations = AnnotationFile(file, split or "train", places, kind)
-    return _read_files(root, [annotations], _label_type(file, options, {kind}), options)
+    found = _annotation_file(file, list_folders(root))
+    # The images may be directly in the folder.
+    found = found._replace(split=found.split or "train", folders=["", *found.folders])
+    return _read_files(root, [found], _label_type(file, options, {found.kind}), options)
 
 
 # --- files ----------------------------------------------------------------------------------------
@@ -133,13 +133,13 @@ def find_coco(src: str, folders: Names, _: SourceOptions) -> list[AnnotationFile
     for folder in folders:
         if folder.lower() == "annotations":
             found += _files_in(src, folder, folders)
-    for folder in folders:
+    for folder, name in product(folders, _BESIDE):
         # Roboflow writes a file beside the images of each split.
-        for name in _BESIDE:
-            path = f"{src}/{folder}/{name}"
-            if storage.is_file(path) and (name == _BESIDE[0] or is_coco(path)):
-                split = SPLIT_ALIASES.get(folder.lower(), folder)
-                found.append(AnnotationFile(path, split, (folder, f"{folder}/images")))
+        path = f"{src}/{folder}/{name}"
+        if storage.is_file(path) and (name == _BESIDE[0] or is_coco(path)):
+            split = SPLIT_ALIASES.get(folder.lower(), folder)
+            places = folder, f"{folder}/images"
+            found.append(AnnotationFile(path, split, places, f"{folder}/{name}"))
     return found or _files_in(src, "", folders)
 
 
@@ -150,37 +150,32 @@ def _files_in(src: str, folder: str, folders: Names) -> list[AnnotationFile]:
         is_other = entry.name.startswith(("panoptic_", "image_info_")) or is_folder(entry)
         if entry.name.endswith(".json") and not is_other:
             names.append(entry.name)
-    # Other tools have a file for each image.
-    is_few = len(names) <= _MAX_FILES
     files = []
     for name in sorted(names):
-        path = os.path.join(src, folder, name)
-        kind, stem = _parts_of(name)
-        if kind or (is_few and is_coco(path)):
-            split = split_of(stem)
-            other = "train" if len(names) == 1 else stem
-            files.append(AnnotationFile(path, split or other, _places(stem, split, folders), kind))
+        file = _annotation_file(os.path.join(src, folder, name), folders)
+        # Other tools have a file for each image.
+        if file.kind or (len(names) <= _MAX_FILES and is_coco(file.path)):
+            other = "train" if len(names) == 1 else file.folders[0]
+            files.append(file._replace(split=file.split or other))
     return files
 
 
-def _places(stem: str, split: str | None, folders: Names) -> Names:
-    """Return the folders in which the images of a file may be.
+def _annotation_file(path: str, folders: Names) -> AnnotationFile:
+    """Return what the name of a file says: the split, which may be empty, the kind, and where its images are.
 
     The images of train2017.json are in train2017/, images/train2017/, train/ and so on.
     """
+    name = os.path.basename(path)
+    match = _NAME.fullmatch(name)
+    kind, stem = match.groups() if match else ("", os.path.splitext(name)[0])
+    split = split_of(stem) or ""
     places = [stem, f"images/{stem}"]
     if split:
         places += [each for each in folders if SPLIT_ALIASES.get(each.lower()) == split]
         places.append(f"images/{split}")
     # The images of several files may also be in one folder of any other name.
     others = [each for each in folders[:_TRIED] if not split_of(each)]
-    return [*places, *_SHARED, *others]
-
-
-def _parts_of(name: str) -> tuple[str, str]:
-    """Return the kind of annotations that a file name states, which may be empty, and the rest."""
-    match = _NAME.fullmatch(name)
-    return (match[1], match[2]) if match else ("", os.path.splitext(name)[0])
+    return AnnotationFile(path, split, (*places, *_SHARED, *others), name, kind)
 
 
 def _label_type(src: str, options: SourceOptions, kinds: set[str]) -> LabelType | None:
@@ -188,11 +183,11 @@ def _label_type(src: str, options: SourceOptions, kinds: set[str]) -> LabelType 
     label_type = options.label_type
     if label_type is None and "" not in kinds:
         label_type = "caption" if kinds == {"captions"} else "boxes"
-    if label_type is not None and label_type not in _READERS:
+    if label_type is not None and label_type not in _PREFIXES:
         raise CallError(
             f"--label-type {label_type}: COCO's annotations in {printable(src)} are boxes, captions"
             " or categories",
-            hint=f"give one of --label-type {', '.join(_READERS)}",
+            hint=f"give one of --label-type {', '.join(_PREFIXES)}",
         )
     return label_type
 
@@ -207,8 +202,8 @@ def _read_files(
     folder = os.path.dirname(first.path)
     names = split_order({each.split for each in files})
     check_split_names(names, folder)
-    (split, count), *_ = Counter(each.split for each in files).most_common()
-    if count > 1:
+    if len(names) < len(files):
+        (split, _), *_ = Counter(each.split for each in files).most_common(1)
         raise SourceError(
             f"several annotation files are of the split {split!r}",
             file=folder,
@@ -218,23 +213,18 @@ def _read_files(
     # Each file is read as a source of one split.
     for each in sorted(files, key=lambda file: names.index(file.split)):
         annotations = Annotations(each.path, label_type, options, alone=len(files) == 1)
-        name = os.path.basename(each.path)
-        if name in _BESIDE and each.folders[0]:
-            name = f"{each.folders[0]}/{name}"
-        place = _folder_of_images(root, each.folders, annotations)
-        if len(files) > 1 and (place is None or annotations.is_empty):
-            missing = "its images are not there" if place is None else "it has no annotations"
-            notices.append(f"skipped {name}: {missing}")
+        images = _find_images(root, each, annotations)
+        missing = ""
+        if images is None:
+            missing = "its images are not there"
+        elif len(files) > 1 and annotations.is_empty:
+            missing = "it has no annotations"
+        if images is None or missing:
+            notices.append(f"skipped {each.name}: {missing}")
             continue
         # All files have labels of one type.
         label_type = annotations.label_type or "boxes"
-        source = replace(
-            annotations.images(root, place or ""),
-            splits=(each.split,),
-            label_type=label_type,
-            label_origin=name,
-        )
-        parts.append(_READERS[label_type].add(source, annotations, options))
+        parts.append(_labelled(replace(images, label_type=label_type), annotations, options))
     if not parts:
         raise SourceError(
             f"no folder has the images of {os.path.basename(first.path)}",
@@ -257,7 +247,10 @@ def _read_files(
     joined = join_sources(filled)
     if len(filled) > 1:
         # An image must not be in two splits.
-        check_paths(root, joined.path, joined.size, _locate_in(filled))
+        part_of = np.repeat(np.arange(len(filled)), [*map(len, filled)])
+        check_paths(
+            root, joined.path, joined.size, lambda row: (filled[part_of[row]].label_origin, None)
+        )
     return replace(
         joined,
         notices=tuple(notices),
@@ -266,205 +259,142 @@ def _read_files(
     )
 
 
-def _locate_in(parts: Sequence[Source]) -> Locate:
-    """Return a function that locates a row of joined sources in their annotation files."""
-    ends = np.cumsum([*map(len, parts)])
-    return lambda row: (parts[int(np.searchsorted(ends, row, "right"))].label_origin, None)
-
-
-def _folder_of_images(root: str, folders: Names, annotations: Annotations) -> str | None:
-    """Return the first folder with one of the first images. A few may be missing.
+def _find_images(root: str, file: AnnotationFile, annotations: Annotations) -> Source | None:
+    """Return the images of a file, which are in the first folder with one of the first of them.
 
     If file names begin with what the names on the disk do not have, it is removed from all of them.
+    `None` if no folder has them.
     """
-    for beginning in _BEGINNINGS:
-        names = [re.sub(f"^{beginning}", "", name) for name in annotations.names[:_TRIED]]
-        for folder in folders:
-            for name in names:
-                if storage.is_file(os.path.join(root, folder, name)):
-                    annotations.remove(beginning)
-                    return folder
-    return None
-
-
-def _annotated(source: Source, annotated: NDArray[np.bool_], noun: str) -> Source:
-    """Return the images that have an annotation. The others are rejected."""
-    rejected = []
-    for row in np.flatnonzero(~annotated).tolist():
-        detail = f"no annotation has a {noun} of it"
-        path = source.path[row].as_py()
-        rejected.append({"source": path, "reason": "bad-label", "detail": detail})
-    return replace(take_rows(source, np.flatnonzero(annotated)), rejected=tuple(rejected))
-
-
-def _with_captions(source: Source, annotations: Annotations, _: SourceOptions) -> Source:
-    captions = [annotations.captions.pop(image_id, []) for image_id in annotations.ids]
-    # What is left belongs to no image.
-    for image_id in annotations.captions:
-        annotations.fail(
-            f"annotations: a caption has the image_id {image_id}, but no image has that id"
+    names = [*annotations.names.values()]
+    for beginning, folder, name in product(_BEGINNINGS, file.folders, names[:_TRIED]):
+        plain = re.sub(f"^{beginning}", "", name)
+        if storage.is_file(os.path.join(root, folder, plain)):
+            break
+    else:
+        return None
+    first = names[0]
+    if beginning:
+        names = [re.sub(f"^{beginning}", "", name) for name in names]
+        annotations.notices.append(
+            "the images have shorter names than the annotations:"
+            f" {shorten(first)} is read as {shorten(names[0])}"
         )
-    # An image has all of its captions as lines of one text. Without any, it is rejected.
-    texts = ["\n".join(own) for own in captions if own]
-    count = plural(sum(map(len, captions)), "caption")
-    notice = f"{count} of {plural(len(texts), 'image')}; those of an image are lines of one text"
-    source = _annotated(source, np.array([*map(bool, captions)], np.bool_), "caption")
-    return source.with_columns(**{"extra:caption": pa.array(texts, pa.string())}).with_notices(
-        notice
+    source = listed_source(
+        root,
+        "COCO",
+        text_array(os.path.normpath(os.path.join(folder, name)) for name in names),
+        lambda row: (f"{file.path}, images[{row}]", None),
+        (file.split,),
+        extra=pa.table({"image_id": np.array([*annotations.names], np.int64)}),
+    )
+    return replace(source, label_origin=file.name)
+
+
+def _labelled(source: Source, annotations: Annotations, options: SourceOptions) -> Source:
+    """Return the images of a file with their labels."""
+    rows = annotations.rows
+    annotations.resolve(rows.image, positions(annotations.names), "image_id", "image")
+    if source.label_type == "caption":
+        return _with_captions(source, annotations)
+    classes, label_of = _classes(annotations, options)
+    annotations.resolve(rows.label, label_of, "category_id", "category")
+    for member, (noun, text) in _NOTICES.items():
+        if count := annotations.counts[member]:
+            annotations.notices.append(text.format(plural(count, noun)))
+    source = source.with_notices(*annotations.notices)
+    if source.label_type != "boxes":
+        return _with_categories(replace(source, classes=classes), annotations)
+    sizes = np.array(annotations.sizes, np.int64).reshape(-1, 2)
+    file = os.path.basename(annotations.file)
+    return with_boxes(
+        source, rows, classes, sizes, lambda _, at: f"annotations[{at}].bbox of {file}"
     )
 
 
-def _with_categories(source: Source, annotations: Annotations, options: SourceOptions) -> Source:
+def _annotated(source: Source, counts: Integers, noun: str) -> Source:
+    """Return the images that have an annotation. The others are rejected."""
+    missing = np.flatnonzero(counts == 0).tolist()
+    return reject_labels(source, dict.fromkeys(missing, f"no annotation has a {noun} of it"))
+
+
+def _with_captions(source: Source, annotations: Annotations) -> Source:
+    captions: list[list[str]] = [[] for _ in range(len(source))]
+    for image, caption in zip(annotations.rows.image, annotations.captions, strict=True):
+        captions[image].append(caption)
+    # An image has all of its captions as lines of one text. Without any, it is rejected.
+    counts = np.array([*map(len, captions)], np.int64)
+    source = source.with_columns(
+        **{"extra:caption": pa.array(map("\n".join, captions), pa.string())}
+    )
+    notice = (
+        f"{plural(int(counts.sum()), 'caption')} of {plural(int((counts > 0).sum()), 'image')};"
+        " those of an image are lines of one text"
+    )
+    return _annotated(source, counts, "caption").with_notices(notice)
+
+
+def _with_categories(source: Source, annotations: Annotations) -> Source:
     """Return a source with the category of each image as its class, or with all of its categories."""
-    classes, notices = _resolve(annotations, options)
-    found = annotations.boxes
-    image, label = np.array(found.image, np.int64), np.array(found.label, np.int64)
-    # An image may have several annotations of a category.
-    width = max(1, len(classes))
-    image, label = np.divmod(np.unique(image * width + label), width)
+    image = np.array(annotations.rows.image, np.int64)
+    label = np.array(annotations.rows.label, np.int32)[np.argsort(image, kind="stable")]
     counts = np.bincount(image, minlength=len(source))
+    # An image may have several annotations of a category.
+    lists = Lists(pa.array(label), counts).sorted_unique(label)
     if source.labels.class_lists:
-        lists = Lists(pa.array(label), counts).as_array(arrow_type("integers"))
-        return replace(
-            source.with_columns(**{"extra:labels": lists}), classes=classes, notices=tuple(notices)
-        )
+        return source.with_columns(**{"extra:labels": lists.as_array(arrow_type("integers"))})
+    counts = lists.counts
     if (counts > 1).any():
-        name = annotations.names[int(counts.argmax())]
+        name = [*annotations.names.values()][int(counts.argmax())]
         annotations.fail(
             f"{name} has {counts.max()} categories ({(counts > 1).sum():,} images with several in"
             " total)",
             "set --label-type multi-label",
         )
-    labels = np.zeros(len(source), np.int32)
-    labels[image] = label
     # Visual Wake Words: an image without a box is of the category of the background.
-    for category, above in annotations.above.items():
-        if above == "background":
-            labels[counts == 0] = classes.index(annotations.categories[category])
-            counts[:] = 1
-    source = _annotated(source.with_columns(label=labels), counts > 0, "category")
-    return replace(source, classes=classes, notices=tuple(notices))
+    background = [name for name, above in annotations.categories.values() if above == "background"]
+    labels = np.zeros(len(source), np.int32)
+    if background:
+        labels[:] = source.classes.index(background[-1])
+        counts = np.ones_like(counts)
+    labels[lists.rows()] = np.asarray(lists.values)
+    return _annotated(source.with_columns(label=labels), counts, "category")
 
 
-def _with_boxes(source: Source, annotations: Annotations, options: SourceOptions) -> Source:
-    classes, notices = _resolve(annotations, options)
-    file = os.path.basename(annotations.file)
-    sizes = np.array(annotations.sizes, np.int64).reshape(-1, 2)
-    source = add_boxes(
-        source, annotations.boxes, sizes, lambda _, at: f"annotations[{at}].bbox of {file}"
-    )
-    if annotations.crowds:
-        notices.append(f"left out {plural(annotations.crowds, 'box')} around crowds (iscrowd)")
-    if annotations.keypoints:
-        notices.append(f"left out the key points of {plural(annotations.keypoints, 'object')}")
-    return replace(source, classes=classes, notices=(*notices, *source.notices))
-
-
-def add_boxes(
-    source: Source, boxes: BoxList, sizes: Integers, where: Callable[[int, int], str]
-) -> Source:
-    """Return a source with the columns of boxes, without images that have one outside.
-
-    Args:
-        source: the images.
-        boxes: their boxes.
-        sizes: widths and heights that the annotations state, int64 [n, 2], 0 if they do not.
-        where: returns where the box of an image is, by both numbers, for messages.
-
-    """
-    columns, outside, notices = box_columns(boxes, sizes)
-    columns |= dict(zip(ANNOTATED, sizes.T, strict=True))
-    rejected = []
-    for image, place in sorted(outside.items()):
-        width, height = sizes[image]
-        detail = f"{where(image, place)} is outside of the image"
-        if (width, height) != FRACTIONS:
-            detail += f" of {width}x{height} pixels"
-        row = {"source": source.path[image].as_py(), "reason": "bad-label", "detail": detail}
-        rejected.append(row)
-    source = source.with_columns(**{f"extra:{name}": each for name, each in columns.items()})
-    if rejected:
-        source = take_rows(source, np.delete(np.arange(len(source)), [*outside]))
-    # Images without objects stay: they teach a detector what is background.
-    without = pc.sum(pc.equal(pc.list_value_length(source.extra["boxes"]), 0)).as_py()
-    if without:
-        notices = [f"{plural(without, 'image')} without a box", *notices]
-    return replace(
-        source,
-        rejected=(*source.rejected, *rejected),
-        notices=(*source.notices, *notices),
-    )
-
-
-def _resolve(annotations: Annotations, options: SourceOptions) -> tuple[Classes, list[str]]:
-    """Replace the ids of images and categories in the annotations by numbers.
-
-    Images and categories may come after the annotations, so their ids are looked up at the end.
-    Return the class names, and notices.
-    """
-    classes, label_of, notices = _classes(annotations, options)
-    boxes = annotations.boxes
-    for at, (image_id, category) in enumerate(zip(boxes.image, boxes.label, strict=True)):
-        if image_id not in annotations.ids:
-            annotations.fail(
-                f"annotations[{boxes.place[at]}].image_id is {image_id}, but no image has that id"
-            )
-        if category not in label_of:
-            annotations.fail(
-                f"annotations[{boxes.place[at]}].category_id is {category}, but no category has"
-                " that id"
-            )
-        boxes.image[at], boxes.label[at] = annotations.ids[image_id], label_of[category]
-    if annotations.renamed:
-        notices.append(f"the images have shorter names than the annotations: {annotations.renamed}")
-    if annotations.placed and options.label_type is None:
-        notices.append(
-            f"{plural(annotations.placed, 'annotation')} also have a box; --label-type boxes reads"
-            " boxes"
-        )
-    if annotations.federated:
-        notices.append(
-            f"neg_category_ids of {plural(annotations.federated, 'image')} are not converted: of a"
-            " category that is in neither list, an image may have objects without a box"
-        )
-    return classes, notices
-
-
-def _classes(
-    annotations: Annotations, options: SourceOptions
-) -> tuple[Classes, dict[int, int], list[str]]:
-    """Return the class names, the label of each category by its id, and notices."""
-    categories, notices = {**annotations.categories}, []
-    # Roboflow writes a category above all others, which no annotation has.
-    for each in categories.keys() - {*annotations.boxes.label}:
-        others = {above for other, above in annotations.above.items() if other != each}
-        if annotations.above[each] == "none" and others == {categories[each]}:
-            notices.append(f"left out the category {each}, {categories[each]!r}, above all others")
-            del categories[each]
-            break
-    ids = sorted(categories)
+def _classes(annotations: Annotations, options: SourceOptions) -> tuple[Classes, dict[int, int]]:
+    """Return the class names, and the label of each category by its id."""
+    names, used = {}, {*annotations.rows.label}
+    for each, (name, above) in annotations.categories.items():
+        names[each] = name
+        # Roboflow writes a category above all others, which no annotation has.
+        if each not in used and above == "none":
+            others = {of for other, (_, of) in annotations.categories.items() if other != each}
+            if others == {name}:
+                del names[each]
+                annotations.notices.append(
+                    f"left out the category {each}, {name!r}, above all others"
+                )
     # Labels follow the order of the ids, which may have holes.
-    names = [*map(categories.__getitem__, ids)]
-    for name, count in Counter(names).items():
+    ids = sorted(names)
+    known = [*map(names.__getitem__, ids)]
+    for name, count in Counter(known).items():
         if count > 1:
             annotations.fail(
                 f"two categories have the name {shorten(name)}", "give them different names"
             )
-    classes = options.classes or tuple(names)
-    unknown = sorted({*names} - {*classes})
+    classes = options.classes or tuple(known)
+    unknown = sorted({*known} - {*classes})
     if unknown:
         annotations.fail(
             f"category {shorten(unknown[0])} is not in --classes ({len(unknown)} in total)",
             "add it to the class names",
         )
-    number = positions(classes)
-    label_of = {category: number[name] for category, name in categories.items()}
     if not options.classes and ids and ids[-1] - ids[0] >= len(ids):
-        notices.append(
+        annotations.notices.append(
             f"the ids of the categories, {ids[0]} to {ids[-1]}, have holes: labels are 0 to"
             f" {len(ids) - 1}"
         )
-    return classes, label_of, notices
+    number = positions(classes)
+    return classes, {category: number[name] for category, name in names.items()}
 
 
 # --- annotation files -----------------------------------------------------------------------------
@@ -477,6 +407,18 @@ _PANOPTIC_HINT = (
     " images/, masks/"
 )
 _KEYPOINTS_HINT = "--label-type boxes converts the boxes, and leaves the key points out"
+
+#: Messages about what is not converted: what is counted, its noun, and the text.
+_NOTICES = {
+    "bbox": ("annotation", "{} also have a box; --label-type boxes reads boxes"),
+    "neg_category_ids": (
+        "image",
+        "neg_category_ids of {} are not converted: of a category that is in neither list, an image"
+        " may have objects without a box",
+    ),
+    "iscrowd": ("box", "left out {} around crowds (iscrowd)"),
+    "keypoints": ("object", "left out the key points of {}"),
+}
 
 
 def is_coco(file: str) -> bool:
@@ -493,20 +435,16 @@ class Annotations:
 
     Attributes:
         file: the file.
-        ids: number of each image by its id.
         label_type: what is read; `None` if it was not given and there is no annotation.
-        names: file names of the images.
+        names: file names of the images by their ids, in the order of the file.
         sizes: widths and heights of the images, 0 if they are not stated.
-        categories: names of the categories by their ids.
-        above: names of the categories above them (``supercategory``); empty if there is none.
-        boxes: the boxes; their images and labels are ids of images and categories. Without corners
-            if only the categories are read.
-        captions: for each id of an image that has some, its captions.
-        crowds: number of boxes around crowds, which are left out.
-        keypoints: number of objects with key points, which are left out.
-        federated: number of images with a list of the categories that they do not have, as in LVIS.
-        placed: number of annotations of whole images that have a box.
-        renamed: what was removed from the file names, as a message; empty if nothing was.
+        categories: the name of each category by its id, and of the category above it
+            (``supercategory``), empty if there is none.
+        rows: the image id and the category id of each annotation, or the number of its caption;
+            with corners if boxes are read.
+        captions: the captions.
+        counts: how many annotations or images have a member that `_NOTICES` names.
+        notices: messages for the user.
 
     """
 
@@ -527,16 +465,14 @@ class Annotations:
 
         """
         self.file, self.label_type = file, label_type
-        self._chosen = options.label_type is not None
-        self.ids: dict[int, int] = {}
-        self.names: list[str] = []
+        self._is_chosen = options.label_type is not None
+        self.names: dict[int, str] = {}
         self.sizes: list[tuple[int, int]] = []
-        self.categories: dict[int, str] = {}
-        self.above: dict[int, str] = {}
-        self.boxes = BoxList()
-        self.captions: defaultdict[int, list[str]] = defaultdict(list)
-        self.crowds = self.keypoints = self.federated = self.placed = 0
-        self.renamed = ""
+        self.categories: dict[int, tuple[str, str]] = {}
+        self.rows = BoxList()
+        self.captions: list[str] = []
+        self.counts: Counter[str] = Counter()
+        self.notices: list[str] = []
         add = {
             "images": self._image,
             "annotations": self._annotation,
@@ -554,95 +490,83 @@ class Annotations:
     @property
     def is_empty(self) -> bool:
         """Whether there are images alone, as of a test split."""
-        return not (self.categories or self.captions or self.boxes.image)
+        return not (self.categories or self.rows.image)
 
     def fail(self, message: str, hint: str = EXPORT) -> NoReturn:
         """Raise an error about the file."""
         raise SourceError(message, file=self.file, hint=hint)
 
-    def remove(self, beginning: str) -> None:
-        """Remove a pattern from the beginning of the file names."""
-        if beginning:
-            first = self.names[0]
-            self.names = [re.sub(f"^{beginning}", "", name) for name in self.names]
-            self.renamed = f"{shorten(first)} is read as {shorten(self.names[0])}"
+    def resolve(self, ids: Any, known: Mapping[int, int], member: str, noun: str) -> None:
+        """Replace ids in a column of `rows` by numbers: what they name may come after the annotations."""
+        for at, value in enumerate(ids):
+            if value not in known:
+                place = f"annotations[{self.rows.place[at]}].{member}"
+                self.fail(f"{place} is {value}, but no {noun} has that id")
+            ids[at] = known[value]
 
-    def images(self, root: str, folder: str) -> Source:
-        """Return the images, which are in a folder below `root`, without their labels."""
-        return listed_source(
-            root,
-            "COCO",
-            text_array(os.path.normpath(os.path.join(folder, name)) for name in self.names),
-            lambda row: (f"{self.file}, images[{row}]", None),
-            extra=pa.table({"image_id": np.array([*self.ids], np.int64)}),
-        )
-
-    def _image(self, item: _Item, number: int) -> None:
+    def _image(self, item: _Item, _: int) -> None:
         image_id = item.integer("id")
+        if image_id in self.names:
+            item.fail(f".id is {image_id}, the id of another image")
         if "coco_url" in item.value and "file_name" not in item.value:
             # LVIS: the last parts of the URL are the folder and the file.
-            self.names.append("/".join(item.text("coco_url").split("/")[-2:]))
+            self.names[image_id] = "/".join(item.text("coco_url").split("/")[-2:])
         else:
-            self.names.append(item.text("file_name"))
-        self.federated += "neg_category_ids" in item.value
-        if image_id in self.ids:
-            item.fail(f".id is {image_id}, the id of another image")
-        self.ids[image_id] = number
+            self.names[image_id] = item.text("file_name")
+        self.counts["neg_category_ids"] += "neg_category_ids" in item.value
         self.sizes.append((item.integer("width", 0), item.integer("height", 0)))
 
     def _category(self, item: _Item, _: int) -> None:
         category, name = item.integer("id"), item.text("name")
-        if category in self.categories or category > MAX_LABEL:
-            item.fail(
-                f".id is {category}, which is the id of another category or above {MAX_LABEL}"
-            )
-        self.categories[category] = name
+        if category in self.categories:
+            item.fail(f".id is {category}, the id of another category")
         above = item.value.get("supercategory")
-        self.above[category] = above if isinstance(above, str) else ""
+        self.categories[category] = name, above if isinstance(above, str) else ""
 
     def _annotation(self, item: _Item, number: int) -> None:
+        value = item.value
         if self.label_type is None:
             # iNaturalist has the category of an image, and no place in it.
             self.label_type = "class"
-            for label_type, reader in _READERS.items():
-                if not reader.evidence.isdisjoint(item.value):
+            for label_type, members in _EVIDENCE.items():
+                if not members.isdisjoint(value):
                     self.label_type = label_type
-        _READERS[self.label_type].read(self, item, number)
+        image_id, label, corners = item.integer("image_id"), 0, ()
+        if self.label_type == "caption":
+            self.captions.append(" ".join(item.text("caption").split()))
+        else:
+            is_boxes = self.label_type == "boxes"
+            corners = self._corners(item) if is_boxes else ()
+            label = item.integer("category_id")
+            # A box around a crowd is not the box of an object.
+            if is_boxes and not corners:
+                return
+            self.counts["bbox"] += "bbox" in value and not (is_boxes or self._is_chosen)
+        self.rows.add(image_id, label, corners, number)
 
-    def read_whole(self, item: _Item, number: int) -> None:
-        """Read an annotation of a whole image."""
-        self.placed += "bbox" in item.value
-        self.boxes.add(item.integer("image_id"), item.integer("category_id"), (), number)
-
-    def read_caption(self, item: _Item, _: int) -> None:
-        """Read a caption."""
-        captions = self.captions[item.integer("image_id")]
-        captions.append(" ".join(item.text("caption").split()))
-
-    def read_box(self, item: _Item, number: int) -> None:
-        """Read a box."""
-        image_id, value = item.integer("image_id"), item.value
+    def _corners(self, item: _Item) -> tuple[float, ...]:
+        """Return the corners of the box of an object; none of a crowd."""
+        value = item.value
         if "segments_info" in value:
             item.fail(
                 " is panoptic: it describes the segments of a PNG, and not an object",
                 _PANOPTIC_HINT,
             )
         if value.get("keypoints"):
-            self.keypoints += 1
-            if not self._chosen:
+            self.counts["keypoints"] += 1
+            if not self._is_chosen:
                 item.fail(" has key points, which are not converted", _KEYPOINTS_HINT)
-        # A box around a crowd is not the box of an object.
-        category, box = item.integer("category_id"), value.get("bbox")
         if value.get("iscrowd"):
-            self.crowds += 1
-            return
+            self.counts["iscrowd"] += 1
+            return ()
+        box = value.get("bbox")
         if not (isinstance(box, list) and len(box) == 4 and all(map(_is_number, box))):
             item.fail(
                 f".bbox must be four numbers (x, y, width, height), not {shorten(box)}",
                 f"{EXPORT}; --label-type class or multi-label reads the categories alone",
             )
         x, y, width, height = map(float, box)
-        self.boxes.add(image_id, category, (x, y, x + width, y + height), number)
+        return x, y, x + width, y + height
 
 
 class _Item(NamedTuple):
@@ -663,43 +587,32 @@ class _Item(NamedTuple):
 
     def text(self, name: str) -> str:
         value = self.value.get(name)
-        text = value if isinstance(value, str) else ""
-        if not text.strip() or not is_unicode(text) or "\0" in text:
+        if (
+            not isinstance(value, str)
+            or not value.strip()
+            or not is_unicode(value)
+            or "\0" in value
+        ):
             self.fail(f".{name} must be text, not {shorten(value)}")
-        return text
+        return value
 
 
 def _is_number(value: Any) -> bool:
     return type(value) in (int, float) and abs(value) < 1e9
 
 
-class _Reader(NamedTuple):
-    """How labels of a type are read.
+#: What the names of COCO's files of each label type begin with.
+_PREFIXES: dict[LabelType, str] = {
+    "boxes": "instances",
+    "class": "instances",
+    "multi-label": "instances",
+    "caption": "captions",
+}
 
-    Attributes:
-        prefix: what the names of COCO's files begin with.
-        evidence: members of annotations that only these labels have.
-        read: reads an annotation.
-        add: adds the labels to the images.
-
-    """
-
-    prefix: str
-    evidence: frozenset[str]
-    read: Callable[[Annotations, _Item, int], None]
-    add: Callable[[Source, Annotations, SourceOptions], Source]
-
-
-_NONE: frozenset[str] = frozenset()
-_PLACES = frozenset(["bbox", "segmentation", "segments_info"])
-
-_READERS: dict[LabelType, _Reader] = {
-    "boxes": _Reader("instances", _PLACES, Annotations.read_box, _with_boxes),
-    "class": _Reader("instances", _NONE, Annotations.read_whole, _with_categories),
-    "multi-label": _Reader("instances", _NONE, Annotations.read_whole, _with_categories),
-    "caption": _Reader(
-        "captions", frozenset(["caption"]), Annotations.read_caption, _with_captions
-    ),
+#: Members of annotations that only these labels have.
+_EVIDENCE: dict[LabelType, set[str]] = {
+    "boxes": {"bbox", "segmentation", "segments_info"},
+    "caption": {"caption"},
 }
 
 KINDS = (

@@ -7,21 +7,19 @@
 from __future__ import annotations
 
 import os
-from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from dataprep import storage
 from dataprep.labels.boxes import BoxList
-from dataprep.labels.columns import Locate, is_text, number_labels, row_error
+from dataprep.labels.columns import Locate, is_text, row_error
 from dataprep.labels.kinds import OTHER_LABEL_COLUMNS
 from dataprep.options import SourceOptions
 from dataprep.sources.base import LABEL_COLUMN_NAMES, Kind, Names, Source, joined_paths, text_array
-from dataprep.sources.coco import add_boxes
+from dataprep.sources.boxed import with_named_boxes
 from dataprep.sources.paired import check_boxes
 from dataprep.sources.scan import Scan, list_folders, plain_split_of
 from dataprep.sources.tables import load_table, opened_parquet, table_source
@@ -192,7 +190,7 @@ def _with_objects(
             pairs = zip(value["bbox"], value[names], strict=True) if value else ()
             for at, (box, category) in enumerate(pairs):
                 x, y, width, height = map(float, box)
-                boxes.add(row, len(categories), (x, y, x + width, y + height), at)
+                boxes.add(row, 0, (x, y, x + width, y + height), at)
                 categories.append(str(category))
         except (AttributeError, KeyError, StopIteration, TypeError, ValueError):
             raise row_error(
@@ -202,17 +200,15 @@ def _with_objects(
                 f" {shorten(value)}",
                 "write the boxes as Hugging Face's guide of imagefolder has them",
             ) from None
-    image = [*boxes.image]
-    label, classes = number_labels(
-        text_array(categories),
-        options.classes,
+    boxes.label, image = text_array(categories), boxes.image
+    source = replace(source, label_origin="column 'objects'")
+    return with_named_boxes(
+        source,
+        boxes,
+        options,
         lambda at: locate(image[at]),
-        max_classes=options.max_classes,
+        where=lambda _, at: f"objects.bbox[{at}]",
     )
-    boxes.label[:] = array("q", label.tolist())
-    sizes = np.zeros((len(source), 2), np.int64)
-    source = replace(source, classes=classes, label_type="boxes", label_origin="column 'objects'")
-    return add_boxes(source, boxes, sizes, lambda _, at: f"objects.bbox[{at}]")
 
 
 KINDS = (

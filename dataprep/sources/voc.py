@@ -7,15 +7,13 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from dataprep import storage
-from dataprep.labels.boxes import BoxList
 from dataprep.options import SourceOptions
-from dataprep.sources.base import Kind, Names, Source, positions
-from dataprep.sources.coco import add_boxes
+from dataprep.sources.base import Kind, Names, Source
+from dataprep.sources.boxed import Objects, collect
 from dataprep.sources.paired import Pairs, find_text, read_labelled, read_sets
 from dataprep.sources.scan import list_folders
 from dataprep.sources.segmentation import VOC as VOC_CLASSES
@@ -56,8 +54,12 @@ def read_voc(_: str, root: str, options: SourceOptions) -> Source:
             ),
         )
     if label_type == "mask":
-        return _read_masks(root, options)
-    source = _read_boxes(*_pairs(root, "Main", _BOXES, ".xml"), options)
+        sets = read_sets(f"{root}/ImageSets/Segmentation")
+        source, files = read_labelled(_pairs(root, _MASKS, ".png"), sets)
+        source = source.with_columns(extra=mask_column(files))
+        return replace(source, classes=options.classes or VOC_CLASSES)
+    sets = read_sets(f"{root}/ImageSets/Main")
+    source = _read_boxes(_pairs(root, _BOXES, ".xml"), sets, options)
     if _MASKS in inside:
         source = source.with_notices("the source also has masks; --label-type mask converts them")
     return source
@@ -97,19 +99,11 @@ def find_voc(src: str, folders: Sequence[str], options: SourceOptions) -> str | 
     return years[0] if years else None
 
 
-def _pairs(root: str, purpose: str, labels: str, suffix: str) -> tuple[Pairs, dict[str, str]]:
-    """Return the folders of the images and labels of a year, and the lists for a purpose."""
+def _pairs(root: str, labels: str, suffix: str) -> Pairs:
+    """Return the folders of the images and labels of a year."""
     label_type: LabelType = "mask" if labels == _MASKS else "boxes"
     folders = {"train": (_IMAGES, labels)}
-    pairs = Pairs(root, folders, label_type, _LAYOUT, suffixes={suffix})
-    return pairs, read_sets(f"{root}/ImageSets/{purpose}")
-
-
-def _read_masks(root: str, options: SourceOptions) -> Source:
-    source, files = read_labelled(*_pairs(root, "Segmentation", _MASKS, ".png"))
-    return replace(
-        source.with_columns(extra=mask_column(files)), classes=options.classes or VOC_CLASSES
-    )
+    return Pairs(root, folders, label_type, _LAYOUT, suffixes={suffix})
 
 
 def read_xml(_: str, pairs: Pairs, options: SourceOptions) -> Source:
@@ -119,52 +113,26 @@ def read_xml(_: str, pairs: Pairs, options: SourceOptions) -> Source:
         SourceError: an annotation is not valid.
 
     """
-    return _read_boxes(pairs, {}, options)
+    return _read_boxes(replace(pairs, layout=_LAYOUT), {}, options)
 
 
 def _read_boxes(pairs: Pairs, sets: Mapping[str, str], options: SourceOptions) -> Source:
-    root = pairs.root
-    source, names_of_files = read_labelled(replace(pairs, layout=_LAYOUT), sets)
-    paths = [f"{root}/{name}" for name in names_of_files]
-    files = [*storage.map_files(root, read_voc_xml, paths)]
-    names, difficult, from_zero = set(), 0, False
-    for file in files:
-        for each in file.objects:
-            names.add(each.name)
-            difficult += each.difficult
-            from_zero |= 0 in each.edges[:2]
-    classes = options.classes or tuple(sorted(names))
-    number = positions(classes)
-    # The first pixel has the number 1, and edges are pixels of the object. Some tools count from 0
-    # instead.
-    start = int(not from_zero)
-    boxes = BoxList()
-    for image, (path, file) in enumerate(zip(paths, files, strict=True)):
-        for place, each in enumerate(file.objects):
-            if each.name not in number:
-                raise SourceError(
-                    f"the class {shorten(each.name)} of object {place} is not in --classes",
-                    file=path,
-                    hint="add it to the class names",
-                )
-            left, top, right, bottom = each.edges
-            boxes.add(image, number[each.name], (left - start, top - start, right, bottom), place)
-    sizes = np.array([file.size for file in files], np.int64).reshape(-1, 2)
-    source = add_boxes(
-        source,
-        boxes,
-        sizes,
-        lambda image, place: f"the box of object {place} in {names_of_files[image]}",
-    )
-    notices = [*source.notices]
-    if from_zero:
+    found = collect(pairs, sets, read_voc_xml, options.classes)
+    notices = []
+    if _FROM_ZERO in found.notes:
         notices.append("boxes begin at 0, so their coordinates count from 0 and not from 1")
+    else:
+        # The first pixel has the number 1, and edges are pixels of the object.
+        corners = np.reshape(found.boxes.corners, (-1, 4))
+        found.boxes.corners = corners - [1, 1, 0, 0]
+    difficult = found.notes[_DIFFICULT]
     if difficult:
         notices.append(
             f"kept {plural(difficult, 'box')} marked as difficult, which the evaluation of VOC"
             " leaves out"
         )
-    return replace(source, classes=classes, notices=tuple(notices))
+    source = found.with_boxes(lambda image, at: f"the box of object {at} in {found.files[image]}")
+    return source.with_notices(*notices)
 
 
 # --- XML ------------------------------------------------------------------------------------------
@@ -173,41 +141,17 @@ def _read_boxes(pairs: Pairs, sets: Mapping[str, str], options: SourceOptions) -
 _SIDES = ("xmin", "ymin", "xmax", "ymax")
 
 _MAX_DEPTH = 16
-_MAX_OBJECTS = 100_000
 
 _HINT = "export the annotations again, or correct the file"
 
 
-class VocObject(NamedTuple):
-    """An object.
-
-    Attributes:
-        name: name of its class.
-        edges: its edges as the file states them (xmin, ymin, xmax, ymax).
-        difficult: whether it is marked as hard to recognize. Evaluations leave it out.
-
-    """
-
-    name: str
-    edges: tuple[float, ...]
-    difficult: bool
+#: What is counted: a coordinate 0, so that some tool counts from 0; and objects that are hard to
+#: recognize, which evaluations leave out.
+_FROM_ZERO, _DIFFICULT = "zero", "difficult"
 
 
-class VocFile(NamedTuple):
-    """The content of a file.
-
-    Attributes:
-        size: width and height of the image, 0 if they are not stated.
-        objects: the objects in the order of the file.
-
-    """
-
-    size: tuple[int, ...]
-    objects: list[VocObject]
-
-
-def read_voc_xml(file: str) -> VocFile:
-    """Read an annotation file.
+def read_voc_xml(file: str) -> Objects:
+    """Read an annotation file. The corners are as it states them.
 
     Raises:
         SourceError: it is not XML, defines a document type, or a number or a name is missing or
@@ -224,19 +168,20 @@ def read_voc_xml(file: str) -> VocFile:
         if not text.isdecimal() or len(text) > 9:
             _fail(file, f"<{side}> of <size> is {shorten(text)}, not an integer")
         size.append(int(text))
-    objects = []
+    boxes, notes = [], []
     for number, element in enumerate(root.findall("object")):
-        if number >= _MAX_OBJECTS:
-            _fail(file, f"the file has more than {_MAX_OBJECTS:,} objects")
         texts = _texts([element])
         if not texts.get("name"):
             _fail(file, f"object {number} has no <name>")
         # A part of an object, such as a head, has a box too, which is not read.
         box = _texts(element.findall("bndbox"))
-        edges = tuple(_edge(file, number, side, box.get(side, "")) for side in _SIDES)
-        is_difficult = texts.get("difficult", "") not in ("", "0")
-        objects.append(VocObject(texts["name"], edges, is_difficult))
-    return VocFile(tuple(size), objects)
+        corners = [_edge(file, number, side, box.get(side, "")) for side in _SIDES]
+        boxes.append((texts["name"], corners, number))
+        if 0 in corners[:2]:
+            notes.append(_FROM_ZERO)
+        if texts.get("difficult", "") not in ("", "0"):
+            notes.append(_DIFFICULT)
+    return Objects(boxes, size, notes)
 
 
 def _texts(elements: Iterable[Element]) -> dict[str, str]:

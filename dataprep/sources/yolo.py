@@ -10,19 +10,16 @@ from __future__ import annotations
 import math
 import os
 from codecs import BOM_UTF8
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
-import numpy as np
-
 from dataprep import storage
-from dataprep.labels.boxes import FRACTIONS, BoxList
+from dataprep.labels.boxes import FRACTIONS
 from dataprep.options import SourceOptions
-from dataprep.sources.base import Classes, Kind, Names, Source, positions
-from dataprep.sources.coco import add_boxes
-from dataprep.sources.paired import NAME_FILES, Pairs, find_text, read_labelled, read_sets
+from dataprep.sources.base import Classes, Kind, Names, Source
+from dataprep.sources.boxed import Objects, collect
+from dataprep.sources.paired import NAME_FILES, Pairs, find_text, read_sets
 from dataprep.sources.text_tables import text_lines
 from manifests.errors import SourceError
 from manifests.files import SOURCE_LIST, read_lines
@@ -32,9 +29,6 @@ from manifests.process.text import plural
 #: The numbers of a box behind the class: x, y, width and height.
 _BOX = 4
 
-
-#: A line: the class, the corners as fractions, the number of the line, and whether it is a polygon.
-_Line = tuple[int, Sequence[float], int, bool]
 
 #: Corners of a line with a number that is not from 0 to 1.
 _OUTSIDE = (-9.0, -9.0, -9.0, -9.0)
@@ -76,47 +70,33 @@ def read_yolo(src: str, pairs: Pairs, options: SourceOptions) -> Source:
                 " or put it beside the folders as classes.txt"
             ),
         )
-    # Labels follow the order of --classes, if it is given.
-    number_of = positions(classes)
-    label_of = [*map(number_of.get, names or classes)]
     # Without folders of splits, there may be lists of the images of each split.
     sets = read_sets(src, _stem_in_list) if len(pairs.folders) == 1 else {}
-    source, files = read_labelled(replace(pairs, layout="YOLO", background=True), sets)
-    paths = [f"{src}/{file}" for file in files if file]
-    found = iter(storage.map_files(src, partial(_read_file, points), paths))
-    boxes, polygons = BoxList(), 0
-    for row, file in enumerate(files):
-        for label, corners, line, is_polygon in next(found) if file else ():
-            number = label_of[label] if label < len(label_of) else None
-            if number is None:
-                raise SourceError(
-                    f"no class name is known for the class {label}; there are {len(classes)} names",
-                    file=f"{src}/{file}",
-                    line=line,
-                    hint="add it to the class names",
-                )
-            boxes.add(row, number, corners, line)
-            polygons += is_polygon
-    source = add_boxes(
-        source,
-        boxes,
-        np.full((len(source), 2), FRACTIONS),
-        lambda row, line: f"a number in line {line} of {files[row]} is not from 0 to 1: it",
+    found = collect(
+        replace(pairs, layout="YOLO", background=True),
+        sets,
+        partial(_read_file, names or classes, points),
+        classes,
     )
-    if polygons:
-        source = source.with_notices(f"read the boxes around {plural(polygons, 'polygon')}")
+    source = found.with_boxes(
+        lambda row, at: f"a number in line {at} of {found.files[row]} is not from 0 to 1: it"
+    )
+    if found.notes:
+        source = source.with_notices(
+            f"read the boxes around {plural(found.notes.total(), 'polygon')}"
+        )
     if points:
         source = source.with_notices("left out the key points of all objects")
-    return replace(source, classes=classes)
+    return source
 
 
 def _stem_in_list(line: str) -> str:
     return os.path.splitext(os.path.basename(line))[0]
 
 
-def _read_file(points: int, path: str) -> list[_Line]:
-    """Return the lines of a file; `points` are the numbers of the key points behind a box."""
-    found: list[_Line] = []
+def _read_file(names: Classes, points: int, path: str) -> Objects:
+    """Return the objects of a file; `points` are the numbers of the key points behind a box."""
+    boxes, polygons = [], []
     for number, line in enumerate(text_lines(path, SOURCE_LIST), 1):
         if not line.strip():
             continue
@@ -134,16 +114,24 @@ def _read_file(points: int, path: str) -> list[_Line]:
                 line=number,
                 hint="export the labels again; key points need kpt_shape in data.yaml",
             )
+        if label >= len(names):
+            raise SourceError(
+                f"no class name is known for the class {label:.0f}; there are {len(names)} names",
+                file=path,
+                line=number,
+                hint="add it to the class names",
+            )
         if is_box:
             x, y, width, height = values = values[:_BOX]
             corners = x - width / 2, y - height / 2, x + width / 2, y + height / 2
         else:
+            polygons.append("polygon")
             corners = min(values[::2]), min(values[1::2]), max(values[::2]), max(values[1::2])
         # Corners may be a little outside, because of rounding.
         clipped = [min(max(side, 0.0), 1.0) for side in corners]
         is_inside = all(0 <= value <= 1 for value in values)
-        found.append((int(label), clipped if is_inside else _OUTSIDE, number, is_polygon))
-    return found
+        boxes.append((names[int(label)], clipped if is_inside else _OUTSIDE, number))
+    return Objects(boxes, FRACTIONS, polygons)
 
 
 # --- names of classes -----------------------------------------------------------------------------
