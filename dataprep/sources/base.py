@@ -325,8 +325,11 @@ def concat(arrays: Sequence[pa.Array]) -> pa.Array:
     return pa.concat_arrays(arrays) if arrays else pa.array([], pa.large_string())
 
 
-def positions(names: Iterable[str]) -> dict[str, int]:
-    """Return the number of each name, from 0."""
+_Name = TypeVar("_Name", str, int)
+
+
+def positions(names: Iterable[_Name]) -> dict[_Name, int]:
+    """Return the number of each name or id, from 0."""
     return {name: number for number, name in enumerate(names)}
 
 

@@ -531,12 +531,14 @@ class Annotations:
             for label_type, members in _EVIDENCE.items():
                 if not members.isdisjoint(value):
                     self.label_type = label_type
-        image_id, label, corners = item.integer("image_id"), 0, ()
+        image_id, label = item.integer("image_id"), 0
+        corners: tuple[float, ...] = ()
         if self.label_type == "caption":
             self.captions.append(" ".join(item.text("caption").split()))
         else:
             is_boxes = self.label_type == "boxes"
-            corners = self._corners(item) if is_boxes else ()
+            if is_boxes:
+                corners = self._corners(item)
             label = item.integer("category_id")
             # A box around a crowd is not the box of an object.
             if is_boxes and not corners:

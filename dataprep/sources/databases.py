@@ -14,6 +14,9 @@ from array import array
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from dataprep import storage
 from dataprep.containers import ReaderName
 from dataprep.containers.files import (
@@ -27,6 +30,7 @@ from dataprep.containers.files import (
 )
 from dataprep.images.base import IncompleteHeader, Rejected
 from dataprep.images.validate import parse_header
+from dataprep.labels.columns import first_true, row_error
 from dataprep.options import SourceOptions
 from dataprep.sources.base import (
     Container,
@@ -40,9 +44,10 @@ from dataprep.sources.base import (
     text_array,
     with_classes,
 )
+from dataprep.sources.joined import found, load_text, locate
 from dataprep.sources.scan import stats_of, suffix_of
 from manifests.errors import SourceError
-from manifests.files import IMAGE_SUFFIXES, SOURCE_LIST, read_lines
+from manifests.files import IMAGE_SUFFIXES
 from manifests.parquet import read_varint
 from manifests.process.text import plural, printable
 from manifests.schema import SPLIT_ALIASES
@@ -63,11 +68,11 @@ def find_databases(src: str, folders: Sequence[str], _: SourceOptions) -> list[s
     """
     if storage.is_file(os.path.join(src, DATA_NAME)):
         return [""]
-    found = []
+    databases = []
     for name in folders[:1000]:
         if name.endswith("_lmdb") and storage.is_file(f"{src}/{name}/{DATA_NAME}"):
-            found.append(name)
-    return found
+            databases.append(name)
+    return databases
 
 
 def read_lmdb(src: str, databases: Sequence[str], options: SourceOptions) -> Source:
@@ -130,9 +135,9 @@ def _read_database(src: str, name: str) -> tuple[str, Container]:
                 form = re.sub(r"[0-9a-f]+", "", key)
                 if form not in forms and (maker != "Caffe" or not forms):
                     forms.add(form)
-                    found = _maker_of(file, entry, is_named=match is not None)
-                    maker = maker or found
-                    _check_kind(maker, found)
+                    other = _maker_of(file, entry, is_named=match is not None)
+                    maker = maker or other
+                    _check_kind(maker, other)
                 if maker == "Caffe":
                     position, length, label = _read_datum(file, entry)
                 elif maker == "paths":
@@ -172,9 +177,9 @@ def _class_of(key: str) -> str:
     return match["name"]
 
 
-def _check_kind(maker: str, found: str) -> None:
-    if found != maker:
-        raise LmdbError(f"it is a record of {found}, and the first one is of {maker}")
+def _check_kind(maker: str, other: str) -> None:
+    if other != maker:
+        raise LmdbError(f"it is a record of {other}, and the first one is of {maker}")
 
 
 def _maker_of(file: ContainerFile, entry: Entry, *, is_named: bool) -> str:
@@ -318,13 +323,13 @@ def entries(file: ContainerFile) -> Iterator[Entry]:
     _, _, flags, count, root = max(first, _read_meta(file, page_size), key=lambda meta: meta[0])
     if flags & _DUP_DATA:
         raise LmdbError("the database has several values per key")
-    found = 0
+    number = 0
     if root != _NO_PAGE:
         for entry in _walk(file, page_size, root, set(), 0):
-            found += 1
+            number += 1
             yield entry
-    if found != count:
-        raise LmdbError(f"the database states {count:,} entries, but has {found:,}")
+    if number != count:
+        raise LmdbError(f"the database states {count:,} entries, but has {number:,}")
 
 
 def _read_meta(file: ContainerFile, at: int) -> tuple[int, int, int, int, int]:
@@ -475,23 +480,11 @@ def _check_index(path: str, name: str, starts: Sequence[int]) -> None:
     if not storage.is_file(path):
         return
     hint = "copy both files again, or make the index again"
-    known = {*starts}
-    count = 0
-    for number, line in enumerate(read_lines(path, SOURCE_LIST), 1):
-        fields = line.split()
-        if not fields:
-            continue
-        count += 1
-        if len(fields) != 2 or not fields[1].isdigit() or int(fields[1][:20]) not in known:
-            raise SourceError(
-                f"the index states a record that {name} does not have",
-                file=path,
-                line=number,
-                hint=hint,
-            )
-    if count != len(starts):
+    index = load_text(path, ["number", "position"])
+    found(index, "position", text_array(map(str, starts)), f"is no record of {name}", hint)
+    if len(index) != len(starts):
         raise SourceError(
-            f"the index has {plural(count, 'record')}, but {name} has {len(starts):,}",
+            f"the index has {plural(len(index), 'record')}, but {name} has {len(starts):,}",
             file=path,
             hint=hint,
         )
@@ -540,26 +533,20 @@ def _names_of(path: str, identifiers: Sequence[int]) -> list[str]:
 
     Lines of the file have ``identifier, labels, path``, separated by tabs.
     """
-    names = {}
-    for number, line in enumerate(
-        read_lines(path, SOURCE_LIST) if storage.is_file(path) else (), 1
-    ):
-        fields = line.strip().split(b"\t")
-        try:
-            if line.strip():
-                names[int(fields[0])] = fields[-1].decode()
-        except ValueError:
-            raise SourceError(
-                "the line does not have the form `number, label, path`, separated by tabs",
-                file=path,
-                line=number,
-                hint="make the list again with im2rec",
-            ) from None
-    # Names are of use only if every image has one of its own.
-    found = [names.get(identifier, "") for identifier in identifiers]
-    if "" not in found and len({*found}) == len(found):
-        return found
-    return [*map(str, range(len(found)))]
+    if storage.is_file(path):
+        lines = load_text(path, ["text"])
+        parts = pc.extract_regex(lines["text"], r"^(?P<number>\d+)\t(?:.*\t)?(?P<name>.*)$")
+        wrong = first_true(pc.is_null(parts))
+        if wrong >= 0:
+            message = "the line does not have the form `number, label, path`, separated by tabs"
+            raise row_error(locate(lines), wrong, message, "make the list again with im2rec")
+        numbers = pc.struct_field(parts, "number").cast(pa.uint64())
+        names = pc.struct_field(parts, "name")
+        at = pc.index_in(pa.array(identifiers, pa.uint64()), one_array(numbers))
+        # Names are of use only if every image has one of its own.
+        if not at.null_count and len(pc.unique(at)) == len(at):
+            return list(names.take(at).to_pylist())
+    return [*map(str, range(len(identifiers)))]
 
 
 KINDS = (

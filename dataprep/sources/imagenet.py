@@ -8,7 +8,6 @@ file.
 
 from __future__ import annotations
 
-import csv
 import os
 import re
 import zlib
@@ -29,6 +28,7 @@ from dataprep.sources.base import (
     Source,
     first_names,
     join_sources,
+    one_array,
     positions,
     text_array,
     with_classes,
@@ -37,6 +37,14 @@ from dataprep.sources.folders import (
     read_class_folders,
     read_image_folders,
     read_unlabelled,
+)
+from dataprep.sources.joined import (
+    check_once,
+    found,
+    load,
+    load_text,
+    substitute,
+    with_columns,
 )
 from dataprep.sources.mat_file import MAX_BYTES, read_mat
 from dataprep.sources.scan import (
@@ -48,11 +56,8 @@ from dataprep.sources.scan import (
     split_of,
     suffix_of,
 )
-from dataprep.sources.text_tables import text_lines
 from manifests.errors import SourceError
-from manifests.files import SOURCE_ARCHIVE, SOURCE_LIST, open_file
-from manifests.json_members import shorten
-from manifests.process.text import plural
+from manifests.files import SOURCE_ARCHIVE, open_file
 from manifests.remote.url import absolute, parent_folder
 
 TRAIN, VAL = "ILSVRC2012_img_train.tar", "ILSVRC2012_img_val.tar"
@@ -141,21 +146,14 @@ def read_val(path: str, _: Any, options: SourceOptions) -> Source:
 
 def _image_numbers(path: str, names: Names, count: int) -> list[int]:
     """Return the number of each image, from 1."""
-    numbers = []
-    for name in names:
-        match = _VAL_NAME.fullmatch(name)
-        if match is None or not 1 <= int(match[1]) <= count:
-            raise SourceError(
-                f"{name} is not one of the {count:,} images of the ground truth",
-                file=path,
-                hint="download the archive again",
-            )
-        numbers.append(int(match[1]))
-    missing = sorted({*range(1, count + 1)} - {*numbers})
-    if missing:
+    numbers = [int(match[1]) for match in map(_VAL_NAME.fullmatch, names) if match]
+    others = {*range(1, count + 1)} ^ {*numbers}
+    if others or len(numbers) < len(names):
+        shown = f"; an image of one of them alone is ILSVRC2012_val_{min(others):08d}.JPEG" * bool(
+            others
+        )
         raise SourceError(
-            f"{plural(len(missing), 'image')} missing, the first is"
-            f" ILSVRC2012_val_{missing[0]:08d}.JPEG",
+            f"the archive and the ground truth of {count:,} images do not have the same images{shown}",
             file=path,
             hint="download the archive again",
         )
@@ -168,12 +166,8 @@ def _image_numbers(path: str, names: Names, count: int) -> list[int]:
 def _read_devkit(folder: str) -> tuple[Names, list[str]]:
     """Return the WordNet IDs of the classes with images, and the WordNet ID of each validation image."""
     place = os.path.join(folder, DEVKIT)
-    found = {}
-    if storage.is_folder(place):
-        for name in (_META, _TRUTH):
-            with open_file(os.path.join(place, "data", name), SOURCE_ARCHIVE) as file:
-                found[name] = file.read(MAX_BYTES)
-    else:
+    is_packed = not storage.is_folder(place)
+    if is_packed:
         place += ".tar.gz"
         if not storage.is_file(place):
             raise SourceError(
@@ -182,60 +176,53 @@ def _read_devkit(folder: str) -> tuple[Names, list[str]]:
                 file=place,
                 hint=_DEVKIT_HINT,
             )
-        found = _read_members(place)
-    for name in (_META, _TRUTH):
-        if name not in found:
-            raise SourceError(
-                f"the development kit has no file {name}", file=place, hint="download it again"
-            )
-    try:
-        wnids = _read_meta(found[_META])
-    except ValueError as error:
-        raise SourceError(
-            f"{_META} is damaged: {error}", file=place, hint="download it again"
-        ) from None
-    # A line for each image: the number of its class, as meta.mat counts.
-    truth = []
-    for number, line in enumerate(found[_TRUTH].splitlines(), 1):
-        if not line.strip().isdigit() or len(line) > 9 or int(line) not in wnids:
-            raise SourceError(
-                f"{_TRUTH} has no known class in line {number}",
-                file=place,
-                hint="download the development kit again",
-            )
-        truth.append(wnids[int(line)])
-    return [*wnids.values()], truth
-
-
-def _read_members(path: str) -> dict[str, bytes]:
-    """Read the two files from the compressed archive, as a stream of bounded length."""
     import tarfile  # takes time, and most sources do not need it
 
-    found = {}
-    total = 0
     try:
-        with (
-            open_file(path, SOURCE_ARCHIVE) as file,
-            tarfile.open(fileobj=file, mode="r|gz") as archive,
-        ):
-            # Sizes that the headers claim count too: nothing is unpacked before it is known to fit.
-            for member in archive:
-                total += member.size
-                if total > _MAX_DEVKIT_BYTES:
-                    raise SourceError(
-                        f"the development kit has more than {_MAX_DEVKIT_BYTES:,} bytes",
-                        file=path,
-                        hint="download it again",
-                    )
-                name = os.path.basename(member.name)
-                if name in (_META, _TRUTH) and member.isreg() and member.size <= MAX_BYTES:
-                    content = archive.extractfile(member)
-                    found[name] = content.read() if content else b""
+        content = _unpacked(place) if is_packed else _in_folder(place)
+        wnids = _read_meta(content[_META])
+        # A line for each image: the number of its class, as meta.mat counts.
+        truth = [wnids[int(line[:9])] for line in content[_TRUTH].splitlines()]
+    except KeyError as error:
+        reason = f"there is no file or no class {error}"
     except (tarfile.TarError, zlib.error, EOFError, ValueError) as error:
-        raise SourceError(
-            f"the development kit cannot be read ({error})", file=path, hint="download it again"
-        ) from None
-    return found
+        reason = str(error)
+    else:
+        return [*wnids.values()], truth
+    raise SourceError(
+        f"the development kit cannot be read ({reason})", file=place, hint="download it again"
+    )
+
+
+def _in_folder(place: str) -> dict[str, bytes]:
+    """Read the two files of an unpacked development kit."""
+    files = {}
+    for name in (_META, _TRUTH):
+        with open_file(os.path.join(place, "data", name), SOURCE_ARCHIVE) as file:
+            files[name] = file.read(MAX_BYTES)
+    return files
+
+
+def _unpacked(path: str) -> dict[str, bytes]:
+    """Read the two files from the compressed archive, as a stream of bounded length."""
+    import tarfile
+
+    files = {}
+    total = 0
+    with (
+        open_file(path, SOURCE_ARCHIVE) as file,
+        tarfile.open(fileobj=file, mode="r|gz") as archive,
+    ):
+        # Sizes that the headers claim count too: nothing is unpacked before it is known to fit.
+        for member in archive:
+            total += member.size
+            if total > _MAX_DEVKIT_BYTES:
+                raise ValueError(f"it has more than {_MAX_DEVKIT_BYTES:,} bytes")
+            name = os.path.basename(member.name)
+            if name in (_META, _TRUTH) and member.isreg() and member.size <= MAX_BYTES:
+                content = archive.extractfile(member)
+                files[name] = content.read() if content else b""
+    return files
 
 
 def _read_meta(content: bytes) -> dict[int, str]:
@@ -243,14 +230,14 @@ def _read_meta(content: bytes) -> dict[int, str]:
     wnids = {}
     structs = read_mat(content).get("synsets")
     if not isinstance(structs, list) or not all(isinstance(each, dict) for each in structs):
-        raise ValueError("it contains no structs called synsets")
+        raise ValueError(f"{_META} contains no structs called synsets")
     for fields in structs:
         # Synsets above the leaves of the hierarchy have larger numbers, and children.
         if fields.get("num_children"):
             continue
         number, wnid = fields.get("ILSVRC2012_ID"), str(fields.get("WNID"))
         if not isinstance(number, int | float) or not re.fullmatch(r"n\d{8}", wnid):
-            raise ValueError("a class has no ILSVRC2012_ID or no WNID")
+            raise ValueError(f"a class in {_META} has no ILSVRC2012_ID or no WNID")
         wnids[int(number)] = wnid
     return wnids
 
@@ -289,17 +276,18 @@ def read_kaggle_imagenet(_: str, root: str, options: SourceOptions) -> Source:
 
     """
     train = list_folders(f"{root}/train")
+    classes = options.classes or _read_classes(root, train)
     source = read_class_folders(
         root,
         {"train": [f"train/{name}" for name in train]},
         "ImageNet in Kaggle's layout",
-        replace(options, classes=options.classes or _read_classes(root, train)),
+        replace(options, classes=classes),
     )
     # The flat val/ follows train/; test/ has no labels at all.
     notices = hidden_notices(root, ["train"])
     if storage.is_folder(f"{root}/val"):
         val = scan_splits(root, {"val": "val"}, "")
-        label = _read_val_labels(root, val.path, positions(source.classes))
+        label = _val_labels(root, val.path, classes)
         source = join_sources([source, val.with_columns(label=label)])
     if storage.is_folder(f"{root}/test"):
         notices.append("skipped test/: it has no labels")
@@ -320,11 +308,8 @@ def _read_classes(root: str, train: Names) -> Classes:
     mapping = _find_upward(root, "LOC_synset_mapping.txt")
     if mapping is None:
         return tuple(train)
-    synsets = set()
-    for line in text_lines(mapping, SOURCE_LIST):
-        if line.strip():
-            synsets.add(line.split(maxsplit=1)[0])
-    unknown = sorted({*train} - synsets)
+    synsets = load_text(mapping, ["synset", "words"])["synset"].to_pylist()
+    unknown = sorted({*train} - {*synsets})
     if unknown:
         raise SourceError(
             f"the file does not name {unknown[0]!r}, a folder of train/",
@@ -334,7 +319,7 @@ def _read_classes(root: str, train: Names) -> Classes:
     return tuple(sorted(synsets))
 
 
-def _read_val_labels(root: str, path: pa.Array, label_of: dict[str, int]) -> NDArray[np.int32]:
+def _val_labels(root: str, path: pa.Array, classes: Names) -> NDArray[np.int32]:
     """Return the labels of the images in val/, int32 [n]."""
     solution = _find_upward(root, "LOC_val_solution.csv")
     if solution is None:
@@ -344,55 +329,25 @@ def _read_val_labels(root: str, path: pa.Array, label_of: dict[str, int]) -> NDA
             file=f"{root}/val",
             hint="put Kaggle's file next to ILSVRC/, or move val/ away to convert only train/",
         )
-    # Each image takes its label, so what is left has no image.
-    left = _read_solution(solution, label_of)
-    labels = []
-    for name in path.to_pylist():
-        stem = os.path.splitext(os.path.basename(name))[0]
-        if stem not in left:
-            raise SourceError(
-                f"the file has no label for val/{stem}",
-                file=solution,
-                hint="add a line for the image",
-            )
-        labels.append(left.pop(stem))
-    if left:
-        raise SourceError(
-            f"image val/{min(left)}.JPEG is missing ({len(left):,} in total)",
-            file=solution,
-            hint="unpack val/ again",
-        )
-    return np.array(labels, np.int32)
-
-
-def _read_solution(solution: str, label_of: dict[str, int]) -> dict[str, int]:
-    """Return the label of each image in LOC_val_solution.csv, by its name without extension."""
-    labels = {}
-    rows = csv.reader(text_lines(solution, SOURCE_LIST), strict=True)
-    try:
-        for row in rows:
-            if not row or (rows.line_num == 1 and row[0] == "ImageId"):
-                continue
-            synsets = ",".join(row[1:2]).split(maxsplit=1)
-            problem, hint = "", "write each line as `ImageId,synset x y x y`"
-            if not synsets or synsets[0] not in label_of:
-                problem = f"the line {shorten(','.join(row))} has no known class"
-            elif row[0] in labels:
-                problem, hint = (
-                    f"image {shorten(row[0])} is listed twice",
-                    "remove one of the lines",
-                )
-            if problem:
-                raise SourceError(problem, file=solution, line=rows.line_num, hint=hint)
-            labels[row[0]] = label_of[synsets[0]]
-    except csv.Error as error:
-        raise SourceError(
-            f"the line is not valid CSV: {error}",
-            file=solution,
-            line=rows.line_num,
-            hint="unpack Kaggle's file again",
-        ) from None
+    rows = load(parent_folder(solution), os.path.basename(solution), _SOLUTION)
+    rows = with_columns(rows, image=substitute(rows["image"], "(.*)", r"val/\1.JPEG"))
+    check_once(rows, "image")
+    hint = "unpack val/ again"
+    at = found(rows, "image", path, "does not exist", hint)
+    # Each line has the boxes of the image behind its class.
+    rows = with_columns(rows, class_name=substitute(rows["boxes"], "^([^ ]*).*", r"\1"))
+    label = found(rows, "class_name", text_array(classes), "is no known class", hint)
+    images = pa.table(
+        {"path": path, "file": pa.repeat(solution, len(path)), "line": pa.nulls(len(path))}
+    )
+    found(images, "path", one_array(rows["image"]), "has no label in the file", hint)
+    labels = np.zeros(len(path), np.int32)
+    labels[at] = label
     return labels
+
+
+#: The columns of LOC_val_solution.csv: the name of an image, and its class with boxes.
+_SOLUTION = "image=ImageId boxes=PredictionString"
 
 
 # --- an archive for each class --------------------------------------------------------------------

@@ -9,15 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
-from itertools import islice
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from dataprep import storage
-from dataprep.labels.columns import Locate, first_true, row_error
 from dataprep.labels.kinds import KINDS as LABELS
 from dataprep.labels.tables import labels_of
 from dataprep.options import SourceOptions
@@ -31,16 +29,21 @@ from dataprep.sources.base import (
     text_array,
 )
 from dataprep.sources.columns import extra_columns, find_columns
-from dataprep.sources.mat_file import MAX_BYTES, read_mat
+from dataprep.sources.joined import (
+    TEXT,
+    check_once,
+    found,
+    in_folders,
+    joined,
+    load,
+    locate,
+    substitute,
+    with_columns,
+)
 from dataprep.sources.scan import Scan, list_folders, stray_notices
 from dataprep.sources.tables import number_splits, with_labels
-from dataprep.sources.text_tables import load_csv, text_lines
 from manifests.errors import CallError, SourceError
-from manifests.files import SOURCE_ANNOTATIONS, SOURCE_LIST, read_file
-from manifests.json_members import shorten
 from manifests.process.text import printable
-
-_TEXT = pa.large_string()
 
 #: Columns that are no labels and are not kept: what leads from one file to another, and more.
 _INTERNAL = {"path", "split", "file", "line", "id", "number", "box", "breed", "image"}
@@ -52,7 +55,7 @@ class Part(NamedTuple):
     Alternative names of a file or a folder are separated by ``|``.
 
     Attributes:
-        file: a text, CSV or MAT file, as `_load` reads it; or a pattern of the paths of images that
+        file: a text, CSV or MAT file, as `load` reads it; or a pattern of the paths of images that
             begins with ``^``, whose groups are columns.
         columns: the names of its columns, separated by blanks.
         split: the split; empty if a column has it.
@@ -178,10 +181,8 @@ def _read(dataset: Published, src: str, root: str, options: SourceOptions) -> So
     scan.add(*folders)
     table = _table(dataset, root, scan.path, options, notices)
     # Each row has an image, and no two rows have the same.
-    _check_once(table, "path")
-    image = np.asarray(
-        _found(table, "path", scan.path, "does not exist", "unpack the images again")
-    )
+    check_once(table, "path")
+    image = np.asarray(found(table, "path", scan.path, "does not exist", "unpack the images again"))
     splits, split = number_splits(one_array(table["split"]), "split", root)
     # By split, and in the order of the paths.
     order = np.lexsort((image, split))
@@ -197,8 +198,8 @@ def _read(dataset: Published, src: str, root: str, options: SourceOptions) -> So
     if len(names) == 1 and kind.class_column and not options.label_separator:
         classes = _classes(dataset, root, table, names[0])
         known = text_array(options.classes or classes)
-        _found(table, names[0], known, "is not one of the classes", "correct the line")
-    labels = labels_of(table, names, options, _locate(table), classes)
+        found(table, names[0], known, "is not one of the classes", "correct the line")
+    labels = labels_of(table, names, options, locate(table), classes)
     stats = scan.stats[image]
     source = Source(
         root=root,
@@ -220,10 +221,10 @@ def _read(dataset: Published, src: str, root: str, options: SourceOptions) -> So
 
 def _image_folders(root: str, parts: Iterable[Part]) -> tuple[list[str], list[str]]:
     """Return the folders of images that exist, and messages about other copies of them."""
-    found, notices = [], []
+    present, notices = [], []
     for names in dict.fromkeys(part.folder for part in parts if part.folder):
         copies = [name for name in names.split("|") if _first(root, name)]
-        found += copies[:1]
+        present += copies[:1]
         # A folder around the first one is no copy.
         others = [name for name in copies[1:] if not copies[0].startswith(f"{name}/")]
         if others:
@@ -231,7 +232,7 @@ def _image_folders(root: str, parts: Iterable[Part]) -> tuple[list[str], list[st
                 f"skipped {first_names(others)}, other copies of the images in {copies[0]}; move"
                 " this folder away to read them"
             )
-    return found or [""], notices
+    return present or [""], notices
 
 
 def _wrapped(src: str, root: str) -> list[str]:
@@ -261,7 +262,7 @@ def _classes(dataset: Published, root: str, table: pa.Table, column: str) -> tup
     """Return the class names in their order: of a file, of their numbers, or of the names."""
     names: list[str]
     if column in dataset.classes:
-        names = _load(root, dataset.classes[column], column)[column].to_pylist()
+        names = load(root, dataset.classes[column], column)[column].to_pylist()
     elif column == "label" and "number" in table.column_names:
         order = pc.sort_indices(pc.utf8_lpad(one_array(table["number"]), 20, "0"))
         names = pc.unique(table[column].take(order)).to_pylist()
@@ -319,8 +320,8 @@ def _table(
             what = f"is not in {_either(files)}"
             if files.startswith("^"):
                 what = "has no image"
-            table = _joined(table, other, what)
-    return _with(table, path=table["image" if "image" in table.column_names else "path"])
+            table = joined(table, other, what)
+    return with_columns(table, path=table["image" if "image" in table.column_names else "path"])
 
 
 def _load_files(
@@ -328,18 +329,18 @@ def _load_files(
 ) -> pa.Table | None:
     """Return the rows of files, or of images whose paths match; `None` if a file does not exist."""
     if files.startswith("^"):
-        return _in_folders(root, path, files)
+        return in_folders(root, path, files)
     tables = []
     for file in files.split("+"):
-        found = _first(root, file)
-        if found is None:
+        name = _first(root, file)
+        if name is None:
             return None
-        table = _load(root, found, columns)
+        table = load(root, name, columns)
         for column in values.keys() & {*table.column_names}:
             names = values[column]
             what = f"is not {' or '.join(names)}"
-            at = _found(table, column, text_array(names), what, "correct the line")
-            table = _with(table, **{column: text_array(names.values()).take(at)})
+            at = found(table, column, text_array(names), what, "correct the line")
+            table = with_columns(table, **{column: text_array(names.values()).take(at)})
         tables.append(table)
     return pa.concat_tables(tables)
 
@@ -347,12 +348,12 @@ def _load_files(
 def _of_part(part: Part, label: str, folder: str, table: pa.Table) -> pa.Table:
     """Return the rows of a part with its split, the labels, and the paths of the images as `image`."""
     if part.split:
-        table = _with(table, split=pa.repeat(pa.scalar(part.split, _TEXT), len(table)))
+        table = with_columns(table, split=pa.repeat(pa.scalar(part.split, TEXT), len(table)))
     if label:
-        table = _with(table, label=_sub(table["path"], label, r"\1"))
+        table = with_columns(table, label=substitute(table["path"], label, r"\1"))
     if "path" in table.column_names:
-        image = _sub(table["path"], "^/?(.*)$", rf"{folder}\1{part.suffix}")
-        table = _with(table, image=image)
+        image = substitute(table["path"], "^/?(.*)$", rf"{folder}\1{part.suffix}")
+        table = with_columns(table, image=image)
     return table
 
 
@@ -375,155 +376,6 @@ def _partition(options: SourceOptions) -> int:
 
 def _either(names: str) -> str:
     return names.replace("|", " or ")
-
-
-def _load(root: str, name: str, columns: str) -> pa.Table:
-    """Return columns of a file as text, with the columns `file` and `line`.
-
-    Args:
-        root: the folder of the file.
-        name: its name. A CSV file has a header, the words of a text file are columns.
-        columns: the names of the columns, separated by blanks. ``NAME=FIELD`` is a column of a CSV
-            file, or a variable or a field of a MAT file. ``*`` are all names of the header.
-
-    """
-    file = f"{root}/{name}"
-    names, fields = [], []
-    for word in columns.split():
-        own, _, field = word.partition("=")
-        names.append(own)
-        fields.append(field)
-    if name.endswith(".mat"):
-        return _placed(_load_mat(file, dict(zip(names, fields, strict=True))), file)
-    if name.endswith(".csv"):
-        table, lines = load_csv(file)
-        header = table.column_names
-        if names[-1] == "*":
-            names = [names[0], *header[1:]]
-        # Without the names of fields, the order counts.
-        fields = [*filter(None, fields)] or header[: len(names)]
-        for field in fields:
-            find_columns("the column", field, (), header, file)
-        return _placed(table.select(fields).rename_columns(names), file, lines)
-    skip = 0
-    if names[-1] == "*":
-        # The first line has the number of images.
-        *_, header_line = islice(text_lines(file, SOURCE_LIST), 2)
-        names, skip = [names[0], *header_line.split()], 2
-    return _load_text(file, names, skip)
-
-
-def _load_text(file: str, names: Names, skip: int) -> pa.Table:
-    """Return the words of each line of a text file; the last column has the rest of the line.
-
-    The first `skip` lines, empty lines, and lines that begin with ``#`` are left out.
-    """
-    try:
-        text = read_file(file, SOURCE_LIST).decode("utf-8-sig")
-    except UnicodeDecodeError:
-        hint = "save the file as UTF-8"
-        raise SourceError("the file is not valid UTF-8", file=file, hint=hint) from None
-    lines = pc.list_flatten(pc.split_pattern(text_array([text]), "\n"))
-    lines = pc.ascii_trim_whitespace(lines).slice(skip)
-    kept = pc.invert(pc.match_substring_regex(lines, "^(#|$)"))
-    number = pa.array(np.flatnonzero(np.asarray(kept)) + skip + 1)
-    words = pc.ascii_split_whitespace(lines.filter(kept), max_splits=len(names) - 1)
-    short = first_true(pc.less(pc.list_value_length(words), len(names)))
-    if short >= 0:
-        raise SourceError(
-            f"the line does not have the form `{' '.join(names)}`",
-            file=file,
-            line=number[short].as_py(),
-            hint="unpack the file again, or correct the line",
-        )
-    columns = [pc.list_element(words, at) for at in range(len(names))]
-    return _placed(pa.table(columns, names=[*names]), file, number)
-
-
-def _load_mat(file: str, fields: Mapping[str, str]) -> pa.Table:
-    """Return variables of a MAT file, or fields of its structs; a name alone counts from 1."""
-    columns: dict[str, list[Any]] = {}
-    try:
-        variables = read_mat(read_file(file, SOURCE_ANNOTATIONS)[:MAX_BYTES])
-        for name, field in fields.items():
-            if field in variables:
-                value = variables[field]
-                columns[name] = value if isinstance(value, list) else np.atleast_1d(value).tolist()
-            elif field:
-                columns[name] = [row[field] for row in variables["annotations"]]
-            else:
-                columns[name] = [*range(1, len(columns["label"]) + 1)]
-        for name, values in columns.items():
-            columns[name] = [each if isinstance(each, str) else f"{each:.0f}" for each in values]
-        return pa.table({name: text_array(each) for name, each in columns.items()})
-    except (ValueError, KeyError, TypeError) as error:
-        raise SourceError(
-            f"the file is damaged: {error}", file=file, hint="download it again"
-        ) from None
-
-
-def _in_folders(root: str, path: pa.Array, pattern: str) -> pa.Table:
-    """Return the images whose paths match a pattern, with its named groups as columns."""
-    groups = pc.extract_regex(path, pattern)
-    found = pc.is_valid(groups)
-    table = pa.Table.from_struct_array(groups.filter(found))
-    return _placed(_with(table, path=path.filter(found)), root)
-
-
-# --- columns --------------------------------------------------------------------------------------
-
-
-def _locate(table: pa.Table) -> Locate:
-    return lambda row: (table["file"][row].as_py(), table["line"][row].as_py())
-
-
-def _placed(table: pa.Table, file: str, line: Any = None) -> pa.Table:
-    """Return a table with the columns `file` and `line`, for errors."""
-    if "label" in table.column_names:
-        # The names of scenes begin with the folder of their first letter.
-        table = _with(table, label=_sub(table["label"], "^/./", ""))
-    lines = pa.nulls(len(table), pa.int64()) if line is None else pa.array(line, pa.int64())
-    return _with(table, file=pa.repeat(pa.scalar(file, _TEXT), len(table)), line=lines)
-
-
-def _with(table: pa.Table, **columns: Any) -> pa.Table:
-    """Return a table with columns that are new or replace others."""
-    return pa.table({**dict(zip(table.column_names, table.columns, strict=True)), **columns})
-
-
-def _sub(column: Any, pattern: str, text: str) -> Any:
-    return pc.replace_substring_regex(column, pattern, text)
-
-
-def _found(table: pa.Table, column: str, values: pa.Array, what: str, hint: str) -> pa.Array:
-    """Return the place of each value of a column in `values`, in which it must be."""
-    at = pc.index_in(table[column], values).combine_chunks()
-    row = first_true(pc.is_null(at))
-    if row >= 0:
-        text = shorten(table[column][row].as_py(), 300)
-        message = f"{column} {text} {what} ({at.null_count:,} in total)"
-        raise row_error(_locate(table), row, message, f"{hint}, or remove the line")
-    return at
-
-
-def _joined(table: pa.Table, other: pa.Table, what: str) -> pa.Table:
-    """Return a table with the columns of another, which has each value of a common column once."""
-    key = next(name for name in other.column_names if name in table.column_names)
-    _check_once(other, key)
-    added = other.take(_found(table, key, one_array(other[key]), what, "unpack the files again"))
-    new = [name for name in other.column_names if name not in table.column_names]
-    return _with(table, **{name: added[name] for name in new})
-
-
-def _check_once(table: pa.Table, key: str) -> None:
-    """Check that no value of a column occurs twice."""
-    coded = one_array(table[key]).dictionary_encode()
-    if len(coded.dictionary) < len(table):
-        first = np.unique(np.asarray(coded.indices), return_index=True)[1]
-        row = int(np.delete(np.arange(len(table)), first)[0])
-        text = shorten(table[key][row].as_py(), 300)
-        hint = "remove one of the lines"
-        raise row_error(_locate(table), row, f"{key} {text} is listed twice", hint)
 
 
 # --- datasets -------------------------------------------------------------------------------------

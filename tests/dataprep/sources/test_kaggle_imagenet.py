@@ -61,6 +61,7 @@ def test_val_sorted_into_class_folders(make_tree):
 
 
 LABELS = "ILSVRC2012_val_00000001,n02 1 2 3 4\n"
+HEAD = "ImageId,PredictionString\n"
 
 
 @pytest.mark.parametrize(
@@ -68,28 +69,28 @@ LABELS = "ILSVRC2012_val_00000001,n02 1 2 3 4\n"
     [
         ({"LOC_val_solution.csv": None}, "val", None, "LOC_val_solution.csv"),
         (
-            {"LOC_val_solution.csv": LABELS + "ILSVRC2012_val_00000002,n99 1 2\n"},
+            {"LOC_val_solution.csv": HEAD + LABELS + "ILSVRC2012_val_00000002,n99 1 2\n"},
             "LOC_val_solution.csv",
-            2,
+            3,
             "n99",
         ),
         (
-            {"LOC_val_solution.csv": LABELS + "ILSVRC2012_val_00000002\n"},
+            {"LOC_val_solution.csv": HEAD + LABELS + "ILSVRC2012_val_00000002\n"},
             "LOC_val_solution.csv",
-            2,
-            "no known class",
+            3,
+            "the row has 1 column",
         ),
         (
-            {"LOC_val_solution.csv": LABELS},
+            {"LOC_val_solution.csv": HEAD + LABELS},
             "LOC_val_solution.csv",
             None,
-            "no label for val/ILSVRC2012_val_00000002",
+            "val/ILSVRC2012_val_00000002.JPEG' has no label",
         ),
         (
             {f"{KAGGLE}/val/ILSVRC2012_val_00000002.JPEG": None},
             "LOC_val_solution.csv",
-            None,
-            "00000002.JPEG is missing",
+            3,
+            "00000002.JPEG' does not exist",
         ),
         (
             {"LOC_synset_mapping.txt": "n01 tench\n"},
@@ -98,16 +99,16 @@ LABELS = "ILSVRC2012_val_00000001,n02 1 2 3 4\n"
             "does not name 'n02'",
         ),
         (
-            {"LOC_val_solution.csv": LABELS.encode() + b"caf\xe9,n01 1\n"},
+            {"LOC_val_solution.csv": (HEAD + LABELS).encode() + b"caf\xe9,n01 1\n"},
             "LOC_val_solution.csv",
-            2,
+            3,
             "UTF-8",
         ),
         (
             {"LOC_synset_mapping.txt": b"n01 tench\nn02 caf\xe9\n"},
             "LOC_synset_mapping.txt",
-            2,
-            "UTF-8",
+            None,
+            "byte 17: the file is not valid UTF-8",
         ),
     ],
 )
@@ -125,7 +126,7 @@ def test_errors_name_file_and_line(make_tree, changes, file, line, message):
         (
             LABELS + LABELS.replace("n02", "n01"),
             3,
-            "image 'ILSVRC2012_val_00000001' is listed twice",
+            "image 'val/ILSVRC2012_val_00000001.JPEG' is listed twice",
         ),
         (LABELS + "\n\nILSVRC2012_val_00000002,n99\n", 5, "n99"),
         (LABELS + 'ILSVRC2012_val_00000002,"n01\n', 3, "the line is not valid CSV"),
@@ -134,7 +135,7 @@ def test_errors_name_file_and_line(make_tree, changes, file, line, message):
             3,
             "the line is not valid CSV: field larger",
         ),
-        (LABELS + "x" * 5000 + "\n", 3, "no known class"),
+        (LABELS + "x" * 5000 + "\n", 3, "the row has 1 column"),
     ],
 )
 def test_the_line_of_a_wrong_label_is_named(make_tree, labels, line, message):

@@ -276,7 +276,7 @@ DAMAGES = {
     ),
     "not UTF-8": (
         lambda root: (root / "classes.txt").write_bytes(b"1 \xff\n"),
-        "classes.txt: the file is not valid UTF-8",
+        "classes.txt, byte 2: the file is not valid UTF-8",
     ),
     "classes of one name": (
         lambda root: (root / "classes.txt").write_text("1 a\n2 b\n3 a\n"),
