@@ -1,7 +1,7 @@
 """Images that cannot be decoded: where they are, why they fail, and how a loader continues.
 
 `loaders.dali.bad_images` decodes the images of a failed batch one by one. With `on_error="skip"` or
-`"replace"`, `loaders.samplers.tolerant` makes an order without them.
+`"replace"`, `loaders.samplers.order` makes an order without them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import numpy as np
 from loaders.dali.bad_images import DecodeMemoryError, UndecodableError, find_bad_images
 from loaders.dataset.split import OpenSplit
 from loaders.progress import Position
-from loaders.samplers.tolerant import TolerantOrder
 from loaders.spec import LoaderSpec
 from manifests.errors import DamagedError
 from manifests.process.text import plural, printable
@@ -161,6 +160,4 @@ def bad_images_message(spec: LoaderSpec, bad: Mapping[int, str]) -> str:
 
 def without_rows(spec: LoaderSpec, bad: Mapping[int, str]) -> LoaderSpec:
     """Return a spec whose order leaves these rows out, if it can."""
-    if not isinstance(spec.order, TolerantOrder):
-        return spec
     return replace(spec, order=spec.order.without(frozenset(bad)))

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from loaders.devices import Device
 from loaders.options import FrameworkName
 from loaders.progress import Position
-from loaders.samplers.order import PlannedOrder
 from loaders.spec import LoaderSpec
 from loaders.transforms.mixing import mixed_labels, mixed_values
 from manifests.errors import CallError
@@ -69,7 +68,7 @@ def _take_apart(
     stored_label = arrays.pop(0) if fields.stored_label else None
     # DALI's own readers return the origin of each record instead of its row.
     rows = None
-    if isinstance(spec.order, PlannedOrder):
+    if spec.order.is_planned:
         rows = arrays.pop(0)
     elif fields.source:
         rows = fields.rows(arrays.pop(0))

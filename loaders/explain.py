@@ -9,7 +9,6 @@ from loaders.cache.images import CachedImages
 from loaders.cache.joined import JoinedImages
 from loaders.cuda_queues import queues_note
 from loaders.memory import RESIZE_CHOICES, ImageSizes, LoadSettings, estimate_memory, format_gib
-from loaders.samplers.order import PlannedOrder, StoredOrder
 from loaders.transforms.base import ImageSpec, short_repr
 from manifests.labels import LABELS
 from manifests.process.text import plural
@@ -39,13 +38,12 @@ def _data_lines(spec: LoaderSpec) -> Iterator[str]:
     yield f"{split.folder}{revision}: {split.samples:,} samples in {shards}"
     if isinstance(spec.records, (CachedImages, JoinedImages)):
         yield from spec.records.lines()
+    order, *details = spec.order.lines
     yield (
         f"rank {ranks.rank} of {ranks.world_size}: {spec.order.batches:,} batches of"
-        f" {options.batch_size:,} per epoch, {_order_text(spec.order)}, last batch:"
-        f" {options.last_batch}"
+        f" {options.batch_size:,} per epoch, {order}, last batch: {options.last_batch}"
     )
-    if isinstance(spec.order, PlannedOrder):
-        yield from (f"  {line}" for line in spec.order.plan.lines)
+    yield from (f"  {line}" for line in details)
 
 
 def _transforms_lines(spec: LoaderSpec) -> Iterator[str]:
@@ -137,9 +135,3 @@ def _memory_lines(sizes: ImageSizes, settings: LoadSettings) -> Iterator[str]:
                 "With smaller images from `dataprep convert --resize-shorter PIXELS`:"
                 f" {', '.join(totals)}"
             )
-
-
-def _order_text(order: StoredOrder | PlannedOrder) -> str:
-    if isinstance(order, PlannedOrder):
-        return f"planned by {order.text}"
-    return "shuffled" if order.shuffle else "in stored order"

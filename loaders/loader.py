@@ -37,7 +37,6 @@ from loaders.memory_limit import RESERVATIONS
 from loaders.options import BatchT_co, ResolvedOptions
 from loaders.progress import Phase, Progress
 from loaders.ranks import check_group, require_agreement
-from loaders.samplers.order import StoredOrder
 from loaders.spec import Images, LoaderSpec, adjusted_spec
 from loaders.transforms.adjust import Adjustment
 from loaders.transforms.base import Size
@@ -87,7 +86,7 @@ class Loader(Generic[BatchT_co]):
         self._process = os.getpid()
         _loaders.add(self)
         # DALI's readers do not check the shards that they have mapped.
-        checks = isinstance(spec.order, StoredOrder) and spec.options.mmap
+        checks = not spec.order.is_planned and spec.options.mmap
         self._check_shards = ShardCheck(spec.split) if checks else None
         self._closed = False
         #: Whether the loaders of the other ranks are known to agree with this one.

@@ -29,7 +29,6 @@ from loaders.memory_limit import check_memory_limit, load_settings
 from loaders.options import BuildRequest, ResolvedOptions, first_given
 from loaders.ranks import Ranks, usable_cores
 from loaders.samplers.choose import ChosenOrder, choose_order, on_network
-from loaders.samplers.order import PlannedOrder
 from loaders.spec import Images, LoaderSpec
 from loaders.transforms.argument import ParsedTransforms, parse_transforms
 from loaders.transforms.base import MAX_PIXELS, Size
@@ -99,7 +98,7 @@ def resolve(request: BuildRequest) -> LoaderSpec:
         recipe,
         fusion,
         options,
-        spread=isinstance(order, PlannedOrder) and order.spread,
+        spread=order.traits.spread,
         largest=sizes.largest if sizes else (0, 0),
     )
     check_memory_limit(sizes, settings, options)
@@ -108,9 +107,9 @@ def resolve(request: BuildRequest) -> LoaderSpec:
         if sizes and whole_images
         else ()
     )
-    fields = _fields(split, tables, options, recipe, planned=isinstance(order, PlannedOrder))
+    fields = _fields(split, tables, options, recipe, planned=order.is_planned)
     images, label_images = (
-        _images(split, tables, fields, options) if isinstance(order, PlannedOrder) else (None, None)
+        _images(split, tables, fields, options) if order.is_planned else (None, None)
     )
     spec = LoaderSpec(
         split=split,

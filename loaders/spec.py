@@ -17,7 +17,7 @@ from loaders.dataset.split import OpenSplit
 from loaders.memory import ImageSizes, LoadSettings
 from loaders.memory_limit import check_memory_limit, load_settings
 from loaders.options import ResolvedOptions
-from loaders.samplers.order import PlannedOrder, StoredOrder
+from loaders.samplers.base import Order
 from loaders.transforms.adjust import AS_WRITTEN, Adjustment
 from loaders.transforms.fuse import Fusion, fuse_recipe, order_warnings
 from loaders.transforms.parse import Recipe
@@ -58,7 +58,7 @@ class LoaderSpec:
     fusion: Fusion
     view_fusions: tuple[Fusion, ...]
     options: ResolvedOptions
-    order: StoredOrder | PlannedOrder
+    order: Order
     fields: Fields
     records: Images | None
     num_classes: int

@@ -25,7 +25,6 @@ from loaders.options import BuildRequest, ResolvedOptions
 from loaders.ranks import usable_cores
 from loaders.resolve import default_threads, resolve
 from loaders.samplers import ShuffledSampler
-from loaders.samplers.order import StoredOrder
 from loaders.spec import LoaderSpec
 from loaders.transforms.base import Size
 from loaders.transforms.fuse import Fusion, computes_on_cpu, fuse_recipe
@@ -143,7 +142,7 @@ def _replaced(
 
     def make_spec() -> LoaderSpec:
         spec = resolve(request)
-        if isinstance(spec.order, StoredOrder):
+        if not spec.order.is_planned:
             spec = resolve(replace(request, sampler=ShuffledSampler(), shuffle=None))
         close(spec)
         recipe = spec.recipe if raw is None else replace(spec.recipe, raw_size=raw)

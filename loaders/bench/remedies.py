@@ -10,7 +10,6 @@ from loaders.bench.sources import Candidate, close
 from loaders.options import BuildRequest
 from loaders.resolve import resolve
 from loaders.samplers import ShuffledSampler
-from loaders.samplers.order import StoredOrder
 
 
 def find_candidates(request: BuildRequest, stage: str, cached: float | None) -> Iterator[Candidate]:
@@ -24,7 +23,7 @@ def find_candidates(request: BuildRequest, stage: str, cached: float | None) -> 
 
     """
     spec = resolve(request)
-    if isinstance(spec.order, StoredOrder):
+    if not spec.order.is_planned:
         # It starts a new pipeline for each epoch. Images in memory have no stored order, so the
         # changes below do not.
         yield Candidate(

@@ -14,7 +14,7 @@ from loaders.cache.layout import Layout, Request
 from loaders.cache.presence import ABSENT, PRESENT, UNVERIFIED
 from loaders.cache.transfer import TIMEOUT, Destination, Transfer
 from loaders.dataset.tables import NO_CHECKSUM
-from loaders.samplers.order import Upcoming
+from loaders.samplers.base import Upcoming
 from manifests.errors import StorageError
 
 _log = logging.getLogger(__name__)

@@ -19,7 +19,7 @@ from loaders.cache.transfer import TIMEOUT
 from loaders.dataset.records import Records
 from loaders.dataset.split import OpenSplit
 from loaders.dataset.tables import SampleTables
-from loaders.samplers.order import Upcoming
+from loaders.samplers.base import Upcoming
 from manifests.errors import CallError
 from manifests.process.text import format_bytes
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from loaders.cache.layout import Layout
 from loaders.dataset.split import OpenSplit
 from loaders.dataset.tables import MASK_DTYPES, SampleTables
-from loaders.samplers.order import Upcoming
+from loaders.samplers.base import Upcoming
 
 _COLUMNS = ("offset", "size", "crc32c")
 

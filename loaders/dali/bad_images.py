@@ -22,7 +22,6 @@ from loaders.dataset.records import Records
 from loaders.dataset.split import OpenSplit, find_shard_error
 from loaders.dataset.tables import SampleTables
 from loaders.progress import Position
-from loaders.samplers.order import PlannedOrder, StoredOrder
 from loaders.transforms.base import MAX_PIXELS
 from loaders.transforms.fuse import DecodeCrop
 from manifests.errors import DamagedError, StoppedError
@@ -186,12 +185,11 @@ def find_bad_images(
             return given
 
         runs = range(position.read - 1, position.read + spec.options.prefetch)
-        if isinstance(spec.order, PlannedOrder):
-            rows = np.concatenate(
-                [spec.order.rank_rows(position.skipped + run, position.started) for run in runs]
-            )
+        upcoming = spec.order.upcoming(position.started, position.skipped)
+        if upcoming is None:
+            rows = _replayed(spec, tables, position.started, runs)
         else:
-            rows = _replayed(spec, spec.order, tables, position.started, runs)
+            rows = np.concatenate([upcoming.rank_rows(run) for run in runs])
         rows = np.setdiff1d(rows, list(known))
         bad = _undecodable(spec, images(spec.records), rows, _decode_whole, limit)
         if kind is not None and len(bad) != limit:
@@ -207,16 +205,17 @@ def find_bad_images(
 
 
 def _replayed(
-    spec: LoaderSpec, order: StoredOrder, tables: SampleTables, started: int, runs: range
+    spec: LoaderSpec, tables: SampleTables, started: int, runs: range
 ) -> NDArray[np.int64]:
     """Return the rows of some batches of DALI's own reader, by reading from the start of the epoch without decoding."""
     fields = Fields(spec.split, tables, ("index",))
-    seed = derive_seed(spec.options.seed, started, order.ranks.rank)
-    pipeline = _pipeline(spec, order.batch_size)
+    seed = derive_seed(spec.options.seed, started, spec.options.ranks.rank)
+    pipeline = _pipeline(spec, spec.order.batch_size)
     with pipeline:
         read = read_stored(
             spec.split,
-            order,
+            spec.options.ranks,
+            shuffle=spec.order.restarts,
             seed=seed,
             shard_seed=spec.options.seed,
             started=started,

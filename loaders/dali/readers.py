@@ -26,8 +26,9 @@ from loaders.cache.joined import JoinedImages
 from loaders.dali.graph import Node, ReaderOutputs, dali, fn, types
 from loaders.dataset.records import LastBytes, Records
 from loaders.dataset.split import OpenSplit
-from loaders.samplers.order import PlannedOrder, StoredOrder, Upcoming
-from loaders.samplers.shuffle import shuffled
+from loaders.ranks import Ranks
+from loaders.samplers.base import Upcoming
+from loaders.samplers.draws import permutation
 from manifests.schema import Shard
 
 if TYPE_CHECKING:
@@ -59,10 +60,12 @@ def add_reader(spec: LoaderSpec, *, seed: int, started: int, skipped: int = 0) -
         skipped: batches of that epoch that come before the first batch. 0 for the stored order.
 
     """
-    if isinstance(spec.order, StoredOrder):
+    upcoming = spec.order.upcoming(started, skipped)
+    if upcoming is None:
         return read_stored(
             spec.split,
-            spec.order,
+            spec.options.ranks,
+            shuffle=spec.order.restarts,
             seed=seed,
             shard_seed=spec.options.seed,
             started=started,
@@ -74,12 +77,7 @@ def add_reader(spec: LoaderSpec, *, seed: int, started: int, skipped: int = 0) -
     if spec.records is None:
         raise TypeError("a planned order needs records")
     return read_planned(
-        spec.order,
-        spec.records,
-        started=started,
-        skipped=skipped,
-        prefetch=spec.options.prefetch,
-        label_images=spec.label_images,
+        upcoming, spec.records, prefetch=spec.options.prefetch, label_images=spec.label_images
     )
 
 
@@ -89,31 +87,21 @@ def derive_seed(*numbers: int) -> int:
 
 
 def read_planned(
-    planned: PlannedOrder,
+    upcoming: Upcoming,
     records: Images,
     *,
-    started: int,
     prefetch: int,
-    skipped: int = 0,
     label_images: Images | None = None,
 ) -> ReaderOutputs:
     """Add a reader to the graph that returns the batches of a sampler's plan.
 
     Args:
-        planned: the batches.
+        upcoming: the batches.
         records: random access to the encoded images.
-        started: the epoch of the pipeline's first batch.
         prefetch: batches that the pipeline computes ahead of the one in use.
-        skipped: batches of the epoch `started` that come before the first batch.
         label_images: random access to the masks or depth maps. `None` if no field needs them.
 
     """
-    upcoming = Upcoming(
-        rank_rows=lambda run: planned.rank_rows(skipped + run, started),
-        global_rows=lambda run: planned.global_rows(skipped + run, started),
-        batches=planned.batches,
-        batch_size=planned.batch_size,
-    )
     rows_of = lru_cache(READ_AHEAD_BATCHES + PREPARED_BATCHES + prefetch + 2)(upcoming.rank_rows)
     batches = PlannedBatches(upcoming, rows_of, records, prefetch)
     kwargs: dict[str, Any] = {"batch": True, "batch_info": True, "no_copy": True}
@@ -236,8 +224,9 @@ SHUFFLE_BUFFER = 1024
 
 def read_stored(
     split: OpenSplit,
-    order: StoredOrder,
+    ranks: Ranks,
     *,
+    shuffle: bool,
     seed: int,
     shard_seed: int,
     started: int,
@@ -250,7 +239,8 @@ def read_stored(
 
     Args:
         split: the split to read.
-        order: whether to shuffle, and which part of the split this rank reads.
+        ranks: which part of the split this rank reads.
+        shuffle: whether to shuffle.
         seed: seed of the order within the shuffle buffer.
         shard_seed: seed of the order of the shards; the same on all ranks.
         started: epoch of the first batch.
@@ -264,20 +254,20 @@ def read_stored(
         "name": READER,
         # DALI moves on to the next part after every epoch, so any epoch has the same part as if
         # epoch 0 had been first.
-        "shard_id": order.ranks.part(started),
-        "num_shards": order.ranks.world_size,
+        "shard_id": ranks.part(started),
+        "num_shards": ranks.world_size,
         # Epochs end at a batch boundary on all ranks at once, so each epoch contains every sample
         # once.
         "pad_last_batch": True,
-        "random_shuffle": order.shuffle,
+        "random_shuffle": shuffle,
         "initial_fill": SHUFFLE_BUFFER,
         "seed": seed,
         "dont_use_mmap": not mmap,
     }
     shards = split.shards
-    if order.shuffle:
+    if shuffle:
         shards = tuple(
-            shards[number] for number in shuffled(len(shards), shard_seed, started, _SHARD_ORDER)
+            shards[number] for number in permutation(len(shards), shard_seed, started, _SHARD_ORDER)
         )
     components = split.manifest.components
     label = components.label if with_label else None

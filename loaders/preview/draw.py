@@ -21,7 +21,7 @@ from loaders.preview.display import Display
 from loaders.preview.labels import class_name, label_texts, short
 from loaders.preview.originals import show_original
 from loaders.preview.preview import Draw, Group, Item, Preview
-from loaders.samplers.order import PlannedOrder
+from loaders.samplers.order import Batching, PlannedOrder
 from loaders.spec import LoaderSpec
 from loaders.transforms.base import short_repr
 from manifests.process.text import cut_middle, plural, printable
@@ -58,7 +58,7 @@ def preview_spec(
 
     """
     samples = require_int("samples", samples, 1, maximum=_MAX_SAMPLES)
-    by = spec.order.by if isinstance(spec.order, PlannedOrder) else None
+    by = spec.order.traits.by
     draws = require_int(
         "draws", (4 if by is None else 1) if draws is None else draws, 1, maximum=_MAX_DRAWS
     )
@@ -123,9 +123,10 @@ def _grouped_rows(
     spec: LoaderSpec, tables: SampleTables, by: str, groups: int, epoch: int
 ) -> tuple[NDArray[np.int64], list[str]]:
     """Return the rows of a batch by group, and for each row the title of its group."""
-    if not isinstance(spec.order, PlannedOrder):
+    upcoming = spec.order.upcoming(epoch, 0)
+    if upcoming is None:
         raise TypeError("only a sampler groups samples")
-    rows = spec.order.rank_rows(0, epoch)
+    rows = upcoming.rank_rows(0)
     values = tables.columns([by], requested_by="a preview")[by][rows].tolist()
     classes = spec.split.manifest.classes if by == "label" else ()
     texts = [
@@ -157,7 +158,8 @@ def _run(
         on_error="raise",
     )  # fmt: skip
     plan = _Rows(np.tile(repeated, world))
-    order = PlannedOrder(plan, spec.split.samples, options.ranks, len(repeated), "pad", "a preview")
+    batching = Batching(len(repeated), "pad", options.ranks)
+    order = PlannedOrder(spec.split.samples, batching, plan, text="a preview")
     records, _ = open_images(spec.split, tables, mmap=spec.options.mmap)
     changed = replace(
         spec, options=options, order=order, fields=Fields(spec.split, tables, names, planned=True), records=records,
@@ -295,7 +297,7 @@ def _group(items: list[Item], titles: list[str]) -> tuple[Group, ...]:
 
 
 def _describe(spec: LoaderSpec, by: str | None) -> Iterator[str]:
-    if by is not None and isinstance(spec.order, PlannedOrder):
+    if by is not None:
         yield f"The first batch of {short(spec.order.text)}, grouped by {short(by)}."
     else:
         yield f"Random samples of {plural(spec.split.samples, 'sample')}."

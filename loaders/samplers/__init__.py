@@ -4,23 +4,20 @@ A sampler is an immutable record of options. `Sampler.plan` fits it to a split, 
 returns any batch of any
 epoch. Never imports DALI::
 
-    base             the interfaces `Sampler` and `Plan`; begin here
-    choose, fit      from the arguments of `loaders.build` to an order; call a sampler, and check what it returns
-    order            the order of an epoch, and the part of each rank
-    balanced, pk, repeated, sequential, shuffled, subset, weighted
-                     the samplers; pk_epoch, quotas, repeat_factors, groups and shuffle are what they are made of
-    tolerant         an order that continues without bad images
-    check, from_config
-                     test a custom sampler; the sampler of a PaddleClas config
+    base        the interfaces `Sampler`, `Plan` and `Order`, and what the samplers share; begin here
+    choose      from the arguments of `loaders.build` to an order: choose a sampler, and call it
+    order       the order of an epoch, the part of each rank, and how it continues without bad images
+    balanced, pk, shuffled, subset, weighted
+                the samplers
+    draws       what they are made of: random permutations, groups of rows, shares of an epoch
+    check       test a custom sampler
 """
 
 from loaders.samplers.balanced import ClassBalancedSampler
 from loaders.samplers.base import Plan, Sampler
 from loaders.samplers.check import check_sampler
 from loaders.samplers.pk import PKSampler
-from loaders.samplers.repeated import RepeatedSampler
-from loaders.samplers.sequential import SequentialSampler
-from loaders.samplers.shuffled import ShuffledSampler
+from loaders.samplers.shuffled import RepeatedSampler, SequentialSampler, ShuffledSampler
 from loaders.samplers.subset import SubsetSampler
 from loaders.samplers.weighted import WeightedSampler
 

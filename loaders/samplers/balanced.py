@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from numbers import Real
 from typing import Any
@@ -13,19 +13,32 @@ from numpy.typing import NDArray
 
 from loaders.integers import require_int_field
 from loaders.samplers.base import (
-    ORDER_VERSION,
+    EpochPlan,
+    Fit,
     Indices,
+    OwnSampler,
     Plan,
     Rows,
+    Traits,
+    batch_slice,
     check_column_name,
-    check_not_empty,
     index_dtype,
 )
-from loaders.samplers.groups import Groups, count_within, group, read_codes
-from loaders.samplers.order import EpochPlan, batch_slice
-from loaders.samplers.quotas import QUOTA_BITS, draw_by_quota, quota_ends, round_quotas
-from loaders.samplers.repeat_factors import RepeatFactorPlan, has_lists, repeat_factors
-from loaders.samplers.shuffle import random_words, shuffled, shuffled_within, uniform
+from loaders.samplers.draws import (
+    QUOTA_BITS,
+    Groups,
+    count_within,
+    draw_by_quota,
+    group,
+    permutation,
+    permutation_within,
+    quota_ends,
+    random_words,
+    read_codes,
+    round_quotas,
+    uniform,
+)
+from loaders.samplers.weighted import WeightedPlan
 from manifests.errors import CallError
 from manifests.process.text import agree, plural
 
@@ -34,7 +47,7 @@ _ORDER, _ROUNDING, _MEMBERS, _DRAW = 0, 1, 2, 3
 
 
 @dataclass(frozen=True, slots=True)
-class ClassBalancedSampler:
+class ClassBalancedSampler(OwnSampler):
     """Oversamples rare classes, by one of three weightings.
 
     Samples with several classes, as the column ``"labels"`` of a multi-label dataset has them, need
@@ -89,35 +102,23 @@ class ClassBalancedSampler:
         """The column that names the class."""
         return (self.by,)
 
-    def plan(
-        self,
-        columns: Mapping[str, NDArray[Any]],
-        *,
-        samples: int,
-        batch_size: int,
-        world_size: int,
-        seed: int,
-    ) -> Plan:
-        """Fit the sampler to a split; see `Sampler`.
+    @property
+    def traits(self) -> Traits:
+        """What a loader knows about the sampler."""
+        return Traits(by=self.by, any_width=True)
 
-        Raises:
-            CallError: the split has no samples, the column is missing or has missing values, or
-                samples have several classes and `threshold` is not set.
-
-        """
-        check_not_empty(samples)
-        if self.by in columns and has_lists(np.asarray(columns[self.by])):
-            return self._plan_of_lists(np.asarray(columns[self.by]), batch_size * world_size, seed)
-        classes = group(read_codes(columns, self.by, samples))
+    def _fitted(self, fit: Fit) -> Plan:
+        if self.by in fit.columns and has_lists(fit.columns[self.by]):
+            return self._plan_of_lists(fit)
+        classes = group(read_codes(fit.columns, self.by, fit.samples))
         weights = classes.sizes * self._weights(classes.sizes)
-        length = self.samples or (
-            samples if self.threshold is None else round(float(weights.sum()))
-        )
-        quotas = _Quotas(self, classes, quota_ends(weights, length), length)
+        length = self.samples or fit.samples
+        if self.samples is None and self.threshold is not None:
+            length = round(float(weights.sum()))
         make = _DrawnPlan if self.replacement else _QuotaPlan
-        return make(quotas, batch_size * world_size, seed)
+        return make(self, classes, quota_ends(weights, length), length, fit)
 
-    def _plan_of_lists(self, column: NDArray[Any], global_batch: int, seed: int) -> Plan:
+    def _plan_of_lists(self, fit: Fit) -> Plan:
         if self.threshold is None:
             raise CallError(
                 f"column {self.by!r} has several classes in a sample, which {self.weighting} cannot"
@@ -127,18 +128,7 @@ class ClassBalancedSampler:
                     " the samples are repeated"
                 ),
             )
-        weights, sizes = repeat_factors(self.by, column, self.threshold)
-        length = self.samples or round(float(weights.sum()))
-        return RepeatFactorPlan(
-            self.by,
-            sizes,
-            self.threshold,
-            weights,
-            length,
-            global_batch,
-            seed,
-            replacement=self.replacement,
-        )
+        return _RepeatFactorPlan(self, self.threshold, fit)
 
     @property
     def weighting(self) -> str:
@@ -176,20 +166,23 @@ def _check_range(name: str, value: object) -> None:
         raise CallError(f"{name} must be {text}, got {value!r}")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Quotas:
-    """The share of each class: class c has ``ends[c + 1] - ends[c]`` of the epoch, in units of 2**-24 sample."""
+class _QuotaPlan(EpochPlan):
+    """Without replacement: each class fills its quota by cycling through its shuffled samples."""
 
-    sampler: ClassBalancedSampler
-    classes: Groups
-    ends: Rows
-    samples: int
+    def __init__(
+        self, sampler: ClassBalancedSampler, classes: Groups, ends: Rows, samples: int, fit: Fit
+    ) -> None:
+        """Plan epochs in which class c has ``ends[c + 1] - ends[c]``; see `quota_ends`."""
+        super().__init__(samples, fit.global_batch, fit.seed)
+        self._sampler = sampler
+        self._classes = classes
+        self._ends = ends
 
     @property
     def lines(self) -> tuple[str, ...]:
-        sizes, quotas = self.classes.sizes, np.diff(self.ends) / 2**QUOTA_BITS
+        sizes, quotas = self._classes.sizes, np.diff(self._ends) / 2**QUOTA_BITS
         more, fewer = np.rint(quotas) > sizes, np.rint(quotas) < sizes
-        how = "with" if self.sampler.replacement else "without"
+        how = "with" if self._sampler.replacement else "without"
         oversampled, undersampled = "No class is oversampled.", "No class is undersampled."
         if more.any():
             count = int(np.count_nonzero(more))
@@ -207,8 +200,8 @@ class _Quotas:
             )
         return (
             (
-                f"Column {self.sampler.by!r} has {plural(len(sizes), 'class')} of {sizes.min():,}"
-                f" to {sizes.max():,} samples, weighted by {self.sampler.weighting}."
+                f"Column {self._sampler.by!r} has {plural(len(sizes), 'class')} of {sizes.min():,}"
+                f" to {sizes.max():,} samples, weighted by {self._sampler.weighting}."
             ),
             (
                 f"An epoch has {self.samples:,} samples, drawn {how} replacement:"
@@ -217,55 +210,114 @@ class _Quotas:
             f"{oversampled} {undersampled}",
         )
 
-
-class _QuotaPlan(EpochPlan):
-    """Without replacement: each class fills its quota by cycling through its shuffled samples."""
-
-    def __init__(self, quotas: _Quotas, global_batch: int, seed: int) -> None:
-        super().__init__(quotas.samples, global_batch, seed)
-        self._quotas = quotas
-
-    @property
-    def lines(self) -> tuple[str, ...]:
-        return self._quotas.lines
-
     def draw_epoch(self, epoch: int) -> Indices:
-        classes = self._quotas.classes
-        counts = round_quotas(self._quotas.ends, self.seed, epoch, _ROUNDING)
+        classes = self._classes
+        counts = round_quotas(self._ends, self.seed, epoch, _ROUNDING)
         numbers = np.arange(len(counts), dtype=index_dtype(len(counts)))
-        order = shuffled_within(np.repeat(numbers, classes.sizes), self.seed, epoch, _MEMBERS)
+        order = permutation_within(np.repeat(numbers, classes.sizes), self.seed, epoch, _MEMBERS)
         # In place: an epoch can have a hundred million samples.
         places = count_within(counts)
         places %= np.repeat(classes.sizes, counts)
         places += np.repeat(classes.starts[:-1], counts)
         rows = classes.members[order[places]]
         del order, places
-        return rows[shuffled(len(rows), self.seed, epoch, _ORDER)]
+        return rows[permutation(len(rows), self.seed, epoch, _ORDER)]
 
 
-class _DrawnPlan:
+class _DrawnPlan(_QuotaPlan):
     """With replacement: each batch draws its classes, then a sample of each, all independent."""
 
-    order_version = ORDER_VERSION
+    def batch(self, epoch: int, number: int) -> Rows:
+        part = batch_slice(number, self.global_batch, self.samples)
+        drawn = uniform(random_words(2 * self.global_batch, self.seed, epoch, number, _DRAW))
+        class_draw, sample_draw = drawn.reshape(-1, 2)[: part.stop - part.start].T
+        chosen = draw_by_quota(self._ends, class_draw)
+        first, end = self._classes.starts[chosen], self._classes.starts[chosen + 1]
+        places = first + (sample_draw * (end - first)).astype(np.int64)
+        rows: Rows = self._classes.members[places].astype(np.int64)
+        return rows
 
-    def __init__(self, quotas: _Quotas, global_batch: int, seed: int) -> None:
-        self.samples = quotas.samples
-        self._quotas = quotas
-        self._global_batch = global_batch
-        self._seed = seed
+
+# --- samples with several classes -----------------------------------------------------------------
+
+
+_LISTS = (list, tuple, np.ndarray)
+
+
+def has_lists(column: NDArray[Any]) -> bool:
+    """Return whether the values of a column are lists."""
+    return column.dtype == object and any(isinstance(value, _LISTS) for value in column[:100])
+
+
+def repeat_factors(
+    name: str, column: NDArray[Any], threshold: float
+) -> tuple[NDArray[np.float64], Rows]:
+    """Return the weight of each sample: the largest of its classes' ``max(1, sqrt(threshold / f))``, 1 without classes.
+
+    f is the fraction of all samples that have the class.
+
+    Args:
+        name: name of the column.
+        column: the classes of each sample: a list of integers or texts, objects [samples].
+        threshold: above 0 and at most 1.
+
+    Returns:
+        The weights [samples], and the number of samples of each class [classes].
+
+    Raises:
+        CallError: a sample has no list, or a class that cannot be compared.
+
+    """
+    for classes in column:
+        if not isinstance(classes, _LISTS):
+            raise CallError(
+                f"column {name!r} has lists, but a sample has {classes!r}",
+                hint="convert the dataset again, or choose another column",
+            )
+    counts = np.fromiter(map(len, column), np.int64, len(column))
+    values: list[Any] = [value for sample in column for value in sample]
+    if values and isinstance(values[0], (float, np.floating)):
+        raise CallError(
+            f"column {name!r} contains decimal numbers, which are no classes",
+            hint="name another column",
+        )
+    numbers = {value: number for number, value in enumerate(dict.fromkeys(values))}
+    codes = np.fromiter(map(numbers.__getitem__, values), np.int64, len(values))
+    rows = np.repeat(np.arange(len(column)), counts)
+    # A class that a sample lists twice counts once.
+    pairs = np.unique(np.stack([rows, codes]), axis=1)
+    sizes = np.bincount(pairs[1], minlength=len(numbers))
+    factors = np.maximum(1.0, np.sqrt(threshold * len(column) / np.maximum(sizes, 1)))
+    weights = np.ones(len(column))
+    np.maximum.at(weights, pairs[0], factors[pairs[1]])
+    return weights, sizes
+
+
+class _RepeatFactorPlan(WeightedPlan):
+    """The plan of `ClassBalancedSampler` for samples with several classes."""
+
+    def __init__(self, sampler: ClassBalancedSampler, threshold: float, fit: Fit) -> None:
+        self._name, self._threshold = sampler.by, threshold
+        weights, self._sizes = repeat_factors(sampler.by, fit.columns[sampler.by], threshold)
+        length = sampler.samples or round(float(weights.sum()))
+        super().__init__(weights, length, fit, replacement=sampler.replacement)
 
     @property
     def lines(self) -> tuple[str, ...]:
-        return self._quotas.lines
-
-    def batch(self, epoch: int, number: int) -> Rows:
-        part = batch_slice(number, self._global_batch, self.samples)
-        classes, ends = self._quotas.classes, self._quotas.ends
-        drawn = uniform(random_words(2 * self._global_batch, self._seed, epoch, number, _DRAW))
-        class_draw, sample_draw = drawn.reshape(-1, 2)[: part.stop - part.start].T
-        chosen = draw_by_quota(ends, class_draw)
-        first, end = classes.starts[chosen], classes.starts[chosen + 1]
-        rows: Rows = classes.members[first + (sample_draw * (end - first)).astype(np.int64)].astype(
-            np.int64
+        """Lines for ``explain()``."""
+        quotas = np.diff(self._ends) / 2**QUOTA_BITS
+        sizes: Sequence[int] = self._sizes.tolist() or [0]
+        repeated = int(np.count_nonzero(quotas > quotas.min() * 1.001))
+        how = "with" if self.replacement else "without"
+        return (
+            (
+                f"Column {self._name!r} has {plural(len(self._sizes), 'class')} of {min(sizes):,}"
+                f" to {max(sizes):,} samples, and several in a sample. Its rarest class decides how"
+                f" often a sample is repeated, threshold={self._threshold:g}."
+            ),
+            (
+                f"An epoch has {self.samples:,} samples, drawn {how} replacement: {repeated:,} of"
+                f" {plural(len(quotas), 'sample')} are repeated, up to"
+                f" {quotas.max() / quotas.min():,.1f} times as often as the others."
+            ),
         )
-        return rows

@@ -1,4 +1,4 @@
-"""The interface of samplers: `Sampler`, `Plan` and their contract.
+"""The interfaces `Sampler`, `Plan` and `Order`, and what the samplers of this package share.
 
 Reads no files and never imports DALI.
 """
@@ -6,12 +6,18 @@ Reads no files and never imports DALI.
 from __future__ import annotations
 
 import hashlib
+import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from loaders.progress import Position
 from manifests.errors import CallError
 
 Rows: TypeAlias = NDArray[np.int64]
@@ -26,6 +32,9 @@ SHARD = "shard of the row"
 #: draws other samples than before: loading an older checkpoint then raises an error instead of
 #: resuming with other samples.
 ORDER_VERSION = 2
+
+#: A hint for errors of custom samplers.
+CHECK_SAMPLER = "test the sampler with `loaders.samplers.check_sampler`"
 
 
 class Plan(Protocol):
@@ -117,20 +126,308 @@ class Sampler(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class Upcoming:
+    """The batches of a loader from now on.
+
+    Attributes:
+        rank_rows: returns the rows of this rank's batch by its number, counted from the start of
+            the pipeline.
+        global_rows: the same for the batch of all ranks together.
+        batches: batches in an epoch.
+        batch_size: samples in a batch of this rank.
+
+    """
+
+    rank_rows: Callable[[int], NDArray[np.int64]]
+    global_rows: Callable[[int], NDArray[np.int64]]
+    batches: int
+    batch_size: int
+
+
+class Order(Protocol):
+    """What a loader asks about its epochs: a sampler decides them, or one of DALI's own readers."""
+
+    @property
+    def batch_size(self) -> int:
+        """Samples in a batch of this rank."""
+        ...
+
+    @property
+    def batches(self) -> int:
+        """Batches in an epoch, equal on every rank."""
+        ...
+
+    @property
+    def runs(self) -> int:
+        """Batches that the reader produces in an epoch, including a last one that is left out."""
+        ...
+
+    @property
+    def restarts(self) -> bool:
+        """Whether each epoch needs a new pipeline."""
+        ...
+
+    @property
+    def is_planned(self) -> bool:
+        """Whether the rows of a batch are known before it is read."""
+        ...
+
+    @property
+    def traits(self) -> Traits:
+        """What is known about the sampler."""
+        ...
+
+    @property
+    def text(self) -> str | None:
+        """How `explain()` names the sampler; `None` without one."""
+        ...
+
+    @property
+    def global_text(self) -> str | None:
+        """How checkpoints name the sampler: equal for samplers with equal global batches."""
+        ...
+
+    @property
+    def version(self) -> int | None:
+        """`ORDER_VERSION` of the sampler; `None` without one, and for a custom sampler."""
+        ...
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """What `explain()` says about the order: how it is made, then the lines of the sampler."""
+        ...
+
+    def size(self, position: Position) -> int:
+        """Return the number of samples in the batch that comes next."""
+        ...
+
+    def valid(self, position: Position) -> NDArray[np.bool_]:
+        """Return which samples of the next batch are real, not padding: bool [batch_size]."""
+        ...
+
+    def upcoming(self, started: int, skipped: int) -> Upcoming | None:
+        """Return the batches of a pipeline; `None` if DALI's own reader decides them.
+
+        Args:
+            started: epoch of the pipeline's first batch.
+            skipped: batches of that epoch that come before the first batch.
+
+        """
+        ...
+
+    def without(self, bad: frozenset[int]) -> Order:
+        """Return the order that leaves out these rows, if it can leave out rows."""
+        ...
+
+
+# --- what is known about a sampler ----------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Traits:
+    """What a loader knows about a sampler besides its plan.
+
+    Attributes:
+        draws: whether it draws an order of its own, as for training.
+        by: column by which it groups samples. `None` if it does not.
+        fixed: whether its batches have a fixed composition, so that samples cannot move up.
+        spread: whether it spreads large images over the batches.
+        any_width: whether its plan accepts integers of every width.
+
+    """
+
+    draws: bool = True
+    by: str | None = None
+    fixed: bool = False
+    spread: bool = False
+    any_width: bool = False
+
+
+def traits_of(sampler: object) -> Traits:
+    """Return the traits of a sampler, which a custom sampler need not state."""
+    stated = getattr(sampler, "traits", None)
+    if isinstance(stated, Traits):
+        # A subclass elsewhere may calculate with the values.
+        own = type(sampler).__module__.startswith("loaders.")
+        return replace(stated, any_width=stated.any_width and own)
+    by, inner = getattr(sampler, "by", None), getattr(sampler, "sampler", None)
+    # In a custom sampler, `by` may be anything.
+    if isinstance(by, str) and by in getattr(sampler, "columns", ()):
+        return Traits(by=by)
+    return Traits(by=None if inner is None else traits_of(inner).by)
+
+
+# --- what the samplers of this package share ------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """What a sampler is fitted to; the arguments of `Sampler.plan`.
+
+    Attributes:
+        columns: one array [samples] for each column that the sampler needs.
+        samples: number of rows, at least 1.
+        batch_size: samples in a batch of one rank.
+        world_size: number of ranks.
+        seed: from 0 to 2**63 - 1.
+
+    """
+
+    columns: Mapping[str, NDArray[Any]]
+    samples: int
+    batch_size: int
+    world_size: int
+    seed: int
+
+    @property
+    def global_batch(self) -> int:
+        """Samples in a batch of all ranks."""
+        return self.batch_size * self.world_size
+
+
+class OwnSampler(ABC):
+    """A sampler of this package. Implements `Sampler`."""
+
+    __slots__ = ()
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Columns of the sample tables that the plan needs."""
+        return ()
+
+    @property
+    def traits(self) -> Traits:
+        """What a loader knows about the sampler besides its plan."""
+        return Traits(any_width=True)
+
+    def plan(
+        self,
+        columns: Mapping[str, NDArray[Any]],
+        *,
+        samples: int,
+        batch_size: int,
+        world_size: int,
+        seed: int,
+    ) -> Plan:
+        """Fit the sampler to a split; see `Sampler`.
+
+        Raises:
+            CallError: the split has no samples, or the sampler cannot sample it.
+
+        """
+        fit = Fit(columns, samples, batch_size, world_size, seed)
+        if samples < 1:
+            raise CallError("the split has no samples to draw from", hint="choose another split")
+        return self._fitted(fit)
+
+    @abstractmethod
+    def _fitted(self, fit: Fit) -> Plan:
+        """Return the plan for a split with samples."""
+
+
 def index_dtype(count: int) -> np.dtype[np.integer[Any]]:
     """Return the integer type that the indexes of `count` rows fit into: int32 or int64."""
     return np.dtype(np.int32 if count < 2**31 else np.int64)
 
 
-def check_not_empty(samples: int) -> None:
-    """Check that a split has rows.
+class EpochPlan(ABC):
+    """A plan that draws one array per epoch and takes every batch from it.
+
+    The array contains the rows of the epoch; a plan that overrides `batch` draws what it needs
+    instead, identities for example. The arrays of the two most recently requested epochs are kept:
+    drawing one takes up to seconds, slicing a batch microseconds, and a loader prefetches batches
+    of the next epoch while it reads the current one. In the middle of an epoch, a thread begins to
+    draw the next one, so that the loader does not wait for it.
+    """
+
+    order_version = ORDER_VERSION
+
+    def __init__(self, samples: int, global_batch: int, seed: int) -> None:
+        """Plan epochs of `samples` samples; `global_batch` is the batch size over all ranks."""
+        self.samples = samples
+        self.global_batch = global_batch
+        self.seed = seed
+        self._epochs: dict[int, Future[Indices]] = {}
+        self._lock = threading.Lock()
+
+    @abstractmethod
+    def draw_epoch(self, epoch: int) -> Indices:
+        """Return the array of an epoch.
+
+        If `batch` is not overridden, its rows in order, int32 or int64 [samples].
+        """
+
+    def batch(self, epoch: int, number: int) -> Rows:
+        """Return the rows of a global batch; see `Plan.batch`."""
+        return self.part(epoch, number, self.global_batch, self.samples).astype(np.int64)
+
+    def part(self, epoch: int, number: int, width: int, length: int) -> Indices:
+        """Return the values of an epoch's array that belong to a batch.
+
+        Args:
+            epoch: from 0.
+            number: index of the batch in the epoch, from 0.
+            width: values for each batch.
+            length: values for all batches.
+
+        Raises:
+            IndexError: the epoch has no such batch.
+
+        """
+        values = self.epoch(epoch)[batch_slice(number, width, length)]
+        if number == -(-length // width) // 2 and epoch + 1 not in self._epochs:
+            # Without a thread, the next epoch is drawn when it is requested.
+            with suppress(RuntimeError):
+                threading.Thread(
+                    target=self._draw_early, args=(epoch + 1,), name="draw epoch", daemon=True
+                ).start()
+        return values
+
+    def _draw_early(self, epoch: int) -> None:
+        with suppress(Exception):  # The request for the epoch raises it again.
+            self.epoch(epoch)
+
+    def epoch(self, epoch: int) -> Indices:
+        """Return what `draw_epoch` returns, computed once.
+
+        While one thread draws an epoch, others may use another.
+        """
+        own: Future[Indices] = Future()
+        # Register within `try`: after an interrupt at any line, no one waits for an epoch that is
+        # not being drawn.
+        try:
+            with self._lock:
+                future = self._epochs.pop(epoch, None)
+                if future is None:
+                    # Free the older epoch before the new one takes its memory.
+                    while len(self._epochs) > 1:
+                        del self._epochs[next(iter(self._epochs))]
+                    future = own
+                self._epochs[epoch] = future
+            if future is own:
+                own.set_result(self.draw_epoch(epoch))
+        except BaseException as error:
+            with self._lock:
+                if self._epochs.get(epoch) is own:
+                    del self._epochs[epoch]
+            if not own.done():
+                own.set_exception(error)
+            raise
+        return future.result()
+
+
+def batch_slice(number: int, global_batch: int, samples: int) -> slice:
+    """Return the part of an epoch of `samples` samples that a batch takes.
 
     Raises:
-        CallError: `samples` is 0.
+        IndexError: the epoch has no such batch.
 
     """
-    if samples < 1:
-        raise CallError("the split has no samples to draw from", hint="choose another split")
+    batches = -(-samples // global_batch)
+    if not 0 <= number < batches:
+        raise IndexError(f"batch {number} is not in an epoch of {batches} batches")
+    return slice(number * global_batch, min((number + 1) * global_batch, samples))
 
 
 def check_column_name(argument: str, name: object) -> None:
@@ -163,23 +460,18 @@ def check_is_sampler(sampler: object) -> None:
 def on_one_rank(sampler: Sampler, world_size: int) -> Sampler:
     """Return the sampler that gives the global batches of several ranks to one rank.
 
-    That is the sampler itself, unless it has a method `on_one_rank`, because its options are about
-    the batch of a rank.
+    Only a sampler whose options are about the batch of a rank has a method `on_one_rank`.
     """
     method: Callable[[int], Sampler] | None = getattr(sampler, "on_one_rank", None)
     return method(world_size) if callable(method) else sampler
 
 
 def sampler_text(sampler: Sampler, text: Callable[[Sampler], str] = repr) -> str:
-    """Return the text of a sampler.
-
-    Its class if it has no ``__repr__`` of its own, whose text has an address.
-    """
-    return (
-        f"{type(sampler).__name__}()"
-        if type(sampler).__repr__ is object.__repr__
-        else text(sampler)
-    )
+    """Return the text of a sampler."""
+    # The `repr` of `object` has an address, which differs in each process.
+    if type(sampler).__repr__ is object.__repr__:
+        return f"{type(sampler).__name__}()"
+    return text(sampler)
 
 
 def array_text(array: NDArray[Any], dtype: str) -> str:
@@ -194,8 +486,8 @@ def array_text(array: NDArray[Any], dtype: str) -> str:
     return f"<{len(array)} numbers, sha256 {digest}>"
 
 
-class ComparedByText:
-    """A sampler with an array: its ``repr`` identifies the array, and samplers with equal texts are equal."""
+class ComparedByText(OwnSampler):
+    """A sampler with an array, which its ``repr`` identifies: samplers with equal texts are equal."""
 
     __slots__ = ()
 

@@ -1,4 +1,4 @@
-"""Choose which samples a batch contains: DALI's stored order, or that of a sampler, fitted to the split.
+"""From the arguments of `loaders.build` to an order: choose the sampler, fit it to the split, and check the plan.
 
 Never imports DALI.
 """
@@ -6,53 +6,41 @@ Never imports DALI.
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from loaders.dataset.filesystem import network_filesystem
 from loaders.dataset.index_check import check_indexes
 from loaders.dataset.joined import JoinedSplit, mix_weights
 from loaders.dataset.split import OpenSplit
-from loaders.dataset.tables import SampleTables
+from loaders.dataset.tables import TABLE_DTYPES, SampleTables
 from loaders.integers import require_int
 from loaders.options import BuildRequest, LastBatch, Shuffle, first_given
-from loaders.ranks import Ranks, find_ranks
-from loaders.samplers.base import Plan, Sampler, on_one_rank, sampler_text
-from loaders.samplers.fit import fit_sampler, grouping_column, sampler_columns
-from loaders.samplers.from_config import configured_sampler
-from loaders.samplers.order import PlannedOrder, StoredOrder
-from loaders.samplers.sequential import SequentialSampler
-from loaders.samplers.shuffled import ShuffledSampler
-from loaders.samplers.subset import SubsetSampler
-from loaders.samplers.tolerant import tolerant_order
+from loaders.ranks import find_ranks
+from loaders.samplers.balanced import has_lists
+from loaders.samplers.base import (
+    CHECK_SAMPLER,
+    SHARD,
+    Plan,
+    Sampler,
+    check_is_sampler,
+    on_one_rank,
+    sampler_text,
+    traits_of,
+)
+from loaders.samplers.order import Batching, Peers, PlannedOrder, StoredOrder, TolerantOrder
+from loaders.samplers.pk import PKSampler
+from loaders.samplers.shuffled import SequentialSampler, ShuffledSampler
 from loaders.samplers.weighted import WeightedSampler
 from loaders.transforms.argument import ParsedTransforms
-from loaders.transforms.base import short_repr
+from loaders.transforms.base import MAX_BATCH_SIZE, MAX_EPOCH_SAMPLES, short_repr
 from manifests.errors import CallError
-from manifests.process.text import agree, plural
-
-
-@dataclass(frozen=True, slots=True)
-class Batching:
-    """How an epoch is divided into batches.
-
-    Attributes:
-        batch_size: samples per batch of one rank, as requested.
-        last_batch: treatment of the samples that do not fill the last batch.
-        ranks: rank and world size.
-        seed: seed of the order.
-        training: whether the batches are for training.
-        filled: whether a batch can have samples that are not valid, because a field says which.
-
-    """
-
-    batch_size: int
-    last_batch: LastBatch
-    ranks: Ranks
-    seed: int
-    training: bool = False
-    filled: bool = False
+from manifests.labels import LABELS
+from manifests.process.text import agree, plural, printable, shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +49,7 @@ class ChosenOrder:
 
     Attributes:
         order: which samples a batch contains.
-        batching: how an epoch is divided into batches.
+        batching: how an epoch is divided into batches, as requested.
         shuffle: the final value of the argument `shuffle`.
         warnings: the warnings of the sampler.
         notes: how the sampler differs from that of a PaddleClas config.
@@ -89,7 +77,7 @@ def choose_order(
     given, notes = _given_sampler(request, parsed, batching.batch_size)
     shuffle = _shuffle(request, parsed, split)
     sampler = _chosen_sampler(split, request, given, shuffle)
-    if shuffle or (sampler is not None and _draws(sampler)):
+    if shuffle or (sampler is not None and traits_of(sampler).draws):
         batching = replace(batching, training=True)
     if sampler is None:
         check_indexes(split)  # only DALI's readers, which read the stored order, use them
@@ -97,12 +85,10 @@ def choose_order(
         warnings = empty_batch_warnings(stored, split.name)
         return ChosenOrder(stored, batching, shuffle, warnings, notes)
     order = planned_order(split, tables, batching, sampler)
-    warnings = (
-        *sampler_warnings(split, tables, sampler, order),
-        *empty_batch_warnings(order, split.name),
-    )
+    warnings = sampler_warnings(split, tables, sampler, order)
+    warnings += empty_batch_warnings(order, split.name)
     if request.on_error != "raise":
-        order = tolerant_order(order, tables, sampler, mode=request.on_error, seed=request.seed)
+        order = tolerant_order(order, tables, sampler, mode=request.on_error)
     return ChosenOrder(order, batching, shuffle, warnings, notes)
 
 
@@ -206,20 +192,13 @@ def stored_order(split: OpenSplit, batching: Batching, *, shuffle: bool) -> Stor
             f"split {split.name!r} has {samples} samples, but there are {ranks.world_size} ranks",
             hint="use fewer ranks, for example a single one with rank=0, world_size=1",
         )
-    size = batching.batch_size
+    fitting = batching
     if batching.last_batch == "partial":
         # DALI decodes full batches, and a batch never contains more than a rank's part of the
         # split.
-        size = min(size, ranks.largest_share(samples))
-    order = StoredOrder(
-        samples=samples,
-        ranks=ranks,
-        batch_size=size,
-        last_batch=batching.last_batch,
-        shuffle=shuffle,
-        training=batching.training,
-        filled=batching.filled,
-    )
+        size = min(batching.batch_size, ranks.largest_share(samples))
+        fitting = replace(batching, batch_size=size)
+    order = StoredOrder(samples, fitting, restarts=shuffle)
     if order.batches == 0:
         raise _no_full_batch(batching, samples, f"of split {split.name!r}")
     return order
@@ -235,51 +214,91 @@ def planned_order(
             full batch.
 
     """
-    name = type(sampler).__name__
     columns = sampler_columns(split, tables, sampler)
-    ranks, size = batching.ranks, batching.batch_size
+    world_size, fitting = batching.ranks.world_size, batching
 
-    def fit(batch_size: int) -> Plan:
+    def fit() -> Plan:
         return fit_sampler(
             sampler,
             columns,
             samples=split.samples,
-            batch_size=batch_size,
-            world_size=ranks.world_size,
+            batch_size=fitting.batch_size,
+            world_size=world_size,
             seed=batching.seed,
         )
 
-    plan = fit(size)
-    if batching.last_batch == "partial" and plan.samples < size:
+    plan = fit()
+    if batching.last_batch == "partial" and plan.samples < batching.batch_size:
         # DALI decodes full batches.
-        size = plan.samples
-        plan = fit(size)
-    texts = [
-        getattr(each, "text", None) or sampler_text(each, short_repr)
-        for each in (sampler, on_one_rank(sampler, ranks.world_size))
-    ]
-    spread = getattr(sampler, "spread", False) is True
+        fitting = replace(batching, batch_size=plan.samples)
+        plan = fit()
     order = PlannedOrder(
-        plan=plan,
-        rows=split.samples,
-        ranks=ranks,
-        batch_size=size,
-        last_batch=batching.last_batch,
-        text=texts[0],
-        global_text=texts[1],
-        training=batching.training,
-        filled=batching.filled,
-        spread=spread,
-        by=grouping_column(sampler),
+        split.samples,
+        fitting,
+        plan,
+        text=_shown_text(sampler),
+        global_text=_shown_text(on_one_rank(sampler, world_size)),
+        traits=traits_of(sampler),
     )
     if order.batches == 0:
-        whole_split = plan.samples == split.samples
-        raise _no_full_batch(
-            batching,
-            plan.samples,
-            f"of split {split.name!r}" if whole_split else f"in an epoch of {name}",
-        )
+        where = f"of split {split.name!r}"
+        if plan.samples != split.samples:
+            where = f"in an epoch of {type(sampler).__name__}"
+        raise _no_full_batch(batching, plan.samples, where)
     return order
+
+
+def _shown_text(sampler: Sampler) -> str:
+    text: str | None = getattr(sampler, "text", None)
+    return text or sampler_text(sampler, short_repr)
+
+
+def tolerant_order(
+    order: PlannedOrder,
+    tables: SampleTables,
+    sampler: Sampler,
+    *,
+    mode: Literal["skip", "replace"],
+) -> TolerantOrder:
+    """Return an order that can continue without bad images.
+
+    Args:
+        order: the order of the sampler.
+        tables: the sample tables of the split.
+        sampler: the sampler. A bad row is replaced by one with the same value in the column that it
+            samples by.
+        mode: see `TolerantOrder`.
+
+    Raises:
+        CallError: the sampler makes batches of a fixed composition, and `mode` would move samples
+            between them.
+
+    """
+    if mode == "skip" and order.traits.fixed:
+        raise CallError(
+            'on_error="skip" would move samples into other batches, which then are not P x K',
+            hint='set on_error="replace"',
+        )
+    peers, by = None, order.traits.by
+    drawable = getattr(order.plan, "drawable", None)
+    if by is None and LABELS[tables.label_type].is_class:
+        by = "label"
+    if mode == "replace" and by is not None:
+        columns = tables.columns([by], requested_by=type(sampler).__name__)
+        # Samples with several classes have no peers, and neither have samples without a class.
+        if not has_lists(columns[by]):
+            peers = Peers.of(columns, by, order.rows, drawable)
+    return TolerantOrder(
+        order.rows,
+        order.batching,
+        order.plan,
+        text=order.text,
+        global_text=order.global_text,
+        traits=order.traits,
+        mode=mode,
+        peers=peers,
+        drawable=drawable,
+    )
 
 
 def sampler_warnings(
@@ -303,12 +322,12 @@ def sampler_warnings(
 
 def empty_batch_warnings(order: StoredOrder | PlannedOrder, split: str) -> tuple[str, ...]:
     """Return a warning if the last batch of a split has fewer samples than ranks."""
-    left = order.too_few
+    left, batching = order.too_few, order.batching
     # A batch that is filled tells which samples are valid.
-    if order.last_batch != "partial" or not left or order.filled:
+    if batching.last_batch != "partial" or not left or batching.filled:
         return ()
-    ranks = f"there are {order.ranks.world_size} ranks"
-    if not order.training:
+    ranks = f"there are {batching.ranks.world_size} ranks"
+    if not batching.training:
         return (
             f"{ranks}, but the last batch has {plural(left, 'sample')}, so some ranks get an empty"
             ' batch. Hint: with fields=("image", "label", "valid"), they get a sample that is not'
@@ -323,13 +342,6 @@ def empty_batch_warnings(order: StoredOrder | PlannedOrder, split: str) -> tuple
     )
 
 
-def _draws(sampler: Sampler) -> bool:
-    """Return whether a sampler draws an order of its own, as for training."""
-    while isinstance(sampler, SubsetSampler):
-        sampler = sampler.sampler
-    return not isinstance(sampler, SequentialSampler)
-
-
 def _no_full_batch(batching: Batching, samples: int, where: str) -> CallError:
     size, world = batching.batch_size, batching.ranks.world_size
     if world == 1:
@@ -342,3 +354,149 @@ def _no_full_batch(batching: Batching, samples: int, where: str) -> CallError:
     return CallError(
         message, hint='lower batch_size, or set last_batch="partial" or last_batch="pad"'
     )
+
+
+def fit_sampler(
+    sampler: Sampler,
+    columns: Mapping[str, NDArray[Any]],
+    *,
+    samples: int,
+    batch_size: int,
+    world_size: int,
+    seed: int,
+) -> Plan:
+    """Return the plan of a sampler, and check that it has what `Plan` requires.
+
+    See `Sampler.plan` for the arguments.
+
+    Raises:
+        CallError: it has not, or the sampler cannot sample this split.
+
+    """
+    plan = sampler.plan(
+        columns, samples=samples, batch_size=batch_size, world_size=world_size, seed=seed
+    )
+    name = type(sampler).__name__
+    planned, lines = getattr(plan, "samples", None), getattr(plan, "lines", None)
+    if not isinstance(planned, int) or planned < 1:
+        raise CallError(
+            f"{name}.plan() must return a plan whose samples is an int of at least 1, got"
+            f" {planned!r}",
+            hint=CHECK_SAMPLER,
+        )
+    if not isinstance(lines, tuple) or not callable(getattr(plan, "batch", None)):
+        raise CallError(
+            f"{name}.plan() must return a plan that has lines (a tuple of strings) and the method"
+            " batch()",
+            hint=CHECK_SAMPLER,
+        )
+    return plan
+
+
+def sampler_columns(
+    split: OpenSplit, tables: SampleTables, sampler: Sampler
+) -> dict[str, NDArray[Any]]:
+    """Return the columns that a sampler needs, each an array [samples].
+
+    Raises:
+        CallError: the object is not a sampler, or a column does not exist.
+
+    """
+    check_is_sampler(sampler)
+    name = type(sampler).__name__
+    columns = getattr(sampler, "columns", None)
+    if not isinstance(columns, (tuple, list)) or not all(
+        isinstance(column, str) for column in columns
+    ):
+        raise CallError(
+            f"{name}.columns must be a tuple of column names, got {columns!r}", hint=CHECK_SAMPLER
+        )
+    found = tables.columns([column for column in columns if column != SHARD], requested_by=name)
+    if SHARD in columns:
+        samples = [shard.samples for shard in split.shards]
+        found[SHARD] = np.repeat(np.arange(len(samples), dtype=np.int32), samples)
+    if traits_of(sampler).any_width:
+        return found
+    # The types of the tables: a custom sampler may calculate with the values.
+    for column, array in found.items():
+        if array.dtype != object:
+            found[column] = array.astype(TABLE_DTYPES.get(column, array.dtype), copy=False)
+    return found
+
+
+# --- the sampler of a PaddleClas config -----------------------------------------------------------
+
+#: PaddleClas samplers that read every sample once per epoch, as loaders without a sampler do.
+_PLAIN = [None, "BatchSampler", "DistributedBatchSampler"]
+
+#: PaddleClas samplers that make PK batches, with their argument for K.
+_PK = {
+    "PKSampler": "sample_per_id",
+    "DistributedRandomIdentitySampler": "num_instances",
+    "NaiveIdentityBatchSampler": "num_instances",
+}
+
+_WEIGHTS: dict[str, Literal["identity", "sample"]] = {
+    "sample_avg_prob": "sample",
+    "id_avg_prob": "identity",
+}
+
+
+def configured_sampler(
+    section: Mapping[str, Any], batch_size: int
+) -> tuple[Sampler | None, tuple[str, ...]]:
+    """Return the sampler for a config's section, and notes on what differs from PaddleClas.
+
+    Args:
+        section: the ``sampler`` section of the config.
+        batch_size: samples in a batch of one rank.
+
+    Returns:
+        The sampler, and one note for each difference. The sampler is ``None`` if every sample is
+        read once per epoch.
+
+    Raises:
+        CallError: an argument of the section is wrong, or K does not divide the batch size.
+
+    """
+    name = section.get("name")
+    if name in _PLAIN:
+        return None, ()
+    if not isinstance(name, str):
+        raise CallError(f"the config's sampler.name must be a string, got {shown(name)}")
+    if name not in _PK:
+        text = f"the config's sampler {printable(name[:100])} is not supported and ignored"
+        return None, (f"{text}: every sample is read once per epoch",)
+    key = _PK[name]
+    if section.get(key) is None:
+        raise CallError(
+            f"the config's sampler {name} has no {key}", hint=f"set {key} in the config"
+        )
+    k = require_int(f"the config's sampler.{key}", section[key], 1, maximum=MAX_BATCH_SIZE)
+    if batch_size % k:
+        raise CallError(
+            f"batch_size={batch_size} is not a multiple of the config's sampler.{key}={k}",
+            hint=f"set batch_size to a multiple of {k}",
+        )
+    method = section.get("sample_method") or "sample_avg_prob"
+    if method not in list(_WEIGHTS):  # it may be unhashable
+        known = " or ".join(map(repr, _WEIGHTS))
+        raise CallError(
+            f"the config's sampler.sample_method is {shown(method)}", hint=f"set it to {known}"
+        )
+    batches = section.get("max_iters")
+    if batches is not None:
+        batches = require_int(
+            "the config's sampler.max_iters", batches, 1, maximum=MAX_EPOCH_SAMPLES // batch_size
+        )
+    sampler = PKSampler(batch_size // k, k, weight=_WEIGHTS[method], batches=batches)
+    notes = [
+        f"the config's sampler {name} becomes {sampler!r}, which draws identities in rounds instead"
+        " of independently"
+    ]
+    if section.get("ratio"):
+        notes.append(
+            "the config's sampler.id_list and sampler.ratio are ignored: the listed identities are"
+            " not drawn more often"
+        )
+    return sampler, tuple(notes)

@@ -1,305 +1,236 @@
-"""The order of an epoch: `EpochPlan` draws it and `PlannedOrder` divides it among ranks, or `StoredOrder`, DALI's own.
+"""The order of an epoch: a sampler's plan that is divided among ranks, or the stored order of DALI's own readers.
 
-Never imports DALI.
+`loaders.samplers.base.Order` says what a loader asks of both. Never imports DALI.
 """
 
 from __future__ import annotations
 
 import threading
-from abc import ABC, abstractmethod
-from collections.abc import Callable
-from concurrent.futures import Future
-from contextlib import suppress
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from loaders.options import LastBatch
 from loaders.progress import Position
 from loaders.ranks import Ranks
-from loaders.samplers.base import ORDER_VERSION, Indices, Plan, Rows
-from manifests.errors import CallError
+from loaders.samplers.base import CHECK_SAMPLER, Plan, Rows, Traits, Upcoming
+from loaders.samplers.draws import Groups, group, random_words, read_codes
+from manifests.errors import CallError, DamagedError
 
-#: A hint for errors of custom samplers.
-CHECK_SAMPLER = "test the sampler with `loaders.samplers.check_sampler`"
+_ALL_DAMAGED = "run `dataprep verify --decode`"
 
-
-class EpochPlan(ABC):
-    """A plan that draws one array per epoch and takes every batch from it.
-
-    The array contains the rows of the epoch; a plan that overrides `batch` draws what it needs
-    instead, identities for example. The arrays of the two most recently requested epochs are kept:
-    drawing one takes up to seconds, slicing a batch microseconds, and a loader prefetches batches
-    of the next epoch while it reads the current one. In the middle of an epoch, a thread begins to
-    draw the next one, so that the loader does not wait for it.
-    """
-
-    order_version = ORDER_VERSION
-
-    def __init__(self, samples: int, global_batch: int, seed: int) -> None:
-        """Plan epochs of `samples` samples; `global_batch` is the batch size over all ranks."""
-        self.samples = samples
-        self.global_batch = global_batch
-        self.seed = seed
-        self._epochs: dict[int, Future[Indices]] = {}
-        self._lock = threading.Lock()
-
-    @abstractmethod
-    def draw_epoch(self, epoch: int) -> Indices:
-        """Return the array of an epoch.
-
-        If `batch` is not overridden, its rows in order, int32 or int64 [samples].
-        """
-
-    def batch(self, epoch: int, number: int) -> Rows:
-        """Return the rows of a global batch; see `Plan.batch`."""
-        return self.part(epoch, number, self.global_batch, self.samples).astype(np.int64)
-
-    def part(self, epoch: int, number: int, width: int, length: int) -> Indices:
-        """Return the values of an epoch's array that belong to a batch.
-
-        Args:
-            epoch: from 0.
-            number: index of the batch in the epoch, from 0.
-            width: values for each batch.
-            length: values for all batches.
-
-        Raises:
-            IndexError: the epoch has no such batch.
-
-        """
-        values = self.epoch(epoch)[batch_slice(number, width, length)]
-        if number == -(-length // width) // 2 and epoch + 1 not in self._epochs:
-            with suppress(
-                RuntimeError
-            ):  # Without a thread, the next epoch is drawn when it is requested.
-                threading.Thread(
-                    target=self._draw_early, args=(epoch + 1,), name="draw epoch", daemon=True
-                ).start()
-        return values
-
-    def _draw_early(self, epoch: int) -> None:
-        with suppress(Exception):  # The request for the epoch raises it again.
-            self.epoch(epoch)
-
-    def epoch(self, epoch: int) -> Indices:
-        """Return what `draw_epoch` returns, computed once.
-
-        While one thread draws an epoch, others may use another.
-        """
-        own: Future[Indices] = Future()
-        # Register within `try`: after an interrupt at any line, no one waits for an epoch that is
-        # not being drawn.
-        try:
-            with self._lock:
-                future = self._epochs.pop(epoch, None)
-                if future is None:
-                    while (
-                        len(self._epochs) > 1
-                    ):  # Free the older epoch before the new one takes its memory.
-                        del self._epochs[next(iter(self._epochs))]
-                    future = own
-                self._epochs[epoch] = future
-            if future is own:
-                own.set_result(self.draw_epoch(epoch))
-        except BaseException as error:
-            with self._lock:
-                if self._epochs.get(epoch) is own:
-                    del self._epochs[epoch]
-            if not own.done():
-                own.set_exception(error)
-            raise
-        return future.result()
+_UNKNOWN = Traits()
 
 
-def batch_slice(number: int, global_batch: int, samples: int) -> slice:
-    """Return the part of an epoch of `samples` samples that a batch takes.
+@dataclass(frozen=True, slots=True)
+class Batching:
+    """How an epoch is divided into batches.
 
-    Raises:
-        IndexError: the epoch has no such batch.
+    Attributes:
+        batch_size: samples in a batch of one rank.
+        last_batch: treatment of the samples that do not fill the last batch.
+        ranks: this rank, and how many ranks share the samples.
+        seed: seed of the order.
+        training: whether the batches are for training: samples that are fewer than the ranks are
+            then left out, so that no rank has an empty batch.
+        filled: whether a batch that would be empty has one sample, because a field says that it is
+            not valid.
 
     """
-    batches = -(-samples // global_batch)
-    if not 0 <= number < batches:
-        raise IndexError(f"batch {number} is not in an epoch of {batches} batches")
-    return slice(number * global_batch, min((number + 1) * global_batch, samples))
-
-
-class _Batches:
-    """What both orders know about a batch, once they know how many samples of it are a rank's own."""
-
-    __slots__ = ()
 
     batch_size: int
-    last_batch: str
-    training: bool
-    filled: bool
+    last_batch: LastBatch
+    ranks: Ranks = field(default_factory=Ranks)
+    seed: int = 0
+    training: bool = False
+    filled: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Order:
+    """What all orders share. The numbers of samples in two ranks' batches differ by one at most.
+
+    Attributes:
+        rows: number of rows in the split.
+        batching: how an epoch is divided into batches.
+
+    """
+
+    rows: int
+    batching: Batching
+
+    @property
+    def batch_size(self) -> int:
+        """Samples in a batch of this rank."""
+        return self.batching.batch_size
+
+    @property
+    def samples(self) -> int:
+        """Samples in an epoch over all ranks."""
+        return self.rows
+
+    @property
+    def global_batch(self) -> int:
+        """Samples in a batch of all ranks."""
+        return self.batching.batch_size * self.batching.ranks.world_size
+
+    @property
+    def too_few(self) -> int:
+        """Samples of a last batch that has fewer than ranks; 0 if it has more."""
+        rest = self.samples % self.global_batch
+        return rest if rest < self.batching.ranks.world_size else 0
+
+    @property
+    def batches(self) -> int:
+        """Batches in an epoch, equal on every rank."""
+        full, rest = divmod(self.samples, self.global_batch)
+        last_batch = self.batching.last_batch
+        left_out = self.batching.training and last_batch == "partial" and self.too_few
+        if not rest or last_batch == "drop" or left_out:
+            return full
+        return full + 1
 
     def size(self, position: Position) -> int:
         """Return the number of samples in the batch that comes next."""
-        if self.last_batch != "partial":
-            return self.batch_size
+        if self.batching.last_batch != "partial":
+            return self.batching.batch_size
         return self._at_least_one(self._own(position))
-
-    @property
-    def leaves_out(self) -> bool:
-        """Whether a last batch that has fewer samples than ranks is left out."""
-        return self.training and self.last_batch == "partial"
 
     def _at_least_one(self, own: int) -> int:
         """Return the size of a batch with `own` samples: the mean over an empty batch is NaN."""
-        if self.training or self.filled:
+        if self.batching.training or self.batching.filled:
             return max(own, 1)
         return own
 
     def valid(self, position: Position) -> NDArray[np.bool_]:
         """Return which samples of the next batch are real, not padding: bool [batch_size]."""
-        return np.arange(self.batch_size) < self._own(position)
+        return np.arange(self.batching.batch_size) < self._own(position)
 
     def _own(self, position: Position) -> int:
+        """Return how many samples of the next batch belong to this rank."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True)
-class StoredOrder(_Batches):
+class StoredOrder(_Order):
     """The order of DALI's native readers: each rank reads a contiguous part of the stored samples.
 
+    There is no sampler, so `text`, `global_text` and `version` are `None`.
+
     Attributes:
-        samples: number of samples in the split.
-        ranks: this rank, and how many ranks share the samples.
-        batch_size: samples in a batch of one rank.
-        last_batch: ``"drop"``, ``"partial"`` or ``"pad"``.
-        shuffle: whether each epoch has the shards in another order, and DALI shuffles within its
-            buffer.
-        training: whether samples that are fewer than the ranks are left out, so that no rank has an
-            empty batch.
-        filled: whether a batch that would be empty has one sample, which is not valid.
-        text, global_text: how `explain()` and checkpoints name the sampler; ``None``, because there is no
-            sampler.
-        version: version of the sampler's orders; ``None``, because there is no sampler.
+        restarts: whether each epoch has the shards in another order, and DALI shuffles within its
+            buffer. The state of this shuffling depends on all earlier epochs, so each epoch needs a
+            new pipeline.
 
     """
 
-    samples: int
-    ranks: Ranks
-    batch_size: int
-    last_batch: str
-    shuffle: bool
-    training: bool = False
-    filled: bool = False
+    restarts: bool = False
     text: None = None
     global_text: None = None
     version: None = None
-
-    @property
-    def batches(self) -> int:
-        """Batches in an epoch, equal on every rank."""
-        if self.last_batch == "drop":
-            return self.ranks.smallest_share(self.samples) // self.batch_size
-        return self.runs - bool(self.leaves_out and self.too_few)
-
-    @property
-    def too_few(self) -> int:
-        """Samples of a last batch that has fewer than ranks; 0 if it has more."""
-        if self.ranks.smallest_share(self.samples) % self.batch_size:
-            return 0
-        return self.samples % self.ranks.world_size
+    traits: Traits = _UNKNOWN
+    is_planned: bool = False
 
     @property
     def runs(self) -> int:
-        """Batches that DALI's reader produces in an epoch, including the last one if it is left out."""
-        return -(-self.ranks.largest_share(self.samples) // self.batch_size)
+        """Batches that DALI's reader produces in an epoch, including one that is left out."""
+        return -(-self.samples // self.global_batch)
 
     @property
-    def restarts(self) -> bool:
-        """Whether each epoch needs a new pipeline: the state of DALI's shuffling depends on all earlier epochs."""
-        return self.shuffle
+    def lines(self) -> tuple[str, ...]:
+        """What `explain()` says about the order."""
+        return ("shuffled" if self.restarts else "in stored order",)
+
+    def upcoming(self, started: int, skipped: int) -> None:
+        """Return `None`: DALI's reader decides the batches."""
+
+    def without(self, bad: frozenset[int]) -> StoredOrder:
+        """Return this order, which cannot leave out rows."""
+        del bad
+        return self
 
     def _own(self, position: Position) -> int:
-        part = self.ranks.share(self.samples, position.epoch)
-        return max(0, min(self.batch_size, part - position.batch * self.batch_size))
+        part = self.batching.ranks.share(self.rows, position.epoch)
+        size = self.batching.batch_size
+        return max(0, min(size, part - position.batch * size))
 
 
 @dataclass(frozen=True, slots=True)
-class PlannedOrder(_Batches):
+class PlannedOrder(_Order):
     """The order of a sampler: each rank takes its part of every global batch.
-
-    The samples of a short last batch are divided evenly: the parts differ by one sample at most.
 
     Attributes:
         plan: the sampler, fitted to the split.
-        rows: number of rows in the split.
-        ranks: this rank, and how many ranks share an epoch.
-        batch_size: samples in a batch of one rank.
-        last_batch: ``"drop"``, ``"partial"`` or ``"pad"``.
         text: how `explain()` names the sampler.
         global_text: how checkpoints name it: equal for samplers with equal global batches.
-        training: see `StoredOrder`.
-        filled: see `StoredOrder`.
-        spread: whether the sampler spreads large images over the batches.
+        traits: what is known about the sampler.
         restarts: false, because a plan gives any batch of any epoch.
-        by: column by which the sampler groups samples. ``None`` if it does not.
         lock: one thread at a time uses the plan, because a custom plan may not be made for several.
 
     """
 
     plan: Plan
-    rows: int
-    ranks: Ranks
-    batch_size: int
-    last_batch: str
-    text: str
+    text: str = ""
     global_text: str = ""
-    training: bool = False
-    filled: bool = False
-    spread: bool = False
+    traits: Traits = _UNKNOWN
     restarts: bool = False
-    by: str | None = None
+    is_planned: bool = True
     lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 
     @property
-    def version(self) -> int | None:
-        """`ORDER_VERSION` of the sampler, which checkpoints compare.
+    def samples(self) -> int:
+        """Samples in an epoch over all ranks."""
+        return self.plan.samples
 
-        ``None`` for a custom sampler without one.
-        """
+    @property
+    def version(self) -> int | None:
+        """`ORDER_VERSION` of the sampler, which checkpoints compare."""
         version: int | None = getattr(self.plan, "order_version", None)
         return version
-
-    @property
-    def batches(self) -> int:
-        """Batches in an epoch, equal on every rank."""
-        full, rest = divmod(self.plan.samples, self.batch_size * self.ranks.world_size)
-        if self.last_batch == "drop" or (self.leaves_out and self.too_few):
-            return full
-        return full + bool(rest)
-
-    @property
-    def too_few(self) -> int:
-        """Samples of a last batch that has fewer than ranks; 0 if it has more."""
-        rest = self.plan.samples % (self.batch_size * self.ranks.world_size)
-        return rest if rest < self.ranks.world_size else 0
 
     @property
     def runs(self) -> int:
         """Equal to `batches`: a batch that is left out is never read."""
         return self.batches
 
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """What `explain()` says about the order."""
+        return (f"planned by {self.text}", *self.plan.lines)
+
+    def upcoming(self, started: int, skipped: int) -> Upcoming:
+        """Return the batches of a pipeline; see `Order.upcoming`."""
+        return Upcoming(
+            rank_rows=lambda run: self.rank_rows(skipped + run, started),
+            global_rows=lambda run: self.global_rows(skipped + run, started),
+            batches=self.batches,
+            batch_size=self.batching.batch_size,
+        )
+
+    def without(self, bad: frozenset[int]) -> PlannedOrder:
+        """Return this order, which cannot leave out rows."""
+        del bad
+        return self
+
     def _own(self, position: Position) -> int:
-        first, stop = self._bounds(position.batch)
-        return stop - first
+        part = self.rank_part(position.batch)
+        own: int = part.stop - part.start
+        return own
+
+    def _count(self, number: int) -> int:
+        """Return the number of samples in a global batch."""
+        return max(0, min(self.global_batch, self.samples - number * self.global_batch))
 
     def rank_part(self, number: int) -> slice:
         """Return the part of a global batch that this rank reads."""
-        return slice(*self._bounds(number))
+        count, ranks = self._count(number), self.batching.ranks
+        first = ranks.rank * count // ranks.world_size
+        return slice(first, (ranks.rank + 1) * count // ranks.world_size)
 
-    def _bounds(self, number: int) -> tuple[int, int]:
-        most = self.batch_size * self.ranks.world_size
-        samples = max(0, min(most, self.plan.samples - number * most))
-        rank, world_size = self.ranks.rank, self.ranks.world_size
-        return rank * samples // world_size, (rank + 1) * samples // world_size
-
-    def rank_rows(self, step: int, started: int) -> NDArray[np.int64]:
+    def rank_rows(self, step: int, started: int) -> Rows:
         """Return the rows of this rank's batch, int64 [batch_size].
 
         A short batch repeats the epoch's last sample.
@@ -314,11 +245,10 @@ class PlannedOrder(_Batches):
         """
         global_batch = self.global_rows(step, started)
         rows = global_batch[self.rank_part(step % self.batches)]
-        if len(rows) == self.batch_size:
-            return rows
-        return np.concatenate([rows, np.repeat(global_batch[-1:], self.batch_size - len(rows))])
+        missing = self.batching.batch_size - len(rows)
+        return np.concatenate([rows, np.repeat(global_batch[-1:], missing)]) if missing else rows
 
-    def global_rows(self, step: int, started: int) -> NDArray[np.int64]:
+    def global_rows(self, step: int, started: int) -> Rows:
         """Return the rows of the batch of all ranks, int64 [batch_size * world_size] or less.
 
         See `rank_rows`.
@@ -326,18 +256,13 @@ class PlannedOrder(_Batches):
         epochs, number = divmod(step, self.batches)
         return self._checked(started + epochs, number)
 
-    def _checked(self, epoch: int, number: int) -> NDArray[np.int64]:
+    def _checked(self, epoch: int, number: int) -> Rows:
         with self.lock:
             # Copy, because the plan may own and reuse the array it returned.
             rows = np.array(self.plan.batch(epoch, number))
-        most = self.batch_size * self.ranks.world_size
-        expected = min(most, self.plan.samples - number * most)
-        if (
-            rows.shape != (expected,)
-            or rows.dtype.kind != "i"
-            or rows.min() < 0
-            or rows.max() >= self.rows
-        ):
+        expected = self._count(number)
+        is_valid = rows.shape == (expected,) and rows.dtype.kind == "i"
+        if not is_valid or rows.min() < 0 or rows.max() >= self.rows:
             raise CallError(
                 f"the sampler's batch {number} of epoch {epoch} must be {expected} integers from 0"
                 f" to {self.rows - 1}, got {rows.dtype} {list(rows.shape)}",
@@ -346,20 +271,191 @@ class PlannedOrder(_Batches):
         return rows.astype(np.int64, copy=False)
 
 
-@dataclass(frozen=True)
-class Upcoming:
-    """The batches of a loader from now on.
+# --- an order that continues without bad images ---------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Peers:
+    """The rows that may replace a row: the rows with the same value of a column.
 
     Attributes:
-        rank_rows: returns the rows of this rank's batch by its number, counted from the start of
-            the pipeline.
-        global_rows: the same for the batch of all ranks together.
-        batches: batches in an epoch.
-        batch_size: samples in a batch of this rank.
+        codes: a number for each value of the column, int64 [rows]; -1 for a row without peers.
+        groups: the rows by code.
+        index: position of each code's group among the groups.
 
     """
 
-    rank_rows: Callable[[int], NDArray[np.int64]]
-    global_rows: Callable[[int], NDArray[np.int64]]
-    batches: int
-    batch_size: int
+    codes: Rows
+    groups: Groups
+    index: dict[int, int]
+
+    @classmethod
+    def of(
+        cls,
+        columns: Mapping[str, NDArray[Any]],
+        name: str,
+        samples: int,
+        drawable: NDArray[np.bool_] | None = None,
+    ) -> Peers:
+        """Group the rows by a column, or only the `drawable` ones: bool [samples].
+
+        Raises:
+            CallError: the column is missing, or a row has no value.
+
+        """
+        rows = np.arange(samples) if drawable is None else np.flatnonzero(drawable)
+        # Rows that are not drawn may have no value: a filter may leave them out for that reason.
+        drawn = {name: columns[name][rows]} if name in columns else columns
+        found = read_codes(drawn, name, len(rows))
+        codes = np.full(samples, -1)
+        codes[rows] = found
+        within = group(found)
+        groups = Groups(within.starts, rows[within.members])
+        values = codes[groups.members[groups.starts[:-1]]].tolist()
+        return cls(codes, groups, {value: number for number, value in enumerate(values)})
+
+    def rows(self, row: int) -> NDArray[np.integer[Any]]:
+        """Return the rows with the same value as `row`, itself included."""
+        number = self.index.get(int(self.codes[row]))
+        if number is None:
+            return self.groups.members[:0]
+        return self.groups.members[self.groups.starts[number] : self.groups.starts[number + 1]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Stream:
+    """The rows that a rank reads in an epoch: int64. From `distinct` on, they repeat others."""
+
+    rows: Rows
+    distinct: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TolerantOrder(PlannedOrder):
+    """A planned order from which some rows are taken out.
+
+    The number of batches does not change, so ranks stay in step.
+
+    The batches up to a bad row do not depend on bad rows that come later. So a loader that finds
+    one restarts at that batch, and what the user has received before stays what the order says.
+
+    Attributes:
+        bad: the rows to take out.
+        mode: ``"skip"`` moves all later samples of the rank up, so the last batch is shorter (with
+            ``last_batch="partial"``) or is filled up (otherwise). ``"replace"`` puts another row of
+            the split in the place of a bad one, drawn from its peers.
+        peers: which rows may replace a row; `None` means every row.
+        drawable: which rows may replace a row, because the sampler draws them at all: bool [rows];
+            `None` means all.
+
+    """
+
+    bad: frozenset[int] = frozenset()
+    mode: Literal["skip", "replace"] = "skip"
+    peers: Peers | None = None
+    drawable: NDArray[np.bool_] | None = None
+    _streams: dict[int, _Stream] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def without(self, bad: frozenset[int]) -> TolerantOrder:
+        """Return this order without these rows."""
+        return replace(self, bad=bad, _streams={}, _lock=threading.Lock())
+
+    # A class with slots has no `super()` in its methods.
+
+    def rank_rows(self, step: int, started: int) -> Rows:
+        """Return the rows of this rank's batch without bad rows; see `PlannedOrder.rank_rows`.
+
+        Raises:
+            DamagedError: no good sample is left.
+
+        """
+        if not self.bad:
+            return PlannedOrder.rank_rows(self, step, started)
+        epochs, number = divmod(step, self.batches)
+        if self.mode == "replace":
+            rows = PlannedOrder.rank_rows(self, step, started)
+            return self._replaced(rows, started + epochs, number)
+        stream, size = self._stream(started + epochs).rows, self.batching.batch_size
+        rows = stream[number * size : (number + 1) * size]
+        return np.concatenate([rows, np.repeat(stream[-1:], size - len(rows))])
+
+    def size(self, position: Position) -> int:
+        """Return the number of samples in the batch that comes next."""
+        if not self.bad or self.mode == "replace" or self.batching.last_batch != "partial":
+            return PlannedOrder.size(self, position)
+        return self._at_least_one(int(self.valid(position).sum()))
+
+    def valid(self, position: Position) -> NDArray[np.bool_]:
+        """Return which samples of the next batch neither fill it up nor replace a bad one."""
+        if not self.bad:
+            return PlannedOrder.valid(self, position)
+        if self.mode == "replace":
+            planned = PlannedOrder.rank_rows(self, position.batch, position.epoch)
+            return PlannedOrder.valid(self, position) & ~self._is_bad(planned)
+        size = self.batching.batch_size
+        rest = self._stream(position.epoch).distinct - position.batch * size
+        return np.arange(size) < rest
+
+    def _stream(self, epoch: int) -> _Stream:
+        """Return the good rows of this rank in an epoch.
+
+        At least as many as the batches need, unless partial.
+        """
+        # Two epochs, because batches of the next one are prepared while the current one is used.
+        with self._lock:
+            if epoch not in self._streams:
+                while len(self._streams) > 1:
+                    del self._streams[min(self._streams)]
+                self._streams[epoch] = self._compute_stream(epoch)
+            return self._streams[epoch]
+
+    def _compute_stream(self, epoch: int) -> _Stream:
+        planned = np.concatenate(
+            [self._checked(epoch, each)[self.rank_part(each)] for each in range(self.batches)]
+        )
+        # A rank without samples of its own has one batch, which only repeats a sample of another
+        # rank.
+        rows = self._without_bad(planned if len(planned) else self._checked(epoch, 0))
+        if not len(rows):
+            raise DamagedError("every image that this rank reads is damaged", hint=_ALL_DAMAGED)
+        if not len(planned):
+            return _Stream(rows[-1:], 0)
+        missing = self.batches * self.batching.batch_size - len(rows)
+        if missing <= 0 or self.batching.last_batch != "drop":
+            return _Stream(rows, len(rows))
+        # The samples that "drop" leaves out come first, then the rank's own again.
+        spare = np.empty(0, np.int64)
+        if self.batches * self.global_batch < self.samples:
+            left_over, ranks = self._checked(epoch, self.batches), self.batching.ranks
+            spare = self._without_bad(left_over[ranks.rank :: ranks.world_size])[:missing]
+        repeated = np.resize(rows, missing - len(spare))
+        return _Stream(np.concatenate([rows, spare, repeated]), len(rows) + len(spare))
+
+    def _without_bad(self, rows: Rows) -> Rows:
+        return rows[~self._is_bad(rows)]
+
+    def _is_bad(self, rows: Rows) -> NDArray[np.bool_]:
+        return np.isin(rows, np.fromiter(self.bad, np.int64, len(self.bad)))
+
+    def _replaced(self, rows: Rows, epoch: int, number: int) -> Rows:
+        used = set(rows.tolist())
+        seed, rank = self.batching.seed, self.batching.ranks.rank
+        for place, row in enumerate(rows.tolist()):
+            if row in self.bad:
+                word = int(random_words(1, seed, epoch, number, rank, place)[0])
+                rows[place] = self._replacement(row, word, used)
+                used.add(int(rows[place]))
+        return rows
+
+    def _replacement(self, row: int, word: int, used: set[int]) -> int:
+        """Return a good row for a bad one: a peer that is not in the batch, any peer, any row."""
+        everyone = range(self.rows)
+        peers = everyone if self.peers is None else self.peers.rows(row)
+        for candidates, excluded in ((peers, used), (peers, set()), (everyone, set())):
+            for step in range(len(candidates)):
+                candidate = int(candidates[(word + step) % len(candidates)])
+                is_drawable = self.drawable is None or self.drawable[candidate]
+                if is_drawable and candidate not in self.bad and candidate not in excluded:
+                    return candidate
+        raise DamagedError("every image of the split is damaged", hint=_ALL_DAMAGED)

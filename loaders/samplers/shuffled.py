@@ -11,9 +11,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loaders.integers import require_int_field
-from loaders.samplers.base import SHARD, Indices, Plan, Rows, check_not_empty, index_dtype
-from loaders.samplers.order import EpochPlan
-from loaders.samplers.shuffle import random_words, shuffled, shuffled_within
+from loaders.samplers.base import (
+    SHARD,
+    EpochPlan,
+    Fit,
+    Indices,
+    OwnSampler,
+    Plan,
+    Rows,
+    Traits,
+    index_dtype,
+)
+from loaders.samplers.draws import permutation, permutation_within, random_words
 from manifests.errors import CallError
 
 # What each draw is for: the last number of its key.
@@ -21,7 +30,7 @@ _ORDER, _LAYER, _LAST_BATCH, _SHARDS, _DELAY = 0, 1, 2, 3, 4
 
 
 @dataclass(frozen=True, slots=True)
-class ShuffledSampler:
+class ShuffledSampler(OwnSampler):
     """Every sample once per epoch, in a random order of the whole split that changes every epoch.
 
     Args:
@@ -61,28 +70,17 @@ class ShuffledSampler:
             return (SHARD,)
         return ("width", "height") if self.spread else ()
 
-    def plan(
-        self,
-        columns: Mapping[str, NDArray[Any]],
-        *,
-        samples: int,
-        batch_size: int,
-        world_size: int,
-        seed: int,
-    ) -> Plan:
-        """Fit the sampler to a split; see `Sampler`.
+    @property
+    def traits(self) -> Traits:
+        """What a loader knows about the sampler."""
+        return Traits(spread=self.spread, any_width=True)
 
-        Raises:
-            CallError: the split has no samples, or ``spread=True`` and the size of an image is
-                unknown.
-
-        """
-        check_not_empty(samples)
+    def _fitted(self, fit: Fit) -> Plan:
         if self.spread:
-            return _SpreadPlan(self._sorted_by_pixels(columns), batch_size * world_size, seed)
+            return _SpreadPlan(self._sorted_by_pixels(fit.columns), fit.global_batch, fit.seed)
         if self.window is not None:
-            return _WindowPlan(columns[SHARD], self.window, batch_size * world_size, seed)
-        return _ShuffledPlan(samples, batch_size * world_size, seed)
+            return _WindowPlan(fit.columns[SHARD], self.window, fit.global_batch, fit.seed)
+        return _ShuffledPlan(fit.samples, fit.global_batch, fit.seed)
 
     def _sorted_by_pixels(self, columns: Mapping[str, NDArray[Any]]) -> Indices:
         width, height = (columns[name] for name in self.columns)
@@ -106,7 +104,7 @@ class _ShuffledPlan(EpochPlan):
         )
 
     def draw_epoch(self, epoch: int) -> Indices:
-        return shuffled(self.samples, self.seed, epoch, _ORDER)
+        return permutation(self.samples, self.seed, epoch, _ORDER)
 
 
 class _WindowPlan(EpochPlan):
@@ -129,7 +127,7 @@ class _WindowPlan(EpochPlan):
         )
 
     def draw_epoch(self, epoch: int) -> Indices:
-        order = shuffled(len(self._sizes), self.seed, epoch, _SHARDS)
+        order = permutation(len(self._sizes), self.seed, epoch, _SHARDS)
         sizes, firsts = self._sizes[order], (np.cumsum(self._sizes) - self._sizes)[order]
         # The rows of all shards in this order, and the place that each moves back to.
         rows = np.arange(self.samples) + np.repeat(firsts - (np.cumsum(sizes) - sizes), sizes)
@@ -159,10 +157,10 @@ class _SpreadPlan(EpochPlan):
         batches, rest = divmod(self.samples, layers)
         # Draw the samples of the short last batch from all samples first, so that it has images of
         # every size.
-        last = np.sort(shuffled(self.samples, self.seed, epoch, _LAST_BATCH)[:rest])
+        last = np.sort(permutation(self.samples, self.seed, epoch, _LAST_BATCH)[:rest])
         full = np.delete(self._by_pixels, last)
         # Each layer is a row: shuffle every row, then read the columns as batches.
-        order = shuffled_within(np.repeat(np.arange(layers), batches), self.seed, epoch, _LAYER)
+        order = permutation_within(np.repeat(np.arange(layers), batches), self.seed, epoch, _LAYER)
         matrix = full[order].reshape(layers, batches)[_interleaved(layers)]
         return np.concatenate([matrix.T.ravel(), self._by_pixels[last]])
 
@@ -173,3 +171,99 @@ def _interleaved(count: int) -> Rows:
     while math.gcd(step, count) > 1:
         step += 1
     return np.arange(count) * step % count
+
+
+@dataclass(frozen=True, slots=True)
+class SequentialSampler(OwnSampler):
+    """Every sample once per epoch, in stored order.
+
+    Each global batch follows the previous one in the split.
+    """
+
+    @property
+    def traits(self) -> Traits:
+        """What a loader knows about the sampler."""
+        return Traits(draws=False, any_width=True)
+
+    def _fitted(self, fit: Fit) -> Plan:
+        return _SequentialPlan(fit.samples, fit.global_batch, fit.seed)
+
+
+class _SequentialPlan(EpochPlan):
+    @property
+    def lines(self) -> tuple[str, ...]:
+        return (f"An epoch has each of {self.samples:,} samples once, in stored order.",)
+
+    def draw_epoch(self, epoch: int) -> Indices:
+        del epoch
+        return np.arange(self.samples, dtype=index_dtype(self.samples))
+
+
+# What the draw is for: the last number of its key.
+_ORDER = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RepeatedSampler(OwnSampler):
+    """Repeated augmentation (Hoffer et al., CVPR 2020), as DeiT's ``RASampler`` does it.
+
+    A global batch contains each of its samples `repeats` times, and each copy is augmented on its
+    own. The copies are as far apart in the global batch as possible, so with at least `repeats`
+    ranks each is on another rank. An epoch is as long as the split, so it contains one in `repeats`
+    of all samples, chosen again in each epoch.
+
+    Args:
+        repeats: copies of a sample in a global batch, from 2.
+        samples: samples in an epoch over all ranks, counted with their copies. ``None`` means the
+            number of samples in the split.
+
+    Raises:
+        CallError: an argument is wrong; the message names it.
+
+    """
+
+    repeats: int = 3
+    samples: int | None = None
+
+    def __post_init__(self) -> None:
+        require_int_field(self, "repeats", 2)
+        if self.samples is not None:
+            require_int_field(self, "samples", 1)
+
+    def _fitted(self, fit: Fit) -> Plan:
+        return _RepeatedPlan(self, fit)
+
+
+class _RepeatedPlan(EpochPlan):
+    def __init__(self, sampler: RepeatedSampler, fit: Fit) -> None:
+        super().__init__(sampler.samples or fit.samples, fit.global_batch, fit.seed)
+        self._repeats = sampler.repeats
+        self._rows = fit.samples
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        chosen = -(-self.samples // self._repeats)
+        return (
+            (
+                f"An epoch has {self.samples:,} samples: {chosen:,} random ones, each up to"
+                f" {self._repeats} times in the same global batch or in two that follow each other."
+            ),
+        )
+
+    def draw_epoch(self, epoch: int) -> Indices:
+        chosen = -(-self.samples // self._repeats)
+        rounds = -(-chosen // self._rows)
+        rows = np.concatenate(
+            [permutation(self._rows, self.seed, epoch, number, _ORDER) for number in range(rounds)]
+        )
+        stream = np.repeat(rows[:chosen], self._repeats)[: self.samples]
+        full = self.samples - self.samples % self.global_batch
+        batches = stream[:full].reshape(-1, self.global_batch)
+        apart = [batches[:, self._apart(self.global_batch)].ravel()] if full else []
+        return np.concatenate([*apart, stream[full:][self._apart(self.samples - full)]])
+
+    def _apart(self, count: int) -> NDArray[np.int64]:
+        """Return 0 .. count - 1 in the order that places the copies of a sample far apart: 0, 3, 6, ..., 1, 4, ..."""
+        return np.concatenate(
+            [np.arange(first, count, self._repeats) for first in range(self._repeats)]
+        )

@@ -11,13 +11,16 @@ from numpy.typing import NDArray
 
 from loaders.samplers.base import (
     ComparedByText,
+    Fit,
     Plan,
     Rows,
     Sampler,
+    Traits,
     array_text,
     check_is_sampler,
     on_one_rank,
     sampler_text,
+    traits_of,
 )
 from loaders.samplers.shuffled import ShuffledSampler
 from manifests.errors import CallError
@@ -63,16 +66,13 @@ class SubsetSampler(ComparedByText):
                 "a SubsetSampler with rows cannot be inside of another SubsetSampler",
                 hint="give one SubsetSampler the rows that both choose",
             )
-        object.__setattr__(
-            self, "_filter_columns", () if self.where is None else filter_columns(self.where)
-        )
+        columns = () if self.where is None else filter_columns(self.where)
+        object.__setattr__(self, "_filter_columns", columns)
 
     def __repr__(self) -> str:
-        chosen = (
-            f"where={self.where!r}"
-            if self.where
-            else f"rows={array_text(np.asarray(self.rows), '<i8')}"
-        )
+        chosen = f"where={self.where!r}"
+        if self.where is None:
+            chosen = f"rows={array_text(np.asarray(self.rows), '<i8')}"
         return f"SubsetSampler({chosen}, sampler={sampler_text(self.sampler)})"
 
     def on_one_rank(self, world_size: int) -> SubsetSampler:
@@ -80,35 +80,25 @@ class SubsetSampler(ComparedByText):
         return replace(self, sampler=on_one_rank(self.sampler, world_size))
 
     @property
+    def traits(self) -> Traits:
+        """What a loader knows about the other sampler."""
+        return traits_of(self.sampler)
+
+    @property
     def columns(self) -> tuple[str, ...]:
         """The columns of the filter and of the other sampler."""
         return tuple(dict.fromkeys((*self._filter_columns, *self.sampler.columns)))
 
-    def plan(
-        self,
-        columns: Mapping[str, NDArray[Any]],
-        *,
-        samples: int,
-        batch_size: int,
-        world_size: int,
-        seed: int,
-    ) -> Plan:
-        """Fit the sampler to a split; see `Sampler`.
-
-        Raises:
-            CallError: a row is not in the split, no row matches, or the other sampler cannot sample
-                the rows.
-
-        """
-        rows = self._chosen(columns, samples)
+    def _fitted(self, fit: Fit) -> Plan:
+        rows = self._chosen(fit.columns, fit.samples)
         plan = self.sampler.plan(
-            {name: columns[name][rows] for name in self.sampler.columns},
+            {name: fit.columns[name][rows] for name in self.sampler.columns},
             samples=len(rows),
-            batch_size=batch_size,
-            world_size=world_size,
-            seed=seed,
+            batch_size=fit.batch_size,
+            world_size=fit.world_size,
+            seed=fit.seed,
         )
-        return _SubsetPlan(plan, rows, samples)
+        return _SubsetPlan(plan, rows, fit.samples)
 
     def _chosen(self, columns: Mapping[str, NDArray[Any]], samples: int) -> Rows:
         if self.where is None:

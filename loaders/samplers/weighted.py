@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,16 +12,23 @@ from numpy.typing import NDArray
 from loaders.integers import require_int_field
 from loaders.samplers.base import (
     ComparedByText,
+    EpochPlan,
+    Fit,
     Indices,
     Plan,
     Rows,
     array_text,
-    check_not_empty,
     index_dtype,
 )
-from loaders.samplers.order import EpochPlan
-from loaders.samplers.quotas import QUOTA_BITS, draw_by_quota, quota_ends, round_quotas
-from loaders.samplers.shuffle import random_words, shuffled, uniform
+from loaders.samplers.draws import (
+    QUOTA_BITS,
+    draw_by_quota,
+    permutation,
+    quota_ends,
+    random_words,
+    round_quotas,
+    uniform,
+)
 from manifests.errors import CallError
 
 # What each draw is for: the last number of its key.
@@ -77,42 +84,22 @@ class WeightedSampler(ComparedByText):
         """The column that contains the weights; empty if they are an array."""
         return (self.weights,) if isinstance(self.weights, str) else ()
 
-    def plan(
-        self,
-        columns: Mapping[str, NDArray[Any]],
-        *,
-        samples: int,
-        batch_size: int,
-        world_size: int,
-        seed: int,
-    ) -> Plan:
-        """Fit the sampler to a split; see `Sampler`.
-
-        Raises:
-            CallError: the split has no samples, there is not one weight per sample, a weight is
-                missing, negative or not finite, or all are 0.
-
-        """
-        check_not_empty(samples)
+    def _fitted(self, fit: Fit) -> Plan:
         if isinstance(self.weights, str):
-            weights = _as_weights(columns[self.weights], f"column {self.weights!r}")
+            weights = _as_weights(fit.columns[self.weights], f"column {self.weights!r}")
         else:
             weights = np.asarray(self.weights)
-        if len(weights) != samples:
+        if len(weights) != fit.samples:
             raise CallError(
-                f"WeightedSampler has {len(weights):,} weights, but draws from {samples:,} samples",
+                f"WeightedSampler has {len(weights):,} weights, but draws from {fit.samples:,}"
+                " samples",
                 hint=(
                     "pass one weight per row of the split, in stored order; in a SubsetSampler, per"
                     " row of that"
                 ),
             )
-        return WeightedPlan(
-            weights,
-            self.samples or samples,
-            batch_size * world_size,
-            seed,
-            replacement=self.replacement,
-        )
+        length = self.samples or fit.samples
+        return WeightedPlan(weights, length, fit, replacement=self.replacement)
 
 
 def _as_weights(values: Any, name: str) -> NDArray[np.float64]:
@@ -143,16 +130,10 @@ class WeightedPlan(EpochPlan):
     """Draws each row in proportion to its weight."""
 
     def __init__(
-        self,
-        weights: NDArray[np.float64],
-        samples: int,
-        global_batch: int,
-        seed: int,
-        *,
-        replacement: bool,
+        self, weights: NDArray[np.float64], samples: int, fit: Fit, *, replacement: bool
     ) -> None:
         """Plan epochs of `samples` samples; `weights` has one number for each row of the split."""
-        super().__init__(samples, global_batch, seed)
+        super().__init__(samples, fit.global_batch, fit.seed)
         self._ends: Rows = quota_ends(weights, samples)
         self.replacement = replacement
 
@@ -187,4 +168,4 @@ class WeightedPlan(EpochPlan):
         else:
             counts = round_quotas(self._ends, self.seed, epoch, _ROUNDING)
             rows = np.repeat(np.arange(len(counts), dtype=dtype), counts)
-        return rows[shuffled(len(rows), self.seed, epoch, _ORDER)]
+        return rows[permutation(len(rows), self.seed, epoch, _ORDER)]

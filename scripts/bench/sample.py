@@ -46,7 +46,7 @@ from loaders.dataset.records import Records
 from loaders.dataset.split import OpenSplit, open_split
 from loaders.dataset.tables import SampleTables
 from loaders.ranks import Ranks
-from loaders.samplers.order import PlannedOrder, StoredOrder
+from loaders.samplers.order import Batching, PlannedOrder
 
 NATIVE, DISK = "native reader", "the disk, end to end"
 TOLERANT = 'ShuffledSampler, on_error="skip"'
@@ -105,11 +105,11 @@ def read(split: OpenSplit, sampler: Any, batch_size: int, threads: int, out: boo
         exec_dynamic=True,
     )
     if sampler is None:
-        order = StoredOrder(split.samples, Ranks(), batch_size, "drop", shuffle=True)
         make = partial(
             read_stored,
             split,
-            order,
+            Ranks(),
+            shuffle=True,
             seed=1,
             shard_seed=1,
             started=0,
@@ -122,8 +122,10 @@ def read(split: OpenSplit, sampler: Any, batch_size: int, threads: int, out: boo
         plan = sampler.plan(
             columns, samples=split.samples, batch_size=batch_size, world_size=1, seed=1
         )
-        planned = PlannedOrder(plan, split.samples, Ranks(), batch_size, "drop", "")
-        make = partial(read_planned, planned, Records(split, tables), started=0, prefetch=PREFETCH)
+        planned = PlannedOrder(split.samples, Batching(batch_size, "drop"), plan)
+        make = partial(
+            read_planned, planned.upcoming(0, 0), Records(split, tables), prefetch=PREFETCH
+        )
     with pipeline:
         encoded = make().encoded
         raw = split.manifest.pixels is not None

@@ -11,7 +11,6 @@ from loaders.dataset.fields import Fields
 from loaders.dataset.split import open_split
 from loaders.dataset.tables import SampleTables
 from loaders.ranks import Ranks
-from loaders.samplers.order import StoredOrder
 
 BATCH = 5
 
@@ -25,7 +24,7 @@ def read_back(
     pipeline = nvidia.dali.Pipeline(batch_size=BATCH, num_threads=1, device_id=None, seed=3)
     with pipeline:
         records = read_stored(
-            split, StoredOrder(split.samples, Ranks(), BATCH, "pad", shuffle), seed=3, shard_seed=3, started=0,
+            split, Ranks(), shuffle=shuffle, seed=3, shard_seed=3, started=0,
             with_label=fields.stored_label, with_source=fields.source,
         )  # fmt: skip
         pipeline.set_outputs(

@@ -23,7 +23,7 @@ from loaders.cache.sparse import SparseFiles
 from loaders.dataset.records import Records
 from loaders.dataset.split import open_split
 from loaders.dataset.tables import SampleTables
-from loaders.samplers.order import Upcoming
+from loaders.samplers.base import Upcoming
 from manifests.errors import CallError, ShardError, StorageError
 from manifests.remote.connect import RefusedError
 from manifests.remote.store import Store, open_store

@@ -13,7 +13,7 @@ from dataprep.run.convert import convert_dataset
 from dataprep.sources import read_source
 from loaders.cache.disk import disk_usage
 from loaders.cache.fetcher import Fetcher
-from loaders.samplers.order import Upcoming
+from loaders.samplers.base import Upcoming
 from manifests.errors import CallError
 from manifests.remote.store import open_store
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from loaders.samplers import ClassBalancedSampler, balanced
+from loaders.samplers import ClassBalancedSampler, draws
 from manifests.errors import CallError
 
 SIZES = np.array([1, 2, 3, 10, 40, 200, 1500, 10_000])
@@ -102,9 +102,7 @@ def test_alpha_0_has_each_sample_once():
 @pytest.mark.parametrize(("alpha", "most"), [(0, 1), (1, 4)])
 @pytest.mark.parametrize("word", [0, 2**64 - 1])
 def test_rounding_at_the_ends_of_its_range(monkeypatch, alpha, most, word):
-    monkeypatch.setattr(
-        balanced, "random_words", lambda count, *key: np.full(count, word, np.uint64)
-    )
+    monkeypatch.setattr(draws, "random_words", lambda count, *key: np.full(count, word, np.uint64))
     labels = np.repeat([1, 2, 3], [10, 30, 60])
     rows = epoch_of(fit(ClassBalancedSampler(alpha=alpha), labels))
     times = np.bincount(rows, minlength=100)

@@ -13,7 +13,6 @@ import pytest
 
 from loaders.checkpoint import State, read_state
 from loaders.progress import Position
-from loaders.ranks import Ranks
 from loaders.samplers import (
     ClassBalancedSampler,
     PKSampler,
@@ -23,8 +22,8 @@ from loaders.samplers import (
     WeightedSampler,
     check_sampler,
 )
-from loaders.samplers.base import ORDER_VERSION
-from loaders.samplers.order import EpochPlan, PlannedOrder
+from loaders.samplers.base import ORDER_VERSION, EpochPlan
+from loaders.samplers.order import Batching, PlannedOrder
 from manifests.errors import CallError
 
 NUMBERS = np.arange(3000)
@@ -157,7 +156,7 @@ def test_samplers_are_immutable_records(name):
 
 
 def planned(name):
-    return PlannedOrder(fit(name), 3000, Ranks(), 8, "drop", name)
+    return PlannedOrder(3000, Batching(8, "drop"), fit(name), text=name)
 
 
 @pytest.mark.parametrize("name", SAMPLERS)

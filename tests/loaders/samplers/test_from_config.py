@@ -3,7 +3,7 @@
 import pytest
 
 from loaders.samplers import PKSampler
-from loaders.samplers.from_config import configured_sampler
+from loaders.samplers.choose import configured_sampler
 from manifests.errors import CallError
 
 

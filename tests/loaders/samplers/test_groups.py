@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loaders.samplers import ClassBalancedSampler, PKSampler
-from loaders.samplers.groups import count_within, group, group_within, read_codes
+from loaders.samplers.draws import count_within, group, group_within, read_codes
 from manifests.errors import CallError
 
 COLUMNS = {"label": np.arange(3000) % 7, "camera": np.arange(3000) % 5}

@@ -8,20 +8,19 @@ from hypothesis import strategies as st
 
 from loaders.progress import Position
 from loaders.ranks import Ranks
-from loaders.samplers.order import PlannedOrder, StoredOrder
-from loaders.samplers.sequential import SequentialSampler
-from loaders.samplers.tolerant import TolerantOrder
+from loaders.samplers.order import Batching, PlannedOrder, StoredOrder, TolerantOrder
+from loaders.samplers.shuffled import SequentialSampler
 
 
 def planned(kind, samples, ranks, batch_size, **options):
     plan = SequentialSampler().plan(
         {}, samples=samples, batch_size=batch_size, world_size=ranks.world_size, seed=0
     )
-    return kind(plan, samples, ranks, batch_size, "partial", "", **options)
+    return kind(samples, Batching(batch_size, "partial", ranks, **options), plan)
 
 
 def stored(samples, ranks, batch_size, **options):
-    return StoredOrder(samples, ranks, batch_size, "partial", shuffle=False, **options)
+    return StoredOrder(samples, Batching(batch_size, "partial", ranks, **options))
 
 
 def sizes(make, samples, world_size, batch_size, **options):

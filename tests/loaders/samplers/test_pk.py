@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from loaders.samplers import PKSampler
-from loaders.samplers.groups import group
-from loaders.samplers.pk_epoch import draw_samples, draw_turns, partly_shuffled
+from loaders.samplers.draws import group
+from loaders.samplers.pk import draw_samples, draw_turns, partly_shuffled
 from manifests.errors import CallError
 
 #: A correct implementation fails such a test for about one seed in a million; the seeds are fixed.

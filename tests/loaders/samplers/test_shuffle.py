@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from loaders.samplers.shuffle import random_words, shuffled, shuffled_within, uniform
+from loaders.samplers.draws import permutation, permutation_within, random_words, uniform
 
 #: A correct implementation fails such a test for about one seed in a million; the seeds are fixed.
 FALSE_ALARM = 1e-6
@@ -18,7 +18,7 @@ FALSE_ALARM = 1e-6
 def orders(size: int, count: int) -> np.ndarray:
     """Return `count` random orders of a size, [count, size]."""
     groups = np.repeat(np.arange(count), size)
-    return shuffled_within(groups, size).reshape(count, size) - np.arange(count)[:, None] * size
+    return permutation_within(groups, size).reshape(count, size) - np.arange(count)[:, None] * size
 
 
 def p_value_of_counts(counts: np.ndarray) -> float:
@@ -39,23 +39,23 @@ def p_value_of_pairs(drawn: np.ndarray) -> float:
 
 @given(st.integers(1, 3000), st.integers(0, 2**64 - 1))
 def test_shuffled_is_a_permutation(size, key):
-    assert sorted(shuffled(size, key).tolist()) == list(range(size))
+    assert sorted(permutation(size, key).tolist()) == list(range(size))
 
 
 @pytest.mark.parametrize("size", [2**20 - 1, 2**20, 1_000_003])
 def test_large_orders_are_permutations(size):
-    assert (np.bincount(shuffled(size, 3), minlength=size) == 1).all()
+    assert (np.bincount(permutation(size, 3), minlength=size) == 1).all()
 
 
 @given(st.lists(st.integers(0, 6), max_size=200), st.integers(0, 2**64 - 1))
 def test_shuffled_within_keeps_groups_together(groups, key):
-    positions = shuffled_within(np.array(groups, np.int64), key)
+    positions = permutation_within(np.array(groups, np.int64), key)
     assert sorted(positions.tolist()) == list(range(len(groups)))
     assert [groups[position] for position in positions] == sorted(groups)
 
 
 def test_an_empty_order():
-    assert shuffled(0, 1).tolist() == []
+    assert permutation(0, 1).tolist() == []
 
 
 @pytest.mark.parametrize("size", [2, 3, 4, 5])
@@ -82,14 +82,14 @@ def test_positions_of_large_orders_are_uniform(size):
 
 
 def test_neighbors_in_a_large_order_are_independent():
-    drawn = shuffled(1_000_000, 9).astype(np.int64) * 20 // 1_000_000
+    drawn = permutation(1_000_000, 9).astype(np.int64) * 20 // 1_000_000
     assert (
         p_value_of_counts(np.bincount(drawn[::2] * 20 + drawn[1::2], minlength=400)) > FALSE_ALARM
     )
 
 
 def test_orders_of_neighboring_keys_are_unrelated():
-    one, other = shuffled(100_000, 7), shuffled(100_000, 8)
+    one, other = permutation(100_000, 7), permutation(100_000, 8)
     assert abs(stats.spearmanr(one, other).statistic) < 5 / math.sqrt(100_000)
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 import loaders
 from loaders.samplers.base import SHARD
-from loaders.samplers.shuffle import shuffled
+from loaders.samplers.draws import permutation
 from manifests.errors import CallError
 
 
@@ -33,7 +33,7 @@ def test_batches_are_slices_of_one_order(samples, batch_size, data):
         {}, samples=samples, batch_size=batch_size, world_size=1, seed=5
     )
     number = data.draw(st.integers(0, (samples - 1) // batch_size))
-    order = shuffled(samples, 5, 2, 0)
+    order = permutation(samples, 5, 2, 0)
     batch = plan.batch(2, number)
     np.testing.assert_array_equal(batch, order[number * batch_size :][:batch_size])
     batch[:] = 0  # The caller may change its batch.

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from loaders.progress import Position
 from loaders.ranks import Ranks
 from loaders.samplers import PKSampler, SequentialSampler, ShuffledSampler, SubsetSampler
-from loaders.samplers.order import PlannedOrder
-from loaders.samplers.tolerant import Peers, TolerantOrder, tolerant_order
+from loaders.samplers.base import traits_of
+from loaders.samplers.choose import tolerant_order
+from loaders.samplers.order import Batching, Peers, PlannedOrder, TolerantOrder
 from manifests.errors import DamagedError
 
 SHAPES = st.tuples(
@@ -28,12 +29,9 @@ def make(samples, batch_size, ranks, *, last_batch="partial", mode="skip", bad=(
         {}, samples=samples, batch_size=batch_size, world_size=ranks.world_size, seed=5
     )
     return TolerantOrder(
-        plan,
         samples,
-        ranks,
-        batch_size,
-        last_batch,
-        "ShuffledSampler()",
+        Batching(batch_size, last_batch, ranks),
+        plan,
         bad=frozenset(bad),
         mode=mode,
         peers=peers,
@@ -200,8 +198,8 @@ def replacing(sampler, tables, bad):
         world_size=1,
         seed=0,
     )
-    order = PlannedOrder(plan, 12, Ranks(), 4, "partial", repr(sampler))
-    return tolerant_order(order, tables, sampler, mode="replace", seed=0).without(frozenset(bad))
+    order = PlannedOrder(12, Batching(4, "partial"), plan, traits=traits_of(sampler))
+    return tolerant_order(order, tables, sampler, mode="replace").without(frozenset(bad))
 
 
 def test_rows_that_are_not_drawn_need_no_value():

@@ -12,7 +12,7 @@ import pytest
 from helpers.graphs import run_operation
 from helpers.parsing import INFO, named_parameters, recipe_error, valid_arguments
 
-from loaders.samplers.from_config import configured_sampler
+from loaders.samplers.choose import configured_sampler
 from loaders.transforms import base
 from loaders.transforms.base import Operation
 from loaders.transforms.color import GaussianBlur, RandomBlur

@@ -1,4 +1,11 @@
-"""Group the rows of a split by the values of a column, for example by label or by camera."""
+"""What epochs are made of: random permutations, groups of rows by a column, and shares of an epoch.
+
+All of it is equal on every machine and with every NumPy release. NumPy guarantees the raw output of
+its bit generators and of `SeedSequence`, but not of `Generator.permutation` or `Generator.random`
+(NEP 19, https://numpy.org/neps/nep-0019-rng-policy.html). So only the raw 64-bit words are used.
+Sorting 10 million of them takes 0.4 s, about as long as `Generator.permutation`. Shares are
+integers, so sums and rounding are exact.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +19,51 @@ from numpy.typing import NDArray
 from loaders.samplers.base import Indices, Rows, index_dtype
 from manifests.errors import CallError
 from manifests.process.text import agree, plural
+
+
+def random_words(count: int, *key: int) -> NDArray[np.uint64]:
+    """Return `count` random 64-bit words, uint64 [count].
+
+    Args:
+        count: number of words.
+        key: seed, epoch and purpose: integers from 0 to 2**64 - 1. Keys of the same length that
+            differ in any number give independent words.
+
+    """
+    # Two words for each number, so that different keys of the same length always differ in a word.
+    entropy = [part for number in key for part in (number & 0xFFFFFFFF, number >> 32)]
+    words: NDArray[np.uint64] = np.random.PCG64(np.random.SeedSequence(entropy)).random_raw(count)
+    return words
+
+
+def uniform(words: NDArray[np.uint64]) -> NDArray[np.float64]:
+    """Return uniform numbers in [0, 1) with 53 bits each, from random words."""
+    numbers: NDArray[np.float64] = (words >> np.uint64(11)) * np.float64(2.0**-53)
+    return numbers
+
+
+def permutation(count: int, *key: int) -> Indices:
+    """Return 0 .. count - 1 in a random order, int32 or int64 [count].
+
+    See `random_words` for the key.
+    """
+    # Sort random words whose lowest bits number them: all are different, so every sort gives the
+    # same order. At least 33 bits stay random up to 2**31 samples; of 10 million, about 45 pairs
+    # draw equal bits and keep their order.
+    bits = max(1, (count - 1).bit_length())
+    words = random_words(count, *key)
+    words >>= np.uint64(bits)
+    words <<= np.uint64(bits)
+    number_words(words)
+    words.sort()
+    words &= np.uint64((1 << bits) - 1)
+    return words.astype(index_dtype(count))
+
+
+def permutation_within(groups: Indices, *key: int) -> Indices:
+    """Return the positions of an array of group numbers: group after group ascending, each in a random order."""
+    order = permutation(len(groups), *key)
+    return order[group(groups[order]).members]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -160,3 +212,49 @@ def _check_no_missing(name: str, missing: int, samples: int) -> None:
                 " another column"
             ),
         )
+
+
+#: A quota counts units of 2**-24 sample.
+QUOTA_BITS = 24
+
+
+def quota_ends(weights: NDArray[np.float64], length: int) -> Rows:
+    """Return the boundaries of the shares of an epoch, int64 [weights + 1], in units of 2**-24 sample.
+
+    Share i is from ``ends[i]`` to ``ends[i + 1]``; all shares together are `length` samples.
+
+    Args:
+        weights: at least 0, with a positive sum, [weights].
+        length: samples in an epoch.
+
+    """
+    quotas = np.rint(weights * (length / weights.sum()) * 2**QUOTA_BITS).astype(np.int64)
+    quotas[quotas.argmax()] += (length << QUOTA_BITS) - quotas.sum()
+    return np.concatenate([[0], np.cumsum(quotas)])
+
+
+def round_quotas(ends: Rows, *key: int) -> Rows:
+    """Round each share up or down to whole samples, at random, so that they add up to the epoch: int64 [shares].
+
+    Systematic sampling: shift all boundaries by one random fraction of a sample, then round down.
+    So each share gets its quota on average.
+
+    Args:
+        ends: what `quota_ends` returned.
+        key: key of the draw; see `random_words`.
+
+    """
+    shift = int(random_words(1, *key)[0]) >> (64 - QUOTA_BITS)
+    return np.diff((ends + shift) >> QUOTA_BITS)
+
+
+def draw_by_quota(ends: Rows, draws: NDArray[np.float64]) -> Rows:
+    """Return the share that each draw falls into, int64 [draws].
+
+    Args:
+        ends: what `quota_ends` returned.
+        draws: uniform numbers in [0, 1), [draws].
+
+    """
+    shares: Rows = np.searchsorted(ends[1:], (draws * ends[-1]).astype(np.int64), side="right")
+    return shares
