@@ -1,0 +1,209 @@
+"""Run a list through `loaders.build` and through its library, and say what differs."""
+
+from __future__ import annotations
+
+import io
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from helpers import handmade
+from helpers.photographs import photograph
+from numpy.typing import NDArray
+from PIL import Image
+from scipy import ndimage
+
+import loaders
+from manifests.errors import CallError
+
+#: Sides of the images of each dataset. A side of 2,000 px is drawn rarely, because it takes long.
+SIZES = {
+    "tiny": ((1, 1), (1, 5), (2, 2), (7, 1)),
+    "small": ((17, 33), (32, 32), (60, 20)),
+    "square": ((64, 64), (41, 41)),
+    "usual": ((229, 311), (200, 150)),
+    "large": ((1500, 2000),),
+}
+#: How far a pixel can be from the library's, in levels of 255, where nothing else is stated.
+LEVELS = 3.0
+#: The share of pixels that may be farther: those at edges of images and shapes.
+OUTLIERS = 0.015
+#: How far the outermost pixels can be after a resize: DALI repeats the pixel at the border, Pillow
+#: weighs fewer pixels. The guide states it.
+BORDER = 15
+#: What torchvision says of images that are too small: to blur them it reflects more pixels than
+#: they have, and the perspective of a line of pixels has no solution.
+TOO_SMALL = ("Padding size should be less", "does not have full rank")
+RESIZES = ("Resize", "Crop", "ScaleJitter")
+
+Transform = Callable[[Any], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A list to compare.
+
+    Attributes:
+        text: the list as people write it.
+        used: the names and arguments in it, for the coverage.
+        transforms: what `loaders.build` gets.
+        steps: the functions of the library, in order.
+        unit: what one level of 255 is in the output.
+        moves: the number of steps that move pixels: each can round to the neighbour of a pixel.
+        is_exact: whether every draw of the library gives the same image.
+        can_fail: whether the library can fail by a fault of its own.
+
+    """
+
+    text: str
+    used: Sequence[tuple[str, str]]
+    transforms: Any
+    steps: Sequence[Transform]
+    unit: float
+    moves: int
+    is_exact: bool
+    can_fail: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a list went.
+
+    `kind` is "equal", "warned", "refused", "both refused", "too small", "library fails" or a fault.
+    PaddleClas fails where an operator does not work with its own `DecodeImage`.
+    """
+
+    kind: str
+    detail: str = ""
+
+    @property
+    def is_fault(self) -> bool:
+        return self.kind not in {
+            "equal", "warned", "refused", "both refused", "too small", "library fails"
+        }  # fmt: skip
+
+
+def make_datasets(folder: Path) -> dict[str, tuple[Path, list[Image.Image]]]:
+    """Write one dataset of PNG images of each kind of size; return their folders and images."""
+    datasets = {}
+    for kind, sizes in SIZES.items():
+        images = []
+        samples = []
+        for number, (height, width) in enumerate(sizes):
+            picture = photograph(("astronaut", "chelsea", "coffee")[number % 3])
+            image = Image.fromarray(picture).resize((width, height), Image.Resampling.LANCZOS)
+            buffer = io.BytesIO()
+            image.save(buffer, "png")
+            images.append(image)
+            samples.append(("png", buffer.getvalue(), number))
+        datasets[kind] = (
+            handmade.make_dataset(folder / kind, "webdataset", samples, shards=1),
+            images,
+        )
+    return datasets
+
+
+def run_ours(folder: Path, transforms: Any) -> tuple[list[NDArray[Any]], list[str]]:
+    """Return the images of a dataset after a list, float32 CHW, and the warnings of `build`."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        loader = loaders.build(
+            folder, transforms=transforms, batch_size=1, device="cpu", dtype="float32",
+            shuffle=False, framework="numpy", num_threads=1,
+        )  # fmt: skip
+    with loader:
+        images = [np.array(batch[0][0]) for batch in loader]
+    return images, [str(each.message) for each in caught]
+
+
+def _as_array(image: Any) -> NDArray[Any]:
+    """Return an image of Pillow or torch as float64, [channels, height, width]."""
+    array = np.asarray(image, np.float64)
+    is_last = isinstance(image, Image.Image) or array.shape[0] != 3
+    return array.transpose(2, 0, 1) if is_last else array
+
+
+def run_oracle(
+    steps: Sequence[Transform], image: Image.Image, noise: np.random.Generator | None
+) -> NDArray[Any]:
+    """Return an image after the steps; with `noise`, up to a level is added after each of them."""
+    value: Any = image
+    for step in steps:
+        value = step(value)
+        is_image = isinstance(value, Image.Image)
+        if noise is not None and (is_image or getattr(value, "dtype", None) == np.uint8):
+            array = np.asarray(value, np.int16)
+            changed = array + noise.integers(-1, 2, array.shape)
+            if any(name in type(step).__name__ for name in RESIZES):
+                inner = changed[1:-1, 1:-1].copy()
+                changed += noise.choice((-BORDER, BORDER), array.shape).astype(np.int16)
+                changed[1:-1, 1:-1] = inner
+            changed = changed.clip(0, 255).astype(np.uint8)
+            value = Image.fromarray(changed) if is_image else changed
+    return _as_array(value)
+
+
+def compare_images(found: NDArray[Any], case: Case, image: Image.Image) -> str:
+    """Return how our image, [C, H, W], differs from the library's; empty if within the limits."""
+    moves = case.moves
+    expected = run_oracle(case.steps, image, None)
+    if found.shape != expected.shape:
+        return f"shape {found.shape}, library {expected.shape}"
+    # What a level more or less at each step does to the output: steps such as Equalize enlarge it.
+    spread = np.zeros_like(expected)
+    for seed in range(3):
+        noisy = run_oracle(case.steps, image, np.random.default_rng(seed))
+        spread = np.maximum(spread, np.abs(noisy - expected))
+    window = (1, 1 + 2 * moves, 1 + 2 * moves)
+    low = ndimage.minimum_filter(expected, window) if moves else expected
+    high = ndimage.maximum_filter(expected, window) if moves else expected
+    allowed = LEVELS * case.unit + 2 * ndimage.maximum_filter(spread, (1, 3, 3))
+    beyond = np.maximum(low - found, found - high) - allowed
+    # In a small image, the pixels of an edge are a larger share.
+    border = 2 * sum(expected.shape[1:]) * moves
+    pixels = expected.shape[1] * expected.shape[2]
+    outliers = int((beyond > 0).any(axis=0).sum())
+    if outliers > max(OUTLIERS * pixels, 0.25 * min(border, pixels)):
+        most = float(np.abs(found - expected).max()) / case.unit
+        return f"{outliers} of {pixels} pixels differ, at most by {most:.0f} of 255"
+    return ""
+
+
+def _library_outcome(case: Case, images: Sequence[Image.Image]) -> Outcome | list[tuple[int, ...]]:
+    """Return the shapes of the library's images, or how it fails."""
+    try:
+        return [run_oracle(case.steps, image, None).shape for image in images]
+    except Exception as error:  # libraries raise whatever fits
+        text = f"{type(error).__name__}: {error}"
+    if case.can_fail:
+        return Outcome("library fails", text)
+    if any(each in text for each in TOO_SMALL):
+        return Outcome("too small", text)
+    return Outcome("only the library refuses", text)
+
+
+def compare(case: Case, folder: Path, images: Sequence[Image.Image]) -> Outcome:
+    """Compare a list on all images of a dataset."""
+    expected = _library_outcome(case, images)
+    try:
+        found, stated = run_ours(folder, case.transforms)
+    except (CallError, TypeError) as error:
+        return Outcome("both refused" if isinstance(expected, Outcome) else "refused", str(error))
+    except Exception as error:
+        return Outcome("crash", f"{type(error).__name__}: {error}")
+    if isinstance(expected, Outcome):
+        return expected
+    for array, image, shape in zip(found, images, expected, strict=True):
+        if case.is_exact:
+            differs = compare_images(array, case, image)
+        else:
+            # The draws differ; a random turn by 90 degrees exchanges the sides.
+            is_same = len(shape) != 3 or sorted(array.shape) == sorted(shape)
+            differs = "" if is_same else f"shape {array.shape}, library {shape}"
+        if differs:
+            detail = f"{image.height} x {image.width}: {differs}"
+            return Outcome("warned" if stated else "difference", detail)
+    return Outcome("equal")

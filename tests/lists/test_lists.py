@@ -1,0 +1,32 @@
+"""Some random lists of each run; ``scripts/random-lists`` compares as many as are asked for."""
+
+from __future__ import annotations
+
+import pytest
+from helpers.torchvision_oracle import import_torchvision
+
+from lists.check import Range, check
+
+import_torchvision()
+
+
+@pytest.mark.parametrize("first", [0, 20])
+def test_random_lists_are_equal_or_refused(first: int) -> None:
+    results = check(Range("torchvision", 1, first, first + 20))
+    faults = [result for result in results if result.outcome.is_fault]
+    assert not faults
+    assert sum(result.outcome.kind == "equal" for result in results) >= 15
+
+
+def test_a_difference_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    import lists.compare
+
+    run = lists.compare.run_ours
+
+    def run_darker(*arguments: object) -> object:
+        images, stated = run(*arguments)
+        return [image * 0.9 for image in images], stated
+
+    monkeypatch.setattr(lists.compare, "run_ours", run_darker)
+    results = check(Range("torchvision", 1, 0, 8))
+    assert any(result.outcome.kind == "difference" for result in results)
