@@ -257,10 +257,8 @@ def bench(
     do.
     """
     from loaders.bench.command import bench as measure
-    from loaders.bench.page import GENERATOR, page
-    from loaders.bench.rates import Method
-    from loaders.bench.rows import as_json
-    from loaders.bench.text import as_text, print_status
+    from loaders.bench.measure import Method
+    from loaders.bench.show import GENERATOR, as_json, as_text, page, print_status
     from manifests.process.options import check_output_file, write_output_file
 
     if not options["torchvision"]:  # which refuses every URL
@@ -322,8 +320,8 @@ def tune(
     and writes what it found. `loaders.build(..., tuning="tune.json")` uses the file on the same
     kind of machine, for the same dataset and transforms.
     """
-    from loaders.bench.rates import Method
-    from loaders.bench.text import print_status
+    from loaders.bench.measure import Method
+    from loaders.bench.show import print_status
     from loaders.tune.command import as_json, as_text, kept_entries
     from loaders.tune.command import tune as measure
     from loaders.tune.file import MARK, with_entry

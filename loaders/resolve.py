@@ -42,8 +42,7 @@ from loaders.transforms.fuse import (
 from loaders.transforms.parse import Recipe
 from loaders.transforms.parse.sequence import check_fits, depends_on_size
 from loaders.transforms.targets import require_followed
-from loaders.tune.file import Tuning
-from loaders.tune.use import UNTUNED, tuning_key, use_tuning
+from loaders.tune.file import UNTUNED, Tuning, tuning_key, use_tuning
 from manifests.errors import CallError
 from manifests.remote.url import is_url, local_path
 

@@ -2,9 +2,10 @@
 
 ::
 
-    the command        command: begin here; request
-    what is measured   sources, torchvision_side, model, other_images, conditions
-    measure            rates, results
-    what it means      verdict, remedies
-    what is shown      rows, text, page
+    command     what the command does; begin here
+    measure     rates of a pipeline that ends after each stage, and what else affects them
+    model       what a loader is compared with: a model that it feeds, and torchvision's `DataLoader`
+    remedies    changes that may make a loader faster
+    results     what was measured, and what it means
+    show        text, JSON and a page
 """

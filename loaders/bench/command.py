@@ -6,26 +6,39 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
-from loaders.bench.conditions import Watch, find_machine
-from loaders.bench.model import Model, load_model
-from loaders.bench.rates import Method, Rate
-from loaders.bench.remedies import disturbance_candidates, find_candidates
-from loaders.bench.request import make_request
-from loaders.bench.results import ModelRates, Remedy, Results, Subject
-from loaders.bench.sources import (
+from loaders.bench.measure import (
     Candidate,
     MakeSpec,
+    Method,
+    Rate,
+    Watch,
     close,
+    find_machine,
     measure_loader,
     measure_model,
     measure_stages,
     measure_training,
 )
-from loaders.bench.verdict import ENOUGH, limiting_stage, loader_rate
+from loaders.bench.model import Model, load_model
+from loaders.bench.remedies import disturbance_candidates, find_candidates
+from loaders.bench.results import (
+    ENOUGH,
+    ModelRates,
+    Remedy,
+    Results,
+    Subject,
+    limiting_stage,
+    loader_rate,
+)
+from loaders.cache.open import open_anywhere
+from loaders.dataset.split import OpenSplit
+from loaders.dataset.tables import SampleTables
 from loaders.options import BuildRequest, ResolvedOptions
 from loaders.ranks import usable_cores
 from loaders.resolve import resolve
 from loaders.spec import LoaderSpec
+from loaders.transforms.argument import parse_transforms
+from manifests.errors import CallError
 
 #: Called with a description of what is measured next.
 Announce = Callable[[str], None]
@@ -60,7 +73,7 @@ def bench(
 
     """
     if torchvision:
-        from loaders.bench.torchvision_side import check_comparable
+        from loaders.bench.model import check_comparable
 
         check_comparable(transforms, dataset)
     request = replace(make_request(dataset, transforms=transforms, **options), tuning=tuning)
@@ -121,7 +134,7 @@ def _measure_remedies(
 
 
 def _compare(spec: LoaderSpec, preset: str, method: Method, announce: Announce) -> Rate:
-    from loaders.bench.torchvision_side import measure_torchvision
+    from loaders.bench.model import measure_torchvision
 
     announce("torchvision")
     return measure_torchvision(spec, preset, usable_cores(spec.options.ranks, 1), method)
@@ -149,3 +162,77 @@ def _speed_options(options: ResolvedOptions) -> dict[str, Any]:
         "shuffle",
     ]
     return {"device": str(options.device), **{name: getattr(options, name) for name in names}}
+
+
+#: Default batch size. A smaller split is one batch.
+_BATCH_SIZE = 256
+
+#: With fewer images if they are large: bytes of a batch of whole images, of which several are in
+#: memory at a time.
+_BATCH_BYTES = 1 << 30
+
+
+def make_request(
+    dataset: str,
+    *,
+    transforms: str,
+    split: str,
+    batch_size: int | None,
+    device: Any,
+    cache: str | None = None,
+) -> BuildRequest:
+    """Return a request with the defaults of `loaders.build`, for one process.
+
+    Raises:
+        CallError: an option is wrong, or the dataset does not exist.
+        DamagedError: the manifest or a table is damaged.
+        StorageError: the object store or the cache cannot be used.
+
+    """
+    opened = open_anywhere(dataset, split, cache, None)
+    fields = ("image", *opened.manifest.labels.fields[:1])
+    if batch_size is None and not _config_has_batch_size(transforms, split):
+        batch_size = _default_batch_size(opened)
+    return BuildRequest(
+        dataset=dataset,
+        mix=None,
+        split=split,
+        batch_size=batch_size,
+        transforms=transforms,
+        sampler=None,
+        shuffle=None,
+        device=device,
+        device_id=None,
+        rank=0,
+        world_size=1,
+        seed=0,
+        num_threads=None,
+        dtype="float16",
+        layout="NCHW",
+        last_batch="drop",
+        fields=fields,
+        framework="torch",
+        prefetch=None,
+        hw_decoder_load=None,
+        memory_limit=None,
+        on_error="raise",
+        cache=cache,
+    )
+
+
+def _default_batch_size(split: OpenSplit) -> int:
+    tables = SampleTables(split)
+    sizes = tables.image_sizes() if split.samples else None
+    tables.close()
+    mean = 3 * sizes.mean_pixels if sizes else 0
+    fitting = _BATCH_BYTES / mean if mean > 0 else _BATCH_SIZE
+    size = next((2**n for n in range(8, 0, -1) if 2**n <= fitting), 1)
+    return max(1, min(size, split.samples))
+
+
+def _config_has_batch_size(transforms: str, split: str) -> bool:
+    """Return whether the transforms are a PaddleClas config that gives a batch size, which its sampler may need."""
+    try:
+        return parse_transforms(transforms, split=split).batch_size is not None
+    except CallError:  # `resolve` raises it again, if it is one
+        return False

@@ -2,14 +2,33 @@
 
 from __future__ import annotations
 
+import io
+import os
+import shlex
+import warnings
 from collections.abc import Iterator
-from dataclasses import replace
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
 
-from loaders.bench.other_images import with_other_images
-from loaders.bench.sources import Candidate, close
-from loaders.options import BuildRequest
-from loaders.resolve import resolve
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from loaders.bench.measure import Candidate, MakeSpec, close
+from loaders.dataset.memory_images import MemoryImages
+from loaders.dataset.records import Records
+from loaders.dataset.tables import SampleTables
+from loaders.memory import PREFETCH_RAW, RESIZE_CHOICES, ImageSizes
+from loaders.options import BuildRequest, ResolvedOptions
+from loaders.ranks import usable_cores
+from loaders.resolve import default_threads, resolve
 from loaders.samplers import ShuffledSampler
+from loaders.spec import LoaderSpec
+from loaders.transforms.base import Size
+from loaders.transforms.fuse import Fusion, computes_on_cpu, fuse_recipe
+from manifests.process.text import printable
 
 
 def find_candidates(request: BuildRequest, stage: str, cached: float | None) -> Iterator[Candidate]:
@@ -62,3 +81,183 @@ def disturbance_candidates(request: BuildRequest) -> Iterator[Candidate]:
             f"pass num_threads={threads} to loaders.build",
             lambda: resolve(replace(request, num_threads=threads)),
         )
+
+
+#: Images that stand for all of a split, and the most bytes that they may take; at least one image
+#: is used.
+SAMPLE, _MAX_BYTES = 256, 256 << 20
+#: Images whose shorter side is at most this many times the smaller one are not worth resizing.
+_WORTHWHILE = 1.25
+#: Quality of resized JPEG images, as `dataprep convert --resize-shorter` writes them.
+_QUALITY = 90
+#: A dataset of which more than this share is in the page cache is not limited by its disk.
+_IN_MEMORY = 0.9
+
+_FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF", "PPM")
+
+#: An encoded image or raw pixels, uint8 [bytes].
+_Stored = NDArray[np.uint8]
+
+
+@dataclass(frozen=True, slots=True)
+class _Resized:
+    """An image in other sizes.
+
+    Attributes:
+        shorter: shorter side of the original in pixels.
+        encoded: as JPEG.
+        raw: as square pixels.
+
+    """
+
+    shorter: int
+    encoded: _Stored
+    raw: _Stored
+
+
+def with_other_images(
+    request: BuildRequest, spec: LoaderSpec, stage: str, cached: float | None
+) -> Iterator[Candidate]:
+    """Yield loaders over other images, the cheapest change first.
+
+    Args:
+        request: the loader.
+        spec: its spec.
+        stage: the stage that is the limit.
+        cached: share of the shards that was in the page cache before the measurement; `None` if not
+            known.
+
+    """
+    stored = _sample(spec)
+    manifest = spec.split.manifest
+    if stage == "reading" and (cached is None or cached < _IN_MEMORY):
+        action = "put the dataset on a faster disk, or into memory"
+        yield Candidate("with the images in memory", action, _replaced(request, stored, None, None))
+    # Masks, depth maps and boxes belong to images of one size, which these would not have.
+    if manifest.labels.is_placed or manifest.pixels is not None:
+        return
+    side = _useful_side(spec)
+    with ThreadPoolExecutor(
+        len(os.sched_getaffinity(0))
+    ) as pool:  # Pillow releases the interpreter lock
+        images = [
+            each for each in pool.map(partial(_resize, side=side), stored) if each is not None
+        ]
+    if not images:
+        return
+    source = spec.split.folder.rstrip("/")
+    if np.median([image.shorter for image in images]) > _WORTHWHILE * side:
+        smaller = [image.encoded for image in images]
+        action = _convert(source, f"--resize-shorter {side}", f"{source}-{side}")
+        yield Candidate(
+            f"with shards at {side} px", action, _replaced(request, smaller, side, None)
+        )
+    if stage == "decoding":
+        raw = _limited([image.raw for image in images])
+        action = _convert(source, f"--store raw --raw-size {side}", f"{source}-raw")
+        yield Candidate(
+            f"with raw pixels at {side} px", action, _replaced(request, raw, side, (side, side))
+        )
+
+
+def _convert(source: str, options: str, out: str) -> str:
+    quoted_source, quoted_out = (shlex.quote(printable(each)) for each in (source, out))
+    return f"run `dataprep convert --src {quoted_source} {options} --out {quoted_out}`"
+
+
+def _useful_side(spec: LoaderSpec) -> int:
+    """Return the smallest size that `loaders memory` suggests and the transforms need."""
+    needed = max(max(output.size or (0, 0)) for output in spec.recipe.outputs)
+    return next((side for side in sorted(RESIZE_CHOICES) if side >= needed), needed)
+
+
+def _sample(spec: LoaderSpec) -> list[_Stored]:
+    """Copy some images of a split, evenly spaced."""
+    rows = np.unique(np.linspace(0, spec.split.samples - 1, SAMPLE).astype(np.int64))
+    records = spec.records or Records(spec.split, SampleTables(spec.split), mmap=spec.options.mmap)
+    try:
+        return [np.array(image) for image in _limited(records.images(rows))]
+    finally:
+        if spec.records is None:
+            records.close()
+
+
+def _limited(images: list[_Stored]) -> list[_Stored]:
+    """Return the first images that take at most `_MAX_BYTES`, at least one."""
+    ends = np.cumsum([len(image) for image in images])
+    return images[: max(1, int(np.searchsorted(ends, _MAX_BYTES, side="right")))]
+
+
+def _replaced(
+    request: BuildRequest, images: list[_Stored], side: int | None, raw: Size | None
+) -> MakeSpec:
+    """Return a function that builds the spec of the same loader over other images."""
+
+    def make_spec() -> LoaderSpec:
+        spec = resolve(request)
+        if not spec.order.is_planned:
+            spec = resolve(replace(request, sampler=ShuffledSampler(), shuffle=None))
+        close(spec)
+        recipe = spec.recipe if raw is None else replace(spec.recipe, raw_size=raw)
+        fusion, *views = fuse_recipe(recipe)
+        sizes = None if spec.sizes is None or side is None else spec.sizes.resized(side)
+        options = _options_for(
+            request, spec.options, fusion, None if raw else sizes, raw=raw is not None
+        )
+        return replace(
+            spec, recipe=recipe, fusion=fusion, view_fusions=tuple(views), options=options, sizes=None,
+            records=MemoryImages(images),
+        )  # fmt: skip
+
+    return make_spec
+
+
+def _options_for(
+    request: BuildRequest,
+    options: ResolvedOptions,
+    fusion: Fusion,
+    sizes: ImageSizes | None,
+    *,
+    raw: bool,
+) -> ResolvedOptions:
+    """Return the options that `loaders.build` chooses by default for other images."""
+    if not options.device.is_gpu:
+        return options
+    if raw and request.prefetch is None:
+        options = replace(options, prefetch=PREFETCH_RAW)
+    if sizes is not None and request.num_threads is None:
+        cores = usable_cores(options.ranks, 1)
+        computing = computes_on_cpu(fusion.operations)
+        options = replace(
+            options,
+            num_threads=default_threads(cores, sizes.threads, gpu=True, computing=computing),
+        )
+    if sizes is not None and request.hw_decoder_load is None:
+        options = replace(options, hw_decoder_load=sizes.hardware_load)
+    return options
+
+
+def _resize(stored: _Stored, side: int) -> _Resized | None:
+    """Resize an image; `None` if Pillow cannot decode it."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a damaged EXIF block, for example
+            opened: Any = Image.open(io.BytesIO(stored.tobytes()), formats=_FORMATS)
+            shorter = min(opened.size)
+            opened.draft("RGB", (2 * side, 2 * side))
+            image = opened.convert("RGB")
+            return _Resized(
+                shorter, _encode(image, side), np.asarray(image.resize((side, side))).reshape(-1)
+            )
+    except MemoryError:
+        raise
+    except Exception:  # damaged images raise many kinds
+        return None
+
+
+def _encode(image: Image.Image, side: int) -> _Stored:
+    scale = min(1.0, side / min(image.size))
+    size = (max(1, round(image.width * scale)), max(1, round(image.height * scale)))
+    out = io.BytesIO()
+    image.resize(size, Image.Resampling.LANCZOS).save(out, "JPEG", quality=_QUALITY)
+    return np.frombuffer(out.getvalue(), np.uint8)

@@ -6,23 +6,23 @@ import json
 import os
 import re
 import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
-from loaders.bench.request import make_request
+from loaders.bench.command import make_request
 from loaders.dataset.split import OpenSplit, open_splits
 from loaders.dataset.tables import SampleTables
-from loaders.export.check import check_exportable
-from loaders.export.folder import RECORD, check_folder, write_folder
-from loaders.export.golden import golden_batch, npy
+from loaders.export.folder import RECORD, check_folder, golden_batch, npy, write_folder
 from loaders.options import BuildRequest, DType, Layout
 from loaders.resolve import one_size, resolve
 from loaders.spec import LoaderSpec
-from loaders.transforms.argument import parse_transforms
-from loaders.transforms.base import Size
+from loaders.transforms.argument import ParsedTransforms, parse_transforms
+from loaders.transforms.base import BatchOperation, Size
+from loaders.transforms.parse import Recipe
 from manifests.errors import CallError
 from manifests.process.program import release
-from manifests.process.text import plural, printable
+from manifests.process.text import plural, printable, shown
 from manifests.remote.url import refuse_url
 
 #: What an export is for.
@@ -214,3 +214,60 @@ def as_text(written: Written) -> str:
         f"{printable(written.folder)} is written: {plural(len(written.files), 'file')};"
         f" {written.note}"
     )
+
+
+#: Samplers of PaddleClas configs that read every sample once.
+_PLAIN_SAMPLERS = (None, "BatchSampler", "DistributedBatchSampler")
+
+
+def check_exportable(parsed: ParsedTransforms, sampler: Any) -> None:
+    """Check that nothing in the transforms or the sampler keeps a server from giving the images of the loader.
+
+    Args:
+        parsed: the transforms.
+        sampler: the argument `sampler` of `loaders.build`; `None` if not given.
+
+    Raises:
+        CallError: a transform draws random values, mixes images, or is a Python function; there are
+            views or a sampler. The message names them all.
+
+    """
+    problems = [*_sampler_problems(parsed, sampler), *_recipe_problems(parsed.recipe)]
+    if problems:
+        raise CallError(
+            "these transforms cannot be exported: " + "; ".join(problems),
+            hint="use the transforms of the evaluation, for example imagenet-eval",
+        )
+
+
+def _sampler_problems(parsed: ParsedTransforms, sampler: Any) -> Iterator[str]:
+    if sampler is not None:
+        yield (
+            f"the sampler {type(sampler).__name__} chooses samples, but a server gets its images"
+            " from requests"
+        )
+    named = (parsed.sampler or {}).get("name")
+    if named not in _PLAIN_SAMPLERS:
+        text = printable(named[:100]) if isinstance(named, str) else shown(named)
+        yield (
+            f"the config's sampler {text} chooses samples, but a server gets its images from"
+            " requests"
+        )
+
+
+def _recipe_problems(recipe: Recipe) -> Iterator[str]:
+    if recipe.views:
+        yield "views make several tensors of an image"
+    for item in recipe.all_items:
+        if item.function is not None:
+            yield (
+                f"{item.location}, {item.description}, is a Python function, which a server does"
+                " not have"
+            )
+        elif any(isinstance(each, BatchOperation) for each in item.operations):
+            yield f"{item.location}, {item.description}, mixes the images of a batch"
+    if not recipe.views:
+        from loaders.dali.serving import find_random
+
+        for item in find_random(recipe.items, recipe.operations[0]):  # type: ignore[arg-type]
+            yield f"{item.location}, {item.description}, draws random values"

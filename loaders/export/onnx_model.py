@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from loaders.dali.serving import decode_images
-from loaders.export.golden import Golden, npy
-from loaders.export.onnx_graph import INPUT, IR_VERSION, OPSET, OUTPUT, build_graph
+from loaders.export.folder import Golden, npy
 from loaders.export.triton import Exported, output_dims
 from loaders.options import DType
 from loaders.spec import LoaderSpec
-from loaders.transforms.base import Operation
-from loaders.transforms.decode_normalize import Decode, Normalize, Rescale, Unpack
+from loaders.transforms.base import Filter, ImageSpec, Operation, Size
+from loaders.transforms.color import ConvertColor
+from loaders.transforms.crop_resize import Crop, CropAtRatio, KeepSize, Resize, ResizeWithin
+from loaders.transforms.decode_normalize import Decode, Normalize, Rescale, ToFloat, Unpack
+from loaders.transforms.geometry import Pad
 from manifests.errors import CallError
 
 
@@ -129,3 +131,273 @@ def levels_per_value(operations: Sequence[Operation]) -> NDArray[np.float64]:
         elif isinstance(operation, Rescale):
             levels = levels * 255
     return levels
+
+
+#: The first version of the operators with an antialiasing Resize.
+OPSET = 18
+
+#: Readable by ONNX Runtime 1.14 and later.
+IR_VERSION = 8
+
+INPUT, OUTPUT = "pixels", "images"
+
+_MODES: dict[Filter, str] = {
+    "nearest": "nearest",
+    "linear": "linear",
+    "triangular": "linear",
+    "cubic": "cubic",
+}
+_DETAILS: dict[Filter, dict[str, Any]] = {
+    "nearest": {"nearest_mode": "round_prefer_ceil"},
+    "cubic": {"cubic_coeff_a": -0.5, "exclude_outside": 1},
+}
+_PAD_MODES = {"constant": "constant", "edge": "edge", "reflect": "reflect"}
+
+
+class Graph:
+    """Collects the nodes of a graph. Values are named by number."""
+
+    def __init__(self) -> None:
+        self.nodes: list[Any] = []
+        self.constants: list[Any] = []
+
+    def add(self, operator: str, *inputs: str, **attributes: Any) -> str:
+        """Add a node, and return the name of its output.
+
+        An empty name is an input that is not given.
+        """
+        from onnx import helper
+
+        name = f"{operator.lower()}_{len(self.nodes)}"
+        self.nodes.append(helper.make_node(operator, list(inputs), [name], **attributes))
+        return name
+
+    def constant(self, values: ArrayLike, dtype: Any = np.float32) -> str:
+        """Add a constant, and return its name."""
+        from onnx import numpy_helper
+
+        name = f"constant_{len(self.constants)}"
+        self.constants.append(numpy_helper.from_array(np.array(values, dtype), name))
+        return name
+
+    def to_float(self, value: str) -> str:
+        """Convert to float32."""
+        from onnx import TensorProto
+
+        return self.add("Cast", value, to=TensorProto.FLOAT)
+
+    def to_int(self, value: str) -> str:
+        """Convert to int64."""
+        from onnx import TensorProto
+
+        return self.add("Cast", value, to=TensorProto.INT64)
+
+    def sides(self, image: str) -> str:
+        """Return the height and width of images [B, C, H, W]: float32 [2]."""
+        return self.to_float(self.add("Shape", image, start=2))
+
+    def arithmetic(self, operator: str, left: str, right: ArrayLike | str) -> str:
+        """Compute with a value or a constant in float32."""
+        return self.add(operator, left, right if isinstance(right, str) else self.constant(right))
+
+    def joined(self, *parts: str) -> str:
+        """Return several vectors as one."""
+        return self.add("Concat", *parts, axis=0)
+
+
+def build_graph(operations: Sequence[Operation], dtype: DType, layout: str) -> tuple[Graph, str]:
+    """Return the graph of a recipe, and the name of its output.
+
+    Its input is `INPUT`, uint8 [B, H, W, 3]: RGB images of one size. Inside it, images are float32
+    [B, C, H, W], with whole numbers from 0 to 255 where the loader has uint8.
+
+    Raises:
+        CallError: an operation has no implementation in ONNX.
+
+    """
+    from onnx import TensorProto
+
+    graph = Graph()
+    image, spec = graph.to_float(graph.add("Transpose", INPUT, perm=[0, 3, 1, 2])), ImageSpec()
+    for operation in operations:
+        step = _STEPS.get(type(operation))
+        if step is None:
+            raise _not_supported(operation)
+        image = step(graph, operation, image, spec)
+        spec = operation.output(spec)
+    types = {
+        "float32": TensorProto.FLOAT,
+        "float16": TensorProto.FLOAT16,
+        "uint8": TensorProto.UINT8,
+    }
+    if layout == "NHWC":
+        image = graph.add("Transpose", image, perm=[0, 2, 3, 1])
+    return graph, graph.add("Cast", image, to=types[dtype])
+
+
+def _not_supported(operation: Operation, detail: str = "") -> CallError:
+    return CallError(
+        f"{type(operation).__name__}{detail} cannot be exported to ONNX",
+        hint=f"use only {', '.join(each.__name__ for each in _STEPS)}, or --for triton",
+    )
+
+
+def _decode(graph: Graph, operation: Any, image: str, spec: ImageSpec) -> str:
+    return image if operation.space == "RGB" else _reversed_channels(graph, image)
+
+
+def _convert_color(graph: Graph, operation: ConvertColor, image: str, spec: ImageSpec) -> str:
+    if {operation.space, spec.color_space} != {"RGB", "BGR"}:
+        raise _not_supported(operation, f" from {spec.color_space} to {operation.space}")
+    return _reversed_channels(graph, image)
+
+
+def _reversed_channels(graph: Graph, image: str) -> str:
+    return graph.add("Gather", image, graph.constant([2, 1, 0], np.int64), axis=1)
+
+
+def _resize(graph: Graph, operation: Resize, image: str, spec: ImageSpec) -> str:
+    return _resized(graph, operation, image, spec, _target(graph, operation, image))
+
+
+def _target(graph: Graph, operation: Resize, image: str) -> str:
+    """Return the height and width that an image gets, float32 [2].
+
+    The arithmetic is that of `loaders.dali.crop_resize`.
+    """
+    if operation.size is not None:
+        return graph.constant(operation.size)
+    sides = graph.sides(image)
+    target, most = sides, float("inf")
+    if operation.shorter is not None:
+        shorter = graph.add("ReduceMin", sides, keepdims=1)
+        multiplied = graph.arithmetic("Mul", sides, float(operation.shorter))
+        rounding = "Floor" if operation.rounding == "down" else "Round"
+        target, most = graph.add(rounding, graph.add("Div", multiplied, shorter)), 1.0
+    if not isinstance(operation, ResizeWithin):
+        return target
+    longer = graph.add("ReduceMax", target, keepdims=1)
+    share = graph.add("Div", graph.constant(float(operation.longest)), longer)
+    share = graph.arithmetic("Min", share, most)
+    scaled = graph.arithmetic("Add", graph.add("Mul", target, share), 1e-4)
+    return graph.arithmetic("Max", graph.add("Floor", scaled), 1.0)
+
+
+def _resized(
+    graph: Graph,
+    operation: Any,
+    image: str,
+    spec: ImageSpec,
+    target: str,
+    *,
+    antialias: bool = True,
+) -> str:
+    if operation.filter not in _MODES:
+        raise _not_supported(operation, f" with the filter {operation.filter}")
+    mode: Filter = operation.filter
+    wide = mode != "nearest" and (mode == "triangular" or (antialias and operation.antialias))
+    sizes = graph.joined(graph.add("Shape", image, start=0, end=2), graph.to_int(target))
+    resized = graph.add(
+        "Resize",
+        image,
+        "",
+        "",
+        sizes,
+        mode=_MODES[mode],
+        antialias=int(wide),
+        **_DETAILS.get(mode, {}),
+    )
+    if not spec.is_uint8:
+        return resized
+    return graph.add(
+        "Clip", graph.add("Round", resized), graph.constant(0.0), graph.constant(255.0)
+    )
+
+
+def _crop(graph: Graph, operation: Crop, image: str, spec: ImageSpec) -> str:
+    # As in `loaders.dali.crop_resize`.
+    half = graph.arithmetic("Mul", graph.arithmetic("Sub", graph.sides(image), operation.size), 0.5)
+    start = graph.add("Floor" if operation.rounding == "down" else "Round", half)
+    if operation.rounding != "down":
+        start = graph.add("Max", start, graph.arithmetic("Min", graph.add("Ceil", half), 0.0))
+    return _cut(graph, image, start, operation.size)
+
+
+def _cut(graph: Graph, image: str, start: str, size: Size) -> str:
+    """Cut out a rectangle. What lies outside of the image is 0."""
+    before = graph.arithmetic("Max", graph.add("Neg", start), 0.0)
+    end = graph.arithmetic("Add", start, size)
+    after = graph.arithmetic("Max", graph.add("Sub", end, graph.sides(image)), 0.0)
+    none = graph.constant([0.0, 0.0])
+    pads = graph.to_int(graph.joined(none, before, none, after))
+    padded = graph.add("Pad", image, pads, graph.constant(0.0))
+    first = graph.to_int(graph.add("Add", start, before))
+    last = graph.add("Add", first, graph.constant(size, np.int64))
+    return graph.add("Slice", padded, first, last, graph.constant([2, 3], np.int64))
+
+
+def _crop_at_ratio(graph: Graph, operation: CropAtRatio, image: str, spec: ImageSpec) -> str:
+    sides = graph.sides(image)
+    side = graph.arithmetic("Mul", graph.add("ReduceMin", sides, keepdims=1), operation.share)
+    side = graph.arithmetic("Max", graph.add("Floor", side), 1.0)
+    start = graph.add("Floor", graph.arithmetic("Mul", graph.add("Sub", sides, side), 0.5))
+    end = graph.to_int(graph.add("Add", start, side))
+    square = graph.add("Slice", image, graph.to_int(start), end, graph.constant([2, 3], np.int64))
+    return _resized(
+        graph,
+        operation,
+        square,
+        spec,
+        graph.constant((operation.size, operation.size)),
+        antialias=False,
+    )
+
+
+def _pad(graph: Graph, operation: Pad, image: str, spec: ImageSpec) -> str:
+    mode = _PAD_MODES.get(operation.mode)
+    if mode is None:
+        raise _not_supported(operation, f" with the mode {operation.mode}")
+    sides = (operation.top, operation.left, operation.bottom, operation.right)
+    pads = graph.constant([0, 0, *sides[:2], 0, 0, *sides[2:]], np.int64)
+    if len(set(operation.fill)) > 1 and mode == "constant":
+        raise _not_supported(operation, " with a fill of several values")
+    fill = float(int(operation.fill[0])) if spec.is_uint8 else operation.fill[0]
+    return graph.add(
+        "Pad", image, pads, graph.constant(fill) if mode == "constant" else "", mode=mode
+    )
+
+
+def _normalize(graph: Graph, operation: Normalize, image: str, spec: ImageSpec) -> str:
+    mean, std = (
+        np.array(each)[:, None, None] / operation.scale for each in (operation.mean, operation.std)
+    )
+    normalized = graph.arithmetic("Div", graph.arithmetic("Sub", image, mean), std)
+    if operation.channels == 3:
+        return normalized
+    pads = graph.constant([0, 0, 0, 0, 0, 1, 0, 0], np.int64)
+    return graph.add("Pad", normalized, pads, graph.constant(0.0))
+
+
+def _rescale(graph: Graph, operation: Rescale, image: str, spec: ImageSpec) -> str:
+    return graph.arithmetic("Div", image, 255.0)
+
+
+def _keep(graph: Graph, operation: Operation, image: str, spec: ImageSpec) -> str:
+    return image
+
+
+#: Adds an operation to a graph: graph, operation, images and their spec.
+_STEPS: dict[type[Operation], Callable[[Graph, Any, str, ImageSpec], str]] = {
+    Decode: _decode,
+    Unpack: _decode,
+    Resize: _resize,
+    ResizeWithin: _resize,
+    Crop: _crop,
+    CropAtRatio: _crop_at_ratio,
+    KeepSize: _keep,
+    Pad: _pad,
+    ConvertColor: _convert_color,
+    Normalize: _normalize,
+    Rescale: _rescale,
+    ToFloat: _keep,
+}

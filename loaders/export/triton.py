@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loaders.dali.serving import INPUT, OUTPUT, run_serialized, serialize, serving_source
-from loaders.export.golden import Golden, npy, padded
+from loaders.export.folder import Golden, npy, padded
 from loaders.options import DType
 from loaders.spec import LoaderSpec
 from loaders.transforms.base import ImageSpec

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import math
 import os
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, replace
@@ -11,19 +13,19 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image, ImageOps
 
 from loaders.cache.joined import open_images
 from loaders.dataset.fields import Fields
 from loaders.dataset.split import OpenSplit
 from loaders.dataset.tables import SampleTables
 from loaders.integers import require_int
-from loaders.preview.display import Display
-from loaders.preview.labels import class_name, label_texts, short
-from loaders.preview.originals import show_original
-from loaders.preview.preview import Draw, Group, Item, Preview
+from loaders.preview.preview import Draw, Group, Item, Pixels, Preview
 from loaders.samplers.order import Batching, PlannedOrder
 from loaders.spec import LoaderSpec
-from loaders.transforms.base import short_repr
+from loaders.transforms.base import ImageSpec, Operation, short_repr
+from loaders.transforms.decode_normalize import Normalize, Rescale
+from manifests.labels import LABELS
 from manifests.process.text import cut_middle, plural, printable
 
 #: Samples and draws of a preview, so that it stays a picture.
@@ -308,3 +310,174 @@ def _describe(spec: LoaderSpec, by: str | None) -> Iterator[str]:
             f"View {number}:"
             f" {cut_middle(printable(' > '.join(map(short_repr, view.operations))), 600)}"
         )
+
+
+_Values = NDArray[np.float64]
+
+
+class Display:
+    """Turns images of a finished batch into pixels.
+
+    Attributes:
+        note: what is done, for people.
+
+    """
+
+    def __init__(
+        self,
+        operations: Sequence[Operation],
+        output: ImageSpec,
+        layout: str,
+        functions: Sequence[Any],
+    ) -> None:
+        """Find out how values relate to brightness.
+
+        Args:
+            operations: all operations on each image, in order.
+            output: spec of the finished images.
+            layout: ``"NCHW"`` or ``"NHWC"``.
+            functions: the user's functions of a batch, whose effect is not known.
+
+        """
+        self._factor, self._offset = _affine(operations)
+        self._layout, self._space, self._unknown = layout, output.color_space, bool(functions)
+        self.note = self._describe(functions)
+
+    def pixels(self, image: NDArray[Any]) -> Pixels:
+        """Convert one image, [C, H, W] or [H, W, C], to uint8 [H, W, 3]."""
+        values = np.asarray(image, np.float64)
+        if self._layout == "NCHW":
+            values = values.transpose(1, 2, 0)
+        values = values[..., :3]
+        values = _stretched(values) if self._unknown else self._undo(values)
+        if values.shape[2] < 3:
+            values = np.repeat(values[..., :1], 3, axis=2)
+        if self._space == "BGR":
+            values = values[..., ::-1]
+        return np.ascontiguousarray(np.nan_to_num(values).clip(0, 255).round().astype(np.uint8))
+
+    def _undo(self, values: _Values) -> _Values:
+        channels = values.shape[2]
+        return (values - self._offset[:channels]) / self._factor[:channels]
+
+    def _describe(self, functions: Sequence[Any]) -> str:
+        if functions:
+            names = ", ".join(getattr(each, "__name__", type(each).__name__) for each in functions)
+            return (
+                "Values are stretched from the smallest to the largest of each image, after"
+                f" {names}."
+            )
+        space = (
+            f" The channels are {self._space}." if self._space not in ("RGB", "BGR", "GRAY") else ""
+        )
+        if np.array_equal(self._factor, np.ones(3)) and not self._offset.any():
+            return f"Values are shown as they are, from 0 to 255.{space}"
+        return (
+            "The normalization is undone for display: the model gets values of which"
+            f" {_numbers(self._offset)} is black and {_numbers(255 * self._factor + self._offset)}"
+            f" is white.{space}"
+        )
+
+
+def _affine(operations: Sequence[Operation]) -> tuple[_Values, _Values]:
+    """Return factor and offset of each channel: a pixel value p from 0 to 255 has become ``p * factor + offset``."""
+    factor, offset = np.ones(3), np.zeros(3)
+    for operation in operations:
+        if isinstance(operation, Rescale):
+            factor, offset = factor / 255, offset / 255
+        elif isinstance(operation, Normalize):
+            mean, std = np.array(operation.mean), np.array(operation.std)
+            factor, offset = factor * operation.scale / std, (offset * operation.scale - mean) / std
+    return factor, offset
+
+
+def _stretched(values: _Values) -> _Values:
+    low, high = np.nanmin(values), np.nanmax(values)
+    return (values - low) * (255 / (high - low) if high > low else 0.0)
+
+
+def _numbers(values: _Values) -> str:
+    return f"({', '.join(f'{value:.2f}' for value in values)})"
+
+
+def label_texts(
+    tables: SampleTables, rows: NDArray[np.int64], shards: NDArray[np.intp], classes: Sequence[str]
+) -> list[str]:
+    """Return the labels of some rows as text: names of classes, numbers, a caption.
+
+    Empty if there are no labels.
+
+    Args:
+        tables: the sample tables.
+        rows: the rows, int64 [n].
+        shards: number of the shard of each row, [n].
+        classes: class names in label order.
+
+    """
+    labels = LABELS[tables.label_type]
+    if labels.is_class:
+        lazy, columns = tables.lazy_columns(("label",))
+        lazy.load(shards)
+        return [class_name(int(label), classes) for label in columns["label"][rows]]
+    column = labels.class_lists or labels.number_column or labels.text_column
+    if column is None:
+        return [""] * len(rows)
+    values = tables.columns([column], requested_by="a preview")[column][rows].tolist()
+    if labels.class_lists:
+        texts = [
+            ", ".join(class_name(label, classes) for label in dict.fromkeys(found))
+            for found in values
+        ]
+    elif labels.number_column:
+        texts = [", ".join(f"{number:g}" for number in numbers) for numbers in values]
+    else:
+        texts = values
+    return [short(text) for text in texts]
+
+
+def class_name(label: int, classes: Sequence[str]) -> str:
+    """Return the name of a class, or its number if the dataset does not name it."""
+    return short(classes[label]) if label < len(classes) else f"label {label}"
+
+
+def short(text: object) -> str:
+    """Return text of a dataset as it can be shown: printable, and not long."""
+    return cut_middle(printable(cut_middle(str(text), 100)), 200)
+
+
+#: Longest side of a shown original, in pixels.
+MAX_SIDE = 320
+_FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF", "PPM")
+
+
+def show_original(data: NDArray[np.uint8], raw: tuple[int, int, int] | None) -> Pixels | None:
+    """Decode a stored image to uint8 [H, W, 3], upright, of at most `MAX_SIDE` per side.
+
+    Args:
+        data: the stored bytes.
+        raw: height, width and channels if they are pixels; `None` for an encoded image.
+
+    Returns:
+        The pixels; `None` if Pillow cannot decode the image.
+
+    """
+    if raw is not None:
+        return _small(Image.fromarray(data.reshape(raw)))
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a damaged EXIF block, for example
+            image: Any = Image.open(io.BytesIO(data.tobytes()), formats=_FORMATS)
+            image.draft("RGB", (2 * MAX_SIDE, 2 * MAX_SIDE))
+            return _small(ImageOps.exif_transpose(image))
+    except MemoryError:
+        raise
+    except Exception:  # damaged images raise many kinds
+        return None
+
+
+def _small(image: Image.Image) -> Pixels:
+    if image.mode.startswith("I"):  # 16 bits
+        image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
+    image = image.convert("RGB")
+    image.thumbnail((MAX_SIDE, MAX_SIDE))
+    return np.asarray(image)

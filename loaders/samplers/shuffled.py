@@ -199,10 +199,6 @@ class _SequentialPlan(EpochPlan):
         return np.arange(self.samples, dtype=index_dtype(self.samples))
 
 
-# What the draw is for: the last number of its key.
-_ORDER = 0
-
-
 @dataclass(frozen=True, slots=True)
 class RepeatedSampler(OwnSampler):
     """Repeated augmentation (Hoffer et al., CVPR 2020), as DeiT's ``RASampler`` does it.

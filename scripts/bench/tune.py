@@ -22,10 +22,9 @@ import time
 from load_data import STORES, dataset_parser, prepare_store
 from report import Report
 
-from loaders.bench.rates import Method, Rate
-from loaders.tune.command import describe, make_problem
+from loaders.bench.measure import Method, Rate
+from loaders.tune.command import describe, make_problem, search
 from loaders.tune.file import Tuning
-from loaders.tune.search import search
 
 _STARTED = time.perf_counter()
 

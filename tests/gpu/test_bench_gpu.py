@@ -10,7 +10,7 @@ from helpers import handmade
 from helpers.pictures import encode, photo
 
 import loaders
-from loaders.bench.conditions import find_machine
+from loaders.bench.measure import find_machine
 from loaders.cli import main
 from loaders.devices import Device, gpu_bus_id, gpu_name
 

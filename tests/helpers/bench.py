@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from loaders.bench.conditions import Conditions, Machine
-from loaders.bench.rates import Method, Rate
+from loaders.bench.measure import Conditions, Machine, Method, Rate
 from loaders.bench.results import STAGES, ModelRates, Remedy, Results, Subject
 
 

@@ -12,20 +12,17 @@ from helpers.bench import make_results
 from helpers.chromium import chromium, find_chromium
 
 import loaders
-from loaders.bench import request as request_module
-from loaders.bench.model import load_model
-from loaders.bench.page import page
-from loaders.bench.rates import Method, Rate
-from loaders.bench.request import make_request
+from loaders.bench import command as bench_command
+from loaders.bench.command import make_request
+from loaders.bench.measure import Method, Rate, close
+from loaders.bench.model import load_model, measure_torchvision
 from loaders.bench.results import ModelRates, Remedy
-from loaders.bench.sources import close
-from loaders.bench.text import as_text
-from loaders.bench.torchvision_side import measure_torchvision
+from loaders.bench.show import as_text, page
 from loaders.cli import main
 from loaders.dataset.split import open_split
 from loaders.dataset.tables import SampleTables
 from loaders.resolve import resolve
-from loaders.tune import search
+from loaders.tune import command as tune_command
 from loaders.tune.command import kept_entries
 from manifests.errors import CallError
 
@@ -61,9 +58,9 @@ def run():
 @pytest.fixture
 def few_values(monkeypatch):
     """The search tries one or two values for each option, so that it takes a second."""
-    monkeypatch.setattr(search, "THREADS", (1,))
-    monkeypatch.setattr(search, "PREFETCH", (2,))
-    monkeypatch.setattr(search, "_LAST_ROUNDS", 1)
+    monkeypatch.setattr(tune_command, "THREADS", (1,))
+    monkeypatch.setattr(tune_command, "PREFETCH", (2,))
+    monkeypatch.setattr(tune_command, "_LAST_ROUNDS", 1)
 
 
 @pytest.fixture
@@ -458,7 +455,7 @@ def test_large_images_make_the_default_batch_smaller(photographs, monkeypatch):
         ).batch_size
 
     sizes = SampleTables(open_split(str(photographs), "train")).image_sizes()
-    monkeypatch.setattr(request_module, "_BATCH_BYTES", 9 * 3 * sizes.mean_pixels)
+    monkeypatch.setattr(bench_command, "_BATCH_BYTES", 9 * 3 * sizes.mean_pixels)
     assert size() == 8
-    monkeypatch.setattr(request_module, "_BATCH_BYTES", 1)
+    monkeypatch.setattr(bench_command, "_BATCH_BYTES", 1)
     assert size() == 1

@@ -12,12 +12,10 @@ from helpers.pictures import encode, photo
 from dataprep.options import Options
 from dataprep.run.convert import convert_dataset
 from dataprep.sources import read_source
-from loaders.bench.command import bench
+from loaders.bench.command import bench, make_request
+from loaders.bench.measure import Method, close
 from loaders.bench.model import load_model
-from loaders.bench.rates import Method
 from loaders.bench.remedies import find_candidates
-from loaders.bench.request import make_request
-from loaders.bench.sources import close
 from loaders.resolve import resolve
 from manifests.errors import CallError
 from manifests.remote.store import open_store

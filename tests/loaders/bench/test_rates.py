@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from loaders.bench import rates
-from loaders.bench.rates import Method, Rate, Source, measure, measure_in_turn
+from loaders.bench import measure as measuring
+from loaders.bench.measure import Method, Rate, Source, measure, measure_in_turn
 
 
 @pytest.fixture
@@ -16,8 +16,8 @@ def clock(monkeypatch):
     def sleep(seconds: float) -> None:
         Clock.now += seconds
 
-    monkeypatch.setattr(rates.time, "perf_counter", lambda: Clock.now)
-    monkeypatch.setattr(rates.time, "sleep", sleep)
+    monkeypatch.setattr(measuring.time, "perf_counter", lambda: Clock.now)
+    monkeypatch.setattr(measuring.time, "sleep", sleep)
     return Clock
 
 
@@ -114,7 +114,7 @@ def test_the_first_batch_does_not_count(clock):
 
 def test_noise():
     assert Rate((100.0, 110.0, 90.0)).noise == pytest.approx(0.1)
-    assert Rate((100.0,)).noise == rates.LEAST_NOISE
+    assert Rate((100.0,)).noise == measuring.LEAST_NOISE
     assert Rate((103.0, 103.0)).beats(Rate((100.0,)))
     assert not Rate((103.0, 113.0, 93.0)).beats(Rate((100.0,)))
     assert not Rate((100.5,)).beats(Rate((100.0,)))

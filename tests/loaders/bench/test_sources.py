@@ -14,12 +14,10 @@ from helpers.pictures import encode, photo
 from PIL import Image
 
 import loaders
-from loaders.bench import conditions, other_images
-from loaders.bench.conditions import cached_share
-from loaders.bench.rates import Method
+from loaders.bench import measure, remedies
+from loaders.bench.command import make_request
+from loaders.bench.measure import Method, cached_share, close, measure_loader, measure_stages
 from loaders.bench.remedies import disturbance_candidates, find_candidates
-from loaders.bench.request import make_request
-from loaders.bench.sources import close, measure_loader, measure_stages
 from loaders.dali.pipeline import start_stage
 from loaders.dataset.mapped_files import map_file, resident_bytes
 from loaders.dataset.split import open_split
@@ -185,12 +183,12 @@ def test_no_candidate_leaves_out_an_augmentation(photographs, transforms):
 def test_programs_on_cores_that_this_process_may_not_use_do_not_count(monkeypatch):
     core = min(os.sched_getaffinity(0))
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {core})
-    one = conditions._busy_seconds()
+    one = measure._busy_seconds()
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(os.cpu_count())))
-    every = conditions._busy_seconds()
+    every = measure._busy_seconds()
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {100_000})
     assert 0 < one <= every
-    assert conditions._busy_seconds() is None
+    assert measure._busy_seconds() is None
 
 
 def test_candidates_for_delivery_and_beside_a_model(photographs):
@@ -243,7 +241,7 @@ DataLoader:
 
 
 def test_a_sample_of_large_images_has_fewer_of_them(photographs, monkeypatch):
-    monkeypatch.setattr(other_images, "_MAX_BYTES", 256 * 256 * 3 * 5)
+    monkeypatch.setattr(remedies, "_MAX_BYTES", 256 * 256 * 3 * 5)
     _, raw_pixels = find_candidates(request_for(photographs), "decoding", 1.0)
     records = raw_pixels.make_spec().records
     assert len({image.tobytes() for image in records.images(np.arange(24))}) == 5

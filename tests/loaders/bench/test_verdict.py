@@ -9,8 +9,15 @@ from helpers.bench import make_results, rate
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loaders.bench.results import STAGES, ModelRates, Remedy
-from loaders.bench.verdict import added_times, choose_remedy, limiting_stage, sentence
+from loaders.bench.results import (
+    STAGES,
+    ModelRates,
+    Remedy,
+    added_times,
+    choose_remedy,
+    limiting_stage,
+    sentence,
+)
 
 AT_256 = Remedy(
     "with shards at 256 px", "run `dataprep convert --resize-shorter 256`", rate(38_000)

@@ -13,10 +13,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import loaders
-from loaders.bench.request import make_request
+from loaders.bench.command import make_request
 from loaders.resolve import resolve
-from loaders.tune.file import Entry, Tuning, TuningKey, read_entries, read_tuning, with_entry
-from loaders.tune.use import tuning_key
+from loaders.tune.file import (
+    Entry,
+    Tuning,
+    TuningKey,
+    read_entries,
+    read_tuning,
+    tuning_key,
+    with_entry,
+)
 from manifests.errors import CallError
 
 OPTIONS = {"transforms": "imagenet-train", "batch_size": 4, "device": "cpu"}

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loaders.bench.rates import Rate
+from loaders.bench.measure import Rate
+from loaders.tune.command import axes_for, search
 from loaders.tune.file import Tuning
-from loaders.tune.search import axes_for, search
 
 START = Tuning(8, 2, 0.65)
 

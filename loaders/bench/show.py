@@ -1,0 +1,275 @@
+"""What was measured as rows of a table and of a chart, as lines for people, and as JSON."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from markupsafe import Markup
+
+from loaders.bench.measure import Rate, describe_conditions
+from loaders.bench.results import STAGES, Results, added_times, limiting_stage, sentence, stage_name
+from manifests.process.pages import make_page, mark_code, page_mark
+from manifests.process.text import cut_middle, one_line
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A measured rate.
+
+    Attributes:
+        name: what was measured.
+        rate: images per second.
+        kind: ``"stage"``, ``"model"``, ``"remedy"`` or ``"other"``.
+        added: microseconds per image that a stage adds to the one before. `None` for other kinds.
+        limit: whether this is the stage that limits the loader.
+
+    """
+
+    name: str
+    rate: Rate
+    kind: str
+    added: float | None = None
+    limit: bool = False
+
+
+def all_rows(results: Results) -> list[Row]:
+    """Return everything that was measured, in the order in which people read it."""
+    return list(_rows(results))
+
+
+def _rows(results: Results) -> Iterator[Row]:
+    added, limit = added_times(results.stages), limiting_stage(results.stages)
+    for number, stage in enumerate(STAGES):
+        name = stage_name(stage, results)
+        text = f"+ {name}" if number else name
+        yield Row(text, results.stages[stage], "stage", 1e6 * added[stage], stage == limit)
+    if results.model is not None:
+        yield Row(f"{results.model.name} alone, one cached batch", results.model.alone, "model")
+        share = results.model.fed.median / results.model.alone.median
+        yield Row(
+            f"{results.model.name} fed by the loader ({share:.0%} of that)",
+            results.model.fed,
+            "model",
+        )
+        yield from (Row(f"... {each.text}", each.rate, "remedy") for each in results.model.remedies)
+    yield from (Row(f"loader {each.text}", each.rate, "remedy") for each in results.remedies)
+    if results.torchvision is not None:
+        yield Row("torchvision, the same images", results.torchvision, "other")
+
+
+def as_json(results: Results) -> dict[str, Any]:
+    """Return all values as JSON has them, with the sentence; each rate as its repeats."""
+    return {
+        "sentence": sentence(results),
+        "limit": limiting_stage(results.stages),
+        **asdict(results),
+    }
+
+
+def how_measured(results: Results) -> list[str]:
+    """Return lines that say on what and how was measured, and what else affected it."""
+    subject, machine, method = results.subject, results.machine, results.method
+    options = ", ".join(f"{name}={value}" for name, value in subject.options.items())
+    device = machine.device if machine.device == machine.cpu else f"{machine.device}, {machine.cpu}"
+    return [
+        (
+            f"{subject.dataset}, split {subject.split}: {subject.samples:,} samples,"
+            f" {subject.transforms}, batches of {subject.batch_size:,}"
+        ),
+        f"{device}, {machine.cores} cores; {options}",
+        (
+            f"each rate: warm-up of at least {method.seconds:g} s, then {method.repeats} repeats of"
+            f" at least {method.seconds:g} s; median, lowest, highest"
+        ),
+        describe_conditions(results.conditions, machine.cores),
+    ]
+
+
+_logger = logging.getLogger(__name__)
+
+_EIGHTHS = " ▏▎▍▌▋▊▉█"
+
+
+def as_text(results: Results, *, width: int | None = None, blocks: bool | None = None) -> str:
+    """Return the table, the bars and the sentence.
+
+    Args:
+        results: what was measured.
+        width: columns of the terminal. `None` asks the terminal.
+        blocks: whether bars are made of block characters instead of ``#``. `None` asks the encoding
+            of stdout.
+
+    """
+    rows = all_rows(results)
+    columns = shutil.get_terminal_size((100, 24)).columns if width is None else width
+    parts = [
+        *how_measured(results),
+        "",
+        *_table(rows),
+        "",
+        *_bars(rows, columns, _has_blocks() if blocks is None else blocks),
+    ]
+    return "\n".join([*parts, "", sentence(results)])
+
+
+def print_status(what: str) -> None:
+    """Print what is measured next, to stderr if it is a terminal, in place of what was printed before."""
+    if what:
+        _logger.info("measuring %s", what)
+    if sys.stderr.isatty():
+        line = f"measuring: {one_line(what, 60)}" if what else ""
+        sys.stderr.write(f"\r\x1b[K{line}")
+        sys.stderr.flush()
+
+
+def _table(rows: list[Row]) -> list[str]:
+    cells: list[tuple[str, ...]] = [("images/s", "median", "lowest", "highest", "us/image added")]
+    for row in rows:
+        rates = (row.rate.median, min(row.rate.repeats), max(row.rate.repeats))
+        added = (
+            "" if row.added is None else f"{row.added:,.1f}" + (" <- limit" if row.limit else "")
+        )
+        cells.append((row.name, *(f"{rate:,.0f}" for rate in rates), added))
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    return [
+        f"  {first:{widths[0]}}"
+        + "".join(f"  {cell:>{width}}" for cell, width in zip(rates, widths[1:4], strict=True))
+        + f"  {last}".rstrip()
+        for first, *rates, last in cells
+    ]
+
+
+def _bars(rows: list[Row], columns: int, blocks: bool) -> list[str]:
+    top = max(row.rate.median for row in rows)
+    names = max(len(row.name) for row in rows)
+    numbers = len(f"{top:,.0f}")
+    room = max(10, min(60, columns - names - numbers - 6))
+    return [
+        f"  {row.name:{names}}  {row.rate.median:>{numbers},.0f} "
+        f" {_bar(row.rate.median / top * room, blocks)}"
+        for row in rows
+    ]
+
+
+def _bar(length: float, blocks: bool) -> str:
+    if not blocks:
+        return "#" * max(1, round(length))
+    whole, eighths = divmod(max(1, round(8 * length)), 8)
+    return "█" * whole + (_EIGHTHS[eighths] if eighths else "")
+
+
+def _has_blocks() -> bool:
+    try:
+        "█▏".encode(getattr(sys.stdout, "encoding", None) or "ascii")
+    except (UnicodeEncodeError, LookupError):
+        return False
+    return True
+
+
+#: By this element, the command recognizes a file that it may replace.
+GENERATOR = page_mark("loaders bench")
+
+#: Size of the chart in units that are CSS pixels on a narrow screen.
+_WIDTH, _BAR, _STEP = 340, 12, 34
+
+_STYLE = Markup("""
+:root { color-scheme: light dark; --ink: #1b1d20; --line: #dfe1e4; --stage: #2f6fde; --model: #0b8467;
+  --remedy: #8449cc; --other: #6b737c; --limit: #b3261e; }
+@media (prefers-color-scheme: dark) { :root { --ink: #e8eaed; --line: #31363d; --stage: #6b9fff; --model: #3fc09b;
+  --remedy: #b68cf2; --other: #a3abb5; --limit: #ff9d94; } }
+body { margin: 0; padding: 16px; overflow-wrap: anywhere;
+  font: 15px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; }
+main { max-width: 900px; margin: 0 auto; } h1 { font-size: 1.4rem; margin: 0 0 8px; }
+.verdict { font-size: 1.1rem; border-left: 4px solid var(--limit); padding-left: 12px; }
+svg { width: 100%; max-width: 480px; height: auto; display: block; margin: 18px 0; }
+svg text { font-size: 11px; fill: var(--ink); } .stage { fill: var(--stage); } .model { fill: var(--model); }
+.remedy { fill: var(--remedy); } .other { fill: var(--other); } .limit { fill: var(--limit); }
+.spread { stroke: var(--ink); stroke-width: 1; }
+table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
+td, thead th { white-space: nowrap; } thead th:last-child { white-space: normal; }
+th, td { text-align: right; padding: 3px 6px; border-bottom: 1px solid var(--line); font-weight: normal; }
+th:first-child { text-align: left; } thead th { font-weight: 600; } small { opacity: .8; display: block; }
+@media (max-width: 500px) { table { font-size: 12px; } th, td { padding: 3px; } }""")
+
+_BODY = Markup(
+    '<main>\n<h1>{title}</h1>\n<p class="verdict">{verdict}</p>\n{chart}\n<table>\n'
+    '<thead><tr><th scope="col">images/s</th><th scope="col">median</th><th scope="col">lowest</th>'
+    '<th scope="col">highest</th><th scope="col">µs/image added</th></tr></thead>\n'
+    "<tbody>\n{rows}\n</tbody>\n</table>\n"
+    "<h2>How it was measured</h2>\n{notes}\n</main>"
+)
+_ROW = Markup(
+    "<tr><th"
+    ' scope="row">{name}</th><td>{median}</td><td>{lowest}</td><td>{highest}</td><td>{added}</td></tr>'
+)
+_SVG = Markup(
+    '<svg viewBox="0 0 {width} {height}" role="img" aria-label="{label}">\n{bars}\n</svg>'
+)
+_BAR_OF = Markup(
+    '<text x="0" y="{text_y}">{name}: {number}</text><rect class="{kind}" x="0" y="{y}"'
+    ' width="{length}" height="{thickness}"><title>{name}: {number}</title></rect><line'
+    ' class="spread" x1="{low}" x2="{high}" y1="{middle}" y2="{middle}"/>'
+)
+
+
+def page(results: Results) -> str:
+    """Return a whole page. It loads nothing from the network and runs no script."""
+    title = f"Loading {results.subject.dataset}, split {results.subject.split}"
+    rows = all_rows(results)
+    body = _BODY.format(
+        title=title,
+        verdict=mark_code(_capitalized(sentence(results))),
+        chart=_chart(rows),
+        rows=Markup("\n").join(map(_table_row, rows)),
+        notes=Markup("\n").join(
+            Markup("<p><small>{}</small></p>").format(line) for line in how_measured(results)
+        ),
+    )
+    return make_page(GENERATOR, title, body, _STYLE)
+
+
+def _table_row(row: Row) -> Markup:
+    added = "" if row.added is None else f"{row.added:,.1f}"
+    name = f"{row.name} (limit)" if row.limit else row.name
+    lowest, highest = min(row.rate.repeats), max(row.rate.repeats)
+    return _ROW.format(
+        name=name,
+        median=f"{row.rate.median:,.0f}",
+        lowest=f"{lowest:,.0f}",
+        highest=f"{highest:,.0f}",
+        added=added,
+    )
+
+
+def _chart(rows: list[Row]) -> Markup:
+    """Draw the medians as bars, with a line from the lowest to the highest repeat."""
+    scale = _WIDTH / max(max(row.rate.repeats) for row in rows)
+    bars = []
+    for number, row in enumerate(rows):
+        y = number * _STEP + 16
+        bars.append(
+            _BAR_OF.format(
+                name=cut_middle(row.name, 60), number=f"{row.rate.median:,.0f}",
+                kind="limit" if row.limit else row.kind, text_y=y - 4, y=y, middle=y + _BAR / 2,
+                length=_f(row.rate.median * scale), thickness=_BAR,
+                low=_f(min(row.rate.repeats) * scale), high=_f(max(row.rate.repeats) * scale),
+            )
+        )  # fmt: skip
+    label = "Images per second of each stage; the table has the numbers."
+    return _SVG.format(
+        width=_WIDTH, height=len(rows) * _STEP + 4, label=label, bars=Markup("\n").join(bars)
+    )
+
+
+def _capitalized(text: str) -> str:
+    return text[:1].upper() + text[1:] + "."
+
+
+def _f(value: float) -> str:
+    """Format a coordinate."""
+    return f"{value:.1f}"
