@@ -14,14 +14,13 @@ import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice, product
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from dataprep import storage
 from dataprep.options import SourceOptions
-from dataprep.sources.base import Names, Source, take_rows
+from dataprep.sources.base import Names, Source
 from dataprep.sources.scan import (
     Scan,
     is_folder,
@@ -132,25 +131,43 @@ def find_pairs(src: str, folders: Names, find: Find, layout: str = "") -> Pairs 
 
     """
     notices: list[str] = []
-    found = find(src, folders)
-    outer = {}
-    for split, name in _named(src, folders).items():
-        outer[name] = split, None if found else find(f"{src}/{name}", list_folders(f"{src}/{name}"))
+    pairs: dict[str, tuple[str, str]] = {}
+    label_types = set()
+    found, outer = find(src, folders), _named(src, folders)
     if found is not None:
         images, labels, label_type = found
+        label_types.add(label_type)
         pairs = _inner_splits(src, images, labels, notices)
-    else:
-        pairs, label_type = _outer_splits(src, outer)
-    for name, (split, labelled) in outer.items() if pairs else ():
-        if not labelled and split != _WITHOUT_LABELS:
+    without = dict(outer)
+    for split, name in outer.items() if found is None else ():
+        inside = find(f"{src}/{name}", list_folders(f"{src}/{name}"))
+        if inside is not None:
+            *both, label_type = inside
+            images, labels = (os.path.join(name, each).rstrip("/") for each in both)
+            pairs[split] = images, labels
+            label_types.add(label_type)
+            without.pop(split)
+    if not pairs:
+        return None
+    if len(label_types) > 1:
+        raise SourceError(
+            "some splits have masks, and others depth maps",
+            file=src,
+            hint="set --label-type to mask or depth",
+        )
+    for split, name in without.items():
+        if split != _WITHOUT_LABELS:
             raise SourceError(
                 f"{name}/ has no labels, as other folders have",
                 file=src,
                 hint="add the files with labels, or move the folder away",
             )
-        if not labelled:
-            notices.append(f"skipped {name}/: its images have no labels")
-    return Pairs(src, pairs, label_type, layout, notices=notices) if pairs else None
+        notices.append(f"skipped {name}/: its images have no labels")
+    return Pairs(src, pairs, label_types.pop(), layout, notices=notices)
+
+
+#: The split that is often published without labels.
+_WITHOUT_LABELS = "test"
 
 
 def _named(src: str, folders: Names) -> dict[str, str]:
@@ -163,7 +180,9 @@ def _named(src: str, folders: Names) -> dict[str, str]:
     return {split: splits[split] for split in split_order({*splits})}
 
 
-def _inner_splits(src: str, images: str, labels: str, notices: list[str]) -> Folders:
+def _inner_splits(
+    src: str, images: str, labels: str, notices: list[str]
+) -> dict[str, tuple[str, str]]:
     """Return ``images/train/`` and ``masks/train/`` for each split, or ``images/`` and ``masks/`` without splits."""
     folders = list_folders(os.path.join(src, images)) if images else []
     splits = _named(f"{src}/{images}", folders)
@@ -180,30 +199,6 @@ def _inner_splits(src: str, images: str, labels: str, notices: list[str]) -> Fol
         else:
             pairs[split] = f"{images}/{name}", f"{labels}/{name}"
     return pairs
-
-
-#: The split that is often published without labels.
-_WITHOUT_LABELS = "test"
-
-
-def _outer_splits(
-    src: str, folders: Mapping[str, tuple[str, tuple[str, str, LabelType] | None]]
-) -> tuple[Folders, LabelType]:
-    """Return ``train/images/`` and ``train/masks/`` for each split that has labels."""
-    pairs, label_types = {}, set()
-    for name, (split, found) in folders.items():
-        if found is not None:
-            *inside, label_type = found
-            images, labels = (os.path.join(name, each).rstrip("/") for each in inside)
-            pairs[split] = images, labels
-            label_types.add(label_type)
-    if len(label_types) > 1:
-        raise SourceError(
-            "some splits have masks, and others depth maps",
-            file=src,
-            hint="set --label-type to mask or depth",
-        )
-    return pairs, label_types.pop() if label_types else "none"
 
 
 def content_of(folder: str) -> str:
@@ -312,16 +307,6 @@ def read_sets(
 _FACTOR = 0x2545F4914F6CDD1D
 
 
-class _Image(NamedTuple):
-    """An image: its path, its split or `None`, its name without suffix, its label file and the file's stats."""
-
-    path: str
-    split: str | None
-    stem: str
-    file: str
-    stats: Sequence[int]
-
-
 def read_labelled(pairs: Pairs, sets: Mapping[str, str] | None = None) -> tuple[Source, list[str]]:
     """Return the images with label files, and the path of the label file of each; empty without one.
 
@@ -339,20 +324,76 @@ def read_labelled(pairs: Pairs, sets: Mapping[str, str] | None = None) -> tuple[
     """
     beside = any(images == labels for images, labels in pairs.folders.values())
     scan = Scan(pairs.root, labels=pairs.suffixes if beside else ())
-    found: list[_Image] = []
-    notices = [*pairs.notices]
-    for name, (images, labels) in pairs.folders.items():
+    notices, rejected, stems = [*pairs.notices], [], set()
+    # The images to keep: their rows in the scan, splits, label files and the stats of these.
+    rows, splits, files, stats = [], [], [], []
+    unlisted = 0
+    for row, image in enumerate(_matched(pairs, scan, notices, beside=beside)):
+        path, stem, split, file, own_stats = image
+        stems.add(stem)
+        if sets and stem not in sets:
+            unlisted += 1
+        elif file or pairs.background:
+            rows.append(row)
+            splits.append(sets[stem] if sets else split)
+            files.append(file)
+            stats.append(own_stats)
+        else:
+            labels = pairs.folders[split][1]
+            detail = f"it has no {pairs.noun}: {labels}/ has no file of the name {stem}"
+            if len(pairs.suffixes) == 1:
+                detail = f"{labels}/{stem}{min(pairs.suffixes)} does not exist"
+            rejected.append({"source": path, "reason": "bad-label", "detail": detail})
+    images, labels = next(iter(pairs.folders.values()))
+    missing = sorted({*(sets or ())} - stems)
+    if missing:
+        raise SourceError(
+            f"image {shorten(missing[0])} of a list is not in {images}/"
+            f" ({len(missing):,} in total)",
+            file=pairs.root,
+            hint="unpack the images again, or remove the line",
+        )
+    if not rows:
+        raise _no_labels(pairs, images, labels)
+    if unlisted:
+        notices.append(f"skipped {plural(unlisted, 'image')} that no list names")
+    if files.count(""):
+        notices.append(f"{plural(files.count(''), 'image')} without a {pairs.noun}: no objects")
+    # Splits whose images have no labels are left out.
+    order = split_order({*splits})
+    source = scan.source(pairs.layout, order)
+    source = replace(
+        source,
+        table=source.table.take(pa.array(rows)),
+        rejected=(*source.rejected, *rejected),
+        label_type=pairs.label_type,
+        label_origin=pairs.origin,
+    ).with_notices(*notices)
+    # A stamp changes with either file of a sample.
+    of_files = np.array(stats, np.int64)
+    stamp = np.asarray(source.stamp) + _FACTOR * (of_files[:, 1:] + _FACTOR * of_files[:, :1])
+    number = np.array([*map(order.index, splits)], np.int8)
+    return source.with_columns(split=number, stamp=stamp), files
+
+
+def _matched(
+    pairs: Pairs, scan: Scan, notices: list[str], *, beside: bool
+) -> Iterator[tuple[str, str, str, str, Sequence[int]]]:
+    """Yield path, name without suffix and split of each image, its label file and the file's stats."""
+    at = 0
+    for split, (images, labels) in pairs.folders.items():
         scan.add(images)
-        files = _find_label_files(pairs, labels, scan if beside else None)
-        unused = {path for path, _ in files.values() if not path.endswith(_OTHER_FILES)}
-        has_labels = not pairs.background
-        for path in scan.path.slice(len(found)).to_pylist():
+        label_files = _find_label_files(pairs, labels, scan if beside else None)
+        unused = {path for path, _ in label_files.values() if not path.endswith(_OTHER_FILES)}
+        has_labels = pairs.background
+        paths = scan.path.slice(at).to_pylist()
+        at += len(paths)
+        for path in paths:
             stem = stem_of(path, images).removesuffix(pairs.ending)
-            file = files.get(stem, ("", (0, 0, 0)))
-            split = sets.get(stem) if sets else name
-            found.append(_Image(path, split, stem, *file))
-            unused.discard(file[0])
-            has_labels |= bool(file[0])
+            file, stats = label_files.get(stem, ("", (0, 0, 0)))
+            unused.discard(file)
+            has_labels = has_labels or bool(file)
+            yield path, stem, split, file, stats
         if unused:
             belong = agree(len(unused), "belongs", "belong")
             notices.append(
@@ -361,15 +402,6 @@ def read_labelled(pairs: Pairs, sets: Mapping[str, str] | None = None) -> tuple[
             )
         if not has_labels:
             raise _no_labels(pairs, images, labels)
-    missing = sorted({*(sets or ())} - {image.stem for image in found})
-    if missing:
-        raise SourceError(
-            f"image {shorten(missing[0])} of a list is not in {next(iter(pairs.folders.values()))[0]}/"
-            f" ({len(missing):,} in total)",
-            file=pairs.root,
-            hint="unpack the images again, or remove the line",
-        )
-    return _labelled(scan, pairs, found, notices)
 
 
 def _no_labels(pairs: Pairs, images: str, labels: str) -> SourceError:
@@ -382,49 +414,6 @@ def _no_labels(pairs: Pairs, images: str, labels: str) -> SourceError:
             f" {os.path.join(labels, f'1{suffix}')}"
         ),
     )
-
-
-def _labelled(
-    scan: Scan, pairs: Pairs, found: Sequence[_Image], notices: list[str]
-) -> tuple[Source, list[str]]:
-    """Return the images of a scan that have a label file or need none, and the label files."""
-    chosen = [image for image in found if image.split]
-    splits = split_order({str(image.split) for image in chosen})
-    rows, number, stats, files, rejected = [], [], [], [], []
-    for row, image in enumerate(found):
-        if image.split is None:
-            continue
-        if image.file or pairs.background:
-            rows.append(row)
-            number.append(splits.index(image.split))
-            stats.append(image.stats)
-            files.append(image.file)
-        else:
-            labels = pairs.folders.get(image.split, next(iter(pairs.folders.values())))[1]
-            detail = f"it has no {pairs.noun}: {labels}/ has no file of the name {image.stem}"
-            if len(pairs.suffixes) == 1:
-                detail = f"{labels}/{image.stem}{min(pairs.suffixes)} does not exist"
-            rejected.append({"source": image.path, "reason": "bad-label", "detail": detail})
-    if not rows:
-        raise _no_labels(pairs, *next(iter(pairs.folders.values())))
-    source = scan.source(pairs.layout, splits)
-    if len(chosen) < len(found):
-        notices.append(f"skipped {plural(len(found) - len(chosen), 'image')} that no list names")
-    if files.count(""):
-        notices.append(f"{plural(files.count(''), 'image')} without a {pairs.noun}: no objects")
-    source = replace(
-        source,
-        table=source.table.take(pa.array(rows)),
-        rejected=(*source.rejected, *rejected),
-        label_type=pairs.label_type,
-        label_origin=pairs.origin,
-    ).with_notices(*notices)
-    # A stamp changes with either file of a sample.
-    of_files = np.array(stats, np.int64)
-    stamp = np.asarray(source.stamp) + _FACTOR * (of_files[:, 1:] + _FACTOR * of_files[:, :1])
-    source = source.with_columns(split=np.array(number, np.int8), stamp=stamp)
-    # Splits whose images have no labels are removed.
-    return take_rows(source, np.arange(len(source))), files
 
 
 def stem_of(path: str, folder: str) -> str:

@@ -197,7 +197,7 @@ _ANNOTATED = (*exports.KINDS, *coco.KINDS, *voc.KINDS, *yolo.KINDS)
 
 def _find_only_folder(src: str, folders: Names, options: SourceOptions) -> str:
     """Return the only folder in a folder without images, if it contains folders or other files than images."""
-    if any(refused.labels_by_name(src, folders)):
+    if refused.has_named_layout(src):
         return ""  # which is refused later
     if len(folders) == 1 and not options.unlabelled and not look_into(src).has_images:
         inner = os.path.join(src, folders[0])

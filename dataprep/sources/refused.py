@@ -1,15 +1,15 @@
 """Folders that are recognized and not converted: layouts whose folders are no classes, and files that are not read.
 
 Folders of detection, segmentation and captions would become classes such as ``annotations`` and
-``train2017``. Arrays of pixels, and boxes in some formats, are not read. Each is refused by name,
-with a way to convert it.
+``train2017``. Arrays of pixels, and boxes in some formats, are not read. `LAYOUTS`, `ARRAYS` and
+`BOXES` describe each by patterns of its paths, with a way to convert it.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Mapping
 from itertools import islice
 from typing import NamedTuple, NoReturn
 
@@ -26,35 +26,10 @@ from manifests.store import MANIFEST_NAME, read_manifest
 
 # --- layouts whose folders are no classes ---------------------------------------------------------
 
-
-#: Folders of images, and folders of what belongs to them: neither is a class.
-_IMAGES = {"png", "pngs", "leftimg8bit"}
-_LABELS = {"ann", "segmentationobject", "gtfine", "gtcoarse"}
-for _name, _content in CONTENTS.items():
-    if _content == "image":
-        _IMAGES.add(_name)
-    else:
-        _LABELS.add(_name)
-
 _LISTS = (
     "give a list of images with their classes instead (`path label` lines, CSV, JSON Lines or"
     " Parquet), or the folder that contains the class folders"
 )
-
-_PANOPTIC = (
-    "add instances_*.json to convert boxes; for masks, write the class of each pixel into gray"
-    " PNGs, and put them into masks/ beside images/"
-)
-
-#: Folders of COCO's images, of the years with images.
-_COCO_IMAGES = re.compile(r"(train|val|test|unlabeled)20(07|12|14|15|17)")
-_COCO_HINT = (
-    "put COCO's annotations into annotations/ beside it, or set --label-type none to convert the"
-    " images alone"
-)
-
-#: Files of a folder to look at.
-_MAX_LISTED = 2000
 
 
 class Layout(NamedTuple):
@@ -62,14 +37,115 @@ class Layout(NamedTuple):
 
     Attributes:
         name: what it is.
-        evidence: the folders or files it was recognized by.
-        hint: what to do instead.
+        paths: regular expressions of paths, each of which must be there; a folder ends with ``/``.
+        hint: what to do instead. ``SRC`` stands for the folder, and ``PATH`` for the first path.
+        only: regular expression of the names of all folders; `None` if there may be any.
 
     """
 
     name: str
-    evidence: str
+    paths: Names
     hint: str = _LISTS
+    only: str | None = None
+
+
+#: Names of folders of images, and of folders of what belongs to them: neither is a class.
+_IMAGES = ["png", "pngs", "leftimg8bit"]
+_LABELS = ["ann", "segmentationobject", "gtfine", "gtcoarse"]
+for _name, _content in CONTENTS.items():
+    (_IMAGES if _content == "image" else _LABELS).append(_name)
+_IMAGE_FOLDER, _LABEL_FOLDER = (f"({'|'.join(names)})" for names in (_IMAGES, _LABELS))
+
+#: Folders of COCO's images, of the years with images; the statistics and images of img2dataset.
+_COCO_IMAGES = r"(train|val|test|unlabeled)20(07|12|14|15|17)"
+_STATISTICS = r"\d{5,}_stats\.json"
+_LAION = rf"\d{{5,}}/\d{{5,}}({'|'.join(map(re.escape, IMAGE_SUFFIXES))})"
+_INDEX_HINT = "make them a dataset in place with `dataprep index`"
+_ARROW = "export it: `datasets.load_from_disk(...)[split].to_parquet(f'{split}-00000.parquet')`"
+
+#: Layouts that the names of their folders alone show.
+_NAMED = (
+    Layout("Cityscapes", ("(leftimg8bit|gtfine|gtcoarse)(_trainvaltest)?/",)),
+    Layout(
+        "images with masks, boxes or other annotations",
+        (f"{_IMAGE_FOLDER}/", f"{_LABEL_FOLDER}/"),
+        f"{_LISTS}. If PATH/ contains class folders, give that folder",
+    ),
+)
+
+#: All such layouts, in the order in which they are looked for.
+LAYOUTS = (
+    Layout("COCO annotations", (r"annotations/(?!panoptic_).*\.json",)),
+    Layout(
+        "COCO's panoptic annotations",
+        (r"annotations/panoptic_.*\.json",),
+        "add instances_*.json to convert boxes; for masks, write the class of each pixel into gray"
+        " PNGs, and put them into masks/ beside images/",
+    ),
+    Layout(
+        "images of COCO",
+        (f"{_COCO_IMAGES}/",),
+        "put COCO's annotations into annotations/ beside it, or set --label-type none to convert"
+        " the images alone",
+        only=_COCO_IMAGES,
+    ),
+    Layout("Pascal VOC", ("jpegimages/", "(annotations|imagesets|segmentationclass)/")),
+    Layout("Pascal VOC", (r"VOC(\d{4}|devkit)/(JPEGImages|VOC2007|VOC2012)/",)),
+    Layout("ADE20K", ("ADE(ChallengeData|20K).*/",)),
+    Layout("ADE20K", ("images/", "annotations/(training|validation)/")),
+    # YOLO has a text file for each image, perhaps in folders of splits.
+    Layout("YOLO boxes", ("images/", r"labels/.*\.txt")),
+    Layout("YOLO boxes", ("images/", r"labels/.*/.*\.txt")),
+    Layout(
+        "WIDER FACE",
+        ("wider_face_split/",),
+        "give WIDER_train/images for the classes of events; write boxes into a table",
+    ),
+    Layout(
+        "Stanford Online Products",
+        (r"Ebay_train\.txt",),
+        "make a table of each list: `tr ' ' , < SRC/Ebay_train.txt > SRC/train.csv`; and set --src"
+        " SRC/train.csv --label-column class_id",
+    ),
+    Layout(
+        "MARS",
+        ("bbox_train/", "bbox_test/"),
+        "set --src SRC/bbox_train --pattern '{identity}C{camera}T{clip}F{frame}'",
+    ),
+    # The validation images of Tiny ImageNet are in one folder, with their labels in a file.
+    Layout(
+        "the flat val/ of Tiny ImageNet",
+        (r".*_annotations\.txt", "images/"),
+        "give the folder above it, which has train/ and wnids.txt, too",
+        only="images",
+    ),
+    Layout("the shards of img2dataset (LAION)", (_STATISTICS, r".*\.(tar|tfrecord)"), _INDEX_HINT),
+    Layout("the shards of img2dataset (LAION)", (_STATISTICS,), _INDEX_HINT, only=""),
+    Layout("the files of img2dataset (LAION)", (_LAION, r"\d{5,}/\d{5,}\.txt")),
+    Layout("the files of img2dataset (LAION)", (_LAION, r"\d{5,}/\d{5,}\.json", _STATISTICS)),
+    Layout("a dataset that Hugging Face `save_to_disk` wrote", (r"dataset_dict\.json",), _ARROW),
+    Layout(
+        "a dataset that Hugging Face `save_to_disk` wrote",
+        (r"state\.json", r"dataset_info\.json"),
+        _ARROW,
+    ),
+    Layout(
+        "shards without a manifest",
+        (r".*\.(tar|tfrecords?)",),
+        "run `dataprep index` on the folder; then it is a prepared dataset, and can be a source",
+        only="",
+    ),
+    *_NAMED,
+    Layout(
+        "one folder of images",
+        (f"{_IMAGE_FOLDER}/",),
+        f"give SRC/PATH if it contains class folders. Otherwise, {_LISTS}",
+        only=_IMAGE_FOLDER,
+    ),
+)
+
+#: Entries of a folder, and folders of one name, to look at.
+_MAX_LISTED, _MAX_FOLDERS = 2000, 10
 
 
 def refuse_other_layouts(src: str, folders: Names) -> None:
@@ -77,32 +153,58 @@ def refuse_other_layouts(src: str, folders: Names) -> None:
 
     Args:
         src: the folder.
-        folders: names of the folders in it.
+        folders: names of the folders in it. Folders of splits are checked, too.
 
     Raises:
         SourceError: it is. The message names the layout.
 
     """
-    # The splits of such a dataset have its folders, too.
-    places = {src: folders}
-    for name in named_in(folders, SPLIT_ALIASES):
-        places[f"{src}/{name}"] = list_folders(f"{src}/{name}")
-    for place, names in places.items():
-        for find in (
-            *(_coco, _voc, _ade20k_and_yolo, _of_sets, _of_tools, _shards),
-            *(labels_by_name, _one_folder),
-        ):
-            _refuse(place, find(place, names))
+    for place in (src, *(f"{src}/{name}" for name in named_in(folders, SPLIT_ALIASES))):
+        for layout in LAYOUTS:
+            found = _found(place, layout)
+            if not found:
+                continue
+            if layout.only == "" and storage.is_file(f"{place}/{MANIFEST_NAME}"):
+                # The dataset is damaged if it was not recognized as a prepared one.
+                try:
+                    read_manifest(place)
+                except ManifestError as error:
+                    raise SourceError(error.message, file=error.file, hint=error.hint) from None
+            raise SourceError(
+                f"this looks like {layout.name} ({printable(' and '.join(found))}), which is not"
+                " converted: its folders are not classes",
+                file=place,
+                hint=layout.hint.replace("PATH", found[0].rstrip("/")).replace("SRC", place),
+            )
 
 
-def _refuse(place: str, layouts: Iterable[Layout]) -> None:
-    for layout in layouts:
-        raise SourceError(
-            f"this looks like {layout.name} ({layout.evidence}), which is not converted: its"
-            " folders are not classes",
-            file=place,
-            hint=layout.hint,
-        )
+def has_named_layout(src: str) -> bool:
+    """Return whether the names of folders show images with masks or other annotations."""
+    return any(_found(src, layout) for layout in _NAMED)
+
+
+def _found(place: str, layout: Layout) -> list[str]:
+    """Return the paths that show that a folder is of a layout; empty if it is not."""
+    if layout.only is not None:
+        for name in list_folders(place):
+            if not re.fullmatch(layout.only, name, re.IGNORECASE):
+                return []
+    found = [_find(place, path) for path in layout.paths]
+    return found if all(found) else []
+
+
+def _find(place: str, pattern: str) -> str:
+    """Return the first path in a folder that matches a pattern, name by name; empty without one."""
+    first, slash, below = pattern.partition("/")
+    looked = 0
+    for name in list_folders(place) if slash else files_in(place):
+        if re.fullmatch(first, name, re.IGNORECASE) and looked < _MAX_FOLDERS:
+            if not below:
+                return f"{name}{slash}"
+            looked += 1
+            if inside := _find(f"{place}/{name}", below):
+                return f"{name}/{inside}"
+    return ""
 
 
 def images_and_labels(folders: Names) -> tuple[list[str], list[str]]:
@@ -129,127 +231,16 @@ def with_suffix(names: Iterable[str], *suffixes: str) -> list[str]:
     return [name for name in names if os.path.splitext(name)[1].lower() in suffixes]
 
 
-def _coco(src: str, folders: Names) -> Iterator[Layout]:
-    for folder in named_in(folders, ["annotations"]):
-        files = with_suffix(files_in(src, folder), ".json")
-        if files and all(name.startswith("panoptic_") for name in files):
-            yield Layout("COCO's panoptic annotations", f"{folder}/{files[0]}", _PANOPTIC)
-        if files:
-            yield Layout("COCO annotations", f"{folder}/{files[0]}")
-    if folders and all(map(_COCO_IMAGES.fullmatch, folders)):
-        yield Layout("images of COCO", f"{folders[0]}/", _COCO_HINT)
-
-
-def _voc(src: str, folders: Names) -> Iterator[Layout]:
-    if "JPEGImages" in folders and {"Annotations", "ImageSets", "SegmentationClass"} & {*folders}:
-        yield Layout("Pascal VOC", "JPEGImages/ and Annotations/")
-    for folder in folders:
-        if re.fullmatch(r"VOC\d{4}|VOCdevkit", folder):
-            inside = list_folders(f"{src}/{folder}")
-            if not {"JPEGImages", "VOC2007", "VOC2012"}.isdisjoint(inside):
-                yield Layout("Pascal VOC", f"{folder}/")
-
-
-def _ade20k_and_yolo(src: str, folders: Names) -> Iterator[Layout]:
-    for folder in folders:
-        if folder.startswith(("ADEChallengeData", "ADE20K")):
-            yield Layout("ADE20K", f"{folder}/")
-    for images in named_in(folders, ["images"]):
-        for folder in named_in(folders, ["annotations"]):
-            if named_in(list_folders(f"{src}/{folder}"), ["training", "validation"]):
-                yield Layout("ADE20K", "images/ and annotations/training/")
-        # YOLO has a text file for each image, perhaps in folders of splits.
-        for labels in named_in(folders, ["labels"]):
-            names = files_in(src, labels)
-            for folder in names[:10]:
-                names = names + files_in(src, labels, folder)
-            if with_suffix(names, ".txt"):
-                yield Layout("YOLO boxes", f"{images}/ and {labels}/*.txt")
-
-
-def _of_sets(src: str, folders: Names) -> Iterator[Layout]:
-    """Find datasets whose class folders are not the labels that they are known for."""
-    if "wider_face_split" in folders:
-        hint = "give WIDER_train/images for the classes of events; write boxes into a table"
-        yield Layout("WIDER FACE", "wider_face_split/", hint)
-    if storage.is_file(os.path.join(src, "Ebay_train.txt")):
-        table = os.path.join(src, "train.csv")
-        hint = (
-            f"make a table of each list: `tr ' ' , < {src}/Ebay_train.txt > {table}`; and set --src"
-            f" {table} --label-column class_id"
-        )
-        yield Layout("Stanford Online Products", "Ebay_train.txt", hint)
-    if {"bbox_train", "bbox_test"} <= {*folders}:
-        hint = f"set --src {src}/bbox_train --pattern '{{identity}}C{{camera}}T{{clip}}F{{frame}}'"
-        yield Layout("MARS", "bbox_train/ and bbox_test/", hint)
-
-
-def _of_tools(src: str, folders: Names) -> Iterator[Layout]:
-    """Find Tiny ImageNet, and the outputs of img2dataset and of Hugging Face's datasets."""
-    # The validation images of Tiny ImageNet are in one folder, with their labels in a file.
-    files = files_in(src)
-    for name in files:
-        if name.endswith("_annotations.txt") and [*folders] == ["images"]:
-            hint = "give the folder above it, which has train/ and wnids.txt, too"
-            yield Layout("the flat val/ of Tiny ImageNet", f"images/ and {name}", hint)
-    # img2dataset writes numbered shards, or numbered folders of images with metadata.
-    statistics = [name for name in files if re.fullmatch(r"\d{5,}_stats\.json", name)]
-    if statistics and (not folders or with_suffix(files, ".tar", ".tfrecord")):
-        hint = "make them a dataset in place with `dataprep index`"
-        yield Layout("the shards of img2dataset (LAION)", statistics[0], hint)
-    for folder in islice(filter(re.compile(r"\d{5,}").fullmatch, folders), 3):
-        names = {*files_in(src, folder)}
-        for image in with_suffix(names, *IMAGE_SUFFIXES):
-            stem = os.path.splitext(image)[0]
-            if f"{stem}.txt" in names or (f"{stem}.json" in names and statistics):
-                evidence = f"{folder}/*{'.json' if f'{stem}.json' in names else '.txt'}"
-                yield Layout("the files of img2dataset (LAION)", f"{evidence} beside the images")
-    # A dataset as Arrow files, which Hugging Face's `load_from_disk` reads.
-    if "dataset_dict.json" in files or {"dataset_info.json", "state.json"} <= {*files}:
-        yield Layout(
-            "a dataset that Hugging Face `save_to_disk` wrote",
-            "state.json or dataset_dict.json",
-            "export it: `datasets.load_from_disk(...)[split].to_parquet(f'{split}-00000.parquet')`",
-        )
-
-
-def _shards(src: str, folders: Names) -> Iterator[Layout]:
-    files = [] if folders else files_in(src)
-    for shard in with_suffix(files, ".tar", ".tfrecord", ".tfrecords"):
-        if MANIFEST_NAME in files:
-            # The dataset is damaged if it was not recognized as a prepared one.
-            try:
-                read_manifest(src)
-            except ManifestError as error:
-                raise SourceError(error.message, file=error.file, hint=error.hint) from None
-        hint = (
-            "run `dataprep index` on the folder; then it is a prepared dataset, and can be a source"
-        )
-        yield Layout("shards without a manifest", shard, hint)
-
-
-def labels_by_name(_: str, folders: Names) -> Iterator[Layout]:
-    """Find images with masks or other annotations by the names of their folders."""
-    targets = ("gtfine", "gtcoarse", "gtfine_trainvaltest")
-    found = named_in(folders, ("leftimg8bit", "leftimg8bit_trainvaltest", *targets))
-    if found:
-        yield Layout("Cityscapes", " and ".join(f"{name}/" for name in found))
-    images, labels = images_and_labels(folders)
-    if images and labels:
-        evidence = f"{printable(images[0])}/ and {printable(labels[0])}/"
-        hint = f"{_LISTS}. If {images[0]}/ contains class folders, give that folder"
-        yield Layout("images with masks, boxes or other annotations", evidence, hint)
-
-
-def _one_folder(src: str, folders: Names) -> Iterator[Layout]:
-    images, _ = images_and_labels(folders)
-    if images and len(folders) == 1:
-        hint = f"give {src}/{folders[0]} if it contains class folders. Otherwise, {_LISTS}"
-        yield Layout("one folder of images", f"{folders[0]}/", hint)
-
+# --- files of labels beside the images ------------------------------------------------------------
 
 #: Members of JSON files with boxes, classes or captions of an image.
 _ANNOTATIONS = re.compile(rb'"(shapes|objects|annotations|bbox|boxes|caption|labels?)"\s*:')
+
+
+def beside_images(names: Iterable[str], *suffixes: str) -> list[str]:
+    """Return the files with one of these extensions that are called like an image."""
+    stems = {os.path.splitext(name)[0] for name in with_suffix(names, *IMAGE_SUFFIXES)}
+    return [name for name in with_suffix(names, *suffixes) if os.path.splitext(name)[0] in stems]
 
 
 def refuse_annotations(src: str, folders: Iterable[str]) -> None:
@@ -260,12 +251,8 @@ def refuse_annotations(src: str, folders: Iterable[str]) -> None:
 
     """
     for folder in folders:
-        names = files_in(src, folder)
-        stems = {os.path.splitext(name)[0] for name in with_suffix(names, *IMAGE_SUFFIXES)}
-        for name in with_suffix(names, ".json", ".xml", ".txt"):
+        for name in beside_images(files_in(src, folder), ".json", ".xml", ".txt"):
             file = os.path.join(src, folder, name)
-            if os.path.splitext(name)[0] not in stems:
-                continue
             if name.endswith(".json"):
                 with open_file(file, SOURCE_TABLE) as opened:
                     if not _ANNOTATIONS.search(opened.read(1 << 12)):
@@ -300,7 +287,7 @@ ARRAYS_HINT = (
 )
 
 #: Files with boxes beside the images, and with which tools they are made.
-_BOXES = {
+BOXES = {
     "boxes in a table of Roboflow": r"_annotations\.(csv|txt)",
     "boxes in Create ML's format": r"_annotations\.createml\.json",
     "boxes of KITTI": r"label_2",
@@ -320,41 +307,37 @@ _BESIDE = {
     ".json": ("a JSON file for each image, as LabelMe writes", _BOXES_HINT),
 }
 
-#: Files and folders of a folder to look at.
-_LISTED, _FOLDERS = 1000, 8
-
 
 def find_refused(src: str, folders: Names, _: SourceOptions) -> Layout | None:
     """Return which files of a folder are arrays, without images beside them, or boxes in other formats."""
     # MNIST/raw/ of torchvision is one level deeper.
-    places = [src, *(f"{src}/{name}" for name in folders[:_FOLDERS])]
-    names: list[str] = []
-    for place in (*places, *(f"{place}/raw" for place in places[1:])):
-        if place.endswith("/raw") and not storage.is_folder(place):
-            continue
-        with storage.scan_folder(place) as entries:
-            names += [os.path.join(place, each.name) for each in islice(entries, _LISTED)]
-    names.sort()
-    others = [name for name in names if suffix_of(name) not in IMAGE_SUFFIXES]
-    for table, hint in ((_BOXES, _BOXES_HINT), (ARRAYS, ARRAYS_HINT)):
-        for what, pattern in table.items():
-            for name in others:
-                if re.fullmatch(pattern, os.path.basename(name)):
-                    # Arrays beside images are something else.
-                    is_other = table is ARRAYS and has_images_below(src, [""])
-                    return None if is_other else Layout(what, name, hint)
+    places = [src]
+    for name in folders[:_MAX_FOLDERS]:
+        places += [f"{src}/{name}", f"{src}/{name}/raw"]
+    others = []
+    for place in places:
+        for name in files_in(place):
+            if suffix_of(name) not in IMAGE_SUFFIXES:
+                others.append(os.path.join(place, name))
+    others.sort()
+    if found := _first_match(others, BOXES):
+        return Layout(*found, _BOXES_HINT)
+    if found := _first_match(others, ARRAYS):
+        # Arrays beside images are something else.
+        return None if has_images_below(src, [""]) else Layout(*found, ARRAYS_HINT)
     # Files beside images in class folders may be anything.
-    return None if folders else _beside(names, {*others})
+    for suffix, (what, hint) in _BESIDE.items():
+        for name in [] if folders else beside_images(files_in(src), suffix):
+            return Layout(what, (os.path.join(src, name),), hint)
+    return None
 
 
-def _beside(names: Names, others: set[str]) -> Layout | None:
-    """Return which of the other files are beside the images of a folder."""
-    for name in names:
-        stem, suffix = os.path.splitext(name)
-        if suffix.lower() in IMAGE_SUFFIXES:
-            for other, (what, hint) in _BESIDE.items():
-                if f"{stem}{other}" in others:
-                    return Layout(what, f"{stem}{other}", hint)
+def _first_match(paths: Names, patterns: Mapping[str, str]) -> tuple[str, Names] | None:
+    """Return what the first pattern is that the name of a file matches, and the file."""
+    for what, pattern in patterns.items():
+        for path in paths:
+            if re.fullmatch(pattern, os.path.basename(path)):
+                return what, (path,)
     return None
 
 
@@ -367,7 +350,7 @@ def refuse(_: str, found: Layout, __: SourceOptions) -> NoReturn:
     """
     raise SourceError(
         f"this looks like {found.name}, which is not converted",
-        file=found.evidence,
+        file=found.paths[0],
         hint=found.hint,
     )
 

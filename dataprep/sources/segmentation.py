@@ -44,13 +44,13 @@ VOC = tuple(_VOC.split(", "))
 
 
 #: Types of labels to look for.
-_Wanted = tuple[LabelType, ...]
+_Wanted = Sequence[LabelType]
 
 #: What may follow the name of an image in the name of its mask.
 _ENDINGS = ("", "_mask", "-mask", "_seg", "_segmentation", "_label", "_gt", "_depth", "-depth")
 
 
-def find_segmentation(src: str, folders: Sequence[str], options: SourceOptions) -> Pairs | None:
+def find_segmentation(src: str, folders: Names, options: SourceOptions) -> Pairs | None:
     """Return where the masks or depth maps of a folder are; `None` if it is not known to have any.
 
     Args:
@@ -92,24 +92,24 @@ _CITYSCAPES: dict[str, tuple[LabelType, str, tuple[str, ...]]] = {
     "gtCoarse": ("mask", "_gtCoarse_labelIds", CITYSCAPES_IDS),
     "disparity": ("depth", "_disparity", ()),
 }
-_NEEDED: dict[_Wanted, str] = {("mask",): "gtFine/ or gtCoarse/", ("depth",): "disparity/"}
+_NEEDED = {"mask": "gtFine/ or gtCoarse/", "depth": "disparity/"}
 
 
-def _find_cityscapes(src: str, folders: Sequence[str], wanted: _Wanted) -> Pairs | None:
+def _find_cityscapes(src: str, folders: Names, wanted: _Wanted) -> Pairs | None:
     if "leftImg8bit" not in folders:
         return None
-    for labels, known in _CITYSCAPES.items():
-        label_type, ending, classes = known
-        if labels in folders and label_type in wanted:
-            break
-    else:
-        if wanted not in _NEEDED:
-            return None
+    known = [name for name in _CITYSCAPES if name in folders and _CITYSCAPES[name][0] in wanted]
+    needed = _NEEDED.get(wanted[0])
+    if not known and needed and len(wanted) == 1:
         raise SourceError(
-            f"Cityscapes has no {_NEEDED[wanted]} for --label-type {wanted[0]}",
+            f"Cityscapes has no {needed} for --label-type {wanted[0]}",
             file=src,
-            hint=f"unpack {_NEEDED[wanted]} beside leftImg8bit/, or choose another label type",
+            hint=f"unpack {needed} beside leftImg8bit/, or choose another label type",
         )
+    if not known:
+        return None
+    labels = known[0]
+    label_type, ending, classes = _CITYSCAPES[labels]
     # The masks of test/ are not published: what is there has no classes.
     pairs, cities = {}, []
     for split in ("train", "train_extra", "val"):
@@ -131,7 +131,7 @@ def _find_cityscapes(src: str, folders: Sequence[str], wanted: _Wanted) -> Pairs
 _ADE20K = "ADEChallengeData2016"
 
 
-def _find_ade20k(src: str, folders: Sequence[str], wanted: _Wanted) -> Pairs | None:
+def _find_ade20k(src: str, folders: Names, wanted: _Wanted) -> Pairs | None:
     if _ADE20K in folders:
         src = f"{src}/{_ADE20K}"
         folders = list_folders(src)

@@ -75,7 +75,8 @@ def test_convert_writes_nothing(make_tree, invoke, tmp_path):
         "convert", "--src", make_tree(LAYOUTS["yolo"][1]), "--out", tmp_path / "out", status=2
     )
     assert (
-        "looks like YOLO boxes (images/ and labels/*.txt), which is not converted" in result.output
+        "looks like YOLO boxes (images/ and labels/train/1.txt), which is not converted"
+        in result.output
     )
     assert not (tmp_path / "out").exists()
 
