@@ -49,7 +49,7 @@ from manifests.records import record
 from manifests.schema import SPLIT_ALIASES
 
 #: What a ``{name}`` matches, as a regular expression: any text, or an integer.
-ANY_TEXT = ".+?"
+ANY_TEXT = ".+"
 INTEGER = "-?[0-9]{1,18}"
 
 #: Parts that may be the label, the first that a pattern has.
@@ -102,31 +102,32 @@ def parse_pattern(text: str, value: str = ANY_TEXT) -> Pattern:
 
     """
     parts = _PARTS.findall(text)
-    names, regex = [], ""
-    for part in parts:
-        if _NAME.fullmatch(part):
-            names.append(part[1:-1])
-            regex += f"(?P<{part[1:-1]}>{value})"
-        else:
-            regex += {"*": ".*?", "?": "."}.get(part[0], re.escape(part))
+    names = tuple(part[1:-1] for part in parts if _NAME.fullmatch(part))
     if problem := _find_problem(text, parts, names):
         raise CallError(
             f"--pattern {printable(text[:80])}: {problem}",
             hint="write it like '{identity}_c{camera}s*', without .jpg",
         )
-    pattern = Pattern(text, tuple(names), f"^(?s:{regex})$")
+    regex = [_regex(part, value) for part in parts]
+    pattern = Pattern(text, names, _whole(regex))
     if len(parts) < 3 or parts[-2][0] in "{*?" or parts[-1][0] not in "{*" or value != ANY_TEXT:
         return pattern
     # Only the part before the last separator is as long as possible.
-    last = ""
-    for number, part in enumerate(parts[:-1]):
-        most = "" if number == len(parts) - 3 else "?"
-        group = {"{": f"(?P<{part[1:-1]}>.+{most})", "*": f".*{most}", "?": "."}.get(part[0])
-        last += group or re.escape(part)
-    end = f"(?P<{parts[-1][1:-1]}>{INTEGER})" if parts[-1][0] == "{" else INTEGER
-    return replace(
-        pattern, last=f"^(?s:{last}{end})$", separator=parts[-2], before=parts[-3].strip("{}")
-    )
+    before, separator, end = parts[-3:]
+    regex[-3] = f"(?-U:{regex[-3]})"
+    regex[-1] = INTEGER if end[0] == "*" else _regex(end, INTEGER)
+    return replace(pattern, last=_whole(regex), separator=separator, before=before.strip("{}"))
+
+
+def _regex(part: str, value: str) -> str:
+    if part[0] == "{":
+        return f"(?P<{part[1:-1]}>{value})"
+    return {"*": ".*", "?": "."}.get(part[0], re.escape(part))
+
+
+def _whole(regex: Sequence[str]) -> str:
+    """Return the expression of a whole name: each part matches as few characters as possible."""
+    return f"^(?sU:{''.join(regex)})$"
 
 
 def _find_problem(text: str, parts: Sequence[str], names: Sequence[str]) -> str:
@@ -504,20 +505,17 @@ DISTRACTORS = "0000"
 
 def find_reid_layout(src: str, folders: Sequence[str], _: SourceOptions) -> ReidLayout | None:
     """Recognize a layout by at least two of its folders, and among layouts with the same folders by an image's name."""
-    candidate = None
+    candidates = []
     for layout in LAYOUTS:
         known = [folder for folder in layout.splits.values() if folder in folders]
         if len(known) < 2:
             continue
-        candidate = candidate or layout
-        for folder in known:
-            images = list_images(src, folder)
-            if not images:
-                continue
-            if match_names(text_array(images[:1]), layout.pattern).null_count == 0:
-                return layout
-            break
-    return candidate
+        candidates.append(layout)
+        # The first image of these folders.
+        images = [image for folder in known for image in list_images(src, folder)[:1]][:1]
+        if images and match_names(text_array(images), layout.pattern).null_count == 0:
+            return layout
+    return candidates[0] if candidates else None
 
 
 def read_reid_folders(src: str, layout: ReidLayout, options: SourceOptions) -> Source:
