@@ -22,7 +22,6 @@ from dataprep.labels.kinds import CAPTION, OTHER_LABEL_COLUMNS
 from dataprep.labels.tables import labels_of
 from dataprep.options import SourceOptions
 from dataprep.sources.base import (
-    LABEL_COLUMN_NAMES,
     Container,
     Kind,
     Source,
@@ -32,7 +31,6 @@ from dataprep.sources.base import (
 )
 from dataprep.sources.columns import (
     extra_columns,
-    find_columns,
     is_readable_type,
     joined_columns,
 )
@@ -40,6 +38,7 @@ from dataprep.sources.scan import is_folder, stats_of, suffix_of
 from dataprep.sources.tables import (
     PATH_COLUMNS,
     check_split_names,
+    label_columns,
     not_kept,
     opened_parquet,
     with_labels,
@@ -59,8 +58,7 @@ _SHARD_NAME = re.compile(r"(?P<name>.+)-\d{5,}-of-\d{5,}(?:-[0-9a-f]+)?")
 #: Columns of images and of labels by the names that are common on Hugging Face, preferred if there
 #: are several.
 _IMAGE_COLUMNS = ("image", "img", "images", "picture", "photo", "jpg")
-_LABEL_COLUMNS = (*LABEL_COLUMN_NAMES, "labels", "fine_label")
-_OTHER_LABEL_COLUMNS = (*OTHER_LABEL_COLUMNS, *CAPTION.column_names)
+_LABEL_COLUMNS = ("labels", "fine_label")
 
 _AGAIN = "download or write the file again"
 
@@ -103,7 +101,8 @@ def read_hugging_face(root: str, files: Sequence[str], options: SourceOptions) -
             lists.append(field.name)
         elif is_readable_type(field.type) and field.name != image:
             readable.append(field.name)
-    label_names = _label_names(first, [*readable, *lists], features, options)
+    also = (*_LABEL_COLUMNS, *features, *OTHER_LABEL_COLUMNS, *CAPTION.column_names)
+    label_names = label_columns([*readable, *lists], options, first, also)
     columns = {*readable, *label_names}
     for name in schema.names:
         if name not in columns and name != image:
@@ -309,30 +308,6 @@ def _class_label(feature: Member) -> Member | None:
         feature = feature["feature"]
     is_label = isinstance(feature.value, Mapping) and feature.value.get("_type") == "ClassLabel"
     return feature if is_label else None
-
-
-def _label_names(
-    file: str,
-    columns: Sequence[str],
-    features: Mapping[str, tuple[str, ...]],
-    options: SourceOptions,
-) -> tuple[str, ...]:
-    """Return the columns of labels: several if the option names several.
-
-    None if the images have no labels.
-    """
-    if options.unlabelled:
-        return ()
-    preferred = CAPTION.column_names if options.label_type == "caption" else _LABEL_COLUMNS
-    searched = (*preferred, *features, *_OTHER_LABEL_COLUMNS)
-    names = find_columns("--label-column", options.label_column, searched, columns, file)
-    if names:
-        return names
-    shown = ", ".join(map(printable, columns[:20])) or "none"
-    raise CallError(
-        f"{file} has no column of labels",
-        hint=f"set --label-column or --label-type none; its columns are {shown}",
-    )
 
 
 def _without_unlabelled(files: Sequence[_File], label: str, notices: list[str]) -> list[_File]:

@@ -32,7 +32,7 @@ from dataprep.sources.base import (
     with_classes,
 )
 from dataprep.sources.folders import read_image_folders, read_unlabelled
-from dataprep.sources.listed import listed_source
+from dataprep.sources.listed import listed_source, normalize_paths
 from dataprep.sources.scan import (
     has_folders,
     list_folders,
@@ -588,7 +588,7 @@ def read_msmt17(src: str, train_and_test: tuple[str, str], options: SourceOption
             "write each line as `path identity`",
         )
     folders = text_array(train_and_test[number] for number in SPLITS.values())
-    path = joined_paths(folders.take(split), table["path"])
+    path = joined_paths(folders.take(split), normalize_paths(one_array(table["path"]), locate))
     # The test lists number their people from 0 again; here they follow the people of training.
     identity = np.array(text.cast(pa.int64()))
     in_test = np.array([*SPLITS.values()], bool)[split]

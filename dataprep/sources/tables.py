@@ -26,6 +26,7 @@ from dataprep.labels.columns import (
     Locate,
     check_filled,
     is_text,
+    origin_of,
     row_error,
 )
 from dataprep.labels.kinds import (
@@ -40,6 +41,7 @@ from dataprep.labels.tables import labels_of
 from dataprep.options import SourceOptions
 from dataprep.sources.base import (
     LABEL_COLUMN_NAMES,
+    Names,
     Source,
     one_array,
     take_rows,
@@ -300,10 +302,12 @@ def check_split_names(names: Iterable[str], file: str) -> None:
 # --- labels ---------------------------------------------------------------------------------------
 
 
-def label_columns(columns: Sequence[str], options: SourceOptions, file: str) -> tuple[str, ...]:
+def label_columns(
+    columns: Sequence[str], options: SourceOptions, file: str, also: Names = ()
+) -> tuple[str, ...]:
     """Return the columns of labels: several if the option names several.
 
-    None if the images have no labels.
+    None if the images have no labels. `also` are names to search for after the usual ones.
     """
     if options.unlabelled:
         return ()
@@ -317,9 +321,9 @@ def label_columns(columns: Sequence[str], options: SourceOptions, file: str) -> 
                 " maps"
             ),
         )
-    searched: tuple[str, ...] = (*LABEL_COLUMN_NAMES, *OTHER_LABEL_COLUMNS)
+    searched: tuple[str, ...] = (*LABEL_COLUMN_NAMES, *also, *OTHER_LABEL_COLUMNS)
     if kind is not None:
-        searched = (*kind.column_names, *LABEL_COLUMN_NAMES, *MULTI_LABEL.column_names)
+        searched = (*kind.column_names, *LABEL_COLUMN_NAMES, *also, *MULTI_LABEL.column_names)
     names = find_columns("--label-column", options.label_column, searched, columns, file)
     if not names:
         raise _no_column(file, searched, "--label-column or --label-type none", columns)
@@ -367,14 +371,10 @@ def with_label_type(source: Source, options: SourceOptions) -> Source:
             hint="leave out --label-type",
         )
     text = text_array(source.classes).take(pa.array(source.label))
-    return with_labels(source, _labels_of_text(text, options, source.locate, "the class names"))
-
-
-def _labels_of_text(text: pa.Array, options: SourceOptions, locate: Locate, origin: str) -> Labels:
-    """Return the labels in text that is no column of a table; `origin` is shown to the user."""
-    column = LabelColumn(text, "label", options, locate)
+    column = LabelColumn(text, "label", options, source.locate)
     labels = read_labels(column)
-    return replace(labels, origin=labels.origin.replace(column.origin, origin))
+    origin = labels.origin.replace(column.origin, "the class names")
+    return with_labels(source, replace(labels, origin=origin))
 
 
 def with_labels(source: Source, labels: Labels) -> Source:
@@ -406,27 +406,16 @@ def read_lists(files: Sequence[str], root: str, options: SourceOptions) -> Sourc
         SourceError: a line or a label is not valid, or an image is missing or listed twice.
 
     """
-    lines, locate_line = parse_lists(files, has_labels=not options.unlabelled)
-    table, first, notices = joined_rows(
-        lines,
-        one_array(lines["path"]),
-        () if options.unlabelled else ("label",),
-        options.label_type,
-        locate_line,
-        one=("split",),
-        places=("line", "path"),
+    lines, locate = parse_lists(files, has_labels=not options.unlabelled)
+    splits = text_array(map(_split_of_list, files)).take(one_array(lines["split"]))
+    names = () if options.unlabelled else ("label",)
+    table = lines.select(["path", *names]).append_column("split", splits)
+    source = table_source(table, root, options, files[0], locate, label_names=names)
+    return replace(
+        source,
+        layout="PaddleClas lists" if len(files) > 1 else "list file",
+        label_origin=source.label_origin.replace(origin_of("label"), "the end of each line"),
     )
-
-    def locate(row: int) -> tuple[str, int | None]:
-        return locate_line(int(first[row]))
-
-    labels = _labels_of_text(one_array(table["label"]), options, locate, "the end of each line")
-    layout = "PaddleClas lists" if len(files) > 1 else "list file"
-    splits = tuple(map(_split_of_list, files))
-    source = listed_source(
-        root, layout, one_array(table["path"]), locate, splits, split=table["split"]
-    )
-    return with_labels(source.with_notices(*notices), labels)
 
 
 def parse_lists(files: Sequence[str], *, has_labels: bool = True) -> tuple[pa.Table, Locate]:
@@ -449,8 +438,7 @@ def parse_lists(files: Sequence[str], *, has_labels: bool = True) -> tuple[pa.Ta
     def locate(row: int) -> tuple[str, int]:
         return files[table["split"][row].as_py()], table["line"][row].as_py()
 
-    path = normalize_paths(one_array(table["path"]), locate)
-    return table.set_column(2, "path", path), locate
+    return table, locate
 
 
 def _split_of_list(file: str) -> str:
