@@ -370,26 +370,20 @@ def find_split_folders(src: str, folders: Names, options: SourceOptions) -> dict
         SourceError: two folders are the same split.
 
     """
-    named = {}
-    for name in folders:
-        split = split_of(name)
-        if split:
-            named[name] = split
+    named = [name for name in folders if split_of(name)]
     exact = named_in(folders, SPLIT_ALIASES)
-    if exact and (
-        len(named) == len(folders) or any(has_folders(f"{src}/{name}") for name in exact)
-    ):
-        splits = map_splits(src, exact)
-        # Other names of splits count beside the usual names.
-        others = {name.lower(): split for name, split in named.items() if split not in splits}
-        return {**splits, **map_splits(src, [*named], others)}
-    if exact or not _are_splits(src, folders, named, options):
+    if not exact:
+        return map_splits(src, named, split_of) if _are_splits(src, folders, named, options) else {}
+    if len(named) < len(folders) and not any(has_folders(f"{src}/{name}") for name in exact):
         return {}
-    return map_splits(src, [*named], {name.lower(): split for name, split in named.items()})
+    # Other names of splits count beside the usual names.
+    splits = map_splits(src, exact)
+    others = [name for name in named if split_of(name) not in splits]
+    return splits | map_splits(src, others, split_of)
 
 
-def _are_splits(src: str, folders: Names, named: Mapping[str, str], options: SourceOptions) -> bool:
-    """Return whether folders whose names contain names of splits (folder -> split) are splits.
+def _are_splits(src: str, folders: Names, named: Names, options: SourceOptions) -> bool:
+    """Return whether folders whose names contain names of splits are splits.
 
     A class may be called `steam_train`. Folders of splits contain class folders, or there are no
     other classes, or there are two splits.
@@ -400,10 +394,10 @@ def _are_splits(src: str, folders: Names, named: Mapping[str, str], options: Sou
         if name not in named:
             has_others |= content.has_images
         elif content.folders:
-            have_folders.add(named[name])
+            have_folders.add(split_of(name))
     if not have_folders and options.class_folders:
         return False
-    found = have_folders or {*named.values()}
+    found = have_folders or {*map(split_of, named)}
     return len(found) >= (2 if has_others else 1)
 
 

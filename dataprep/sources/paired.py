@@ -172,11 +172,7 @@ _WITHOUT_LABELS = "test"
 
 def _named(src: str, folders: Names) -> dict[str, str]:
     """Return the folder of each split (split -> folder), in the order of splits."""
-    split_of_folder = {}
-    for name in folders:
-        if split := plain_split_of(name):
-            split_of_folder[name.lower()] = split
-    splits = map_splits(src, folders, split_of_folder)
+    splits = map_splits(src, folders, plain_split_of)
     return {split: splits[split] for split in split_order({*splits})}
 
 

@@ -369,7 +369,7 @@ def _read_labels(
     splits, notices = {"train": ""}, []
     # One folder called `test` beside others may be a class.
     if len(named) > 1 or (named and len(named) == len(folders)):
-        splits = map_splits(src, named, SPLIT_FOLDERS)
+        splits = map_splits(src, named, lambda name: SPLIT_FOLDERS.get(name.lower()))
         notices = skipped_folders(folders, splits)
         notices += stray_notices(list_images(src), "outside of the splits")
     layout = f"file names like {printable(pattern.text)}"

@@ -426,10 +426,11 @@ def list_images(root: str, folder: str = "") -> list[str]:
 #: Parts of a folder name: words, also in camel case, and numbers.
 _NAME_PARTS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
 
+#: Words for splits in names of folders; `dev` and `eval` mean what ``datasets`` takes them for.
+_WORDS = {**SPLIT_ALIASES, "dev": "val", "eval": "test", "evaluation": "test"}
+
 #: A word that contains the name of a split: trainset, valimages.
-_COMPOUND = re.compile(
-    rf"({'|'.join(SPLIT_ALIASES)})(set|data|dataset|images?|imgs?|pics?|split)s?"
-)
+_COMPOUND = re.compile(rf"({'|'.join(_WORDS)})(set|data|dataset|images?|imgs?|pics?|split)s?")
 
 #: Folders of splits: train, train2017, obj_train_data (of CVAT).
 _SPLIT = re.compile(r"(?:obj_)?([a-z]+?)(?:_data)?[-_]?\d*")
@@ -438,7 +439,7 @@ _SPLIT = re.compile(r"(?:obj_)?([a-z]+?)(?:_data)?[-_]?\d*")
 def plain_split_of(folder: str) -> str | None:
     """Return the split that the whole name of a folder states, as of tools; `split_of` finds it in other names too."""
     match = _SPLIT.fullmatch(folder.lower())
-    return SPLIT_ALIASES.get(match[1]) if match else None
+    return _WORDS.get(match[1]) if match else None
 
 
 def split_of(name: str) -> str | None:
@@ -446,21 +447,26 @@ def split_of(name: str) -> str | None:
     found = set()
     for part in map(str.lower, _NAME_PARTS.findall(name)):
         compound = _COMPOUND.fullmatch(part)
-        split = SPLIT_ALIASES.get(compound[1] if compound else part)
+        split = _WORDS.get(compound[1] if compound else part)
         found.add(split)
     found.discard(None)
     return found.pop() if len(found) == 1 else None
 
 
+def exact_split(name: str) -> str | None:
+    """Return the split that is called so, in any case; `None` if it is none."""
+    return SPLIT_ALIASES.get(name.lower())
+
+
 def map_splits(
-    src: str, folders: Names, aliases: Mapping[str, str] = SPLIT_ALIASES
+    src: str, folders: Names, find: Callable[[str], str | None] = exact_split
 ) -> dict[str, str]:
     """Return the folder of each split (split -> folder).
 
     Args:
         src: the folder that contains `folders`, for the error.
         folders: folder names; other folders than splits are left out.
-        aliases: the split of each known folder name, in lower case.
+        find: returns the split that a name means.
 
     Raises:
         SourceError: two folders are the same split.
@@ -468,11 +474,11 @@ def map_splits(
     """
     splits: dict[str, str] = {}
     for name in folders:
-        split = aliases.get(name.lower())
+        split = find(name)
         other = splits.setdefault(split, name) if split else name
         if other != name:
             raise SourceError(
-                f"{other}/ and {name}/ are two names of the same split",
+                f"{other}/ and {name}/ are two names of the same split, {split}",
                 file=src,
                 hint="rename or merge the folders",
             )
