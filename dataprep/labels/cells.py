@@ -44,10 +44,32 @@ _CELLS_PER_PART = 4
 _MOST_CELLS = 100_000
 
 
+#: Cells that most rows repeat are names of classes, even if they contain blanks.
+_DIFFERENT, _SEPARATED = 0.5, 0.3
+
+
+def _different_cells(text: pa.Array) -> pa.Array:
+    cells = pc.unique(pc.utf8_trim_whitespace(text.drop_null()))
+    return cells.filter(pc.not_equal(cells, ""))
+
+
+def find_unclear(text: pa.Array) -> str | None:
+    """Return what may separate labels, if the cells neither show that it does nor that they are names.
+
+    Names of classes recur, and few of them contain a comma or a semicolon.
+    """
+    cells = _different_cells(text)
+    are_different = len(cells) > max(2, _DIFFERENT * len(text))
+    for separator in SEPARATORS:
+        found = pc.sum(pc.match_substring(cells, separator)).as_py() or 0
+        if found and (separator == ";" or (are_different and found >= _SEPARATED * len(cells))):
+            return separator
+    return None
+
+
 def find_separator(text: pa.Array) -> str | None:
     """Return what separates the labels in cells that have several; `None` if they have one each."""
-    counts = pc.value_counts(pc.utf8_trim_whitespace(text.drop_null()))
-    cells = counts.field("values").filter(pc.not_equal(counts.field("values"), ""))
+    cells = _different_cells(text)
     rows = len(text) / max(len(cells), 1)
     for separator in SEPARATORS:
         if _are_separated(cells.slice(0, _MOST_CELLS), rows, separator):

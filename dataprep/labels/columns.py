@@ -250,6 +250,9 @@ def count_numbers(values: pa.ChunkedArray) -> int:
 
 # --- read labels --------------------------------------------------------------------------------
 
+#: How labels are shown that lists or columns of 0 and 1 state.
+HOT = "0 or 1 for each class"
+
 #: Separates the classes of an image in text, unless an option sets another separator.
 SEPARATOR = "|"
 

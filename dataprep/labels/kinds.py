@@ -65,13 +65,13 @@ class SingleClass(LabelKind):
             )
         # Class names and numbers are both read as text.
         text = values.cast(pa.large_string())
+        notices = []
         if options.label_type is None and column.classes is None:
-            refuse_separated(column)
+            notices += refuse_separated(column)
         label, classes = number_labels(
             text, column.classes, column.locate, max_classes=options.max_classes
         )
         are_integers = are_indices(text, column.classes)
-        notices = []
         origin = ""
         if are_integers and column.classes is None:
             origin = f"the numbers in {column.origin}"
@@ -131,8 +131,10 @@ class SingleClass(LabelKind):
         return pa.array(classes, pa.large_string()).take(table["label"].combine_chunks())
 
 
-def refuse_separated(column: LabelColumn) -> None:
+def refuse_separated(column: LabelColumn) -> list[str]:
     """Refuse cells of text that have several labels or no label, by `dataprep.labels.cells`.
+
+    Return a message if some may have several, but the cells are too few or too different to tell.
 
     Raises:
         SourceError: the cells have several labels, or are not names of classes.
@@ -140,20 +142,26 @@ def refuse_separated(column: LabelColumn) -> None:
     """
     import pyarrow.compute as pc
 
-    from dataprep.labels.cells import find_other_text, find_separator
+    from dataprep.labels.cells import find_other_text, find_separator, find_unclear
     from dataprep.labels.columns import is_text
 
     if not is_text(column.values.type):
-        return
+        return []
     for what, hint, row in find_other_text(column.values):
         example = cut_middle(printable(column.values[row].as_py()), 80)
         also = "or set --label-type class if each text is the name of one class"
         raise column.error(f"has {what}: {example}", row, f"{hint}; {also}")
     separator = find_separator(column.values)
-    if separator is None:
-        return
-    row = pc.index(pc.match_substring(column.values, separator), True).as_py()
+    unclear = separator or find_unclear(column.values)
+    if unclear is None:
+        return []
+    row = pc.index(pc.match_substring(column.values, unclear), True).as_py()
     example = cut_middle(printable(column.values[row].as_py()), 80)
+    if separator is None:
+        return [
+            f"each cell of {column.origin} is taken as the name of one class, such as {example}; if"
+            f" cells have several labels, set --label-separator {unclear!r}"
+        ]
     raise column.error(
         f"has several labels in a cell, separated by {separator!r}: {example}",
         row,
@@ -191,11 +199,11 @@ class MultiLabel(LabelKind):
         """Read lists of classes, or lists with 0 or 1 for each class."""
         import pyarrow as pa
 
-        from dataprep.labels.columns import SEPARATOR, are_indices, is_text, number_labels
+        from dataprep.labels.columns import HOT, SEPARATOR, are_indices, is_text, number_labels
 
         separator, notices = column.options.label_separator or SEPARATOR, []
         if column.options.label_separator is None and not _has_separator(column.values):
-            refuse_separated(column)
+            notices += refuse_separated(column)
         lists, classes, origin = column.lists(separator), column.classes, column.origin
         if is_text(column.values.type):
             origin += f", separated by {separator!r}"
@@ -203,7 +211,7 @@ class MultiLabel(LabelKind):
         known = None if classes is None else len(classes)
         hot = None if column.names is not None else lists.multi_hot(known)
         if hot is not None:
-            origin += ", 0 or 1 for each class"
+            origin += f", {HOT}"
             length = int(lists.counts[0])
             if known not in (None, length):
                 raise column.error(

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from dataprep.containers import location_table
 from dataprep.labels.class_file import read_names_file
-from dataprep.labels.columns import count_numbers, named_classes, own_spelling
+from dataprep.labels.columns import HOT, count_numbers, named_classes, own_spelling
 from dataprep.options import CHANGE_COLUMNS, HASH_COLUMN, SourceOptions
 from dataprep.sources.base import (
     Classes,
@@ -256,11 +256,52 @@ def extended_classes(classes: Names, source: Source, first: str) -> Classes:
         SourceError: a class of the source does not fit.
 
     """
+    names = used_names(source)
+    _check_rules(classes, names, source, first)
     if source.classes[: len(classes)] == tuple(classes):
         return source.classes
-    names = used_names(source)
     check_names(classes, names, first, source.root)
     return tuple(dict.fromkeys([*classes, *names]))
+
+
+#: What the names of classes are joined by if several labels in a cell are read as one.
+_JOINED = re.compile(r"\s*[;,|/+&]\s*|\s+")
+
+
+def _check_rules(classes: Names, names: Names, source: Source, first: str) -> None:
+    """Check that the cells of a source were read by the rule that made other classes.
+
+    Raises:
+        SourceError: lists of 0 and 1 have another length, only some numbers have leading zeros, or
+            a class has the names of several others.
+
+    """
+    problem, shown = "", printable(first)
+    if HOT in source.label_origin and classes and len(source.classes) != len(classes):
+        count = plural(len(classes), "class")
+        problem = f"has {len(source.classes)} numbers for each image, but {shown} has {count}"
+    known, own = {*classes}, {*names}
+    new = [name for name in names if name not in known]
+    zeros = [{bool(re.match("0[0-9]", name)) for name in group} for group in (classes, new)]
+    are_numbers = all(map(_NUMBER.fullmatch, [*classes, *names]))
+    if new and classes and are_numbers and not zeros[1] <= zeros[0]:
+        problem = f"has the class {new[0]}, and {shown} {classes[0]}: numbers and leading zeros mix"
+    for name, others in [(name, known) for name in new] + [(name, own) for name in classes]:
+        parts = _JOINED.split(name)
+        if len(parts) > 1 and {*parts} <= others:
+            problem = (
+                f"was read by another rule than {shown}: {printable(name)} is one class in one of"
+                f" them, and {' and '.join(map(printable, parts[:3]))} are classes in the other"
+            )
+    if problem:
+        raise SourceError(
+            f"it {problem}",
+            file=source.root,
+            hint=(
+                "set --label-separator if a cell has several labels; else name all classes with"
+                " --classes FILE, one name per line, or write the labels as in the other source"
+            ),
+        )
 
 
 def check_names(before: Names, names: Names, first: str, second: str) -> None:
