@@ -80,16 +80,18 @@ _SHARD_SUFFIXES = (".cls", ".json", ".txt")
 _MAX_COMPARED = 1000
 
 
-def is_zip(path: str, *_: Any) -> bool:
-    """Return whether a file is a zip archive, by its extension, or by its content if it has none."""
+def is_zip(path: str, *_: Any) -> str:
+    """Return the path if it is a zip archive, by its extension, or by its content if it has none."""
     suffix = suffix_of(os.path.basename(path))
-    return suffix == ".zip" or (not suffix and _starts_as_zip(_first_bytes(path)))
+    found = suffix == ".zip" or (not suffix and _starts_as_zip(_first_bytes(path)))
+    return path if found else ""
 
 
-def is_tar(path: str, *_: Any) -> bool:
-    """Return whether a file is a tar archive, by its extension, or by its content if it has none."""
+def is_tar(path: str, *_: Any) -> str:
+    """Return the path if it is a tar archive, by its extension, or by its content if it has none."""
     suffix = suffix_of(os.path.basename(path))
-    return suffix == ".tar" or (not suffix and _first_bytes(path)[257:262] == b"ustar")
+    found = suffix == ".tar" or (not suffix and _first_bytes(path)[257:262] == b"ustar")
+    return path if found else ""
 
 
 def _first_bytes(path: str) -> bytes:

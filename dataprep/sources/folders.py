@@ -26,8 +26,10 @@ from dataprep.sources.refused import (
     files_in,
     images_and_labels,
     named_in,
+    paths_in,
     refuse_annotations,
     refuse_other_layouts,
+    table_command,
     with_suffix,
 )
 from dataprep.sources.scan import (
@@ -46,9 +48,8 @@ from dataprep.sources.scan import (
     stray_notices,
 )
 from manifests.errors import SourceError
-from manifests.files import IMAGE_SUFFIXES, SOURCE_TABLE, open_file
 from manifests.json_members import is_unicode
-from manifests.process.text import agree, printable
+from manifests.process.text import agree, plural, printable
 from manifests.schema import SPLIT_ALIASES, split_order
 
 # --- class folders: CLASS/IMAGE, or SPLIT/CLASS/IMAGE ---------------------------------------------
@@ -88,6 +89,7 @@ def read_image_folders(src: str, _: Any, options: SourceOptions) -> Source:
     if splits:
         layout += f" with {' and '.join(class_folders)}"
     source = read_class_folders(src, class_folders, layout, options)
+    _refuse_copies(source, options)
     # Images and hidden folders beside the class folders, and beside the folders of splits.
     above = [""]
     for split in class_folders:
@@ -131,9 +133,7 @@ def table_notices(src: str, folders: Names) -> Iterator[str]:
         yield f"archives beside the folders are not read: {first_names(archives, 3)}"
     tables = with_suffix(_tables(files), ".csv", ".tsv", ".txt")
     for name in tables[:MAX_FOLDER_NOTICES]:
-        with open_file(os.path.join(src, name), SOURCE_TABLE) as file:
-            words = re.split(r"[\s,;\"']+", file.read(1 << 12).decode("utf-8", "replace"))
-        images = with_suffix(words, *IMAGE_SUFFIXES)
+        images = paths_in(os.path.join(src, name))
         if any(part in folders for image in images for part in image.split("/")[:-1]):
             yield (
                 f"{printable(name)} names images, too, and is not read; if it has other labels or"
@@ -153,9 +153,8 @@ def refuse_one_class(src: str, source: Source, options: SourceOptions, tables: N
     if len(source.classes) == 1 and not (options.classes or options.class_folders):
         give = "give the folder that contains all class folders"
         if tables:
-            table = printable(os.path.join(src, tables[0]))
-            give += f", or the table with the labels: --src {table} --image-root {printable(src)}"
-            give += f"/{printable(source.classes[0])}"
+            command = table_command(src, tables[0], source.classes[0])
+            give += f", or the table with the labels: {command}"
         raise SourceError(
             f"{printable(source.classes[0])} would be the only class, because only this folder"
             " contains images",
@@ -165,6 +164,41 @@ def refuse_one_class(src: str, source: Source, options: SourceOptions, tables: N
                 " outer for one class"
             ),
         )
+
+
+#: Folders beside class folders that people and programs copy images to.
+_COPIES = re.compile(
+    r"(.*[-_ .])?(thumb(nail)?s|previews?|backups?|bak|cache|temp|tmp|trash|old|copy|copies"
+    r"|originals?|duplicates?)([-_ .].*)?",
+    re.IGNORECASE,
+)
+
+#: Share of the images of such a folder whose names are in the class folders, too.
+_COPIED = 0.9
+
+
+def _refuse_copies(source: Source, options: SourceOptions) -> None:
+    """Refuse a class whose name and images look like copies of the images of several others.
+
+    Raises:
+        SourceError: there is one.
+
+    """
+    if len(source.classes) <= 2 or options.class_folders or options.classes:
+        return
+    for name in filter(_COPIES.fullmatch, source.classes):
+        stems: dict[bool, set[str]] = {True: set(), False: set()}
+        is_own = source.label == source.classes.index(name)
+        for path, own in zip(source.path.to_pylist(), is_own.tolist(), strict=True):
+            stems[own].add(os.path.splitext(os.path.basename(path))[0])
+        copied = stems[True] & stems[False]
+        if copied and len(copied) >= _COPIED * len(stems[True]):
+            raise SourceError(
+                f"{printable(name)}/ looks like a folder of copies, not like a class: the class"
+                f" folders have {len(copied):,} of its {plural(len(stems[True]), 'name')}, too",
+                file=source.root,
+                hint="move the folder away, or set --class-folders outer if it is a class",
+            )
 
 
 class _Classes(NamedTuple):
@@ -282,6 +316,7 @@ def _class_folders(src: str, place: str, options: SourceOptions, entered: int = 
     if options.class_folders == "inner":
         for path in nested:
             with_images += _folders_with_images(src, path)
+        notices += _joined_notices(src, with_images)
         return _Classes(place, sorted(with_images, key=os.path.basename), notices)
     if not nested or options.class_folders == "outer":
         return _Classes(place, sorted(with_images + empty + nested), notices)
@@ -290,6 +325,21 @@ def _class_folders(src: str, place: str, options: SourceOptions, entered: int = 
         below = _class_folders(src, nested[0], options, entered + 1)
         return below._replace(notices=notices + below.notices)
     raise _not_clear(src, place, with_images, nested)
+
+
+def _joined_notices(src: str, paths: Names) -> Iterator[str]:
+    """Report folders of the same name, which are one class, as of domains."""
+    twins: dict[str, list[str]] = {}
+    for path in paths:
+        twins.setdefault(os.path.basename(path), []).append(f"{path}/")
+    several = [same for same in twins.values() if len(same) > 1]
+    if several:
+        yield (
+            f"--class-folders inner joins folders of the same name: {plural(len(several), 'class')}"
+            f" {agree(len(several), 'is', 'are')} in several folders, such as"
+            f" {' and '.join(map(printable, several[0][:3]))}; to read one of them alone, set --src"
+            f" {printable(os.path.join(src, several[0][0].partition('/')[0]))}"
+        )
 
 
 def _not_clear(src: str, place: str, with_images: Names, nested: Names) -> SourceError:
@@ -301,6 +351,18 @@ def _not_clear(src: str, place: str, with_images: Names, nested: Names) -> Sourc
             file=src,
             hint=f"set --src {printable(os.path.join(src, place))}",
         )
+    classes = {*map(os.path.basename, with_images)}
+    for path in nested:
+        if {*list_folders(os.path.join(src, path))} <= classes:
+            return SourceError(
+                f"{printable(path)}/ has folders of the same names as the class folders beside it,"
+                " so it may be a copy of them",
+                file=os.path.join(src, place).rstrip("/"),
+                hint=(
+                    "move it away, or set --class-folders inner if its images belong to the classes,"
+                    " too"
+                ),
+            )
     inner = [f"{path}/" for path in _folders_with_images(src, nested[0])]
     outer = [f"{path}/" for path in nested]
     contain = agree(len(nested), "contains", "contain")
@@ -311,8 +373,9 @@ def _not_clear(src: str, place: str, with_images: Names, nested: Names) -> Sourc
         f"it is not clear which folders are the classes: {first_names(outer, 3)} {why}",
         file=os.path.join(src, place).rstrip("/"),
         hint=(
-            f"set --class-folders inner if {first_names(inner, 2)} are classes, or --class-folders"
-            f" outer if {first_names(outer, 2)} are; to read one of them, set"
+            f"set --class-folders inner if {first_names(inner, 2)} are classes (folders of the same"
+            " name are one class), or --class-folders outer if"
+            f" {first_names(outer, 2)} are; to read one of them, set"
             f" --src {printable(os.path.join(src, nested[0]))}"
         ),
     )

@@ -49,6 +49,9 @@ from manifests.remote.url import is_read_only, parent_folder
 
 _log = logging.getLogger(__name__)
 
+#: A file or folder in an archive: ``photos.zip/labels.csv``.
+_IN_ARCHIVE = re.compile(r"(?P<archive>.+?\.(zip|tar))/.", re.IGNORECASE)
+
 LIST_NAMES = ("train_list.txt", "val_list.txt", "test_list.txt")
 
 
@@ -68,8 +71,10 @@ def read_source(src: str, options: SourceOptions | None = None) -> Source:
     started = time.monotonic()
     forget_readers()
     try:
+        archive = _archive_of(src) or _archive_of(f"{options.image_root or ''}/.")
         with storage.remember(src):
-            source = with_label_type(_read(src, options), options)
+            source = _read_archive(src, archive, options) if archive else _read(src, options)
+            source = with_label_type(source, options)
     except FileNotFoundError as error:
         raise missing_source(src, str(error.filename or src)) from None
     except OSError as error:
@@ -95,6 +100,12 @@ def read_source(src: str, options: SourceOptions | None = None) -> Source:
             f" {source.label_type}"
         )
     return source.with_notices(*class_notices(source))
+
+
+def _archive_of(path: str) -> str:
+    """Return the archive that a path leads into; empty if it leads into none."""
+    match = _IN_ARCHIVE.match(path)
+    return match["archive"] if match and storage.is_file(match["archive"]) else ""
 
 
 def read_sources(srcs: Names, options: SourceOptions) -> list[NamedSource]:
@@ -295,9 +306,9 @@ def _find_images_in_parquet(src: str, _: Names, options: SourceOptions) -> bool:
     return bool(images) and (options.path_column is None or options.path_column in images)
 
 
-def _read_archive(src: str, _: Any, options: SourceOptions) -> Source:
-    """Read an archive as the folder that it would be unpacked to."""
-    with opened_archive(src, options) as archive:
+def _read_archive(src: str, archive_path: str, options: SourceOptions) -> Source:
+    """Read an archive, or what is in it, as the folder that it would be unpacked to."""
+    with opened_archive(archive_path, options) as archive:
         return archive.locate(_read(src, replace(options, zip_encoding=None)))
 
 
@@ -316,6 +327,7 @@ FILES = (
         _find_images_in_parquet,
         _in_folder(parquet.read_hugging_face),
         ("path_column", "label_column"),
+        in_archives=False,
         example="train-00000-of-00001.parquet",
     ),
     *box_tables.KINDS,
@@ -330,6 +342,7 @@ FILES = (
         "a RecordIO file",
         lambda src, _, __: suffix_of(src) == databases.SUFFIX,
         _in_folder(databases.read_recordio),
+        in_archives=False,
         example="train.rec",
     ),
     Kind(
@@ -343,10 +356,18 @@ FILES = (
         "ImageNet's archive of validation images",
         lambda src, _, __: os.path.basename(src) == imagenet.VAL,
         imagenet.read_val,
+        in_archives=False,
         example="ILSVRC2012_img_val.tar",
     ),
-    Kind("a zip archive", is_zip, _read_archive, _OPTIONS, example="photos.zip"),
-    Kind("a tar archive", is_tar, _read_archive, _CONTAINER_OPTIONS, example="photos.tar"),
+    Kind("a zip archive", is_zip, _read_archive, _OPTIONS, in_archives=False, example="photos.zip"),
+    Kind(
+        "a tar archive",
+        is_tar,
+        _read_archive,
+        _CONTAINER_OPTIONS,
+        in_archives=False,
+        example="photos.tar",
+    ),
     # Any other file is a list, unless it is known to be something else.
     Kind(
         "a list file",

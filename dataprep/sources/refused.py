@@ -174,8 +174,34 @@ def refuse_other_layouts(src: str, folders: Names) -> None:
                 f"this looks like {layout.name} ({printable(' and '.join(found))}), which is not"
                 " converted: its folders are not classes",
                 file=place,
-                hint=layout.hint.replace("PATH", found[0].rstrip("/")).replace("SRC", place),
+                hint=_hint(layout, place, found[0].rstrip("/")),
             )
+
+
+def _hint(layout: Layout, place: str, path: str) -> str:
+    hint = layout.hint.replace("PATH", path).replace("SRC", place)
+    tables = with_suffix(files_in(place), ".csv", ".tsv", ".parquet", ".jsonl")
+    if layout.only == _IMAGE_FOLDER and tables:
+        hint = (
+            f"give the table if it has the labels: {table_command(place, tables[0], path)}; {hint}"
+        )
+    return hint
+
+
+def table_command(src: str, table: str, folder: str) -> str:
+    """Return the options that read a table beside a folder of images, as its paths need them."""
+    file, root = os.path.join(src, table), os.path.join(src, folder)
+    for path in paths_in(file)[:1]:
+        if storage.is_file(os.path.join(src, path)):
+            return f"--src {printable(file)}"
+    return f"--src {printable(file)} --image-root {printable(root)}"
+
+
+def paths_in(table: str) -> list[str]:
+    """Return the names of images at the beginning of a text file."""
+    with open_file(table, SOURCE_TABLE) as file:
+        words = re.split(r"[\s,;\"']+", file.read(1 << 12).decode("utf-8", "replace"))
+    return with_suffix(words, *IMAGE_SUFFIXES)
 
 
 def has_named_layout(src: str) -> bool:

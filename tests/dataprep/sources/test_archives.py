@@ -6,6 +6,7 @@ import gzip
 import io
 import json
 import random
+import re
 import shutil
 import tarfile
 import zipfile
@@ -140,6 +141,27 @@ def test_folders_in_an_archive_are_read_as_folders_on_disk(kind, names, expected
     source = read(path)
     assert sorted((split, name) for split, _, name in rows(source)) == expected
     assert load(source) == [JPEG] * len(expected)
+
+
+@pytest.mark.parametrize("place", ["images", ""])
+def test_a_table_in_an_archive_or_beside_it(place, tmp_path):
+    table = (
+        f"image,label\n{place and 'images/'}1.jpg,cat\n{place and 'images/'}2.jpg,dog\n".encode()
+    )
+    files = [("images/1.jpg", JPEG), ("images/2.jpg", JPEG), ("labels.csv", table)]
+    path = zip_of(tmp_path / "photos.zip", files)
+    (tmp_path / "labels.csv").write_bytes(table)
+    with pytest.raises(SourceError) as caught:
+        read(path)
+    command = re.search(r"--src (\S+?)( --image-root ([^;]+))?;", caught.value.hint)
+    root = command[3] or str(path)
+    for source in (
+        read(command[1], image_root=command[3]),
+        read(tmp_path / "labels.csv", image_root=root),
+    ):
+        assert [row[2] for row in rows(source)] == ["cat", "dog"]
+        assert source.path[0].as_py() == "photos.zip/images/1.jpg"
+        assert load(source) == [JPEG] * 2
 
 
 @pytest.mark.parametrize("name", ["photos", "photos.ZIP"])

@@ -39,6 +39,14 @@ TREES = {
         ["train/a/1.jpg", "train/b/1.jpg", "valset/a/1.jpg"],
         [("train", "a"), ("train", "b"), ("val", "a")],
     ),
+    "dev and eval": (
+        ["train/a/1.jpg", "train/b/1.jpg", "dev/a/2.jpg", "eval/b/3.jpg"],
+        [("test", "b"), ("train", "a"), ("train", "b"), ("val", "a")],
+    ),
+    "names that occur in every class": (
+        ["original/1.jpg", "copy/1.jpg"],
+        [("train", "copy"), ("train", "original")],
+    ),
     "a class with the word train": (
         ["steam_train/1.jpg", "car/1.jpg", "bus/1.jpg"],
         [("train", "bus"), ("train", "car"), ("train", "steam_train")],
@@ -85,6 +93,18 @@ UNCLEAR = {
         "look like numbered parts of one dataset: fold1, fold2",
     ),
     "folds of classes": (["fold_1/a/1.jpg", "fold_2/a/1.jpg"], "numbered parts of one dataset"),
+    "dev beside val": (
+        ["train/a/1.jpg", "val/a/2.jpg", "dev/a/3.jpg"],
+        "dev/ and val/ are two names of the same split, val|val/ and dev/",
+    ),
+    "thumbnails": (
+        ["cat/1.jpg", "dog/2.jpg", "dog/3.jpg", "thumbnails/1.png", "thumbnails/2.png"],
+        "thumbnails/ looks like .* have 2 of its 2 names.*move the folder away",
+    ),
+    "a backup": (
+        ["cat/1.jpg", "dog/2.jpg", "_backup/cat/1.jpg", "_backup/dog/2.jpg"],
+        "_backup/ has folders of the same names as the class folders beside it",
+    ),
     "nothing": (["meta/a.txt"], "the source contains no images"),
 }
 
@@ -124,6 +144,12 @@ def test_the_user_chooses_the_class_folders(choice, expected, make_tree):
 def test_the_user_chooses_classes_that_look_like_parts(make_tree):
     files = UNCLEAR["folds"][0]
     assert read(make_tree(files), class_folders="outer").classes == ("fold1", "fold2")
+
+
+def test_inner_folders_of_the_same_name_are_counted(make_tree):
+    files = ["amazon/bag/1.jpg", "amazon/cup/1.jpg", "dslr/bag/1.jpg", "dslr/pen/1.jpg"]
+    source = read(make_tree(files), class_folders="inner")
+    assert has_notice(source, "joins folders of the same name: 1 class is in several", "dslr/bag/")
 
 
 def test_links_to_a_folder_above_do_not_repeat_inner_classes(make_tree):

@@ -60,6 +60,23 @@ def test_several_labels_are_recognized(name):
 
 
 @pytest.mark.parametrize(
+    ("cells", "separator"),
+    [
+        (["red;big", "blue", "green;small"], ";"),
+        (["red big", "blue", "green small", "big"], " "),
+        ([f"tag{number} tag{number + 1}" for number in range(0, 40, 2)], " "),
+        (["hot dog", "hot dog", "cat", "cat"], None),
+        (["cat", "dog", "bird"], None),
+    ],
+)
+def test_labels_that_do_not_show_what_they_are_are_said(cells, separator, make_table):
+    source = read(make_table(".csv", label=cells))
+    assert len(source.classes) == len({*cells})
+    assert has_notice(source, "--label-separator") == bool(separator)
+    assert not separator or has_notice(source, f"set --label-separator {separator!r}")
+
+
+@pytest.mark.parametrize(
     "name", ["Plant Pathology", "semicolons", "JSON", "without quotation marks"]
 )
 @pytest.mark.parametrize("kind", [*TABLES, "images"])

@@ -225,6 +225,32 @@ def test_images_with_other_numbers_of_values_are_not_merged(invoke, tmp_path):
     assert not (tmp_path / "both").exists()
 
 
+#: Labels of a dataset and of an append that another rule reads, and the classes of the message.
+RULES = {
+    "joined": (["cat", "dog", "cat", "dog"], ["dog cat", "bird"], "dog cat"),
+    "apart": (["cat;dog", "bird", "cat;dog", "bird"], ["cat", "dog"], "cat;dog"),
+    "leading zeros": (["0", "1", "7", "1"], ["007", "1"], "007"),
+    "lists of another length": (["[1, 0, 1]", "[0, 1, 1]"], ["[1, 0]", "[1, 1]"], "2 numbers"),
+}
+
+
+@pytest.mark.parametrize("name", RULES)
+@pytest.mark.parametrize("append", [True, False])
+def test_labels_that_another_rule_reads_do_not_mix(append, name, invoke, tmp_path):
+    tables, out = [], ["--out", tmp_path / "out"]
+    for part, labels in zip("ab", RULES[name][:2], strict=True):
+        write(tmp_path / part, [f"{number}.jpg" for number in range(len(labels))])
+        lines = [f'{number}.jpg,"{label}"\n' for number, label in enumerate(labels)]
+        (tmp_path / part / "t.csv").write_text("".join(["path,label\n", *lines]))
+        tables += ["--src", tmp_path / part / "t.csv"]
+    if append:
+        invoke("convert", *tables[:2], *out)
+    added = [*tables[2:], "--append"] if append else tables
+    output = invoke("convert", *added, *out, status=2).output
+    assert RULES[name][2] in output
+    assert "--classes FILE" in output
+
+
 def test_sources_that_cannot_be_merged(invoke, tmp_path):
     write(tmp_path / "a", ["cat/1.jpg"])
     for srcs in ([tmp_path / "a", f"{tmp_path}/a/../a"], [tmp_path / "a", tmp_path / "link"]):
