@@ -250,7 +250,8 @@ def _bounded_shape(crop: RandomResizedCrop, shape: Node, context: GraphContext) 
     The region takes sqrt(area * t) of the width and sqrt(area / t) of the height.
     """
     low, high = crop.ratio
-    if crop.log_ratio:
+    # DALI takes no logarithm of a constant, which the ratio is if it has one value.
+    if crop.log_ratio or low == high:
         log_ratio = context.random.uniform(crop, "ratio", float(np.log(low)), float(np.log(high)))
     else:
         log_ratio = math.log(context.random.uniform(crop, "ratio", low, high))

@@ -761,3 +761,11 @@ def test_notes_state_differences():
     assert "bilinear" in parse_notes("RandomRotation", degrees=5, prob=1, interpolation="bicubic")
     assert "zeros" in parse_notes("RandomCrop", size=8, pad_if_needed=True, fill=3)
     assert not parse_notes("RandomCrop", size=8, pad_if_needed=True)
+
+
+def test_a_random_crop_with_one_ratio_and_area_is_the_whole_square() -> None:
+    image = np.ascontiguousarray(photograph("coffee")[:60, :60])
+    crop = parse_operations("RandCropImage", size=20, scale=[1, 1], ratio=[1, 1])
+    (cropped,) = run_operation(crop, [image])
+    (resized,) = run_operation(parse_operations("ResizeImage", size=20), [image])
+    assert (cropped == resized).all()
