@@ -13,7 +13,7 @@ from dataprep.cli import main
 from dataprep.options import Options, declaration, flag_of, types_of
 from dataprep.sources.recognize import FOLDERS, KINDS
 from loaders.transforms.argument import PRESETS
-from loaders.transforms.parse import TransformInfo, read_recipe, transform_table
+from loaders.transforms.parse import Meaning, read_recipe, transform_table
 
 FOLDER = Path(__file__).parent
 ESCAPED = r"\|"
@@ -106,13 +106,13 @@ def names() -> str:
     )
 
 
-def name_row(info: TransformInfo) -> tuple[str, ...]:
+def name_row(info: Meaning) -> tuple[str, ...]:
     """Return the row of a name."""
     arguments = [
-        f"`{each.name}={each.default!r}`" if each.has_default else f"`{each.name}`"
-        for each in info.parameters
+        f"`{name}`" if each.is_required else f"`{name}={each.default!r}`"
+        for name, each in info.arguments.items()
     ]
-    text = f"{info.summary} {info.differs}".strip().replace("``", "`").replace("*", r"\*")
+    text = info.description.replace("``", "`").replace("*", r"\*")
     return f"`{info.name}`", info.library, ", ".join(arguments), text
 
 

@@ -9,8 +9,8 @@ from typing import Any, TypeAlias
 
 from loaders.transforms.base import Size
 from loaders.transforms.parse import Recipe, read_recipe, read_views
+from loaders.transforms.parse.items import composed
 from loaders.transforms.parse.paddleclas import read_config
-from loaders.transforms.parse.torchvision_objects import composed
 from manifests.errors import CallError
 from manifests.process.text import shown, suggest
 

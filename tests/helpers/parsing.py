@@ -7,12 +7,14 @@ from typing import Any
 import pytest
 
 from loaders.transforms.base import Operation
-from loaders.transforms.parse import TransformInfo, read_recipe, transform_table
-from loaders.transforms.parse.registry import Note, names_of, parse_transform
+from loaders.transforms.parse import Meaning, read_recipe, transform_table
+from loaders.transforms.parse.arguments import Note
+from loaders.transforms.parse.items import parse_transform
+from loaders.transforms.parse.names import ANY, names_of
 from manifests.errors import CallError
 
 #: Description of every registered name; if two libraries have it, of PaddleClas's.
-INFO: dict[str, TransformInfo] = {}
+INFO: dict[str, Meaning] = {}
 for _info in transform_table():
     if _info.name not in INFO or "PaddleClas" in _info.libraries:
         INFO[_info.name] = _info
@@ -36,18 +38,13 @@ NEEDS_ONE_OF = {
 
 def required_parameters(name: str) -> list[str]:
     """Return the names of the parameters without a default."""
-    return [
-        parameter.name
-        for parameter in INFO[name].parameters
-        if not parameter.has_default and not parameter.name.startswith("*")
-    ]
+    arguments = INFO[name].arguments
+    return [each for each in named_parameters(name) if arguments[each].is_required]
 
 
 def named_parameters(name: str) -> list[str]:
     """Return the names of all parameters except ``**kwargs``."""
-    return [
-        parameter.name for parameter in INFO[name].parameters if not parameter.name.startswith("*")
-    ]
+    return [each for each in INFO[name].arguments if each != ANY]
 
 
 def valid_arguments(name: str) -> dict[str, Any]:

@@ -2,48 +2,28 @@
 
 ::
 
-    a list             recipe: begin here; items, containers, registry
-    a file             paddleclas
-    names              decode_normalize, conversion, crop, resize, geometry, color, erasing, mixing, warps, steps
-    policies           policies, policy_parts, autoaugment_tables, timm, torchvision_policies
-    values             values, interpolation, torchvision_objects, timm_objects
-    checks, changes    sequence, scaling, adjusted
+    recipe         a list of transforms becomes a recipe; begin here
+    items          an item of a list: a name, a record, a function, an object of torchvision
+    names          the table of names: which name makes which record of what arguments
+    arguments      what the values of arguments may be
+    torchvision, paddleclas, timm, policies
+                   functions for names whose arguments need work; objects of timm; PaddleClas's configs
+    sequence       checks that items can run one after another
 """
 
 from __future__ import annotations
 
-from loaders.transforms.parse import (
-    color,
-    containers,
-    conversion,
-    crop,
-    decode_normalize,
-    erasing,
-    geometry,
-    mixing,
-    policies,
-    resize,
-    steps,
-    timm,
-    torchvision_policies,
-    warps,
-)
 from loaders.transforms.parse.items import RecipeItem
+from loaders.transforms.parse.names import Meaning, known_transforms, transform_table
 from loaders.transforms.parse.recipe import Recipe, View, read_recipe, read_views
-from loaders.transforms.parse.registry import (
-    Parameter,
-    TransformInfo,
-    known_transforms,
-    transform_table,
-)
-
-# Importing these modules registers their names.
-_REGISTERED = (
-    color, containers, conversion, crop, decode_normalize, geometry, erasing, mixing, policies, resize, steps, timm,
-    torchvision_policies, warps,
-)  # fmt: skip
 
 __all__ = [
-    "Parameter", "Recipe", "RecipeItem", "TransformInfo", "View", "known_transforms", "read_recipe", "read_views",
+    "Meaning",
+    "Recipe",
+    "RecipeItem",
+    "View",
+    "known_transforms",
+    "read_recipe",
+    "read_views",
     "transform_table",
-]  # fmt: skip
+]

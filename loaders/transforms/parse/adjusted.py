@@ -13,8 +13,8 @@ from typing import Any
 from loaders.transforms.adjust import Adjustment, Scale, resizes, scaled
 from loaders.transforms.base import Size
 from loaders.transforms.parse.items import RecipeItem, parse_item, written_items
+from loaders.transforms.parse.names import chosen, names_of
 from loaders.transforms.parse.recipe import Recipe, rechecked
-from loaders.transforms.parse.registry import is_of, names_of
 from manifests.errors import CallError
 
 #: Names that contain a list of transforms.
@@ -156,7 +156,7 @@ def _strength(name: str, arguments: Mapping[str, Any], magnitude: float) -> dict
     if name in _WITH_MAGNITUDE:
         return {"magnitude": number}
     if name == "AugMix":
-        is_paddleclas = is_of("PaddleClas", name, arguments)
+        is_paddleclas = "PaddleClas" in chosen(name, arguments)[0].libraries
         return {"aug_severity" if is_paddleclas else "severity": number}
     policy = arguments.get("config_str")
     if (

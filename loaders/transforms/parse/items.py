@@ -1,17 +1,36 @@
-"""Parse one item of a list of transforms: a name, a name with arguments, a record or a function."""
+"""Parse one item of a list of transforms: a name, a name with arguments, a record, a function or an object.
+
+torchvision is never imported: an object is recognized by the module of its class. Its attributes
+have the names of the arguments that it was made with, so it is read as its name with arguments.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
-from loaders.transforms.base import MAX_NESTING, Operation
-from loaders.transforms.parse.registry import BatchFunction, NeedsBytes, Note, parse_transform
-from loaders.transforms.parse.torchvision_objects import flatten
+from loaders.transforms.base import MAX_NESTING, MAX_TRANSFORMS, Operation
+from loaders.transforms.parse.arguments import (
+    BatchFunction,
+    NeedsBytes,
+    Note,
+    Noted,
+    Parsed,
+    Part,
+    Reader,
+    is_list,
+    read_number,
+    read_operator,
+    read_transforms,
+)
+from loaders.transforms.parse.names import ANY, Meaning, chosen, is_ambiguous, known_transforms
+from loaders.transforms.parse.timm import timm_item
+from loaders.transforms.parse.torchvision import converts_to_rgb
 from manifests.errors import CallError
-from manifests.process.text import shown
+from manifests.process.text import shown, suggest
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,33 +58,8 @@ class RecipeItem:
     needs_bytes: bool = False
 
 
-def written_items(source: str, items: Sequence[Any]) -> Iterator[tuple[str, Any]]:
-    """Yield the items of a list with their locations.
-
-    Objects of torchvision become names with arguments.
-    """
-    for number, item in enumerate(items):
-        yield from flatten(f"{source}[{number}]", item)
-
-
-def names_in(items: Iterable[Any], depth: int = 0) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield the names in a list, and in the lists inside it, with their arguments.
-
-    Names of what contains other transforms are left out.
-    """
-    for item in items:
-        written = {item: None} if isinstance(item, str) else item
-        if not isinstance(written, Mapping):
-            continue
-        for name, arguments in written.items():
-            given = arguments if isinstance(arguments, Mapping) else {}
-            inner = given.get("transforms")
-            if isinstance(inner, (list, tuple)) and depth < MAX_NESTING:
-                # An error is raised where the list is parsed, which knows its location.
-                with suppress(CallError):
-                    yield from names_in((each for _, each in written_items("", inner)), depth + 1)
-            elif isinstance(name, str):
-                yield name, given
+# Items
+# --------------------------------------------------------------------------------------------------
 
 
 def parse_item(location: str, item: Any) -> RecipeItem:
@@ -98,31 +92,18 @@ def parse_item(location: str, item: Any) -> RecipeItem:
         )
     arguments = {key: _plain(value) for key, value in (arguments or {}).items()}
     try:
-        parsed = parse_transform(name, arguments)
+        parts = parse_transform(name, arguments)
     except CallError as error:
         raise CallError(f"{location}: {error.message}", hint=error.hint) from None
+    written = ", ".join(f"{key}={shown(value)}" for key, value in arguments.items())
     return RecipeItem(
         location,
-        f"{name}({', '.join(f'{key}={shown(value)}' for key, value in arguments.items())})",
-        tuple(each for each in parsed if isinstance(each, Operation)),
-        tuple(each.text for each in parsed if isinstance(each, Note)),
-        next((each.function for each in parsed if isinstance(each, BatchFunction)), None),
-        item,
-        any(isinstance(each, NeedsBytes) for each in parsed),
-    )
-
-
-def converts_to_rgb(function: Any) -> bool:
-    """Return whether all that a function does is ``image.convert("RGB")``: images always are RGB.
-
-    Lists for CLIP have such a function in the middle. Only its code is looked at.
-    """
-    code = getattr(function, "__code__", None)
-    return (
-        code is not None
-        and code.co_names == ("convert",)
-        and set(code.co_consts) - {None, getattr(function, "__doc__", None)} == {"RGB"}
-        and code.co_argcount == 1
+        f"{name}({written})",
+        operations=tuple(each for each in parts if isinstance(each, Operation)),
+        notes=tuple(each.text for each in parts if isinstance(each, Note)),
+        function=next((each.function for each in parts if isinstance(each, BatchFunction)), None),
+        written=item,
+        needs_bytes=any(isinstance(each, NeedsBytes) for each in parts),
     )
 
 
@@ -133,10 +114,9 @@ def _plain(value: Any) -> Any:
     """
     if _is_array(value):
         value = value.tolist()
-    elif isinstance(value, (list, tuple)):
-        numbers = [each.tolist() if _is_array(each) else each for each in value]
-        value = tuple(numbers) if isinstance(value, tuple) else numbers
-    if isinstance(value, (list, tuple)) and len(value) == 1 and isinstance(value[0], (int, float)):
+    elif is_list(value):
+        value = type(value)(each.tolist() if _is_array(each) else each for each in value)
+    if is_list(value) and len(value) == 1 and isinstance(value[0], (int, float)):
         return value[0]
     return value
 
@@ -148,3 +128,316 @@ def _is_array(value: Any) -> bool:
 
 def _name_of(function: Callable[..., Any]) -> str:
     return getattr(function, "__name__", type(function).__name__)
+
+
+# Names
+# --------------------------------------------------------------------------------------------------
+
+#: How many lists are around the one that is being parsed.
+_DEPTH: ContextVar[int] = ContextVar("depth", default=0)
+
+#: What OpSampler draws from.
+_OPERATORS = ("MixupOperator", "CutmixOperator", "FmixOperator")
+
+
+def parse_transform(name: str, arguments: Mapping[str, Any]) -> tuple[Part, ...]:
+    """Parse a transform name and its arguments into operations and notes, or a function.
+
+    Raises:
+        CallError: the name or an argument is unknown (the hint suggests similar ones), an argument
+            is missing, or a value is wrong. Or the name means different transforms in two
+            libraries, and nothing says which.
+
+    """
+    meanings = chosen(name, arguments)
+    results = [_parse(each, arguments) for each in meanings]
+    if any(each != results[0] for each in results):
+        spelled = " or ".join(
+            f"{{{shown(name)}: {{'library': {shown(each.libraries[0])}, ...}}}}"
+            for each in meanings
+        )
+        raise CallError(
+            f"{name} is another transform in {meanings[0].libraries[0]} than in"
+            f" {meanings[1].libraries[0]}, and the other names of the list do not say which is"
+            " meant",
+            hint=f"write {spelled}",
+        )
+    return results[0]
+
+
+def _parse(meaning: Meaning, arguments: Mapping[str, Any]) -> tuple[Part, ...]:
+    name = meaning.name
+    values = {}
+    for key, argument in meaning.arguments.items():
+        if not argument.is_required:
+            values[key] = argument.default
+        elif key not in arguments and key != ANY:
+            hint = f"write {{{shown(name)}: {{{shown(key)}: ...}}}}"
+            raise CallError(f"{name} needs the argument {shown(key)}", hint=hint)
+    values.update(arguments)
+    if not meaning.takes("library"):
+        values.pop("library", None)
+    try:
+        return tuple(_parts(meaning, values))
+    except CallError as error:
+        raise CallError(f"{name}: {error.message}", hint=error.hint) from None
+
+
+def _parts(meaning: Meaning, arguments: Mapping[str, Any]) -> Parsed:
+    """Read the arguments, and yield what the name makes of them, then the notes."""
+    values, notes = dict(meaning.fixed), [Note(each) for each in meaning.notes]
+    for key, value in arguments.items():
+        argument = meaning.argument(key)
+        read = _NESTED.get(argument.read, argument.read)(value, key)
+        if isinstance(read, Noted):
+            notes.extend(read.notes)
+            read = read.value
+        values[argument.field or key] = read
+    made = meaning.make(**values)
+    if isinstance(made, Operation):
+        yield made
+    else:
+        yield from made
+    yield from notes
+
+
+def _read_transforms(value: Any, name: str) -> Noted:
+    """Read a list of transforms: the operations of each, and the notes of all.
+
+    A `Compose` in the list is one transform.
+    """
+    if not isinstance(value, Sequence) or isinstance(value, (str, bytes)) or not value:
+        raise CallError(f"{name} must be a list of at least one transform, got {shown(value)}")
+    if len(value) > MAX_TRANSFORMS:
+        raise CallError(
+            f"{name} has {len(value)} transforms, but at most {MAX_TRANSFORMS} are supported"
+        )
+    if _DEPTH.get() >= MAX_NESTING:
+        raise CallError(f"transforms are nested more than {MAX_NESTING} levels deep")
+    chains, notes = [], []
+    token = _DEPTH.set(_DEPTH.get() + 1)
+    try:
+        for number, transform in enumerate(value):
+            operations: list[Operation] = []
+            for written in flatten(f"{name}[{number}]", transform):
+                item = parse_item(*written)
+                if item.function:
+                    raise CallError(
+                        f"{item.location}: {item.description} is a function, which is called with"
+                        " the finished batch",
+                        hint="move it to the end of the outermost list",
+                    )
+                operations.extend(item.operations)
+                for text in item.notes:
+                    notes.append(Note(f"{item.location}, {item.description}: {text}"))
+            chains.append(tuple(operations))
+    finally:
+        _DEPTH.reset(token)
+    return Noted(tuple(chains), tuple(notes))
+
+
+def _read_operator(value: Any, name: str) -> tuple[Any, float | None]:
+    """Read an operator of OpSampler: the operation, and its probability if that is set."""
+    if name not in _OPERATORS:
+        raise CallError(
+            f"{shown(name)} is not an operator that OpSampler can draw",
+            hint=suggest(name, _OPERATORS),
+        )
+    if value is not None and not isinstance(value, Mapping):
+        raise CallError(
+            f"{name} takes named arguments, got {shown(value)}",
+            hint=f"write {{{shown(name)}: {{argument: value}}}}",
+        )
+    arguments = dict(value or {})
+    probability = None
+    if "prob" in arguments:
+        probability = read_number(arguments.pop("prob"), f"prob of {name}")
+        if not 0 <= probability <= 1:
+            raise CallError(f"prob of {name} must be a number from 0 to 1, got {probability:g}")
+    (operation,) = parse_transform(name, arguments)
+    return operation, probability
+
+
+#: The readers that read names in turn, by what stands for them in the table of names.
+_NESTED: dict[Reader, Reader] = {
+    read_transforms: _read_transforms,
+    read_operator: _read_operator,
+}
+
+
+def names_in(items: Iterable[Any], depth: int = 0) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield the names in a list, and in the lists inside it, with their arguments.
+
+    Names of what contains other transforms are left out.
+    """
+    for item in items:
+        written = {item: None} if isinstance(item, str) else item
+        if not isinstance(written, Mapping):
+            continue
+        for name, arguments in written.items():
+            given = arguments if isinstance(arguments, Mapping) else {}
+            inner = given.get("transforms")
+            if is_list(inner) and depth < MAX_NESTING:
+                # An error is raised where the list is parsed, which knows its location.
+                with suppress(CallError):
+                    yield from names_in((each for _, each in written_items("", inner)), depth + 1)
+            elif isinstance(name, str):
+                yield name, given
+
+
+# Objects of torchvision
+# --------------------------------------------------------------------------------------------------
+
+#: Attributes that do not change what a transform does to an image.
+_IGNORED = ("training", "inplace", "types", "policies")
+
+#: Classes of torchvision without a name here, and why. docs/transforms.md has the same table.
+REFUSED = {
+    "GaussianNoise": "noise for each pixel is not implemented",
+    "JPEG": "images are not encoded again",
+    "LinearTransformation": "it makes one vector of an image",
+    "RandomChannelPermutation": "channels have a fixed order, which Normalize relies on",
+    "RandomPhotometricDistort": (
+        "write RandomApply with ColorJitter instead; channels have a fixed order"
+    ),
+    "RandomResize": "write ScaleJitter instead, or RandomResizedCrop",
+    "RandomShortestSize": "write Resize with max_size instead, or ScaleJitter",
+    "RandomZoomOut": "write Pad or RandomAffine with scale instead",
+    "RandomIoUCrop": "a crop that depends on the boxes is not implemented",
+    "ClampBoundingBoxes": "boxes are always clipped to the image; remove it",
+    "ClampKeyPoints": "there are no key points",
+    "ConvertBoundingBoxFormat": "boxes are x1, y1, x2, y2; convert the boxes of the batch",
+    "SanitizeBoundingBoxes": "boxes that are no longer visible are always left out; remove it",
+    "SanitizeKeyPoints": "there are no key points",
+    "SetClampingMode": "boxes are always clipped to the image; remove it",
+    "UniformTemporalSubsample": "there are no videos",
+    "ToPILImage": "images are arrays from the first transform on; remove it",
+}
+
+
+def written_items(source: str, items: Sequence[Any]) -> Iterator[tuple[str, Any]]:
+    """Yield the items of a list with their locations.
+
+    Objects of torchvision and timm become names with arguments.
+    """
+    for number, item in enumerate(items):
+        yield from flatten(f"{source}[{number}]", item)
+
+
+def flatten(location: str, item: Any, depth: int = 0) -> Iterator[tuple[str, Any]]:
+    """Replace torchvision's objects by names with arguments, and a `Compose` by its transforms.
+
+    Args:
+        location: where the item is, such as ``transforms[2]``.
+        item: an item of a list of transforms.
+        depth: number of `Compose` around it.
+
+    Yields:
+        Locations, and items that are not objects of torchvision.
+
+    Raises:
+        CallError: an object cannot be translated; the message names its class.
+
+    """
+    if depth > MAX_NESTING:
+        raise CallError(f"{location}: transforms are nested more than {MAX_NESTING} levels deep")
+    parts = composed(item)
+    if parts is not None:
+        for number, part in enumerate(parts):
+            yield from flatten(f"{location}[{number}]", part, depth + 1)
+    elif _is_of("timm.data", item):
+        yield location, timm_item(location, item)
+    elif _has_torchvision_base(item):
+        yield location, _translate(location, item)
+    else:
+        yield location, item
+
+
+def composed(item: Any) -> list[Any] | None:
+    """Return the transforms of a `Compose`, a `torch.nn.Sequential` of them, or a model's weights.
+
+    Else ``None``.
+    """
+    if _is_of("torchvision.transforms._presets", item):
+        return _preprocessing(item)
+    if _is_of("torchvision.transforms", item) and type(item).__name__ == "Compose":
+        return list(item.transforms)
+    if _is_of("torch.nn", item) and type(item).__name__ == "Sequential":
+        parts = list(item)
+        return parts if any(map(_has_torchvision_base, parts)) else None
+    return None
+
+
+def _preprocessing(item: Any) -> list[Any] | None:
+    """Return the steps of what ``weights.transforms()`` returns; `None` if they are for other data."""
+    steps = {
+        "ImageClassification": ("resize_size", "crop_size", "mean"),
+        "SemanticSegmentation": ("resize_size", "mean"),
+        "ObjectDetection": (),
+    }.get(type(item).__name__)
+    if steps is None:
+        return None
+    result: list[Any] = []
+    if "resize_size" in steps:
+        names = ("interpolation", "antialias")
+        resize = {name: _text_of(getattr(item, name)) for name in names}
+        result.append({"Resize": {"size": item.resize_size, **resize}})
+    if "crop_size" in steps:
+        result.append({"CenterCrop": {"size": item.crop_size}})
+    result.append("ToTensor")
+    if "mean" in steps:
+        result.append({"Normalize": {"mean": item.mean, "std": item.std}})
+    return result
+
+
+def _is_of(package: str, item: Any) -> bool:
+    module = str(getattr(type(item), "__module__", ""))
+    return module == package or module.startswith(f"{package}.")
+
+
+def _has_torchvision_base(item: Any) -> bool:
+    return any(
+        str(base.__module__).startswith("torchvision.transforms") for base in type(item).__mro__
+    )
+
+
+def _translate(location: str, item: Any) -> dict[str, dict[str, Any]]:
+    name = type(item).__name__
+    if not _is_of("torchvision.transforms", item):
+        raise CallError(
+            f"{location}: {name} is a class of yours that extends a transform of torchvision, and"
+            " cannot be translated",
+            hint=(
+                "write it as a function that takes and returns a batch, and put it at the end of"
+                " the list"
+            ),
+        )
+    if name not in known_transforms():
+        raise CallError(
+            f"{location}: torchvision's {name} cannot be translated: "
+            f"{REFUSED.get(name, 'there is no transform of this name here')}",
+            hint=(
+                "remove it, or write it as a function that takes and returns a batch, at the end of"
+                " the list"
+            ),
+        )
+    # Modules in an attribute are not in `__dict__`.
+    transforms = {"transforms": list(item.transforms)} if hasattr(item, "transforms") else {}
+    arguments = {
+        key: _text_of(value)
+        for key, value in {**vars(item), **transforms}.items()
+        if not key.startswith("_") and key not in _IGNORED and value is not None
+    }
+    if name == "RandomErasing":
+        # v2 stores `None` for "random".
+        arguments.setdefault("value", "random")
+    if is_ambiguous(name, arguments):
+        arguments["library"] = "torchvision"
+    return {name: arguments}
+
+
+def _text_of(value: Any) -> Any:
+    """Return a value as users write it: the text of an enum member or a dtype."""
+    if _is_of("torch", value) and type(value).__name__ == "dtype":
+        return str(value).removeprefix("torch.")
+    return getattr(value, "value", value) if _is_of("torchvision", value) else value

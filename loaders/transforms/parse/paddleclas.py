@@ -1,4 +1,4 @@
-"""Find transforms, sampler and batch size in a YAML file: a PaddleClas config, a section of one, or a plain list."""
+"""Names of PaddleClas whose arguments need work, and its configs. `names` lists all names."""
 
 from __future__ import annotations
 
@@ -6,13 +6,323 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+from typing import Annotated, Any, TypeAlias
 
-from loaders.transforms.base import MAX_BATCH_SIZE, MAX_CLASSES
-from loaders.transforms.parse.registry import Library
+from loaders.transforms.base import (
+    MAX_BATCH_SIZE,
+    MAX_CLASSES,
+    check_choice,
+    check_int,
+    check_number,
+)
+from loaders.transforms.crop_resize import CropAtRatio, RandomResizedCrop, Resize
+from loaders.transforms.decode_normalize import Decode, Normalize
+from loaders.transforms.erasing import Cutout, GridMask, KeepPart, RandomErasing
+from loaders.transforms.geometry import PAD_MODES, PadTo
+from loaders.transforms.mixing import MixOneOf
+from loaders.transforms.parse.arguments import (
+    Backend,
+    Bool,
+    Channels,
+    HeightWidth,
+    Library,
+    Note,
+    Number,
+    Pair,
+    Parsed,
+    Probability,
+    ProbabilityText,
+    Shares,
+    WarpFilter,
+    WidthHeight,
+    choice,
+    integer,
+    paddleclas_filter,
+    read_channels,
+    read_numbers,
+    read_operator,
+    read_width_height,
+)
+from loaders.transforms.parse.torchvision import read_padding, read_rotation
 from manifests.errors import CallError
 from manifests.process.text import printable, shown, suggest
 from manifests.yaml_file import load_yaml
+
+
+def decode_image(
+    to_np: Bool = True, to_rgb: Bool = True, channel_first: Bool = False, backend: Backend = "cv2"
+) -> Parsed:
+    """Decode an image; with ``to_rgb=False`` the channels stay blue, green, red."""
+    if channel_first:
+        raise CallError(
+            "channel_first=True is not supported",
+            hint='remove it, and set layout="NCHW" or "NHWC" in loaders.build',
+        )
+    yield Decode("RGB" if to_rgb or not to_np else "BGR")
+
+
+def normalize_image(
+    scale: Number | None = None,
+    mean: Channels | None = None,
+    std: Channels | None = None,
+    order: str = "chw",
+    output_fp16: Bool = False,
+    channel_num: int = 3,
+) -> Parsed:
+    """Multiply by `scale`, subtract `mean` and divide by `std`.
+
+    PaddleClas needs `order` to find the channel axis of its array: ``"hwc"`` or ``""`` before
+    ToCHWImage, ``"chw"`` after it. It fails if `order` is wrong.
+    """
+    check_choice("order", order, ("chw", "hwc", ""))
+    if channel_num not in (3, 4):
+        raise CallError(f"channel_num must be 3 or 4, got {shown(channel_num)}")
+    yield Normalize(
+        mean or (0.485, 0.456, 0.406),
+        std or (0.229, 0.224, 0.225),
+        scale=1 / 255 if scale is None else scale,
+        channels=channel_num,
+    )
+    if output_fp16:
+        yield Note(
+            "output_fp16 is ignored: build's dtype sets the type of a batch, float16 by default"
+        )
+
+
+# Crops and sizes
+# --------------------------------------------------------------------------------------------------
+
+
+def crop_image_at_ratio(size: int, pad: int, interpolation: str = "bilinear") -> Parsed:
+    """Crop a centered square of size / (size + pad) of the shorter side, and resize it to `size`."""
+    chosen = paddleclas_filter(interpolation, "cv2")
+    check_int("size", size, 1)
+    check_number("pad", pad, 0)
+    yield CropAtRatio(size, size / (size + pad), chosen.filter)
+    yield from chosen.notes
+
+
+def rand_crop_image(
+    size: WidthHeight,
+    progress_size: Any = None,
+    scale: Shares | None = None,
+    ratio: Pair | None = None,
+    interpolation: str | None = None,
+    use_log_aspect: Bool = False,
+    backend: Backend = "cv2",
+) -> Parsed:
+    """Crop a random region and resize it to (width, height)."""
+    chosen = paddleclas_filter(interpolation, backend)
+    yield RandomResizedCrop(
+        size,
+        area=scale or (0.08, 1.0),
+        ratio=ratio or (3 / 4, 4 / 3),
+        sampling="bounded",
+        log_ratio=use_log_aspect,
+        filter=chosen.filter,
+        antialias=chosen.antialias,
+    )
+    yield from chosen.notes
+    if progress_size is not None:
+        yield Note("progress_size is ignored: build one loader per size")
+
+
+def resize_image(
+    size: Any = None,
+    resize_short: int | None = None,
+    interpolation: str | None = None,
+    backend: Backend = "cv2",
+    return_numpy: Bool = True,
+) -> Parsed:
+    """Resize to (width, height), or resize the shorter side to `resize_short`."""
+    chosen = paddleclas_filter(interpolation, backend)
+    filters: Any = {"filter": chosen.filter, "antialias": chosen.antialias}
+    if resize_short is not None:
+        check_number("resize_short", resize_short)
+    if resize_short is not None and resize_short > 0:
+        yield Resize(shorter=resize_short, rounding="nearest", **filters)
+    elif size is not None:
+        yield Resize(read_width_height(size), **filters)
+    else:
+        raise CallError(
+            "size or resize_short is required", hint="write {'ResizeImage': {'size': ...}}"
+        )
+    yield from chosen.notes
+
+
+def pad(
+    padding: Any, fill: Any = 0, padding_mode: str = "constant", backend: Backend = "pil"
+) -> Parsed:
+    """Pad with a constant, whatever `padding_mode` is."""
+    check_choice("padding_mode", padding_mode, PAD_MODES)
+    yield read_padding(padding, fill, "constant")
+    if padding_mode != "constant":
+        yield Note("padding_mode has no effect, as in PaddleClas, which pads with a constant")
+
+
+def pad_paddle_vision(padding: Any, fill: Any = 0, padding_mode: str = "constant") -> Parsed:
+    """Pad as paddle.vision's Pad: one number, (left and right, top and bottom), or (left, top, right, bottom)."""
+    yield read_padding(padding, fill, padding_mode)
+
+
+def pad_v2(
+    size: WidthHeight | None = None,
+    size_divisor: int = 32,
+    pad_mode: int = 0,
+    offsets: Annotated[Any, read_width_height] | None = None,
+    fill_value: Channels = (127.5, 127.5, 127.5),
+) -> Parsed:
+    """Pad to (width, height).
+
+    `pad_mode` 0 pads right and bottom, 1 all sides, 2 left and top, -1 uses `offsets`.
+    """
+    if pad_mode not in (-1, 0, 1, 2):
+        raise CallError(f"pad_mode must be one of -1, 0, 1, 2, got {shown(pad_mode)}")
+    if pad_mode == -1 and offsets is None:
+        raise CallError(
+            "pad_mode=-1 needs offsets", hint="set offsets to [left, top], or use another pad_mode"
+        )
+    at: Any = {-1: offsets, 0: "start", 1: "center", 2: "end"}[pad_mode]
+    yield PadTo(size, size_divisor, at, fill_value)
+
+
+def random_rotation(
+    degrees: Any,
+    prob: Probability = 0.5,
+    interpolation: WarpFilter = "nearest",
+    expand: Bool = False,
+    center: Any = None,
+    fill: Any = 0,
+) -> Parsed:
+    """Rotate with probability `prob` by an angle between -degrees and degrees, or between two angles."""
+    if center is not None:
+        raise CallError(
+            "center is not supported", hint="remove it; images always rotate around their center"
+        )
+    yield read_rotation(degrees, prob, interpolation, expand, fill)
+
+
+# Masks
+# --------------------------------------------------------------------------------------------------
+
+_FillMode: TypeAlias = Annotated[
+    Any, choice({"const": "constant", "rand": "color", "pixel": "pixels"})
+]
+
+
+def random_erasing(
+    EPSILON: ProbabilityText = 0.5,
+    sl: Number = 0.02,
+    sh: Number = 0.4,
+    r1: Number = 0.3,
+    mean: Any = (0, 0, 0),
+    attempt: int = 100,
+    *,
+    use_log_aspect: Bool = False,
+    mode: _FillMode = "const",
+) -> Parsed:
+    """Erase a random rectangle with probability `EPSILON`."""
+    if r1 <= 0:
+        raise CallError(f"r1 must be above 0, got {r1:g}")
+    yield RandomErasing(
+        probability=EPSILON,
+        area=(sl, sh),
+        ratio=(min(r1, 1 / r1), max(r1, 1 / r1)),
+        log_ratio=use_log_aspect,
+        attempts=attempt,
+        mode=mode,
+        fill=read_numbers(mean, "mean"),  # type: ignore[arg-type]
+    )
+
+
+def cutout(n_holes: int = 1, length: int = 112, fill_value: Any = (0, 0, 0)) -> Parsed:
+    """Mask squares; a `fill_value` of ``None`` or ``"none"`` draws a random color per square."""
+    if fill_value is None or fill_value == "none":
+        yield Cutout(n_holes, length, None)
+        yield Note(
+            "PaddleClas's squares extend one pixel further to the right and bottom; here their side"
+            " is length"
+        )
+    else:
+        yield Cutout(n_holes, length, read_channels(fill_value, "fill_value"))
+        yield Note(
+            "PaddleClas fails or does nothing if fill_value is a color; here the squares are filled"
+            " with it"
+        )
+
+
+def grid_mask(
+    d1: int = 96,
+    d2: int = 224,
+    rotate: int = 1,
+    ratio: Number = 0.5,
+    mode: int = 0,
+    prob: ProbabilityText = 1.0,
+) -> Parsed:
+    """Set a grid to 0: its lines with mode 0, the squares between them with mode 1."""
+    if mode not in (0, 1):
+        raise CallError(f"mode must be 0 or 1, got {shown(mode)}")
+    if not (isinstance(d1, int) and isinstance(d2, int) and 2 <= d1 < d2):
+        raise CallError(
+            f"d1 and d2 must be integers of at least 2 with d1 < d2, got {shown(d1)} and"
+            f" {shown(d2)}"
+        )
+    yield GridMask((d1, d2 - 1), rotate, ratio, "squares" if mode else "lines", prob)
+    yield Note(
+        "PaddleClas increases the probability with each epoch, from 0; here it is prob from the"
+        " first epoch"
+    )
+
+
+def crop_with_padding(
+    prob: ProbabilityText = 1,
+    padding_num: Number = 0,
+    size: HeightWidth = 224,
+    scale: Shares = (0.08, 1.0),
+    ratio: Pair = (3 / 4, 4 / 3),
+    interpolation: str = "bilinear",
+    key: Any = None,
+) -> Parsed:
+    """Fill everything outside a random region with `padding_num`."""
+    if key is not None:
+        raise CallError(f"key is not supported, got {shown(key)}", hint="remove it")
+    if not isinstance(interpolation, str):
+        raise CallError(f"interpolation must be a string, got {shown(interpolation)}")
+    yield KeepPart(area=scale, ratio=ratio, fill=padding_num, probability=prob)
+
+
+# Mixing
+# --------------------------------------------------------------------------------------------------
+
+
+def op_sampler(
+    class_num: Annotated[int, integer(1, MAX_CLASSES)] | None = None,
+    **operators: Annotated[Any, read_operator],
+) -> Parsed:
+    """Run one operator per batch, each with its probability `prob`.
+
+    The other batches are not mixed.
+    """
+    mixing, probabilities, classes = [], [], [class_num]
+    for name, (operation, probability) in operators.items():
+        if probability is None:
+            yield Note(f"{name} is never run, because its prob is not set and the default is 0")
+        mixing.append(operation)
+        probabilities.append(probability or 0.0)
+        classes.append(operation.classes)
+    if sum(probabilities) > 1 + 1e-9:
+        raise CallError(
+            f"prob of all operators must add up to at most 1, got a sum of {sum(probabilities):g}"
+        )
+    if mixing:
+        known = next((each for each in classes if each is not None), None)
+        yield MixOneOf(tuple(mixing), tuple(probabilities), known)
+    else:
+        yield Note("OpSampler has no operators, so nothing is mixed")
+
+
+# Configs
+# --------------------------------------------------------------------------------------------------
 
 #: Side in pixels of PaddleClas datasets that contain only square images of one size. Their configs
 #: do not set it.

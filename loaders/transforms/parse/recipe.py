@@ -17,14 +17,14 @@ from loaders.transforms.base import (
 from loaders.transforms.crop_resize import KeepSize
 from loaders.transforms.decode_normalize import Decode, Unpack
 from loaders.transforms.mixing import Mixing
-from loaders.transforms.parse.items import RecipeItem, names_in, parse_item, written_items
-from loaders.transforms.parse.registry import Library, library_of, names_of
+from loaders.transforms.parse.arguments import Library
+from loaders.transforms.parse.items import RecipeItem, composed, names_in, parse_item, written_items
+from loaders.transforms.parse.names import library_of, names_of
 from loaders.transforms.parse.sequence import (
     SizesVaryError,
     check_functions_are_last,
     check_sequence,
 )
-from loaders.transforms.parse.torchvision_objects import composed
 from manifests.errors import CallError
 from manifests.process.text import shown
 

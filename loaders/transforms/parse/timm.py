@@ -1,11 +1,15 @@
-"""TimmAutoAugment: timm's policies and the syntax of ``config_str``."""
+"""TimmAutoAugment, and the objects that `timm.data.create_transform` makes.
+
+timm is never imported: an object is recognized by the module of its class.
+"""
 
 from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any
 
 from loaders.transforms.base import (
     MAX_CHAIN_STEPS,
@@ -13,57 +17,102 @@ from loaders.transforms.base import (
     MAX_POLICY_LENGTH,
     MAX_STEPS,
     check_int,
-    check_probability,
 )
-from loaders.transforms.parse.autoaugment_tables import IMAGENET, TPU_V0
-from loaders.transforms.parse.policy_parts import (
-    ENHANCEMENTS,
-    FACTOR_AROUND_ONE,
-    FACTOR_FROM_LOW,
+from loaders.transforms.crop_resize import RandomResizedCrop, Resize
+from loaders.transforms.parse.arguments import (
+    BICUBIC_NOTE,
+    Channels,
+    HeightWidth,
+    Note,
+    Parsed,
+    Probability,
+    one_of,
+    read_number,
+)
+from loaders.transforms.parse.policies import (
+    IMAGENET,
     MAX_LEVEL,
-    STEPS_WITHOUT_ARGUMENT,
-    check_interpolation,
+    TPU_V0,
+    at_level,
+    read_steps,
+    steps_of,
+    sub_policies,
 )
-from loaders.transforms.parse.registry import Note, Parsed, register
-from loaders.transforms.parse.values import parse_channels, parse_height_width, parse_number
-from loaders.transforms.policies import (
-    Amount,
-    Color,
-    Level,
-    MixedChains,
-    RandomSteps,
-    Step,
-    SubPolicies,
-)
+from loaders.transforms.policies import Color, Level, MixedChains, RandomSteps, SubPolicies
 from manifests.errors import CallError
 from manifests.process.text import shown
 
-_RAND_STEPS = (
-    "autocontrast", "equalize", "invert", "rotate", "posterize", "solarize", "solarize_add", "color", "contrast",
-    "brightness", "sharpness", "shear_x", "shear_y", "translate_x", "translate_y",
-)  # fmt: skip
-_AUGMIX_STEPS = (
-    "autocontrast", "color", "contrast", "brightness", "sharpness", "equalize", "rotate", "posterize", "solarize",
-    "shear_x", "shear_y", "translate_x", "translate_y",
-)  # fmt: skip
+# Policies
+# --------------------------------------------------------------------------------------------------
+
+_STEPS = read_steps(
+    """
+    autocontrast
+    equalize
+    invert
+    rotate        0  30    signed
+    posterize     0  4     down
+    solarize      0  256   down
+    solarize_add  0  110   down
+    color       0.1  1.8
+    contrast    0.1  1.8
+    brightness  0.1  1.8
+    sharpness   0.1  1.8
+    shear_x       0  0.3   signed
+    shear_y       0  0.3   signed
+    translate_x   0  0.45  signed of_side
+    translate_y   0  0.45  signed of_side
+    """
+)
+#: Every step changes the image more at a higher level.
+_INCREASING = {
+    **_STEPS,
+    **read_steps(
+        """
+        posterize     4  -4    down
+        solarize    256  -256  down
+        color         1  0.9   signed
+        contrast      1  0.9   signed
+        brightness    1  0.9   signed
+        sharpness     1  0.9   signed
+        """
+    ),
+}
+_AUGMIX = read_steps(
+    """
+    autocontrast
+    color         1  0.9   signed
+    contrast      1  0.9   signed
+    brightness    1  0.9   signed
+    sharpness     1  0.9   signed
+    equalize
+    rotate        0  30    signed
+    posterize     4  -4    down
+    solarize    256  -256  down
+    shear_x       0  0.3   signed
+    shear_y       0  0.3   signed
+    translate_x   0  0.3   signed of_side
+    translate_y   0  0.3   signed of_side
+    """
+)
 #: Weights of ``rand-...-w0``.
-_RAND_WEIGHTS = {
+_WEIGHTS = {
     "rotate": 0.3, "shear_x": 0.2, "shear_y": 0.2, "translate_x": 0.1, "translate_y": 0.1, "color": 0.025,
     "sharpness": 0.025, "autocontrast": 0.025, "solarize": 0.005, "solarize_add": 0.005, "contrast": 0.005,
     "brightness": 0.005, "equalize": 0.005,
 }  # fmt: skip
-#: AutoAugment policies: the sub-policies, and the amount of posterize, the number of bits to keep.
+#: AutoAugment policies: the sub-policies, and posterize by the number of bits to keep.
 _AUTO_POLICIES = {
-    "v0": (TPU_V0, Amount(0, 4 / MAX_LEVEL, "down")),
-    "v0r": (TPU_V0, Amount(4, -4 / MAX_LEVEL, "down")),
-    "original": (IMAGENET, Amount(4, 4 / MAX_LEVEL, "down")),
-    "originalr": (IMAGENET, Amount(4, -4 / MAX_LEVEL, "down")),
+    "v0": (TPU_V0, "posterize 0 4 down"),
+    "v0r": (TPU_V0, "posterize 4 -4 down"),
+    "original": (IMAGENET, "posterize 4 4 down"),
+    "originalr": (IMAGENET, "posterize 4 -4 down"),
 }
 #: With a larger `mstd`, timm draws levels from 0 to the level, all equally likely.
 _UNIFORM = 100
 
 #: Largest value of a section that sets how many steps run.
-_MOST = {"rand n": MAX_STEPS, "w": MAX_CHAINS, "d": MAX_CHAIN_STEPS}
+_MOST = {"rand n": MAX_STEPS, "augmix w": MAX_CHAINS, "augmix d": MAX_CHAIN_STEPS}
 #: Sections that each family of policies accepts.
 _SECTIONS = {
     "rand": ("m", "n", "w", "mstd", "inc"),
@@ -79,126 +128,75 @@ class _Config:
     family: str
     policy: str
     sections: dict[str, float]
-    notes: tuple[Note, ...]
 
     def value(self, section: str, default: float) -> float:
         return self.sections.get(section, default)
 
+    def level(self, level: float) -> Level:
+        """Return a level with the noise of ``mstd``, as timm clips it."""
+        std = self.value("mstd", 0.0)
+        # `Level` clips noisy levels after it adds the noise; fixed levels are clipped here.
+        if std > _UNIFORM:
+            # A little noise, so that levels above the highest one are clipped.
+            return Level(0, level, std=1e-9 if level > MAX_LEVEL else 0)
+        mean = level if std else min(level, MAX_LEVEL)
+        return Level(mean, mean, std=std)
 
-@register(
-    "TimmAutoAugment",
-    "PaddleClas",
-    "timm",
-    differs=(
-        "Steps that move pixels use a bilinear filter instead of a bicubic one. config_str=None"
-        " does nothing."
-    ),
-)
-def timm_auto_augment(
-    prob: float = 1.0,
+
+_read_filter_name = one_of("bilinear", "bicubic", "random")
+
+
+def _read_interpolation(value: Any, name: str) -> Any:
+    return _read_filter_name("random" if value in (None, "") else value, name)
+
+
+def auto_augment(
+    prob: Probability = 1.0,
     config_str: str | None = "rand-m9-mstd0.5-inc1",
-    interpolation: str = "bicubic",
-    img_size: Any = 224,
-    mean: Any = (0.485, 0.456, 0.406),
+    interpolation: Annotated[str, _read_interpolation] = "bicubic",
+    img_size: HeightWidth = 224,
+    mean: Channels = (0.485, 0.456, 0.406),
 ) -> Parsed:
     """Run timm's policy `config_str`, such as ``rand-m9-mstd0.5-inc1``.
 
     `mean` fills pixels from outside the image.
     """
-    check_probability("prob", prob)
-    filter_ = "random" if interpolation in (None, "") else interpolation
-    filter_notes = check_interpolation(filter_, ("bilinear", "bicubic", "random"))
-    for side in parse_height_width(img_size, "img_size"):
+    for side in img_size:
         check_int("img_size", side, 1)
     if config_str is None:
         yield Note("config_str=None does nothing; PaddleClas raises an error")
         return
-    red, green, blue = (
-        round(max(-1.0, min(255.0, 255 * value))) for value in parse_channels(mean, "mean")
-    )
+    red, green, blue = (round(max(-1.0, min(255.0, 255 * value))) for value in mean)
     config = _parse_config(config_str)
     makers = {"auto": _auto_policy, "rand": _rand_policy, "augmix": _augmix_policy}
     yield makers[config.family](config, (red, green, blue), prob)
-    yield from filter_notes
-    yield from config.notes
+    if interpolation != "bilinear":
+        yield BICUBIC_NOTE
+    if config.value("inc", 1) == 0:
+        yield Note("inc0 has the same effect as inc1, as in PaddleClas; remove it to disable inc1")
+    if "b" in config.sections:
+        yield Note("b is ignored: all copies are mixed in one step, which differs only by rounding")
 
 
 def _auto_policy(config: _Config, fill: Color, prob: float) -> SubPolicies:
     table, posterize = _AUTO_POLICIES[config.policy]
-    steps = {**_steps(fill, 0.45, increasing=False), "posterize": Step("posterize", posterize)}
-    std = config.value("mstd", 0.0)
-    sequences = tuple(
-        tuple(
-            replace(steps[name], level=_noisy_level(level, std), probability=probability)
-            for name, probability, level in pair
-        )
-        for pair in table
-    )
-    return SubPolicies(sequences, prob)
+    steps = steps_of({**_STEPS, **read_steps(posterize)}, "linear", fill)
+    return sub_policies(steps, table, config.level, prob)
 
 
 def _rand_policy(config: _Config, fill: Color, prob: float) -> RandomSteps:
-    steps = _steps(fill, 0.45, increasing="inc" in config.sections)
-    level = _noisy_level(config.value("m", 10), config.value("mstd", 0.0))
-    pool = tuple(replace(steps[name], level=level, probability=0.5) for name in _RAND_STEPS)
-    weights = (
-        tuple(_RAND_WEIGHTS.get(name, 0.0) for name in _RAND_STEPS)
-        if "w" in config.sections
-        else None
-    )
+    steps = steps_of(_INCREASING if "inc" in config.sections else _STEPS, "linear", fill)
+    weights = None
+    if "w" in config.sections:
+        weights = tuple(_WEIGHTS.get(name, 0.0) for name in steps)
+    pool = at_level(steps, config.level(config.value("m", 10)), 0.5)
     return RandomSteps(pool, int(config.value("n", 2)), weights, prob)
 
 
 def _augmix_policy(config: _Config, fill: Color, prob: float) -> MixedChains:
-    steps = _steps(fill, 0.3, increasing=True)
-    level = _noisy_level(config.value("m", 3), config.value("mstd", 0.0))
-    pool = tuple(replace(steps[name], level=level) for name in _AUGMIX_STEPS)
-    return MixedChains(
-        pool, int(config.value("w", 3)), int(config.value("d", 0)), config.value("a", 1.0), prob
-    )
-
-
-def _steps(fill: Color, shift: float, *, increasing: bool) -> dict[str, Step]:
-    """Return timm's steps by name.
-
-    Args:
-        fill: color of pixels from outside the image.
-        shift: translation at the highest level, as a fraction of the side.
-        increasing: whether every step changes the image more at a higher level (timm's ``inc1``).
-
-    """
-    moves = {
-        "rotate": Amount(0, 30 / MAX_LEVEL, signed=True),
-        "shear_x": Amount(0, 0.3 / MAX_LEVEL, signed=True),
-        "shear_y": Amount(0, 0.3 / MAX_LEVEL, signed=True),
-        "translate_x": Amount(0, shift / MAX_LEVEL, signed=True, of_side=True),
-        "translate_y": Amount(0, shift / MAX_LEVEL, signed=True, of_side=True),
-    }
-    amounts = {
-        "posterize": (
-            Amount(4, -4 / MAX_LEVEL, "down") if increasing else Amount(0, 4 / MAX_LEVEL, "down")
-        ),
-        "solarize": (
-            Amount(256, -256 / MAX_LEVEL, "down")
-            if increasing
-            else Amount(0, 256 / MAX_LEVEL, "down")
-        ),
-        "solarize_add": Amount(0, 110 / MAX_LEVEL, "down"),
-        **dict.fromkeys(ENHANCEMENTS, FACTOR_AROUND_ONE if increasing else FACTOR_FROM_LOW),
-        **dict.fromkeys(STEPS_WITHOUT_ARGUMENT, Amount()),
-    }
-    steps = {name: Step(name, amount, filter="linear", fill=fill) for name, amount in moves.items()}
-    return {**steps, **{name: Step(name, amount) for name, amount in amounts.items()}}
-
-
-def _noisy_level(level: float, std: float) -> Level:
-    # timm clips levels to 10. Level clips noisy levels after it adds the noise; fixed levels are
-    # clipped here.
-    if std > _UNIFORM:
-        # A little noise, so that levels above the highest one are clipped.
-        return Level(0, level, std=1e-9 if level > MAX_LEVEL else 0)
-    mean = level if std else min(level, MAX_LEVEL)
-    return Level(mean, mean, std=std)
+    pool = at_level(steps_of(_AUGMIX, "linear", fill), config.level(config.value("m", 3)))
+    width, depth = int(config.value("w", 3)), int(config.value("d", 0))
+    return MixedChains(pool, width, depth, config.value("a", 1.0), prob)
 
 
 def _parse_config(config: Any) -> _Config:
@@ -223,20 +221,21 @@ def _parse_config(config: Any) -> _Config:
                 f"config_str {shown(config)} has an unknown section {shown(part)}",
                 hint=f"{family} takes the sections {', '.join(known)}, each followed by a number",
             )
-        sections[match[1]] = parse_number(match[2], match[1])
+        sections[match[1]] = read_number(match[2], match[1])
     _check_sections(config, family, sections)
-    return _Config(family, first, sections, tuple(_section_notes(sections)))
+    return _Config(family, first, sections)
 
 
 def _check_sections(config: str, family: str, sections: dict[str, float]) -> None:
     for name, value in sections.items():
+        problem = ""
         if name not in ("mstd", "a") and value != int(value):
-            raise CallError(f"config_str {shown(config)}: {name} must be an integer, got {value:g}")
-        most = _MOST.get(name if family != "rand" else f"rand {name}", math.inf)
+            problem = "an integer"
+        most = _MOST.get(f"{family} {name}", math.inf)
         if value > most:
-            raise CallError(
-                f"config_str {shown(config)}: {name} must be at most {most:g}, got {value:g}"
-            )
+            problem = f"at most {most:g}"
+        if problem:
+            raise CallError(f"config_str {shown(config)}: {name} must be {problem}, got {value:g}")
     if family == "rand" and sections.get("w", 0) != 0:
         raise CallError(
             f"config_str {shown(config)}: w must be 0, got {sections['w']:g}",
@@ -244,14 +243,137 @@ def _check_sections(config: str, family: str, sections: dict[str, float]) -> Non
         )
 
 
-def _section_notes(sections: dict[str, float]) -> list[Note]:
-    notes = []
-    if sections.get("inc") == 0:
-        notes.append(
-            Note("inc0 has the same effect as inc1, as in PaddleClas; remove it to disable inc1")
+# Objects
+# --------------------------------------------------------------------------------------------------
+
+_FILTERS: dict[str, Any] = {"bilinear": "linear", "bicubic": "cubic", "nearest": "nearest",
+                            "lanczos": "lanczos", "random": "random"}  # fmt: skip
+
+
+def timm_item(location: str, item: Any) -> Any:
+    """Return an object of timm as a name with arguments, or as a record.
+
+    Raises:
+        CallError: there is nothing equal here; the message names its class.
+
+    """
+    name = type(item).__name__
+    translate = _TRANSLATIONS.get(name)
+    result = translate(item) if translate is not None else None
+    if result is None:
+        raise CallError(
+            f"{location}: timm's {name} with these arguments cannot be translated",
+            hint=_HINTS.get(name, "remove it, or write a list of names: docs/transforms.md"),
         )
-    if "b" in sections:
-        notes.append(
-            Note("b is ignored: all copies are mixed in one step, which differs only by rounding")
-        )
-    return notes
+    return result
+
+
+def _filter(value: Any) -> str:
+    """Return the name of an interpolation of Pillow or torchvision; two mean a random one."""
+    if isinstance(value, (list, tuple)):
+        return "random"
+    return str(getattr(value, "name", value)).lower()
+
+
+def _crop(item: Any) -> Any:
+    filter_ = _FILTERS.get(_filter(item.interpolation))
+    if filter_ is None:
+        return None
+    return RandomResizedCrop(
+        tuple(item.size), area=tuple(item.scale), ratio=tuple(item.ratio), filter=filter_
+    )
+
+
+def _resize(item: Any) -> Any:
+    """Return the resize of the shorter side of a square; the others have random or other sizes."""
+    filter_ = _FILTERS.get(_filter(item.interpolation))
+    square = item.size[0] == item.size[1]
+    if filter_ is None or not square or item.longest or item.random_scale_prob:
+        return None
+    return Resize(shorter=item.size[0], filter=filter_, rounding="nearest")
+
+
+def _erasing(item: Any) -> Any:
+    low, high = item.log_aspect_ratio
+    if item.max_count > 1 or not math.isclose(low, -high) or item.num_splits > 1:
+        return None
+    mode = item.mode or "const"
+    return {"RandomErasing": {
+        "EPSILON": item.probability, "sl": item.min_area, "sh": item.max_area, "r1": math.exp(low),
+        "attempt": 10, "use_log_aspect": True, "mode": mode,
+    }}  # fmt: skip
+
+
+def _policy(item: Any, config: str, first: Any) -> Any:
+    """Return a policy.
+
+    Args:
+        item: the policy.
+        config: its ``config_str`` without the noise of the magnitude.
+        first: one of its steps, which share their options.
+
+    """
+    if first.magnitude_max is not None or getattr(item, "choice_weights", None) is not None:
+        return None
+    if first.magnitude_std:
+        config += f"-mstd{min(first.magnitude_std, 101):g}"
+    shift = first.hparams.get("translate_const", 100)
+    return {"TimmAutoAugment": {
+        "config_str": config,
+        "interpolation": _filter(first.kwargs["resample"]),
+        "img_size": max(1, math.ceil(shift / 0.45)),
+        "mean": [value / 255 for value in first.kwargs["fillcolor"]],
+    }}  # fmt: skip
+
+
+def _rand_augment(item: Any) -> Any:
+    first = item.ops[0]
+    if len(item.ops) != len(_STEPS) or first.prob != 0.5:
+        return None
+    config = f"rand-m{first.magnitude}-n{item.num_layers}"
+    if any(op.name == "PosterizeIncreasing" for op in item.ops):
+        config += "-inc1"
+    return _policy(item, config, first)
+
+
+def _aug_mix(item: Any) -> Any:
+    first = item.ops[0]
+    config = f"augmix-m{first.magnitude}-w{item.width}-a{item.alpha:g}"
+    if item.depth > 0:
+        config += f"-d{item.depth}"
+    return _policy(item, config, first)
+
+
+def _auto_augment(item: Any) -> Any:
+    names = [op.name for sub_policy in item.policy for op in sub_policy]
+    if len(item.policy) < 25:
+        return None  # 3a
+    config = "original" if names[0].startswith("Posterize") else "v0"
+    if "PosterizeIncreasing" in names:
+        config += "r"
+    return _policy(item, config, item.policy[0][0])
+
+
+_TRANSLATIONS: dict[str, Callable[[Any], Any]] = {
+    "RandomResizedCropAndInterpolation": _crop,
+    "ResizeKeepRatio": _resize,
+    "MaybeToTensor": lambda _: "ToTensor",
+    "MaybePILToTensor": lambda _: "PILToTensor",
+    "ToNumpy": lambda _: "PILToTensor",
+    "ToTensor": lambda item: {"ToDtype": {"dtype": str(item.dtype)}},
+    "RandomErasing": _erasing,
+    "RandAugment": _rand_augment,
+    "AugMixAugment": _aug_mix,
+    "AutoAugment": _auto_augment,
+}
+
+_HINTS = {
+    "ResizeKeepRatio": "use crop_mode='center' or 'squash' with a square size, and the crop 'rrc'",
+    "CenterCropOrPad": "use crop_mode='center' or 'squash', or write Resize with max_size and Pad",
+    "RandomCropOrPad": "use the crop 'rrc'",
+    "TrimBorder": "remove crop_border_pixels",
+    "RandomErasing": "use re_count=1",
+    "RandAugment": "use a policy of m, n, mstd and inc, such as rand-m9-mstd0.5-inc1",
+    "AutoAugment": "use original, originalr, v0 or v0r",
+    "Patchify": "remove patchify, and cut the batch into patches",
+}

@@ -14,7 +14,7 @@ import loaders
 from fuzz import mutate
 from fuzz.checks import Case, guarded, require, write_case
 from fuzz.seeds import dataset
-from loaders.transforms.parse.registry import TransformInfo, transform_table
+from loaders.transforms.parse import Meaning, transform_table
 from manifests.errors import DatasetError
 
 _CONFIG = """
@@ -164,22 +164,21 @@ def make(rng: Random) -> Case:
 
 
 @cache
-def _transforms() -> tuple[TransformInfo, ...]:
+def _transforms() -> tuple[Meaning, ...]:
     return transform_table()
 
 
 def _transform(rng: Random) -> Any:
     info = rng.choice(_transforms())
     arguments = {}
-    odd = rng.choice(info.parameters).name if info.parameters and rng.random() < 0.6 else ""
-    for parameter in info.parameters:
-        name = parameter.name.lstrip("*")
-        if parameter.name == odd:
-            arguments[name] = _value(rng)
-        elif not parameter.has_default and rng.random() < 0.97:
-            arguments[name] = rng.choice(_USUAL.get(name, (1,)))
-        elif parameter.has_default and rng.random() < 0.3:
-            default = parameter.default
+    odd = rng.choice([*info.arguments]) if info.arguments and rng.random() < 0.6 else ""
+    for name, argument in info.arguments.items():
+        if name == odd:
+            arguments[name.lstrip("*")] = _value(rng)
+        elif argument.is_required and rng.random() < 0.97:
+            arguments[name.lstrip("*")] = rng.choice(_USUAL.get(name, (1,)))
+        elif not argument.is_required and rng.random() < 0.3:
+            default = argument.default
             arguments[name] = (
                 list(default)
                 if isinstance(default, tuple)

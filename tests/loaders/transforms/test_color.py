@@ -31,7 +31,7 @@ from loaders.transforms.color import (
     RandomBlur,
     RandomGrayscale,
 )
-from loaders.transforms.parse.registry import parse_transform
+from loaders.transforms.parse.items import parse_transform
 from manifests.errors import CallError
 
 FLOAT = ImageSpec(is_uint8=False)

@@ -20,7 +20,7 @@ from scipy import stats
 
 from loaders.transforms.base import ImageSpec
 from loaders.transforms.erasing import Cutout, GridMask, HideAndSeek, KeepPart, RandomErasing
-from loaders.transforms.parse.registry import parse_transform
+from loaders.transforms.parse.items import parse_transform
 from manifests.errors import CallError
 
 FLOAT = ImageSpec(is_uint8=False)

@@ -14,7 +14,7 @@ MODULES = sorted(
 
 
 def test_no_module_imports_dali_or_torch():
-    assert "loaders.transforms.parse.registry" in MODULES
+    assert "loaders.transforms.parse.names" in MODULES
     code = (
         f"import sys, {', '.join(MODULES)}; print([m for m in ('nvidia.dali', 'torch') if m in"
         " sys.modules])"

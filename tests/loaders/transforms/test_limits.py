@@ -21,8 +21,8 @@ from loaders.transforms.erasing import Cutout, GridMask, HideAndSeek, RandomEras
 from loaders.transforms.geometry import Pad, PadTo
 from loaders.transforms.mixing import Mixup
 from loaders.transforms.parse import known_transforms, read_recipe
+from loaders.transforms.parse.items import parse_transform
 from loaders.transforms.parse.paddleclas import read_config
-from loaders.transforms.parse.registry import parse_transform
 from loaders.transforms.policies import MixedChains, RandomSteps, Step, SubPolicies
 from manifests.errors import CallError
 

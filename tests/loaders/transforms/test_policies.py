@@ -36,7 +36,7 @@ from loaders.dali.policies import (
 from loaders.dali.policy_steps import family, settings
 from loaders.transforms.base import ImageSpec
 from loaders.transforms.parse import known_transforms
-from loaders.transforms.parse.registry import parse_transform
+from loaders.transforms.parse.items import parse_transform
 from loaders.transforms.policies import Amount, Level, MixedChains, RandomSteps, Step, SubPolicies
 from manifests.errors import CallError
 

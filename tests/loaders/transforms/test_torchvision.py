@@ -25,7 +25,7 @@ from loaders.dali.geometry import elastic, places_inside, shifted
 from loaders.dali.graph import RandomStreams
 from loaders.transforms.base import ImageSpec
 from loaders.transforms.fuse import fuse
-from loaders.transforms.parse.registry import parse_transform
+from loaders.transforms.parse.items import parse_transform
 from loaders.transforms.policies import Level, RandomSteps, SubPolicies
 
 v1, v2 = import_torchvision()

@@ -23,7 +23,7 @@ from loaders.transforms.decode_normalize import Decode, Normalize
 from loaders.transforms.geometry import Flip
 from loaders.transforms.mixing import Mixup
 from loaders.transforms.parse import known_transforms, read_recipe
-from loaders.transforms.parse.registry import parse_transform
+from loaders.transforms.parse.items import parse_transform
 from manifests.errors import CallError
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)

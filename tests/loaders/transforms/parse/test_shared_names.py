@@ -7,7 +7,7 @@ from helpers.parsing import AMBIGUOUS, recipe_error, valid_arguments
 
 from loaders.transforms import Pad
 from loaders.transforms.parse import read_recipe, transform_table
-from loaders.transforms.parse.registry import parse_transform
+from loaders.transforms.parse.items import parse_transform
 from loaders.transforms.policies import Level
 from manifests.errors import CallError
 

@@ -15,9 +15,8 @@ from loaders.transforms.color import RandomGrayscale
 from loaders.transforms.combinators import RandomApply, RandomChoice, RandomOrder
 from loaders.transforms.decode_normalize import Decode, Normalize, Rescale
 from loaders.transforms.erasing import RandomErasing
-from loaders.transforms.parse import read_recipe
-from loaders.transforms.parse.registry import known_transforms
-from loaders.transforms.parse.torchvision_objects import REFUSED
+from loaders.transforms.parse import known_transforms, read_recipe
+from loaders.transforms.parse.items import REFUSED
 
 v1, v2 = import_torchvision()
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]

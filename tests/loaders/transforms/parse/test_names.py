@@ -18,15 +18,9 @@ from helpers.parsing import (
 from loaders.transforms.base import Operation
 from loaders.transforms.decode_normalize import Decode
 from loaders.transforms.mixing import Mixing
-from loaders.transforms.parse import Parameter, known_transforms, read_recipe, transform_table
-from loaders.transforms.parse.registry import (
-    BatchFunction,
-    Library,
-    NeedsBytes,
-    Note,
-    parse_transform,
-    register,
-)
+from loaders.transforms.parse import known_transforms, read_recipe, transform_table
+from loaders.transforms.parse.arguments import BatchFunction, Library, NeedsBytes, Note
+from loaders.transforms.parse.items import parse_transform
 from manifests.errors import CallError
 
 CROP = {"CropImage": {"size": 8}}
@@ -56,38 +50,39 @@ def test_table_states_library_parameters_and_summary(name):
     info = INFO[name]
     assert info.libraries
     assert set(info.libraries) <= set(get_args(Library))
-    assert info.summary.endswith(".")
-    assert "\n" not in info.summary
+    assert info.description.endswith(".")
+    assert "\n" not in info.description
     assert not info.differs or info.differs.endswith(".")
-    assert all(each.name.lstrip("*").isidentifier() for each in info.parameters)
+    assert all(each.lstrip("*").isidentifier() for each in info.arguments)
 
 
 @EVERY_NAME
 def test_table_states_a_difference_if_the_default_arguments_give_a_note(name):
     noted = any(isinstance(each, Note) for each in parse_transform(name, valid_arguments(name)))
     # The only note of OpSampler without arguments is that it has no operators.
-    assert not noted or INFO[name].differs or name == "OpSampler"
+    differs = INFO[name].differs or INFO[name].notes
+    assert not noted or differs or name == "OpSampler"
 
 
-def test_table_states_parameters_with_defaults():
-    assert INFO["Resize"].parameters == (
-        Parameter("size", None, has_default=True),
-        Parameter("interpolation", "bilinear", has_default=True),
-        Parameter("antialias", True, has_default=True),
-        Parameter("max_size", None, has_default=True),
-    )
-    assert INFO["OpSampler"].parameters == (
-        Parameter("class_num", None, has_default=True),
-        Parameter("**operators", None, has_default=False),
-    )
-    assert INFO["ToTensor"].parameters == ()
+def test_table_states_arguments_with_defaults():
+    resize, sampler = INFO["Resize"].arguments, INFO["OpSampler"].arguments
+    assert [(name, each.default) for name, each in resize.items()] == [
+        ("size", None),
+        ("interpolation", "bilinear"),
+        ("antialias", True),
+        ("max_size", None),
+    ]
+    assert [(name, each.is_required) for name, each in sampler.items()] == [
+        ("class_num", False),
+        ("**operators", True),
+    ]
+    assert INFO["ToTensor"].arguments == {}
     assert INFO["TimmAutoAugment"].library == "PaddleClas, timm"
 
 
-def test_a_name_is_registered_once():
-    with pytest.raises(ValueError, match="ResizeImage is already registered"):
-        register("ResizeImage", "PaddleClas")(lambda: iter(()))
-    assert "ResizeImage" in known_transforms()
+def test_a_name_has_one_meaning_in_a_library():
+    meanings = [(each.name, library) for each in transform_table() for library in each.libraries]
+    assert len(set(meanings)) == len(meanings)
 
 
 # Every name

@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 
 from loaders.transforms.decode_normalize import Normalize
 from loaders.transforms.parse import read_recipe
-from loaders.transforms.parse.values import (
-    parse_channels,
-    parse_height_width,
-    parse_number,
-    parse_numbers,
-    parse_pair,
-    parse_width_height,
+from loaders.transforms.parse.arguments import (
+    read_channels,
+    read_height_width,
+    read_number,
+    read_numbers,
+    read_pair,
+    read_width_height,
 )
 from manifests.errors import CallError
 
@@ -28,12 +28,12 @@ CROP = {"CropImage": {"size": 8}}
 
 
 def test_sizes_in_the_order_of_each_library():
-    assert parse_width_height([8, 9]) == (9, 8)
-    assert parse_height_width([8, 9]) == (8, 9)
-    assert parse_width_height(7) == parse_height_width(7) == (7, 7)
+    assert read_width_height([8, 9]) == (9, 8)
+    assert read_height_width([8, 9]) == (8, 9)
+    assert read_width_height(7) == read_height_width(7) == (7, 7)
     for wrong in (None, "8", 8.0, [8], [8, 9, 10], [8, "9"], {8: 9}, True, [8, True]):
         with pytest.raises(CallError, match="size must be one integer or two integers, got"):
-            parse_height_width(wrong)
+            read_height_width(wrong)
     # PaddleClas: width, height. torchvision: height, width.
     for name, expected in (
         ("ResizeImage", (9, 8)),
@@ -65,7 +65,7 @@ def test_sizes_in_the_order_of_each_library():
     ],
 )
 def test_numbers_and_fractions(value, expected):
-    found = parse_number(value, "scale")
+    found = read_number(value, "scale")
     assert found == expected
     assert isinstance(found, float)
 
@@ -77,7 +77,7 @@ def test_numbers_and_fractions(value, expected):
 )  # fmt: skip
 def test_other_values_are_not_numbers(value):
     with pytest.raises(CallError, match="scale must be a number or a fraction"):
-        parse_number(value, "scale")
+        read_number(value, "scale")
 
 
 def test_fractions_are_never_evaluated(monkeypatch):
@@ -94,24 +94,24 @@ def test_fractions_are_never_evaluated(monkeypatch):
 
 
 def test_lists_of_numbers():
-    assert parse_numbers(["1/2", 3], "scale") == (0.5, 3.0)
-    assert parse_pair((1, 2), "scale") == (1.0, 2.0)
+    assert read_numbers(["1/2", 3], "scale") == (0.5, 3.0)
+    assert read_pair((1, 2), "scale") == (1.0, 2.0)
     with pytest.raises(CallError, match="scale must be a list of numbers, got '12'"):
-        parse_numbers("12", "scale")
+        read_numbers("12", "scale")
     with pytest.raises(CallError, match="scale must be two numbers, got"):
-        parse_pair([1, 2, 3], "scale")
+        read_pair([1, 2, 3], "scale")
 
 
 def test_one_value_per_channel():
-    assert parse_channels("1/2", "mean") == (0.5, 0.5, 0.5)
-    assert parse_channels([1, "1/2", 0], "mean") == (1.0, 0.5, 0.0)
+    assert read_channels("1/2", "mean") == (0.5, 0.5, 0.5)
+    assert read_channels([1, "1/2", 0], "mean") == (1.0, 0.5, 0.0)
     for wrong in ([], [1], [1, 2], [1, 2, 3, 4]):
         with pytest.raises(CallError, match="mean must be one number or three numbers, got"):
-            parse_channels(wrong, "mean")
+            read_channels(wrong, "mean")
 
 
 @settings(max_examples=examples(300), deadline=None)
 @given(st.text() | st.from_regex(r"[-+0-9.e/ ]*", fullmatch=True))
 def test_any_text_is_a_finite_number_or_an_error(text):
     with contextlib.suppress(CallError):
-        assert math.isfinite(parse_number(text, "scale"))
+        assert math.isfinite(read_number(text, "scale"))

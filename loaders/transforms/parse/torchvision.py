@@ -1,0 +1,365 @@
+"""Names of torchvision whose arguments need work, some of which PaddleClas has too. `names` lists all."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Annotated, Any, TypeAlias
+
+from loaders.transforms.base import Operation, Range, check_choice
+from loaders.transforms.color import ConvertColor
+from loaders.transforms.combinators import Chain, RandomApply, RandomChoice, RandomOrder
+from loaders.transforms.crop_resize import (
+    Crop,
+    MultiCrop,
+    RandomResizedCrop,
+    Resize,
+    ResizeWithin,
+    ScaleJitter,
+)
+from loaders.transforms.decode_normalize import Normalize, Rescale, ToFloat
+from loaders.transforms.erasing import RandomErasing
+from loaders.transforms.geometry import Pad, RandomAffine, RandomAffineAround, Rotate, RotateAround
+from loaders.transforms.mixing import Mixing, MixOneOf
+from loaders.transforms.parse.arguments import (
+    BatchFunction,
+    Bool,
+    Chains,
+    Channels,
+    Fill,
+    HeightWidth,
+    NeedsBytes,
+    Note,
+    Pair,
+    Parsed,
+    Probability,
+    ProbabilityText,
+    Shares,
+    WarpFilter,
+    is_list,
+    read_around_zero,
+    read_channels,
+    read_fill,
+    read_height_width,
+    read_number,
+    read_numbers,
+    read_pair,
+    torchvision_filter,
+)
+from manifests.errors import CallError
+from manifests.process.text import shown
+
+_FLOATS = ("float32", "float16", "bfloat16", "float64", "float", "half", "double")
+
+
+# Values and types
+# --------------------------------------------------------------------------------------------------
+
+
+def normalize(
+    mean: Channels, std: Channels, data_format: str = "CHW", to_rgb: Bool = False
+) -> Parsed:
+    """Subtract `mean` and divide by `std`; use it after ToTensor."""
+    check_choice("data_format", data_format, ("CHW", "HWC"))
+    if to_rgb:
+        raise CallError(
+            "to_rgb=True is not supported", hint="remove it, and set to_rgb in DecodeImage"
+        )
+    yield Normalize(mean, std, scale=1.0)
+
+
+def convert_image_dtype(dtype: Any = "float32") -> Parsed:
+    """Convert to floating point and scale values from 0-255 to 0-1.
+
+    With dtype uint8, keep bytes.
+    """
+    yield from to_dtype(dtype, scale=True)
+
+
+def to_dtype(dtype: Any, scale: Bool = False) -> Parsed:
+    """Convert to floating point, and scale values from 0-255 to 0-1 if `scale` is set.
+
+    With dtype uint8, keep bytes.
+    """
+    # torch's dtypes print as `torch.float32`.
+    name = str(dtype) if type(dtype).__module__ == "torch" else dtype
+    name = name.removeprefix("torch.") if isinstance(name, str) else ""
+    if name == "uint8":
+        yield NeedsBytes()
+    elif name not in _FLOATS:
+        raise CallError(f"dtype must be one of uint8, {', '.join(_FLOATS)}, got {shown(dtype)}")
+    else:
+        yield Rescale() if scale else ToFloat()
+        if name not in ("float32", "float"):
+            yield Note(f"dtype {name} is ignored: build's dtype sets the type of a batch")
+
+
+# Crops and sizes
+# --------------------------------------------------------------------------------------------------
+
+
+def ten_crop(size: HeightWidth, vertical_flip: Bool = False) -> Parsed:
+    """Crop the four corners and the center, (height, width), of the image and of the flipped image."""
+    yield MultiCrop(size, "vertical" if vertical_flip else "horizontal")
+
+
+def read_padding(padding: Any, fill: Any, mode: str) -> Pad:
+    """Read one number, (left and right, top and bottom), or (left, top, right, bottom)."""
+    sides = tuple(padding) if is_list(padding) else (padding,)
+    if len(sides) not in (1, 2, 4) or not all(isinstance(each, int) for each in sides):
+        raise CallError(f"padding must be one, two or four integers, got {shown(padding)}")
+    left, top, right, bottom = sides * (4 // len(sides))
+    # The record checks how many numbers a list has.
+    color = read_numbers(fill, "fill") if is_list(fill) else read_channels(fill, "fill")
+    return Pad(left, top, right, bottom, color, mode)  # type: ignore[arg-type]
+
+
+def pad(padding: Any, fill: Any = 0, padding_mode: str = "constant") -> Parsed:
+    """Pad: one number for all sides, (left and right, top and bottom), or (left, top, right, bottom)."""
+    yield read_padding(padding, fill, padding_mode)
+
+
+def random_crop(
+    size: HeightWidth,
+    padding: Any = None,
+    pad_if_needed: Bool = False,
+    fill: Any = 0,
+    padding_mode: str = "constant",
+) -> Parsed:
+    """Crop (height, width) at a random position, after optional padding."""
+    padded = read_padding(0 if padding is None else padding, fill, padding_mode)
+    if padding is not None:
+        yield padded
+    yield Crop(size, at="random", fits=not pad_if_needed)
+    if pad_if_needed and (fill != 0 or padding_mode != "constant"):
+        yield Note("pad_if_needed pads with zeros and ignores fill and padding_mode")
+
+
+def random_resized_crop(
+    size: HeightWidth,
+    scale: Shares = (0.08, 1.0),
+    ratio: Pair = (3 / 4, 4 / 3),
+    interpolation: Any = "bilinear",
+    antialias: Bool = True,
+) -> Parsed:
+    """Crop a random region and resize it to (height, width)."""
+    chosen = torchvision_filter(interpolation, antialias)
+    yield RandomResizedCrop(
+        size, area=scale, ratio=ratio, filter=chosen.filter, antialias=antialias
+    )
+    yield from chosen.notes
+
+
+def resize(
+    size: Any = None, interpolation: Any = "bilinear", antialias: Bool = True, max_size: Any = None
+) -> Parsed:
+    """Resize the shorter side to an integer, the longer to at most `max_size`.
+
+    Or resize the longer side to `max_size`, or to (height, width).
+    """
+    chosen = torchvision_filter(interpolation, antialias)
+    filters: Any = {"filter": chosen.filter, "antialias": antialias}
+    if size is None and max_size is None:
+        raise CallError("size or max_size is required", hint="write {'Resize': {'size': ...}}")
+    one_side = size is None or isinstance(size, int)
+    if max_size is not None:
+        if not one_side:
+            raise CallError(
+                "max_size needs a size of one number",
+                hint="remove max_size, or write size as one number",
+            )
+        yield ResizeWithin(shorter=size, longest=max_size, **filters)
+    elif one_side:
+        yield Resize(shorter=size, **filters)
+    else:
+        yield Resize(read_height_width(size), **filters)
+    yield from chosen.notes
+
+
+def scale_jitter(
+    target_size: HeightWidth,
+    scale_range: Pair = (0.1, 2.0),
+    interpolation: Any = "bilinear",
+    antialias: Bool = True,
+) -> Parsed:
+    """Resize to `target_size` times a random factor, and keep the aspect ratio.
+
+    Images then have different sizes.
+    """
+    chosen = torchvision_filter(interpolation, antialias)
+    yield ScaleJitter(target_size, scale_range, chosen.filter, antialias)
+    yield from chosen.notes
+
+
+# Warps and erasing
+# --------------------------------------------------------------------------------------------------
+
+
+def read_rotation(
+    degrees: Any, probability: float, filter_: Any, expand: bool, fill: Any
+) -> Rotate:
+    """Return a rotation by an angle between -degrees and degrees, or between two angles."""
+    if expand:
+        raise CallError(
+            "expand=True is not supported", hint="remove it; images always keep their size"
+        )
+    if is_list(degrees):
+        bounds = read_pair(degrees, "degrees")
+    else:
+        limit = read_number(degrees, "degrees")
+        bounds = (-limit, limit)
+    color = read_fill(fill, "fill")
+    # One number stays as it was written, because the record seeds random numbers.
+    if is_list(fill) and len({*color}) > 1:
+        fill = color
+    elif not isinstance(fill, (int, float)):
+        fill = color[0]
+    return Rotate(bounds, probability, filter_, fill)
+
+
+def random_rotation(
+    degrees: Any,
+    interpolation: WarpFilter = "nearest",
+    expand: Bool = False,
+    center: Pair | None = None,
+    fill: Any = 0,
+) -> Parsed:
+    """Rotate by an angle between -degrees and degrees, or between two angles, around `center`."""
+    rotation = read_rotation(degrees, 1.0, interpolation, expand, fill)
+    yield RotateAround(**_values(rotation), center=center)
+
+
+def _values(record: Operation) -> dict[str, Any]:
+    return {each.name: getattr(record, each.name) for each in fields(record)}  # type: ignore[arg-type]
+
+
+_Degrees: TypeAlias = Annotated[Range, read_around_zero]
+
+
+def random_affine(
+    degrees: _Degrees,
+    translate: Pair | None = None,
+    scale: Pair | None = None,
+    shear: Any = None,
+    interpolation: WarpFilter = "nearest",
+    fill: Fill = 0,
+    center: Pair | None = None,
+) -> Parsed:
+    """Rotate by `degrees`, shift by fractions of the sides, scale and shear by random amounts, around `center`."""
+    angles: Any = (0, 0, 0, 0)
+    if is_list(shear) and len(shear) == 4:
+        angles = read_numbers(shear, "shear")
+    elif shear is not None:
+        angles = (*read_around_zero(shear, "shear"), 0, 0)
+    affine = RandomAffine(
+        degrees, translate or (0, 0), scale or (1, 1), angles, interpolation, fill
+    )
+    yield affine if center is None else RandomAffineAround(**_values(affine), center=center)
+
+
+def random_erasing(
+    p: ProbabilityText = 0.5,
+    scale: Shares = (0.02, 0.33),
+    ratio: Pair = (0.3, 3.3),
+    value: Any = 0,
+    *,
+    inplace: Bool = False,
+) -> Parsed:
+    """Erase a random rectangle with probability `p`; with the value ``"random"`` by noise."""
+    noise = isinstance(value, str) and value == "random"
+    yield RandomErasing(
+        probability=p,
+        area=scale,
+        ratio=ratio,
+        log_ratio=True,
+        attempts=10,
+        mode="pixels" if noise else "constant",
+        fill=(0.0, 0.0, 0.0) if noise else read_channels(value, "value"),
+    )
+
+
+# Lists of transforms, and functions
+# --------------------------------------------------------------------------------------------------
+
+
+def random_apply(transforms: Chains, p: Probability = 0.5) -> Parsed:
+    """Run all of a list of transforms with probability `p`."""
+    operations = tuple(each for chain in transforms for each in chain)
+    if any(isinstance(each, Mixing) for each in operations):
+        yield _mix_one_of("RandomApply", (operations,), (float(p),))
+    else:
+        yield RandomApply(operations, p)
+
+
+def random_choice(transforms: Chains, p: Any = None) -> Parsed:
+    """Run one of a list of transforms, chosen with the relative probabilities `p`."""
+    weights = None if p is None else read_numbers(p if is_list(p) else [p], "p")
+    if weights is not None and len(weights) != len(transforms):
+        raise CallError(f"p must be {len(transforms)} numbers, one per transform, got {shown(p)}")
+    if any(isinstance(each, Mixing) for chain in transforms for each in chain):
+        shares = weights or (1.0,) * len(transforms)
+        total = sum(shares)
+        if min(shares) < 0 or not total:
+            raise CallError(f"p must be numbers of at least 0, and not all 0, got {shown(p)}")
+        yield _mix_one_of("RandomChoice", transforms, tuple(each / total for each in shares))
+    else:
+        yield RandomChoice(transforms, weights if weights and len(set(weights)) > 1 else None)
+
+
+def random_order(transforms: Chains) -> Parsed:
+    """Run all of a list of transforms, in an order drawn per image."""
+    yield RandomOrder(transforms)
+
+
+def _mix_one_of(name: str, chains: tuple[Chain, ...], probabilities: tuple[float, ...]) -> MixOneOf:
+    """Return what draws one operation that mixes images, for each batch.
+
+    Raises:
+        CallError: a chain does something else.
+
+    """
+    mixing = []
+    for chain in chains:
+        if len(chain) != 1 or not isinstance(chain[0], Mixing):
+            raise CallError(
+                f"{name} of an operation that mixes the images of a batch cannot have others",
+                hint="put the others into a list of their own, or write OpSampler",
+            )
+        mixing.append(chain[0])
+    classes = [each.classes for each in mixing if each.classes is not None]
+    # The record checks which operations can be drawn.
+    return MixOneOf(tuple(mixing), probabilities, classes[0] if classes else None)  # type: ignore[arg-type]
+
+
+def lambda_(lambd: Any) -> Parsed:
+    """Call a function with the finished batch, [B, C, H, W] in the layout of the loader."""
+    if not callable(lambd) or isinstance(lambd, (type, Operation)):
+        raise CallError(f"lambd must be a function, got {shown(lambd)}")
+    if not converts_to_rgb(lambd):
+        yield BatchFunction(lambd)
+        yield Note(
+            "the function gets the finished batch, while torchvision calls it with each image"
+        )
+
+
+def grayscale(num_output_channels: int = 3) -> Parsed:
+    """Convert every image to three equal gray channels."""
+    if num_output_channels != 3:
+        raise CallError(
+            f"num_output_channels must be 3, got {shown(num_output_channels)}",
+            hint="remove it, and use one channel of each batch",
+        )
+    yield ConvertColor("GRAY")
+
+
+def converts_to_rgb(function: Any) -> bool:
+    """Return whether all that a function does is ``image.convert("RGB")``: images always are RGB.
+
+    Lists for CLIP have such a function in the middle. Only its code is looked at.
+    """
+    code = getattr(function, "__code__", None)
+    return (
+        code is not None
+        and code.co_names == ("convert",)
+        and set(code.co_consts) - {None, getattr(function, "__doc__", None)} == {"RGB"}
+        and code.co_argcount == 1
+    )
