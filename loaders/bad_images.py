@@ -18,7 +18,7 @@ from loaders.progress import Position
 from loaders.spec import LoaderSpec
 from manifests.errors import DamagedError
 from manifests.process.text import plural, printable
-from manifests.tables import SampleTable
+from manifests.store import read_some_rows
 
 #: Bad images to find for an error, which names the first one.
 _FOR_AN_ERROR = 5
@@ -62,17 +62,17 @@ def describe_bad_samples(split: OpenSplit, reasons: Mapping[int, str]) -> tuple[
         TableError: a sample table is missing or damaged.
 
     """
+    if not reasons:
+        return ()
+    rows = np.array(sorted(reasons), np.int64)
+    keys = read_some_rows(split.root, split.shards, ("key",), rows)["key"].to_pylist()
     ends = np.cumsum([shard.samples for shard in split.shards])
-    keys: dict[int, list[str]] = {}
     described = []
-    for row, reason in sorted(reasons.items()):
+    for row, key in zip(rows.tolist(), keys, strict=True):
         number = int(np.searchsorted(ends, row, side="right"))
         shard = split.shards[number]
-        if number not in keys:
-            table = SampleTable(split.path(shard.table), shard)
-            keys[number] = table.read(("key",))["key"].to_pylist()
         record = row - int(ends[number]) + shard.samples
-        key = keys[number][record]
+        reason = reasons[row]
         described.append(BadSample(split.folder, split.name, shard.name, record, key, row, reason))
     return tuple(described)
 

@@ -294,6 +294,6 @@ def build(
     except (
         BaseException
     ):  # such as the first batch: no loader exists that closes what the spec has opened
-        for images in spec.images:
-            images.close()
+        if spec.images is not None:
+            spec.images.close()
         raise

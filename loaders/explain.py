@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from loaders.cache.images import CachedImages
-from loaders.cache.joined import JoinedImages
 from loaders.cuda_queues import queues_note
 from loaders.memory import RESIZE_CHOICES, ImageSizes, LoadSettings, estimate_memory, format_gib
 from loaders.transforms.base import ImageSpec, short_repr
@@ -36,8 +34,8 @@ def _data_lines(spec: LoaderSpec) -> Iterator[str]:
     revision = f" (revision {', '.join(map(str, split.revisions))})" if any(split.revisions) else ""
     shards = plural(len(split.shards), f"{split.manifest.format} shard")
     yield f"{split.folder}{revision}: {split.samples:,} samples in {shards}"
-    if isinstance(spec.records, (CachedImages, JoinedImages)):
-        yield from spec.records.lines()
+    if spec.images is not None:
+        yield from spec.images.lines()
     order, *details = spec.order.lines
     yield (
         f"rank {ranks.rank} of {ranks.world_size}: {spec.order.batches:,} batches of"

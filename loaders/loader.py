@@ -9,7 +9,7 @@ import logging
 import os
 import sys
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
@@ -28,8 +28,9 @@ from loaders.checkpoint import State, checkpoint_choices, read_state, sampling_c
 from loaders.closing import close_later, finish_closing, prepare_closing
 from loaders.dali.bad_images import DecodeMemoryError, UndecodableError, is_checkpoint_error
 from loaders.dali.pipeline import keep_pipelines, release_memory, start_pipeline, take_batch
-from loaders.dataset.info import DatasetInfo
-from loaders.dataset.split import ShardCheck
+from loaders.dataset.damage import ShardCheck
+from loaders.dataset.images import Images
+from loaders.dataset.split import DatasetInfo
 from loaders.explain import explain
 from loaders.integers import require_int
 from loaders.memory import estimate_memory
@@ -37,7 +38,7 @@ from loaders.memory_limit import RESERVATIONS
 from loaders.options import BatchT_co, ResolvedOptions
 from loaders.progress import Phase, Progress
 from loaders.ranks import check_group, require_agreement
-from loaders.spec import Images, LoaderSpec, adjusted_spec
+from loaders.spec import LoaderSpec, adjusted_spec
 from loaders.transforms.adjust import Adjustment
 from loaders.transforms.base import Size
 from manifests.errors import CallError, DatasetError
@@ -376,8 +377,8 @@ class Loader(Generic[BatchT_co]):
         finish_closing()
         RESERVATIONS.remove(self)
         self._when_dropped.detach()
-        for images in self._spec.images:
-            images.close()
+        if self._spec.images is not None:
+            self._spec.images.close()
         if os.getpid() == self._process:
             release_memory()
 
@@ -585,8 +586,7 @@ class Loader(Generic[BatchT_co]):
             )
 
 
-def _close_dropped(open_images: Sequence[Images], process: int) -> None:
+def _close_dropped(images: Images | None, process: int) -> None:
     """Close the images of a loader that was dropped without `close`: their threads would keep them open."""
-    if os.getpid() == process:
-        for images in open_images:
-            close_later(images.close)
+    if os.getpid() == process and images is not None:
+        close_later(images.close)

@@ -1,12 +1,16 @@
-"""Where a loader is in its epochs: `Position`, `Phase` and `Progress`.
+"""Where a loader is in its epochs: `Position`, `Phase` and `Progress`; and what comes next: `Upcoming`.
 
 Pure: imports neither torch nor DALI.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum
+
+import numpy as np
+from numpy.typing import NDArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,3 +169,39 @@ class Progress:
         position = Position(at.epoch, at.batch + 1, at.read, at.started, at.skipped)
         phase = Phase.FINISHED if position.batch == self.batches else Phase.READING
         return Progress(self.batches, phase, position, position, checkpoint, self.iteration)
+
+
+@dataclass(frozen=True)
+class Upcoming:
+    """The batches of a loader from now on.
+
+    Attributes:
+        rank_rows: returns the rows of this rank's batch by its number, counted from the start of
+            the pipeline.
+        global_rows: the same for the batch of all ranks together.
+        batches: batches in an epoch.
+        batch_size: samples in a batch of this rank.
+        within: if given, only rows from the first number to before the second one are read, and
+            they are counted from the first one.
+
+    """
+
+    rank_rows: Callable[[int], NDArray[np.int64]]
+    global_rows: Callable[[int], NDArray[np.int64]]
+    batches: int
+    batch_size: int
+    within: tuple[int, int] | None = None
+
+    def of_rank(self, number: int) -> NDArray[np.int64]:
+        """Return the rows of this rank's batch."""
+        return self._own(self.rank_rows(number))
+
+    def of_all(self, number: int) -> NDArray[np.int64]:
+        """Return the rows of the batch of all ranks."""
+        return self._own(self.global_rows(number))
+
+    def _own(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        if self.within is None:
+            return rows
+        first, end = self.within
+        return rows[(rows >= first) & (rows < end)] - first

@@ -16,12 +16,10 @@ from dataclasses import replace
 import numpy as np
 
 from loaders.arguments import size_in_bytes
-from loaders.cache.images import CachedImages
-from loaders.cache.joined import open_images
-from loaders.cache.open import open_anywhere
+from loaders.cache import open_anywhere
 from loaders.dataset.fields import Fields, shadowed_columns
-from loaders.dataset.joined import JoinedSplit, join_splits
-from loaders.dataset.split import OpenSplit
+from loaders.dataset.images import Images, open_images
+from loaders.dataset.split import OpenSplit, join_splits
 from loaders.dataset.tables import SampleTables
 from loaders.devices import Device, find_device, find_gpus
 from loaders.memory import HW_DECODER_LOAD, MAX_THREADS, PREFETCH, PREFETCH_RAW, ImageSizes
@@ -29,7 +27,7 @@ from loaders.memory_limit import check_memory_limit, load_settings
 from loaders.options import BuildRequest, ResolvedOptions, first_given
 from loaders.ranks import Ranks, usable_cores
 from loaders.samplers.choose import ChosenOrder, choose_order, on_network
-from loaders.spec import Images, LoaderSpec
+from loaders.spec import LoaderSpec
 from loaders.transforms.argument import ParsedTransforms, parse_transforms
 from loaders.transforms.base import MAX_PIXELS, Size
 from loaders.transforms.fuse import (
@@ -107,9 +105,7 @@ def resolve(request: BuildRequest) -> LoaderSpec:
         else ()
     )
     fields = _fields(split, tables, options, recipe, planned=order.is_planned)
-    images, label_images = (
-        _images(split, tables, fields, options) if order.is_planned else (None, None)
-    )
+    images = _images(split, tables, fields, options) if order.is_planned else None
     spec = LoaderSpec(
         split=split,
         recipe=recipe,
@@ -119,8 +115,7 @@ def resolve(request: BuildRequest) -> LoaderSpec:
         order=order,
         num_classes=_num_classes(split, recipe) if split.manifest.labels.is_class else 0,
         fields=fields,
-        records=images,
-        label_images=label_images,
+        images=images,
         sizes=sizes if device.is_gpu else None,
         settings=settings,
         order_warnings=slow_orders,
@@ -180,7 +175,7 @@ def one_size(split: OpenSplit, tables: SampleTables) -> Size | None:
     same = bool((sizes.heights == height).all() and (sizes.widths == width).all())
     if not same or min(height, width) == 0 or height * width > MAX_PIXELS:
         return None
-    if height != width and not split.is_cached and _is_turned(split, tables):
+    if height != width and not split.is_remote and _is_turned(split, tables):
         return width, height
     return height, width
 
@@ -192,7 +187,7 @@ def _is_turned(split: OpenSplit, tables: SampleTables) -> bool:
     """
     from PIL import Image
 
-    images, _ = open_images(split, tables, mmap=False, tolerant=True)
+    images = open_images(split, tables, mmap=False, tolerant=True)
     try:
         (data,) = images.images(np.zeros(1, np.int64))
         with warnings.catch_warnings(), Image.open(io.BytesIO(data.tobytes())) as image:
@@ -310,17 +305,11 @@ def _options(
         ),
         memory_limit=size_in_bytes("memory_limit", request.memory_limit),
         mmap=first_given(request.mmap, not on_network(split)),
-        cache=_cache_of(split),
+        cache=split.cache_folder,
         cache_limit=size_in_bytes("cache_limit", request.cache_limit),
         on_error=request.on_error,
         tuning="" if request.tuning is None else os.fspath(request.tuning),
     )
-
-
-def _cache_of(split: OpenSplit) -> str:
-    """Return the cache folder of a split; empty if it is on disk."""
-    parts = split.parts if isinstance(split, JoinedSplit) else (split,)
-    return next((part.cached.dataset.cache for part in parts if part.cached is not None), "")
 
 
 def _fields(
@@ -342,31 +331,31 @@ def _fields(
 
 def _images(
     split: OpenSplit, tables: SampleTables, fields: Fields, options: ResolvedOptions
-) -> tuple[Images, Images | None]:
+) -> Images:
     """Return random access to the images of a split, and to its masks or depth maps if a field needs them."""
-    images, label_images = open_images(
+    images = open_images(
         split,
         tables,
         mmap=options.mmap,
         tolerant=options.on_error != "raise",
         with_label_images=fields.label_image is not None,
     )
-    if isinstance(images, CachedImages):
-        try:
-            images.require_room(options.batch_size * options.ranks.world_size)
-        except BaseException:
-            images.close()
-            raise
-    return images, label_images
+    try:
+        images.require_room(options.batch_size * options.ranks.world_size)
+    except BaseException:
+        images.close()
+        raise
+    return images
 
 
 def _other_warnings(recipe: Recipe, images: Images | None) -> list[str]:
     """Return the warnings about the transforms and the cache."""
-    warnings = (
-        ["the transforms are not exact: " + "; ".join(recipe.all_notes)] if recipe.all_notes else []
-    )
-    cache_warning = images.warning if isinstance(images, CachedImages) else None
-    return [*warnings, *filter(None, [cache_warning])]
+    warnings = []
+    if recipe.all_notes:
+        warnings.append("the transforms are not exact: " + "; ".join(recipe.all_notes))
+    if images is not None and images.warning is not None:
+        warnings.append(images.warning)
+    return warnings
 
 
 def _num_classes(split: OpenSplit, recipe: Recipe) -> int:

@@ -6,13 +6,9 @@ Never imports DALI.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TypeAlias
 
-from loaders.cache.images import CachedImages, CachedLabelImages
-from loaders.cache.joined import JoinedImages
 from loaders.dataset.fields import Fields
-from loaders.dataset.memory_images import MemoryImages
-from loaders.dataset.records import Records
+from loaders.dataset.images import Images
 from loaders.dataset.split import OpenSplit
 from loaders.memory import ImageSizes, LoadSettings
 from loaders.memory_limit import check_memory_limit, load_settings
@@ -22,9 +18,6 @@ from loaders.transforms.adjust import AS_WRITTEN, Adjustment
 from loaders.transforms.fuse import Fusion, fuse_recipe, order_warnings
 from loaders.transforms.parse import Recipe
 from loaders.transforms.parse.adjusted import adjusted
-
-#: Random access to the encoded images of a split: `images(rows)` returns them.
-Images: TypeAlias = Records | CachedImages | CachedLabelImages | JoinedImages | MemoryImages
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +32,8 @@ class LoaderSpec:
         options: every option with its final value.
         order: which samples a batch contains.
         fields: where labels and table columns come from.
-        records: random access to the encoded images. `None` if DALI's own readers read them.
-        label_images: random access to the masks or depth maps. `None` if no field needs them, or
-            DALI reads them.
+        images: random access to the encoded images, and to masks or depth maps if a field needs
+            them. `None` if DALI's own readers read them.
         num_classes: columns of a mixed label. 0 if the dataset does not name its classes.
         sizes: sizes of the images. `None` on the CPU, or if the sample tables do not have them.
         settings: how batches are made, for the estimate of GPU memory.
@@ -60,20 +52,14 @@ class LoaderSpec:
     options: ResolvedOptions
     order: Order
     fields: Fields
-    records: Images | None
+    images: Images | None
     num_classes: int
     sizes: ImageSizes | None
     settings: LoadSettings
     order_warnings: tuple[str, ...]
     warnings: tuple[str, ...]
     written: Recipe
-    label_images: Images | None = None
     adjustment: Adjustment = AS_WRITTEN
-
-    @property
-    def images(self) -> list[Images]:
-        """What the loader has opened, and closes."""
-        return [each for each in (self.records, self.label_images) if each is not None]
 
 
 def adjusted_spec(spec: LoaderSpec, adjustment: Adjustment) -> LoaderSpec:

@@ -30,7 +30,7 @@ from loaders.bench.results import (
     limiting_stage,
     loader_rate,
 )
-from loaders.cache.open import open_anywhere
+from loaders.cache import open_anywhere
 from loaders.dataset.split import OpenSplit
 from loaders.dataset.tables import SampleTables
 from loaders.options import BuildRequest, ResolvedOptions

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, get_args
 
 from loaders.dali.pipeline import Stage, release_memory, start_stage, take_batch
-from loaders.dataset.mapped_files import map_file, resident_bytes
+from loaders.dataset.files import map_file, resident_bytes
 from loaders.dataset.split import OpenSplit
 from loaders.devices import Device, cpu_name, device_name, gpu_bus_id
 from loaders.loader import Loader
@@ -173,9 +173,8 @@ class Candidate:
 
 def close(spec: LoaderSpec) -> None:
     """Close what a spec has opened, if no loader is built from it."""
-    for records in (spec.records, spec.label_images):
-        if records is not None:
-            records.close()
+    if spec.images is not None:
+        spec.images.close()
 
 
 def measure_stages(make_spec: MakeSpec, method: Method) -> dict[str, Rate]:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from loaders.bench.measure import Method, Rate, Source, measure, wait_for_device
-from loaders.dataset.records import Records
+from loaders.dataset.images import StoredImages
 from loaders.dataset.split import open_split
 from loaders.dataset.tables import SampleTables
 from loaders.spec import LoaderSpec
@@ -206,7 +206,7 @@ class Images:
         self._arguments = (dataset, split, preset)
         opened = open_split(dataset, split)
         self._samples, self._pixels = opened.samples, opened.manifest.pixels
-        self._opened: tuple[Records, Any] | None = None
+        self._opened: tuple[StoredImages, Any] | None = None
 
     def __len__(self) -> int:
         return self._samples
@@ -218,9 +218,9 @@ class Images:
         if self._opened is None:  # each worker process opens the files itself
             dataset, split, preset = self._arguments
             opened = open_split(dataset, split)
-            self._opened = Records(opened, SampleTables(opened)), _transform(preset)
-        records, transform = self._opened
-        (stored,) = records.images(np.array([row]))
+            self._opened = StoredImages(opened, SampleTables(opened)), _transform(preset)
+        images, transform = self._opened
+        (stored,) = images.images(np.array([row]))
         if self._pixels is None:
             image = Image.open(io.BytesIO(stored.tobytes())).convert("RGB")
         else:

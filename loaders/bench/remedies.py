@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from loaders.bench.measure import Candidate, MakeSpec, close
-from loaders.dataset.memory_images import MemoryImages
-from loaders.dataset.records import Records
+from loaders.dataset.images import MemoryImages, StoredImages
 from loaders.dataset.tables import SampleTables
 from loaders.memory import PREFETCH_RAW, RESIZE_CHOICES, ImageSizes
 from loaders.options import BuildRequest, ResolvedOptions
@@ -174,12 +173,14 @@ def _useful_side(spec: LoaderSpec) -> int:
 def _sample(spec: LoaderSpec) -> list[_Stored]:
     """Copy some images of a split, evenly spaced."""
     rows = np.unique(np.linspace(0, spec.split.samples - 1, SAMPLE).astype(np.int64))
-    records = spec.records or Records(spec.split, SampleTables(spec.split), mmap=spec.options.mmap)
+    images = spec.images
+    if images is None:
+        images = StoredImages(spec.split, SampleTables(spec.split), mmap=spec.options.mmap)
     try:
-        return [np.array(image) for image in _limited(records.images(rows))]
+        return [np.array(image) for image in _limited(images.images(rows))]
     finally:
-        if spec.records is None:
-            records.close()
+        if spec.images is None:
+            images.close()
 
 
 def _limited(images: list[_Stored]) -> list[_Stored]:
@@ -206,7 +207,7 @@ def _replaced(
         )
         return replace(
             spec, recipe=recipe, fusion=fusion, view_fusions=tuple(views), options=options, sizes=None,
-            records=MemoryImages(images),
+            images=MemoryImages(images),
         )  # fmt: skip
 
     return make_spec

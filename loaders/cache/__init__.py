@@ -2,19 +2,39 @@
 
 ::
 
-    open       opens a split of a dataset in an object store; begin here
-    folder     the cache folder, and in it one folder per dataset: which are there, and which may be removed
-    dataset    one of them: manifest, tables, sparse shards (shards, sparse); disk has its small files
-    locks      which processes use a dataset, or have mapped its shards
-    presence   which images of a split are on disk, shared by all processes that use the cache
-    layout     pure: where an image is in its shard, and the requests that fetch it
-    next_use   pure: when each image is needed next, and so which to evict
-    room       keeps all datasets of a cache within its limit
-    needed     which images a loader reads: of each sample, and the masks if a field needs them
-    fetcher    decides which images of the coming batches to fetch next, in the background
-    transfer   fetches them, and compares their checksums
-    images     what a loader reads images from: waits for them, then reads the sparse shards
-    joined     the same for several datasets
+    open_anywhere   opens a split of a dataset in a folder or an object store; begin here
+    images          a split in an object store, and what a loader reads its images from: waits for them, then reads the
+                    sparse shards
+    folder          the cache folder, and the datasets in it: manifest, tables, sparse shards; which processes use them
+    presence        which images of a split are on disk, shared by all processes that use the cache
+    layout          pure: where an image is in its shard, and the requests that fetch it
+    room            keeps all datasets of a cache within its limit: evicts the images that are needed last
+    fetcher         decides which images of the coming batches to fetch next, fetches them in the background, and compares
+                    their checksums
+    shards          the sparse files that images are written to, and removed from
 
 Imports neither torch nor DALI.
 """
+
+from __future__ import annotations
+
+import os
+
+from loaders.dataset.split import OpenSplit, open_split
+from manifests.remote.url import is_url
+
+
+def open_anywhere(
+    dataset: str,
+    split: str,
+    cache: str | os.PathLike[str] | None,
+    limit: int | None,
+    revision: int | None = None,
+) -> OpenSplit:
+    """Open a split of a dataset in a folder, or in an object store with a cache; see `images.open_cached`."""
+    if not is_url(dataset):
+        return open_split(dataset, split, revision)
+    # Only datasets in object stores need the rest of this package.
+    from loaders.cache.images import open_cached
+
+    return open_cached(dataset, split, cache, limit, revision)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -12,10 +14,10 @@ from numpy.typing import NDArray
 
 from loaders.cache.layout import Layout, Request
 from loaders.cache.presence import ABSENT, PRESENT, UNVERIFIED
-from loaders.cache.transfer import TIMEOUT, Destination, Transfer
+from loaders.cache.shards import CachedShards
 from loaders.dataset.tables import NO_CHECKSUM
-from loaders.samplers.base import Upcoming
-from manifests.errors import StorageError
+from loaders.progress import Upcoming
+from manifests.errors import RefusedError, ReplacedError, ShardError, StorageError
 
 _log = logging.getLogger(__name__)
 
@@ -36,27 +38,35 @@ LOOKAHEAD_BATCHES = 4
 #: batch arrives soon.
 MOST_BATCHES_AT_ONCE = 64
 
+#: How long to repeat requests to a store that does not answer, in seconds.
+TIMEOUT = 600.0
+#: Pause between two attempts, in seconds. The store's client has already repeated each request for
+#: a minute.
+_PAUSE = 1.0
+
 
 class Fetcher:
     """Fetches images in the background.
 
     One thread decides what to fetch next: images that a caller waits for, then the batches after
     the current one. It combines neighboring images into requests, which other threads send.
+
+    Attributes:
+        bytes: bytes that were fetched so far.
+
     """
 
-    def __init__(
-        self, layout: Layout, destination: Destination, *, timeout: float = TIMEOUT
-    ) -> None:
+    def __init__(self, layout: Layout, shards: CachedShards, *, timeout: float = TIMEOUT) -> None:
         """Start no thread yet: the first call of `follow` or `wait` does.
 
         Args:
             layout: where the images are.
-            destination: where they go.
+            shards: where they go.
             timeout: how long to repeat requests that fail, in seconds.
 
         """
-        self._layout, self._destination = layout, destination
-        self._transfer = Transfer(layout, destination, timeout)
+        self.bytes = 0
+        self._layout, self._shards, self._timeout = layout, shards, timeout
         self._changed = threading.Condition()
         self._upcoming: Upcoming | None = None
         self._current = self._planned = 0
@@ -67,25 +77,20 @@ class Fetcher:
         self._slots = threading.BoundedSemaphore(2 * CONNECTIONS)
         self._threads: ThreadPoolExecutor | None = None
         self._planner: threading.Thread | None = None
-        mean = max(1, int(layout.sizes.mean())) if layout.rows else 1
-        self._lookahead_samples = LOOKAHEAD_BYTES // mean
+        # Mean size of the images of a sample.
+        self._mean = max(1, int(layout.sizes.mean()) * layout.wanted)
+        self._lookahead_samples = LOOKAHEAD_BYTES // self._mean
         self._in_blocks = True
-
-    @property
-    def bytes(self) -> int:
-        """Bytes that were fetched so far."""
-        return self._transfer.bytes
 
     def limit_lookahead(self, size: int) -> None:
         """Fetch at most about this many bytes before they are needed, and only requested images."""
         self._in_blocks = False
-        mean = max(1, int(self._layout.sizes.mean()))
-        self._lookahead_samples = min(self._lookahead_samples, size // mean)
+        self._lookahead_samples = min(self._lookahead_samples, size // self._mean)
 
     def follow(self, number: int, upcoming: Upcoming) -> None:
         """Set the batch that the loader reads now."""
         with self._changed:
-            if upcoming is not self._upcoming:
+            if upcoming != self._upcoming:
                 self._upcoming, self._planned = upcoming, number
             self._current = number
             self._planned = max(self._planned, number)
@@ -109,14 +114,13 @@ class Fetcher:
             StorageError: the store did not answer within the timeout, or the cache has no room.
 
         """
-        destination = self._destination
-        if (destination.states(rows) == PRESENT).all():
+        if (self._shards.states(rows) == PRESENT).all():
             return
         with self._changed:
             self._start()
             asked = False
             while not self._closed:
-                missing = rows[destination.states(rows) != PRESENT]
+                missing = rows[self._shards.states(rows) != PRESENT]
                 if not len(missing):
                     return
                 self._raise_failure(missing)
@@ -130,7 +134,6 @@ class Fetcher:
 
     def close(self) -> None:
         """Stop fetching, and wait for the threads."""
-        self._transfer.close()
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -140,12 +143,14 @@ class Fetcher:
             self._threads.shutdown(wait=True, cancel_futures=True)
 
     def _raise_failure(self, rows: NDArray[np.int64]) -> None:
-        failed = [row for row in np.unique(rows).tolist() if row in self._failed]
-        if failed:
-            error = self._failed[failed[0]]
-            for row in [row for row, each in self._failed.items() if each is error]:
-                del self._failed[row]  # asking again tries again
-            raise error
+        for row in np.unique(rows).tolist():
+            error = self._failed.get(row)
+            if error is not None:
+                # Asking again tries again, for all images of the request that failed.
+                self._failed = {
+                    row: each for row, each in self._failed.items() if each is not error
+                }
+                raise error
 
     # --- in the planning thread -----------------------------------------------------------------
 
@@ -163,21 +168,19 @@ class Fetcher:
                 if self._closed:
                     return
                 wanted, self._wanted = self._wanted, []
-                in_blocks = (
-                    not wanted
-                    and self._in_blocks
-                    and self._planned >= self._current + _BLOCKS_AFTER
-                )
+                ahead = self._planned - self._current
+            if wanted:
+                self._request(np.concatenate(wanted))
+                continue
             try:
-                rows = np.concatenate(wanted) if wanted else self._next_rows()
-            except (
-                Exception
-            ) as error:  # a custom sampler's plan fails: the loader itself meets the same error
+                rows = self._next_rows()
+            except Exception as error:
+                # A custom sampler's plan fails: the loader itself meets the same error.
                 _log.debug("planning stopped: %s", error)
                 with self._changed:
                     self._upcoming = None
                 continue
-            self._request(rows, in_blocks=in_blocks)
+            self._request(rows, in_blocks=self._in_blocks and ahead >= _BLOCKS_AFTER)
 
     def _may_look_ahead(self) -> bool:
         upcoming = self._upcoming
@@ -193,32 +196,31 @@ class Fetcher:
                 return np.zeros(0, np.int64)
             ahead = max(1, self._planned - self._current)
             count = min(ahead, MOST_BATCHES_AT_ONCE, upcoming.batches)
-        rows = np.concatenate(
-            [upcoming.rank_rows(number) for number in range(first, first + count)]
-        )
+        samples = [upcoming.of_rank(number) for number in range(first, first + count)]
         with self._changed:
-            if upcoming is self._upcoming:
+            if upcoming == self._upcoming:
                 self._planned = max(self._planned, first + count)
-        return rows
+        return self._layout.rows_of(np.concatenate(samples))
 
     def _request(self, rows: NDArray[np.int64], *, in_blocks: bool = False) -> None:
+        """Fetch rows, or verify them if they were fetched before the machine was started."""
         _, first = np.unique(rows, return_index=True)
         rows = rows[np.sort(first)]
         if self._in_blocks:
-            absent = rows[(self._destination.states(rows) == ABSENT) & ~self._on_the_way[rows]]
+            absent = rows[(self._shards.states(rows) == ABSENT) & ~self._on_the_way[rows]]
             blocks = self._layout.blocks(absent)
             if in_blocks or self._layout.cost(blocks) <= _BLOCKS_COST * self._layout.cost(absent):
-                rows = np.concatenate([rows[self._destination.states(rows) == UNVERIFIED], blocks])
+                rows = np.concatenate([rows[self._shards.states(rows) == UNVERIFIED], blocks])
         with self._changed:
-            states = self._destination.states(rows)
-            rows, states = rows[~self._on_the_way[rows]], states[~self._on_the_way[rows]]
+            rows = rows[~self._on_the_way[rows]]
+            states = self._shards.states(rows)
             self._on_the_way[rows[states != PRESENT]] = True
         unverified = rows[states == UNVERIFIED]
         if len(unverified):
             self._verify(unverified)
         for request in self._layout.requests(rows[states == ABSENT]):
             try:
-                self._destination.reserve(request.bytes)
+                self._shards.room.reserve(request.bytes)
             except Exception as error:
                 self._finish(request.rows, error)
                 continue
@@ -227,36 +229,33 @@ class Fetcher:
                     return
             assert self._threads is not None  # noqa: S101
             try:
-                self._threads.submit(self._fetch, request)
+                self._threads.submit(self._run, request)
             except RuntimeError:  # the interpreter is ending
                 return
 
     def _verify(self, rows: NDArray[np.int64]) -> None:
         """Compare the checksums of images that were fetched before the machine was started."""
+        intact = np.zeros(len(rows), bool)
         checksums = self._layout.checksums[rows].tolist()
-        intact = np.array(
-            [
-                # Without a checksum, nothing tells a damaged image from an intact one.
-                checksum != NO_CHECKSUM and crc32c(self._destination.stored(row)) == checksum
-                for row, checksum in zip(rows.tolist(), checksums, strict=True)
-            ]
-        )
-        self._destination.mark_verified(rows[intact], intact=True)
-        self._destination.mark_verified(rows[~intact], intact=False)
+        for place, (row, checksum) in enumerate(zip(rows.tolist(), checksums, strict=True)):
+            # Without a checksum, nothing tells a damaged image from an intact one.
+            if checksum != NO_CHECKSUM:
+                intact[place] = crc32c(self._shards.stored(row)) == checksum
+        self._shards.mark_verified(rows, intact)
         self._finish(rows)
         if not intact.all():
             self._request(rows[~intact])
 
     # --- in the fetching threads ----------------------------------------------------------------
 
-    def _fetch(self, request: Request) -> None:
+    def _run(self, request: Request) -> None:
         error: Exception | None = None
         try:
-            self._transfer.fetch(request)
+            self._fetch(request)
         except Exception as failure:
             error = failure
         finally:
-            self._destination.release(request.bytes)
+            self._shards.room.release(request.bytes)
             self._slots.release()
             self._finish(request.rows, error)
 
@@ -269,3 +268,67 @@ class Fetcher:
                 else:
                     self._failed.pop(row, None)
             self._changed.notify_all()
+
+    def _fetch(self, request: Request) -> None:
+        """Fetch a request, compare the checksums of its images, and write the intact ones.
+
+        Raises:
+            ShardError: an image, or its shard, is missing or damaged in the store.
+            StorageError: the store did not answer within the timeout.
+
+        """
+        url = self._shards.describe(request.shard)
+        for attempt in range(2):  # wrong bytes may be the network's fault, so fetch them once more
+            parts = self._read(request)
+            self.bytes += request.bytes
+            intact = self._intact(request, parts)
+            self._shards.write(request, parts, request.rows[intact])
+            if intact.all():
+                return
+            if attempt == 0:
+                _log.warning("%s: an image arrived damaged, fetching it again", url)
+        first = int(request.rows[~intact][0])
+        raise ShardError(
+            "the object has an image with another checksum than the sample table states: it is"
+            " damaged, or was replaced after the loader was built",
+            file=url,
+            record=self._layout.record_of(first),
+            byte=int(self._layout.offsets[first]),
+            hint="restore the object, or build the loader again if the dataset was created again",
+        )
+
+    def _intact(self, request: Request, parts: Sequence[memoryview]) -> NDArray[np.bool_]:
+        """Return which images of a request have the checksum of the sample table, bool [rows]."""
+        intact = np.ones(len(request.rows), bool)
+        checksums = self._layout.checksums[request.rows].tolist()
+        for place, (number, begin, end) in enumerate(self._layout.places(request)):
+            if checksums[place] != NO_CHECKSUM:
+                intact[place] = crc32c(parts[number][begin:end]) == checksums[place]
+        return intact
+
+    def _read(self, request: Request) -> Sequence[memoryview]:
+        """Read a request, again and again until the timeout if the store does not answer."""
+        deadline = 0.0
+        while True:
+            try:
+                return self._shards.read(request)
+            except (RefusedError, ReplacedError):
+                raise
+            except FileNotFoundError:
+                raise ShardError(
+                    "the object is missing, although it is part of the dataset",
+                    file=self._shards.describe(request.shard),
+                    hint="restore it, or make the dataset again",
+                ) from None
+            except StorageError as error:
+                now = time.monotonic()
+                if not deadline:
+                    deadline = now + self._timeout
+                    _log.warning("%s; trying again for %g s", error.message, self._timeout)
+                if now >= deadline or self._closed:
+                    raise StorageError(
+                        f"{error.message}; gave up after {self._timeout:g} s",
+                        file=error.file,
+                        hint=error.hint,
+                    ) from None
+                time.sleep(_PAUSE)

@@ -1,9 +1,9 @@
-"""The cache folder, and the folder of one dataset in it.
+"""The cache folder, and the datasets in it: manifest and tables, and sparse files in place of the shards.
 
 ::
 
     CACHE/dataprep-cache.json           marks the folder as a cache: nothing outside of such a folder is ever removed
-    CACHE/NAME-DIGEST/                  one dataset: the digest is that of its URL and its manifest
+    CACHE/NAME-DIGEST/                  one dataset: the digest of its URL and its manifest
         remote.json                     the URL from which everything here can be fetched again
         in-use, mapped                  empty; locked by the processes that use the dataset, or have mapped its shards
         split-0.presence                see `presence`
@@ -12,19 +12,40 @@
 
 from __future__ import annotations
 
+import fcntl
+import hashlib
+import json
 import os
+import re
+import secrets
 import shutil
-from contextlib import suppress
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 
-from loaders.cache.disk import named, write_once
-from loaders.cache.locks import IN_USE, lock_unused
-from manifests.errors import CallError
+from awscrt.checksums import crc32c
+
+from manifests.errors import HINTS, CallError, StorageError, raise_machine_fault
+from manifests.files import MANIFEST, FileKind, kind_of
 from manifests.process.text import printable
+from manifests.remote.store import ObjectInfo, Store
+from manifests.schema import File, Manifest
+from manifests.serialization import checksum_text
+from manifests.store import MANIFEST_NAME, parse_manifest, read_older
 
 CACHE_MARK = "dataprep-cache.json"
 _MARK_BYTES = b'{"cache_version": 1}\n'
 
-REMOTE_NAME = "remote.json"
+_REMOTE_NAME = "remote.json"
+_FILES = "files"
+_IN_USE, _MAPPED = "in-use", "mapped"
+
+#: Tables that are fetched at a time.
+_CONNECTIONS = 16
+
+_RESTORE = "restore it, or make the dataset again"
 
 
 def open_cache(cache: str) -> None:
@@ -38,12 +59,12 @@ def open_cache(cache: str) -> None:
     with named(cache):
         os.makedirs(cache, exist_ok=True)
         names = os.listdir(cache)
-        if CACHE_MARK not in names and any(not name.startswith(f"{CACHE_MARK}.") for name in names):
-            raise CallError(
-                f"cache={printable(cache)!r} contains files of other programs",
-                hint="choose an empty folder, or one that does not exist",
-            )
         if CACHE_MARK not in names:
+            if any(not name.startswith(f"{CACHE_MARK}.") for name in names):
+                raise CallError(
+                    f"cache={printable(cache)!r} contains files of other programs",
+                    hint="choose an empty folder, or one that does not exist",
+                )
             write_once(mark, _MARK_BYTES)
         with open(mark, "rb") as file:
             if file.read(len(_MARK_BYTES) + 1) != _MARK_BYTES:
@@ -53,32 +74,23 @@ def open_cache(cache: str) -> None:
                 )
 
 
-def unused_datasets(cache: str) -> list[str]:
-    """Return the folders of datasets that no process uses."""
-    found = []
+def dataset_folders(cache: str) -> Iterator[str]:
+    """Yield the folders of the datasets in a cache."""
     for name in sorted(os.listdir(cache)):
         folder = os.path.join(cache, name)
-        if not os.path.isfile(os.path.join(folder, REMOTE_NAME)) or os.path.islink(folder):
-            continue
-        handle = lock_unused(folder)
-        if handle is not None:
-            os.close(handle)
-            found.append(folder)
-    return found
+        if os.path.isfile(os.path.join(folder, _REMOTE_NAME)) and not os.path.islink(folder):
+            yield folder
 
 
 def remove_unused(folder: str) -> bool:
     """Remove the folder of a dataset unless a process uses it. Return whether it was removed."""
-    handle = lock_unused(folder)
+    handle = _try_lock(folder, _IN_USE)
     if handle is None:
         return False
     try:
         # `remote.json` last, because without it nothing here may be removed.
-        for name in (
-            *(each for each in os.listdir(folder) if each not in (IN_USE, REMOTE_NAME)),
-            REMOTE_NAME,
-            IN_USE,
-        ):
+        others = set(os.listdir(folder)) - {_IN_USE, _REMOTE_NAME}
+        for name in (*others, _REMOTE_NAME, _IN_USE):
             path = os.path.join(folder, name)
             if os.path.isdir(path) and not os.path.islink(path):
                 shutil.rmtree(path)
@@ -91,3 +103,293 @@ def remove_unused(folder: str) -> bool:
     finally:
         os.close(handle)
     return True
+
+
+# --- a dataset ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class CachedDataset:
+    """A dataset in a cache, in use by this process until its lock is released.
+
+    Attributes:
+        store: where its files come from.
+        cache: the cache folder.
+        folder: its folder in the cache.
+        manifest: its manifest.
+        lock: the shared lock of ``in-use``.
+
+    """
+
+    store: Store
+    cache: str
+    folder: str
+    manifest: Manifest
+    lock: Lock
+
+    @property
+    def root(self) -> str:
+        """Folder of the dataset's files."""
+        return os.path.join(self.folder, _FILES)
+
+    def presence_path(self, split: str) -> str:
+        """Return the path of the presence file of a split."""
+        number = [each.name for each in self.manifest.splits].index(split)
+        return os.path.join(self.folder, f"split-{number}.presence")
+
+
+def open_dataset(store: Store, cache: str, revision: int | None = None) -> CachedDataset:
+    """Read the manifest of a dataset in an object store, and make its folder in the cache.
+
+    Args:
+        store: the dataset.
+        cache: the cache folder.
+        revision: an older revision of the dataset. `None` means the newest one.
+
+    Raises:
+        CallError: the URL contains no dataset, it has no such revision, or the cache folder cannot
+            be used.
+        ManifestError: the manifest is damaged.
+        StorageError: the store or the disk cannot be used.
+
+    """
+    cache = os.path.abspath(cache)
+    open_cache(cache)
+    url = str(store)
+    try:
+        data = bytes(store.get(MANIFEST_NAME, _length_check(MANIFEST, f"{url}/{MANIFEST_NAME}")))
+    except FileNotFoundError:
+        raise CallError(
+            f"{url} contains no {MANIFEST_NAME}, so it is not a prepared dataset, or `dataprep"
+            " convert` has not ended",
+            hint="give the URL that was given to `dataprep convert` as --out",
+        ) from None
+    manifest = parse_manifest(data, f"{url}/{MANIFEST_NAME}")
+    if revision not in (None, manifest.revision):
+        manifest, data = read_older(url, manifest, revision)
+    digest = hashlib.sha256(url.encode() + b"\0" + data).hexdigest()[:16]
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", store.url.name or store.url.bucket)[:60]
+    folder = os.path.join(cache, f"{name}-{digest}")
+    with named(folder):
+        lock = _share_use(folder)
+        files = os.path.join(folder, _FILES)
+        os.makedirs(files, exist_ok=True)
+        write_once(os.path.join(folder, _REMOTE_NAME), json.dumps({"url": url}).encode() + b"\n")
+        write_once(os.path.join(files, MANIFEST_NAME), data)
+        mapped = os.path.join(folder, _MAPPED)
+        if not os.path.exists(mapped):
+            os.close(_create(mapped))
+    return CachedDataset(store, cache, folder, manifest, lock)
+
+
+def fetch_files(dataset: CachedDataset, files: Iterable[File]) -> None:
+    """Fetch small files, such as sample tables, that are not in the cache, and check their checksums.
+
+    Raises:
+        DamagedError: a file is missing in the store, or is not the one that the manifest describes.
+        StorageError: the store or the disk cannot be used.
+
+    """
+
+    def fetch(file: File) -> None:
+        path = os.path.join(dataset.root, file.name)
+        if has_length(path, file.bytes):
+            return
+        data = _download(dataset.store, file)
+        with named(path):
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            write_once(path, data)
+
+    with ThreadPoolExecutor(_CONNECTIONS, "tables") as pool:
+        list(pool.map(fetch, files))
+
+
+def _download(store: Store, file: File) -> bytes:
+    """Return the content of a small file, with the checksum that the manifest states."""
+    kind, url = kind_of(file.name), f"{store}/{file.name}"
+    try:
+        for _ in range(2):  # a first answer with other bytes may be the network's fault
+            data = bytes(store.get(file.name, _length_check(kind, url, file.bytes)))
+            if file.checksum in (None, checksum_text(crc32c(data))):
+                return data
+    except FileNotFoundError:
+        raise kind.error("the object is missing", file=url, hint=_RESTORE) from None
+    raise kind.error(
+        "the object is not the one that the manifest describes: its checksum differs", file=url
+    )
+
+
+def _length_check(
+    kind: FileKind, url: str, expected: int | None = None
+) -> Callable[[ObjectInfo], None]:
+    def check(info: ObjectInfo) -> None:
+        if info.bytes > kind.max_bytes:
+            message = (
+                f"the {kind.name} has {info.bytes:,} bytes, but the limit is {kind.max_bytes:,}"
+            )
+            raise kind.error(message, file=url, hint=f"check that this is a {kind.name}")
+        if expected not in (None, info.bytes):
+            message = f"the object is {info.bytes} bytes long, but the manifest states {expected}"
+            raise kind.error(message, file=url, hint=_RESTORE)
+
+    return check
+
+
+def make_shards(dataset: CachedDataset, shards: Iterable[File]) -> None:
+    """Make the shards in the cache: empty sparse files of their true length."""
+    for file in shards:
+        path = os.path.join(dataset.root, file.name)
+        if has_length(path, file.bytes):
+            continue
+        with named(path):
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            handle = _create(path)
+            try:
+                os.ftruncate(handle, file.bytes)
+            finally:
+                os.close(handle)
+
+
+# --- locks between the processes that use a dataset -----------------------------------------------
+
+
+class Lock:
+    """The lock of an open file.
+
+    Attributes:
+        release: closes the file, also when nothing refers to the lock any more.
+
+    """
+
+    def __init__(self, handle: int) -> None:
+        self.release = weakref.finalize(self, os.close, handle)
+        self.release.atexit = False
+
+
+def _share_use(folder: str) -> Lock:
+    """Make the folder of a dataset, and share its lock, so that no process removes it."""
+    path = os.path.join(folder, _IN_USE)
+    while True:
+        os.makedirs(folder, exist_ok=True)
+        try:
+            handle = _open_lock(path)
+        except FileNotFoundError:  # it is just being removed
+            continue
+        fcntl.flock(handle, fcntl.LOCK_SH)
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.stat(path), os.fstat(handle)):
+                return Lock(handle)
+        os.close(handle)
+
+
+def _open_lock(path: str) -> int:
+    try:
+        return os.open(path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+    except PermissionError:  # a cache that can only be read
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+
+
+def lock_mapped(folder: str) -> int:
+    """Tell other processes that this one reads the shards of a dataset as mapped files.
+
+    Nobody evicts images of the dataset as long as the returned descriptor is open.
+    """
+    handle = os.open(os.path.join(folder, _MAPPED), os.O_RDONLY | os.O_CLOEXEC)
+    fcntl.flock(handle, fcntl.LOCK_SH)
+    return handle
+
+
+def lock_unmapped(folder: str) -> int | None:
+    """Return a lock that keeps others from mapping shards of a dataset.
+
+    `None` if a process has mapped them.
+    """
+    return _try_lock(folder, _MAPPED)
+
+
+def _try_lock(folder: str, name: str) -> int | None:
+    """Return an exclusive lock; `None` if a process has the file locked, or there is none."""
+    try:
+        handle = os.open(os.path.join(folder, name), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(handle)
+        return None
+    return handle
+
+
+# --- files on the local disk ----------------------------------------------------------------------
+
+
+def has_length(path: str, length: int) -> bool:
+    """Return whether there is a file of this length."""
+    try:
+        return os.stat(path).st_size == length
+    except OSError:
+        return False
+
+
+def write_once(path: str, data: bytes) -> None:
+    """Write a small file atomically.
+
+    Other threads, and other machines or containers, may be writing the same bytes.
+    """
+    if has_length(path, len(data)):
+        return
+    temporary = f"{path}.{secrets.token_hex(8)}"
+    try:
+        with open(temporary, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except OSError:
+        with suppress(OSError):
+            os.unlink(temporary)
+        raise
+
+
+def _create(path: str) -> int:
+    """Open a file for writing, and create it if it does not exist."""
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+
+
+def disk_usage(folder: str) -> int:
+    """Return the bytes that a folder takes on disk; sparse files count only what is there."""
+    total = 0
+    with suppress(FileNotFoundError), os.scandir(folder) as entries:
+        for entry in entries:
+            with suppress(FileNotFoundError):
+                if entry.is_dir(follow_symlinks=False):
+                    total += disk_usage(entry.path)
+                else:
+                    total += entry.stat(follow_symlinks=False).st_blocks * 512
+    return total
+
+
+@contextmanager
+def named(path: str) -> Iterator[None]:
+    """Raise an `OSError` of the block as an error that names the cache and the file.
+
+    Raises:
+        CallError: this user may not use the cache folder.
+        StorageError: the disk is full or fails.
+
+    """
+    try:
+        yield
+    except OSError as error:
+        raise_machine_fault(error)
+        if isinstance(error, (PermissionError, NotADirectoryError, FileExistsError)):
+            raise CallError(
+                f"the cache folder cannot be used: {printable(path)}: {error.strerror}",
+                hint="make it writable for this user, or choose another cache folder",
+            ) from None
+        raise StorageError(
+            f"the cache cannot be written: {error.strerror or error}",
+            file=path,
+            hint=HINTS.get(error.errno or 0, ""),
+        ) from None

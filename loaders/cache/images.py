@@ -1,27 +1,28 @@
-"""The images of a split whose shards are in an object store, read from sparse shards on the local disk."""
+"""A split in an object store, and its images, which are read from sparse shards on the local disk."""
 
 from __future__ import annotations
 
 import os
 from contextlib import ExitStack
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from loaders.cache.fetcher import Fetcher
-from loaders.cache.layout import BLOCK_BYTES
-from loaders.cache.locks import lock_mapped
-from loaders.cache.needed import Needed, layout_of
-from loaders.cache.next_use import next_uses
-from loaders.cache.presence import ABSENT, PRESENT
-from loaders.cache.shards import CachedShards
-from loaders.cache.transfer import TIMEOUT
-from loaders.dataset.records import Records
-from loaders.dataset.split import OpenSplit
+from loaders.cache.fetcher import TIMEOUT, Fetcher
+from loaders.cache.folder import CachedDataset, fetch_files, lock_mapped, make_shards, open_dataset
+from loaders.cache.layout import BLOCK_BYTES, images_of, layout_of
+from loaders.cache.presence import ABSENT, PRESENT, Presence
+from loaders.cache.room import Room, next_uses, room_of
+from loaders.cache.shards import CachedShards, require_holes
+from loaders.dataset.images import Encoded, Images, Rows, StoredImages, open_images
+from loaders.dataset.split import OpenSplit, select_shards
 from loaders.dataset.tables import SampleTables
-from loaders.samplers.base import Upcoming
+from loaders.progress import Upcoming
 from manifests.errors import CallError
-from manifests.process.text import format_bytes
+from manifests.process.text import format_bytes, printable
+from manifests.remote.store import open_store
+from manifests.remote.url import local_path, parse_url, refuse_url
 
 #: With a limit, at most this part of it is fetched before it is needed.
 _LOOKAHEAD = 1 / 4
@@ -31,16 +32,112 @@ _LOOKAHEAD = 1 / 4
 _LEAST_BATCHES = 8
 
 
-class CachedImages:
-    """Random access to the encoded images of a split, by row; `Records` for a cache.
+@dataclass(frozen=True, kw_only=True)
+class CachedSplit(OpenSplit):
+    """A split of a dataset in an object store, in use by this process.
+
+    Attributes:
+        dataset: the dataset in the cache.
+        presence: which of its images are there.
+        room: the disk space of the cache.
+        limit: maximum size of the cache on disk in bytes while the split is open; `None` means no
+            limit.
+
+    """
+
+    dataset: CachedDataset
+    presence: Presence
+    room: Room
+    limit: int | None
+
+    @property
+    def is_remote(self) -> bool:
+        """True: the shards come from an object store."""
+        return True
+
+    @property
+    def cache_folder(self) -> str:
+        """The cache folder."""
+        return self.dataset.cache
+
+    @property
+    def title(self) -> str:
+        """Last part of the URL."""
+        return os.path.basename(self.folder.rstrip("/"))
+
+
+def open_cached(
+    dataset: str,
+    split: str,
+    cache: str | os.PathLike[str] | None,
+    limit: int | None,
+    revision: int | None = None,
+) -> CachedSplit:
+    """Read the manifest and the sample tables, and make the shards in the cache: sparse files without any image.
+
+    Args:
+        dataset: URL of the dataset.
+        split: name of the split.
+        cache: the cache folder.
+        limit: maximum size of the cache on disk in bytes; `None` means no limit.
+        revision: an older revision of the dataset. `None` means the newest one.
+
+    Raises:
+        CallError: the URL contains no dataset, it has no such split, or the cache folder cannot be
+            used.
+        DamagedError: the manifest or a table is damaged.
+        StorageError: the object store or the disk cannot be used.
+
+    """
+    if cache is None:
+        raise CallError(
+            f"{printable(dataset)} is in an object store, and cache is missing",
+            hint='pass cache= with a folder on a local disk, for example cache="/nvme/cache"',
+        )
+    folder = local_path(os.fspath(cache))
+    refuse_url(
+        folder, f"cache={printable(folder)!r} is a URL", hint="name a folder on a local disk"
+    )
+    opened = open_dataset(open_store(parse_url(dataset)), folder, revision)
+    try:
+        shards = select_shards(opened.manifest, split, dataset)
+        fetch_files(opened, [shard.table for shard in shards])
+        make_shards(opened, [shard.file for shard in shards])
+        if limit is not None:
+            require_holes(opened.cache)
+        images = sum(shard.samples for shard in shards) * images_of(opened.manifest)
+        return CachedSplit(
+            folder=dataset,
+            root=opened.root,
+            name=split,
+            manifest=opened.manifest,
+            shards=shards,
+            dataset=opened,
+            presence=Presence(opened.presence_path(split), images),
+            room=room_of(opened.cache),
+            limit=limit,
+        )
+    except BaseException:
+        opened.lock.release()
+        raise
+
+
+class CachedImages(Images):
+    """The images of a split in an object store.
 
     If the whole split fits into the cache, the shards are mapped, and no process evicts images of
     it meanwhile. Otherwise images are copied, and read again if one was evicted in the meantime.
+
+    Attributes:
+        fits: whether the whole split fits into the cache.
+
     """
+
+    is_remote = True
 
     def __init__(
         self,
-        split: OpenSplit,
+        split: CachedSplit,
         tables: SampleTables,
         *,
         mmap: bool,
@@ -51,11 +148,11 @@ class CachedImages:
         """Read the location of each image from the sample tables.
 
         Args:
-            split: the split; `OpenSplit.cached` is set.
+            split: the split.
             tables: the sample tables of the split.
             mmap: whether to map the shards if the split fits into the cache.
             tolerant: whether a single damaged image is no error.
-            with_label_images: whether to read masks or depth maps too; see `CachedLabelImages`.
+            with_label_images: whether to read masks or depth maps too.
             timeout: how long to repeat requests that the store does not answer, in seconds.
 
         Raises:
@@ -63,81 +160,60 @@ class CachedImages:
             TableError: a table is missing or damaged, or points outside its shard.
 
         """
-        if split.cached is None:
-            raise TypeError("the split is not in a cache")
-        self._split, self._cached = split, split.cached
-        self._presence, self._room = self._cached.presence, self._cached.room
-        self._layout = layout_of(split, tables)
-        self._wanted = Needed(self._layout.images, with_label_images)
-        self._followed: tuple[Upcoming, Upcoming] | None = None
+        self._split = split
+        self._presence, self._room = split.presence, split.room
+        self._layout = layout_of(split, tables, with_label_images=with_label_images)
         self._resources = ExitStack()
-        self._room.enter(self, self._cached.limit)
-        self.fits = self._fits()
-        self._records = [
-            Records(
-                split,
-                tables,
-                mmap=mmap and self.fits,
-                tolerant=tolerant,
-                check=False,
-                label_images=bool(part),
-            )
-            for part in range(2 if with_label_images else 1)
-        ]
-        paths = [split.path(shard.file) for shard in split.shards]
-        self._shards = CachedShards(self._cached, self._layout, split.shards, paths)
+        self._room.enter(self, split.limit)
+        self.fits = self._presence.read_only or self._has_room(self.missing_space)
+        self._stored = StoredImages(
+            split,
+            tables,
+            mmap=mmap and self.fits,
+            tolerant=tolerant,
+            check=False,
+            with_label_images=with_label_images,
+        )
+        self._shards = CachedShards(
+            split.dataset, self._presence, self._room, self._layout, split.shards
+        )
         self._fetcher = Fetcher(self._layout, self._shards, timeout=timeout)
         if self._presence.read_only:
             self._require_complete()
         elif self.fits:
-            handle = lock_mapped(self._cached.dataset.folder)
+            handle = lock_mapped(split.dataset.folder)
             self._resources.callback(os.close, handle)
         else:
-            limit = self._room.limit or 0
-            self._fetcher.limit_lookahead(int(limit * _LOOKAHEAD))
+            self._fetcher.limit_lookahead(int((self._room.limit or 0) * _LOOKAHEAD))
             self._room.add(self)
 
     # --- for the loader -------------------------------------------------------------------------
 
-    def images(self, rows: NDArray[np.int64], part: int = 0) -> list[NDArray[np.uint8]]:
-        """Return encoded images: read-only arrays, uint8 [bytes].
-
-        Waits until they are on the local disk.
-
-        Args:
-            rows: int64 [B].
-            part: 1 for the masks or depth maps.
-
-        Raises:
-            ShardError: an image or its shard is missing or damaged in the object store.
-            StorageError: the store did not answer in time, or the cache has no room.
-
-        """
-        records, needed = self._records[part], rows * self._layout.images + part
+    def images(self, rows: Rows, component: int = 0) -> list[Encoded]:
+        """Return encoded images."""
+        needed = rows * self._layout.images + component
         while True:
             self._fetcher.wait(needed)
             if self.fits:
-                return records.images(rows)
+                return self._stored.images(rows, component)
+            # An image that was evicted while it was copied is read again.
             before = self._presence.evictions
             if before % 2:
                 self._presence.end_eviction()
             elif (self._presence.states[needed] == PRESENT).all():
-                images = records.images(rows)
+                images = self._stored.images(rows, component)
                 if self._presence.evictions == before:
                     return images
 
     def follow(self, number: int, upcoming: Upcoming) -> None:
         """Fetch the batches that come after batch `number`."""
-        if self._followed is None or self._followed[0] is not upcoming:
-            self._followed = upcoming, self._wanted.upcoming(upcoming)
-        self._fetcher.follow(number, self._followed[1])
+        self._fetcher.follow(number, upcoming)
 
     def close(self) -> None:
         """Stop fetching and release the shards. What was fetched stays in the cache."""
         self._fetcher.close()
         self._room.leave(self)
-        for records in self._records:
-            records.close()
+        self._stored.close()
         self._shards.close()
         self._resources.close()
 
@@ -147,50 +223,37 @@ class CachedImages:
         return self._fetcher.bytes
 
     @property
-    def missing_bytes(self) -> int:
-        """Size of the images that are not in the cache."""
-        return int(self._layout.sizes[self._missing].sum())
-
-    @property
     def missing_space(self) -> int:
         """Disk space that the images take that are not in the cache, in bytes."""
-        return int(self._layout.pages(self._missing).sum())
+        return int(self._layout.pages(self._missing()).sum())
 
-    @property
-    def _all(self) -> NDArray[np.int64]:
-        """Every row that the loader reads."""
-        return self._wanted.rows(np.arange(self._split.samples))
-
-    @property
-    def _missing(self) -> NDArray[np.int64]:
-        rows = self._all
-        missing: NDArray[np.int64] = rows[self._presence.snapshot()[rows] == ABSENT]
+    def _missing(self) -> Rows:
+        """Return the rows that are not in the cache."""
+        rows = self._layout.all_rows()
+        missing: Rows = rows[self._presence.snapshot()[rows] == ABSENT]
         return missing
 
-    def has_room(self, size: int) -> bool:
+    def _space(self) -> int:
+        """Return the disk space of all images that the loader reads, in bytes."""
+        return int(self._layout.pages(self._layout.all_rows()).sum())
+
+    def _has_room(self, size: int) -> bool:
         """Return whether the cache can have this many bytes more."""
         return self._room.limit is None or self._room.free(size) >= size
 
+    def keeps(self, size: int) -> bool:
+        """Return whether the cache has room for all images after this many bytes were fetched."""
+        return self.fits and self._has_room(size)
+
     def require_room(self, batch: int) -> None:
-        """Check that the cache has room for the batches that are in use at a time.
-
-        Args:
-            batch: samples of a batch over all ranks.
-
-        Raises:
-            CallError: it does not.
-
-        """
+        """Check that the cache has room for the batches that are in use at a time."""
         limit = self._room.limit
         if self.fits or limit is None:
             return
-        pages = self._layout.pages(self._all)
-        needed = min(
-            _LEAST_BATCHES * batch * int(pages.sum()) // self._split.samples, int(pages.sum())
-        )
-        free = self._room.free(needed) + int(
-            self._layout.pages(np.flatnonzero(self._presence.snapshot())).sum()
-        )
+        space = self._space()
+        needed = min(_LEAST_BATCHES * batch * space // self._split.samples, space)
+        present = np.flatnonzero(self._presence.snapshot())
+        free = self._room.free(needed) + int(self._layout.pages(present).sum())
         if free < needed:
             total = limit + needed - free
             raise CallError(
@@ -205,44 +268,37 @@ class CachedImages:
     @property
     def warning(self) -> str | None:
         """What a cache that is smaller than the split means; `None` if everything fits."""
-        pages = int(self._layout.pages(self._all).sum())
-        limit = self._room.limit or 0
-        if self.fits or pages <= limit:
+        space, limit = self._space(), self._room.limit or 0
+        if self.fits or space <= limit:
             return None
+        enough = int(1.05 * space) + (64 << 20)
         return (
-            f"cache_limit is smaller than split {self._split.name!r} ({format_bytes(pages)}), so"
-            f" every epoch fetches about {format_bytes(max(0, pages - limit))} again;"
-            f" cache_limit={format_bytes(self._needed())!r} would keep everything"
+            f"cache_limit is smaller than split {self._split.name!r} ({format_bytes(space)}), so"
+            f" every epoch fetches about {format_bytes(max(0, space - limit))} again;"
+            f" cache_limit={format_bytes(enough)!r} would keep everything"
         )
 
     def lines(self) -> list[str]:
         """Describe the cache for `explain`."""
-        total = int(self._layout.sizes[self._all].sum())
-        there = total - self.missing_bytes
-        blocks = -(-sum(self._layout.lengths) // BLOCK_BYTES)
-        requests = (
-            f"about {blocks:,} to {2 * blocks:,}" if self.fits else f"up to {len(self._all):,}"
-        )
+        rows = self._layout.all_rows()
+        total = int(self._layout.sizes[rows].sum())
+        there = total - int(self._layout.sizes[self._missing()].sum())
+        requests = f"up to {len(rows):,}"
+        if self.fits:
+            blocks = -(-sum(self._layout.lengths) // BLOCK_BYTES)
+            requests = f"about {blocks:,} to {2 * blocks:,}"
         return [
             (
-                f"cache {self._cached.dataset.folder}: {format_bytes(there)} of"
+                f"cache {self._split.dataset.folder}: {format_bytes(there)} of"
                 f" {format_bytes(total)} are there"
             ),
             f"  an epoch from an empty cache takes {requests} requests",
         ]
 
-    def _needed(self) -> int:
-        return int(1.05 * int(self._layout.pages(self._all).sum())) + (64 << 20)
-
-    def _fits(self) -> bool:
-        if self._presence.read_only or self._room.limit is None:
-            return True
-        return self.has_room(self.missing_space)
-
     def _require_complete(self) -> None:
-        if len(self._missing):
+        if len(self._missing()):
             raise CallError(
-                f"the cache {self._cached.dataset.cache} can only be read by this user, and does"
+                f"the cache {self._split.dataset.cache} can only be read by this user, and does"
                 f" not contain all of {self._split.folder}",
                 hint="make it writable for this user, or choose another cache folder",
             )
@@ -261,35 +317,24 @@ class CachedImages:
         if upcoming is None:  # nothing of it is being read
             uses = np.full(len(present), np.iinfo(np.int64).max - 1)
             return present, uses, self._layout.pages(present)
+
+        def rows_of(batches: range) -> list[Rows]:
+            return [self._layout.rows_of(upcoming.of_all(number)) for number in batches]
+
         # DALI may still use the batch before the current one; the other ranks are about as far.
-        first, stop = max(0, current - 1), current + 2 if ahead else planned + 1
+        first, stop = max(0, current - 1), planned + 1
+        if ahead:
+            stop = current + 2
         keep = self._fetcher.being_fetched().copy()
-        keep[np.concatenate([upcoming.global_rows(number) for number in range(first, stop)])] = True
+        keep[np.concatenate(rows_of(range(first, stop)))] = True
         last = current + 2 * upcoming.batches
-        after = next_uses(
-            [upcoming.global_rows(number) for number in range(stop, last)], self._layout.rows
-        )
+        after = next_uses(rows_of(range(stop, last)), self._layout.rows)
         present = present[~keep[present]]
         return present, after[present], self._layout.pages(present)
 
-    def evict(self, rows: NDArray[np.int64]) -> int:
+    def evict(self, rows: Rows) -> int:
         """Remove images; return the bytes that this frees."""
         return self._shards.evict(rows)
 
 
-class CachedLabelImages:
-    """Random access to the masks or depth maps of a split, by row, which `CachedImages` fetches with the images."""
-
-    def __init__(self, cached: CachedImages) -> None:
-        self._cached = cached
-
-    def images(self, rows: NDArray[np.int64]) -> list[NDArray[np.uint8]]:
-        """Return encoded masks or depth maps, as `CachedImages.images` does."""
-        return self._cached.images(rows, part=1)
-
-    def follow(self, number: int, upcoming: Upcoming) -> None:
-        """Fetch the batches that come after batch `number`."""
-        self._cached.follow(number, upcoming)
-
-    def close(self) -> None:
-        """Do nothing: `CachedImages` owns what is open."""
+open_images.register(CachedSplit, CachedImages)

@@ -14,6 +14,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from loaders.dataset.split import OpenSplit
+from loaders.dataset.tables import IMAGE_COLUMNS, MASK_COLUMNS, SampleTables
+from manifests.schema import Manifest
+
 #: Disk space is given back in pages of this many bytes.
 PAGE = 4096
 
@@ -52,6 +56,37 @@ class Request(NamedTuple):
         return sum(end - start for start, end in self.ranges)
 
 
+def images_of(manifest: Manifest) -> int:
+    """Return the number of images of each sample: 2 in datasets with masks or depth maps."""
+    return 1 + manifest.labels.has_image
+
+
+def layout_of(split: OpenSplit, tables: SampleTables, *, with_label_images: bool) -> Layout:
+    """Return where the images of a split are.
+
+    Raises:
+        TableError: a table is missing or damaged.
+
+    """
+    images = images_of(split.manifest)
+    components = (IMAGE_COLUMNS, MASK_COLUMNS)[:images]
+    columns = tables.columns(sum(components, ()), requested_by="a sampler")
+    # Of each sample the value of its image, then of its label image.
+    offsets, sizes, checksums = (
+        np.stack([columns[name] for name in names], axis=1).astype(np.int64).ravel()
+        for names in zip(*components, strict=True)
+    )
+    return Layout(
+        offsets=offsets,
+        sizes=sizes,
+        checksums=checksums,
+        ends=images * np.cumsum([shard.samples for shard in split.shards]),
+        lengths=[shard.file.bytes for shard in split.shards],
+        images=images,
+        wanted=1 + with_label_images,
+    )
+
+
 @dataclass(frozen=True)
 class Layout:
     """Where each image of a split is.
@@ -63,6 +98,7 @@ class Layout:
         ends: row after the last one of each shard, int64 [shards].
         lengths: length of each shard in bytes.
         images: images of each sample: 1, or 2 with masks or depth maps.
+        wanted: images of each sample that the loader reads.
 
     """
 
@@ -72,11 +108,22 @@ class Layout:
     ends: NDArray[np.int64]
     lengths: Sequence[int]
     images: int = 1
+    wanted: int = 1
 
     @property
     def rows(self) -> int:
         """Number of images."""
         return len(self.offsets)
+
+    def rows_of(self, samples: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the rows that the loader reads of samples, int64 [rows]."""
+        if self.images == 1:
+            return samples
+        return (samples[:, None] * self.images + np.arange(self.wanted)).ravel()
+
+    def all_rows(self) -> NDArray[np.int64]:
+        """Return every row that the loader reads."""
+        return self.rows_of(np.arange(self.rows // self.images))
 
     def shards_of(self, rows: NDArray[np.int64]) -> NDArray[np.intp]:
         """Return the shard of each row."""
@@ -93,7 +140,7 @@ class Layout:
     def blocks(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return all rows of the blocks that contain some of these rows, in the order in which they are needed.
 
-        If all of these rows are first images of their samples, those that are returned are too.
+        If all of these rows are first images of their samples, the returned ones are too.
 
         Args:
             rows: different rows, in the order in which they are needed, int64 [N].
@@ -101,15 +148,16 @@ class Layout:
         """
         shards, numbers = self.shards_of(rows), self.offsets[rows] // BLOCK_BYTES
         _, first = np.unique(np.stack([shards, numbers]), axis=1, return_index=True)
-        found = []
+        found = [rows[:0]]
         for place in np.sort(first).tolist():
             shard = int(shards[place])
             start, end = self.first_row(shard), int(self.ends[shard])
-            found.append(
-                np.flatnonzero(self.offsets[start:end] // BLOCK_BYTES == numbers[place]) + start
-            )
-        blocks = np.concatenate(found) if found else rows
-        return blocks if self.images == 1 else blocks[np.isin(blocks % 2, rows % 2)]
+            in_block = self.offsets[start:end] // BLOCK_BYTES == numbers[place]
+            found.append(np.flatnonzero(in_block) + start)
+        blocks = np.concatenate(found)
+        if self.images == 1:
+            return blocks
+        return blocks[np.isin(blocks % 2, rows % 2)]
 
     def requests(self, rows: NDArray[np.int64]) -> list[Request]:
         """Combine images of a shard into requests, in the order in which they are first needed.
@@ -120,14 +168,19 @@ class Layout:
         """
         shards = self.shards_of(rows)
         order = np.lexsort((self.offsets[rows], shards))
-        rows, shards = rows[order], shards[order]
-        begins = self.offsets[rows].tolist()
-        stops = (self.offsets[rows] + self.sizes[rows]).tolist()
-        numbers = shards.tolist()
+        rows, numbers = rows[order], shards[order].tolist()
+        begins, ends = self.offsets[rows], self.offsets[rows] + self.sizes[rows]
+        # The requests, with the place of their first row, and the ranges of the one that is open.
         found: list[tuple[int, Request]] = []
         ranges: list[tuple[int, int]] = []
         first = total = 0
-        for place, (shard, begin, stop) in enumerate(zip(numbers, begins, stops, strict=True)):
+
+        def finish(end: int) -> None:
+            request = Request(numbers[first], tuple(ranges), rows[first:end])
+            found.append((int(order[first:end].min()), request))
+
+        places = zip(numbers, begins.tolist(), ends.tolist(), strict=True)
+        for place, (shard, begin, stop) in enumerate(places):
             joins = bool(ranges) and begin - ranges[-1][1] <= GAP_BYTES
             total += stop - (ranges[-1][1] if joins else begin)
             if ranges and (
@@ -135,29 +188,21 @@ class Layout:
                 or total > REQUEST_BYTES
                 or (not joins and len(ranges) == REQUEST_RANGES)
             ):
-                found.append(
-                    (
-                        int(order[first:place].min()),
-                        Request(numbers[first], tuple(ranges), rows[first:place]),
-                    )
-                )
+                finish(place)
                 ranges, first, total, joins = [], place, stop - begin, False
             if joins:
                 ranges[-1] = (ranges[-1][0], max(stop, ranges[-1][1]))
             else:
                 ranges.append((begin, stop))
         if ranges:
-            found.append(
-                (int(order[first:].min()), Request(numbers[first], tuple(ranges), rows[first:]))
-            )
+            finish(len(rows))
         return [request for _, request in sorted(found, key=lambda each: each[0])]
 
     def places(self, request: Request) -> Iterator[tuple[int, int, int]]:
         """Yield (number of the range, first byte in it, byte after the last) of each image of a request."""
         number = 0
-        for offset, size in zip(
-            self.offsets[request.rows].tolist(), self.sizes[request.rows].tolist(), strict=True
-        ):
+        sizes = self.sizes[request.rows].tolist()
+        for offset, size in zip(self.offsets[request.rows].tolist(), sizes, strict=True):
             while offset + size > request.ranges[number][1]:
                 number += 1
             begin = offset - request.ranges[number][0]
@@ -170,16 +215,15 @@ class Layout:
             rows: different rows, int64 [N].
 
         """
-        return sum(
-            request.bytes + RANGE_COST * len(request.ranges) for request in self.requests(rows)
-        )
+        requests = self.requests(rows)
+        return sum(request.bytes + RANGE_COST * len(request.ranges) for request in requests)
 
     def pages(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the approximate disk space of images in bytes, int64 [rows]."""
-        if self.images == 1:
-            return -(-self.sizes[rows] // PAGE) * PAGE
-        # The image before or after may be absent, so no page is shared.
         begins, ends = self.offsets[rows], self.offsets[rows] + self.sizes[rows]
+        if self.images == 1:
+            begins, ends = np.zeros_like(begins), self.sizes[rows]
+        # Of two images of a sample, the one before or after may be absent, so no page is shared.
         return (-(-ends // PAGE) - begins // PAGE) * PAGE
 
     def holes(
@@ -195,21 +239,22 @@ class Layout:
         shards = self.shards_of(rows)
         for shard in np.unique(shards).tolist():
             first, end = self.first_row(shard), int(self.ends[shard])
-            by_offset = np.argsort(self.offsets[first:end], kind="stable")
-            begins = self.offsets[first:end][by_offset]
-            stops = begins + self.sizes[first:end][by_offset]
-            gone = absent[first:end][by_offset]
-            evicted = np.zeros(end - first, bool)
-            evicted[rows[shards == shard] - first] = True
-            evicted = evicted[by_offset]
+            by_offset = first + np.argsort(self.offsets[first:end], kind="stable")
+            begins = self.offsets[by_offset]
+            stops = begins + self.sizes[by_offset]
+            evicted = np.isin(by_offset, rows[shards == shard])
             # Runs of absent images that contain an evicted one, from the end of the image before to
             # the next one.
-            edges = np.flatnonzero(np.diff(np.concatenate([[0], gone.astype(np.int8), [0]])))
+            gone = absent[by_offset].astype(np.int8)
+            edges = np.flatnonzero(np.diff(gone, prepend=0, append=0))
             for run, run_end in edges.reshape(-1, 2).tolist():
                 if not evicted[run:run_end].any():
                     continue
-                start = int(stops[:run].max()) if run else 0
-                stop = int(begins[run_end]) if run_end < len(begins) else int(self.lengths[shard])
+                start, stop = 0, self.lengths[shard]
+                if run:
+                    start = int(stops[:run].max())
+                if run_end < len(begins):
+                    stop = int(begins[run_end])
                 start, stop = -(-start // PAGE) * PAGE, stop // PAGE * PAGE
                 if start < stop:
                     yield shard, start, stop

@@ -7,14 +7,13 @@ import os
 import threading
 import time
 import weakref
+from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from loaders.cache.disk import disk_usage
-from loaders.cache.folder import remove_unused, unused_datasets
-from loaders.cache.next_use import choose_victims
+from loaders.cache.folder import dataset_folders, disk_usage, remove_unused
 from manifests.errors import StorageError
 from manifests.process.text import format_bytes
 
@@ -28,6 +27,9 @@ _AT_ONCE = 1 / 32
 
 #: The disk usage is measured again each time this part of the limit was written.
 _MEASURE = 1 / 64
+
+#: The image is not needed within the batches that were looked at.
+NEVER = np.iinfo(np.int64).max
 
 
 class Tenant(Protocol):
@@ -74,7 +76,8 @@ class Room:
         `None` means no limit but the disk's.
         """
         with self._lock:
-            return min((each for each in self._limits.values() if each is not None), default=None)
+            limits = [each for each in self._limits.values() if each is not None]
+        return min(limits, default=None)
 
     def enter(self, tenant: Tenant, limit: int | None) -> None:
         """Respect the limit of a split until it leaves."""
@@ -103,11 +106,12 @@ class Room:
                 status = os.statvfs(self.cache)
                 return status.f_bavail * status.f_frsize
             self._measure()
-            for folder in unused_datasets(self.cache) if limit - self._used < least else ():
-                remove_unused(folder)
-                self._measure()
-                if limit - self._used >= least:
-                    break
+            if limit - self._used < least:
+                for folder in dataset_folders(self.cache):
+                    if remove_unused(folder):
+                        self._measure()
+                    if limit - self._used >= least:
+                        break
             return limit - self._used
 
     def reserve(self, size: int) -> None:
@@ -154,9 +158,8 @@ class Room:
 
         """
         with self._lock:
-            for folder in unused_datasets(self.cache):
-                if remove_unused(folder):
-                    return
+            if any(map(remove_unused, dataset_folders(self.cache))):
+                return
             if self._evict(4 * size) < size:
                 raise self._too_small(size)
 
@@ -172,10 +175,9 @@ class Room:
 
         Return what is freed.
         """
-        freed = 0
-        for ahead in (False, True):
-            if freed < needed:
-                freed += self._evict_latest(needed - freed, ahead=ahead)
+        freed = self._evict_latest(needed, ahead=False)
+        if freed < needed:
+            freed += self._evict_latest(needed - freed, ahead=True)
         return freed
 
     def _evict_latest(self, needed: int, *, ahead: bool) -> int:
@@ -183,9 +185,9 @@ class Room:
         if not tenants:
             return 0
         found = [tenant.evictable(ahead=ahead) for tenant in tenants]
-        rows, uses, pages = (np.concatenate([each[part] for each in found]) for part in range(3))
+        rows, uses, pages = map(np.concatenate, zip(*found, strict=True))
         owners = np.repeat(np.arange(len(tenants)), [len(each[0]) for each in found])
-        victims = choose_victims(uses, pages, needed, keep=0)
+        victims = choose_victims(uses, pages, needed)
         freed = 0
         for number, tenant in enumerate(tenants):
             chosen = rows[victims][owners[victims] == number]
@@ -219,3 +221,50 @@ def room_of(cache: str) -> Room:
     key = (os.getpid(), os.path.realpath(cache))
     with _rooms_lock:
         return _rooms.setdefault(key, Room(cache))
+
+
+# --- which images to evict ------------------------------------------------------------------------
+
+
+def next_uses(batches: Sequence[NDArray[np.int64]], samples: int) -> NDArray[np.int64]:
+    """Return when each row is needed next, counted in samples from the first batch.
+
+    `NEVER` if it is not.
+
+    Args:
+        batches: the rows of the coming batches, in order.
+        samples: number of rows in the split.
+
+    Returns:
+        int64 [samples].
+
+    """
+    uses = np.full(samples, NEVER, np.int64)
+    if batches:
+        order = np.concatenate(batches)
+        # Of several assignments to a row, the last one counts: so go from the end to the beginning.
+        uses[order[::-1]] = np.arange(len(order))[::-1]
+    return uses
+
+
+def choose_victims(
+    uses: NDArray[np.int64], pages: NDArray[np.int64], needed: int
+) -> NDArray[np.int64]:
+    """Choose which images to evict: the ones that are needed latest, as few as possible.
+
+    An optimal cache replaces what is needed latest (L. A. Belady, "A study of replacement
+    algorithms for a virtual-storage computer", IBM Systems Journal 5(2), 1966). The age of an image
+    says nothing here: each is read once per epoch, so the oldest one is often needed first.
+
+    Args:
+        uses: when each image that is present is needed next, in samples from now, int64 [N].
+        pages: the disk space of each, in any unit, int64 [N].
+        needed: space to free, in the same unit.
+
+    Returns:
+        Indices into `uses`, int64 [victims]. All together may be smaller than `needed`.
+
+    """
+    order = np.argsort(-uses, kind="stable")
+    freed = np.cumsum(pages[order])
+    return order[: int(np.searchsorted(freed, needed)) + 1]

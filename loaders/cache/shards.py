@@ -2,62 +2,62 @@
 
 from __future__ import annotations
 
+import ctypes
+import errno
 import os
 import threading
+from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from contextlib import contextmanager
 
 import numpy as np
 from numpy.typing import NDArray
 
-from loaders.cache.dataset import CachedDataset
-from loaders.cache.disk import is_full, named
+from loaders.cache.folder import CachedDataset, lock_unmapped, named
 from loaders.cache.layout import Layout, Request
-from loaders.cache.locks import lock_unmapped
 from loaders.cache.presence import ABSENT, PRESENT, Presence
 from loaders.cache.room import Room
-from loaders.cache.sparse import SparseFiles
-from manifests.errors import StorageError
+from manifests.errors import CallError, StorageError
+from manifests.process.text import printable
 from manifests.schema import Shard
 
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_long, ctypes.c_long)
 
-@dataclass(frozen=True, slots=True)
-class CachedSplit:
-    """A split in a cache.
-
-    Attributes:
-        dataset: the dataset.
-        presence: which of its images are there.
-        room: the disk space of the cache.
-        limit: maximum size of the cache on disk in bytes while the split is open; `None` means no
-            limit.
-
-    """
-
-    dataset: CachedDataset
-    presence: Presence
-    room: Room
-    limit: int | None
+#: ``FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE`` of fallocate(2).
+_PUNCH_HOLE = 3
 
 
 class CachedShards:
-    """Where a `Fetcher` writes images, and a `Room` evicts them."""
+    """Where a `Fetcher` writes images, and a `Room` evicts them.
+
+    Attributes:
+        presence: which images are there.
+        room: the disk space of the cache.
+
+    """
 
     def __init__(
-        self, split: CachedSplit, layout: Layout, shards: Sequence[Shard], paths: Sequence[str]
+        self,
+        dataset: CachedDataset,
+        presence: Presence,
+        room: Room,
+        layout: Layout,
+        shards: Sequence[Shard],
     ) -> None:
         """Open nothing yet.
 
         Args:
-            split: the split in the cache.
-            layout: where its images are.
-            shards: its shards.
-            paths: their sparse files.
+            dataset: the dataset in the cache.
+            presence: which images of the split are there.
+            room: the disk space of the cache.
+            layout: where the images are.
+            shards: the shards of the split.
 
         """
-        self._dataset, self._presence, self._room = split.dataset, split.presence, split.room
-        self._layout, self._shards = layout, shards
-        self._files = SparseFiles(paths)
+        self.presence, self.room = presence, room
+        self._dataset, self._layout, self._shards = dataset, layout, shards
+        self._files = SparseFiles([os.path.join(dataset.root, shard.name) for shard in shards])
         self._evicting = threading.Lock()
 
     def close(self) -> None:
@@ -66,16 +66,8 @@ class CachedShards:
 
     def states(self, rows: NDArray[np.int64]) -> NDArray[np.uint8]:
         """Return the state of rows; see `presence`."""
-        states: NDArray[np.uint8] = self._presence.states[rows]
+        states: NDArray[np.uint8] = self.presence.states[rows]
         return states
-
-    def reserve(self, size: int) -> None:
-        """Make sure that the cache has room for this many bytes."""
-        self._room.reserve(size)
-
-    def release(self, size: int) -> None:
-        """Release a reservation, whether its bytes were written or not."""
-        self._room.release(size)
 
     def read(self, request: Request) -> Sequence[memoryview]:
         """Read the ranges of a request from the store."""
@@ -92,37 +84,34 @@ class CachedShards:
         try:
             self._write(request, parts, rows)
         except OSError as error:
-            if not is_full(error):
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise StorageError(
                     f"the cache cannot be written: {error.strerror}", file=self._dataset.cache
                 ) from None
-            self._room.make_room(request.bytes)
+            # The disk is full, whatever the limit of the cache.
+            self.room.make_room(request.bytes)
             with named(self._dataset.cache):
                 self._write(request, parts, rows)
 
     def _write(
         self, request: Request, parts: Sequence[memoryview], rows: NDArray[np.int64]
     ) -> None:
-        with self._presence.fetching():
-            for start, part in self._pieces(request, parts):
-                self._files.write(request.shard, start, part)
-            self._presence.mark(rows, PRESENT)
+        with self.presence.fetching():
+            if self._layout.images == 1:
+                for (start, _), part in zip(request.ranges, parts, strict=True):
+                    self._files.write(request.shard, start, part)
+            else:
+                # Between two images there may be a mask that is not needed.
+                for number, begin, end in self._layout.places(request):
+                    start = request.ranges[number][0] + begin
+                    self._files.write(request.shard, start, parts[number][begin:end])
+            self.presence.mark(rows, PRESENT)
 
-    def _pieces(
-        self, request: Request, parts: Sequence[memoryview]
-    ) -> Iterator[tuple[int, memoryview]]:
-        """Yield what to write, and where: between two images there may be a mask that is not needed."""
-        starts = [start for start, _ in request.ranges]
-        if self._layout.images == 1:
-            yield from zip(starts, parts, strict=True)
-            return
-        for number, begin, end in self._layout.places(request):
-            yield starts[number] + begin, parts[number][begin:end]
-
-    def mark_verified(self, rows: NDArray[np.int64], *, intact: bool) -> None:
-        """Mark unverified images as present, or as absent."""
-        with self._presence.fetching():
-            self._presence.mark(rows, PRESENT if intact else ABSENT)
+    def mark_verified(self, rows: NDArray[np.int64], intact: NDArray[np.bool_]) -> None:
+        """Mark unverified images as present if they are intact, else as absent."""
+        with self.presence.fetching():
+            self.presence.mark(rows[intact], PRESENT)
+            self.presence.mark(rows[~intact], ABSENT)
 
     def describe(self, shard: int) -> str:
         """Return the URL of a shard."""
@@ -135,12 +124,108 @@ class CachedShards:
             if lock is None:  # another process has mapped them
                 return 0
             try:
-                with self._presence.evicting():
-                    self._presence.mark(rows, ABSENT)
-                    for shard, start, end in self._layout.holes(
-                        rows, self._presence.states == ABSENT
-                    ):
+                with self.presence.evicting():
+                    self.presence.mark(rows, ABSENT)
+                    absent = self.presence.states == ABSENT
+                    for shard, start, end in self._layout.holes(rows, absent):
                         self._files.punch(shard, start, end)
             finally:
                 os.close(lock)
         return int(self._layout.pages(rows).sum())
+
+
+class SparseFiles:
+    """Files by number, open for writing. Several threads may use it.
+
+    Attributes:
+        max_open: maximum number of files that are open and idle at a time.
+
+    """
+
+    max_open = 256
+
+    def __init__(self, paths: Sequence[str]) -> None:
+        self._paths = paths
+        self._idle: OrderedDict[int, int] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def write(self, number: int, offset: int, data: memoryview) -> None:
+        """Write bytes at an offset.
+
+        Raises:
+            OSError: the disk is full, for example.
+
+        """
+        with self._open(number) as handle:
+            while data:
+                count = os.pwrite(handle, data, offset)
+                data, offset = data[count:], offset + count
+
+    def read(self, number: int, offset: int, size: int) -> bytes:
+        """Return bytes from an offset; fewer at the end of the file."""
+        with self._open(number) as handle:
+            return os.pread(handle, size, offset)
+
+    def punch(self, number: int, start: int, end: int) -> None:
+        """Give back the disk space of the bytes from `start` to `end`, which become zeros."""
+        with self._open(number) as handle:
+            _punch_hole(handle, start, end)
+
+    def close(self) -> None:
+        """Close all files."""
+        with self._lock:
+            while self._idle:
+                os.close(self._idle.popitem()[1])
+
+    @contextmanager
+    def _open(self, number: int) -> Iterator[int]:
+        with self._lock:
+            handle = self._idle.pop(number, None)
+        if handle is None:
+            path = self._paths[number]
+            with named(path):
+                handle = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        try:
+            yield handle
+        finally:
+            excess = []
+            with self._lock:
+                if number in self._idle:  # another thread has opened it too
+                    excess.append(self._idle.pop(number))
+                self._idle[number] = handle
+                if len(self._idle) > self.max_open:
+                    excess.append(self._idle.popitem(last=False)[1])
+            for each in excess:
+                os.close(each)
+
+
+def _punch_hole(handle: int, start: int, end: int) -> None:
+    """Give back the disk space of a part of a file.
+
+    Raises:
+        OSError: the file system cannot do this.
+
+    """
+    if _libc.fallocate(handle, _PUNCH_HOLE, start, end - start):
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+
+
+def require_holes(folder: str) -> None:
+    """Check that the file system of a folder gives back the disk space of parts of files.
+
+    Raises:
+        CallError: it does not.
+
+    """
+    handle = os.open(folder, os.O_TMPFILE | os.O_RDWR, 0o600)
+    try:
+        os.ftruncate(handle, 8192)
+        _punch_hole(handle, 0, 8192)
+    except OSError:
+        raise CallError(
+            f"cache={printable(folder)!r} is on a file system that cannot free parts of files",
+            hint="choose a folder on ext4, XFS, Btrfs or tmpfs, or remove cache_limit",
+        ) from None
+    finally:
+        os.close(handle)

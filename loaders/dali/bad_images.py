@@ -16,10 +16,10 @@ from loaders.dali.decode_normalize import decode
 from loaders.dali.graph import GraphContext, Node, Pipeline, RandomStreams, dali, fn, types
 from loaders.dali.readers import derive_seed, read_stored
 from loaders.dali.targets import decode_label_image
+from loaders.dataset.damage import find_index_error, find_shard_error
 from loaders.dataset.fields import Fields
-from loaders.dataset.index_check import find_index_error
-from loaders.dataset.records import Records
-from loaders.dataset.split import OpenSplit, find_shard_error
+from loaders.dataset.images import StoredImages
+from loaders.dataset.split import OpenSplit
 from loaders.dataset.tables import SampleTables
 from loaders.progress import Position
 from loaders.transforms.base import MAX_PIXELS
@@ -147,7 +147,7 @@ def _operator_failure(error: Exception) -> tuple[str, str] | None:
 
 
 if TYPE_CHECKING:
-    from loaders.spec import Images, LoaderSpec
+    from loaders.spec import LoaderSpec
 
 #: Name of the input of the decoding pipeline.
 _ENCODED = "encoded"
@@ -177,13 +177,12 @@ def find_bad_images(
     """
     tables, kind = SampleTables(spec.split), spec.fields.label_image
     with ExitStack() as opened:
-
-        def images(given: Images | None, *, label_images: bool = False) -> Images:
-            if given is None:
-                given = Records(spec.split, tables, tolerant=True, label_images=label_images)
-                opened.callback(given.close)
-            return given
-
+        images = spec.images
+        if images is None:
+            images = StoredImages(
+                spec.split, tables, tolerant=True, with_label_images=kind is not None
+            )
+            opened.callback(images.close)
         runs = range(position.read - 1, position.read + spec.options.prefetch)
         upcoming = spec.order.upcoming(position.started, position.skipped)
         if upcoming is None:
@@ -191,11 +190,11 @@ def find_bad_images(
         else:
             rows = np.concatenate([upcoming.rank_rows(run) for run in runs])
         rows = np.setdiff1d(rows, list(known))
-        bad = _undecodable(spec, images(spec.records), rows, _decode_whole, limit)
+        bad = _undecodable(spec, images.images, rows, _decode_whole, limit)
         if kind is not None and len(bad) != limit:
             found = _undecodable(
                 spec,
-                images(spec.label_images, label_images=True),
+                partial(images.images, component=1),
                 np.setdiff1d(rows, list(bad)),
                 partial(_decode_label_image, kind),
                 None if limit is None else limit - len(bad),
@@ -242,7 +241,7 @@ _Decode: TypeAlias = "Callable[[LoaderSpec, Node, GraphContext], Sequence[Node]]
 
 def _undecodable(
     spec: LoaderSpec,
-    records: Images,
+    read: Callable[[NDArray[np.int64]], list[NDArray[np.uint8]]],
     rows: NDArray[np.int64],
     decode_one: _Decode,
     limit: int | None,
@@ -255,7 +254,7 @@ def _undecodable(
         if pipeline is None:
             pipeline = _decoder(spec, decode_one)
         # Image by image: the error of a batch does not say reliably which image it means.
-        encoded = records.images(np.array([row]))[0]
+        encoded = read(np.array([row]))[0]
         pipeline.feed_input(_ENCODED, [encoded])
         failed = None
         try:

@@ -24,7 +24,7 @@ from loaders.dali.graph import (
 from loaders.dali.mixing import mix
 from loaders.dali.readers import READER, add_reader, derive_seed
 from loaders.dali.targets import frames, label_images
-from loaders.dataset.index_check import find_index_error
+from loaders.dataset.damage import find_index_error
 from loaders.dataset.split import OpenSplit
 from loaders.options import ResolvedOptions
 from loaders.progress import Progress

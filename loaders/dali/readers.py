@@ -21,18 +21,16 @@ import nvidia.dali.tensors as _tensors
 import nvidia.dali.tfrecord as _tfrecord
 from numpy.typing import NDArray
 
-from loaders.cache.images import CachedImages, CachedLabelImages
-from loaders.cache.joined import JoinedImages
 from loaders.dali.graph import Node, ReaderOutputs, dali, fn, types
-from loaders.dataset.records import LastBytes, Records
+from loaders.dataset.images import Images
 from loaders.dataset.split import OpenSplit
+from loaders.progress import Upcoming
 from loaders.ranks import Ranks
-from loaders.samplers.base import Upcoming
 from loaders.samplers.draws import permutation
 from manifests.schema import Shard
 
 if TYPE_CHECKING:
-    from loaders.spec import Images, LoaderSpec
+    from loaders.spec import LoaderSpec
 
 # DALI's type stubs are incomplete.
 TensorCPU: Any = _tensors.TensorCPU
@@ -74,10 +72,13 @@ def add_reader(spec: LoaderSpec, *, seed: int, started: int, skipped: int = 0) -
             with_source=spec.fields.source,
             with_label_image=spec.fields.label_image is not None,
         )
-    if spec.records is None:
-        raise TypeError("a planned order needs records")
+    if spec.images is None:
+        raise TypeError("a planned order needs images")
     return read_planned(
-        upcoming, spec.records, prefetch=spec.options.prefetch, label_images=spec.label_images
+        upcoming,
+        spec.images,
+        prefetch=spec.options.prefetch,
+        with_label_images=spec.fields.label_image is not None,
     )
 
 
@@ -88,29 +89,29 @@ def derive_seed(*numbers: int) -> int:
 
 def read_planned(
     upcoming: Upcoming,
-    records: Images,
+    images: Images,
     *,
     prefetch: int,
-    label_images: Images | None = None,
+    with_label_images: bool = False,
 ) -> ReaderOutputs:
     """Add a reader to the graph that returns the batches of a sampler's plan.
 
     Args:
         upcoming: the batches.
-        records: random access to the encoded images.
+        images: random access to the encoded images.
         prefetch: batches that the pipeline computes ahead of the one in use.
-        label_images: random access to the masks or depth maps. `None` if no field needs them.
+        with_label_images: whether a field needs the masks or depth maps.
 
     """
     rows_of = lru_cache(READ_AHEAD_BATCHES + PREPARED_BATCHES + prefetch + 2)(upcoming.rank_rows)
-    batches = PlannedBatches(upcoming, rows_of, records, prefetch)
+    batches = PlannedBatches(upcoming, rows_of, images, prefetch)
     kwargs: dict[str, Any] = {"batch": True, "batch_info": True, "no_copy": True}
     # Several sources, so that DALI drops those that no output needs.
     encoded = fn.external_source(batches.images, dtype=types.UINT8, ndim=1, **kwargs)
     row = fn.external_source(batches.rows, dtype=types.INT64, ndim=0, **kwargs)
-    if label_images is None:
+    if not with_label_images:
         return ReaderOutputs(encoded, row=row)
-    of_labels = PlannedBatches(upcoming, rows_of, label_images, prefetch)
+    of_labels = PlannedBatches(upcoming, rows_of, images, prefetch, component=1)
     label_image = fn.external_source(of_labels.images, dtype=types.UINT8, ndim=1, **kwargs)
     return ReaderOutputs(encoded, row=row, label_image=label_image)
 
@@ -121,39 +122,43 @@ class PlannedBatches:
     DALI calls them once per batch, on the thread that uses the loader.
     """
 
-    def __init__(self, upcoming: Upcoming, rows_of: RowsOf, records: Images, prefetch: int) -> None:
+    def __init__(
+        self,
+        upcoming: Upcoming,
+        rows_of: RowsOf,
+        images: Images,
+        prefetch: int,
+        component: int = 0,
+    ) -> None:
         """Prepare to return batches.
 
         Args:
             upcoming: the batches.
             rows_of: returns the rows of a batch by its number; remembers those of the last batches.
-            records: random access to the images.
+            images: random access to the images.
             prefetch: batches that the pipeline computes ahead of the one in use.
+            component: 1 for the masks or depth maps.
 
         """
         pipeline = dali.Pipeline.current()
-        self._upcoming, self._rows_of, self._records = upcoming, rows_of, records
+        self._upcoming, self._rows_of, self._images = upcoming, rows_of, images
         # Images of an object store are fetched ahead anyway, and Ctrl-C must end the wait for them.
-        with_thread = not isinstance(records, (CachedImages, CachedLabelImages, JoinedImages))
-        prepare = _Preparation(
-            rows_of, records, _used_batches(prefetch) + (PREPARED_BATCHES if with_thread else 0)
-        )
-        self._prepared: _Preparation | Ahead[tuple[Any, LastBytes | None]] = prepare
-        if with_thread:
+        kept = _used_batches(prefetch)
+        if not images.is_remote:
+            kept += PREPARED_BATCHES
+        prepare = _Preparation(rows_of, images, kept, component)
+        self._prepared: Callable[[int], tuple[Any, Callable[[], None]]] = prepare
+        #: Releases the images, which keep their shards mapped. DALI must not use them any more.
+        self.release = prepare.release
+        if not images.is_remote:
             self._prepared = ahead = Ahead(prepare, PREPARED_BATCHES, "images", prepare.release)
+            self.release = ahead.close
             # DALI's objects, which refer to this one, may wait for the garbage collector. The
             # pipeline does not.
             weakref.finalize(pipeline, ahead.stop).atexit = False
         # For `release`.
         pipeline.planned_batches = [*getattr(pipeline, "planned_batches", ()), self]
         self._alive: deque[Any] = deque(maxlen=_used_batches(prefetch))
-
-    def release(self) -> None:
-        """Release the images, which keep their shards mapped. DALI must not use them any more."""
-        if isinstance(self._prepared, Ahead):
-            self._prepared.close()
-        else:
-            self._prepared.release()
 
     def rows(self, batch: Any) -> NDArray[np.int64]:
         """Return the rows of a batch, int64 [B]; `batch` is DALI's ``BatchInfo``."""
@@ -164,19 +169,17 @@ class PlannedBatches:
     def images(self, batch: Any) -> Any:
         """Return the encoded images of a batch as DALI's tensor list, uint8 [bytes] per sample."""
         number = batch.iteration
-        if isinstance(self._records, (CachedImages, CachedLabelImages, JoinedImages)):
-            self._records.follow(number, self._upcoming)
-        tensors, needed = self._prepared(number)
-        if needed is not None and isinstance(self._records, Records):
-            self._records.check_readable(needed)
+        self._images.follow(number, self._upcoming)
+        tensors, check_readable = self._prepared(number)
+        check_readable()
         return tensors
 
 
 class _Preparation:
     """Makes the images of a batch ready for DALI, and lets the system read those of later batches from disk."""
 
-    def __init__(self, rows_of: RowsOf, records: Images, kept: int) -> None:
-        self._rows_of, self._records = rows_of, records
+    def __init__(self, rows_of: RowsOf, images: Images, kept: int, component: int) -> None:
+        self._rows_of, self._images, self._component = rows_of, images, component
         self._requested = 0
         # To release the images of a batch takes 0.1 ms, so the thread that prepares does it.
         self._alive: deque[Any] = deque(maxlen=kept)
@@ -185,23 +188,19 @@ class _Preparation:
         """Release the images of the batches in use."""
         self._alive.clear()
 
-    def __call__(self, number: int) -> tuple[Any, LastBytes | None]:
-        """Return the images of a batch as DALI's tensor list, and the part of the shards that they need."""
-        if not isinstance(self._records, (CachedImages, CachedLabelImages)):
-            for coming in range(max(number, self._requested), number + READ_AHEAD_BATCHES + 1):
-                self._records.prefetch(self._rows_of(coming))
-            self._requested = number + READ_AHEAD_BATCHES + 1
+    def __call__(self, number: int) -> tuple[Any, Callable[[], None]]:
+        """Return the images of a batch as DALI's tensor list, and a function that checks that they can be read."""
+        for coming in range(max(number, self._requested), number + READ_AHEAD_BATCHES + 1):
+            self._images.prefetch(self._rows_of(coming), self._component)
+        self._requested = number + READ_AHEAD_BATCHES + 1
         rows = self._rows_of(number)
-        if isinstance(self._records, Records):
-            encoded, needed = self._records.images_to_check(rows)
-        else:
-            encoded, needed = self._records.images(rows), None
+        encoded, check_readable = self._images.images_to_check(rows, self._component)
         # DALI takes a list of arrays too, but converts it when it asks for the batch, in 1 ms for
         # 256 images.
         tensors = [*map(TensorCPU, encoded)]
         images = TensorListCPU(tensors, "", contiguous=False)
         self._alive.append(images)
-        return images, needed
+        return images, check_readable
 
 
 def _used_batches(prefetch: int) -> int:

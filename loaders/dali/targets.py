@@ -8,7 +8,7 @@ this runs on the CPU, also if images are on the GPU: PNGs are decoded there anyw
 of the GPU take other pixels as the nearest ones, so that a mask would depend on the device.
 
 The graph knows no boxes. It computes for each image how coordinates change, a frame, and NumPy
-applies that to the boxes of a batch (`loaders.dataset.boxes`). A frame is float32 [5, 2] on the
+applies that to the boxes of a batch (`loaders.dataset.labels`). A frame is float32 [5, 2] on the
 CPU, height before width:
 
 - row 0: the sides of the image.

@@ -1,13 +1,13 @@
-"""Read prepared datasets: open splits, read sample tables, access records.
+"""Read prepared datasets: open splits, read sample tables, access images.
 
 Imports neither torch nor DALI.
 
 ::
 
-    split, joined           open a split of one dataset or of several; begin here
-    tables, lazy_columns    the sample tables
-    records                 the encoded images by row: mapped_files or read_files, as filesystem says; memory_images
-    fields                  labels and columns of a batch: labels, boxes
-    index_check, info
-                            wrong indexes; images that cannot be decoded; what `Loader.dataset` says
+    split       opens a split of one dataset or of several; begin here. What `Loader.dataset` says
+    tables      the sample tables: columns, read at once or shard by shard
+    images      the encoded images by row: of local shards, of several datasets, in memory; `loaders.cache` has others
+    files       what images are read from: mapped files, open files
+    fields      labels and columns of a batch; labels has the ones that are lists
+    damage      wrong lengths, wrong indexes
 """

@@ -6,16 +6,16 @@ NumPy only: imports neither torch nor DALI.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from loaders.dataset.boxes import Boxes, moved, padded
-from loaders.dataset.labels import multi_hot, numbers
+from loaders.dataset.labels import READERS, box_fields
 from loaders.dataset.split import OpenSplit
-from loaders.dataset.tables import TABLE_DTYPES, SampleTables
+from loaders.dataset.tables import TABLE_DTYPES, ListColumn, SampleTables
 from manifests.errors import DamagedError
 from manifests.labels import MAX_LABEL
 from manifests.schema import COLUMN_PREFIX
@@ -68,52 +68,52 @@ class Fields:
 
         """
         self._split = split
-        self._names = tuple(names)
-        labels = split.manifest.labels
-        has_class = "label" in names and labels.is_class
-        self.stored_label = (
-            has_class and split.manifest.components.label is not None and not planned
-        )
+        manifest, labels = split.manifest, split.manifest.labels
         # Fields that follow the pixels of the image.
         placed = [name for name in names if labels.is_placed and name in labels.fields]
         self.has_boxes = bool(placed) and not labels.has_image
         self.label_image = labels.name if placed and labels.has_image else None
-        self._boxes = (
-            [tables.list_column(name) for name in ("boxes", "box_labels")] if self.has_boxes else []
-        )
+        self._boxes: dict[str, ListColumn] = {}
+        if self.has_boxes:
+            self._boxes = tables.list_columns(list(labels.columns))
+        in_records = labels.is_class and manifest.components.label is not None
+        self.stored_label = "label" in names and in_records and not planned
         columns = [name for name in names if name not in (*BUILT_IN_FIELDS, *placed)]
         if "label" in names and not self.stored_label:
             columns.append("label")
         # DALI's pipeline must have an output, so it returns the origin if nothing else is read.
-        nothing = not (self.stored_label or "image" in names or self.label_image)
-        self.source = not planned and (
-            bool(columns) or "index" in names or nothing or self.has_boxes
-        )
-        listed = () if labels.is_placed else (labels.class_lists, labels.number_column)
-        self._lists = {name: tables.list_column(name) for name in columns if name in listed}
-        others = [
-            name
-            for name in columns
-            if name not in self._lists
-            and tables.stored_name(name, "fields", self._known()) not in TABLE_DTYPES
-        ]
-        self._columns = tables.columns(others, requested_by="fields")
-        self._lazy, lazy = tables.lazy_columns(
-            [name for name in columns if name not in (*others, *self._lists)]
-        )
-        self._columns |= lazy
-        self._defined = frozenset(lazy)  # a column of the source may be called `label`
-        self._row_finder = (
-            RowFinder(split, tables.columns(["offset"], requested_by="fields")["offset"])
-            if self.source
-            else None
-        )
+        has_output = self.stored_label or "image" in names or self.label_image is not None
+        has_rows = bool(columns) or "index" in names or self.has_boxes
+        self.source = not planned and (has_rows or not has_output)
+        #: How each field comes from the rows of a batch.
+        self._readers: dict[str, Callable[[NDArray[np.int64]], Values]] = {}
+        if "index" in names:
+            self._readers["index"] = lambda rows: rows
+        self._find_columns(tables, columns)
+        self._row_finder = None
+        if self.source:
+            offsets = tables.columns(["offset"], requested_by="fields")["offset"]
+            self._row_finder = RowFinder(split, offsets)
 
-    def _known(self) -> tuple[str, ...]:
-        """Return the names of the fields that the loader defines for this dataset."""
-        if self._split.manifest.labels.is_class:
-            return BUILT_IN_FIELDS
-        return tuple(name for name in BUILT_IN_FIELDS if name != "label")
+    def _find_columns(self, tables: SampleTables, names: Sequence[str]) -> None:
+        """Read columns, and set how fields come from them."""
+        labels, classes = self._split.manifest.labels, len(self._split.manifest.classes)
+        known = [name for name in BUILT_IN_FIELDS if name != "label" or labels.is_class]
+        lists, defined, others = [], [], []
+        for name in names:
+            if not labels.is_placed and labels.columns.get(name) in READERS:
+                lists.append(name)
+            elif tables.stored_name(name, "fields", known) in TABLE_DTYPES:
+                defined.append(name)  # not a column of the source that is called `label`
+            else:
+                others.append(name)
+        for name, column in tables.list_columns(lists).items():
+            self._readers[name] = partial(READERS[labels.columns[name]], column, classes=classes)
+        for name, array in tables.columns(others, requested_by="fields").items():
+            self._readers[name] = partial(_take, array)
+        self._lazy, arrays = tables.lazy_columns(defined)
+        for name, array in arrays.items():
+            self._readers[name] = partial(_take, array, dtype=TABLE_DTYPES[name])
 
     def rows(self, source: NDArray[np.generic]) -> NDArray[np.int64]:
         """Return the rows of records by their origin.
@@ -146,16 +146,12 @@ class Fields:
         """
         if rows is None:
             raise TypeError("boxes need the rows of the samples")
-        corners, labels = self._boxes
-        items, counts = corners.take(rows)
-        visible = moved(Boxes(items, labels.take(rows)[0], counts), frames)
-        padded_corners, padded_labels = padded(visible)
-        return {"boxes": padded_corners, "box_labels": padded_labels, "box_counts": visible.counts}
+        return box_fields(self._boxes, rows, frames)
 
     def values(
         self, stored: NDArray[np.generic] | None, rows: NDArray[np.int64] | None
     ) -> dict[str, Values]:
-        """Return the fields of a batch by name, except ``"image"`` and ``"valid"``.
+        """Return the fields of a batch by name, except ``"image"``, ``"valid"`` and the fields that follow its pixels.
 
         Args:
             stored: labels as the reader returned them: int64 [B, 1], or text as uint8 [B, W].
@@ -168,35 +164,16 @@ class Fields:
 
         """
         values: dict[str, Values] = {}
-        if rows is not None and self._columns:
+        if rows is not None:
             self._lazy.load_rows(rows)
-        for name in self._names:
-            if name == "label" and stored is not None:
-                values[name] = self._checked(self._parsed(stored))
-            elif rows is not None and (
-                name == "index" or name in self._columns or name in self._lists
-            ):
-                values[name] = rows if name == "index" else self._column(name, rows)
+            values = {name: read(rows) for name, read in self._readers.items()}
+        manifest = self._split.manifest
+        if stored is not None:
+            parse = parse_int_labels if manifest.format == "tfrecord" else parse_text_labels
+            values["label"] = parse(stored) + manifest.components.label_offset
+        if "label" in values and manifest.labels.is_class:
+            values["label"] = self._checked(np.asarray(values["label"]))
         return values
-
-    def _list(self, name: str, rows: NDArray[np.int64]) -> NDArray[np.float32]:
-        if name == self._split.manifest.labels.class_lists:
-            return multi_hot(self._lists[name], rows, len(self._split.manifest.classes))
-        return numbers(self._lists[name], rows)
-
-    def _column(self, name: str, rows: NDArray[np.int64]) -> Values:
-        if name in self._lists:
-            return self._list(name, rows)
-        values = self._columns[name][rows]
-        if name in self._defined:
-            values = values.astype(TABLE_DTYPES[name], copy=False)
-        if name == "label" and self._split.manifest.labels.is_class:
-            return self._checked(values)
-        return values.tolist() if values.dtype == object else values
-
-    def _parsed(self, stored: NDArray[np.generic]) -> Labels:
-        parse = parse_int_labels if self._split.manifest.format == "tfrecord" else parse_text_labels
-        return parse(stored) + self._split.manifest.components.label_offset
 
     def _checked(self, labels: Labels) -> Labels:
         end = len(self._split.manifest.classes) or MAX_LABEL + 1
@@ -209,6 +186,16 @@ class Fields:
                 hint=_VERIFY,
             )
         return labels
+
+
+def _take(array: NDArray[Any], rows: NDArray[np.int64], *, dtype: str | None = None) -> Values:
+    """Return the values of rows: numbers as an array, of the given type if there is one, others as a list."""
+    values = array[rows]
+    if dtype is not None:
+        values = values.astype(dtype, copy=False)
+    if values.dtype == object:
+        return list(values)
+    return values
 
 
 def shadowed_columns(tables: SampleTables, names: Sequence[str]) -> list[str]:

@@ -1,93 +1,121 @@
-"""Labels that are lists in the sample tables: several classes, numbers, boxes. NumPy only."""
+"""The labels of a batch that are lists in the sample tables: several classes, numbers, boxes.
+
+NumPy only: imports neither torch nor DALI.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from manifests.errors import TableError
-from manifests.process.text import plural
+from loaders.dataset.tables import ListColumn
+
+#: A box of which less than this remains in a direction, in pixels, is left out.
+MIN_SIDE = 1.0
+
+#: Label of the rows of a padded batch that are no boxes.
+NO_BOX = -1
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ListColumn:
-    """A column of lists: the list of row r is ``values[starts[r] : starts[r + 1]]``.
+class Reader(Protocol):
+    """Returns the labels of rows as a field."""
 
-    Attributes:
-        values: the items of all lists, [items] or [items, 4] for boxes.
-        starts: int64 [rows + 1].
-
-    """
-
-    values: NDArray[Any]
-    starts: NDArray[np.int64]
-
-    def __len__(self) -> int:
-        return len(self.starts) - 1
-
-    def take(self, rows: NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[np.int64]]:
-        """Return the items of some rows, one row after the other, and the number of items of each row."""
-        first = self.starts[rows]
-        counts: NDArray[np.int64] = self.starts[rows + 1] - first
-        ends = np.cumsum(counts)
-        within = np.arange(int(counts.sum())) - np.repeat(ends - counts, counts)
-        return self.values[np.repeat(first, counts) + within], counts
-
-    def objects(self) -> NDArray[Any]:
-        """Return the lists as Python objects, [rows]."""
-        values, starts = self.values.tolist(), self.starts.tolist()
-        return np.fromiter(
-            (values[first:end] for first, end in pairwise(starts)), object, len(self)
-        )
+    def __call__(
+        self, column: ListColumn, rows: NDArray[np.int64], *, classes: int
+    ) -> NDArray[np.float32]:
+        """Return an array [B, ...]; `classes` is the number of classes of the dataset."""
+        ...
 
 
-def concat_lists(parts: Sequence[ListColumn]) -> ListColumn:
-    """Return the rows of several columns, one after the other."""
-    counts = np.concatenate([np.diff(part.starts) for part in parts])
-    starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-    return ListColumn(np.concatenate([part.values for part in parts]), starts)
-
-
-def check_lengths(name: str, parts: Sequence[ListColumn], files: Sequence[str]) -> None:
-    """Check that all tables have lists of the same length; the lists of one table have.
-
-    Args:
-        name: name of the column.
-        parts: the column in each table; none is empty.
-        files: paths of the tables.
-
-    Raises:
-        TableError: they have not.
-
-    """
-    lengths = [int(part.starts[1]) for part in parts]
-    for length, file in zip(lengths, files, strict=True):
-        if length != lengths[0]:
-            raise TableError(
-                f"column {name!r} has {plural(length, 'number')} for each sample, but {lengths[0]}"
-                f" in {files[0]}",
-                file=file,
-                hint="join only datasets with as many numbers for each sample",
-            )
-
-
-def multi_hot(column: ListColumn, rows: NDArray[np.int64], classes: int) -> NDArray[np.float32]:
-    """Return the classes of some rows as float32 [B, classes]: 1 for each class that a sample has, else 0."""
+def multi_hot(column: ListColumn, rows: NDArray[np.int64], *, classes: int) -> NDArray[np.float32]:
+    """Return the classes of rows as float32 [B, classes]: 1 for each class that a sample has, else 0."""
     labels, counts = column.take(rows)
     hot = np.zeros((len(rows), classes), np.float32)
     hot[np.repeat(np.arange(len(rows)), counts), labels] = 1
     return hot
 
 
-def numbers(column: ListColumn, rows: NDArray[np.int64]) -> NDArray[np.float32]:
-    """Return the numbers of some rows as float32 [B, numbers].
-
-    All rows have the same number of them.
-    """
+def _numbers(column: ListColumn, rows: NDArray[np.int64], *, classes: int) -> NDArray[np.float32]:
+    """Return the numbers of rows as float32 [B, numbers]: all rows have as many."""
+    del classes
     values, _ = column.take(rows)
     return values.reshape(len(rows), -1).astype(np.float32, copy=False)
+
+
+#: How a column of labels becomes a field, by the kind of its values in `LabelSchema.columns`. Any
+#: other column is returned as it is.
+READERS: Mapping[str, Reader] = {"integers": multi_hot, "floats": _numbers}
+
+
+# --- boxes ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Boxes:
+    """Boxes of B samples, one sample after the other.
+
+    Attributes:
+        corners: float32 [n, 4], the left, top, right and bottom edges in pixels.
+        labels: int64 [n], the class of each box.
+        counts: int64 [B], number of boxes of each sample.
+
+    """
+
+    corners: NDArray[np.float32]
+    labels: NDArray[np.int64]
+    counts: NDArray[np.int64]
+
+
+def box_fields(
+    columns: Mapping[str, ListColumn], rows: NDArray[np.int64], frames: NDArray[np.float32]
+) -> dict[str, NDArray[Any]]:
+    """Return the fields of the boxes of rows: ``boxes``, ``box_labels`` and ``box_counts``.
+
+    Args:
+        columns: the columns ``boxes`` and ``box_labels``.
+        rows: int64 [B].
+        frames: how coordinates change, float32 [B, 5, 2]; see `loaders.dali.boxes`.
+
+    """
+    corners, counts = columns["boxes"].take(rows)
+    labels, _ = columns["box_labels"].take(rows)
+    visible = moved(Boxes(corners, labels, counts), frames)
+    padded_corners, padded_labels = padded(visible)
+    return {"boxes": padded_corners, "box_labels": padded_labels, "box_counts": visible.counts}
+
+
+def moved(boxes: Boxes, frames: NDArray[np.float32]) -> Boxes:
+    """Return the visible boxes in the transformed images.
+
+    Args:
+        boxes: boxes in the stored images.
+        frames: how coordinates change, float32 [B, 5, 2]; see `loaders.dali.boxes`.
+
+    """
+    sample = np.repeat(np.arange(len(boxes.counts)), boxes.counts)
+    # Width before height, as in the boxes.
+    frame = frames[sample][..., ::-1].astype(np.float64)
+    points = boxes.corners.reshape(-1, 2, 2) * frame[:, 1:2] + frame[:, 2:3]
+    visible = np.sort(frame[:, 3:5], axis=1)
+    corners = np.clip(np.sort(points, axis=1), visible[:, :1], visible[:, 1:]).astype(np.float32)
+    kept = (corners[:, 1] - corners[:, 0] >= MIN_SIDE).all(axis=1)
+    counts = np.bincount(sample[kept], minlength=len(boxes.counts))
+    return Boxes(corners[kept].reshape(-1, 4), boxes.labels[kept], counts.astype(np.int64))
+
+
+def padded(boxes: Boxes) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    """Return corners, float32 [B, n, 4], and labels, int64 [B, n].
+
+    N is the largest number of boxes of a sample.
+
+    The rows after the boxes of a sample contain 0 and the label `NO_BOX`.
+    """
+    size = len(boxes.counts), int(boxes.counts.max(initial=0))
+    corners, labels = np.zeros((*size, 4), np.float32), np.full(size, NO_BOX, np.int64)
+    filled = np.arange(size[1]) < boxes.counts[:, None]
+    corners[filled], labels[filled] = boxes.corners, boxes.labels
+    return corners, labels

@@ -1,4 +1,4 @@
-"""Open a split of a dataset: read its manifest and check that its files exist.
+"""Open a split of a dataset, or of several: read its manifest and check that its files exist.
 
 Imports neither torch nor DALI.
 """
@@ -6,40 +6,75 @@ Imports neither torch nor DALI.
 from __future__ import annotations
 
 import hashlib
-import itertools
 import os
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import accumulate
 
 import numpy as np
 from numpy.typing import NDArray
 
-from manifests.errors import CallError, DamagedError
+from manifests.errors import CallError
 from manifests.files import INDEX, SHARD, FileKind, file_length, reading
-from manifests.process.text import suggest
+from manifests.labels import LabelType
+from manifests.process.text import printable, suggest
 from manifests.schema import File, Manifest, Shard
 from manifests.store import read_revision
-
-if TYPE_CHECKING:
-    from loaders.cache.shards import CachedSplit
 
 #: Hint for a file that differs from what the manifest states.
 RESTORE = "run `dataprep verify` to find other damage, then `dataprep repair`, or restore a copy"
 
 
 @dataclass(frozen=True, slots=True)
+class DatasetInfo:
+    """The split that a loader reads.
+
+    Its length is the number of samples, as for a dataset of torch.
+
+    Attributes:
+        folder: folder of the dataset, as the caller wrote it; several folders are joined by a plus
+            sign.
+        split: name of the split.
+        samples: number of samples, over all ranks.
+        classes: class names in label order. Empty if the dataset does not name them.
+        label_type: what the labels are: ``"class"``, ``"none"``, ``"multi-label"``,
+            ``"regression"``, ``"caption"``, ``"boxes"``, ``"mask"`` or ``"depth"``.
+
+    """
+
+    folder: str
+    split: str
+    samples: int
+    classes: tuple[str, ...]
+    label_type: LabelType = "class"
+
+    @property
+    def class_to_idx(self) -> dict[str, int]:
+        """Labels by class name, as in torchvision's ImageFolder."""
+        return {name: label for label, name in enumerate(self.classes)}
+
+    def __len__(self) -> int:
+        return self.samples
+
+
+@dataclass(frozen=True)
 class OpenSplit:
-    """A split of a dataset on disk.
+    """A split of a dataset on disk, or the same split of several datasets, one after the other.
 
     Attributes:
         folder: folder of the dataset, as the caller wrote it.
         root: its absolute path. DALI keeps files mapped by path, and training scripts change their
             directory.
         name: name of the split.
-        manifest: manifest of the dataset.
-        shards: shards of the split that contain samples, in reading order.
-        cached: where the shards come from, if they are in an object store. `None` if they are on
-            disk.
+        manifest: manifest of the dataset. Of several datasets, the manifest of the first one with
+            the classes of all.
+        shards: shards of the split that contain samples, in reading order. Of several datasets,
+            their files have absolute paths as names.
+        joined: the splits of several datasets; empty for one dataset.
+        labels: for each of these splits, the label of each of its classes in the numbering of all
+            datasets.
 
     """
 
@@ -48,64 +83,79 @@ class OpenSplit:
     name: str
     manifest: Manifest
     shards: tuple[Shard, ...]
-    cached: CachedSplit | None = None
-    _computed: dict[str, str] = field(default_factory=dict, init=False, repr=False, compare=False)
+    joined: tuple[OpenSplit, ...] = ()
+    labels: tuple[NDArray[np.int64], ...] = field(default=(), compare=False)
 
-    @property
+    @cached_property
     def samples(self) -> int:
         """Number of samples."""
         return sum(shard.samples for shard in self.shards)
 
     @property
-    def is_cached(self) -> bool:
+    def parts(self) -> tuple[OpenSplit, ...]:
+        """The split of each dataset."""
+        return self.joined or (self,)
+
+    @property
+    def is_remote(self) -> bool:
         """Whether the split, or a part of it, is in an object store."""
-        return self.cached is not None
+        return any(part.is_remote for part in self.joined)
+
+    @property
+    def cache_folder(self) -> str:
+        """The cache folder; empty if everything is on disk."""
+        return next((part.cache_folder for part in self.joined if part.cache_folder), "")
 
     @property
     def folders(self) -> tuple[str, ...]:
-        """Folder of each dataset that the split is from."""
-        return (self.folder,)
+        """Folder of each dataset."""
+        return tuple(part.folder for part in self.parts)
 
     @property
     def revisions(self) -> tuple[int, ...]:
-        """Revision of each dataset that the split is from."""
-        return (self.manifest.revision,)
+        """Revision of each dataset."""
+        return tuple(part.manifest.revision for part in self.parts)
 
     @property
+    def title(self) -> str:
+        """Last part of the path or URL of each dataset."""
+        if self.joined:
+            return " + ".join(part.title for part in self.joined)
+        return os.path.basename(self.root)
+
+    @cached_property
     def fingerprint(self) -> str:
         """16 hex digits that identify the content: equal for copies, different for other or rebuilt splits."""
-        # Every checkpoint contains it, and a hundred thousand shards take seconds.
-        if "fingerprint" not in self._computed:
-            self._computed["fingerprint"] = self._compute_fingerprint()
-        return self._computed["fingerprint"]
-
-    def _compute_fingerprint(self) -> str:
-        # The text of the list of all files, part by part.
-        digest = hashlib.sha256(b"[")
-        for number, shard in enumerate(self.shards):
-            text = f"{', ' if number else ''}{(shard.file, shard.index)!r}"
-            digest.update(text.encode("utf-8", "surrogatepass"))
-        digest.update(b"]")
-        return digest.hexdigest()[:16]
+        text = repr([(shard.file, shard.index) for shard in self.shards])
+        if self.joined:
+            # Identifies the content and the order of the parts, wherever they are stored.
+            text = " ".join(part.fingerprint for part in self.joined) + repr(self.manifest.classes)
+        return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
     @property
     def first_shards(self) -> tuple[int, ...]:
         """Number of the first shard of each dataset among `shards`."""
-        return (0,)
+        return tuple(accumulate((len(part.shards) for part in self.parts[:-1]), initial=0))
 
     def class_count(self, shard: int) -> int:
         """Return the number of classes of the dataset that a shard is from."""
-        del shard
-        return len(self.manifest.classes)
+        return len(self.parts[self._part_of(shard)].manifest.classes)
 
     def joined_labels(self, shard: int, labels: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the labels of a shard, which several datasets may number differently."""
-        del shard
-        return labels
+        """Return the labels of a shard, each a class of its dataset, in the numbering of all datasets."""
+        if not self.class_count(shard) or not self.joined:
+            return labels
+        return self.labels[self._part_of(shard)][labels]
+
+    def _part_of(self, shard: int) -> int:
+        return bisect_right(self.first_shards, shard) - 1
 
     def path(self, file: File) -> str:
         """Return the path of a file of the dataset."""
         return os.path.join(self.root, file.name)
+
+
+# --- open -----------------------------------------------------------------------------------------
 
 
 def open_splits(
@@ -123,54 +173,43 @@ def open_splits(
         DamagedError: the manifest is missing or damaged.
 
     """
-    folder = os.fspath(dataset)
-    return _splits_of(read_revision(dataset, revision), split, folder, os.path.abspath(folder))
+    folder, manifest = os.fspath(dataset), read_revision(dataset, revision)
+    root = os.path.abspath(folder)
+    names = [each.name for each in manifest.splits] if split is None else [split]
+    return [
+        OpenSplit(folder, root, name, manifest, _shards(manifest, name, folder)) for name in names
+    ]
 
 
-def select_split(manifest: Manifest, split: str, folder: str, root: str) -> OpenSplit:
-    """Return a split of a manifest that was read already. Checks no file.
+def select_shards(manifest: Manifest, split: str, folder: str) -> tuple[Shard, ...]:
+    """Return the shards of a split that contain samples.
 
     Args:
         manifest: the manifest.
         split: name of the split.
         folder: the dataset, as the caller wrote it.
-        root: folder of its files.
 
     Raises:
         CallError: the split does not exist, or is empty.
 
     """
-    (opened,) = _splits_of(manifest, split, folder, root)
-    _require_samples(opened)
-    return opened
-
-
-def _splits_of(manifest: Manifest, split: str | None, folder: str, root: str) -> list[OpenSplit]:
-    selected = [each for each in manifest.splits if split in (None, each.name)]
-    if split is not None and not selected:
+    shards = _shards(manifest, split, folder)
+    if not shards:
         raise CallError(
-            f"{folder} has no split {split!r}",
-            hint=suggest(split, [each.name for each in manifest.splits]),
+            f"split {split!r} of {folder} contains no samples", hint="choose another split"
         )
-    # DALI rejects an empty index file, so shards without samples are skipped.
-    return [
-        OpenSplit(
-            folder,
-            root,
-            each.name,
-            manifest,
-            tuple(shard for shard in each.shards if shard.samples),
-        )
-        for each in selected
-    ]
+    return shards
 
 
-def _require_samples(opened: OpenSplit) -> None:
-    if opened.samples == 0:
-        raise CallError(
-            f"split {opened.name!r} of {opened.folder} contains no samples",
-            hint="choose another split",
-        )
+def _shards(manifest: Manifest, name: str, folder: str) -> tuple[Shard, ...]:
+    for split in manifest.splits:
+        if split.name == name:
+            # DALI rejects an empty index file, so shards without samples are skipped.
+            return tuple(shard for shard in split.shards if shard.samples)
+    raise CallError(
+        f"{folder} has no split {name!r}",
+        hint=suggest(name, [each.name for each in manifest.splits]),
+    )
 
 
 def open_split(
@@ -190,53 +229,20 @@ def open_split(
 
     """
     (opened,) = open_splits(dataset, split, revision)
-    _require_samples(opened)
+    select_shards(opened.manifest, split, opened.folder)
     for shard in opened.shards:
-        _check_length(opened, shard.file, SHARD)
-        _check_length(opened, shard.index, INDEX)
+        check_length(opened.path(shard.file), shard.file, SHARD)
+        check_length(opened.path(shard.index), shard.index, INDEX)
     return opened
 
 
-class ShardCheck:
-    """Checks the lengths of the shards of a split, a few at each call, while DALI has them mapped into memory.
+def check_length(path: str, file: File, kind: FileKind) -> None:
+    """Check that a file has the length that the manifest states.
 
-    Reading beyond the end of a mapped file that was shortened ends the process.
+    Raises:
+        DamagedError: it is missing, or has another length.
+
     """
-
-    #: Shards that one call checks: approximately 30 us.
-    PER_CALL = 16
-
-    def __init__(self, split: OpenSplit) -> None:
-        self._split = split
-        self._shards = itertools.cycle(split.shards)
-        self._count = min(self.PER_CALL, len(split.shards))
-
-    def __call__(self) -> None:
-        """Check the next shards.
-
-        Raises:
-            ShardError: a shard has another length than the manifest states.
-
-        """
-        for shard in itertools.islice(self._shards, self._count):
-            _check_length(self._split, shard.file, SHARD)
-
-
-def find_shard_error(split: OpenSplit) -> DamagedError | None:
-    """Return an error for the first shard that is missing or has another length.
-
-    `None` if there is none.
-    """
-    try:
-        for shard in split.shards:
-            _check_length(split, shard.file, SHARD)
-    except DamagedError as error:
-        return error
-    return None
-
-
-def _check_length(opened: OpenSplit, file: File, kind: FileKind) -> None:
-    path = opened.path(file)
     with reading("the file", path, kind.error, RESTORE):
         length = file_length(path, kind)
     if length != file.bytes:
@@ -245,3 +251,131 @@ def _check_length(opened: OpenSplit, file: File, kind: FileKind) -> None:
             file=path,
             hint=RESTORE,
         )
+
+
+# --- join -----------------------------------------------------------------------------------------
+
+
+def join_splits(parts: Sequence[OpenSplit]) -> OpenSplit:
+    """Join splits of several datasets. Classes of the same name become one class.
+
+    Args:
+        parts: at least one.
+
+    Raises:
+        CallError: two are the same split, some datasets name their classes and others do not, they
+            store pixels differently, or their masks number a class differently.
+
+    """
+    first = parts[0]
+    for number, part in enumerate(parts[1:], 1):
+        if any(part.root == other.root for other in parts[:number]):
+            raise CallError(
+                f"dataset contains {part.folder} twice",
+                hint="list each dataset once; mix sets its share",
+            )
+        _check_alike(first, part)
+    names = dict.fromkeys(name for part in parts for name in part.manifest.classes)
+    numbers = {name: number for number, name in enumerate(names)}
+    # Labels of other types do not name classes, so there is nothing to match.
+    if first.manifest.labels.names_classes:
+        _check_named(parts)
+        if first.manifest.labels.has_image:
+            _check_mask_classes(parts, numbers)
+    shards: list[Shard] = []
+    labels = []
+    for part in parts:
+        shards += [_with_paths(part, shard) for shard in part.shards]
+        labels.append(np.array([numbers[name] for name in part.manifest.classes], np.int64))
+    return OpenSplit(
+        folder=" + ".join(part.folder for part in parts),
+        root="/",
+        name=first.name,
+        manifest=replace(first.manifest, classes=tuple(names)),
+        shards=tuple(shards),
+        joined=tuple(parts),
+        labels=tuple(labels),
+    )
+
+
+def _check_alike(first: OpenSplit, part: OpenSplit) -> None:
+    """Check that two datasets store the same kinds of labels and images."""
+    one, other = first.manifest, part.manifest
+    if other.label_type != one.label_type:
+        raise CallError(
+            f"{first.folder} has the label type {one.label_type}, but {part.folder}"
+            f" has {other.label_type}",
+            hint="convert both with the same --label-type",
+        )
+    if (other.store, other.pixels) != (one.store, one.pixels):
+        raise CallError(
+            f"{first.folder} stores {_stored(one)}, but {part.folder} stores {_stored(other)}",
+            hint="convert both with the same --store and --resize options",
+        )
+
+
+def _stored(manifest: Manifest) -> str:
+    if manifest.pixels is None:
+        return "encoded images"
+    return f"raw pixels of {manifest.pixels[1]} x {manifest.pixels[0]}"
+
+
+def _check_named(parts: Sequence[OpenSplit]) -> None:
+    """Check that all datasets name their classes, or none; and that names are numbers in all of them, or in none.
+
+    A number would match no class with a name.
+    """
+    unnamed, numbered, named = [], [], []
+    for part in parts:
+        classes = part.manifest.classes
+        if not classes:
+            unnamed.append(part)
+        elif all(name.isdecimal() for name in classes):
+            numbered.append(part)
+        else:
+            named.append(part)
+    if unnamed and len(unnamed) < len(parts):
+        raise CallError(
+            f"{unnamed[0].folder} does not name its classes, so they cannot be matched with the"
+            " classes of the other datasets",
+            hint="convert it with --classes",
+        )
+    if numbered and named:
+        number, name = numbered[0].manifest.classes[0], named[0].manifest.classes[0]
+        raise CallError(
+            f"the classes of {numbered[0].folder} are numbers, such as {number},"
+            f" but the classes of {named[0].folder} have names, such as {printable(name)}",
+            hint="convert the first one with --classes FILE, one name per line in label order",
+        )
+
+
+def _check_mask_classes(parts: Sequence[OpenSplit], numbers: dict[str, int]) -> None:
+    """Check that the masks of all parts number the classes alike, because the values of pixels are not changed."""
+    names = list(numbers)
+    for part in parts:
+        for number, name in enumerate(part.manifest.classes):
+            if names[number] != name:
+                raise CallError(
+                    f"the value {number} in the masks of {part.folder} is the class"
+                    f" {printable(name)}, but in the masks of {parts[0].folder} it is"
+                    f" {printable(names[number])}",
+                    hint="join datasets whose masks number the classes alike",
+                )
+
+
+def mix_weights(parts: Sequence[OpenSplit], mix: Sequence[float]) -> NDArray[np.float64]:
+    """Return the weight of each row of joined splits, float64 [samples]: each part gets its share of an epoch.
+
+    Args:
+        parts: the splits.
+        mix: the share of each part; they need not add up to 1.
+
+    """
+    samples = np.array([part.samples for part in parts])
+    return np.repeat(np.asarray(mix, np.float64) / samples, samples)
+
+
+def _with_paths(part: OpenSplit, shard: Shard) -> Shard:
+    files = (shard.file, shard.index, shard.table)
+    file, index, table = (replace(each, name=part.path(each)) for each in files)
+    return replace(shard, file=file, index=index, table=table)

@@ -1,28 +1,28 @@
-"""The sample tables of a split. Only this module opens them.
-
-Columns are NumPy arrays, one value per row.
+"""The sample tables of a split: columns as NumPy arrays, one value per row.
 
 Rows are numbered through all shards of the split, in reading order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from loaders.dataset.labels import ListColumn, check_lengths, concat_lists
-from loaders.dataset.lazy_columns import LazyColumns
 from loaders.dataset.split import OpenSplit
 from loaders.memory import ImageSizes
 from manifests.errors import CallError, TableError
-from manifests.labels import LIST_KINDS, LabelSchema, LabelType
+from manifests.labels import LIST_KINDS, LabelType
 from manifests.parquet import is_list
-from manifests.process.text import suggest
+from manifests.process.text import plural, suggest
 from manifests.schema import COLUMN_PREFIX
+from manifests.store import read_dataset
 from manifests.tables import SampleTable
 
 if TYPE_CHECKING:
@@ -50,6 +50,11 @@ TABLE_DTYPES = {
 }
 #: The same for the columns of datasets with label images.
 MASK_DTYPES = {"mask_offset": "i8", "mask_size": "i8", "mask_crc32c": "u4"}
+#: The columns that place the image of a sample in its shard, and its mask or depth map: first byte,
+#: length, checksum.
+IMAGE_COLUMNS = ("offset", "size", "crc32c")
+MASK_COLUMNS = tuple(MASK_DTYPES)
+
 _NARROW_LABEL = "i4"
 #: `offset` and `size` of images in shards of less than 4 GiB.
 _NARROW_POSITION = "u4"
@@ -63,6 +68,7 @@ class SampleTables:
 
     def __init__(self, split: OpenSplit) -> None:
         self._split = split
+        self._labels = split.manifest.labels
         self._others: dict[str, NDArray[Any]] = {}
         self._lists: dict[str, ListColumn] = {}
         self._is_eager = len(split.shards) <= MAX_EAGER_SHARDS
@@ -71,16 +77,26 @@ class SampleTables:
         self._files: dict[int, SampleTable] = {}
         self._lazy = LazyColumns([shard.samples for shard in split.shards], self._read_defined)
 
+    @property
+    def label_type(self) -> LabelType:
+        """Label type of the dataset."""
+        return self._labels.name
+
     @cached_property
     def column_names(self) -> tuple[str, ...]:
-        """Names of the columns, as in the first table of each dataset.
+        """Names of the columns that the first table of each dataset has.
 
         Raises:
             TableError: a table is missing or damaged.
 
         """
-        first, *others = (self._file(number).column_names for number in self._split.first_shards)
+        first, *others = self._names
         return tuple(name for name in first if all(name in names for names in others))
+
+    @cached_property
+    def _names(self) -> list[tuple[str, ...]]:
+        """Names of the columns in the first table of each dataset."""
+        return [self._file(number).column_names for number in self._split.first_shards]
 
     def columns(
         self, names: Sequence[str], *, requested_by: str, other_names: Sequence[str] = ()
@@ -105,22 +121,12 @@ class SampleTables:
         """
         stored = {name: self.stored_name(name, requested_by, other_names) for name in names}
         defined = [name for name in stored.values() if name in TABLE_DTYPES]
-        arrays = self._lazy.add({name: self._dtype(name) for name in defined})
+        arrays = self._add_lazy(defined)
         if defined:
             self._lazy.load()
-        others = {name for name in stored.values() if name not in TABLE_DTYPES}
-        lists = {name for name in others if self._labels.columns.get(name) in LIST_KINDS}
-        self._others |= {name: self.list_column(name).objects() for name in lists - {*self._others}}
-        missing = [
-            name for name in dict.fromkeys(stored.values()) if name in others - {*self._others}
-        ]
-        if missing:
-            tables = [self._file(number).read(missing) for number in range(len(self._split.shards))]
-            self._others |= {name: _joined([table[name] for table in tables]) for name in missing}
-        return {
-            name: arrays[own] if own in arrays else self._others[own]
-            for name, own in stored.items()
-        }
+        self._read_others(set(stored.values()).difference(defined, self._others))
+        arrays |= self._others
+        return {name: arrays[own] for name, own in stored.items()}
 
     def stored_name(self, name: str, requested_by: str, other_names: Sequence[str] = ()) -> str:
         """Return the name of a column in the tables.
@@ -136,73 +142,93 @@ class SampleTables:
             CallError: there is no such column.
 
         """
-        own = name.removeprefix(COLUMN_PREFIX)
         if name in TABLE_DTYPES and (name != "label" or self._labels.is_class):
             return name
         if name in self.column_names:
             return name
+        own = name.removeprefix(COLUMN_PREFIX)
         if name != own and own in self.column_names and own not in TABLE_DTYPES:
             return own
         if name == "label":
-            if f"{COLUMN_PREFIX}label" in self.column_names:
-                return f"{COLUMN_PREFIX}label"
-            labels = self._labels
-            field = labels.field if requested_by == "fields" else labels.class_lists
+            prefixed = f"{COLUMN_PREFIX}label"
+            if prefixed in self.column_names:
+                return prefixed
+            field = self._labels.field if requested_by == "fields" else self._labels.class_lists
             raise CallError(
                 f"{requested_by} uses 'label', but the labels of {self._split.folder} are not"
                 f" classes: its label type is {self.label_type}",
                 hint=f"use {field!r} instead" if field else "name another column, or leave it out",
             )
-        tables = (self._file(number).column_names for number in self._split.first_shards)
-        folders = zip(self._split.folders, tables, strict=True)
-        folder = next((each for each, names in folders if name not in names), self._split.folder)
+        # The dataset that lacks the column, if others have it.
+        folder = self._split.folder
+        for each, found in zip(self._split.folders, self._names, strict=True):
+            if name not in found:
+                folder = each
+                break
         raise CallError(
             f"{requested_by} uses {name!r}, which is not a column of the sample tables of {folder}",
             hint=suggest(name, dict.fromkeys((*other_names, *self.column_names))),
         )
 
-    def list_column(self, name: str) -> ListColumn:
-        """Return a column of lists that holds labels. Reads all tables.
+    # --- columns that are read at once ----------------------------------------------------------
+
+    def _read_others(self, names: set[str]) -> None:
+        """Read columns that the format does not define."""
+        lists = [name for name in names if self._labels.columns.get(name) in LIST_KINDS]
+        for name, column in self.list_columns(lists).items():
+            self._others[name] = column.objects()
+        plain = sorted(set(names).difference(lists))
+        tables = [table for _, table in self._read(plain)]
+        for name in plain:
+            self._others[name] = _joined([table[name] for table in tables])
+
+    def list_columns(self, names: Sequence[str]) -> dict[str, ListColumn]:
+        """Return columns of lists that hold labels, by name. Reads all tables.
 
         Raises:
             TableError: a table is missing or damaged, has a label that is no class, or another
                 number of values.
 
         """
-        if name not in self._lists:
-            parts = [self._list_part(number, name) for number in range(len(self._split.shards))]
-            if name == self._labels.number_column:
-                check_lengths(
-                    name, parts, [self._split.path(shard.table) for shard in self._split.shards]
-                )
-            self._lists[name] = concat_lists(parts)
-        return self._lists[name]
+        missing = [name for name in names if name not in self._lists]
+        found: dict[str, list[ListColumn]] = {name: [] for name in missing}
+        for first, table in self._read(missing):
+            for name in missing:
+                column = _list_column(table[name])
+                if name == self._labels.class_lists:
+                    values = self._split.joined_labels(first, column.values).astype(np.int32)
+                    column = replace(column, values=values)
+                found[name].append(column)
+                if name == self._labels.number_column:
+                    self._check_length(name, found[name], first)
+        self._lists |= {name: concat_lists(parts) for name, parts in found.items()}
+        return {name: self._lists[name] for name in names}
 
-    def _list_part(self, number: int, name: str) -> ListColumn:
-        import pyarrow.compute as pc
+    def _read(self, names: Sequence[str]) -> Iterator[tuple[int, pa.Table]]:
+        """Yield columns of all tables, and the number of the first shard of their dataset."""
+        if not names:
+            return
+        for first, part in zip(self._split.first_shards, self._split.parts, strict=True):
+            for batch in read_dataset(part.root, names, part.name, manifest=part.manifest):
+                if len(batch.table):
+                    yield first, batch.table
 
-        column = self._file(number).read([name])[name].combine_chunks()
-        counts = np.asarray(pc.list_value_length(column)).astype(np.int64)
-        items = pc.list_flatten(column)
-        # Boxes are lists of lists.
-        values = (
-            np.asarray(pc.list_flatten(items)).reshape(-1, 4)
-            if is_list(column.type.value_type)
-            else items
-        )
-        values = np.asarray(values)
-        if name == self._labels.class_lists:
-            values = self._split.joined_labels(number, values).astype(np.int32)
-        return ListColumn(values, np.concatenate([[0], np.cumsum(counts)]))
+    def _check_length(self, name: str, parts: Sequence[ListColumn], first: int) -> None:
+        """Check that a dataset, whose first shard has this number, has as many numbers for each sample as the first one.
 
-    @property
-    def _labels(self) -> LabelSchema:
-        return self._split.manifest.labels
+        `read_dataset` has checked that each dataset has the same number in all rows.
+        """
+        length, expected = int(parts[-1].starts[1]), int(parts[0].starts[1])
+        if length != expected:
+            shards = self._split.shards
+            raise TableError(
+                f"column {name!r} has {plural(length, 'number')} for each sample, but {expected}"
+                f" in {self._split.path(shards[0].table)}",
+                file=self._split.path(shards[first].table),
+                hint="join only datasets with as many numbers for each sample",
+            )
 
-    @property
-    def label_type(self) -> LabelType:
-        """Label type of the dataset."""
-        return self._split.manifest.label_type
+    # --- columns that are read shard by shard ---------------------------------------------------
 
     def lazy_columns(self, names: Sequence[str]) -> tuple[LazyColumns, dict[str, NDArray[Any]]]:
         """Return columns that the format defines, by name. Reads their tables if there are few.
@@ -217,52 +243,42 @@ class SampleTables:
             TableError: a table is missing or damaged.
 
         """
-        arrays = self._lazy.add({name: self._dtype(name) for name in names})
+        arrays = self._add_lazy(names)
         if self._is_eager:
             self._lazy.load()
         return self._lazy, arrays
 
-    def image_sizes(self) -> ImageSizes | None:
+    def _add_lazy(self, names: Sequence[str]) -> dict[str, NDArray[Any]]:
+        types: dict[str, str] = {**TABLE_DTYPES, **MASK_DTYPES, "label": _NARROW_LABEL}
+        if max(shard.file.bytes for shard in self._split.shards) < 2**32:
+            types |= {"offset": _NARROW_POSITION, "size": _NARROW_POSITION}
+        return self._lazy.add({name: np.dtype(types[name]) for name in names})
+
+    def image_sizes(self, most: int | None = None) -> ImageSizes | None:
         """Return the sizes of all images; of a part of them, if there are many shards.
 
         `None` if a table is damaged.
         """
         count = len(self._split.shards)
+        chosen = np.linspace(0, count - 1, min(count, most or MAX_EAGER_SHARDS)).astype(np.int64)
         try:
-            return self._image_sizes(
-                np.linspace(0, count - 1, min(count, MAX_EAGER_SHARDS)).astype(np.int64).tolist()
-            )
+            # Not through `_lazy`, which would read these columns of every shard from then on.
+            parts = [self._read_defined(number, ("width", "height")) for number in chosen.tolist()]
         except TableError:
             return None
+        widths, heights = (
+            np.concatenate([part[name] for part in parts]) for name in ("width", "height")
+        )
+        return ImageSizes(widths, heights)
 
     def all_image_sizes(self) -> ImageSizes | None:
         """Return the sizes of all images. `None` if a table is damaged."""
-        try:
-            return self._image_sizes(range(len(self._split.shards)))
-        except TableError:
-            return None
-
-    def _image_sizes(self, shards: Sequence[int]) -> ImageSizes:
-        # Not through `_lazy`, which would read these columns of every shard from then on.
-        parts = [self._read_defined(number, ("width", "height")) for number in shards]
-        return ImageSizes(
-            *(np.concatenate([part[name] for part in parts]) for name in ("width", "height"))
-        )
+        return self.image_sizes(len(self._split.shards))
 
     def close(self) -> None:
         """Release the content of the files. A table that is read after this is opened again."""
         self._files.clear()
         self._keeps_files = False
-
-    def _dtype(self, name: str) -> np.dtype[Any]:
-        if name == "label":
-            return np.dtype(_NARROW_LABEL)
-        if (
-            name in ("offset", "size")
-            and max(shard.file.bytes for shard in self._split.shards) < 2**32
-        ):
-            return np.dtype(_NARROW_POSITION)
-        return np.dtype({**TABLE_DTYPES, **MASK_DTYPES}[name])
 
     def _file(self, number: int) -> SampleTable:
         file = self._files.get(number)
@@ -281,25 +297,165 @@ class SampleTables:
     def _read_defined(self, number: int, names: Sequence[str]) -> Mapping[str, NDArray[Any]]:
         """Read columns that the format defines, of one shard."""
         table = self._file(number).read(names)
-        columns = {name: table[name] for name in names}
-        if "crc32c" in columns:
-            columns["crc32c"] = columns["crc32c"].fill_null(NO_CHECKSUM)
-        arrays = {name: column.to_numpy() for name, column in columns.items()}
-        if "label" in names:
-            arrays["label"] = self._split.joined_labels(number, arrays["label"])
+        arrays = {}
+        for name in names:
+            column = table[name]
+            if name == "crc32c":
+                column = column.fill_null(NO_CHECKSUM)
+            arrays[name] = column.to_numpy()
+            if name == "label":
+                arrays[name] = self._split.joined_labels(number, arrays[name])
         return arrays
 
 
 def _joined(parts: Sequence[pa.ChunkedArray]) -> NDArray[Any]:
-    arrays = [
-        _objects(part) if part.null_count or is_list(part.type) else part.to_numpy()
-        for part in parts
-    ]
+    arrays = []
+    for part in parts:
+        if part.null_count or is_list(part.type):
+            arrays.append(np.fromiter(part.to_pylist(), object, len(part)))
+        else:
+            arrays.append(part.to_numpy())
     # No NumPy type contains every int64 and every float64.
     if len({array.dtype.kind for array in arrays}) > 1 or arrays[0].dtype.kind not in "iufb":
-        arrays = [array if array.dtype == object else array.astype(object) for array in arrays]
+        arrays = [array.astype(object, copy=False) for array in arrays]
     return np.concatenate(arrays)
 
 
-def _objects(part: pa.ChunkedArray) -> NDArray[Any]:
-    return np.fromiter(part.to_pylist(), object, len(part))
+# --- columns of lists -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ListColumn:
+    """A column of lists: the list of row r is ``values[starts[r] : starts[r + 1]]``.
+
+    Attributes:
+        values: the items of all lists, [items] or [items, 4] for boxes.
+        starts: int64 [rows + 1].
+
+    """
+
+    values: NDArray[Any]
+    starts: NDArray[np.int64]
+
+    def take(self, rows: NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[np.int64]]:
+        """Return the items of some rows, one row after the other, and the number of items of each row."""
+        first = self.starts[rows]
+        counts: NDArray[np.int64] = self.starts[rows + 1] - first
+        ends = np.cumsum(counts)
+        within = np.arange(int(counts.sum())) - np.repeat(ends - counts, counts)
+        return self.values[np.repeat(first, counts) + within], counts
+
+    def objects(self) -> NDArray[Any]:
+        """Return the lists as Python objects, [rows]."""
+        values, bounds = self.values.tolist(), pairwise(self.starts.tolist())
+        return np.fromiter((values[first:end] for first, end in bounds), object)
+
+
+def _list_column(column: pa.ChunkedArray) -> ListColumn:
+    import pyarrow.compute as pc
+
+    column = column.combine_chunks()
+    counts = np.asarray(pc.list_value_length(column)).astype(np.int64)
+    values = pc.list_flatten(column)
+    if is_list(values.type):  # boxes are lists of four numbers
+        values = np.asarray(pc.list_flatten(values)).reshape(-1, 4)
+    return ListColumn(np.asarray(values), np.concatenate([[0], np.cumsum(counts)]))
+
+
+def concat_lists(parts: Sequence[ListColumn]) -> ListColumn:
+    """Return the rows of several columns, one after the other."""
+    counts = np.concatenate([np.diff(part.starts) for part in parts])
+    starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+    return ListColumn(np.concatenate([part.values for part in parts]), starts)
+
+
+# --- columns that are read when a row is needed for the first time --------------------------------
+
+
+class LazyColumns:
+    """Columns with one value per row of a split. Several threads may use them.
+
+    The memory of a column is reserved at once, but the system provides it only as its shards are
+    read.
+    """
+
+    def __init__(
+        self,
+        counts: Sequence[int],
+        read: Callable[[int, Sequence[str]], Mapping[str, NDArray[Any]]],
+    ) -> None:
+        """Prepare to read columns.
+
+        Args:
+            counts: number of rows of each shard.
+            read: returns the named columns of a shard by its number.
+
+        """
+        self._read = read
+        self._ends = np.cumsum(counts, dtype=np.int64)
+        self._starts = self._ends - counts
+        self._arrays: dict[str, NDArray[Any]] = {}
+        self._checks: list[Callable[[int, slice], None]] = []
+        #: Which shards are to be read for each column, and for any column.
+        self._missing: dict[str, NDArray[np.bool_]] = {}
+        self._pending = np.zeros(len(counts), np.bool_)
+        self._lock = threading.Lock()
+
+    def add(self, dtypes: Mapping[str, np.dtype[Any]]) -> dict[str, NDArray[Any]]:
+        """Add columns of these types, and return their arrays [samples].
+
+        A value is valid after `load` was called for its shard.
+        """
+        with self._lock:
+            for name, dtype in dtypes.items():
+                if name not in self._arrays:
+                    self._arrays[name] = np.zeros(int(self._ends[-1]), dtype)
+                    self._missing[name] = np.ones(len(self._ends), np.bool_)
+                self._pending |= self._missing[name]
+        return {name: self._arrays[name] for name in dtypes}
+
+    def check(self, function: Callable[[int, slice], None]) -> None:
+        """Call a function with the number and the rows of each shard: now, or when the shard has been read.
+
+        What it raises, this method or `load` raises.
+        """
+        with self._lock:
+            self._checks.append(function)
+            for shard in np.flatnonzero(~self._pending).tolist():
+                function(shard, self._rows(shard))
+
+    def load(self, shards: NDArray[np.intp] | None = None) -> None:
+        """Read the columns of some shards, or of all, unless they were read before.
+
+        Raises:
+            TableError: a table is missing or damaged.
+
+        """
+        if not self._pending.any():
+            return
+        if shards is None:
+            shards = np.arange(len(self._pending))
+        for shard in np.unique(shards[self._pending[shards]]).tolist():
+            self._load(shard)
+
+    def load_rows(self, rows: NDArray[np.int64]) -> None:
+        """Do the same for the shards of some rows."""
+        if self._pending.any():
+            self.load(np.searchsorted(self._ends, rows, side="right"))
+
+    def _load(self, shard: int) -> None:
+        with self._lock:
+            names = [name for name, missing in self._missing.items() if missing[shard]]
+            if not names:
+                return
+            rows, columns = self._rows(shard), self._read(shard, names)
+            for name in names:
+                self._arrays[name][rows] = columns[name]
+            for check in self._checks:
+                check(shard, rows)
+            for name in names:
+                self._missing[name][shard] = False
+            self._pending[shard] = False
+
+    def _rows(self, shard: int) -> slice:
+        return slice(int(self._starts[shard]), int(self._ends[shard]))

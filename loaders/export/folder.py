@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from loaders.dataset.records import Records
+from loaders.dataset.images import StoredImages
 from loaders.dataset.tables import SampleTables
 from loaders.spec import LoaderSpec
 from manifests.errors import CallError, StorageError
@@ -126,9 +126,9 @@ def golden_batch(spec: LoaderSpec) -> Golden:
     with Loader[Any](spec) as loader:
         images, rows, *labels = next(iter(loader))
     tables = SampleTables(spec.split)
-    records = Records(spec.split, tables, mmap=spec.options.mmap)
-    encoded = tuple(np.array(image) for image in records.images(rows))
-    records.close()
+    stored = StoredImages(spec.split, tables, mmap=spec.options.mmap)
+    encoded = tuple(np.array(image) for image in stored.images(rows))
+    stored.close()
     tables.close()
     return Golden(encoded, images, labels[0] if labels else None)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import math
-import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing
@@ -15,9 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
-from loaders.cache.joined import open_images
 from loaders.dataset.fields import Fields
-from loaders.dataset.split import OpenSplit
+from loaders.dataset.images import open_images
 from loaders.dataset.tables import SampleTables
 from loaders.integers import require_int
 from loaders.preview.preview import Draw, Group, Item, Pixels, Preview
@@ -72,7 +70,7 @@ def preview_spec(
     batch, originals = _run(spec, open_loader, tables, rows, draws)
     items = _items(spec, rows, batch, originals, draws)
     return Preview(
-        title=f"{_name(spec.split)}, split {spec.split.name}",
+        title=f"{spec.split.title}, split {spec.split.name}",
         notes=(*_describe(spec, by), *batch.notes),
         groups=_group(items, titles),
     )
@@ -162,16 +160,16 @@ def _run(
     plan = _Rows(np.tile(repeated, world))
     batching = Batching(len(repeated), "pad", options.ranks)
     order = PlannedOrder(spec.split.samples, batching, plan, text="a preview")
-    records, _ = open_images(spec.split, tables, mmap=spec.options.mmap)
+    stored = open_images(spec.split, tables, mmap=spec.options.mmap)
     changed = replace(
-        spec, options=options, order=order, fields=Fields(spec.split, tables, names, planned=True), records=records,
-        label_images=None, settings=replace(spec.settings, batch_size=len(repeated), prefetch=1),
+        spec, options=options, order=order, fields=Fields(spec.split, tables, names, planned=True),
+        images=stored, settings=replace(spec.settings, batch_size=len(repeated), prefetch=1),
     )  # fmt: skip
-    originals = [np.array(data) for data in records.images(rows)]
+    originals = [np.array(data) for data in stored.images(rows)]
     with open_loader(changed) as loader:
         images, *label, keys, sources = next(iter(loader))
-        with closing(open_images(spec.split, tables, mmap=spec.options.mmap)[0]) as again:
-            drawn = describe_draws(replace(changed, records=again))
+        with closing(open_images(spec.split, tables, mmap=spec.options.mmap)) as again:
+            drawn = describe_draws(replace(changed, images=again))
         shown, notes = _show(spec, images, drawn)
         labels = _array(label[0]) if label else np.zeros(len(repeated), np.int64)
         batch = _Batch(shown, labels, {"key": list(keys), "source": list(sources)}, notes)
@@ -281,11 +279,6 @@ def _mixture(weights: NDArray[np.float32], classes: Sequence[str]) -> str:
     return ", ".join(
         f"{weights[at]:.2f} {class_name(int(at), classes)}" for at in order if weights[at] >= 0.01
     )
-
-
-def _name(split: OpenSplit) -> str:
-    """Return the last part of the path or URL of a dataset."""
-    return os.path.basename(split.root if split.cached is None else split.folder.rstrip("/"))
 
 
 def _group(items: list[Item], titles: list[str]) -> tuple[Group, ...]:

@@ -17,7 +17,7 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from loaders.progress import Position
+from loaders.progress import Position, Upcoming
 from manifests.errors import CallError
 
 Rows: TypeAlias = NDArray[np.int64]
@@ -124,25 +124,6 @@ class Sampler(Protocol):
 
         """
         ...
-
-
-@dataclass(frozen=True)
-class Upcoming:
-    """The batches of a loader from now on.
-
-    Attributes:
-        rank_rows: returns the rows of this rank's batch by its number, counted from the start of
-            the pipeline.
-        global_rows: the same for the batch of all ranks together.
-        batches: batches in an epoch.
-        batch_size: samples in a batch of this rank.
-
-    """
-
-    rank_rows: Callable[[int], NDArray[np.int64]]
-    global_rows: Callable[[int], NDArray[np.int64]]
-    batches: int
-    batch_size: int
 
 
 class Order(Protocol):

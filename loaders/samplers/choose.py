@@ -13,10 +13,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from loaders.dataset.filesystem import network_filesystem
-from loaders.dataset.index_check import check_indexes
-from loaders.dataset.joined import JoinedSplit, mix_weights
-from loaders.dataset.split import OpenSplit
+from loaders.dataset.damage import check_indexes
+from loaders.dataset.files import network_filesystem
+from loaders.dataset.split import OpenSplit, mix_weights
 from loaders.dataset.tables import TABLE_DTYPES, SampleTables
 from loaders.integers import require_int
 from loaders.options import BuildRequest, LastBatch, Shuffle, first_given
@@ -94,8 +93,7 @@ def choose_order(
 
 def on_network(split: OpenSplit) -> bool:
     """Return whether a dataset is on a network file system."""
-    parts = split.parts if isinstance(split, JoinedSplit) else (split,)
-    return any(network_filesystem(part.root) for part in parts)
+    return any(network_filesystem(part.root) for part in split.parts)
 
 
 def _given_sampler(
@@ -123,7 +121,7 @@ def _chosen_sampler(
     """Return the sampler that reads the split; `None` for DALI's own readers."""
     if sampler is not None:
         return sampler
-    if isinstance(split, JoinedSplit) and request.mix is not None:
+    if request.mix is not None:
         return WeightedSampler(mix_weights(split.parts, request.mix), replacement=False)
     if shuffle is True:
         return ShuffledSampler()
@@ -141,7 +139,7 @@ def _chosen_sampler(
 def _needs_sampler(request: BuildRequest, split: OpenSplit) -> bool:
     # DALI's own readers would read parts of a shard that are not there yet.
     return (
-        split.cached is not None
+        split.is_remote
         or request.on_error != "raise"
         or not isinstance(request.dataset, (str, os.PathLike))
     )

@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loaders.options import LastBatch
-from loaders.progress import Position
+from loaders.progress import Position, Upcoming
 from loaders.ranks import Ranks
-from loaders.samplers.base import CHECK_SAMPLER, Plan, Rows, Traits, Upcoming
+from loaders.samplers.base import CHECK_SAMPLER, Plan, Rows, Traits
 from loaders.samplers.draws import Groups, group, random_words, read_codes
 from manifests.errors import CallError, DamagedError
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from images import repeat_images
 from report import Report, make_parser, time_in_turn
 
-from loaders.dataset.index_check import check_indexes
+from loaders.dataset.damage import check_indexes
 from loaders.dataset.split import open_split
 
 LEVELS = {

@@ -42,7 +42,7 @@ from report import Report, make_parser, time_in_turn
 
 import loaders
 from loaders.dali.readers import read_planned, read_stored
-from loaders.dataset.records import Records
+from loaders.dataset.images import StoredImages
 from loaders.dataset.split import OpenSplit, open_split
 from loaders.dataset.tables import SampleTables
 from loaders.ranks import Ranks
@@ -124,7 +124,7 @@ def read(split: OpenSplit, sampler: Any, batch_size: int, threads: int, out: boo
         )
         planned = PlannedOrder(split.samples, Batching(batch_size, "drop"), plan)
         make = partial(
-            read_planned, planned.upcoming(0, 0), Records(split, tables), prefetch=PREFETCH
+            read_planned, planned.upcoming(0, 0), StoredImages(split, tables), prefetch=PREFETCH
         )
     with pipeline:
         encoded = make().encoded

@@ -16,11 +16,11 @@ from helpers import HELPERS
 from helpers.eventually import eventually
 
 import loaders
-from loaders.dataset import filesystem
-from loaders.dataset.mapped_files import MappedBytes, is_readable, map_file
-from loaders.dataset.read_files import OpenFiles
-from loaders.dataset.records import Records
-from loaders.dataset.split import ShardCheck, open_split
+from loaders.dataset import files
+from loaders.dataset.damage import ShardCheck
+from loaders.dataset.files import MappedBytes, OpenFiles, is_readable, map_file
+from loaders.dataset.images import StoredImages
+from loaders.dataset.split import open_split
 from loaders.dataset.tables import SampleTables
 from manifests.errors import ShardError
 
@@ -166,7 +166,7 @@ def test_a_loader_that_is_dropped_closes_its_files(make_dataset, mixed):
 def test_images_that_are_read_equal_those_that_are_mapped(make_dataset, mixed, fmt):
     split = open_split(make_dataset(fmt, mixed), "train")
     rows = SampleTables(split).columns(["label"], requested_by="a test")["label"].argsort()
-    both = [Records(split, SampleTables(split), mmap=mmap) for mmap in (True, False)]
+    both = [StoredImages(split, SampleTables(split), mmap=mmap) for mmap in (True, False)]
     mapped, read = ([image.tobytes() for image in records.images(rows)] for records in both)
     assert mapped == read
     for records in both:
@@ -181,7 +181,7 @@ def test_a_change_of_a_shard_that_is_read(make_dataset, mixed):
         content = bytearray(stream.read())
         stream.seek(0)
         stream.write(bytes(byte ^ 1 for byte in content))
-    records = Records(split, SampleTables(split), mmap=False)
+    records = StoredImages(split, SampleTables(split), mmap=False)
     with pytest.raises(ShardError, match="the shard has changed since its sample table was made"):
         records.images(
             SampleTables(split).columns(["label"], requested_by="a test")["label"][:1] * 0
@@ -204,14 +204,14 @@ def test_every_shard_is_checked_in_turn(make_dataset, mixed, monkeypatch):
 )
 def test_network_file_systems(make_dataset, mixed, monkeypatch, number, name):
     folder = make_dataset("tfrecord", mixed)
-    assert filesystem.network_filesystem(str(folder)) is None
+    assert files.network_filesystem(str(folder)) is None
 
     def statfs(path, buffer):
         buffer[:8] = number.to_bytes(8, sys.byteorder)
         return 0
 
-    monkeypatch.setattr(filesystem, "_libc", type("libc", (), {"statfs": staticmethod(statfs)}))
-    assert filesystem.network_filesystem(str(folder)) == name
+    monkeypatch.setattr(files._libc, "statfs", statfs)
+    assert files.network_filesystem(str(folder)) == name
     options = {"batch_size": 4, "transforms": "imagenet-eval", "device": "cpu"}
     with loaders.build(folder, **options) as loader:
         assert (loader.options.mmap, loader.options.shuffle) == (False, "buffer")
@@ -221,4 +221,4 @@ def test_network_file_systems(make_dataset, mixed, monkeypatch, number, name):
 
 
 def test_a_path_without_file_system():
-    assert filesystem.network_filesystem("/does/not/exist") is None
+    assert files.network_filesystem("/does/not/exist") is None

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import loaders
-from loaders.dataset.filesystem import network_filesystem
+from loaders.dataset.files import network_filesystem
 
 pytestmark = [
     pytest.mark.skipif(

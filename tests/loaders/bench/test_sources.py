@@ -19,7 +19,7 @@ from loaders.bench.command import make_request
 from loaders.bench.measure import Method, cached_share, close, measure_loader, measure_stages
 from loaders.bench.remedies import disturbance_candidates, find_candidates
 from loaders.dali.pipeline import start_stage
-from loaders.dataset.mapped_files import map_file, resident_bytes
+from loaders.dataset.files import map_file, resident_bytes
 from loaders.dataset.split import open_split
 from loaders.loader import Loader
 from loaders.resolve import resolve
@@ -100,7 +100,7 @@ def test_every_stage_gives_a_rate(photographs):
 def shapes_of(candidate):
     """Return the shape of a batch of a candidate, and the lengths of what it decodes."""
     spec = candidate.make_spec()
-    stored = {len(image) for image in spec.records.images(np.arange(24))}
+    stored = {len(image) for image in spec.images.images(np.arange(24))}
     with Loader(spec) as loader:
         images, labels = next(iter(loader))
     return tuple(images.shape), len(labels), stored
@@ -115,7 +115,7 @@ def test_candidates_for_decoding_are_smaller_and_raw_images(photographs):
     )
     assert raw_pixels.action.endswith(f"--store raw --raw-size 256 --out {photographs}-raw`")
     assert shapes_of(smaller)[:2] == ((4, 3, 224, 224), 4)
-    stored = smaller.make_spec().records.images(np.arange(24))
+    stored = smaller.make_spec().images.images(np.arange(24))
     assert {Image.open(io.BytesIO(image.tobytes())).size for image in stored} == {(341, 256)}
     assert shapes_of(raw_pixels) == ((4, 3, 224, 224), 4, {256 * 256 * 3})
     assert measure_loader(smaller.make_spec, QUICK).median > 0
@@ -168,7 +168,7 @@ def test_candidates_for_reading(photographs, cached, number):
     if number == 2:
         assert candidates[0].text == "with the images in memory"
         stored = {
-            len(image) for image in resolve(request_for(photographs)).records.images(np.arange(24))
+            len(image) for image in resolve(request_for(photographs)).images.images(np.arange(24))
         }
         assert shapes_of(candidates[0])[2] == stored
 
@@ -243,5 +243,5 @@ DataLoader:
 def test_a_sample_of_large_images_has_fewer_of_them(photographs, monkeypatch):
     monkeypatch.setattr(remedies, "_MAX_BYTES", 256 * 256 * 3 * 5)
     _, raw_pixels = find_candidates(request_for(photographs), "decoding", 1.0)
-    records = raw_pixels.make_spec().records
+    records = raw_pixels.make_spec().images
     assert len({image.tobytes() for image in records.images(np.arange(24))}) == 5

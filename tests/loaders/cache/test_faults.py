@@ -12,18 +12,16 @@ import pytest
 from helpers import handmade
 from helpers.pictures import encode
 
-from loaders.cache import transfer
-from loaders.cache.disk import write_once
-from loaders.cache.folder import CACHE_MARK
-from loaders.cache.images import CachedImages
-from loaders.cache.open import open_cached
+from loaders.cache import fetcher
+from loaders.cache.folder import CACHE_MARK, write_once
+from loaders.cache.images import CachedImages, open_cached
 from loaders.cache.presence import ABSENT, PRESENT, UNVERIFIED, Presence
 from loaders.cache.room import Room, room_of
-from loaders.cache.sparse import SparseFiles
-from loaders.dataset.records import Records
+from loaders.cache.shards import SparseFiles
+from loaders.dataset.images import StoredImages
 from loaders.dataset.split import open_split
 from loaders.dataset.tables import SampleTables
-from loaders.samplers.base import Upcoming
+from loaders.progress import Upcoming
 from manifests.errors import CallError, ShardError, StorageError
 from manifests.remote.connect import RefusedError
 from manifests.remote.store import Store, open_store
@@ -61,7 +59,7 @@ def open_images(url, cache, *, limit=None, timeout=60.0):
 def expected(folder):
     """Return the encoded images of the local dataset, by row."""
     split = open_split(folder, "train")
-    records = Records(split, SampleTables(split))
+    records = StoredImages(split, SampleTables(split))
     images = [bytes(image) for image in records.images(np.arange(SAMPLES))]
     records.close()
     return images
@@ -115,7 +113,7 @@ def broken(monkeypatch):
             )
 
         monkeypatch.setattr(Store, "read_parts", read_parts)
-        monkeypatch.setattr(transfer, "_PAUSE", 0.01)
+        monkeypatch.setattr(fetcher, "_PAUSE", 0.01)
 
     return install
 
@@ -276,7 +274,7 @@ def test_a_full_disk_evicts_what_nobody_uses(dataset, tmp_path, monkeypatch):
     cache = tmp_path / "cache"
     other = open_images(f"{url}", cache)
     other.close()
-    other._cached.dataset.release()
+    other._split.dataset.lock.release()
     url2 = f"{url}-second"
     store = open_store(url2)
     for path in local.glob("[!.]*"):
@@ -320,7 +318,7 @@ def test_a_cache_of_another_user(dataset, tmp_path):
     images = open_images(url, cache)
     read_epochs(images, 1)
     images.close()
-    images._cached.dataset.release()
+    images._split.dataset.lock.release()
     for folder in (tmp_path, *tmp_path.parents[:3]):
         os.chmod(folder, 0o755)
     right = expected(local)

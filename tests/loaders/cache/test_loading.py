@@ -15,8 +15,8 @@ from helpers.eventually import eventually
 from helpers.pictures import encode, photo
 
 import loaders
-from loaders.cache.disk import disk_usage
 from loaders.cache.fetcher import Fetcher
+from loaders.cache.folder import disk_usage
 from manifests.errors import CallError
 from manifests.remote.store import Store, open_store
 
@@ -137,13 +137,13 @@ def test_the_first_batches_come_before_the_rest_of_the_dataset(large, tmp_path, 
     with build(local, batch_size=4) as loader:
         expected = batches(loader, 1)
     with build(url, cache=tmp_path / "cache", batch_size=4) as loader:
-        layout, shards = loader.spec.records._layout, loader.spec.records._shards
+        layout, shards = loader.spec.images._layout, loader.spec.images._shards
         rows = np.concatenate([loader.spec.order.rank_rows(number, 0) for number in range(4)])
         names = [os.path.basename(shards.describe(shard)) for shard in layout.shards_of(rows)]
         needed |= {*zip(names, layout.offsets[rows].tolist(), strict=True)}
         iterator = iter(loader)
         first = next(iterator)
-        assert loader._spec.records._fetcher.bytes < size / 2
+        assert loader._spec.images._fetcher.bytes < size / 2
         go.set()
         found = [(images.numpy(), labels.numpy()) for images, labels in (first, *iterator)]
     assert_equal([found], expected)
@@ -193,7 +193,7 @@ def test_a_cache_that_is_too_small_evicts_and_fetches_again(tmp_path):
                 )
                 np.testing.assert_array_equal(labels.numpy(), other_labels)
                 assert disk_usage(cache) <= limit * 1.02 + 4096 * 32
-        fetched = loader.spec.records.fetched_bytes
+        fetched = loader.spec.images.fetched_bytes
     stored = sum(path.stat().st_size for path in local.glob("*.tar"))
     assert (
         stored < fetched < 2.6 * stored
@@ -207,7 +207,7 @@ def test_a_cache_without_room_for_the_batches_in_use_is_refused(large, tmp_path)
     ):
         build(url, cache=tmp_path / "cache", cache_limit=size // 4, batch_size=64)
     with build(url, cache=tmp_path / "cache", cache_limit=2 * size, batch_size=64) as loader:
-        assert loader.spec.records.fits
+        assert loader.spec.images.fits
     build(url, cache=tmp_path / "cache", batch_size=64).close()
 
 

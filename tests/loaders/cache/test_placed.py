@@ -16,7 +16,7 @@ import loaders
 from dataprep.options import Options
 from dataprep.run.convert import convert_dataset
 from dataprep.sources import read_source
-from loaders.cache.disk import disk_usage
+from loaders.cache.folder import disk_usage
 from manifests.errors import ShardError
 from manifests.remote.store import open_store
 from manifests.tables import read_table
@@ -87,7 +87,7 @@ def test_batches_are_those_of_the_local_dataset(datasets, kind, tmp_path):
         for _ in ("cold", "warm"):
             with build(url, kind, cache=tmp_path / "cache", **options) as loader:
                 assert_equal(flat(loader), expected)
-                missing = loader.spec.records.missing_bytes
+                missing = loader.spec.images.missing_space
         assert missing == 0
 
 
@@ -111,7 +111,7 @@ def test_masks_are_fetched_only_if_a_field_needs_them(large, tmp_path):
             url, "mask", cache=tmp_path / f"{len(fields)}", fields=fields, batch_size=8
         ) as loader:
             found = batches(loader, 1)
-            fetched[fields] = loader.spec.records.fetched_bytes
+            fetched[fields] = loader.spec.images.fetched_bytes
         with build(local, "mask", fields=fields, batch_size=8) as loader:
             assert_equal(found, batches(loader, 1))
     images, masks = sum(sizes["size"]), sum(sizes["mask_size"])

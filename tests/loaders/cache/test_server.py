@@ -65,7 +65,7 @@ def test_a_server_that_restarts_in_the_middle_of_an_epoch(tmp_path, monkeypatch)
         server = threading.Thread(target=serve)
         server.start()
         try:
-            missing = loader.spec.records.missing_bytes
+            missing = loader.spec.images.missing_space
             found += batches
         finally:
             done.set()

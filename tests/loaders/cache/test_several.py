@@ -11,9 +11,9 @@ import loaders
 from dataprep.options import Options
 from dataprep.run.convert import convert_dataset
 from dataprep.sources import read_source
-from loaders.cache.disk import disk_usage
 from loaders.cache.fetcher import Fetcher
-from loaders.samplers.base import Upcoming
+from loaders.cache.folder import disk_usage
+from loaders.progress import Upcoming
 from manifests.errors import CallError
 from manifests.remote.store import open_store
 
@@ -128,11 +128,11 @@ def test_masks_of_several_datasets_do_not_restart_the_fetcher(tmp_path, monkeypa
         urls.append(f"memory://bucket/{tmp_path.name}/masks {number}")
         for path in out.glob("[!.]*"):
             open_store(urls[-1]).put(path.name, path.read_bytes())
-    plans: list[tuple[Fetcher, Upcoming]] = []  # objects stay alive, so that `is` compares them
+    plans: list[tuple[Fetcher, Upcoming]] = []
     follow = Fetcher.follow
 
     def record(self, number, upcoming):
-        if not any(fetcher is self and known is upcoming for fetcher, known in plans):
+        if not any(fetcher is self and known == upcoming for fetcher, known in plans):
             plans.append((self, upcoming))
         follow(self, number, upcoming)
 

@@ -10,7 +10,8 @@ import torch
 from helpers.pictures import encode
 
 import loaders
-from loaders.dataset.labels import ListColumn, concat_lists, multi_hot
+from loaders.dataset.labels import multi_hot
+from loaders.dataset.tables import ListColumn, concat_lists
 from loaders.transforms.mixing import mixed_values
 from manifests.errors import CallError, DamagedError
 from manifests.store import read_manifest
@@ -321,7 +322,7 @@ def test_lists_by_row():
     values, sizes = column.take(np.array([3, 1, 0]))
     assert (values.tolist(), sizes.tolist()) == ([8, 5, 6], [1, 0, 2])
     assert column.objects().tolist() == [[5, 6], [], [7], [8]]
-    assert multi_hot(column, np.array([1, 0]), 9).sum(1).tolist() == [0, 2]
+    assert multi_hot(column, np.array([1, 0]), classes=9).sum(1).tolist() == [0, 2]
 
 
 def test_the_command_line_previews_every_type(made, tmp_path):

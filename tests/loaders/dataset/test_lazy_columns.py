@@ -12,9 +12,8 @@ import pytest
 
 import loaders
 from loaders.dataset import tables
-from loaders.dataset.lazy_columns import LazyColumns
 from loaders.dataset.split import open_split
-from loaders.dataset.tables import SampleTables
+from loaders.dataset.tables import LazyColumns, SampleTables
 from loaders.samplers.balanced import ClassBalancedSampler
 from manifests.errors import TableError
 

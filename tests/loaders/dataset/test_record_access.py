@@ -10,7 +10,7 @@ from helpers.examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loaders.dataset.records import Records
+from loaders.dataset.images import StoredImages
 from loaders.dataset.split import open_split
 from loaders.dataset.tables import SampleTables
 from manifests.errors import ShardError, TableError
@@ -18,7 +18,7 @@ from manifests.tables import read_table
 
 
 def open_records(split):
-    return Records(split, SampleTables(split))
+    return StoredImages(split, SampleTables(split))
 
 
 FORMATS = pytest.mark.parametrize("fmt", ["tfrecord", "webdataset"])
@@ -65,7 +65,7 @@ def test_a_changed_shard_is_rejected(make_dataset, mixed, fmt):
     open_records(split).images(np.array([0, first - 1]))
     records = open_records(split)
     prefetched = records.prefetch(np.array([first + 2]))
-    assert isinstance(prefetched.exception(), ShardError)
+    assert prefetched.exception() is None
     for _ in range(2):  # The check also runs after prefetching and after an earlier error.
         with pytest.raises(ShardError, match="the shard has changed"):
             records.images(np.array([first + 2]))

@@ -15,7 +15,7 @@ from helpers.photographs import photograph
 from helpers.targets import transform
 
 import loaders.transforms
-from loaders.dataset.boxes import Boxes, moved, padded
+from loaders.dataset.labels import Boxes, moved, padded
 from loaders.transforms import (
     ColorJitter,
     Crop,

@@ -41,7 +41,7 @@ def dataset(tmp_path_factory):
 @pytest.fixture(scope="module")
 def key(dataset):
     spec = resolve(make_request(str(dataset), split="train", **OPTIONS))
-    spec.records.close()
+    spec.images.close()
     return tuning_key(spec.options.device, len(os.sched_getaffinity(0)), spec.split, spec.recipe)
 
 

@@ -1,17 +1,62 @@
-"""Check the DALI indexes of a split: DALI reads past the end of a shard, or another sample, if an index is wrong."""
+"""What can be wrong with the files of a split: shards of another length, and wrong DALI indexes."""
 
 from __future__ import annotations
+
+import itertools
 
 import numpy as np
 from awscrt.checksums import crc32c
 from numpy.typing import NDArray
 
-from loaders.dataset.split import RESTORE, OpenSplit
+from loaders.dataset.split import RESTORE, OpenSplit, check_length
 from manifests.dali_index import MAX_DIGITS, TAR_BLOCK, iter_index
-from manifests.errors import IndexFileError
-from manifests.files import INDEX, read_file, reading
+from manifests.errors import DamagedError, IndexFileError
+from manifests.files import INDEX, SHARD, read_file, reading
 from manifests.schema import Format, Shard
 from manifests.serialization import checksum_text
+
+# --- shards ---------------------------------------------------------------------------------------
+
+
+class ShardCheck:
+    """Checks the lengths of the shards of a split, a few at each call, while DALI has them mapped into memory.
+
+    Reading beyond the end of a mapped file that was shortened ends the process.
+    """
+
+    #: Shards that one call checks: approximately 30 us.
+    PER_CALL = 16
+
+    def __init__(self, split: OpenSplit) -> None:
+        self._split = split
+        self._shards = itertools.cycle(split.shards)
+        self._count = min(self.PER_CALL, len(split.shards))
+
+    def __call__(self) -> None:
+        """Check the next shards.
+
+        Raises:
+            ShardError: a shard has another length than the manifest states.
+
+        """
+        for shard in itertools.islice(self._shards, self._count):
+            check_length(self._split.path(shard.file), shard.file, SHARD)
+
+
+def find_shard_error(split: OpenSplit) -> DamagedError | None:
+    """Return an error for the first shard that is missing or has another length.
+
+    `None` if there is none.
+    """
+    try:
+        for shard in split.shards:
+            check_length(split.path(shard.file), shard.file, SHARD)
+    except DamagedError as error:
+        return error
+    return None
+
+
+# --- DALI's indexes -------------------------------------------------------------------------------
 
 
 def check_indexes(split: OpenSplit) -> None:
@@ -27,9 +72,9 @@ def check_indexes(split: OpenSplit) -> None:
 
 
 def find_index_error(split: OpenSplit) -> IndexFileError | None:
-    """Return the first error in the split's indexes, with file and line.
+    """Return the first error in the split's indexes, with file and line; `None` if every index is intact.
 
-    `None` if every index is intact.
+    DALI reads past the end of a shard, or another sample, if an index is wrong.
     """
     for shard in split.shards:
         path = split.path(shard.index)

@@ -1,4 +1,7 @@
-"""Memory-map any number of files without keeping them open. Works for files of any content."""
+"""Any number of files: mapped into memory without keeping them open, or read; and their file system.
+
+Files that are read are slower, but a failing disk is an error. Works for files of any content.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import ctypes
 import errno
 import mmap
 import os
+import threading
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -264,3 +268,106 @@ class Mappings:
         """Release every file. Each stays mapped as long as any view of it exists."""
         self._mapped.clear()
         self.addresses[:] = 0
+
+
+class OpenFiles:
+    """Files by number. Opens each file when it is first needed; several threads may use it.
+
+    Attributes:
+        max_open: maximum number of open files. To open one more, the one that was opened first is
+            closed.
+
+    """
+
+    #: A quarter of the files that a Linux process may open by default.
+    max_open = 256
+
+    def __init__(self, paths: Sequence[str], lengths: Sequence[int]) -> None:
+        self._paths, self._lengths = paths, lengths
+        self._handles: dict[int, int] = {}
+        self._lock = threading.Lock()
+        # A loader that is dropped without `close` must not keep its files open.
+        weakref.finalize(self, _close_all, self._handles).atexit = False
+
+    def read(self, number: int, offset: int, size: int) -> NDArray[np.uint8]:
+        """Return a part of a file, uint8 [size].
+
+        Args:
+            number: index of the file.
+            offset: first byte.
+            size: number of bytes.
+
+        Raises:
+            OSError: the file cannot be read.
+            ValueError: the file has another length.
+
+        """
+        data = np.empty(size, np.uint8)
+        view = data.data
+        with self._lock:
+            handle = self._handle(number)
+            while view:
+                count = os.preadv(handle, [view], offset + size - len(view))
+                if not count:
+                    raise ValueError(f"is {os.fstat(handle).st_size} bytes long")
+                view = view[count:]
+        return data
+
+    def prefetch(self, number: int, offset: int, size: int) -> None:
+        """Ask the system to read a part of a file in advance, without waiting."""
+        with self._lock:
+            os.posix_fadvise(self._handle(number), offset, size, os.POSIX_FADV_WILLNEED)
+
+    def clear(self) -> None:
+        """Close every file."""
+        with self._lock:
+            _close_all(self._handles)
+
+    def _handle(self, number: int) -> int:
+        handle = self._handles.get(number)
+        if handle is None:
+            if len(self._handles) >= self.max_open:
+                os.close(self._handles.pop(next(iter(self._handles))))
+            handle = self._handles[number] = open_checked(
+                self._paths[number], self._lengths[number]
+            )
+        return handle
+
+
+def _close_all(handles: dict[int, int]) -> None:
+    while handles:
+        os.close(handles.popitem()[1])
+
+
+# --- file systems ---------------------------------------------------------------------------------
+
+#: Values of `f_type` in Linux's ``struct statfs``, from ``linux/magic.h`` and the file systems'
+#: sources.
+_NETWORK = {
+    0x6969: "NFS",
+    0x517B: "SMB",
+    0xFE534D42: "SMB",
+    0xFF534D42: "CIFS",
+    0x65735546: "FUSE",
+    0x0BD00BD0: "Lustre",
+    0x47504653: "GPFS",
+    0x00C36400: "Ceph",
+    0x19830326: "BeeGFS",
+    0x01021997: "9P",
+    0x5346414F: "AFS",
+}
+
+
+def network_filesystem(path: str) -> str | None:
+    """Return the name of the network file system that contains a path.
+
+    `None` if it is local, or not known.
+
+    FUSE counts as a network file system, because most of them are: s3fs, gcsfuse, sshfs, rclone.
+    """
+    # The structure differs between architectures, but all 64-bit ones start with `f_type` as a
+    # long.
+    buffer = ctypes.create_string_buffer(512)
+    if _libc.statfs(os.fsencode(path), buffer):
+        return None
+    return _NETWORK.get(ctypes.c_long.from_buffer(buffer).value & 0xFFFFFFFF)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import loaders
-from loaders.dataset.index_check import check_indexes, is_well_formed
+from loaders.dataset.damage import check_indexes, is_well_formed
 from loaders.dataset.split import open_split
 from manifests.dali_index import (
     format_index,

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loaders.cache.next_use import NEVER, choose_victims, next_uses
+from loaders.cache.room import NEVER, choose_victims, next_uses
 
 
 @given(st.lists(st.lists(st.integers(0, 9), min_size=1, max_size=4), max_size=6))
@@ -18,19 +18,17 @@ def test_next_uses(batches):
 @given(
     st.lists(st.tuples(st.integers(0, 30), st.integers(1, 9)), max_size=20),
     st.integers(1, 60),
-    st.integers(0, 20),
 )
-def test_victims_are_needed_latest_and_as_few_as_possible(images, needed, keep):
+def test_victims_are_needed_latest_and_as_few_as_possible(images, needed):
     uses, pages = (np.array([each[part] for each in images], np.int64) for part in range(2))
-    victims = choose_victims(uses, pages, needed, keep=keep)
+    victims = choose_victims(uses, pages, needed)
     chosen, others = uses[victims], np.delete(uses, victims)
-    assert (chosen >= keep).all()
-    assert not len(chosen) or not (others[others >= keep] > chosen.min()).any()
-    if pages[uses >= keep].sum() >= needed:
+    assert not len(chosen) or not (others > chosen.min()).any()
+    if pages.sum() >= needed:
         assert pages[victims].sum() >= needed
         assert pages[victims[:-1]].sum() < needed
     else:
-        assert len(victims) == (uses >= keep).sum()
+        assert len(victims) == len(uses)
 
 
 def count_misses(orders, capacity, choose):
@@ -51,7 +49,7 @@ def latest(there, sequence, now):
     """Choose as the cache does."""
     rows = np.array(sorted(there))
     uses = next_uses([np.array(sequence[now:], np.int64)], max(sequence) + 1)[rows]
-    (victim,) = choose_victims(uses, np.ones(len(rows), np.int64), 1, keep=0)
+    (victim,) = choose_victims(uses, np.ones(len(rows), np.int64), 1)
     return int(rows[victim])
 
 

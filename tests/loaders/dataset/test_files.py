@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from helpers.eventually import eventually
 
-import loaders.dataset.mapped_files
-from loaders.dataset.mapped_files import Mappings, map_file, prefetch
+import loaders.dataset.files
+from loaders.dataset.files import Mappings, map_file, prefetch
 
 
 def mapped_ranges(name):
@@ -109,7 +109,7 @@ def test_prefetched_bytes_are_read_into_memory(disk_path, monkeypatch, unavailab
     if resident_before > 900:
         pytest.skip("this file system keeps everything in memory")
     if unavailable == "_PROCESS_MADVISE":
-        monkeypatch.setattr(loaders.dataset.mapped_files, unavailable, -1)
+        monkeypatch.setattr(loaders.dataset.files, unavailable, -1)
     elif unavailable:
         monkeypatch.delattr(os, unavailable)
     mapped = map_file(path, 4096 * 2000)

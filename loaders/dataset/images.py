@@ -1,0 +1,469 @@
+"""Random access to the encoded images of a split, by row: stored on disk, joined, or in memory.
+
+`loaders.cache` has the images of splits in object stores. Never imports DALI.
+"""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import singledispatch
+from typing import TypeAlias
+
+import numpy as np
+from awscrt.checksums import crc32c
+from numpy.typing import NDArray
+
+from loaders.dataset.files import MappedBytes, MappedFile, Mappings, OpenFiles, prefetch
+from loaders.dataset.split import OpenSplit
+from loaders.dataset.tables import IMAGE_COLUMNS, MASK_COLUMNS, NO_CHECKSUM, SampleTables
+from loaders.progress import Upcoming
+from manifests.errors import CallError, ShardError, raise_machine_fault
+from manifests.process.text import format_bytes
+from manifests.tables import outside_error
+
+#: Numbers of samples in a split, int64 [N].
+Rows: TypeAlias = NDArray[np.int64]
+
+#: An encoded image or raw pixels: read-only, uint8 [bytes].
+Encoded: TypeAlias = NDArray[np.uint8]
+
+_RESTORE = "restore a copy, or run `dataprep index --overwrite` if the shard was changed on purpose"
+
+
+class Images(ABC):
+    """Random access to the encoded images of a split, by row. Several threads may use it.
+
+    A sample has one or two components: its image, 0, and its mask or depth map, 1.
+
+    Attributes:
+        is_remote: whether images may have to be fetched from an object store before they are read.
+
+    """
+
+    is_remote = False
+
+    @abstractmethod
+    def images(self, rows: Rows, component: int = 0) -> list[Encoded]:
+        """Return encoded images. Waits until they are on the local disk.
+
+        Raises:
+            ShardError: a shard is missing, cannot be read, or has changed since its sample table
+                was made.
+            TableError: a table that was not read before is missing or damaged, or points outside
+                its shard.
+            StorageError: an object store did not answer in time, or its cache has no room.
+
+        """
+
+    def images_to_check(
+        self, rows: Rows, component: int = 0
+    ) -> tuple[list[Encoded], Callable[[], None]]:
+        """Return what `images` returns, and a function to call before the images are used later.
+
+        The function raises a `ShardError` if an image cannot be read any more.
+        """
+        return self.images(rows, component), _do_nothing
+
+    def prefetch(self, rows: Rows, component: int = 0) -> object:
+        """Read images of a local disk into the page cache, in the background."""
+
+    def follow(self, number: int, upcoming: Upcoming) -> None:
+        """Fetch the batches that come after batch `number`."""
+
+    def require_room(self, batch: int) -> None:
+        """Check that there is room for the batches that are in use at a time.
+
+        Args:
+            batch: samples of a batch over all ranks.
+
+        Raises:
+            CallError: the cache has no room for them.
+
+        """
+
+    def keeps(self, size: int) -> bool:
+        """Return whether all images stay on the disk after this many bytes were fetched."""
+        return True
+
+    def lines(self) -> list[str]:
+        """Describe the images for `explain`."""
+        return []
+
+    @property
+    def warning(self) -> str | None:
+        """A warning for the user, about a small cache for example."""
+        return None
+
+    @property
+    def missing_space(self) -> int:
+        """Disk space in bytes of the images that must still be fetched."""
+        return 0
+
+    def close(self) -> None:
+        """Stop reading ahead, and release the shards."""
+
+
+def _do_nothing() -> None:
+    """Check nothing: the images are copies, or are not read again."""
+
+
+# `loaders.cache` registers how to open the images of its splits.
+@singledispatch
+def open_images(
+    split: OpenSplit,
+    tables: SampleTables,
+    *,
+    mmap: bool,
+    tolerant: bool = False,
+    with_label_images: bool = False,
+) -> Images:
+    """Return random access to the encoded images of a split, wherever its shards are.
+
+    Args:
+        split: the split.
+        tables: its sample tables.
+        mmap: whether to map shards into memory.
+        tolerant: whether a single damaged image is no error.
+        with_label_images: whether to read masks or depth maps too.
+
+    Raises:
+        CallError, DamagedError: the cache cannot be used or has no room; a table or a shard is
+            missing or damaged.
+
+    """
+    if not split.is_remote:
+        return StoredImages(
+            split, tables, mmap=mmap, tolerant=tolerant, with_label_images=with_label_images
+        )
+    opened: list[Images] = []
+    try:
+        for part in split.parts:
+            own = SampleTables(part)
+            opened.append(
+                open_images(
+                    part, own, mmap=mmap, tolerant=tolerant, with_label_images=with_label_images
+                )
+            )
+            own.close()
+        return JoinedImages(opened, [part.samples for part in split.parts])
+    except BaseException:
+        for images in opened:
+            images.close()
+        raise
+
+
+class StoredImages(Images):
+    """The images of a split in local shards.
+
+    When a shard is opened, its length is checked, and the checksum of the first requested image;
+    `dataprep verify` checks everything.
+
+    With mapping, the images are views of mapped files, which stay mapped as long as any view
+    exists. Before images are returned, the last byte that they need of each shard is checked,
+    because reading beyond the end of a file that was shortened ends the process. A shard that is
+    shortened between this check and the decoding of the images, or whose disk fails, still does.
+    """
+
+    def __init__(
+        self,
+        split: OpenSplit,
+        tables: SampleTables,
+        *,
+        mmap: bool = True,
+        tolerant: bool = False,
+        check: bool = True,
+        with_label_images: bool = False,
+    ) -> None:
+        """Prepare to read the location of each image from the sample tables, all of them now if there are few shards.
+
+        Args:
+            split: the split.
+            tables: the sample tables of the split.
+            mmap: whether to map the shards instead of reading them.
+            tolerant: whether a single damaged image is no error.
+            check: whether to compare the checksum of the first requested image of each shard.
+            with_label_images: whether to read masks or depth maps too.
+
+        Raises:
+            TableError: a table is missing or damaged, or points outside its shard.
+
+        """
+        self._split = split
+        self._tolerant = tolerant
+        shards = split.shards
+        self._ends = np.cumsum([shard.samples for shard in shards])
+        components = [IMAGE_COLUMNS, MASK_COLUMNS][: 1 + with_label_images]
+        self._columns, arrays = tables.lazy_columns(sum(components, ()))
+        # Offsets, sizes and checksums of each component.
+        self._places = [tuple(arrays[name] for name in names) for names in components]
+        self._columns.check(self._check_bounds)
+        paths = [split.path(shard.file) for shard in shards]
+        lengths = [shard.file.bytes for shard in shards]
+        self._mappings = Mappings(paths, lengths)
+        self._files = None if mmap else OpenFiles(paths, lengths)
+        self._unchecked = np.full((len(components), len(shards)), check)
+        self._map_lock = threading.Lock()
+        self._closed = False
+        self._prefetcher = ThreadPoolExecutor(1, "prefetch")
+
+    def images(self, rows: Rows, component: int = 0) -> list[Encoded]:
+        """Return encoded images; with mapping without a copy."""
+        return self.images_to_check(rows, component)[0]
+
+    def images_to_check(
+        self, rows: Rows, component: int = 0
+    ) -> tuple[list[Encoded], Callable[[], None]]:
+        """Return encoded images, and a function that checks that their shards were not shortened."""
+        shards, begins, sizes = self._located(rows, component)
+        ends = begins + sizes
+        if self._files is None:
+            get_mapped = self._mappings.get
+            images = [
+                (get_mapped(shard) or self._map(shard)).data[begin:end]
+                for shard, begin, end in zip(
+                    shards.tolist(), begins.tolist(), ends.tolist(), strict=True
+                )
+            ]
+            check_readable = self._check_of(shards, ends)
+            check_readable()
+        else:
+            images = [
+                self._image(*place)
+                for place in zip(shards.tolist(), begins.tolist(), sizes.tolist(), strict=True)
+            ]
+            check_readable = _do_nothing
+        unchecked = self._unchecked[component]
+        new = np.flatnonzero(unchecked[shards])
+        for shard, row in zip(shards[new].tolist(), rows[new].tolist(), strict=True):
+            if unchecked[shard]:
+                self._check_shard(shard, row, component)
+        return images, check_readable
+
+    def prefetch(self, rows: Rows, component: int = 0) -> Future[None] | None:
+        """Read images from disk into the page cache, in the background.
+
+        Returns:
+            A future that is done when the system has begun to read. `None` after Python's main
+            thread has ended: the executor then accepts no more work, but other threads may still
+            use the images.
+
+        """
+        try:
+            return self._prefetcher.submit(self._prefetch, rows, component)
+        except RuntimeError:
+            return None
+
+    def close(self) -> None:
+        """Stop prefetching and release the shards."""
+        self._prefetcher.shutdown(wait=True, cancel_futures=True)
+        with self._map_lock:
+            self._closed = True
+            self._mappings.clear()
+        if self._files is not None:
+            self._files.clear()
+
+    def _located(
+        self, rows: Rows, component: int
+    ) -> tuple[NDArray[np.intp], NDArray[np.int64], NDArray[np.int64]]:
+        """Return the shard of each row, and the offset and the size of its image."""
+        shards = np.searchsorted(self._ends, rows, side="right")
+        self._columns.load(shards)
+        offsets, sizes, _ = self._places[component]
+        return shards, offsets[rows].astype(np.int64), sizes[rows].astype(np.int64)
+
+    def _prefetch(self, rows: Rows, component: int) -> None:
+        # Nothing waits for the future. If a table or a shard cannot be read, `images` raises the
+        # same error.
+        shards, begins, sizes = self._located(rows, component)
+        if self._files is not None:
+            for place in zip(shards.tolist(), begins.tolist(), sizes.tolist(), strict=True):
+                self._files.prefetch(*place)
+            return
+        for shard in np.unique(shards[self._mappings.addresses[shards] == 0]).tolist():
+            self._map(shard)
+        prefetch(self._mappings.addresses[shards] + begins, sizes)
+
+    def _map(self, shard: int) -> MappedFile:
+        with self._naming(shard), self._map_lock:
+            if self._closed:
+                raise RuntimeError("the shards have been released")
+            return self._mappings.map(shard)
+
+    def _image(self, shard: int, begin: int, size: int) -> Encoded:
+        """Return one image by its place."""
+        if self._files is None:
+            return (self._mappings.get(shard) or self._map(shard)).data[begin : begin + size]
+        with self._naming(shard):
+            image = self._files.read(shard, begin, size)
+        image.flags.writeable = False
+        return image
+
+    @contextmanager
+    def _naming(self, shard: int) -> Iterator[None]:
+        """Translate an error while a shard is opened or read into one that names it."""
+        file = self._split.shards[shard].file
+        path = self._split.path(file)
+        try:
+            yield
+        except OSError as error:
+            raise_machine_fault(error)
+            raise ShardError(
+                f"the shard cannot be read ({error.strerror})", file=path, hint=_RESTORE
+            ) from None
+        except ValueError as error:
+            raise ShardError(
+                f"the shard {error}, but the manifest states {file.bytes}", file=path, hint=_RESTORE
+            ) from None
+
+    # --- checks ---------------------------------------------------------------------------------
+
+    def _check_of(self, shards: NDArray[np.intp], ends: NDArray[np.int64]) -> Callable[[], None]:
+        """Return a function that checks the last byte that is needed of each mapped shard."""
+        order = np.lexsort((ends, shards))
+        shards, ends = shards[order], ends[order]
+        addresses = self._mappings.addresses[shards]
+        last = addresses != 0
+        last[:-1] &= shards[1:] != shards[:-1]
+        shards, ends = shards[last], ends[last]
+        needed = MappedBytes(addresses[last] + ends - 1)
+
+        def check_readable() -> None:
+            wrong = needed.find_unreadable()
+            if wrong is not None:
+                raise ShardError(
+                    "the shard was shortened while it was in use, or its disk cannot be read",
+                    file=self._path(int(shards[wrong])),
+                    byte=int(ends[wrong]) - 1,
+                    hint=_RESTORE,
+                )
+
+        return check_readable
+
+    def _check_shard(self, shard: int, row: int, component: int) -> None:
+        """Check the first image requested from a shard, which detects a different shard of the same length.
+
+        If the shard's first or last image is intact, the shard is the right one, and only this
+        image is damaged.
+        """
+        offsets, sizes, checksums = self._places[component]
+
+        def is_intact(row: int) -> bool:
+            image = self._image(shard, int(offsets[row]), int(sizes[row]))
+            return int(checksums[row]) in (NO_CHECKSUM, crc32c(image.tobytes()))
+
+        end = int(self._ends[shard])
+        first = end - self._split.shards[shard].samples
+        if not is_intact(row):
+            if not (is_intact(first) or is_intact(end - 1)):
+                # A shard that is restored must be opened again.
+                self._mappings.clear()
+                raise ShardError(
+                    "the shard has changed since its sample table was made: its images have other"
+                    " checksums",
+                    file=self._path(shard),
+                    byte=int(offsets[row]),
+                    hint=_RESTORE,
+                )
+            if not self._tolerant:
+                raise ShardError(
+                    "an image is damaged: its checksum is not the one in the sample table",
+                    file=self._path(shard),
+                    record=row - first,
+                    byte=int(offsets[row]),
+                    hint=f'{_RESTORE}, or build the loader with on_error="skip"',
+                )
+        self._unchecked[component, shard] = False
+
+    def _check_bounds(self, shard: int, rows: slice) -> None:
+        length = np.int64(self._split.shards[shard].file.bytes)
+        # Without an image there is nothing to decode, which is an error of its own.
+        least = 0 if self._tolerant else 1
+        for offsets, sizes, _ in self._places:
+            # `SampleTable` has checked that each is from 0 to the length. No sums: they could
+            # overflow.
+            wrong = (sizes[rows] < least) | (offsets[rows] > length - sizes[rows])
+            if wrong.any():
+                path = self._split.path(self._split.shards[shard].table)
+                raise outside_error(path, int(wrong.argmax()))
+
+    def _path(self, shard: int) -> str:
+        return self._split.path(self._split.shards[shard].file)
+
+
+class MemoryImages(Images):
+    """A few images in memory that take the place of all images of a split: row i is image i modulo n."""
+
+    def __init__(self, images: Sequence[Encoded]) -> None:
+        self._images = images
+
+    def images(self, rows: Rows, component: int = 0) -> list[Encoded]:
+        """Return encoded images."""
+        return [self._images[row] for row in (rows % len(self._images)).tolist()]
+
+
+class JoinedImages(Images):
+    """The images of several splits, as one: some are in object stores, others on the local disk.
+
+    With a limit, the cache must have room for all of them: parts that evict each other's images are
+    not supported.
+    """
+
+    is_remote = True
+
+    def __init__(self, parts: Sequence[Images], samples: Sequence[int]) -> None:
+        """Join the images of splits, which have these numbers of samples.
+
+        Raises:
+            CallError: the cache has no room for all parts.
+
+        """
+        self._parts = parts
+        ends = np.cumsum(samples).tolist()
+        self._bounds = list(zip([0, *ends[:-1]], ends, strict=True))
+        missing = sum(part.missing_space for part in parts)
+        if not all(part.keeps(missing) for part in parts):
+            raise CallError(
+                f"cache_limit has no room for all datasets, of which {format_bytes(missing)} are"
+                " missing",
+                hint="raise cache_limit, or read one dataset at a time",
+            )
+
+    def images(self, rows: Rows, component: int = 0) -> list[Encoded]:
+        """Return encoded images."""
+        found: list[Encoded] = [np.zeros(0, np.uint8)] * len(rows)
+        for part, places, own in self._divided(rows):
+            images = part.images(own, component)
+            for place, image in zip(places.tolist(), images, strict=True):
+                found[place] = image
+        return found
+
+    def prefetch(self, rows: Rows, component: int = 0) -> None:
+        """Ask the system to read images of local datasets."""
+        for part, _, own in self._divided(rows):
+            part.prefetch(own, component)
+
+    def follow(self, number: int, upcoming: Upcoming) -> None:
+        """Fetch the batches that come after batch `number`."""
+        for part, within in zip(self._parts, self._bounds, strict=True):
+            part.follow(number, replace(upcoming, within=within))
+
+    def lines(self) -> list[str]:
+        """Describe the images of each part."""
+        return [line for part in self._parts for line in part.lines()]
+
+    def close(self) -> None:
+        """Close all parts."""
+        for part in self._parts:
+            part.close()
+
+    def _divided(self, rows: Rows) -> Iterator[tuple[Images, NDArray[np.intp], Rows]]:
+        """Yield each part that has some of the rows, their places among the rows, and the rows of the part."""
+        for part, (first, end) in zip(self._parts, self._bounds, strict=True):
+            places = np.flatnonzero((rows >= first) & (rows < end))
+            if len(places):
+                yield part, places, rows[places] - first
