@@ -17,7 +17,7 @@ from loaders.samplers.base import Order
 from loaders.transforms.adjust import AS_WRITTEN, Adjustment
 from loaders.transforms.fuse import Fusion, fuse_recipe, order_warnings
 from loaders.transforms.parse import Recipe
-from loaders.transforms.parse.adjusted import adjusted
+from loaders.transforms.parse.recipe import adjusted
 
 
 @dataclass(frozen=True, slots=True)

@@ -254,6 +254,8 @@ def test_views_that_decode_share_one_decoded_image():
     found = read_views([], [view, [*view, "NormalizeImage"]], image_size=lambda: None)
     shared = [view[1:], [view[1], "NormalizeImage"]]
     expected = read_views(["DecodeImage"], shared, image_size=lambda: None)
+    whole = read_views(["DecodeImage"], [[], ["ToGray"]], image_size=lambda: (8, 8))
+    assert [each.size for each in whole.outputs] == [(8, 8)] * 2
     assert found.operations == expected.operations
     for own, other in zip(found.views, expected.views, strict=True):
         assert [each.operations for each in own.items] == [each.operations for each in other.items]

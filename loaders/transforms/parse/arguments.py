@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeAlias, TypeGuard
 
@@ -21,8 +22,6 @@ from loaders.transforms.base import (
     Size,
     check_bool,
     check_choice,
-    check_int,
-    check_number,
     check_probability,
     check_range,
 )
@@ -98,6 +97,15 @@ class Argument:
 
 #: The default of an argument that must be given.
 REQUIRED: Any = object()
+
+
+@contextmanager
+def errors_at(place: str) -> Iterator[None]:
+    """Put a place before the messages of errors."""
+    try:
+        yield
+    except CallError as error:
+        raise CallError(f"{place}: {error.message}", hint=error.hint) from None
 
 
 # Numbers, sizes and colors
@@ -207,21 +215,26 @@ def read_width_height(value: Any, name: str = "size") -> Size:
     return height, width
 
 
-def read_bool(value: Any, name: str) -> bool:
-    """Read `True` or `False`."""
-    check_bool(name, value)
-    return bool(value)
+def checked(check: Callable[..., None], *bounds: Any) -> Reader:
+    """Return a reader of values that pass a check, and stay as they are written."""
+
+    def read(value: Any, name: str) -> Any:
+        check(name, value, *bounds)
+        return value
+
+    return read
 
 
-def read_probability(value: Any, name: str) -> float:
-    """Read a number from 0 to 1."""
-    check_probability(name, value)
-    return value  # type: ignore[no-any-return]
+read_bool = checked(check_bool)
+#: A number from 0 to 1.
+read_probability = checked(check_probability)
 
 
 def read_probability_text(value: Any, name: str) -> float:
     """Read a number from 0 to 1, or a fraction such as ``"1/4"``."""
-    return read_probability(read_number(value, name), name)
+    number = read_number(value, name)
+    check_probability(name, number)
+    return number
 
 
 def read_shares(value: Any, name: str) -> Range:
@@ -229,26 +242,6 @@ def read_shares(value: Any, name: str) -> Range:
     shares = read_pair(value, name)
     check_range(name, shares, 0, 1)
     return shares
-
-
-def integer(minimum: int, maximum: int | None = None) -> Reader:
-    """Return a reader of integers from `minimum` to `maximum`."""
-
-    def read(value: Any, name: str) -> int:
-        check_int(name, value, minimum, maximum)
-        return value  # type: ignore[no-any-return]
-
-    return read
-
-
-def number(minimum: float, maximum: float = math.inf) -> Reader:
-    """Return a reader of numbers from `minimum` to `maximum`, which stay as they are written."""
-
-    def read(value: Any, name: str) -> float:
-        check_number(name, value, minimum, maximum)
-        return value  # type: ignore[no-any-return]
-
-    return read
 
 
 def optional(read: Reader) -> Reader:

@@ -7,7 +7,7 @@ have the names of the arguments that it was made with, so it is read as its name
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,13 +21,14 @@ from loaders.transforms.parse.arguments import (
     Parsed,
     Part,
     Reader,
+    errors_at,
     is_list,
     read_number,
     read_operator,
     read_transforms,
 )
 from loaders.transforms.parse.names import ANY, Meaning, chosen, is_ambiguous, known_transforms
-from loaders.transforms.parse.timm import timm_item
+from loaders.transforms.parse.timm import timm_item, with_magnitude
 from loaders.transforms.parse.torchvision import converts_to_rgb
 from manifests.errors import CallError
 from manifests.process.text import shown, suggest
@@ -57,6 +58,11 @@ class RecipeItem:
     written: Any = field(default=None, compare=False)
     needs_bytes: bool = False
 
+    @property
+    def located_notes(self) -> list[str]:
+        """The notes with the item's location and description."""
+        return [f"{self.location}, {self.description}: {note}" for note in self.notes]
+
 
 # Items
 # --------------------------------------------------------------------------------------------------
@@ -85,16 +91,9 @@ def parse_item(location: str, item: Any) -> RecipeItem:
             hint="write a name, or a name with arguments: {'ResizeImage': {...}}",
         )
     ((name, arguments),) = item.items()
-    if arguments is not None and not isinstance(arguments, Mapping):
-        raise CallError(
-            f"{location}: {name} takes named arguments, got {shown(arguments)}",
-            hint=f"write {{{shown(name)}: {{argument: value}}}}",
-        )
-    arguments = {key: _plain(value) for key, value in (arguments or {}).items()}
-    try:
+    with errors_at(location):
+        arguments = {key: _plain(each) for key, each in _named(name, arguments).items()}
         parts = parse_transform(name, arguments)
-    except CallError as error:
-        raise CallError(f"{location}: {error.message}", hint=error.hint) from None
     written = ", ".join(f"{key}={shown(value)}" for key, value in arguments.items())
     return RecipeItem(
         location,
@@ -105,6 +104,16 @@ def parse_item(location: str, item: Any) -> RecipeItem:
         written=item,
         needs_bytes=any(isinstance(each, NeedsBytes) for each in parts),
     )
+
+
+def _named(name: str, arguments: Any) -> dict[str, Any]:
+    """Return the arguments of a name; `None` stands for none."""
+    if arguments is not None and not isinstance(arguments, Mapping):
+        raise CallError(
+            f"{name} takes named arguments, got {shown(arguments)}",
+            hint=f"write {{{shown(name)}: {{argument: value}}}}",
+        )
+    return dict(arguments or {})
 
 
 def _plain(value: Any) -> Any:
@@ -135,6 +144,43 @@ def _name_of(function: Callable[..., Any]) -> str:
 
 #: How many lists are around the one that is being parsed.
 _DEPTH: ContextVar[int] = ContextVar("depth", default=0)
+
+
+@dataclass
+class Strength:
+    """The magnitude that policies take instead of the one in the list.
+
+    Attributes:
+        magnitude: the magnitude.
+        is_used: whether a policy has taken it.
+
+    """
+
+    magnitude: float
+    is_used: bool = False
+
+    def set(self, argument: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the argument of a policy with the magnitude; empty if the policy has none."""
+        number: Any = int(self.magnitude) if self.magnitude.is_integer() else self.magnitude
+        if argument == "config_str":
+            number = with_magnitude(arguments[argument], number)
+        self.is_used |= number is not None
+        return {} if number is None else {argument: number}
+
+
+_STRENGTH: ContextVar[Strength | None] = ContextVar("strength", default=None)
+
+
+@contextmanager
+def with_strength(magnitude: float) -> Iterator[Strength]:
+    """Parse policies with another magnitude."""
+    strength = Strength(float(magnitude))
+    token = _STRENGTH.set(strength)
+    try:
+        yield strength
+    finally:
+        _STRENGTH.reset(token)
+
 
 #: What OpSampler draws from.
 _OPERATORS = ("MixupOperator", "CutmixOperator", "FmixOperator")
@@ -177,15 +223,16 @@ def _parse(meaning: Meaning, arguments: Mapping[str, Any]) -> tuple[Part, ...]:
     values.update(arguments)
     if not meaning.takes("library"):
         values.pop("library", None)
-    try:
+    with errors_at(name):
         return tuple(_parts(meaning, values))
-    except CallError as error:
-        raise CallError(f"{name}: {error.message}", hint=error.hint) from None
 
 
 def _parts(meaning: Meaning, arguments: Mapping[str, Any]) -> Parsed:
     """Read the arguments, and yield what the name makes of them, then the notes."""
-    values, notes = dict(meaning.fixed), [Note(each) for each in meaning.notes]
+    values, notes = dict(meaning.fixed), [*map(Note, meaning.notes)]
+    strength = _STRENGTH.get()
+    if strength and meaning.magnitude:
+        arguments = {**arguments, **strength.set(meaning.magnitude, arguments)}
     for key, value in arguments.items():
         argument = meaning.argument(key)
         read = _NESTED.get(argument.read, argument.read)(value, key)
@@ -214,7 +261,8 @@ def _read_transforms(value: Any, name: str) -> Noted:
         )
     if _DEPTH.get() >= MAX_NESTING:
         raise CallError(f"transforms are nested more than {MAX_NESTING} levels deep")
-    chains, notes = [], []
+    chains = []
+    notes: list[Note] = []
     token = _DEPTH.set(_DEPTH.get() + 1)
     try:
         for number, transform in enumerate(value):
@@ -228,8 +276,7 @@ def _read_transforms(value: Any, name: str) -> Noted:
                         hint="move it to the end of the outermost list",
                     )
                 operations.extend(item.operations)
-                for text in item.notes:
-                    notes.append(Note(f"{item.location}, {item.description}: {text}"))
+                notes.extend(map(Note, item.located_notes))
             chains.append(tuple(operations))
     finally:
         _DEPTH.reset(token)
@@ -243,12 +290,7 @@ def _read_operator(value: Any, name: str) -> tuple[Any, float | None]:
             f"{shown(name)} is not an operator that OpSampler can draw",
             hint=suggest(name, _OPERATORS),
         )
-    if value is not None and not isinstance(value, Mapping):
-        raise CallError(
-            f"{name} takes named arguments, got {shown(value)}",
-            hint=f"write {{{shown(name)}: {{argument: value}}}}",
-        )
-    arguments = dict(value or {})
+    arguments = _named(name, value)
     probability = None
     if "prob" in arguments:
         probability = read_number(arguments.pop("prob"), f"prob of {name}")
@@ -368,26 +410,30 @@ def composed(item: Any) -> list[Any] | None:
     return None
 
 
+#: The steps of what ``weights.transforms()`` returns, by its class.
+_PREPROCESSING = {
+    "ImageClassification": ("Resize", "CenterCrop", "ToTensor", "Normalize"),
+    "SemanticSegmentation": ("Resize", "ToTensor", "Normalize"),
+    "ObjectDetection": ("ToTensor",),
+}
+
+
 def _preprocessing(item: Any) -> list[Any] | None:
     """Return the steps of what ``weights.transforms()`` returns; `None` if they are for other data."""
-    steps = {
-        "ImageClassification": ("resize_size", "crop_size", "mean"),
-        "SemanticSegmentation": ("resize_size", "mean"),
-        "ObjectDetection": (),
-    }.get(type(item).__name__)
-    if steps is None:
+    names = _PREPROCESSING.get(type(item).__name__)
+    if names is None:
         return None
-    result: list[Any] = []
-    if "resize_size" in steps:
-        names = ("interpolation", "antialias")
-        resize = {name: _text_of(getattr(item, name)) for name in names}
-        result.append({"Resize": {"size": item.resize_size, **resize}})
-    if "crop_size" in steps:
-        result.append({"CenterCrop": {"size": item.crop_size}})
-    result.append("ToTensor")
-    if "mean" in steps:
-        result.append({"Normalize": {"mean": item.mean, "std": item.std}})
-    return result
+    values = {key: _text_of(value) for key, value in vars(item).items()}
+    arguments = {
+        "Resize": {
+            "size": values.get("resize_size"),
+            "interpolation": values.get("interpolation"),
+            "antialias": values.get("antialias"),
+        },
+        "CenterCrop": {"size": values.get("crop_size")},
+        "Normalize": {"mean": values.get("mean"), "std": values.get("std")},
+    }
+    return [{name: arguments.get(name)} for name in names]
 
 
 def _is_of(package: str, item: Any) -> bool:

@@ -24,6 +24,8 @@ from loaders.transforms.base import (
     Operation,
     Range,
     Size,
+    check_int,
+    check_number,
 )
 from loaders.transforms.color import (
     ColorJitter,
@@ -49,10 +51,9 @@ from loaders.transforms.parse.arguments import (
     Library,
     Parsed,
     Reader,
+    checked,
     choice,
-    integer,
     is_list,
-    number,
     optional,
     read_as_given,
     read_bool,
@@ -87,6 +88,7 @@ class Meaning:
         notes: how results differ from the library's, for whoever uses the name.
         differs: how results differ from the library's beyond rounding, for the documentation;
             empty if the notes say it.
+        magnitude: the argument that sets the strength of a policy; empty if none does.
 
     """
 
@@ -98,6 +100,7 @@ class Meaning:
     fixed: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     differs: str = ""
+    magnitude: str = ""
 
     @cached_property
     def arguments(self) -> Mapping[str, Argument]:
@@ -221,7 +224,7 @@ _JITTER = {
     "saturation": _FACTOR,
     "hue": Argument(_read_hue, 0),
 }
-_CLASSES = Argument(optional(integer(1, MAX_CLASSES)), None, "classes")
+_CLASSES = Argument(optional(checked(check_int, 1, MAX_CLASSES)), None, "classes")
 
 _CROPS_DIFFER = (
     "A batch is [B, crops, C, H, W]. Only ToTensor, Normalize and functions of the batch may"
@@ -452,7 +455,7 @@ _ROWS: tuple[Meaning, ...] = (
         paddleclas.pad,
         differs="padding_mode has no effect, as in PaddleClas.",
     ),
-    Meaning("Pad_paddle_vision", _PADDLECLAS, paddleclas.pad_paddle_vision),
+    Meaning("Pad_paddle_vision", _PADDLECLAS, torchvision.pad),
     Meaning("Padv2", _PADDLECLAS, paddleclas.pad_v2),
     # Change colors, blur.
     Meaning(
@@ -532,9 +535,13 @@ _ROWS: tuple[Meaning, ...] = (
         "Blur an image with probability `ratio`, by defocus or motion.",
         {
             "ratio": Argument(read_probability_text, 0.5, "probability"),
-            "motion_max_ksize": Argument(integer(6, MAX_MOTION), 12, "motion_length"),
-            "motion_max_angle": Argument(integer(1, MAX_MOTION_ANGLE), 45, "motion_angle"),
-            "gaussian_max_ksize": Argument(integer(6, MAX_GAUSSIAN), 12, "gaussian_length"),
+            "motion_max_ksize": Argument(checked(check_int, 6, MAX_MOTION), 12, "motion_length"),
+            "motion_max_angle": Argument(
+                checked(check_int, 1, MAX_MOTION_ANGLE), 45, "motion_angle"
+            ),
+            "gaussian_max_ksize": Argument(
+                checked(check_int, 6, MAX_GAUSSIAN), 12, "gaussian_length"
+            ),
         },
         notes=(
             "PaddleClas also returns blur_image, which is True for a blurred image; here only the"
@@ -549,13 +556,13 @@ _ROWS: tuple[Meaning, ...] = (
         "RandomPosterize",
         "posterize",
         "Keep the highest `bits` bits of each value, with probability `p`.",
-        bits=integer(0, 8),
+        bits=checked(check_int, 0, 8),
     ),
     _step(
         "RandomSolarize",
         "solarize",
         "Invert the values at or above `threshold` (0 to 255), with probability `p`.",
-        threshold=number(0, 256),
+        threshold=checked(check_number, 0, 256),
     ),
     _step(
         "RandomAutocontrast",
@@ -571,7 +578,7 @@ _ROWS: tuple[Meaning, ...] = (
         "RandomAdjustSharpness",
         "sharpness",
         "Blur (factor 0), keep (1) or sharpen (2) an image, with probability `p`.",
-        sharpness_factor=number(0, 1000),
+        sharpness_factor=checked(check_number, 0, 1000),
     ),
     # Move pixels.
     Meaning("RandomAffine", _TORCHVISION, torchvision.random_affine, differs=BICUBIC_DIFFERS),
@@ -705,18 +712,39 @@ _ROWS: tuple[Meaning, ...] = (
     # Policies.
     Meaning("AutoAugment", _PADDLECLAS, policies.paddleclas_auto_augment, differs=_POLICY_BICUBIC),
     Meaning("AutoAugment", _TORCHVISION, policies.auto_augment, differs=BICUBIC_DIFFERS),
-    Meaning("RandAugment", _PADDLECLAS, policies.paddleclas_rand_augment, differs=_POLICY_BICUBIC),
-    Meaning("RandAugment", _TORCHVISION, policies.rand_augment, differs=BICUBIC_DIFFERS),
+    Meaning(
+        "RandAugment",
+        _PADDLECLAS,
+        policies.paddleclas_rand_augment,
+        differs=_POLICY_BICUBIC,
+        magnitude="magnitude",
+    ),
+    Meaning(
+        "RandAugment",
+        _TORCHVISION,
+        policies.rand_augment,
+        differs=BICUBIC_DIFFERS,
+        magnitude="magnitude",
+    ),
     Meaning(
         "RandAugmentV2",
         _PADDLECLAS,
         policies.rand_augment_v2,
         differs="progress_magnitude is ignored.",
+        magnitude="magnitude",
     ),
-    Meaning("RandAugmentV3", _PADDLECLAS, policies.rand_augment_v3, differs=_POLICY_BICUBIC),
+    Meaning(
+        "RandAugmentV3",
+        _PADDLECLAS,
+        policies.rand_augment_v3,
+        differs=_POLICY_BICUBIC,
+        magnitude="magnitude",
+    ),
     Meaning("RandAugmentV4", _PADDLECLAS, policies.rand_augment_v4, differs=_POLICY_BICUBIC),
-    Meaning("AugMix", _PADDLECLAS, policies.paddleclas_aug_mix),
-    Meaning("AugMix", _TORCHVISION, policies.aug_mix, differs=BICUBIC_DIFFERS),
+    Meaning("AugMix", _PADDLECLAS, policies.paddleclas_aug_mix, magnitude="aug_severity"),
+    Meaning(
+        "AugMix", _TORCHVISION, policies.aug_mix, differs=BICUBIC_DIFFERS, magnitude="severity"
+    ),
     Meaning(
         "TrivialAugmentWide",
         _TORCHVISION,
@@ -728,6 +756,7 @@ _ROWS: tuple[Meaning, ...] = (
         ("PaddleClas", "timm"),
         timm.auto_augment,
         differs=f"{_POLICY_BICUBIC} config_str=None does nothing.",
+        magnitude="config_str",
     ),
     # Lists of transforms, and functions.
     Meaning(
@@ -856,27 +885,28 @@ def _unknown_argument(
 ) -> CallError:
     """Return the error for an argument that no library has, or for arguments of two libraries."""
     known: dict[str, Library] = {}
-    for meaning in meanings:
-        for parameter in meaning.arguments:
-            known.setdefault(parameter, meaning.libraries[0])
+    for meaning in reversed(meanings):
+        known.update(dict.fromkeys(meaning.arguments, meaning.libraries[0]))
     several = len(meanings) > 1
     for argument in arguments:
-        if not isinstance(argument, str) or argument not in (*known, *["library"] * several):
+        if argument not in known and not (several and argument == "library"):
             hint = suggest(argument, known, quote=False) if known else f"{name} takes no arguments"
             return CallError(f"{name} has no argument {shown(argument)}", hint=hint)
     libraries = [each.libraries[0] for each in meanings]
-    if arguments.get("library", libraries[0]) not in libraries:
+    written = arguments.get("library", libraries[0])
+    if written not in libraries:
         return CallError(
             f"{name}: library must be one of {', '.join(map(repr, libraries))}, got"
-            f" {shown(arguments['library'])}"
+            f" {shown(written)}"
         )
-    written = arguments.get("library")
-    only = [] if written is None else [f"library is {shown(written)}"]
+    # Each argument is known, but no library has all of them.
+    only = []
+    if "library" in arguments:
+        only.append(f"library is {shown(written)}")
     for argument, library in known.items():
         is_shared = all(each.takes(argument) for each in meanings)
-        if argument in arguments and not is_shared and library != written:
+        if argument in arguments and not is_shared and library != arguments.get("library"):
             only.append(f"{argument} is an argument of {library}")
     return CallError(
-        f"{name}: {', but '.join((only[0], only[-1]))}",
-        hint="use the arguments of only one library",
+        f"{name}: {only[0]}, but {only[-1]}", hint="use the arguments of only one library"
     )

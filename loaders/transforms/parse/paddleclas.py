@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import islice
 from typing import Annotated, Any, TypeAlias
 
 from loaders.transforms.base import (
@@ -18,7 +17,7 @@ from loaders.transforms.base import (
 from loaders.transforms.crop_resize import CropAtRatio, RandomResizedCrop, Resize
 from loaders.transforms.decode_normalize import Decode, Normalize
 from loaders.transforms.erasing import Cutout, GridMask, KeepPart, RandomErasing
-from loaders.transforms.geometry import PAD_MODES, PadTo
+from loaders.transforms.geometry import PAD_MODES, PadTo, Rotate
 from loaders.transforms.mixing import MixOneOf
 from loaders.transforms.parse.arguments import (
     Backend,
@@ -35,8 +34,8 @@ from loaders.transforms.parse.arguments import (
     Shares,
     WarpFilter,
     WidthHeight,
+    checked,
     choice,
-    integer,
     paddleclas_filter,
     read_channels,
     read_numbers,
@@ -160,11 +159,6 @@ def pad(
         yield Note("padding_mode has no effect, as in PaddleClas, which pads with a constant")
 
 
-def pad_paddle_vision(padding: Any, fill: Any = 0, padding_mode: str = "constant") -> Parsed:
-    """Pad as paddle.vision's Pad: one number, (left and right, top and bottom), or (left, top, right, bottom)."""
-    yield read_padding(padding, fill, padding_mode)
-
-
 def pad_v2(
     size: WidthHeight | None = None,
     size_divisor: int = 32,
@@ -199,7 +193,7 @@ def random_rotation(
         raise CallError(
             "center is not supported", hint="remove it; images always rotate around their center"
         )
-    yield read_rotation(degrees, prob, interpolation, expand, fill)
+    yield Rotate(**read_rotation(degrees, prob, interpolation, expand, fill))
 
 
 # Masks
@@ -296,7 +290,7 @@ def crop_with_padding(
 
 
 def op_sampler(
-    class_num: Annotated[int, integer(1, MAX_CLASSES)] | None = None,
+    class_num: Annotated[int, checked(check_int, 1, MAX_CLASSES)] | None = None,
     **operators: Annotated[Any, read_operator],
 ) -> Parsed:
     """Run one operator per batch, each with its probability `prob`.
@@ -400,7 +394,9 @@ def _config(content: Any, split: str) -> Config:
         )
     section, notes = _find_section(content, split)
     dataset = section.mapping("dataset") if "dataset" in section.content else section
-    transforms = dataset.transforms()
+    if all(dataset.content.get(key) is None for key in _TRANSFORM_KEYS):
+        raise dataset.missing("transform_ops")
+    transforms = dataset.items(*_TRANSFORM_KEYS)
     name = dataset.content.get("name")
     if isinstance(name, str) and name in _DATASET_SIDES:
         side = _DATASET_SIDES[name]
@@ -408,21 +404,19 @@ def _config(content: Any, split: str) -> Config:
         notes.append(
             f"{dataset.path}.name is {name}: images are assumed to have {side} x {side} pixels"
         )
-    sampler = section.mapping("sampler") if section.content.get("sampler") is not None else None
+    sampler = section.section("sampler")
+    notes += sampler.ignored("scales", "all batches have the size that the transforms set")
+    notes += dataset.ignored("bbox_crop", "crop images to their boxes before converting them")
     return Config(
         tuple(transforms),
-        (
-            tuple(dataset.items("batch_transform_ops"))
-            if dataset.content.get("batch_transform_ops") is not None
-            else ()
-        ),
-        sampler.positive_int(MAX_BATCH_SIZE, "batch_size", "first_bs") if sampler else None,
-        dict(sampler.content) if sampler else None,
-        sampler.flag("drop_last") if sampler else None,
-        sampler.flag("shuffle") if sampler else None,
-        _num_classes(content),
-        (*notes, *_ignored_keys(dataset, sampler)),
-        "PaddleClas",
+        batch_transforms=tuple(dataset.items("batch_transform_ops")),
+        batch_size=sampler.positive_int(MAX_BATCH_SIZE, "batch_size", "first_bs"),
+        sampler=section.content.get("sampler"),
+        drop_last=sampler.flag("drop_last"),
+        shuffle=sampler.flag("shuffle"),
+        num_classes=_num_classes(content),
+        notes=tuple(notes),
+        library="PaddleClas",
     )
 
 
@@ -435,38 +429,14 @@ def _find_section(content: dict[Any, Any], split: str) -> tuple[_Section, list[s
         if not {"dataset", *_TRANSFORM_KEYS} & set(content):
             raise top.missing("DataLoader", hint=_EXPECTED)
         return top, []
-    others = (
-        str(name)
-        for name, value in top.content.items()
-        if name not in ("Train", "Eval") and _has_dataset(value)
-    )
-    notes = [
-        f"{top.key_path(name)} is ignored: a loader reads one dataset"
-        for name in islice(others, _LISTED)
-    ]
+    notes: list[str] = []
+    for name, value in top.content.items():
+        if name not in ("Train", "Eval") and _has_dataset(value) and len(notes) < _LISTED:
+            notes.append(f"{top.key_path(str(name))} is ignored: a loader reads one dataset")
     section = top.mapping("Train" if split == "train" else "Eval")
     if "dataset" not in section.content and {"Query", "Gallery"} & set(section.content):
         section = section.mapping("Gallery" if split == "gallery" else "Query")
     return section, notes
-
-
-def _ignored_keys(dataset: _Section, sampler: _Section | None) -> Iterable[str]:
-    if sampler and sampler.content.get("scales") is not None:
-        yield (
-            f"{sampler.key_path('scales')} is ignored: all batches have the size that the"
-            " transforms set"
-        )
-    if dataset.content.get("bbox_crop"):
-        yield (
-            f"{dataset.key_path('bbox_crop')} is ignored: crop images to their boxes before"
-            " converting them"
-        )
-
-
-def _listed(names: list[str]) -> str:
-    """Return the first names, separated by commas."""
-    more = ["..."] if len(names) > _LISTED else []
-    return ", ".join([printable(name[:_LISTED]) for name in names[:_LISTED]] + more)
 
 
 def _has_dataset(value: Any) -> bool:
@@ -495,14 +465,16 @@ class _Section:
         return f"{self.path}.{key}" if self.path else key
 
     def missing(self, key: str, hint: str = "") -> CallError:
-        names = [str(each) for each in self.content]
+        """Return the error for a key that is missing; the hint suggests a similar one."""
+        names = [*map(str, self.content)]
         suggestion = suggest(key, names, quote=False)
         if suggestion.startswith("did you mean"):
             hint = suggestion
         elif not hint:
-            hint = (
-                f"{self.path or 'the file'} {'has only ' + _listed(names) if names else 'is empty'}"
-            )
+            listed = [printable(name[:_LISTED]) for name in names[:_LISTED]]
+            listed += ["..."] * (len(names) > _LISTED)
+            content = f"has only {', '.join(listed)}" if names else "is empty"
+            hint = f"{self.path or 'the file'} {content}"
         return CallError(f"{self.key_path(key)} is missing", hint=hint)
 
     def mapping(self, key: str) -> _Section:
@@ -513,17 +485,25 @@ class _Section:
             raise CallError(f"{self.key_path(key)} must be a mapping, got {shown(value)}")
         return _Section(value, self.key_path(key))
 
-    def items(self, key: str) -> list[Any]:
-        value = self.content[key]
-        if not isinstance(value, list):
-            raise CallError(f"{self.key_path(key)} must be a list, got {shown(value)}")
-        return value
+    def section(self, key: str) -> _Section:
+        """Return a section that may be missing or empty."""
+        if self.content.get(key) is None:
+            return _Section({}, self.key_path(key))
+        return self.mapping(key)
 
-    def transforms(self) -> list[Any]:
-        for key in _TRANSFORM_KEYS:
-            if self.content.get(key) is not None:
-                return self.items(key)
-        raise self.missing("transform_ops")
+    def items(self, *keys: str) -> list[Any]:
+        """Return the list of the first of the keys that is set; empty if none is."""
+        for key in keys:
+            value = self.content.get(key)
+            if value is not None and not isinstance(value, list):
+                raise CallError(f"{self.key_path(key)} must be a list, got {shown(value)}")
+            if value is not None:
+                return value
+        return []
+
+    def ignored(self, key: str, why: str) -> list[str]:
+        """Return a note if a key without effect is set."""
+        return [f"{self.key_path(key)} is ignored: {why}"] if self.content.get(key) else []
 
     def positive_int(self, most: int, *keys: str) -> int | None:
         """Return the value of the first of the keys that is set, from 1 to `most`."""

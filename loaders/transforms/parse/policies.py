@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Annotated, Any, TypeAlias
 
-from loaders.transforms.base import MAX_CHAIN_STEPS, MAX_CHAINS, MAX_STEPS, check_int
+from loaders.transforms.base import MAX_CHAIN_STEPS, MAX_CHAINS, MAX_STEPS, check_int, check_number
 from loaders.transforms.parse.arguments import (
     BICUBIC_NOTE,
     Bool,
@@ -21,8 +21,7 @@ from loaders.transforms.parse.arguments import (
     Parsed,
     Probability,
     WarpFilter,
-    integer,
-    number,
+    checked,
     one_of,
     read_number,
 )
@@ -54,11 +53,11 @@ ENHANCEMENTS = ("color", "contrast", "sharpness", "brightness")
 _GRAY: Color = (128, 128, 128)
 _BLACK: Color = (0, 0, 0)
 
-_Steps: TypeAlias = Annotated[int, integer(0, MAX_STEPS)]
-_Bins: TypeAlias = Annotated[int, integer(2)]
-_Width: TypeAlias = Annotated[int, integer(1, MAX_CHAINS)]
-_Depth: TypeAlias = Annotated[int, integer(-1, MAX_CHAIN_STEPS)]
-_Magnitude: TypeAlias = Annotated[float, number(0)]
+_Steps: TypeAlias = Annotated[int, checked(check_int, 0, MAX_STEPS)]
+_Bins: TypeAlias = Annotated[int, checked(check_int, 2)]
+_Width: TypeAlias = Annotated[int, checked(check_int, 1, MAX_CHAINS)]
+_Depth: TypeAlias = Annotated[int, checked(check_int, -1, MAX_CHAIN_STEPS)]
+_Magnitude: TypeAlias = Annotated[float, checked(check_number, 0)]
 
 
 def read_steps(text: str, highest: int = MAX_LEVEL) -> StepTable:
@@ -231,7 +230,7 @@ def trivial_augment_wide(
 
 
 def aug_mix(
-    severity: Annotated[int, integer(1, MAX_LEVEL)] = 3,
+    severity: Annotated[int, checked(check_int, 1, MAX_LEVEL)] = 3,
     mixture_width: _Width = 3,
     chain_depth: _Depth = -1,
     alpha: Any = 1.0,
@@ -408,10 +407,10 @@ def rand_augment_v4() -> Parsed:
 
 def paddleclas_aug_mix(
     prob: Probability = 0.5,
-    aug_prob_coeff: Annotated[float, number(0.01)] = 0.1,
+    aug_prob_coeff: Annotated[float, checked(check_number, 0.01)] = 0.1,
     mixture_width: _Width = 3,
     mixture_depth: _Depth = 1,
-    aug_severity: Annotated[float, number(0.1)] = 1,
+    aug_severity: Annotated[float, checked(check_number, 0.1)] = 1,
 ) -> Parsed:
     """Mix half of the images with augmented copies of them."""
     steps = steps_of(_PADDLECLAS_AUGMIX, "linear", _BLACK)

@@ -1,11 +1,13 @@
-"""Parse a list of transforms into a recipe of operations, notes and the user's functions, and check their order."""
+"""Read a list of transforms as a recipe of operations, notes and the user's functions; change its size and strength."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from itertools import chain
+from typing import Any, TypeAlias
 
+from loaders.transforms.adjust import Adjustment, Scale, resizes, scaled
 from loaders.transforms.base import (
     MAX_TRANSFORMS,
     MAX_VIEWS,
@@ -17,8 +19,15 @@ from loaders.transforms.base import (
 from loaders.transforms.crop_resize import KeepSize
 from loaders.transforms.decode_normalize import Decode, Unpack
 from loaders.transforms.mixing import Mixing
-from loaders.transforms.parse.arguments import Library
-from loaders.transforms.parse.items import RecipeItem, composed, names_in, parse_item, written_items
+from loaders.transforms.parse.arguments import Library, errors_at, is_list
+from loaders.transforms.parse.items import (
+    RecipeItem,
+    composed,
+    names_in,
+    parse_item,
+    with_strength,
+    written_items,
+)
 from loaders.transforms.parse.names import library_of, names_of
 from loaders.transforms.parse.sequence import (
     SizesVaryError,
@@ -27,6 +36,11 @@ from loaders.transforms.parse.sequence import (
 )
 from manifests.errors import CallError
 from manifests.process.text import shown
+
+Items: TypeAlias = tuple[RecipeItem, ...]
+Functions: TypeAlias = tuple[Callable[[Any], Any], ...]
+#: Items as they are written, with their locations.
+Located: TypeAlias = list[tuple[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,14 +54,14 @@ class View:
 
     """
 
-    items: tuple[RecipeItem, ...]
-    batch_functions: tuple[Callable[[Any], Any], ...]
+    items: Items
+    batch_functions: Functions
     output: ImageSpec
 
     @property
     def operations(self) -> tuple[Operation, ...]:
         """The operations in order."""
-        return tuple(each for item in self.items for each in item.operations)
+        return _operations(self.items)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +84,8 @@ class Recipe:
 
     """
 
-    items: tuple[RecipeItem, ...]
-    batch_functions: tuple[Callable[[Any], Any], ...]
+    items: Items
+    batch_functions: Functions
     output: ImageSpec
     config_num_classes: int | None = None
     notes: tuple[str, ...] = ()
@@ -86,20 +100,14 @@ class Recipe:
 
     @property
     def all_notes(self) -> tuple[str, ...]:
-        """The notes of the list, then those of its items with their locations."""
-        return (
-            *self.notes,
-            *(
-                f"{item.location}, {item.description}: {note}"
-                for item in self.all_items
-                for note in item.notes
-            ),
-        )
+        """The notes of the list, then the notes of its items with their locations."""
+        located = chain.from_iterable(item.located_notes for item in self.all_items)
+        return (*self.notes, *located)
 
     @property
-    def all_items(self) -> tuple[RecipeItem, ...]:
+    def all_items(self) -> Items:
         """The items of the list, and of the lists of the views."""
-        return (*self.items, *(item for view in self.views for item in view.items))
+        return (*self.items, *chain.from_iterable(view.items for view in self.views))
 
     @property
     def operations(self) -> tuple[Operation, ...]:
@@ -107,30 +115,27 @@ class Recipe:
 
         The first is `Decode`, or `Unpack` for datasets that store raw pixels.
         """
-        listed = tuple(
-            each
-            for item in self.items
-            for each in item.operations
-            if not isinstance(each, BatchOperation)
-        )
-        first, *others = listed if listed and isinstance(listed[0], Decode) else (Decode(), *listed)
+        listed = [each for each in _operations(self.items) if not isinstance(each, BatchOperation)]
+        first: Operation = Decode()
+        if listed and isinstance(listed[0], Decode):
+            first = listed.pop(0)
         if self.raw_size is not None and isinstance(first, Decode):
             first = Unpack(self.raw_size, first.space)
-            others = [each for each in others if each != KeepSize(self.raw_size)]
-        return (first, *others)
+            listed = [each for each in listed if each != KeepSize(self.raw_size)]
+        return (first, *listed)
 
     @property
     def mixing(self) -> tuple[Mixing, ...]:
         """All batch operations, in order."""
-        return tuple(
-            each for item in self.items for each in item.operations if isinstance(each, Mixing)
-        )
+        return tuple(each for each in _operations(self.items) if isinstance(each, Mixing))
 
     @property
     def text(self) -> str:
         """All operations as text, which identifies them in checkpoints and in files of ``loaders tune``."""
-        views = [f"view({' '.join(map(repr, view.operations))})" for view in self.views]
-        return " ".join([*map(repr, (*self.operations, *self.mixing)), *views])
+        parts = [*map(repr, (*self.operations, *self.mixing))]
+        for view in self.views:
+            parts.append(f"view({' '.join(map(repr, view.operations))})")
+        return " ".join(parts)
 
     @property
     def smoothing(self) -> float:
@@ -144,6 +149,14 @@ class Recipe:
         ``None`` takes the number of classes in the dataset.
         """
         return next((each.classes for each in self.mixing if each.classes), self.config_num_classes)
+
+
+def _operations(items: Items) -> tuple[Operation, ...]:
+    return tuple(chain.from_iterable(item.operations for item in items))
+
+
+# Read
+# --------------------------------------------------------------------------------------------------
 
 
 def read_recipe(
@@ -178,12 +191,12 @@ def read_recipe(
     """
     file, colon, name = source.rpartition(": ")
     located = [*written_items(source, items), *written_items(f"{file}{colon}batch_{name}", batch)]
+    _check_count(located, source)
     library = library or library_of(names_in(item for _, item in located))
     with names_of(library):
-        recipe = _recipe(
-            located, source, image_size, num_classes=num_classes, notes=notes, any_size=any_size
-        )
-    return replace(recipe, library=library)
+        parsed = _parsed(located)
+    recipe = Recipe(parsed, (), ImageSpec(), num_classes, tuple(notes), library=library)
+    return _with_sizes(recipe, [], source, image_size, any_size=any_size)
 
 
 def read_views(
@@ -205,68 +218,40 @@ def read_views(
         CallError: see `read_recipe`; or a view mixes images, or there are too many views.
 
     """
-    if not isinstance(views, (list, tuple)) or not 1 <= len(views) <= MAX_VIEWS:
+    if not is_list(views) or not 1 <= len(views) <= MAX_VIEWS:
         raise CallError(
             f"views must be a list of 1 to {MAX_VIEWS} lists of transforms, got {shown(views)}"
         )
-    shared = [*written_items("transforms", items)]
-    lists = [_written_view(f"views[{number}]", view) for number, view in enumerate(views)]
-    library = library_of(names_in(item for each in [shared, *lists] for _, item in each))
+    located = [*written_items("transforms", items)]
+    written = [_written_view(f"views[{number}]", view) for number, view in enumerate(views)]
+    for number, own in enumerate(written):
+        _check_count([*located, *own], f"views[{number}]")
+    library = library_of(names_in(item for each in (located, *written) for _, item in each))
     with names_of(library):
-        recipe = _read_views(shared, lists, image_size, any_size=any_size)
-    return replace(recipe, library=library)
-
-
-def _read_views(
-    shared: list[tuple[str, Any]],
-    lists: list[list[tuple[str, Any]]],
-    image_size: Callable[[], Size | None],
-    *,
-    any_size: bool,
-) -> Recipe:
-    """Parse the transforms that all views share, and the transforms of each view, with their locations."""
-    decoding = [each[0] for each in lists if each and _decodes(parse_item(*each[0]))]
+        shared, lists = _parsed(located), [_parsed(each) for each in written]
+    decoding = [own[0] for own in lists if own and _decodes(own[0])]
     if decoding and not shared:
         # All views see one decoded image.
-        if len(decoding) < len(lists) or any(item != decoding[0][1] for _, item in decoding):
+        same = all(each.operations == decoding[0].operations for each in decoding)
+        if len(decoding) < len(lists) or not same:
             raise CallError(
                 "views decode images in different ways",
                 hint="write DecodeImage once, in transforms",
             )
-        shared, lists = decoding[:1], [each[1:] for each in lists]
-
-    def recipes(*, any_size: bool = False) -> list[Recipe]:
-        return [
-            _recipe([*shared, *each], f"views[{number}]", lambda: None, any_size=any_size)
-            for number, each in enumerate(lists)
-        ]
-
-    try:
-        parsed = recipes()
-    except SizesVaryError:
-        size = image_size()
-        if size is not None:
-            shared = [("the dataset", KeepSize(size)), *shared]
-        elif not any_size:
-            raise
-        parsed = recipes(any_size=any_size)
-    if any(each.mixing for each in parsed):
+        shared, lists = (decoding[0],), [own[1:] for own in lists]
+    recipe = Recipe(shared, (), ImageSpec(), library=library)
+    recipe = _with_sizes(recipe, lists, "transforms", image_size, any_size=any_size)
+    if any(isinstance(each, Mixing) for each in _operations(recipe.all_items)):
         raise CallError(
             "transforms that mix images cannot be combined with views",
             hint="mix the tensors yourself",
         )
-    first, count = parsed[0], len(shared)
-    made = tuple(View(each.items[count:], each.batch_functions, each.output) for each in parsed)
-    return replace(first, items=first.items[:count], batch_functions=(), views=made)
+    return recipe
 
 
-def _decodes(item: RecipeItem) -> bool:
-    return any(isinstance(each, Decode) for each in item.operations)
-
-
-def _written_view(location: str, view: Any) -> list[tuple[str, Any]]:
+def _written_view(location: str, view: Any) -> Located:
     items = composed(view) or view
-    if not isinstance(items, (list, tuple)):
+    if not is_list(items):
         raise CallError(
             f"{location} must be a list of transforms, got {shown(view)}",
             hint="write a list of lists",
@@ -274,76 +259,191 @@ def _written_view(location: str, view: Any) -> list[tuple[str, Any]]:
     return [*written_items(location, items)]
 
 
-def _recipe(
-    located: Sequence[tuple[str, Any]],
-    source: str,
-    image_size: Callable[[], Size | None],
-    *,
-    num_classes: int | None = None,
-    notes: Sequence[str] = (),
-    any_size: bool = False,
-) -> Recipe:
+def _check_count(located: Located, source: str) -> None:
     if len(located) > MAX_TRANSFORMS:
         raise CallError(
             f"{source} has {len(located)} transforms, but at most {MAX_TRANSFORMS} are supported"
         )
-    parsed = tuple(parse_item(location, item) for location, item in located)
-    check_functions_are_last(parsed)
-    functions = tuple(item.function for item in parsed if item.function)
+
+
+def _parsed(located: Located) -> Items:
+    return tuple(parse_item(location, item) for location, item in located)
+
+
+def _decodes(item: RecipeItem) -> bool:
+    return any(isinstance(each, Decode) for each in item.operations)
+
+
+# Check
+# --------------------------------------------------------------------------------------------------
+
+
+def _with_sizes(
+    recipe: Recipe,
+    lists: Sequence[Items],
+    source: str,
+    image_size: Callable[[], Size | None],
+    *,
+    any_size: bool,
+) -> Recipe:
+    """Return a checked recipe; if its images have different sizes, the size of the dataset's images counts."""
     try:
-        output = check_sequence(parsed, source)
+        return _checked(recipe, lists, source)
     except SizesVaryError:
         size = image_size()
-        if size is not None:
-            parsed = _with_size(parsed, size)
-        elif not any_size:
+        if size is None and not any_size:
             raise
-        output = check_sequence(parsed, source, any_size=any_size)
-    return Recipe(parsed, functions, output, num_classes, tuple(notes))
-
-
-def _with_size(items: tuple[RecipeItem, ...], size: Size) -> tuple[RecipeItem, ...]:
-    """Return the items of a list for images of one size."""
-    # After decoding, if that is written out.
-    first = 0
-    while first < len(items) and _only_decodes(items[first]):
-        first += 1
-    text = f"all images have {size[0]} x {size[1]} pixels"
-    return (
-        *items[:first],
-        RecipeItem("the dataset", text, (KeepSize(size),)),
-        *items[first:],
-    )
-
-
-def rechecked(recipe: Recipe, change: Callable[[RecipeItem], RecipeItem]) -> Recipe:
-    """Return a recipe with changed items.
-
-    Args:
-        recipe: the recipe.
-        change: returns the item that replaces an item.
-
-    Raises:
-        CallError: an operation does not support its predecessor's output.
-
-    """
-    items = tuple(map(change, recipe.items))
-    any_size = recipe.output.size is None
-    views = []
-    for number, view in enumerate(recipe.views):
-        own = tuple(map(change, view.items))
-        views.append(
-            replace(
-                view,
-                items=own,
-                output=check_sequence((*items, *own), f"views[{number}]", any_size=any_size),
-            )
-        )
-    if views:
-        return replace(recipe, items=items, views=tuple(views), output=views[0].output)
-    output = check_sequence(items, "transforms", any_size=any_size)
-    return replace(recipe, items=items, output=output)
+    if size is not None:
+        # After decoding, if that is written out.
+        first = 0
+        while first < len(recipe.items) and _only_decodes(recipe.items[first]):
+            first += 1
+        text = f"all images have {size[0]} x {size[1]} pixels"
+        keep = RecipeItem("the dataset", text, (KeepSize(size),))
+        recipe = replace(recipe, items=(*recipe.items[:first], keep, *recipe.items[first:]))
+    return _checked(recipe, lists, source, any_size=any_size)
 
 
 def _only_decodes(item: RecipeItem) -> bool:
-    return all(isinstance(operation, Decode) for operation in item.operations)
+    return not item.function and all(isinstance(each, Decode) for each in item.operations)
+
+
+def _checked(
+    recipe: Recipe, lists: Sequence[Items], source: str, *, any_size: bool = False
+) -> Recipe:
+    """Return a recipe with views of these lists, or without any, after checking that all items can run."""
+    views = []
+    for number, own in enumerate(lists):
+        items = (*recipe.items, *own)
+        functions, output = _result(items, f"views[{number}]", any_size=any_size)
+        views.append(View(own, functions, output))
+    if views:
+        return replace(recipe, views=tuple(views), output=views[0].output)
+    functions, output = _result(recipe.items, source, any_size=any_size)
+    return replace(recipe, batch_functions=functions, output=output)
+
+
+def _result(items: Items, source: str, *, any_size: bool) -> tuple[Functions, ImageSpec]:
+    """Check that items can run one after another; return the user's functions and the spec of the images."""
+    check_functions_are_last(items)
+    output = check_sequence(items, source, any_size=any_size)
+    return tuple(item.function for item in items if item.function), output
+
+
+# Change
+# --------------------------------------------------------------------------------------------------
+
+
+def adjusted(recipe: Recipe, adjustment: Adjustment) -> Recipe:
+    """Return a recipe with another size of the images and another strength of its policies.
+
+    Every crop, resize, padding and mask in pixels is scaled in proportion, except before the first
+    resize, where images have their stored sizes. The descriptions of the items stay.
+
+    Args:
+        recipe: the recipe as the user wrote it.
+        adjustment: what to change.
+
+    Raises:
+        CallError: no transform sets a size, or none has a strength; the message names the
+            transforms. Or the size or the strength is not possible.
+
+    """
+    if adjustment.magnitude is not None:
+        recipe = _with_magnitude(recipe, adjustment.magnitude)
+    if adjustment.size is not None:
+        recipe = _with_size(recipe, adjustment.size)
+    return recipe
+
+
+def _changed(recipe: Recipe, change: Callable[[RecipeItem], RecipeItem]) -> Recipe:
+    """Return a recipe with changed items, which are checked again."""
+    items = tuple(map(change, recipe.items))
+    lists = [tuple(map(change, view.items)) for view in recipe.views]
+    any_size = recipe.output.size is None
+    return _checked(replace(recipe, items=items), lists, "transforms", any_size=any_size)
+
+
+def _with_size(recipe: Recipe, size: Size) -> Recipe:
+    before = recipe.outputs[0].size
+    if before is None:
+        raise CallError(
+            f"size={size} is not possible: the images have different sizes",
+            hint="add a crop or a resize to the list",
+        )
+    changed = _scaled(recipe, before, size)
+    result = changed.outputs[0].size
+    if result == size:
+        return changed
+    if result == before:
+        raise CallError(
+            f"size={size} changes nothing: no transform sets the size of the images"
+            f" ({_names(recipe)})",
+            hint="add a crop or a resize to the list",
+        )
+    raise CallError(
+        f"size={size} is not possible: rounding gives images of {result}",
+        hint=f"set size={_possible_size(recipe, before, size) or result}",
+    )
+
+
+def _possible_size(recipe: Recipe, before: Size, size: Size) -> Size | None:
+    """Return the nearest size that no rounding changes."""
+    for distance in range(1, 9):
+        for pixels in (distance, -distance):
+            near = (size[0] + pixels, size[1] + pixels)
+            if min(near) > 0 and _scaled(recipe, before, near).outputs[0].size == near:
+                return near
+    return None
+
+
+def _scaled(recipe: Recipe, before: Size, size: Size) -> Recipe:
+    scale = Scale(size[0] / before[0], size[1] / before[1])
+    stored = _of_stored_size(recipe)
+
+    def change(item: RecipeItem) -> RecipeItem:
+        if item.location in stored:
+            return item
+        operations = tuple(scaled(operation, scale) for operation in item.operations)
+        return replace(item, operations=operations)
+
+    with errors_at(f"size={size} is not possible"):
+        return _changed(recipe, change)
+
+
+def _of_stored_size(recipe: Recipe) -> set[str]:
+    """Return the locations of the items before the first resize, where images have their stored sizes.
+
+    If no item resizes, the crops set the size of the images, and there are none.
+    """
+    locations: set[str] = set()
+    for own in [view.items for view in recipe.views] or [()]:
+        items = (*recipe.items, *own)
+        resizing = [any(map(resizes, item.operations)) for item in items]
+        if any(resizing):
+            locations.update(item.location for item in items[: resizing.index(True)])
+    return locations
+
+
+def _with_magnitude(recipe: Recipe, magnitude: float) -> Recipe:
+    def change(item: RecipeItem) -> RecipeItem:
+        if item.written is None:
+            return item
+        return replace(item, operations=parse_item(item.location, item.written).operations)
+
+    with names_of(recipe.library), with_strength(magnitude) as strength:
+        changed = _changed(recipe, change)
+    if not strength.is_used:
+        raise CallError(
+            f"magnitude={magnitude:g} changes nothing: no transform has a magnitude"
+            f" ({_names(recipe)})",
+            hint=(
+                "use RandAugment, TimmAutoAugment with a policy such as rand-m9-mstd0.5, or AugMix"
+            ),
+        )
+    return changed
+
+
+def _names(recipe: Recipe) -> str:
+    names = [item.description.partition("(")[0] for item in recipe.all_items]
+    return ", ".join(names) or "the list is empty"

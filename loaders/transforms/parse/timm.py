@@ -226,6 +226,13 @@ def _parse_config(config: Any) -> _Config:
     return _Config(family, first, sections)
 
 
+def with_magnitude(config: Any, magnitude: float) -> str | None:
+    """Return a ``config_str`` with another magnitude; `None` if the policy has none."""
+    if not isinstance(config, str) or not config.startswith(("rand", "augmix")):
+        return None
+    return re.sub(r"-m\d+(\.\d+)?(?=-|$)", "", config) + f"-m{magnitude}"
+
+
 def _check_sections(config: str, family: str, sections: dict[str, float]) -> None:
     for name, value in sections.items():
         problem = ""

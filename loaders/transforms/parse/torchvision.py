@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import Annotated, Any, TypeAlias
 
 from loaders.transforms.base import Operation, Range, check_choice
@@ -18,7 +17,7 @@ from loaders.transforms.crop_resize import (
 )
 from loaders.transforms.decode_normalize import Normalize, Rescale, ToFloat
 from loaders.transforms.erasing import RandomErasing
-from loaders.transforms.geometry import Pad, RandomAffine, RandomAffineAround, Rotate, RotateAround
+from loaders.transforms.geometry import Pad, RandomAffine, RandomAffineAround, RotateAround
 from loaders.transforms.mixing import Mixing, MixOneOf
 from loaders.transforms.parse.arguments import (
     BatchFunction,
@@ -196,8 +195,8 @@ def scale_jitter(
 
 def read_rotation(
     degrees: Any, probability: float, filter_: Any, expand: bool, fill: Any
-) -> Rotate:
-    """Return a rotation by an angle between -degrees and degrees, or between two angles."""
+) -> dict[str, Any]:
+    """Return the fields of a rotation by an angle between -degrees and degrees, or between two angles."""
     if expand:
         raise CallError(
             "expand=True is not supported", hint="remove it; images always keep their size"
@@ -213,7 +212,7 @@ def read_rotation(
         fill = color
     elif not isinstance(fill, (int, float)):
         fill = color[0]
-    return Rotate(bounds, probability, filter_, fill)
+    return {"degrees": bounds, "probability": probability, "filter": filter_, "fill": fill}
 
 
 def random_rotation(
@@ -224,12 +223,7 @@ def random_rotation(
     fill: Any = 0,
 ) -> Parsed:
     """Rotate by an angle between -degrees and degrees, or between two angles, around `center`."""
-    rotation = read_rotation(degrees, 1.0, interpolation, expand, fill)
-    yield RotateAround(**_values(rotation), center=center)
-
-
-def _values(record: Operation) -> dict[str, Any]:
-    return {each.name: getattr(record, each.name) for each in fields(record)}  # type: ignore[arg-type]
+    yield RotateAround(**read_rotation(degrees, 1.0, interpolation, expand, fill), center=center)
 
 
 _Degrees: TypeAlias = Annotated[Range, read_around_zero]
@@ -250,10 +244,18 @@ def random_affine(
         angles = read_numbers(shear, "shear")
     elif shear is not None:
         angles = (*read_around_zero(shear, "shear"), 0, 0)
-    affine = RandomAffine(
-        degrees, translate or (0, 0), scale or (1, 1), angles, interpolation, fill
-    )
-    yield affine if center is None else RandomAffineAround(**_values(affine), center=center)
+    fields: Any = {
+        "degrees": degrees,
+        "translate": translate or (0, 0),
+        "scale": scale or (1, 1),
+        "shear": angles,
+        "filter": interpolation,
+        "fill": fill,
+    }
+    if center is None:
+        yield RandomAffine(**fields)
+    else:
+        yield RandomAffineAround(**fields, center=center)
 
 
 def random_erasing(

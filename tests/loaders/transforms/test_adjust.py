@@ -9,7 +9,7 @@ from loaders.transforms import CropAtRatio, Cutout, GridMask, HideAndSeek, PadTo
 from loaders.transforms.adjust import Adjustment, Scale, scaled
 from loaders.transforms.argument import PRESETS
 from loaders.transforms.parse import read_recipe
-from loaders.transforms.parse.adjusted import adjusted
+from loaders.transforms.parse.recipe import adjusted
 from manifests.errors import CallError
 
 
@@ -137,6 +137,14 @@ def test_objects_of_torchvision_take_a_magnitude():
             CROP,
             v2.RandAugment(magnitude=magnitude),
             v2.RandomApply([v2.RandAugment(magnitude=magnitude)]),
+            # A Compose stays one choice of two.
+            v2.RandomChoice(
+                [
+                    v2.Compose([v2.RandAugment(magnitude=magnitude), v2.RandomInvert()]),
+                    v2.RandomInvert(),
+                ],
+                p=[0.2, 0.8],
+            ),
         ]
 
     assert operations(policies(9), magnitude=4) == operations(policies(4))
