@@ -373,10 +373,13 @@ def relabel(source: Source, classes: Classes) -> Source:
     are_pixels = kind.names_classes and kind.class_column is None
     if are_pixels and not np.array_equal(mapping, np.arange(len(mapping))):
         raise SourceError(
-            "its classes have other numbers than those of the first source, and the pixels of masks"
-            " are not changed",
+            f"its masks have the classes {first_names(source.classes)}, and others would be"
+            f" {first_names(classes)}: the pixels of masks are not changed",
             file=source.root,
-            hint="give sources whose masks number the same classes alike",
+            hint=(
+                "begin --classes with these names, in this order; give sources whose masks number"
+                " the same classes alike"
+            ),
         )
     if column is not None:
         lists = kind.renumber(source.extra[column], mapping)

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from dataprep import storage
 from dataprep.containers import location_table
@@ -22,11 +22,11 @@ from dataprep.labels.kinds import KINDS as LABEL_KINDS
 from dataprep.options import HASH_COLUMN, HASH_RECIPE, SourceOptions
 from dataprep.sources.base import Kind, Source, joined_paths, one_array, sample_table, text_array
 from dataprep.sources.columns import joined_columns
+from dataprep.sources.merge import relabel
 from dataprep.sources.scan import stats_of
 from dataprep.storage.temporary import JOURNAL_NAME
 from manifests.errors import DamagedError, SourceError
 from manifests.files import MANIFEST, open_file
-from manifests.process.text import cut_middle, printable
 from manifests.schema import TABLE_COLUMNS, Manifest, Shard
 from manifests.store import MANIFEST_NAME, RowBatch, read_dataset, read_manifest
 
@@ -69,7 +69,8 @@ def read_prepared(src: str, _: Any, options: SourceOptions) -> Source:
             error.message, file=error.file, record=error.record, hint=error.hint
         ) from None
     table = _concat(src, batches)
-    label, labels, classes = _labels(src, table, manifest, options)
+    kind = LABEL_KINDS[manifest.label_type]
+    label = table[str(kind.class_column)] if kind.is_class else np.zeros(len(table), np.int32)
     split = np.repeat(
         np.arange(len(manifest.splits)), [len(each.shards) for each in manifest.splits]
     )
@@ -89,7 +90,7 @@ def read_prepared(src: str, _: Any, options: SourceOptions) -> Source:
         crc32c=table["crc32c"],
     )
     # The columns that every sample table has are not extra columns.
-    own = [name for name in TABLE_COLUMNS if name in labels.column_names]
+    own = [name for name in TABLE_COLUMNS if name in table.column_names]
     rows = sample_table(
         _paths(table, container),
         label=label,
@@ -98,20 +99,21 @@ def read_prepared(src: str, _: Any, options: SourceOptions) -> Source:
         stamp=np.array(stamps, np.int64).reshape(-1, 2)[number],
         location=location,
         measured=table.select(["width", "height"]),
-        extra=without_foreign_hashes(labels.drop_columns(own), manifest),
+        extra=without_foreign_hashes(table.drop_columns(own), manifest),
     )
     made = "dataset" if manifest.creator == "convert" else "indexed dataset"
-    return Source(
+    source = Source(
         root=src,
         layout=f"prepared {made} ({manifest.format}, {manifest.store})",
         table=rows,
-        classes=classes,
+        classes=manifest.classes,
         splits=tuple(each.name for each in manifest.splits),
         folders=frozenset({storage.identify(src)}),
         label_type=manifest.label_type,
         pixels=manifest.pixels,
         prepared=True,
     )
+    return _with_classes(source, options)
 
 
 def _stamp_of(src: str, shard: Shard) -> list[int]:
@@ -141,68 +143,34 @@ def _concat(src: str, batches: Sequence[RowBatch]) -> pa.Table:
     return pa.concat_tables(joined, promote_options="default").combine_chunks()
 
 
-def _labels(
-    src: str, table: pa.Table, manifest: Manifest, options: SourceOptions
-) -> tuple[NDArray[np.int32], pa.Table, tuple[str, ...]]:
-    """Return the labels as classes, int32 [n], the table with the other labels, and the class names."""
-    kind = LABEL_KINDS[manifest.label_type]
-    label = np.zeros(len(table), np.int32)
-    column = kind.class_column
-    if column is None:
-        # Only masks name classes that no column contains.
-        named = _named_masks(src, manifest, options) if kind.names_classes else manifest.classes
-        return label, table, named
-    _, labels = kind.pairs(table[column])
-    mapping, classes = _mapping(src, labels, manifest, options)
-    if kind.is_class:
-        return mapping[labels], table, classes
-    lists = kind.renumber(table[column], mapping)
-    return label, table.set_column(table.column_names.index(column), column, lists), classes
+def _with_classes(source: Source, options: SourceOptions) -> Source:
+    """Return a source whose labels number the classes that an option names, if it does.
 
+    Raises:
+        SourceError: a label has no class, or a class that samples have is not named.
 
-def _named_masks(src: str, manifest: Manifest, options: SourceOptions) -> tuple[str, ...]:
-    """Return the class names of masks.
-
-    The option may name values that have no name yet; pixels are not changed.
     """
-    named = manifest.classes
-    if options.classes is None:
-        return named
-    if options.classes[: len(named)] != named:
+    _, labels = source.class_pairs()
+    used = np.unique(labels)
+    if len(used) and used[-1] >= len(source.classes):
         raise SourceError(
-            f"its masks have the classes {cut_middle(printable(', '.join(named)), 200)}, and"
-            " --classes has others",
-            file=src,
-            hint=(
-                "begin --classes with these names, in this order: the pixels of masks are not"
-                " changed"
-            ),
-        )
-    return options.classes
-
-
-def _mapping(
-    src: str, label: NDArray[np.int64], manifest: Manifest, options: SourceOptions
-) -> tuple[NDArray[np.int32], tuple[str, ...]]:
-    """Return the position of each class of the dataset in the class names, int32 [classes], and these names."""
-    largest = int(label.max(initial=-1))
-    if largest >= len(manifest.classes):
-        raise SourceError(
-            f"a sample has the label {largest}, but the manifest names"
-            f" {len(manifest.classes):,} classes",
-            file=src,
+            f"a sample has the label {used[-1]}, but the manifest names"
+            f" {len(source.classes):,} classes",
+            file=source.root,
             hint=_VERIFY,
         )
-    if options.classes is None or options.classes == manifest.classes:
-        return np.arange(len(manifest.classes), dtype=np.int32), manifest.classes
-    # The class names decide, also if all of them are numbers.
-    # A class that no sample has need not be in the names.
-    used = np.unique(label)
-    names = text_array(manifest.classes).take(pa.array(used))
-    new, classes = number_labels(names, options.classes, lambda _: (src, None))
-    mapping = np.zeros(len(manifest.classes), np.int32)
-    mapping[used] = new
-    return mapping, classes
+    if options.classes in (None, source.classes) or not source.labels.names_classes:
+        return source
+    if source.labels.class_column is None:
+        # The option may name values of masks that have no name yet.
+        return relabel(source, options.classes)
+    # A class that no sample has need not be in the names. If all are numbers, they may be named.
+    names = np.array(source.classes, object)
+    label, classes = number_labels(
+        text_array(names[used]), options.classes, lambda _: (source.root, None)
+    )
+    names[used] = np.array(classes, object)[label]
+    return relabel(replace(source, classes=tuple(names)), classes)
 
 
 def _paths(table: pa.Table, container: pa.Array) -> pa.Array:

@@ -155,7 +155,7 @@ def test_class_names_of_masks_may_be_added_but_not_changed(tmp_path, invoke):
         tmp_path / "other",
     ]
     assert (
-        "its masks have the classes sky, cat, and --classes has others"
+        "its masks have the classes sky, cat, and others would be"
         in invoke(*arguments, status=2).output
     )
 
