@@ -7,25 +7,19 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from dataprep.labels.boxes import BoxList
 from dataprep.labels.columns import (
-    LabelColumn,
-    Lists,
-    Locate,
     blank_rows,
     check_filled,
 )
 from dataprep.options import SourceOptions
 from dataprep.sources.base import Kind, Source, one_array
-from dataprep.sources.boxed import with_named_boxes
-from dataprep.sources.columns import value_type
+from dataprep.sources.boxed import numbers_in, with_named_boxes
 from dataprep.sources.tables import (
     JSON_SUFFIXES,
     TABLE_SUFFIXES,
@@ -105,31 +99,18 @@ def read_boxes(src: str, corners: tuple[str, ...], options: SourceOptions) -> So
 
     for name in (*own, label_name):
         check_filled(table[name], name, locate)
-    sides = _numbers(table, own, options, locate)
+    sides = numbers_in(table, own, options, locate)
     if corners in _SIZES:
         sides[:, 2:] += sides[:, :2]
     sizes = np.zeros((len(source), 2), np.int64)
     if size_names:
-        sizes[image] = _numbers(table, size_names, options, locate)
+        sizes[image] = numbers_in(table, size_names, options, locate)
     names = one_array(table[label_name]).cast(pa.large_string())
     source = replace(source, layout="table of boxes", label_origin=f"columns {', '.join(own)}")
     boxes = BoxList(image, names, sides, lines)
     return with_named_boxes(
         source, boxes, options, locate, where=lambda _, line: f"the box in line {line}", sizes=sizes
     )
-
-
-def _numbers(
-    table: pa.Table, names: Sequence[str], options: SourceOptions, locate: Locate
-) -> NDArray[np.float64]:
-    """Return the numbers in some columns, float64 [n, columns]."""
-    numbers = []
-    for name in names:
-        column = one_array(table[name])
-        column = column.cast(value_type(column.type))
-        given = Lists(column, np.ones(len(column), np.int64))
-        numbers.append(LabelColumn(column, name, options, locate).numbers(given).values)
-    return np.stack(numbers, axis=1)
 
 
 KINDS = (

@@ -12,13 +12,32 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from dataprep import storage
 from dataprep.labels.boxes import ANNOTATED, FRACTIONS, BoxList, box_columns
-from dataprep.labels.columns import Locate, number_labels
+from dataprep.labels.columns import (
+    LabelColumn,
+    Lists,
+    Locate,
+    first_true,
+    is_text,
+    number_labels,
+    row_error,
+)
 from dataprep.options import SourceOptions
-from dataprep.sources.base import Classes, Integers, Source, positions, reject_labels
+from dataprep.sources.base import (
+    Classes,
+    Integers,
+    Names,
+    Source,
+    one_array,
+    positions,
+    reject_labels,
+)
+from dataprep.sources.columns import value_type
 from dataprep.sources.paired import Pairs, read_labelled
 from manifests.errors import SourceError
 from manifests.json_members import shorten
@@ -87,6 +106,31 @@ def with_named_boxes(
     if len(corners) and corners.min() >= 0 and corners.max() <= 1:
         sizes[:] = FRACTIONS
     return with_boxes(source, replace(boxes, label=label), classes, sizes, where)
+
+
+def numbers_in(
+    table: pa.Table, names: Names, options: SourceOptions, locate: Locate
+) -> NDArray[np.float64]:
+    """Return the numbers in some columns, float64 [n, columns].
+
+    Raises:
+        SourceError: a value is not a number.
+
+    """
+    numbers = []
+    for name in names:
+        column = one_array(table[name])
+        column = column.cast(value_type(column.type))
+        if is_text(column.type):
+            row = first_true(pc.match_substring_regex(column, r"^\s*-?[0-9]+,[0-9]+\s*$"))
+            if row >= 0:
+                message = (
+                    f"column {name!r} has a number with a comma, {shorten(column[row].as_py())}"
+                )
+                raise row_error(locate, row, message, "write numbers with a point: 3.5")
+        given = Lists(column, np.ones(len(column), np.int64))
+        numbers.append(LabelColumn(column, name, options, locate).numbers(given).values)
+    return np.stack(numbers, axis=1)
 
 
 # --- a file for each image ------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
@@ -16,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dataprep import storage
+from dataprep.labels.boxes import BoxList
 from dataprep.labels.kinds import KINDS as LABELS
 from dataprep.labels.tables import labels_of
 from dataprep.options import SourceOptions
@@ -28,6 +30,7 @@ from dataprep.sources.base import (
     sample_table,
     text_array,
 )
+from dataprep.sources.boxed import numbers_in, with_boxes
 from dataprep.sources.columns import extra_columns, find_columns
 from dataprep.sources.joined import (
     TEXT,
@@ -47,6 +50,9 @@ from manifests.process.text import printable
 
 #: Columns that are no labels and are not kept: what leads from one file to another, and more.
 _INTERNAL = {"path", "split", "file", "line", "id", "number", "box", "breed", "image"}
+
+#: Columns of the box of an image: two corners, or a corner and the size.
+_CORNERS, _SIZES = ("x1", "y1", "x2", "y2"), ("x", "y", "width", "height")
 
 
 class Part(NamedTuple):
@@ -88,6 +94,9 @@ class Published(NamedTuple):
         values: what the values of a column stand for.
         classes: the file with the class names in their order, by the column of labels.
         notices: messages for the user, by the file or folder that they are about.
+        boxes: a file with the box of each image, in columns of `_CORNERS` or `_SIZES`.
+        boxed: the parts that have boxes, if they are others.
+        first: the number of the first pixel.
 
     """
 
@@ -102,6 +111,9 @@ class Published(NamedTuple):
     values: Mapping[str, Mapping[str, str]] = {}
     classes: Mapping[str, str] = {}
     notices: Mapping[str, str] = {}
+    boxes: str = ""
+    boxed: Iterable[Part] = ()
+    first: int = 0
 
 
 # --- recognize ------------------------------------------------------------------------------------
@@ -117,11 +129,14 @@ def _find(dataset: Published, src: str, folders: Names, options: SourceOptions) 
         SourceError: a part of the dataset is missing.
 
     """
+    needs = dataset.needs
     if options.label_type and LABELS[options.label_type].is_placed:
-        return None
+        if options.label_type != "boxes" or not dataset.boxes:
+            return None
+        needs = (*needs, dataset.boxes)
     for root in _places(src, folders):
         if all(_first(root, names) for names in dataset.marks):
-            missing = [names for names in dataset.needs if not _first(root, names)]
+            missing = [names for names in needs if not _first(root, names)]
             # Without labels, any folder of images can be read.
             if missing and options.unlabelled:
                 return None
@@ -178,6 +193,16 @@ def _read(dataset: Published, src: str, root: str, options: SourceOptions) -> So
     scan = Scan(root)
     folders, notices = _image_folders(root, dataset.parts)
     notices += [dataset.notices[names] for names in dataset.notices if _first(root, names)]
+    is_boxes = options.label_type == "boxes"
+    if is_boxes:
+        # The class of each image is the class of its box.
+        options = replace(options, label_type="class")
+        dataset = dataset._replace(parts=dataset.boxed or dataset.parts)
+    else:
+        file = _first(root, dataset.boxes) if dataset.boxes else None
+        if file:
+            notices.append(f"{file} has boxes; --label-type boxes reads them")
+        dataset = dataset._replace(boxes="")
     scan.add(*folders)
     table = _table(dataset, root, scan.path, options, notices)
     # Each row has an image, and no two rows have the same.
@@ -191,7 +216,8 @@ def _read(dataset: Published, src: str, root: str, options: SourceOptions) -> So
     is_listed[image] = True
     unlisted = scan.path.filter(pa.array(~is_listed)).to_pylist()
     notices += stray_notices(unlisted, f"that {dataset.name} does not list")
-    columns = table.drop_columns([*_INTERNAL.intersection(table.column_names)])
+    internal = _INTERNAL.union(_CORNERS, _SIZES).intersection(table.column_names)
+    columns = table.drop_columns([*internal])
     names = _label_columns(dataset, columns.column_names, root, options)
     classes = None
     kind = LABELS[options.label_type or "class"]
@@ -216,7 +242,23 @@ def _read(dataset: Published, src: str, root: str, options: SourceOptions) -> So
         rejected=tuple(scan.rejected),
         folders=frozenset(scan.folders),
     )
-    return with_labels(source, labels)
+    source = with_labels(source, labels)
+    return _with_boxes(source, table, dataset.first) if is_boxes else source
+
+
+def _with_boxes(source: Source, table: pa.Table, first: int) -> Source:
+    """Return a source with the box of each image, whose class is the class of the image."""
+    names = _CORNERS if _CORNERS[0] in table.column_names else _SIZES
+    corners = numbers_in(table, names, SourceOptions(), locate(table))
+    if names == _SIZES:
+        corners[:, 2:] += corners[:, :2]
+    # If the first pixel is 1, edges are pixels of the object.
+    corners[:, :2] -= first
+    rows = np.arange(len(source))
+    boxes = BoxList(rows, source.label, corners, rows)
+    unlabelled = source.with_columns(label=np.zeros(len(rows), np.int32))
+    sizes = np.zeros((len(rows), 2), np.int64)
+    return with_boxes(unlabelled, boxes, source.classes, sizes, lambda *_: "its box")
 
 
 def _image_folders(root: str, parts: Iterable[Part]) -> tuple[list[str], list[str]]:
@@ -298,11 +340,15 @@ def _table(
         notices.append(
             f"the splits are partition {number} of 10; --split-column split2 takes the second"
         )
-    load = partial(_load_files, root, path, dataset.values)
+    read = partial(_load_files, root, path, dataset.values)
     tables: list[pa.Table] = []
     for part in dataset.parts:
         file = part.file.replace("{nn}", f"{number:02}").replace("{n}", str(number))
-        rows, folder = load(file, part.columns), part.folder and _first(root, part.folder)
+        folder = part.folder and _first(root, part.folder)
+        if folder and "*" in file and not file.startswith("^"):
+            rows = _in_each(f"{root}/{folder}", file, part.columns)
+        else:
+            rows = read(file, part.columns)
         if rows is None or folder is None:
             missing = part.file if rows is None else part.folder
             notices.append(f"skipped {part.split}: {_either(missing)} does not exist")
@@ -315,7 +361,9 @@ def _table(
         raise SourceError(f"this is {dataset.name} without images", file=root, hint=notices[-1])
     table = pa.concat_tables(tables)
     for files, names in dataset.joins.items():
-        other = load(files, names)
+        if not (dataset.boxes or {_CORNERS[0], _SIZES[0]}.isdisjoint(names.split())):
+            continue
+        other = read(files, names)
         if other is not None:
             what = f"is not in {_either(files)}"
             if files.startswith("^"):
@@ -342,6 +390,15 @@ def _load_files(
             at = found(table, column, text_array(names), what, "correct the line")
             table = with_columns(table, **{column: text_array(names.values()).take(at)})
         tables.append(table)
+    return pa.concat_tables(tables)
+
+
+def _in_each(root: str, file: str, columns: str) -> pa.Table:
+    """Return the rows of a file in each folder, of which ``*`` in its name is the name."""
+    tables = []
+    for name in list_folders(root):
+        table = load(f"{root}/{name}", file.replace("*", name), columns)
+        tables.append(with_columns(table, path=substitute(table["path"], "^", f"{name}/")))
     return pa.concat_tables(tables)
 
 
@@ -403,6 +460,8 @@ _GTSRB_TRUTH = (
     "GT-final_test.csv|GTSRB/GT-final_test.csv|GTSRB/Final_Test/Images/GT-final_test.csv"
     "|Final_Test/Images/GT-final_test.csv"
 )
+_ROI = "label=ClassId x1=Roi.X1 y1=Roi.Y1 x2=Roi.X2 y2=Roi.Y2"
+_CARS_BOX = "x1=bbox_x1 y1=bbox_y1 x2=bbox_x2 y2=bbox_y2"
 _CARS_META = "devkit/cars_meta.mat|car_devkit/devkit/cars_meta.mat"
 _CARS_TRAIN = "devkit/cars_train_annos.mat|car_devkit/devkit/cars_train_annos.mat"
 _CLASS_FOLDER = "^(?:[0-9]+_ObjectCategories/|2750/|EuroSAT_RGB/)+(?P<label>[^/]+)/[^/]+$"
@@ -426,8 +485,10 @@ _DATASETS = (
             "train_test_split.txt": "id split",
             "image_class_labels.txt": "id number",
             "classes.txt": "number label",
+            "bounding_boxes.txt": "id x y width height",
         },
         values={"split": {"1": "train", "0": "test"}},
+        boxes="bounding_boxes.txt",
     ),
     Published(
         "Food-101",
@@ -548,6 +609,11 @@ _DATASETS = (
             Part(_GTSRB_TRUTH, "path=Filename label=ClassId", "test", _GTSRB_TEST),
         ),
         "GTSRB/Training/00000/*.ppm, Final_Test/Images/*.ppm, GT-final_test.csv",
+        boxes="|".join(f"{name}/00000/GT-00000.csv" for name in _GTSRB_TRAIN.split("|")),
+        boxed=(
+            Part("GT-*.csv", f"path=Filename {_ROI}", "train", _GTSRB_TRAIN),
+            Part(_GTSRB_TRUTH, f"path=Filename {_ROI}", "test", _GTSRB_TEST),
+        ),
     ),
     Published(
         "GTSRB in Kaggle's layout",
@@ -558,6 +624,11 @@ _DATASETS = (
             Part("Test.csv", "path=Path label=ClassId", "test"),
         ),
         "GTSRB/Train/0/*.png, Test/*.png, Train.csv, Test.csv, Meta.csv",
+        boxes="Train.csv",
+        boxed=(
+            Part("Train.csv", f"path=Path {_ROI}", "train"),
+            Part("Test.csv", f"path=Path {_ROI}", "test"),
+        ),
     ),
     Published(
         "Stanford Cars",
@@ -566,13 +637,13 @@ _DATASETS = (
         (
             Part(
                 _CARS_TRAIN,
-                "path=fname number=class",
+                f"path=fname number=class {_CARS_BOX}",
                 "train",
                 "cars_train/cars_train|cars_train",
             ),
             Part(
                 "cars_test_annos_withlabels.mat|devkit/cars_test_annos_withlabels.mat",
-                "path=fname number=class",
+                f"path=fname number=class {_CARS_BOX}",
                 "test",
                 "cars_test/cars_test|cars_test",
             ),
@@ -580,15 +651,19 @@ _DATASETS = (
         "stanford_cars/cars_train/*.jpg, cars_test/*.jpg, devkit/cars_meta.mat,"
         " cars_train_annos.mat, cars_test_annos_withlabels.mat",
         {_CARS_META: "label=class_names number"},
+        boxes=_CARS_TRAIN,
+        first=1,
     ),
     Published(
         "Stanford Cars in one folder",
         ("cars_annos.mat",),
         ("car_ims",),
-        (Part("cars_annos.mat", "path=relative_im_path number=class split=test"),),
+        (Part("cars_annos.mat", f"path=relative_im_path number=class split=test {_CARS_BOX}"),),
         "stanford_cars/car_ims/*.jpg, cars_annos.mat",
         {"cars_annos.mat": "label=class_names number"},
         values={"split": {"0": "train", "1": "test"}},
+        boxes="cars_annos.mat",
+        first=1,
     ),
     Published(
         "Oxford Flowers 102",
@@ -640,7 +715,10 @@ _DATASETS = (
             "images_family_train.txt+images_family_val.txt+images_family_test.txt": "path family",
             "images_manufacturer_train.txt+images_manufacturer_val.txt"
             "+images_manufacturer_test.txt": "path manufacturer",
+            "images_box.txt": "path x1 y1 x2 y2",
         },
+        boxes="images_box.txt",
+        first=1,
         labels=("variant",),
         classes={
             "variant": "variants.txt",

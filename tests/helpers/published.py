@@ -234,7 +234,9 @@ def make_gtsrb(folder: Path) -> Expected:
     for label in ("00000", "00001", "00002"):
         paths = [f"GTSRB/Training/{label}/00000_{at:05d}.ppm" for at in range(2)]
         _images(root, paths)
-        _lines(root, f"GTSRB/Training/{label}/GT-{label}.csv", ["Filename;Width;Height"], "\r\n")
+        table = ["Filename;Width;Height;Roi.X1;Roi.Y1;Roi.X2;Roi.Y2;ClassId"]
+        table += [f"00000_{at:05d}.ppm;29;30;5;6;24;25;{int(label)}" for at in range(2)]
+        _lines(root, f"GTSRB/Training/{label}/GT-{label}.csv", table, "\r\n")
         samples |= dict.fromkeys(paths, ("train", str(int(label))))
     rows = ["Filename;Width;Height;Roi.X1;Roi.Y1;Roi.X2;Roi.Y2;ClassId"]
     for at, label in enumerate((2, 0, 1, 0)):
@@ -270,7 +272,7 @@ _CARS = ("AM General Hummer SUV 2000", "Acura RL Sedan 2012", "smart fortwo Conv
 
 
 def _car(name: str, number: int, **more: object) -> dict[str, object]:
-    box = dict.fromkeys(("bbox_x1", "bbox_y1", "bbox_x2", "bbox_y2"), np.uint16(300))
+    box = {"bbox_x1": 39, "bbox_y1": np.uint8(116), "bbox_x2": np.uint16(569), "bbox_y2": 375}
     return {**box, "class": np.uint8(number), "fname": name, **more}
 
 
@@ -370,6 +372,7 @@ def make_aircraft(folder: Path) -> Expected:
             _lines(root, f"images_{level}_trainval.txt", lines)
         for plane in planes[at::3]:
             samples[f"images/{plane[0]}.jpg"] = (split, plane[1])
+    _lines(root, "images_box.txt", [f"{plane[0]} 3 144 998 431" for plane in planes])
     # The classes are not in the order of their names.
     variants = ["707-320", "F/A-18", "A300B4"]
     _lines(root, "variants.txt", variants)

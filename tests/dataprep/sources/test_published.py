@@ -191,6 +191,29 @@ def test_without_labels_the_splits_stay(tmp_path):
     assert (source.label_type, source.splits) == ("none", ("train", "test"))
 
 
+#: The box of the first image of datasets that have one for each image, from their READMEs: the
+#: first pixel is 1 in Cars and Aircraft.
+BOXES = {
+    "CUB-200-2011": [60, 27, 85, 61],
+    "GTSRB": [5, 6, 24, 25],
+    "GTSRB of Kaggle": [5, 5, 22, 20],
+    "Stanford Cars": [38, 115, 569, 375],
+    "Stanford Cars in one folder": [38, 115, 569, 375],
+    "FGVC-Aircraft": [2, 143, 998, 431],
+}
+
+
+@pytest.mark.parametrize("name", BOXES)
+def test_boxes_of_images(name, tmp_path):
+    published.LAYOUTS[name](tmp_path)
+    classes = read(tmp_path)
+    assert has_notice(classes, "has boxes; --label-type boxes reads them")
+    source = read(tmp_path, label_type="boxes")
+    assert source.extra["boxes"][0].as_py() == [BOXES[name]]
+    assert source.extra["box_labels"].to_pylist() == [[label] for label in classes.label.tolist()]
+    assert (source.classes, source.path) == (classes.classes, classes.path)
+
+
 # --- refused --------------------------------------------------------------------------------------
 
 #: Files without which a dataset is refused by its name.
@@ -316,4 +339,7 @@ def test_an_image_of_a_mat_file_is_missing(tmp_path):
 def test_labels_of_another_type_are_not_invented(tmp_path):
     published.make_cub(tmp_path)
     with pytest.raises((CallError, SourceError)):
+        read(tmp_path, label_type="mask")
+    next(tmp_path.rglob("bounding_boxes.txt")).unlink()
+    with pytest.raises(SourceError, match="bounding_boxes.txt does not exist"):
         read(tmp_path, label_type="boxes")
