@@ -213,7 +213,7 @@ def _read_files(
     # Each file is read as a source of one split.
     for each in sorted(files, key=lambda file: names.index(file.split)):
         annotations = Annotations(each.path, label_type, options, alone=len(files) == 1)
-        images = _find_images(root, each, annotations)
+        images = _find_images(root, each, annotations, alone=len(files) == 1)
         missing = ""
         if images is None:
             missing = "its images are not there"
@@ -259,11 +259,13 @@ def _read_files(
     )
 
 
-def _find_images(root: str, file: AnnotationFile, annotations: Annotations) -> Source | None:
+def _find_images(
+    root: str, file: AnnotationFile, annotations: Annotations, *, alone: bool
+) -> Source | None:
     """Return the images of a file, which are in the first folder with one of the first of them.
 
     If file names begin with what the names on the disk do not have, it is removed from all of them.
-    `None` if no folder has them.
+    `None` if no folder has them; of a file that is alone, they are looked for one by one.
     """
     names = [*annotations.names.values()]
     for beginning, folder, name in product(_BEGINNINGS, file.folders, names[:_TRIED]):
@@ -271,8 +273,10 @@ def _find_images(root: str, file: AnnotationFile, annotations: Annotations) -> S
         if storage.is_file(os.path.join(root, folder, plain)):
             break
     else:
-        return None
-    first = names[0]
+        if not alone:
+            return None
+        beginning = folder = ""
+    first = names[0] if names else ""
     if beginning:
         names = [re.sub(f"^{beginning}", "", name) for name in names]
         annotations.notices.append(

@@ -10,7 +10,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import lru_cache
-from itertools import chain, count
+from itertools import chain, count, islice
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from dataprep import storage
 from dataprep.labels.columns import Locate, row_error
 from dataprep.sources.base import Integers, Names, Source, concat, sample_table, text_array
-from dataprep.sources.scan import NO_STATS, list_images, stats_of, suffix_of
+from dataprep.sources.scan import NO_STATS, list_folders, list_images, stats_of, suffix_of
 from manifests.errors import CallError
 from manifests.files import IMAGE_SUFFIXES, mounted_at
 from manifests.json_members import shorten
@@ -198,7 +198,7 @@ def _find_files(
 
     A path that exists is taken as it is written. Of another one, backslashes become slashes, slashes
     at the beginning are left out, and the extension is added if it has none and the folder has one
-    image of this name.
+    image of this name. A name alone may be in a folder below the root.
     """
     stats = file_stats(root, path)
     missing = np.flatnonzero(stats[:, 0] == UNREADABLE)
@@ -227,12 +227,17 @@ def _find_files(
     return changed, stats, (notice,)
 
 
+#: Folders below the root in which images are looked for by their names.
+_MAX_FOLDERS = 1000
+
+
 class _ImageNames:
     """The names of the images in the folders that a list names, by their names without extensions."""
 
     def __init__(self, root: str) -> None:
         self._root = root
         self._folders: dict[str, dict[str, list[str]]] = {}
+        self._below: dict[str, list[str]] | None = None
 
     def find(self, name: str, locate: Locate, row: int) -> str | None:
         """Return the path of the image that a path means which does not exist; `None` if none fits.
@@ -247,18 +252,37 @@ class _ImageNames:
         if plain != name and storage.is_file(join_path(self._root, plain)):
             return plain
         folder, stem = os.path.split(plain)
-        if suffix_of(stem) in IMAGE_SUFFIXES:
-            return None
-        images = self.in_folder(folder).get(stem, [])
+        images = []
+        if suffix_of(stem) not in IMAGE_SUFFIXES:
+            images = [os.path.join(folder, each) for each in self.in_folder(folder).get(stem, [])]
+        if not (images or folder):
+            images = self.below().get(stem, [])
         if len(images) > 1:
             raise row_error(
                 locate,
                 row,
-                f"image {shorten(name, 300)} has no extension, and its folder has"
-                f" {' and '.join(images[:2])}",
-                "write the path with its extension",
+                f"image {shorten(name, 300)} can be {' or '.join(map(printable, images[:2]))}",
+                "write the path with its folder and its extension",
             )
-        return os.path.join(folder, images[0]) if images else None
+        return images[0] if images else None
+
+    def below(self) -> dict[str, list[str]]:
+        """Return the images in folders below the root, by their names with and without extension."""
+        if self._below is None:
+            self._below = {}
+            pending = [""]
+            with suppress(OSError, CallError):
+                for folder in islice(iter(pending), _MAX_FOLDERS):
+                    for name in list_folders(os.path.join(self._root, folder)):
+                        pending.append(os.path.join(folder, name))
+                    for path in list_images(self._root, folder) if folder else ():
+                        name = os.path.basename(path)
+                        for key in {name, os.path.splitext(name)[0]}:
+                            self._below.setdefault(key, []).append(path)
+            # In a part of the folders, a name could be unique that is not.
+            if len(pending) > _MAX_FOLDERS:
+                self._below = {}
+        return self._below
 
     def in_folder(self, folder: str) -> dict[str, list[str]]:
         """Return the images in a folder; none if it cannot be listed."""

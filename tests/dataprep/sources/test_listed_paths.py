@@ -55,7 +55,7 @@ def test_ids_that_are_numbers(kind, make_tree):
 
 #: The files, the path in the list, and what the error says.
 REFUSED = {
-    "two images of this name": (("1.jpg", "1.png"), "1", "its folder has 1.jpg and 1.png"),
+    "two images of this name": (("1.jpg", "1.png"), "1", "can be 1.jpg or 1.png"),
     "another extension": (("a/1.png",), "a/1.jpg", "its folder has '1.png'; write the extension"),
     "a folder too many": (("a/1.jpg",), "b/a/1.jpg", "'a/1.jpg' exists there; write the paths"),
     "absolute, a folder too many": (("a/1.jpg",), "/x/y/a/1.jpg", "the paths without 'x/y/'"),
