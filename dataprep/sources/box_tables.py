@@ -11,15 +11,22 @@ from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from dataprep.labels.boxes import BoxList
 from dataprep.labels.columns import (
+    Locate,
     blank_rows,
     check_filled,
+    first_true,
+    is_text,
+    row_error,
 )
 from dataprep.options import SourceOptions
 from dataprep.sources.base import Kind, Source, one_array
 from dataprep.sources.boxed import numbers_in, with_named_boxes
+from dataprep.sources.columns import without_negatives
 from dataprep.sources.tables import (
     JSON_SUFFIXES,
     TABLE_SUFFIXES,
@@ -29,6 +36,8 @@ from dataprep.sources.tables import (
     opened_parquet,
 )
 from manifests.files import SOURCE_TABLE, open_file
+from manifests.json_members import shorten
+from manifests.parquet import is_list
 from manifests.remote.url import parent_folder
 
 #: Names of the columns of left, top, right and bottom.
@@ -45,6 +54,10 @@ _SIZES = (
     ("left", "top", "width", "height"),
     ("bbox_x", "bbox_y", "bbox_width", "bbox_height"),
 )
+#: Columns with the four numbers of a box: ``bbox``, ``bbox_xywh``.
+_ONE_COLUMN = re.compile(r"(?:bbox|box|bounding_?box)(?:_(xywh|xyxy))?")
+_FOUR_NUMBERS = re.compile(rb"\[\s*-?[0-9.]+(?:\s*,\s*|\s+)(?:-?[0-9.]+\W+){3}")
+
 #: Columns with the width and height of the image.
 _IMAGE_SIZES = (("width", "height"), ("image_width", "image_height"))
 
@@ -57,15 +70,20 @@ def find_boxes(src: str, _: object, options: SourceOptions) -> tuple[str, ...]:
     if suffix == ".parquet":
         with opened_parquet(src, "write the file again") as parquet:
             names = [*parquet.names]
+            lists = [field.name.lower() for field in parquet.schema if is_list(field.type)]
     else:
         # The header, or the names of the members in the first line.
         with open_file(src, SOURCE_TABLE) as file:
-            line = file.read(1 << 16).decode("utf-8", "replace").partition("\n")[0]
+            head = file.read(1 << 16)
+        line = head.partition(b"\n")[0].decode("utf-8", "replace")
         names = re.findall(r'"(\w+)":' if suffix in JSON_SUFFIXES else r"\w+", line)
+        # One column may have all four numbers, as text or as a list.
+        lists = [name.lower() for name in names if _FOUR_NUMBERS.search(head)]
     known = {name.lower() for name in names}
     # A corner may be a value to predict.
     known -= {*str(options.label_column).lower().split(",")}
-    return next((corners for corners in (*_CORNERS, *_SIZES) if known.issuperset(corners)), ())
+    one = [(name,) for name in lists if name in known and _ONE_COLUMN.fullmatch(name)]
+    return next(filter(known.issuperset, (*_CORNERS, *_SIZES, *one)), ())
 
 
 def read_boxes(src: str, corners: tuple[str, ...], options: SourceOptions) -> Source:
@@ -75,7 +93,7 @@ def read_boxes(src: str, corners: tuple[str, ...], options: SourceOptions) -> So
         CallError, SourceError: as `table_source`; or a corner is missing or is not a number.
 
     """
-    table, lines = load_table(src)
+    table, lines, notices = without_negatives(*load_table(src))
     columns = {name.lower(): name for name in table.column_names}
     own = [columns[name] for name in corners]
     # The columns of boxes and of their classes are not columns of the images.
@@ -99,18 +117,64 @@ def read_boxes(src: str, corners: tuple[str, ...], options: SourceOptions) -> So
 
     for name in (*own, label_name):
         check_filled(table[name], name, locate)
-    sides = numbers_in(table, own, options, locate)
-    if corners in _SIZES:
+    has_size = corners in _SIZES
+    if len(own) > 1:
+        sides = numbers_in(table, own, options, locate)
+    else:
+        sides = _four_numbers(table, own[0], options, locate)
+        has_size = _is_size(sides, own[0], locate)
+        form = "width and height" if has_size else "x2 and y2"
+        notices = (*notices, f"column {own[0]} has x and y, and then {form}")
+    if has_size:
         sides[:, 2:] += sides[:, :2]
     sizes = np.zeros((len(source), 2), np.int64)
-    if size_names:
+    if size_names and not any(blank_rows(table[name]).any() for name in size_names):
         sizes[image] = numbers_in(table, size_names, options, locate)
     names = one_array(table[label_name]).cast(pa.large_string())
     source = replace(source, layout="table of boxes", label_origin=f"columns {', '.join(own)}")
+    source = source.with_notices(*notices)
     boxes = BoxList(image, names, sides, lines)
     return with_named_boxes(
         source, boxes, options, locate, where=lambda _, line: f"the box in line {line}", sizes=sizes
     )
+
+
+def _four_numbers(
+    table: pa.Table, name: str, options: SourceOptions, locate: Locate
+) -> NDArray[np.float64]:
+    """Return the four numbers in each row of a column of text or lists, float64 [n, 4]."""
+    column = one_array(table[name])
+    if is_text(column.type):
+        text = pc.replace_substring_regex(column, r"^[\s\[(]+|[\s\])]+$", "")
+        column = pc.split_pattern_regex(text, r"[\s,;]+")
+    wrong = first_true(pc.not_equal(pc.list_value_length(column), 4))
+    if wrong >= 0:
+        value = shorten(str(table[name][wrong].as_py()))
+        message = f"column {name!r} has {value}, and not four numbers"
+        raise row_error(locate, wrong, message, "write a box as [x, y, width, height]")
+    items = pa.table({name: pc.list_flatten(column)})
+    numbers = numbers_in(items, [name], options, lambda item: locate(item // 4))
+    return numbers.reshape(-1, 4)
+
+
+def _is_size(sides: NDArray[np.float64], name: str, locate: Locate) -> bool:
+    """Return whether the last two numbers of boxes are a size: the name says it, or one is too small for a corner.
+
+    Raises:
+        SourceError: they can be both.
+
+    """
+    match = _ONE_COLUMN.fullmatch(name.lower())
+    if match and match[1]:
+        return match[1] == "xywh"
+    if not (sides[:, 2:] <= sides[:, :2]).any():
+        raise row_error(
+            locate,
+            0,
+            f"the numbers in column {name!r} can be x, y, width and height, or two corners",
+            f"rename the column to {name}_xywh or {name}_xyxy",
+        )
+    return True
 
 
 KINDS = (

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from dataprep.labels.columns import Labels, blank_rows, is_number, is_text
 from dataprep.labels.kinds import KINDS
@@ -145,6 +146,19 @@ def without_index(table: pa.Table) -> tuple[pa.Table, tuple[str, ...]]:
         return table.rename_columns([*columns]), ()
     notice = f"left out {plural(left_out, 'column')} without a name, which {agree(left_out, 'numbers', 'number')} the rows or {agree(left_out, 'is', 'are')} empty"
     return pa.table(columns), (notice,)
+
+
+def without_negatives(
+    table: pa.Table, lines: NDArray[np.int64]
+) -> tuple[pa.Table, NDArray[np.int64], tuple[str, ...]]:
+    """Return a table of Open Images without the rows of classes that an image does not have, and notices."""
+    names = {name.lower(): name for name in table.column_names}
+    if not names.keys() >= {"imageid", "labelname", "confidence"}:
+        return table, lines, ()
+    confidence = table[names["confidence"]].cast(pa.large_string())
+    kept = np.asarray(pc.invert(pc.match_substring_regex(confidence, r"^0(\.0*)?$")))
+    notice = f"left out {plural(int((~kept).sum()), 'row')} with Confidence 0: the image does not have this class"
+    return table.filter(pa.array(kept)), lines[kept], () if kept.all() else (notice,)
 
 
 def _numbers_rows(column: pa.ChunkedArray) -> bool:

@@ -52,6 +52,7 @@ from dataprep.sources.columns import (
     find_columns,
     is_readable_type,
     without_index,
+    without_negatives,
     wrong_type,
 )
 from dataprep.sources.listed import listed_source, normalize_paths
@@ -83,9 +84,10 @@ def read_table(file: str, _: Any, options: SourceOptions) -> Source:
             or listed twice.
 
     """
-    table, lines = load_table(file)
+    table, lines, notices = without_negatives(*load_table(file))
     root = options.image_root or parent_folder(file) or "."
-    return table_source(table, root, options, file, lambda row: (file, int(lines[row])))
+    source = table_source(table, root, options, file, lambda row: (file, int(lines[row])))
+    return source.with_notices(*notices)
 
 
 def table_source(

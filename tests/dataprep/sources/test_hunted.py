@@ -198,6 +198,48 @@ TABLES = {
         {"path_column": "ImageID", "label_column": "LabelName"},
         (("/m/01",), "boxes"),
     ),
+    "negative labels of Open Images": (
+        "a.csv",
+        "ImageID,Source,LabelName,Confidence\n1,verification,/m/01,1\n1,verification,/m/02,0\n",
+        {"path_column": "ImageID", "label_column": "LabelName"},
+        (("/m/01",), "class", "left out 1 row with Confidence 0"),
+    ),
+    "one column of boxes": (
+        "a.csv",
+        'image_id,bbox,label\n1,"[834.0, 222.0, 56.0, 36.0]",a\n1,"[6, 2, 36, 74]",b\n',
+        {"path_column": "image_id"},
+        (("a", "b"), "boxes", "column bbox has x and y, and then width and height"),
+    ),
+    "corners in one column": (
+        "a.jsonl",
+        '{"image": "1.jpg", "bbox_xyxy": [8, 2, 56, 36], "label": "a"}\n',
+        {},
+        (("a",), "boxes", "column bbox_xyxy has x and y, and then x2 and y2"),
+    ),
+    "boxes that can be both": (
+        "a.csv",
+        'image,bbox,label\n1.jpg,"[8, 2, 56, 36]",a\n',
+        {},
+        "line 2: the numbers in column 'bbox' can be .* Hint: rename the column to bbox_xywh",
+    ),
+    "boxes of three numbers": (
+        "a.csv",
+        'image,bbox,label\n1.jpg,"[8, 2, 56, 36]",a\n2.jpg,"[8, 2, 5]",a\n',
+        {},
+        "line 3: column 'bbox' has .* and not four numbers",
+    ),
+    "boxes with decimal commas": (
+        "a.csv",
+        "image;xmin;ymin;xmax;ymax;label\n1.jpg;1,5;2;30;40,5;a\n",
+        {},
+        "column 'xmin' has a number with a comma, '1,5'",
+    ),
+    "numbers that are no boxes": (
+        "a.csv",
+        "image,box,label\n1.jpg,3,a\n2.jpg,4,b\n",
+        {},
+        (("a", "b"), "class"),
+    ),
 }
 
 
@@ -210,7 +252,28 @@ def test_tables_that_people_have(name, make_tree):
             read(src / table, **options)
         return
     source = read(src / table, **options)
-    assert (source.classes, source.label_type) == expected
+    assert (source.classes, source.label_type) == expected[:2]
+    for text in expected[2:]:
+        assert any(text in notice for notice in source.notices), source.notices
+
+
+PARTS = ["part_1/1.jpg", "part_2/images/2.jpg", "3.jpg"]
+
+
+@pytest.mark.parametrize(
+    ("tree", "expected"),
+    [
+        (PARTS, ["part_1/1.jpg", "part_2/images/2.jpg", "3.jpg"]),
+        ([*PARTS, "part_1/2.jpg"], "image '2' can be part_1/2.jpg or part_2/images/2.jpg"),
+    ],
+)
+def test_images_may_be_in_several_folders(tree, expected, make_tree):
+    src = make_tree({**dict.fromkeys(tree, "x"), "a.csv": "image,dx\n1.jpg,a\n2,b\n3,a\n"})
+    if isinstance(expected, str):
+        with pytest.raises(SourceError, match=expected):
+            read(src / "a.csv", label_column="dx")
+    else:
+        assert read(src / "a.csv", label_column="dx").path.to_pylist() == expected
 
 
 def test_archives_beside_class_folders_are_said(make_tree):

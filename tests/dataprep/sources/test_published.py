@@ -341,5 +341,5 @@ def test_labels_of_another_type_are_not_invented(tmp_path):
     with pytest.raises((CallError, SourceError)):
         read(tmp_path, label_type="mask")
     next(tmp_path.rglob("bounding_boxes.txt")).unlink()
-    with pytest.raises(SourceError, match="bounding_boxes.txt does not exist"):
+    with pytest.raises(SourceError, match=r"bounding_boxes\.txt does not exist"):
         read(tmp_path, label_type="boxes")
