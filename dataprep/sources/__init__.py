@@ -9,11 +9,12 @@ lists, tables or file names.
     folders            folders, imagenet, patterns (labels in file names, re-identification)
     lists and tables   tables, text_tables, columns, listed (the files that they name),
                        box_tables
-    annotations        coco; exports (tables beside images)
+    annotations        coco; exports (tables beside images); boxes of all of them: boxed
     a file an image    paired: begin here; voc, yolo; masks and depth maps: segmentation
     not converted      refused
     containers         archives, imagenet, parquet, databases (LMDB, RecordIO)
-    datasets           prepared, published (CUB, Food-101, CelebA and others)
+    datasets           prepared, published (CUB, Food-101, CelebA and others), whose files
+                       joined reads
     files in folders   scan
     MATLAB's files     mat_file
     whole sources      base, merge

@@ -136,7 +136,7 @@ def test_errors_name_file_and_line(make_tree, text, line, message):
         ),
         (
             {"path": ["1.jpg"], "label": [0], "box": [[1, 2]]},
-            None,
+            1,
             "column 'box' has .* and not four numbers",
         ),
         ({"path": ["1.jpg"], "label": [0], "raw": [b"x"]}, None, "'raw' has the type binary"),
