@@ -7,23 +7,17 @@ import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from loaders.arguments import (
-    canonical_device,
-    canonical_dtype,
-    canonical_last_batch,
-    check_positional,
-)
 from loaders.options import (
     AnyDevice,
     AnyDType,
     Batch,
     BuildOptions,
-    BuildRequest,
     FrameworkName,
     LastBatch,
     Layout,
     OnError,
     Shuffle,
+    request_of_call,
 )
 from loaders.samplers import Sampler
 
@@ -248,39 +242,7 @@ def build(
             cannot use all classes.
 
     """
-    check_positional(positional)
-    last_batch = canonical_last_batch(last_batch, other)
-    kind, number = canonical_device(device, device_id)
-    request = BuildRequest(
-        dataset=dataset,
-        mix=mix,
-        split=split,
-        batch_size=batch_size,
-        transforms=transforms,
-        views=views,
-        sampler=sampler,
-        shuffle=shuffle,
-        device=kind,
-        device_id=number,
-        rank=rank,
-        world_size=world_size,
-        seed=seed,
-        num_threads=num_threads,
-        dtype=canonical_dtype(dtype),
-        layout=layout,
-        last_batch=last_batch,
-        fields=fields,
-        framework=framework,
-        prefetch=prefetch,
-        hw_decoder_load=hw_decoder_load,
-        memory_limit=memory_limit,
-        mmap=mmap,
-        cache=cache,
-        cache_limit=cache_limit,
-        tuning=tuning,
-        revision=revision,
-        on_error=on_error,
-    )
+    request = request_of_call(locals())
     from loaders.resolve import resolve
 
     spec = resolve(request)

@@ -15,7 +15,6 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, NoReturn
 
-from loaders.arguments import WrongCallError
 from loaders.bad_images import (
     BadSample,
     bad_images_message,
@@ -35,7 +34,7 @@ from loaders.explain import explain
 from loaders.integers import require_int
 from loaders.memory import estimate_memory
 from loaders.memory_limit import RESERVATIONS
-from loaders.options import BatchT_co, ResolvedOptions
+from loaders.options import BatchT_co, ResolvedOptions, WrongCallError
 from loaders.progress import Phase, Progress
 from loaders.ranks import check_group, require_agreement
 from loaders.spec import LoaderSpec, adjusted_spec

@@ -1,21 +1,27 @@
-"""The arguments of `loaders.build`: `BuildRequest` as given, `ResolvedOptions` with every default filled in."""
+"""The arguments of `loaders.build`, which documents them: their types, defaults and checks.
+
+`BuildRequest` declares each argument, and has the arguments of one call. `ResolvedOptions` is what
+`loaders.resolve` makes of them. A new argument is also a parameter of `loaders.build` and, for type
+checkers, a key of `BuildOptions`; a test compares these.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, TypeVar, cast, get_args
 
 import numpy as np
 
 from loaders.devices import Device
-from loaders.integers import MAX_INT, require_int, require_int_field
+from loaders.integers import MAX_INT, require_int
 from loaders.ranks import Ranks
 from manifests.errors import CallError
 from manifests.json_members import MAX_INTEGER
 from manifests.labels import LABELS
-from manifests.process.text import plural
+from manifests.process.text import parse_bytes, plural, suggest
 
 if TYPE_CHECKING:
     import torch
@@ -42,7 +48,7 @@ T = TypeVar("T")
 
 DeviceChoice: TypeAlias = Literal["auto", "gpu", "cpu"]
 DType: TypeAlias = Literal["float16", "bfloat16", "float32", "uint8"]
-#: Other names of dtypes, which `loaders.arguments.canonical_dtype` translates.
+#: Other names of dtypes, which `canonical_dtype` translates.
 DTypeAlias: TypeAlias = Literal[
     "fp16",
     "half",
@@ -71,57 +77,255 @@ FrameworkName: TypeAlias = Literal["torch", "numpy", "jax", "paddle"]
 DTYPE_BYTES: dict[DType, int] = {"float16": 2, "bfloat16": 2, "float32": 4, "uint8": 1}
 
 
+#: Largest `memory_limit` and `cache_limit`, in bytes.
+_MAX_SIZE = 2**60
+
+#: Checks the value of an argument, given its name, and returns the value to use.
+Check: TypeAlias = Callable[[str, Any], Any]
+
+
+class WrongCallError(CallError, TypeError):
+    """A function or an operator was called as it cannot be; Python raises a `TypeError` for other objects."""
+
+
+#: Other names of dtypes. torch's are compared without ``torch.``.
+_DTYPES = {
+    "fp16": "float16",
+    "half": "float16",
+    "bf16": "bfloat16",
+    "fp32": "float32",
+    "float": "float32",
+    "byte": "uint8",
+}
+
+#: Arguments of `torch.utils.data.DataLoader` that `build` does not have, and what to do instead.
+DATALOADER_HINTS = {
+    "num_workers": (
+        "remove it: num_threads is the number of CPU threads, and its default suits most machines"
+    ),
+    "pin_memory": "remove it: batches are made on the GPU",
+    "pin_memory_device": "remove it: batches are made on the GPU; device selects which",
+    "persistent_workers": "remove it: there are no worker processes",
+    "worker_init_fn": (
+        "remove it: there are no worker processes; seed makes the augmentation reproducible"
+    ),
+    "multiprocessing_context": "remove it: there are no worker processes",
+    "prefetch_factor": "set prefetch, the number of batches to prepare in advance",
+    "collate_fn": (
+        "remove it: batches are tensors already; a function at the end of transforms may change the"
+        " images"
+    ),
+    "batch_sampler": "set sampler and batch_size",
+    "generator": "set seed",
+    "timeout": "remove it",
+    "in_order": "remove it: batches always come in order",
+}
+
+
+def canonical_dtype(dtype: Any) -> Any:
+    """Return the name of a dtype given as torch's, NumPy's or JAX's, or by a short name.
+
+    Anything else is unchanged.
+
+    >>> canonical_dtype("fp16")
+    'float16'
+    """
+    if isinstance(dtype, str):
+        name = dtype
+    elif type(dtype).__module__.partition(".")[0] in ("torch", "numpy", "jax", "paddle"):
+        name = str(dtype)  # torch.float16, paddle.float16, or a numpy.dtype
+    elif isinstance(dtype, type):
+        name = dtype.__name__  # numpy.float16
+    else:
+        name = getattr(dtype, "__name__", "")  # jax.numpy.float16
+    name = name.rpartition(".")[2]
+    return _DTYPES.get(name, name) if name else dtype
+
+
+def canonical_device(device: Any, device_id: int | None) -> tuple[Any, Any]:
+    """Return `device` and `device_id` for a device in torch's notation: ``"cuda"``, ``"cuda:1"`` or a `torch.device`.
+
+    >>> canonical_device("cuda:1", None)
+    ('gpu', 1)
+
+    Raises:
+        CallError: the device and `device_id` name different GPUs.
+
+    """
+    if type(device).__module__ == "torch" and type(device).__name__ == "device":
+        device = str(device)
+    if isinstance(device, bool) or not isinstance(device, (str, int)):
+        return device, device_id
+    match = re.fullmatch(r"(?:cuda|gpu)(?::(\d{1,4}))?", str(device)) or re.fullmatch(
+        r"(\d{1,4})", str(device)
+    )
+    if match is None:
+        return device, device_id
+    if match[1] is None:
+        return "gpu", device_id
+    number = int(match[1])
+    if device_id not in (None, number):
+        raise CallError(
+            f"device={device!r} and device_id={device_id} name different GPUs",
+            hint="remove device_id",
+        )
+    return "gpu", number
+
+
+# --- checks of one argument: each returns the value to use ----------------------------------------
+
+
+def _integer(minimum: int, maximum: int = MAX_INT) -> Check:
+    return lambda name, value: require_int(name, value, minimum, maximum=maximum)
+
+
+def _one_of(choices: Any) -> Check:
+    known = get_args(choices)
+
+    def check(name: str, value: Any) -> Any:
+        if not isinstance(value, str) or value not in known:
+            raise CallError(f"{name} must be one of {', '.join(map(repr, known))}, got {value!r}")
+        return value
+
+    return check
+
+
+def _path(hint: str) -> Check:
+    def check(name: str, value: Any) -> Any:
+        if not isinstance(value, (str, os.PathLike)) or not os.fspath(value):
+            raise CallError(f"{name} must be a path, got {value!r}", hint=hint)
+        return os.fspath(value)
+
+    return check
+
+
+def _datasets(name: str, value: Any) -> Any:
+    check = _path("pass the folder of a prepared dataset")
+    if not isinstance(value, (list, tuple)):
+        return check(name, value)
+    if not value:
+        raise CallError("dataset is an empty list", hint="pass the folders of prepared datasets")
+    return [check(name, each) for each in value]
+
+
+def _split(name: str, value: Any) -> Any:
+    if not isinstance(value, str):
+        raise CallError(
+            f"{name} must be the name of a split, got {value!r}",
+            hint='pass a name, for example split="train"',
+        )
+    return value
+
+
+def _dtype(name: str, value: Any) -> Any:
+    return _one_of(DType)(name, canonical_dtype(value))
+
+
+def _shuffle(name: str, value: Any) -> Any:
+    if not isinstance(value, bool) and value != "buffer":
+        raise CallError(f'{name} must be True, False, "buffer" or None, got {value!r}')
+    return value
+
+
+def _flag(name: str, value: Any) -> Any:
+    if not isinstance(value, bool):
+        raise CallError(f"{name} must be True, False or None, got {value!r}")
+    return value
+
+
+def _share(name: str, value: Any) -> Any:
+    if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 <= value <= 1:
+        raise CallError(f"{name} must be a number from 0 to 1, got {value!r}")
+    return value
+
+
+def _bytes(name: str, value: Any) -> int:
+    """Return a size in bytes, which may be text such as ``"4GiB"``."""
+    if isinstance(value, str):
+        try:
+            value = parse_bytes(value)
+        except CallError:
+            raise
+        except ValueError:
+            raise CallError(
+                f"{name}={value!r} is not a size in bytes", hint='pass for example "4GiB"'
+            ) from None
+    return require_int(name, value, 1, maximum=_MAX_SIZE)
+
+
+def _fields(name: str, value: Any) -> Any:
+    hint = 'pass names, for example ("image", "label")'
+    if not isinstance(value, (list, tuple)) or not all(isinstance(each, str) for each in value):
+        raise CallError(f"{name} must be a list of names, got {value!r}", hint=hint)
+    if not value:
+        raise CallError(f"{name} is empty, so a batch would contain nothing", hint=hint)
+    if len(set(value)) != len(value):
+        raise CallError(
+            f"{name} contains the same name twice: {value!r}", hint="list each field once"
+        )
+    return tuple(value)
+
+
+def _argument(check: Check, **default: Any) -> Any:
+    """Declare an argument with a check. If its default is `None`, so may be its value."""
+    return field(metadata={"check": check}, **default)
+
+
+# --- the records ----------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildRequest:
-    """The arguments of one call of `loaders.build`, which documents them. `None` means not given.
+    """The arguments of one call of `loaders.build`. `None` means not given.
 
-    Checks everything that needs neither the dataset nor the machine. NumPy integers become
-    Python's.
+    Checks everything that needs neither the dataset nor the machine, and translates other spellings
+    of devices, dtypes and sizes. The types of the fields are the types after these checks.
 
     Raises:
         CallError: an argument is wrong. The message names it.
 
     """
 
-    dataset: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
-    mix: Sequence[float] | None
-    split: str
-    batch_size: int | None
-    transforms: str | os.PathLike[str] | Sequence[Any]
-    sampler: Sampler | None
-    shuffle: Shuffle | None
-    device: DeviceChoice
-    device_id: int | None
-    rank: int | None
-    world_size: int | None
-    seed: int
-    num_threads: int | None
-    dtype: DType
-    layout: Layout
-    last_batch: LastBatch | None
-    fields: Sequence[str]
-    framework: FrameworkName
-    prefetch: int | None
-    hw_decoder_load: float | None
-    memory_limit: int | str | None
-    on_error: OnError
+    dataset: str | list[str] = _argument(_datasets)
+    mix: Sequence[float] | None = None
+    split: str = _argument(_split, default="train")
+    batch_size: int | None = _argument(_integer(1), default=None)
+    transforms: Any = None
     views: Sequence[Any] | None = None
-    mmap: bool | None = None
-    cache: str | os.PathLike[str] | None = None
-    cache_limit: int | str | None = None
-    tuning: str | os.PathLike[str] | None = None
+    sampler: Sampler | None = None
+    shuffle: Shuffle | None = _argument(_shuffle, default=None)
+    device: DeviceChoice = _argument(_one_of(DeviceChoice), default="auto")
+    device_id: int | None = _argument(_integer(0, 1024), default=None)
+    rank: int | None = None
+    world_size: int | None = None
+    # The largest seed that a checkpoint can contain.
+    seed: int = _argument(_integer(0, MAX_INTEGER), default=0)
+    num_threads: int | None = _argument(_integer(1, 1024), default=None)
+    dtype: DType = _argument(_dtype, default="float16")
+    layout: Layout = _argument(_one_of(Layout), default="NCHW")
+    last_batch: LastBatch | None = _argument(_one_of(LastBatch), default=None)
+    fields: tuple[str, ...] = _argument(_fields, default=("image", "label"))
+    framework: FrameworkName = _argument(_one_of(FrameworkName), default="torch")
+    prefetch: int | None = _argument(_integer(1, 64), default=None)
+    hw_decoder_load: float | None = _argument(_share, default=None)
+    memory_limit: int | None = _argument(_bytes, default=None)
+    mmap: bool | None = _argument(_flag, default=None)
+    cache: str | None = _argument(_path("pass a folder on a local disk"), default=None)
+    cache_limit: int | None = _argument(_bytes, default=None)
+    tuning: str | None = _argument(_path("pass a file of `loaders tune`"), default=None)
     revision: int | Sequence[int | None] | None = None
+    on_error: OnError = _argument(_one_of(OnError), default="raise")
 
     def __post_init__(self) -> None:
-        self._check_datasets()
-        if not isinstance(self.split, str):
-            raise CallError(
-                f"split must be the name of a split, got {self.split!r}",
-                hint='pass a name, for example split="train"',
-            )
-        self._check_numbers()
-        self._check_choices()
-        self._check_fields()
+        device, device_id = canonical_device(self.device, self.device_id)
+        object.__setattr__(self, "device", device)
+        object.__setattr__(self, "device_id", device_id)
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if "check" in each.metadata and (value is not None or each.default is not None):
+                object.__setattr__(self, each.name, each.metadata["check"](each.name, value))
+        self._check_revision()
+        self._check_mix()
         if self.device == "cpu" and self.device_id is not None:
             raise CallError(
                 f'device_id={self.device_id} selects a GPU, but device is "cpu"',
@@ -132,58 +336,51 @@ class BuildRequest:
                 'NumPy has no dtype "bfloat16"', hint='set dtype="float32" or dtype="float16"'
             )
 
-    def _check_datasets(self) -> None:
-        datasets = self.dataset if isinstance(self.dataset, (list, tuple)) else [self.dataset]
-        for dataset in datasets:
-            if not isinstance(dataset, (str, os.PathLike)) or not os.fspath(dataset):
-                raise CallError(
-                    f"dataset must be a path, got {dataset!r}",
-                    hint="pass the folder of a prepared dataset",
-                )
-        if not datasets:
-            raise CallError(
-                "dataset is an empty list", hint="pass the folders of prepared datasets"
-            )
-        self._check_revision(len(datasets))
-        if self.mix is not None:
-            self._check_mix(self.mix, len(datasets))
+    @property
+    def joins(self) -> bool:
+        """Whether `dataset` is a list."""
+        return isinstance(self.dataset, list)
+
+    @property
+    def datasets(self) -> list[str]:
+        """The folders and URLs."""
+        return self.dataset if isinstance(self.dataset, list) else [self.dataset]
 
     @property
     def revisions(self) -> list[int | None]:
         """The revision of each dataset."""
         if isinstance(self.revision, (list, tuple)):
             return [*self.revision]
-        datasets = len(self.dataset) if isinstance(self.dataset, (list, tuple)) else 1
-        return [cast("int | None", self.revision)] * datasets
+        return [cast("int | None", self.revision)] * len(self.datasets)
 
-    def _check_revision(self, datasets: int) -> None:
-        if self.revision is None:
-            return
-        if isinstance(self.revision, (list, tuple)) != isinstance(self.dataset, (list, tuple)) or (
-            len(self.revisions) != datasets
-        ):
+    def _check_revision(self) -> None:
+        count, revisions = len(self.datasets), self.revisions
+        is_list = isinstance(self.revision, (list, tuple))
+        if self.revision is not None and (is_list != self.joins or len(revisions) != count):
             raise CallError(
-                f"revision must be one number for each of {plural(datasets, 'dataset')}, got"
+                f"revision must be one number for each of {plural(count, 'dataset')}, got"
                 f" {self.revision!r}",
                 hint="pass a number for a folder, and a list of numbers for a list of folders",
             )
-        for number in self.revisions:
+        for number in revisions:
             if number is not None:
                 require_int("revision", number, 0)
 
-    def _check_mix(self, mix: Sequence[float], datasets: int) -> None:
-        shares = np.asarray(mix)
+    def _check_mix(self) -> None:
+        if self.mix is None:
+            return
+        count, shares = len(self.datasets), np.asarray(self.mix)
         if (
-            shares.shape != (datasets,)
+            shares.shape != (count,)
             or shares.dtype.kind not in "iuf"
             or not (np.isfinite(shares) & (shares > 0)).all()
         ):
             raise CallError(
-                f"mix must be one positive number for each of {plural(datasets, 'dataset')}, got"
-                f" {mix!r}",
+                f"mix must be one positive number for each of {plural(count, 'dataset')}, got"
+                f" {self.mix!r}",
                 hint="pass for example loaders.build([a, b], mix=[0.7, 0.3])",
             )
-        if datasets == 1:
+        if count == 1:
             raise CallError(
                 "mix gives the shares of several datasets, but dataset names one", hint="remove mix"
             )
@@ -194,73 +391,43 @@ class BuildRequest:
                 hint="remove mix, or remove sampler and shuffle",
             )
 
-    def _check_numbers(self) -> None:
-        require_int_field(
-            self, "seed", 0, maximum=MAX_INTEGER
-        )  # the largest that a checkpoint can contain
-        optional = {
-            "batch_size": (1, MAX_INT),
-            "device_id": (0, 1024),
-            "num_threads": (1, 1024),
-            "prefetch": (1, 64),
-        }
-        for name, (minimum, maximum) in optional.items():
-            if getattr(self, name) is not None:
-                require_int_field(self, name, minimum, maximum=maximum)
-        load = self.hw_decoder_load
-        if load is not None and (
-            not isinstance(load, (int, float)) or isinstance(load, bool) or not 0 <= load <= 1
-        ):
-            raise CallError(f"hw_decoder_load must be a number from 0 to 1, got {load!r}")
 
-    def _check_choices(self) -> None:
-        for name, hint in (
-            ("cache", "pass a folder on a local disk"),
-            ("tuning", "pass a file of `loaders tune`"),
-        ):
-            path = getattr(self, name)
-            if path is not None and (
-                not isinstance(path, (str, os.PathLike)) or not os.fspath(path)
-            ):
-                raise CallError(f"{name} must be a path, got {path!r}", hint=hint)
-        if self.mmap is not None and not isinstance(self.mmap, bool):
-            raise CallError(f"mmap must be True, False or None, got {self.mmap!r}")
-        if not (self.shuffle is None or isinstance(self.shuffle, bool) or self.shuffle == "buffer"):
-            raise CallError(f'shuffle must be True, False, "buffer" or None, got {self.shuffle!r}')
-        choices = {
-            "device": DeviceChoice,
-            "dtype": DType,
-            "layout": Layout,
-            "framework": FrameworkName,
-        }
-        choices["on_error"] = OnError
-        if self.last_batch is not None:
-            choices["last_batch"] = LastBatch
-        for name, choice in choices.items():
-            value, known = getattr(self, name), get_args(choice)
-            if not isinstance(value, str) or value not in known:
-                raise CallError(
-                    f"{name} must be one of {', '.join(map(repr, known))}, got {value!r}"
-                )
+def request_of_call(arguments: Mapping[str, Any]) -> BuildRequest:
+    """Return the request of a call of `build`, given all of its arguments by name.
 
-    def _check_fields(self) -> None:
-        fields = self.fields
-        if not isinstance(fields, (list, tuple)) or not all(
-            isinstance(name, str) for name in fields
-        ):
-            raise CallError(
-                f"fields must be a list of names, got {fields!r}",
-                hint='pass names, for example ("image", "label")',
-            )
-        if not fields:
-            raise CallError(
-                "fields is empty, so a batch would contain nothing",
-                hint='pass names, for example ("image", "label")',
-            )
-        if len(set(fields)) != len(fields):
-            raise CallError(
-                f"fields contains the same name twice: {fields!r}", hint="list each field once"
-            )
+    Raises:
+        CallError: an argument is wrong.
+        WrongCallError: there is an argument that `build` does not have. The hint names the one to
+            use.
+
+    """
+    given = dict(arguments)
+    positional, other = given.pop("positional"), given.pop("other")
+    if positional:
+        raise WrongCallError(
+            f"build() takes one argument by position, the dataset, but got {1 + len(positional)}",
+            hint="name the others: loaders.build(dataset, batch_size=256, transforms=[...])",
+        )
+    for name in other:
+        if name in DATALOADER_HINTS:
+            raise WrongCallError(f"build() has no argument {name}", hint=DATALOADER_HINTS[name])
+        if name != "drop_last":
+            raise WrongCallError(f"build() has no argument {name}", hint=suggest(name, [*given]))
+    if "drop_last" in other:
+        given["last_batch"] = canonical_last_batch(given["last_batch"], other["drop_last"])
+    return BuildRequest(**given)
+
+
+def canonical_last_batch(last_batch: Any, drop: Any) -> Any:
+    """Return `last_batch` for the argument `drop_last` of `DataLoader`."""
+    if not isinstance(drop, bool):
+        raise CallError(f"drop_last must be True or False, got {drop!r}")
+    if last_batch is not None and (last_batch == "drop") != drop:
+        raise CallError(
+            f"last_batch={last_batch!r} and drop_last={drop} contradict each other",
+            hint="remove drop_last",
+        )
+    return last_batch or ("drop" if drop else "partial")
 
 
 class BuildOptions(TypedDict, total=False):

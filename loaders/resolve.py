@@ -8,14 +8,13 @@ from __future__ import annotations
 import io
 import logging
 import math
-import os
 import warnings
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import fields, replace
+from typing import Any
 
 import numpy as np
 
-from loaders.arguments import size_in_bytes
 from loaders.cache import open_anywhere
 from loaders.dataset.fields import Fields, shadowed_columns
 from loaders.dataset.images import Images, open_images
@@ -25,7 +24,7 @@ from loaders.devices import Device, find_device, find_gpus
 from loaders.memory import HW_DECODER_LOAD, MAX_THREADS, PREFETCH, PREFETCH_RAW, ImageSizes
 from loaders.memory_limit import check_memory_limit, load_settings
 from loaders.options import BuildRequest, ResolvedOptions, first_given
-from loaders.ranks import Ranks, usable_cores
+from loaders.ranks import usable_cores
 from loaders.samplers.choose import ChosenOrder, choose_order, on_network
 from loaders.spec import LoaderSpec
 from loaders.transforms.argument import ParsedTransforms, parse_transforms
@@ -80,7 +79,9 @@ def resolve(request: BuildRequest) -> LoaderSpec:
     recipe = _recipe(request, parsed, split, chosen.notes)
     _check_crops(recipe, tables)
     fusion, *view_fusions = fuse_recipe(recipe)
-    device, cores = _find_machine(request, chosen.batching.ranks)
+    ranks, gpus = chosen.batching.ranks, find_gpus(request.framework)
+    device = find_device(request.device, request.device_id, ranks, gpus)
+    cores = usable_cores(ranks, gpus.count)
     tuned = UNTUNED
     if request.tuning is not None:
         tuned = use_tuning(
@@ -104,8 +105,8 @@ def resolve(request: BuildRequest) -> LoaderSpec:
         if sizes and whole_images
         else ()
     )
-    fields = _fields(split, tables, options, recipe, planned=order.is_planned)
-    images = _images(split, tables, fields, options) if order.is_planned else None
+    batch_fields = _fields(split, tables, options, recipe, planned=order.is_planned)
+    images = _images(split, tables, batch_fields, options) if order.is_planned else None
     spec = LoaderSpec(
         split=split,
         recipe=recipe,
@@ -114,7 +115,7 @@ def resolve(request: BuildRequest) -> LoaderSpec:
         options=options,
         order=order,
         num_classes=_num_classes(split, recipe) if split.manifest.labels.is_class else 0,
-        fields=fields,
+        fields=batch_fields,
         images=images,
         sizes=sizes if device.is_gpu else None,
         settings=settings,
@@ -211,7 +212,9 @@ def default_threads(cores: int, max_threads: int, *, gpu: bool, computing: bool)
     """
     if not gpu:
         return cores
-    return min(cores, max_threads, MAX_THREADS_COMPUTING) if computing else min(cores, max_threads)
+    if computing:
+        max_threads = min(max_threads, MAX_THREADS_COMPUTING)
+    return min(cores, max_threads)
 
 
 def _recipe(
@@ -223,58 +226,42 @@ def _recipe(
             'dtype="uint8", but the transforms return normalized float values',
             hint="remove the normalization from the transforms, or choose another dtype",
         )
-    return (
-        recipe
-        if split.manifest.pixels is None
-        else replace(recipe, raw_size=split.manifest.pixels[:2])
-    )
+    if split.manifest.pixels is None:
+        return recipe
+    return replace(recipe, raw_size=split.manifest.pixels[:2])
 
 
 def _open(request: BuildRequest) -> OpenSplit:
-    limit = size_in_bytes("cache_limit", request.cache_limit)
-    most = None if limit == math.inf else int(limit)
-    is_single = isinstance(request.dataset, (str, os.PathLike))
-    given = request.dataset
-    if isinstance(given, (str, os.PathLike)):
-        given = [given]
-    datasets = [local_path(os.fspath(dataset)) for dataset in given]
-    if not any(map(is_url, datasets)) and (request.cache is not None or most is not None):
-        folders, urls = "all datasets are folders", "the URLs of datasets"
-        if is_single:
-            folders, urls = f"{datasets[0]} is a folder", "the URL of the dataset"
+    datasets = [local_path(dataset) for dataset in request.datasets]
+    uses_cache = request.cache is not None or request.cache_limit is not None
+    if uses_cache and not any(map(is_url, datasets)):
+        folders, urls = f"{datasets[0]} is a folder", "the URL of the dataset"
+        if request.joins:
+            folders, urls = "all datasets are folders", "the URLs of datasets"
         raise CallError(
             f"cache and cache_limit are for datasets in an object store, but {folders}",
             hint=f"remove them, or pass {urls}",
         )
-    splits = [
-        open_anywhere(dataset, request.split, request.cache, most, revision)
-        for dataset, revision in zip(datasets, request.revisions, strict=True)
-    ]
-    return splits[0] if is_single else join_splits(splits)
-
-
-def _find_machine(request: BuildRequest, ranks: Ranks) -> tuple[Device, int]:
-    """Return the device, and the number of CPU cores that this process can use."""
-    gpus = find_gpus(request.framework)
-    return find_device(request.device, request.device_id, ranks, gpus), usable_cores(
-        ranks, gpus.count
-    )
+    splits = []
+    for dataset, revision in zip(datasets, request.revisions, strict=True):
+        splits.append(
+            open_anywhere(dataset, request.split, request.cache, request.cache_limit, revision)
+        )
+    return join_splits(splits) if request.joins else splits[0]
 
 
 def _defaults(
     recipe: Recipe, fusion: Fusion, device: Device, cores: int, sizes: ImageSizes | None
 ) -> Tuning:
     """Return the defaults for these images on this machine."""
-    gpu, raw = device.is_gpu, recipe.raw_size is not None
-    decoded = sizes if gpu and not raw else None
-    max_threads = decoded.threads if decoded else MAX_THREADS
-    return Tuning(
-        num_threads=default_threads(
-            cores, max_threads, gpu=gpu, computing=computes_on_cpu(fusion.operations)
-        ),
-        prefetch=PREFETCH_RAW if gpu and raw else PREFETCH,
-        hw_decoder_load=decoded.hardware_load if decoded else HW_DECODER_LOAD,
-    )
+    computing = computes_on_cpu(fusion.operations)
+    threads, prefetch, load = MAX_THREADS, PREFETCH, HW_DECODER_LOAD
+    if device.is_gpu and recipe.raw_size is not None:
+        prefetch = PREFETCH_RAW
+    elif device.is_gpu and sizes is not None:
+        threads, load = sizes.threads, sizes.hardware_load
+    threads = default_threads(cores, threads, gpu=device.is_gpu, computing=computing)
+    return Tuning(num_threads=threads, prefetch=prefetch, hw_decoder_load=load)
 
 
 def _options(
@@ -286,30 +273,26 @@ def _options(
     tuning: Tuning,
     defaults: Tuning,
 ) -> ResolvedOptions:
-    """Return every option with its final value."""
-    return ResolvedOptions(
-        batch_size=chosen.order.batch_size,
-        shuffle=chosen.shuffle,
-        device=device,
-        ranks=chosen.batching.ranks,
-        seed=request.seed,
-        num_threads=first_given(request.num_threads, tuning.num_threads, defaults.num_threads),
-        dtype=request.dtype,
-        layout=request.layout,
-        last_batch=chosen.batching.last_batch,
-        fields=tuple(request.fields),
-        framework=request.framework,
-        prefetch=first_given(request.prefetch, tuning.prefetch, defaults.prefetch),
-        hw_decoder_load=first_given(
-            request.hw_decoder_load, tuning.hw_decoder_load, defaults.hw_decoder_load
-        ),
-        memory_limit=size_in_bytes("memory_limit", request.memory_limit),
-        mmap=first_given(request.mmap, not on_network(split)),
-        cache=split.cache_folder,
-        cache_limit=size_in_bytes("cache_limit", request.cache_limit),
-        on_error=request.on_error,
-        tuning="" if request.tuning is None else os.fspath(request.tuning),
-    )
+    """Return every option with its final value, which for most is the argument as given."""
+    resolved: dict[str, Any] = {
+        "batch_size": chosen.order.batch_size,
+        "shuffle": chosen.shuffle,
+        "device": device,
+        "ranks": chosen.batching.ranks,
+        "last_batch": chosen.batching.last_batch,
+        "memory_limit": first_given(request.memory_limit, math.inf),
+        "mmap": first_given(request.mmap, not on_network(split)),
+        "cache": split.cache_folder,
+        "cache_limit": first_given(request.cache_limit, math.inf),
+        "tuning": first_given(request.tuning, ""),
+    }
+    for name in ("num_threads", "prefetch", "hw_decoder_load"):
+        values = [getattr(each, name) for each in (request, tuning, defaults)]
+        resolved[name] = first_given(*values)
+    for each in fields(ResolvedOptions):
+        if each.name not in resolved:
+            resolved[each.name] = getattr(request, each.name)
+    return ResolvedOptions(**resolved)
 
 
 def _fields(

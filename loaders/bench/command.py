@@ -195,27 +195,14 @@ def make_request(
         batch_size = _default_batch_size(opened)
     return BuildRequest(
         dataset=dataset,
-        mix=None,
         split=split,
         batch_size=batch_size,
         transforms=transforms,
-        sampler=None,
-        shuffle=None,
         device=device,
-        device_id=None,
         rank=0,
         world_size=1,
-        seed=0,
-        num_threads=None,
-        dtype="float16",
-        layout="NCHW",
         last_batch="drop",
         fields=fields,
-        framework="torch",
-        prefetch=None,
-        hw_decoder_load=None,
-        memory_limit=None,
-        on_error="raise",
         cache=cache,
     )
 

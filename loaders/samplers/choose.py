@@ -5,7 +5,6 @@ Never imports DALI.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -138,11 +137,7 @@ def _chosen_sampler(
 
 def _needs_sampler(request: BuildRequest, split: OpenSplit) -> bool:
     # DALI's own readers would read parts of a shard that are not there yet.
-    return (
-        split.is_remote
-        or request.on_error != "raise"
-        or not isinstance(request.dataset, (str, os.PathLike))
-    )
+    return split.is_remote or request.on_error != "raise" or request.joins
 
 
 def _is_training(request: BuildRequest) -> bool:
@@ -170,7 +165,7 @@ def _batching(request: BuildRequest, parsed: ParsedTransforms) -> Batching:
         ranks=find_ranks(request.rank, request.world_size),
         seed=request.seed,
         training=_is_training(request),
-        filled="valid" in (request.fields or ()),
+        filled="valid" in request.fields,
     )
 
 

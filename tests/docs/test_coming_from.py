@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import loaders
-from loaders.arguments import DATALOADER_HINTS
+from loaders.options import DATALOADER_HINTS
 
 DOCS = Path(__file__).parents[2] / "docs"
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import loaders
-from loaders.arguments import canonical_device, canonical_dtype, canonical_last_batch
+from loaders.options import canonical_device, canonical_dtype, canonical_last_batch
 from manifests.errors import CallError
 
 
@@ -64,7 +64,7 @@ def test_a_device_with_two_numbers():
     [(None, True, "drop"), (None, False, "partial"), ("pad", False, "pad"), ("drop", True, "drop")],
 )
 def test_drop_last(last_batch, drop_last, expected):
-    assert canonical_last_batch(last_batch, {"drop_last": drop_last}) == expected
+    assert canonical_last_batch(last_batch, drop_last) == expected
 
 
 @pytest.mark.parametrize(

@@ -20,29 +20,7 @@ from loaders.ranks import Ranks
 from loaders.resolve import MAX_THREADS_COMPUTING, default_threads
 from loaders.transforms.fuse import fuse
 
-DEFAULTS = {
-    "mix": None,
-    "on_error": "raise",
-    "split": "train",
-    "batch_size": 4,
-    "transforms": "imagenet-eval",
-    "sampler": None,
-    "shuffle": None,
-    "device": "cpu",
-    "device_id": None,
-    "rank": None,
-    "world_size": None,
-    "seed": 0,
-    "num_threads": None,
-    "dtype": "float16",
-    "layout": "NCHW",
-    "last_batch": None,
-    "fields": ("image", "label"),
-    "framework": "torch",
-    "prefetch": None,
-    "hw_decoder_load": None,
-    "memory_limit": None,
-}
+DEFAULTS = {"batch_size": 4, "transforms": "imagenet-eval", "device": "cpu"}
 
 
 @pytest.fixture

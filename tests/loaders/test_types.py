@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import textwrap
+from dataclasses import fields
 from pathlib import Path
 from typing import get_args
 
@@ -13,8 +14,14 @@ import pytest
 import torch
 
 import loaders
-from loaders.arguments import _DTYPES, canonical_dtype
-from loaders.options import BuildOptions, DType, DTypeAlias
+from loaders.options import (
+    _DTYPES,
+    BuildOptions,
+    BuildRequest,
+    DType,
+    DTypeAlias,
+    canonical_dtype,
+)
 
 BATCHES = """
 import loaders
@@ -151,7 +158,7 @@ def test_every_other_name_of_a_dtype_has_a_type():
 
 
 def test_every_argument_of_build_has_a_type():
-    arguments = inspect.signature(loaders.build).parameters
+    arguments = dict(inspect.signature(loaders.build).parameters)
     of_overloads = {"dataset", "transforms", "views", "fields", "framework", "other", "positional"}
     assert set(BuildOptions.__annotations__) - {"drop_last"} == set(arguments) - of_overloads
     given = {
@@ -159,3 +166,7 @@ def test_every_argument_of_build_has_a_type():
         for name in set(arguments) - of_overloads
     }
     assert given == {name: arguments[name].annotation for name in given}
+    declared = {each.name: each.default for each in fields(BuildRequest) if each.name != "dataset"}
+    for name in ("dataset", "positional", "other"):
+        del arguments[name]
+    assert declared == {name: each.default for name, each in arguments.items()}
