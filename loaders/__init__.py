@@ -1,14 +1,14 @@
 """Read prepared datasets as training batches: `build`, `Loader`, `Batch`, the samplers, and the errors to catch.
 
 Importing this package imports neither torch, DALI nor Arrow. It sets CUDA_DEVICE_MAX_CONNECTIONS,
-unless it is set; see `loaders.cuda_queues`.
+unless it is set; see `loaders.devices`.
 
 ::
 
-    the call         build, arguments, options, integers, resolve, spec
+    the call         build, options, integers, resolve, spec
     the loader       loader, progress, batch, bad_images, checkpoint, explain, closing
-    the machine      devices, ranks, memory, memory_limit, cuda_queues
-    the program      cli, measure_options; packages bench, tune, preview, export
+    the machine      devices, ranks, memory
+    the program      cli; packages bench, tune, preview, export
     packages         dataset (shards and tables), cache (object stores), samplers, transforms, dali (the graph)
 """
 
@@ -26,7 +26,7 @@ if sys.argv[:1] == ["-m"] and sys.orig_argv[-len(sys.argv)] in {"loaders", "-mlo
 
 from typing import TYPE_CHECKING, Any
 
-from loaders import cuda_queues as _cuda_queues  # noqa: F401 - for its effect on the environment
+from loaders import devices as _devices  # noqa: F401 - it sets CUDA_DEVICE_MAX_CONNECTIONS
 
 # Importing the submodule `loaders.build` sets the attribute `build` of this package to the
 # submodule. This statement then replaces it by the function. Python sets the attribute only once,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from loaders.cuda_queues import queues_note
+from loaders.devices import queues_note
 from loaders.memory import RESIZE_CHOICES, ImageSizes, LoadSettings, estimate_memory, format_gib
 from loaders.transforms.base import ImageSpec, short_repr
 from manifests.labels import LABELS

@@ -32,8 +32,7 @@ from loaders.dataset.images import Images
 from loaders.dataset.split import DatasetInfo
 from loaders.explain import explain
 from loaders.integers import require_int
-from loaders.memory import estimate_memory
-from loaders.memory_limit import RESERVATIONS
+from loaders.memory import RESERVATIONS, estimate_memory
 from loaders.options import BatchT_co, ResolvedOptions, WrongCallError
 from loaders.progress import Phase, Progress
 from loaders.ranks import check_group, require_agreement

@@ -22,11 +22,10 @@ from loaders.dataset.split import OpenSplit, join_splits
 from loaders.dataset.tables import SampleTables
 from loaders.devices import Device, find_device, find_gpus
 from loaders.memory import HW_DECODER_LOAD, MAX_THREADS, PREFETCH, PREFETCH_RAW, ImageSizes
-from loaders.memory_limit import check_memory_limit, load_settings
 from loaders.options import BuildRequest, ResolvedOptions, first_given
 from loaders.ranks import usable_cores
 from loaders.samplers.choose import ChosenOrder, choose_order, on_network
-from loaders.spec import LoaderSpec
+from loaders.spec import LoaderSpec, check_memory_limit, load_settings
 from loaders.transforms.argument import ParsedTransforms, parse_transforms
 from loaders.transforms.base import MAX_PIXELS, Size
 from loaders.transforms.fuse import (

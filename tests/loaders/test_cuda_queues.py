@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-import loaders.cuda_queues
-from loaders.cuda_queues import VARIABLE, queues_note, request_queues
+import loaders.devices
+from loaders.devices import VARIABLE, queues_note, request_queues
 
 
 def torch_with(*, started):
@@ -47,5 +47,5 @@ def test_a_wrong_number_is_explained(monkeypatch):
         assert queues_note() is None
     monkeypatch.setenv(VARIABLE, "1")
     assert "CUDA_DEVICE_MAX_CONNECTIONS is 1: with fewer than 16" in queues_note()
-    monkeypatch.setattr(loaders.cuda_queues, "STARTED_BEFORE", True)
+    monkeypatch.setattr(loaders.devices, "STARTED_BEFORE", True)
     assert "import loaders first, or set CUDA_DEVICE_MAX_CONNECTIONS=16" in queues_note()

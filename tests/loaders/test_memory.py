@@ -15,9 +15,9 @@ from loaders.memory import (
     LoadSettings,
     default_settings,
     estimate_memory,
+    largest_batch,
     worst_batch,
 )
-from loaders.memory_limit import largest_batch
 
 IMAGE_BYTES = 224 * 224 * 3 * 2
 

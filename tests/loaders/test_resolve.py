@@ -13,8 +13,7 @@ import yaml
 import loaders
 import loaders.resolve as resolve_module
 from loaders.devices import Device
-from loaders.memory import MemoryEstimate, estimate_memory
-from loaders.memory_limit import Reservations
+from loaders.memory import MemoryEstimate, Reservations, estimate_memory
 from loaders.options import BuildRequest, ResolvedOptions
 from loaders.ranks import Ranks
 from loaders.resolve import MAX_THREADS_COMPUTING, default_threads
@@ -175,7 +174,7 @@ def test_a_memory_limit_on_the_cpu(folder):
 @pytest.mark.usefixtures("two_gpus")
 def test_the_open_loaders_of_a_process_share_the_limit(folder, monkeypatch):
     reservations = Reservations()
-    monkeypatch.setattr("loaders.memory_limit.RESERVATIONS", reservations)
+    monkeypatch.setattr("loaders.spec.RESERVATIONS", reservations)
     loader, elsewhere = Referable(), Referable()
     reservations.add(
         loader, 1, MemoryEstimate(context=2**30, decoder=2**31, images=0, finished_batches=2**30)
