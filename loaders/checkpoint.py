@@ -13,8 +13,7 @@ from typing import Any
 
 from loaders.progress import Position
 from loaders.spec import LoaderSpec
-from loaders.transforms.adjust import AS_WRITTEN, Adjustment
-from loaders.transforms.base import MAX_SIDE
+from loaders.transforms.base import AS_WRITTEN, MAX_SIDE, Adjustment
 from manifests.errors import CallError
 from manifests.json_members import MAX_INTEGER, Member, MemberError, shorten
 

@@ -37,8 +37,7 @@ from loaders.options import BatchT_co, ResolvedOptions, WrongCallError
 from loaders.progress import Phase, Progress
 from loaders.ranks import check_group, require_agreement
 from loaders.spec import LoaderSpec, adjusted_spec
-from loaders.transforms.adjust import Adjustment
-from loaders.transforms.base import Size
+from loaders.transforms.base import Adjustment, Size
 from manifests.errors import CallError, DatasetError
 from manifests.process.interrupts import delayed_interrupts
 

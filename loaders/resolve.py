@@ -26,7 +26,7 @@ from loaders.options import BuildRequest, ResolvedOptions, first_given
 from loaders.ranks import usable_cores
 from loaders.samplers.choose import ChosenOrder, choose_order, on_network
 from loaders.spec import LoaderSpec, check_memory_limit, load_settings
-from loaders.transforms.argument import ParsedTransforms, parse_transforms
+from loaders.transforms.argument import ParsedTransforms, parse_transforms, require_followed
 from loaders.transforms.base import MAX_PIXELS, Size
 from loaders.transforms.fuse import (
     Fusion,
@@ -37,7 +37,6 @@ from loaders.transforms.fuse import (
 )
 from loaders.transforms.parse import Recipe
 from loaders.transforms.parse.sequence import check_fits, depends_on_size
-from loaders.transforms.targets import require_followed
 from loaders.tune.file import UNTUNED, Tuning, tuning_key, use_tuning
 from manifests.errors import CallError
 from manifests.remote.url import is_url, local_path

@@ -14,8 +14,7 @@ from loaders.dataset.split import OpenSplit
 from loaders.memory import RESERVATIONS, ImageSizes, LoadSettings, check_estimate
 from loaders.options import DTYPE_BYTES, LABEL_IMAGE_BYTES, ResolvedOptions
 from loaders.samplers.base import Order
-from loaders.transforms.adjust import AS_WRITTEN, Adjustment
-from loaders.transforms.base import Size
+from loaders.transforms.base import AS_WRITTEN, Adjustment, Size
 from loaders.transforms.fuse import (
     Fusion,
     decode_window,

@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from loaders.transforms.base import ImageSpec, Operation
-from loaders.transforms.targets import CONTAINERS, moves_pixels
 from manifests.errors import CallError
 
 try:
@@ -197,7 +196,7 @@ def apply(operation: Operation, image: Node, spec: ImageSpec, context: GraphCont
 
 
 @singledispatch
-def move_frame(operation: Operation, frame: Node, context: GraphContext) -> Node:
+def move_frame(operation: Operation, frame: Node, spec: ImageSpec, context: GraphContext) -> Node:
     """Add to the graph what an operation that moves pixels does to the frames of `loaders.dali.targets`.
 
     Raises:
@@ -229,11 +228,10 @@ def apply_all(
 
 
 def _apply_one(operation: Operation, node: Node, spec: ImageSpec, context: GraphContext) -> Node:
-    if (context.mask_fill is not None or context.frames) and not moves_pixels(operation):
+    if (context.mask_fill is not None or context.frames) and not operation.moves_pixels:
         return node
-    if context.frames and not isinstance(operation, CONTAINERS):
-        return move_frame(operation, node, context)
-    return apply(operation, node, spec, context)
+    add = move_frame if context.frames else apply
+    return add(operation, node, spec, context)
 
 
 def constant(values: ArrayLike) -> Node:

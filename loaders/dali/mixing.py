@@ -12,12 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loaders.dali.graph import GraphContext, Node, fn
-from loaders.transforms.base import BatchOperation, ImageSpec
-from loaders.transforms.mixing import draw_blend, single_mixing
+from loaders.transforms.base import ImageSpec
+from loaders.transforms.mixing import Mixing, draw_blend, single_mixing
 
 
 def mix(
-    operations: Sequence[BatchOperation],
+    operations: Sequence[Mixing],
     images: Node,
     spec: ImageSpec,
     context: GraphContext,

@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loaders.dali.graph import GraphContext, Node, fn, math, types
-from loaders.transforms.base import Size
-from loaders.transforms.policies import Color, Step
+from loaders.transforms.base import Color, Size
+from loaders.transforms.policies import Step
 
 #: A branch of the graph: takes the image, and the settings if any step has them, and returns the
 #: image.

@@ -30,6 +30,7 @@ from loaders.dali.graph import (
     GraphContext,
     Node,
     RandomStreams,
+    apply,
     apply_all,
     constant,
     fn,
@@ -38,6 +39,7 @@ from loaders.dali.graph import (
     types,
 )
 from loaders.transforms.base import ImageSpec, Operation
+from loaders.transforms.combinators import Combinator
 from loaders.transforms.crop_resize import (
     Crop,
     CropAtRatio,
@@ -141,7 +143,7 @@ def _scale(frame: Node, sides: Node) -> Node:
 
 
 @move_frame.register
-def _(operation: Flip, frame: Node, context: GraphContext) -> Node:
+def _(operation: Flip, frame: Node, spec: ImageSpec, context: GraphContext) -> Node:
     axes = {"vertical": (1, 0), "horizontal": (0, 1), "both": (1, 1)}[operation.axis]
     flipped = fn.cast(flip_coin(operation, context), dtype=types.FLOAT) * constant(axes)
     moved = frame[1:5] * (1.0 - 2.0 * flipped) + constant([[0], [1], [1], [1]]) * (
@@ -152,7 +154,10 @@ def _(operation: Flip, frame: Node, context: GraphContext) -> Node:
 
 @move_frame.register
 def _(
-    operation: Crop | RandomResizedCrop | CropAtRatio, frame: Node, context: GraphContext
+    operation: Crop | RandomResizedCrop | CropAtRatio,
+    frame: Node,
+    spec: ImageSpec,
+    context: GraphContext,
 ) -> Node:
     sides = frame[0]
     shape = fn.cat(sides, constant([3]))
@@ -166,37 +171,36 @@ def _(
         frame = _cut(
             frame, *(fn.cast(each, dtype=types.FLOAT) for each in (region.start, region.shape))
         )
-    if isinstance(operation, Crop):
-        return frame
-    size = (
-        operation.size
-        if isinstance(operation, RandomResizedCrop)
-        else (operation.size, operation.size)
-    )
-    return _scale(frame, constant(size))
+    # A crop at its own scale is scaled by 1.
+    return _scale(frame, constant(operation.output(ImageSpec()).size or ()))
 
 
 @move_frame.register
-def _(operation: KeepSize, frame: Node, context: GraphContext) -> Node:
+def _(operation: KeepSize, frame: Node, spec: ImageSpec, context: GraphContext) -> Node:
     return frame
 
 
 @move_frame.register
-def _(operation: Resize, frame: Node, context: GraphContext) -> Node:
+def _(operation: Resize, frame: Node, spec: ImageSpec, context: GraphContext) -> Node:
     return _scale(frame, resized_sides(operation, frame[0]))
 
 
 @move_frame.register
-def _(operation: ScaleJitter, frame: Node, context: GraphContext) -> Node:
+def _(operation: ScaleJitter, frame: Node, spec: ImageSpec, context: GraphContext) -> Node:
     return _scale(frame, jittered_sides(operation, frame[0], context))
 
 
 @move_frame.register
-def _(operation: Pad, frame: Node, context: GraphContext) -> Node:
+def _(operation: Pad, frame: Node, spec: ImageSpec, context: GraphContext) -> Node:
     added = constant((operation.top + operation.bottom, operation.left + operation.right))
     return _cut(frame, constant((-operation.top, -operation.left)), frame[0] + added)
 
 
 @move_frame.register
-def _(operation: PadTo, frame: Node, context: GraphContext) -> Node:
+def _(operation: PadTo, frame: Node, spec: ImageSpec, context: GraphContext) -> Node:
     return _cut(frame, *padded_region(operation, frame[0]))
+
+
+@move_frame.register
+def _(operation: Combinator, frame: Node, spec: ImageSpec, context: GraphContext) -> Node:
+    return apply(operation, frame, spec, context)

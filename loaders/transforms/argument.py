@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from loaders.transforms.base import Size
+from loaders.transforms.base import Size, Targets
 from loaders.transforms.parse import Recipe, read_recipe, read_views
 from loaders.transforms.parse.items import composed
 from loaders.transforms.parse.paddleclas import read_config
@@ -190,3 +190,21 @@ def parse_transforms(
     return ParsedTransforms(
         read_recipe(items, source=f"{path}: transforms", batch=batch, image_size=image_size)
     )
+
+
+def require_followed(recipe: Recipe, targets: Targets) -> None:
+    """Check that masks or boxes can follow everything that a recipe does to images.
+
+    Raises:
+        CallError: they cannot. The message names the item of the list.
+
+    """
+    fields = '"mask" and "depth"' if targets == "masks" else '"boxes"'
+    for item in recipe.all_items:
+        for operation in item.operations:
+            reason = operation.loses(targets)
+            if reason is not None:
+                raise CallError(
+                    f"{item.location}: {item.description} cannot keep {targets} right: {reason}",
+                    hint=f"remove it, or leave {fields} out of fields",
+                )

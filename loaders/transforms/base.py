@@ -1,14 +1,30 @@
-"""The base class of operations, what they declare about images, checks of their fields, and limits."""
+"""What an operation is: its traits, the images that it takes, checks of its fields, and limits."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields, is_dataclass, replace
-from typing import Any, Literal, TypeAlias
+from enum import Enum
+from functools import cache, partial
+from typing import (
+    Annotated,
+    Any,
+    ClassVar,
+    Literal,
+    TypeAlias,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from manifests.errors import CallError
 from manifests.process.text import shown
+
+# Limits on what a list of transforms may ask for, so that no config takes unbounded memory or time.
+# Every limit is far above what published recipes use. An error that states a limit is raised before
+# anything runs.
+# --------------------------------------------------------------------------------------------------
 
 #: Transforms in a list, including those inside `RandomApply` and similar transforms, and how deep
 #: they may be nested.
@@ -70,15 +86,23 @@ MAX_BATCH_SIZE = 2**16
 MAX_EPOCH_SAMPLES = 2**25
 
 
+# What is known about images
+# --------------------------------------------------------------------------------------------------
+
 #: Height and width in pixels.
 Size: TypeAlias = tuple[int, int]
 
 #: Minimum and maximum, both inclusive.
 Range: TypeAlias = tuple[float, float]
 
+#: One value per channel.
+Color: TypeAlias = tuple[float, float, float]
+
 #: Interpolation filter; ``"random"`` draws ``"linear"`` or ``"cubic"`` per image.
 Filter: TypeAlias = Literal["nearest", "linear", "cubic", "triangular", "lanczos", "random"]
-FILTERS = ("nearest", "linear", "cubic", "triangular", "lanczos", "random")
+
+#: What the labels that follow the pixels are called in messages.
+Targets: TypeAlias = Literal["masks", "boxes"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +130,110 @@ class ImageSpec:
         return replace(self, size=size)
 
 
-class Operation:
+class Values(Enum):
+    """What the values of an image are at some point of a list."""
+
+    BYTES = "from 0 to 255"
+    UNIT = "from 0 to 1"
+    NORMALIZED = "normalized"
+
+
+@dataclass(frozen=True, slots=True)
+class Adjustment:
+    """What `Loader.set` has changed. `None` means as written.
+
+    Attributes:
+        size: height and width of the images of a batch in pixels. With views, of those of the first
+            view.
+        magnitude: strength of the policies, in the units of their names.
+
+    """
+
+    size: Size | None = None
+    magnitude: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.size is not None:
+            check_size("size", self.size)
+        if self.magnitude is not None:
+            check_number("magnitude", self.magnitude, 0)
+
+    def changed(self, size: Any, magnitude: float | None, *, written: Size | None) -> Adjustment:
+        """Return the adjustment after `Loader.set`.
+
+        Args:
+            size: a height and a width, or one number for square images. `None` changes nothing.
+            magnitude: `None` changes nothing.
+            written: height and width of the images without an adjustment.
+
+        Raises:
+            CallError: a value is wrong, or `size` is one number and the images are not square.
+
+        """
+        if isinstance(size, int) and not isinstance(size, bool):
+            height, width = written or (0, 0)
+            if height != width:
+                raise CallError(
+                    f"size={size} is one number, but the transforms make images of {height} x"
+                    f" {width} pixels",
+                    hint="set size=(height, width)",
+                )
+            size = (size, size)
+        size = self.size if size is None else tuple(size) if isinstance(size, list) else size
+        return Adjustment(size, self.magnitude if magnitude is None else magnitude)
+
+    @property
+    def text(self) -> str:
+        """The change as arguments of `Loader.set`; empty if there is none."""
+        values = {"size": self.size, "magnitude": self.magnitude}
+        return ", ".join(f"{name}={value}" for name, value in values.items() if value is not None)
+
+
+#: No change.
+AS_WRITTEN = Adjustment()
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """Factors of the height and of the width of images, above 0."""
+
+    height: float
+    width: float
+
+    def size(self, size: Size) -> Size:
+        """Return a scaled height and width, at least 1."""
+        return max(1, round(size[0] * self.height)), max(1, round(size[1] * self.width))
+
+    def length(self, length: int, least: int = 1) -> int:
+        """Return a scaled length that is neither a height nor a width, at least `least`."""
+        return max(least, round(length * max(self.height, self.width)))
+
+
+# Operations
+# --------------------------------------------------------------------------------------------------
+
+
+class Checked:
+    """Base of frozen records that check their fields when they are created."""
+
+    __slots__ = ()
+
+    def __post_init__(self) -> None:
+        record: Any = type(self)
+        for name, check in _field_checks(record):
+            check(name, getattr(self, name))
+        self._check()
+
+    def _check(self) -> None:
+        """Check what no annotation of a field can state."""
+
+
+class Operation(Checked):
     """Base of all operations: a frozen record, compared by value, that checks its fields when it is created.
+
+    A record states with its traits what the rest of the package asks: which images it takes, what
+    it does to masks and boxes, what it costs, whether it can be fused, and how `Loader.set` changes
+    it. A trait is a class attribute, or a property if it depends on the fields.
 
     The ``repr`` of an operation seeds its random numbers and is part of a loader's checkpoint.
     Renaming a class or a field therefore changes what is drawn for a given seed.
@@ -119,18 +245,33 @@ class Operation:
 
     __slots__ = ()
 
-    def output(self, spec: ImageSpec) -> ImageSpec:
-        """Return the spec of the operation's output for inputs of `spec`.
+    #: What it does to the place of pixels: ``"nothing"``, ``"straight"`` if a box stays a box,
+    #: ``"tilted"`` if a box around a moved box is larger than the object; ``""`` is not known. An
+    #: operation that hides pixels does ``"nothing"``: what it covers is still labeled.
+    moves: ClassVar[Literal["nothing", "straight", "tilted", ""]] = ""
 
-        Raises:
-            CallError: the operation does not support such images.
+    #: Whether it makes images smaller, so that the operations before it work on larger ones.
+    shrinks: ClassVar[bool] = False
 
-        """
-        return spec
+    #: Whether a combinator can contain it.
+    nests: ClassVar[bool] = True
 
     @property
-    def needs_size(self) -> bool:
-        """Whether `output` raises an error for images that are too small."""
+    def takes(self) -> Literal["any", "channels", "uint8", "colors", "uint8 colors"]:
+        """Images that it takes.
+
+        All, those with three channels, uint8 images with three channels, or images with red, green
+        and blue channels, which are uint8 or not.
+        """
+        return "any"
+
+    @property
+    def linear(self) -> bool:
+        """Whether it is pointwise, and the mean of two results is the result of the mean, except for rounding.
+
+        A linear operation can run after a resize instead of before it. One that clips at 0 and 255
+        is not linear.
+        """
         return False
 
     @property
@@ -143,13 +284,103 @@ class Operation:
         return self.linear
 
     @property
-    def linear(self) -> bool:
-        """Whether it is pointwise, and the mean of two results is the result of the mean, except for rounding.
-
-        A linear operation can run after a resize instead of before it. One that clips at 0 and 255
-        is not linear.
-        """
+    def resizes(self) -> bool:
+        """Whether it sets the size of images by resizing them."""
         return False
+
+    @property
+    def is_light(self) -> bool:
+        """Whether it takes little CPU time if images are on the GPU."""
+        return False
+
+    @property
+    def needs_size(self) -> bool:
+        """Whether `output` raises an error for images that are too small."""
+        return False
+
+    @property
+    def work(self) -> int:
+        """How many operations the graph computes for it, with those that it contains."""
+        return 1
+
+    @property
+    def shorter_side(self) -> int | None:
+        """The shorter side of its output, if that is all that is known about the size."""
+        return None
+
+    @property
+    def written(self) -> Operation:
+        """The operation of the user's list that stands for this one in messages."""
+        return self
+
+    @property
+    def decoded(self) -> tuple[Range, Range] | None:
+        """Area and ratio of the random region that it decodes; ``None`` if it decodes whole images."""
+        return None
+
+    def output(self, spec: ImageSpec) -> ImageSpec:
+        """Return the spec of the operation's output for inputs of `spec`.
+
+        Raises:
+            CallError: the operation does not support such images.
+
+        """
+        if "uint8" in self.takes and not spec.is_uint8:
+            raise CallError(
+                f"{type(self).__name__} needs uint8 values from 0 to 255, but the images are"
+                " normalized at this point",
+                hint="move it before the normalization",
+            )
+        if self.takes != "any" and spec.channels != 3:
+            raise CallError(
+                f"{type(self).__name__} needs three channels, but the images have"
+                f" {spec.channels} at this point",
+                hint="move it before the normalization that adds a channel",
+            )
+        if "colors" in self.takes and spec.color_space not in ("RGB", "BGR", "GRAY"):
+            raise CallError(
+                f"{type(self).__name__} needs red, green and blue channels, but the images are"
+                f" {spec.color_space} at this point",
+                hint="move it before the color conversion",
+            )
+        return spec
+
+    def values_after(self, values: Values) -> Values:
+        """Return what the values of images are after the operation.
+
+        Raises:
+            CallError: the operation is for other values.
+
+        """
+        return values
+
+    def scaled(self, scale: Scale) -> Operation:
+        """Return the operation with its sizes, padding and masks in pixels scaled.
+
+        Raises:
+            CallError: the operation makes squares, and the factors differ; or a size is too large.
+
+        """
+        del scale
+        return self
+
+    def commutes(self, first: Operation, before: Iterable[Operation]) -> bool:
+        """Return whether it can run before `first`, which follows the operations `before`: the result is the same."""
+        del first, before
+        return False
+
+    @property
+    def moves_pixels(self) -> bool:
+        """Whether masks and boxes follow it."""
+        return self.moves in ("straight", "tilted")
+
+    def loses(self, targets: Targets) -> str | None:
+        """Return why masks or boxes cannot follow the operation; ``None`` if they can."""
+        if not self.moves:
+            return f"what it does to {targets} is not known"
+        if targets == "boxes" and self.moves == "tilted":
+            return "it does not keep the sides of boxes parallel to those of the image"
+        return None
 
 
 class BatchOperation(Operation):
@@ -159,6 +390,11 @@ class BatchOperation(Operation):
     """
 
     __slots__ = ()
+    nests = False
+
+    def loses(self, targets: Targets) -> str | None:
+        """Return that no label can follow it."""
+        return "it mixes each image with another one"
 
 
 def short_repr(record: Any) -> str:
@@ -176,36 +412,42 @@ def short_repr(record: Any) -> str:
     return f"{type(record).__name__}({', '.join(values)})"
 
 
-def require_uint8(operation: Operation, spec: ImageSpec) -> ImageSpec:
-    """Return `spec` if images are uint8 with three channels.
+# Checks of fields
+# --------------------------------------------------------------------------------------------------
 
-    Raises:
-        CallError: they are not.
+#: Takes the name and the value of a field, and raises a `CallError`.
+Check: TypeAlias = Callable[[str, Any], None]
 
+
+@cache
+def _field_checks(record: Any) -> list[tuple[str, Check]]:
+    """Return the check of each field of a record, which its annotation states.
+
+    ``Annotated`` contains the check. Choices, bools, numbers and tuples of numbers need none.
     """
-    if not spec.is_uint8:
-        raise CallError(
-            f"{type(operation).__name__} needs uint8 values from 0 to 255, but the images are"
-            " normalized at this point",
-            hint="move it before the normalization",
-        )
-    return require_three_channels(operation, spec)
+    hints = get_type_hints(record, include_extras=True)
+    found = ((each.name, _annotated_check(hints[each.name])) for each in fields(record))
+    return [(name, check) for name, check in found if check is not None]
 
 
-def require_three_channels(operation: Operation, spec: ImageSpec) -> ImageSpec:
-    """Return `spec` if images have three channels.
+def _annotated_check(hint: Any) -> Check | None:
+    if type(None) in get_args(hint):
+        (hint,) = (each for each in get_args(hint) if each is not type(None))
+        check = _annotated_check(hint)
+        return check and partial(_check_given, check)
+    if get_origin(hint) is Annotated:
+        given: Check = hint.__metadata__[0]
+        return given
+    if get_origin(hint) is Literal:
+        return partial(check_choice, choices=get_args(hint))
+    if get_origin(hint) is tuple and set(get_args(hint)) <= {int, float}:
+        return partial(check_numbers, count=len(get_args(hint)))
+    return {bool: check_bool, float: check_number}.get(hint)
 
-    Raises:
-        CallError: they do not.
 
-    """
-    if spec.channels != 3:
-        raise CallError(
-            f"{type(operation).__name__} needs three channels, but the images have {spec.channels}"
-            " at this point",
-            hint="move it before the normalization that adds a channel",
-        )
-    return spec
+def _check_given(check: Check, name: str, value: Any) -> None:
+    if value is not None:
+        check(name, value)
 
 
 def check_size(name: str, value: object) -> None:
@@ -332,3 +574,46 @@ def _bounds_text(minimum: float, maximum: float) -> str:
     if maximum < float("inf"):
         return f" from {minimum:g} to {maximum:g}"
     return f" of at least {minimum:g}" if minimum > float("-inf") else ""
+
+
+def check_side(name: str, value: Any) -> None:
+    """Check that a value is the side of a square of a supported size."""
+    check_int(name, value, 1)
+    check_size(name, (value, value))
+
+
+def numbers_each(count: int, minimum: float, maximum: float) -> Check:
+    """Return a check that a value is a tuple of `count` numbers in a range."""
+
+    def check(name: str, values: Any) -> None:
+        check_numbers(name, values, count)
+        for value in values:
+            check_number(name, value, minimum, maximum)
+
+    return check
+
+
+def integers(minimum: int, maximum: int | None = None) -> Check:
+    """Return a check that a value is an integer in a range; see `check_int`."""
+    return partial(check_int, minimum=minimum, maximum=maximum)
+
+
+def numbers(minimum: float, maximum: float = float("inf")) -> Check:
+    """Return a check that a value is a number in a range; see `check_number`."""
+    return partial(check_number, minimum=minimum, maximum=maximum)
+
+
+def ranges(minimum: float, maximum: float = float("inf")) -> Check:
+    """Return a check that a value is a `Range` inside another one; see `check_range`."""
+    return partial(check_range, minimum=minimum, maximum=maximum)
+
+
+#: A number from 0 to 1.
+Probability: TypeAlias = Annotated[float, check_probability]
+
+#: One value per channel, from 0 to 255.
+ByteColor: TypeAlias = Annotated[Color, numbers_each(3, 0, 255)]
+
+#: A `Size` with sides from 1 to `MAX_SIDE`.
+Sides: TypeAlias = Annotated[Size, check_size]
+Side: TypeAlias = Annotated[int, check_side]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Annotated, Literal
 
 from loaders.transforms.base import (
     MAX_GAUSSIAN,
@@ -10,22 +11,15 @@ from loaders.transforms.base import (
     MAX_MOTION_ANGLE,
     ImageSpec,
     Operation,
+    Probability,
     Range,
-    Size,
-    check_choice,
-    check_int,
-    check_number,
-    check_probability,
-    check_range,
-    check_size,
-    require_three_channels,
-    require_uint8,
+    Sides,
+    integers,
+    numbers,
+    ranges,
 )
 from manifests.errors import CallError
 from manifests.process.text import shown
-
-#: Color spaces that `ConvertColor` converts to.
-SPACES = ("RGB", "BGR", "GRAY", "LAB", "HSV", "YCbCr")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,17 +40,14 @@ class ColorJitter(Operation):
 
     """
 
-    brightness: Range = (1.0, 1.0)
-    contrast: Range = (1.0, 1.0)
-    saturation: Range = (1.0, 1.0)
-    hue: Range = (0.0, 0.0)
-    probability: float = 1.0
+    takes = "uint8 colors"
+    moves = "nothing"
 
-    def __post_init__(self) -> None:
-        for name in ("brightness", "contrast", "saturation"):
-            check_range(name, getattr(self, name), 0)
-        check_range("hue", self.hue, -0.5, 0.5)
-        check_probability("probability", self.probability)
+    brightness: Annotated[Range, ranges(0)] = (1.0, 1.0)
+    contrast: Annotated[Range, ranges(0)] = (1.0, 1.0)
+    saturation: Annotated[Range, ranges(0)] = (1.0, 1.0)
+    hue: Annotated[Range, ranges(-0.5, 0.5)] = (0.0, 0.0)
+    probability: Probability = 1.0
 
     @property
     def pointwise(self) -> bool:
@@ -66,13 +57,8 @@ class ColorJitter(Operation):
     @property
     def linear(self) -> bool:
         """``True`` if only brightness and saturation change, and are not increased: then nothing is clipped."""
-        return (
-            self.pointwise and self.hue == (0, 0) and max(*self.brightness, *self.saturation) <= 1
-        )
-
-    def output(self, spec: ImageSpec) -> ImageSpec:
-        """Return the same spec; images must be uint8 RGB, BGR or gray."""
-        return _require_uint8_colors(self, spec)
+        keeps_hue = self.pointwise and self.hue == (0, 0)
+        return keeps_hue and max(*self.brightness, *self.saturation) <= 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,45 +70,30 @@ class RandomGrayscale(Operation):
 
     """
 
-    probability: float = 0.1
+    takes = "uint8 colors"
+    moves = "nothing"
+    linear = True
 
-    def __post_init__(self) -> None:
-        check_probability("probability", self.probability)
-
-    @property
-    def linear(self) -> bool:
-        """Always ``True``."""
-        return True
-
-    def output(self, spec: ImageSpec) -> ImageSpec:
-        """Return the same spec; images must be uint8 RGB, BGR or gray."""
-        return _require_uint8_colors(self, spec)
+    probability: Probability = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class PCALighting(Operation):
     """Add one random color to all pixels, along the principal components of ImageNet's colors.
 
-    From AlexNet (Krizhevsky et al., 2012). The amounts are scaled by 255 for uint8 images.
+    From AlexNet (Krizhevsky et al., 2012). The amounts are scaled by 255 for uint8 images, which
+    stay uint8.
 
     Attributes:
         std: standard deviation of the amount along each component.
 
     """
 
-    std: float = 0.1
+    takes = "colors"
+    moves = "nothing"
+    pointwise = True
 
-    def __post_init__(self) -> None:
-        check_number("std", self.std, 0)
-
-    @property
-    def pointwise(self) -> bool:
-        """Always ``True``."""
-        return True
-
-    def output(self, spec: ImageSpec) -> ImageSpec:
-        """Return the same spec; uint8 images stay uint8."""
-        return _require_rgb_colors(self, require_three_channels(self, spec))
+    std: Annotated[float, numbers(0)] = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,15 +107,11 @@ class ConvertColor(Operation):
 
     """
 
-    space: str
+    takes = "uint8 colors"
+    moves = "nothing"
+    pointwise = True
 
-    def __post_init__(self) -> None:
-        check_choice("space", self.space, SPACES)
-
-    @property
-    def pointwise(self) -> bool:
-        """Always ``True``."""
-        return True
+    space: Literal["RGB", "BGR", "GRAY", "LAB", "HSV", "YCbCr"]
 
     @property
     def linear(self) -> bool:
@@ -152,8 +119,8 @@ class ConvertColor(Operation):
         return self.space not in ("LAB", "HSV")
 
     def output(self, spec: ImageSpec) -> ImageSpec:
-        """Return the spec with the color space `space`; images must be uint8 RGB, BGR or gray."""
-        return replace(_require_uint8_colors(self, spec), color_space=self.space)
+        """Return the spec with the color space `space`."""
+        return replace(Operation.output(self, spec), color_space=self.space)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,11 +135,12 @@ class GaussianBlur(Operation):
 
     """
 
-    window: Size
-    sigma: Range = (0.1, 2.0)
+    moves = "nothing"
 
-    def __post_init__(self) -> None:
-        check_size("window", self.window)
+    window: Sides
+    sigma: Annotated[Range, ranges(0.01)] = (0.1, 2.0)
+
+    def _check(self) -> None:
         if not all(side % 2 for side in self.window):
             raise CallError(
                 f"window must be (height, width), two odd integers, got {shown(self.window)}"
@@ -182,7 +150,6 @@ class GaussianBlur(Operation):
                 f"window must be (height, width), each at most {MAX_GAUSSIAN}, got"
                 f" {shown(self.window)}"
             )
-        check_range("sigma", self.sigma, 0.01)
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,31 +170,10 @@ class RandomBlur(Operation):
 
     """
 
-    probability: float = 0.5
-    motion_length: int = 12
-    motion_angle: int = 45
-    gaussian_length: int = 12
+    takes = "uint8"
+    moves = "nothing"
 
-    def __post_init__(self) -> None:
-        check_probability("probability", self.probability)
-        check_int("motion_length", self.motion_length, 6, MAX_MOTION)
-        check_int("motion_angle", self.motion_angle, 1, MAX_MOTION_ANGLE)
-        check_int("gaussian_length", self.gaussian_length, 6, MAX_GAUSSIAN)
-
-    def output(self, spec: ImageSpec) -> ImageSpec:
-        """Return the same spec; images must be uint8."""
-        return require_uint8(self, spec)
-
-
-def _require_uint8_colors(operation: Operation, spec: ImageSpec) -> ImageSpec:
-    return _require_rgb_colors(operation, require_uint8(operation, spec))
-
-
-def _require_rgb_colors(operation: Operation, spec: ImageSpec) -> ImageSpec:
-    if spec.color_space not in ("RGB", "BGR", "GRAY"):
-        raise CallError(
-            f"{type(operation).__name__} needs red, green and blue channels, but the images are"
-            f" {spec.color_space} at this point",
-            hint="move it before the color conversion",
-        )
-    return spec
+    probability: Probability = 0.5
+    motion_length: Annotated[int, integers(6, MAX_MOTION)] = 12
+    motion_angle: Annotated[int, integers(1, MAX_MOTION_ANGLE)] = 45
+    gaussian_length: Annotated[int, integers(6, MAX_GAUSSIAN)] = 12

@@ -9,24 +9,76 @@ from typing import TypeAlias
 from loaders.transforms.base import (
     MAX_ORDERED,
     MAX_TRANSFORMS,
-    BatchOperation,
     ImageSpec,
     Operation,
+    Probability,
+    Scale,
+    Targets,
     check_number,
     check_numbers,
-    check_probability,
     check_tuple,
     check_type,
 )
-from loaders.transforms.decode_normalize import Decode, Unpack
 from manifests.errors import CallError
 
 #: Operations that run one after another. May be empty.
 Chain: TypeAlias = tuple[Operation, ...]
 
 
+class Combinator(Operation):
+    """An operation that contains others, and has the traits that all of them have."""
+
+    __slots__ = ()
+
+    @property
+    def inner(self) -> Chain:
+        """The operations that it contains."""
+        raise NotImplementedError
+
+    def _check(self) -> None:
+        if self.work > MAX_TRANSFORMS:
+            raise CallError(
+                f"{type(self).__name__} would run {self.work} operations per image, but at most"
+                f" {MAX_TRANSFORMS} are supported"
+            )
+
+    @property
+    def linear(self) -> bool:
+        """Whether all of the operations are."""
+        return all(each.linear for each in self.inner)
+
+    @property
+    def pointwise(self) -> bool:
+        """Whether all of the operations are."""
+        return all(each.pointwise for each in self.inner)
+
+    @property
+    def resizes(self) -> bool:
+        """Whether one of the operations does."""
+        return any(each.resizes for each in self.inner)
+
+    @property
+    def needs_size(self) -> bool:
+        """Whether one of the operations does."""
+        return any(each.needs_size for each in self.inner)
+
+    @property
+    def moves_pixels(self) -> bool:
+        """Whether one of the operations does."""
+        return any(each.moves_pixels for each in self.inner)
+
+    @property
+    def work(self) -> int:
+        """How many operations it contains."""
+        return sum(each.work for each in self.inner)
+
+    def loses(self, targets: Targets) -> str | None:
+        """Return why masks or boxes cannot follow one of the operations."""
+        return next(filter(None, (each.loses(targets) for each in self.inner)), None)
+
+
 @dataclass(frozen=True, slots=True)
-class RandomApply(Operation):
+class RandomApply(Combinator):
     """Run all of several operations with a probability, or none of them.
 
     Attributes:
@@ -36,35 +88,54 @@ class RandomApply(Operation):
     """
 
     operations: Chain
-    probability: float = 0.5
+    probability: Probability = 0.5
 
-    def __post_init__(self) -> None:
+    def _check(self) -> None:
         _check_chain("operations", self.operations)
-        check_probability("probability", self.probability)
-        _check_work(self)
+        Combinator._check(self)
 
     @property
-    def needs_size(self) -> bool:
-        """Whether one of the operations does."""
-        return any(each.needs_size for each in self.operations)
-
-    @property
-    def pointwise(self) -> bool:
-        """Whether all of the operations are pointwise."""
-        return all(each.pointwise for each in self.operations)
-
-    @property
-    def linear(self) -> bool:
-        """Whether all operations are linear."""
-        return all(each.linear for each in self.operations)
+    def inner(self) -> Chain:
+        """The operations."""
+        return self.operations
 
     def output(self, spec: ImageSpec) -> ImageSpec:
         """Return the spec, whose size is known only if the operations keep it."""
         return _common(self, [spec, chain_output(self.operations, spec)])
 
+    def scaled(self, scale: Scale) -> RandomApply:
+        """Scale the operations."""
+        return replace(self, operations=_scaled(self.operations, scale))
+
 
 @dataclass(frozen=True, slots=True)
-class RandomChoice(Operation):
+class Chains(Combinator):
+    """Base of the combinators of several chains of operations."""
+
+    chains: tuple[Chain, ...]
+
+    def _check(self) -> None:
+        check_tuple("chains", self.chains, tuple)
+        for chain in self.chains:
+            _check_chain("chains", chain)
+        Combinator._check(self)
+
+    @property
+    def inner(self) -> Chain:
+        """The operations of all chains."""
+        return tuple(each for chain in self.chains for each in chain)
+
+    def outputs(self, spec: ImageSpec) -> list[ImageSpec]:
+        """Return the spec of the images after each chain."""
+        return [chain_output(chain, spec) for chain in self.chains]
+
+    def scaled(self, scale: Scale) -> Chains:
+        """Scale the operations."""
+        return replace(self, chains=tuple(_scaled(chain, scale) for chain in self.chains))
+
+
+@dataclass(frozen=True, slots=True)
+class RandomChoice(Chains):
     """Run one of several chains of operations.
 
     Attributes:
@@ -73,41 +144,24 @@ class RandomChoice(Operation):
 
     """
 
-    chains: tuple[Chain, ...]
     weights: tuple[float, ...] | None = None
 
-    def __post_init__(self) -> None:
-        _check_chains("chains", self.chains)
+    def _check(self) -> None:
+        Chains._check(self)
         if self.weights is not None:
             check_numbers("weights", self.weights, len(self.chains))
             for weight in self.weights:
                 check_number("weights", weight, 0)
             if not any(self.weights):
                 raise CallError("weights must not all be 0")
-        _check_work(self)
-
-    @property
-    def needs_size(self) -> bool:
-        """Whether one of the operations does."""
-        return any(each.needs_size for chain in self.chains for each in chain)
-
-    @property
-    def pointwise(self) -> bool:
-        """Whether all operations are pointwise."""
-        return all(each.pointwise for chain in self.chains for each in chain)
-
-    @property
-    def linear(self) -> bool:
-        """Whether all operations are linear."""
-        return all(each.linear for chain in self.chains for each in chain)
 
     def output(self, spec: ImageSpec) -> ImageSpec:
         """Return the spec, whose size is known only if all chains give the same."""
-        return _common(self, [chain_output(chain, spec) for chain in self.chains])
+        return _common(self, self.outputs(spec))
 
 
 @dataclass(frozen=True, slots=True)
-class RandomOrder(Operation):
+class RandomOrder(Chains):
     """Run chains of operations one after another, in an order drawn per image.
 
     Attributes:
@@ -115,34 +169,21 @@ class RandomOrder(Operation):
 
     """
 
-    chains: tuple[Chain, ...]
-
-    def __post_init__(self) -> None:
-        _check_chains("chains", self.chains)
+    def _check(self) -> None:
+        Chains._check(self)
         if len(self.chains) > MAX_ORDERED:
             raise CallError(
                 f"chains must contain at most {MAX_ORDERED} values, got {len(self.chains)}"
             )
-        _check_work(self)
 
     @property
-    def needs_size(self) -> bool:
-        """Whether one of the operations does."""
-        return any(each.needs_size for chain in self.chains for each in chain)
-
-    @property
-    def pointwise(self) -> bool:
-        """Whether all operations are pointwise."""
-        return all(each.pointwise for chain in self.chains for each in chain)
-
-    @property
-    def linear(self) -> bool:
-        """Whether all operations are linear."""
-        return all(each.linear for chain in self.chains for each in chain)
+    def work(self) -> int:
+        """How many operations it computes: each chain in each place of the order."""
+        return len(self.chains) * sum(each.work for each in self.inner)
 
     def output(self, spec: ImageSpec) -> ImageSpec:
         """Return the spec, whose size is known only if all chains keep it."""
-        return _common(self, [spec, *(chain_output(chain, spec) for chain in self.chains)])
+        return _common(self, [spec, *self.outputs(spec)])
 
 
 def chain_output(chain: Sequence[Operation], spec: ImageSpec) -> ImageSpec:
@@ -150,6 +191,10 @@ def chain_output(chain: Sequence[Operation], spec: ImageSpec) -> ImageSpec:
     for operation in chain:
         spec = operation.output(spec)
     return spec
+
+
+def _scaled(chain: Chain, scale: Scale) -> Chain:
+    return tuple(each.scaled(scale) for each in chain)
 
 
 def _common(operation: Operation, specs: Sequence[ImageSpec]) -> ImageSpec:
@@ -169,41 +214,12 @@ def _common(operation: Operation, specs: Sequence[ImageSpec]) -> ImageSpec:
     return first if all(each.size == first.size for each in specs) else first.with_size(None)
 
 
-def _check_chains(name: str, chains: tuple[Chain, ...]) -> None:
-    check_tuple(name, chains, tuple)
-    for chain in chains:
-        _check_chain(name, chain)
-
-
 def _check_chain(name: str, chain: Chain) -> None:
     check_type(name, chain, tuple)
     for operation in chain:
         check_type(name, operation, Operation)
-        if isinstance(operation, (BatchOperation, Decode, Unpack)):
+        if not operation.nests:
             raise CallError(
                 f"{name} cannot contain {type(operation).__name__}",
                 hint="move it out of the list, to the place it needs",
             )
-
-
-def _check_work(operation: Operation) -> None:
-    work = count_operations(operation)
-    if work > MAX_TRANSFORMS:
-        raise CallError(
-            f"{type(operation).__name__} would run {work} operations per image, but at most"
-            f" {MAX_TRANSFORMS} are supported"
-        )
-
-
-def count_operations(operation: Operation) -> int:
-    """Return how many operations the graph computes for an operation, with those that it contains."""
-    match operation:
-        case RandomApply():
-            return sum(map(count_operations, operation.operations))
-        case RandomChoice():
-            return sum(count_operations(each) for chain in operation.chains for each in chain)
-        case RandomOrder():
-            return len(operation.chains) * sum(
-                count_operations(each) for chain in operation.chains for each in chain
-            )
-    return 1

@@ -2,27 +2,44 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Annotated, Literal
 
 from loaders.transforms.base import (
-    FILTERS,
     MAX_SIDE,
     Filter,
     ImageSpec,
     Operation,
+    Probability,
     Range,
+    Scale,
+    Side,
+    Sides,
     Size,
-    check_bool,
-    check_choice,
-    check_int,
-    check_number,
-    check_probability,
-    check_range,
-    check_size,
+    Targets,
+    integers,
+    numbers,
+    ranges,
 )
 from manifests.errors import CallError
 from manifests.process.text import shown
+
+
+class Resampling(Operation):
+    """Base of the operations that set the size of images with a filter, and may move before others."""
+
+    __slots__ = ()
+
+    moves = "straight"
+    shrinks = True
+    resizes = True
+
+    filter: Filter
+
+    def commutes(self, first: Operation, before: Iterable[Operation]) -> bool:
+        """Return whether the filter mixes pixels that `first` treats alike."""
+        return first.pointwise if self.filter == "nearest" else first.linear
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,17 +55,15 @@ class Crop(Operation):
 
     """
 
-    size: Size
+    moves = "straight"
+    shrinks = True
+    is_light = True
+
+    size: Sides
     at: Literal["center", "random"] = "center"
     rounding: Literal["down", "even"] = "even"
     # Not in the `repr`, which seeds the random numbers: the positions do not depend on it.
     fits: bool = field(default=False, repr=False)
-
-    def __post_init__(self) -> None:
-        check_size("size", self.size)
-        check_choice("at", self.at, ("center", "random"))
-        check_choice("rounding", self.rounding, ("down", "even"))
-        check_bool("fits", self.fits)
 
     def output(self, spec: ImageSpec) -> ImageSpec:
         """Return the spec with the size of the crop.
@@ -66,9 +81,29 @@ class Crop(Operation):
         """Whether the crop must fit."""
         return self.fits
 
+    def scaled(self, scale: Scale) -> Crop:
+        """Scale the size."""
+        return replace(self, size=scale.size(self.size))
+
+    def commutes(self, first: Operation, before: Iterable[Operation]) -> bool:
+        """Return whether `first` is pointwise, and the crop never pads."""
+        return first.pointwise and self.never_pads(before)
+
+    def never_pads(self, before: Iterable[Operation]) -> bool:
+        """Return whether the crop is never larger than the images that the operations `before` return."""
+        for each in reversed([*before]):
+            if each.shorter_side is not None:
+                return max(self.size) <= each.shorter_side
+            size = each.output(ImageSpec()).size
+            if size is not None:
+                return self.size[0] <= size[0] and self.size[1] <= size[1]
+            if not each.pointwise:
+                return False
+        return False
+
 
 @dataclass(frozen=True, slots=True)
-class RandomResizedCrop(Operation):
+class RandomResizedCrop(Resampling):
     """Crop a random region and resize it (Inception-style augmentation, https://arxiv.org/abs/1409.4842).
 
     Attributes:
@@ -85,33 +120,45 @@ class RandomResizedCrop(Operation):
 
     """
 
-    size: Size
-    area: Range = (0.08, 1.0)
-    ratio: Range = (3 / 4, 4 / 3)
+    size: Sides
+    area: Annotated[Range, ranges(0, 1)] = (0.08, 1.0)
+    ratio: Annotated[Range, ranges(0.01, 100)] = (3 / 4, 4 / 3)
     sampling: Literal["attempts", "bounded"] = "attempts"
     log_ratio: bool = True
     filter: Filter = "linear"
     antialias: bool = True
 
-    def __post_init__(self) -> None:
-        check_size("size", self.size)
-        check_range("area", self.area, 0, 1)
-        check_range("ratio", self.ratio, 0.01, 100)
-        check_choice("sampling", self.sampling, ("attempts", "bounded"))
-        check_bool("log_ratio", self.log_ratio)
-        check_choice("filter", self.filter, FILTERS)
-        check_bool("antialias", self.antialias)
+    def _check(self) -> None:
         if self.area[1] == 0:
             raise CallError(f"the maximum of area must be above 0, got {shown(self.area)}")
-        if self.sampling == "attempts" and not self.log_ratio:
+        if self.attempts and not self.log_ratio:
             raise CallError(
                 'log_ratio=False needs sampling="bounded"',
                 hint='set sampling="bounded" too, or remove log_ratio',
             )
 
+    @property
+    def attempts(self) -> bool:
+        """Whether the region is drawn in attempts."""
+        return self.sampling == "attempts"
+
+    @property
+    def decoded(self) -> tuple[Range, Range]:
+        """Area and ratio of the region."""
+        return self.area, self.ratio
+
+    @property
+    def resize(self) -> Resize:
+        """The resize of the region."""
+        return Resize(self.size, filter=self.filter, antialias=self.antialias)
+
     def output(self, spec: ImageSpec) -> ImageSpec:
         """Return the spec with `size`."""
         return spec.with_size(self.size)
+
+    def scaled(self, scale: Scale) -> RandomResizedCrop:
+        """Scale the size."""
+        return replace(self, size=scale.size(self.size))
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,10 +170,11 @@ class KeepSize(Operation):
 
     """
 
-    size: Size
+    moves = "straight"
+    shrinks = True
+    is_light = True
 
-    def __post_init__(self) -> None:
-        check_size("size", self.size)
+    size: Sides
 
     def output(self, spec: ImageSpec) -> ImageSpec:
         """Return the spec with `size`."""
@@ -137,7 +185,7 @@ class KeepSize(Operation):
 class MultiCrop(Operation):
     """Crop the four corners and the center; with `flip`, also those of the flipped image.
 
-    For evaluation.
+    For evaluation. As in torchvision, the images must be as large as the crops.
 
     Attributes:
         size: height and width of each crop in pixels.
@@ -145,17 +193,12 @@ class MultiCrop(Operation):
 
     """
 
-    size: Size
+    shrinks = True
+    is_light = True
+    needs_size = True
+
+    size: Sides
     flip: Literal["none", "horizontal", "vertical"] = "none"
-
-    def __post_init__(self) -> None:
-        check_size("size", self.size)
-        check_choice("flip", self.flip, ("none", "horizontal", "vertical"))
-
-    @property
-    def needs_size(self) -> bool:
-        """True: as in torchvision, the images must be as large as the crops."""
-        return True
 
     @property
     def crops(self) -> int:
@@ -171,6 +214,14 @@ class MultiCrop(Operation):
         """
         _check_fits(self.size, spec)
         return replace(spec.with_size(self.size), crops=self.crops)
+
+    def scaled(self, scale: Scale) -> MultiCrop:
+        """Scale the size."""
+        return replace(self, size=scale.size(self.size))
+
+    def loses(self, targets: Targets) -> str:
+        """Return that no label can follow it."""
+        return "it makes several crops of each image"
 
 
 def _check_fits(crop: Size, spec: ImageSpec, remedy: str = "") -> None:
@@ -192,7 +243,7 @@ def _check_fits(crop: Size, spec: ImageSpec, remedy: str = "") -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class CropAtRatio(Operation):
+class CropAtRatio(Resampling):
     """Crop a centered square and resize it, without antialiasing as in OpenCV.
 
     Attributes:
@@ -202,23 +253,32 @@ class CropAtRatio(Operation):
 
     """
 
-    size: int
-    share: float
+    attempts = False
+
+    size: Side
+    share: Annotated[float, numbers(0.001, 1)]
     filter: Filter = "linear"
 
-    def __post_init__(self) -> None:
-        check_int("size", self.size, 1)
-        check_size("size", (self.size, self.size))
-        check_number("share", self.share, 0.001, 1)
-        check_choice("filter", self.filter, FILTERS)
+    @property
+    def resize(self) -> Resize:
+        """The resize of the square."""
+        return Resize((self.size, self.size), filter=self.filter, antialias=False)
 
     def output(self, spec: ImageSpec) -> ImageSpec:
         """Return the spec with a square of side `size`."""
         return spec.with_size((self.size, self.size))
 
+    def scaled(self, scale: Scale) -> CropAtRatio:
+        """Scale the side."""
+        if scale.height != scale.width:
+            raise CallError(
+                "a transform of the list makes squares", hint="set a size with equal sides"
+            )
+        return replace(self, size=scale.length(self.size))
+
 
 @dataclass(frozen=True, slots=True)
-class Resize(Operation):
+class Resize(Resampling):
     """Resize to a fixed size, or resize the shorter side to a length and keep the aspect ratio.
 
     Attributes:
@@ -232,41 +292,42 @@ class Resize(Operation):
 
     """
 
-    size: Size | None = None
-    shorter: int | None = None
+    is_light = True
+
+    size: Sides | None = None
+    shorter: Side | None = None
     filter: Filter = "linear"
     antialias: bool = True
     rounding: Literal["down", "nearest"] = "down"
 
-    def __post_init__(self) -> None:
-        if (self.size is None) == (self.shorter is None) and not isinstance(self, ResizeWithin):
+    def _check(self) -> None:
+        if (self.size is None) == (self.shorter is None):
             raise CallError(
                 "Resize needs either size or shorter, not both or neither",
                 hint="set exactly one of them",
             )
-        if self.size is not None:
-            check_size("size", self.size)
-        if self.shorter is not None:
-            check_int("shorter", self.shorter, 1)
-            check_size("shorter", (self.shorter, self.shorter))
-        check_choice("filter", self.filter, FILTERS)
-        check_bool("antialias", self.antialias)
-        check_choice("rounding", self.rounding, ("down", "nearest"))
+
+    @property
+    def shorter_side(self) -> int | None:
+        """The length of the shorter side."""
+        return self.shorter
 
     def output(self, spec: ImageSpec) -> ImageSpec:
         """Return the spec with the new size, which is known if `size` is set or the input size is known."""
         if self.size is not None or spec.size is None or self.shorter is None:
             return spec.with_size(self.size)
         short = min(spec.size)
-        height, width = (
-            (
-                self.shorter * side // short
-                if self.rounding == "down"
-                else round(side * (self.shorter / short))
-            )
-            for side in spec.size
-        )
+        if self.rounding == "down":
+            height, width = (self.shorter * side // short for side in spec.size)
+        else:
+            height, width = (round(side * (self.shorter / short)) for side in spec.size)
         return spec.with_size((height, width))
+
+    def scaled(self, scale: Scale) -> Resize:
+        """Scale the size, or the shorter side."""
+        if self.size is not None:
+            return replace(self, size=scale.size(self.size))
+        return replace(self, shorter=scale.length(self.shorter or 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,11 +343,11 @@ class ResizeWithin(Resize):
 
     """
 
-    longest: int = MAX_SIDE
+    shorter_side = None
 
-    def __post_init__(self) -> None:
-        Resize.__post_init__(self)
-        check_int("longest", self.longest, 1, MAX_SIDE)
+    longest: Annotated[int, integers(1, MAX_SIDE)] = MAX_SIDE
+
+    def _check(self) -> None:
         if self.shorter is not None and self.longest <= self.shorter:
             raise CallError(
                 f"the longer side must be above the shorter side of {self.shorter} pixels, got"
@@ -304,6 +365,14 @@ class ResizeWithin(Resize):
         height, width = (max(1, self.longest * side // long) for side in resized.size)
         return resized.with_size((height, width))
 
+    def scaled(self, scale: Scale) -> ResizeWithin:
+        """Scale both lengths."""
+        longest = scale.length(self.longest)
+        if self.shorter is None:
+            return replace(self, longest=longest)
+        shorter = scale.length(self.shorter)
+        return replace(self, shorter=shorter, longest=max(shorter + 1, longest))
+
 
 @dataclass(frozen=True, slots=True)
 class ScaleJitter(Operation):
@@ -320,20 +389,22 @@ class ScaleJitter(Operation):
 
     """
 
-    target: Size
-    scale: Range = (0.1, 2.0)
+    moves = "straight"
+    resizes = True
+
+    target: Sides
+    scale: Annotated[Range, ranges(0.01, 10)] = (0.1, 2.0)
     filter: Filter = "linear"
     antialias: bool = True
-
-    def __post_init__(self) -> None:
-        check_size("target", self.target)
-        check_range("scale", self.scale, 0.01, 10)
-        check_choice("filter", self.filter, FILTERS)
-        check_bool("antialias", self.antialias)
 
     def output(self, spec: ImageSpec) -> ImageSpec:
         """Return the spec without a size."""
         return spec.with_size(None)
+
+    def scaled(self, scale: Scale) -> ScaleJitter:
+        """Scale the target, whose first side torchvision divides by the width."""
+        width, height = self.target
+        return replace(self, target=scale.size((height, width))[::-1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -349,9 +420,7 @@ class RandomDownscale(Operation):
 
     """
 
-    probability: float = 0.2
-    share: Range = (0.2, 1.0)
+    moves = "nothing"
 
-    def __post_init__(self) -> None:
-        check_probability("probability", self.probability)
-        check_range("share", self.share, 0.01, 1)
+    probability: Probability = 0.2
+    share: Annotated[Range, ranges(0.01, 1)] = (0.2, 1.0)

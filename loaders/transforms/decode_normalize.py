@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from loaders.transforms.base import (
+    Color,
     ImageSpec,
     Operation,
-    Size,
-    check_choice,
-    check_number,
-    check_numbers,
-    check_size,
-    require_three_channels,
-    require_uint8,
+    Sides,
+    Values,
 )
 from manifests.errors import CallError
 from manifests.process.text import shown
+
+#: A smaller factor scales values from 0-255. PaddleClas's configs use 1/255 and 0.00392157.
+_SCALES = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +28,11 @@ class Decode(Operation):
 
     """
 
-    space: str = "RGB"
+    moves = "nothing"
+    is_light = True
+    nests = False
 
-    def __post_init__(self) -> None:
-        check_choice("space", self.space, ("RGB", "BGR"))
+    space: Literal["RGB", "BGR"] = "RGB"
 
     def output(self, spec: ImageSpec) -> ImageSpec:
         """Return the spec of decoded images, whose sizes vary."""
@@ -50,12 +51,12 @@ class Unpack(Operation):
 
     """
 
-    size: Size
-    space: str = "RGB"
+    moves = "nothing"
+    is_light = True
+    nests = False
 
-    def __post_init__(self) -> None:
-        check_size("size", self.size)
-        check_choice("space", self.space, ("RGB", "BGR"))
+    size: Sides
+    space: Literal["RGB", "BGR"] = "RGB"
 
     def output(self, spec: ImageSpec) -> ImageSpec:
         """Return the spec of images of the stored size."""
@@ -66,6 +67,8 @@ class Unpack(Operation):
 class Normalize(Operation):
     """Compute ``(image * scale - mean) / std`` in float32.
 
+    It counts as linear, although a resize before it rounds to uint8 once more.
+
     Attributes:
         mean: one value per channel, after scaling.
         std: one value per channel, after scaling; not 0.
@@ -74,15 +77,17 @@ class Normalize(Operation):
 
     """
 
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
+    takes = "channels"
+    moves = "nothing"
+    linear = True
+    is_light = True
+
+    mean: Color
+    std: Color
     scale: float = 1 / 255
     channels: int = 3
 
-    def __post_init__(self) -> None:
-        check_numbers("mean", self.mean, 3)
-        check_numbers("std", self.std, 3)
-        check_number("scale", self.scale)
+    def _check(self) -> None:
         if self.scale == 0:
             raise CallError(f"scale must not be 0, got {self.scale!r}")
         if not all(self.std):
@@ -90,39 +95,69 @@ class Normalize(Operation):
         if self.channels not in (3, 4):
             raise CallError(f"channels must be 3 or 4, got {shown(self.channels)}")
 
-    @property
-    def linear(self) -> bool:
-        """Always ``True``, although a resize before it rounds to uint8 once more."""
-        return True
-
     def output(self, spec: ImageSpec) -> ImageSpec:
         """Return a float32 spec with `channels` channels."""
-        return replace(require_three_channels(self, spec), is_uint8=False, channels=self.channels)
+        return replace(Operation.output(self, spec), is_uint8=False, channels=self.channels)
+
+    def values_after(self, values: Values) -> Values:
+        """Return that the values are normalized.
+
+        Raises:
+            CallError: the values are scaled already, or the mean and the standard deviation are for
+                other values.
+
+        """
+        if values is not Values.BYTES and abs(self.scale) < _SCALES:
+            raise CallError(
+                f"the values are already {values.value} at this point, and are scaled by"
+                f" {self.scale:.4g} again",
+                hint="remove ToTensor before it, or use Normalize, which does not scale",
+            )
+        if values is Values.BYTES and self.scale == 1 and self._is_for_unit():
+            raise CallError(
+                f"the mean {self.mean} and std {self.std} are for values from 0 to 1, but the"
+                " values are from 0 to 255",
+                hint="put ToTensor before it, or use NormalizeImage, which scales by 1/255",
+            )
+        is_for_bytes = self.scale == 1 and min(*self.mean, *self.std) > 1
+        if values is Values.UNIT and is_for_bytes:
+            raise CallError(
+                f"the mean {self.mean} and std {self.std} are for values from 0 to 255, but the"
+                " values are from 0 to 1",
+                hint="divide mean and std by 255, or remove ToTensor before it",
+            )
+        return Values.NORMALIZED
+
+    def _is_for_unit(self) -> bool:
+        changes = any(self.mean) or self.std != (1, 1, 1)
+        return changes and max(map(abs, (*self.mean, *self.std))) <= 1
 
 
 @dataclass(frozen=True, slots=True)
 class Rescale(Operation):
     """Scale uint8 values from 0-255 to float32 values from 0 to 1."""
 
-    @property
-    def linear(self) -> bool:
-        """Always ``True``."""
-        return True
+    takes = "uint8"
+    moves = "nothing"
+    linear = True
 
     def output(self, spec: ImageSpec) -> ImageSpec:
-        """Return a float32 spec; images must be uint8."""
-        return replace(require_uint8(self, spec), is_uint8=False)
+        """Return a float32 spec."""
+        return replace(Operation.output(self, spec), is_uint8=False)
+
+    def values_after(self, values: Values) -> Values:
+        """Return that the values are from 0 to 1."""
+        return Values.UNIT
 
 
 @dataclass(frozen=True, slots=True)
 class ToFloat(Operation):
     """Convert uint8 values to float32 values from 0 to 255."""
 
-    @property
-    def linear(self) -> bool:
-        """Always ``True``."""
-        return True
+    takes = "channels"
+    moves = "nothing"
+    linear = True
 
     def output(self, spec: ImageSpec) -> ImageSpec:
         """Return a float32 spec."""
-        return replace(require_three_channels(self, spec), is_uint8=False)
+        return replace(Operation.output(self, spec), is_uint8=False)

@@ -1,32 +1,28 @@
-"""Records of operations that mask regions of an image.
+"""Records of operations that erase regions of an image.
 
 They work on uint8 and on normalized images. Fill values are in the units of the image and are
-rounded for uint8.
+rounded for uint8. Labels stay: what a region covers is still labeled.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import Annotated, Literal
 
 from loaders.transforms.base import (
     MAX_ANGLES,
     MAX_ATTEMPTS,
     MAX_HOLES,
     MAX_SIDE,
-    ImageSpec,
+    Color,
     Operation,
+    Probability,
     Range,
-    check_bool,
-    check_choice,
+    Scale,
     check_int,
-    check_number,
-    check_numbers,
-    check_probability,
-    check_range,
     check_tuple,
-    require_three_channels,
-    require_uint8,
+    integers,
+    ranges,
 )
 from manifests.errors import CallError
 from manifests.process.text import shown
@@ -52,31 +48,21 @@ class RandomErasing(Operation):
 
     """
 
-    probability: float = 0.5
-    area: Range = (0.02, 0.4)
-    ratio: Range = (0.3, 10 / 3)
+    takes = "channels"
+    moves = "nothing"
+
+    probability: Probability = 0.5
+    area: Annotated[Range, ranges(0, 1)] = (0.02, 0.4)
+    ratio: Annotated[Range, ranges(0.01, 100)] = (0.3, 10 / 3)
     log_ratio: bool = False
-    attempts: int = 100
+    attempts: Annotated[int, integers(1, MAX_ATTEMPTS)] = 100
     mode: Literal["constant", "color", "pixels"] = "constant"
-    fill: tuple[float, float, float] = (0, 0, 0)
-
-    def __post_init__(self) -> None:
-        check_probability("probability", self.probability)
-        check_range("area", self.area, 0, 1)
-        check_range("ratio", self.ratio, 0.01, 100)
-        check_bool("log_ratio", self.log_ratio)
-        check_int("attempts", self.attempts, 1, MAX_ATTEMPTS)
-        check_choice("mode", self.mode, ("constant", "color", "pixels"))
-        check_numbers("fill", self.fill, 3)
-
-    def output(self, spec: ImageSpec) -> ImageSpec:
-        """Return the same spec; images must have three channels."""
-        return require_three_channels(self, spec)
+    fill: Color = (0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Cutout(Operation):
-    """Mask squares at random centers, clipped at the border of the image (https://arxiv.org/abs/1708.04552).
+    """Fill squares at random centers, clipped at the border of the image (https://arxiv.org/abs/1708.04552).
 
     Attributes:
         holes: number of squares.
@@ -86,24 +72,20 @@ class Cutout(Operation):
 
     """
 
-    holes: int = 1
-    length: int = 112
-    fill: tuple[float, float, float] | None = (0, 0, 0)
+    moves = "nothing"
 
-    def __post_init__(self) -> None:
-        check_int("holes", self.holes, 1, MAX_HOLES)
-        check_int("length", self.length, 2, MAX_SIDE)
-        if self.fill is not None:
-            check_numbers("fill", self.fill, 3)
+    holes: Annotated[int, integers(1, MAX_HOLES)] = 1
+    length: Annotated[int, integers(2, MAX_SIDE)] = 112
+    fill: Color | None = (0, 0, 0)
 
-    def output(self, spec: ImageSpec) -> ImageSpec:
-        """Return the same spec.
+    @property
+    def takes(self) -> Literal["channels", "uint8"]:
+        """Random colors are bytes."""
+        return "uint8" if self.fill is None else "channels"
 
-        Images must have three channels, and be uint8 if `fill` is ``None``.
-        """
-        return (
-            require_uint8(self, spec) if self.fill is None else require_three_channels(self, spec)
-        )
+    def scaled(self, scale: Scale) -> Cutout:
+        """Scale the squares."""
+        return replace(self, length=scale.length(self.length, 2))
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,25 +96,27 @@ class GridMask(Operation):
         period: minimum and maximum period of the grid in pixels, integers.
         angles: number of angles to draw from: 0, 1, ..., ``angles - 1`` degrees counterclockwise.
         ratio: width of a line as a fraction of the period.
-        hide: mask the ``"lines"`` or the ``"squares"`` between them.
-        probability: probability of masking anything.
+        hide: erase the ``"lines"`` or the ``"squares"`` between them.
+        probability: probability of erasing anything.
 
     """
 
-    period: tuple[int, int] = (96, 223)
-    angles: int = 1
-    ratio: float = 0.5
-    hide: Literal["lines", "squares"] = "lines"
-    probability: float = 1.0
+    moves = "nothing"
 
-    def __post_init__(self) -> None:
-        check_range("period", self.period, 2)
+    period: Annotated[tuple[int, int], ranges(2)] = (96, 223)
+    angles: Annotated[int, integers(1, MAX_ANGLES)] = 1
+    ratio: Probability = 0.5
+    hide: Literal["lines", "squares"] = "lines"
+    probability: Probability = 1.0
+
+    def _check(self) -> None:
         for each in self.period:
             check_int("period", each, 2, MAX_SIDE)
-        check_int("angles", self.angles, 1, MAX_ANGLES)
-        check_number("ratio", self.ratio, 0, 1)
-        check_choice("hide", self.hide, ("lines", "squares"))
-        check_probability("probability", self.probability)
+
+    def scaled(self, scale: Scale) -> GridMask:
+        """Scale the period."""
+        low, high = self.period
+        return replace(self, period=(scale.length(low, 2), scale.length(high, 2)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,15 +126,17 @@ class HideAndSeek(Operation):
     The cell size is drawn per image.
 
     Attributes:
-        sizes: sides of a cell in pixels, drawn with equal probability; 0 masks nothing.
-        probability: probability of masking a cell.
+        sizes: sides of a cell in pixels, drawn with equal probability; 0 erases nothing.
+        probability: probability of erasing a cell.
 
     """
 
-    sizes: tuple[int, ...] = (0, 16, 32, 44, 56)
-    probability: float = 0.5
+    moves = "nothing"
 
-    def __post_init__(self) -> None:
+    sizes: tuple[int, ...] = (0, 16, 32, 44, 56)
+    probability: Probability = 0.5
+
+    def _check(self) -> None:
         if not (isinstance(self.sizes, tuple) and any(self.sizes)):
             raise CallError(
                 f"sizes must be a tuple of integers that are not all 0, got {shown(self.sizes)}"
@@ -158,7 +144,10 @@ class HideAndSeek(Operation):
         check_tuple("sizes", self.sizes, int)
         for each in self.sizes:
             check_int("sizes", each, 0, MAX_SIDE)
-        check_probability("probability", self.probability)
+
+    def scaled(self, scale: Scale) -> HideAndSeek:
+        """Scale the cells."""
+        return replace(self, sizes=tuple(side and scale.length(side) for side in self.sizes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,15 +164,13 @@ class KeepPart(Operation):
 
     """
 
-    area: Range = (0.08, 1.0)
-    ratio: Range = (3 / 4, 4 / 3)
-    fill: float = 0
-    probability: float = 1.0
+    moves = "nothing"
 
-    def __post_init__(self) -> None:
-        check_range("area", self.area, 0, 1)
+    area: Annotated[Range, ranges(0, 1)] = (0.08, 1.0)
+    ratio: Annotated[Range, ranges(0.01, 100)] = (3 / 4, 4 / 3)
+    fill: float = 0
+    probability: Probability = 1.0
+
+    def _check(self) -> None:
         if self.area[1] == 0:
             raise CallError(f"the maximum of area must be above 0, got {shown(self.area)}")
-        check_range("ratio", self.ratio, 0.01, 100)
-        check_number("fill", self.fill)
-        check_probability("probability", self.probability)

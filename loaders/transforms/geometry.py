@@ -2,30 +2,65 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Literal, TypeAlias
 
 from loaders.transforms.base import (
     MAX_SIDE,
     MAX_SIGMA,
-    Filter,
+    ByteColor,
+    Color,
     ImageSpec,
     Operation,
+    Probability,
     Range,
-    Size,
+    Scale,
+    Sides,
+    Targets,
     check_choice,
     check_int,
     check_number,
     check_numbers,
-    check_probability,
     check_range,
-    check_size,
-    require_uint8,
+    integers,
+    numbers_each,
+    ranges,
 )
-from loaders.transforms.policies import Color
 from manifests.errors import CallError
 
 PAD_MODES = ("constant", "edge", "reflect", "symmetric")
+
+#: Minimum and maximum angle.
+Degrees: TypeAlias = Annotated[Range, ranges(-360, 360)]
+
+#: A point in pixels to the right and down from the top left corner of the image.
+Center: TypeAlias = Annotated[tuple[float, float], numbers_each(2, -MAX_SIDE, MAX_SIDE)]
+
+#: Pixels to add at a side.
+Pixels: TypeAlias = Annotated[int, integers(0, MAX_SIDE)]
+
+#: Interpolation of operations that tilt images.
+WarpFilter: TypeAlias = Literal["nearest", "linear"]
+
+
+def _check_fill(name: str, value: Any) -> None:
+    if isinstance(value, tuple):
+        check_numbers(name, value, 3)
+    else:
+        check_number(name, value)
+
+
+def _check_place(name: str, value: Any) -> None:
+    if isinstance(value, tuple):
+        check_numbers(name, value, 2)
+        for offset in value:
+            check_int(name, offset, 0, MAX_SIDE)
+    else:
+        check_choice(name, value, ("center", "start", "end"))
+
+
+def _scaled_center(center: tuple[float, float], scale: Scale) -> tuple[float, float]:
+    return center[0] * scale.width, center[1] * scale.height
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +74,11 @@ class Flip(Operation):
 
     """
 
-    probability: float = 0.5
-    axis: Literal["horizontal", "vertical", "both"] = "horizontal"
+    moves = "straight"
+    is_light = True
 
-    def __post_init__(self) -> None:
-        check_probability("probability", self.probability)
-        check_choice("axis", self.axis, ("horizontal", "vertical", "both"))
+    probability: Probability = 0.5
+    axis: Literal["horizontal", "vertical", "both"] = "horizontal"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,19 +94,12 @@ class Rotate(Operation):
 
     """
 
-    degrees: Range
-    probability: float = 1.0
-    filter: Filter = "nearest"
-    fill: float | tuple[float, float, float] = 0
+    moves = "tilted"
 
-    def __post_init__(self) -> None:
-        check_range("degrees", self.degrees, -360, 360)
-        check_probability("probability", self.probability)
-        check_choice("filter", self.filter, ("nearest", "linear"))
-        if isinstance(self.fill, tuple):
-            check_numbers("fill", self.fill, 3)
-        else:
-            check_number("fill", self.fill)
+    degrees: Degrees
+    probability: Probability = 1.0
+    filter: WarpFilter = "nearest"
+    fill: Annotated[float | Color, _check_fill] = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,28 +112,39 @@ class RotateAround(Rotate):
 
     """
 
-    center: tuple[float, float] | None = None
+    center: Center | None = None
 
-    def __post_init__(self) -> None:
-        Rotate.__post_init__(self)
-        if self.center is not None:
-            check_numbers("center", self.center, 2)
-            for value in self.center:
-                check_number("center", value, -MAX_SIDE, MAX_SIDE)
+    @property
+    def takes(self) -> Literal["any", "uint8"]:
+        """The rotation around a point is for bytes."""
+        return "any" if self.center is None else "uint8"
 
-    def output(self, spec: ImageSpec) -> ImageSpec:
-        """Return the same spec; around a point, images must be uint8."""
-        return spec if self.center is None else require_uint8(self, spec)
+    def scaled(self, scale: Scale) -> RotateAround:
+        """Scale the center."""
+        if self.center is None:
+            return self
+        return replace(self, center=_scaled_center(self.center, scale))
 
 
 @dataclass(frozen=True, slots=True)
 class RandomRightAngle(Operation):
     """Rotate by 0, 90, 180 or 270 degrees counterclockwise, each with the same probability."""
 
+    moves = "tilted"
+
     def output(self, spec: ImageSpec) -> ImageSpec:
         """Return the spec. Its size is ``None`` unless images are square."""
         square = spec.size is not None and spec.size[0] == spec.size[1]
         return spec if square else spec.with_size(None)
+
+    def loses(self, targets: Targets) -> str | None:
+        """Return why boxes cannot follow it."""
+        if targets == "masks":
+            return None
+        return (
+            "it exchanges the width and the height of the image, and boxes follow only flips, crops"
+            " and sizes"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,18 +161,14 @@ class Pad(Operation):
 
     """
 
-    left: int
-    top: int
-    right: int
-    bottom: int
-    fill: tuple[float, float, float] = (0, 0, 0)
-    mode: Literal["constant", "edge", "reflect", "symmetric"] = "constant"
+    moves = "straight"
 
-    def __post_init__(self) -> None:
-        for name in ("left", "top", "right", "bottom"):
-            check_int(name, getattr(self, name), 0, MAX_SIDE)
-        check_numbers("fill", self.fill, 3)
-        check_choice("mode", self.mode, PAD_MODES)
+    left: Pixels
+    top: Pixels
+    right: Pixels
+    bottom: Pixels
+    fill: Color = (0, 0, 0)
+    mode: Literal["constant", "edge", "reflect", "symmetric"] = "constant"
 
     def output(self, spec: ImageSpec) -> ImageSpec:
         """Return the spec with the padded size."""
@@ -152,6 +186,18 @@ class Pad(Operation):
             )
         return spec.with_size((height + self.top + self.bottom, width + self.left + self.right))
 
+    def scaled(self, scale: Scale) -> Pad:
+        """Scale the added pixels."""
+        left, right = (round(pixels * scale.width) for pixels in (self.left, self.right))
+        top, bottom = (round(pixels * scale.height) for pixels in (self.top, self.bottom))
+        return replace(self, left=left, top=top, right=right, bottom=bottom)
+
+    def loses(self, targets: Targets) -> str | None:
+        """Return why boxes cannot follow it."""
+        if targets == "boxes" and self.mode in ("reflect", "symmetric"):
+            return "it shows objects a second time in the border"
+        return None
+
 
 @dataclass(frozen=True, slots=True)
 class PadTo(Operation):
@@ -167,22 +213,12 @@ class PadTo(Operation):
 
     """
 
-    size: Size | None = None
-    divisor: int = 32
-    at: Literal["center", "start", "end"] | tuple[int, int] = "start"
-    fill: tuple[float, float, float] = (127.5, 127.5, 127.5)
+    moves = "straight"
 
-    def __post_init__(self) -> None:
-        if self.size is not None:
-            check_size("size", self.size)
-        check_int("divisor", self.divisor, 1, MAX_SIDE)
-        if isinstance(self.at, tuple):
-            check_numbers("at", self.at, 2)
-            for offset in self.at:
-                check_int("at", offset, 0, MAX_SIDE)
-        else:
-            check_choice("at", self.at, ("center", "start", "end"))
-        check_numbers("fill", self.fill, 3)
+    size: Sides | None = None
+    divisor: Annotated[int, integers(1, MAX_SIDE)] = 32
+    at: Annotated[Literal["center", "start", "end"] | tuple[int, int], _check_place] = "start"
+    fill: Color = (127.5, 127.5, 127.5)
 
     def output(self, spec: ImageSpec) -> ImageSpec:
         """Return the spec with `size`, or with sides that are multiples of `divisor`."""
@@ -190,6 +226,15 @@ class PadTo(Operation):
             return spec.with_size(self.size)
         height, width = (-(-side // self.divisor) * self.divisor for side in spec.size)
         return spec.with_size((height, width))
+
+    def scaled(self, scale: Scale) -> PadTo:
+        """Scale the size and the offset."""
+        if self.size is None:
+            return self
+        at = self.at
+        if isinstance(at, tuple):
+            at = (round(at[0] * scale.height), round(at[1] * scale.width))
+        return replace(self, size=scale.size(self.size), at=at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,27 +253,19 @@ class RandomAffine(Operation):
 
     """
 
-    degrees: Range
-    translate: tuple[float, float] = (0, 0)
-    scale: Range = (1, 1)
-    shear: tuple[float, float, float, float] = (0, 0, 0, 0)
-    filter: Literal["nearest", "linear"] = "nearest"
-    fill: Color = (0, 0, 0)
+    takes = "uint8"
+    moves = "tilted"
 
-    def __post_init__(self) -> None:
-        check_range("degrees", self.degrees, -360, 360)
-        check_numbers("translate", self.translate, 2)
-        for share in self.translate:
-            check_number("translate", share, 0, 1)
-        check_range("scale", self.scale, 0.01, 100)
-        check_numbers("shear", self.shear, 4)
+    degrees: Degrees
+    translate: Annotated[tuple[float, float], numbers_each(2, 0, 1)] = (0, 0)
+    scale: Annotated[Range, ranges(0.01, 100)] = (1, 1)
+    shear: tuple[float, float, float, float] = (0, 0, 0, 0)
+    filter: WarpFilter = "nearest"
+    fill: ByteColor = (0, 0, 0)
+
+    def _check(self) -> None:
         check_range("shear", self.shear[:2], -89, 89)
         check_range("shear", self.shear[2:], -89, 89)
-        _check_pixels(self.filter, self.fill)
-
-    def output(self, spec: ImageSpec) -> ImageSpec:
-        """Return the same spec; images must be uint8."""
-        return require_uint8(self, spec)
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,13 +279,11 @@ class RandomAffineAround(RandomAffine):
 
     """
 
-    center: tuple[float, float] = (0, 0)
+    center: Center = (0, 0)
 
-    def __post_init__(self) -> None:
-        RandomAffine.__post_init__(self)
-        check_numbers("center", self.center, 2)
-        for value in self.center:
-            check_number("center", value, -MAX_SIDE, MAX_SIDE)
+    def scaled(self, scale: Scale) -> RandomAffineAround:
+        """Scale the center."""
+        return replace(self, center=_scaled_center(self.center, scale))
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,19 +298,13 @@ class RandomPerspective(Operation):
 
     """
 
-    distortion: float = 0.5
-    probability: float = 0.5
-    filter: Literal["nearest", "linear"] = "linear"
-    fill: Color = (0, 0, 0)
+    takes = "uint8"
+    moves = "tilted"
 
-    def __post_init__(self) -> None:
-        check_number("distortion", self.distortion, 0, 1)
-        check_probability("probability", self.probability)
-        _check_pixels(self.filter, self.fill)
-
-    def output(self, spec: ImageSpec) -> ImageSpec:
-        """Return the same spec; images must be uint8."""
-        return require_uint8(self, spec)
+    distortion: Probability = 0.5
+    probability: Probability = 0.5
+    filter: WarpFilter = "linear"
+    fill: ByteColor = (0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,26 +321,10 @@ class Elastic(Operation):
 
     """
 
-    alpha: tuple[float, float] = (50, 50)
-    sigma: tuple[float, float] = (5, 5)
-    filter: Literal["nearest", "linear"] = "linear"
-    fill: Color = (0, 0, 0)
+    takes = "uint8"
+    moves = "tilted"
 
-    def __post_init__(self) -> None:
-        check_numbers("alpha", self.alpha, 2)
-        check_numbers("sigma", self.sigma, 2)
-        for name in ("alpha", "sigma"):
-            for value in getattr(self, name):
-                check_number(name, value, 0, MAX_SIGMA if name == "sigma" else 1e6)
-        _check_pixels(self.filter, self.fill)
-
-    def output(self, spec: ImageSpec) -> ImageSpec:
-        """Return the same spec; images must be uint8."""
-        return require_uint8(self, spec)
-
-
-def _check_pixels(filter_: str, fill: Color) -> None:
-    check_choice("filter", filter_, ("nearest", "linear"))
-    check_numbers("fill", fill, 3)
-    for value in fill:
-        check_number("fill", value, 0, 255)
+    alpha: Annotated[tuple[float, float], numbers_each(2, 0, 1e6)] = (50, 50)
+    sigma: Annotated[tuple[float, float], numbers_each(2, 0, MAX_SIGMA)] = (5, 5)
+    filter: WarpFilter = "linear"
+    fill: ByteColor = (0, 0, 0)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import singledispatch
-from typing import Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,16 +13,16 @@ from loaders.transforms.base import (
     MAX_CLASSES,
     BatchOperation,
     ImageSpec,
+    Probability,
     Range,
     Size,
-    check_bool,
-    check_choice,
-    check_int,
     check_number,
     check_numbers,
     check_probability,
-    check_range,
     check_tuple,
+    integers,
+    numbers,
+    ranges,
 )
 from manifests.errors import CallError
 from manifests.process.text import shown
@@ -32,7 +31,19 @@ from manifests.process.text import shown
 #: ``"previous"`` image i - 1 (the last one for the first), ``"reversed"`` image B - 1 - i of a
 #: batch of B.
 Pairing: TypeAlias = Literal["shuffled", "previous", "reversed"]
-PAIRINGS = ("shuffled", "previous", "reversed")
+
+#: Number of classes of mixed labels.
+Classes: TypeAlias = Annotated[int, integers(1, MAX_CLASSES)]
+
+
+def _check_alpha(name: str, value: float) -> None:
+    check_number(name, value, 0)
+    if value == 0:
+        raise CallError(f"{name} must be above 0, got {shown(value)}")
+
+
+#: Parameters of a beta distribution, above 0.
+Alpha: TypeAlias = Annotated[float, _check_alpha]
 
 
 class Mixing(BatchOperation):
@@ -48,6 +59,10 @@ class Mixing(BatchOperation):
 
     #: Number of classes of the mixed labels; ``None`` takes the number of classes in the dataset.
     classes: int | None
+
+    def draws(self, batch: Batch) -> GroupDraws:
+        """Draw the regions and weights for a batch."""
+        raise NotImplementedError
 
     @property
     def pairing(self) -> Pairing:
@@ -75,14 +90,13 @@ class Mixup(Mixing):
 
     """
 
-    alpha: float = 1.0
-    classes: int | None = None
+    alpha: Alpha = 1.0
+    classes: Classes | None = None
     pairing: Pairing = "shuffled"
 
-    def __post_init__(self) -> None:
-        _check_alpha("alpha", self.alpha)
-        _check_classes(self.classes)
-        check_choice("pairing", self.pairing, PAIRINGS)
+    def draws(self, batch: Batch) -> GroupDraws:
+        """Draw one weight."""
+        return _uniform(batch.rng.beta(self.alpha, self.alpha, 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,14 +114,14 @@ class Cutmix(Mixing):
 
     """
 
-    alpha: float = 0.2
-    classes: int | None = None
+    alpha: Alpha = 0.2
+    classes: Classes | None = None
     pairing: Pairing = "shuffled"
 
-    def __post_init__(self) -> None:
-        _check_alpha("alpha", self.alpha)
-        _check_classes(self.classes)
-        check_choice("pairing", self.pairing, PAIRINGS)
+    def draws(self, batch: Batch) -> GroupDraws:
+        """Draw one box."""
+        boxes = _boxes_of_area(batch.rng.beta(self.alpha, self.alpha, 1), batch)
+        return GroupDraws(_area(boxes, batch.size), _boxed(np.ones(1), boxes, batch.size))
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,18 +142,18 @@ class Fmix(Mixing):
 
     """
 
-    alpha: float = 1.0
-    decay: float = 3.0
-    softness: float = 0.0
+    alpha: Alpha = 1.0
+    decay: Annotated[float, numbers(0, 20)] = 3.0
+    softness: Annotated[float, numbers(0, 0.5)] = 0.0
     own_more: bool = False
-    classes: int | None = None
+    classes: Classes | None = None
 
-    def __post_init__(self) -> None:
-        _check_alpha("alpha", self.alpha)
-        check_number("decay", self.decay, 0, 20)
-        check_number("softness", self.softness, 0, 0.5)
-        check_bool("own_more", self.own_more)
-        _check_classes(self.classes)
+    def draws(self, batch: Batch) -> GroupDraws:
+        """Draw one mask."""
+        share = batch.rng.beta(self.alpha + self.own_more, self.alpha)
+        softness = min(self.softness, share, 1 - share)
+        weight = 1 - _threshold(_low_frequencies(self.decay, batch), share, softness, batch.rng)
+        return GroupDraws(np.array([1 - share]), (weight[None, :, :, None], np.ones((1, 1, 1, 1))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,9 +170,9 @@ class MixOneOf(Mixing):
 
     operations: tuple[Mixup | Cutmix | Fmix, ...]
     probabilities: tuple[float, ...]
-    classes: int | None = None
+    classes: Classes | None = None
 
-    def __post_init__(self) -> None:
+    def _check(self) -> None:
         check_tuple("operations", self.operations, Mixup, Cutmix, Fmix)
         check_numbers("probabilities", self.probabilities, len(self.operations))
         for probability in self.probabilities:
@@ -167,7 +181,14 @@ class MixOneOf(Mixing):
         # Decimal fractions such as 0.1 add up to 1 only up to rounding.
         if total > 1 + 1e-9:
             raise CallError(f"probabilities must add up to at most 1, got a sum of {total:g}")
-        _check_classes(self.classes)
+
+    def draws(self, batch: Batch) -> GroupDraws:
+        """Draw an operation, and what it draws."""
+        sums = np.cumsum(self.probabilities)
+        chosen = int(np.searchsorted(sums, batch.rng.random(), side="right"))
+        if chosen == len(self.operations):
+            return _uniform(np.zeros(1))
+        return self.operations[chosen].draws(batch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,26 +214,17 @@ class MixupCutmix(Mixing):
 
     """
 
-    mixup_alpha: float = 1.0
-    cutmix_alpha: float = 0.0
-    cutmix_sides: Range | None = None
-    probability: float = 1.0
-    cutmix_probability: float = 0.5
+    mixup_alpha: Annotated[float, numbers(0)] = 1.0
+    cutmix_alpha: Annotated[float, numbers(0)] = 0.0
+    cutmix_sides: Annotated[Range, ranges(0, 1)] | None = None
+    probability: Probability = 1.0
+    cutmix_probability: Probability = 0.5
     each: Literal["batch", "pair", "image"] = "batch"
     correct: bool = True
-    smoothing: float = 0.1
-    classes: int | None = None
+    smoothing: Probability = 0.1
+    classes: Classes | None = None
 
-    def __post_init__(self) -> None:
-        for name in ("mixup_alpha", "cutmix_alpha"):
-            check_number(name, getattr(self, name), 0)
-        if self.cutmix_sides is not None:
-            check_range("cutmix_sides", self.cutmix_sides, 0, 1)
-        for name in ("probability", "cutmix_probability", "smoothing"):
-            check_probability(name, getattr(self, name))
-        check_choice("each", self.each, ("batch", "pair", "image"))
-        check_bool("correct", self.correct)
-        _check_classes(self.classes)
+    def _check(self) -> None:
         if not self.mixup_alpha and not self.cuts:
             raise CallError(
                 "mixup_alpha and cutmix_alpha are both 0, so nothing would be mixed",
@@ -229,8 +241,30 @@ class MixupCutmix(Mixing):
         """Always ``"reversed"``, as in PaddleClas and timm."""
         return "reversed"
 
+    def draws(self, batch: Batch) -> GroupDraws:
+        """Draw mixup or CutMix for each group."""
+        rng, indices = batch.rng, np.arange(batch.count)
+        pairs = np.minimum(indices, indices[::-1])
+        group = {"batch": indices * 0, "pair": pairs, "image": indices}[self.each]
+        groups = int(group.max()) + 1
+        mixes = rng.random(groups) < self.probability
+        blended = np.where(mixes, _betas(self.mixup_alpha, groups, rng), 0.0)
+        if not self.cuts:
+            return _uniform(blended, group)
+        cutmix_probability = self.cutmix_probability if self.mixup_alpha else 1.0
+        cuts = mixes & (rng.random(groups) < cutmix_probability)
+        if self.cutmix_sides is None:
+            area = _betas(self.cutmix_alpha, groups, rng)
+            boxes = _boxes_of_area(area, batch)
+        else:
+            boxes = _boxes_of_sides(self.cutmix_sides, groups, batch)
+            area = _area(boxes, batch.size)
+        cutmix_share = _area(boxes, batch.size) if self.correct else area
+        factors = _boxed(np.where(cuts, 1.0, blended), boxes.where(cuts, batch.size), batch.size)
+        return GroupDraws(np.where(cuts, cutmix_share, blended), factors, group)
 
-def single_mixing(operations: Sequence[BatchOperation]) -> Mixing | None:
+
+def single_mixing(operations: Sequence[Mixing]) -> Mixing | None:
     """Return the one mixing operation, or ``None`` if there is none.
 
     Raises:
@@ -243,22 +277,7 @@ def single_mixing(operations: Sequence[BatchOperation]) -> Mixing | None:
             f"a batch can be mixed only once, but the list contains {names}",
             hint="keep one of them, or let OpSampler draw one per batch",
         )
-    if not operations:
-        return None
-    if not isinstance(operations[0], Mixing):
-        raise TypeError(f"{type(operations[0]).__name__} is not a mixing operation")
-    return operations[0]
-
-
-def _check_alpha(name: str, value: float) -> None:
-    check_number(name, value, 0)
-    if value == 0:
-        raise CallError(f"{name} must be above 0, got {shown(value)}")
-
-
-def _check_classes(value: int | None) -> None:
-    if value is not None:
-        check_int("classes", value, 1, MAX_CLASSES)
+    return operations[0] if operations else None
 
 
 Floats: TypeAlias = NDArray[np.float32]
@@ -296,9 +315,9 @@ def draw_blend(mixing: Mixing, size: Size, batch_size: int, rng: np.random.Gener
         rng: source of random numbers; the same state gives the same result.
 
     """
-    batch = _Batch(size, batch_size, rng)
+    batch = Batch(size, batch_size, rng)
     partner = _partner(mixing, batch)
-    draws = _draw(mixing, batch)
+    draws = mixing.draws(batch)
     group = draws.group if draws.group is not None else np.zeros(batch_size, np.int64)
     return Blend(
         partner.astype(np.int32),
@@ -308,7 +327,7 @@ def draw_blend(mixing: Mixing, size: Size, batch_size: int, rng: np.random.Gener
 
 
 @dataclass(frozen=True, slots=True)
-class _Batch:
+class Batch:
     """Image size, number of images, and the source of random numbers."""
 
     size: Size
@@ -316,7 +335,7 @@ class _Batch:
     rng: np.random.Generator
 
 
-def _partner(mixing: Mixing, batch: _Batch) -> NDArray[np.int64]:
+def _partner(mixing: Mixing, batch: Batch) -> NDArray[np.int64]:
     if mixing.pairing == "shuffled":
         return batch.rng.permutation(batch.count)
     indices = np.arange(batch.count)
@@ -324,7 +343,7 @@ def _partner(mixing: Mixing, batch: _Batch) -> NDArray[np.int64]:
 
 
 @dataclass(frozen=True, slots=True)
-class _GroupDraws:
+class GroupDraws:
     """The draws of G groups of images; the images of a group share one draw.
 
     Attributes:
@@ -339,72 +358,13 @@ class _GroupDraws:
     group: NDArray[np.int64] | None = None
 
 
-@singledispatch
-def _draw(mixing: Mixing, batch: _Batch) -> _GroupDraws:
-    raise TypeError(f"no draw is registered for {type(mixing).__name__} (batch of {batch.count})")
-
-
-@_draw.register
-def _mixup(mixing: Mixup, batch: _Batch) -> _GroupDraws:
-    return _uniform(batch.rng.beta(mixing.alpha, mixing.alpha, 1))
-
-
-@_draw.register
-def _cutmix(mixing: Cutmix, batch: _Batch) -> _GroupDraws:
-    boxes = _boxes_of_area(batch.rng.beta(mixing.alpha, mixing.alpha, 1), batch)
-    return _GroupDraws(_area(boxes, batch.size), _boxed(np.ones(1), boxes, batch.size))
-
-
-@_draw.register
-def _fmix(mixing: Fmix, batch: _Batch) -> _GroupDraws:
-    share = batch.rng.beta(mixing.alpha + mixing.own_more, mixing.alpha)
-    softness = min(mixing.softness, share, 1 - share)
-    weight = 1 - _threshold(_low_frequencies(mixing.decay, batch), share, softness, batch.rng)
-    return _GroupDraws(np.array([1 - share]), (weight[None, :, :, None], np.ones((1, 1, 1, 1))))
-
-
-@_draw.register
-def _one_of(mixing: MixOneOf, batch: _Batch) -> _GroupDraws:
-    chosen = int(np.searchsorted(np.cumsum(mixing.probabilities), batch.rng.random(), side="right"))
-    return (
-        _draw(mixing.operations[chosen], batch)
-        if chosen < len(mixing.operations)
-        else _uniform(np.zeros(1))
-    )
-
-
-@_draw.register
-def _mixup_cutmix(mixing: MixupCutmix, batch: _Batch) -> _GroupDraws:
-    rng, indices = batch.rng, np.arange(batch.count)
-    group = {"batch": indices * 0, "pair": np.minimum(indices, indices[::-1]), "image": indices}[
-        mixing.each
-    ]
-    groups = int(group.max()) + 1
-    mixes = rng.random(groups) < mixing.probability
-    blended = np.where(mixes, _betas(mixing.mixup_alpha, groups, rng), 0.0)
-    if not mixing.cuts:
-        return _uniform(blended, group)
-    cuts = mixes & (rng.random(groups) < (mixing.cutmix_probability if mixing.mixup_alpha else 1.0))
-    if mixing.cutmix_sides is None:
-        area = _betas(mixing.cutmix_alpha, groups, rng)
-        boxes = _boxes_of_area(area, batch)
-    else:
-        boxes = _boxes_of_sides(mixing.cutmix_sides, groups, batch)
-        area = _area(boxes, batch.size)
-    cutmix_share = _area(boxes, batch.size) if mixing.correct else area
-    factors = _boxed(np.where(cuts, 1.0, blended), boxes.where(cuts, batch.size), batch.size)
-    return _GroupDraws(np.where(cuts, cutmix_share, blended), factors, group)
-
-
 def _betas(alpha: float, count: int, rng: np.random.Generator) -> NDArray[np.float64]:
     return rng.beta(alpha, alpha, count) if alpha else np.zeros(count)
 
 
-def _uniform(weight: NDArray[np.float64], group: NDArray[np.int64] | None = None) -> _GroupDraws:
+def _uniform(weight: NDArray[np.float64], group: NDArray[np.int64] | None = None) -> GroupDraws:
     """Return draws with the same weight at every pixel."""
-    return _GroupDraws(
-        weight, (weight.reshape(-1, 1, 1, 1), np.ones((len(weight), 1, 1, 1))), group
-    )
+    return GroupDraws(weight, (weight.reshape(-1, 1, 1, 1), np.ones((len(weight), 1, 1, 1))), group)
 
 
 # Boxes
@@ -430,7 +390,7 @@ class _Boxes:
         )
 
 
-def _boxes_of_area(area: NDArray[np.float64], batch: _Batch) -> _Boxes:
+def _boxes_of_area(area: NDArray[np.float64], batch: Batch) -> _Boxes:
     """Draw boxes with the image's aspect ratio, centered on a random pixel and clipped to the image.
 
     `area` is the fraction of the image that each box covers before clipping.
@@ -443,7 +403,7 @@ def _boxes_of_area(area: NDArray[np.float64], batch: _Batch) -> _Boxes:
     return _Boxes(*edges)
 
 
-def _boxes_of_sides(sides: Range, count: int, batch: _Batch) -> _Boxes:
+def _boxes_of_sides(sides: Range, count: int, batch: Batch) -> _Boxes:
     """Draw boxes inside the image.
 
     `sides` are the minimum and maximum side as a fraction of the image's side.
@@ -480,7 +440,7 @@ def _boxed(
 # ---------------------------------------------------------------------------------------------
 
 
-def _low_frequencies(decay: float, batch: _Batch) -> NDArray[np.float64]:
+def _low_frequencies(decay: float, batch: Batch) -> NDArray[np.float64]:
     """Draw an image whose amplitudes fall with frequency to the power of `decay`."""
     rng, (height, width) = batch.rng, batch.size
     frequency = np.hypot(np.fft.fftfreq(height)[:, None], np.fft.rfftfreq(width)[None, :])
@@ -513,16 +473,13 @@ def _threshold(
     return mask.reshape(image.shape)
 
 
-Shares: TypeAlias = NDArray[np.float32]
-
-
 def mixed_labels(
     labels: NDArray[np.int64],
     partner: NDArray[np.int32],
-    share: Shares,
+    share: Floats,
     classes: int,
     smoothing: float = 0.0,
-) -> Shares:
+) -> Floats:
     """Return the labels of B mixed samples as shares of the classes, float32 [B, classes].
 
     Each row adds up to 1.
@@ -553,8 +510,8 @@ def mixed_labels(
 
 
 def mixed_values(
-    values: Shares, partner: NDArray[np.int32], share: Shares, smoothing: float = 0.0
-) -> Shares:
+    values: Floats, partner: NDArray[np.int32], share: Floats, smoothing: float = 0.0
+) -> Floats:
     """Return the values of B mixed samples, such as multi-hot labels or numbers: float32 [B, N].
 
     Args:
@@ -566,5 +523,5 @@ def mixed_values(
     """
     own = share[:, None]
     mixed = own * values + (1 - own) * values[partner]
-    smooth: Shares = ((1 - smoothing) * mixed + smoothing / values.shape[1]).astype(np.float32)
+    smooth: Floats = ((1 - smoothing) * mixed + smoothing / values.shape[1]).astype(np.float32)
     return smooth

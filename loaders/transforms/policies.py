@@ -2,30 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache, partial
+from itertools import permutations
 from math import perm
-from typing import Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 from loaders.transforms.base import (
     MAX_CHAIN_STEPS,
     MAX_CHAINS,
     MAX_STEPS,
-    ImageSpec,
+    ByteColor,
+    Checked,
     Operation,
-    check_bool,
+    Probability,
+    Targets,
     check_choice,
-    check_int,
     check_number,
     check_numbers,
-    check_probability,
     check_tuple,
     check_type,
-    require_uint8,
+    integers,
+    numbers,
 )
 from manifests.errors import CallError
-
-#: One value per channel, 0 to 255.
-Color: TypeAlias = tuple[float, float, float]
 
 #: The names of steps. The argument of a step is
 #: for ``shear_x`` and ``shear_y``: the shift of a pixel divided by its distance from the top or
@@ -61,7 +62,7 @@ MAX_ORDERS = 20_000
 
 
 @dataclass(frozen=True, slots=True)
-class Level:
+class Level(Checked):
     """The strength of a step, drawn per image: uniform between two bounds, plus optional normal noise.
 
     Attributes:
@@ -74,14 +75,11 @@ class Level:
 
     low: float = 0
     high: float = 0
-    bins: int = 0
-    std: float = 0
+    bins: Annotated[int, integers(0)] = 0
+    std: Annotated[float, numbers(0)] = 0
 
-    def __post_init__(self) -> None:
-        check_number("low", self.low)
+    def _check(self) -> None:
         check_number("high", self.high, self.low)
-        check_int("bins", self.bins, 0)
-        check_number("std", self.std, 0)
         if self.bins == 1:
             raise CallError("bins must be 0 or at least 2, got 1")
 
@@ -92,7 +90,7 @@ class Level:
 
 
 @dataclass(frozen=True, slots=True)
-class Amount:
+class Amount(Checked):
     """Maps a level to a step's argument: ``offset + slope * level``, or ``offset - slope * level``.
 
     Attributes:
@@ -111,16 +109,9 @@ class Amount:
     signed: bool = False
     of_side: bool = False
 
-    def __post_init__(self) -> None:
-        check_number("offset", self.offset)
-        check_number("slope", self.slope)
-        check_choice("rounding", self.rounding, ("none", "down", "nearest"))
-        check_bool("signed", self.signed)
-        check_bool("of_side", self.of_side)
-
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class Step(Checked):
     """One step of a policy. The results match Pillow's.
 
     Attributes:
@@ -133,26 +124,62 @@ class Step:
 
     """
 
-    name: str
+    name: Annotated[str, partial(check_choice, choices=STEPS)]
     amount: Amount = Amount()
     level: Level = Level()
-    probability: float = 1.0
+    probability: Probability = 1.0
     filter: Literal["nearest", "linear"] = "nearest"
-    fill: Color = (128, 128, 128)
+    fill: ByteColor = (128, 128, 128)
 
-    def __post_init__(self) -> None:
-        check_choice("name", self.name, STEPS)
+    def _check(self) -> None:
         check_type("amount", self.amount, Amount)
         check_type("level", self.level, Level)
-        check_probability("probability", self.probability)
-        check_choice("filter", self.filter, ("nearest", "linear"))
-        check_numbers("fill", self.fill, 3)
-        for value in self.fill:
-            check_number("fill", value, 0, 255)
+
+
+#: Steps that move pixels.
+MOVING_STEPS = ("shear_x", "shear_y", "translate_x", "translate_y", "rotate")
+
+#: Rows of steps that are applied one after another, and the probability of each row; ``None`` if
+#: all are equally likely.
+Rows: TypeAlias = "tuple[Sequence[Sequence[Step]], Sequence[float] | None]"
+
+
+class Policy(Operation):
+    """An operation that draws steps: a row of steps for each image, or for each place of an image."""
+
+    __slots__ = ()
+
+    takes = "uint8"
+    moves = "nothing"
+
+    #: Probability of changing an image at all.
+    probability: float
+
+    @property
+    def rows(self) -> Rows:
+        """What is drawn from."""
+        raise NotImplementedError
+
+    @property
+    def length(self) -> int:
+        """Steps that are applied one after another."""
+        return max(map(len, self.rows[0]))
+
+    @property
+    def redraws(self) -> bool:
+        """Whether a row of one step is drawn for each of the steps of an image."""
+        return False
+
+    def loses(self, targets: Targets) -> str | None:
+        """Return why masks or boxes cannot follow it."""
+        for step in (step for row in self.rows[0] for step in row):
+            if step.name in MOVING_STEPS:
+                return f"its step {step.name!r} moves pixels of the image alone"
+        return None
 
 
 @dataclass(frozen=True, slots=True)
-class SubPolicies(Operation):
+class SubPolicies(Policy):
     """Run one of several sequences of steps, chosen with equal probability: AutoAugment.
 
     From https://arxiv.org/abs/1805.09501.
@@ -164,10 +191,9 @@ class SubPolicies(Operation):
     """
 
     sequences: tuple[tuple[Step, ...], ...]
-    probability: float = 1.0
+    probability: Probability = 1.0
 
-    def __post_init__(self) -> None:
-        check_probability("probability", self.probability)
+    def _check(self) -> None:
         check_tuple("sequences", self.sequences, tuple)
         for steps in self.sequences:
             check_tuple("sequences", steps, Step)
@@ -176,13 +202,14 @@ class SubPolicies(Operation):
                     f"sequences must contain at most {MAX_STEPS} steps each, got {len(steps)}"
                 )
 
-    def output(self, spec: ImageSpec) -> ImageSpec:
-        """Return the same spec; images must be uint8."""
-        return require_uint8(self, spec)
+    @property
+    def rows(self) -> Rows:
+        """The sequences."""
+        return self.sequences, None
 
 
 @dataclass(frozen=True, slots=True)
-class RandomSteps(Operation):
+class RandomSteps(Policy):
     """Run randomly chosen steps of a pool one after the other: RandAugment (https://arxiv.org/abs/1909.13719).
 
     Attributes:
@@ -195,13 +222,11 @@ class RandomSteps(Operation):
     """
 
     pool: tuple[Step, ...]
-    count: int = 2
+    count: Annotated[int, integers(0, MAX_STEPS)] = 2
     weights: tuple[float, ...] | None = None
-    probability: float = 1.0
+    probability: Probability = 1.0
 
-    def __post_init__(self) -> None:
-        check_probability("probability", self.probability)
-        check_int("count", self.count, 0, MAX_STEPS)
+    def _check(self) -> None:
         check_tuple("pool", self.pool, Step)
         if self.weights is not None:
             check_numbers("weights", self.weights, len(self.pool))
@@ -223,13 +248,27 @@ class RandomSteps(Operation):
                 hint="set a smaller count, or remove the weights",
             )
 
-    def output(self, spec: ImageSpec) -> ImageSpec:
-        """Return the same spec; images must be uint8."""
-        return require_uint8(self, spec)
+    @property
+    def length(self) -> int:
+        """The number of steps."""
+        return self.count
+
+    @property
+    def redraws(self) -> bool:
+        """Whether steps are drawn with replacement."""
+        return self.weights is None
+
+    @property
+    def rows(self) -> Rows:
+        """Each step alone, or with weights every order in which steps can be drawn."""
+        if self.weights is None:
+            return [[step] for step in self.pool], None
+        orders, probabilities = weighted_orders(self.weights, self.count)
+        return [[self.pool[number] for number in order] for order in orders], probabilities
 
 
 @dataclass(frozen=True, slots=True)
-class MixedChains(Operation):
+class MixedChains(Policy):
     """Run chains of steps on copies of an image and mix the results with the image: AugMix.
 
     From https://arxiv.org/abs/1912.02781. The weights of the chains have a Dirichlet distribution,
@@ -245,18 +284,33 @@ class MixedChains(Operation):
     """
 
     pool: tuple[Step, ...]
-    width: int = 3
-    depth: int = 1
-    alpha: float = 1.0
-    probability: float = 1.0
+    width: Annotated[int, integers(1, MAX_CHAINS)] = 3
+    depth: Annotated[int, integers(0, MAX_CHAIN_STEPS)] = 1
+    alpha: Annotated[float, numbers(0.01)] = 1.0
+    probability: Probability = 1.0
 
-    def __post_init__(self) -> None:
-        check_probability("probability", self.probability)
-        check_int("width", self.width, 1, MAX_CHAINS)
-        check_int("depth", self.depth, 0, MAX_CHAIN_STEPS)
-        check_number("alpha", self.alpha, 0.01)
+    def _check(self) -> None:
         check_tuple("pool", self.pool, Step)
 
-    def output(self, spec: ImageSpec) -> ImageSpec:
-        """Return the same spec; images must be uint8."""
-        return require_uint8(self, spec)
+    @property
+    def rows(self) -> Rows:
+        """Each step alone."""
+        return [[step] for step in self.pool], None
+
+
+@cache
+def weighted_orders(
+    weights: tuple[float, ...], count: int
+) -> tuple[list[tuple[int, ...]], list[float]]:
+    """Return every order in which `count` items can be drawn without replacement, and the probability of each."""
+    total = sum(weights)
+    drawable = [number for number, weight in enumerate(weights) if weight > 0]
+    orders = list(permutations(drawable, count))
+    probabilities = []
+    for order in orders:
+        probability, remaining = 1.0, total
+        for number in order:
+            probability *= weights[number] / remaining
+            remaining -= weights[number]
+        probabilities.append(probability)
+    return orders, probabilities

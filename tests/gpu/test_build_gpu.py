@@ -10,7 +10,7 @@ from helpers.pictures import encode
 from PIL import Image, ImageOps
 
 import loaders
-from loaders.transforms import Normalize
+from loaders.transforms.decode_normalize import Normalize
 from manifests.errors import CallError, DamagedError
 from manifests.store import read_manifest
 

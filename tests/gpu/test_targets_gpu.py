@@ -13,7 +13,9 @@ import loaders
 from dataprep.options import Options
 from dataprep.run.convert import convert_dataset
 from dataprep.sources import read_source
-from loaders.transforms import Flip, Normalize, RandomResizedCrop
+from loaders.transforms.crop_resize import RandomResizedCrop
+from loaders.transforms.decode_normalize import Normalize
+from loaders.transforms.geometry import Flip
 
 CHECKS = [
     test_targets.check_masks_of_both_devices,

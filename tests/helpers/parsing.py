@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
+import sys
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+import loaders.transforms.argument
+import loaders.transforms.fuse  # noqa: F401
 from loaders.transforms.base import Operation
 from loaders.transforms.parse import Meaning, read_recipe, transform_table
 from loaders.transforms.parse.arguments import Note
@@ -18,6 +23,17 @@ INFO: dict[str, Meaning] = {}
 for _info in transform_table():
     if _info.name not in INFO or "PaddleClas" in _info.libraries:
         INFO[_info.name] = _info
+
+
+def operation_types(base: type = Operation) -> Iterator[type[Operation]]:
+    """Yield every record of an operation, also those that fusion makes."""
+    for each in base.__subclasses__():
+        # Slots are added to a copy of a class. The first one remains a subclass.
+        module = vars(sys.modules[each.__module__])
+        if dataclasses.is_dataclass(each) and module.get(each.__name__) is each:
+            yield each
+        yield from operation_types(each)
+
 
 #: Names that mean different transforms in two libraries.
 AMBIGUOUS = ("AugMix", "AutoAugment", "RandAugment", "RandomErasing", "RandomRotation")

@@ -14,7 +14,7 @@ from helpers.warm_python import WarmPython
 
 import loaders
 from loaders import transforms
-from loaders.transforms import Operation
+from loaders.transforms.base import Operation
 from manifests.errors import CallError
 from manifests.process.program import release
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from loaders.checkpoint import State, read_state
 from loaders.progress import Phase, Position, Progress
-from loaders.transforms.adjust import Adjustment
+from loaders.transforms.base import Adjustment
 from manifests.errors import CallError
 
 BATCHES = 3

@@ -14,7 +14,9 @@ from dataprep.options import Downscale, Options, Raw
 from dataprep.run.convert import convert_dataset
 from dataprep.sources import SourceOptions, read_source
 from loaders.dataset.split import open_split
-from loaders.transforms import Flip, Normalize, RandomResizedCrop
+from loaders.transforms.crop_resize import RandomResizedCrop
+from loaders.transforms.decode_normalize import Normalize
+from loaders.transforms.geometry import Flip
 from manifests.errors import CallError, DamagedError
 from manifests.tables import read_table
 

@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal, TypeAlias, TypeGuard
 
 from loaders.transforms.base import (
     MAX_NUMBER_LENGTH,
+    Color,
     Filter,
     Operation,
     Range,
@@ -25,7 +26,6 @@ from loaders.transforms.base import (
     check_probability,
     check_range,
 )
-from loaders.transforms.policies import Color
 from manifests.errors import CallError
 from manifests.process.text import shown
 

@@ -11,7 +11,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Annotated, Any, TypeAlias
 
-from loaders.transforms.base import MAX_CHAIN_STEPS, MAX_CHAINS, MAX_STEPS, check_int, check_number
+from loaders.transforms.base import (
+    MAX_CHAIN_STEPS,
+    MAX_CHAINS,
+    MAX_STEPS,
+    Color,
+    check_int,
+    check_number,
+)
 from loaders.transforms.parse.arguments import (
     BICUBIC_NOTE,
     Bool,
@@ -27,7 +34,6 @@ from loaders.transforms.parse.arguments import (
 )
 from loaders.transforms.policies import (
     Amount,
-    Color,
     Level,
     MixedChains,
     RandomSteps,

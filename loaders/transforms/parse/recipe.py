@@ -7,13 +7,14 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, TypeAlias
 
-from loaders.transforms.adjust import Adjustment, Scale, resizes, scaled
 from loaders.transforms.base import (
     MAX_TRANSFORMS,
     MAX_VIEWS,
+    Adjustment,
     BatchOperation,
     ImageSpec,
     Operation,
+    Scale,
     Size,
 )
 from loaders.transforms.crop_resize import KeepSize
@@ -404,7 +405,7 @@ def _scaled(recipe: Recipe, before: Size, size: Size) -> Recipe:
     def change(item: RecipeItem) -> RecipeItem:
         if item.location in stored:
             return item
-        operations = tuple(scaled(operation, scale) for operation in item.operations)
+        operations = tuple(operation.scaled(scale) for operation in item.operations)
         return replace(item, operations=operations)
 
     with errors_at(f"size={size} is not possible"):
@@ -419,7 +420,7 @@ def _of_stored_size(recipe: Recipe) -> set[str]:
     locations: set[str] = set()
     for own in [view.items for view in recipe.views] or [()]:
         items = (*recipe.items, *own)
-        resizing = [any(map(resizes, item.operations)) for item in items]
+        resizing = [any(each.resizes for each in item.operations) for item in items]
         if any(resizing):
             locations.update(item.location for item in items[: resizing.index(True)])
     return locations

@@ -16,6 +16,7 @@ from loaders.transforms.base import (
     MAX_CHAINS,
     MAX_POLICY_LENGTH,
     MAX_STEPS,
+    Color,
     check_int,
 )
 from loaders.transforms.crop_resize import RandomResizedCrop, Resize
@@ -38,7 +39,7 @@ from loaders.transforms.parse.policies import (
     steps_of,
     sub_policies,
 )
-from loaders.transforms.policies import Color, Level, MixedChains, RandomSteps, SubPolicies
+from loaders.transforms.policies import Level, MixedChains, RandomSteps, SubPolicies
 from manifests.errors import CallError
 from manifests.process.text import shown
 

@@ -5,9 +5,11 @@ from helpers.torchvision_oracle import import_torchvision
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loaders.transforms import CropAtRatio, Cutout, GridMask, HideAndSeek, PadTo
-from loaders.transforms.adjust import Adjustment, Scale, scaled
 from loaders.transforms.argument import PRESETS
+from loaders.transforms.base import Adjustment, Scale
+from loaders.transforms.crop_resize import CropAtRatio
+from loaders.transforms.erasing import Cutout, GridMask, HideAndSeek
+from loaders.transforms.geometry import PadTo
 from loaders.transforms.parse import read_recipe
 from loaders.transforms.parse.recipe import adjusted
 from manifests.errors import CallError
@@ -78,13 +80,13 @@ def test_every_preset_takes_every_size(name, side):
 
 def test_lengths_of_masks_and_padding_are_scaled():
     half = Scale(0.5, 0.5)
-    assert scaled(Cutout(length=112), half) == Cutout(length=56)
-    assert scaled(GridMask(period=(96, 224)), half) == GridMask(period=(48, 112))
-    assert scaled(HideAndSeek(sizes=(0, 16, 32)), half) == HideAndSeek(sizes=(0, 8, 16))
-    assert scaled(PadTo((64, 48), at=(8, 4)), Scale(0.5, 0.25)) == PadTo((32, 12), at=(4, 1))
-    assert scaled(CropAtRatio(224, 0.875), half) == CropAtRatio(112, 0.875)
+    assert Cutout(length=112).scaled(half) == Cutout(length=56)
+    assert GridMask(period=(96, 224)).scaled(half) == GridMask(period=(48, 112))
+    assert HideAndSeek(sizes=(0, 16, 32)).scaled(half) == HideAndSeek(sizes=(0, 8, 16))
+    assert PadTo((64, 48), at=(8, 4)).scaled(Scale(0.5, 0.25)) == PadTo((32, 12), at=(4, 1))
+    assert CropAtRatio(224, 0.875).scaled(half) == CropAtRatio(112, 0.875)
     with pytest.raises(CallError, match="squares"):
-        scaled(CropAtRatio(224, 0.875), Scale(0.5, 1))
+        CropAtRatio(224, 0.875).scaled(Scale(0.5, 1))
 
 
 CROP = {"RandomResizedCrop": {"size": 64}}

@@ -21,7 +21,7 @@ SIZE = (96, 128)
 
 
 def batch(count: int = COUNT) -> Any:
-    return mixing._Batch(SIZE, count, np.random.default_rng(5))
+    return mixing.Batch(SIZE, count, np.random.default_rng(5))
 
 
 def boxes_of_area(alpha: float) -> tuple[np.ndarray, np.ndarray]:
@@ -53,7 +53,7 @@ def test_boxes_are_those_of_torchvision(alpha):
 def test_weights_are_those_of_torchvision(alpha):
     transform = v2.MixUp(num_classes=2, alpha=alpha)
     theirs = reference(lambda: transform.make_params([])["lam"])
-    ours = [mixing._mixup(Mixup(alpha), made).partner_share[0] for made in [batch(2)] * COMPARED]
+    ours = [Mixup(alpha).draws(made).partner_share[0] for made in [batch(2)] * COMPARED]
     # torch draws float32 numbers, of which many are exactly 0 or 1 if alpha is small.
     assert_column(np.round(1 - np.array(ours), 6), np.round(theirs, 6))
 
@@ -61,8 +61,8 @@ def test_weights_are_those_of_torchvision(alpha):
 def test_the_operations_draw_as_the_functions_do():
     """Each batch has one draw of the functions that the other tests call 100,000 times at once."""
     for number in range(50):
-        made, same = (mixing._Batch(SIZE, 4, np.random.default_rng(number)) for _ in range(2))
-        drawn = mixing._draw(Cutmix(1.0), made)
+        made, same = (mixing.Batch(SIZE, 4, np.random.default_rng(number)) for _ in range(2))
+        drawn = Cutmix(1.0).draws(made)
         boxes = mixing._boxes_of_area(same.rng.beta(1.0, 1.0, 1), same)
         assert drawn.partner_share == mixing._area(boxes, SIZE)
         assert (mixing._boxed(np.ones(1), boxes, SIZE)[0] == drawn.factors[0]).all()
@@ -73,16 +73,16 @@ def test_one_operation_is_drawn_with_its_probability():
     made = batch(2)
     kinds = []
     for _ in range(REFERENCE):
-        draws = mixing._draw(operation, made)
+        draws = operation.draws(made)
         # A box is an array of rows; a weight, and the 0 of an image that stays, has one value.
         kinds.append(2 if draws.factors[0].shape[1] > 1 else int(draws.partner_share[0] > 0))
     for kind, probability in enumerate((0.2, 0.3, 0.5)):
         assert_probability(np.array(kinds) == kind, probability)
 
 
-def hybrid(**arguments: Any) -> mixing._GroupDraws:
+def hybrid(**arguments: Any) -> mixing.GroupDraws:
     """Return one draw for each of 100,000 images."""
-    return mixing._draw(MixupCutmix(each="image", **arguments), batch())
+    return MixupCutmix(each="image", **arguments).draws(batch())
 
 
 def test_the_hybrid_of_timm():

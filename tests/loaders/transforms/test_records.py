@@ -3,36 +3,53 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import pytest
+from helpers.parsing import operation_types
 
-from loaders import transforms
+from loaders.transforms.combinators import Chains, RandomApply
+from loaders.transforms.crop_resize import (
+    Crop,
+    CropAtRatio,
+    RandomResizedCrop,
+    Resize,
+    ResizeWithin,
+)
+from loaders.transforms.decode_normalize import Normalize
+from loaders.transforms.geometry import Flip
 from loaders.transforms.mixing import Mixup
+from loaders.transforms.policies import Amount, Level, Step
 from manifests.errors import CallError
 
 #: A valid value for each field that has no default.
-VALID = {
+VALID: dict[str, Any] = {
     "size": (8, 8), "share": 0.5, "degrees": (0, 1), "mean": (0.5,) * 3, "std": (0.5,) * 3, "window": (3, 3),
     "space": "RGB", "name": "identity", "left": 1, "top": 1, "right": 1, "bottom": 1, "area": (0.1, 1.0),
-    "pool": (transforms.Step("identity"),), "sequences": ((transforms.Step("identity"),),),
-    "operations": (Mixup(),), "probabilities": (1.0,), "target": (8, 8), "chains": ((transforms.Flip(),),),
+    "pool": (Step("identity"),), "sequences": ((Step("identity"),),), "operations": (Mixup(),),
+    "probabilities": (1.0,), "target": (8, 8), "chains": ((Flip(),),),
 }  # fmt: skip
 
+#: Other values, for records in which a name has another meaning.
+OTHERS: dict[type, dict[str, Any]] = {
+    CropAtRatio: {"size": 8}, Resize: {"size": (8, 8)}, ResizeWithin: {"shorter": 8},
+    RandomApply: {"operations": (Flip(),)},
+}  # fmt: skip
 
-@pytest.mark.parametrize("name", sorted(set(transforms.__all__) - {"Operation", "ImageSpec"}))
-def test_every_field_is_checked(name):
-    record = getattr(transforms, name)
+RECORDS = [each for each in operation_types() if each.__module__ != "loaders.transforms.fuse"]
+
+
+@pytest.mark.parametrize(
+    "record",
+    [*(each for each in RECORDS if each is not Chains), Amount, Level, Step],
+    ids=lambda record: record.__name__,
+)
+def test_every_field_is_checked(record: Any) -> None:
     valid = {
         each.name: VALID[each.name]
         for each in dataclasses.fields(record)
         if each.default is dataclasses.MISSING
-    }
-    if name in ("CropAtRatio", "Resize"):
-        valid["size"] = 8 if name == "CropAtRatio" else (8, 8)
-    if name == "ResizeWithin":
-        valid["shorter"] = 8
-    if name == "RandomApply":
-        valid["operations"] = (transforms.Flip(),)
+    } | OTHERS.get(record, {})
     hash(record(**valid))
     for field in dataclasses.fields(record):
         for wrong in (object(), [object()], (object(), object())):
@@ -43,9 +60,9 @@ def test_every_field_is_checked(name):
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: transforms.Crop([8, 9]),
-        lambda: transforms.RandomResizedCrop((8, 8), area=[0.5, 1]),
-        lambda: transforms.Normalize([0.5] * 3, (1, 1, 1)),
+        lambda: Crop([8, 9]),
+        lambda: RandomResizedCrop((8, 8), area=[0.5, 1]),
+        lambda: Normalize([0.5] * 3, (1, 1, 1)),
     ],
 )
 def test_a_list_gives_the_hint_to_write_a_tuple(make):

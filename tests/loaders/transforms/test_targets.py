@@ -10,42 +10,40 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers.parsing import valid_arguments
+from helpers.parsing import operation_types, valid_arguments
 from helpers.photographs import photograph
 from helpers.targets import transform
 
-import loaders.transforms
 from loaders.dataset.labels import Boxes, moved, padded
-from loaders.transforms import (
-    ColorJitter,
+from loaders.transforms.argument import require_followed
+from loaders.transforms.base import BatchOperation, Operation
+from loaders.transforms.color import ColorJitter
+from loaders.transforms.combinators import Combinator, RandomApply, RandomChoice, RandomOrder
+from loaders.transforms.crop_resize import (
     Crop,
     CropAtRatio,
-    Cutmix,
+    KeepSize,
+    RandomResizedCrop,
+    Resize,
+    ResizeWithin,
+    ScaleJitter,
+)
+from loaders.transforms.decode_normalize import Normalize
+from loaders.transforms.erasing import RandomErasing
+from loaders.transforms.geometry import (
     Elastic,
     Flip,
-    KeepSize,
-    MultiCrop,
-    Normalize,
-    Operation,
     Pad,
     PadTo,
     RandomAffine,
     RandomAffineAround,
-    RandomApply,
-    RandomChoice,
-    RandomErasing,
-    RandomOrder,
     RandomPerspective,
-    RandomResizedCrop,
     RandomRightAngle,
-    Resize,
-    ResizeWithin,
     Rotate,
     RotateAround,
-    ScaleJitter,
 )
+from loaders.transforms.mixing import Cutmix
 from loaders.transforms.parse import known_transforms, read_recipe
-from loaders.transforms.targets import CONTAINERS, moves_pixels, require_followed
 from manifests.errors import CallError
 
 
@@ -117,7 +115,7 @@ MOVING: tuple[tuple[Operation, ...], ...] = (
 
 def is_exact(chain: tuple[Operation, ...]) -> bool:
     """Return whether a chain changes no values."""
-    return all(moves_pixels(each) for each in chain)
+    return all(each.moves_pixels for each in chain)
 
 
 def test_a_mask_is_transformed_as_an_image_of_its_values() -> None:
@@ -329,6 +327,10 @@ def test_mixing_is_refused() -> None:
         require_followed(read_recipe([inside, Resize((32, 32))]), "boxes")
 
 
+#: Fusion makes them of operations that labels have followed.
+FUSED = ("CropResize", "DecodeCrop", "FlipNormalize", "ResizeCrop")
+
+
 def test_every_operation_is_known() -> None:
     """An operation that is neither known to move pixels nor to keep them is refused, so a new one must be sorted in."""
     unknown = type("Unknown", (Operation,), {})()
@@ -336,21 +338,10 @@ def test_every_operation_is_known() -> None:
     with pytest.raises(CallError, match="not known"):
         require_followed(recipe, "masks")
     samples = {type(each): each for chain in MOVING for each in chain}
-    from loaders.transforms import targets
-
-    known = {
-        *targets._STRAIGHT,
-        *targets._TILTING,
-        *targets._VALUES,
-        *targets._POLICIES,
-        *CONTAINERS,
-        MultiCrop,
-    }
-    records = {getattr(loaders.transforms, name) for name in loaders.transforms.__all__}
-    operations = {each for each in records if issubclass(each, Operation) and each is not Operation}
-    mixing = {each for each in operations if each.__module__.endswith("mixing")}
-    assert not [each for each in operations - mixing if not issubclass(each, tuple(known))]
-    assert {
-        each for each in operations if issubclass(each, (*targets._STRAIGHT, *targets._TILTING))
-    } <= {*samples}
-    assert not moves_pixels(Normalize((0, 0, 0), (1, 1, 1)))
+    known = [
+        each for each in operation_types() if not issubclass(each, Combinator | BatchOperation)
+    ]
+    unsorted = {each for each in known if not each.moves and each.loses is Operation.loses}
+    assert {each.__name__ for each in unsorted} == {*FUSED}
+    assert {each for each in known if each.moves in ("straight", "tilted")} <= {*samples}
+    assert not Normalize((0, 0, 0), (1, 1, 1)).moves_pixels

@@ -9,30 +9,32 @@ from typing import Any
 
 import numpy as np
 import torch
+from helpers.parsing import operation_types
 from helpers.targets import transform
 from helpers.torchvision_oracle import import_torchvision
 from test_targets import FILL, class_masks, found_boxes, photographs
 
 from loaders.dali.graph import RandomStreams
-from loaders.transforms import (
+from loaders.transforms.base import Operation
+from loaders.transforms.crop_resize import (
     Crop,
     CropAtRatio,
+    KeepSize,
+    RandomResizedCrop,
+    Resize,
+    ResizeWithin,
+    ScaleJitter,
+)
+from loaders.transforms.geometry import (
     Elastic,
     Flip,
-    KeepSize,
-    Operation,
     Pad,
     PadTo,
     RandomAffine,
     RandomAffineAround,
     RandomPerspective,
-    RandomResizedCrop,
     RandomRightAngle,
-    Resize,
-    ResizeWithin,
     Rotate,
-    ScaleJitter,
-    targets,
 )
 
 _, v2 = import_torchvision()
@@ -279,4 +281,5 @@ def test_every_operation_that_masks_follow_is_compared() -> None:
     compared = {type(each) for chain, _ in STRAIGHT for each in chain} | {
         type(each) for each, _ in TILTED
     }
-    assert {*targets._STRAIGHT, *targets._TILTING} <= compared
+    moving = [each for each in operation_types() if each.moves in ("straight", "tilted")]
+    assert not [each for each in moving if not issubclass(each, tuple(compared))]

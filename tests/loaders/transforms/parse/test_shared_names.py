@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from helpers.parsing import AMBIGUOUS, recipe_error, valid_arguments
 
-from loaders.transforms import Pad
+from loaders.transforms.geometry import Pad
 from loaders.transforms.parse import read_recipe, transform_table
 from loaders.transforms.parse.items import parse_transform
 from loaders.transforms.policies import Level
