@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
@@ -53,61 +54,62 @@ def _log_to_stderr(_: click.Context, __: click.Parameter, value: bool) -> None:
             logging.getLogger(name).setLevel(logging.INFO)
 
 
-# --- options that commands share ------------------------------------------------------------------
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(package_name="dataprep-loaders", prog_name="loaders")
+def main() -> None:
+    """Tools for training with prepared datasets, which `loaders.build` reads in Python.
 
-cache_option = click.option(
+    Exit status: 0 success; 1 the dataset is damaged; 2 wrong usage; 3 stopped by a problem such as
+    too little memory; 130 interrupted.
+    """
+
+
+# --- options that several commands have -----------------------------------------------------------
+
+_Command = Callable[..., None]
+
+_dataset = click.argument("dataset")
+_batch_size = partial(click.option, "--batch-size", metavar="N")
+_overwrite = partial(click.option, "--overwrite", is_flag=True)
+_cache = click.option(
     "--cache", metavar="DIR", help="Folder on a local disk, if DATASET is in an object store."
+)
+_split = click.option(
+    "--split", metavar="NAME", default="train", show_default=True, help="The split to read."
+)
+_measured_json = click.option(
+    "--json", "json_output", is_flag=True, help="Print JSON, with all repeats in images per second."
 )
 
 
-def require_cache(dataset: str, cache: str | None) -> None:
-    """Check that a dataset in an object store comes with ``--cache``.
-
-    Raises:
-        CallError: it does not.
-
-    """
-    from manifests.process.text import printable
-    from manifests.remote.url import refuse_url
-
-    if cache is None:
-        refuse_url(
-            dataset,
-            f"{printable(dataset)} is in an object store, and --cache is missing",
-            hint="set --cache to a folder on a local disk, for example --cache /nvme/cache",
-        )
+def _transforms(preset: str) -> Callable[[_Command], _Command]:
+    text = f"A preset such as {preset}, or a YAML file."
+    return click.option("--transforms", required=True, metavar="NAME|FILE", help=text)
 
 
-def add_loader_options(command: Callable[..., None]) -> Callable[..., None]:
+def _device(text: str) -> Callable[[_Command], _Command]:
+    devices = click.Choice(["auto", "cpu", "gpu"])
+    return click.option("--device", type=devices, default="auto", show_default=True, help=text)
+
+
+_DECODES = "What decodes and transforms the images. auto: a GPU if there is one."
+
+
+def _loader_options(command: _Command) -> _Command:
     """Add the options that name a loader to measure."""
     options = (
-        click.argument("dataset"),
-        click.option(
-            "--transforms",
-            required=True,
-            metavar="NAME|FILE",
-            help="A preset such as imagenet-train, or a YAML file.",
-        ),
-        click.option(
-            "--split", metavar="NAME", default="train", show_default=True, help="The split to read."
-        ),
-        click.option(
-            "--batch-size",
+        _dataset,
+        _transforms("imagenet-train"),
+        _split,
+        _batch_size(
             type=click.IntRange(1, 2**20),
-            metavar="N",
             help=(
                 "Images per batch.  [default: 256; fewer if the images are large or the split is"
                 " smaller]"
             ),
         ),
-        click.option(
-            "--device",
-            type=click.Choice(["auto", "cpu", "gpu"]),
-            default="auto",
-            show_default=True,
-            help="What decodes and transforms the images. auto: a GPU if there is one.",
-        ),
-        cache_option,
+        _device(_DECODES),
+        _cache,
         click.option(
             "--model",
             metavar="NAME|FILE:FUNCTION",
@@ -122,12 +124,10 @@ def add_loader_options(command: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
-def add_method_options(
-    seconds: float, repeats: int
-) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def _method_options(seconds: float, repeats: int) -> Callable[[_Command], _Command]:
     """Add the options that say how long to measure."""
 
-    def add(command: Callable[..., None]) -> Callable[..., None]:
+    def add(command: _Command) -> _Command:
         command = click.option(
             "--repeats",
             type=click.IntRange(1, 100),
@@ -148,29 +148,31 @@ def add_method_options(
     return add
 
 
-# --- commands -------------------------------------------------------------------------------------
+def require_cache(dataset: str, cache: str | None) -> None:
+    """Check that a dataset in an object store comes with ``--cache``.
 
+    Raises:
+        CallError: it does not.
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.version_option(package_name="dataprep-loaders", prog_name="loaders")
-def main() -> None:
-    """Tools for training with prepared datasets, which `loaders.build` reads in Python.
-
-    Exit status: 0 success; 1 the dataset is damaged; 2 wrong usage; 3 stopped by a problem such as
-    too little memory; 130 interrupted.
     """
+    from manifests.process.text import printable
+    from manifests.remote.url import refuse_url
+
+    if cache is None:
+        refuse_url(
+            dataset,
+            f"{printable(dataset)} is in an object store, and --cache is missing",
+            hint="set --cache to a folder on a local disk, for example --cache /nvme/cache",
+        )
+
+
+# --- commands --------------------------------------------------------------------------------------
 
 
 @main.command(cls=Command, short_help="Estimate the GPU memory for loading a dataset.")
-@click.argument("dataset")
+@_dataset
 @click.option("--split", metavar="NAME", help="Only this split.  [default: all splits]")
-@click.option(
-    "--batch-size",
-    type=click.IntRange(1, 2**20),
-    required=True,
-    metavar="N",
-    help="Images per batch.",
-)
+@_batch_size(type=click.IntRange(1, 2**20), required=True, help="Images per batch.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, with sizes in bytes.")
 def memory(dataset: str, *, split: str | None, batch_size: int, as_json: bool) -> None:
     """Estimate the GPU memory for loading DATASET, as it is and with smaller images.
@@ -187,21 +189,22 @@ def memory(dataset: str, *, split: str | None, batch_size: int, as_json: bool) -
         f"{printable(dataset)} is in an object store",
         hint="name a copy on a local disk",
     )
-    estimates = {
-        opened.name: _estimate(opened, batch_size) for opened in open_splits(dataset, split)
-    }
+    estimates = {}
+    for opened in open_splits(dataset, split):
+        estimates[opened.name] = _estimate(opened, batch_size)
     if as_json:
         splits = {name: {"gpu_memory": estimate} for name, estimate in estimates.items()}
-        click.echo(
-            json.dumps({"batch_size": batch_size, "splits": splits}, indent=1, ensure_ascii=False)
-        )
+        _print_json({"batch_size": batch_size, "splits": splits})
         return
     for number, (name, estimate) in enumerate(estimates.items()):
-        click.echo(
-            f"{chr(10) if number else ''}{name}: estimated GPU memory for batches of {batch_size:,}"
-            " images"
-        )
+        if number:
+            click.echo()
+        click.echo(f"{name}: estimated GPU memory for batches of {batch_size:,} images")
         _print_table(estimate)
+
+
+def _print_json(value: Any) -> None:
+    click.echo(json.dumps(value, indent=1, ensure_ascii=False))
 
 
 def _estimate(split: OpenSplit, batch_size: int) -> dict[str, dict[str, int]] | None:
@@ -230,13 +233,8 @@ def _print_table(estimate: dict[str, dict[str, int]] | None) -> None:
 
 
 @main.command(cls=Command, short_help="Show samples before and after the transforms.")
-@click.argument("dataset")
-@click.option(
-    "--transforms",
-    required=True,
-    metavar="NAME|FILE",
-    help="A preset such as imagenet-train, or a YAML file.",
-)
+@_dataset
+@_transforms("imagenet-train")
 @click.option(
     "--out",
     metavar="FILE",
@@ -244,9 +242,7 @@ def _print_table(estimate: dict[str, dict[str, int]] | None) -> None:
     show_default=True,
     help="What to write: .png, .jpg or .webp for a picture, or .html.",
 )
-@click.option(
-    "--split", metavar="NAME", default="train", show_default=True, help="The split to read."
-)
+@_split
 @click.option(
     "--samples",
     type=int,
@@ -271,12 +267,7 @@ def _print_table(estimate: dict[str, dict[str, int]] | None) -> None:
     show_default=True,
     help="Column of --pk and --balanced for the groups.",
 )
-@click.option(
-    "--batch-size",
-    type=click.IntRange(1, 4096),
-    metavar="N",
-    help="Images of the batch of --balanced.",
-)
+@_batch_size(type=click.IntRange(1, 4096), help="Images of the batch of --balanced.")
 @click.option(
     "--threshold",
     type=Number(0, 1, min_open=True),
@@ -286,14 +277,8 @@ def _print_table(estimate: dict[str, dict[str, int]] | None) -> None:
         " classes alike. Needed if a sample has several classes."
     ),
 )
-@click.option(
-    "--device",
-    type=click.Choice(["auto", "cpu", "gpu"]),
-    default="auto",
-    show_default=True,
-    help="What decodes and transforms the images. auto: a GPU if there is one.",
-)
-@cache_option
+@_device(_DECODES)
+@_cache
 @click.option(
     "--seed",
     type=click.IntRange(0),
@@ -302,7 +287,7 @@ def _print_table(estimate: dict[str, dict[str, int]] | None) -> None:
     show_default=True,
     help="Seed of all draws.",
 )
-@click.option("--overwrite", is_flag=True, help="Replace a file that is not a preview.")
+@_overwrite(help="Replace a file that is not a preview.")
 def preview(dataset: str, *, out: str, overwrite: bool, **options: Any) -> None:
     """Show samples of DATASET before and after the transforms.
 
@@ -319,7 +304,7 @@ def preview(dataset: str, *, out: str, overwrite: bool, **options: Any) -> None:
 
 
 @main.command(cls=Command, short_help="Find out what limits the speed of training.")
-@add_loader_options
+@_loader_options
 @click.option(
     "--torchvision", is_flag=True, help="Compare with torchvision's DataLoader on the same images."
 )
@@ -327,11 +312,9 @@ def preview(dataset: str, *, out: str, overwrite: bool, **options: Any) -> None:
     "--tuning", metavar="FILE", help="File of `loaders tune` that gives the options of the loader."
 )
 @click.option("--html", metavar="FILE", help="Also write a page with a chart.")
-@click.option("--overwrite", is_flag=True, help="Replace a file that is not such a page.")
-@click.option(
-    "--json", "json_output", is_flag=True, help="Print JSON, with all repeats in images per second."
-)
-@add_method_options(1.0, 5)
+@_overwrite(help="Replace a file that is not such a page.")
+@_measured_json
+@_method_options(1.0, 5)
 def bench(
     dataset: str,
     *,
@@ -368,15 +351,14 @@ def bench(
     print_status("")
     if html is not None:
         write_output_file(html, page(results).encode(), "page")
-    click.echo(
-        json.dumps(as_json(results), indent=1, ensure_ascii=False)
-        if json_output
-        else as_text(results)
-    )
+    if json_output:
+        _print_json(as_json(results))
+    else:
+        click.echo(as_text(results))
 
 
 @main.command(cls=Command, short_help="Find the fastest options for a dataset and a machine.")
-@add_loader_options
+@_loader_options
 @click.option(
     "--objective",
     type=click.Choice(["images", "model"]),
@@ -392,11 +374,9 @@ def bench(
     show_default=True,
     help="File to write. Results for other machines, datasets and transforms in it are kept.",
 )
-@click.option("--overwrite", is_flag=True, help="Replace a file that `loaders tune` did not write.")
-@click.option(
-    "--json", "json_output", is_flag=True, help="Print JSON, with all repeats in images per second."
-)
-@add_method_options(0.5, 3)
+@_overwrite(help="Replace a file that `loaders tune` did not write.")
+@_measured_json
+@_method_options(0.5, 3)
 def tune(
     dataset: str,
     *,
@@ -426,22 +406,16 @@ def tune(
     tuned = measure(dataset, method=Method(seconds, repeats), announce=print_status, **options)
     print_status("")
     write_output_file(out, with_entry(entries, tuned.entry), "file")
-    click.echo(
-        json.dumps(as_json(tuned), indent=1, ensure_ascii=False)
-        if json_output
-        else as_text(tuned, out)
-    )
+    if json_output:
+        _print_json(as_json(tuned))
+    else:
+        click.echo(as_text(tuned, out))
 
 
 @main.command(cls=Command, short_help="Write the transforms of an evaluation for a server.")
-@click.argument("dataset")
+@_dataset
 @click.argument("out")
-@click.option(
-    "--transforms",
-    required=True,
-    metavar="NAME|FILE",
-    help="A preset such as imagenet-eval, or a YAML file.",
-)
+@_transforms("imagenet-eval")
 @click.option(
     "--for",
     "target",
@@ -452,13 +426,7 @@ def tune(
         " transforms decoded images."
     ),
 )
-@click.option(
-    "--device",
-    type=click.Choice(["auto", "cpu", "gpu"]),
-    default="auto",
-    show_default=True,
-    help="Where the server decodes and transforms. auto: on a GPU if this machine has one.",
-)
+@_device("Where the server decodes and transforms. auto: on a GPU if this machine has one.")
 @click.option(
     "--split",
     metavar="NAME",
@@ -501,7 +469,7 @@ def tune(
     show_default=True,
     help="Order of the axes.",
 )
-@click.option("--overwrite", is_flag=True, help="Replace an export of this name.")
+@_overwrite(help="Replace an export of this name.")
 def export(dataset: str, out: str, **options: Any) -> None:
     """Write the transforms of an evaluation for a server, as the folder OUT.
 

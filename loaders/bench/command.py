@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from loaders.bench.measure import (
@@ -19,14 +20,14 @@ from loaders.bench.measure import (
     measure_stages,
     measure_training,
 )
-from loaders.bench.model import Model, load_model
+from loaders.bench.model import Model, check_comparable, load_model, measure_torchvision
 from loaders.bench.remedies import disturbance_candidates, find_candidates
 from loaders.bench.results import (
-    ENOUGH,
     ModelRates,
     Remedy,
     Results,
     Subject,
+    is_enough,
     limiting_stage,
     loader_rate,
 )
@@ -73,30 +74,29 @@ def bench(
 
     """
     if torchvision:
-        from loaders.bench.model import check_comparable
-
         check_comparable(transforms, dataset)
     request = replace(make_request(dataset, transforms=transforms, **options), tuning=tuning)
     spec = resolve(request)
     close(spec)
-    device = spec.options.device
+    device, cores = spec.options.device, usable_cores(spec.options.ranks, 1)
+    # A wrong model is an error before the first measurement.
     stepper = load_model(model, spec) if model else None
-    make_spec = lambda: resolve(request)  # noqa: E731
     watch = Watch(spec.split, device)
     announce("reading, decoding, augmentation, delivery")
-    stages = measure_stages(make_spec, method)
-    rates = (
-        _measure_model(request, stepper, loader_rate(stages), method, announce) if stepper else None
-    )
+    stages = measure_stages(partial(resolve, request), method)
+    rates = compared = None
+    if stepper is not None:
+        rates = _measure_model(request, stepper, loader_rate(stages), method, announce)
     stage = limiting_stage(stages)
     candidates = find_candidates(request, stage, watch.cached_before)
     remedies = _measure_remedies(candidates, lambda make: measure_loader(make, method), announce)
     conditions = watch.conditions()
-    compared = _compare(spec, transforms, method, announce) if torchvision else None
-    machine = find_machine(device, usable_cores(spec.options.ranks, 1))
+    if torchvision:
+        announce("torchvision")
+        compared = measure_torchvision(spec, transforms, cores, method)
     return Results(
         _subject(spec, transforms),
-        machine,
+        find_machine(device, cores),
         method,
         conditions,
         stages,
@@ -109,13 +109,14 @@ def bench(
 def _measure_model(
     request: BuildRequest, model: Model, delivered: Rate, method: Method, announce: Announce
 ) -> ModelRates:
-    make_spec = lambda: resolve(request)  # noqa: E731
+    make_spec = partial(resolve, request)
     announce(f"{model.name} alone")
     alone = measure_model(make_spec, model, method)
     announce(f"{model.name} fed by the loader")
     fed = measure_training(make_spec, model, method)
     remedies: tuple[Remedy, ...] = ()
-    if fed.median < ENOUGH * alone.median <= delivered.median:
+    # The loader alone is fast enough, so it disturbs the model that runs beside it.
+    if is_enough(delivered, alone) and not is_enough(fed, alone):
         candidates = disturbance_candidates(request)
         remedies = _measure_remedies(
             candidates, lambda make: measure_training(make, model, method), announce
@@ -133,13 +134,6 @@ def _measure_remedies(
     return tuple(remedies)
 
 
-def _compare(spec: LoaderSpec, preset: str, method: Method, announce: Announce) -> Rate:
-    from loaders.bench.model import measure_torchvision
-
-    announce("torchvision")
-    return measure_torchvision(spec, preset, usable_cores(spec.options.ranks, 1), method)
-
-
 def _subject(spec: LoaderSpec, transforms: str) -> Subject:
     return Subject(
         dataset=spec.split.folder,
@@ -154,14 +148,14 @@ def _subject(spec: LoaderSpec, transforms: str) -> Subject:
 
 def _speed_options(options: ResolvedOptions) -> dict[str, Any]:
     """Return the arguments of `loaders.build` that affect the speed."""
-    names = [
-        "num_threads",
-        "prefetch",
-        *(["hw_decoder_load"] if options.device.is_gpu else []),
-        "dtype",
-        "shuffle",
-    ]
-    return {"device": str(options.device), **{name: getattr(options, name) for name in names}}
+    shown: dict[str, Any] = {
+        "device": str(options.device),
+        "num_threads": options.num_threads,
+        "prefetch": options.prefetch,
+    }
+    if options.device.is_gpu:
+        shown["hw_decoder_load"] = options.hw_decoder_load
+    return {**shown, "dtype": options.dtype, "shuffle": options.shuffle}
 
 
 #: Default batch size. A smaller split is one batch.
@@ -211,14 +205,16 @@ def _default_batch_size(split: OpenSplit) -> int:
     tables = SampleTables(split)
     sizes = tables.image_sizes() if split.samples else None
     tables.close()
-    mean = 3 * sizes.mean_pixels if sizes else 0
-    fitting = _BATCH_BYTES / mean if mean > 0 else _BATCH_SIZE
-    size = next((2**n for n in range(8, 0, -1) if 2**n <= fitting), 1)
+    size = _BATCH_SIZE
+    # A size may be unknown, and is 0 then.
+    if sizes is not None and sizes.mean_pixels > 0:
+        fitting = int(_BATCH_BYTES / (3 * sizes.mean_pixels))
+        size = min(size, 1 << max(0, fitting.bit_length() - 1))  # a power of two
     return max(1, min(size, split.samples))
 
 
 def _config_has_batch_size(transforms: str, split: str) -> bool:
-    """Return whether the transforms are a PaddleClas config that gives a batch size, which its sampler may need."""
+    """Return whether a PaddleClas config gives a batch size, which its sampler may need."""
     try:
         return parse_transforms(transforms, split=split).batch_size is not None
     except CallError:  # `resolve` raises it again, if it is one

@@ -1,4 +1,7 @@
-"""Measure how many images per second a source gives: warm-up, repeats, spread."""
+"""Measure how many images per second each stage of a loader gives, and what else affects that.
+
+A rate has a warm-up, repeats and their spread.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +66,7 @@ class Rate:
 
     @property
     def noise(self) -> float:
-        """Uncertainty of the median as a share of it: half of the range of the repeats, at least `LEAST_NOISE`."""
+        """Uncertainty of the median as a share of it: half of the range of the repeats."""
         return max(LEAST_NOISE, (max(self.repeats) - min(self.repeats)) / 2 / self.median)
 
     def beats(self, other: Rate) -> bool:
@@ -107,12 +110,10 @@ def measure_in_turn(
     for _ in range(method.repeats):
         for name, source in sources.items():
             if len(sources) > 1:
-                time.sleep(
-                    sources[previous].prefetched * times[previous]
-                )  # it prefetches, on the same cores
-                _take(
-                    source, source.prefetched + 1
-                )  # what is ready was made while another source was measured
+                # The previous source prefetches, on the same cores.
+                time.sleep(sources[previous].prefetched * times[previous])
+                # What is ready was made while another source was measured.
+                _take(source, source.prefetched + 1)
                 finish()
             batches = _batches(source, method.seconds / times[name])
             start = time.perf_counter()
@@ -128,9 +129,8 @@ def _warm_up(source: Source, finish: Callable[[], None], seconds: float) -> floa
     _take(source, 1)  # of a new pipeline, it takes longer than the others
     finish()
     start, taken = time.perf_counter(), 0
-    while (
-        taken < max(_LEAST_BATCHES, 2 * source.prefetched) or time.perf_counter() - start < seconds
-    ):
+    least = max(_LEAST_BATCHES, 2 * source.prefetched)
+    while taken < least or time.perf_counter() - start < seconds:
         _take(source, 1)
         taken += 1
     finish()
@@ -138,7 +138,7 @@ def _warm_up(source: Source, finish: Callable[[], None], seconds: float) -> floa
 
 
 def _batches(source: Source, least: float) -> int:
-    """Return the number of batches of a repeat: a multiple of the batches that become ready together."""
+    """Return the batches of a repeat: a multiple of the batches that become ready together."""
     batches = max(_LEAST_BATCHES, math.ceil(least))
     return math.ceil(batches / source.prefetched) * source.prefetched
 
@@ -183,9 +183,9 @@ def measure_stages(make_spec: MakeSpec, method: Method) -> dict[str, Rate]:
     See `loaders.bench.results.STAGES`.
     """
     with ExitStack() as stack:
-        sources = {
-            name: stack.enter_context(_pipeline(make_spec(), name)) for name in get_args(Stage)
-        }
+        sources = {}
+        for name in get_args(Stage):
+            sources[name] = stack.enter_context(_pipeline(make_spec(), name))
         sources["delivery"] = _source_of(stack.enter_context(_loader(make_spec())))
         return measure_in_turn(sources, wait_for_device, method)
 
@@ -317,23 +317,17 @@ def describe_conditions(conditions: Conditions, cores: int) -> str:
     See `disturbed` for the arguments.
     """
     before, after = conditions.cached_before, conditions.cached_after
-    cache = (
-        "not known how much of the shards it contains"
-        if before is None or after is None
-        else f"{before:.0%} of the shards before, {after:.0%} after"
-    )
-    gpu = (
-        ""
-        if conditions.gpu_busy is None
-        else f"; the GPU was {conditions.gpu_busy:.0%} busy before"
-    )
-    load = (
-        "load not known"
-        if conditions.other_cores is None
-        else f"{conditions.other_cores:.1f} cores on average"
-    )
-    slower = ", so rates are lower than on an idle machine" if disturbed(conditions, cores) else ""
-    return f"page cache: {cache}; other programs: {load}{gpu}{slower}"
+    cache, load = "not known how much of the shards it contains", "load not known"
+    if before is not None and after is not None:
+        cache = f"{before:.0%} of the shards before, {after:.0%} after"
+    if conditions.other_cores is not None:
+        load = f"{conditions.other_cores:.1f} cores on average"
+    text = f"page cache: {cache}; other programs: {load}"
+    if conditions.gpu_busy is not None:
+        text += f"; the GPU was {conditions.gpu_busy:.0%} busy before"
+    if disturbed(conditions, cores):
+        text += ", so rates are lower than on an idle machine"
+    return text
 
 
 class Watch:
@@ -362,11 +356,9 @@ class Watch:
 def cached_share(split: OpenSplit) -> float | None:
     """Return the share of the shards of a split that is in the page cache.
 
-    Of many shards, of some of them.
-
     `None` if the system does not say, which it does only for files that this user may write.
     """
-    step = -(-len(split.shards) // _MAX_SHARDS)
+    step = -(-len(split.shards) // _MAX_SHARDS)  # of many shards, some
     resident = total = 0
     for shard in split.shards[::step]:
         path = split.path(shard.file)
@@ -383,17 +375,18 @@ def cached_share(split: OpenSplit) -> float | None:
 def _busy_seconds() -> float | None:
     """Return how long the cores that this process may use have been busy, in seconds."""
     usable = {f"cpu{number}" for number in os.sched_getaffinity(0)}
+    ticks = 0
     try:
         with open("/proc/stat", encoding="ascii") as file:
-            cores = [[*map(int, times)] for name, *times in map(str.split, file) if name in usable]
+            for name, *times in map(str.split, file):
+                if name in usable:
+                    usable.remove(name)
+                    user, nice, system, _, _, interrupts, soft_interrupts = map(int, times[:7])
+                    ticks += user + nice + system + interrupts + soft_interrupts
     except (OSError, ValueError):
         return None
-    # user, nice, system, interrupts, soft interrupts
-    return (
-        sum(times[field] for times in cores for field in (0, 1, 2, 5, 6)) / _TICKS
-        if cores
-        else None
-    )
+    # A container may hide the cores of this process.
+    return None if usable else ticks / _TICKS
 
 
 def _own_seconds() -> float:

@@ -1,4 +1,7 @@
-"""The model that training feeds: a model of torchvision, or a step in a script of the user."""
+"""What a loader is compared with: a model that it feeds, and torchvision's `DataLoader`.
+
+The model is one of torchvision, or a step in a script of the user.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +22,7 @@ from loaders.bench.measure import Method, Rate, Source, measure, wait_for_device
 from loaders.dataset.images import StoredImages
 from loaders.dataset.split import open_split
 from loaders.dataset.tables import SampleTables
+from loaders.devices import Device
 from loaders.spec import LoaderSpec
 from manifests.errors import CallError
 from manifests.process.text import printable, suggest
@@ -27,7 +31,7 @@ from manifests.remote.url import refuse_url
 #: Number of classes of the model if the dataset does not name its classes.
 _CLASSES = 1000
 
-#: Name of the user's script as a module. It is not that of an installed one.
+#: Name of the user's script as a module. No installed module has it.
 _MODULE = "loaders_bench_model"
 
 _EXIT_HINT = (
@@ -79,8 +83,9 @@ def load_model(text: str, spec: LoaderSpec) -> Model:
     """
     path, colon, function = text.rpartition(":")
     if colon or text.endswith(".py"):
-        script = path if colon else text
-        return Model(text, _function(script, (colon and function) or "step"), script)
+        if not colon:
+            path, function = text, ""
+        return Model(text, _function(path, function or "step"), path)
     label_type = spec.split.manifest.label_type
     if not spec.split.manifest.labels.is_class:
         raise CallError(
@@ -88,15 +93,16 @@ def load_model(text: str, spec: LoaderSpec) -> Model:
             f" dataset are of the type {label_type}",
             hint="pass --model script.py:step with a function that takes a batch",
         )
-    device = spec.options.device
     # A config may name fewer classes than the labels have, which without mixing changes nothing.
     classes = max(spec.num_classes, len(spec.split.manifest.classes)) or _CLASSES
-    return Model(text, _torchvision_step(text, classes, device.index if device.is_gpu else None))
+    return Model(text, _torchvision_step(text, classes, spec.options.device))
 
 
 def _function(path: str, name: str) -> Callable[..., Any]:
     shown = printable(path)
-    spec = importlib.util.spec_from_file_location(_MODULE, path) if os.path.isfile(path) else None
+    spec = None
+    if os.path.isfile(path):
+        spec = importlib.util.spec_from_file_location(_MODULE, path)
     if spec is None or spec.loader is None:
         raise CallError(
             f"--model: {shown} is not a Python script",
@@ -109,19 +115,16 @@ def _function(path: str, name: str) -> Callable[..., Any]:
         with redirect_stdout(sys.stderr):
             spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:  # of the user's script
-        hint = (
-            _EXIT_HINT
-            if isinstance(error, SystemExit)
-            else "run the script with python to see the whole error"
-        )
+        hint = "run the script with python to see the whole error"
+        if isinstance(error, SystemExit):
+            hint = _EXIT_HINT
         raise _error_of(path, path, error, hint) from error
     found = getattr(module, name, None)
     if not callable(found):
-        names = [
-            each
-            for each, value in vars(module).items()
-            if callable(value) and not each.startswith("_")
-        ]
+        names = []
+        for each, value in vars(module).items():
+            if callable(value) and not each.startswith("_"):
+                names.append(each)
         raise CallError(
             f"--model: {shown} has no function {printable(name)}", hint=suggest(name, names)
         )
@@ -130,33 +133,30 @@ def _function(path: str, name: str) -> Callable[..., Any]:
 
 
 def _error_of(place: str, script: str, error: BaseException, hint: str) -> CallError:
-    """Return an error that names the last line of the script, not one of a library that it calls."""
-    frames = traceback.extract_tb(error.__traceback__)
-    lines = [each.lineno for each in frames if script and each.filename == os.path.abspath(script)]
-    where = f" in line {lines[-1]} of {printable(script)}" if lines else ""
+    """Return an error that names the last line of the script, not of a library that it calls."""
+    where = ""
+    for frame in traceback.extract_tb(error.__traceback__):
+        if script and frame.filename == os.path.abspath(script):
+            where = f" in line {frame.lineno} of {printable(script)}"
     return CallError(
         f"--model {printable(place)} raised {type(error).__name__}: {error}{where}", hint=hint
     )
 
 
-def _torchvision_step(name: str, classes: int, gpu: int | None) -> Callable[..., Any]:
-    """Return a training step with the mixed precision that ImageNet is trained with: bfloat16, channels last, SGD."""
+def _torchvision_step(name: str, classes: int, given: Device) -> Callable[..., Any]:
+    """Return a training step as for ImageNet: bfloat16, channels last, SGD."""
     import torch
 
-    try:
-        models = importlib.import_module("torchvision.models")
-    except (ImportError, RuntimeError) as error:  # RuntimeError: it was built for another torch
-        raise CallError(
-            f"--model {printable(name)} needs torchvision ({error})", hint=_INSTALL
-        ) from None
+    models = _import("torchvision.models", f"--model {printable(name)}", _INSTALL)
     known = models.list_models(module=models)
     if name not in known:
         raise CallError(
             f"--model: torchvision has no model {printable(name)}",
             hint=suggest(name, known, quote=False),
         )
-    device = torch.device("cpu") if gpu is None else torch.device("cuda", gpu)
-    if gpu is not None:
+    device = torch.device("cpu")
+    if given.is_gpu:
+        device = torch.device("cuda", given.index)
         torch.backends.cudnn.benchmark = True
     net = models.get_model(name, weights=None, num_classes=classes)
     net = net.to(device=device, memory_format=torch.channels_last).train()
@@ -200,7 +200,7 @@ def check_comparable(transforms: str, dataset: str) -> None:
 
 
 class Images:
-    """The images of a split, as torch's map-style data sets are: decoded by Pillow, transformed by torchvision."""
+    """The images of a split as a data set of torch: Pillow decodes, torchvision transforms."""
 
     def __init__(self, dataset: str, split: str, preset: str) -> None:
         self._arguments = (dataset, split, preset)
@@ -251,19 +251,21 @@ def _batches(spec: LoaderSpec, preset: str, workers: int) -> Iterator[Any]:
     # A process that runs DALI has threads and must not be forked. The fork server has only imported
     # torchvision.
     multiprocessing.set_forkserver_preload(["torchvision"])
-    gpu = spec.options.device.is_gpu
+    device = spec.options.device
     loader: Any = DataLoader(
         images,
         spec.options.batch_size,
-        sampler=RandomSampler(images, num_samples=1 << 40),
+        sampler=RandomSampler(images, num_samples=1 << 40),  # without an end
         num_workers=workers,
-        pin_memory=gpu,
+        pin_memory=device.is_gpu,
         multiprocessing_context="forkserver" if workers else None,
     )
-    if not gpu:
-        return iter(loader)
-    device = f"cuda:{spec.options.device.index}"
-    return (tuple(part.to(device, non_blocking=True) for part in batch) for batch in loader)
+    for pixels, labels in loader:
+        if device.is_gpu:
+            name = f"cuda:{device.index}"
+            yield pixels.to(name, non_blocking=True), labels.to(name, non_blocking=True)
+        else:
+            yield pixels, labels
 
 
 def _transform(preset: str) -> Any:
@@ -276,7 +278,11 @@ def _transform(preset: str) -> Any:
 
 
 def _torchvision() -> Any:
+    return _import("torchvision", "--torchvision", "install it")
+
+
+def _import(name: str, option: str, hint: str) -> Any:
     try:
-        return importlib.import_module("torchvision")
+        return importlib.import_module(name)
     except (ImportError, RuntimeError) as error:  # RuntimeError: it was built for another torch
-        raise CallError(f"--torchvision needs torchvision ({error})", hint="install it") from None
+        raise CallError(f"{option} needs torchvision ({error})", hint=hint) from None

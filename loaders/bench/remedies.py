@@ -127,8 +127,7 @@ def with_other_images(
             known.
 
     """
-    stored = _sample(spec)
-    manifest = spec.split.manifest
+    stored, manifest = _sample(spec), spec.split.manifest
     if stage == "reading" and (cached is None or cached < _IN_MEMORY):
         action = "put the dataset on a faster disk, or into memory"
         yield Candidate("with the images in memory", action, _replaced(request, stored, None, None))
@@ -136,32 +135,27 @@ def with_other_images(
     if manifest.labels.is_placed or manifest.pixels is not None:
         return
     side = _useful_side(spec)
-    with ThreadPoolExecutor(
-        len(os.sched_getaffinity(0))
-    ) as pool:  # Pillow releases the interpreter lock
-        images = [
-            each for each in pool.map(partial(_resize, side=side), stored) if each is not None
-        ]
+    # Pillow releases the interpreter lock.
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        images = list(filter(None, pool.map(partial(_resize, side=side), stored)))
     if not images:
         return
     source = spec.split.folder.rstrip("/")
     if np.median([image.shorter for image in images]) > _WORTHWHILE * side:
         smaller = [image.encoded for image in images]
         action = _convert(source, f"--resize-shorter {side}", f"{source}-{side}")
-        yield Candidate(
-            f"with shards at {side} px", action, _replaced(request, smaller, side, None)
-        )
+        made = _replaced(request, smaller, side, None)
+        yield Candidate(f"with shards at {side} px", action, made)
     if stage == "decoding":
         raw = _limited([image.raw for image in images])
         action = _convert(source, f"--store raw --raw-size {side}", f"{source}-raw")
-        yield Candidate(
-            f"with raw pixels at {side} px", action, _replaced(request, raw, side, (side, side))
-        )
+        made = _replaced(request, raw, side, (side, side))
+        yield Candidate(f"with raw pixels at {side} px", action, made)
 
 
 def _convert(source: str, options: str, out: str) -> str:
-    quoted_source, quoted_out = (shlex.quote(printable(each)) for each in (source, out))
-    return f"run `dataprep convert --src {quoted_source} {options} --out {quoted_out}`"
+    source, out = shlex.quote(printable(source)), shlex.quote(printable(out))
+    return f"run `dataprep convert --src {source} {options} --out {out}`"
 
 
 def _useful_side(spec: LoaderSpec) -> int:
@@ -199,16 +193,21 @@ def _replaced(
         if not spec.order.is_planned:
             spec = resolve(replace(request, sampler=ShuffledSampler(), shuffle=None))
         close(spec)
-        recipe = spec.recipe if raw is None else replace(spec.recipe, raw_size=raw)
+        recipe, sizes = spec.recipe, None
+        if raw is not None:
+            recipe = replace(recipe, raw_size=raw)
+        elif spec.sizes is not None and side is not None:
+            sizes = spec.sizes.resized(side)
         fusion, *views = fuse_recipe(recipe)
-        sizes = None if spec.sizes is None or side is None else spec.sizes.resized(side)
-        options = _options_for(
-            request, spec.options, fusion, None if raw else sizes, raw=raw is not None
-        )
         return replace(
-            spec, recipe=recipe, fusion=fusion, view_fusions=tuple(views), options=options, sizes=None,
+            spec,
+            recipe=recipe,
+            fusion=fusion,
+            view_fusions=tuple(views),
+            options=_options_for(request, spec.options, fusion, sizes, raw=raw is not None),
+            sizes=None,
             images=MemoryImages(images),
-        )  # fmt: skip
+        )
 
     return make_spec
 

@@ -1,4 +1,4 @@
-"""What `loaders bench` has measured. Pure records."""
+"""What `loaders bench` has measured, and what it means: records, and pure functions of them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from loaders.bench.measure import Conditions, Machine, Method, Rate, disturbed
 
-#: Names of the stages in order, each of which contains those before it.
+#: Names of the stages in order. A pipeline that ends after a stage also runs the earlier ones.
 STAGES = ("reading", "decoding", "augmentation", "delivery")
 
 
@@ -105,64 +105,71 @@ _TUNE = "run `loaders tune`"
 
 def added_times(stages: Mapping[str, Rate]) -> dict[str, float]:
     """Return the time in seconds that each stage adds to an image, at least 0."""
-    times = [0.0, *(1 / stages[name].median for name in STAGES)]
-    return {
-        name: max(0.0, after - before)
-        for name, (before, after) in zip(STAGES, itertools.pairwise(times), strict=True)
-    }
+    added, before = {}, 0.0
+    for name in STAGES:
+        after = 1 / stages[name].median
+        added[name] = max(0.0, after - before)
+        before = after
+    return added
 
 
 def limiting_stage(stages: Mapping[str, Rate]) -> str:
-    """Return the stage that adds the most time, of those that are slower than the stage before by more than noise."""
+    """Return the stage that adds the most time, if it is slower than the one before by more than noise."""
     added = added_times(stages)
-    slower = [
-        STAGES[0],
-        *(
-            name
-            for before, name in itertools.pairwise(STAGES)
-            if stages[before].beats(stages[name])
-        ),
-    ]
-    return max(slower, key=added.__getitem__)
+    limit = STAGES[0]
+    for before, name in itertools.pairwise(STAGES):
+        if stages[before].beats(stages[name]) and added[name] > added[limit]:
+            limit = name
+    return limit
 
 
 def loader_rate(stages: Mapping[str, Rate]) -> Rate:
-    """Return the rate of the loader: of the delivery, unless a stage was slower before the page cache had the data."""
+    """Return the rate of the loader.
+
+    A stage can be slower than the delivery, if it was measured before the page cache had the data.
+    """
     slowest = min(stages.values(), key=lambda rate: rate.median)
-    return slowest if stages["delivery"].beats(slowest) else stages["delivery"]
+    if stages["delivery"].beats(slowest):
+        return slowest
+    return stages["delivery"]
 
 
 def sentence(results: Results) -> str:
-    """Say which stage is the limit, what would be faster, and whether that matters, with measured rates."""
+    """Say which stage is the limit, what would be faster, and whether that matters."""
     delivered, model = loader_rate(results.stages), results.model
     stage = limiting_stage(results.stages)
     parts = [f"{stage_name(stage, results)} is the limit: {_number(delivered)} images/s"]
-    starved = model is not None and delivered.median < ENOUGH * model.alone.median
-    best = choose_remedy(delivered, results.remedies, needed=model.alone if model else None)
+    action, needed = _TUNE, None
+    if model is not None:
+        action, needed = f"{_TUNE} with --model", model.alone
+    best = choose_remedy(delivered, results.remedies, needed=needed)
     if best is not None:
         parts.append(f"{_number(best.rate)} {best.text}")
-    action = (
-        best.action if best is not None else _TUNE if model is None else f"{_TUNE} with --model"
-    )
+        action = best.action
     if model is None:
         parts[-1] += f": {action}"
-    elif starved:
-        gets = (
-            f" and gets {_number(model.fed)}"
-            if model.fed.median < ENOUGH * model.alone.median
-            else ""
-        )
-        parts.append(f"your model could take {_number(model.alone)}{gets}: {action}")
-    else:
+    elif is_enough(delivered, model.alone):
         parts.append(_beside(model))
+    else:
+        takes = f"your model could take {_number(model.alone)}"
+        if not is_enough(model.fed, model.alone):
+            takes += f" and gets {_number(model.fed)}"
+        parts.append(f"{takes}: {action}")
     if disturbed(results.conditions, results.machine.cores):
         parts.append("other programs were busy, so measure again on an idle machine before you act")
     return "; ".join(parts)
 
 
+def is_enough(given: Rate, needed: Rate) -> bool:
+    """Return whether a model that takes `needed` lacks nothing: the rest is little, or may be noise."""
+    return given.median >= ENOUGH * needed.median or not needed.beats(given)
+
+
 def stage_name(stage: str, results: Results) -> str:
     """Return the name of a stage for people."""
-    return "unpacking" if stage == "decoding" and results.subject.raw else stage
+    if stage == "decoding" and results.subject.raw:
+        return "unpacking"
+    return stage
 
 
 def choose_remedy(
@@ -178,16 +185,20 @@ def choose_remedy(
         needed: what the model can take. `None` means that the first one that helps is fast enough.
 
     """
-    faster = [each for each in remedies if each.rate.beats(current)]
-    if not faster:
-        return None
-    enough = (each for each in faster if needed is None or each.rate.median >= needed.median)
-    return next(enough, max(faster, key=lambda each: each.rate.median))
+    fastest = None
+    for remedy in remedies:
+        if not remedy.rate.beats(current):
+            continue
+        if needed is None or remedy.rate.median >= needed.median:
+            return remedy
+        if fastest is None or remedy.rate.median > fastest.rate.median:
+            fastest = remedy
+    return fastest
 
 
 def _beside(model: ModelRates) -> str:
     needs = f"your model needs {_number(model.alone)}"
-    if model.fed.median >= ENOUGH * model.alone.median:
+    if is_enough(model.fed, model.alone):
         return f"{needs}: nothing to do"
     best = choose_remedy(model.fed, model.remedies, needed=None)
     gets = f"{needs} and gets {_number(model.fed)}, because the loader works beside it"

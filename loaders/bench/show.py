@@ -1,4 +1,4 @@
-"""What was measured as rows of a table and of a chart, as lines for people, and as JSON."""
+"""What was measured, for people and programs: text with bars, JSON, an HTML page with an SVG chart."""
 
 from __future__ import annotations
 
@@ -36,30 +36,39 @@ class Row:
     added: float | None = None
     limit: bool = False
 
+    @property
+    def cells(self) -> list[str]:
+        """Median, lowest and highest rate, and what the stage adds, as text."""
+        cells = []
+        for rate in (self.rate.median, min(self.rate.repeats), max(self.rate.repeats)):
+            cells.append(f"{rate:,.0f}")
+        cells.append("" if self.added is None else f"{self.added:,.1f}")
+        return cells
+
 
 def all_rows(results: Results) -> list[Row]:
     """Return everything that was measured, in the order in which people read it."""
-    return list(_rows(results))
-
-
-def _rows(results: Results) -> Iterator[Row]:
     added, limit = added_times(results.stages), limiting_stage(results.stages)
-    for number, stage in enumerate(STAGES):
+    rows: list[Row] = []
+    for stage in STAGES:
         name = stage_name(stage, results)
-        text = f"+ {name}" if number else name
-        yield Row(text, results.stages[stage], "stage", 1e6 * added[stage], stage == limit)
-    if results.model is not None:
-        yield Row(f"{results.model.name} alone, one cached batch", results.model.alone, "model")
-        share = results.model.fed.median / results.model.alone.median
-        yield Row(
-            f"{results.model.name} fed by the loader ({share:.0%} of that)",
-            results.model.fed,
-            "model",
-        )
-        yield from (Row(f"... {each.text}", each.rate, "remedy") for each in results.model.remedies)
-    yield from (Row(f"loader {each.text}", each.rate, "remedy") for each in results.remedies)
+        if rows:  # a pipeline that ends after this stage also runs the earlier ones
+            name = f"+ {name}"
+        rate = results.stages[stage]
+        rows.append(Row(name, rate, "stage", 1e6 * added[stage], stage == limit))
+    model = results.model
+    if model is not None:
+        share = model.fed.median / model.alone.median
+        fed = f"{model.name} fed by the loader ({share:.0%} of that)"
+        rows.append(Row(f"{model.name} alone, one cached batch", model.alone, "model"))
+        rows.append(Row(fed, model.fed, "model"))
+        for remedy in model.remedies:
+            rows.append(Row(f"... {remedy.text}", remedy.rate, "remedy"))
+    for remedy in results.remedies:
+        rows.append(Row(f"loader {remedy.text}", remedy.rate, "remedy"))
     if results.torchvision is not None:
-        yield Row("torchvision, the same images", results.torchvision, "other")
+        rows.append(Row("torchvision, the same images", results.torchvision, "other"))
+    return rows
 
 
 def as_json(results: Results) -> dict[str, Any]:
@@ -74,8 +83,10 @@ def as_json(results: Results) -> dict[str, Any]:
 def how_measured(results: Results) -> list[str]:
     """Return lines that say on what and how was measured, and what else affected it."""
     subject, machine, method = results.subject, results.machine, results.method
-    options = ", ".join(f"{name}={value}" for name, value in subject.options.items())
-    device = machine.device if machine.device == machine.cpu else f"{machine.device}, {machine.cpu}"
+    options = ", ".join(map("{}={}".format, subject.options, subject.options.values()))
+    device = machine.device
+    if machine.device != machine.cpu:
+        device = f"{machine.device}, {machine.cpu}"
     return [
         (
             f"{subject.dataset}, split {subject.split}: {subject.samples:,} samples,"
@@ -95,6 +106,9 @@ _logger = logging.getLogger(__name__)
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 
 
+# --- text for the terminal ------------------------------------------------------------------------
+
+
 def as_text(results: Results, *, width: int | None = None, blocks: bool | None = None) -> str:
     """Return the table, the bars and the sentence.
 
@@ -106,61 +120,54 @@ def as_text(results: Results, *, width: int | None = None, blocks: bool | None =
 
     """
     rows = all_rows(results)
-    columns = shutil.get_terminal_size((100, 24)).columns if width is None else width
-    parts = [
-        *how_measured(results),
-        "",
-        *_table(rows),
-        "",
-        *_bars(rows, columns, _has_blocks() if blocks is None else blocks),
-    ]
-    return "\n".join([*parts, "", sentence(results)])
+    if width is None:
+        width = shutil.get_terminal_size((100, 24)).columns
+    if blocks is None:
+        blocks = _has_blocks()
+    table, bars = _table(rows), _bars(rows, width, blocks)
+    return "\n".join([*how_measured(results), "", *table, "", *bars, "", sentence(results)])
 
 
 def print_status(what: str) -> None:
-    """Print what is measured next, to stderr if it is a terminal, in place of what was printed before."""
+    """Show what is measured next on a terminal, in place of what was shown before; empty ends it."""
+    line = ""
     if what:
         _logger.info("measuring %s", what)
+        line = f"measuring: {one_line(what, 60)}"
     if sys.stderr.isatty():
-        line = f"measuring: {one_line(what, 60)}" if what else ""
         sys.stderr.write(f"\r\x1b[K{line}")
         sys.stderr.flush()
 
 
-def _table(rows: list[Row]) -> list[str]:
-    cells: list[tuple[str, ...]] = [("images/s", "median", "lowest", "highest", "us/image added")]
+def _table(rows: list[Row]) -> Iterator[str]:
+    table = [["images/s", "median", "lowest", "highest", "us/image added"]]
     for row in rows:
-        rates = (row.rate.median, min(row.rate.repeats), max(row.rate.repeats))
-        added = (
-            "" if row.added is None else f"{row.added:,.1f}" + (" <- limit" if row.limit else "")
-        )
-        cells.append((row.name, *(f"{rate:,.0f}" for rate in rates), added))
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    return [
-        f"  {first:{widths[0]}}"
-        + "".join(f"  {cell:>{width}}" for cell, width in zip(rates, widths[1:4], strict=True))
-        + f"  {last}".rstrip()
-        for first, *rates, last in cells
-    ]
+        table.append([row.name, *row.cells])
+        if row.limit:
+            table[-1][-1] += " <- limit"
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    for name, *numbers, added in table:
+        line = f"  {name:{widths[0]}}"
+        # The last column is not aligned, because it may have a note.
+        for cell, width in zip(numbers, widths[1:4], strict=True):
+            line += f"  {cell:>{width}}"
+        yield f"{line}  {added}".rstrip()
 
 
-def _bars(rows: list[Row], columns: int, blocks: bool) -> list[str]:
+def _bars(rows: list[Row], columns: int, blocks: bool) -> Iterator[str]:
     top = max(row.rate.median for row in rows)
-    names = max(len(row.name) for row in rows)
-    numbers = len(f"{top:,.0f}")
+    names, numbers = max(len(row.name) for row in rows), len(f"{top:,.0f}")
     room = max(10, min(60, columns - names - numbers - 6))
-    return [
-        f"  {row.name:{names}}  {row.rate.median:>{numbers},.0f} "
-        f" {_bar(row.rate.median / top * room, blocks)}"
-        for row in rows
-    ]
+    for row in rows:
+        bar = _bar(row.rate.median / top * room, blocks)
+        yield f"  {row.name:{names}}  {row.rate.median:>{numbers},.0f}  {bar}"
 
 
 def _bar(length: float, blocks: bool) -> str:
     if not blocks:
         return "#" * max(1, round(length))
     whole, eighths = divmod(max(1, round(8 * length)), 8)
-    return "█" * whole + (_EIGHTHS[eighths] if eighths else "")
+    return ("█" * whole + _EIGHTHS[eighths]).rstrip()
 
 
 def _has_blocks() -> bool:
@@ -207,6 +214,7 @@ _ROW = Markup(
     "<tr><th"
     ' scope="row">{name}</th><td>{median}</td><td>{lowest}</td><td>{highest}</td><td>{added}</td></tr>'
 )
+_NOTE = Markup("<p><small>{}</small></p>")
 _SVG = Markup(
     '<svg viewBox="0 0 {width} {height}" role="img" aria-label="{label}">\n{bars}\n</svg>'
 )
@@ -220,30 +228,21 @@ _BAR_OF = Markup(
 def page(results: Results) -> str:
     """Return a whole page. It loads nothing from the network and runs no script."""
     title = f"Loading {results.subject.dataset}, split {results.subject.split}"
-    rows = all_rows(results)
+    rows, verdict = all_rows(results), sentence(results)
     body = _BODY.format(
         title=title,
-        verdict=mark_code(_capitalized(sentence(results))),
+        verdict=mark_code(f"{verdict[:1].upper()}{verdict[1:]}."),
         chart=_chart(rows),
         rows=Markup("\n").join(map(_table_row, rows)),
-        notes=Markup("\n").join(
-            Markup("<p><small>{}</small></p>").format(line) for line in how_measured(results)
-        ),
+        notes=Markup("\n").join(map(_NOTE.format, how_measured(results))),
     )
     return make_page(GENERATOR, title, body, _STYLE)
 
 
 def _table_row(row: Row) -> Markup:
-    added = "" if row.added is None else f"{row.added:,.1f}"
     name = f"{row.name} (limit)" if row.limit else row.name
-    lowest, highest = min(row.rate.repeats), max(row.rate.repeats)
-    return _ROW.format(
-        name=name,
-        median=f"{row.rate.median:,.0f}",
-        lowest=f"{lowest:,.0f}",
-        highest=f"{highest:,.0f}",
-        added=added,
-    )
+    median, lowest, highest, added = row.cells
+    return _ROW.format(name=name, median=median, lowest=lowest, highest=highest, added=added)
 
 
 def _chart(rows: list[Row]) -> Markup:
@@ -251,23 +250,24 @@ def _chart(rows: list[Row]) -> Markup:
     scale = _WIDTH / max(max(row.rate.repeats) for row in rows)
     bars = []
     for number, row in enumerate(rows):
-        y = number * _STEP + 16
-        bars.append(
-            _BAR_OF.format(
-                name=cut_middle(row.name, 60), number=f"{row.rate.median:,.0f}",
-                kind="limit" if row.limit else row.kind, text_y=y - 4, y=y, middle=y + _BAR / 2,
-                length=_f(row.rate.median * scale), thickness=_BAR,
-                low=_f(min(row.rate.repeats) * scale), high=_f(max(row.rate.repeats) * scale),
-            )
-        )  # fmt: skip
+        y = number * _STEP + 16  # below the name
+        bar = _BAR_OF.format(
+            name=cut_middle(row.name, 60),
+            number=row.cells[0],
+            kind="limit" if row.limit else row.kind,
+            text_y=y - 4,
+            y=y,
+            middle=y + _BAR / 2,
+            length=_f(row.rate.median * scale),
+            thickness=_BAR,
+            low=_f(min(row.rate.repeats) * scale),
+            high=_f(max(row.rate.repeats) * scale),
+        )
+        bars.append(bar)
     label = "Images per second of each stage; the table has the numbers."
     return _SVG.format(
         width=_WIDTH, height=len(rows) * _STEP + 4, label=label, bars=Markup("\n").join(bars)
     )
-
-
-def _capitalized(text: str) -> str:
-    return text[:1].upper() + text[1:] + "."
 
 
 def _f(value: float) -> str:

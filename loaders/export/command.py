@@ -1,4 +1,4 @@
-"""What ``loaders export`` does."""
+"""What ``loaders export`` does: check that a server can run the transforms, and write them."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from loaders.bench.command import make_request
 from loaders.dataset.split import OpenSplit, open_splits
 from loaders.dataset.tables import SampleTables
 from loaders.export.folder import RECORD, check_folder, golden_batch, npy, write_folder
-from loaders.options import BuildRequest, DType, Layout
+from loaders.options import DType, Layout
 from loaders.resolve import one_size, resolve
+from loaders.samplers.choose import PLAIN_SAMPLERS
 from loaders.spec import LoaderSpec
 from loaders.transforms.argument import ParsedTransforms, parse_transforms
 from loaders.transforms.base import BatchOperation, Size
@@ -111,10 +112,8 @@ def export(
     folder = os.path.join(out, name) if target == "triton" else out
     check_folder(folder, overwrite=overwrite)
     opened = _split(dataset, split)
-    check_exportable(
-        parse_transforms(transforms, split=opened.name, image_size=lambda: _size_of(opened)),
-        sampler,
-    )
+    parsed = parse_transforms(transforms, split=opened.name, image_size=lambda: _size_of(opened))
+    check_exportable(parsed, sampler)
     if target == "triton" and opened.manifest.store == "raw":
         raise CallError(
             f"{printable(dataset)} stores pixels, but the model decodes images as clients have"
@@ -129,10 +128,23 @@ def export(
     request = make_request(
         dataset, transforms=transforms, split=opened.name, batch_size=count, device=device
     )
-    spec = _loaded(
-        replace(request, dtype=dtype, layout=layout, hw_decoder_load=_HW_DECODER_LOAD), opened
-    )
+    labels = ("label",) if opened.manifest.labels.is_class else ()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about the speed of training
+        spec = resolve(
+            replace(
+                request,
+                shuffle=False,
+                framework="numpy",
+                last_batch="partial",
+                fields=("image", "index", *labels),
+                dtype=dtype,
+                layout=layout,
+                hw_decoder_load=_HW_DECODER_LOAD,
+            )
+        )
     golden = golden_batch(spec)
+    # The server has larger batches than the golden one.
     served = replace(spec, options=replace(spec.options, batch_size=max_batch_size))
     if target == "triton":
         from loaders.export.triton import triton_model as make
@@ -143,7 +155,9 @@ def export(
     if golden.labels is not None:
         files["golden/labels.npy"] = npy(golden.labels)
     if opened.manifest.classes:
-        files["labels.txt"] = _labels(opened.manifest.classes)
+        # One name per line, as Triton reads them.
+        lines = [f"{printable(each)}\n" for each in opened.manifest.classes]
+        files["labels.txt"] = _encoded("".join(lines))
     files[RECORD] = _record(served, target, len(golden.encoded), made.difference)
     write_folder(folder, files)
     return Written(folder, tuple(sorted(files)), made.note)
@@ -151,7 +165,10 @@ def export(
 
 def _split(dataset: str, name: str | None) -> OpenSplit:
     splits = {each.name: each for each in open_splits(dataset, name)}
-    return next((splits[each] for each in _SPLITS if each in splits), next(iter(splits.values())))
+    for preferred in _SPLITS:
+        if preferred in splits:
+            return splits[preferred]
+    return next(iter(splits.values()))
 
 
 def _size_of(split: OpenSplit) -> Size | None:
@@ -161,34 +178,13 @@ def _size_of(split: OpenSplit) -> Size | None:
     return size
 
 
-def _loaded(request: BuildRequest, split: OpenSplit) -> LoaderSpec:
-    """Return what the loader of the golden batch is built from."""
-    labels = ("label",) if split.manifest.labels.is_class else ()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # about the speed of training
-        return resolve(
-            replace(
-                request,
-                shuffle=False,
-                framework="numpy",
-                last_batch="partial",
-                fields=("image", "index", *labels),
-            )
-        )
-
-
-def _labels(classes: tuple[str, ...]) -> bytes:
-    """Return the names of the classes, one per line, as Triton reads them."""
-    return "".join(f"{printable(name)}\n" for name in classes).encode("utf-8", "backslashreplace")
-
-
 def _record(
     spec: LoaderSpec, target: Target, samples: int, difference: dict[str, float | str]
 ) -> bytes:
     from loaders.dali.graph import dali
 
     options = spec.options
-    record = {
+    record: dict[str, Any] = {
         "creator": _CREATOR,
         "version": release(),
         "dali": dali.__version__,
@@ -200,12 +196,16 @@ def _record(
         "device": options.device.kind,
         "dtype": options.dtype,
         "layout": options.layout,
-        **({"max_batch_size": options.batch_size} if target == "triton" else {}),
-        "difference from the loader": difference,
     }
-    return (json.dumps(record, indent=1, ensure_ascii=False) + "\n").encode(
-        "utf-8", "backslashreplace"
-    )
+    if target == "triton":
+        record["max_batch_size"] = options.batch_size
+    record["difference from the loader"] = difference
+    return _encoded(json.dumps(record, indent=1, ensure_ascii=False) + "\n")
+
+
+def _encoded(text: str) -> bytes:
+    # A name of a folder or class may have surrogates.
+    return text.encode("utf-8", "backslashreplace")
 
 
 def as_text(written: Written) -> str:
@@ -214,10 +214,6 @@ def as_text(written: Written) -> str:
         f"{printable(written.folder)} is written: {plural(len(written.files), 'file')};"
         f" {written.note}"
     )
-
-
-#: Samplers of PaddleClas configs that read every sample once.
-_PLAIN_SAMPLERS = (None, "BatchSampler", "DistributedBatchSampler")
 
 
 def check_exportable(parsed: ParsedTransforms, sampler: Any) -> None:
@@ -232,26 +228,21 @@ def check_exportable(parsed: ParsedTransforms, sampler: Any) -> None:
             views or a sampler. The message names them all.
 
     """
-    problems = [*_sampler_problems(parsed, sampler), *_recipe_problems(parsed.recipe)]
+    named = (parsed.sampler or {}).get("name")
+    samplers = []
+    if sampler is not None:
+        samplers.append(f"the sampler {type(sampler).__name__}")
+    if named not in PLAIN_SAMPLERS:
+        text = printable(named[:100]) if isinstance(named, str) else shown(named)
+        samplers.append(f"the config's sampler {text}")
+    problems = [
+        f"{each} chooses samples, but a server gets its images from requests" for each in samplers
+    ]
+    problems += _recipe_problems(parsed.recipe)
     if problems:
         raise CallError(
             "these transforms cannot be exported: " + "; ".join(problems),
             hint="use the transforms of the evaluation, for example imagenet-eval",
-        )
-
-
-def _sampler_problems(parsed: ParsedTransforms, sampler: Any) -> Iterator[str]:
-    if sampler is not None:
-        yield (
-            f"the sampler {type(sampler).__name__} chooses samples, but a server gets its images"
-            " from requests"
-        )
-    named = (parsed.sampler or {}).get("name")
-    if named not in _PLAIN_SAMPLERS:
-        text = printable(named[:100]) if isinstance(named, str) else shown(named)
-        yield (
-            f"the config's sampler {text} chooses samples, but a server gets its images from"
-            " requests"
         )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -54,51 +54,43 @@ def onnx_model(spec: LoaderSpec, golden: Golden) -> Exported:
     if not isinstance(first, (Decode, Unpack)):
         raise TypeError(f"a recipe must start with Decode or Unpack, got {first!r}")
     pixels = decode_images(golden.encoded, first, options.device)
-    made = run_model(_model(spec), pixels)
+    made = run_model(_model(spec, {}), pixels)
     axis = 1 if options.layout == "NCHW" else 3
-    values = np.moveaxis(
-        np.abs(made.astype(np.float64) - golden.images.astype(np.float64)), axis, -1
-    )[..., :3]
-    values = values * levels_per_value(operations)
-    difference: dict[str, float | str] = {
-        "mean": round(float(values.mean()), 6),
-        "largest": round(float(values.max()), 6),
-    }
+    values = np.abs(made.astype(np.float64) - golden.images.astype(np.float64))
+    # A fourth channel is padding.
+    values = np.moveaxis(values, axis, -1)[..., :3] * levels_per_value(operations)
     note = (
         f"its pixels differ from the loader's by {values.mean():.3g} on average and by at most "
         f"{values.max():.3g} of 255"
     )
-    recorded = {
+    difference: dict[str, float | str] = {
         "unit": "levels from 0 to 255",
         "reference": "the loader, given the same decoded pixels",
-        **difference,
+        "mean": round(float(values.mean()), 6),
+        "largest": round(float(values.max()), 6),
     }
-    model = _model(spec, {name: str(value) for name, value in recorded.items()})
-    files = {"model.onnx": model, "golden/images.npy": npy(golden.images)}
-    files |= {
-        f"golden/pixels-{number:03d}.npy": npy(image[None]) for number, image in enumerate(pixels)
-    }
-    return Exported(files, recorded, note)
+    # The model says itself how much it differs.
+    files = {"model.onnx": _model(spec, difference), "golden/images.npy": npy(golden.images)}
+    for number, image in enumerate(pixels):
+        files[f"golden/pixels-{number:03d}.npy"] = npy(image[None])
+    return Exported(files, difference, note)
 
 
-def _model(spec: LoaderSpec, metadata: dict[str, str] | None = None) -> bytes:
+def _model(spec: LoaderSpec, difference: Mapping[str, float | str]) -> bytes:
     import onnx
     from onnx import TensorProto, helper
 
-    dtype, layout = spec.options.dtype, spec.options.layout
+    dtype, layout = _element_type(spec.options.dtype), spec.options.layout
     graph, result = build_graph(spec.recipe.operations, dtype, layout)
     graph.nodes.append(helper.make_node("Identity", [result], [OUTPUT]))
-    types: dict[DType, int] = {
-        "float32": TensorProto.FLOAT, "float16": TensorProto.FLOAT16, "uint8": TensorProto.UINT8,
-    }  # fmt: skip
     first = spec.recipe.operations[0]
-    sides: tuple[int | str, int | str] = (
-        first.size if isinstance(first, Unpack) else ("height", "width")
-    )
+    sides: tuple[int | str, int | str] = ("height", "width")
+    if isinstance(first, Unpack):
+        sides = first.size
     shape: list[str | int | None] = ["batch", *sides, 3]
     inputs = [helper.make_tensor_value_info(INPUT, TensorProto.UINT8, shape)]
     shape = ["batch", *output_dims(spec.recipe.output, layout)]
-    outputs = [helper.make_tensor_value_info(OUTPUT, types[dtype], shape)]
+    outputs = [helper.make_tensor_value_info(OUTPUT, dtype, shape)]
     made = helper.make_graph(graph.nodes, "preprocess", inputs, outputs, graph.constants)
     model = helper.make_model(
         made,
@@ -107,7 +99,7 @@ def _model(spec: LoaderSpec, metadata: dict[str, str] | None = None) -> bytes:
         opset_imports=[helper.make_opsetid("", OPSET)],
     )
     helper.set_model_props(
-        model, {f"difference_{name}": value for name, value in (metadata or {}).items()}
+        model, {f"difference_{name}": str(value) for name, value in difference.items()}
     )
     onnx.checker.check_model(model)
     serialized: bytes = model.SerializeToString(deterministic=True)
@@ -205,8 +197,19 @@ class Graph:
         return self.add("Concat", *parts, axis=0)
 
 
-def build_graph(operations: Sequence[Operation], dtype: DType, layout: str) -> tuple[Graph, str]:
-    """Return the graph of a recipe, and the name of its output.
+def _element_type(dtype: DType) -> int:
+    from onnx import TensorProto
+
+    types: dict[DType, int] = {
+        "float32": TensorProto.FLOAT,
+        "float16": TensorProto.FLOAT16,
+        "uint8": TensorProto.UINT8,
+    }
+    return types[dtype]
+
+
+def build_graph(operations: Sequence[Operation], dtype: int, layout: str) -> tuple[Graph, str]:
+    """Return the graph of a recipe, and the name of its output, whose type is one of ONNX.
 
     Its input is `INPUT`, uint8 [B, H, W, 3]: RGB images of one size. Inside it, images are float32
     [B, C, H, W], with whole numbers from 0 to 255 where the loader has uint8.
@@ -215,8 +218,6 @@ def build_graph(operations: Sequence[Operation], dtype: DType, layout: str) -> t
         CallError: an operation has no implementation in ONNX.
 
     """
-    from onnx import TensorProto
-
     graph = Graph()
     image, spec = graph.to_float(graph.add("Transpose", INPUT, perm=[0, 3, 1, 2])), ImageSpec()
     for operation in operations:
@@ -225,14 +226,9 @@ def build_graph(operations: Sequence[Operation], dtype: DType, layout: str) -> t
             raise _not_supported(operation)
         image = step(graph, operation, image, spec)
         spec = operation.output(spec)
-    types = {
-        "float32": TensorProto.FLOAT,
-        "float16": TensorProto.FLOAT16,
-        "uint8": TensorProto.UINT8,
-    }
     if layout == "NHWC":
         image = graph.add("Transpose", image, perm=[0, 2, 3, 1])
-    return graph, graph.add("Cast", image, to=types[dtype])
+    return graph, graph.add("Cast", image, to=dtype)
 
 
 def _not_supported(operation: Operation, detail: str = "") -> CallError:
@@ -309,16 +305,18 @@ def _resized(
     )
     if not spec.is_uint8:
         return resized
-    return graph.add(
-        "Clip", graph.add("Round", resized), graph.constant(0.0), graph.constant(255.0)
-    )
+    # Cubic interpolation leaves the range.
+    rounded = graph.add("Round", resized)
+    return graph.add("Clip", rounded, graph.constant(0.0), graph.constant(255.0))
 
 
 def _crop(graph: Graph, operation: Crop, image: str, spec: ImageSpec) -> str:
     # As in `loaders.dali.crop_resize`.
     half = graph.arithmetic("Mul", graph.arithmetic("Sub", graph.sides(image), operation.size), 0.5)
-    start = graph.add("Floor" if operation.rounding == "down" else "Round", half)
-    if operation.rounding != "down":
+    if operation.rounding == "down":
+        start = graph.add("Floor", half)
+    else:
+        start = graph.add("Round", half)
         start = graph.add("Max", start, graph.arithmetic("Min", graph.add("Ceil", half), 0.0))
     return _cut(graph, image, start, operation.size)
 
@@ -362,15 +360,13 @@ def _pad(graph: Graph, operation: Pad, image: str, spec: ImageSpec) -> str:
     if len(set(operation.fill)) > 1 and mode == "constant":
         raise _not_supported(operation, " with a fill of several values")
     fill = float(int(operation.fill[0])) if spec.is_uint8 else operation.fill[0]
-    return graph.add(
-        "Pad", image, pads, graph.constant(fill) if mode == "constant" else "", mode=mode
-    )
+    value = graph.constant(fill) if mode == "constant" else ""
+    return graph.add("Pad", image, pads, value, mode=mode)
 
 
 def _normalize(graph: Graph, operation: Normalize, image: str, spec: ImageSpec) -> str:
-    mean, std = (
-        np.array(each)[:, None, None] / operation.scale for each in (operation.mean, operation.std)
-    )
+    mean = np.array(operation.mean)[:, None, None] / operation.scale
+    std = np.array(operation.std)[:, None, None] / operation.scale
     normalized = graph.arithmetic("Div", graph.arithmetic("Sub", image, mean), std)
     if operation.channels == 3:
         return normalized

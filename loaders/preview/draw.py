@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from loaders.integers import require_int
 from loaders.preview.preview import Draw, Group, Item, Pixels, Preview
 from loaders.samplers.order import Batching, PlannedOrder
 from loaders.spec import LoaderSpec
-from loaders.transforms.base import ImageSpec, Operation, short_repr
+from loaders.transforms.base import Operation, short_repr
 from loaders.transforms.decode_normalize import Normalize, Rescale
 from manifests.labels import LABELS
 from manifests.process.text import cut_middle, plural, printable
@@ -29,12 +30,18 @@ from manifests.process.text import cut_middle, plural, printable
 #: Samples and draws of a preview, so that it stays a picture.
 _MAX_SAMPLES, _MAX_DRAWS = 256, 64
 
-#: Classes of a mixed label that are named.
-_MIXED = 3
+#: Classes of a mixed label that are named, if their weight is at least this.
+_MIXED, _LEAST_WEIGHT = 3, 0.01
 
+#: Longest side of a shown original, in pixels.
+_MAX_SIDE = 320
+_FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF", "PPM")
 
 #: Opens a loader that is not compared with the loaders of other ranks.
 OpenLoader = Callable[[LoaderSpec], AbstractContextManager[Iterable[Any]]]
+
+_Rows = NDArray[np.int64]
+_Values = NDArray[np.float64]
 
 
 def preview_spec(
@@ -58,61 +65,31 @@ def preview_spec(
 
     """
     samples = require_int("samples", samples, 1, maximum=_MAX_SAMPLES)
-    by = spec.order.traits.by
-    draws = require_int(
-        "draws", (4 if by is None else 1) if draws is None else draws, 1, maximum=_MAX_DRAWS
-    )
+    by, upcoming = spec.order.traits.by, spec.order.upcoming(epoch, 0)
+    if draws is None:
+        draws = 4 if by is None else 1
+    draws = require_int("draws", draws, 1, maximum=_MAX_DRAWS)
     tables = SampleTables(spec.split)
-    if by is not None:
-        rows, titles = _grouped_rows(spec, tables, by, samples, epoch)
+    titles: list[str] = []
+    if by is None or upcoming is None:
+        what = f"Random samples of {plural(spec.split.samples, 'sample')}."
+        rows = _random_rows(spec.split.samples, samples, spec.options.seed)
     else:
-        rows, titles = _random_rows(spec.split.samples, samples, spec.options.seed), []
-    batch, originals = _run(spec, open_loader, tables, rows, draws)
-    items = _items(spec, rows, batch, originals, draws)
+        what = f"The first batch of {short(spec.order.text)}, grouped by {short(by)}."
+        rows, titles = _grouped_rows(spec, tables, by, upcoming.rank_rows(0), samples)
+    batch = _run(spec, open_loader, tables, rows, draws)
+    items = _items(spec, rows, batch, draws)
     return Preview(
         title=f"{spec.split.title}, split {spec.split.name}",
-        notes=(*_describe(spec, by), *batch.notes),
+        notes=(what, *_transforms(spec), *batch.notes),
         groups=_group(items, titles),
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Rows:
-    """A plan of one batch. Implements `loaders.samplers.base.Plan`."""
-
-    rows: NDArray[np.int64]
-    lines: tuple[str, ...] = ()
-
-    @property
-    def samples(self) -> int:
-        """Samples in an epoch."""
-        return len(self.rows)
-
-    def batch(self, epoch: int, number: int) -> NDArray[np.int64]:
-        """Return the rows."""
-        del epoch, number
-        return self.rows
+# --- which samples --------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _Batch:
-    """A finished batch that is made visible.
-
-    Attributes:
-        images: pictures of each drawn image.
-        labels: int64 [B], or float32 [B, classes] if labels are mixed.
-        names: ``"key"`` and ``"source"`` of each drawn image.
-        notes: how values were made visible.
-
-    """
-
-    images: list[tuple[Draw, ...]]
-    labels: NDArray[Any]
-    names: dict[str, list[str]]
-    notes: tuple[str, ...]
-
-
-def _random_rows(count: int, samples: int, seed: int) -> NDArray[np.int64]:
+def _random_rows(count: int, samples: int, seed: int) -> _Rows:
     ranks = np.random.PCG64(seed).random_raw(min(count, 1 << 20))
     step = count / len(ranks)  # of a very large split, every n-th sample takes part
     chosen = np.argsort(ranks, kind="stable")[:samples]
@@ -120,99 +97,149 @@ def _random_rows(count: int, samples: int, seed: int) -> NDArray[np.int64]:
 
 
 def _grouped_rows(
-    spec: LoaderSpec, tables: SampleTables, by: str, groups: int, epoch: int
-) -> tuple[NDArray[np.int64], list[str]]:
+    spec: LoaderSpec, tables: SampleTables, by: str, rows: _Rows, groups: int
+) -> tuple[_Rows, list[str]]:
     """Return the rows of a batch by group, and for each row the title of its group."""
-    upcoming = spec.order.upcoming(epoch, 0)
-    if upcoming is None:
-        raise TypeError("only a sampler groups samples")
-    rows = upcoming.rank_rows(0)
-    values = tables.columns([by], requested_by="a preview")[by][rows].tolist()
     classes = spec.split.manifest.classes if by == "label" else ()
-    texts = [
-        f"{class_name(value, classes)} (label {value})" if classes else f"{by} {value}"
-        for value in values
-    ]
-    names = list(dict.fromkeys(texts))[:groups]
-    place = {name: number for number, name in enumerate(names)}
-    kept = sorted((place[text], number) for number, text in enumerate(texts) if text in place)
-    return rows[[number for _, number in kept]], [names[group] for group, _ in kept]
+    by_title: dict[str, list[int]] = {}
+    values = tables.columns([by], requested_by="a preview")[by][rows].tolist()
+    for row, value in zip(rows.tolist(), values, strict=True):
+        title = f"{class_name(value, classes)} (label {value})" if classes else f"{by} {value}"
+        by_title.setdefault(title, []).append(row)
+    shown = list(by_title.items())[:groups]
+    titles = [title for title, own in shown for _ in own]
+    return np.array([row for _, own in shown for row in own], np.int64), titles
+
+
+def _group(items: list[Item], titles: list[str]) -> tuple[Group, ...]:
+    if not titles:
+        return (Group("", tuple(items)),)
+    groups: dict[str, list[Item]] = {}
+    for title, item in zip(titles, items, strict=True):
+        groups.setdefault(title, []).append(item)
+    return tuple(Group(short(title), tuple(own)) for title, own in groups.items())
+
+
+# --- a loader of one batch ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _OneBatch:
+    """A plan of one batch. Implements `loaders.samplers.base.Plan`."""
+
+    rows: _Rows
+    lines: tuple[str, ...] = ()
+
+    @property
+    def samples(self) -> int:
+        """Samples in an epoch."""
+        return len(self.rows)
+
+    def batch(self, epoch: int, number: int) -> _Rows:
+        """Return the rows."""
+        del epoch, number
+        return self.rows
+
+
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """A finished batch that is made visible, with each sample several times in succession.
+
+    Attributes:
+        draws: pictures of each image of the batch: every view, and every crop.
+        keys, sources: of each image of the batch.
+        originals: the stored bytes of each sample.
+        notes: how values were made visible.
+
+    """
+
+    draws: list[list[Draw]]
+    keys: Sequence[str]
+    sources: Sequence[str]
+    originals: list[NDArray[np.uint8]]
+    notes: Iterable[str]
 
 
 def _run(
-    spec: LoaderSpec,
-    open_loader: OpenLoader,
-    tables: SampleTables,
-    rows: NDArray[np.int64],
-    draws: int,
-) -> tuple[_Batch, list[NDArray[np.uint8]]]:
+    spec: LoaderSpec, open_loader: OpenLoader, tables: SampleTables, rows: _Rows, draws: int
+) -> _Batch:
     """Build a loader of one batch, which has each row `draws` times in succession."""
     from loaders.dali.drawn import describe_draws
 
     repeated = np.repeat(rows, draws)
-    world = spec.options.ranks.world_size
-    has_class = spec.split.manifest.labels.is_class
-    names = ("image", *(("label",) if has_class else ()), "key", "source")
+    size, ranks = len(repeated), spec.options.ranks
+    names = ["image", "key", "source"]
+    if spec.split.manifest.labels.is_class:
+        names.append("label")
     options = replace(
-        spec.options, batch_size=len(repeated), last_batch="pad", fields=names, prefetch=1, memory_limit=math.inf,
+        spec.options,
+        batch_size=size,
+        last_batch="pad",
+        fields=tuple(names),
+        prefetch=1,
+        memory_limit=math.inf,
         on_error="raise",
-    )  # fmt: skip
-    plan = _Rows(np.tile(repeated, world))
-    batching = Batching(len(repeated), "pad", options.ranks)
-    order = PlannedOrder(spec.split.samples, batching, plan, text="a preview")
+    )
+    plan = _OneBatch(np.tile(repeated, ranks.world_size))
     stored = open_images(spec.split, tables, mmap=spec.options.mmap)
     changed = replace(
-        spec, options=options, order=order, fields=Fields(spec.split, tables, names, planned=True),
-        images=stored, settings=replace(spec.settings, batch_size=len(repeated), prefetch=1),
-    )  # fmt: skip
+        spec,
+        options=options,
+        order=PlannedOrder(spec.split.samples, Batching(size, "pad", ranks), plan),
+        fields=Fields(spec.split, tables, options.fields, planned=True),
+        images=stored,
+        settings=replace(spec.settings, batch_size=size, prefetch=1),
+    )
+    # The loader closes its images.
     originals = [np.array(data) for data in stored.images(rows)]
     with open_loader(changed) as loader:
-        images, *label, keys, sources = next(iter(loader))
+        images, keys, sources, *labels = next(iter(loader))
         with closing(open_images(spec.split, tables, mmap=spec.options.mmap)) as again:
             drawn = describe_draws(replace(changed, images=again))
-        shown, notes = _show(spec, images, drawn)
-        labels = _array(label[0]) if label else np.zeros(len(repeated), np.int64)
-        batch = _Batch(shown, labels, {"key": list(keys), "source": list(sources)}, notes)
-    return batch, originals
+        mixed = [""] * size
+        for weights in map(_array, labels):
+            if weights.ndim == 2:
+                mixed = [_mixture(each, spec.split.manifest.classes) for each in weights]
+        shown, notes = _show(spec, images, drawn, mixed)
+    return _Batch(shown, keys, sources, originals, notes)
 
 
 def _show(
-    spec: LoaderSpec, images: Any, drawn: Sequence[tuple[str, ...]]
-) -> tuple[list[tuple[Draw, ...]], tuple[str, ...]]:
-    """Make the images of a batch visible: those of every view, and every crop of an image.
+    spec: LoaderSpec, images: Any, drawn: Sequence[tuple[str, ...]], mixed: Sequence[str]
+) -> tuple[list[list[Draw]], Iterable[str]]:
+    """Make the images of a batch visible: every view, and every crop of an image.
 
     Args:
         spec: what the loader is built from.
-        images: the tensor of the batch, or those of the views.
+        images: the tensor of the batch, or one for each view.
         drawn: what was drawn for each image and view.
+        mixed: the mixed classes of each image.
 
     """
     recipe, layout = spec.recipe, spec.options.layout
-    if recipe.views:
-        views = [
-            ((*recipe.operations, *view.operations), view.output, view.batch_functions)
-            for view in recipe.views
-        ]
-        tensors, names = list(images), [f"view {number}" for number in range(1, len(views) + 1)]
-    else:
-        views, tensors, names = (
-            [(recipe.operations, recipe.output, recipe.batch_functions)],
-            [images],
-            [""],
-        )
+    tensors, names = [images], [""]
     displays = [
-        Display(operations, output, layout, functions) for operations, output, functions in views
+        Display(recipe.operations, recipe.output.color_space, layout, recipe.batch_functions)
     ]
+    if recipe.views:
+        tensors, names, displays = list(images), [], []
+        for number, view in enumerate(recipe.views, 1):
+            names.append(f"view {number}")
+            operations = (*recipe.operations, *view.operations)
+            displays.append(
+                Display(operations, view.output.color_space, layout, view.batch_functions)
+            )
     arrays = [_array(tensor) for tensor in tensors]
-    shown = [
-        tuple(
-            Draw(display.pixels(picture), ", ".join(filter(None, [caption, text])))
-            for display, array, name, text in zip(displays, arrays, names, texts, strict=True)
-            for picture, caption in _crops(array[number], name)
-        )
-        for number, texts in enumerate(drawn)
-    ]
-    return shown, tuple(dict.fromkeys(display.note for display in displays))
+    shown = []
+    for number, texts in enumerate(drawn):
+        pictures = []
+        for display, array, name, text in zip(displays, arrays, names, texts, strict=True):
+            for picture, caption in _crops(array[number], name):
+                drawn_text = _joined(", ", caption, text)
+                whole = _joined("; ", drawn_text, mixed[number])
+                pictures.append(Draw(display.pixels(picture), whole))
+        shown.append(pictures)
+    return shown, dict.fromkeys(display.note for display in displays)
 
 
 def _crops(image: NDArray[Any], name: str) -> Iterator[tuple[NDArray[Any], str]]:
@@ -220,7 +247,12 @@ def _crops(image: NDArray[Any], name: str) -> Iterator[tuple[NDArray[Any], str]]
         yield image, name
         return
     for number, crop in enumerate(image, 1):
-        yield crop, " ".join(filter(None, [name, f"crop {number}"]))
+        yield crop, _joined(" ", name, f"crop {number}")
+
+
+def _joined(separator: str, *texts: str) -> str:
+    """Join the texts that are not empty."""
+    return separator.join(filter(None, texts))
 
 
 def _array(tensor: Any) -> NDArray[Any]:
@@ -228,88 +260,18 @@ def _array(tensor: Any) -> NDArray[Any]:
     library = type(tensor).__module__.partition(".")[0]
     if library == "torch":
         tensor = tensor.detach().cpu()
-        return np.asarray((tensor.float() if tensor.is_floating_point() else tensor).numpy())
-    if library == "paddle":
-        is_float = "float" in str(tensor.dtype)
-        return np.asarray((tensor.astype("float32") if is_float else tensor).numpy())
-    return np.asarray(tensor)
+        if tensor.is_floating_point():
+            tensor = tensor.float()
+    elif library == "paddle" and "float" in str(tensor.dtype):
+        tensor = tensor.astype("float32")
+    return np.asarray(tensor.numpy() if library in ("torch", "paddle") else tensor)
 
 
-def _items(
-    spec: LoaderSpec,
-    rows: NDArray[np.int64],
-    batch: _Batch,
-    originals: Sequence[NDArray[np.uint8]],
-    draws: int,
-) -> list[Item]:
-    classes, raw = spec.split.manifest.classes, spec.split.manifest.pixels
-    tables = SampleTables(spec.split)
-    shards = np.searchsorted(
-        np.cumsum([shard.samples for shard in spec.split.shards]), rows, side="right"
-    )
-    labels = label_texts(tables, rows, shards, classes)
-    lazy, columns = tables.lazy_columns(("width", "height"))
-    lazy.load(shards)
-    items = []
-    for number, row in enumerate(rows.tolist()):
-        own = range(number * draws, (number + 1) * draws)
-        mixed = [
-            _mixture(batch.labels[at], classes) if batch.labels.ndim == 2 else "" for at in own
-        ]
-        items.append(
-            Item(
-                key=short(batch.names["key"][own[0]]),
-                label=labels[number],
-                size=f"{columns['width'][row]} x {columns['height'][row]}",
-                source=short(batch.names["source"][own[0]]),
-                original=show_original(originals[number], raw),
-                draws=tuple(
-                    replace(draw, caption="; ".join(filter(None, [draw.caption, text])))
-                    for at, text in zip(own, mixed, strict=True)
-                    for draw in batch.images[at]
-                ),
-            )
-        )
-    return items
-
-
-def _mixture(weights: NDArray[np.float32], classes: Sequence[str]) -> str:
-    """Name the classes of a mixed label with their weights, the largest first."""
-    order = np.argsort(-weights, kind="stable")[:_MIXED]
-    return ", ".join(
-        f"{weights[at]:.2f} {class_name(int(at), classes)}" for at in order if weights[at] >= 0.01
-    )
-
-
-def _group(items: list[Item], titles: list[str]) -> tuple[Group, ...]:
-    if not titles:
-        return (Group("", tuple(items)),)
-    pairs = list(zip(titles, items, strict=True))
-    names = dict.fromkeys(titles)
-    return tuple(
-        Group(short(name), tuple(item for title, item in pairs if title == name)) for name in names
-    )
-
-
-def _describe(spec: LoaderSpec, by: str | None) -> Iterator[str]:
-    if by is not None:
-        yield f"The first batch of {short(spec.order.text)}, grouped by {short(by)}."
-    else:
-        yield f"Random samples of {plural(spec.split.samples, 'sample')}."
-    operations = [short_repr(each) for each in (*spec.recipe.operations, *spec.recipe.mixing)]
-    yield f"Transforms: {cut_middle(printable(' > '.join(operations)), 900)}"
-    for number, view in enumerate(spec.recipe.views, 1):
-        yield (
-            f"View {number}:"
-            f" {cut_middle(printable(' > '.join(map(short_repr, view.operations))), 600)}"
-        )
-
-
-_Values = NDArray[np.float64]
+# --- values as pixels -----------------------------------------------------------------------------
 
 
 class Display:
-    """Turns images of a finished batch into pixels.
+    """Turns images of a finished batch into pixels: undoes the normalization, and the order of axes and channels.
 
     Attributes:
         note: what is done, for people.
@@ -317,41 +279,48 @@ class Display:
     """
 
     def __init__(
-        self,
-        operations: Sequence[Operation],
-        output: ImageSpec,
-        layout: str,
-        functions: Sequence[Any],
+        self, operations: Sequence[Operation], space: str, layout: str, functions: Sequence[Any]
     ) -> None:
         """Find out how values relate to brightness.
 
         Args:
             operations: all operations on each image, in order.
-            output: spec of the finished images.
+            space: color space of the finished images.
             layout: ``"NCHW"`` or ``"NHWC"``.
             functions: the user's functions of a batch, whose effect is not known.
 
         """
-        self._factor, self._offset = _affine(operations)
-        self._layout, self._space, self._unknown = layout, output.color_space, bool(functions)
+        # A pixel value p from 0 to 255 has become p * factor + offset, by channel.
+        self._factor, self._offset = np.ones(3), np.zeros(3)
+        for operation in operations:
+            if isinstance(operation, Rescale):
+                self._scale(1 / 255, 0.0)
+            elif isinstance(operation, Normalize):
+                std = np.array(operation.std)
+                self._scale(operation.scale / std, -np.array(operation.mean) / std)
+        self._layout, self._space, self._unknown = layout, space, bool(functions)
         self.note = self._describe(functions)
+
+    def _scale(self, factor: Any, offset: Any) -> None:
+        self._factor, self._offset = self._factor * factor, self._offset * factor + offset
 
     def pixels(self, image: NDArray[Any]) -> Pixels:
         """Convert one image, [C, H, W] or [H, W, C], to uint8 [H, W, 3]."""
         values = np.asarray(image, np.float64)
         if self._layout == "NCHW":
             values = values.transpose(1, 2, 0)
+        # A fourth channel is padding.
         values = values[..., :3]
-        values = _stretched(values) if self._unknown else self._undo(values)
-        if values.shape[2] < 3:
+        channels = values.shape[2]
+        if self._unknown:
+            values = _stretched(values)
+        else:
+            values = (values - self._offset[:channels]) / self._factor[:channels]
+        if channels < 3:
             values = np.repeat(values[..., :1], 3, axis=2)
         if self._space == "BGR":
             values = values[..., ::-1]
         return np.ascontiguousarray(np.nan_to_num(values).clip(0, 255).round().astype(np.uint8))
-
-    def _undo(self, values: _Values) -> _Values:
-        channels = values.shape[2]
-        return (values - self._offset[:channels]) / self._factor[:channels]
 
     def _describe(self, functions: Sequence[Any]) -> str:
         if functions:
@@ -360,10 +329,10 @@ class Display:
                 "Values are stretched from the smallest to the largest of each image, after"
                 f" {names}."
             )
-        space = (
-            f" The channels are {self._space}." if self._space not in ("RGB", "BGR", "GRAY") else ""
-        )
-        if np.array_equal(self._factor, np.ones(3)) and not self._offset.any():
+        space = ""
+        if self._space not in ("RGB", "BGR", "GRAY"):
+            space = f" The channels are {self._space}."
+        if (self._factor == 1).all() and not self._offset.any():
             return f"Values are shown as they are, from 0 to 255.{space}"
         return (
             "The normalization is undone for display: the model gets values of which"
@@ -372,79 +341,21 @@ class Display:
         )
 
 
-def _affine(operations: Sequence[Operation]) -> tuple[_Values, _Values]:
-    """Return factor and offset of each channel: a pixel value p from 0 to 255 has become ``p * factor + offset``."""
-    factor, offset = np.ones(3), np.zeros(3)
-    for operation in operations:
-        if isinstance(operation, Rescale):
-            factor, offset = factor / 255, offset / 255
-        elif isinstance(operation, Normalize):
-            mean, std = np.array(operation.mean), np.array(operation.std)
-            factor, offset = factor * operation.scale / std, (offset * operation.scale - mean) / std
-    return factor, offset
-
-
 def _stretched(values: _Values) -> _Values:
     low, high = np.nanmin(values), np.nanmax(values)
-    return (values - low) * (255 / (high - low) if high > low else 0.0)
+    if high <= low:
+        return np.zeros_like(values)
+    return (values - low) * (255 / (high - low))
 
 
 def _numbers(values: _Values) -> str:
     return f"({', '.join(f'{value:.2f}' for value in values)})"
 
 
-def label_texts(
-    tables: SampleTables, rows: NDArray[np.int64], shards: NDArray[np.intp], classes: Sequence[str]
-) -> list[str]:
-    """Return the labels of some rows as text: names of classes, numbers, a caption.
-
-    Empty if there are no labels.
-
-    Args:
-        tables: the sample tables.
-        rows: the rows, int64 [n].
-        shards: number of the shard of each row, [n].
-        classes: class names in label order.
-
-    """
-    labels = LABELS[tables.label_type]
-    if labels.is_class:
-        lazy, columns = tables.lazy_columns(("label",))
-        lazy.load(shards)
-        return [class_name(int(label), classes) for label in columns["label"][rows]]
-    column = labels.class_lists or labels.number_column or labels.text_column
-    if column is None:
-        return [""] * len(rows)
-    values = tables.columns([column], requested_by="a preview")[column][rows].tolist()
-    if labels.class_lists:
-        texts = [
-            ", ".join(class_name(label, classes) for label in dict.fromkeys(found))
-            for found in values
-        ]
-    elif labels.number_column:
-        texts = [", ".join(f"{number:g}" for number in numbers) for numbers in values]
-    else:
-        texts = values
-    return [short(text) for text in texts]
-
-
-def class_name(label: int, classes: Sequence[str]) -> str:
-    """Return the name of a class, or its number if the dataset does not name it."""
-    return short(classes[label]) if label < len(classes) else f"label {label}"
-
-
-def short(text: object) -> str:
-    """Return text of a dataset as it can be shown: printable, and not long."""
-    return cut_middle(printable(cut_middle(str(text), 100)), 200)
-
-
-#: Longest side of a shown original, in pixels.
-MAX_SIDE = 320
-_FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF", "PPM")
-
-
 def show_original(data: NDArray[np.uint8], raw: tuple[int, int, int] | None) -> Pixels | None:
-    """Decode a stored image to uint8 [H, W, 3], upright, of at most `MAX_SIDE` per side.
+    """Decode a stored image to uint8 [H, W, 3], upright, of at most 320 pixels per side.
+
+    Training decodes with DALI; this uses Pillow.
 
     Args:
         data: the stored bytes.
@@ -460,7 +371,7 @@ def show_original(data: NDArray[np.uint8], raw: tuple[int, int, int] | None) -> 
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a damaged EXIF block, for example
             image: Any = Image.open(io.BytesIO(data.tobytes()), formats=_FORMATS)
-            image.draft("RGB", (2 * MAX_SIDE, 2 * MAX_SIDE))
+            image.draft("RGB", (2 * _MAX_SIDE, 2 * _MAX_SIDE))
             return _small(ImageOps.exif_transpose(image))
     except MemoryError:
         raise
@@ -472,5 +383,86 @@ def _small(image: Image.Image) -> Pixels:
     if image.mode.startswith("I"):  # 16 bits
         image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
     image = image.convert("RGB")
-    image.thumbnail((MAX_SIDE, MAX_SIDE))
+    image.thumbnail((_MAX_SIDE, _MAX_SIDE))
     return np.asarray(image)
+
+
+# --- what is written beside the pictures ----------------------------------------------------------
+
+
+def _items(spec: LoaderSpec, rows: _Rows, batch: _Batch, draws: int) -> list[Item]:
+    split = spec.split
+    tables = SampleTables(split)
+    ends = np.cumsum([shard.samples for shard in split.shards])
+    # Only the tables of these shards are read.
+    shards = np.searchsorted(ends, rows, side="right")
+    labels = _label_texts(tables, rows, shards, split.manifest.classes)
+    lazy, columns = tables.lazy_columns(("width", "height"))
+    lazy.load(shards)
+    items = []
+    for number, row in enumerate(rows.tolist()):
+        first = number * draws
+        items.append(
+            Item(
+                key=short(batch.keys[first]),
+                label=labels[number],
+                size=f"{columns['width'][row]} x {columns['height'][row]}",
+                source=short(batch.sources[first]),
+                original=show_original(batch.originals[number], split.manifest.pixels),
+                draws=tuple(chain.from_iterable(batch.draws[first : first + draws])),
+            )
+        )
+    return items
+
+
+def _label_texts(
+    tables: SampleTables, rows: _Rows, shards: NDArray[np.intp], classes: Sequence[str]
+) -> list[str]:
+    """Return the labels of some rows as text: names of classes, numbers, a caption. Empty without labels."""
+    labels = LABELS[tables.label_type]
+    if labels.is_class:
+        lazy, columns = tables.lazy_columns(("label",))
+        lazy.load(shards)
+        return [class_name(int(label), classes) for label in columns["label"][rows]]
+    column = labels.class_lists or labels.number_column or labels.text_column
+    if column is None:
+        return [""] * len(rows)
+    texts = []
+    for value in tables.columns([column], requested_by="a preview")[column][rows].tolist():
+        text = value
+        if labels.class_lists:
+            text = ", ".join(class_name(label, classes) for label in dict.fromkeys(value))
+        elif labels.number_column:
+            text = ", ".join(f"{number:g}" for number in value)
+        texts.append(short(text))
+    return texts
+
+
+def _mixture(weights: NDArray[Any], classes: Sequence[str]) -> str:
+    """Name the classes of a mixed label with their weights, the largest first."""
+    texts = []
+    for label in np.argsort(-weights, kind="stable")[:_MIXED].tolist():
+        if weights[label] >= _LEAST_WEIGHT:
+            texts.append(f"{weights[label]:.2f} {class_name(label, classes)}")
+    return ", ".join(texts)
+
+
+def class_name(label: int, classes: Sequence[str]) -> str:
+    """Return the name of a class, or its number if the dataset does not name it."""
+    return short(classes[label]) if label < len(classes) else f"label {label}"
+
+
+def short(text: object) -> str:
+    """Return text of a dataset as it can be shown: printable, and not long."""
+    return cut_middle(printable(cut_middle(str(text), 100)), 200)
+
+
+def _transforms(spec: LoaderSpec) -> Iterator[str]:
+    recipe = spec.recipe
+    yield f"Transforms: {_listed((*recipe.operations, *recipe.mixing), 900)}"
+    for number, view in enumerate(recipe.views, 1):
+        yield f"View {number}: {_listed(view.operations, 600)}"
+
+
+def _listed(operations: Sequence[Any], length: int) -> str:
+    return cut_middle(printable(" > ".join(map(short_repr, operations))), length)

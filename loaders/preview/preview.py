@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import io
 import os
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -119,10 +121,10 @@ class Preview:
         return str(fragment(self))
 
     def __repr__(self) -> str:
-        draws = sum(len(item.draws) for item in self.items)
+        items = self.items
+        draws = sum(len(item.draws) for item in items)
         return (
-            f"<Preview of {self.title}: {len(self.items)} samples, {draws} draws; save(path)"
-            " writes it>"
+            f"<Preview of {self.title}: {len(items)} samples, {draws} draws; save(path) writes it>"
         )
 
 
@@ -175,7 +177,7 @@ def page(preview: Preview) -> str:
 
 def fragment(preview: Preview) -> Markup:
     """Return the preview as one element, for a notebook."""
-    notes = Markup("").join(Markup("<p>{}</p>\n").format(note) for note in preview.notes)
+    notes = Markup("").join(map(Markup("<p>{}</p>\n").format, preview.notes))
     groups = Markup("\n").join(map(_group, preview.groups))
     whole = Markup('<div class="loaders-preview">{}\n<h1>{}</h1>\n{}{}\n</div>')
     return whole.format(_STYLE, preview.title, notes, groups)
@@ -191,22 +193,17 @@ def _item(item: Item) -> Markup:
     detail = Markup("<span><bdi>{}, {}</bdi></span><span><bdi>{}</bdi></span>").format(
         item.key, item.size, item.source
     )
-    figures = [
-        _figure(
-            item.original,
-            f"{item.label}, as stored",
-            item.label,
-            detail,
-            Markup(' class="original"'),
-        )
-    ]
+    kind = Markup(' class="original"')
+    figures = [_figure(item.original, f"{item.label}, as stored", item.label, detail, kind)]
     for number, draw in enumerate(item.draws, 1):
         alt = f"{item.label}, result {number} {draw.caption}".rstrip()
-        figures.append(_figure(draw.pixels, alt, draw.caption, Markup(""), Markup("")))
+        figures.append(_figure(draw.pixels, alt, draw.caption))
     return Markup('<div class="item">{}</div>').format(Markup("").join(figures))
 
 
-def _figure(pixels: Pixels | None, alt: str, title: str, detail: Markup, kind: Markup) -> Markup:
+def _figure(
+    pixels: Pixels | None, alt: str, title: str, detail: str = "", kind: str = ""
+) -> Markup:
     picture: Markup | str = "cannot be decoded"
     if pixels is not None:
         out = io.BytesIO()
@@ -249,7 +246,7 @@ class _Cell:
     @property
     def caption_height(self) -> int:
         """The height of the lines in pixels."""
-        return (_LINE if self.title else 0) + _SMALL_LINE * len(self.lines)
+        return _LINE * bool(self.title) + _SMALL_LINE * len(self.lines)
 
 
 def encoded_sheet(preview: Preview, ending: str) -> bytes:
@@ -274,19 +271,20 @@ def draw_sheet(preview: Preview) -> Image.Image:
         CallError: the sheet would be too large for a picture.
 
     """
-    across = _samples_per_row(preview)
-    width = (
-        across * max(_block_cells(item) for item in preview.items) * (_TILE + _GAP) + 2 * _MARGIN
-    )
-    title = [preview.title, *_wrapped(preview.notes, width - 2 * _MARGIN, _font(13))]
-    rows = [
-        (group.title if not number else "", row)
-        for group in preview.groups
-        for number, row in enumerate(_rows(group, across))
-    ]
-    heights = [_TILE + max(cell.caption_height for cell in row) + 2 * _GAP + 4 for _, row in rows]
-    headings = sum(bool(heading) for heading, _ in rows)
-    height = 2 * _MARGIN + (len(title) + 1) * _LINE + sum(heights) + headings * 2 * _LINE
+    # Many draws of a sample continue in the next row.
+    block = min(1 + max(len(item.draws) for item in preview.items), _COLUMNS)
+    across = max(1, _COLUMNS // block)
+    width = across * block * (_TILE + _GAP) + 2 * _MARGIN
+    notes = list(_wrapped(preview.notes, width - 2 * _MARGIN, _font(13)))
+    height = 2 * _MARGIN + (len(notes) + 2) * _LINE
+    rows = []
+    for group in preview.groups:
+        heading = group.title
+        for row in _rows(group, across):
+            row_height = _TILE + max(cell.caption_height for cell in row) + 2 * _GAP + 4
+            rows.append((heading, row, row_height))
+            height += row_height + 2 * _LINE * bool(heading)
+            heading = ""  # only above the first row of the group
     if height > _MAX_SIDE or width > _MAX_SIDE:
         raise CallError(
             f"a picture of this preview would have {width} x {height} pixels",
@@ -294,12 +292,13 @@ def draw_sheet(preview: Preview) -> Image.Image:
         )
     sheet = Image.new("RGB", (width, height), _PAPER)
     draw = ImageDraw.Draw(sheet)
-    y = _MARGIN
-    for number, line in enumerate(title):
-        draw.text((_MARGIN, y), line, _MUTED if number else _INK, _font(13 if number else 17))
-        y += _LINE + (0 if number else 6)
+    draw.text((_MARGIN, _MARGIN), preview.title, _INK, _font(17))
+    y = _MARGIN + _LINE + 6
+    for note in notes:
+        draw.text((_MARGIN, y), note, _MUTED, _font(13))
+        y += _LINE
     y += _LINE // 2
-    for (heading, row), row_height in zip(rows, heights, strict=True):
+    for heading, row, row_height in rows:
         if heading:
             draw.text((_MARGIN, y + 6), heading, _INK, _font(15))
             y += 2 * _LINE
@@ -309,19 +308,10 @@ def draw_sheet(preview: Preview) -> Image.Image:
     return sheet
 
 
-def _samples_per_row(preview: Preview) -> int:
-    return max(1, _COLUMNS // max(_block_cells(item) for item in preview.items))
-
-
-def _block_cells(item: Item) -> int:
-    """Return the cells of a sample in a row; many draws continue in the next row."""
-    return min(1 + len(item.draws), _COLUMNS)
-
-
 def _rows(group: Group, across: int) -> Iterator[list[_Cell]]:
     """Yield rows of cells: several samples with few draws, or one sample in several rows."""
     for at in range(0, len(group.items), across):
-        cells = [cell for item in group.items[at : at + across] for cell in _cells(item)]
+        cells = list(chain.from_iterable(map(_cells, group.items[at : at + across])))
         for first in range(0, len(cells), _COLUMNS):
             yield cells[first : first + _COLUMNS]
 
@@ -330,12 +320,10 @@ def _cells(item: Item) -> Iterator[_Cell]:
     key = _fitted(f"{item.key}, {item.size}", _font(11), _TILE)
     yield _Cell(item.original, _fitted(item.label, _font(13), _TILE), (key,), is_original=True)
     for draw in item.draws:
-        lines = [*_wrapped([draw.caption], _TILE, _font(11))] if draw.caption else []
+        lines = list(_wrapped([draw.caption], _TILE, _font(11)))
         if len(lines) > _CAPTION_LINES:
-            lines = [
-                *lines[: _CAPTION_LINES - 1],
-                _fitted(f"{lines[_CAPTION_LINES - 1]} ...", _font(11), _TILE),
-            ]
+            del lines[_CAPTION_LINES:]
+            lines[-1] = _fitted(f"{lines[-1]} ...", _font(11), _TILE)
         yield _Cell(draw.pixels, "", tuple(lines))
 
 
@@ -347,9 +335,8 @@ def _draw_cell(sheet: Image.Image, draw: ImageDraw.ImageDraw, cell: _Cell, x: in
         picture = Image.fromarray(np.ascontiguousarray(cell.pixels))
         scale = _TILE / max(picture.size)
         size = (max(1, round(picture.width * scale)), max(1, round(picture.height * scale)))
-        picture = picture.resize(
-            size, Image.Resampling.BICUBIC if scale < 1 else Image.Resampling.BILINEAR
-        )
+        smooth = Image.Resampling.BICUBIC if scale < 1 else Image.Resampling.BILINEAR
+        picture = picture.resize(size, smooth)
         sheet.paste(picture, (x + (_TILE - picture.width) // 2, y + (_TILE - picture.height) // 2))
     if cell.is_original:
         draw.rectangle((x - 2, y - 2, x + _TILE + 1, y + _TILE + 1), outline=_FRAME, width=2)
@@ -365,13 +352,10 @@ def _fitted(text: str, font: Any, width: int) -> str:
     """Cut a text to a width in pixels."""
     if font.getlength(text) <= width:
         return text
-    low, high = 0, len(text)
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (
-            (middle, high) if font.getlength(text[:middle] + "...") <= width else (low, middle - 1)
-        )
-    return text[:low] + "..."
+    # Measuring takes time, so the number of letters that fit is searched by halves.
+    counts = range(1, len(text) + 1)
+    fitting = bisect_right(counts, width, key=lambda count: font.getlength(text[:count] + "..."))
+    return text[:fitting] + "..."
 
 
 def _wrapped(texts: Sequence[str], width: int, font: Any) -> Iterator[str]:
@@ -385,7 +369,8 @@ def _wrapped(texts: Sequence[str], width: int, font: Any) -> Iterator[str]:
                 line = word
             else:
                 line = longer
-        yield _fitted(line, font, width)
+        if line:
+            yield _fitted(line, font, width)
 
 
 @cache

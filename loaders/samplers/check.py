@@ -37,9 +37,9 @@ def check_sampler(
         columns: the columns that the sampler needs, each an array [samples].
         samples: number of rows in the split.
         batch_size: samples in a batch of one rank.
-        world_sizes: numbers of ranks to test. Those that divide ``batch_size * max(world_sizes)``
-            are also tested with a global batch of that size, which must be the same for all of
-            them.
+        world_sizes: numbers of ranks to test. A number that divides
+            ``batch_size * max(world_sizes)`` is also tested with a global batch of that size, which
+            must be the same for all of them.
         seed: from 0 to 2**63 - 1.
         epochs: number of epochs to test.
 

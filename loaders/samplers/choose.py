@@ -420,7 +420,7 @@ def sampler_columns(
 # --- the sampler of a PaddleClas config -----------------------------------------------------------
 
 #: PaddleClas samplers that read every sample once per epoch, as loaders without a sampler do.
-_PLAIN = [None, "BatchSampler", "DistributedBatchSampler"]
+PLAIN_SAMPLERS = [None, "BatchSampler", "DistributedBatchSampler"]
 
 #: PaddleClas samplers that make PK batches, with their argument for K.
 _PK = {
@@ -453,7 +453,7 @@ def configured_sampler(
 
     """
     name = section.get("name")
-    if name in _PLAIN:
+    if name in PLAIN_SAMPLERS:
         return None, ()
     if not isinstance(name, str):
         raise CallError(f"the config's sampler.name must be a string, got {shown(name)}")

@@ -1,1 +1,1 @@
-"""`loaders tune`: find the options that load a dataset fastest on a machine, and keep them in a file."""
+"""`loaders tune`: find the options that load a dataset fastest, and keep them in a file."""

@@ -1,10 +1,15 @@
-"""What ``loaders tune`` does."""
+"""What ``loaders tune`` does: search for the fastest options of a loader.
+
+The search is pure, given a function that measures.
+"""
 
 from __future__ import annotations
 
 import os
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import chain, starmap
 from typing import Any
 
 from loaders.bench.command import make_request
@@ -76,9 +81,10 @@ class Tuned:
     def entry(self) -> Entry:
         """What the file gets."""
         problem, best, start = self.problem, self.found.best, self.found.start
+        objective = "images" if problem.model is None else "model"
         notes = {
             "folder": problem.folder,
-            "objective": "images" if problem.model is None else "model",
+            "objective": objective,
             "model": problem.model,
             "images_per_second": round(best.rate.median, 1),
             "images_per_second_by_default": round(start.rate.median, 1),
@@ -136,11 +142,9 @@ def make_problem(
     resolved = spec.options
     gpu, encoded = resolved.device.is_gpu, spec.recipe.raw_size is None
     cores = usable_cores(resolved.ranks, 1)
-    start = Tuning(
-        resolved.num_threads,
-        resolved.prefetch,
-        resolved.hw_decoder_load if gpu and encoded else None,
-    )
+    start = Tuning(resolved.num_threads, resolved.prefetch)
+    if gpu and encoded:
+        start = replace(start, hw_decoder_load=resolved.hw_decoder_load)
     stepper = load_model(model, spec) if model else None
 
     def measure(point: Tuning) -> Rate:
@@ -185,34 +189,20 @@ def kept_entries(path: str, *, overwrite: bool) -> list[Entry]:
 
 def describe(tuning: Tuning) -> str:
     """Return the options as Python arguments."""
-    return ", ".join(
-        f"{name}={value}" for name, value in asdict(tuning).items() if value is not None
-    )
+    given = []
+    for name, value in asdict(tuning).items():
+        if value is not None:
+            given.append(f"{name}={value}")
+    return ", ".join(given)
 
 
 def as_text(tuned: Tuned, path: str) -> str:
     """Return the trials, and what was found, for people."""
-    found, problem = tuned.found, tuned.problem
-    model, machine = problem.model, problem.machine
-    names = [describe(trial.tuning) for trial in found.trials]
-    width = max(map(len, names))
+    found, problem, machine = tuned.found, tuned.problem, tuned.problem.machine
+    what = "images/s"
+    if problem.model is not None:
+        what = f"images/s of {problem.model} fed by the loader"
     lines = [
-        f"  {name:{width}}  {trial.rate.median:>9,.0f}  (noise {trial.rate.noise:.1%})"
-        for name, trial in zip(names, found.trials, strict=True)
-    ]
-    best, start = found.best, found.start
-    what = "images/s" if model is None else f"images/s of {model} fed by the loader"
-    if best.tuning == start.tuning:
-        result = (
-            f"the defaults are the best: {describe(best.tuning)}, {best.rate.median:,.0f} {what}"
-        )
-    else:
-        gain = best.rate.median / start.rate.median - 1
-        result = (
-            f"{describe(best.tuning)}: {best.rate.median:,.0f} {what}, {gain:.1%} more than"
-            f" {start.rate.median:,.0f} with the defaults"
-        )
-    head = [
         (
             f"{problem.folder}: {problem.transforms}, batches of {problem.batch_size:,}; "
             f"{machine.device}, {machine.cores} cores"
@@ -221,18 +211,28 @@ def as_text(tuned: Tuned, path: str) -> str:
         "",
         f"{what}:",
     ]
-    return "\n".join(
-        [*head, *lines, "", result, f'{path} is written: loaders.build(..., tuning="{path}")']
-    )
+    width = max(len(describe(trial.tuning)) for trial in found.trials)
+    for trial in found.trials:
+        name, rate = describe(trial.tuning), trial.rate
+        lines.append(f"  {name:{width}}  {rate.median:>9,.0f}  (noise {rate.noise:.1%})")
+    best, start = found.best.rate.median, found.start.rate.median
+    options = describe(found.best.tuning)
+    result = f"the defaults are the best: {options}, {best:,.0f} {what}"
+    if found.best.tuning != found.start.tuning:
+        gain = best / start - 1
+        result = (
+            f"{options}: {best:,.0f} {what}, {gain:.1%} more than {start:,.0f} with the defaults"
+        )
+    written = f'{path} is written: loaders.build(..., tuning="{path}")'
+    return "\n".join([*lines, "", result, written])
 
 
 def as_json(tuned: Tuned) -> dict[str, Any]:
     """Return the result and all trials as JSON has them."""
     entry = tuned.entry
-    trials = [
-        {**asdict(trial.tuning), "images_per_second": trial.rate.repeats}
-        for trial in tuned.found.trials
-    ]
+    trials = []
+    for trial in tuned.found.trials:
+        trials.append({**asdict(trial.tuning), "images_per_second": trial.rate.repeats})
     key = {**asdict(entry.key), "batch_size": entry.batch_size}
     return {**key, "options": asdict(entry.tuning), **entry.notes, "measured": trials}
 
@@ -297,7 +297,7 @@ class Found:
 
 
 def axes_for(cores: int, *, gpu: bool, encoded: bool, start: Tuning) -> dict[str, tuple[Any, ...]]:
-    """Return the values to try for each option. They contain those of the start.
+    """Return the values to try for each option, with the values of the start.
 
     Args:
         cores: cores that the process may use, the maximum number of threads.
@@ -307,7 +307,7 @@ def axes_for(cores: int, *, gpu: bool, encoded: bool, start: Tuning) -> dict[str
 
     """
     axes: dict[str, tuple[Any, ...]] = {
-        "num_threads": (*(each for each in THREADS if each < cores), cores, start.num_threads),
+        "num_threads": (*THREADS[: bisect_left(THREADS, cores)], cores, start.num_threads),
         "prefetch": (*PREFETCH, start.prefetch),
     }
     if gpu and encoded:
@@ -316,7 +316,7 @@ def axes_for(cores: int, *, gpu: bool, encoded: bool, start: Tuning) -> dict[str
 
 
 def search(measure: Measure, axes: Mapping[str, Sequence[Any]], start: Tuning) -> Found:
-    """Climb from the start: along one option at a time, as long as the rate rises by more than the noise.
+    """Climb from the start: along one option at a time, while the rate rises by more than the noise.
 
     From each point, both neighbors on an axis are tried, and the one after a neighbor that is not
     slower, because a rate often rises behind a level part. At the end, the fastest points and the
@@ -338,6 +338,7 @@ def search(measure: Measure, axes: Mapping[str, Sequence[Any]], start: Tuning) -
 
     best = start
     rate_of(start)
+    # The best value of one option may depend on another, so each is tried again.
     for _ in range(_MAX_ROUNDS):
         before = best
         for name, values in axes.items():
@@ -347,23 +348,34 @@ def search(measure: Measure, axes: Mapping[str, Sequence[Any]], start: Tuning) -
             break
     ranked = sorted(trials, key=lambda point: trials[point].median, reverse=True)
     finalists = list(dict.fromkeys([start, best, *ranked[:_FINALISTS]]))
-    rounds = [{point: measure(point) for point in finalists} for _ in range(_LAST_ROUNDS)]
-    final = {
-        point: Rate(tuple(rate for each in rounds for rate in each[point].repeats))
-        for point in finalists
-    }
-    fastest = max(final, key=lambda point: final[point].median)
-    wins = sum(each[fastest].median > each[start].median for each in rounds)
-    chosen = start
-    if final[fastest].beats(final[start]) and wins >= _LAST_ROUNDS - 1:
-        chosen = fastest
-    every = tuple(Trial(point, rate) for point, rate in trials.items())
+    chosen, final = _compare(measure, finalists)
+    every = tuple(starmap(Trial, trials.items()))
     return Found(Trial(chosen, final[chosen]), Trial(start, final[start]), every)
+
+
+def _compare(measure: Measure, points: Sequence[Tuning]) -> tuple[Tuning, dict[Tuning, Rate]]:
+    """Measure points in turn, and return the best, and all rates. The first point is the start."""
+    start = points[0]
+    rounds: dict[Tuning, list[Rate]] = {point: [] for point in points}
+    for _ in range(_LAST_ROUNDS):
+        for point in points:
+            rounds[point].append(measure(point))
+    final = {}
+    for point, rates in rounds.items():
+        final[point] = Rate(tuple(chain.from_iterable(rate.repeats for rate in rates)))
+    fastest = max(final, key=lambda point: final[point].median)
+    wins = 0
+    for rate, default in zip(rounds[fastest], rounds[start], strict=True):
+        wins += rate.median > default.median
+    # Otherwise the difference may be chance, and the defaults stay.
+    if final[fastest].beats(final[start]) and wins >= _LAST_ROUNDS - 1:
+        return fastest, final
+    return start, final
 
 
 def _climb(rate_of: Measure, best: Tuning, name: str, values: Sequence[Any], step: int) -> Tuning:
     place = values.index(getattr(best, name)) + step
-    level = False
+    level = False  # whether the last point was neither faster nor slower than the best
     while 0 <= place < len(values):
         point = replace(best, **{name: values[place]})
         if rate_of(point).beats(rate_of(best)):

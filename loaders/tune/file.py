@@ -1,11 +1,11 @@
-"""The file that `loaders tune` writes and `loaders.build` reads: options for a machine, a dataset and transforms."""
+"""The file that `loaders tune` writes and `loaders.build` reads: options, and what they are for."""
 
 from __future__ import annotations
 
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -80,7 +80,7 @@ class Entry:
 
 
 def read_tuning(path: str | os.PathLike[str], key: TuningKey, batch_size: int) -> Entry:
-    """Return the tuning of a file for a loader: of several for the same key, that with the nearest batch size.
+    """Return the tuning of a file for a loader, with the nearest batch size.
 
     Raises:
         CallError: the file does not exist or is damaged, or is for another machine, dataset or
@@ -88,12 +88,17 @@ def read_tuning(path: str | os.PathLike[str], key: TuningKey, batch_size: int) -
 
     """
     entries = read_entries(path)
-    fitting = [entry for entry in entries if entry.key == key]
-    if fitting:
-        return min(fitting, key=lambda entry: abs(math.log(entry.batch_size / batch_size)))
     if not entries:
         raise _damaged(path, "it has no entries")
-    differences = min((list(_differences(entry.key, key)) for entry in entries), key=len)
+
+    def distance(entry: Entry) -> tuple[int, float]:
+        sizes = abs(math.log(entry.batch_size / batch_size))
+        return len(_differences(entry.key, key)), sizes
+
+    nearest = min(entries, key=distance)
+    differences = _differences(nearest.key, key)
+    if not differences:
+        return nearest
     which = "it was" if len(entries) == 1 else "the most similar of its entries was"
     raise CallError(
         f"tuning: {which} measured for something else: {'; '.join(differences)}",
@@ -123,11 +128,13 @@ def read_entries(path: str | os.PathLike[str]) -> list[Entry]:
 
 
 def with_entry(entries: list[Entry], entry: Entry) -> bytes:
-    """Return the content of a file with an entry, which replaces one with the same key and batch size."""
-    kept = [
-        each for each in entries if (each.key, each.batch_size) != (entry.key, entry.batch_size)
-    ]
-    body = {MARK: _VERSION, "entries": [_entry_to_json(each) for each in (*kept, entry)]}
+    """Return the content of a file with an entry, which replaces one for the same loader."""
+    written = []
+    for each in (*entries, entry):
+        is_old = each is not entry and (each.key, each.batch_size) == (entry.key, entry.batch_size)
+        if not is_old:
+            written.append(_entry_to_json(each))
+    body = {MARK: _VERSION, "entries": written}
     return (json.dumps(body, indent=1, ensure_ascii=False) + "\n").encode()
 
 
@@ -173,17 +180,18 @@ def _optional_share(member: Member) -> float | None:
     return float(value)
 
 
-def _differences(there: TuningKey, here: TuningKey) -> Iterator[str]:
-    if there.device != here.device:
-        yield (
+def _differences(there: TuningKey, here: TuningKey) -> list[str]:
+    texts = {
+        "device": (
             f"the device was {printable(there.device)!r}, and here it is {printable(here.device)!r}"
-        )
-    if there.cores != here.cores:
-        yield f"there were {plural(there.cores, 'core')}, and this process may use {here.cores:,}"
-    if there.dataset != here.dataset:
-        yield "the dataset or its split was another one, or has changed"
-    if there.transforms != here.transforms:
-        yield "the transforms were different"
+        ),
+        "cores": (
+            f"there were {plural(there.cores, 'core')}, and this process may use {here.cores:,}"
+        ),
+        "dataset": "the dataset or its split was another one, or has changed",
+        "transforms": "the transforms were different",
+    }
+    return [text for name, text in texts.items() if getattr(there, name) != getattr(here, name)]
 
 
 def _damaged(path: str | os.PathLike[str], problem: str) -> CallError:
@@ -209,7 +217,7 @@ UNTUNED = Tuned(Tuning())
 
 
 def tuning_key(device: Device, cores: int, split: OpenSplit, recipe: Recipe) -> TuningKey:
-    """Return what a file of ``loaders tune`` must have been measured for, to be used by a loader."""
+    """Return what a file must have been measured for, to be used by a loader."""
     return TuningKey(device_name(device), cores, split.fingerprint, recipe.text)
 
 

@@ -78,6 +78,10 @@ DECODING = (67_000, 21_900, 21_500, 21_300)
                 " because the loader works beside it: run `loaders tune` with --model"
             ),
         ),
+        (  # the difference of 11 % may be noise
+            make_results(DECODING, [], ModelRates("noisy", rate(24_000, 0.2), rate(21_000))),
+            "decoding is the limit: 21,300 images/s; your model needs 24,000: nothing to do",
+        ),
         (make_results(DECODING), "decoding is the limit: 21,300 images/s: run `loaders tune`"),
         (
             make_results((300_000, 90_000, 88_000, 87_000), raw=True),
