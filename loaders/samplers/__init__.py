@@ -1,12 +1,12 @@
-"""Samplers decide which samples each batch contains: (seed, epoch, batch number) -> rows of a split. NumPy only.
+"""Samplers decide which samples each batch contains: (seed, epoch, batch number) -> rows.
 
 A sampler is an immutable record of options. `Sampler.plan` fits it to a split, and the `Plan`
 returns any batch of any
 epoch. Never imports DALI::
 
-    base        the interfaces `Sampler`, `Plan` and `Order`, and what the samplers share; begin here
+    base        the interfaces `Sampler`, `Plan` and `Order`; begin here
     choose      from the arguments of `loaders.build` to an order: choose a sampler, and call it
-    order       the order of an epoch, the part of each rank, and how it continues without bad images
+    order       the part of each rank in an epoch, and how it continues without bad images
     balanced, pk, shuffled, subset, weighted
                 the samplers
     draws       what they are made of: random permutations, groups of rows, shares of an epoch

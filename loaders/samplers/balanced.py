@@ -115,8 +115,10 @@ class ClassBalancedSampler(OwnSampler):
         length = self.samples or fit.samples
         if self.samples is None and self.threshold is not None:
             length = round(float(weights.sum()))
-        make = _DrawnPlan if self.replacement else _QuotaPlan
-        return make(self, classes, quota_ends(weights, length), length, fit)
+        ends = quota_ends(weights, length)
+        if self.replacement:
+            return _DrawnPlan(self, classes, ends, length, fit)
+        return _QuotaPlan(self, classes, ends, length, fit)
 
     def _plan_of_lists(self, fit: Fit) -> Plan:
         if self.threshold is None:
@@ -148,7 +150,8 @@ class ClassBalancedSampler(OwnSampler):
         elif self.threshold is not None:
             weights = np.maximum(1.0, np.sqrt(self.threshold * n.sum() / n))
         else:
-            weights = n ** -(1.0 if self.alpha is None else self.alpha)
+            alpha = 1.0 if self.alpha is None else self.alpha
+            weights = n**-alpha
         return weights
 
 
@@ -252,9 +255,9 @@ def has_lists(column: NDArray[Any]) -> bool:
 def repeat_factors(
     name: str, column: NDArray[Any], threshold: float
 ) -> tuple[NDArray[np.float64], Rows]:
-    """Return the weight of each sample: the largest of its classes' ``max(1, sqrt(threshold / f))``, 1 without classes.
+    """Return the weight of each sample: the largest of its classes' ``max(1, sqrt(threshold / f))``.
 
-    f is the fraction of all samples that have the class.
+    f is the fraction of all samples that have the class. A sample without classes has the weight 1.
 
     Args:
         name: name of the column.
@@ -288,6 +291,7 @@ def repeat_factors(
     pairs = np.unique(np.stack([rows, codes]), axis=1)
     sizes = np.bincount(pairs[1], minlength=len(numbers))
     factors = np.maximum(1.0, np.sqrt(threshold * len(column) / np.maximum(sizes, 1)))
+    # The rarest class of a sample decides, in whatever order its classes are listed.
     weights = np.ones(len(column))
     np.maximum.at(weights, pairs[0], factors[pairs[1]])
     return weights, sizes

@@ -42,7 +42,7 @@ class Plan(Protocol):
 
     Contract, tested by `check_sampler`:
 
-    - Deterministic: `batch` depends on its arguments and on those of `Sampler.plan` alone, in any
+    - Deterministic: `batch` depends on its arguments and the arguments of `Sampler.plan` alone, in any
       process. A call never depends on earlier calls, so a loader can resume at any batch of any
       epoch.
     - Independent of the number of ranks: a global batch depends on ``batch_size * world_size``, not
@@ -236,7 +236,8 @@ def traits_of(sampler: object) -> Traits:
     # In a custom sampler, `by` may be anything.
     if isinstance(by, str) and by in getattr(sampler, "columns", ()):
         return Traits(by=by)
-    return Traits(by=None if inner is None else traits_of(inner).by)
+    # A sampler that contains another one groups as that one does.
+    return Traits() if inner is None else Traits(by=traits_of(inner).by)
 
 
 # --- what the samplers of this package share ------------------------------------------------------
@@ -468,7 +469,7 @@ def array_text(array: NDArray[Any], dtype: str) -> str:
 
 
 class ComparedByText(OwnSampler):
-    """A sampler with an array, which its ``repr`` identifies: samplers with equal texts are equal."""
+    """A sampler with an array that its ``repr`` identifies: equal texts mean equal samplers."""
 
     __slots__ = ()
 

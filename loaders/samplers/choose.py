@@ -1,4 +1,4 @@
-"""From the arguments of `loaders.build` to an order: choose the sampler, fit it to the split, and check the plan.
+"""From the arguments of `loaders.build` to an order: choose the sampler, call it, check the plan.
 
 Never imports DALI.
 """
@@ -50,7 +50,7 @@ class ChosenOrder:
         batching: how an epoch is divided into batches, as requested.
         shuffle: the final value of the argument `shuffle`.
         warnings: the warnings of the sampler.
-        notes: how the sampler differs from that of a PaddleClas config.
+        notes: how the sampler differs from the one of a PaddleClas config.
 
     """
 
@@ -98,7 +98,7 @@ def on_network(split: OpenSplit) -> bool:
 def _given_sampler(
     request: BuildRequest, parsed: ParsedTransforms, batch_size: int
 ) -> tuple[Sampler | None, tuple[str, ...]]:
-    """Return the sampler that was given or that the config names, and how it differs from that of the config."""
+    """Return the sampler that was given or that the config names, and how they differ."""
     sampler = request.sampler
     notes: tuple[str, ...] = ()
     if sampler is None and parsed.sampler is not None:
@@ -121,6 +121,7 @@ def _chosen_sampler(
     if sampler is not None:
         return sampler
     if request.mix is not None:
+        # The share of a dataset is divided evenly among its samples.
         return WeightedSampler(mix_weights(split.parts, request.mix), replacement=False)
     if shuffle is True:
         return ShuffledSampler()
@@ -154,7 +155,9 @@ def _shuffle(request: BuildRequest, parsed: ParsedTransforms, split: OpenSplit) 
 
 
 def _batching(request: BuildRequest, parsed: ParsedTransforms) -> Batching:
-    batch_size = parsed.batch_size if request.batch_size is None else request.batch_size
+    batch_size = request.batch_size
+    if batch_size is None:
+        batch_size = parsed.batch_size
     if batch_size is None:
         raise CallError("batch_size is missing", hint="pass the number of samples per batch")
     drop_last = first_given(parsed.drop_last, _is_training(request))
@@ -410,7 +413,7 @@ def sampler_columns(
         found[SHARD] = np.repeat(np.arange(len(samples), dtype=np.int32), samples)
     if traits_of(sampler).any_width:
         return found
-    # The types of the tables: a custom sampler may calculate with the values.
+    # The tables are read as narrow types. A custom sampler may calculate with the values, and gets the types that the guide names.
     for column, array in found.items():
         if array.dtype != object:
             found[column] = array.astype(TABLE_DTYPES.get(column, array.dtype), copy=False)

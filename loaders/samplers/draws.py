@@ -61,7 +61,7 @@ def permutation(count: int, *key: int) -> Indices:
 
 
 def permutation_within(groups: Indices, *key: int) -> Indices:
-    """Return the positions of an array of group numbers: group after group ascending, each in a random order."""
+    """Return the positions of group numbers: group after group ascending, each in random order."""
     order = permutation(len(groups), *key)
     return order[group(groups[order]).members]
 
@@ -87,7 +87,7 @@ class Groups:
 
 
 def read_codes(columns: Mapping[str, NDArray[Any]], name: str, samples: int) -> NDArray[np.uint64]:
-    """Return an integer below 2**32 for each row, uint64 [samples]: equal integers for equal values of the column.
+    """Return an integer below 2**32 for each row, uint64 [samples]: equal for equal values.
 
     Raises:
         CallError: the column is missing, has a wrong length, or a row has no value (``None``, NaN
@@ -107,6 +107,7 @@ def read_codes(columns: Mapping[str, NDArray[Any]], name: str, samples: int) -> 
     if column.dtype.kind in "biu":
         return _code_integers(column)
     if column.dtype.kind in "fmM":
+        # NaN would be a class of its own, with every row that lacks a value.
         _check_no_missing(name, int(np.count_nonzero(np.isnan(column))), samples)
         return np.unique(column, return_inverse=True)[1].astype(np.uint64)
     return _code_objects(name, column.tolist())
@@ -156,11 +157,13 @@ def group_within(outer: NDArray[np.uint64], inner: NDArray[np.uint64]) -> tuple[
         The groups, and where each inner group starts among the members: int64 [inner groups + 1].
 
     """
+    # Both sorts are stable, so the second one keeps the order of the first within a group.
     by_inner = group(inner).members
     groups = group(outer[by_inner])
     members = by_inner[groups.members]
     ordered = inner[members]
     changes = ordered[1:] != ordered[:-1]
+    # Two groups that follow each other may end and begin with the same inner code.
     changes[groups.starts[1:-1] - 1] = True
     return Groups(groups.starts, members), _starts(changes)
 
@@ -179,6 +182,7 @@ def _starts(changes: NDArray[np.bool_]) -> Rows:
 
 def _code_integers(column: NDArray[Any]) -> NDArray[np.uint64]:
     least, most = int(column.min()), int(column.max())
+    # Labels need no sort, which takes seconds for a hundred million rows.
     if most - least < 2**32:
         # Subtract modulo 2**64, which is right for negative values and for every integer type.
         codes: NDArray[np.uint64] = column.astype(np.uint64)
@@ -219,9 +223,9 @@ QUOTA_BITS = 24
 
 
 def quota_ends(weights: NDArray[np.float64], length: int) -> Rows:
-    """Return the boundaries of the shares of an epoch, int64 [weights + 1], in units of 2**-24 sample.
+    """Return the boundaries of the shares of an epoch, int64 [weights + 1].
 
-    Share i is from ``ends[i]`` to ``ends[i + 1]``; all shares together are `length` samples.
+    They count units of 2**-24 sample. Share i is from ``ends[i]`` to ``ends[i + 1]``; all shares together are `length` samples.
 
     Args:
         weights: at least 0, with a positive sum, [weights].
@@ -229,14 +233,15 @@ def quota_ends(weights: NDArray[np.float64], length: int) -> Rows:
 
     """
     quotas = np.rint(weights * (length / weights.sum()) * 2**QUOTA_BITS).astype(np.int64)
+    # What rounding leaves over goes to the largest share, where it matters least.
     quotas[quotas.argmax()] += (length << QUOTA_BITS) - quotas.sum()
     return np.concatenate([[0], np.cumsum(quotas)])
 
 
 def round_quotas(ends: Rows, *key: int) -> Rows:
-    """Round each share up or down to whole samples, at random, so that they add up to the epoch: int64 [shares].
+    """Round each share up or down to whole samples, at random: int64 [shares].
 
-    Systematic sampling: shift all boundaries by one random fraction of a sample, then round down.
+    The shares add up to the epoch. Systematic sampling: shift all boundaries by one random fraction of a sample, then round down.
     So each share gets its quota on average.
 
     Args:

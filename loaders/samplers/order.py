@@ -1,4 +1,4 @@
-"""The order of an epoch: a sampler's plan that is divided among ranks, or the stored order of DALI's own readers.
+"""The order of an epoch: a sampler's plan, divided among ranks, or the order of DALI's own readers.
 
 `loaders.samplers.base.Order` says what a loader asks of both. Never imports DALI.
 """
@@ -81,7 +81,9 @@ class _Order:
     def too_few(self) -> int:
         """Samples of a last batch that has fewer than ranks; 0 if it has more."""
         rest = self.samples % self.global_batch
-        return rest if rest < self.batching.ranks.world_size else 0
+        if rest >= self.batching.ranks.world_size:
+            return 0
+        return rest
 
     @property
     def batches(self) -> int:
@@ -153,6 +155,7 @@ class StoredOrder(_Order):
         return self
 
     def _own(self, position: Position) -> int:
+        # DALI's readers move on to the next part with each epoch.
         part = self.batching.ranks.share(self.rows, position.epoch)
         size = self.batching.batch_size
         return max(0, min(size, part - position.batch * size))
@@ -246,13 +249,16 @@ class PlannedOrder(_Order):
         global_batch = self.global_rows(step, started)
         rows = global_batch[self.rank_part(step % self.batches)]
         missing = self.batching.batch_size - len(rows)
-        return np.concatenate([rows, np.repeat(global_batch[-1:], missing)]) if missing else rows
+        if not missing:
+            return rows
+        return np.concatenate([rows, np.repeat(global_batch[-1:], missing)])
 
     def global_rows(self, step: int, started: int) -> Rows:
         """Return the rows of the batch of all ranks, int64 [batch_size * world_size] or less.
 
         See `rank_rows`.
         """
+        # A pipeline counts its batches over the epochs that it reads.
         epochs, number = divmod(step, self.batches)
         return self._checked(started + epochs, number)
 
@@ -303,7 +309,9 @@ class Peers:
             CallError: the column is missing, or a row has no value.
 
         """
-        rows = np.arange(samples) if drawable is None else np.flatnonzero(drawable)
+        rows = np.arange(samples)
+        if drawable is not None:
+            rows = np.flatnonzero(drawable)
         # Rows that are not drawn may have no value: a filter may leave them out for that reason.
         drawn = {name: columns[name][rows]} if name in columns else columns
         found = read_codes(drawn, name, len(rows))
@@ -414,8 +422,7 @@ class TolerantOrder(PlannedOrder):
         planned = np.concatenate(
             [self._checked(epoch, each)[self.rank_part(each)] for each in range(self.batches)]
         )
-        # A rank without samples of its own has one batch, which only repeats a sample of another
-        # rank.
+        # A rank without samples of its own has one batch, which repeats a sample of another rank.
         rows = self._without_bad(planned if len(planned) else self._checked(epoch, 0))
         if not len(rows):
             raise DamagedError("every image that this rank reads is damaged", hint=_ALL_DAMAGED)
@@ -439,6 +446,7 @@ class TolerantOrder(PlannedOrder):
         return np.isin(rows, np.fromiter(self.bad, np.int64, len(self.bad)))
 
     def _replaced(self, rows: Rows, epoch: int, number: int) -> Rows:
+        # A batch should not have the same image twice, which a replacement could cause.
         used = set(rows.tolist())
         seed, rank = self.batching.seed, self.batching.ranks.rank
         for place, row in enumerate(rows.tolist()):

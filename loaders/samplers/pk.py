@@ -57,13 +57,13 @@ from manifests.process.text import agree, plural
 class PKSampler(OwnSampler):
     """Batches of P identities with K samples each; over all ranks, P x world size identities.
 
-    A batch lists the K samples of its first identity, then those of the second, and so on. They are
+    A batch lists the K samples of its first identity, then K of the second, and so on. They are
     different samples if the identity has K; see `few`. A turn of an identity is its place in a
     batch, with K samples. An epoch consists of rounds: each identity has one turn per round (with
     ``weight="sample"``, until it has had its number of turns), and some have a second if the last
-    batch of the round is not full. Over an epoch, the numbers of turns differ by at most two. The identities of a global batch are all different. Within an
-    epoch, the turns of an identity use all of its samples, except for at most K - 1 that are left
-    over, before any sample repeats.
+    batch of the round is not full. Over an epoch, the numbers of turns differ by at most two. The
+    identities of a global batch are all different. Within an epoch, the turns of an identity use
+    all of its samples, except for at most K - 1 that are left over, before any sample repeats.
 
     Args:
         classes_per_batch: P, identities in a batch of one rank.
@@ -182,7 +182,9 @@ class PKSampler(OwnSampler):
     def _check_enough_identities(self, width: int, world_size: int, kept: int, total: int) -> None:
         if width <= kept:
             return
-        each_rank = f" on each of {world_size} ranks" if world_size > 1 else ""
+        each_rank = ""
+        if world_size > 1:
+            each_rank = f" on each of {world_size} ranks"
         available = f"column {self.by!r} has {kept:,}"
         if kept < total:
             available = (
@@ -207,6 +209,7 @@ class PKSampler(OwnSampler):
         """Return the number of rounds that each identity takes part in."""
         if self.weight == "sample":
             return np.maximum(1, sizes // self.samples_per_class)
+        # So many rounds that an epoch is about as long as the split.
         per_round = -(-len(sizes) // width) * width * self.samples_per_class
         return np.full(len(sizes), max(1, -(-int(sizes.sum()) // per_round)))
 
@@ -277,8 +280,9 @@ class _PKPlan(EpochPlan):
     @property
     def notes(self) -> tuple[str, ...]:
         """The line about identities with fewer than K samples, if the split has any."""
-        few = int((self._identities.sizes < self._sampler.samples_per_class).sum())
-        return (self._small_identities_line(),) if few else ()
+        if (self._identities.sizes >= self._sampler.samples_per_class).all():
+            return ()
+        return (self._small_identities_line(),)
 
     def _small_identities_line(self) -> str:
         sizes, wanted = self._identities.sizes, self._sampler.samples_per_class
@@ -320,7 +324,9 @@ class _PKPlan(EpochPlan):
     def _rounds_line(self) -> str:
         rounds = round_sizes(self._turns, self._width)
         second_turns = int((-rounds % self._width).sum())
-        size = f"{rounds[0]:,}" if rounds[-1] == rounds[0] else f"{rounds[-1]:,} to {rounds[0]:,}"
+        size = f"{rounds[0]:,}"
+        if rounds[-1] != rounds[0]:  # the rounds become smaller
+            size = f"{rounds[-1]:,} to {rounds[0]:,}"
         line = f"{plural(len(rounds), 'round')} of {size} identities"
         if second_turns:
             line += (
@@ -340,7 +346,7 @@ _IDENTITIES, _ROUNDS, _SAMPLES, _ACROSS = 0, 1, 2, 3
 
 
 def round_sizes(turns: Rows, width: int) -> Rows:
-    """Return how many identities each round has, int64 [rounds], as long as they fill a batch of `width` identities.
+    """Return how many identities each round has, int64 [rounds], while they fill a batch.
 
     Args:
         turns: number of rounds that each identity takes part in, int64 [identities].
@@ -352,9 +358,9 @@ def round_sizes(turns: Rows, width: int) -> Rows:
 
 
 def draw_turns(turns: Rows, width: int, batches: int, *key: int) -> Rows:
-    """Return the identities of all batches of an epoch, int64 [batches * width], all different within a batch.
+    """Return the identities of all batches of an epoch, int64 [batches * width].
 
-    Round r has one turn of each identity with more than r turns, in a random order. A round that
+    The identities of a batch are all different. Round r has one turn of each identity with more than r turns, in a random order. A round that
     does not fill its last batch repeats the identities that it began with. After the last round,
     the rounds start again.
 
@@ -366,18 +372,18 @@ def draw_turns(turns: Rows, width: int, batches: int, *key: int) -> Rows:
 
     """
     sizes = round_sizes(turns, width)
+    # As many rounds as the batches need; the last one may be cut.
     repeats = -(-batches // int((-(-sizes // width)).sum()))
     sizes = np.tile(sizes, repeats)
     sizes = sizes[: 1 + np.searchsorted(np.cumsum(-(-sizes // width)), batches)]
     filled = -(-sizes // width) * width
     second_turns = filled - sizes
 
-    # Identities with the most turns come first, so that the first sizes[r] of them are those of
-    # round r.
+    # Identities with the most turns come first, so the first sizes[r] of them are in round r.
     by_turns = permutation_within(turns.max() - turns, *key, _IDENTITIES)
     rounds, places = np.repeat(np.arange(len(sizes)), sizes), count_within(sizes)
-    # The identities with a second turn are a window of these places, which begins where that of the
-    # last round ended.
+    # The identities with a second turn are a window of these places, which begins where the window
+    # of the last round ended.
     begins = np.cumsum(second_turns) - second_turns
     once = (places - begins[rounds]) % sizes[rounds] >= second_turns[rounds]
     # The identities in the window open the round in a random order, and the others follow in a
@@ -410,6 +416,7 @@ def draw_samples(turns: Indices, identities: Groups, wanted: int, *key: int) -> 
     per_shuffle = np.maximum(1, sizes // wanted)  # turns that one shuffle of the samples serves
     shuffles = -(-by_identity.sizes // per_shuffle)
 
+    # All shuffles of all identities are one array, which one sort puts in order.
     shuffle_sizes = np.repeat(sizes, shuffles)
     shuffle_starts = np.cumsum(shuffle_sizes) - shuffle_sizes
     numbers = np.arange(len(shuffle_sizes), dtype=index_dtype(len(shuffle_sizes)))
@@ -433,9 +440,9 @@ def draw_samples(turns: Indices, identities: Groups, wanted: int, *key: int) -> 
 
 
 def draw_across(turns: Indices, identities: Groups, cameras: Rows, wanted: int, *key: int) -> Rows:
-    """Return `wanted` rows for each turn of one batch, from as many cameras as possible, int64 [turns * wanted].
+    """Return `wanted` rows for each turn of one batch, int64 [turns * wanted].
 
-    A turn takes one sample of each camera in a random order, then a second of each, and so on.
+    They are from as many cameras as possible: a turn takes one sample of each camera in a random order, then a second of each, and so on.
 
     Args:
         turns: groups of `identities`, int [turns].

@@ -111,7 +111,8 @@ class _WindowPlan(EpochPlan):
     def __init__(self, shards: Indices, window: int, global_batch: int, seed: int) -> None:
         """Plan epochs of rows whose shards are given, int [samples]."""
         super().__init__(len(shards), global_batch, seed)
-        self._by_shard = None if (np.diff(shards) >= 0).all() else np.argsort(shards, kind="stable")
+        # Of a subset in another order, the rows of a shard need not follow each other.
+        self._by_shard = np.argsort(shards, kind="stable").astype(index_dtype(len(shards)))
         _, self._sizes = np.unique(shards, return_counts=True)
         self._shards = min(window, len(self._sizes))
         self._distance = max(1, round(self.samples * self._shards / len(self._sizes)))
@@ -133,9 +134,8 @@ class _WindowPlan(EpochPlan):
         rows = np.arange(self.samples) + np.repeat(firsts - (np.cumsum(sizes) - sizes), sizes)
         delays = random_words(self.samples, self.seed, epoch, _DELAY) % np.uint64(self._distance)
         places = delays.astype(np.int64) + np.arange(self.samples)
-        rows = rows[np.argsort(places, kind="stable")]
-        order_of_rows: Indices = rows if self._by_shard is None else self._by_shard[rows]
-        return order_of_rows.astype(index_dtype(self.samples))
+        order_of_rows: Indices = self._by_shard[rows[np.argsort(places, kind="stable")]]
+        return order_of_rows
 
 
 class _SpreadPlan(EpochPlan):
@@ -158,7 +158,7 @@ class _SpreadPlan(EpochPlan):
         # Draw the samples of the short last batch from all samples first, so that it has images of
         # every size.
         last = np.sort(permutation(self.samples, self.seed, epoch, _LAST_BATCH)[:rest])
-        full = np.delete(self._by_pixels, last)
+        full = np.delete(self._by_pixels, last)  # still sorted by pixels
         # Each layer is a row: shuffle every row, then read the columns as batches.
         order = permutation_within(np.repeat(np.arange(layers), batches), self.seed, epoch, _LAYER)
         matrix = full[order].reshape(layers, batches)[_interleaved(layers)]
@@ -166,7 +166,8 @@ class _SpreadPlan(EpochPlan):
 
 
 def _interleaved(count: int) -> Rows:
-    """Return 0 .. count - 1 in an order where each slice covers the range evenly, because each rank reads a slice."""
+    """Return 0 .. count - 1 in an order where each slice, such as a rank's, covers the range evenly."""
+    # Steps of the golden ratio fill a circle evenly, wherever one stops.
     step = round(count * (5**0.5 - 1) / 2)
     while math.gcd(step, count) > 1:
         step += 1
@@ -249,17 +250,18 @@ class _RepeatedPlan(EpochPlan):
     def draw_epoch(self, epoch: int) -> Indices:
         chosen = -(-self.samples // self._repeats)
         rounds = -(-chosen // self._rows)
+        # A split with few samples is read several times.
         rows = np.concatenate(
             [permutation(self._rows, self.seed, epoch, number, _ORDER) for number in range(rounds)]
         )
         stream = np.repeat(rows[:chosen], self._repeats)[: self.samples]
+        # The last batch may be shorter.
         full = self.samples - self.samples % self.global_batch
         batches = stream[:full].reshape(-1, self.global_batch)
-        apart = [batches[:, self._apart(self.global_batch)].ravel()] if full else []
-        return np.concatenate([*apart, stream[full:][self._apart(self.samples - full)]])
+        last = stream[full:]
+        apart = batches[:, self._apart(self.global_batch)].ravel()
+        return np.concatenate([apart, last[self._apart(len(last))]])
 
     def _apart(self, count: int) -> NDArray[np.int64]:
-        """Return 0 .. count - 1 in the order that places the copies of a sample far apart: 0, 3, 6, ..., 1, 4, ..."""
-        return np.concatenate(
-            [np.arange(first, count, self._repeats) for first in range(self._repeats)]
-        )
+        """Return 0 .. count - 1 with the copies of a sample far apart: 0, 3, 6, ..., 1, 4, ..."""
+        return np.argsort(np.arange(count) % self._repeats, kind="stable")

@@ -66,7 +66,9 @@ class SubsetSampler(ComparedByText):
                 "a SubsetSampler with rows cannot be inside of another SubsetSampler",
                 hint="give one SubsetSampler the rows that both choose",
             )
-        columns = () if self.where is None else filter_columns(self.where)
+        columns: tuple[str, ...] = ()
+        if self.where is not None:  # parsed once, because a loader asks several times
+            columns = filter_columns(self.where)
         object.__setattr__(self, "_filter_columns", columns)
 
     def __repr__(self) -> str:

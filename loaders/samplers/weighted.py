@@ -37,7 +37,7 @@ _ORDER, _ROUNDING, _DRAW = 0, 1, 2
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class WeightedSampler(ComparedByText):
-    """Draws each sample in proportion to a weight of its own, as `torch.utils.data.WeightedRandomSampler` does.
+    """Draws each sample in proportion to a weight of its own, as torch's `WeightedRandomSampler`.
 
     Args:
         weights: name of a numeric column of the sample tables, or an array with one weight per row
@@ -69,11 +69,9 @@ class WeightedSampler(ComparedByText):
 
     def __repr__(self) -> str:
         # Checkpoints compare this text, so it identifies the values of an array.
-        weights = (
-            array_text(self.weights, "<f8")
-            if isinstance(self.weights, np.ndarray)
-            else repr(self.weights)
-        )
+        weights = repr(self.weights)
+        if isinstance(self.weights, np.ndarray):
+            weights = array_text(self.weights, "<f8")
         return (
             f"WeightedSampler(weights={weights}, replacement={self.replacement},"
             f" samples={self.samples})"

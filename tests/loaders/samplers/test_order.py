@@ -1,6 +1,7 @@
 """How the ranks divide an epoch: evenly, each sample once, and without empty batches."""
 
 from collections import Counter
+from functools import partial
 
 import numpy as np
 from hypothesis import given
@@ -8,13 +9,36 @@ from hypothesis import strategies as st
 
 from loaders.progress import Position
 from loaders.ranks import Ranks
+from loaders.samplers import (
+    ClassBalancedSampler,
+    RepeatedSampler,
+    SequentialSampler,
+    ShuffledSampler,
+    SubsetSampler,
+    WeightedSampler,
+)
+from loaders.samplers.base import SHARD
 from loaders.samplers.order import Batching, PlannedOrder, StoredOrder, TolerantOrder
-from loaders.samplers.shuffled import SequentialSampler
+
+SAMPLERS = [
+    SequentialSampler(),
+    ShuffledSampler(),
+    ShuffledSampler(spread=True),
+    ShuffledSampler(window=2),
+    ClassBalancedSampler(samples=37),
+    WeightedSampler("weight", samples=11),
+    RepeatedSampler(),
+    SubsetSampler([0]),
+]
 
 
-def planned(kind, samples, ranks, batch_size, **options):
-    plan = SequentialSampler().plan(
-        {}, samples=samples, batch_size=batch_size, world_size=ranks.world_size, seed=0
+def planned(kind, samples, ranks, batch_size, *, sampler=SAMPLERS[0], **options):
+    rows = np.arange(samples)
+    columns = {
+        "label": rows % 3, "weight": rows + 1, "width": rows, "height": rows, SHARD: rows // 5
+    }  # fmt: skip
+    plan = sampler.plan(
+        columns, samples=samples, batch_size=batch_size, world_size=ranks.world_size, seed=0
     )
     return kind(samples, Batching(batch_size, "partial", ranks, **options), plan)
 
@@ -23,25 +47,29 @@ def stored(samples, ranks, batch_size, **options):
     return StoredOrder(samples, Batching(batch_size, "partial", ranks, **options))
 
 
-def sizes(make, samples, world_size, batch_size, **options):
+def sizes(make, samples, world_size, batch_size, epoch=0, **options):
     """Return the sizes of the batches, of each rank."""
     result = []
     for rank in range(world_size):
         order = make(samples, Ranks(rank, world_size), batch_size, **options)
-        result.append([order.size(Position(batch=number)) for number in range(order.batches)])
+        positions = [Position(epoch=epoch, batch=number) for number in range(order.batches)]
+        result.append([order.size(position) for position in positions])
     return result
 
 
 SHAPES = (st.integers(1, 90), st.integers(1, 9), st.integers(1, 9))
 
 
-@given(*SHAPES)
-def test_training_leaves_out_fewer_samples_than_ranks(samples, world_size, batch_size):
-    for make in (stored, lambda *args, **options: planned(PlannedOrder, *args, **options)):
-        found = np.array(sizes(make, samples, world_size, batch_size, training=True))
-        assert found.size == 0 or found.min() >= 1
-        assert samples - world_size < found.sum() <= samples
-        assert (np.ptp(found, axis=0) <= 1).all() if found.size else samples < world_size
+@given(*SHAPES, st.integers(0, 9), st.none() | st.sampled_from(SAMPLERS))
+def test_training_leaves_out_fewer_samples_than_ranks(
+    samples, world_size, batch_size, epoch, sampler
+):
+    make = partial(planned, PlannedOrder, sampler=sampler) if sampler else stored
+    found = np.array(sizes(make, samples, world_size, batch_size, epoch, training=True))
+    samples = make(samples, Ranks(0, world_size), batch_size).samples
+    assert found.size == 0 or found.min() >= 1
+    assert samples - world_size < found.sum() <= samples
+    assert (np.ptp(found, axis=0) <= 1).all() if found.size else samples < world_size
 
 
 @given(*SHAPES)
