@@ -69,14 +69,13 @@ def main() -> None:
 _Command = Callable[..., None]
 
 _dataset = click.argument("dataset")
+_option = partial(click.option, show_default=True)
 _batch_size = partial(click.option, "--batch-size", metavar="N")
 _overwrite = partial(click.option, "--overwrite", is_flag=True)
 _cache = click.option(
     "--cache", metavar="DIR", help="Folder on a local disk, if DATASET is in an object store."
 )
-_split = click.option(
-    "--split", metavar="NAME", default="train", show_default=True, help="The split to read."
-)
+_split = _option("--split", metavar="NAME", default="train", help="The split to read.")
 _measured_json = click.option(
     "--json", "json_output", is_flag=True, help="Print JSON, with all repeats in images per second."
 )
@@ -89,7 +88,7 @@ def _transforms(preset: str) -> Callable[[_Command], _Command]:
 
 def _device(text: str) -> Callable[[_Command], _Command]:
     devices = click.Choice(["auto", "cpu", "gpu"])
-    return click.option("--device", type=devices, default="auto", show_default=True, help=text)
+    return _option("--device", type=devices, default="auto", help=text)
 
 
 _DECODES = "What decodes and transforms the images. auto: a GPU if there is one."
@@ -128,20 +127,18 @@ def _method_options(seconds: float, repeats: int) -> Callable[[_Command], _Comma
     """Add the options that say how long to measure."""
 
     def add(command: _Command) -> _Command:
-        command = click.option(
+        command = _option(
             "--repeats",
             type=click.IntRange(1, 100),
             metavar="N",
             default=repeats,
-            show_default=True,
             help="Repeats of each measurement.",
         )(command)
-        return click.option(
+        return _option(
             "--seconds",
             type=Number(0.01, 3600),
             metavar="S",
             default=seconds,
-            show_default=True,
             help="Minimum duration of the warm-up and of each repeat.",
         )(command)
 
@@ -235,20 +232,18 @@ def _print_table(estimate: dict[str, dict[str, int]] | None) -> None:
 @main.command(cls=Command, short_help="Show samples before and after the transforms.")
 @_dataset
 @_transforms("imagenet-train")
-@click.option(
+@_option(
     "--out",
     metavar="FILE",
     default="preview.png",
-    show_default=True,
     help="What to write: .png, .jpg or .webp for a picture, or .html.",
 )
 @_split
-@click.option(
+@_option(
     "--samples",
     type=int,
     metavar="N",
     default=6,
-    show_default=True,
     help="Samples; with groups, groups.",
 )
 @click.option(
@@ -260,11 +255,10 @@ def _print_table(estimate: dict[str, dict[str, int]] | None) -> None:
     help="Show a batch of PKSampler: P identities with K samples each, such as 8x4.",
 )
 @click.option("--balanced", is_flag=True, help="Show a batch of ClassBalancedSampler.")
-@click.option(
+@_option(
     "--by",
     metavar="COLUMN",
     default="label",
-    show_default=True,
     help="Column of --pk and --balanced for the groups.",
 )
 @_batch_size(type=click.IntRange(1, 4096), help="Images of the batch of --balanced.")
@@ -279,12 +273,11 @@ def _print_table(estimate: dict[str, dict[str, int]] | None) -> None:
 )
 @_device(_DECODES)
 @_cache
-@click.option(
+@_option(
     "--seed",
     type=click.IntRange(0),
     metavar="N",
     default=0,
-    show_default=True,
     help="Seed of all draws.",
 )
 @_overwrite(help="Replace a file that is not a preview.")
@@ -367,11 +360,10 @@ def bench(
         " [default: model with --model, else images]"
     ),
 )
-@click.option(
+@_option(
     "--out",
     metavar="FILE",
     default="tune.json",
-    show_default=True,
     help="File to write. Results for other machines, datasets and transforms in it are kept.",
 )
 @_overwrite(help="Replace a file that `loaders tune` did not write.")
@@ -432,41 +424,36 @@ def tune(
     metavar="NAME",
     help="Split of the golden batch.  [default: val, test or train, the first that exists]",
 )
-@click.option(
+@_option(
     "--name",
     metavar="NAME",
     default="preprocess",
-    show_default=True,
     help="With triton: name of the model.",
 )
-@click.option(
+@_option(
     "--max-batch-size",
     type=click.IntRange(1, 4096),
     metavar="N",
     default=64,
-    show_default=True,
     help="With triton: images in the largest batch of the server.",
 )
-@click.option(
+@_option(
     "--samples",
     type=click.IntRange(1, 256),
     metavar="N",
     default=8,
-    show_default=True,
     help="Images in the golden batch, at most --max-batch-size.",
 )
-@click.option(
+@_option(
     "--dtype",
     type=click.Choice(["float32", "float16", "uint8"]),
     default="float32",
-    show_default=True,
     help="Type of the image values.",
 )
-@click.option(
+@_option(
     "--layout",
     type=click.Choice(["NCHW", "NHWC"]),
     default="NCHW",
-    show_default=True,
     help="Order of the axes.",
 )
 @_overwrite(help="Replace an export of this name.")

@@ -267,6 +267,16 @@ class Fit:
         """Samples in a batch of all ranks."""
         return self.batch_size * self.world_size
 
+    def plan(self, sampler: Sampler) -> Plan:
+        """Return the plan of a sampler."""
+        return sampler.plan(
+            self.columns,
+            samples=self.samples,
+            batch_size=self.batch_size,
+            world_size=self.world_size,
+            seed=self.seed,
+        )
+
 
 class OwnSampler(ABC):
     """A sampler of this package. Implements `Sampler`."""

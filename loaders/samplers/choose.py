@@ -23,6 +23,7 @@ from loaders.samplers.balanced import has_lists
 from loaders.samplers.base import (
     CHECK_SAMPLER,
     SHARD,
+    Fit,
     Plan,
     Sampler,
     check_is_sampler,
@@ -210,24 +211,14 @@ def planned_order(
             full batch.
 
     """
-    columns = sampler_columns(split, tables, sampler)
     world_size, fitting = batching.ranks.world_size, batching
-
-    def fit() -> Plan:
-        return fit_sampler(
-            sampler,
-            columns,
-            samples=split.samples,
-            batch_size=fitting.batch_size,
-            world_size=world_size,
-            seed=batching.seed,
-        )
-
-    plan = fit()
+    columns = sampler_columns(split, tables, sampler)
+    fit = Fit(columns, split.samples, batching.batch_size, world_size, batching.seed)
+    plan = fit_sampler(sampler, fit)
     if batching.last_batch == "partial" and plan.samples < batching.batch_size:
         # DALI decodes full batches.
         fitting = replace(batching, batch_size=plan.samples)
-        plan = fit()
+        plan = fit_sampler(sampler, replace(fit, batch_size=plan.samples))
     order = PlannedOrder(
         split.samples,
         fitting,
@@ -352,26 +343,14 @@ def _no_full_batch(batching: Batching, samples: int, where: str) -> CallError:
     )
 
 
-def fit_sampler(
-    sampler: Sampler,
-    columns: Mapping[str, NDArray[Any]],
-    *,
-    samples: int,
-    batch_size: int,
-    world_size: int,
-    seed: int,
-) -> Plan:
+def fit_sampler(sampler: Sampler, fit: Fit) -> Plan:
     """Return the plan of a sampler, and check that it has what `Plan` requires.
-
-    See `Sampler.plan` for the arguments.
 
     Raises:
         CallError: it has not, or the sampler cannot sample this split.
 
     """
-    plan = sampler.plan(
-        columns, samples=samples, batch_size=batch_size, world_size=world_size, seed=seed
-    )
+    plan = fit.plan(sampler)
     name = type(sampler).__name__
     planned, lines = getattr(plan, "samples", None), getattr(plan, "lines", None)
     if not isinstance(planned, int) or planned < 1:

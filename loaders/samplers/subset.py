@@ -93,13 +93,8 @@ class SubsetSampler(ComparedByText):
 
     def _fitted(self, fit: Fit) -> Plan:
         rows = self._chosen(fit.columns, fit.samples)
-        plan = self.sampler.plan(
-            {name: fit.columns[name][rows] for name in self.sampler.columns},
-            samples=len(rows),
-            batch_size=fit.batch_size,
-            world_size=fit.world_size,
-            seed=fit.seed,
-        )
+        columns = {name: fit.columns[name][rows] for name in self.sampler.columns}
+        plan = replace(fit, columns=columns, samples=len(rows)).plan(self.sampler)
         return _SubsetPlan(plan, rows, fit.samples)
 
     def _chosen(self, columns: Mapping[str, NDArray[Any]], samples: int) -> Rows:
