@@ -104,6 +104,7 @@ def measure_in_turn(
         method: how long and how often.
 
     """
+    # The first batches of a pipeline are slower than the others.
     times = {name: _warm_up(source, finish, method.seconds) for name, source in sources.items()}
     repeats: dict[str, list[float]] = {name: [] for name in sources}
     previous = [*sources][-1]
@@ -199,6 +200,7 @@ def measure_loader(make_spec: MakeSpec, method: Method) -> Rate:
 def measure_model(make_spec: MakeSpec, model: Step, method: Method) -> Rate:
     """Measure a model with one batch that is in memory: its limit."""
     with _loader(make_spec()) as loader:
+        # The batch stays valid after the loader is closed.
         cached = next(iter(loader))
     return measure(Source(lambda: model(cached), 1), wait_for_device, method)
 
@@ -214,6 +216,7 @@ def measure_training(make_spec: MakeSpec, model: Step, method: Method) -> Rate:
 
 def wait_for_device() -> None:
     """Wait until the GPUs have finished all work, of DALI too."""
+    # A program without torch has no GPU work of its own.
     torch = imported("torch")
     if torch is not None and torch.cuda.is_available():
         torch.cuda.synchronize()

@@ -242,8 +242,10 @@ def _resize(stored: _Stored, side: int) -> _Resized | None:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a damaged EXIF block, for example
+            # Only formats that DALI also decodes.
             opened: Any = Image.open(io.BytesIO(stored.tobytes()), formats=_FORMATS)
             shorter = min(opened.size)
+            # JPEG images are decoded at half size or less, if that is enough.
             opened.draft("RGB", (2 * side, 2 * side))
             image = opened.convert("RGB")
             return _Resized(

@@ -129,6 +129,7 @@ def loader_rate(stages: Mapping[str, Rate]) -> Rate:
     A stage can be slower than the delivery, if it was measured before the page cache had the data.
     """
     slowest = min(stages.values(), key=lambda rate: rate.median)
+    # Otherwise the difference may be noise, and the whole loader counts.
     if stages["delivery"].beats(slowest):
         return slowest
     return stages["delivery"]

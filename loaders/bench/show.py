@@ -247,6 +247,7 @@ def _table_row(row: Row) -> Markup:
 
 def _chart(rows: list[Row]) -> Markup:
     """Draw the medians as bars, with a line from the lowest to the highest repeat."""
+    # The longest line fits, too.
     scale = _WIDTH / max(max(row.rate.repeats) for row in rows)
     bars = []
     for number, row in enumerate(rows):

@@ -50,7 +50,7 @@ class Written:
     Attributes:
         folder: where it is.
         files: paths of its files in the folder.
-        note: how much its images differ from those of the loader.
+        note: how much its images differ from the images of the loader.
 
     """
 
@@ -109,7 +109,9 @@ def export(
         f"{printable(dataset)} is in an object store",
         hint="name a dataset on a local disk",
     )
+    # A model repository of Triton has a folder for each model.
     folder = os.path.join(out, name) if target == "triton" else out
+    # Check everything that is cheap before images are decoded.
     check_folder(folder, overwrite=overwrite)
     opened = _split(dataset, split)
     parsed = parse_transforms(transforms, split=opened.name, image_size=lambda: _size_of(opened))
@@ -123,6 +125,7 @@ def export(
     if target == "onnx":
         from loaders.export.onnx_model import require_onnx
 
+        # Its absence is an error before the work.
         require_onnx()
     count = max(1, min(samples, max_batch_size, opened.samples))
     request = make_request(
@@ -217,7 +220,7 @@ def as_text(written: Written) -> str:
 
 
 def check_exportable(parsed: ParsedTransforms, sampler: Any) -> None:
-    """Check that nothing in the transforms or the sampler keeps a server from giving the images of the loader.
+    """Check that nothing keeps a server from giving the images of the loader.
 
     Args:
         parsed: the transforms.
@@ -257,6 +260,7 @@ def _recipe_problems(recipe: Recipe) -> Iterator[str]:
             )
         elif any(isinstance(each, BatchOperation) for each in item.operations):
             yield f"{item.location}, {item.description}, mixes the images of a batch"
+    # With views, the operations of each would have to be tried, and they are refused anyway.
     if not recipe.views:
         from loaders.dali.serving import find_random
 

@@ -34,6 +34,7 @@ def check_folder(folder: str, *, overwrite: bool) -> None:
 
     """
     parent = os.path.dirname(os.path.abspath(folder))
+    # Folders between are made.
     while not os.path.lexists(parent):
         parent = os.path.dirname(parent)
     if not os.path.isdir(parent):
@@ -42,6 +43,7 @@ def check_folder(folder: str, *, overwrite: bool) -> None:
         raise CallError(f"this user cannot write to {printable(parent)}", hint="choose another OUT")
     if not os.path.lexists(folder):
         return
+    # Never replace a folder with files of the user.
     if not os.path.isfile(os.path.join(folder, RECORD)):
         raise CallError(
             f"{printable(folder)} exists, and is not an export", hint="choose another OUT"
@@ -66,6 +68,7 @@ def write_folder(folder: str, files: Mapping[str, bytes]) -> None:
 
     """
     parent, name = os.path.split(os.path.abspath(folder))
+    # In the same folder, so that renaming does not copy.
     partial = os.path.join(parent, f".{name}.{os.getpid()}.partial")
     replaced = f"{partial}.old"
     try:
@@ -89,6 +92,7 @@ def _rename(partial: str, folder: str, replaced: str) -> None:
     try:
         os.rename(partial, folder)
     except OSError:
+        # Put the old export back.
         if os.path.isdir(replaced):
             os.rename(replaced, folder)
         raise
@@ -107,7 +111,7 @@ class Golden:
 
     encoded: tuple[NDArray[np.uint8], ...]
     images: NDArray[Any]
-    labels: NDArray[np.int64] | None
+    labels: NDArray[np.int64] | None = None
 
 
 def golden_batch(spec: LoaderSpec) -> Golden:
@@ -124,13 +128,14 @@ def golden_batch(spec: LoaderSpec) -> Golden:
     from loaders.loader import Loader
 
     with Loader[Any](spec) as loader:
-        images, rows, *labels = next(iter(loader))
+        images, rows, *others = next(iter(loader))
+    # The loader has closed its own files.
     tables = SampleTables(spec.split)
     stored = StoredImages(spec.split, tables, mmap=spec.options.mmap)
     encoded = tuple(np.array(image) for image in stored.images(rows))
     stored.close()
     tables.close()
-    return Golden(encoded, images, labels[0] if labels else None)
+    return Golden(encoded, images, *others)
 
 
 def padded(encoded: Sequence[NDArray[np.uint8]]) -> NDArray[np.uint8]:

@@ -1,4 +1,4 @@
-"""An ONNX model that transforms decoded images, and how much its images differ from those of the loader."""
+"""An ONNX model that transforms decoded images, and how much it differs from the loader."""
 
 from __future__ import annotations
 
@@ -53,9 +53,10 @@ def onnx_model(spec: LoaderSpec, golden: Golden) -> Exported:
     first = operations[0]
     if not isinstance(first, (Decode, Unpack)):
         raise TypeError(f"a recipe must start with Decode or Unpack, got {first!r}")
+    # The model gets pixels, so the difference of two decoders does not count.
     pixels = decode_images(golden.encoded, first, options.device)
     made = run_model(_model(spec, {}), pixels)
-    axis = 1 if options.layout == "NCHW" else 3
+    axis = options.layout.index("C")
     values = np.abs(made.astype(np.float64) - golden.images.astype(np.float64))
     # A fourth channel is padding.
     values = np.moveaxis(values, axis, -1)[..., :3] * levels_per_value(operations)
@@ -83,6 +84,7 @@ def _model(spec: LoaderSpec, difference: Mapping[str, float | str]) -> bytes:
     dtype, layout = _element_type(spec.options.dtype), spec.options.layout
     graph, result = build_graph(spec.recipe.operations, dtype, layout)
     graph.nodes.append(helper.make_node("Identity", [result], [OUTPUT]))
+    # Stored pixels have one size, and decoded images any.
     first = spec.recipe.operations[0]
     sides: tuple[int | str, int | str] = ("height", "width")
     if isinstance(first, Unpack):
@@ -101,6 +103,7 @@ def _model(spec: LoaderSpec, difference: Mapping[str, float | str]) -> bytes:
     helper.set_model_props(
         model, {f"difference_{name}": str(value) for name, value in difference.items()}
     )
+    # A model that another runtime would refuse must not be written.
     onnx.checker.check_model(model)
     serialized: bytes = model.SerializeToString(deterministic=True)
     return serialized
@@ -115,7 +118,7 @@ def run_model(model: bytes, pixels: Sequence[NDArray[np.uint8]]) -> NDArray[Any]
 
 
 def levels_per_value(operations: Sequence[Operation]) -> NDArray[np.float64]:
-    """Return how many levels of a pixel, of 255, one unit of the output is: float64 [3], by channel."""
+    """Return how many of the 255 levels of a pixel one unit of the output is: float64 [3]."""
     levels = np.ones(3)
     for operation in operations:
         if isinstance(operation, Normalize):
@@ -160,6 +163,7 @@ class Graph:
         """
         from onnx import helper
 
+        # Numbers make the file the same for the same recipe.
         name = f"{operator.lower()}_{len(self.nodes)}"
         self.nodes.append(helper.make_node(operator, list(inputs), [name], **attributes))
         return name
@@ -221,11 +225,13 @@ def build_graph(operations: Sequence[Operation], dtype: int, layout: str) -> tup
     graph = Graph()
     image, spec = graph.to_float(graph.add("Transpose", INPUT, perm=[0, 3, 1, 2])), ImageSpec()
     for operation in operations:
+        # A subclass may do something else, so only the exact type counts.
         step = _STEPS.get(type(operation))
         if step is None:
             raise _not_supported(operation)
         image = step(graph, operation, image, spec)
         spec = operation.output(spec)
+    # Every operation works on NCHW.
     if layout == "NHWC":
         image = graph.add("Transpose", image, perm=[0, 2, 3, 1])
     return graph, graph.add("Cast", image, to=dtype)
@@ -239,7 +245,9 @@ def _not_supported(operation: Operation, detail: str = "") -> CallError:
 
 
 def _decode(graph: Graph, operation: Any, image: str, spec: ImageSpec) -> str:
-    return image if operation.space == "RGB" else _reversed_channels(graph, image)
+    if operation.space == "RGB":
+        return image
+    return _reversed_channels(graph, image)
 
 
 def _convert_color(graph: Graph, operation: ConvertColor, image: str, spec: ImageSpec) -> str:
@@ -259,22 +267,25 @@ def _resize(graph: Graph, operation: Resize, image: str, spec: ImageSpec) -> str
 def _target(graph: Graph, operation: Resize, image: str) -> str:
     """Return the height and width that an image gets, float32 [2].
 
-    The arithmetic is that of `loaders.dali.crop_resize`.
+    The arithmetic is the same as in `loaders.dali.crop_resize`.
     """
     if operation.size is not None:
         return graph.constant(operation.size)
+    # The last operations need the size of each image, which a model learns when it runs.
     sides = graph.sides(image)
     target, most = sides, float("inf")
+    rounding = "Floor" if operation.rounding == "down" else "Round"
     if operation.shorter is not None:
         shorter = graph.add("ReduceMin", sides, keepdims=1)
         multiplied = graph.arithmetic("Mul", sides, float(operation.shorter))
-        rounding = "Floor" if operation.rounding == "down" else "Round"
         target, most = graph.add(rounding, graph.add("Div", multiplied, shorter)), 1.0
     if not isinstance(operation, ResizeWithin):
         return target
     longer = graph.add("ReduceMax", target, keepdims=1)
     share = graph.add("Div", graph.constant(float(operation.longest)), longer)
+    # After a resize of the shorter side, this limit only makes images smaller.
     share = graph.arithmetic("Min", share, most)
+    # A side of 224.00001 pixels must not become 223.
     scaled = graph.arithmetic("Add", graph.add("Mul", target, share), 1e-4)
     return graph.arithmetic("Max", graph.add("Floor", scaled), 1.0)
 
@@ -291,7 +302,9 @@ def _resized(
     if operation.filter not in _MODES:
         raise _not_supported(operation, f" with the filter {operation.filter}")
     mode: Filter = operation.filter
+    # With antialiasing, the filter is as wide as the reduction.
     wide = mode != "nearest" and (mode == "triangular" or (antialias and operation.antialias))
+    # Batch and channels keep their sizes.
     sizes = graph.joined(graph.add("Shape", image, start=0, end=2), graph.to_int(target))
     resized = graph.add(
         "Resize",
@@ -323,6 +336,7 @@ def _crop(graph: Graph, operation: Crop, image: str, spec: ImageSpec) -> str:
 
 def _cut(graph: Graph, image: str, start: str, size: Size) -> str:
     """Cut out a rectangle. What lies outside of the image is 0."""
+    # Pad first, because Slice would cut a smaller rectangle.
     before = graph.arithmetic("Max", graph.add("Neg", start), 0.0)
     end = graph.arithmetic("Add", start, size)
     after = graph.arithmetic("Max", graph.add("Sub", end, graph.sides(image)), 0.0)
@@ -359,8 +373,11 @@ def _pad(graph: Graph, operation: Pad, image: str, spec: ImageSpec) -> str:
     pads = graph.constant([0, 0, *sides[:2], 0, 0, *sides[2:]], np.int64)
     if len(set(operation.fill)) > 1 and mode == "constant":
         raise _not_supported(operation, " with a fill of several values")
-    fill = float(int(operation.fill[0])) if spec.is_uint8 else operation.fill[0]
-    value = graph.constant(fill) if mode == "constant" else ""
+    value = ""
+    if mode == "constant":
+        fill = operation.fill[0]
+        # The loader pads uint8 images with whole numbers.
+        value = graph.constant(float(int(fill)) if spec.is_uint8 else fill)
     return graph.add("Pad", image, pads, value, mode=mode)
 
 
@@ -370,6 +387,7 @@ def _normalize(graph: Graph, operation: Normalize, image: str, spec: ImageSpec) 
     normalized = graph.arithmetic("Div", graph.arithmetic("Sub", image, mean), std)
     if operation.channels == 3:
         return normalized
+    # PaddleClas can add a fourth channel of zeros.
     pads = graph.constant([0, 0, 0, 0, 0, 1, 0, 0], np.int64)
     return graph.add("Pad", normalized, pads, graph.constant(0.0))
 

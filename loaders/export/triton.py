@@ -65,7 +65,7 @@ class Exported:
 
     Attributes:
         files: content by path.
-        difference: how much the exported images differ from those of the loader; part of the
+        difference: how much the exported images differ from the loader's; part of the
             record.
         note: the difference as a sentence.
 
@@ -88,12 +88,16 @@ def triton_model(spec: LoaderSpec, golden: Golden) -> Exported:
 
     """
     options = spec.options
+    # A server with another version of DALI runs the source instead of the serialized pipeline.
     source = serving_source(spec.fusion.operations, options)
     serialized = serialize(source)
     encoded = padded(golden.encoded)
+    # Run what was written, not the pipeline that it was made from.
     images = run_serialized(serialized, encoded, options.device)
     largest = _compare(images, golden.images)
-    same = "the same as" if largest == 0 else f"up to {largest:.3g} different from"
+    same = "the same as"
+    if largest > 0:
+        same = f"up to {largest:.3g} different from"
     return Exported(
         {
             "1/model.dali": serialized,
@@ -149,4 +153,6 @@ def output_dims(output: ImageSpec, layout: str) -> tuple[int, ...]:
     dims = (height, width, output.channels)
     if layout == "NCHW":
         dims = (output.channels, height, width)
-    return (output.crops, *dims) if output.crops else dims
+    if not output.crops:
+        return dims
+    return (output.crops, *dims)

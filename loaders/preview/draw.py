@@ -1,4 +1,4 @@
-"""Run a loader's pipeline over a few samples, each several times, without touching the loader itself."""
+"""Run a loader's pipeline over a few samples, each several times, beside the loader itself."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ def preview_spec(
 ) -> Preview:
     """Draw from the transforms of a loader.
 
-    If the loader's sampler groups its batches by a column, the samples are those of its first
-    batch, grouped. Otherwise they are random.
+    If the loader's sampler groups its batches by a column, the samples are its first batch,
+    grouped. Otherwise they are random.
 
     Args:
         spec: what the loader is built from.
@@ -106,9 +106,13 @@ def _grouped_rows(
     for row, value in zip(rows.tolist(), values, strict=True):
         title = f"{class_name(value, classes)} (label {value})" if classes else f"{by} {value}"
         by_title.setdefault(title, []).append(row)
-    shown = list(by_title.items())[:groups]
-    titles = [title for title, own in shown for _ in own]
-    return np.array([row for _, own in shown for row in own], np.int64), titles
+    # Groups in the order in which the batch has them.
+    shown: list[int] = []
+    titles: list[str] = []
+    for title, own in list(by_title.items())[:groups]:
+        shown += own
+        titles += [title] * len(own)
+    return np.array(shown, np.int64), titles
 
 
 def _group(items: list[Item], titles: list[str]) -> tuple[Group, ...]:
@@ -166,6 +170,7 @@ def _run(
     """Build a loader of one batch, which has each row `draws` times in succession."""
     from loaders.dali.drawn import describe_draws
 
+    # Each rank would read its own part, so every part is the whole batch.
     repeated = np.repeat(rows, draws)
     size, ranks = len(repeated), spec.options.ranks
     names = ["image", "key", "source"]
@@ -191,7 +196,7 @@ def _run(
         settings=replace(spec.settings, batch_size=size, prefetch=1),
     )
     # The loader closes its images.
-    originals = [np.array(data) for data in stored.images(rows)]
+    originals = list(map(np.array, stored.images(rows)))
     with open_loader(changed) as loader:
         images, keys, sources, *labels = next(iter(loader))
         with closing(open_images(spec.split, tables, mmap=spec.options.mmap)) as again:
@@ -229,7 +234,7 @@ def _show(
             displays.append(
                 Display(operations, view.output.color_space, layout, view.batch_functions)
             )
-    arrays = [_array(tensor) for tensor in tensors]
+    arrays = list(map(_array, tensors))
     shown = []
     for number, texts in enumerate(drawn):
         pictures = []
@@ -271,7 +276,7 @@ def _array(tensor: Any) -> NDArray[Any]:
 
 
 class Display:
-    """Turns images of a finished batch into pixels: undoes the normalization, and the order of axes and channels.
+    """Turns images of a batch into pixels: undoes normalization and the order of axes and channels.
 
     Attributes:
         note: what is done, for people.
@@ -349,7 +354,7 @@ def _stretched(values: _Values) -> _Values:
 
 
 def _numbers(values: _Values) -> str:
-    return f"({', '.join(f'{value:.2f}' for value in values)})"
+    return f"({', '.join(map('{:.2f}'.format, values))})"
 
 
 def show_original(data: NDArray[np.uint8], raw: tuple[int, int, int] | None) -> Pixels | None:
@@ -418,7 +423,7 @@ def _items(spec: LoaderSpec, rows: _Rows, batch: _Batch, draws: int) -> list[Ite
 def _label_texts(
     tables: SampleTables, rows: _Rows, shards: NDArray[np.intp], classes: Sequence[str]
 ) -> list[str]:
-    """Return the labels of some rows as text: names of classes, numbers, a caption. Empty without labels."""
+    """Return the labels of some rows as text: names of classes, numbers, a caption."""
     labels = LABELS[tables.label_type]
     if labels.is_class:
         lazy, columns = tables.lazy_columns(("label",))
@@ -433,7 +438,7 @@ def _label_texts(
         if labels.class_lists:
             text = ", ".join(class_name(label, classes) for label in dict.fromkeys(value))
         elif labels.number_column:
-            text = ", ".join(f"{number:g}" for number in value)
+            text = ", ".join(map("{:g}".format, value))
         texts.append(short(text))
     return texts
 

@@ -68,7 +68,7 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Samples that are shown together: those of one identity, or all.
+    """Samples that are shown together: of one identity, or all.
 
     Attributes:
         title: what they have in common. May be empty.
@@ -132,7 +132,7 @@ def encoder(path: str) -> Callable[[Preview], bytes]:
     """Return what encodes a preview for a file of this name.
 
     Raises:
-        CallError: the name has another ending than those that `Preview.save` documents.
+        CallError: `Preview.save` documents no such ending.
 
     """
     ending = os.path.splitext(path)[1].lower()
@@ -204,6 +204,7 @@ def _item(item: Item) -> Markup:
 def _figure(
     pixels: Pixels | None, alt: str, title: str, detail: str = "", kind: str = ""
 ) -> Markup:
+    # A damaged image is shown as text, in its place.
     picture: Markup | str = "cannot be decoded"
     if pixels is not None:
         out = io.BytesIO()
@@ -255,6 +256,7 @@ def encoded_sheet(preview: Preview, ending: str) -> bytes:
     The same preview gives the same bytes.
     """
     sheet, out = draw_sheet(preview), io.BytesIO()
+    # No time or version in the file: the same preview gives the same bytes.
     options: dict[str, Any] = {"quality": 88}
     if ending == ".png":
         text = PngImagePlugin.PngInfo()
@@ -265,7 +267,7 @@ def encoded_sheet(preview: Preview, ending: str) -> bytes:
 
 
 def draw_sheet(preview: Preview) -> Image.Image:
-    """Draw the sheet: for each sample the stored image in a blue frame, then the results of the transforms.
+    """Draw the sheet: for each sample the stored image in a blue frame, then the results.
 
     Raises:
         CallError: the sheet would be too large for a picture.
@@ -332,6 +334,7 @@ def _draw_cell(sheet: Image.Image, draw: ImageDraw.ImageDraw, cell: _Cell, x: in
     if cell.pixels is None:
         draw.text((x + 10, y + _TILE // 2), "cannot be decoded", _MUTED, _font(12))
     else:
+        # Small images are enlarged, so that their pixels can be seen.
         picture = Image.fromarray(np.ascontiguousarray(cell.pixels))
         scale = _TILE / max(picture.size)
         size = (max(1, round(picture.width * scale)), max(1, round(picture.height * scale)))

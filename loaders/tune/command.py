@@ -112,6 +112,7 @@ def tune(dataset: str, *, model: str | None, objective: str | None, **options: A
     """
     _check_objective(objective, model)
     problem = make_problem(dataset, model=model, **options)
+    # `problem.watch` was started before.
     found = search(problem.measure, problem.axes, problem.start)
     return Tuned(problem, found, problem.watch.conditions())
 
@@ -137,6 +138,7 @@ def make_problem(
 
     """
     request = make_request(dataset, transforms=transforms, **options)
+    # Only the defaults are needed: each measurement opens the dataset itself.
     spec = resolve(request)
     close(spec)
     resolved = spec.options
@@ -177,6 +179,7 @@ def kept_entries(path: str, *, overwrite: bool) -> list[Entry]:
         CallError: the file exists and is damaged.
 
     """
+    # An empty file is what `mktemp` makes.
     if not os.path.exists(path) or not os.path.getsize(path):
         return []
     try:
@@ -238,6 +241,7 @@ def as_json(tuned: Tuned) -> dict[str, Any]:
 
 
 def _check_objective(objective: str | None, model: str | None) -> None:
+    # The option says nothing that --model does not say.
     if objective is None or (objective == "model") == (model is not None):
         return
     if objective == "model":
@@ -332,6 +336,7 @@ def search(measure: Measure, axes: Mapping[str, Sequence[Any]], start: Tuning) -
     trials: dict[Tuning, Rate] = {}
 
     def rate_of(point: Tuning) -> Rate:
+        # A climb comes to the same point from several sides.
         if point not in trials:
             trials[point] = measure(point)
         return trials[point]
@@ -347,6 +352,7 @@ def search(measure: Measure, axes: Mapping[str, Sequence[Any]], start: Tuning) -
         if best == before:
             break
     ranked = sorted(trials, key=lambda point: trials[point].median, reverse=True)
+    # The start is first; a point may be there several times.
     finalists = list(dict.fromkeys([start, best, *ranked[:_FINALISTS]]))
     chosen, final = _compare(measure, finalists)
     every = tuple(starmap(Trial, trials.items()))
@@ -380,6 +386,7 @@ def _climb(rate_of: Measure, best: Tuning, name: str, values: Sequence[Any], ste
         point = replace(best, **{name: values[place]})
         if rate_of(point).beats(rate_of(best)):
             best, level = point, False
+        # Two level points in a row, or a slower one, end the climb.
         elif level or rate_of(best).beats(rate_of(point)):
             break
         else:

@@ -95,6 +95,7 @@ def read_tuning(path: str | os.PathLike[str], key: TuningKey, batch_size: int) -
         sizes = abs(math.log(entry.batch_size / batch_size))
         return len(_differences(entry.key, key)), sizes
 
+    # The most similar entry, so that the message names few differences.
     nearest = min(entries, key=distance)
     differences = _differences(nearest.key, key)
     if not differences:
@@ -147,6 +148,7 @@ def _entries(body: Member) -> list[Entry]:
     version = body[MARK].integer()
     if version != _VERSION:
         raise MemberError(f"its version is {version}, and this program reads version {_VERSION}")
+    # A file of anyone may be read, so its size is limited.
     items = body["entries"].items()
     if len(items) > _MAX_ENTRIES:
         raise MemberError(f"entries has {plural(len(items), 'item')}, more than {_MAX_ENTRIES:,}")
