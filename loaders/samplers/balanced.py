@@ -176,7 +176,7 @@ class _QuotaPlan(EpochPlan):
         self, sampler: ClassBalancedSampler, classes: Groups, ends: Rows, samples: int, fit: Fit
     ) -> None:
         """Plan epochs in which class c has ``ends[c + 1] - ends[c]``; see `quota_ends`."""
-        super().__init__(samples, fit.global_batch, fit.seed)
+        super().__init__(fit, samples)
         self._sampler = sampler
         self._classes = classes
         self._ends = ends

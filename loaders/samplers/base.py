@@ -335,11 +335,11 @@ class EpochPlan(ABC):
 
     order_version = ORDER_VERSION
 
-    def __init__(self, samples: int, global_batch: int, seed: int) -> None:
-        """Plan epochs of `samples` samples; `global_batch` is the batch size over all ranks."""
-        self.samples = samples
-        self.global_batch = global_batch
-        self.seed = seed
+    def __init__(self, fit: Fit, samples: int | None = None) -> None:
+        """Plan epochs of `samples` samples; `None` means as many as the split has."""
+        self.samples = fit.samples if samples is None else samples
+        self.global_batch = fit.global_batch
+        self.seed = fit.seed
         self._epochs: dict[int, Future[Indices]] = {}
         self._lock = threading.Lock()
 

@@ -19,7 +19,6 @@ are shuffled again. Identity c has two samples, and every turn takes both.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -128,135 +127,102 @@ class PKSampler(OwnSampler):
         return Traits(by=self.by, fixed=True, any_width=True)
 
     def _fitted(self, fit: Fit) -> Plan:
-        self._check_batch_size(fit.batch_size)
-        identities, cameras = self._grouped(fit.columns, fit.samples)
-        sizes = identities.sizes
-        if self.few == "error":
-            self._check_none_small(identities, fit.columns[self.by])
-        kept = np.arange(len(sizes))
-        if self.few == "drop":
-            kept = np.flatnonzero(sizes >= self.samples_per_class)
-        width = self.classes_per_batch * fit.world_size
-        self._check_enough_identities(width, fit.world_size, len(kept), len(sizes))
-        turns = self._turns(sizes[kept], width)
-        batches = self.batches or self._batches(int(sizes[kept].sum()), turns, width)
-        return _PKPlan(
-            self,
-            identities,
-            cameras=cameras,
-            kept=kept,
-            turns=turns,
-            width=width,
-            batches=batches,
-            seed=fit.seed,
-        )
+        return _PKPlan(self, fit)
 
-    def _grouped(
-        self, columns: Mapping[str, NDArray[Any]], samples: int
-    ) -> tuple[Groups, Rows | None]:
-        codes = read_codes(columns, self.by, samples)
-        if self.across is None:
-            return group(codes), None
-        return group_within(codes, read_codes(columns, self.across, samples))
 
-    def _check_batch_size(self, batch_size: int) -> None:
-        p, k = self.classes_per_batch, self.samples_per_class
-        if batch_size != p * k:
-            raise CallError(
-                f"batch_size={batch_size}, but PKSampler({p}, {k}) makes batches of {p * k}",
-                hint=f"set batch_size={p * k}",
-            )
-
-    def _check_none_small(self, identities: Groups, column: NDArray[Any]) -> None:
-        small = np.flatnonzero(identities.sizes < self.samples_per_class)
-        if small.size:
-            label = value_at(column, int(identities.members[identities.starts[small[0]]]))
-            raise CallError(
-                f"{plural(len(small), 'identity')} of column {self.by!r}"
-                f" {agree(len(small), 'has', 'have')} fewer than"
-                f" samples_per_class={self.samples_per_class} samples, for example {label!r}, which"
-                f" has {identities.sizes[small[0]]}",
-                hint='set few="repeat" or few="drop"',
-            )
-
-    def _check_enough_identities(self, width: int, world_size: int, kept: int, total: int) -> None:
-        if width <= kept:
-            return
-        each_rank = ""
-        if world_size > 1:
-            each_rank = f" on each of {world_size} ranks"
-        available = f"column {self.by!r} has {kept:,}"
-        if kept < total:
-            available = (
-                f"only {kept:,} of the {total:,} in column {self.by!r} have at least"
-                f" {self.samples_per_class} samples"
-            )
+def _check_batch_size(sampler: PKSampler, batch_size: int) -> None:
+    p, k = sampler.classes_per_batch, sampler.samples_per_class
+    if batch_size != p * k:
         raise CallError(
-            f"a batch needs {width} different identities"
-            f" (classes_per_batch={self.classes_per_batch}{each_rank}), but {available}",
-            hint=self._identities_hint(kept, world_size),
+            f"batch_size={batch_size}, but PKSampler({p}, {k}) makes batches of {p * k}",
+            hint=f"set batch_size={p * k}",
         )
 
-    def _identities_hint(self, kept: int, world_size: int) -> str:
-        if not kept:
-            return f'set few="repeat", or a samples_per_class below {self.samples_per_class}'
-        if kept < world_size:
-            return f"use at most {kept} ranks"
-        most = kept // world_size
-        return f"set classes_per_batch={most} and batch_size={most * self.samples_per_class}"
 
-    def _turns(self, sizes: Rows, width: int) -> Rows:
-        """Return the number of rounds that each identity takes part in."""
-        if self.weight == "sample":
-            return np.maximum(1, sizes // self.samples_per_class)
-        # So many rounds that an epoch is about as long as the split.
-        per_round = -(-len(sizes) // width) * width * self.samples_per_class
-        return np.full(len(sizes), max(1, -(-int(sizes.sum()) // per_round)))
+def _check_none_small(sampler: PKSampler, identities: Groups, column: NDArray[Any]) -> None:
+    small = np.flatnonzero(identities.sizes < sampler.samples_per_class)
+    if small.size:
+        label = value_at(column, int(identities.members[identities.starts[small[0]]]))
+        raise CallError(
+            f"{plural(len(small), 'identity')} of column {sampler.by!r}"
+            f" {agree(len(small), 'has', 'have')} fewer than"
+            f" samples_per_class={sampler.samples_per_class} samples, for example {label!r}, which"
+            f" has {identities.sizes[small[0]]}",
+            hint='set few="repeat" or few="drop"',
+        )
 
-    def _batches(self, samples: int, turns: Rows, width: int) -> int:
-        rounds = -(-round_sizes(turns, width) // width)  # batches of each round
-        if self.weight == "sample":
-            return int(rounds.sum())
-        return max(int(rounds[0]), samples // (width * self.samples_per_class))
+
+def _check_enough_identities(sampler: PKSampler, world_size: int, kept: int, total: int) -> None:
+    width = sampler.classes_per_batch * world_size
+    if width <= kept:
+        return
+    each_rank = ""
+    if world_size > 1:
+        each_rank = f" on each of {world_size} ranks"
+    available = f"column {sampler.by!r} has {kept:,}"
+    if kept < total:
+        available = (
+            f"only {kept:,} of the {total:,} in column {sampler.by!r} have at least"
+            f" {sampler.samples_per_class} samples"
+        )
+    raise CallError(
+        f"a batch needs {width} different identities"
+        f" (classes_per_batch={sampler.classes_per_batch}{each_rank}), but {available}",
+        hint=_identities_hint(sampler, kept, world_size),
+    )
+
+
+def _identities_hint(sampler: PKSampler, kept: int, world_size: int) -> str:
+    if not kept:
+        return f'set few="repeat", or a samples_per_class below {sampler.samples_per_class}'
+    if kept < world_size:
+        return f"use at most {kept} ranks"
+    most = kept // world_size
+    return f"set classes_per_batch={most} and batch_size={most * sampler.samples_per_class}"
+
+
+def _turns(sampler: PKSampler, sizes: Rows, width: int) -> Rows:
+    """Return the number of rounds that each identity takes part in."""
+    if sampler.weight == "sample":
+        return np.maximum(1, sizes // sampler.samples_per_class)
+    # So many rounds that an epoch is about as long as the split.
+    per_round = -(-len(sizes) // width) * width * sampler.samples_per_class
+    return np.full(len(sizes), max(1, -(-int(sizes.sum()) // per_round)))
 
 
 class _PKPlan(EpochPlan):
-    """The plan of a `PKSampler`.
+    """The plan of a `PKSampler`."""
 
-    Args:
-        sampler: the options.
-        identities: rows of each identity; with `cameras`, camera after camera.
-        cameras: where each camera of each identity starts among the members; ``None`` without
-            `across`.
-        kept: the groups of `identities` that are not left out.
-        turns: number of rounds that each of them takes part in.
-        width: identities in a global batch.
-        batches: batches in an epoch.
-        seed: from 0 to 2**63.
-
-    """
-
-    def __init__(
-        self,
-        sampler: PKSampler,
-        identities: Groups,
-        *,
-        cameras: Rows | None,
-        kept: Rows,
-        turns: Rows,
-        width: int,
-        batches: int,
-        seed: int,
-    ) -> None:
-        global_batch = width * sampler.samples_per_class
-        super().__init__(batches * global_batch, global_batch, seed)
+    def __init__(self, sampler: PKSampler, fit: Fit) -> None:
+        _check_batch_size(sampler, fit.batch_size)
         self._sampler = sampler
-        self._identities = identities
-        self._cameras = cameras
-        self._kept = kept
-        self._turns = turns
-        self._width = width
-        self._batches = batches
+        codes = read_codes(fit.columns, sampler.by, fit.samples)
+        if sampler.across is None:
+            self._cameras = None
+            self._identities = group(codes)
+        else:
+            # The rows of an identity are camera after camera.
+            across = read_codes(fit.columns, sampler.across, fit.samples)
+            self._identities, self._cameras = group_within(codes, across)
+        sizes = self._identities.sizes
+        if sampler.few == "error":
+            _check_none_small(sampler, self._identities, fit.columns[sampler.by])
+        #: The identities that are not left out.
+        self._kept = np.arange(len(sizes))
+        if sampler.few == "drop":
+            self._kept = np.flatnonzero(sizes >= sampler.samples_per_class)
+        #: Identities in a global batch.
+        self._width = sampler.classes_per_batch * fit.world_size
+        _check_enough_identities(sampler, fit.world_size, len(self._kept), len(sizes))
+        self._turns = _turns(sampler, sizes[self._kept], self._width)
+        self._batches = sampler.batches or self._default_batches(int(sizes[self._kept].sum()))
+        super().__init__(fit, self._batches * fit.global_batch)
+
+    def _default_batches(self, samples: int) -> int:
+        rounds = -(-round_sizes(self._turns, self._width) // self._width)  # batches of each round
+        if self._sampler.weight == "sample":
+            return int(rounds.sum())
+        return max(int(rounds[0]), samples // (self._width * self._sampler.samples_per_class))
 
     def draw_epoch(self, epoch: int) -> Indices:
         """Return the rows of an epoch.

@@ -77,10 +77,10 @@ class ShuffledSampler(OwnSampler):
 
     def _fitted(self, fit: Fit) -> Plan:
         if self.spread:
-            return _SpreadPlan(self._sorted_by_pixels(fit.columns), fit.global_batch, fit.seed)
+            return _SpreadPlan(self._sorted_by_pixels(fit.columns), fit)
         if self.window is not None:
-            return _WindowPlan(fit.columns[SHARD], self.window, fit.global_batch, fit.seed)
-        return _ShuffledPlan(fit.samples, fit.global_batch, fit.seed)
+            return _WindowPlan(fit.columns[SHARD], self.window, fit)
+        return _ShuffledPlan(fit)
 
     def _sorted_by_pixels(self, columns: Mapping[str, NDArray[Any]]) -> Indices:
         width, height = (columns[name] for name in self.columns)
@@ -108,9 +108,9 @@ class _ShuffledPlan(EpochPlan):
 
 
 class _WindowPlan(EpochPlan):
-    def __init__(self, shards: Indices, window: int, global_batch: int, seed: int) -> None:
+    def __init__(self, shards: Indices, window: int, fit: Fit) -> None:
         """Plan epochs of rows whose shards are given, int [samples]."""
-        super().__init__(len(shards), global_batch, seed)
+        super().__init__(fit)
         # Of a subset in another order, the rows of a shard need not follow each other.
         self._by_shard = np.argsort(shards, kind="stable").astype(index_dtype(len(shards)))
         _, self._sizes = np.unique(shards, return_counts=True)
@@ -139,8 +139,8 @@ class _WindowPlan(EpochPlan):
 
 
 class _SpreadPlan(EpochPlan):
-    def __init__(self, by_pixels: Indices, global_batch: int, seed: int) -> None:
-        super().__init__(len(by_pixels), global_batch, seed)
+    def __init__(self, by_pixels: Indices, fit: Fit) -> None:
+        super().__init__(fit)
         self._by_pixels = by_pixels
 
     @property
@@ -187,7 +187,7 @@ class SequentialSampler(OwnSampler):
         return Traits(draws=False, any_width=True)
 
     def _fitted(self, fit: Fit) -> Plan:
-        return _SequentialPlan(fit.samples, fit.global_batch, fit.seed)
+        return _SequentialPlan(fit)
 
 
 class _SequentialPlan(EpochPlan):
@@ -233,7 +233,7 @@ class RepeatedSampler(OwnSampler):
 
 class _RepeatedPlan(EpochPlan):
     def __init__(self, sampler: RepeatedSampler, fit: Fit) -> None:
-        super().__init__(sampler.samples or fit.samples, fit.global_batch, fit.seed)
+        super().__init__(fit, sampler.samples)
         self._repeats = sampler.repeats
         self._rows = fit.samples
 

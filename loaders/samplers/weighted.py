@@ -96,8 +96,7 @@ class WeightedSampler(ComparedByText):
                     " row of that"
                 ),
             )
-        length = self.samples or fit.samples
-        return WeightedPlan(weights, length, fit, replacement=self.replacement)
+        return WeightedPlan(weights, self.samples, fit, replacement=self.replacement)
 
 
 def _as_weights(values: Any, name: str) -> NDArray[np.float64]:
@@ -128,11 +127,11 @@ class WeightedPlan(EpochPlan):
     """Draws each row in proportion to its weight."""
 
     def __init__(
-        self, weights: NDArray[np.float64], samples: int, fit: Fit, *, replacement: bool
+        self, weights: NDArray[np.float64], samples: int | None, fit: Fit, *, replacement: bool
     ) -> None:
         """Plan epochs of `samples` samples; `weights` has one number for each row of the split."""
-        super().__init__(samples, fit.global_batch, fit.seed)
-        self._ends: Rows = quota_ends(weights, samples)
+        super().__init__(fit, samples)
+        self._ends: Rows = quota_ends(weights, self.samples)
         self.replacement = replacement
 
     @property

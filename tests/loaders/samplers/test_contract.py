@@ -22,11 +22,12 @@ from loaders.samplers import (
     WeightedSampler,
     check_sampler,
 )
-from loaders.samplers.base import ORDER_VERSION, EpochPlan
+from loaders.samplers.base import ORDER_VERSION, EpochPlan, Fit
 from loaders.samplers.order import Batching, PlannedOrder
 from manifests.errors import CallError
 
 NUMBERS = np.arange(3000)
+FIT = Fit({}, samples=40, batch_size=4, world_size=1, seed=0)
 COLUMNS = {
     "label": NUMBERS**2 % 101 % 60,
     "camera": NUMBERS % 5,
@@ -183,7 +184,7 @@ class Counting(EpochPlan):
     """Counts how often each epoch is computed."""
 
     def __init__(self):
-        super().__init__(40, 4, 0)
+        super().__init__(FIT)
         self.computed = []
 
     def draw_epoch(self, epoch):
@@ -238,7 +239,7 @@ class Waiting(EpochPlan):
     lines = ()
 
     def __init__(self):
-        super().__init__(40, 4, 0)
+        super().__init__(FIT)
         self.begun, self.permitted = threading.Event(), threading.Event()
         self.drawing_threads = []
 
@@ -273,7 +274,7 @@ def test_an_epoch_that_cannot_be_drawn_is_an_error_when_it_is_requested(capfd):
                 raise MemoryError(f"epoch {epoch}")
             return np.arange(40)
 
-    plan = Failing(40, 4, 0)
+    plan = Failing(FIT)
     for number in range(10):
         plan.batch(0, number)
     for _ in range(2):
