@@ -279,6 +279,7 @@ def repeat_factors(
             )
     counts = np.fromiter(map(len, column), np.int64, len(column))
     values: list[Any] = [value for sample in column for value in sample]
+    # Values of regression are lists, too.
     if values and isinstance(values[0], (float, np.floating)):
         raise CallError(
             f"column {name!r} contains decimal numbers, which are no classes",

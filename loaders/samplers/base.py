@@ -367,6 +367,7 @@ class EpochPlan(ABC):
             IndexError: the epoch has no such batch.
 
         """
+        # By the middle of the epoch, no one reads the one before it, whose memory the next takes.
         values = self.epoch(epoch)[batch_slice(number, width, length)]
         if number == -(-length // width) // 2 and epoch + 1 not in self._epochs:
             # Without a thread, the next epoch is drawn when it is requested.

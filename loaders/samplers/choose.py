@@ -104,6 +104,7 @@ def _given_sampler(
     notes: tuple[str, ...] = ()
     if sampler is None and parsed.sampler is not None:
         sampler, notes = configured_sampler(parsed.sampler, batch_size)
+    # Also shuffle=True: a sampler may draw, and may not.
     if sampler is not None and request.shuffle is not None:
         raise CallError(
             f"shuffle={request.shuffle} cannot be combined with a sampler, which decides the order",
@@ -161,6 +162,7 @@ def _batching(request: BuildRequest, parsed: ParsedTransforms) -> Batching:
         batch_size = parsed.batch_size
     if batch_size is None:
         raise CallError("batch_size is missing", hint="pass the number of samples per batch")
+    # A config can say what the call does not.
     drop_last = first_given(parsed.drop_last, _is_training(request))
     default: LastBatch = "drop" if drop_last else "partial"
     return Batching(
@@ -227,6 +229,7 @@ def planned_order(
         global_text=_shown_text(on_one_rank(sampler, world_size)),
         traits=traits_of(sampler),
     )
+    # Without this check, a loop over the loader would end at once.
     if order.batches == 0:
         where = f"of split {split.name!r}"
         if plan.samples != split.samples:
@@ -273,6 +276,7 @@ def tolerant_order(
     if mode == "replace" and by is not None:
         columns = tables.columns([by], requested_by=type(sampler).__name__)
         # Samples with several classes have no peers, and neither have samples without a class.
+        # A row of a batch of P x K must be replaced by one of the same identity.
         if not has_lists(columns[by]):
             peers = Peers.of(columns, by, order.rows, drawable)
     return TolerantOrder(
@@ -293,6 +297,7 @@ def sampler_warnings(
 ) -> tuple[str, ...]:
     """Return the warnings of a fitted sampler, and one if some classes have no sample."""
     notes: tuple[str, ...] = tuple(getattr(order.plan, "notes", ()))
+    # Only a sampler of classes is expected to draw every class.
     if "label" not in sampler.columns or not split.manifest.labels.is_class:
         return notes
     classes = len(split.manifest.classes)
@@ -352,6 +357,7 @@ def fit_sampler(sampler: Sampler, fit: Fit) -> Plan:
     """
     plan = fit.plan(sampler)
     name = type(sampler).__name__
+    # A custom plan is checked here, so that the loader need not ask again.
     planned, lines = getattr(plan, "samples", None), getattr(plan, "lines", None)
     if not isinstance(planned, int) or planned < 1:
         raise CallError(
@@ -388,6 +394,7 @@ def sampler_columns(
         )
     found = tables.columns([column for column in columns if column != SHARD], requested_by=name)
     if SHARD in columns:
+        # No column of the tables, so it is made here.
         samples = [shard.samples for shard in split.shards]
         found[SHARD] = np.repeat(np.arange(len(samples), dtype=np.int32), samples)
     if traits_of(sampler).any_width:
@@ -448,6 +455,7 @@ def configured_sampler(
             f"the config's sampler {name} has no {key}", hint=f"set {key} in the config"
         )
     k = require_int(f"the config's sampler.{key}", section[key], 1, maximum=MAX_BATCH_SIZE)
+    # P is the batch size divided by K.
     if batch_size % k:
         raise CallError(
             f"batch_size={batch_size} is not a multiple of the config's sampler.{key}={k}",

@@ -230,6 +230,7 @@ class PlannedOrder(_Order):
     def rank_part(self, number: int) -> slice:
         """Return the part of a global batch that this rank reads."""
         count, ranks = self._count(number), self.batching.ranks
+        # Integer division spreads what is left: the parts differ by one sample at most.
         first = ranks.rank * count // ranks.world_size
         return slice(first, (ranks.rank + 1) * count // ranks.world_size)
 
@@ -267,6 +268,7 @@ class PlannedOrder(_Order):
             # Copy, because the plan may own and reuse the array it returned.
             rows = np.array(self.plan.batch(epoch, number))
         expected = self._count(number)
+        # Wrong rows would read other images, or fail in the middle of an epoch.
         is_valid = rows.shape == (expected,) and rows.dtype.kind == "i"
         if not is_valid or rows.min() < 0 or rows.max() >= self.rows:
             raise CallError(
@@ -384,6 +386,7 @@ class TolerantOrder(PlannedOrder):
         if self.mode == "replace":
             rows = PlannedOrder.rank_rows(self, step, started)
             return self._replaced(rows, started + epochs, number)
+        # The rows after a bad one move up, so all batches of the epoch are needed.
         stream, size = self._stream(started + epochs).rows, self.batching.batch_size
         rows = stream[number * size : (number + 1) * size]
         return np.concatenate([rows, np.repeat(stream[-1:], size - len(rows))])
@@ -460,6 +463,7 @@ class TolerantOrder(PlannedOrder):
         """Return a good row for a bad one: a peer that is not in the batch, any peer, any row."""
         everyone = range(self.rows)
         peers = everyone if self.peers is None else self.peers.rows(row)
+        # A random row to begin with, then the next ones, so that each is tried once.
         for candidates, excluded in ((peers, used), (peers, set()), (everyone, set())):
             for step in range(len(candidates)):
                 candidate = int(candidates[(word + step) % len(candidates)])

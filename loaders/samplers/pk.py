@@ -160,6 +160,7 @@ def _check_enough_identities(sampler: PKSampler, world_size: int, kept: int, tot
     if world_size > 1:
         each_rank = f" on each of {world_size} ranks"
     available = f"column {sampler.by!r} has {kept:,}"
+    # Identities that few="drop" leaves out are the reason.
     if kept < total:
         available = (
             f"only {kept:,} of the {total:,} in column {sampler.by!r} have at least"
@@ -194,6 +195,7 @@ class _PKPlan(EpochPlan):
     """The plan of a `PKSampler`."""
 
     def __init__(self, sampler: PKSampler, fit: Fit) -> None:
+        # Before the columns are read, which may take long.
         _check_batch_size(sampler, fit.batch_size)
         self._sampler = sampler
         codes = read_codes(fit.columns, sampler.by, fit.samples)
@@ -229,6 +231,7 @@ class _PKPlan(EpochPlan):
 
         With `across` the identities of its turns, from which `batch` draws the rows.
         """
+        # Numbers of identities that are kept become numbers of groups.
         turns = self._kept[draw_turns(self._turns, self._width, self._batches, self.seed, epoch)]
         if self._cameras is not None:
             return turns.astype(self._identities.members.dtype)

@@ -89,6 +89,7 @@ class ShuffledSampler(OwnSampler):
                 "spread=True needs the sizes of all images, but the sample tables do not have them",
                 hint="remove spread=True, or run `dataprep index --overwrite --validate header`",
             )
+        # A stable sort gives the same order on every machine.
         order = np.argsort(width.astype(np.int64) * height, kind="stable")
         return order.astype(index_dtype(len(order)))
 

@@ -92,6 +92,7 @@ class SubsetSampler(ComparedByText):
         return tuple(dict.fromkeys((*self._filter_columns, *self.sampler.columns)))
 
     def _fitted(self, fit: Fit) -> Plan:
+        # The other sampler sees a split that has only these rows.
         rows = self._chosen(fit.columns, fit.samples)
         columns = {name: fit.columns[name][rows] for name in self.sampler.columns}
         plan = replace(fit, columns=columns, samples=len(rows)).plan(self.sampler)
@@ -153,6 +154,7 @@ def _as_rows(values: Any) -> Rows:
     rows = given.astype(np.int64)
     if rows.min() < 0:
         raise CallError(f"rows must be at least 0, got {rows.min()}")
+    # Sequential order would read a row twice in an epoch.
     unique, counts = np.unique(rows, return_counts=True)
     if len(unique) < len(rows):
         raise CallError(
@@ -181,6 +183,7 @@ class _SubsetPlan:
     @property
     def drawable(self) -> NDArray[np.bool_]:
         """Which rows of the split an epoch can contain: bool [samples of the split]."""
+        # A row outside of the subset never replaces one that cannot be decoded.
         mask = np.zeros(self._split_samples, bool)
         mask[self._rows] = getattr(self._plan, "drawable", True)
         return mask

@@ -87,6 +87,7 @@ class WeightedSampler(ComparedByText):
             weights = _as_weights(fit.columns[self.weights], f"column {self.weights!r}")
         else:
             weights = np.asarray(self.weights)
+        # An array may have been made for another split, or another revision.
         if len(weights) != fit.samples:
             raise CallError(
                 f"WeightedSampler has {len(weights):,} weights, but draws from {fit.samples:,}"
