@@ -9,7 +9,7 @@ from awscrt.checksums import crc32c
 from numpy.typing import NDArray
 
 from loaders.dataset.split import RESTORE, OpenSplit, check_length
-from manifests.dali_index import MAX_DIGITS, TAR_BLOCK, iter_index
+from manifests.dali_index import TAR_BLOCK, iter_index
 from manifests.errors import DamagedError, IndexFileError
 from manifests.files import INDEX, SHARD, read_file, reading
 from manifests.schema import Format, Shard
@@ -110,9 +110,10 @@ def _check_lines(data: bytes, shard: Shard, fmt: Format) -> None:
         )
 
 
-# --- the same check with NumPy ------------------------------------------------------------------
+# --- the same check for a whole index at once -----------------------------------------------------
 
-_SPACE, _LINE_FEED, _ZERO = b" \n0"
+#: All bytes but separators, which are space and control characters.
+_VISIBLE = bytes(range(0x21, 0x100))
 
 
 def is_well_formed(data: bytes, fmt: Format, samples: int, shard_bytes: int) -> bool:
@@ -128,52 +129,41 @@ def is_well_formed(data: bytes, fmt: Format, samples: int, shard_bytes: int) -> 
         shard_bytes: length of the shard.
 
     """
-    header = b"v1.2 %d\n" % samples if fmt == "webdataset" else b""
-    per_component = 4 if fmt == "webdataset" else 2
-    text = np.frombuffer(data, np.uint8)[len(header) :]
-    found = np.flatnonzero(text <= _SPACE)
-    if (
-        not data.startswith(header)
-        or not len(found)
-        or found[-1] != len(text) - 1
-        or len(found) % per_component
-    ):
+    if fmt == "webdataset":
+        header, _, lines = data.partition(b"\n")
+        numbers = None
+        if header == b"v1.2 %d" % samples:
+            numbers = _member_numbers(lines, samples)
+    else:
+        numbers = _record_numbers(data, samples)
+    if numbers is None:
         return False
-    ends = found.reshape(-1, per_component)
-    separators = text[ends]
-    newlines = separators[:, -1] == _LINE_FEED
-    if (separators[:, :-1] != _SPACE).any() or not (newlines | (separators[:, -1] == _SPACE)).all():
-        return False
-    if np.count_nonzero(newlines) != samples or (fmt == "tfrecord" and not newlines.all()):
-        return False
-    starts = np.concatenate([[0], found[:-1] + 1]).reshape(ends.shape)
-    if (starts >= ends).any():
-        return False
-    first = 1 if fmt == "webdataset" else 0
-    offsets, sizes = (
-        _parse_numbers(text, starts[:, column], ends[:, column]) for column in (first, first + 1)
-    )
-    if offsets is None or sizes is None or (offsets + sizes > shard_bytes).any():
+    offsets, sizes = numbers[::2], numbers[1::2]
+    # A number that is too large for int64 is read as the largest one. No sums: they could overflow.
+    if (offsets > shard_bytes).any() or (sizes > shard_bytes - offsets).any():
         return False
     return fmt == "tfrecord" or not (offsets % TAR_BLOCK).any()
 
 
-def _parse_numbers(
-    text: NDArray[np.uint8], starts: NDArray[np.int64], ends: NDArray[np.int64]
-) -> NDArray[np.int64] | None:
-    """Parse the decimal numbers in bytes `starts` to `ends` of the text.
-
-    `None` if one of them is not a number.
-    """
-    lengths = ends - starts
-    longest = int(lengths.max())
-    if longest > MAX_DIGITS:
+def _record_numbers(data: bytes, samples: int) -> NDArray[np.int64] | None:
+    """Return the offset and the size of each record, one after the other; `None` if a line has another form."""
+    if data.translate(None, b"0123456789") != b" \n" * samples:
         return None
-    numbers = np.zeros(len(starts), np.int64)
-    for position in range(longest):
-        is_digit = position < lengths
-        digits = text[np.minimum(starts + position, ends)] - np.uint8(_ZERO)
-        if (digits[is_digit] > 9).any():
-            return None
-        numbers = np.where(is_digit, numbers * 10 + digits, numbers)
-    return numbers
+    numbers = np.fromstring(data, np.int64, sep=" ")
+    return numbers if len(numbers) == 2 * samples else None
+
+
+def _member_numbers(data: bytes, samples: int) -> NDArray[np.int64] | None:
+    """Do the same for the files in a tar archive: lines of extension, offset, size and name of each file."""
+    tokens, separators = data.split(), data.translate(None, _VISIBLE)
+    lines = separators.split(b"\n")[:-1]
+    # One separator after each token, and each line has whole groups of tokens.
+    wrong = [line for line in set(lines) if line.strip(b" ") or len(line) % 4 != 3]
+    is_whole = data.endswith(b"\n") and len(tokens) == len(separators) and len(lines) == samples
+    if wrong or not is_whole:
+        return None
+    numbers = [*tokens[1::4], *tokens[2::4]]
+    if not b"".join(numbers).isdigit():
+        return None
+    parsed = np.fromstring(b" ".join(numbers), np.int64, sep=" ")
+    return parsed.reshape(2, -1).T.ravel()
