@@ -7,13 +7,22 @@ import shlex
 from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from loaders.dali.decode_normalize import decode
-from loaders.dali.graph import GraphContext, Node, Pipeline, RandomStreams, dali, fn, types
+from loaders.dali.decode_normalize import decoder_kwargs
+from loaders.dali.graph import (
+    GraphContext,
+    Node,
+    Pipeline,
+    RandomStreams,
+    apply,
+    dali,
+    fn,
+    types,
+)
 from loaders.dali.readers import derive_seed, read_stored
 from loaders.dali.targets import decode_label_image
 from loaders.dataset.damage import find_index_error, find_shard_error
@@ -22,8 +31,8 @@ from loaders.dataset.images import StoredImages
 from loaders.dataset.split import OpenSplit
 from loaders.dataset.tables import SampleTables
 from loaders.progress import Position
-from loaders.transforms.base import MAX_PIXELS
-from loaders.transforms.fuse import DecodeCrop
+from loaders.transforms.base import MAX_PIXELS, ImageSpec
+from loaders.transforms.decode_normalize import Decode
 from manifests.errors import DamagedError, StoppedError
 from manifests.labels import LabelType
 from manifests.process.interrupts import delayed_interrupts
@@ -297,21 +306,14 @@ def _too_large(spec: LoaderSpec, error: RuntimeError, encoded: NDArray[np.uint8]
 
 
 def _decode_whole(spec: LoaderSpec, encoded: Node, context: GraphContext) -> Sequence[Node]:
-    first = spec.fusion.operations[0]
-    if not isinstance(first, DecodeCrop):
-        whole: Any = first
-        return [decode(encoded, whole, context, spec.options.hw_decoder_load)]
+    first, fused = spec.recipe.operations[0], spec.fusion.operations[0]
+    whole = apply(first, encoded, ImageSpec(), context)
+    if fused == first:
+        return [whole]
     # Some damaged files can be decoded as a whole, but no region of them, even if the region is the
     # whole image.
-    device = (
-        {"device": "mixed", "hw_decoder_load": spec.options.hw_decoder_load}
-        if context.gpu
-        else {"device": "cpu"}
-    )
-    return [
-        decode(encoded, first.decode, context, spec.options.hw_decoder_load),
-        fn.decoders.image_slice(encoded, [0.0, 0.0], [1.0, 1.0], **device),
-    ]
+    kwargs = decoder_kwargs(Decode(), context)
+    return [whole, fn.decoders.image_slice(encoded, [0.0, 0.0], [1.0, 1.0], **kwargs)]
 
 
 def _decode_label_image(
@@ -323,7 +325,10 @@ def _decode_label_image(
 
 def _decoder(spec: LoaderSpec, decode_one: _Decode) -> Pipeline:
     """Return a pipeline that decodes one whole image per run."""
-    context = GraphContext(gpu=spec.options.device.is_gpu, batch_size=1, random=RandomStreams(0))
+    options = spec.options
+    context = GraphContext(
+        options.device.is_gpu, 1, RandomStreams(0), hw_decoder_load=options.hw_decoder_load
+    )
     pipeline = _pipeline(spec, 1)
     with pipeline:
         pipeline.set_outputs(*decode_one(spec, _encoded(), context))

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias, TypeGuard
+from functools import singledispatch
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -183,9 +184,8 @@ class Region:
         }
 
 
-def find_region(
-    crop: Crop | RandomResizedCrop | CropAtRatio, shape_of: ShapeOf, context: GraphContext
-) -> Region:
+@singledispatch
+def find_region(crop: Operation, shape_of: ShapeOf, context: GraphContext) -> Region:
     """Return the region that a crop keeps of each image.
 
     Args:
@@ -193,30 +193,44 @@ def find_region(
         shape_of: the image's shape, read from pixels or from the header of an encoded image.
         context: the source of random values.
 
+    Raises:
+        TypeError: the operation is no crop.
+
     """
-    match crop:
-        case RandomResizedCrop() if drawn_by_dali(crop):
-            region = Region(
-                *fn.random_crop_generator(shape_of(types.INT64), **attempt_kwargs(crop, context))
-            )
-            context.random.show(describe_pixels, lambda: (region.start, region.shape))
-            return region
-        case RandomResizedCrop():
-            shape = _bounded_shape(crop, shape_of(types.FLOAT), context)
-            draw = fn.random.uniform(
-                range=[0.0, 1.0], shape=[2], seed=context.random.seed(crop, "place")
-            )
-            start = draw * (1.0 - shape)
-            context.random.show(_describe_shares, lambda: (start, shape))
-            return Region(start, shape, normalized=True)
-        case CropAtRatio():
-            sides = shape_of(types.FLOAT)[:2]
-            side = math.max(math.floor(fn.reductions.min(sides, keep_dims=True) * crop.share), 1.0)
-            kept = fn.cat(side, side)
-            return Region(math.floor((sides - kept) * 0.5), kept)
-        case Crop():
-            start = _crop_start(crop, shape_of(types.FLOAT)[:2], context, fits=False)
-            return Region(start, constant(crop.size))
+    raise TypeError(f"{type(crop).__name__} keeps no region")
+
+
+@find_region.register
+def _(crop: RandomResizedCrop, shape_of: ShapeOf, context: GraphContext) -> Region:
+    if crop.attempts:
+        kwargs = attempt_kwargs(crop, context)
+        region = Region(*fn.random_crop_generator(shape_of(types.INT64), **kwargs))
+        context.random.show(describe_pixels, lambda: (region.start, region.shape))
+        return region
+    shape = _bounded_shape(crop, shape_of(types.FLOAT), context)
+    start = _place(crop, context) * (1.0 - shape)
+    context.random.show(_describe_shares, lambda: (start, shape))
+    return Region(start, shape, normalized=True)
+
+
+@find_region.register
+def _(crop: CropAtRatio, shape_of: ShapeOf, context: GraphContext) -> Region:
+    sides = shape_of(types.FLOAT)[:2]
+    side = math.max(math.floor(fn.reductions.min(sides, keep_dims=True) * crop.share), 1.0)
+    kept = fn.cat(side, side)
+    return Region(math.floor((sides - kept) * 0.5), kept)
+
+
+@find_region.register
+def _(crop: Crop, shape_of: ShapeOf, context: GraphContext) -> Region:
+    start = _crop_start(crop, shape_of(types.FLOAT)[:2], context, fits=False)
+    return Region(start, constant(crop.size))
+
+
+def _place(crop: Operation, context: GraphContext) -> Node:
+    """Draw a place, down and right, from [0, 1)."""
+    seed = context.random.seed(crop, "place")
+    return fn.random.uniform(range=[0.0, 1.0], shape=[2], seed=seed)
 
 
 def describe_pixels(start: NDArray[Any], shape: NDArray[Any], what: str = "crop") -> str:
@@ -228,12 +242,7 @@ def _describe_shares(start: NDArray[Any], shape: NDArray[Any]) -> str:
     return f"crop {shape[1]:.0%} x {shape[0]:.0%} at {start[1]:.0%}, {start[0]:.0%}"
 
 
-def drawn_by_dali(crop: RandomResizedCrop | CropAtRatio) -> TypeGuard[RandomResizedCrop]:
-    """Return whether DALI's own operators draw the region of this crop."""
-    return isinstance(crop, RandomResizedCrop) and crop.sampling == "attempts"
-
-
-def attempt_kwargs(crop: RandomResizedCrop, context: GraphContext) -> dict[str, Any]:
+def attempt_kwargs(crop: Any, context: GraphContext) -> dict[str, Any]:
     """Return the keyword arguments of DALI's random crop operators."""
     return {
         "random_area": list(crop.area),
@@ -274,9 +283,7 @@ def _crop_start(crop: Crop, sides: Node, context: GraphContext, *, fits: bool) -
     """
     room = sides - constant(crop.size)
     if crop.at == "random":
-        draw = fn.random.uniform(
-            range=[0.0, 1.0], shape=[2], seed=context.random.seed(crop, "place")
-        )
+        draw = _place(crop, context)
         possible = room + 1.0 if fits else math.abs(room) + 1.0
         start = math.floor(draw * possible)
         start = start if fits else start + math.min(room, 0.0)
@@ -336,18 +343,12 @@ def _(operation: MultiCrop, image: Node, spec: ImageSpec, context: GraphContext)
     return fn.reshape(fn.stack(*crops, axis=0), layout="FHWC")
 
 
-@apply.register
-def _(operation: RandomResizedCrop, image: Node, spec: ImageSpec, context: GraphContext) -> Node:
-    cropped = _apply_crop(operation, image, context)
-    resizing = Resize(operation.size, filter=operation.filter, antialias=operation.antialias)
-    return resize(resizing, cropped, operation.size, context)
-
-
-@apply.register
-def _(operation: CropAtRatio, image: Node, spec: ImageSpec, context: GraphContext) -> Node:
-    cropped = _apply_crop(operation, image, context)
-    size = (operation.size, operation.size)
-    return resize(Resize(size, filter=operation.filter, antialias=False), cropped, size, context)
+@apply.register(RandomResizedCrop)
+@apply.register(CropAtRatio)
+def _(
+    operation: RandomResizedCrop | CropAtRatio, image: Node, spec: ImageSpec, context: GraphContext
+) -> Node:
+    return apply(operation.resize, _apply_crop(operation, image, context), spec, context)
 
 
 @apply.register

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from loaders.dali.crop_resize import attempt_kwargs, describe_pixels, drawn_by_dali, find_region
+from loaders.dali.crop_resize import attempt_kwargs, describe_pixels, find_region
 from loaders.dali.geometry import flip_coin
 from loaders.dali.graph import GraphContext, Node, apply, fn, types
 from loaders.transforms.base import ImageSpec
@@ -13,57 +13,49 @@ from loaders.transforms.decode_normalize import Decode, Normalize, Rescale, ToFl
 from loaders.transforms.fuse import DecodeCrop, FlipNormalize
 
 
-def decode(
-    encoded: Node,
-    operation: Decode | DecodeCrop | Unpack,
-    context: GraphContext,
-    hw_decoder_load: float,
-) -> Node:
-    """Decode images, or only the part of each that a later crop keeps, or reshape raw pixels.
+@apply.register
+def _(operation: Unpack, image: Node, spec: ImageSpec, context: GraphContext) -> Node:
+    pixels = context.to_device(fn.reshape(image, shape=[*operation.size, 3], layout="HWC"))
+    if operation.space == "RGB":
+        return pixels
+    return fn.color_space_conversion(pixels, image_type=types.RGB, output_type=types.BGR)
 
-    Args:
-        encoded: uint8 [bytes] per sample, on the CPU: a JPEG or another encoded image, or raw RGB
-            pixels for `Unpack`.
-        operation: what to decode. `DecodeCrop` decodes only the region that its crop needs.
-        context: the device: with a GPU, DALI's mixed decoder takes bytes on the CPU and returns
-            pixels on the GPU.
-        hw_decoder_load: share of the images, 0 to 1, that the GPU's hardware JPEG decoder takes.
-            Ignored on the CPU.
 
-    Returns:
-        uint8 HWC, with the channel order that `operation` sets.
-
-    """
-    if isinstance(operation, Unpack):
-        pixels = context.to_device(fn.reshape(encoded, shape=[*operation.size, 3], layout="HWC"))
-        if operation.space == "RGB":
-            return pixels
-        return fn.color_space_conversion(pixels, image_type=types.RGB, output_type=types.BGR)
-    whole = operation.decode if isinstance(operation, DecodeCrop) else operation
-    kwargs: dict[str, Any] = {
-        "device": "mixed" if context.gpu else "cpu",
-        "output_type": types.RGB if whole.space == "RGB" else types.BGR,
-    }
-    if context.gpu:
-        kwargs["hw_decoder_load"] = hw_decoder_load
-    if isinstance(operation, DecodeCrop) and drawn_by_dali(operation.crop):
-        # Draws the same region as `fn.random_crop_generator` with the same seed, with 5% less CPU
-        # time.
-        attempts = attempt_kwargs(operation.crop, context)
-        context.random.show(describe_pixels, lambda: _window(encoded, attempts))
-        return fn.decoders.image_random_crop(encoded, **attempts, **kwargs)
-    if isinstance(operation, DecodeCrop):
-        region = find_region(
-            operation.crop, lambda dtype: fn.peek_image_shape(encoded, dtype=dtype), context
-        )
-        return fn.decoders.image_slice(
-            encoded, region.start, region.shape, **region.kwargs, **kwargs
-        )
+@apply.register
+def _(operation: Decode, image: Node, spec: ImageSpec, context: GraphContext) -> Node:
+    kwargs = decoder_kwargs(operation, context)
     if context.gpu:
         # Interpolates chroma as the CPU decoder does. Evaluation decodes whole images, and its
         # results should not depend on the device.
         kwargs["jpeg_fancy_upsampling"] = True
-    return fn.decoders.image(encoded, **kwargs)
+    return fn.decoders.image(image, **kwargs)
+
+
+@apply.register
+def _(operation: DecodeCrop, image: Node, spec: ImageSpec, context: GraphContext) -> Node:
+    kwargs = decoder_kwargs(operation.decode, context)
+    if operation.crop.attempts:
+        # Draws the same region as `fn.random_crop_generator` with the same seed, with 5% less CPU
+        # time.
+        attempts = attempt_kwargs(operation.crop, context)
+        context.random.show(describe_pixels, lambda: _window(image, attempts))
+        return fn.decoders.image_random_crop(image, **attempts, **kwargs)
+    region = find_region(
+        operation.crop, lambda dtype: fn.peek_image_shape(image, dtype=dtype), context
+    )
+    return fn.decoders.image_slice(image, region.start, region.shape, **region.kwargs, **kwargs)
+
+
+def decoder_kwargs(operation: Decode, context: GraphContext) -> dict[str, Any]:
+    """Return the keyword arguments of DALI's decoders.
+
+    With a GPU, the mixed decoder takes bytes on the CPU and returns pixels on the GPU.
+    """
+    space = types.RGB if operation.space == "RGB" else types.BGR
+    if not context.gpu:
+        return {"device": "cpu", "output_type": space}
+    load = context.hw_decoder_load
+    return {"device": "mixed", "output_type": space, "hw_decoder_load": load}
 
 
 def _window(encoded: Node, attempts: dict[str, Any]) -> Sequence[Node]:
@@ -113,13 +105,11 @@ def finish(
     return fn.cast(image, dtype=dali_dtype)
 
 
-@apply.register
-def _(operation: Normalize, image: Node, spec: ImageSpec, context: GraphContext) -> Node:
-    return _normalize(image, operation, spec, context, dtype=types.FLOAT, layout="HWC")
-
-
-@apply.register
-def _(operation: FlipNormalize, image: Node, spec: ImageSpec, context: GraphContext) -> Node:
+@apply.register(Normalize)
+@apply.register(FlipNormalize)
+def _(
+    operation: Normalize | FlipNormalize, image: Node, spec: ImageSpec, context: GraphContext
+) -> Node:
     return _normalize(image, operation, spec, context, dtype=types.FLOAT, layout="HWC")
 
 
@@ -142,9 +132,8 @@ def _normalize(
     dtype: Any,
     layout: str,
 ) -> Node:
-    mirror: Node | int = 0
-    if isinstance(operation, FlipNormalize):
-        mirror, operation = flip_coin(operation.flip, context), operation.normalize
+    mirror = 0 if operation.flip is None else flip_coin(operation.flip, context)
+    operation = operation.normalize
     return fn.crop_mirror_normalize(
         image,
         mirror=mirror,

@@ -156,6 +156,7 @@ class GraphContext:
             class. `None` for images.
         frames: whether the nodes are frames, which tell where the transforms put boxes
             (`loaders.dali.targets`), and not images.
+        hw_decoder_load: share of the images, 0 to 1, that the GPU's hardware JPEG decoder takes.
 
     """
 
@@ -164,6 +165,7 @@ class GraphContext:
     random: RandomStreams
     mask_fill: int | None = None
     frames: bool = False
+    hw_decoder_load: float = 0.0
 
     def fill(self, values: Sequence[float]) -> list[float]:
         """Return the value of pixels from outside the image: one per channel, or the one of a mask."""
@@ -181,7 +183,8 @@ def apply(operation: Operation, image: Node, spec: ImageSpec, context: GraphCont
     Args:
         operation: what to do. Each module of this package registers the operations that it
             implements.
-        image: HWC images that match `spec`.
+        image: HWC images that match `spec`; for an operation that decodes, uint8 [bytes] on the
+            CPU: a JPEG or another encoded image, or raw RGB pixels for `Unpack`.
         spec: size, channels, dtype and color space of `image`.
         context: where the graph runs, and its random values.
 

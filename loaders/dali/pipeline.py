@@ -10,13 +10,14 @@ from functools import partial
 from typing import Any, Literal, TypeAlias
 
 from loaders.dali.bad_images import translate_error
-from loaders.dali.decode_normalize import decode, finish
+from loaders.dali.decode_normalize import finish
 from loaders.dali.graph import (
     GraphContext,
     Node,
     Pipeline,
     RandomStreams,
     ReaderOutputs,
+    apply,
     apply_all,
     dali,
     fn,
@@ -30,8 +31,6 @@ from loaders.options import ResolvedOptions
 from loaders.progress import Progress
 from loaders.spec import LoaderSpec
 from loaders.transforms.base import ImageSpec, Operation
-from loaders.transforms.decode_normalize import Decode, Normalize, Unpack
-from loaders.transforms.fuse import DecodeCrop, FlipNormalize
 from loaders.transforms.parse import Recipe
 from manifests.errors import DamagedError, IndexFileError
 from manifests.labels import LabelType
@@ -78,35 +77,28 @@ def make_pipeline(
         with_frames: whether to return the frames, which tell where the transforms put boxes.
         random: the random values; `None` for those of `seed`.
 
-    Raises:
-        TypeError: the recipe does not start with decoding.
-
     """
     pipeline = new_pipeline(options, seed, checkpoint)
-    context = GraphContext(options.device.is_gpu, options.batch_size, random or RandomStreams(seed))
+    context = new_context(options, random or RandomStreams(seed))
     with_images = "image" in options.fields
     with pipeline:
         records = read()
-        first, *remaining = operations
-        if not isinstance(first, (Decode, DecodeCrop, Unpack)):
-            raise TypeError(f"a recipe must start with Decode or Unpack, got {first!r}")
-        image = decode(records.encoded, first, context, options.hw_decoder_load)
-        spec = first.output(ImageSpec())
+        image, spec = records.encoded, ImageSpec()
         extra: list[Node] = []
         if views:
-            image, spec = apply_all(remaining, image, spec, context)
+            image, spec = apply_all(operations, image, spec, context)
             images = []
             for each in views:
                 context.random.next_view()
                 images.append(finished(each, image, spec, context, options))
         elif recipe.mixing:
-            image, spec = apply_all(remaining, image, spec, context)
+            image, spec = apply_all(operations, image, spec, context)
             image, *extra = mix(recipe.mixing, image, spec, context, with_images=with_images)
             images = [
                 finish(image, None, spec, context, dtype=options.dtype, layout=options.layout)
             ]
         else:
-            images = [finished(remaining, image, spec, context, options)]
+            images = [finished(operations, image, spec, context, options)]
         written = [view.operations for view in recipe.views] or [()]
         labels, moved = [], []
         if label_image is not None and records.label_image is not None:
@@ -137,6 +129,16 @@ def new_pipeline(options: ResolvedOptions, seed: int, checkpoint: bytes = b"") -
     )
 
 
+def new_context(options: ResolvedOptions, random: RandomStreams) -> GraphContext:
+    """Return the context of a graph with the options of a loader."""
+    return GraphContext(
+        options.device.is_gpu,
+        options.batch_size,
+        random,
+        hw_decoder_load=options.hw_decoder_load,
+    )
+
+
 def finished(
     operations: Sequence[Operation],
     image: Node,
@@ -145,12 +147,10 @@ def finished(
     options: ResolvedOptions,
 ) -> Node:
     """Apply operations to images of `spec`, and convert the result to the dtype and layout of the batch."""
-    last = (
-        operations[-1]
-        if operations and isinstance(operations[-1], (Normalize, FlipNormalize))
-        else None
-    )
-    image, spec = apply_all(operations[:-1] if last else operations, image, spec, context)
+    last: Any = None
+    if operations and operations[-1].normalizes:
+        *operations, last = operations
+    image, spec = apply_all(operations, image, spec, context)
     return finish(image, last, spec, context, dtype=options.dtype, layout=options.layout)
 
 
@@ -282,11 +282,8 @@ def start_stage(spec: LoaderSpec, stage: Stage) -> Pipeline:
             # disk.
             result = fn.reductions.max(records.encoded)
         else:
-            context = GraphContext(options.device.is_gpu, options.batch_size, RandomStreams(seed))
-            first = spec.fusion.operations[0]
-            if not isinstance(first, (Decode, DecodeCrop, Unpack)):
-                raise TypeError(f"a recipe must start with Decode or Unpack, got {first!r}")
-            result = decode(records.encoded, first, context, options.hw_decoder_load)
+            context = new_context(options, RandomStreams(seed))
+            result = apply(spec.fusion.operations[0], records.encoded, ImageSpec(), context)
         pipeline.set_outputs(result, *records.metadata)
     pipeline.build()
     pipeline.schedule_run()

@@ -5,20 +5,29 @@ from __future__ import annotations
 import enum
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from loaders.dali.decode_normalize import decode
-from loaders.dali.graph import GraphContext, Node, Pipeline, RandomStreams, apply, dali, fn, types
-from loaders.dali.pipeline import finished
+from loaders.dali.graph import (
+    GraphContext,
+    Node,
+    Pipeline,
+    RandomStreams,
+    apply,
+    apply_all,
+    dali,
+    fn,
+    types,
+)
+from loaders.dali.pipeline import finished, new_context
 from loaders.devices import Device
 from loaders.options import ResolvedOptions
-from loaders.transforms.base import BatchOperation, ImageSpec, Operation
+from loaders.transforms.base import ImageSpec, Operation
 from loaders.transforms.combinators import chain_output
 from loaders.transforms.decode_normalize import Decode, Unpack
-from loaders.transforms.fuse import DecodeCrop
 from loaders.transforms.parse.items import RecipeItem
 from manifests.errors import CallError
 from manifests.parquet import read_varint
@@ -69,13 +78,14 @@ def find_random(items: Sequence[RecipeItem], first: Decode | Unpack) -> list[Rec
     found = []
     context = GraphContext(gpu=False, batch_size=1, random=NoRandomStreams(0))
     with dali.Pipeline(batch_size=1, num_threads=1, device_id=None):
-        image = decode(fn.external_source(dtype=types.UINT8, ndim=1), first, context, 0.0)
-        spec = first.output(ImageSpec())
+        encoded = fn.external_source(dtype=types.UINT8, ndim=1)
+        image, spec = apply_all([first], encoded, ImageSpec(), context)
         for item in items:
             after = chain_output(item.operations, spec)
             try:
                 for operation in item.operations:
-                    if not isinstance(operation, (BatchOperation, Decode, Unpack)):
+                    # Those that do not nest are the first one, and those on batches.
+                    if operation.nests:
                         image = apply(operation, image, spec, context)
                         spec = operation.output(spec)
             except RandomDrawError:
@@ -94,7 +104,7 @@ def serving_source(operations: Sequence[Operation], options: ResolvedOptions) ->
 
     """
     device_id = 0 if options.device.is_gpu else None
-    context = GraphContext(options.device.is_gpu, options.batch_size, NoRandomStreams(0))
+    context = new_context(options, NoRandomStreams(0))
     pipeline = dali.Pipeline(
         batch_size=options.batch_size, num_threads=options.num_threads, device_id=device_id
     )
@@ -113,14 +123,8 @@ def serving_source(operations: Sequence[Operation], options: ResolvedOptions) ->
 def _graph(
     operations: Sequence[Operation], context: GraphContext, options: ResolvedOptions
 ) -> Node:
-    first, *remaining = operations
-    if not isinstance(first, (Decode, DecodeCrop)):
-        raise TypeError(
-            f"a server decodes images, so the first operation must be Decode, got {first!r}"
-        )
     encoded = fn.external_source(name=INPUT, dtype=types.UINT8, ndim=1)
-    image = decode(encoded, first, context, options.hw_decoder_load)
-    return finished(remaining, image, first.output(ImageSpec()), context, options)
+    return finished(operations, encoded, ImageSpec(), context, options)
 
 
 def serialize(source: str) -> bytes:
@@ -163,13 +167,12 @@ def decode_images(
         RGB pixels, uint8 [H, W, 3] each.
 
     """
-    whole = Decode() if isinstance(operation, Decode) else Unpack(operation.size)
+    whole = replace(operation, space="RGB")
     context = GraphContext(device.is_gpu, len(encoded), NoRandomStreams(0))
     pipeline = dali.Pipeline(batch_size=len(encoded), num_threads=1, device_id=_device_id(device))
     with pipeline:
-        pipeline.set_outputs(
-            decode(fn.external_source(name=INPUT, dtype=types.UINT8, ndim=1), whole, context, 0.0)
-        )
+        source = fn.external_source(name=INPUT, dtype=types.UINT8, ndim=1)
+        pipeline.set_outputs(apply(whole, source, ImageSpec(), context))
     pipeline.build()
     pipeline.feed_input(INPUT, list(encoded))
     (images,) = pipeline.run()

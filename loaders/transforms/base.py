@@ -253,6 +253,9 @@ class Operation(Checked):
     #: Whether it makes images smaller, so that the operations before it work on larger ones.
     shrinks: ClassVar[bool] = False
 
+    #: Whether it normalizes images, which one pass over the pixels does with layout and dtype.
+    normalizes: ClassVar[bool] = False
+
     #: Whether a combinator can contain it.
     nests: ClassVar[bool] = True
 

@@ -81,6 +81,9 @@ class Normalize(Operation):
     moves = "nothing"
     linear = True
     is_light = True
+    normalizes = True
+    #: What one pass over the pixels does with it, as for `FlipNormalize`.
+    flip = None
 
     mean: Color
     std: Color
@@ -98,6 +101,11 @@ class Normalize(Operation):
     def output(self, spec: ImageSpec) -> ImageSpec:
         """Return a float32 spec with `channels` channels."""
         return replace(Operation.output(self, spec), is_uint8=False, channels=self.channels)
+
+    @property
+    def normalize(self) -> Normalize:
+        """The operation itself."""
+        return self
 
     def values_after(self, values: Values) -> Values:
         """Return that the values are normalized.

@@ -83,6 +83,7 @@ class FlipNormalize(Operation):
     """Flip and normalize in one pass over the pixels."""
 
     is_light = True
+    normalizes = True
 
     flip: Flip
     normalize: Normalize

@@ -16,9 +16,10 @@ from helpers.pictures import encode, photo
 from nvidia.dali import fn, types
 
 import loaders
+from loaders.dali import apply
 from loaders.dali.crop_resize import find_region
-from loaders.dali.decode_normalize import decode
 from loaders.dali.graph import GraphContext
+from loaders.transforms.base import ImageSpec
 from loaders.transforms.crop_resize import RandomResizedCrop
 from loaders.transforms.decode_normalize import Decode
 from loaders.transforms.fuse import DecodeCrop
@@ -51,9 +52,8 @@ def test_the_decoder_draws_the_crops_of_the_generator():
     )
     with pipeline:
         encoded = fn.external_source(lambda: [image] * batch, batch=True)
-        decoded = decode(
-            encoded, DecodeCrop(Decode(), crop), GraphContext(True, batch, Recorder()), 0.0
-        )
+        context = GraphContext(True, batch, Recorder())
+        decoded = apply(DecodeCrop(Decode(), crop), encoded, ImageSpec(), context)
         shape = fn.peek_image_shape(encoded, dtype=types.INT64)
         region = find_region(
             crop, lambda dtype: fn.cast(shape, dtype=dtype), GraphContext(True, batch, Recorder())

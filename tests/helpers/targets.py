@@ -12,7 +12,6 @@ from nvidia.dali import fn
 from PIL import Image
 
 from helpers.graphs import pipeline_options
-from loaders.dali.decode_normalize import decode
 from loaders.dali.graph import GraphContext, RandomStreams, apply_all
 from loaders.dali.targets import frames, label_images
 from loaders.transforms.base import ImageSpec, Operation
@@ -61,8 +60,7 @@ def transform(
             chain = (Decode(), *operations)
             context = GraphContext(gpu=gpu, batch_size=len(images), random=RandomStreams(seed))
             run: Any = fuse(chain).operations if fused else chain
-            pixels = decode(image, run[0], context, 0.0)
-            pixels, _ = apply_all(run[1:], pixels, run[0].output(ImageSpec()), context)
+            pixels, _ = apply_all(run, image, ImageSpec(), context)
             outputs += [pixels, *label_images(mask, kind, chain, context, seed)]
             outputs += frames(image, chain, context, seed) if with_frames else []
         pipeline.set_outputs(*outputs)

@@ -23,9 +23,8 @@ from hypothesis import strategies as st
 from nvidia.dali import fn
 from PIL import Image
 
-from loaders.dali import apply
-from loaders.dali.decode_normalize import decode, finish
-from loaders.dali.graph import GraphContext, RandomStreams
+from loaders.dali.decode_normalize import finish
+from loaders.dali.graph import GraphContext, RandomStreams, apply_all
 from loaders.transforms.base import ImageSpec, Operation
 from loaders.transforms.color import ColorJitter, ConvertColor, PCALighting, RandomGrayscale
 from loaders.transforms.combinators import RandomApply
@@ -337,15 +336,10 @@ def from_encoded(
     """Run operations, the first of which decodes, on encoded images."""
     arrays = [np.frombuffer(each, np.uint8) for each in images]
     pipeline = dali.Pipeline(len(arrays), seed=1, **pipeline_options(gpu))
-    context = GraphContext(gpu=gpu, batch_size=len(arrays), random=RandomStreams(seed))
+    context = GraphContext(gpu, len(arrays), RandomStreams(seed), hw_decoder_load=0.65)
     with pipeline:
-        first, *rest = sequence
-        image = decode(fn.external_source(lambda: arrays, batch=True), first, context, 0.65)
-        spec = first.output(ImageSpec())
-        for operation in rest:
-            image = apply(operation, image, spec, context)
-            spec = operation.output(spec)
-        pipeline.set_outputs(image)
+        encoded = fn.external_source(lambda: arrays, batch=True)
+        pipeline.set_outputs(apply_all(sequence, encoded, ImageSpec(), context)[0])
     pipeline.build()
     outputs = (pipeline.run()[0].as_cpu() for _ in range(runs))
     return [np.array(each.at(number)) for each in outputs for number in range(len(arrays))]
