@@ -120,9 +120,9 @@ def run_ours(folder: Path, transforms: Any) -> tuple[list[NDArray[Any]], list[st
 
 
 def _as_array(image: Any) -> NDArray[Any]:
-    """Return an image of Pillow or torch as float64, [channels, height, width]."""
+    """Return an image as float64, [channels, height, width], or crops, [crops, C, H, W]."""
     array = np.asarray(image, np.float64)
-    is_last = isinstance(image, Image.Image) or array.shape[0] != 3
+    is_last = array.ndim == 3 and (isinstance(image, Image.Image) or array.shape[0] != 3)
     return array.transpose(2, 0, 1) if is_last else array
 
 
@@ -152,11 +152,14 @@ def compare_images(found: NDArray[Any], case: Case, image: Image.Image) -> str:
     expected = run_oracle(case.steps, image, None)
     if found.shape != expected.shape:
         return f"shape {found.shape}, library {expected.shape}"
+    if found.ndim == 4:
+        height, width = found.shape[2:]
+        found, expected = found.reshape(-1, height, width), expected.reshape(-1, height, width)
     # What a level more or less at each step does to the output: steps such as Equalize enlarge it.
     spread = np.zeros_like(expected)
     for seed in range(3):
         noisy = run_oracle(case.steps, image, np.random.default_rng(seed))
-        spread = np.maximum(spread, np.abs(noisy - expected))
+        spread = np.maximum(spread, np.abs(noisy.reshape(expected.shape) - expected))
     window = (1, 1 + 2 * moves, 1 + 2 * moves)
     low = ndimage.minimum_filter(expected, window) if moves else expected
     high = ndimage.maximum_filter(expected, window) if moves else expected

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -11,6 +12,9 @@ import torch
 from helpers.torchvision_oracle import import_torchvision
 
 from lists.compare import Case
+
+v1, v2 = import_torchvision()
+functional = importlib.import_module("torchvision.transforms.functional")
 
 #: The filters of torchvision's `InterpolationMode`.
 FILTERS = ("nearest", "bilinear", "bicubic")
@@ -102,7 +106,7 @@ def _plain(name: str) -> Draw:
 def _resize(d: Drawing) -> Step:
     filters = d.rng.choice(FILTERS)
     arguments: dict[str, Any] = {"interpolation": filters}
-    form = d.rng.randrange(5)
+    form = d.rng.choice((0, 1, 2, 2, 3, 4))
     height, width = d.side(), d.side()
     if form == 0:
         arguments["size"] = height
@@ -184,7 +188,7 @@ def _rotation(d: Drawing) -> Step:
     is_exact = d.rng.random() < 0.8
     degrees: Any = (angle, angle) if is_exact else d.rng.choice((15, (-10, 30)))
     arguments: dict[str, Any] = {
-        "degrees": degrees, "interpolation": d.rng.choice(FILTERS[:2]), "fill": d.fill(),
+        "degrees": degrees, "interpolation": d.rng.choice(FILTERS), "fill": d.fill(),
         "expand": d.rng.random() < 0.05,
     }  # fmt: skip
     if d.rng.random() < 0.3:
@@ -198,7 +202,7 @@ def _affine(d: Drawing) -> Step:
     angle, scale = d.fixed(-90, 90), d.fixed(0.5, 1.6)
     x, y = d.fixed(-30, 30), d.fixed(-30, 30)
     arguments: dict[str, Any] = {
-        "degrees": (angle, angle), "interpolation": d.rng.choice(FILTERS[:2]), "fill": d.fill()
+        "degrees": (angle, angle), "interpolation": d.rng.choice(FILTERS), "fill": d.fill()
     }  # fmt: skip
     is_exact = True
     if d.rng.random() < 0.5:
@@ -218,7 +222,7 @@ def _perspective(d: Drawing) -> Step:
     p = d.rng.choice((0.0, 1.0))
     scale = d.rng.choice((0.0, 0.5))
     arguments = {
-        "distortion_scale": scale, "p": p, "interpolation": d.rng.choice(FILTERS[:2]),
+        "distortion_scale": scale, "p": p, "interpolation": d.rng.choice(FILTERS),
         "fill": d.fill(),
     }  # fmt: skip
     return Step("RandomPerspective", arguments, is_exact=p == 0 or scale == 0, moves=True)
@@ -227,7 +231,7 @@ def _perspective(d: Drawing) -> Step:
 def _elastic(d: Drawing) -> Step:
     alpha, sigma = d.rng.choice((0.0, 50.0)), d.rng.choice((5.0, 9.0))
     arguments = {
-        "alpha": alpha, "sigma": sigma, "interpolation": d.rng.choice(FILTERS[:2]),
+        "alpha": alpha, "sigma": sigma, "interpolation": d.rng.choice(FILTERS),
         "fill": d.fill(),
     }  # fmt: skip
     return Step("ElasticTransform", arguments, is_exact=alpha == 0, moves=True)
@@ -405,6 +409,24 @@ class _Deeper(Drawing):
     depth: int = 0
 
 
+def _stack(crops: Any) -> torch.Tensor:
+    """Stack crops as torchvision's documentation does."""
+    return torch.stack([functional.to_tensor(crop) for crop in crops])
+
+
+def _crops(d: Drawing) -> list[Step]:
+    """Return five or ten crops of an image, and the function that stacks them."""
+    height, width = d.size or (8, 8)
+    size = d.rng.choice((height // 2, (height, width // 2)))
+    if d.rng.random() < 0.5:
+        crop = Step("FiveCrop", {"size": size})
+    else:
+        crop = Step("TenCrop", {"size": size})
+        if d.rng.random() < 0.5:
+            crop.arguments["vertical_flip"] = d.rng.random() < 0.5
+    return [crop, Step("Lambda", {"lambd": _stack})]
+
+
 def draw_list(rng: random.Random, version: int) -> list[Step]:
     """Return a list of transforms: steps of images, then often the conversion and what follows it."""
     d = Drawing(rng, version)
@@ -418,6 +440,8 @@ def draw_list(rng: random.Random, version: int) -> list[Step]:
     steps += [IMAGE_STEPS[rng.choice(names)](d) for _ in range(rng.randint(1, 4))]
     if rng.random() < 0.2:
         return steps
+    if rng.random() < 0.08:
+        return [*steps, *_crops(d)]
     if version == 2 and rng.random() < 0.5:
         steps.append(Step("ToImage", {}))
         steps.append(Step("ToDtype", {"dtype": torch.float32, "scale": True}))
@@ -461,15 +485,18 @@ def _text(step: Step) -> str:
 def draw(rng: random.Random, kind: str) -> Case:
     """Return a list of ``torchvision.transforms`` or its ``v2``."""
     del kind
-    v1, v2 = import_torchvision()
     version = rng.choice((1, 2))
     module = (v1, v2)[version - 1]
     steps = draw_list(rng, version)
     objects = [_make(step, module, v1.InterpolationMode) for step in steps]
+    # torchvision stacks crops with a function; here ToTensor follows them.
+    ours = objects
+    if steps[-1].name == "Lambda":
+        ours = [*objects[:-1], module.ToTensor()]
     unit = 1.0
     used = []
     for step in steps:
-        if step.name in {"ToTensor", "ConvertImageDtype", "ToDtype"}:
+        if step.name in {"ToTensor", "ConvertImageDtype", "ToDtype", "Lambda"}:
             unit /= 255
         if step.name == "Normalize":
             unit /= min(float(value) for value in step.arguments["std"])
@@ -478,7 +505,7 @@ def draw(rng: random.Random, kind: str) -> Case:
     return Case(
         text=f"v{version} [" + ", ".join(map(_text, steps)) + "]",
         used=used,
-        transforms=module.Compose(objects),
+        transforms=module.Compose(ours),
         steps=objects,
         unit=unit,
         moves=sum(step.moves for step in steps),
