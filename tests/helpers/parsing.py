@@ -18,10 +18,11 @@ from loaders.transforms.parse.items import parse_transform
 from loaders.transforms.parse.names import ANY, names_of
 from manifests.errors import CallError
 
-#: Description of every registered name; if two libraries have it, of PaddleClas's.
+#: Description of every registered name. If two libraries have it, of PaddleClas's, or of the
+#: library that it means where a list does not say.
 INFO: dict[str, Meaning] = {}
 for _info in transform_table():
-    if _info.name not in INFO or "PaddleClas" in _info.libraries:
+    if not _info.in_its_lists and (_info.name not in INFO or "PaddleClas" in _info.libraries):
         INFO[_info.name] = _info
 
 
@@ -80,7 +81,7 @@ def valid_value(parameter: str) -> Any:
 
 def parse_operations(name: str, **arguments: Any) -> list[Operation]:
     """Return the operations of a transform; if two libraries have it, of PaddleClas's."""
-    with names_of("PaddleClas"):
+    with names_of("PaddleClas" if "PaddleClas" in INFO[name].libraries else None):
         parsed = parse_transform(name, arguments)
     return [item for item in parsed if isinstance(item, Operation)]
 
@@ -93,7 +94,7 @@ def parse_operation(name: str, **arguments: Any) -> Any:
 
 def parse_notes(name: str, **arguments: Any) -> str:
     """Return the notes of a transform, joined."""
-    with names_of("PaddleClas"):
+    with names_of("PaddleClas" if "PaddleClas" in INFO[name].libraries else None):
         parsed = parse_transform(name, arguments)
     return " ".join(item.text for item in parsed if isinstance(item, Note))
 

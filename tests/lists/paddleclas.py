@@ -97,14 +97,17 @@ def _with_probability(name: str, values: tuple[float, ...] = (0.0, 1.0)) -> Draw
 def _rotation(rng: random.Random, kind: str) -> tuple[Arguments, bool]:
     del kind
     prob = rng.choice((0.0, 1.0))
-    return {"prob": prob, "degrees": rng.choice((15, (-20, 40)))}, prob == 0
+    angle = rng.choice((90, 30, -12.5))
+    degrees = rng.choice((15, (-20, 40), (angle, angle), (angle, angle)))
+    arguments = {"prob": prob, "degrees": degrees, "interpolation": "nearest"}
+    return arguments, prob == 0 or degrees == (angle, angle)
 
 
 #: Operators for images of uint8 that all have a size of their own.
 FIRST: dict[str, Draw] = {
     "ResizeImage": _resize,
     "RandCropImage": _crop,
-    "Resize": _always(size=(32, (40, 24)), interpolation=("bilinear", "bicubic")),
+    "Resize": _always(size=(32, (40, 24)), interpolation=("bilinear",)),
     "RandomResizedCrop": _random(size=(24, 32), scale=((0.2, 1.0),), ratio=((0.8, 1.25),)),
     "CropWithPadding": _random(prob=(1,), padding_num=(0, 9), size=(24,)),
     "CropImageAtRatio": _always(size=(32,), pad=(4, 0), interpolation=("bilinear",)),

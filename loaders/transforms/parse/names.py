@@ -89,6 +89,8 @@ class Meaning:
         differs: how results differ from the library's beyond rounding, for the documentation;
             empty if the notes say it.
         magnitude: the argument that sets the strength of a policy; empty if none does.
+        in_its_lists: whether the name means this only in lists of the library; where a list does
+            not say, the name means the transform of the other library.
 
     """
 
@@ -101,6 +103,7 @@ class Meaning:
     notes: tuple[str, ...] = ()
     differs: str = ""
     magnitude: str = ""
+    in_its_lists: bool = False
 
     @cached_property
     def arguments(self) -> Mapping[str, Argument]:
@@ -232,6 +235,10 @@ _CROPS_DIFFER = (
 )
 _PADDED = "Images smaller than the crop are padded with zeros."
 _NOTHING = "Does nothing: images are already what it converts to."
+_ARRAYS = (
+    f"{CV2_DIFFERS} After a DecodeImage with to_np=False, PaddleClas resizes with Pillow; write"
+    " library: torchvision for it."
+)
 _HUE = "The hue is shifted in floating point; Pillow shifts it in bytes."
 _DTYPE = "build's dtype sets the type of a batch."
 _POLICY_BICUBIC = "Steps that move pixels use a bilinear filter instead of a bicubic one."
@@ -370,14 +377,22 @@ _ROWS: tuple[Meaning, ...] = (
     ),
     Meaning(
         "RandomResizedCrop",
-        _BOTH,
+        _PADDLECLAS,
+        paddleclas.random_resized_crop,
+        differs=_ARRAYS,
+        in_its_lists=True,
+    ),
+    Meaning(
+        "RandomResizedCrop",
+        _TORCHVISION,
         torchvision.random_resized_crop,
         differs="If ten draws give no crop that fits, the largest one that fits is at a random"
         f" position, not centered. {TORCHVISION_DIFFERS}",
     ),
     # Resize.
     Meaning("ResizeImage", _PADDLECLAS, paddleclas.resize_image, differs=CV2_DIFFERS),
-    Meaning("Resize", _BOTH, torchvision.resize, differs=TORCHVISION_DIFFERS),
+    Meaning("Resize", _PADDLECLAS, paddleclas.resize, differs=_ARRAYS, in_its_lists=True),
+    Meaning("Resize", _TORCHVISION, torchvision.resize, differs=TORCHVISION_DIFFERS),
     Meaning("ScaleJitter", _TORCHVISION, torchvision.scale_jitter, differs=TORCHVISION_DIFFERS),
     Meaning(
         "RandomInterpolationAugment",
@@ -868,7 +883,8 @@ def chosen(name: str, arguments: Mapping[str, Any]) -> list[Meaning]:
     fitting = _fitting(meanings, arguments)
     if not fitting:
         raise _unknown_argument(name, meanings, arguments)
-    return [each for each in fitting if _OF_LIST.get() in each.libraries] or fitting
+    of_list = [each for each in fitting if _OF_LIST.get() in each.libraries]
+    return of_list or [each for each in fitting if not each.in_its_lists] or fitting
 
 
 def _fitting(meanings: list[Meaning], arguments: Mapping[str, Any]) -> list[Meaning]:

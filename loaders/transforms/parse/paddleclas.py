@@ -38,6 +38,7 @@ from loaders.transforms.parse.arguments import (
     choice,
     paddleclas_filter,
     read_channels,
+    read_height_width,
     read_numbers,
     read_operator,
     read_width_height,
@@ -124,6 +125,31 @@ def rand_crop_image(
     yield from chosen.notes
     if progress_size is not None:
         yield Note("progress_size is ignored: build one loader per size")
+
+
+def resize(size: Any, interpolation: str = "bilinear") -> Parsed:
+    """Resize the shorter side to an integer, or resize to (height, width), with OpenCV."""
+    found = paddleclas_filter(interpolation, "cv2")
+    filters: Any = {"filter": found.filter, "antialias": found.antialias}
+    if isinstance(size, int):
+        yield Resize(shorter=size, **filters)
+    else:
+        yield Resize(read_height_width(size), **filters)
+    yield from found.notes
+
+
+def random_resized_crop(
+    size: HeightWidth,
+    scale: Shares = (0.08, 1.0),
+    ratio: Pair = (3 / 4, 4 / 3),
+    interpolation: str = "bilinear",
+) -> Parsed:
+    """Crop a random region and resize it to (height, width), with OpenCV."""
+    found = paddleclas_filter(interpolation, "cv2")
+    yield RandomResizedCrop(
+        size, area=scale, ratio=ratio, filter=found.filter, antialias=found.antialias
+    )
+    yield from found.notes
 
 
 def resize_image(

@@ -28,6 +28,10 @@ ONLY = {
 }
 
 
+#: PaddleClas resizes the arrays of DecodeImage with OpenCV, without antialiasing.
+RESIZES = ("Resize", "RandomResizedCrop")
+
+
 def arguments_of(name):
     return {key: value for key, value in valid_arguments(name).items() if key != "library"}
 
@@ -40,7 +44,9 @@ def operations(items, name):
 def test_these_names_are_all():
     names = [info.name for info in transform_table()]
     twice = {name for name in names if names.count(name) > 1}
-    assert twice == {*AMBIGUOUS, "Pad", "RandomHorizontalFlip", "RandomVerticalFlip"}
+    assert twice == {
+        *AMBIGUOUS, *RESIZES, "Pad", "RandomHorizontalFlip", "RandomVerticalFlip"
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", AMBIGUOUS)
@@ -125,3 +131,14 @@ def test_strength_of_torchvision_is_a_bin():
     assert "magnitude must be an integer from 0 to 30, got 31" in recipe_error(
         [{"RandAugment": {"num_ops": 2, "magnitude": 31}}]
     )
+
+
+@pytest.mark.parametrize("name", RESIZES)
+def test_resizes_are_opencv_only_in_lists_of_paddleclas(name):
+    item = {name: {"size": [32, 32]}}
+    (array,) = operations([{"DecodeImage": {}}, item], name)
+    (image,) = operations([item, "ToTensor"], name)
+    assert not array.antialias
+    assert image.antialias
+    named = {name: {"size": [32, 32], "library": "torchvision"}}
+    assert operations([{"DecodeImage": {}}, named], name) == (image,)
