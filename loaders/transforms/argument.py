@@ -165,10 +165,17 @@ def parse_transforms(
             hint="pass the transforms that all views share, or an empty list",
         )
     if not isinstance(transforms, (str, os.PathLike)):
+        hint = 'pass for example "imagenet-train" or [{"CropImage": {"size": 224}}]'
+        if callable(transforms):
+            # Scripts of self-supervised training make the crops of an image in such an object.
+            hint = (
+                "pass the list of its steps; if it returns several images, pass transforms=[] and"
+                " the list of each in views=[[...], [...]]"
+            )
         raise CallError(
             "transforms must be the name of a preset, a list, a torchvision Compose or a YAML"
             f" file, got {shown(transforms)}",
-            hint='pass for example "imagenet-train" or [{"CropImage": {"size": 224}}]',
+            hint=hint,
         )
     path = os.fspath(transforms)
     if path.endswith((".yaml", ".yml")) or os.path.isfile(path):

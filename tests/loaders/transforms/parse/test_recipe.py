@@ -16,7 +16,7 @@ from helpers.parsing import (
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from loaders.transforms.argument import PRESETS, get_preset
+from loaders.transforms.argument import PRESETS, get_preset, parse_transforms
 from loaders.transforms.base import ImageSpec
 from loaders.transforms.crop_resize import Crop, Resize
 from loaders.transforms.decode_normalize import Decode, Normalize
@@ -318,3 +318,12 @@ def test_any_list_parses_or_gives_an_error_with_its_location(sequence, sized, ba
     assert recipe.output.size
     assert 0 <= recipe.smoothing <= 1
     assert recipe == read_recipe(sequence, batch=batch)
+
+
+def test_an_object_that_makes_several_crops_is_refused_with_views():
+    class TwoCrops:
+        def __call__(self, image):
+            return [image, image]
+
+    with pytest.raises(CallError, match=r"got <.*TwoCrops.*if it returns several images.*views="):
+        parse_transforms(TwoCrops(), split="train")
