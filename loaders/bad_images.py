@@ -66,12 +66,10 @@ def describe_bad_samples(split: OpenSplit, reasons: Mapping[int, str]) -> tuple[
         return ()
     rows = np.array(sorted(reasons), np.int64)
     keys = read_some_rows(split.root, split.shards, ("key",), rows)["key"].to_pylist()
-    ends = np.cumsum([shard.samples for shard in split.shards])
     described = []
-    for row, key in zip(rows.tolist(), keys, strict=True):
-        number = int(np.searchsorted(ends, row, side="right"))
+    for row, key, number in zip(rows.tolist(), keys, split.shards_of(rows).tolist(), strict=True):
         shard = split.shards[number]
-        record = row - int(ends[number]) + shard.samples
+        record = row - int(split.ends[number]) + shard.samples
         reason = reasons[row]
         described.append(BadSample(split.folder, split.name, shard.name, record, key, row, reason))
     return tuple(described)

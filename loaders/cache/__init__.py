@@ -1,16 +1,17 @@
-"""Shards of an object store on local disk: which images are there, which come next, and which must go.
+"""Shards of an object store on local disk: which images are there, come next, and must go.
 
 ::
 
     open_anywhere   opens a split of a dataset in a folder or an object store; begin here
-    images          a split in an object store, and what a loader reads its images from: waits for them, then reads the
+    images          a split in an object store, and its images: waits for them, then reads the
                     sparse shards
-    folder          the cache folder, and the datasets in it: manifest, tables, sparse shards; which processes use them
+    folder          the cache folder, and the datasets in it: manifest, tables, sparse shards;
+                    which processes use them
     presence        which images of a split are on disk, shared by all processes that use the cache
     layout          pure: where an image is in its shard, and the requests that fetch it
-    room            keeps all datasets of a cache within its limit: evicts the images that are needed last
-    fetcher         decides which images of the coming batches to fetch next, fetches them in the background, and compares
-                    their checksums
+    room            keeps all datasets of a cache within its limit: evicts what is needed last
+    fetcher         decides which images of the coming batches to fetch next, fetches them in
+                    the background, and compares their checksums
     shards          the sparse files that images are written to, and removed from
 
 Imports neither torch nor DALI.
@@ -31,7 +32,7 @@ def open_anywhere(
     limit: int | None,
     revision: int | None = None,
 ) -> OpenSplit:
-    """Open a split of a dataset in a folder, or in an object store with a cache; see `images.open_cached`."""
+    """Open a split of a dataset in a folder, or in an object store; see `images.open_cached`."""
     if not is_url(dataset):
         return open_split(dataset, split, revision)
     # Only datasets in object stores need the rest of this package.

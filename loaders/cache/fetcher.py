@@ -1,4 +1,4 @@
-"""Fetch the images of the coming batches in the background, in the order in which they are needed."""
+"""Fetch the images of the coming batches in the background, in the order of need."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from loaders.cache.layout import Layout, Request
 from loaders.cache.presence import ABSENT, PRESENT, UNVERIFIED
 from loaders.cache.shards import CachedShards
+from loaders.dataset.split import Ints
 from loaders.dataset.tables import NO_CHECKSUM
 from loaders.progress import Upcoming
 from manifests.errors import RefusedError, ReplacedError, ShardError, StorageError
@@ -70,7 +71,7 @@ class Fetcher:
         self._changed = threading.Condition()
         self._upcoming: Upcoming | None = None
         self._current = self._planned = 0
-        self._wanted: list[NDArray[np.int64]] = []
+        self._wanted: list[Ints] = []
         self._on_the_way = np.zeros(layout.rows, bool)
         self._failed: dict[int, Exception] = {}
         self._closed = False
@@ -98,7 +99,7 @@ class Fetcher:
             self._changed.notify_all()
 
     def position(self) -> tuple[Upcoming | None, int, int]:
-        """Return the batches that the loader reads, the current one, and the one after the last that is fetched."""
+        """Return the batches of the loader, the current one, and the one after the last fetched one."""
         with self._changed:
             return self._upcoming, self._current, self._planned
 
@@ -106,7 +107,7 @@ class Fetcher:
         """Return which rows are on their way: bool [rows of the layout], a view that changes."""
         return self._on_the_way
 
-    def wait(self, rows: NDArray[np.int64]) -> None:
+    def wait(self, rows: Ints) -> None:
         """Wait until images are on the local disk.
 
         Raises:
@@ -142,7 +143,7 @@ class Fetcher:
         if self._threads is not None:
             self._threads.shutdown(wait=True, cancel_futures=True)
 
-    def _raise_failure(self, rows: NDArray[np.int64]) -> None:
+    def _raise_failure(self, rows: Ints) -> None:
         for row in np.unique(rows).tolist():
             error = self._failed.get(row)
             if error is not None:
@@ -189,7 +190,7 @@ class Fetcher:
         ahead = max(LOOKAHEAD_BATCHES, self._lookahead_samples // upcoming.batch_size)
         return self._planned < self._current + min(ahead, 2 * upcoming.batches)
 
-    def _next_rows(self) -> NDArray[np.int64]:
+    def _next_rows(self) -> Ints:
         with self._changed:
             upcoming, first = self._upcoming, self._planned
             if upcoming is None:
@@ -202,7 +203,7 @@ class Fetcher:
                 self._planned = max(self._planned, first + count)
         return self._layout.rows_of(np.concatenate(samples))
 
-    def _request(self, rows: NDArray[np.int64], *, in_blocks: bool = False) -> None:
+    def _request(self, rows: Ints, *, in_blocks: bool = False) -> None:
         """Fetch rows, or verify them if they were fetched before the machine was started."""
         _, first = np.unique(rows, return_index=True)
         rows = rows[np.sort(first)]
@@ -233,7 +234,7 @@ class Fetcher:
             except RuntimeError:  # the interpreter is ending
                 return
 
-    def _verify(self, rows: NDArray[np.int64]) -> None:
+    def _verify(self, rows: Ints) -> None:
         """Compare the checksums of images that were fetched before the machine was started."""
         intact = np.zeros(len(rows), bool)
         checksums = self._layout.checksums[rows].tolist()
@@ -259,7 +260,7 @@ class Fetcher:
             self._slots.release()
             self._finish(request.rows, error)
 
-    def _finish(self, rows: NDArray[np.int64], error: Exception | None = None) -> None:
+    def _finish(self, rows: Ints, error: Exception | None = None) -> None:
         with self._changed:
             self._on_the_way[rows] = False
             for row in rows.tolist():

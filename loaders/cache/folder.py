@@ -1,13 +1,14 @@
-"""The cache folder, and the datasets in it: manifest and tables, and sparse files in place of the shards.
+"""The cache folder, and the datasets in it: manifest, tables, and sparse files as shards.
 
 ::
 
-    CACHE/dataprep-cache.json           marks the folder as a cache: nothing outside of such a folder is ever removed
-    CACHE/NAME-DIGEST/                  one dataset: the digest of its URL and its manifest
-        remote.json                     the URL from which everything here can be fetched again
-        in-use, mapped                  empty; locked by the processes that use the dataset, or have mapped its shards
-        split-0.presence                see `presence`
-        files/                          manifest, sample tables, and shards: sparse files of their true length
+    CACHE/dataprep-cache.json   marks the folder as a cache: nothing outside of one is ever removed
+    CACHE/NAME-DIGEST/          one dataset: the digest of its URL and its manifest
+        remote.json             the URL from which everything here can be fetched again
+        in-use, mapped          empty; locked by the processes that use the dataset, or have
+                                mapped its shards
+        split-0.presence        see `presence`
+        files/                  manifest, sample tables, and shards: sparse files of true length
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from manifests.errors import HINTS, CallError, StorageError, raise_machine_fault
 from manifests.files import MANIFEST, FileKind, kind_of
 from manifests.process.text import printable
 from manifests.remote.store import ObjectInfo, Store
-from manifests.schema import File, Manifest
+from manifests.schema import File, Manifest, Shard
 from manifests.serialization import checksum_text
 from manifests.store import MANIFEST_NAME, parse_manifest, read_older
 
@@ -182,16 +183,17 @@ def open_dataset(store: Store, cache: str, revision: int | None = None) -> Cache
     return CachedDataset(store, cache, folder, manifest, lock)
 
 
-def fetch_files(dataset: CachedDataset, files: Iterable[File]) -> None:
-    """Fetch small files, such as sample tables, that are not in the cache, and check their checksums.
+def fetch_tables(dataset: CachedDataset, shards: Iterable[Shard]) -> None:
+    """Fetch the sample tables that are not in the cache, and check their checksums.
 
     Raises:
-        DamagedError: a file is missing in the store, or is not the one that the manifest describes.
+        DamagedError: a table is missing in the store, or differs from what the manifest states.
         StorageError: the store or the disk cannot be used.
 
     """
 
-    def fetch(file: File) -> None:
+    def fetch(shard: Shard) -> None:
+        file = shard.table
         path = os.path.join(dataset.root, file.name)
         if has_length(path, file.bytes):
             return
@@ -201,7 +203,7 @@ def fetch_files(dataset: CachedDataset, files: Iterable[File]) -> None:
             write_once(path, data)
 
     with ThreadPoolExecutor(_CONNECTIONS, "tables") as pool:
-        list(pool.map(fetch, files))
+        list(pool.map(fetch, shards))
 
 
 def _download(store: Store, file: File) -> bytes:
@@ -235,17 +237,17 @@ def _length_check(
     return check
 
 
-def make_shards(dataset: CachedDataset, shards: Iterable[File]) -> None:
+def make_shards(dataset: CachedDataset, shards: Iterable[Shard]) -> None:
     """Make the shards in the cache: empty sparse files of their true length."""
-    for file in shards:
-        path = os.path.join(dataset.root, file.name)
-        if has_length(path, file.bytes):
+    for shard in shards:
+        path = os.path.join(dataset.root, shard.name)
+        if has_length(path, shard.file.bytes):
             continue
         with named(path):
             os.makedirs(os.path.dirname(path), exist_ok=True)
             handle = _create(path)
             try:
-                os.ftruncate(handle, file.bytes)
+                os.ftruncate(handle, shard.file.bytes)
             finally:
                 os.close(handle)
 
@@ -289,14 +291,14 @@ def _open_lock(path: str) -> int:
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
 
 
-def lock_mapped(folder: str) -> int:
+def lock_mapped(folder: str) -> Lock:
     """Tell other processes that this one reads the shards of a dataset as mapped files.
 
-    Nobody evicts images of the dataset as long as the returned descriptor is open.
+    Nobody evicts images of the dataset until the lock is released.
     """
     handle = os.open(os.path.join(folder, _MAPPED), os.O_RDONLY | os.O_CLOEXEC)
     fcntl.flock(handle, fcntl.LOCK_SH)
-    return handle
+    return Lock(handle)
 
 
 def lock_unmapped(folder: str) -> int | None:

@@ -1,22 +1,27 @@
-"""A split in an object store, and its images, which are read from sparse shards on the local disk."""
+"""A split in an object store, and its images, read from sparse shards on the local disk."""
 
 from __future__ import annotations
 
 import os
-from contextlib import ExitStack
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from loaders.cache.fetcher import TIMEOUT, Fetcher
-from loaders.cache.folder import CachedDataset, fetch_files, lock_mapped, make_shards, open_dataset
+from loaders.cache.folder import (
+    CachedDataset,
+    Lock,
+    fetch_tables,
+    lock_mapped,
+    make_shards,
+    open_dataset,
+)
 from loaders.cache.layout import BLOCK_BYTES, images_of, layout_of
 from loaders.cache.presence import ABSENT, PRESENT, Presence
 from loaders.cache.room import Room, next_uses, room_of
 from loaders.cache.shards import CachedShards, require_holes
-from loaders.dataset.images import Encoded, Images, Rows, StoredImages, open_images
-from loaders.dataset.split import OpenSplit, select_shards
+from loaders.dataset.images import Encoded, Images, StoredImages, open_images
+from loaders.dataset.split import Ints, OpenSplit, select_shards
 from loaders.dataset.tables import SampleTables
 from loaders.progress import Upcoming
 from manifests.errors import CallError
@@ -27,8 +32,8 @@ from manifests.remote.url import local_path, parse_url, refuse_url
 #: With a limit, at most this part of it is fetched before it is needed.
 _LOOKAHEAD = 1 / 4
 
-#: Batches of all ranks that the cache must have room for: the current one, and those that are
-#: fetched in advance.
+#: Batches of all ranks that the cache must have room for: the current one, and the next ones, which
+#: are fetched in advance.
 _LEAST_BATCHES = 8
 
 
@@ -50,21 +55,6 @@ class CachedSplit(OpenSplit):
     room: Room
     limit: int | None
 
-    @property
-    def is_remote(self) -> bool:
-        """True: the shards come from an object store."""
-        return True
-
-    @property
-    def cache_folder(self) -> str:
-        """The cache folder."""
-        return self.dataset.cache
-
-    @property
-    def title(self) -> str:
-        """Last part of the URL."""
-        return os.path.basename(self.folder.rstrip("/"))
-
 
 def open_cached(
     dataset: str,
@@ -73,7 +63,7 @@ def open_cached(
     limit: int | None,
     revision: int | None = None,
 ) -> CachedSplit:
-    """Read the manifest and the sample tables, and make the shards in the cache: sparse files without any image.
+    """Read the manifest and the tables, and make the shards in the cache: sparse, without any image.
 
     Args:
         dataset: URL of the dataset.
@@ -101,19 +91,20 @@ def open_cached(
     opened = open_dataset(open_store(parse_url(dataset)), folder, revision)
     try:
         shards = select_shards(opened.manifest, split, dataset)
-        fetch_files(opened, [shard.table for shard in shards])
-        make_shards(opened, [shard.file for shard in shards])
+        fetch_tables(opened, shards)
+        make_shards(opened, shards)
         if limit is not None:
             require_holes(opened.cache)
-        images = sum(shard.samples for shard in shards) * images_of(opened.manifest)
+        count = sum(shard.samples for shard in shards) * images_of(opened.manifest)
         return CachedSplit(
             folder=dataset,
             root=opened.root,
             name=split,
             manifest=opened.manifest,
             shards=shards,
+            cache_folder=opened.cache,
             dataset=opened,
-            presence=Presence(opened.presence_path(split), images),
+            presence=Presence(opened.presence_path(split), count),
             room=room_of(opened.cache),
             limit=limit,
         )
@@ -163,7 +154,7 @@ class CachedImages(Images):
         self._split = split
         self._presence, self._room = split.presence, split.room
         self._layout = layout_of(split, tables, with_label_images=with_label_images)
-        self._resources = ExitStack()
+        self._lock: Lock | None = None
         self._room.enter(self, split.limit)
         self.fits = self._presence.read_only or self._has_room(self.missing_space)
         self._stored = StoredImages(
@@ -181,15 +172,14 @@ class CachedImages(Images):
         if self._presence.read_only:
             self._require_complete()
         elif self.fits:
-            handle = lock_mapped(split.dataset.folder)
-            self._resources.callback(os.close, handle)
+            self._lock = lock_mapped(split.dataset.folder)
         else:
             self._fetcher.limit_lookahead(int((self._room.limit or 0) * _LOOKAHEAD))
             self._room.add(self)
 
     # --- for the loader -------------------------------------------------------------------------
 
-    def images(self, rows: Rows, component: int = 0) -> list[Encoded]:
+    def images(self, rows: Ints, component: int = 0) -> list[Encoded]:
         """Return encoded images."""
         needed = rows * self._layout.images + component
         while True:
@@ -215,7 +205,8 @@ class CachedImages(Images):
         self._room.leave(self)
         self._stored.close()
         self._shards.close()
-        self._resources.close()
+        if self._lock is not None:
+            self._lock.release()
 
     @property
     def fetched_bytes(self) -> int:
@@ -227,10 +218,10 @@ class CachedImages(Images):
         """Disk space that the images take that are not in the cache, in bytes."""
         return int(self._layout.pages(self._missing()).sum())
 
-    def _missing(self) -> Rows:
+    def _missing(self) -> Ints:
         """Return the rows that are not in the cache."""
         rows = self._layout.all_rows()
-        missing: Rows = rows[self._presence.snapshot()[rows] == ABSENT]
+        missing: Ints = rows[self._presence.snapshot()[rows] == ABSENT]
         return missing
 
     def _space(self) -> int:
@@ -305,9 +296,7 @@ class CachedImages(Images):
 
     # --- for the room ---------------------------------------------------------------------------
 
-    def evictable(
-        self, *, ahead: bool
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    def evictable(self, *, ahead: bool) -> tuple[Ints, Ints, Ints]:
         """Return the rows that may be evicted, when each is needed next, and its disk space.
 
         See `room`.
@@ -318,7 +307,7 @@ class CachedImages(Images):
             uses = np.full(len(present), np.iinfo(np.int64).max - 1)
             return present, uses, self._layout.pages(present)
 
-        def rows_of(batches: range) -> list[Rows]:
+        def rows_of(batches: range) -> list[Ints]:
             return [self._layout.rows_of(upcoming.of_all(number)) for number in batches]
 
         # DALI may still use the batch before the current one; the other ranks are about as far.
@@ -332,7 +321,7 @@ class CachedImages(Images):
         present = present[~keep[present]]
         return present, after[present], self._layout.pages(present)
 
-    def evict(self, rows: Rows) -> int:
+    def evict(self, rows: Ints) -> int:
         """Remove images; return the bytes that this frees."""
         return self._shards.evict(rows)
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from loaders.dataset.split import OpenSplit
+from loaders.dataset.split import Ints, OpenSplit
 from loaders.dataset.tables import IMAGE_COLUMNS, MASK_COLUMNS, SampleTables
 from manifests.schema import Manifest
 
@@ -48,7 +48,7 @@ class Request(NamedTuple):
 
     shard: int
     ranges: tuple[tuple[int, int], ...]
-    rows: NDArray[np.int64]
+    rows: Ints
 
     @property
     def bytes(self) -> int:
@@ -71,17 +71,18 @@ def layout_of(split: OpenSplit, tables: SampleTables, *, with_label_images: bool
     images = images_of(split.manifest)
     components = (IMAGE_COLUMNS, MASK_COLUMNS)[:images]
     columns = tables.columns(sum(components, ()), requested_by="a sampler")
-    # Of each sample the value of its image, then of its label image.
-    offsets, sizes, checksums = (
-        np.stack([columns[name] for name in names], axis=1).astype(np.int64).ravel()
-        for names in zip(*components, strict=True)
-    )
+    found = []
+    for names in zip(*components, strict=True):
+        # Of each sample the value of its image, then of its label image.
+        values = np.stack(list(map(columns.__getitem__, names)), axis=1)
+        found.append(values.astype(np.int64).ravel())
+    offsets, sizes, checksums = found
     return Layout(
         offsets=offsets,
         sizes=sizes,
         checksums=checksums,
-        ends=images * np.cumsum([shard.samples for shard in split.shards]),
-        lengths=[shard.file.bytes for shard in split.shards],
+        ends=images * split.ends,
+        lengths=split.lengths,
         images=images,
         wanted=1 + with_label_images,
     )
@@ -102,10 +103,10 @@ class Layout:
 
     """
 
-    offsets: NDArray[np.int64]
-    sizes: NDArray[np.int64]
-    checksums: NDArray[np.int64]
-    ends: NDArray[np.int64]
+    offsets: Ints
+    sizes: Ints
+    checksums: Ints
+    ends: Ints
     lengths: Sequence[int]
     images: int = 1
     wanted: int = 1
@@ -115,17 +116,17 @@ class Layout:
         """Number of images."""
         return len(self.offsets)
 
-    def rows_of(self, samples: NDArray[np.int64]) -> NDArray[np.int64]:
+    def rows_of(self, samples: Ints) -> Ints:
         """Return the rows that the loader reads of samples, int64 [rows]."""
         if self.images == 1:
             return samples
         return (samples[:, None] * self.images + np.arange(self.wanted)).ravel()
 
-    def all_rows(self) -> NDArray[np.int64]:
+    def all_rows(self) -> Ints:
         """Return every row that the loader reads."""
         return self.rows_of(np.arange(self.rows // self.images))
 
-    def shards_of(self, rows: NDArray[np.int64]) -> NDArray[np.intp]:
+    def shards_of(self, rows: Ints) -> NDArray[np.intp]:
         """Return the shard of each row."""
         return np.searchsorted(self.ends, rows, side="right")
 
@@ -137,8 +138,8 @@ class Layout:
         """Return the number of an image's record in its shard."""
         return (row - self.first_row(int(self.shards_of(np.array([row]))[0]))) // self.images
 
-    def blocks(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return all rows of the blocks that contain some of these rows, in the order in which they are needed.
+    def blocks(self, rows: Ints) -> Ints:
+        """Return all rows of the blocks that contain some of these rows, in the order of need.
 
         If all of these rows are first images of their samples, the returned ones are too.
 
@@ -159,7 +160,7 @@ class Layout:
             return blocks
         return blocks[np.isin(blocks % 2, rows % 2)]
 
-    def requests(self, rows: NDArray[np.int64]) -> list[Request]:
+    def requests(self, rows: Ints) -> list[Request]:
         """Combine images of a shard into requests, in the order in which they are first needed.
 
         Args:
@@ -199,7 +200,7 @@ class Layout:
         return [request for _, request in sorted(found, key=lambda each: each[0])]
 
     def places(self, request: Request) -> Iterator[tuple[int, int, int]]:
-        """Yield (number of the range, first byte in it, byte after the last) of each image of a request."""
+        """Yield (number of the range, first byte in it, byte after the last) of each image."""
         number = 0
         sizes = self.sizes[request.rows].tolist()
         for offset, size in zip(self.offsets[request.rows].tolist(), sizes, strict=True):
@@ -208,7 +209,7 @@ class Layout:
             begin = offset - request.ranges[number][0]
             yield number, begin, begin + size
 
-    def cost(self, rows: NDArray[np.int64]) -> int:
+    def cost(self, rows: Ints) -> int:
         """Return the estimated cost of fetching images, in bytes of equal transfer time.
 
         Args:
@@ -218,7 +219,7 @@ class Layout:
         requests = self.requests(rows)
         return sum(request.bytes + RANGE_COST * len(request.ranges) for request in requests)
 
-    def pages(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    def pages(self, rows: Ints) -> Ints:
         """Return the approximate disk space of images in bytes, int64 [rows]."""
         begins, ends = self.offsets[rows], self.offsets[rows] + self.sizes[rows]
         if self.images == 1:
@@ -226,10 +227,8 @@ class Layout:
         # Of two images of a sample, the one before or after may be absent, so no page is shared.
         return (-(-ends // PAGE) - begins // PAGE) * PAGE
 
-    def holes(
-        self, rows: NDArray[np.int64], absent: NDArray[np.bool_]
-    ) -> Iterator[tuple[int, int, int]]:
-        """Yield (shard, first byte, byte after the last) of whole pages that can be freed when images were evicted.
+    def holes(self, rows: Ints, absent: NDArray[np.bool_]) -> Iterator[tuple[int, int, int]]:
+        """Yield (shard, first byte, byte after the last) of whole pages that evicted images free.
 
         Args:
             rows: the images that were evicted, int64 [N].

@@ -1,17 +1,17 @@
-"""Which images of a split are on the local disk: one byte per image, in a file that processes share."""
+"""Which images of a split are on the local disk: a byte for each, in a file that processes share."""
 
 from __future__ import annotations
 
 import fcntl
 import mmap
 import os
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
 import numpy as np
 from numpy.typing import NDArray
 
+from loaders.dataset.split import Ints
 from manifests.errors import CallError, raise_machine_fault
 from manifests.process.text import printable
 
@@ -44,14 +44,13 @@ class Presence:
     """
 
     def __init__(self, path: str, rows: int) -> None:
-        """Open the file; create it if it does not exist or does not belong to a split with this number of rows.
+        """Open the file; create it if there is none, or if it belongs to another number of rows.
 
         Raises:
             CallError: this user cannot use it.
 
         """
         self._path, self._rows = path, rows
-        self._handles = threading.local()
         self.read_only = False
         try:
             handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
@@ -87,16 +86,16 @@ class Presence:
         return self._states
 
     def snapshot(self) -> NDArray[np.uint8]:
-        """Return a copy of `states`, uint8 [rows]: NumPy's searches fail on an array that changes meanwhile."""
+        """Return a copy of `states`: NumPy's searches fail on an array that changes meanwhile."""
         return self._states.copy()
 
-    def mark(self, rows: NDArray[np.int64], state: int) -> None:
+    def mark(self, rows: Ints, state: int) -> None:
         """Set the state of rows, within `fetching` or `evicting`."""
         self._states[rows] = state
 
     @property
     def evictions(self) -> int:
-        """A number that every eviction increases twice: it is odd while images are being evicted."""
+        """A number that every eviction increases twice: odd while images are being evicted."""
         return int(self._evictions[0])
 
     @contextmanager
@@ -126,26 +125,13 @@ class Presence:
 
     @contextmanager
     def _locked(self, kind: int) -> Iterator[None]:
-        # A lock belongs to an open file, so every thread opens the file for itself.
-        own = getattr(self._handles, "own", None)
-        if own is None:
-            own = self._handles.own = _Handle(self._path)
-        fcntl.flock(own.number, kind)
+        # A lock belongs to an open file, so every user opens the file for itself.
+        handle = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         try:
+            fcntl.flock(handle, kind)
             yield
         finally:
-            fcntl.flock(own.number, fcntl.LOCK_UN)
-
-
-class _Handle:
-    """A file that is closed when its thread ends."""
-
-    def __init__(self, path: str) -> None:
-        self.number = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-
-    def __del__(self) -> None:
-        with suppress(AttributeError, OSError):
-            os.close(self.number)
+            os.close(handle)
 
 
 def _open_read_only(path: str) -> int:

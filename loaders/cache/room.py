@@ -1,4 +1,4 @@
-"""Keep a cache within its limit: remove unused datasets, then evict the images that are needed last."""
+"""Keep a cache within its limit: remove unused datasets, then evict what is needed last."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from loaders.cache.folder import dataset_folders, disk_usage, remove_unused
+from loaders.dataset.split import Ints
 from manifests.errors import StorageError
 from manifests.process.text import format_bytes
 
@@ -35,17 +35,15 @@ NEVER = np.iinfo(np.int64).max
 class Tenant(Protocol):
     """A split whose images a room may evict."""
 
-    def evictable(
-        self, *, ahead: bool
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """Return the rows that may be evicted, when each is needed next, and its disk space: int64 [N] each.
+    def evictable(self, *, ahead: bool) -> tuple[Ints, Ints, Ints]:
+        """Return the rows that may be evicted, when each is needed next, and its disk space.
 
-        When is counted in samples from now. Rows of the current batches are left out, and those
-        that were fetched in advance, unless `ahead` is true.
+        Each int64 [N]; time is counted in samples from now. Rows of the current batches are left
+        out, and rows that were fetched in advance, unless `ahead` is true.
         """
         ...
 
-    def evict(self, rows: NDArray[np.int64]) -> int:
+    def evict(self, rows: Ints) -> int:
         """Remove images; return the bytes that this frees."""
         ...
 
@@ -226,7 +224,7 @@ def room_of(cache: str) -> Room:
 # --- which images to evict ------------------------------------------------------------------------
 
 
-def next_uses(batches: Sequence[NDArray[np.int64]], samples: int) -> NDArray[np.int64]:
+def next_uses(batches: Sequence[Ints], samples: int) -> Ints:
     """Return when each row is needed next, counted in samples from the first batch.
 
     `NEVER` if it is not.
@@ -247,9 +245,7 @@ def next_uses(batches: Sequence[NDArray[np.int64]], samples: int) -> NDArray[np.
     return uses
 
 
-def choose_victims(
-    uses: NDArray[np.int64], pages: NDArray[np.int64], needed: int
-) -> NDArray[np.int64]:
+def choose_victims(uses: Ints, pages: Ints, needed: int) -> Ints:
     """Choose which images to evict: the ones that are needed latest, as few as possible.
 
     An optimal cache replaces what is needed latest (L. A. Belady, "A study of replacement

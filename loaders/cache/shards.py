@@ -17,6 +17,7 @@ from loaders.cache.folder import CachedDataset, lock_unmapped, named
 from loaders.cache.layout import Layout, Request
 from loaders.cache.presence import ABSENT, PRESENT, Presence
 from loaders.cache.room import Room
+from loaders.dataset.split import Ints
 from manifests.errors import CallError, StorageError
 from manifests.process.text import printable
 from manifests.schema import Shard
@@ -64,7 +65,7 @@ class CachedShards:
         """Close the files."""
         self._files.close()
 
-    def states(self, rows: NDArray[np.int64]) -> NDArray[np.uint8]:
+    def states(self, rows: Ints) -> NDArray[np.uint8]:
         """Return the state of rows; see `presence`."""
         states: NDArray[np.uint8] = self.presence.states[rows]
         return states
@@ -79,7 +80,7 @@ class CachedShards:
         shard = int(self._layout.shards_of(np.array([row]))[0])
         return self._files.read(shard, int(self._layout.offsets[row]), int(self._layout.sizes[row]))
 
-    def write(self, request: Request, parts: Sequence[memoryview], rows: NDArray[np.int64]) -> None:
+    def write(self, request: Request, parts: Sequence[memoryview], rows: Ints) -> None:
         """Write the ranges of a request, and mark its intact images as present."""
         try:
             self._write(request, parts, rows)
@@ -93,9 +94,7 @@ class CachedShards:
             with named(self._dataset.cache):
                 self._write(request, parts, rows)
 
-    def _write(
-        self, request: Request, parts: Sequence[memoryview], rows: NDArray[np.int64]
-    ) -> None:
+    def _write(self, request: Request, parts: Sequence[memoryview], rows: Ints) -> None:
         with self.presence.fetching():
             if self._layout.images == 1:
                 for (start, _), part in zip(request.ranges, parts, strict=True):
@@ -107,7 +106,7 @@ class CachedShards:
                     self._files.write(request.shard, start, parts[number][begin:end])
             self.presence.mark(rows, PRESENT)
 
-    def mark_verified(self, rows: NDArray[np.int64], intact: NDArray[np.bool_]) -> None:
+    def mark_verified(self, rows: Ints, intact: NDArray[np.bool_]) -> None:
         """Mark unverified images as present if they are intact, else as absent."""
         with self.presence.fetching():
             self.presence.mark(rows[intact], PRESENT)
@@ -117,7 +116,7 @@ class CachedShards:
         """Return the URL of a shard."""
         return f"{self._dataset.store}/{self._shards[shard].file.name}"
 
-    def evict(self, rows: NDArray[np.int64]) -> int:
+    def evict(self, rows: Ints) -> int:
         """Remove images; return the bytes that this frees."""
         with self._evicting:
             lock = lock_unmapped(self._dataset.folder)

@@ -6,7 +6,8 @@ Imports neither torch nor DALI.
 
     split       opens a split of one dataset or of several; begin here. What `Loader.dataset` says
     tables      the sample tables: columns, read at once or shard by shard
-    images      the encoded images by row: of local shards, of several datasets, in memory; `loaders.cache` has others
+    images      the encoded images by row: of local shards, of several datasets, in memory
+                (`loaders.cache` has the images of object stores)
     files       what images are read from: mapped files, open files
     fields      labels and columns of a batch; labels has the ones that are lists
     damage      wrong lengths, wrong indexes

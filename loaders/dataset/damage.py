@@ -6,9 +6,8 @@ import itertools
 
 import numpy as np
 from awscrt.checksums import crc32c
-from numpy.typing import NDArray
 
-from loaders.dataset.split import RESTORE, OpenSplit, check_length
+from loaders.dataset.split import RESTORE, Ints, OpenSplit, check_length
 from manifests.dali_index import TAR_BLOCK, iter_index
 from manifests.errors import DamagedError, IndexFileError
 from manifests.files import INDEX, SHARD, read_file, reading
@@ -19,9 +18,10 @@ from manifests.serialization import checksum_text
 
 
 class ShardCheck:
-    """Checks the lengths of the shards of a split, a few at each call, while DALI has them mapped into memory.
+    """Checks the lengths of the shards of a split, a few at each call.
 
-    Reading beyond the end of a mapped file that was shortened ends the process.
+    DALI has them mapped into memory, and reading beyond the end of a mapped file that was shortened
+    ends the process.
     """
 
     #: Shards that one call checks: approximately 30 us.
@@ -60,7 +60,7 @@ def find_shard_error(split: OpenSplit) -> DamagedError | None:
 
 
 def check_indexes(split: OpenSplit) -> None:
-    """Compare every index of a split with its checksum, its shard's length and its number of samples.
+    """Compare every index with its checksum, its shard's length and its number of samples.
 
     Raises:
         IndexFileError: an index is missing, damaged, or not the one that the manifest describes.
@@ -72,7 +72,7 @@ def check_indexes(split: OpenSplit) -> None:
 
 
 def find_index_error(split: OpenSplit) -> IndexFileError | None:
-    """Return the first error in the split's indexes, with file and line; `None` if every index is intact.
+    """Return the first error in a split's indexes, with file and line; `None` if there is none.
 
     DALI reads past the end of a shard, or another sample, if an index is wrong.
     """
@@ -145,16 +145,16 @@ def is_well_formed(data: bytes, fmt: Format, samples: int, shard_bytes: int) -> 
     return fmt == "tfrecord" or not (offsets % TAR_BLOCK).any()
 
 
-def _record_numbers(data: bytes, samples: int) -> NDArray[np.int64] | None:
-    """Return the offset and the size of each record, one after the other; `None` if a line has another form."""
+def _record_numbers(data: bytes, samples: int) -> Ints | None:
+    """Return the offset and the size of each record in turn; `None` if a line has another form."""
     if data.translate(None, b"0123456789") != b" \n" * samples:
         return None
     numbers = np.fromstring(data, np.int64, sep=" ")
     return numbers if len(numbers) == 2 * samples else None
 
 
-def _member_numbers(data: bytes, samples: int) -> NDArray[np.int64] | None:
-    """Do the same for the files in a tar archive: lines of extension, offset, size and name of each file."""
+def _member_numbers(data: bytes, samples: int) -> Ints | None:
+    """Do the same for a tar archive: a line has extension, offset, size and name of each file."""
     tokens, separators = data.split(), data.translate(None, _VISIBLE)
     lines = separators.split(b"\n")[:-1]
     # One separator after each token, and each line has whole groups of tokens.

@@ -1,4 +1,4 @@
-"""Labels and table columns of a batch, from what DALI's reader returns.
+"""Ints and table columns of a batch, from what DALI's reader returns.
 
 NumPy only: imports neither torch nor DALI.
 """
@@ -14,16 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loaders.dataset.labels import READERS, box_fields
-from loaders.dataset.split import OpenSplit
+from loaders.dataset.split import Array, Ints, OpenSplit
 from loaders.dataset.tables import TABLE_DTYPES, ListColumn, SampleTables
 from manifests.errors import DamagedError
 from manifests.labels import MAX_LABEL
 from manifests.schema import COLUMN_PREFIX
 
-Labels: TypeAlias = NDArray[np.int64]
-
 #: Values of a field for a batch: numbers as an array [B], anything else as a list.
-Values: TypeAlias = "NDArray[Any] | list[Any]"
+Values: TypeAlias = "Array | list[Any]"
 
 #: Fields that the loader itself defines. Any other field is a column of the sample tables.
 BUILT_IN_FIELDS = ("image", "label", "index", "valid")
@@ -59,7 +57,7 @@ class Fields:
             split: the split.
             tables: the sample tables of the split.
             names: names of the fields.
-            planned: whether a sampler gives the rows of each batch. Labels then come from the
+            planned: whether a sampler gives the rows of each batch. Ints then come from the
                 tables, not the records.
 
         Raises:
@@ -70,7 +68,7 @@ class Fields:
         self._split = split
         manifest, labels = split.manifest, split.manifest.labels
         # Fields that follow the pixels of the image.
-        placed = [name for name in names if labels.is_placed and name in labels.fields]
+        placed = set(names).intersection(labels.fields) if labels.is_placed else set()
         self.has_boxes = bool(placed) and not labels.has_image
         self.label_image = labels.name if placed and labels.has_image else None
         self._boxes: dict[str, ListColumn] = {}
@@ -78,7 +76,7 @@ class Fields:
             self._boxes = tables.list_columns(list(labels.columns))
         in_records = labels.is_class and manifest.components.label is not None
         self.stored_label = "label" in names and in_records and not planned
-        columns = [name for name in names if name not in (*BUILT_IN_FIELDS, *placed)]
+        columns = [name for name in names if name not in placed.union(BUILT_IN_FIELDS)]
         if "label" in names and not self.stored_label:
             columns.append("label")
         # DALI's pipeline must have an output, so it returns the origin if nothing else is read.
@@ -86,7 +84,7 @@ class Fields:
         has_rows = bool(columns) or "index" in names or self.has_boxes
         self.source = not planned and (has_rows or not has_output)
         #: How each field comes from the rows of a batch.
-        self._readers: dict[str, Callable[[NDArray[np.int64]], Values]] = {}
+        self._readers: dict[str, Callable[[Ints], Values]] = {}
         if "index" in names:
             self._readers["index"] = lambda rows: rows
         self._find_columns(tables, columns)
@@ -98,7 +96,9 @@ class Fields:
     def _find_columns(self, tables: SampleTables, names: Sequence[str]) -> None:
         """Read columns, and set how fields come from them."""
         labels, classes = self._split.manifest.labels, len(self._split.manifest.classes)
-        known = [name for name in BUILT_IN_FIELDS if name != "label" or labels.is_class]
+        known = list(BUILT_IN_FIELDS)
+        if not labels.is_class:
+            known.remove("label")
         lists, defined, others = [], [], []
         for name in names:
             if not labels.is_placed and labels.columns.get(name) in READERS:
@@ -115,7 +115,7 @@ class Fields:
         for name, array in arrays.items():
             self._readers[name] = partial(_take, array, dtype=TABLE_DTYPES[name])
 
-    def rows(self, source: NDArray[np.generic]) -> NDArray[np.int64]:
+    def rows(self, source: NDArray[np.generic]) -> Ints:
         """Return the rows of records by their origin.
 
         Args:
@@ -129,9 +129,7 @@ class Fields:
             raise TypeError("no field needs the rows")
         return self._row_finder.find(source)
 
-    def boxes(
-        self, rows: NDArray[np.int64] | None, frames: NDArray[np.float32]
-    ) -> dict[str, NDArray[Any]]:
+    def boxes(self, rows: Ints | None, frames: NDArray[np.float32]) -> dict[str, Array]:
         """Return the boxes of a batch in its images.
 
         Args:
@@ -148,10 +146,10 @@ class Fields:
             raise TypeError("boxes need the rows of the samples")
         return box_fields(self._boxes, rows, frames)
 
-    def values(
-        self, stored: NDArray[np.generic] | None, rows: NDArray[np.int64] | None
-    ) -> dict[str, Values]:
-        """Return the fields of a batch by name, except ``"image"``, ``"valid"`` and the fields that follow its pixels.
+    def values(self, stored: NDArray[np.generic] | None, rows: Ints | None) -> dict[str, Values]:
+        """Return the fields of a batch by name.
+
+        All but ``"image"``, ``"valid"`` and the fields that follow the pixels of the image.
 
         Args:
             stored: labels as the reader returned them: int64 [B, 1], or text as uint8 [B, W].
@@ -166,7 +164,8 @@ class Fields:
         values: dict[str, Values] = {}
         if rows is not None:
             self._lazy.load_rows(rows)
-            values = {name: read(rows) for name, read in self._readers.items()}
+            for name, read in self._readers.items():
+                values[name] = read(rows)
         manifest = self._split.manifest
         if stored is not None:
             parse = parse_int_labels if manifest.format == "tfrecord" else parse_text_labels
@@ -175,7 +174,7 @@ class Fields:
             values["label"] = self._checked(np.asarray(values["label"]))
         return values
 
-    def _checked(self, labels: Labels) -> Labels:
+    def _checked(self, labels: Ints) -> Ints:
         end = len(self._split.manifest.classes) or MAX_LABEL + 1
         # As unsigned numbers, negative labels are the largest.
         if labels.size and labels.astype(np.uint64).max() >= end:
@@ -188,8 +187,8 @@ class Fields:
         return labels
 
 
-def _take(array: NDArray[Any], rows: NDArray[np.int64], *, dtype: str | None = None) -> Values:
-    """Return the values of rows: numbers as an array, of the given type if there is one, others as a list."""
+def _take(array: Array, rows: Ints, *, dtype: str | None = None) -> Values:
+    """Return the values of rows: numbers as an array, of a type if it is given, others as a list."""
     values = array[rows]
     if dtype is not None:
         values = values.astype(dtype, copy=False)
@@ -204,15 +203,17 @@ def shadowed_columns(tables: SampleTables, names: Sequence[str]) -> list[str]:
         "index": "the row of the sample in the split",
         "valid": "false for samples that fill up a batch",
     }
-    return [
-        f'the field "{name}" is {meaning}, not the column "{name}" of the sample tables; that'
-        f' column is the field "{COLUMN_PREFIX}{name}"'
-        for name, meaning in meanings.items()
-        if name in names and name in tables.column_names
-    ]
+    warnings = []
+    for name, meaning in meanings.items():
+        if name in names and name in tables.column_names:
+            warnings.append(
+                f'the field "{name}" is {meaning}, not the column "{name}" of the sample tables;'
+                f' that column is the field "{COLUMN_PREFIX}{name}"'
+            )
+    return warnings
 
 
-def parse_int_labels(stored: NDArray[np.generic]) -> Labels:
+def parse_int_labels(stored: NDArray[np.generic]) -> Ints:
     """Parse labels that are stored as int64 features of shape [B, 1].
 
     Raises:
@@ -227,7 +228,7 @@ def parse_int_labels(stored: NDArray[np.generic]) -> Labels:
     return stored[:, 0].astype(np.int64)
 
 
-def parse_text_labels(stored: NDArray[np.generic]) -> Labels:
+def parse_text_labels(stored: NDArray[np.generic]) -> Ints:
     """Parse labels that are stored as decimal ASCII: uint8 [B, W], padded with zeros.
 
     Raises:
@@ -251,7 +252,7 @@ class RowFinder:
     rows of a batch.
     """
 
-    def __init__(self, split: OpenSplit, offsets: NDArray[np.int64]) -> None:
+    def __init__(self, split: OpenSplit, offsets: Ints) -> None:
         """Sort the images of the split by their position.
 
         Args:
@@ -265,16 +266,16 @@ class RowFinder:
         # record.
         self._exact = split.manifest.format == "webdataset"
         self._prefix = len(split.path(split.shards[0].file)) - len(split.shards[0].name)
-        lengths = [shard.file.bytes for shard in split.shards]
-        starts = np.cumsum([0, *lengths[:-1]])
-        self._starts = {
-            shard.name: int(start) for shard, start in zip(split.shards, starts, strict=True)
-        }
-        positions = offsets + np.repeat(starts, [shard.samples for shard in split.shards])
+        # Position of the first byte of each shard.
+        starts = np.cumsum([0, *split.lengths[:-1]])
+        self._starts = dict(
+            zip((shard.name for shard in split.shards), starts.tolist(), strict=True)
+        )
+        positions = offsets + np.repeat(starts, split.counts)
         self._rows = np.argsort(positions)
         self._positions = positions[self._rows]
 
-    def find(self, source: NDArray[np.generic]) -> NDArray[np.int64]:
+    def find(self, source: NDArray[np.generic]) -> Ints:
         """Return the rows of records.
 
         Args:
@@ -284,7 +285,7 @@ class RowFinder:
             DamagedError: a record is in no sample table.
 
         """
-        positions = np.array([self._position(text) for text in _as_bytes(source).tolist()])
+        positions = np.array(list(map(self._position, _as_bytes(source).tolist())))
         nearest = np.minimum(np.searchsorted(self._positions, positions), len(self._positions) - 1)
         if self._exact and not np.array_equal(self._positions[nearest], positions):
             raise DamagedError(
@@ -300,7 +301,8 @@ class RowFinder:
             raise DamagedError(
                 f"a record came from {text!r}, which is not a shard of the split", hint=_VERIFY
             )
-        return self._starts[match[1]] + int(match[2])
+        start: int = self._starts[match[1]]
+        return start + int(match[2])
 
 
 def _as_bytes(padded: NDArray[np.generic]) -> NDArray[np.bytes_]:

@@ -1,4 +1,4 @@
-"""Any number of files: mapped into memory without keeping them open, or read; and their file system.
+"""Any number of files: mapped into memory without keeping them open, or read.
 
 Files that are read are slower, but a failing disk is an error. Works for files of any content.
 """
@@ -11,7 +11,7 @@ import mmap
 import os
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -117,7 +117,7 @@ def map_file(path: str, length: int) -> MappedFile:
 
 
 def is_readable(address: int) -> bool:
-    """Return whether the page of a mapped byte can be read: the file may have been shortened since it was mapped.
+    """Return whether the page of a mapped byte can be read: the file may have been shortened.
 
     Reading such a page would end the process. Always true before Linux 5.14, which cannot tell.
     """
@@ -128,7 +128,7 @@ def is_readable(address: int) -> bool:
 
 
 class MappedBytes:
-    """Single bytes of mapped files, ready to be checked: `find_unreadable` is a system call for each 1,024 of them.
+    """Single bytes of mapped files, ready to be checked: one system call for each 1,024 of them.
 
     The files must stay mapped. One thread at a time may use it.
     """
@@ -183,7 +183,7 @@ def resident_bytes(file: MappedFile) -> int:
 
 
 def prefetch(addresses: NDArray[np.int64], sizes: NDArray[np.int64]) -> None:
-    """Start reading mapped bytes from disk, without waiting and without holding the interpreter lock.
+    """Start reading mapped bytes from disk, without waiting or holding the interpreter lock.
 
     Args:
         addresses: start of each range, [ranges].
@@ -217,7 +217,7 @@ def _advise_all(ranges: NDArray[np.uint64]) -> bool:
 
 
 class Mappings:
-    """Files by number. Maps each file when it is first needed, and at most `max_mapped` files at a time.
+    """Files by number. Maps each file when it is first needed, at most `max_mapped` at a time.
 
     Attributes:
         max_mapped: maximum number of mapped files. To map one more, all others are released.
@@ -240,13 +240,11 @@ class Mappings:
     def __len__(self) -> int:
         return len(self._mapped)
 
-    def map(self, number: int, check: Callable[[MappedFile], None] | None = None) -> MappedFile:
+    def map(self, number: int) -> MappedFile:
         """Return a file, and map it if it is not mapped yet.
 
         Args:
             number: index of the file.
-            check: called with the file before any other thread can get it. If it raises, the file
-                is not kept.
 
         Raises:
             OSError: the file cannot be read.
@@ -256,8 +254,6 @@ class Mappings:
         file = self._mapped.get(number)
         if file is None:
             file = map_file(self._paths[number], self._lengths[number])
-            if check is not None:
-                check(file)
             if len(self._mapped) >= self.max_mapped:
                 self.clear()
             self._mapped[number] = file

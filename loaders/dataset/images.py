@@ -19,15 +19,12 @@ from awscrt.checksums import crc32c
 from numpy.typing import NDArray
 
 from loaders.dataset.files import MappedBytes, MappedFile, Mappings, OpenFiles, prefetch
-from loaders.dataset.split import OpenSplit
+from loaders.dataset.split import Ints, OpenSplit
 from loaders.dataset.tables import IMAGE_COLUMNS, MASK_COLUMNS, NO_CHECKSUM, SampleTables
 from loaders.progress import Upcoming
 from manifests.errors import CallError, ShardError, raise_machine_fault
 from manifests.process.text import format_bytes
 from manifests.tables import outside_error
-
-#: Numbers of samples in a split, int64 [N].
-Rows: TypeAlias = NDArray[np.int64]
 
 #: An encoded image or raw pixels: read-only, uint8 [bytes].
 Encoded: TypeAlias = NDArray[np.uint8]
@@ -48,7 +45,7 @@ class Images(ABC):
     is_remote = False
 
     @abstractmethod
-    def images(self, rows: Rows, component: int = 0) -> list[Encoded]:
+    def images(self, rows: Ints, component: int = 0) -> list[Encoded]:
         """Return encoded images. Waits until they are on the local disk.
 
         Raises:
@@ -61,7 +58,7 @@ class Images(ABC):
         """
 
     def images_to_check(
-        self, rows: Rows, component: int = 0
+        self, rows: Ints, component: int = 0
     ) -> tuple[list[Encoded], Callable[[], None]]:
         """Return what `images` returns, and a function to call before the images are used later.
 
@@ -69,7 +66,7 @@ class Images(ABC):
         """
         return self.images(rows, component), _do_nothing
 
-    def prefetch(self, rows: Rows, component: int = 0) -> object:
+    def prefetch(self, rows: Ints, component: int = 0) -> object:
         """Read images of a local disk into the page cache, in the background."""
 
     def follow(self, number: int, upcoming: Upcoming) -> None:
@@ -179,7 +176,9 @@ class StoredImages(Images):
         check: bool = True,
         with_label_images: bool = False,
     ) -> None:
-        """Prepare to read the location of each image from the sample tables, all of them now if there are few shards.
+        """Prepare to read the location of each image from the sample tables.
+
+        If there are few shards, all tables are read now.
 
         Args:
             split: the split.
@@ -195,30 +194,27 @@ class StoredImages(Images):
         """
         self._split = split
         self._tolerant = tolerant
-        shards = split.shards
-        self._ends = np.cumsum([shard.samples for shard in shards])
         components = [IMAGE_COLUMNS, MASK_COLUMNS][: 1 + with_label_images]
         self._columns, arrays = tables.lazy_columns(sum(components, ()))
         # Offsets, sizes and checksums of each component.
-        self._places = [tuple(arrays[name] for name in names) for names in components]
+        self._places = [tuple(map(arrays.__getitem__, names)) for names in components]
         self._columns.check(self._check_bounds)
-        paths = [split.path(shard.file) for shard in shards]
-        lengths = [shard.file.bytes for shard in shards]
-        self._mappings = Mappings(paths, lengths)
-        self._files = None if mmap else OpenFiles(paths, lengths)
-        self._unchecked = np.full((len(components), len(shards)), check)
+        paths = [split.path(shard.file) for shard in split.shards]
+        self._mappings = Mappings(paths, split.lengths)
+        self._files = None if mmap else OpenFiles(paths, split.lengths)
+        self._unchecked = np.full((len(components), len(paths)), check)
         self._map_lock = threading.Lock()
         self._closed = False
         self._prefetcher = ThreadPoolExecutor(1, "prefetch")
 
-    def images(self, rows: Rows, component: int = 0) -> list[Encoded]:
+    def images(self, rows: Ints, component: int = 0) -> list[Encoded]:
         """Return encoded images; with mapping without a copy."""
         return self.images_to_check(rows, component)[0]
 
     def images_to_check(
-        self, rows: Rows, component: int = 0
+        self, rows: Ints, component: int = 0
     ) -> tuple[list[Encoded], Callable[[], None]]:
-        """Return encoded images, and a function that checks that their shards were not shortened."""
+        """Return encoded images, and a check that their shards were not shortened meanwhile."""
         shards, begins, sizes = self._located(rows, component)
         ends = begins + sizes
         if self._files is None:
@@ -244,7 +240,7 @@ class StoredImages(Images):
                 self._check_shard(shard, row, component)
         return images, check_readable
 
-    def prefetch(self, rows: Rows, component: int = 0) -> Future[None] | None:
+    def prefetch(self, rows: Ints, component: int = 0) -> Future[None] | None:
         """Read images from disk into the page cache, in the background.
 
         Returns:
@@ -267,16 +263,14 @@ class StoredImages(Images):
         if self._files is not None:
             self._files.clear()
 
-    def _located(
-        self, rows: Rows, component: int
-    ) -> tuple[NDArray[np.intp], NDArray[np.int64], NDArray[np.int64]]:
+    def _located(self, rows: Ints, component: int) -> tuple[NDArray[np.intp], Ints, Ints]:
         """Return the shard of each row, and the offset and the size of its image."""
-        shards = np.searchsorted(self._ends, rows, side="right")
+        shards = self._split.shards_of(rows)
         self._columns.load(shards)
         offsets, sizes, _ = self._places[component]
         return shards, offsets[rows].astype(np.int64), sizes[rows].astype(np.int64)
 
-    def _prefetch(self, rows: Rows, component: int) -> None:
+    def _prefetch(self, rows: Ints, component: int) -> None:
         # Nothing waits for the future. If a table or a shard cannot be read, `images` raises the
         # same error.
         shards, begins, sizes = self._located(rows, component)
@@ -322,7 +316,7 @@ class StoredImages(Images):
 
     # --- checks ---------------------------------------------------------------------------------
 
-    def _check_of(self, shards: NDArray[np.intp], ends: NDArray[np.int64]) -> Callable[[], None]:
+    def _check_of(self, shards: NDArray[np.intp], ends: Ints) -> Callable[[], None]:
         """Return a function that checks the last byte that is needed of each mapped shard."""
         order = np.lexsort((ends, shards))
         shards, ends = shards[order], ends[order]
@@ -345,7 +339,7 @@ class StoredImages(Images):
         return check_readable
 
     def _check_shard(self, shard: int, row: int, component: int) -> None:
-        """Check the first image requested from a shard, which detects a different shard of the same length.
+        """Check the first image requested from a shard: it may be another shard of the same length.
 
         If the shard's first or last image is intact, the shard is the right one, and only this
         image is damaged.
@@ -356,8 +350,8 @@ class StoredImages(Images):
             image = self._image(shard, int(offsets[row]), int(sizes[row]))
             return int(checksums[row]) in (NO_CHECKSUM, crc32c(image.tobytes()))
 
-        end = int(self._ends[shard])
-        first = end - self._split.shards[shard].samples
+        end = int(self._split.ends[shard])
+        first = end - self._split.counts[shard]
         if not is_intact(row):
             if not (is_intact(first) or is_intact(end - 1)):
                 # A shard that is restored must be opened again.
@@ -380,7 +374,7 @@ class StoredImages(Images):
         self._unchecked[component, shard] = False
 
     def _check_bounds(self, shard: int, rows: slice) -> None:
-        length = np.int64(self._split.shards[shard].file.bytes)
+        length = np.int64(self._split.lengths[shard])
         # Without an image there is nothing to decode, which is an error of its own.
         least = 0 if self._tolerant else 1
         for offsets, sizes, _ in self._places:
@@ -396,12 +390,12 @@ class StoredImages(Images):
 
 
 class MemoryImages(Images):
-    """A few images in memory that take the place of all images of a split: row i is image i modulo n."""
+    """A few images in memory in place of all images of a split: row i is image i modulo n."""
 
     def __init__(self, images: Sequence[Encoded]) -> None:
         self._images = images
 
-    def images(self, rows: Rows, component: int = 0) -> list[Encoded]:
+    def images(self, rows: Ints, component: int = 0) -> list[Encoded]:
         """Return encoded images."""
         return [self._images[row] for row in (rows % len(self._images)).tolist()]
 
@@ -426,14 +420,15 @@ class JoinedImages(Images):
         ends = np.cumsum(samples).tolist()
         self._bounds = list(zip([0, *ends[:-1]], ends, strict=True))
         missing = sum(part.missing_space for part in parts)
-        if not all(part.keeps(missing) for part in parts):
-            raise CallError(
-                f"cache_limit has no room for all datasets, of which {format_bytes(missing)} are"
-                " missing",
-                hint="raise cache_limit, or read one dataset at a time",
-            )
+        for part in parts:
+            if not part.keeps(missing):
+                raise CallError(
+                    f"cache_limit has no room for all datasets, of which {format_bytes(missing)}"
+                    " are missing",
+                    hint="raise cache_limit, or read one dataset at a time",
+                )
 
-    def images(self, rows: Rows, component: int = 0) -> list[Encoded]:
+    def images(self, rows: Ints, component: int = 0) -> list[Encoded]:
         """Return encoded images."""
         found: list[Encoded] = [np.zeros(0, np.uint8)] * len(rows)
         for part, places, own in self._divided(rows):
@@ -442,7 +437,7 @@ class JoinedImages(Images):
                 found[place] = image
         return found
 
-    def prefetch(self, rows: Rows, component: int = 0) -> None:
+    def prefetch(self, rows: Ints, component: int = 0) -> None:
         """Ask the system to read images of local datasets."""
         for part, _, own in self._divided(rows):
             part.prefetch(own, component)
@@ -454,15 +449,18 @@ class JoinedImages(Images):
 
     def lines(self) -> list[str]:
         """Describe the images of each part."""
-        return [line for part in self._parts for line in part.lines()]
+        lines = []
+        for part in self._parts:
+            lines += part.lines()
+        return lines
 
     def close(self) -> None:
         """Close all parts."""
         for part in self._parts:
             part.close()
 
-    def _divided(self, rows: Rows) -> Iterator[tuple[Images, NDArray[np.intp], Rows]]:
-        """Yield each part that has some of the rows, their places among the rows, and the rows of the part."""
+    def _divided(self, rows: Ints) -> Iterator[tuple[Images, NDArray[np.intp], Ints]]:
+        """Yield each part that has some of the rows, their places among them, and its own rows."""
         for part, (first, end) in zip(self._parts, self._bounds, strict=True):
             places = np.flatnonzero((rows >= first) & (rows < end))
             if len(places):

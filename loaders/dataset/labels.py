@@ -5,13 +5,14 @@ NumPy only: imports neither torch nor DALI.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from loaders.dataset.split import Ints
 from loaders.dataset.tables import ListColumn
 
 #: A box of which less than this remains in a direction, in pixels, is left out.
@@ -20,26 +21,20 @@ MIN_SIDE = 1.0
 #: Label of the rows of a padded batch that are no boxes.
 NO_BOX = -1
 
-
-class Reader(Protocol):
-    """Returns the labels of rows as a field."""
-
-    def __call__(
-        self, column: ListColumn, rows: NDArray[np.int64], *, classes: int
-    ) -> NDArray[np.float32]:
-        """Return an array [B, ...]; `classes` is the number of classes of the dataset."""
-        ...
+#: Returns the labels of rows as a field, [B, ...]: takes a column, int64 rows [B], and the keyword
+#: `classes`, the number of classes of the dataset.
+Reader: TypeAlias = Callable[..., NDArray[np.float32]]
 
 
-def multi_hot(column: ListColumn, rows: NDArray[np.int64], *, classes: int) -> NDArray[np.float32]:
-    """Return the classes of rows as float32 [B, classes]: 1 for each class that a sample has, else 0."""
+def multi_hot(column: ListColumn, rows: Ints, *, classes: int) -> NDArray[np.float32]:
+    """Return the classes of rows, float32 [B, classes]: 1 for a class that a sample has, else 0."""
     labels, counts = column.take(rows)
     hot = np.zeros((len(rows), classes), np.float32)
     hot[np.repeat(np.arange(len(rows)), counts), labels] = 1
     return hot
 
 
-def _numbers(column: ListColumn, rows: NDArray[np.int64], *, classes: int) -> NDArray[np.float32]:
+def _numbers(column: ListColumn, rows: Ints, *, classes: int) -> NDArray[np.float32]:
     """Return the numbers of rows as float32 [B, numbers]: all rows have as many."""
     del classes
     values, _ = column.take(rows)
@@ -66,12 +61,12 @@ class Boxes:
     """
 
     corners: NDArray[np.float32]
-    labels: NDArray[np.int64]
-    counts: NDArray[np.int64]
+    labels: Ints
+    counts: Ints
 
 
 def box_fields(
-    columns: Mapping[str, ListColumn], rows: NDArray[np.int64], frames: NDArray[np.float32]
+    columns: Mapping[str, ListColumn], rows: Ints, frames: NDArray[np.float32]
 ) -> dict[str, NDArray[Any]]:
     """Return the fields of the boxes of rows: ``boxes``, ``box_labels`` and ``box_counts``.
 
@@ -107,7 +102,7 @@ def moved(boxes: Boxes, frames: NDArray[np.float32]) -> Boxes:
     return Boxes(corners[kept].reshape(-1, 4), boxes.labels[kept], counts.astype(np.int64))
 
 
-def padded(boxes: Boxes) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+def padded(boxes: Boxes) -> tuple[NDArray[np.float32], Ints]:
     """Return corners, float32 [B, n, 4], and labels, int64 [B, n].
 
     N is the largest number of boxes of a sample.

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +23,11 @@ from manifests.labels import LabelType
 from manifests.process.text import printable, suggest
 from manifests.schema import File, Manifest, Shard
 from manifests.store import read_revision
+
+#: An array of integers: rows, labels, positions. Docstrings give its shape.
+Ints: TypeAlias = NDArray[np.int64]
+#: An array of any type: a column.
+Array: TypeAlias = NDArray[Any]
 
 #: Hint for a file that differs from what the manifest states.
 RESTORE = "run `dataprep verify` to find other damage, then `dataprep repair`, or restore a copy"
@@ -75,6 +81,8 @@ class OpenSplit:
         joined: the splits of several datasets; empty for one dataset.
         labels: for each of these splits, the label of each of its classes in the numbering of all
             datasets.
+        cache_folder: the cache folder, if the split, or a part of it, is in an object store; else
+            empty.
 
     """
 
@@ -84,12 +92,32 @@ class OpenSplit:
     manifest: Manifest
     shards: tuple[Shard, ...]
     joined: tuple[OpenSplit, ...] = ()
-    labels: tuple[NDArray[np.int64], ...] = field(default=(), compare=False)
+    labels: tuple[Ints, ...] = field(default=(), compare=False)
+    cache_folder: str = ""
+
+    @cached_property
+    def counts(self) -> list[int]:
+        """Number of samples of each shard."""
+        return [shard.samples for shard in self.shards]
+
+    @cached_property
+    def ends(self) -> Ints:
+        """Row after the last one of each shard, int64 [shards]."""
+        return np.cumsum(self.counts, dtype=np.int64)
+
+    @cached_property
+    def lengths(self) -> list[int]:
+        """Length of each shard in bytes."""
+        return [shard.file.bytes for shard in self.shards]
 
     @cached_property
     def samples(self) -> int:
         """Number of samples."""
-        return sum(shard.samples for shard in self.shards)
+        return sum(self.counts)
+
+    def shards_of(self, rows: Ints) -> NDArray[np.intp]:
+        """Return the number of the shard of each row."""
+        return np.searchsorted(self.ends, rows, side="right")
 
     @property
     def parts(self) -> tuple[OpenSplit, ...]:
@@ -99,17 +127,7 @@ class OpenSplit:
     @property
     def is_remote(self) -> bool:
         """Whether the split, or a part of it, is in an object store."""
-        return any(part.is_remote for part in self.joined)
-
-    @property
-    def cache_folder(self) -> str:
-        """The cache folder; empty if everything is on disk."""
-        return next((part.cache_folder for part in self.joined if part.cache_folder), "")
-
-    @property
-    def folders(self) -> tuple[str, ...]:
-        """Folder of each dataset."""
-        return tuple(part.folder for part in self.parts)
+        return bool(self.cache_folder)
 
     @property
     def revisions(self) -> tuple[int, ...]:
@@ -119,13 +137,15 @@ class OpenSplit:
     @property
     def title(self) -> str:
         """Last part of the path or URL of each dataset."""
-        if self.joined:
-            return " + ".join(part.title for part in self.joined)
-        return os.path.basename(self.root)
+        names = []
+        for part in self.parts:
+            path = part.folder if part.is_remote else part.root
+            names.append(os.path.basename(path.rstrip("/")))
+        return " + ".join(names)
 
     @cached_property
     def fingerprint(self) -> str:
-        """16 hex digits that identify the content: equal for copies, different for other or rebuilt splits."""
+        """16 hex digits that identify the content: equal for copies, different for other splits."""
         text = repr([(shard.file, shard.index) for shard in self.shards])
         if self.joined:
             # Identifies the content and the order of the parts, wherever they are stored.
@@ -141,8 +161,8 @@ class OpenSplit:
         """Return the number of classes of the dataset that a shard is from."""
         return len(self.parts[self._part_of(shard)].manifest.classes)
 
-    def joined_labels(self, shard: int, labels: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the labels of a shard, each a class of its dataset, in the numbering of all datasets."""
+    def joined_labels(self, shard: int, labels: Ints) -> Ints:
+        """Return the labels of a shard, classes of its dataset, in the numbering of all datasets."""
         if not self.class_count(shard) or not self.joined:
             return labels
         return self.labels[self._part_of(shard)][labels]
@@ -215,7 +235,7 @@ def _shards(manifest: Manifest, name: str, folder: str) -> tuple[Shard, ...]:
 def open_split(
     dataset: str | os.PathLike[str], split: str, revision: int | None = None
 ) -> OpenSplit:
-    """Read the manifest, and check that every shard and index exists and has the length that the manifest states.
+    """Read the manifest, and check that every shard and index exists and has the stated length.
 
     Args:
         dataset: folder of the dataset.
@@ -268,15 +288,20 @@ def join_splits(parts: Sequence[OpenSplit]) -> OpenSplit:
 
     """
     first = parts[0]
-    for number, part in enumerate(parts[1:], 1):
-        if any(part.root == other.root for other in parts[:number]):
+    roots = {first.root}
+    for part in parts[1:]:
+        if part.root in roots:
             raise CallError(
                 f"dataset contains {part.folder} twice",
                 hint="list each dataset once; mix sets its share",
             )
+        roots.add(part.root)
         _check_alike(first, part)
-    names = dict.fromkeys(name for part in parts for name in part.manifest.classes)
-    numbers = {name: number for number, name in enumerate(names)}
+    # The label of each class in the numbering of all datasets.
+    numbers: dict[str, int] = {}
+    for part in parts:
+        for name in part.manifest.classes:
+            numbers.setdefault(name, len(numbers))
     # Labels of other types do not name classes, so there is nothing to match.
     if first.manifest.labels.names_classes:
         _check_named(parts)
@@ -285,16 +310,18 @@ def join_splits(parts: Sequence[OpenSplit]) -> OpenSplit:
     shards: list[Shard] = []
     labels = []
     for part in parts:
-        shards += [_with_paths(part, shard) for shard in part.shards]
-        labels.append(np.array([numbers[name] for name in part.manifest.classes], np.int64))
+        for shard in part.shards:
+            shards.append(_with_paths(part, shard))
+        labels.append(np.array(list(map(numbers.__getitem__, part.manifest.classes)), np.int64))
     return OpenSplit(
         folder=" + ".join(part.folder for part in parts),
         root="/",
         name=first.name,
-        manifest=replace(first.manifest, classes=tuple(names)),
+        manifest=replace(first.manifest, classes=tuple(numbers)),
         shards=tuple(shards),
         joined=tuple(parts),
         labels=tuple(labels),
+        cache_folder=max(part.cache_folder for part in parts),
     )
 
 
@@ -321,7 +348,7 @@ def _stored(manifest: Manifest) -> str:
 
 
 def _check_named(parts: Sequence[OpenSplit]) -> None:
-    """Check that all datasets name their classes, or none; and that names are numbers in all of them, or in none.
+    """Check that all datasets name their classes, or none; and that names are numbers in all or none.
 
     A number would match no class with a name.
     """
@@ -330,7 +357,7 @@ def _check_named(parts: Sequence[OpenSplit]) -> None:
         classes = part.manifest.classes
         if not classes:
             unnamed.append(part)
-        elif all(name.isdecimal() for name in classes):
+        elif all(map(str.isdecimal, classes)):
             numbered.append(part)
         else:
             named.append(part)
@@ -350,7 +377,7 @@ def _check_named(parts: Sequence[OpenSplit]) -> None:
 
 
 def _check_mask_classes(parts: Sequence[OpenSplit], numbers: dict[str, int]) -> None:
-    """Check that the masks of all parts number the classes alike, because the values of pixels are not changed."""
+    """Check that all masks number the classes alike, because the values of pixels stay as they are."""
     names = list(numbers)
     for part in parts:
         for number, name in enumerate(part.manifest.classes):
@@ -364,18 +391,23 @@ def _check_mask_classes(parts: Sequence[OpenSplit], numbers: dict[str, int]) -> 
 
 
 def mix_weights(parts: Sequence[OpenSplit], mix: Sequence[float]) -> NDArray[np.float64]:
-    """Return the weight of each row of joined splits, float64 [samples]: each part gets its share of an epoch.
+    """Return the weight of each row of joined splits, float64 [samples].
+
+    Each part gets its share of an epoch.
 
     Args:
         parts: the splits.
         mix: the share of each part; they need not add up to 1.
 
     """
-    samples = np.array([part.samples for part in parts])
-    return np.repeat(np.asarray(mix, np.float64) / samples, samples)
+    weights = []
+    for part, share in zip(parts, mix, strict=True):
+        weights.append(np.full(part.samples, share / part.samples, np.float64))
+    return np.concatenate(weights)
 
 
 def _with_paths(part: OpenSplit, shard: Shard) -> Shard:
-    files = (shard.file, shard.index, shard.table)
-    file, index, table = (replace(each, name=part.path(each)) for each in files)
-    return replace(shard, file=file, index=index, table=table)
+    file = replace(shard.file, name=part.path(shard.file))
+    index = replace(shard.index, name=part.path(shard.index))
+    table = replace(shard.table, name=part.path(shard.table))
+    return Shard(file, shard.samples, index, table)

@@ -1,12 +1,13 @@
 """The sample tables of a split: columns as NumPy arrays, one value per row.
 
-Rows are numbered through all shards of the split, in reading order.
+Ints are numbered through all shards of the split, in reading order.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from loaders.dataset.split import OpenSplit
+from loaders.dataset.split import Array, Ints, OpenSplit
 from loaders.memory import ImageSizes
 from manifests.errors import CallError, TableError
 from manifests.labels import LIST_KINDS, LabelType
@@ -69,13 +70,13 @@ class SampleTables:
     def __init__(self, split: OpenSplit) -> None:
         self._split = split
         self._labels = split.manifest.labels
-        self._others: dict[str, NDArray[Any]] = {}
+        self._others: dict[str, Array] = {}
         self._lists: dict[str, ListColumn] = {}
         self._is_eager = len(split.shards) <= MAX_EAGER_SHARDS
         # The content of many tables would take too much memory.
         self._keeps_files = self._is_eager
         self._files: dict[int, SampleTable] = {}
-        self._lazy = LazyColumns([shard.samples for shard in split.shards], self._read_defined)
+        self._lazy = LazyColumns(split.counts, self._read_defined)
 
     @property
     def label_type(self) -> LabelType:
@@ -91,7 +92,8 @@ class SampleTables:
 
         """
         first, *others = self._names
-        return tuple(name for name in first if all(name in names for names in others))
+        shared = set(first).intersection(*others)
+        return tuple(filter(shared.__contains__, first))
 
     @cached_property
     def _names(self) -> list[tuple[str, ...]]:
@@ -100,7 +102,7 @@ class SampleTables:
 
     def columns(
         self, names: Sequence[str], *, requested_by: str, other_names: Sequence[str] = ()
-    ) -> dict[str, NDArray[Any]]:
+    ) -> dict[str, Array]:
         """Return columns by name. Reads all tables.
 
         Args:
@@ -120,13 +122,13 @@ class SampleTables:
 
         """
         stored = {name: self.stored_name(name, requested_by, other_names) for name in names}
-        defined = [name for name in stored.values() if name in TABLE_DTYPES]
+        own = set(stored.values())
+        defined = own.intersection(TABLE_DTYPES)
         arrays = self._add_lazy(defined)
         if defined:
             self._lazy.load()
-        self._read_others(set(stored.values()).difference(defined, self._others))
-        arrays |= self._others
-        return {name: arrays[own] for name, own in stored.items()}
+        arrays |= self._read_others(own - defined)
+        return {name: arrays[each] for name, each in stored.items()}
 
     def stored_name(self, name: str, requested_by: str, other_names: Sequence[str] = ()) -> str:
         """Return the name of a column in the tables.
@@ -161,9 +163,9 @@ class SampleTables:
             )
         # The dataset that lacks the column, if others have it.
         folder = self._split.folder
-        for each, found in zip(self._split.folders, self._names, strict=True):
+        for part, found in zip(self._split.parts, self._names, strict=True):
             if name not in found:
-                folder = each
+                folder = part.folder
                 break
         raise CallError(
             f"{requested_by} uses {name!r}, which is not a column of the sample tables of {folder}",
@@ -172,15 +174,17 @@ class SampleTables:
 
     # --- columns that are read at once ----------------------------------------------------------
 
-    def _read_others(self, names: set[str]) -> None:
-        """Read columns that the format does not define."""
-        lists = [name for name in names if self._labels.columns.get(name) in LIST_KINDS]
+    def _read_others(self, names: set[str]) -> dict[str, Array]:
+        """Read columns that the format does not define, unless they were read before."""
+        missing = names.difference(self._others)
+        lists = [name for name in missing if self._labels.columns.get(name) in LIST_KINDS]
         for name, column in self.list_columns(lists).items():
             self._others[name] = column.objects()
-        plain = sorted(set(names).difference(lists))
-        tables = [table for _, table in self._read(plain)]
+        plain = sorted(missing.difference(lists))
+        tables = list(self._read(plain))
         for name in plain:
-            self._others[name] = _joined([table[name] for table in tables])
+            self._others[name] = _joined([table[name] for _, table in tables])
+        return self._others
 
     def list_columns(self, names: Sequence[str]) -> dict[str, ListColumn]:
         """Return columns of lists that hold labels, by name. Reads all tables.
@@ -191,7 +195,7 @@ class SampleTables:
 
         """
         missing = [name for name in names if name not in self._lists]
-        found: dict[str, list[ListColumn]] = {name: [] for name in missing}
+        found: defaultdict[str, list[ListColumn]] = defaultdict(list)
         for first, table in self._read(missing):
             for name in missing:
                 column = _list_column(table[name])
@@ -201,7 +205,8 @@ class SampleTables:
                 found[name].append(column)
                 if name == self._labels.number_column:
                     self._check_length(name, found[name], first)
-        self._lists |= {name: concat_lists(parts) for name, parts in found.items()}
+        for name, parts in found.items():
+            self._lists[name] = concat_lists(parts)
         return {name: self._lists[name] for name in names}
 
     def _read(self, names: Sequence[str]) -> Iterator[tuple[int, pa.Table]]:
@@ -214,9 +219,9 @@ class SampleTables:
                     yield first, batch.table
 
     def _check_length(self, name: str, parts: Sequence[ListColumn], first: int) -> None:
-        """Check that a dataset, whose first shard has this number, has as many numbers for each sample as the first one.
+        """Check that a dataset has as many numbers for each sample as the first dataset.
 
-        `read_dataset` has checked that each dataset has the same number in all rows.
+        `read_dataset` has checked that the rows of a dataset are alike. `first` is its first shard.
         """
         length, expected = int(parts[-1].starts[1]), int(parts[0].starts[1])
         if length != expected:
@@ -230,7 +235,7 @@ class SampleTables:
 
     # --- columns that are read shard by shard ---------------------------------------------------
 
-    def lazy_columns(self, names: Sequence[str]) -> tuple[LazyColumns, dict[str, NDArray[Any]]]:
+    def lazy_columns(self, names: Sequence[str]) -> tuple[LazyColumns, dict[str, Array]]:
         """Return columns that the format defines, by name. Reads their tables if there are few.
 
         Args:
@@ -248,9 +253,9 @@ class SampleTables:
             self._lazy.load()
         return self._lazy, arrays
 
-    def _add_lazy(self, names: Sequence[str]) -> dict[str, NDArray[Any]]:
+    def _add_lazy(self, names: Iterable[str]) -> dict[str, Array]:
         types: dict[str, str] = {**TABLE_DTYPES, **MASK_DTYPES, "label": _NARROW_LABEL}
-        if max(shard.file.bytes for shard in self._split.shards) < 2**32:
+        if max(self._split.lengths) < 2**32:
             types |= {"offset": _NARROW_POSITION, "size": _NARROW_POSITION}
         return self._lazy.add({name: np.dtype(types[name]) for name in names})
 
@@ -266,10 +271,8 @@ class SampleTables:
             parts = [self._read_defined(number, ("width", "height")) for number in chosen.tolist()]
         except TableError:
             return None
-        widths, heights = (
-            np.concatenate([part[name] for part in parts]) for name in ("width", "height")
-        )
-        return ImageSizes(widths, heights)
+        widths, heights = zip(*(each.values() for each in parts), strict=True)
+        return ImageSizes(np.concatenate(widths), np.concatenate(heights))
 
     def all_image_sizes(self) -> ImageSizes | None:
         """Return the sizes of all images. `None` if a table is damaged."""
@@ -294,7 +297,7 @@ class SampleTables:
                 self._files[number] = file
         return file
 
-    def _read_defined(self, number: int, names: Sequence[str]) -> Mapping[str, NDArray[Any]]:
+    def _read_defined(self, number: int, names: Sequence[str]) -> Mapping[str, Array]:
         """Read columns that the format defines, of one shard."""
         table = self._file(number).read(names)
         arrays = {}
@@ -308,7 +311,7 @@ class SampleTables:
         return arrays
 
 
-def _joined(parts: Sequence[pa.ChunkedArray]) -> NDArray[Any]:
+def _joined(parts: Sequence[pa.ChunkedArray]) -> Array:
     arrays = []
     for part in parts:
         if part.null_count or is_list(part.type):
@@ -334,18 +337,18 @@ class ListColumn:
 
     """
 
-    values: NDArray[Any]
-    starts: NDArray[np.int64]
+    values: Array
+    starts: Ints
 
-    def take(self, rows: NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[np.int64]]:
-        """Return the items of some rows, one row after the other, and the number of items of each row."""
+    def take(self, rows: Ints) -> tuple[Array, Ints]:
+        """Return the items of rows, one row after the other, and the number of items of each row."""
         first = self.starts[rows]
-        counts: NDArray[np.int64] = self.starts[rows + 1] - first
+        counts: Ints = self.starts[rows + 1] - first
         ends = np.cumsum(counts)
         within = np.arange(int(counts.sum())) - np.repeat(ends - counts, counts)
         return self.values[np.repeat(first, counts) + within], counts
 
-    def objects(self) -> NDArray[Any]:
+    def objects(self) -> Array:
         """Return the lists as Python objects, [rows]."""
         values, bounds = self.values.tolist(), pairwise(self.starts.tolist())
         return np.fromiter((values[first:end] for first, end in bounds), object)
@@ -364,9 +367,12 @@ def _list_column(column: pa.ChunkedArray) -> ListColumn:
 
 def concat_lists(parts: Sequence[ListColumn]) -> ListColumn:
     """Return the rows of several columns, one after the other."""
-    counts = np.concatenate([np.diff(part.starts) for part in parts])
-    starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-    return ListColumn(np.concatenate([part.values for part in parts]), starts)
+    values, counts = [], []
+    for part in parts:
+        values.append(part.values)
+        counts.append(np.diff(part.starts))
+    starts = np.concatenate([[0], np.cumsum(np.concatenate(counts))]).astype(np.int64)
+    return ListColumn(np.concatenate(values), starts)
 
 
 # --- columns that are read when a row is needed for the first time --------------------------------
@@ -382,7 +388,7 @@ class LazyColumns:
     def __init__(
         self,
         counts: Sequence[int],
-        read: Callable[[int, Sequence[str]], Mapping[str, NDArray[Any]]],
+        read: Callable[[int, Sequence[str]], Mapping[str, Array]],
     ) -> None:
         """Prepare to read columns.
 
@@ -392,30 +398,30 @@ class LazyColumns:
 
         """
         self._read = read
-        self._ends = np.cumsum(counts, dtype=np.int64)
-        self._starts = self._ends - counts
-        self._arrays: dict[str, NDArray[Any]] = {}
+        self._starts = np.cumsum([0, *counts], dtype=np.int64)
+        self._arrays: dict[str, Array] = {}
         self._checks: list[Callable[[int, slice], None]] = []
-        #: Which shards are to be read for each column, and for any column.
-        self._missing: dict[str, NDArray[np.bool_]] = {}
+        #: The columns that were read of each shard, and which shards have others.
+        self._loaded: list[tuple[str, ...]] = [()] * len(counts)
         self._pending = np.zeros(len(counts), np.bool_)
         self._lock = threading.Lock()
 
-    def add(self, dtypes: Mapping[str, np.dtype[Any]]) -> dict[str, NDArray[Any]]:
+    def add(self, dtypes: Mapping[str, np.dtype[Any]]) -> dict[str, Array]:
         """Add columns of these types, and return their arrays [samples].
 
         A value is valid after `load` was called for its shard.
         """
+        arrays = {}
         with self._lock:
             for name, dtype in dtypes.items():
                 if name not in self._arrays:
-                    self._arrays[name] = np.zeros(int(self._ends[-1]), dtype)
-                    self._missing[name] = np.ones(len(self._ends), np.bool_)
-                self._pending |= self._missing[name]
-        return {name: self._arrays[name] for name in dtypes}
+                    self._arrays[name] = np.zeros(int(self._starts[-1]), dtype)
+                    self._pending[:] = True
+                arrays[name] = self._arrays[name]
+        return arrays
 
     def check(self, function: Callable[[int, slice], None]) -> None:
-        """Call a function with the number and the rows of each shard: now, or when the shard has been read.
+        """Call a function with the number and the rows of each shard, as soon as the shard is read.
 
         What it raises, this method or `load` raises.
         """
@@ -438,14 +444,14 @@ class LazyColumns:
         for shard in np.unique(shards[self._pending[shards]]).tolist():
             self._load(shard)
 
-    def load_rows(self, rows: NDArray[np.int64]) -> None:
+    def load_rows(self, rows: Ints) -> None:
         """Do the same for the shards of some rows."""
         if self._pending.any():
-            self.load(np.searchsorted(self._ends, rows, side="right"))
+            self.load(np.searchsorted(self._starts[1:], rows, side="right"))
 
     def _load(self, shard: int) -> None:
         with self._lock:
-            names = [name for name, missing in self._missing.items() if missing[shard]]
+            names = [name for name in self._arrays if name not in self._loaded[shard]]
             if not names:
                 return
             rows, columns = self._rows(shard), self._read(shard, names)
@@ -453,9 +459,9 @@ class LazyColumns:
                 self._arrays[name][rows] = columns[name]
             for check in self._checks:
                 check(shard, rows)
-            for name in names:
-                self._missing[name][shard] = False
+            # Only now: a table that is damaged is read again by the next caller.
+            self._loaded[shard] = tuple(self._arrays)
             self._pending[shard] = False
 
     def _rows(self, shard: int) -> slice:
-        return slice(int(self._starts[shard]), int(self._ends[shard]))
+        return slice(int(self._starts[shard]), int(self._starts[shard + 1]))

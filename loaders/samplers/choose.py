@@ -395,7 +395,7 @@ def sampler_columns(
     found = tables.columns([column for column in columns if column != SHARD], requested_by=name)
     if SHARD in columns:
         # No column of the tables, so it is made here.
-        samples = [shard.samples for shard in split.shards]
+        samples = split.counts
         found[SHARD] = np.repeat(np.arange(len(samples), dtype=np.int32), samples)
     if traits_of(sampler).any_width:
         return found
