@@ -156,24 +156,30 @@ class Graph:
         self.nodes: list[Any] = []
         self.constants: list[Any] = []
 
-    def add(self, operator: str, *inputs: str, **attributes: Any) -> str:
+    def add(self, operator: str, *inputs: ArrayLike, **attributes: Any) -> str:
         """Add a node, and return the name of its output.
 
-        An empty name is an input that is not given.
+        Args:
+            operator: name of the operator.
+            inputs: names of values, or constants; an empty name is an input that is not given.
+            attributes: of the operator.
+
         """
         from onnx import helper
 
         # Numbers make the file the same for the same recipe.
         name = f"{operator.lower()}_{len(self.nodes)}"
-        self.nodes.append(helper.make_node(operator, list(inputs), [name], **attributes))
+        names = [each if isinstance(each, str) else self.constant(each) for each in inputs]
+        self.nodes.append(helper.make_node(operator, names, [name], **attributes))
         return name
 
-    def constant(self, values: ArrayLike, dtype: Any = np.float32) -> str:
-        """Add a constant, and return its name."""
+    def constant(self, values: ArrayLike) -> str:
+        """Add a constant, int64 or float32, and return its name."""
         from onnx import numpy_helper
 
-        name = f"constant_{len(self.constants)}"
-        self.constants.append(numpy_helper.from_array(np.array(values, dtype), name))
+        name, array = f"constant_{len(self.constants)}", np.asarray(values)
+        array = array.astype(np.int64 if array.dtype.kind == "i" else np.float32)
+        self.constants.append(numpy_helper.from_array(array, name))
         return name
 
     def to_float(self, value: str) -> str:
@@ -191,10 +197,6 @@ class Graph:
     def sides(self, image: str) -> str:
         """Return the height and width of images [B, C, H, W]: float32 [2]."""
         return self.to_float(self.add("Shape", image, start=2))
-
-    def arithmetic(self, operator: str, left: str, right: ArrayLike | str) -> str:
-        """Compute with a value or a constant in float32."""
-        return self.add(operator, left, right if isinstance(right, str) else self.constant(right))
 
     def joined(self, *parts: str) -> str:
         """Return several vectors as one."""
@@ -244,6 +246,10 @@ def _not_supported(operation: Operation, detail: str = "") -> CallError:
     )
 
 
+def _floats(size: Size) -> NDArray[np.float32]:
+    return np.array(size, np.float32)
+
+
 def _decode(graph: Graph, operation: Any, image: str, spec: ImageSpec) -> str:
     if operation.space == "RGB":
         return image
@@ -257,7 +263,7 @@ def _convert_color(graph: Graph, operation: ConvertColor, image: str, spec: Imag
 
 
 def _reversed_channels(graph: Graph, image: str) -> str:
-    return graph.add("Gather", image, graph.constant([2, 1, 0], np.int64), axis=1)
+    return graph.add("Gather", image, [2, 1, 0], axis=1)
 
 
 def _resize(graph: Graph, operation: Resize, image: str, spec: ImageSpec) -> str:
@@ -270,24 +276,24 @@ def _target(graph: Graph, operation: Resize, image: str) -> str:
     The arithmetic is the same as in `loaders.dali.crop_resize`.
     """
     if operation.size is not None:
-        return graph.constant(operation.size)
+        return graph.constant(_floats(operation.size))
     # The last operations need the size of each image, which a model learns when it runs.
     sides = graph.sides(image)
     target, most = sides, float("inf")
     rounding = "Floor" if operation.rounding == "down" else "Round"
     if operation.shorter is not None:
         shorter = graph.add("ReduceMin", sides, keepdims=1)
-        multiplied = graph.arithmetic("Mul", sides, float(operation.shorter))
+        multiplied = graph.add("Mul", sides, float(operation.shorter))
         target, most = graph.add(rounding, graph.add("Div", multiplied, shorter)), 1.0
     if not isinstance(operation, ResizeWithin):
         return target
     longer = graph.add("ReduceMax", target, keepdims=1)
-    share = graph.add("Div", graph.constant(float(operation.longest)), longer)
+    share = graph.add("Div", float(operation.longest), longer)
     # After a resize of the shorter side, this limit only makes images smaller.
-    share = graph.arithmetic("Min", share, most)
+    share = graph.add("Min", share, most)
     # A side of 224.00001 pixels must not become 223.
-    scaled = graph.arithmetic("Add", graph.add("Mul", target, share), 1e-4)
-    return graph.arithmetic("Max", graph.add("Floor", scaled), 1.0)
+    scaled = graph.add("Add", graph.add("Mul", target, share), 1e-4)
+    return graph.add("Max", graph.add("Floor", scaled), 1.0)
 
 
 def _resized(
@@ -320,49 +326,43 @@ def _resized(
         return resized
     # Cubic interpolation leaves the range.
     rounded = graph.add("Round", resized)
-    return graph.add("Clip", rounded, graph.constant(0.0), graph.constant(255.0))
+    return graph.add("Clip", rounded, 0.0, 255.0)
 
 
 def _crop(graph: Graph, operation: Crop, image: str, spec: ImageSpec) -> str:
     # As in `loaders.dali.crop_resize`.
-    half = graph.arithmetic("Mul", graph.arithmetic("Sub", graph.sides(image), operation.size), 0.5)
+    half = graph.add("Mul", graph.add("Sub", graph.sides(image), _floats(operation.size)), 0.5)
     if operation.rounding == "down":
         start = graph.add("Floor", half)
     else:
         start = graph.add("Round", half)
-        start = graph.add("Max", start, graph.arithmetic("Min", graph.add("Ceil", half), 0.0))
+        start = graph.add("Max", start, graph.add("Min", graph.add("Ceil", half), 0.0))
     return _cut(graph, image, start, operation.size)
 
 
 def _cut(graph: Graph, image: str, start: str, size: Size) -> str:
     """Cut out a rectangle. What lies outside of the image is 0."""
     # Pad first, because Slice would cut a smaller rectangle.
-    before = graph.arithmetic("Max", graph.add("Neg", start), 0.0)
-    end = graph.arithmetic("Add", start, size)
-    after = graph.arithmetic("Max", graph.add("Sub", end, graph.sides(image)), 0.0)
+    before = graph.add("Max", graph.add("Neg", start), 0.0)
+    end = graph.add("Add", start, _floats(size))
+    after = graph.add("Max", graph.add("Sub", end, graph.sides(image)), 0.0)
     none = graph.constant([0.0, 0.0])
     pads = graph.to_int(graph.joined(none, before, none, after))
-    padded = graph.add("Pad", image, pads, graph.constant(0.0))
+    padded = graph.add("Pad", image, pads, 0.0)
     first = graph.to_int(graph.add("Add", start, before))
-    last = graph.add("Add", first, graph.constant(size, np.int64))
-    return graph.add("Slice", padded, first, last, graph.constant([2, 3], np.int64))
+    last = graph.add("Add", first, size)
+    return graph.add("Slice", padded, first, last, [2, 3])
 
 
 def _crop_at_ratio(graph: Graph, operation: CropAtRatio, image: str, spec: ImageSpec) -> str:
     sides = graph.sides(image)
-    side = graph.arithmetic("Mul", graph.add("ReduceMin", sides, keepdims=1), operation.share)
-    side = graph.arithmetic("Max", graph.add("Floor", side), 1.0)
-    start = graph.add("Floor", graph.arithmetic("Mul", graph.add("Sub", sides, side), 0.5))
+    side = graph.add("Mul", graph.add("ReduceMin", sides, keepdims=1), operation.share)
+    side = graph.add("Max", graph.add("Floor", side), 1.0)
+    start = graph.add("Floor", graph.add("Mul", graph.add("Sub", sides, side), 0.5))
     end = graph.to_int(graph.add("Add", start, side))
-    square = graph.add("Slice", image, graph.to_int(start), end, graph.constant([2, 3], np.int64))
-    return _resized(
-        graph,
-        operation,
-        square,
-        spec,
-        graph.constant((operation.size, operation.size)),
-        antialias=False,
-    )
+    square = graph.add("Slice", image, graph.to_int(start), end, [2, 3])
+    size = graph.constant(_floats((operation.size, operation.size)))
+    return _resized(graph, operation, square, spec, size, antialias=False)
 
 
 def _pad(graph: Graph, operation: Pad, image: str, spec: ImageSpec) -> str:
@@ -370,30 +370,28 @@ def _pad(graph: Graph, operation: Pad, image: str, spec: ImageSpec) -> str:
     if mode is None:
         raise _not_supported(operation, f" with the mode {operation.mode}")
     sides = (operation.top, operation.left, operation.bottom, operation.right)
-    pads = graph.constant([0, 0, *sides[:2], 0, 0, *sides[2:]], np.int64)
+    pads = [0, 0, *sides[:2], 0, 0, *sides[2:]]
     if len(set(operation.fill)) > 1 and mode == "constant":
         raise _not_supported(operation, " with a fill of several values")
-    value = ""
-    if mode == "constant":
-        fill = operation.fill[0]
-        # The loader pads uint8 images with whole numbers.
-        value = graph.constant(float(int(fill)) if spec.is_uint8 else fill)
-    return graph.add("Pad", image, pads, value, mode=mode)
+    if mode != "constant":
+        return graph.add("Pad", image, pads, mode=mode)
+    # The loader pads uint8 images with whole numbers.
+    fill = int(operation.fill[0]) if spec.is_uint8 else operation.fill[0]
+    return graph.add("Pad", image, pads, float(fill))
 
 
 def _normalize(graph: Graph, operation: Normalize, image: str, spec: ImageSpec) -> str:
     mean = np.array(operation.mean)[:, None, None] / operation.scale
     std = np.array(operation.std)[:, None, None] / operation.scale
-    normalized = graph.arithmetic("Div", graph.arithmetic("Sub", image, mean), std)
+    normalized = graph.add("Div", graph.add("Sub", image, mean), std)
     if operation.channels == 3:
         return normalized
     # PaddleClas can add a fourth channel of zeros.
-    pads = graph.constant([0, 0, 0, 0, 0, 1, 0, 0], np.int64)
-    return graph.add("Pad", normalized, pads, graph.constant(0.0))
+    return graph.add("Pad", normalized, [0, 0, 0, 0, 0, 1, 0, 0], 0.0)
 
 
 def _rescale(graph: Graph, operation: Rescale, image: str, spec: ImageSpec) -> str:
-    return graph.arithmetic("Div", image, 255.0)
+    return graph.add("Div", image, 255.0)
 
 
 def _keep(graph: Graph, operation: Operation, image: str, spec: ImageSpec) -> str:
