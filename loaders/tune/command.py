@@ -63,7 +63,7 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True)
-class Tuned:
+class Result:
     """The result of a search.
 
     Attributes:
@@ -95,7 +95,7 @@ class Tuned:
         return Entry(problem.key, problem.batch_size, best.tuning, notes)
 
 
-def tune(dataset: str, *, model: str | None, objective: str | None, **options: Any) -> Tuned:
+def tune(dataset: str, *, model: str | None, objective: str | None, **options: Any) -> Result:
     """Find the options with which a loader, or a model beside it, is fastest.
 
     Args:
@@ -114,7 +114,7 @@ def tune(dataset: str, *, model: str | None, objective: str | None, **options: A
     problem = make_problem(dataset, model=model, **options)
     # `problem.watch` was started before.
     found = search(problem.measure, problem.axes, problem.start)
-    return Tuned(problem, found, problem.watch.conditions())
+    return Result(problem, found, problem.watch.conditions())
 
 
 def make_problem(
@@ -199,7 +199,7 @@ def describe(tuning: Tuning) -> str:
     return ", ".join(given)
 
 
-def as_text(tuned: Tuned, path: str) -> str:
+def as_text(tuned: Result, path: str) -> str:
     """Return the trials, and what was found, for people."""
     found, problem, machine = tuned.found, tuned.problem, tuned.problem.machine
     what = "images/s"
@@ -230,7 +230,7 @@ def as_text(tuned: Tuned, path: str) -> str:
     return "\n".join([*lines, "", result, written])
 
 
-def as_json(tuned: Tuned) -> dict[str, Any]:
+def as_json(tuned: Result) -> dict[str, Any]:
     """Return the result and all trials as JSON has them."""
     entry = tuned.entry
     trials = []
