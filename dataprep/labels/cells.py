@@ -101,6 +101,7 @@ def _are_separated(cells: pa.Array, rows: float, separator: str) -> bool:
 
 
 _NUMBERS = "several numbers in a cell, or numbers with commas"
+_DIGITS = "texts of 0 and 1, perhaps one for each class"
 
 #: Text that is not the name of a class: what it is, what to do, the pattern, and whether all cells match.
 _OTHER_TEXT = (
@@ -116,6 +117,12 @@ _OTHER_TEXT = (
         "write the labels into columns of their own",
         r"""^\s*\[?\s*\{\s*["'].*\}\s*\]?\s*$""",
         False,
+    ),
+    (
+        _DIGITS,
+        "write lists such as [1, 0, 1], or a column for each class",
+        r"^[01]{2,}$",
+        True,
     ),
     (
         _NUMBERS,
@@ -134,8 +141,8 @@ def find_other_text(text: pa.Array) -> Iterator[tuple[str, str, int]]:
         matches = pc.match_substring_regex(cells, pattern)
         if not pc.any(matches).as_py() or (all_match and not pc.all(matches).as_py()):
             continue
-        # One number in each cell is a label.
-        example = pattern if what != _NUMBERS else r"\d[\s,]+[-+.]?\d"
+        # One number in each cell is a label; 10 and 11 are numbers, 01 is none.
+        example = {_NUMBERS: r"\d[\s,]+[-+.]?\d", _DIGITS: "^0"}.get(what, pattern)
         row = pc.index(pc.match_substring_regex(text, example), True).as_py()
         if row >= 0:
             yield what, hint, row

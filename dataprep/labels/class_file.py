@@ -167,6 +167,13 @@ def _numbered(lines: Sequence[str], file: str) -> list[str] | None:
 
 
 def _refuse_header(lines: Sequence[str], file: str) -> None:
+    if any(re.match(r"\s*(#|//)\s", line) for line in lines[:1]):
+        raise SourceError(
+            f"the line {lines[0].strip()!r} looks like a comment",
+            file=file,
+            line=1,
+            hint=f"remove it, and {_HINT}; or write it in double quotes if it is a class",
+        )
     words = {*re.split(r"\s*[,;\t]\s*", lines[0].strip().lower())}
     is_numbered = _FIRST.fullmatch(lines[-1]) or _LAST.fullmatch(lines[-1])
     if len(lines) > 1 and words <= _HEADER and not (is_numbered and _numbered(lines, file)):
@@ -199,7 +206,11 @@ def _parsed(text: str, file: str) -> Any:
 def _names_of(value: Any, file: str) -> list[str]:
     """Return the names in a list or mapping."""
     if isinstance(value, Mapping):
-        value = value.get("names", value.get("classes", value))
+        # The last two are members of a model's config.json of Hugging Face.
+        for member in ("names", "classes", "id2label", "label2id"):
+            if member in value:
+                value = value[member]
+                break
     if isinstance(value, Mapping):
         pairs = [*value.items()]
         if not all(str(key).isdigit() for key in value):

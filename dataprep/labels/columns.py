@@ -23,6 +23,9 @@ from manifests.schema import DEFAULT_MAX_CLASSES
 #: An integer, as text, and what has zeros in front of one, which are a part of a name.
 INTEGER, ZEROS = r"^[+-]?[0-9]+$", r"^[+-]?0[0-9]"
 
+#: What programs write for a cell without a value.
+BLANK = r"^\s*(nan|NaN|NAN|None|null|NULL|n/a|N/A|#N/A|<NA>)\s*$"
+
 #: Returns the file and the line that a row comes from. The line is `None` if the file has no lines.
 Locate = Callable[[int], tuple[str, int | None]]
 
@@ -146,7 +149,9 @@ def _integer_labels(
     if len(wrong):
         row = int(wrong[0])
         limited_by, hint = "", "number the classes from 0"
-        if classes is None and max_classes <= MAX_LABEL:
+        if text[row].as_py().startswith("-"):
+            hint += ", or list the labels as names with --classes"
+        elif classes is None and max_classes <= MAX_LABEL:
             hint += f", or set --max-classes to a number up to {MAX_LABEL + 1:,}"
         if classes is not None:
             limited_by = f", because there are {plural(limit, 'class name')}"
@@ -396,7 +401,7 @@ class LabelColumn:
                 raise self.error(
                     f"contains {shorten(values[wrong].as_py(), 80)}, which is not a number",
                     int(lists.rows()[wrong]),
-                    hint="write numbers, or set --label-type",
+                    hint="write numbers with a decimal point, or give one column of names or numbers",
                 )
         return Lists(values.cast(pa.float64()), lists.counts)
 

@@ -7,7 +7,7 @@ and which file of a WebDataset sample it becomes, and how it is shown.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -58,7 +58,8 @@ class SingleClass(LabelKind):
             column = replace(column, values=_single_items(column))
         values, name, options = column.values, printable(column.name), column.options
         is_integer, is_coded = pa.types.is_integer(values.type), pa.types.is_dictionary(values.type)
-        if not (is_integer or is_coded or is_text(values.type)):
+        is_name = is_text(values.type) or pa.types.is_boolean(values.type)
+        if not (is_integer or is_coded or is_name):
             raise column.error(
                 f"has the type {column.shown_type}, but labels are integers or names",
                 hint="convert it, or set --label-column or --label-type",
@@ -81,6 +82,7 @@ class SingleClass(LabelKind):
                     " as ages, set --label-type regression; if they are names, list them with"
                     " --classes"
                 )
+        notices += _blank_notices(column)
         # Mostly numbers with a few words are more likely a mistake than names.
         is_number = np.asarray(pc.match_substring_regex(text, FLOAT))
         numbers = int(is_number.sum())
@@ -129,6 +131,23 @@ class SingleClass(LabelKind):
         import pyarrow as pa
 
         return pa.array(classes, pa.large_string()).take(table["label"].combine_chunks())
+
+
+def _blank_notices(column: LabelColumn) -> Iterator[str]:
+    """Report labels that programs write for a cell without a value."""
+    import pyarrow.compute as pc
+
+    from dataprep.labels.columns import BLANK, is_text
+
+    if column.classes is None and is_text(column.values.type):
+        found = column.values.filter(pc.match_substring_regex(column.values, BLANK))
+        if len(found):
+            are = agree(len(found), "is", "are")
+            yield (
+                f"{plural(len(found), 'label')} {are} {printable(found[0].as_py())}, which is taken"
+                " as the name of a class; if it means that there is no label, leave the cell empty,"
+                " and set --blank-labels drop"
+            )
 
 
 def refuse_separated(column: LabelColumn) -> list[str]:

@@ -71,11 +71,8 @@ def read_image_folders(src: str, _: Any, options: SourceOptions) -> Source:
     refuse_other_layouts(src, folders)
     splits = find_split_folders(src, folders, options)
     notices = _split_notices(splits)
-    # Folders beside the splits are not read.
-    for name in folders:
-        if splits and name not in splits.values():
-            notices.append(f"skipped {printable(name)}/: it is not train, val or test")
     found = _find_classes(src, splits or {"train": ""}, options)
+    notices += _notices_beside(src, [*{*folders} - {*splits.values()}] if splits else [], found)
     if options.class_folders is None:
         # The first class folder of each split shows what is beside the images.
         refuse_annotations(src, [path for each in found.values() for path in each.paths[:1]])
@@ -105,6 +102,30 @@ def read_image_folders(src: str, _: Any, options: SourceOptions) -> Source:
     notices += stray_notices(stray, "outside of class folders")
     notices += hidden_notices(src, above)
     return replace(source, notices=(*notices, *source.notices))
+
+
+def _notices_beside(src: str, folders: Names, found: Mapping[str, _Classes]) -> Iterator[str]:
+    """Report folders beside the splits, which are not read.
+
+    Raises:
+        SourceError: one has class folders with names of the splits' class folders.
+
+    """
+    paths = [path for classes in found.values() for path in classes.paths]
+    names = {*map(os.path.basename, paths)}
+    for name in sorted(folders):
+        same = sorted({*list_folders(os.path.join(src, name))} & names)
+        if same:
+            raise SourceError(
+                f"{printable(name)}/ has class folders as the splits have, such as"
+                f" {printable(same[0])}/, but its name is not train, val or test",
+                file=src,
+                hint=(
+                    "rename it to the name of a split, or move it away; to read it alone, set --src"
+                    f" {printable(os.path.join(src, name))}"
+                ),
+            )
+        yield f"skipped {printable(name)}/: it is not train, val or test"
 
 
 #: Archives beside class folders, which may have other classes.
@@ -363,6 +384,16 @@ def _not_clear(src: str, place: str, with_images: Names, nested: Names) -> Sourc
                     " too"
                 ),
             )
+    inside = list_folders(os.path.join(src, nested[0]))
+    if inside and all(map(split_of, inside)):
+        return SourceError(
+            f"the folders of splits are inside of class folders: {printable(nested[0])}/{inside[0]}/",
+            file=os.path.join(src, place).rstrip("/"),
+            hint=(
+                f"move them above, to {inside[0]}/{printable(names[0])}/; or set --class-folders"
+                " outer to convert all images without their splits"
+            ),
+        )
     inner = [f"{path}/" for path in _folders_with_images(src, nested[0])]
     outer = [f"{path}/" for path in nested]
     contain = agree(len(nested), "contains", "contain")

@@ -308,7 +308,7 @@ def check_paths(root: str, path: pa.Array, size: Integers, locate: Locate) -> No
             row,
             f"image {shorten(name, 300)} does not exist in folder {shorten(root, 300)}"
             f" ({total} in total)",
-            _missing_hint(root, name),
+            next(_missing_hints(root, name)),
         )
     # Paths that occur more than once, and the first two rows of the first of them.
     path = _absolute_twins(root, path)
@@ -347,34 +347,41 @@ def _absolute_twins(root: str, path: pa.Array) -> pa.Array:
     return _changed(path, absolute)
 
 
-def _missing_hint(root: str, name: str) -> str:
+def _missing_hints(root: str, name: str) -> Iterator[str]:
+    """Yield what may be wrong with a path that does not exist, the most likely first."""
     forms: tuple[Literal["NFC", "NFD"], ...] = ("NFC", "NFD")
     for form in forms:
         other = unicodedata.normalize(form, name)
         if other != name and storage.is_file(join_path(root, other)):
-            return (
+            yield (
                 f"a file of this name exists in the Unicode form {form}; write the list in that"
                 " form"
             )
     if _DRIVE.match(name):
-        return (
+        yield (
             "it is an absolute path of Windows; write paths relative to one folder, with slashes,"
             " and set --image-root to that folder"
         )
     plain = name.replace("\\", "/").lstrip("/")
     above = os.path.dirname(os.path.abspath(root))
     if not is_url(root) and storage.is_file(os.path.join(above, plain)):
-        return f"it exists in the folder above: set --image-root {printable(above)}"
+        yield f"it exists in the folder above: set --image-root {printable(above)}"
     # The path may begin at a folder that is not there.
     parts = plain.split("/")
     for at in range(1, len(parts)):
         if storage.is_file(join_path(root, "/".join(parts[at:]))):
-            return (
+            yield (
                 f"{shorten('/'.join(parts[at:]), 300)} exists there; write the paths without"
                 f" {shorten('/'.join(parts[:at]) + '/', 300)}"
             )
+    first, *rest = name.split()
+    if rest and storage.is_file(join_path(root, first)):
+        yield (
+            f"{shorten(first, 300)} exists there; if an image has several labels, write them without"
+            f" blanks, {'|'.join([*rest, 'LABEL'])}, or in a CSV"
+        )
     folder, last = os.path.split(plain)
     images = _ImageNames(root).in_folder(folder).get(os.path.splitext(last)[0], [])
     if images:
-        return f"its folder has {shorten(images[0])}; write the extension that the file has"
-    return "set --image-root to the folder that paths are relative to, or remove the line"
+        yield f"its folder has {shorten(images[0])}; write the extension that the file has"
+    yield "set --image-root to the folder that paths are relative to, or remove the line"

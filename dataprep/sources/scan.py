@@ -427,7 +427,13 @@ def list_images(root: str, folder: str = "") -> list[str]:
 _NAME_PARTS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
 
 #: Words for splits in names of folders; `dev` and `eval` mean what ``datasets`` takes them for.
-_WORDS = {**SPLIT_ALIASES, "dev": "val", "eval": "test", "evaluation": "test"}
+_WORDS = {
+    **SPLIT_ALIASES,
+    "trainval": "train",
+    "dev": "val",
+    "eval": "test",
+    "evaluation": "test",
+}
 
 #: A word that contains the name of a split: trainset, valimages.
 _COMPOUND = re.compile(rf"({'|'.join(_WORDS)})(set|data|dataset|images?|imgs?|pics?|split)s?")

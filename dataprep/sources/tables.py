@@ -463,6 +463,6 @@ def _list_lines(split: int, file: str, *, has_labels: bool) -> Iterator[tuple[in
                 f"the line {line.strip()[:80]!r} does not have the form `path label`",
                 file=file,
                 line=number,
-                hint="write a path, a space and a label",
+                hint="write a path, a space and a label; or set --label-type none if there are no labels",
             )
         yield split, number, path, label

@@ -35,6 +35,7 @@ SAME = {
     "JSON by number": '{"0": "cat", "1": "hot dog"}',
     "JSON by name": '{\n\t"hot dog": 1,\n\t"cat": 0\n}',
     "JSON member": '{"classes": ["cat", "hot dog"]}',
+    "config.json of Hugging Face": '{"model_type": "vit", "id2label": {"0": "cat", "1": "hot dog"}}',
     "Python mapping": "{0: 'cat',\n 1: 'hot dog'}",
 }
 
@@ -54,6 +55,7 @@ REFUSED = {
     '{"1": "cat", "2": "dog"}': "numbers of the classes are not 0 to 1",
     '[["n01", "cat"], ["n02", "dog"]]': "no list of names",
     '{"0": ["n01440764", "tench"], "1": ["n01443537", "goldfish"]}': "no list of names",
+    "# classes\ncat\ndog\n": "looks like a comment",
     "names:\n  cat: [1\n": "neither JSON nor YAML",
     '["cat", "cat"]': "class 'cat' is listed twice",
     "cat\n\ndog\n": "the line is blank",

@@ -43,6 +43,10 @@ TREES = {
         ["train/a/1.jpg", "train/b/1.jpg", "dev/a/2.jpg", "eval/b/3.jpg"],
         [("test", "b"), ("train", "a"), ("train", "b"), ("val", "a")],
     ),
+    "train and val in one folder": (
+        ["trainval/a/1.jpg", "trainval/b/2.jpg", "test/a/3.jpg"],
+        [("test", "a"), ("train", "a"), ("train", "b")],
+    ),
     "names that occur in every class": (
         ["original/1.jpg", "copy/1.jpg"],
         [("train", "copy"), ("train", "original")],
@@ -96,6 +100,14 @@ UNCLEAR = {
     "dev beside val": (
         ["train/a/1.jpg", "val/a/2.jpg", "dev/a/3.jpg"],
         "dev/ and val/ are two names of the same split, val|val/ and dev/",
+    ),
+    "a split of an unknown name": (
+        ["train/a/1.jpg", "train/b/2.jpg", "holdout/a/3.jpg"],
+        "holdout/ has class folders as the splits have, such as a/.*rename it to the name",
+    ),
+    "splits inside of classes": (
+        ["cat/train/1.jpg", "cat/test/2.jpg", "dog/train/3.jpg", "dog/test/4.jpg"],
+        "splits are inside of class folders: cat/test/.*to test/cat/; or set --class-folders outer",
     ),
     "thumbnails": (
         ["cat/1.jpg", "dog/2.jpg", "dog/3.jpg", "thumbnails/1.png", "thumbnails/2.png"],

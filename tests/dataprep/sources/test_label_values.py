@@ -77,6 +77,26 @@ def test_labels_that_do_not_show_what_they_are_are_said(cells, separator, make_t
 
 
 @pytest.mark.parametrize(
+    ("cells", "message"),
+    [
+        (["101", "010", "110"], "texts of 0 and 1, perhaps one for each class: 010.*write lists"),
+        (["-1", "1", "1"], "label -1 is out of the range.*list the labels as names with --classes"),
+    ],
+)
+def test_numbers_that_are_no_class_indices_are_refused(cells, message, make_table):
+    with pytest.raises(SourceError, match=message):
+        read(make_table(".csv", label=cells))
+
+
+def test_blank_words_are_said_and_booleans_are_names(make_table):
+    source = read(make_table(".csv", label=["cat", "NaN", "dog", "NaN"]))
+    assert has_notice(source, "2 labels are NaN, which is taken as the name of a class")
+    for kind in (".csv", ".jsonl", ".parquet"):
+        classes = read(make_table(kind, label=[True, False, True])).classes
+        assert [name.lower() for name in classes] == ["false", "true"]
+
+
+@pytest.mark.parametrize(
     "name", ["Plant Pathology", "semicolons", "JSON", "without quotation marks"]
 )
 @pytest.mark.parametrize("kind", [*TABLES, "images"])

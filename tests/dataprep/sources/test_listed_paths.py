@@ -83,6 +83,13 @@ def test_the_hint_about_the_folder_above_works(make_tree):
     assert len(read(root / "small/t.csv", image_root=above)) == 1
 
 
+def test_several_labels_behind_a_path_are_no_part_of_it(make_tree):
+    root = make_tree({"1.jpg": "x", "l.txt": "1.jpg 0 3 5\n", "m.txt": "1.jpg 0|3|5\n"})
+    with pytest.raises(SourceError, match=r"'1.jpg' exists there; .* without blanks, 0\|3\|LABEL"):
+        read(root / "l.txt")
+    assert read(root / "m.txt").extra["labels"].to_pylist() == [[0, 3, 5]]
+
+
 def test_two_spellings_of_one_path_are_twins(make_tree):
     root = make_tree({"a/1.jpg": "x", "l.txt": "/a/1 x\na\\1.jpg y\n"})
     with pytest.raises(SourceError, match="listed twice"):
