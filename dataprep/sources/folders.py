@@ -10,6 +10,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow.compute as pc
 
 from dataprep import storage
 from dataprep.labels.columns import named_classes
@@ -187,38 +188,46 @@ def refuse_one_class(src: str, source: Source, options: SourceOptions, tables: N
         )
 
 
-#: Folders beside class folders that people and programs copy images to.
-_COPIES = re.compile(
-    r"(.*[-_ .])?(thumb(nail)?s|previews?|backups?|bak|cache|temp|tmp|trash|old|copy|copies"
-    r"|originals?|duplicates?)([-_ .].*)?",
-    re.IGNORECASE,
+#: Names of folders that people and programs copy images to.
+_COPIES = (
+    r"(?i)([^/]*[-_ .])?(thumb(nail)?s|previews?|backups?|bak|cache|temp|tmp|trash|old|copy|copies"
+    r"|originals?|duplicates?)([-_ .][^/]*)?"
 )
 
-#: Share of the images of such a folder whose names are in the class folders, too.
+#: Share of the images of such a folder whose names are in other folders, too.
 _COPIED = 0.9
 
 
 def _refuse_copies(source: Source, options: SourceOptions) -> None:
-    """Refuse a class whose name and images look like copies of the images of several others.
+    """Refuse folders whose names and images look like copies of the images in other folders.
 
     Raises:
-        SourceError: there is one.
+        SourceError: there is one, and it is no class of two.
 
     """
-    if len(source.classes) <= 2 or options.class_folders or options.classes:
+    is_found = pc.match_substring_regex(source.path, f"(^|/){_COPIES}/[^/]*$")
+    if options.class_folders or options.classes or not pc.any(is_found).as_py():
         return
-    for name in filter(_COPIES.fullmatch, source.classes):
-        stems: dict[bool, set[str]] = {True: set(), False: set()}
-        is_own = source.label == source.classes.index(name)
-        for path, own in zip(source.path.to_pylist(), is_own.tolist(), strict=True):
-            stems[own].add(os.path.splitext(os.path.basename(path))[0])
-        copied = stems[True] & stems[False]
-        if copied and len(copied) >= _COPIED * len(stems[True]):
+    stems: dict[str, set[str]] = {}
+    for path in source.path.to_pylist():
+        folder, name = os.path.split(path)
+        stems.setdefault(folder, set()).add(os.path.splitext(name)[0])
+    for folder, own in stems.items():
+        name = os.path.basename(folder)
+        is_class = name in source.classes
+        if not re.fullmatch(_COPIES, name) or (is_class and len(source.classes) <= 2):
+            continue
+        others = set().union(*(stems[other] for other in stems if other != folder))
+        copied = own & others
+        if len(copied) >= _COPIED * len(own):
             raise SourceError(
-                f"{printable(name)}/ looks like a folder of copies, not like a class: the class"
-                f" folders have {len(copied):,} of its {plural(len(stems[True]), 'name')}, too",
+                f"{printable(folder)}/ looks like a folder of copies: other folders have"
+                f" {len(copied):,} of its {plural(len(own), 'name')}, too",
                 file=source.root,
-                hint="move the folder away, or set --class-folders outer if it is a class",
+                hint=(
+                    "move the folder away, or set --class-folders outer if its images belong to the"
+                    " classes"
+                ),
             )
 
 
@@ -285,13 +294,16 @@ def _without_unknown(
 
 def _no_class_folders(src: str, folder: str, split: str) -> SourceError:
     if folder:
+        table = f"--src TABLE --image-root {printable(os.path.join(src, folder))}"
+        for name in _tables(files_in(src))[:1]:
+            table = table_command(src, name, folder)
         return SourceError(
             "the folder of a split has no class folders",
             file=f"{src}/{folder}",
             hint=(
                 f"sort the images into {folder}/CLASS/, or list them in {split}_list.txt as"
-                f" `path label`; give a table with the labels as --src, with --image-root"
-                f" {printable(os.path.join(src, folder))}; or set --pattern if the names have labels"
+                f" `path label`; give a table with the labels: {table}; or set --pattern if the"
+                " names have labels"
             ),
         )
     if not has_images_below(src, [""]):
@@ -319,7 +331,7 @@ def _class_folders(src: str, place: str, options: SourceOptions, entered: int = 
 
     """
     names = list_folders(os.path.join(src, place))
-    _refuse_numbered(os.path.join(src, place), names, options)
+    _refuse_numbered(os.path.join(src, place).rstrip("/"), names, options)
     storage.prefetch_folders(os.path.join(src, place, name) for name in names)
     notices: list[str] = []
     with_images, empty, nested = [], [], []

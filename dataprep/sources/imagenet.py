@@ -57,7 +57,7 @@ from dataprep.sources.scan import (
     suffix_of,
 )
 from manifests.errors import SourceError
-from manifests.files import SOURCE_ARCHIVE, open_file
+from manifests.files import SOURCE_ARCHIVE, mounted_at, open_file
 from manifests.remote.url import absolute, parent_folder
 
 TRAIN, VAL = "ILSVRC2012_img_train.tar", "ILSVRC2012_img_val.tar"
@@ -373,7 +373,11 @@ def find_class_archives(src: str, folders: Names, options: SourceOptions) -> lis
             raise SourceError(
                 f"the folder contains archives ({first_names(names, 3)}), and no images",
                 file=src,
-                hint=f"give an archive as --src: --src {os.path.join(src, name)}",
+                hint=(
+                    "unpack it, and give the folder"
+                    if mounted_at(src)
+                    else f"give an archive as --src: --src {os.path.join(src, name)}"
+                ),
             )
     return []
 

@@ -113,6 +113,10 @@ UNCLEAR = {
         ["cat/1.jpg", "dog/2.jpg", "dog/3.jpg", "thumbnails/1.png", "thumbnails/2.png"],
         "thumbnails/ looks like .* have 2 of its 2 names.*move the folder away",
     ),
+    "originals in a class": (
+        ["cat/1.jpg", "cat/Originals/1.png", "dog/2.jpg"],
+        "cat/Originals/ looks like a folder of copies: other folders have 1 of its 1 name, too",
+    ),
     "a backup": (
         ["cat/1.jpg", "dog/2.jpg", "_backup/cat/1.jpg", "_backup/dog/2.jpg"],
         "_backup/ has folders of the same names as the class folders beside it",
