@@ -58,7 +58,7 @@ class SingleClass(LabelKind):
             column = replace(column, values=_single_items(column))
         values, name, options = column.values, printable(column.name), column.options
         is_integer, is_coded = pa.types.is_integer(values.type), pa.types.is_dictionary(values.type)
-        is_name = is_text(values.type) or pa.types.is_boolean(values.type)
+        is_name = is_text(values.type) or (pa.types.is_boolean(values.type) and not column.names)
         if not (is_integer or is_coded or is_name):
             raise column.error(
                 f"has the type {column.shown_type}, but labels are integers or names",

@@ -43,6 +43,7 @@ from dataprep.sources.scan import (
     list_images,
     look_into,
     map_splits,
+    option,
     scan_splits,
     skipped_notices,
     split_of,
@@ -122,8 +123,8 @@ def _notices_beside(src: str, folders: Names, found: Mapping[str, _Classes]) -> 
                 f" {printable(same[0])}/, but its name is not train, val or test",
                 file=src,
                 hint=(
-                    "rename it to the name of a split, or move it away; to read it alone, set --src"
-                    f" {printable(os.path.join(src, name))}"
+                    "rename it to the name of a split, or move it away; to read it alone, set"
+                    f" {option('src', src, name)}"
                 ),
             )
         yield f"skipped {printable(name)}/: it is not train, val or test"
@@ -294,7 +295,7 @@ def _without_unknown(
 
 def _no_class_folders(src: str, folder: str, split: str) -> SourceError:
     if folder:
-        table = f"--src TABLE --image-root {printable(os.path.join(src, folder))}"
+        table = f"--src TABLE {option('image-root', src, folder)}"
         for name in _tables(files_in(src))[:1]:
             table = table_command(src, name, folder)
         return SourceError(
@@ -370,8 +371,8 @@ def _joined_notices(src: str, paths: Names) -> Iterator[str]:
         yield (
             f"--class-folders inner joins folders of the same name: {plural(len(several), 'class')}"
             f" {agree(len(several), 'is', 'are')} in several folders, such as"
-            f" {' and '.join(map(printable, several[0][:3]))}; to read one of them alone, set --src"
-            f" {printable(os.path.join(src, several[0][0].partition('/')[0]))}"
+            f" {' and '.join(map(printable, several[0][:3]))}; to read one of them alone, set"
+            f" {option('src', src, several[0][0].partition('/')[0])}"
         )
 
 
@@ -382,7 +383,7 @@ def _not_clear(src: str, place: str, with_images: Names, nested: Names) -> Sourc
         return SourceError(
             f"the splits {first_names(names, 3)} are below the folder",
             file=src,
-            hint=f"set --src {printable(os.path.join(src, place))}",
+            hint=f"set {option('src', src, place)}",
         )
     classes = {*map(os.path.basename, with_images)}
     for path in nested:
@@ -419,7 +420,7 @@ def _not_clear(src: str, place: str, with_images: Names, nested: Names) -> Sourc
             f"set --class-folders inner if {first_names(inner, 2)} are classes (folders of the same"
             " name are one class), or --class-folders outer if"
             f" {first_names(outer, 2)} are; to read one of them, set"
-            f" --src {printable(os.path.join(src, nested[0]))}"
+            f" {option('src', src, nested[0])}"
         ),
     )
 
@@ -514,7 +515,7 @@ def _refuse_numbered(src: str, folders: Names, options: SourceOptions) -> None:
         datasets.add(match["dataset"] if match else f"{name} is another folder")
     # The parts of one dataset have the same name before the number.
     if len(datasets) == 1 and match and options.class_folders is None:
-        sources = " ".join(f"--src {printable(os.path.join(src, name))}" for name in folders[:2])
+        sources = " ".join(option("src", src, name) for name in folders[:2])
         raise SourceError(
             f"the folders look like numbered parts of one dataset: {first_names(folders, 3)}",
             file=src,

@@ -52,6 +52,7 @@ from dataprep.sources.scan import (
     hidden_notices,
     list_folders,
     look_into,
+    option,
     scan_splits,
     split_of,
     suffix_of,
@@ -376,7 +377,7 @@ def find_class_archives(src: str, folders: Names, options: SourceOptions) -> lis
                 hint=(
                     "unpack it, and give the folder"
                     if mounted_at(src)
-                    else f"give an archive as --src: --src {os.path.join(src, name)}"
+                    else f"give an archive as --src: {option('src', src, name)}"
                 ),
             )
     return []

@@ -20,7 +20,14 @@ import pyarrow.compute as pc
 from dataprep import storage
 from dataprep.labels.columns import Locate, row_error
 from dataprep.sources.base import Integers, Names, Source, concat, sample_table, text_array
-from dataprep.sources.scan import NO_STATS, list_folders, list_images, stats_of, suffix_of
+from dataprep.sources.scan import (
+    NO_STATS,
+    list_folders,
+    list_images,
+    option,
+    stats_of,
+    suffix_of,
+)
 from manifests.errors import CallError
 from manifests.files import IMAGE_SUFFIXES, mounted_at
 from manifests.json_members import shorten
@@ -365,7 +372,7 @@ def _missing_hints(root: str, name: str) -> Iterator[str]:
     plain = name.replace("\\", "/").lstrip("/")
     above = os.path.dirname(os.path.abspath(root))
     if not is_url(root) and storage.is_file(os.path.join(above, plain)):
-        yield f"it exists in the folder above: set --image-root {printable(above)}"
+        yield f"it exists in the folder above: set {option('image-root', above)}"
     # The path may begin at a folder that is not there.
     parts = plain.split("/")
     for at in range(1, len(parts)):

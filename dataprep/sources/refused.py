@@ -17,7 +17,7 @@ from dataprep import storage
 from dataprep.options import SourceOptions
 from dataprep.sources.base import Kind, Names
 from dataprep.sources.paired import CONTENTS
-from dataprep.sources.scan import has_images_below, list_folders, suffix_of
+from dataprep.sources.scan import has_images_below, list_folders, option, suffix_of
 from manifests.errors import ManifestError, SourceError
 from manifests.files import IMAGE_SUFFIXES, SOURCE_TABLE, open_file
 from manifests.process.text import printable
@@ -190,11 +190,10 @@ def _hint(layout: Layout, place: str, path: str) -> str:
 
 def table_command(src: str, table: str, folder: str) -> str:
     """Return the options that read a table beside a folder of images, as its paths need them."""
-    file, root = os.path.join(src, table), os.path.join(src, folder)
-    for path in paths_in(file)[:1]:
+    for path in paths_in(os.path.join(src, table))[:1]:
         if storage.is_file(os.path.join(src, path)):
-            return f"--src {printable(file)}"
-    return f"--src {printable(file)} --image-root {printable(root)}"
+            return option("src", src, table)
+    return f"{option('src', src, table)} {option('image-root', src, folder)}"
 
 
 def paths_in(table: str) -> list[str]:

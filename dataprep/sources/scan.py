@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 import os
 import re
+import shlex
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from itertools import accumulate
@@ -489,6 +490,11 @@ def map_splits(
                 hint="rename or merge the folders",
             )
     return splits
+
+
+def option(name: str, *parts: str) -> str:
+    """Return an option with a path, as a shell takes it."""
+    return f"--{name} {shlex.quote(printable(os.path.join(*parts)))}"
 
 
 def stray_notices(images: Names, where: str) -> list[str]:

@@ -170,7 +170,7 @@ def test_classes_are_numbered_over_all_splits_and_those_in_one_split_are_reporte
 
 
 def test_folder_that_is_not_a_split_is_reported(make_tree):
-    source = read(make_tree(["train/a/1.jpg", "val/a/1.jpg", "extra/a/1.jpg", "test/1.jpg"]))
+    source = read(make_tree(["train/a/1.jpg", "val/a/1.jpg", "extra/b/1.jpg", "test/1.jpg"]))
     assert source.splits == ("train", "val")
     assert has_notice(source, "skipped extra/")
     assert has_notice(source, "skipped test/", "no labels")
