@@ -112,8 +112,10 @@ def name_row(info: Meaning) -> tuple[str, ...]:
         f"`{name}`" if each.is_required else f"`{name}={each.default!r}`"
         for name, each in info.arguments.items()
     ]
-    text = info.description.replace("``", "`").replace("*", r"\*")
-    return f"`{info.name}`", info.library, ", ".join(arguments), text
+    summary = info.summary or " ".join(info.make.__doc__.split())
+    differs = info.differs or " ".join(f"{note}." for note in info.notes)
+    text = f"{summary} {differs}".strip().replace("``", "`").replace("*", r"\*")
+    return f"`{info.name}`", ", ".join(info.libraries), ", ".join(arguments), text
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -11,6 +11,7 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeAlias, TypeGuard
 
@@ -108,6 +109,16 @@ def errors_at(place: str) -> Iterator[None]:
         raise CallError(f"{place}: {error.message}", hint=error.hint) from None
 
 
+@contextmanager
+def setting(variable: ContextVar[Any], value: Any) -> Iterator[Any]:
+    """Set a variable for all that is parsed inside, and yield its value."""
+    token = variable.set(value)
+    try:
+        yield value
+    finally:
+        variable.reset(token)
+
+
 # Numbers, sizes and colors
 # --------------------------------------------------------------------------------------------------
 
@@ -125,6 +136,7 @@ def read_number(value: Any, name: str) -> float:
 
     Strings are parsed, never evaluated.
     """
+    # Configs of PaddleClas contain fractions, which it evaluates as Python.
     match = None
     if isinstance(value, str):
         if len(value) > MAX_NUMBER_LENGTH:
@@ -194,12 +206,15 @@ def read_channels(value: Any, name: str) -> Color:
 
 def read_fill(value: Any, name: str) -> Color:
     """Read torchvision's ``fill``: a color, or `None` for black."""
-    return read_channels(0 if value is None else value, name)
+    if value is None:
+        value = 0
+    return read_channels(value, name)
 
 
 def read_height_width(value: Any, name: str = "size") -> Size:
     """Read a size in torchvision's order: one integer for a square, or (height, width)."""
     sides = value if is_list(value) else (value, value)
+    # True is an int in Python, but not a size.
     whole = [isinstance(each, int) and not isinstance(each, bool) for each in sides]
     if whole != [True, True]:
         raise CallError(f"{name} must be one integer or two integers, got {shown(value)}")
@@ -355,48 +370,59 @@ BICUBIC_NOTE = Note("steps that move pixels use a bilinear filter instead of a b
 
 def _read_filter(value: Any, library: str, asked: str) -> tuple[Filter, tuple[Note, ...]]:
     """Read the name of a filter, in any case."""
-    name = value.lower() if isinstance(value, str) else ""
-    names = _NAMES[library]
+    name, names = _lower(value), _NAMES[library]
     if name not in names:
         raise CallError(
             f"interpolation must be one of {', '.join(names)}{asked}, got {shown(value)}"
         )
-    text = _FILTER_NOTES.get((library, name))
-    return _FILTERS[name], () if text is None else (Note(text),)
+    notes: tuple[Note, ...] = ()
+    if (library, name) in _FILTER_NOTES:
+        notes = (Note(_FILTER_NOTES[library, name]),)
+    return _FILTERS[name], notes
+
+
+def _lower(value: Any) -> Any:
+    """Return text in lower case, and other values as they are."""
+    return value.lower() if isinstance(value, str) else value
+
+
+def _filter_name(value: Any) -> Any:
+    """Return the name of a filter of torchvision, which a member of an enum or Pillow's number may give."""
+    value = getattr(value, "value", value)
+    # True is no filter.
+    if type(value) is int and 0 <= value < len(_PILLOW):
+        value = _PILLOW[value]
+    return _lower(value)
+
+
+#: Filters by Pillow's numbers, which torchvision takes, too.
+_PILLOW = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")
 
 
 def read_backend(backend: Any, name: str = "backend") -> str:
     """Read PaddleClas's ``backend``: ``"cv2"`` or ``"pil"``, in any case."""
-    library = backend.lower() if isinstance(backend, str) else backend
+    library = _lower(backend)
     check_choice(name, library, ("cv2", "pil"))
     return str(library)
 
 
-@dataclass(frozen=True, slots=True)
-class Interpolation:
-    """A filter, whether it is antialiased, and notes on how it differs from the library's filter."""
-
-    filter: Filter
-    antialias: bool
-    notes: tuple[Note, ...] = ()
-
-
-def paddleclas_filter(interpolation: Any, backend: str) -> Interpolation:
-    """Read PaddleClas's ``interpolation``; `None` is bilinear.
+def paddleclas_filter(interpolation: Any, backend: str) -> tuple[Filter, bool, tuple[Note, ...]]:
+    """Read PaddleClas's ``interpolation``: the filter, whether it is antialiased, and notes.
 
     Only Pillow's filters and OpenCV's area are antialiased.
     """
-    asked = "bilinear" if interpolation is None else interpolation
-    filter_, notes = _read_filter(asked, backend, f" for backend {backend!r}")
-    return Interpolation(filter_, backend == "pil" or filter_ == "triangular", notes)
+    if interpolation is None:
+        interpolation = "bilinear"
+    filter_, notes = _read_filter(interpolation, backend, f" for backend {backend!r}")
+    return filter_, backend == "pil" or filter_ == "triangular", notes
 
 
-def torchvision_filter(interpolation: Any, antialias: bool) -> Interpolation:
-    """Read torchvision's ``interpolation``, a name or an ``InterpolationMode``, with ``antialias``."""
-    filter_, notes = _read_filter(getattr(interpolation, "value", interpolation), "torchvision", "")
+def torchvision_filter(interpolation: Any, antialias: bool) -> tuple[Filter, tuple[Note, ...]]:
+    """Read torchvision's ``interpolation``, a name or an ``InterpolationMode``: the filter, and notes."""
+    filter_, notes = _read_filter(_filter_name(interpolation), "torchvision", "")
     if filter_ == "cubic" and not antialias:
         notes = (_SHARPER,)
-    return Interpolation(filter_, antialias, notes)
+    return filter_, notes
 
 
 def one_of(*names: str) -> Reader:
@@ -415,11 +441,10 @@ _read_warp_name = one_of("nearest", "bilinear", "bicubic")
 
 def read_warp_filter(value: Any, name: str) -> Any:
     """Read the ``interpolation`` of torchvision's transforms that move pixels, a name or an enum member."""
-    given = getattr(value, "value", value)
-    given = _read_warp_name(given.lower() if isinstance(given, str) else given, name)
+    given = _read_warp_name(_filter_name(value), name)
     if given == "bicubic":
         return Noted("linear", (BICUBIC_NOTE,))
-    return "nearest" if given == "nearest" else "linear"
+    return _FILTERS[given]
 
 
 WarpFilter: TypeAlias = Annotated[Any, read_warp_filter]

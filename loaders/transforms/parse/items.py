@@ -7,10 +7,10 @@ have the names of the arguments that it was made with, so it is read as its name
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 from loaders.transforms.base import MAX_NESTING, MAX_TRANSFORMS, Operation
 from loaders.transforms.parse.arguments import (
@@ -26,12 +26,16 @@ from loaders.transforms.parse.arguments import (
     read_number,
     read_operator,
     read_transforms,
+    setting,
 )
 from loaders.transforms.parse.names import ANY, Meaning, chosen, is_ambiguous, known_transforms
 from loaders.transforms.parse.timm import timm_item, with_magnitude
 from loaders.transforms.parse.torchvision import converts_to_rgb
 from manifests.errors import CallError
 from manifests.process.text import shown, suggest
+
+#: Items as they are written, with their locations.
+Located: TypeAlias = Iterable[tuple[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,17 +79,18 @@ def parse_item(location: str, item: Any) -> RecipeItem:
         CallError: the item is unknown or wrong; the message starts with `location`.
 
     """
+    # A conversion to RGB may stand anywhere, other functions only at the end.
     if converts_to_rgb(item):
         return RecipeItem(location, f"{_name_of(item)}(image)")
     if callable(item) and not isinstance(item, (Operation, type)):
         return RecipeItem(location, f"{_name_of(item)}(images)", function=item)
     if isinstance(item, Operation):
         return RecipeItem(location, repr(item), (item,))
+    # A name alone is a name without arguments.
     if isinstance(item, str):
         item = {item: None}
-    if not (
-        isinstance(item, Mapping) and len(item) == 1 and all(isinstance(name, str) for name in item)
-    ):
+    is_named = isinstance(item, Mapping) and len(item) == 1
+    if not is_named or not isinstance(next(iter(item)), str):
         raise CallError(
             f"{location} is not a transform: {shown(item)}",
             hint="write a name, or a name with arguments: {'ResizeImage': {...}}",
@@ -95,14 +100,21 @@ def parse_item(location: str, item: Any) -> RecipeItem:
         arguments = {key: _plain(each) for key, each in _named(name, arguments).items()}
         parts = parse_transform(name, arguments)
     written = ", ".join(f"{key}={shown(value)}" for key, value in arguments.items())
+    # Sort what the name gives by what a recipe does with it.
+    operations, notes, function, needs_bytes = [], [], None, False
+    for part in parts:
+        match part:
+            case Note():
+                notes.append(part.text)
+            case BatchFunction():
+                function = part.function
+            case NeedsBytes():
+                needs_bytes = True
+            case _:
+                operations.append(part)
+    description = f"{name}({written})"
     return RecipeItem(
-        location,
-        f"{name}({written})",
-        operations=tuple(each for each in parts if isinstance(each, Operation)),
-        notes=tuple(each.text for each in parts if isinstance(each, Note)),
-        function=next((each.function for each in parts if isinstance(each, BatchFunction)), None),
-        written=item,
-        needs_bytes=any(isinstance(each, NeedsBytes) for each in parts),
+        location, description, tuple(operations), tuple(notes), function, item, needs_bytes
     )
 
 
@@ -121,10 +133,12 @@ def _plain(value: Any) -> Any:
 
     Scripts compute means with NumPy and torch, and torchvision accepts ``(0.5,)`` for ``0.5``.
     """
+    # NumPy's numbers have `tolist`, too.
     if _is_array(value):
         value = value.tolist()
     elif is_list(value):
         value = type(value)(each.tolist() if _is_array(each) else each for each in value)
+    # Lists of one name or record are not numbers, and stay lists.
     if is_list(value) and len(value) == 1 and isinstance(value[0], (int, float)):
         return value[0]
     return value
@@ -161,25 +175,24 @@ class Strength:
 
     def set(self, argument: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Return the argument of a policy with the magnitude; empty if the policy has none."""
-        number: Any = int(self.magnitude) if self.magnitude.is_integer() else self.magnitude
+        number: Any = self.magnitude
+        if number.is_integer():
+            number = int(number)
+        # The policies of timm have their magnitude inside a text.
         if argument == "config_str":
             number = with_magnitude(arguments[argument], number)
-        self.is_used |= number is not None
-        return {} if number is None else {argument: number}
+        if number is None:
+            return {}
+        self.is_used = True
+        return {argument: number}
 
 
 _STRENGTH: ContextVar[Strength | None] = ContextVar("strength", default=None)
 
 
-@contextmanager
-def with_strength(magnitude: float) -> Iterator[Strength]:
+def with_strength(magnitude: float) -> AbstractContextManager[Strength]:
     """Parse policies with another magnitude."""
-    strength = Strength(float(magnitude))
-    token = _STRENGTH.set(strength)
-    try:
-        yield strength
-    finally:
-        _STRENGTH.reset(token)
+    return setting(_STRENGTH, Strength(float(magnitude)))
 
 
 #: What OpSampler draws from.
@@ -197,7 +210,8 @@ def parse_transform(name: str, arguments: Mapping[str, Any]) -> tuple[Part, ...]
     """
     meanings = chosen(name, arguments)
     results = [_parse(each, arguments) for each in meanings]
-    if any(each != results[0] for each in results):
+    # Two libraries may spell the same: then it does not matter which is meant.
+    if results.count(results[0]) < len(results):
         spelled = " or ".join(
             f"{{{shown(name)}: {{'library': {shown(each.libraries[0])}, ...}}}}"
             for each in meanings
@@ -220,7 +234,9 @@ def _parse(meaning: Meaning, arguments: Mapping[str, Any]) -> tuple[Part, ...]:
         elif key not in arguments and key != ANY:
             hint = f"write {{{shown(name)}: {{{shown(key)}: ...}}}}"
             raise CallError(f"{name} needs the argument {shown(key)}", hint=hint)
+    # What the user writes replaces the defaults.
     values.update(arguments)
+    # The library has chosen the meaning, and is no argument of the transform.
     if not meaning.takes("library"):
         values.pop("library", None)
     with errors_at(name):
@@ -235,12 +251,14 @@ def _parts(meaning: Meaning, arguments: Mapping[str, Any]) -> Parsed:
         arguments = {**arguments, **strength.set(meaning.magnitude, arguments)}
     for key, value in arguments.items():
         argument = meaning.argument(key)
+        # Readers of names are here, because the table of names cannot know them.
         read = _NESTED.get(argument.read, argument.read)(value, key)
         if isinstance(read, Noted):
             notes.extend(read.notes)
             read = read.value
         values[argument.field or key] = read
     made = meaning.make(**values)
+    # A record is one operation; a function yields what it makes.
     if isinstance(made, Operation):
         yield made
     else:
@@ -253,6 +271,7 @@ def _read_transforms(value: Any, name: str) -> Noted:
 
     A `Compose` in the list is one transform.
     """
+    # A ModuleList of torch comes as a list: `_translate` has made it one.
     if not isinstance(value, Sequence) or isinstance(value, (str, bytes)) or not value:
         raise CallError(f"{name} must be a list of at least one transform, got {shown(value)}")
     if len(value) > MAX_TRANSFORMS:
@@ -263,10 +282,10 @@ def _read_transforms(value: Any, name: str) -> Noted:
         raise CallError(f"transforms are nested more than {MAX_NESTING} levels deep")
     chains = []
     notes: list[Note] = []
-    token = _DEPTH.set(_DEPTH.get() + 1)
-    try:
+    with setting(_DEPTH, _DEPTH.get() + 1):
         for number, transform in enumerate(value):
             operations: list[Operation] = []
+            # A Compose gives several items, which are one chain.
             for written in flatten(f"{name}[{number}]", transform):
                 item = parse_item(*written)
                 if item.function:
@@ -278,8 +297,6 @@ def _read_transforms(value: Any, name: str) -> Noted:
                 operations.extend(item.operations)
                 notes.extend(map(Note, item.located_notes))
             chains.append(tuple(operations))
-    finally:
-        _DEPTH.reset(token)
     return Noted(tuple(chains), tuple(notes))
 
 
@@ -290,6 +307,7 @@ def _read_operator(value: Any, name: str) -> tuple[Any, float | None]:
             f"{shown(name)} is not an operator that OpSampler can draw",
             hint=suggest(name, _OPERATORS),
         )
+    # `prob` belongs to OpSampler, the other arguments to the operator.
     arguments = _named(name, value)
     probability = None
     if "prob" in arguments:
@@ -307,12 +325,13 @@ _NESTED: dict[Reader, Reader] = {
 }
 
 
-def names_in(items: Iterable[Any], depth: int = 0) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def names_in(located: Located, depth: int = 0) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield the names in a list, and in the lists inside it, with their arguments.
 
     Names of what contains other transforms are left out.
     """
-    for item in items:
+    for _, item in located:
+        # Records, functions and what is no transform have no name.
         written = {item: None} if isinstance(item, str) else item
         if not isinstance(written, Mapping):
             continue
@@ -322,7 +341,7 @@ def names_in(items: Iterable[Any], depth: int = 0) -> Iterator[tuple[str, Mappin
             if is_list(inner) and depth < MAX_NESTING:
                 # An error is raised where the list is parsed, which knows its location.
                 with suppress(CallError):
-                    yield from names_in((each for _, each in written_items("", inner)), depth + 1)
+                    yield from names_in(written_items("", inner), depth + 1)
             elif isinstance(name, str):
                 yield name, given
 
@@ -381,6 +400,7 @@ def flatten(location: str, item: Any, depth: int = 0) -> Iterator[tuple[str, Any
         CallError: an object cannot be translated; the message names its class.
 
     """
+    # A list that contains itself would never end.
     if depth > MAX_NESTING:
         raise CallError(f"{location}: transforms are nested more than {MAX_NESTING} levels deep")
     parts = composed(item)
@@ -399,15 +419,37 @@ def composed(item: Any) -> list[Any] | None:
     """Return the transforms of a `Compose`, a `torch.nn.Sequential` of them, or a model's weights.
 
     Else ``None``.
+
+    Raises:
+        CallError: an object has a `Compose` for each image, such as what makes two crops of it.
+
     """
     if _is_of("torchvision.transforms._presets", item):
         return _preprocessing(item)
-    if _is_of("torchvision.transforms", item) and type(item).__name__ == "Compose":
+    if _is_compose(item):
         return list(item.transforms)
     if _is_of("torch.nn", item) and type(item).__name__ == "Sequential":
         parts = list(item)
-        return parts if any(map(_has_torchvision_base, parts)) else None
+        if any(_has_torchvision_base(part) or composed(part) for part in parts):
+            return parts
+    # MoCo, SupCon and DINO make several crops with objects of their own.
+    for value in getattr(item, "__dict__", {}).values():
+        if _is_compose(value) and any(map(_makes_tensors, value.transforms)):
+            raise CallError(
+                f"{type(item).__name__} runs transforms of torchvision on each image, and is not"
+                " one of them",
+                hint="pass its transforms; for several crops of an image, pass views=[list, list]",
+            )
     return None
+
+
+def _is_compose(item: Any) -> bool:
+    return _is_of("torchvision.transforms", item) and type(item).__name__ == "Compose"
+
+
+def _makes_tensors(item: Any) -> bool:
+    """Return whether a transform takes images of Pillow, so that no batch can be meant."""
+    return type(item).__name__ in ("ToTensor", "PILToTensor", "ToImage")
 
 
 #: The steps of what ``weights.transforms()`` returns, by its class.
@@ -468,22 +510,33 @@ def _translate(location: str, item: Any) -> dict[str, dict[str, Any]]:
             ),
         )
     # Modules in an attribute are not in `__dict__`.
-    transforms = {"transforms": list(item.transforms)} if hasattr(item, "transforms") else {}
-    arguments = {
-        key: _text_of(value)
-        for key, value in {**vars(item), **transforms}.items()
-        if not key.startswith("_") and key not in _IGNORED and value is not None
-    }
+    # v1 and v2 store arguments under their names.
+    attributes = dict(vars(item))
+    if hasattr(item, "transforms"):
+        attributes["transforms"] = list(item.transforms)
+    arguments = {}
+    for key, value in attributes.items():
+        if not key.startswith("_") and key not in _IGNORED and value is not None:
+            arguments[key] = _text_of(value)
     if name == "RandomErasing":
         # v2 stores `None` for "random".
         arguments.setdefault("value", "random")
+    # The class says which library is meant, whatever else is in the list.
     if is_ambiguous(name, arguments):
         arguments["library"] = "torchvision"
     return {name: arguments}
 
 
 def _text_of(value: Any) -> Any:
-    """Return a value as users write it: the text of an enum member or a dtype."""
+    """Return a value as users write it: the text of an enum member or a dtype, and of a dict the image's."""
+    if isinstance(value, dict):
+        # v2 takes a value for each type of input; "others" is for types that it does not name.
+        by_name = {getattr(key, "__name__", key): each for key, each in value.items()}
+        for name in ("Image", "Tensor", "others"):
+            if name in by_name:
+                return _text_of(by_name[name])
     if _is_of("torch", value) and type(value).__name__ == "dtype":
         return str(value).removeprefix("torch.")
-    return getattr(value, "value", value) if _is_of("torchvision", value) else value
+    if _is_of("torchvision", value):
+        return getattr(value, "value", value)
+    return value

@@ -8,8 +8,8 @@ operations. Else the list decides, to whose library the other names belong; `lib
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -66,6 +66,7 @@ from loaders.transforms.parse.arguments import (
     read_probability_text,
     read_warp_filter,
     read_width_height,
+    setting,
 )
 from manifests.errors import CallError
 from manifests.process.text import shown, suggest
@@ -110,6 +111,7 @@ class Meaning:
         """The arguments in order; the one named `ANY` stands for all others."""
         if self.summary:
             return self.fields
+        # A function declares its arguments by its signature.
         hints = get_type_hints(self.make, include_extras=True)
         found = {}
         for name, parameter in inspect.signature(self.make).parameters.items():
@@ -117,8 +119,10 @@ class Meaning:
             if parameter.kind is parameter.VAR_KEYWORD:
                 found[ANY] = Argument(read, REQUIRED)
             else:
-                required = parameter.default is parameter.empty
-                found[name] = Argument(read, REQUIRED if required else parameter.default)
+                default = parameter.default
+                if default is parameter.empty:
+                    default = REQUIRED
+                found[name] = Argument(read, default)
         return found
 
     def argument(self, name: str) -> Argument:
@@ -130,22 +134,11 @@ class Meaning:
         known = argument in self.arguments or ANY in self.arguments
         return isinstance(argument, str) and known
 
-    @property
-    def library(self) -> str:
-        """The libraries as text: ``"PaddleClas, torchvision"``."""
-        return ", ".join(self.libraries)
-
-    @property
-    def description(self) -> str:
-        """What the transform does, and how results differ, for the documentation."""
-        summary = self.summary or " ".join((inspect.getdoc(self.make) or "").split())
-        differs = self.differs or " ".join(f"{note}." for note in self.notes)
-        return f"{summary} {differs}".strip()
-
 
 def _reader(hint: Any) -> Reader:
     """Return the reader of a type hint such as ``Annotated[float, reader]``, or of one with `None`."""
     for each in (hint, *get_args(hint)):
+        # `Annotated[...] | None` allows None, which is not read then.
         if get_origin(each) is Annotated:
             read: Reader = each.__metadata__[0]
             return read if each is hint else optional(read)
@@ -190,6 +183,7 @@ def _read_jitter_probability(value: Any, name: str) -> float:
 def _read_window(value: Any, name: str) -> Size:
     """Read the height and width of a kernel, which are odd."""
     window = read_width_height(value, name)
+    # OpenCV and torchvision center a kernel on a pixel.
     if not all(side % 2 for side in window):
         raise CallError(f"{name} must be odd, got {shown(value)}")
     return window
@@ -210,11 +204,13 @@ def do_nothing() -> Parsed:
 # The table
 # --------------------------------------------------------------------------------------------------
 
+# The libraries of most rows.
 _TORCHVISION: Libraries = ("torchvision",)
 _PADDLECLAS: Libraries = ("PaddleClas",)
 _BOTH: Libraries = ("torchvision", "PaddleClas")
 _LOADERS: Libraries = ("loaders",)
 
+# Arguments that several names have.
 _SIZE = Argument(read_height_width, REQUIRED)
 _WIDTH_HEIGHT = Argument(read_width_height, REQUIRED, "size")
 _P = Argument(read_probability, 0.5, "probability")
@@ -229,6 +225,7 @@ _JITTER = {
 }
 _CLASSES = Argument(optional(checked(check_int, 1, MAX_CLASSES)), None, "classes")
 
+# Differences that several names have.
 _CROPS_DIFFER = (
     "A batch is [B, crops, C, H, W]. Only ToTensor, Normalize and functions of the batch may"
     " follow."
@@ -250,6 +247,7 @@ def _to_space(name: str, space: str, summary: str) -> Meaning:
 
 def _step(name: str, step: str, summary: str, **argument: Reader) -> Meaning:
     """Return a row of a name that runs one step of a policy, with at most one argument."""
+    # The step's own argument comes before the probability, as in torchvision.
     fields = {key: Argument(read, REQUIRED, "argument") for key, read in argument.items()}
     fields["p"] = Argument(read_probability, 0.5)
     return Meaning(name, _TORCHVISION, policies.one_step, summary, fields, {"name": step})
@@ -801,6 +799,7 @@ _ROWS: tuple[Meaning, ...] = (
 )
 
 _MEANINGS: dict[str, list[Meaning]] = {}
+# Sorting is stable: of a name, the first row is the first meaning.
 for _row in sorted(_ROWS, key=lambda row: row.name):
     _MEANINGS.setdefault(_row.name, []).append(_row)
 
@@ -812,7 +811,7 @@ for _row in sorted(_ROWS, key=lambda row: row.name):
 _OF_LIST: ContextVar[Library | None] = ContextVar("library", default=None)
 
 #: The libraries whose names can mean different transforms.
-_RIVALS: Libraries = ("PaddleClas", "torchvision")
+_RIVALS: set[Library] = {"PaddleClas", "torchvision"}
 
 
 def transform_table() -> tuple[Meaning, ...]:
@@ -857,19 +856,18 @@ def library_of(items: Iterable[tuple[str, Mapping[str, Any]]]) -> Library | None
     for name, arguments in items:
         fitting = _fitting(_MEANINGS.get(name, []), arguments)
         if len(fitting) == 1:
-            rivals = [each for each in _RIVALS if each in fitting[0].libraries]
-            found.update(rivals if len(rivals) == 1 else ())
-    return found.pop() if len(found) == 1 else None
+            rivals = _RIVALS & {*fitting[0].libraries}
+            # A name of both libraries says nothing.
+            if len(rivals) == 1:
+                found |= rivals
+    if len(found) != 1:
+        return None
+    return found.pop()
 
 
-@contextmanager
-def names_of(library: Library | None) -> Iterator[None]:
+def names_of(library: Library | None) -> AbstractContextManager[Any]:
     """Let names that two libraries have mean the transforms of one of them."""
-    token = _OF_LIST.set(library)
-    try:
-        yield
-    finally:
-        _OF_LIST.reset(token)
+    return setting(_OF_LIST, library)
 
 
 def chosen(name: str, arguments: Mapping[str, Any]) -> list[Meaning]:
@@ -880,6 +878,7 @@ def chosen(name: str, arguments: Mapping[str, Any]) -> list[Meaning]:
 
     """
     meanings = meanings_of(name)
+    # The list decides only between meanings that take the arguments.
     fitting = _fitting(meanings, arguments)
     if not fitting:
         raise _unknown_argument(name, meanings, arguments)
@@ -889,6 +888,7 @@ def chosen(name: str, arguments: Mapping[str, Any]) -> list[Meaning]:
 
 def _fitting(meanings: list[Meaning], arguments: Mapping[str, Any]) -> list[Meaning]:
     """Return the meanings that take all arguments, and are of the library that they may name."""
+    # Only names with several meanings have the argument `library`.
     names = [*arguments]
     if len(meanings) > 1 and "library" in arguments:
         meanings = [each for each in meanings if arguments["library"] in each.libraries]
@@ -900,13 +900,17 @@ def _unknown_argument(
     name: str, meanings: list[Meaning], arguments: Mapping[str, Any]
 ) -> CallError:
     """Return the error for an argument that no library has, or for arguments of two libraries."""
+    # Of an argument of several libraries, the first library counts.
     known: dict[str, Library] = {}
     for meaning in reversed(meanings):
         known.update(dict.fromkeys(meaning.arguments, meaning.libraries[0]))
+    # First arguments that no library has, then a library that the name does not have.
     several = len(meanings) > 1
     for argument in arguments:
         if argument not in known and not (several and argument == "library"):
-            hint = suggest(argument, known, quote=False) if known else f"{name} takes no arguments"
+            hint = f"{name} takes no arguments"
+            if known:
+                hint = suggest(argument, known, quote=False)
             return CallError(f"{name} has no argument {shown(argument)}", hint=hint)
     libraries = [each.libraries[0] for each in meanings]
     written = arguments.get("library", libraries[0])

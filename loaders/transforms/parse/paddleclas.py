@@ -18,7 +18,6 @@ from loaders.transforms.crop_resize import CropAtRatio, RandomResizedCrop, Resiz
 from loaders.transforms.decode_normalize import Decode, Normalize
 from loaders.transforms.erasing import Cutout, GridMask, KeepPart, RandomErasing
 from loaders.transforms.geometry import PAD_MODES, PadTo, Rotate
-from loaders.transforms.mixing import MixOneOf
 from loaders.transforms.parse.arguments import (
     Backend,
     Bool,
@@ -43,7 +42,7 @@ from loaders.transforms.parse.arguments import (
     read_operator,
     read_width_height,
 )
-from loaders.transforms.parse.torchvision import read_padding, read_rotation
+from loaders.transforms.parse.torchvision import mix_one_of, read_padding, read_rotation
 from manifests.errors import CallError
 from manifests.process.text import printable, shown, suggest
 from manifests.yaml_file import load_yaml
@@ -95,11 +94,11 @@ def normalize_image(
 
 def crop_image_at_ratio(size: int, pad: int, interpolation: str = "bilinear") -> Parsed:
     """Crop a centered square of size / (size + pad) of the shorter side, and resize it to `size`."""
-    chosen = paddleclas_filter(interpolation, "cv2")
+    filter_, _, notes = paddleclas_filter(interpolation, "cv2")
     check_int("size", size, 1)
     check_number("pad", pad, 0)
-    yield CropAtRatio(size, size / (size + pad), chosen.filter)
-    yield from chosen.notes
+    yield CropAtRatio(size, size / (size + pad), filter_)
+    yield from notes
 
 
 def rand_crop_image(
@@ -112,30 +111,30 @@ def rand_crop_image(
     backend: Backend = "cv2",
 ) -> Parsed:
     """Crop a random region and resize it to (width, height)."""
-    chosen = paddleclas_filter(interpolation, backend)
+    filter_, antialias, notes = paddleclas_filter(interpolation, backend)
     yield RandomResizedCrop(
         size,
         area=scale or (0.08, 1.0),
         ratio=ratio or (3 / 4, 4 / 3),
         sampling="bounded",
         log_ratio=use_log_aspect,
-        filter=chosen.filter,
-        antialias=chosen.antialias,
+        filter=filter_,
+        antialias=antialias,
     )
-    yield from chosen.notes
+    yield from notes
     if progress_size is not None:
         yield Note("progress_size is ignored: build one loader per size")
 
 
 def resize(size: Any, interpolation: str = "bilinear") -> Parsed:
     """Resize the shorter side to an integer, or resize to (height, width), with OpenCV."""
-    found = paddleclas_filter(interpolation, "cv2")
-    filters: Any = {"filter": found.filter, "antialias": found.antialias}
+    filter_, antialias, notes = paddleclas_filter(interpolation, "cv2")
+    filters: Any = {"filter": filter_, "antialias": antialias}
     if isinstance(size, int):
         yield Resize(shorter=size, **filters)
     else:
         yield Resize(read_height_width(size), **filters)
-    yield from found.notes
+    yield from notes
 
 
 def random_resized_crop(
@@ -145,11 +144,9 @@ def random_resized_crop(
     interpolation: str = "bilinear",
 ) -> Parsed:
     """Crop a random region and resize it to (height, width), with OpenCV."""
-    found = paddleclas_filter(interpolation, "cv2")
-    yield RandomResizedCrop(
-        size, area=scale, ratio=ratio, filter=found.filter, antialias=found.antialias
-    )
-    yield from found.notes
+    filter_, antialias, notes = paddleclas_filter(interpolation, "cv2")
+    yield RandomResizedCrop(size, area=scale, ratio=ratio, filter=filter_, antialias=antialias)
+    yield from notes
 
 
 def resize_image(
@@ -160,8 +157,8 @@ def resize_image(
     return_numpy: Bool = True,
 ) -> Parsed:
     """Resize to (width, height), or resize the shorter side to `resize_short`."""
-    chosen = paddleclas_filter(interpolation, backend)
-    filters: Any = {"filter": chosen.filter, "antialias": chosen.antialias}
+    filter_, antialias, notes = paddleclas_filter(interpolation, backend)
+    filters: Any = {"filter": filter_, "antialias": antialias}
     if resize_short is not None:
         check_number("resize_short", resize_short)
     if resize_short is not None and resize_short > 0:
@@ -172,7 +169,7 @@ def resize_image(
         raise CallError(
             "size or resize_short is required", hint="write {'ResizeImage': {'size': ...}}"
         )
-    yield from chosen.notes
+    yield from notes
 
 
 def pad(
@@ -287,7 +284,11 @@ def grid_mask(
             f"d1 and d2 must be integers of at least 2 with d1 < d2, got {shown(d1)} and"
             f" {shown(d2)}"
         )
-    yield GridMask((d1, d2 - 1), rotate, ratio, "squares" if mode else "lines", prob)
+    # PaddleClas draws d with randint(d1, d2), which leaves d2 out.
+    hide: Any = "lines"
+    if mode:
+        hide = "squares"
+    yield GridMask((d1, d2 - 1), rotate, ratio, hide, prob)
     yield Note(
         "PaddleClas increases the probability with each epoch, from 0; here it is prob from the"
         " first epoch"
@@ -323,20 +324,18 @@ def op_sampler(
 
     The other batches are not mixed.
     """
-    mixing, probabilities, classes = [], [], [class_num]
+    mixing, probabilities = [], []
     for name, (operation, probability) in operators.items():
         if probability is None:
             yield Note(f"{name} is never run, because its prob is not set and the default is 0")
         mixing.append(operation)
         probabilities.append(probability or 0.0)
-        classes.append(operation.classes)
     if sum(probabilities) > 1 + 1e-9:
         raise CallError(
             f"prob of all operators must add up to at most 1, got a sum of {sum(probabilities):g}"
         )
     if mixing:
-        known = next((each for each in classes if each is not None), None)
-        yield MixOneOf(tuple(mixing), tuple(probabilities), known)
+        yield mix_one_of(mixing, probabilities, class_num)
     else:
         yield Note("OpSampler has no operators, so nothing is mixed")
 
@@ -419,7 +418,9 @@ def _config(content: Any, split: str) -> Config:
             "the file contains neither a list of transforms nor a config", hint=_EXPECTED
         )
     section, notes = _find_section(content, split)
-    dataset = section.mapping("dataset") if "dataset" in section.content else section
+    dataset = section
+    if "dataset" in section.content:
+        dataset = section.mapping("dataset")
     if all(dataset.content.get(key) is None for key in _TRANSFORM_KEYS):
         raise dataset.missing("transform_ops")
     transforms = dataset.items(*_TRANSFORM_KEYS)

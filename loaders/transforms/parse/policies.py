@@ -74,6 +74,7 @@ def read_steps(text: str, highest: int = MAX_LEVEL) -> StepTable:
         table[name] = Amount()
         if values:
             offset, change, *how = values
+            # The rounding, if there is one, comes last.
             rounding: Any = "none"
             if {"down", "nearest"} & {*how}:
                 rounding = how[-1]
@@ -85,6 +86,7 @@ def read_steps(text: str, highest: int = MAX_LEVEL) -> StepTable:
                 signed="signed" in how,
                 of_side="of_side" in how,
             )
+        # Two divisions: the text of a record seeds its random numbers.
         if highest != MAX_LEVEL:
             slope = table[name].slope * MAX_LEVEL / highest
             table[name] = replace(table[name], slope=slope)
@@ -210,6 +212,7 @@ def auto_augment(
     name = getattr(policy, "value", policy)
     if not isinstance(name, str) or name not in tables:
         raise CallError(f"policy must be one of {', '.join(tables)}, got {shown(policy)}")
+    # RandAugment has no invert, and AutoAugment no identity.
     steps = steps_of({**_TORCHVISION, "invert": Amount()}, interpolation, fill)
     yield sub_policies(steps, tables[name], lambda level: _bin(level, 10))
 
@@ -245,10 +248,12 @@ def aug_mix(
     fill: Fill = None,
 ) -> Parsed:
     """Mix an image with augmented copies of it."""
+    # Without all_ops, the steps of ImageNet-C's corruptions are left out.
     table = dict(_AUGMIX)
     if not all_ops:
         for name in ENHANCEMENTS:
             del table[name]
+    # A severity of 1 has one bin, at level 0.
     level = Level()
     if severity > 1:
         level = Level(0, _bin(severity - 1, 10).high, bins=severity)
@@ -384,6 +389,7 @@ def rand_augment_v2(
 ) -> Parsed:
     """Run `num_layers` random steps of 16, as in the training of EfficientNetV2."""
     steps = _paddleclas_steps(_PADDLECLAS_V2, "nearest", fillcolor)
+    # PaddleClas fills squares with the first value of the color.
     steps["cutout"] = replace(steps["cutout"], fill=(fillcolor[0],) * 3)
     yield RandomSteps(at_level(steps, Level(magnitude, magnitude)), num_layers)
     if progress_magnitude is not None:

@@ -116,10 +116,12 @@ class Recipe:
 
         The first is `Decode`, or `Unpack` for datasets that store raw pixels.
         """
+        # Batch operations run after these: `mixing`.
         listed = [each for each in _operations(self.items) if not isinstance(each, BatchOperation)]
         first: Operation = Decode()
         if listed and isinstance(listed[0], Decode):
             first = listed.pop(0)
+        # Raw pixels need no decoding, and their table says the size.
         if self.raw_size is not None and isinstance(first, Decode):
             first = Unpack(self.raw_size, first.space)
             listed = [each for each in listed if each != KeepSize(self.raw_size)]
@@ -190,10 +192,12 @@ def read_recipe(
             location.
 
     """
+    # Of a file, source is "FILE: transform_ops".
     file, colon, name = source.rpartition(": ")
     located = [*written_items(source, items), *written_items(f"{file}{colon}batch_{name}", batch)]
     _check_count(located, source)
-    library = library or library_of(names_in(item for _, item in located))
+    library = library or library_of(names_in(located))
+    # The names of the whole list decide what each name means.
     with names_of(library):
         parsed = _parsed(located)
     recipe = Recipe(parsed, (), ImageSpec(), num_classes, tuple(notes), library=library)
@@ -224,12 +228,15 @@ def read_views(
             f"views must be a list of 1 to {MAX_VIEWS} lists of transforms, got {shown(views)}"
         )
     located = [*written_items("transforms", items)]
+    # Views may share nothing, or have lists of their own that are empty.
     written = [_written_view(f"views[{number}]", view) for number, view in enumerate(views)]
+    # Counted before parsing, which takes time for each item.
     for number, own in enumerate(written):
         _check_count([*located, *own], f"views[{number}]")
-    library = library_of(names_in(item for each in (located, *written) for _, item in each))
+    library = library_of(names_in(chain(located, *written)))
     with names_of(library):
         shared, lists = _parsed(located), [_parsed(each) for each in written]
+    # A view often is the whole Compose of a script, decoding included.
     decoding = [own[0] for own in lists if own and _decodes(own[0])]
     if decoding and not shared:
         # All views see one decoded image.
@@ -242,6 +249,7 @@ def read_views(
         shared, lists = (decoding[0],), [own[1:] for own in lists]
     recipe = Recipe(shared, (), ImageSpec(), library=library)
     recipe = _with_sizes(recipe, lists, "transforms", image_size, any_size=any_size)
+    # A mixed label would belong to one view only.
     if any(isinstance(each, Mixing) for each in _operations(recipe.all_items)):
         raise CallError(
             "transforms that mix images cannot be combined with views",
@@ -291,6 +299,7 @@ def _with_sizes(
     try:
         return _checked(recipe, lists, source)
     except SizesVaryError:
+        # Asking for the size reads tables: only if the list needs it.
         size = image_size()
         if size is None and not any_size:
             raise
@@ -361,6 +370,7 @@ def _changed(recipe: Recipe, change: Callable[[RecipeItem], RecipeItem]) -> Reci
     """Return a recipe with changed items, which are checked again."""
     items = tuple(map(change, recipe.items))
     lists = [tuple(map(change, view.items)) for view in recipe.views]
+    # A batch of one image had no size before, and needs none now.
     any_size = recipe.output.size is None
     return _checked(replace(recipe, items=items), lists, "transforms", any_size=any_size)
 
@@ -373,6 +383,7 @@ def _with_size(recipe: Recipe, size: Size) -> Recipe:
             hint="add a crop or a resize to the list",
         )
     changed = _scaled(recipe, before, size)
+    # Rounding may miss the size, for example of crops in a share of a resize.
     result = changed.outputs[0].size
     if result == size:
         return changed
@@ -390,6 +401,7 @@ def _with_size(recipe: Recipe, size: Size) -> Recipe:
 
 def _possible_size(recipe: Recipe, before: Size, size: Size) -> Size | None:
     """Return the nearest size that no rounding changes."""
+    # Nearest first, larger before smaller.
     for distance in range(1, 9):
         for pixels in (distance, -distance):
             near = (size[0] + pixels, size[1] + pixels)
@@ -400,6 +412,7 @@ def _possible_size(recipe: Recipe, before: Size, size: Size) -> Size | None:
 
 def _scaled(recipe: Recipe, before: Size, size: Size) -> Recipe:
     scale = Scale(size[0] / before[0], size[1] / before[1])
+    # A crop before the first resize is in pixels of the stored images.
     stored = _of_stored_size(recipe)
 
     def change(item: RecipeItem) -> RecipeItem:
@@ -420,6 +433,7 @@ def _of_stored_size(recipe: Recipe) -> set[str]:
     locations: set[str] = set()
     for own in [view.items for view in recipe.views] or [()]:
         items = (*recipe.items, *own)
+        # The first resize itself is scaled.
         resizing = [any(each.resizes for each in item.operations) for item in items]
         if any(resizing):
             locations.update(item.location for item in items[: resizing.index(True)])
@@ -432,6 +446,7 @@ def _with_magnitude(recipe: Recipe, magnitude: float) -> Recipe:
             return item
         return replace(item, operations=parse_item(item.location, item.written).operations)
 
+    # Policies are parsed again, because their levels depend on other arguments.
     with names_of(recipe.library), with_strength(magnitude) as strength:
         changed = _changed(recipe, change)
     if not strength.is_used:

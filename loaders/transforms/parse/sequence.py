@@ -1,4 +1,4 @@
-"""Check that the items of a list can run one after another, and scale values exactly once. No side effects."""
+"""Check that the items of a list can run one after another. No side effects."""
 
 from __future__ import annotations
 
@@ -63,15 +63,18 @@ def check_sequence(
     spec, last, mixing = Decode().output(ImageSpec()), None, None
     values = Values.BYTES
     for number, item in enumerate(items):
+        # What an item needs before it runs.
         _check_bytes(item, spec)
         _check_lambda(item, spec)
         for operation in item.operations:
+            # Only items that do nothing may come before the decoding.
             if isinstance(operation, Decode) and any(each.operations for each in items[:number]):
                 raise CallError(
                     f"{item.location}: images are already decoded at this point",
                     hint="decode only once, as the first transform",
                 )
             _check_after_crops(item, operation, spec)
+            # Images of a batch are mixed pixel by pixel.
             if isinstance(operation, BatchOperation):
                 if spec.size is None:
                     raise _sizes_vary(
@@ -84,6 +87,7 @@ def check_sequence(
                     f" {mixing.location}, which mixes the images of a batch",
                     hint="move transforms that mix images to the end",
                 )
+            # Records know their own names, users the names that they wrote.
             try:
                 spec, values = operation.output(spec), operation.values_after(values)
             except CallError as error:
@@ -92,6 +96,7 @@ def check_sequence(
             _check_known_size(item, spec)
         if item.operations:
             last = item
+    # A batch is one tensor, so its images have one size.
     if spec.size is None and not any_size:
         raise _sizes_vary(source, last, "a batch needs one size")
     return spec
@@ -105,6 +110,7 @@ def depends_on_size(items: Sequence[RecipeItem]) -> bool:
     spec = ImageSpec()
     for item in items:
         for operation in item.operations:
+            # Where the size is known, check_sequence has compared it.
             if operation.needs_size and spec.size is None:
                 return True
             spec = operation.output(spec)
@@ -128,6 +134,7 @@ def check_fits(items: Sequence[RecipeItem], size: Size) -> None:
 
 def _as_written(message: str, item: RecipeItem) -> str:
     """Return a message that begins with the name in the list, not with the name of a record."""
+    # Messages of records begin with the record's name.
     first, space, rest = message.partition(" ")
     records = {operation.__name__ for operation in _subclasses(Operation)}
     if first not in records or first in item.description:

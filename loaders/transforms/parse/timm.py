@@ -9,6 +9,7 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import chain
 from typing import Annotated, Any
 
 from loaders.transforms.base import (
@@ -27,6 +28,7 @@ from loaders.transforms.parse.arguments import (
     Note,
     Parsed,
     Probability,
+    is_list,
     one_of,
     read_number,
 )
@@ -112,14 +114,19 @@ _AUTO_POLICIES = {
 #: With a larger `mstd`, timm draws levels from 0 to the level, all equally likely.
 _UNIFORM = 100
 
-#: Largest value of a section that sets how many steps run.
-_MOST = {"rand n": MAX_STEPS, "augmix w": MAX_CHAINS, "augmix d": MAX_CHAIN_STEPS}
-#: Sections that each family of policies accepts.
+#: The sections that each family of policies accepts, and the largest value of each.
 _SECTIONS = {
-    "rand": ("m", "n", "w", "mstd", "inc"),
-    "augmix": ("m", "w", "d", "a", "b", "mstd"),
-    "auto": ("mstd",),
-}
+    "rand": {
+        "m": math.inf, "n": MAX_STEPS, "p": 1, "w": math.inf, "mstd": math.inf, "inc": math.inf
+    },
+    "augmix": {
+        "m": math.inf, "w": MAX_CHAINS, "d": MAX_CHAIN_STEPS, "a": math.inf, "b": math.inf,
+        "mstd": math.inf,
+    },
+    "auto": {"mstd": math.inf},
+}  # fmt: skip
+#: The sections whose values need not be integers.
+_FRACTIONS = ("mstd", "a", "p")
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +174,7 @@ def auto_augment(
     if config_str is None:
         yield Note("config_str=None does nothing; PaddleClas raises an error")
         return
+    # As create_transform computes the color; Pillow clips it.
     red, green, blue = (round(max(-1.0, min(255.0, 255 * value))) for value in mean)
     config = _parse_config(config_str)
     makers = {"auto": _auto_policy, "rand": _rand_policy, "augmix": _augmix_policy}
@@ -190,7 +198,8 @@ def _rand_policy(config: _Config, fill: Color, prob: float) -> RandomSteps:
     weights = None
     if "w" in config.sections:
         weights = tuple(_WEIGHTS.get(name, 0.0) for name in steps)
-    pool = at_level(steps, config.level(config.value("m", 10)), 0.5)
+    level = config.level(config.value("m", 10))
+    pool = at_level(steps, level, config.value("p", 0.5))
     return RandomSteps(pool, int(config.value("n", 2)), weights, prob)
 
 
@@ -205,6 +214,7 @@ def _parse_config(config: Any) -> _Config:
         raise CallError(
             f"config_str must have at most {MAX_POLICY_LENGTH} characters, got {len(config)}"
         )
+    # "auto-v0" and "v0" are the same.
     first, *parts = config.strip().split("-") if isinstance(config, str) else ("",)
     if first == "auto" and parts:
         first, *parts = parts
@@ -222,8 +232,20 @@ def _parse_config(config: Any) -> _Config:
                 f"config_str {shown(config)} has an unknown section {shown(part)}",
                 hint=f"{family} takes the sections {', '.join(known)}, each followed by a number",
             )
-        sections[match[1]] = read_number(match[2], match[1])
-    _check_sections(config, family, sections)
+        name = match[1]
+        sections[name] = value = read_number(match[2], name)
+        expected = ""
+        if name not in _FRACTIONS and value != int(value):
+            expected = "an integer"
+        elif value > known[name]:
+            expected = f"at most {known[name]:g}"
+        if expected:
+            raise CallError(f"config_str {shown(config)}: {name} must be {expected}, got {value:g}")
+    if family == "rand" and sections.get("w", 0) != 0:
+        raise CallError(
+            f"config_str {shown(config)}: w must be 0, got {sections['w']:g}",
+            hint="write w0, timm's only set of weights",
+        )
     return _Config(family, first, sections)
 
 
@@ -234,28 +256,20 @@ def with_magnitude(config: Any, magnitude: float) -> str | None:
     return re.sub(r"-m\d+(\.\d+)?(?=-|$)", "", config) + f"-m{magnitude}"
 
 
-def _check_sections(config: str, family: str, sections: dict[str, float]) -> None:
-    for name, value in sections.items():
-        problem = ""
-        if name not in ("mstd", "a") and value != int(value):
-            problem = "an integer"
-        most = _MOST.get(f"{family} {name}", math.inf)
-        if value > most:
-            problem = f"at most {most:g}"
-        if problem:
-            raise CallError(f"config_str {shown(config)}: {name} must be {problem}, got {value:g}")
-    if family == "rand" and sections.get("w", 0) != 0:
-        raise CallError(
-            f"config_str {shown(config)}: w must be 0, got {sections['w']:g}",
-            hint="write w0, timm's only set of weights",
-        )
-
-
 # Objects
 # --------------------------------------------------------------------------------------------------
 
-_FILTERS: dict[str, Any] = {"bilinear": "linear", "bicubic": "cubic", "nearest": "nearest",
-                            "lanczos": "lanczos", "random": "random"}  # fmt: skip
+#: The translation of steps at the highest level, as a fraction of the side, in each family. timm
+#: takes 0.45 if nothing is set; create_transform sets 0.3 for AugMix.
+_SHIFTS = {"rand": 0.45, "augmix": 0.3, "original": 0.45, "v0": 0.45}
+
+_FILTERS: dict[str, Any] = {
+    "bilinear": "linear",
+    "bicubic": "cubic",
+    "nearest": "nearest",
+    "lanczos": "lanczos",
+    "random": "random",
+}
 
 
 def timm_item(location: str, item: Any) -> Any:
@@ -266,8 +280,9 @@ def timm_item(location: str, item: Any) -> Any:
 
     """
     name = type(item).__name__
-    translate = _TRANSLATIONS.get(name)
-    result = translate(item) if translate is not None else None
+    result = None
+    if name in _TRANSLATIONS:
+        result = _TRANSLATIONS[name](item)
     if result is None:
         raise CallError(
             f"{location}: timm's {name} with these arguments cannot be translated",
@@ -278,7 +293,7 @@ def timm_item(location: str, item: Any) -> Any:
 
 def _filter(value: Any) -> str:
     """Return the name of an interpolation of Pillow or torchvision; two mean a random one."""
-    if isinstance(value, (list, tuple)):
+    if is_list(value):
         return "random"
     return str(getattr(value, "name", value)).lower()
 
@@ -305,63 +320,72 @@ def _erasing(item: Any) -> Any:
     low, high = item.log_aspect_ratio
     if item.max_count > 1 or not math.isclose(low, -high) or item.num_splits > 1:
         return None
-    mode = item.mode or "const"
     return {"RandomErasing": {
         "EPSILON": item.probability, "sl": item.min_area, "sh": item.max_area, "r1": math.exp(low),
-        "attempt": 10, "use_log_aspect": True, "mode": mode,
+        "attempt": 10, "use_log_aspect": True, "mode": item.mode or "const",
     }}  # fmt: skip
 
 
-def _policy(item: Any, config: str, first: Any) -> Any:
+def _policy(family: str, first: Any, config: str = "") -> Any:
     """Return a policy.
 
     Args:
-        item: the policy.
-        config: its ``config_str`` without the noise of the magnitude.
+        family: the first word of its ``config_str``.
         first: one of its steps, which share their options.
+        config: the other sections, without the noise of the magnitude.
 
     """
-    if first.magnitude_max is not None or getattr(item, "choice_weights", None) is not None:
+    # Steps that translate by pixels are not in these policies, so translate_const has no effect.
+    shift = first.hparams.get("translate_pct", 0.45)
+    if first.magnitude_max is not None or shift != _SHIFTS[family.rstrip("r")]:
         return None
+    # Above 100, timm draws uniformly; `inf` has no digits.
     if first.magnitude_std:
         config += f"-mstd{min(first.magnitude_std, 101):g}"
-    shift = first.hparams.get("translate_const", 100)
     return {"TimmAutoAugment": {
-        "config_str": config,
+        "config_str": family + config,
         "interpolation": _filter(first.kwargs["resample"]),
-        "img_size": max(1, math.ceil(shift / 0.45)),
         "mean": [value / 255 for value in first.kwargs["fillcolor"]],
     }}  # fmt: skip
 
 
 def _rand_augment(item: Any) -> Any:
-    first = item.ops[0]
-    if len(item.ops) != len(_STEPS) or first.prob != 0.5:
+    first, names = item.ops[0], {op.name for op in item.ops}
+    # Another number of steps, or weights, belong to another set of transforms.
+    if len(item.ops) != len(_STEPS) or item.choice_weights is not None:
         return None
-    config = f"rand-m{first.magnitude}-n{item.num_layers}"
-    if any(op.name == "PosterizeIncreasing" for op in item.ops):
+    config = f"-m{first.magnitude}-n{item.num_layers}"
+    if first.prob != 0.5:
+        config += f"-p{first.prob:g}"
+    if "PosterizeIncreasing" in names:
         config += "-inc1"
-    return _policy(item, config, first)
+    return _policy("rand", first, config)
 
 
 def _aug_mix(item: Any) -> Any:
     first = item.ops[0]
-    config = f"augmix-m{first.magnitude}-w{item.width}-a{item.alpha:g}"
+    config = f"-m{first.magnitude}-w{item.width}-a{item.alpha:g}"
+    # A depth that is not set is drawn for each chain.
     if item.depth > 0:
         config += f"-d{item.depth}"
-    return _policy(item, config, first)
+    return _policy("augmix", first, config)
 
 
 def _auto_augment(item: Any) -> Any:
-    names = [op.name for sub_policy in item.policy for op in sub_policy]
+    # The policy 3a has three sub-policies, and steps that are not here.
     if len(item.policy) < 25:
-        return None  # 3a
-    config = "original" if names[0].startswith("Posterize") else "v0"
+        return None
+    steps = [*chain.from_iterable(item.policy)]
+    names = [step.name for step in steps]
+    family = "v0"
+    if names[0].startswith("Posterize"):
+        family = "original"
     if "PosterizeIncreasing" in names:
-        config += "r"
-    return _policy(item, config, item.policy[0][0])
+        family += "r"
+    return _policy(family, steps[0])
 
 
+#: What each class of timm is here: a name with arguments or a record; `None` if nothing is equal.
 _TRANSLATIONS: dict[str, Callable[[Any], Any]] = {
     "RandomResizedCropAndInterpolation": _crop,
     "ResizeKeepRatio": _resize,
@@ -375,13 +399,14 @@ _TRANSLATIONS: dict[str, Callable[[Any], Any]] = {
     "AutoAugment": _auto_augment,
 }
 
+#: What to do instead of classes, or of arguments, that are refused.
 _HINTS = {
     "ResizeKeepRatio": "use crop_mode='center' or 'squash' with a square size, and the crop 'rrc'",
     "CenterCropOrPad": "use crop_mode='center' or 'squash', or write Resize with max_size and Pad",
     "RandomCropOrPad": "use the crop 'rrc'",
     "TrimBorder": "remove crop_border_pixels",
     "RandomErasing": "use re_count=1",
-    "RandAugment": "use a policy of m, n, mstd and inc, such as rand-m9-mstd0.5-inc1",
+    "RandAugment": "use a policy of m, n, p, mstd and inc, such as rand-m9-mstd0.5-inc1",
     "AutoAugment": "use original, originalr, v0 or v0r",
     "Patchify": "remove patchify, and cut the batch into patches",
 }

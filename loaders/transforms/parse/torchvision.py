@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import Annotated, Any, TypeAlias
 
 from loaders.transforms.base import Operation, Range, check_choice
@@ -18,7 +20,7 @@ from loaders.transforms.crop_resize import (
 from loaders.transforms.decode_normalize import Normalize, Rescale, ToFloat
 from loaders.transforms.erasing import RandomErasing
 from loaders.transforms.geometry import Pad, RandomAffine, RandomAffineAround, RotateAround
-from loaders.transforms.mixing import Mixing, MixOneOf
+from loaders.transforms.mixing import Mixing, MixOneOf, MixupCutmix
 from loaders.transforms.parse.arguments import (
     BatchFunction,
     Bool,
@@ -79,9 +81,10 @@ def to_dtype(dtype: Any, scale: Bool = False) -> Parsed:
 
     With dtype uint8, keep bytes.
     """
-    # torch's dtypes print as `torch.float32`.
-    name = str(dtype) if type(dtype).__module__ == "torch" else dtype
-    name = name.removeprefix("torch.") if isinstance(name, str) else ""
+    name = ""
+    if isinstance(dtype, str) or type(dtype).__module__ == "torch":
+        # torch's dtypes print as `torch.float32`.
+        name = str(dtype).removeprefix("torch.")
     if name == "uint8":
         yield NeedsBytes()
     elif name not in _FLOATS:
@@ -106,6 +109,7 @@ def read_padding(padding: Any, fill: Any, mode: str) -> Pad:
     sides = tuple(padding) if is_list(padding) else (padding,)
     if len(sides) not in (1, 2, 4) or not all(isinstance(each, int) for each in sides):
         raise CallError(f"padding must be one, two or four integers, got {shown(padding)}")
+    # Two numbers are left and top, and repeat.
     left, top, right, bottom = sides * (4 // len(sides))
     # The record checks how many numbers a list has.
     color = read_numbers(fill, "fill") if is_list(fill) else read_channels(fill, "fill")
@@ -125,9 +129,11 @@ def random_crop(
     padding_mode: str = "constant",
 ) -> Parsed:
     """Crop (height, width) at a random position, after optional padding."""
-    padded = read_padding(0 if padding is None else padding, fill, padding_mode)
-    if padding is not None:
-        yield padded
+    if padding is None:
+        # fill and padding_mode are checked although they have no effect.
+        read_padding(0, fill, padding_mode)
+    else:
+        yield read_padding(padding, fill, padding_mode)
     yield Crop(size, at="random", fits=not pad_if_needed)
     if pad_if_needed and (fill != 0 or padding_mode != "constant"):
         yield Note("pad_if_needed pads with zeros and ignores fill and padding_mode")
@@ -141,11 +147,9 @@ def random_resized_crop(
     antialias: Bool = True,
 ) -> Parsed:
     """Crop a random region and resize it to (height, width)."""
-    chosen = torchvision_filter(interpolation, antialias)
-    yield RandomResizedCrop(
-        size, area=scale, ratio=ratio, filter=chosen.filter, antialias=antialias
-    )
-    yield from chosen.notes
+    filter_, notes = torchvision_filter(interpolation, antialias)
+    yield RandomResizedCrop(size, area=scale, ratio=ratio, filter=filter_, antialias=antialias)
+    yield from notes
 
 
 def resize(
@@ -155,10 +159,11 @@ def resize(
 
     Or resize the longer side to `max_size`, or to (height, width).
     """
-    chosen = torchvision_filter(interpolation, antialias)
-    filters: Any = {"filter": chosen.filter, "antialias": antialias}
+    filter_, notes = torchvision_filter(interpolation, antialias)
+    filters: Any = {"filter": filter_, "antialias": antialias}
     if size is None and max_size is None:
         raise CallError("size or max_size is required", hint="write {'Resize': {'size': ...}}")
+    # One number is the shorter side.
     one_side = size is None or isinstance(size, int)
     if max_size is not None:
         if not one_side:
@@ -171,7 +176,7 @@ def resize(
         yield Resize(shorter=size, **filters)
     else:
         yield Resize(read_height_width(size), **filters)
-    yield from chosen.notes
+    yield from notes
 
 
 def scale_jitter(
@@ -184,9 +189,9 @@ def scale_jitter(
 
     Images then have different sizes.
     """
-    chosen = torchvision_filter(interpolation, antialias)
-    yield ScaleJitter(target_size, scale_range, chosen.filter, antialias)
-    yield from chosen.notes
+    filter_, notes = torchvision_filter(interpolation, antialias)
+    yield ScaleJitter(target_size, scale_range, filter_, antialias)
+    yield from notes
 
 
 # Warps and erasing
@@ -240,6 +245,7 @@ def random_affine(
 ) -> Parsed:
     """Rotate by `degrees`, shift by fractions of the sides, scale and shear by random amounts, around `center`."""
     angles: Any = (0, 0, 0, 0)
+    # Two numbers or one shear only along x.
     if is_list(shear) and len(shear) == 4:
         angles = read_numbers(shear, "shear")
     elif shear is not None:
@@ -267,15 +273,17 @@ def random_erasing(
     inplace: Bool = False,
 ) -> Parsed:
     """Erase a random rectangle with probability `p`; with the value ``"random"`` by noise."""
-    noise = isinstance(value, str) and value == "random"
+    mode: Any = "constant"
+    if isinstance(value, str) and value == "random":
+        mode, value = "pixels", 0
     yield RandomErasing(
         probability=p,
         area=scale,
         ratio=ratio,
         log_ratio=True,
         attempts=10,
-        mode="pixels" if noise else "constant",
-        fill=(0.0, 0.0, 0.0) if noise else read_channels(value, "value"),
+        mode=mode,
+        fill=read_channels(value, "value"),
     )
 
 
@@ -285,26 +293,34 @@ def random_erasing(
 
 def random_apply(transforms: Chains, p: Probability = 0.5) -> Parsed:
     """Run all of a list of transforms with probability `p`."""
-    operations = tuple(each for chain in transforms for each in chain)
-    if any(isinstance(each, Mixing) for each in operations):
-        yield _mix_one_of("RandomApply", (operations,), (float(p),))
+    operations = tuple(chain.from_iterable(transforms))
+    if _mixes(operations):
+        yield _choose_mixing("RandomApply", [operations], [float(p)])
     else:
         yield RandomApply(operations, p)
 
 
 def random_choice(transforms: Chains, p: Any = None) -> Parsed:
     """Run one of a list of transforms, chosen with the relative probabilities `p`."""
-    weights = None if p is None else read_numbers(p if is_list(p) else [p], "p")
-    if weights is not None and len(weights) != len(transforms):
-        raise CallError(f"p must be {len(transforms)} numbers, one per transform, got {shown(p)}")
-    if any(isinstance(each, Mixing) for chain in transforms for each in chain):
+    weights = None
+    if p is not None:
+        # A list of one number comes as the number.
+        weights = read_numbers(p if is_list(p) else [p], "p")
+        if len(weights) != len(transforms):
+            raise CallError(
+                f"p must be {len(transforms)} numbers, one per transform, got {shown(p)}"
+            )
+    if _mixes(chain.from_iterable(transforms)):
         shares = weights or (1.0,) * len(transforms)
-        total = sum(shares)
-        if min(shares) < 0 or not total:
+        if min(shares) < 0 or not any(shares):
             raise CallError(f"p must be numbers of at least 0, and not all 0, got {shown(p)}")
-        yield _mix_one_of("RandomChoice", transforms, tuple(each / total for each in shares))
+        total = sum(shares)
+        yield _choose_mixing("RandomChoice", transforms, [each / total for each in shares])
     else:
-        yield RandomChoice(transforms, weights if weights and len(set(weights)) > 1 else None)
+        # Equal weights are left out: the text of a record seeds its random numbers.
+        if weights and len(set(weights)) == 1:
+            weights = None
+        yield RandomChoice(transforms, weights)
 
 
 def random_order(transforms: Chains) -> Parsed:
@@ -312,24 +328,50 @@ def random_order(transforms: Chains) -> Parsed:
     yield RandomOrder(transforms)
 
 
-def _mix_one_of(name: str, chains: tuple[Chain, ...], probabilities: tuple[float, ...]) -> MixOneOf:
+def _mixes(operations: Iterable[Operation]) -> bool:
+    return any(isinstance(each, Mixing) for each in operations)
+
+
+def _choose_mixing(name: str, chains: Sequence[Chain], probabilities: Sequence[float]) -> MixOneOf:
     """Return what draws one operation that mixes images, for each batch.
 
     Raises:
         CallError: a chain does something else.
 
     """
-    mixing = []
-    for chain in chains:
-        if len(chain) != 1 or not isinstance(chain[0], Mixing):
+    for each in chains:
+        if len(each) != 1 or not _mixes(each):
             raise CallError(
                 f"{name} of an operation that mixes the images of a batch cannot have others",
                 hint="put the others into a list of their own, or write OpSampler",
             )
-        mixing.append(chain[0])
-    classes = [each.classes for each in mixing if each.classes is not None]
-    # The record checks which operations can be drawn.
-    return MixOneOf(tuple(mixing), probabilities, classes[0] if classes else None)  # type: ignore[arg-type]
+    return mix_one_of([*chain.from_iterable(chains)], probabilities, None)
+
+
+def mix_one_of(
+    mixing: Sequence[Any], probabilities: Sequence[float], classes: int | None
+) -> MixOneOf:
+    """Return what draws one of several operations; the first number of classes counts for all.
+
+    What draws one of several itself gives its operations.
+    """
+    operations: list[Any] = []
+    shares: list[float] = []
+    for each, probability in zip(mixing, probabilities, strict=True):
+        if classes is None:
+            classes = each.classes
+        if isinstance(each, MixupCutmix):
+            raise CallError(
+                "MixupCutmixHybrid draws one of two operations, and cannot be one of several",
+                hint="write it alone, or CutmixOperator and MixupOperator in OpSampler",
+            )
+        if isinstance(each, MixOneOf):
+            operations.extend(each.operations)
+            shares.extend(probability * share for share in each.probabilities)
+        else:
+            operations.append(each)
+            shares.append(probability)
+    return MixOneOf(tuple(operations), tuple(shares), classes)
 
 
 def lambda_(lambd: Any) -> Parsed:
@@ -359,9 +401,11 @@ def converts_to_rgb(function: Any) -> bool:
     Lists for CLIP have such a function in the middle. Only its code is looked at.
     """
     code = getattr(function, "__code__", None)
-    return (
-        code is not None
-        and code.co_names == ("convert",)
-        and set(code.co_consts) - {None, getattr(function, "__doc__", None)} == {"RGB"}
-        and code.co_argcount == 1
-    )
+    if code is None or code.co_argcount != 1 or not {"convert"} <= {*code.co_names} <= _CONVERTING:
+        return False
+    # Of `image.convert(mode="RGB")`, a constant is the name of the argument.
+    return {*code.co_consts} - {None, ("mode",), getattr(function, "__doc__", None)} == {"RGB"}
+
+
+#: Names in ``image.convert("RGB")``, and in a condition such as ``image.mode != "RGB"``.
+_CONVERTING = {"convert", "mode"}

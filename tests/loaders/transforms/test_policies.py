@@ -810,7 +810,7 @@ def test_notes_state_what_is_ignored() -> None:
         (
             "TimmAutoAugment",
             {"config_str": "rand-m9-k3"},
-            "section 'k3'. Hint: rand takes the sections m, n, w, mstd, inc",
+            "section 'k3'. Hint: rand takes the sections m, n, p, w, mstd, inc",
         ),
         ("TimmAutoAugment", {"config_str": "rand-m"}, "section 'm'"),
         ("TimmAutoAugment", {"config_str": "rand-m9.5"}, "m must be an integer"),

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 from helpers.parsing import recipe_error
 from helpers.torchvision_oracle import import_torchvision
+from PIL.Image import Resampling
 
 from loaders.transforms.color import RandomGrayscale
 from loaders.transforms.combinators import RandomApply, RandomChoice, RandomOrder
@@ -17,6 +19,7 @@ from loaders.transforms.decode_normalize import Decode, Normalize, Rescale
 from loaders.transforms.erasing import RandomErasing
 from loaders.transforms.parse import known_transforms, read_recipe
 from loaders.transforms.parse.items import REFUSED
+from manifests.errors import CallError
 
 v1, v2 = import_torchvision()
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
@@ -106,10 +109,9 @@ def test_compose_is_its_transforms_wherever_it_stands(t):
     assert [item.location for item in recipe.items] == [
         "transforms[0]", "transforms[1][0]", "transforms[1][1][0]", "transforms[1][2]", "transforms[1][3]",
     ]  # fmt: skip
-    assert read_recipe([torch.nn.Sequential(t.CenterCrop(8), t.RandomInvert())]).output.size == (
-        8,
-        8,
-    )
+    inner = torch.nn.Sequential(t.CenterCrop(8), t.RandomInvert())
+    for sequential in (inner, torch.nn.Sequential(inner, torch.nn.Identity())):
+        assert read_recipe([sequential]).output.size == (8, 8)
 
 
 def test_v2_conversions():
@@ -232,6 +234,7 @@ def test_one_of_several_mixing_operations() -> None:
         (v2.RandomChoice(mix), (0.5, 0.5)),
         (v2.RandomChoice(mix, p=[3, 1]), (0.75, 0.25)),
         (v2.RandomApply(mix[:1], p=0.3), (0.3,)),
+        (v2.RandomApply([v2.RandomChoice(mix, p=[3, 1])], p=0.5), (0.375, 0.125)),
     ):
         (found,) = read_recipe([{"CenterCrop": {"size": 8}}, item]).mixing
         assert found.probabilities == probabilities
@@ -267,7 +270,15 @@ def to_rgb(image):
     return image.convert("RGB")
 
 
-@pytest.mark.parametrize("function", [to_rgb, lambda img: img.convert("RGB")])
+@pytest.mark.parametrize(
+    "function",
+    [
+        to_rgb,
+        lambda img: img.convert("RGB"),
+        lambda img: img.convert(mode="RGB"),
+        lambda img: img.convert("RGB") if img.mode != "RGB" else img,
+    ],
+)
 def test_a_conversion_to_rgb_does_nothing(function) -> None:
     plain = words(v1.Resize(9), v1.ToTensor())
     assert words(v1.Resize(9), function, v1.ToTensor()) == plain
@@ -280,6 +291,34 @@ def test_a_conversion_to_rgb_does_nothing(function) -> None:
 )
 def test_other_functions_are_kept(function) -> None:
     assert read_recipe([{"CenterCrop": {"size": 8}}, function]).batch_functions == (function,)
+
+
+def test_a_value_for_each_type_of_input_is_the_value_of_images() -> None:
+    from torchvision.tv_tensors import Image, Mask
+
+    dtypes = {Image: torch.float32, Mask: torch.int64, "others": None}
+    assert words(v2.ToDtype(dtypes, scale=True)) == words("ToTensor")
+    for fill in ({Image: (1, 2, 3), Mask: 0}, {Mask: 0, "others": (1, 2, 3)}):
+        assert words(v2.Pad(2, fill=fill)) == words({"Pad": {"padding": 2, "fill": [1, 2, 3]}})
+
+
+def test_filters_of_pillow_are_filters_of_torchvision() -> None:
+    for filter_ in (Resampling.BICUBIC, 3):
+        assert words({"Resize": {"size": 9, "interpolation": filter_}}) == words(
+            {"Resize": {"size": 9, "interpolation": "bicubic"}}
+        )
+        assert words({"RandomAffine": {"degrees": 9, "interpolation": filter_}}) == words(
+            {"RandomAffine": {"degrees": 9, "interpolation": "bicubic"}}
+        )
+
+
+def test_what_makes_two_crops_of_an_image_is_told_to_use_views() -> None:
+    crops = SimpleNamespace(base_transform=v1.Compose([v1.CenterCrop(8), v1.ToTensor()]))
+    with pytest.raises(CallError, match=r"on each image.*Hint: .*pass views=\[list, list\]"):
+        read_recipe([crops])
+    # What has transforms for tensors may be meant for the finished batch.
+    batch = SimpleNamespace(transform=v1.Compose([v1.RandomInvert()]))
+    assert "is not a transform" in recipe_error([batch])
 
 
 def test_the_preprocessing_of_weights() -> None:

@@ -50,8 +50,8 @@ def test_table_states_library_parameters_and_summary(name):
     info = INFO[name]
     assert info.libraries
     assert set(info.libraries) <= set(get_args(Library))
-    assert info.description.endswith(".")
-    assert "\n" not in info.description
+    assert (info.summary or info.make.__doc__.strip()).endswith(".")
+    assert "\n" not in info.summary
     assert not info.differs or info.differs.endswith(".")
     assert all(each.lstrip("*").isidentifier() for each in info.arguments)
 
@@ -77,7 +77,7 @@ def test_table_states_arguments_with_defaults():
         ("**operators", True),
     ]
     assert INFO["ToTensor"].arguments == {}
-    assert INFO["TimmAutoAugment"].library == "PaddleClas, timm"
+    assert INFO["TimmAutoAugment"].libraries == ("PaddleClas", "timm")
 
 
 def test_a_name_has_one_meaning_in_a_library():

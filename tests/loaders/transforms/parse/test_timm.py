@@ -48,10 +48,10 @@ def erasing(**changes):
     return of_timm("RandomErasing", **{**given, **changes})
 
 
-def step(name, *, magnitude=9, std=0.5, prob=0.5, maximum=None):
+def step(name, *, magnitude=9, std=0.5, prob=0.5, maximum=None, shift=0.45):
     return SimpleNamespace(
         name=name, prob=prob, magnitude=magnitude, magnitude_std=std, magnitude_max=maximum,
-        hparams={"translate_const": 100}, kwargs={"fillcolor": (124, 116, 104), "resample": Filter.BILINEAR},
+        hparams={"translate_const": 100, "translate_pct": shift}, kwargs={"fillcolor": (124, 116, 104), "resample": Filter.BILINEAR},
     )  # fmt: skip
 
 
@@ -81,8 +81,9 @@ def policy(**changes):
         (rand(), policy()),
         (rand(std=0, name="Posterize"), policy(config_str="rand-m9-n2")),
         (rand(std=math.inf), policy(config_str="rand-m9-n2-inc1-mstd101")),
+        (rand(prob=0.6), policy(config_str="rand-m9-n2-p0.6-inc1-mstd0.5")),
         (
-            of_timm("AugMixAugment", ops=[step("Rotate", std=math.inf)], alpha=1.0, width=4, depth=2),
+            of_timm("AugMixAugment", ops=[step("Rotate", std=math.inf, shift=0.3)], alpha=1.0, width=4, depth=2),
             policy(config_str="augmix-m9-w4-a1-d2-mstd101"),
         ),
         (
@@ -109,7 +110,7 @@ def test_a_random_filter():
         resize(longest=1.0),
         resize(random_scale_prob=0.5),
         erasing(max_count=3),
-        rand(prob=0.7),
+        rand(shift=0.2),
         rand(maximum=20),
         rand(count=9),
         rand(weights=[1.0]),
