@@ -1,7 +1,7 @@
 """Show samples before and after the transforms, as the model gets them.
 
-`draw` runs a loader's own pipeline over a few samples, `display` makes its tensors visible,
-`originals` decodes the stored images, and `preview` has the result, as a picture or HTML.
+`draw` runs a loader's own pipeline over a few samples and makes its tensors visible. `preview` has
+the result, as a picture or HTML. `command` is the command.
 """
 
 from loaders.preview.preview import Draw, Group, Item, Preview
