@@ -9,8 +9,6 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import yaml
-
 from manifests.errors import CallError, SourceError
 from manifests.files import CLASS_NAMES, read_file
 from manifests.json_members import shorten
@@ -193,6 +191,9 @@ def _parsed(text: str, file: str) -> Any:
         return json.loads(text)
     except ValueError:
         pass
+    # Few files need it, and every conversion imports this module.
+    import yaml
+
     try:
         # All scalars are text, so that a class may be called no or 007.
         return yaml.load(text, Loader=yaml.BaseLoader)  # noqa: S506
