@@ -310,6 +310,9 @@ def describe_speed(state: StepState) -> list[str]:
 #: Seconds after which the display changes even if nothing was done.
 _TICK = 1.0
 
+#: Seconds between two displays of parts of shards: a display takes as long as to write an image.
+_PART_SECONDS = 0.1
+
 
 class ProgressBar:
     """Implements `dataprep.progress.Progress`, and closes at the end of a ``with`` block.
@@ -325,6 +328,7 @@ class ProgressBar:
     def __init__(self, step: str) -> None:
         self._step = step
         self._display: _Bar | _Lines | None = None
+        self._shown = 0.0
         self._lock = threading.Lock()
         self._ended = threading.Event()
 
@@ -352,13 +356,15 @@ class ProgressBar:
     def _add_part(self, part: PartOfShard) -> None:
         with self._lock:
             self._meter.add_part(*part)
-        self._show()
+        if time.monotonic() - self._shown >= _PART_SECONDS:
+            self._show()
 
     def _tick(self) -> None:
         while not self._ended.wait(_TICK):
             self._show()
 
     def _show(self) -> None:
+        self._shown = time.monotonic()
         with self._lock:
             if self._display is not None and not self._ended.is_set():
                 self._display.show(self._meter.state)
