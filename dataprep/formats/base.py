@@ -9,8 +9,7 @@ tools.
 from __future__ import annotations
 
 import mmap
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 from dataprep.images.base import MAX_BYTES, ImageInfo, IncompleteHeader, Rejected
@@ -37,8 +36,7 @@ MAX_TEXT = 4096
 MAX_CAPTION = 1 << 16
 
 
-@dataclass(slots=True, eq=False, repr=False)
-class Envelope:
+class Envelope(NamedTuple):
     """The bytes of a record around its image.
 
     Attributes:
@@ -51,7 +49,7 @@ class Envelope:
 
     head: bytes
     tail: bytes
-    files: tuple[tuple[str, int, int], ...] = ()
+    files: Sequence[tuple[str, int, int]] = ()
     mask_start: int = 0
 
 

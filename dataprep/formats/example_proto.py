@@ -78,9 +78,13 @@ def _item(data: bytes) -> bytes:
 _key = lru_cache(1 << 10)(_item)
 
 
+#: The same for features of texts: their lengths recur.
+_short_head = lru_cache(1 << 10)(bytes_head)
+
+
 def bytes_feature(name: bytes, data: bytes) -> bytes:
     """Encode a bytes feature with one value."""
-    return bytes_head(name, len(data)) + data
+    return _short_head(name, len(data)) + data
 
 
 def bytes_list_feature(name: bytes, values: Iterable[bytes]) -> bytes:

@@ -45,23 +45,19 @@ _json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 def envelope(sample: PendingSample) -> Envelope:
     """Return the bytes of a sample around the image's data."""
-    key, labels = sample.key, sample.labels
-    extension, size = _EXTENSIONS[sample.info.format], sample.size
-    head = tar.header(f"{key}.{extension}".encode(), size)
-    files = [(extension, tar.BLOCK, size)]
-    parts = [tar.ZEROS[-size % tar.BLOCK]]
-    end = tar.BLOCK + size + len(parts[0])
-    # The label image is the file after the image.
+    key, size, label = sample.key, sample.size, sample.labels.extension
+    extension = _EXTENSIONS[sample.info.format]
+    # The label, or the label image, is the file after the image.
     contents = [("json", _sample_json(sample).encode())]
-    if labels.extension is not None:
-        contents.insert(0, (labels.extension, labels.content(sample)))
-    for extension, data in contents:
-        size = len(data)
-        padding = tar.ZEROS[-size % tar.BLOCK]
-        files.append((extension, end + tar.BLOCK, size))
-        end += tar.BLOCK + size + len(padding)
-        parts += (tar.header(f"{key}.{extension}".encode(), size), data, padding)
-    return Envelope(head, b"".join(parts), tuple(files), files[1][1])
+    if label is not None:
+        contents.insert(0, (label, sample.labels.content(sample)))
+    files, tail = [(extension, tar.BLOCK, size)], tar.ZEROS[-size % tar.BLOCK]
+    at = 2 * tar.BLOCK + size
+    for name, data in contents:
+        length = len(data)
+        files.append((name, at + len(tail), length))
+        tail += tar.header(f"{key}.{name}".encode(), length) + data + tar.ZEROS[-length % tar.BLOCK]
+    return Envelope(tar.header(f"{key}.{extension}".encode(), size), tail, files, files[1][1])
 
 
 def components(store: Store, labels: LabelKind) -> Components:

@@ -28,6 +28,10 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 
+#: No limit that depends on the size of the file is lower than the square of this side in pixels.
+_SMALL = 4096
+
+
 def check_image(
     data: bytes, validation: Validation = "header", max_pixels: int = MAX_PIXELS
 ) -> ImageInfo:
@@ -45,8 +49,9 @@ def check_image(
 
     """
     try:
-        info = _parse_header(data)
-        _check_size(data, info, max_pixels)
+        kind, width, height = info = _parse_header(data)
+        if width > _SMALL or height > _SMALL or kind == "tiff" or width * height > max_pixels:
+            _check_size(data, info, max_pixels)
         if validation != "none":
             _check_complete(data, info)
         if validation == "decode":
@@ -69,15 +74,6 @@ def _check_size(data: bytes, info: ImageInfo, max_pixels: int) -> None:
     kind, width, height = info
     pixels = width * height
     limit = PIXELS_PER_BYTE[kind] * max(len(data), MIN_COUNTED_BYTES)
-    # The usual image passes all of the checks below, and each call would be seen in the speed.
-    if (
-        width <= MAX_SIDE
-        and height <= MAX_SIDE
-        and kind != "tiff"
-        and pixels <= max_pixels
-        and pixels <= limit
-    ):
-        return
     size = f"{width}x{height} pixels"
     if kind == "tiff":
         tiles = other_formats.decoded_pixels(data, info)

@@ -7,9 +7,10 @@ process to another.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import repeat
+from itertools import accumulate, repeat
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from awscrt.checksums import combine_crc32c, crc32c
@@ -163,16 +164,13 @@ def divide(
         max_bytes: total size of the images of a batch, at most.
 
     """
-    first = total = 0
-    smallest = stored or 0
-    for number, size in enumerate(sizes):
-        larger = size if size > smallest else smallest
-        if number > first and (total + larger > max_bytes or number - first == MAX_BATCH_IMAGES):
-            yield first, number
-            first, total = number, 0
-        total += larger
-    if first < len(sizes):
-        yield first, len(sizes)
+    ends = [*accumulate(map(max, sizes, repeat(stored or 0)))]
+    first = before = 0
+    while first < len(ends):
+        last = min(first + MAX_BATCH_IMAGES, len(ends))
+        stop = max(bisect_right(ends, before + max_bytes, first, last), first + 1)
+        yield first, stop
+        first, before = stop, ends[stop - 1]
 
 
 # This function runs for each image, and reads, checks and wraps at 20,000 images a second and CPU:
@@ -195,8 +193,8 @@ def write_segment(batch: Batch) -> Generator[int, int, Segment]:
     length = crc = 0
     for row, data, sample, values in _samples(batch, segment.rejected):
         envelope = record_format.envelope(sample)
+        head, tail, _, _ = envelope
         pending.append((row, length, sample, envelope, values))
-        head, tail = envelope.head, envelope.tail
         buffers += (head, data, tail)
         length += len(head) + sample.size + len(tail)
         # Combining the checksums of the three parts avoids a second pass over the image.

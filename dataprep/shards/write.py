@@ -11,7 +11,7 @@ import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain
+from itertools import chain, repeat
 from typing import Any
 
 from awscrt.checksums import crc32c
@@ -157,7 +157,7 @@ def write_files(
         plan=task.fingerprint,
         samples=len(written.records),
         images=len(task.keys),
-        bytes=sum([size for size in task.images.sizes if size > 0]),
+        bytes=sum(map(max, task.images.sizes, repeat(0))),
         formats=tuple(sorted(written.formats)),
         shard=shard,
         index=file_of(os.path.basename(index_path), index),
@@ -228,7 +228,7 @@ def _batches(task: ShardTask, path: str, partial: str) -> Iterator[Batch]:
             used: Iterable[int] = labels or ()
             if column:
                 used = chain.from_iterable(row[column] for row in extra)
-            class_names = {label: task.class_names[label] for label in used}
+            class_names = {label: task.class_names[label] for label in {*used}}
         yield Batch(
             task=common,
             file=path,
@@ -262,10 +262,10 @@ def _table_columns(task: ShardTask, records: Sequence[StoredRecord]) -> dict[str
     # A tuple for each column.
     members = [*zip(*records, strict=True)] or [()] * (len(STORED_COLUMNS) + 2)
     rows, *stored, values = members
-    columns: dict[str, Any] = {"key": [task.keys[row] for row in rows]}
+    columns: dict[str, Any] = {"key": [*map(task.keys.__getitem__, rows)]}
     if task.labels is not None:
-        columns["label"] = [task.labels[row] for row in rows]
-    columns["source"] = [task.images.paths[row] for row in rows]
+        columns["label"] = [*map(task.labels.__getitem__, rows)]
+    columns["source"] = [*map(task.images.paths.__getitem__, rows)]
     columns |= zip(STORED_COLUMNS, stored, strict=True)
     # The columns of the source, without the images that were rejected.
     if task.extra is not None:
