@@ -441,9 +441,9 @@ class Options:
         validate, max_pixels           images.validate: check_image rejects images. It is called for each image
                                        that is read: by shards.source_image (convert, work, append, repair,
                                        duplicates) and, before an image is resized, by images.downscale.
-                                       verify --decode has a --max-pixels of its own, because a manifest is
-                                       not trusted; duplicates takes the limit in the manifest
-                                       (`max_pixels_of`); pictures of a report have the default limit
+                                       verify --decode and duplicates have a --max-pixels of their own, because
+                                       a manifest is not trusted to raise the limit (`max_pixels_of`); pictures
+                                       of a report have the default limit
         downscale, raw                 images.downscale: prepare
         hash                           shards.source_image: load_image
 
@@ -902,6 +902,12 @@ class IndexOptions(ClassOptions):
 # --- commands that read datasets ------------------------------------------------------------------
 
 
+def _max_pixels(text: str) -> Any:
+    """Return the option for images of a dataset, whose manifest may be from anybody."""
+    unset = f"the limit that the dataset was converted with, but at most {MAX_PIXELS}"
+    return option(None, text, unset=unset)
+
+
 @record
 class InfoOptions:
     """How `dataprep info` prints a dataset."""
@@ -925,11 +931,7 @@ class VerifyOptions:
     manifest_only: bool = option(
         False, "Read only the manifest, and compare the lengths of all files with it."
     )
-    max_pixels: int | None = option(
-        None,
-        "With --decode: report images with more than N pixels.",
-        unset=f"the limit that the dataset was converted with, but at most {MAX_PIXELS}",
-    )
+    max_pixels: int | None = _max_pixels("With --decode: report images with more than N pixels.")
     workers: int | None = _workers()
 
 
@@ -952,6 +954,7 @@ class DuplicatesOptions:
         "Number of pairs to list. 0 prints only the totals, which always count all pairs.",
         low=0,
     )
+    max_pixels: int | None = _max_pixels("Do not decode images with more than N pixels.")
     label_type: LabelType | None = _label_type()
     no_store: bool = option(
         False,

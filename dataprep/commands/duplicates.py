@@ -54,7 +54,9 @@ def duplicates(datasets: tuple[str, ...], *, options: DuplicatesOptions) -> Exit
             reading = SourceOptions()
         sources.append(_read(path, reading))
     with ProgressBar("hashing") as bar:
-        images = collect(sources, workers=options.workers, progress=bar)
+        images = collect(
+            sources, max_pixels=options.max_pixels, workers=options.workers, progress=bar
+        )
     if not options.no_store:
         for folder, reason in store_hashes(images).items():
             console.note(

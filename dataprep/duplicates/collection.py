@@ -177,7 +177,7 @@ class Collection:
         unread: whether the image had to be read.
         problems: images that cannot be read or decoded, with the reason.
         max_pixels: images with more pixels are not decoded; `None` uses the limit that a prepared
-            dataset was converted with.
+            dataset was converted with, but at most the default.
 
     """
 
@@ -237,7 +237,7 @@ def read_some(
             raw = Raw(source.pixels[0]) if source.pixels else None
             limit = images.max_pixels or MAX_PIXELS
             if source.prepared and not images.max_pixels:
-                limit = max_pixels_of(read_manifest(source.root))
+                limit = min(limit, max_pixels_of(read_manifest(source.root)))
             results = read_images(
                 source.images,
                 numbers[ends[at] : ends[at + 1]] - start,

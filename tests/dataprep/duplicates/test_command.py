@@ -195,7 +195,7 @@ def test_a_folder_without_class_folders(invoke, pictures, tmp_path):
 
 
 def test_images_above_the_default_limit_of_pixels_are_compared(invoke, tmp_path):
-    """With the limit that a dataset was converted with, or that the option of a conversion sets."""
+    """If the option says so, for `duplicates` and for a conversion: a manifest does not raise the limit."""
     blocks = np.random.default_rng(0).integers(0, 256, (20, 20), np.uint8)
     (tmp_path / "photos" / "class").mkdir(parents=True)
     for side in (13, 260):  # the larger image has 27 million pixels in 100 KB
@@ -203,7 +203,10 @@ def test_images_above_the_default_limit_of_pixels_are_compared(invoke, tmp_path)
         (tmp_path / f"photos/class/{side}.png").write_bytes(encode(image, "PNG"))
     limit = ("--max-pixels", 2 * MAX_PIXELS)
     invoke("convert", "--src", tmp_path / "photos", "--out", tmp_path / "out", *limit)
-    found = invoke("duplicates", tmp_path / "out", "--json")
+    refused = invoke("duplicates", tmp_path / "out", "--json", "--no-store")
+    assert "1 image cannot be compared" in refused.stderr
+    assert f"a --max-pixels above {MAX_PIXELS} accepts it" in refused.stderr
+    found = invoke("duplicates", tmp_path / "out", "--json", *limit)
     assert "cannot be compared" not in found.stderr
     assert json.loads(found.stdout)["near"] == 1
     dropped = ("--out", tmp_path / "dropped", "--duplicates", "drop", *limit)
