@@ -10,12 +10,12 @@ import math
 import os
 import shlex
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from itertools import chain
 
 from dataprep import engines, storage
-from dataprep.formats import ScanOptions
+from dataprep.formats import FORMATS, ScanOptions
 from dataprep.images.base import FAILED
 from dataprep.index.shard import (
     THREADS,
@@ -34,7 +34,7 @@ from dataprep.ledger.fence import replace_dataset, seen_digest
 from dataprep.ledger.state import read_journal
 from dataprep.options import IndexOptions
 from dataprep.progress import Progress
-from manifests.errors import CallError, DamagedError
+from manifests.errors import CallError, DamagedError, ShardError
 from manifests.process.text import printable
 from manifests.records import record
 from manifests.remote.url import parent_folder
@@ -47,9 +47,10 @@ from manifests.store import (
 
 _log = logging.getLogger(__name__)
 
-#: By default, one process per this many bytes of shards. Starting a process takes about 0.25 s; in
-#: that time, a process reads the headers of 10,000 records.
+#: By default, one process per this many bytes of shards. If only headers are read, also this many
+#: records: half of them are read while another process starts.
 _BYTES_PER_WORKER = 32 << 20
+_RECORDS_PER_WORKER = 20_000
 
 
 @record
@@ -132,7 +133,8 @@ def _index(
 ) -> tuple[list[IndexedShard], list[DamagedError]]:
     """Index all shards; return them, and the errors of the others."""
     results = {}
-    tasks, workers = _make_tasks(shards, scan, options, workers or _default_workers(shards))
+    workers = workers or _default_workers(shards, scan, options)
+    tasks, workers = _make_tasks(shards, scan, options, workers)
     with closing(engines.run(index_batch, tasks, workers)) as batches:
         for name, result in chain.from_iterable(batches):
             results[name] = result
@@ -199,15 +201,21 @@ def _refuse_to_replace(shards: FoundShards) -> None:
             )
 
 
-def _default_workers(shards: FoundShards) -> int:
+def _default_workers(shards: FoundShards, scan: ScanOptions, options: IndexOptions) -> int:
+    limit, size, share = engines.default_workers(), 0, _BYTES_PER_WORKER
+    first = next(shards.paths)
+    # Processes share the wait for a disk or a server.
+    if options.validate == "none" and storage.is_cached(first):
+        with suppress(ShardError), storage.open_view(first) as (view, length):
+            record = next(FORMATS[shards.format].scan(view, length, first, scan))
+            share = max(share, _RECORDS_PER_WORKER * (record.end - record.start))
     # Stop as soon as the shards are enough work for all processes.
-    limit, size = engines.default_workers(), 0
     for path in shards.paths:
         with storage.translate_errors(path, "the file cannot be read"):
             size += storage.stat(path).st_size
-        if size >= limit * _BYTES_PER_WORKER:
+        if size >= limit * share:
             break
-    return min(limit, max(1, math.ceil(size / _BYTES_PER_WORKER)))
+    return min(limit, max(1, math.ceil(size / share)))
 
 
 def _make_tasks(

@@ -705,11 +705,13 @@ def test_the_default_number_of_workers_grows_with_the_dataset(folder, jpegs, mon
 
     monkeypatch.setattr(index_module.engines, "run", run)
     monkeypatch.setattr(index_module.engines, "default_workers", lambda: 2)
-    for bytes_per_worker in (1 << 30, 1):
+    for bytes_per_worker, records_per_worker in ((1 << 30, 1), (1, 20_000), (1, 1)):
         monkeypatch.setattr(index_module, "_BYTES_PER_WORKER", bytes_per_worker)
+        monkeypatch.setattr(index_module, "_RECORDS_PER_WORKER", records_per_worker)
         index_shards([str(folder)])
+    index_shards([str(folder)], IndexOptions(validate="header"))  # reads all bytes
     index_shards([str(folder)], workers=9)
-    assert workers_used == [1, 2, 3]
+    assert workers_used == [1, 1, 2, 2, 3]
 
 
 def test_index_imports_only_what_it_needs(folder, jpegs):
