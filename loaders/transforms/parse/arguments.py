@@ -365,7 +365,10 @@ CV2_DIFFERS = "With backend cv2, bilinear is exact; the other filters follow Pil
 BICUBIC_DIFFERS = "The bicubic filter is bilinear."
 
 #: Policies and warps have no bicubic filter.
-BICUBIC_NOTE = Note("steps that move pixels use a bilinear filter instead of a bicubic one")
+BICUBIC_NOTE = Note(
+    "steps that move pixels use a bilinear filter instead of a bicubic one. Pixels of photographs"
+    " differ by up to 84 of 255, by 2.5 on average"
+)
 
 
 def _read_filter(value: Any, library: str, asked: str) -> tuple[Filter, tuple[Note, ...]]:
