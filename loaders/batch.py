@@ -105,8 +105,9 @@ def _mix_labels(
         values["label"] = mixed_labels(
             np.asarray(values["label"]), partners, weights, spec.num_classes, smoothing
         )
-    for name, smooth in {"labels": smoothing, "values": 0.0}.items():
-        if name in values and name in labels.fields:
+    # Of classes only, a share may go to all others.
+    for name, smooth in ((labels.class_lists, smoothing), (labels.number_column, 0.0)):
+        if name in values:
             values[name] = mixed_values(np.asarray(values[name]), partners, weights, smooth)
 
 

@@ -101,7 +101,9 @@ def _placed(spec: LoaderSpec) -> str:
         labels = LABELS[kind]
         what = f"{labels.pixels} {labels.noun}s"
         return f" and {spec.options.batch_size} x {' and '.join(sizes)} {what}"
-    return " and their boxes" if spec.fields.has_boxes else ""
+    if spec.fields.has_boxes:
+        return f" and their {spec.split.manifest.label_type}"
+    return ""
 
 
 def _shape(output: ImageSpec, layout: str) -> tuple[int | str, ...]:

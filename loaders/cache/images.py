@@ -204,7 +204,6 @@ class CachedImages(Images):
         self._fetcher.close()
         self._room.leave(self)
         self._stored.close()
-        self._shards.close()
         if self._lock is not None:
             self._lock.release()
 

@@ -6,7 +6,6 @@ import ctypes
 import errno
 import os
 import threading
-from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -60,10 +59,6 @@ class CachedShards:
         self._dataset, self._layout, self._shards = dataset, layout, shards
         self._files = SparseFiles([os.path.join(dataset.root, shard.name) for shard in shards])
         self._evicting = threading.Lock()
-
-    def close(self) -> None:
-        """Close the files."""
-        self._files.close()
 
     def states(self, rows: Ints) -> NDArray[np.uint8]:
         """Return the state of rows; see `presence`."""
@@ -134,19 +129,10 @@ class CachedShards:
 
 
 class SparseFiles:
-    """Files by number, open for writing. Several threads may use it.
-
-    Attributes:
-        max_open: maximum number of files that are open and idle at a time.
-
-    """
-
-    max_open = 256
+    """Files by number, each opened for each call. Several threads may use it."""
 
     def __init__(self, paths: Sequence[str]) -> None:
         self._paths = paths
-        self._idle: OrderedDict[int, int] = OrderedDict()
-        self._lock = threading.Lock()
 
     def write(self, number: int, offset: int, data: memoryview) -> None:
         """Write bytes at an offset.
@@ -170,32 +156,15 @@ class SparseFiles:
         with self._open(number) as handle:
             _punch_hole(handle, start, end)
 
-    def close(self) -> None:
-        """Close all files."""
-        with self._lock:
-            while self._idle:
-                os.close(self._idle.popitem()[1])
-
     @contextmanager
     def _open(self, number: int) -> Iterator[int]:
-        with self._lock:
-            handle = self._idle.pop(number, None)
-        if handle is None:
-            path = self._paths[number]
-            with named(path):
-                handle = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        path = self._paths[number]
+        with named(path):
+            handle = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
         try:
             yield handle
         finally:
-            excess = []
-            with self._lock:
-                if number in self._idle:  # another thread has opened it too
-                    excess.append(self._idle.pop(number))
-                self._idle[number] = handle
-                if len(self._idle) > self.max_open:
-                    excess.append(self._idle.popitem(last=False)[1])
-            for each in excess:
-                os.close(each)
+            os.close(handle)
 
 
 def _punch_hole(handle: int, start: int, end: int) -> None:

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from loaders.dataset.labels import READERS, box_fields
+from loaders.dataset.labels import PLACED, READERS
 from loaders.dataset.split import Array, Ints, OpenSplit
 from loaders.dataset.tables import TABLE_DTYPES, ListColumn, SampleTables
 from manifests.errors import DamagedError
@@ -69,7 +69,7 @@ class Fields:
         manifest, labels = split.manifest, split.manifest.labels
         # Fields that follow the pixels of the image.
         placed = set(names).intersection(labels.fields) if labels.is_placed else set()
-        self.has_boxes = bool(placed) and not labels.has_image
+        self.has_boxes = bool(placed) and labels.name in PLACED
         self.label_image = labels.name if placed and labels.has_image else None
         self._boxes: dict[str, ListColumn] = {}
         if self.has_boxes:
@@ -144,7 +144,7 @@ class Fields:
         """
         if rows is None:
             raise TypeError("boxes need the rows of the samples")
-        return box_fields(self._boxes, rows, frames)
+        return PLACED[self._split.manifest.label_type](self._boxes, rows, frames)
 
     def values(self, stored: NDArray[np.generic] | None, rows: Ints | None) -> dict[str, Values]:
         """Return the fields of a batch by name.

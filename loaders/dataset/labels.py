@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from loaders.dataset.split import Ints
+from loaders.dataset.split import Array, Ints
 from loaders.dataset.tables import ListColumn
 
 #: A box of which less than this remains in a direction, in pixels, is left out.
@@ -67,7 +67,7 @@ class Boxes:
 
 def box_fields(
     columns: Mapping[str, ListColumn], rows: Ints, frames: NDArray[np.float32]
-) -> dict[str, NDArray[Any]]:
+) -> dict[str, Array]:
     """Return the fields of the boxes of rows: ``boxes``, ``box_labels`` and ``box_counts``.
 
     Args:
@@ -114,3 +114,8 @@ def padded(boxes: Boxes) -> tuple[NDArray[np.float32], Ints]:
     filled = np.arange(size[1]) < boxes.counts[:, None]
     corners[filled], labels[filled] = boxes.corners, boxes.labels
     return corners, labels
+
+
+#: The fields of labels that refer to places in the image, by label type. They take the columns of
+#: the labels, the rows of a batch, and the frames, which tell how the transforms move coordinates.
+PLACED: Mapping[str, Callable[..., dict[str, Array]]] = {"boxes": box_fields}

@@ -360,8 +360,8 @@ def _list_column(column: pa.ChunkedArray) -> ListColumn:
     column = column.combine_chunks()
     counts = np.asarray(pc.list_value_length(column)).astype(np.int64)
     values = pc.list_flatten(column)
-    if is_list(values.type):  # boxes are lists of four numbers
-        values = np.asarray(pc.list_flatten(values)).reshape(-1, 4)
+    if is_list(values.type):  # lists of the same length, such as the four numbers of a box
+        values = np.asarray(pc.list_flatten(values)).reshape(-1, values.type.list_size)
     return ListColumn(np.asarray(values), np.concatenate([[0], np.cumsum(counts)]))
 
 
