@@ -104,7 +104,16 @@ def resolve(request: BuildRequest) -> LoaderSpec:
         else ()
     )
     batch_fields = _fields(split, tables, options, recipe, planned=order.is_planned)
-    images = _images(split, tables, batch_fields, options) if order.is_planned else None
+    images = None
+    if order.is_planned:
+        images = open_images(
+            split,
+            tables,
+            mmap=options.mmap,
+            tolerant=options.on_error != "raise",
+            with_label_images=batch_fields.label_image is not None,
+        )
+        _require_room(images, options)
     spec = LoaderSpec(
         split=split,
         recipe=recipe,
@@ -310,23 +319,13 @@ def _fields(
     return fields
 
 
-def _images(
-    split: OpenSplit, tables: SampleTables, fields: Fields, options: ResolvedOptions
-) -> Images:
-    """Return random access to the images of a split, and to its masks or depth maps if a field needs them."""
-    images = open_images(
-        split,
-        tables,
-        mmap=options.mmap,
-        tolerant=options.on_error != "raise",
-        with_label_images=fields.label_image is not None,
-    )
+def _require_room(images: Images, options: ResolvedOptions) -> None:
+    """Check that a batch fits into the cache; close the images otherwise."""
     try:
         images.require_room(options.batch_size * options.ranks.world_size)
     except BaseException:
         images.close()
         raise
-    return images
 
 
 def _other_warnings(recipe: Recipe, images: Images | None) -> list[str]:

@@ -157,7 +157,11 @@ class Member:
         values = {}
         for name, each, is_optional in _fields(cast(Any, kind)):
             if not is_optional or name in self.mapping():
-                values[name] = self[name].read(each)
+                member = self[name]
+                if is_dataclass(each):
+                    values[name] = member.record(cast(Any, each))
+                else:
+                    values[name] = member.read(each)
         return kind(**values)
 
     def read(self, kind: Any) -> Any:
@@ -165,12 +169,12 @@ class Member:
 
         ``Annotated`` has other arguments of `integer` or `matching`.
         """
-        origin, arguments = get_origin(kind), get_args(kind)
-        value = self.value
+        value, arguments = self.value, get_args(kind)
         if NoneType in arguments:
-            if value is not None:
-                value = self.read(arguments[0])
-            return value
+            if value is None:
+                return None
+            kind, arguments = arguments[0], get_args(arguments[0])
+        origin = get_origin(kind)
         if is_dataclass(kind):
             return self.record(cast(Any, kind))
         if origin is Annotated:
@@ -179,6 +183,8 @@ class Member:
             value = self.one_of(arguments)
         elif origin is Mapping:
             value = {name: each.read(arguments[1]) for name, each in self.members().items()}
+        elif origin is tuple and arguments == (str, ...):
+            value = self.texts()
         elif origin is tuple:
             value = self._tuple(arguments)
         elif kind in _READERS:
@@ -186,8 +192,6 @@ class Member:
         return value
 
     def _tuple(self, kinds: tuple[Any, ...]) -> tuple[Any, ...]:
-        if kinds == (str, ...):
-            return self.texts()
         items = self.items()
         if kinds[-1] is ...:
             kinds = kinds[:1] * len(items)

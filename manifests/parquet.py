@@ -119,7 +119,15 @@ def read_pages(read_at: ReadAt, start: int, end: int, values: int) -> Iterator[P
     while values > 0:
         if not 0 <= at < end:
             raise ValueError("a column ends before its last page")
-        fields, length = _read_header(read_at, at, end)
+        try:
+            fields, length = _header(read_at(at, min(_HEADER_BYTES, end - at)))
+        except IndexError:
+            try:
+                fields, length = _header(read_at(at, min(MAX_HEADER_BYTES, end - at)))
+            except IndexError:
+                raise ValueError(
+                    f"the header of a page is cut off, or longer than {MAX_HEADER_BYTES} bytes"
+                ) from None
         page = _page(fields)
         at += length + _number(fields, _STORED)
         if at > end:
@@ -148,16 +156,6 @@ def _number(fields: Any, number: int) -> int:
     raise ValueError("the header of a page is damaged")
 
 
-def _read_header(read_at: ReadAt, at: int, end: int) -> tuple[dict[int, Any], int]:
-    """Return the fields of a page header by number, and its length in bytes."""
-    for length in (_HEADER_BYTES, MAX_HEADER_BYTES):
-        try:
-            return _struct(read_at(at, min(length, end - at)), 0, 0)
-        except IndexError:
-            continue
-    raise ValueError(f"the header of a page is cut off, or longer than {MAX_HEADER_BYTES} bytes")
-
-
 # --- Thrift's compact protocol --------------------------------------------------------------------
 
 _INTEGERS, _BINARY, _STRUCT = (4, 5, 6), 8, 12
@@ -166,38 +164,55 @@ _INTEGERS, _BINARY, _STRUCT = (4, 5, 6), 8, 12
 _SKIPPED = {1: 0, 2: 0, 3: 1, 7: 8}
 
 
-def _struct(data: bytes, at: int, depth: int) -> tuple[dict[int, Any], int]:
-    if depth > _MAX_DEPTH:
-        raise ValueError("the header of a page is nested too deeply")
-    fields = {}
-    number = 0
-    while head := data[at]:
-        at += 1
+def _header(data: bytes) -> tuple[dict[int, Any], int]:
+    """Return the fields of a struct by number, and its length in bytes.
+
+    Only integers and structs have a value.
+
+    Raises:
+        IndexError: the struct is longer than the data.
+        ValueError: it is damaged.
+
+    """
+    whole: dict[int, Any] = {}
+    fields, number, at = whole, 0, 0
+    # The structs around the current one, each with the number of its last field.
+    outer: list[tuple[dict[int, Any], int]] = []
+    while True:
+        head, at = data[at], at + 1
+        if not head:  # the end of a struct
+            if not outer:
+                return whole, at
+            fields, number = outer.pop()
+            continue
         if head >> 4:
             number += head >> 4
         else:
-            number, at = _integer(data, at)
-        fields[number], at = _value(data, at, head & 15, depth)
-    return fields, at + 1
+            coded, at = read_varint(data, at)
+            number = _decoded(coded)
+        kind, fields[number] = head & 15, None
+        if kind in _INTEGERS:
+            coded, at = read_varint(data, at)
+            fields[number] = _decoded(coded)
+        elif kind == _BINARY:
+            length, at = read_varint(data, at)
+            at += length
+        elif kind in _SKIPPED:
+            at += _SKIPPED[kind]
+        elif kind != _STRUCT:
+            raise ValueError("the header of a page has a field of an unknown type")
+        elif len(outer) == _MAX_DEPTH:
+            raise ValueError("the header of a page is nested too deeply")
+        else:
+            outer.append((fields, number))
+            inner: dict[int, Any] = {}
+            fields[number] = inner
+            fields, number = inner, 0
 
 
-def _value(data: bytes, at: int, kind: int, depth: int) -> tuple[Any, int]:
-    """Return a value and the offset after it. Only integers and structs have a value."""
-    if kind in _INTEGERS:
-        return _integer(data, at)
-    if kind == _STRUCT:
-        return _struct(data, at, depth + 1)
-    if kind == _BINARY:
-        length, at = read_varint(data, at)
-        return None, at + length
-    if kind not in _SKIPPED:
-        raise ValueError("the header of a page has a field of an unknown type")
-    return None, at + _SKIPPED[kind]
-
-
-def _integer(data: bytes, at: int) -> tuple[int, int]:
-    number, at = read_varint(data, at)
-    return (number >> 1) ^ -(number & 1), at
+def _decoded(number: int) -> int:
+    """Return the signed number that an unsigned one stands for."""
+    return (number >> 1) ^ -(number & 1)
 
 
 # --- errors ---------------------------------------------------------------------------------------
@@ -529,7 +544,7 @@ class BoundedParquet:
             stored = max(0, chunk.total_compressed_size)
             limit = min(MAX_GROUP_BYTES, FREE_BYTES + GROUP_BYTES_PER_BYTE * stored)
             unpacked = dictionary = repeats = 0
-            for page in self._pages_in_group(chunk, group.num_rows):
+            for page in self._pages(chunk, group.num_rows):
                 unpacked += page.bytes
                 if page.type == DICTIONARY_PAGE:
                     dictionary += page.bytes
@@ -615,27 +630,6 @@ class BoundedParquet:
         """Return the bytes that a column takes after it is unpacked, and whether it is text in a dictionary.
 
         The bytes are without the text that a dictionary repeats.
-        """
-        unpacked, per_value, is_coded = 0, 0, False
-        if self._is_list(name):
-            per_value = BYTES_PER_VALUE
-        for page in self._pages_of(name, groups):
-            if page.type == DICTIONARY_PAGE:
-                unpacked += page.bytes * _DICTIONARY_FACTOR
-                is_coded = self._column(name).physical_type == "BYTE_ARRAY"
-            else:
-                unpacked += page.bytes + per_value * page.values
-        return unpacked, is_coded
-
-    def _is_list(self, name: str) -> bool:
-        return name in self.names and self.schema.field(name).type.num_fields > 0
-
-    def _column(self, name: str) -> Any:
-        """Return what the footer says about the only leaf of a column."""
-        return self._footer.schema.column(self._leaves[name])
-
-    def _pages_of(self, name: str, groups: Sequence[int]) -> Iterator[Page]:
-        """Iterate over the pages of a column in some row groups.
 
         Raises:
             ParquetError: the column does not exist, is nested, or its pages contradict the footer.
@@ -645,16 +639,30 @@ class BoundedParquet:
             if name in self.names:
                 raise ParquetError(f"column {shorten(name)} is nested")
             raise ParquetError(f"no column {shorten(name)}")
+        is_list = self.schema.field(name).type.num_fields > 0
+        unpacked, is_coded = 0, False
         with translated_errors(f"column {shorten(name)}: "):
             for number in groups:
                 chunk = self._footer.row_group(number).column(self._leaves[name])
                 values = self.group_rows(number)
-                if self._is_list(name):
+                if is_list:
                     # A list has several values in a row, or one for an empty list.
                     values = max(values, chunk.num_values)
-                yield from self._pages_in_group(chunk, values)
+                for page in self._pages(chunk, values):
+                    unpacked += page.bytes
+                    if page.type == DICTIONARY_PAGE:
+                        unpacked += page.bytes * (_DICTIONARY_FACTOR - 1)
+                        is_coded = self._column(name).physical_type == "BYTE_ARRAY"
+                    elif is_list:
+                        unpacked += BYTES_PER_VALUE * page.values
+        return unpacked, is_coded
 
-    def _pages_in_group(self, chunk: Any, values: int) -> Iterator[Page]:
+    def _column(self, name: str) -> Any:
+        """Return what the footer says about the only leaf of a column."""
+        return self._footer.schema.column(self._leaves[name])
+
+    def _pages(self, chunk: Any, values: int) -> Iterator[Page]:
+        """Iterate over the pages of a column in a row group, which must have this many values."""
         start, stop = column_range(chunk)
         if chunk.file_path or chunk.num_values != values or not 0 <= start <= stop <= self.length:
             raise ParquetError("the footer is damaged")

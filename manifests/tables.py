@@ -155,19 +155,37 @@ class SampleTable:
                 f" {plural(shard.samples, 'sample')}"
             )
 
-    def read(self, columns: Sequence[str] | None = None) -> pa.Table:
-        """Read columns of all rows.
+    def read(
+        self, columns: Sequence[str] | None = None, group: int | None = None, first: int = 0
+    ) -> pa.Table:
+        """Read columns of all rows, or of a row group.
 
         Args:
             columns: names of the columns. `None` reads all of them; the columns that the format
                 defines must be there.
+            group: number of the row group; `None` reads all.
+            first: number of the row group's first row.
 
         Raises:
             TableError: the file is damaged, a column is missing or has another type, or a value is
                 out of its range.
 
         """
-        return self._read(self._choose(columns), None, 0)
+        names = self._choose(columns)
+        with _reading_table(self.path):
+            table = self._parquet.read(names, group)
+        kinds = self._labels.columns
+        for name in names:
+            if name in COLUMN_TYPES:
+                self._check_values(name, table[name], first)
+            elif name in kinds:
+                wrong = find_wrong_value(table[name], kinds[name])
+                if wrong:
+                    raise self._error(f"column {name!r} {wrong.message}", first + wrong.row)
+        if self._shard is not None and len(table):
+            self._check_places(table, first, self._shard.file.bytes)
+            self._check_classes(table, first)
+        return table
 
     def batches(
         self, columns: Sequence[str] | None = None, optional: Sequence[str] = ()
@@ -181,12 +199,12 @@ class SampleTable:
         """
         if columns is not None:
             columns = [*columns, *(name for name in optional if name in self.column_names)]
-        names, first = self._choose(columns), 0
+        first = 0
         groups: Sequence[int | None] = range(self._parquet.groups)
         if len(groups) < 2:
             groups = [None]
         for group in groups:
-            table = self._read(names, group, first)
+            table = self.read(columns, group, first)
             yield first, table
             first += len(table)
 
@@ -224,22 +242,6 @@ class SampleTable:
                 f"column {name!r} has the type {shorten_type(actual)}, which is not text, a number,"
                 " a boolean or a list"
             )
-
-    def _read(self, names: Sequence[str], group: int | None, first: int) -> pa.Table:
-        with _reading_table(self.path):
-            table = self._parquet.read(names, group)
-        kinds = self._labels.columns
-        for name in names:
-            if name in COLUMN_TYPES:
-                self._check_values(name, table[name], first)
-            elif name in kinds:
-                wrong = find_wrong_value(table[name], kinds[name])
-                if wrong:
-                    raise self._error(f"column {name!r} {wrong.message}", first + wrong.row)
-        if self._shard is not None and len(table):
-            self._check_places(table, first, self._shard.file.bytes)
-            self._check_classes(table, first)
-        return table
 
     def _check_values(self, name: str, column: pa.ChunkedArray, first: int) -> None:
         """Check a column that the format defines; `first` is the number of its first row in the table."""

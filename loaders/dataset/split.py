@@ -248,8 +248,9 @@ def open_split(
             states.
 
     """
-    (opened,) = open_splits(dataset, split, revision)
-    select_shards(opened.manifest, split, opened.folder)
+    folder, manifest = os.fspath(dataset), read_revision(dataset, revision)
+    shards = select_shards(manifest, split, folder)
+    opened = OpenSplit(folder, os.path.abspath(folder), split, manifest, shards)
     for shard in opened.shards:
         check_length(opened.path(shard.file), shard.file, SHARD)
         check_length(opened.path(shard.index), shard.index, INDEX)

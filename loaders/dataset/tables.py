@@ -442,26 +442,24 @@ class LazyColumns:
         if shards is None:
             shards = np.arange(len(self._pending))
         for shard in np.unique(shards[self._pending[shards]]).tolist():
-            self._load(shard)
+            # Another thread may have read the shard since.
+            with self._lock:
+                names = [name for name in self._arrays if name not in self._loaded[shard]]
+                if not names:
+                    continue
+                rows, columns = self._rows(shard), self._read(shard, names)
+                for name in names:
+                    self._arrays[name][rows] = columns[name]
+                for check in self._checks:
+                    check(shard, rows)
+                # Only now: a table that is damaged is read again by the next caller.
+                self._loaded[shard] = tuple(self._arrays)
+                self._pending[shard] = False
 
     def load_rows(self, rows: Ints) -> None:
         """Do the same for the shards of some rows."""
         if self._pending.any():
             self.load(np.searchsorted(self._starts[1:], rows, side="right"))
-
-    def _load(self, shard: int) -> None:
-        with self._lock:
-            names = [name for name in self._arrays if name not in self._loaded[shard]]
-            if not names:
-                return
-            rows, columns = self._rows(shard), self._read(shard, names)
-            for name in names:
-                self._arrays[name][rows] = columns[name]
-            for check in self._checks:
-                check(shard, rows)
-            # Only now: a table that is damaged is read again by the next caller.
-            self._loaded[shard] = tuple(self._arrays)
-            self._pending[shard] = False
 
     def _rows(self, shard: int) -> slice:
         return slice(int(self._starts[shard]), int(self._starts[shard + 1]))

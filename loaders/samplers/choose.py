@@ -83,7 +83,8 @@ def choose_order(
         stored = stored_order(split, batching, shuffle=bool(shuffle))
         warnings = empty_batch_warnings(stored, split.name)
         return ChosenOrder(stored, batching, shuffle, warnings, notes)
-    order = planned_order(split, tables, batching, sampler)
+    columns = sampler_columns(split, tables, sampler)
+    order = planned_order(split, columns, batching, sampler)
     warnings = sampler_warnings(split, tables, sampler, order)
     warnings += empty_batch_warnings(order, split.name)
     if request.on_error != "raise":
@@ -204,7 +205,7 @@ def stored_order(split: OpenSplit, batching: Batching, *, shuffle: bool) -> Stor
 
 
 def planned_order(
-    split: OpenSplit, tables: SampleTables, batching: Batching, sampler: Sampler
+    split: OpenSplit, columns: Mapping[str, NDArray[Any]], batching: Batching, sampler: Sampler
 ) -> PlannedOrder:
     """Fit a sampler to a split.
 
@@ -214,7 +215,6 @@ def planned_order(
 
     """
     world_size, fitting = batching.ranks.world_size, batching
-    columns = sampler_columns(split, tables, sampler)
     fit = Fit(columns, split.samples, batching.batch_size, world_size, batching.seed)
     plan = fit_sampler(sampler, fit)
     if batching.last_batch == "partial" and plan.samples < batching.batch_size:

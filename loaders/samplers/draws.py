@@ -136,8 +136,9 @@ def group(codes: NDArray[np.integer[Any]]) -> Groups:
 
 def number_words(words: NDArray[np.uint64]) -> None:
     """Write the position of each word into its lowest bits, which are 0."""
-    for part in _parts(len(words)):
-        words[part] |= np.arange(part.start, part.stop, dtype=np.uint64)
+    for start in range(0, len(words), _PART):
+        stop = min(start + _PART, len(words))
+        words[start:stop] |= np.arange(start, stop, dtype=np.uint64)
 
 
 #: Words that are handled in one step, so that a hundred million of them do not take another

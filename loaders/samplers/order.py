@@ -247,8 +247,9 @@ class PlannedOrder(_Order):
             CallError: the sampler's plan returns rows of a wrong shape, dtype or range.
 
         """
-        global_batch = self.global_rows(step, started)
-        rows = global_batch[self.rank_part(step % self.batches)]
+        epochs, number = divmod(step, self.batches)
+        global_batch = self._checked(started + epochs, number)
+        rows = global_batch[self.rank_part(number)]
         missing = self.batching.batch_size - len(rows)
         if not missing:
             return rows

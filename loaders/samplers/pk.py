@@ -241,7 +241,7 @@ class _PKPlan(EpochPlan):
 
     def batch(self, epoch: int, number: int) -> Rows:
         if self._cameras is None:
-            return super().batch(epoch, number)
+            return self.part(epoch, number, self.global_batch, self.samples).astype(np.int64)
         turns = self.part(epoch, number, self._width, self._batches * self._width)
         k = self._sampler.samples_per_class
         return draw_across(turns, self._identities, self._cameras, k, self.seed, epoch, number)

@@ -202,11 +202,11 @@ def test_a_page_that_states_a_huge_length_is_refused():
     )  # type i32 = 0, then the unpacked length, a varint
     assert data[offset + 3] >= 128
     assert data[offset + 4] < 128
-    fields, _ = parquet_pages._struct(bytes(data), offset, 0)
+    fields, _ = parquet_pages._header(bytes(data[offset:]))
     # Two bytes of the varint of the unpacked length become those of 8191 instead of 8000: still two
     # bytes.
     data[offset + 3 : offset + 5] = b"\xfe\x7f"
-    changed, _ = parquet_pages._struct(bytes(data), offset, 0)
+    changed, _ = parquet_pages._header(bytes(data[offset:]))
     assert fields[2] != changed[2] == 8191
     with pytest.raises(ParquetError):
         bounded(bytes(data)).read(["x"])
