@@ -5,8 +5,8 @@ unless it is set; see `loaders.devices`.
 
 ::
 
-    the call         build, options, integers, resolve, spec
-    the loader       loader, progress, batch, bad_images, checkpoint, explain, closing
+    the call         build, options, resolve, spec
+    the loader       loader, progress, batch, bad_images, checkpoint, explain
     the machine      devices, ranks, memory
     the program      cli; packages bench, tune, preview, export
     packages         dataset (shards and tables), cache (object stores), samplers, transforms, dali (the graph)

@@ -8,10 +8,12 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import threading
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
+from queue import SimpleQueue
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, NoReturn
 
@@ -24,19 +26,18 @@ from loaders.bad_images import (
 )
 from loaders.batch import load_framework, make_batch
 from loaders.checkpoint import State, checkpoint_choices, read_state, sampling_choices
-from loaders.closing import close_later, finish_closing, prepare_closing
 from loaders.dali.bad_images import DecodeMemoryError, UndecodableError, is_checkpoint_error
 from loaders.dali.pipeline import keep_pipelines, release_memory, start_pipeline, take_batch
 from loaders.dataset.damage import ShardCheck
 from loaders.dataset.images import Images
 from loaders.dataset.split import DatasetInfo
 from loaders.explain import explain
-from loaders.integers import require_int
 from loaders.memory import RESERVATIONS, estimate_memory
-from loaders.options import BatchT_co, ResolvedOptions, WrongCallError
+from loaders.options import BatchT_co, ResolvedOptions, WrongCallError, require_int
 from loaders.progress import Phase, Progress
 from loaders.ranks import check_group, require_agreement
-from loaders.spec import LoaderSpec, adjusted_spec
+from loaders.resolve import adjusted_spec
+from loaders.spec import LoaderSpec
 from loaders.transforms.base import Adjustment, Size
 from manifests.errors import CallError, DatasetError
 from manifests.process.interrupts import delayed_interrupts
@@ -587,3 +588,76 @@ def _close_dropped(images: Images | None, process: int) -> None:
     """Close the images of a loader that was dropped without `close`: their threads would keep them open."""
     if os.getpid() == process and images is not None:
         close_later(images.close)
+
+
+# --- closing without waiting ----------------------------------------------------------------------
+
+# The garbage collector may run in any thread and between any two steps of it, also while the thread
+# has a lock of Python's own modules. A finalizer that waits for a thread, or starts one, can
+# therefore wait for itself. It passes the work on with `close_later`, which never waits.
+
+_Work = SimpleQueue[Callable[[], object]]
+
+
+class _Closer:
+    """A queue of functions, and the thread that calls them."""
+
+    def __init__(self) -> None:
+        # Its `put` may be called by a finalizer that interrupts another `put`.
+        self.queue: _Work = SimpleQueue()
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        with self._lock:
+            if self._thread is None:
+                self._thread = threading.Thread(
+                    target=_work, args=(self.queue,), name="close", daemon=True
+                )
+                self._thread.start()
+
+    def finish(self) -> None:
+        thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            done = threading.Event()
+            self.queue.put(done.set)
+            while not done.wait(0.1) and thread.is_alive():
+                pass
+
+
+def _work(queue: _Work) -> None:
+    while True:
+        try:
+            queue.get()()
+        except Exception as error:
+            _log.debug("closing failed: %s", error)
+
+
+_closer = _Closer()
+
+
+def _begin_anew() -> None:
+    """Forget the thread, which a child process does not have."""
+    global _closer  # noqa: PLW0603
+    _closer = _Closer()
+
+
+os.register_at_fork(after_in_child=_begin_anew)
+
+
+def prepare_closing() -> None:
+    """Start the thread.
+
+    Call this before a finalizer may call `close_later`, and not in a finalizer.
+    """
+    _closer.start()
+
+
+def close_later(close: Callable[[], object]) -> None:
+    """Call a function in the thread, soon; for finalizers."""
+    _closer.queue.put(close)
+
+
+def finish_closing() -> None:
+    """Wait until all functions of `close_later` were called; not for finalizers."""
+    _closer.finish()

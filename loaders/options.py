@@ -7,6 +7,7 @@ checkers, a key of `BuildOptions`; a test compares these.
 
 from __future__ import annotations
 
+import operator
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -16,12 +17,11 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, TypeVar, c
 import numpy as np
 
 from loaders.devices import Device
-from loaders.integers import MAX_INT, require_int
 from loaders.ranks import Ranks
 from manifests.errors import CallError
 from manifests.json_members import MAX_INTEGER
 from manifests.labels import LABELS
-from manifests.process.text import parse_bytes, plural, suggest
+from manifests.process.text import parse_bytes, plural, shown, suggest
 
 if TYPE_CHECKING:
     import torch
@@ -76,6 +76,9 @@ FrameworkName: TypeAlias = Literal["torch", "numpy", "jax", "paddle"]
 #: Bytes of one value of an image.
 DTYPE_BYTES: dict[DType, int] = {"float16": 2, "bfloat16": 2, "float32": 4, "uint8": 1}
 
+
+#: Largest integer of an argument, if nothing else limits it.
+MAX_INT = 2**31 - 1
 
 #: Largest `memory_limit` and `cache_limit`, in bytes.
 _MAX_SIZE = 2**60
@@ -170,6 +173,45 @@ def canonical_device(device: Any, device_id: int | None) -> tuple[Any, Any]:
             hint="remove device_id",
         )
     return "gpu", number
+
+
+# --- integers that callers pass -------------------------------------------------------------------
+
+
+def require_int(name: str, value: Any, minimum: int, *, maximum: int = MAX_INT) -> int:
+    """Return `value` as a Python `int`.
+
+    Args:
+        name: name of the argument, for the message.
+        value: an integer of Python or NumPy.
+        minimum: smallest valid value.
+        maximum: largest valid value.
+
+    Raises:
+        CallError: `value` is not an integer or is out of range.
+
+    """
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = None
+    if number is None or isinstance(value, bool) or number < minimum:
+        raise CallError(f"{name} must be an integer of at least {minimum}, got {shown(value)}")
+    if number > maximum:
+        raise CallError(f"{name} must be at most {maximum}, got {shown(value)}")
+    return number
+
+
+def require_int_field(record: Any, name: str, minimum: int, *, maximum: int = MAX_INT) -> None:
+    """Check an integer field in the ``__post_init__`` of a frozen dataclass, and store it as a Python `int`.
+
+    Raises:
+        CallError: see `require_int`.
+
+    """
+    object.__setattr__(
+        record, name, require_int(name, getattr(record, name), minimum, maximum=maximum)
+    )
 
 
 # --- checks of one argument: each returns the value to use ----------------------------------------

@@ -15,27 +15,44 @@ from typing import Any
 
 import numpy as np
 
-from loaders.cache import open_anywhere
 from loaders.dataset.fields import Fields, shadowed_columns
 from loaders.dataset.images import Images, open_images
-from loaders.dataset.split import OpenSplit, join_splits
+from loaders.dataset.split import OpenSplit, join_splits, open_split
 from loaders.dataset.tables import SampleTables
 from loaders.devices import Device, find_device, find_gpus
-from loaders.memory import HW_DECODER_LOAD, MAX_THREADS, PREFETCH, PREFETCH_RAW, ImageSizes
-from loaders.options import BuildRequest, ResolvedOptions, first_given
+from loaders.memory import (
+    HW_DECODER_LOAD,
+    MAX_THREADS,
+    PREFETCH,
+    PREFETCH_RAW,
+    RESERVATIONS,
+    ImageSizes,
+    LoadSettings,
+    check_estimate,
+)
+from loaders.options import (
+    DTYPE_BYTES,
+    LABEL_IMAGE_BYTES,
+    BuildRequest,
+    ResolvedOptions,
+    first_given,
+)
 from loaders.ranks import usable_cores
 from loaders.samplers.choose import ChosenOrder, choose_order, on_network
-from loaders.spec import LoaderSpec, check_memory_limit, load_settings
+from loaders.spec import LoaderSpec
 from loaders.transforms.argument import ParsedTransforms, parse_transforms, require_followed
-from loaders.transforms.base import MAX_PIXELS, Size
+from loaders.transforms.base import MAX_PIXELS, Adjustment, Size
 from loaders.transforms.fuse import (
     Fusion,
     computes_on_cpu,
+    decode_window,
+    full_size_images,
     fuse_recipe,
     order_warnings,
     works_on_whole_images,
 )
 from loaders.transforms.parse import Recipe
+from loaders.transforms.parse.recipe import adjusted
 from loaders.transforms.parse.sequence import check_fits, depends_on_size
 from loaders.tune.file import UNTUNED, Tuning, tuning_key, use_tuning
 from manifests.errors import CallError
@@ -90,19 +107,10 @@ def resolve(request: BuildRequest) -> LoaderSpec:
     sizes = tables.image_sizes() if needs_sizes else None
     defaults = _defaults(recipe, fusion, device, cores, sizes)
     options = _options(request, split, chosen, device, tuning=tuned.options, defaults=defaults)
-    settings = load_settings(
-        recipe,
-        fusion,
-        options,
-        spread=order.traits.spread,
-        largest=sizes.largest if sizes else (0, 0),
-    )
-    check_memory_limit(sizes, settings, options)
-    slow_orders = (
-        order_warnings(recipe, fusion.operations, sizes, order.batch_size)
-        if sizes and whole_images
-        else ()
-    )
+    settings = _settings(recipe, fusion, options, sizes, spread=order.traits.spread)
+    slow_orders: tuple[str, ...] = ()
+    if sizes and whole_images:
+        slow_orders = order_warnings(recipe, fusion.operations, sizes, order.batch_size)
     batch_fields = _fields(split, tables, options, recipe, planned=order.is_planned)
     images = None
     if order.is_planned:
@@ -257,6 +265,22 @@ def _open(request: BuildRequest) -> OpenSplit:
     return join_splits(splits) if request.joins else splits[0]
 
 
+def open_anywhere(
+    dataset: str,
+    split: str,
+    cache: str | None,
+    limit: int | None,
+    revision: int | None = None,
+) -> OpenSplit:
+    """Open a split of a dataset in a folder, or in an object store with a cache; see `loaders.cache.images.open_cached`."""
+    if not is_url(dataset):
+        return open_split(dataset, split, revision)
+    # Only datasets in object stores need this package.
+    from loaders.cache.images import open_cached
+
+    return open_cached(dataset, split, cache, limit, revision)
+
+
 def _defaults(
     recipe: Recipe, fusion: Fusion, device: Device, cores: int, sizes: ImageSizes | None
 ) -> Tuning:
@@ -377,4 +401,97 @@ def _log_spec(spec: LoaderSpec) -> None:
         options.ranks.origin,
         options.device.kind,
         options.num_threads,
+    )
+
+
+# --- changes of `Loader.set` ----------------------------------------------------------------------
+
+
+def adjusted_spec(spec: LoaderSpec, adjustment: Adjustment) -> LoaderSpec:
+    """Return a spec with another size of the images and another strength of the policies.
+
+    Raises:
+        CallError: no transform has a size or a strength to change, the value is not possible, or
+            the images no longer fit into `memory_limit`.
+
+    """
+    recipe = adjusted(spec.written, adjustment)
+    fusion, *view_fusions = fuse_recipe(recipe)
+    warnings: tuple[str, ...] = ()
+    if spec.sizes is not None:
+        warnings = order_warnings(recipe, fusion.operations, spec.sizes, spec.options.batch_size)
+    return replace(
+        spec,
+        recipe=recipe,
+        fusion=fusion,
+        view_fusions=tuple(view_fusions),
+        settings=_settings(recipe, fusion, spec.options, spec.sizes, spread=spec.settings.spread),
+        order_warnings=warnings,
+        adjustment=adjustment,
+    )
+
+
+# --- GPU memory -----------------------------------------------------------------------------------
+
+
+def _settings(
+    recipe: Recipe,
+    fusion: Fusion,
+    options: ResolvedOptions,
+    sizes: ImageSizes | None,
+    *,
+    spread: bool,
+) -> LoadSettings:
+    """Return how batches are made, for the estimate of GPU memory, which `memory_limit` must allow."""
+    # Batches of any size have at most the size of the largest stored image.
+    largest = sizes.largest if sizes else (0, 0)
+    values = pixels = 0
+    for output in recipe.outputs:
+        size = math.prod(output.size or largest)
+        values += max(1, output.crops) * output.channels * size
+        pixels += size
+    # Per pixel of a mask or depth map. They are decoded whole, and moved in a second copy.
+    label_bytes = sum(LABEL_IMAGE_BYTES.get(name, 0) for name in options.fields)
+    settings = LoadSettings(
+        batch_size=options.batch_size,
+        image_bytes=values * DTYPE_BYTES[options.dtype] + pixels * label_bytes,
+        # DALI has no bfloat16: it returns float32, which the framework converts.
+        staged_bytes=values * DTYPE_BYTES["float32"] * (options.dtype == "bfloat16"),
+        window=decode_window(fusion.operations),
+        full_size_images=full_size_images(fusion.operations) + 2 * label_bytes / 3,
+        threads=options.num_threads,
+        hardware_load=options.hw_decoder_load,
+        prefetch=options.prefetch,
+        spread=spread,
+        encoded=recipe.raw_size is None,
+    )
+    if options.memory_limit != math.inf:
+        _check_memory_limit(sizes, settings, options)
+    return settings
+
+
+def _check_memory_limit(
+    sizes: ImageSizes | None, settings: LoadSettings, options: ResolvedOptions
+) -> None:
+    """Check that the estimated memory of all loaders of this process does not exceed `memory_limit`.
+
+    Raises:
+        CallError: it does, or the device or the tables do not allow an estimate.
+
+    """
+    if not options.device.is_gpu:
+        raise CallError(
+            'memory_limit limits GPU memory, but the device is "cpu"',
+            hint='remove memory_limit, or set device="gpu"',
+        )
+    if sizes is None:
+        raise CallError(
+            "memory_limit needs the sizes of all images, but the sample tables do not have them",
+            hint=(
+                "remove memory_limit, or run `dataprep index --overwrite --validate header` if the"
+                " shards were made by another tool"
+            ),
+        )
+    check_estimate(
+        sizes, settings, options.memory_limit, reserved=RESERVATIONS.total(options.device.index)
     )

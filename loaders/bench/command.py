@@ -31,12 +31,11 @@ from loaders.bench.results import (
     limiting_stage,
     loader_rate,
 )
-from loaders.cache import open_anywhere
 from loaders.dataset.split import OpenSplit
 from loaders.dataset.tables import SampleTables
 from loaders.options import BuildRequest, ResolvedOptions
 from loaders.ranks import usable_cores
-from loaders.resolve import resolve
+from loaders.resolve import open_anywhere, resolve
 from loaders.spec import LoaderSpec
 from loaders.transforms.argument import parse_transforms
 from manifests.errors import CallError

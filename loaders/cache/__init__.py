@@ -2,7 +2,6 @@
 
 ::
 
-    open_anywhere   opens a split of a dataset in a folder or an object store; begin here
     images          a split in an object store, and its images: waits for them, then reads the
                     sparse shards
     folder          the cache folder, and the datasets in it: manifest, tables, sparse shards;
@@ -16,26 +15,3 @@
 
 Imports neither torch nor DALI.
 """
-
-from __future__ import annotations
-
-import os
-
-from loaders.dataset.split import OpenSplit, open_split
-from manifests.remote.url import is_url
-
-
-def open_anywhere(
-    dataset: str,
-    split: str,
-    cache: str | os.PathLike[str] | None,
-    limit: int | None,
-    revision: int | None = None,
-) -> OpenSplit:
-    """Open a split of a dataset in a folder, or in an object store; see `images.open_cached`."""
-    if not is_url(dataset):
-        return open_split(dataset, split, revision)
-    # Only datasets in object stores need the rest of this package.
-    from loaders.cache.images import open_cached
-
-    return open_cached(dataset, split, cache, limit, revision)

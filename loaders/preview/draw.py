@@ -18,7 +18,7 @@ from PIL import Image, ImageOps
 from loaders.dataset.fields import Fields
 from loaders.dataset.images import open_images
 from loaders.dataset.tables import SampleTables
-from loaders.integers import require_int
+from loaders.options import require_int
 from loaders.preview.preview import Draw, Group, Item, Pixels, Preview
 from loaders.samplers.order import Batching, PlannedOrder
 from loaders.spec import LoaderSpec

@@ -16,8 +16,7 @@ from loaders.dataset.damage import check_indexes
 from loaders.dataset.files import network_filesystem
 from loaders.dataset.split import OpenSplit, mix_weights
 from loaders.dataset.tables import TABLE_DTYPES, SampleTables
-from loaders.integers import require_int
-from loaders.options import BuildRequest, LastBatch, Shuffle, first_given
+from loaders.options import BuildRequest, LastBatch, Shuffle, first_given, require_int
 from loaders.ranks import find_ranks
 from loaders.samplers.balanced import has_lists
 from loaders.samplers.base import (

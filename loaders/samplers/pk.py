@@ -25,7 +25,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from loaders.integers import require_int_field
+from loaders.options import require_int_field
 from loaders.samplers.base import (
     EpochPlan,
     Fit,

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from loaders.integers import require_int_field
+from loaders.options import require_int_field
 from loaders.samplers.base import (
     ComparedByText,
     EpochPlan,

@@ -8,8 +8,8 @@ import pytest
 from helpers import small
 
 import loaders
-from loaders.closing import close_later, finish_closing, prepare_closing
 from loaders.dali.readers import Ahead
+from loaders.loader import close_later, finish_closing, prepare_closing
 from manifests.errors import CallError
 
 

@@ -174,7 +174,7 @@ def test_a_memory_limit_on_the_cpu(folder):
 @pytest.mark.usefixtures("two_gpus")
 def test_the_open_loaders_of_a_process_share_the_limit(folder, monkeypatch):
     reservations = Reservations()
-    monkeypatch.setattr("loaders.spec.RESERVATIONS", reservations)
+    monkeypatch.setattr("loaders.resolve.RESERVATIONS", reservations)
     loader, elsewhere = Referable(), Referable()
     reservations.add(
         loader, 1, MemoryEstimate(context=2**30, decoder=2**31, images=0, finished_batches=2**30)

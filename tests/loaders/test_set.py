@@ -9,7 +9,7 @@ import torch
 from helpers.damaged import make
 
 import loaders
-from loaders import spec
+from loaders import resolve
 from loaders.dataset.tables import SampleTables
 from loaders.memory import ImageSizes, estimate_memory
 from manifests.errors import CallError
@@ -242,7 +242,7 @@ def test_memory_limit_is_checked_again(folder, monkeypatch):
             if settings.image_bytes > loader.spec.settings.image_bytes:
                 raise CallError("memory_limit")
 
-        monkeypatch.setattr(spec, "check_memory_limit", check)
+        monkeypatch.setattr(resolve, "_check_memory_limit", check)
         options = replace(loader.options, memory_limit=float(estimate))
         monkeypatch.setattr(loader, "_spec", replace(loader.spec, options=options))
         with pytest.raises(CallError, match="memory_limit"):
