@@ -89,8 +89,10 @@ def located_error(
     """
     first, *others = bad
     shard = next(shard for shard in split.shards if shard.name == first.shard)
-    count = f"{'' if complete else 'at least '}{plural(len(others), 'more image')}"
-    more = f"; {count} near it cannot be decoded either" if others else ""
+    more = ""
+    if others:
+        at_least = "" if complete else "at least "
+        more = f"; {at_least}{plural(len(others), 'more image')} near it cannot be decoded either"
     return type(error)(
         f"the image with the key {printable(first.key)!r} cannot be decoded (DALI says:"
         f" {first.reason}){more}",
@@ -109,7 +111,7 @@ def new_bad_images(
     known: Mapping[int, str],
     error: UndecodableError | DecodeMemoryError,
 ) -> dict[int, str]:
-    """Return why images of a failed batch cannot be decoded, by row, without those that are known.
+    """Return why images of a failed batch cannot be decoded, by row, except known rows.
 
     Args:
         spec: what the loader is built from.
@@ -146,10 +148,10 @@ def bad_images_message(spec: LoaderSpec, bad: Mapping[int, str]) -> str:
     except (DamagedError, OSError):  # training goes on, as without the message
         sample = f"row {first}: {bad[first]}"
     skipped = spec.options.on_error == "skip"
-    if len(bad) == 1:
-        done = "left out" if skipped else "replaced by another sample"
-        return f"{spec.split.folder}: an image cannot be decoded and is {done}: {sample}"
     done = "left out" if skipped else "replaced by other samples"
+    if len(bad) == 1:
+        done = done.replace("other samples", "another sample")
+        return f"{spec.split.folder}: an image cannot be decoded and is {done}: {sample}"
     return (
         f"{spec.split.folder}: {len(bad)} images cannot be decoded and are {done}; loader.errors"
         f" lists them, the first is {sample}"

@@ -50,7 +50,10 @@ def make_batch(
                 tensors.append(_tensor(name, value, spec, framework, view=view, size=size))
         except CallError as error:  # such as a number that the framework does not have
             raise CallError(f"field {name!r}: {error.message}", hint=error.hint) from None
-        batch.append(tuple(tensors) if spec.recipe.views and name in of_views else tensors[0])
+        if spec.recipe.views and name in of_views:
+            batch.append(tuple(tensors))
+        else:
+            batch.append(tensors[0])
     return tuple(batch)
 
 
@@ -64,6 +67,7 @@ def _take_apart(
         of_views["image"], rest = rest[:views], rest[views:]
     if fields.label_image:
         of_views[fields.label_image], rest = rest[:views], rest[views:]
+    # What follows is on the CPU; `make_pipeline` documents the order.
     arrays = [np.asarray(each.as_tensor()) for each in rest]
     stored_label = arrays.pop(0) if fields.stored_label else None
     # DALI's own readers return the origin of each record instead of its row.
@@ -88,7 +92,9 @@ def _tensor(
     """Return the value of a field, or of one view, as a tensor of `size` samples, or as a list."""
     recipe, device = spec.recipe, spec.options.device
     if name == "image":
-        functions = (recipe.views[view] if recipe.views else recipe).batch_functions
+        functions = recipe.batch_functions
+        if recipe.views:
+            functions = recipe.views[view].batch_functions
         return _images(value, spec, framework, size, functions)
     if name == spec.fields.label_image:
         return framework.images(value, "uint8", device)[:size]
@@ -168,10 +174,10 @@ def load_framework(name: FrameworkName) -> Framework:
     try:
         return _FRAMEWORKS[name]()
     except ImportError as error:
-        other = "numpy" if name == "torch" else "torch"
+        others = [other for other in ("torch", "numpy") if other != name]
         raise CallError(
             f"framework={name!r} is not installed ({error})",
-            hint=f"install it, or set framework={other!r}",
+            hint=f"install it, or set framework={others[0]!r}",
         ) from None
 
 
@@ -193,7 +199,7 @@ def _torch() -> Framework:
         if not device.is_gpu:
             return tensor
         # CUDA reads a little pageable memory before it returns, without waiting for the GPU.
-        # Pinning it would take two more calls, each of which waits for those of DALI's threads.
+        # Pinning it would take two more calls, each of which waits for calls of DALI's threads.
         source = tensor if array.nbytes <= _READ_AT_ONCE else tensor.pin_memory()
         return source.to(place(device), non_blocking=True)
 
@@ -206,7 +212,9 @@ def _torch() -> Framework:
 def _numpy() -> Framework:
     def images(outputs: Any, dtype: str, device: Device) -> NDArray[Any]:
         # A copy, because a view of DALI's memory would keep the whole output alive.
-        return np.array(outputs.as_cpu().as_tensor() if device.is_gpu else outputs.as_tensor())
+        if device.is_gpu:
+            outputs = outputs.as_cpu()
+        return np.array(outputs.as_tensor())
 
     return Framework(images, lambda array, device: array, lambda device: "cpu")
 
@@ -229,13 +237,12 @@ def _jax() -> Framework:
         return array.astype(jnp.bfloat16) if dtype == "bfloat16" else array
 
     def place(device: Device) -> Any:
-        # Of this process: `jax.devices` also lists those of other processes, which this one cannot
-        # address.
+        # `jax.devices` also lists devices of other processes, which this one cannot address.
         found = jax.local_devices(backend=device.kind)
-        chosen = (
-            each for each in found if device.is_gpu and each.local_hardware_id == device.index
-        )
-        return next(chosen, found[0])
+        for each in found:
+            if device.is_gpu and each.local_hardware_id == device.index:
+                return each
+        return found[0]
 
     def numbers(array: NDArray[Any], device: Device) -> Any:
         if not jax.config.jax_enable_x64:
@@ -251,8 +258,9 @@ def _paddle() -> Framework:
     def images(outputs: Any, dtype: str, device: Device) -> Any:
         tensor = outputs.as_tensor()
         if str(tensor.dtype).endswith("UINT16"):  # depth
-            on_cpu = outputs.as_cpu().as_tensor() if device.is_gpu else tensor
-            return numbers(np.array(on_cpu), device)
+            if device.is_gpu:
+                tensor = outputs.as_cpu().as_tensor()
+            return numbers(np.array(tensor), device)
         if device.is_gpu:
             array = paddle.utils.dlpack.from_dlpack(tensor)
         else:

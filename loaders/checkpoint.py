@@ -74,7 +74,9 @@ class State:
 
     def to_dict(self) -> dict[str, Any]:
         """Return strings, numbers, lists and dictionaries, which JSON can store too."""
-        revision = self.revisions[0] if len(self.revisions) == 1 else list(self.revisions)
+        revision: int | list[int] = list(self.revisions)
+        if len(self.revisions) == 1:
+            revision = self.revisions[0]
         return {
             "version": VERSION,
             "revision": revision,
@@ -143,6 +145,7 @@ def read_state(
         raise CallError(
             f"this is not the state of a loader ({error})", hint=_LOAD_ANOTHER
         ) from None
+    # Whether the state continues at another rank, world size or batch size.
     moves = _same_global_batches(saved, built)
     if not moves:
         _require_same_choices(saved, built, saved_revisions, revisions)
@@ -271,14 +274,16 @@ def _differing(saved: Mapping[str, Any], built: Mapping[str, Any]) -> list[str]:
 
 def _global_batch(choices: Mapping[str, Any]) -> int | None:
     size, world_size = choices.get("batch_size"), choices.get("world_size")
-    return size * world_size if isinstance(size, int) and isinstance(world_size, int) else None
+    if isinstance(size, int) and isinstance(world_size, int):
+        return size * world_size
+    return None
 
 
 def _moved(position: Position, batches: int) -> Position:
     """Return the position of a pipeline that starts with the batch that comes next."""
-    epoch, batch = (
-        (position.epoch + 1, 0) if position.batch == batches else (position.epoch, position.batch)
-    )
+    epoch, batch = position.epoch, position.batch
+    if batch == batches:
+        epoch, batch = epoch + 1, 0
     return Position(epoch, batch, started=epoch, skipped=batch)
 
 
@@ -295,7 +300,9 @@ def _position(member: Member, batches: int) -> Position:
 
 
 def _error(member: Member) -> tuple[int, str]:
-    row, reason = member.items() if len(member.items()) == 2 else member.fail("a row and a reason")
+    if len(member.items()) != 2:
+        member.fail("a row and a reason")
+    row, reason = member.items()
     return row.integer(), reason.text()
 
 

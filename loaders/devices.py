@@ -94,14 +94,13 @@ def find_device(device: str, device_id: int | None, ranks: Ranks, gpus: Gpus) ->
     if device_id is None:
         return Device("gpu", _default_gpu(ranks, gpus))
     if device_id >= gpus.count:
+        numbers = "0"
+        if gpus.count > 1:
+            numbers = f"0 to {gpus.count - 1}"
         raise CallError(
             f"device_id={device_id}, but this machine has {plural(gpus.count, 'GPU')}, numbered"
             " from 0",
-            hint=(
-                f"choose 0 to {gpus.count - 1}, or remove device_id"
-                if gpus.count > 1
-                else "choose 0, or remove device_id"
-            ),
+            hint=f"choose {numbers}, or remove device_id",
         )
     return Device("gpu", device_id)
 
@@ -187,17 +186,17 @@ def _gpu_text(index: int, function: str) -> str:
     driver, device, text = _cuda_driver(), ctypes.c_int(), ctypes.create_string_buffer(256)
     if driver is None or driver.cuDeviceGet(ctypes.byref(device), index):
         return ""
-    return (
-        ""
-        if getattr(driver, function)(text, len(text), device)
-        else text.value.decode(errors="replace")
-    )
+    if getattr(driver, function)(text, len(text), device):
+        return ""
+    return text.value.decode(errors="replace")
 
 
 def _cuda_count() -> int:
     """Return the number of GPUs that the CUDA driver offers to this process. 0 without a driver."""
     driver, count = _cuda_driver(), ctypes.c_int()
-    return 0 if driver is None or driver.cuDeviceGetCount(ctypes.byref(count)) else count.value
+    if driver is None or driver.cuDeviceGetCount(ctypes.byref(count)):
+        return 0
+    return count.value
 
 
 def _cuda_driver() -> ctypes.CDLL | None:

@@ -31,7 +31,9 @@ def explain(spec: LoaderSpec) -> str:
 
 def _data_lines(spec: LoaderSpec) -> Iterator[str]:
     split, options, ranks = spec.split, spec.options, spec.options.ranks
-    revision = f" (revision {', '.join(map(str, split.revisions))})" if any(split.revisions) else ""
+    revision = ""
+    if any(split.revisions):
+        revision = f" (revision {', '.join(map(str, split.revisions))})"
     shards = plural(len(split.shards), f"{split.manifest.format} shard")
     yield f"{split.folder}{revision}: {split.samples:,} samples in {shards}"
     if spec.images is not None:
@@ -55,7 +57,7 @@ def _transforms_lines(spec: LoaderSpec) -> Iterator[str]:
 
 
 def _fusion_lines(spec: LoaderSpec) -> Iterator[str]:
-    yield f"As run, on the {'GPU' if spec.options.device.is_gpu else 'CPU'}:"
+    yield f"As run, on the {spec.options.device.kind.upper()}:"
     yield from (
         f"  {short_repr(operation)}" for operation in (*spec.fusion.operations, *spec.recipe.mixing)
     )
@@ -73,14 +75,19 @@ def _batch_lines(spec: LoaderSpec) -> Iterator[str]:
     shapes = dict.fromkeys(
         " x ".join(map(str, _shape(each, options.layout))) for each in spec.recipe.outputs
     )
-    tensors = f"{len(spec.recipe.views)} tensors of " if spec.recipe.views else ""
+    tensors = ""
+    if spec.recipe.views:
+        tensors = f"{len(spec.recipe.views)} tensors of "
     batch_bytes = options.batch_size * spec.settings.image_bytes
-    hardware = f"; the hardware decoder decodes {options.hw_decoder_load:.0%} of the JPEG images"
+    hardware = ""
+    if options.device.is_gpu:
+        share = f"{options.hw_decoder_load:.0%}"
+        hardware = f"; the hardware decoder decodes {share} of the JPEG images"
     yield (
         f"A batch: {tensors}{options.batch_size} x {' and '.join(shapes)}"
         f" {options.dtype}{_placed(spec)}, {batch_bytes / 2**20:,.1f} MiB; prefetch:"
         f" {options.prefetch}; threads:"
-        f" {options.num_threads}{hardware if options.device.is_gpu else ''}"
+        f" {options.num_threads}{hardware}"
     )
     note = queues_note() if options.device.is_gpu else None
     if note is not None:
@@ -109,10 +116,12 @@ def _placed(spec: LoaderSpec) -> str:
 def _shape(output: ImageSpec, layout: str) -> tuple[int | str, ...]:
     """Return the shape of an image in a batch."""
     height, width = output.size or _ANY_SIZE
-    shape = (
-        (output.channels, height, width) if layout == "NCHW" else (height, width, output.channels)
-    )
-    return (output.crops, *shape) if output.crops else shape
+    shape: tuple[int | str, ...] = (output.channels, height, width)
+    if layout == "NHWC":
+        shape = (height, width, output.channels)
+    if output.crops:
+        return (output.crops, *shape)
+    return shape
 
 
 def _memory_lines(sizes: ImageSizes, settings: LoadSettings) -> Iterator[str]:

@@ -159,7 +159,7 @@ class Loader(Generic[BatchT_co]):
 
     @property
     def rank(self) -> int:
-        """Number of this process among those that share an epoch, from 0."""
+        """Number of this process among the processes that share an epoch, from 0."""
         return self.options.ranks.rank
 
     @property
@@ -187,7 +187,7 @@ class Loader(Generic[BatchT_co]):
 
     @property
     def errors(self) -> tuple[BadSample, ...]:
-        """The images that could not be decoded so far, by their row, also those before a checkpoint was loaded.
+        """The images that could not be decoded so far, by their row, also before a checkpoint was loaded.
 
         With ``on_error="skip"`` or ``"replace"``, the loader continued without them.
 
@@ -208,7 +208,7 @@ class Loader(Generic[BatchT_co]):
         Without this call, the number increases by one after each epoch.
 
         The epoch has the same order as in an uninterrupted run. If another epoch would have been
-        next, the pipeline restarts, so the augmentation differs from that of an uninterrupted run.
+        next, the pipeline restarts, so the augmentation is not the same as in an uninterrupted run.
 
         Raises:
             CallError: `epoch` is not an integer of at least 0; or as for iterating.
@@ -288,7 +288,9 @@ class Loader(Generic[BatchT_co]):
         self._require_usable()
         handled = sys.exception()
         interrupted = handled is not None and id(handled) != self._handled_at_leave
-        progress = self._progress if interrupted else self._progress.resumable
+        progress = self._progress
+        if not interrupted:
+            progress = progress.resumable
         return State(
             checkpoint_choices(self._spec),
             progress.saved,
@@ -342,7 +344,7 @@ class Loader(Generic[BatchT_co]):
 
         A second pipeline reads them; the state of this loader does not change. On several ranks,
         each may call this alone. If the sampler groups samples by a column, as `PKSampler` and
-        `ClassBalancedSampler` do, they are those of the first batch of the epoch, grouped.
+        `ClassBalancedSampler` do, they are the first batch of the epoch, grouped.
         Otherwise they are random, and the same for the same seed.
 
         Args:
@@ -629,7 +631,7 @@ def _work(queue: _Work) -> None:
     while True:
         try:
             queue.get()()
-        except Exception as error:
+        except Exception as error:  # No one waits for the result.
             _log.debug("closing failed: %s", error)
 
 

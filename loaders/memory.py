@@ -54,7 +54,7 @@ SMALL_THREADS = 8
 #: 12, 19,300 with 16.
 MAX_THREADS = 12
 
-#: Share of JPEG images that the hardware decoder decodes: the fastest of those measured on an H200.
+#: Share of JPEG images that the hardware decoder decodes: the fastest that was measured on an H200.
 HW_DECODER_LOAD = 0.65
 
 #: Batches prepared in advance, for encoded images and for raw pixels. Raw images per second on an
@@ -106,7 +106,9 @@ class ImageSizes:
         """Best number of decoding threads for these images, with a GPU."""
         if self.large:
             return LARGE_THREADS
-        return SMALL_THREADS if float(self.decoded.mean()) <= SMALL else MAX_THREADS
+        if float(self.decoded.mean()) <= SMALL:
+            return SMALL_THREADS
+        return MAX_THREADS
 
     @property
     def hardware_load(self) -> float:
@@ -183,7 +185,7 @@ class MemoryEstimate:
         context: CUDA, torch and the libraries.
         decoder: buffers of the decoder.
         images: decoded images and what is computed from them, for the largest batch.
-        finished_batches: those of DALI, and the one in use.
+        finished_batches: DALI's batches, and the one in use.
 
     """
 
@@ -200,22 +202,17 @@ class MemoryEstimate:
 
 def estimate_memory(sizes: ImageSizes, settings: LoadSettings) -> MemoryEstimate:
     """Estimate the GPU memory for loading images of these sizes."""
-    decoded = sizes.decoded
-    largest = int(decoded.max())
-    images = min(_DECODED_BATCHES, settings.prefetch) + settings.full_size_images
+    decoded, context, decoder = sizes.decoded, CONTEXT_RAW, 0
+    if settings.encoded:
+        context = CONTEXT
+        decoder = round(_decoder_bytes(float(decoded.mean()), int(decoded.max()), settings))
+    image_bytes = _decoded_bytes(sizes, settings.window)
+    batch = worst_batch(image_bytes, settings.batch_size, spread=settings.spread)
+    batches = min(_DECODED_BATCHES, settings.prefetch) + settings.full_size_images
     return MemoryEstimate(
-        context=CONTEXT if settings.encoded else CONTEXT_RAW,
-        decoder=(
-            round(_decoder_bytes(float(decoded.mean()), largest, settings))
-            if settings.encoded
-            else 0
-        ),
-        images=round(
-            images
-            * worst_batch(
-                _decoded_bytes(sizes, settings.window), settings.batch_size, spread=settings.spread
-            )
-        ),
+        context=context,
+        decoder=decoder,
+        images=round(batches * batch),
         finished_batches=settings.batch_size * _finished_bytes(settings),
     )
 
@@ -236,22 +233,20 @@ def estimate_presets(
 
     """
     variants = {"as they are": sizes}
+    for side in RESIZE_CHOICES:
+        if encoded and side < min(sizes.largest):
+            variants[str(side)] = sizes.resized(side)
+    # Raw pixels are read whole.
+    windows: dict[str, CropWindow | None] = {"imagenet-train": None, "imagenet-eval": None}
     if encoded:
-        variants |= {
-            str(side): sizes.resized(side) for side in RESIZE_CHOICES if side < min(sizes.largest)
-        }
-    windows = {"imagenet-train": CropWindow() if encoded else None, "imagenet-eval": None}
-    return {
-        preset: {
-            name: (
-                estimate_memory(
-                    each, default_settings(each, batch_size, window, encoded=encoded)
-                ).total
-            )
-            for name, each in variants.items()
-        }
-        for preset, window in windows.items()
-    }
+        windows["imagenet-train"] = CropWindow()
+    estimates: dict[str, dict[str, int]] = {}
+    for preset, window in windows.items():
+        estimates[preset] = {}
+        for name, each in variants.items():
+            settings = default_settings(each, batch_size, window, encoded=encoded)
+            estimates[preset][name] = estimate_memory(each, settings).total
+    return estimates
 
 
 def default_settings(
@@ -285,7 +280,7 @@ def format_gib(count: float) -> str:
 
 
 def _finished_bytes(settings: LoadSettings) -> int:
-    """Return the bytes of one image in all finished batches: those of DALI, and the one in use."""
+    """Return the bytes of one image in all finished batches: in DALI and in use."""
     if not settings.staged_bytes:
         return settings.image_bytes * (settings.prefetch + 1)
     # The batch in use stays until the next one is converted.
@@ -293,14 +288,15 @@ def _finished_bytes(settings: LoadSettings) -> int:
 
 
 def _decoder_bytes(mean: float, largest: int, settings: LoadSettings) -> float:
-    hardware = _IMAGES_IN_HARDWARE if settings.window is None else _IMAGES_IN_HARDWARE_FOR_CROPS
-    in_software = (
-        0
-        if settings.hardware_load >= _ALL_HARDWARE
-        else math.ceil((1 - settings.hardware_load) * settings.batch_size)
-    )
-    threads = max(mean * min(settings.threads, in_software), largest) if in_software else 0.0
-    return (hardware * mean if settings.hardware_load else 0.0) + _IMAGES_PER_THREAD * threads
+    load, total = settings.hardware_load, 0.0
+    if load and settings.window is None:
+        total += _IMAGES_IN_HARDWARE * mean
+    elif load:
+        total += _IMAGES_IN_HARDWARE_FOR_CROPS * mean
+    in_software = math.ceil((1 - load) * settings.batch_size)
+    if in_software and load < _ALL_HARDWARE:
+        total += _IMAGES_PER_THREAD * max(mean * min(settings.threads, in_software), largest)
+    return total
 
 
 def _decoded_bytes(sizes: ImageSizes, window: CropWindow | None) -> NDArray[np.float64]:
@@ -382,12 +378,11 @@ def check_estimate(
     estimate = estimate_memory(sizes, settings).total
     if estimate + reserved <= limit:
         return
-    others = (
-        f", and the other open loaders of this process take {format_gib(reserved)}"
-        if reserved
-        else ""
-    )
-    changes = ["close other loaders"] if estimate <= limit else []
+    others, changes = "", []
+    if reserved:
+        others = f", and the other open loaders of this process take {format_gib(reserved)}"
+    if estimate <= limit:
+        changes.append("close other loaders")
     given, limit = limit, limit - reserved
     if most := largest_batch(sizes, settings, limit):
         changes.append(f"set batch_size={most}")
@@ -412,13 +407,16 @@ def check_estimate(
 
 
 def largest_batch(sizes: ImageSizes, settings: LoadSettings, limit: float) -> int:
-    """Return the largest batch size, up to that of `settings`, that fits into `limit` bytes.
+    """Return the largest batch size, at most as in `settings`, that fits into `limit` bytes.
 
     0 if none fits.
     """
+    # The estimate grows with the batch size.
     low, high = 0, settings.batch_size
     while low < high:
         middle = (low + high + 1) // 2
-        fits = estimate_memory(sizes, replace(settings, batch_size=middle)).total <= limit
-        low, high = (middle, high) if fits else (low, middle - 1)
+        if estimate_memory(sizes, replace(settings, batch_size=middle)).total <= limit:
+            low = middle
+        else:
+            high = middle - 1
     return low

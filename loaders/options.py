@@ -133,6 +133,7 @@ def canonical_dtype(dtype: Any) -> Any:
     >>> canonical_dtype("fp16")
     'float16'
     """
+    # Without importing a library that the caller need not have.
     if isinstance(dtype, str):
         name = dtype
     elif type(dtype).__module__.partition(".")[0] in ("torch", "numpy", "jax", "paddle"):
@@ -359,6 +360,7 @@ class BuildRequest:
     on_error: OnError = _argument(_one_of(OnError), default="raise")
 
     def __post_init__(self) -> None:
+        # A device may contain the number of the GPU, so these two are translated together.
         device, device_id = canonical_device(self.device, self.device_id)
         object.__setattr__(self, "device", device)
         object.__setattr__(self, "device_id", device_id)
@@ -366,6 +368,7 @@ class BuildRequest:
             value = getattr(self, each.name)
             if "check" in each.metadata and (value is not None or each.default is not None):
                 object.__setattr__(self, each.name, each.metadata["check"](each.name, value))
+        # What several arguments say together.
         self._check_revision()
         self._check_mix()
         if self.device == "cpu" and self.device_id is not None:

@@ -108,19 +108,20 @@ class Progress:
         batches: int, position: Position, checkpoint: bytes, *, iteration: int = 0
     ) -> Progress:
         """Return the progress of a loader whose pipeline starts from a checkpoint."""
+        phase = Phase.READING
         if position.read == 0:
             phase = Phase.READY
         elif position.batch == batches:
             phase = Phase.FINISHED
-        else:
-            phase = Phase.RESUMED if position.batch else Phase.READING
+        elif position.batch:
+            phase = Phase.RESUMED
         return Progress(batches, phase, position, position, checkpoint, iteration)
 
     @property
     def next_epoch(self) -> int:
         """Number of the epoch that an iteration begins, or continues, now."""
-        epoch = self.position.epoch
-        return epoch if self.phase in (Phase.READY, Phase.RESUMED) else epoch + 1
+        begins_again = self.phase in (Phase.READY, Phase.RESUMED)
+        return self.position.epoch + (not begins_again)
 
     @property
     def needs_restart(self) -> bool:
@@ -130,7 +131,9 @@ class Progress:
     @property
     def resumable(self) -> Progress:
         """The progress that `Loader.state_dict` saves: once an epoch is left, the beginning of the next one."""
-        return Progress.start(self.batches, self.next_epoch) if self.phase is Phase.LEFT else self
+        if self.phase is Phase.LEFT:
+            return Progress.start(self.batches, self.next_epoch)
+        return self
 
     def begin(self) -> Progress:
         """Begin an iteration in READY or RESUMED, or in FINISHED once the discarded batches are read."""
@@ -144,7 +147,9 @@ class Progress:
 
     def leave(self) -> Progress:
         """Record that the newest iterator was dropped."""
-        return replace(self, phase=Phase.LEFT) if self.phase is Phase.READING else self
+        if self.phase is Phase.READING:
+            return replace(self, phase=Phase.LEFT)
+        return self
 
     # These three run for every batch. Calling the constructor takes half the time of
     # `dataclasses.replace`.

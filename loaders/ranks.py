@@ -57,7 +57,7 @@ class Launcher:
 
 
 #: In this order, because Slurm's variables also exist in processes that other launchers start
-#: within a Slurm job. Slurm's are those of a job step, which `srun` starts. A batch script without
+#: within a Slurm job. Slurm's describe a job step, which `srun` starts. A batch script without
 #: `srun` is one process.
 LAUNCHERS = (
     Launcher("torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"),
@@ -82,7 +82,7 @@ LAUNCHERS = (
 
 @dataclass(frozen=True, slots=True)
 class Ranks:
-    """One process among those that share an epoch.
+    """One of the processes that share an epoch.
 
     Attributes:
         rank: number of this process, from 0.
@@ -148,7 +148,9 @@ def find_ranks(
 
     """
     if (rank is None) != (world_size is None):
-        given, missing = ("rank", "world_size") if world_size is None else ("world_size", "rank")
+        given, missing = "rank", "world_size"
+        if rank is None:
+            given, missing = missing, given
         raise CallError(f"{given} is given without {missing}", hint="pass both or neither")
     if rank is not None and world_size is not None:
         return Ranks(rank, world_size, GIVEN)
@@ -214,7 +216,7 @@ def local_rank(environment: Mapping[str, str] = os.environ) -> int | None:
 
 
 def usable_cores(ranks: Ranks, gpus: int, environment: Mapping[str, str] = os.environ) -> int:
-    """Return how many cores this process can use without taking those of other ranks on this machine, at least 1.
+    """Return how many cores this process can use without taking cores of other ranks on this machine, at least 1.
 
     Args:
         ranks: rank and world size.
@@ -233,7 +235,7 @@ def usable_cores(ranks: Ranks, gpus: int, environment: Mapping[str, str] = os.en
 
 
 def _slurm_cores(cores: int, environment: Mapping[str, str]) -> int:
-    """Return the cores of this task: Slurm may restrict a task to its own cores, or to those of all tasks."""
+    """Return the cores of this task: Slurm may restrict a task to its own cores, or to the cores of all tasks."""
     if "SLURM_CPUS_PER_TASK" in environment:
         return min(cores, _int_variable("SLURM_CPUS_PER_TASK", environment))
     if "SLURM_CPUS_ON_NODE" in environment and cores < _int_variable(
@@ -244,8 +246,11 @@ def _slurm_cores(cores: int, environment: Mapping[str, str]) -> int:
     counts: list[int] = []
     for part in environment.get("SLURM_STEP_TASKS_PER_NODE", "1").split(","):
         match = re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", part)
-        counts += [int(match[1])] * int(match[2] or 1) if match else [1]
-    node = _int_variable("SLURM_NODEID", environment) if "SLURM_NODEID" in environment else 0
+        if match is None:
+            counts.append(1)
+        else:
+            counts += [int(match[1])] * int(match[2] or 1)
+    node = _int_variable("SLURM_NODEID", environment, 0)
     return cores // max(1, counts[min(node, len(counts) - 1)])
 
 
@@ -256,10 +261,10 @@ def _launched_ranks(environment: Mapping[str, str]) -> Ranks:
     several = "RANK" not in environment and _int_variable("WORLD_SIZE", environment, 1) > 1
     if ranks is None:
         names = _signs_of_several(environment)
+    elif several and ranks.world_size != int(environment["WORLD_SIZE"]):
+        names = ["WORLD_SIZE"]
     else:
-        names = (
-            ["WORLD_SIZE"] if several and ranks.world_size != int(environment["WORLD_SIZE"]) else []
-        )
+        names = []
     if names:
         values = " and ".join(f"{name}={environment[name]}" for name in names)
         raise CallError(
@@ -292,11 +297,15 @@ def _complete_ranks(environment: Mapping[str, str]) -> Ranks | None:
 
 def _signs_of_several(environment: Mapping[str, str]) -> list[str]:
     """Return the variables that only processes of a group of several have."""
-    sizes = [
-        each.world_size for each in LAUNCHERS if _int_variable(each.world_size, environment, 1) > 1
-    ]
-    ranks = [each.rank for each in LAUNCHERS if _int_variable(each.rank, environment, 0) > 0]
-    return [*sizes, *ranks, *(["LOCAL_RANK"] if "LOCAL_RANK" in environment else [])]
+    sizes, ranks = [], []
+    for launcher in LAUNCHERS:
+        if _int_variable(launcher.world_size, environment, 1) > 1:
+            sizes.append(launcher.world_size)
+        if _int_variable(launcher.rank, environment, 0) > 0:
+            ranks.append(launcher.rank)
+    if "LOCAL_RANK" in environment:
+        ranks.append("LOCAL_RANK")
+    return sizes + ranks
 
 
 def _int_variable(name: str, environment: Mapping[str, str], default: int | None = None) -> int:
@@ -315,8 +324,8 @@ def require_agreement(ranks: Ranks, choices: Mapping[str, Any]) -> None:
     """Wait for all ranks, and check that their loaders agree on what an epoch is.
 
     Without this check, ranks whose loaders differ read samples twice or never, or hang at the
-    end of an epoch. Does nothing without a process group of torch, or if `ranks` are not those of
-    the group, for example because one rank reads a split alone.
+    end of an epoch. Does nothing without a process group of torch, or if the group has
+    other ranks, for example because one rank reads a split alone.
 
     Args:
         ranks: ranks of the loader.
@@ -368,6 +377,7 @@ def _difference(first: Mapping[str, Any], own: Mapping[str, Any], rank: int) -> 
 
 
 def _wait(store: Any, key: str, deadline: float) -> None:
+    # Short pauses at first: most ranks begin within milliseconds of each other.
     pause = 0.001
     while not store.check([key]):
         if time.monotonic() > deadline:

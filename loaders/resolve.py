@@ -72,8 +72,8 @@ MAX_THREADS_COMPUTING = 8
 def resolve(request: BuildRequest) -> LoaderSpec:
     """Resolve a request: open the split, fit the sampler, and replace every `None` by a value.
 
-    Arguments of the call override those of a PaddleClas config, and those override the defaults for
-    this dataset and machine.
+    Arguments of the call override a PaddleClas config, and both override the defaults for this
+    dataset and machine.
 
     Raises:
         CallError: arguments contradict each other, the dataset or the machine.
@@ -102,6 +102,7 @@ def resolve(request: BuildRequest) -> LoaderSpec:
         tuned = use_tuning(
             request.tuning, tuning_key(device, cores, split, recipe), order.batch_size
         )
+    # Reading the sizes takes time, so only what needs them reads them.
     whole_images = works_on_whole_images(fusion.operations)
     needs_sizes = device.is_gpu or whole_images or recipe.output.size is None
     sizes = tables.image_sizes() if needs_sizes else None
@@ -111,6 +112,7 @@ def resolve(request: BuildRequest) -> LoaderSpec:
     slow_orders: tuple[str, ...] = ()
     if sizes and whole_images:
         slow_orders = order_warnings(recipe, fusion.operations, sizes, order.batch_size)
+    # The files of the images are opened last, when nothing else can fail.
     batch_fields = _fields(split, tables, options, recipe, planned=order.is_planned)
     images = None
     if order.is_planned:
@@ -317,9 +319,11 @@ def _options(
         "cache_limit": first_given(request.cache_limit, math.inf),
         "tuning": first_given(request.tuning, ""),
     }
+    # The argument, else what `loaders tune` measured, else the default for these images.
     for name in ("num_threads", "prefetch", "hw_decoder_load"):
         values = [getattr(each, name) for each in (request, tuning, defaults)]
         resolved[name] = first_given(*values)
+    # The other options need nothing but the checks of the call.
     for each in fields(ResolvedOptions):
         if each.name not in resolved:
             resolved[each.name] = getattr(request, each.name)
@@ -363,7 +367,7 @@ def _other_warnings(recipe: Recipe, images: Images | None) -> list[str]:
 
 
 def _num_classes(split: OpenSplit, recipe: Recipe) -> int:
-    """Return the number of classes of a mixed label: that of the recipe, else of the dataset."""
+    """Return the number of classes of a mixed label: from the recipe, else from the dataset."""
     given, named = recipe.num_classes, len(split.manifest.classes)
     configured = recipe.config_num_classes or 0
     if named and configured > named:
