@@ -1,4 +1,4 @@
-"""Read prepared datasets as training batches: `build`, `Loader`, `Batch`, the samplers, and the errors to catch.
+"""Read prepared datasets as training batches: `build`, `Loader`, `Batch`, samplers, errors.
 
 Importing this package imports neither torch, DALI nor Arrow. It sets CUDA_DEVICE_MAX_CONNECTIONS,
 unless it is set; see `loaders.devices`.
@@ -9,7 +9,7 @@ unless it is set; see `loaders.devices`.
     the loader       loader, progress, batch, bad_images, checkpoint, explain
     the machine      devices, ranks, memory
     the program      cli; packages bench, tune, preview, export
-    packages         dataset (shards and tables), cache (object stores), samplers, transforms, dali (the graph)
+    packages         dataset (shards, tables), cache (object stores), samplers, transforms, dali
 """
 
 from __future__ import annotations

@@ -128,7 +128,8 @@ def new_bad_images(
     try:
         bad = find_bad_images(spec, position, known, _FOR_AN_ERROR if raises else None)
     except (DamagedError, DecodeMemoryError):
-        raise error from None  # What stops the search is another problem, and this error is the first one.
+        # What stops the search is another problem, and this error is the first one.
+        raise error from None
     if not bad:
         raise error
     if raises:
@@ -141,7 +142,7 @@ def new_bad_images(
 
 
 def bad_images_message(spec: LoaderSpec, bad: Mapping[int, str]) -> str:
-    """Return a sentence that says what happens to bad images, by row, and names the first of them."""
+    """Return a sentence that says what happens to bad images, and names the first of them."""
     first = min(bad)
     try:
         (sample,) = map(str, describe_bad_samples(spec.split, {first: bad[first]}))

@@ -1,4 +1,4 @@
-"""`loaders.build`. This module is fast to import: torch, DALI and Arrow are imported when `build` is called."""
+"""`loaders.build`. Fast to import: torch, DALI and Arrow are imported when `build` is called."""
 
 from __future__ import annotations
 
@@ -219,8 +219,9 @@ def build(
             it, and only the end of the epoch changes: the last batch is shorter (in training it has
             one repeated sample if nothing is left for it), or with ``last_batch="drop"`` filled up
             with samples that the epoch leaves out, else with repeated ones. ``"replace"`` takes
-            another sample of the same class in its place; with `PKSampler`, of the same identity. Neither changes the number of batches or their size;
-            `Loader.errors` lists the images, and a warning is logged. Both read through a sampler.
+            another sample of the same class in its place; with `PKSampler`, of the same identity.
+            Neither changes the number of batches or their size; `Loader.errors` lists the images,
+            and a warning is logged. Both read through a sampler.
         other: ``drop_last=True`` means ``last_batch="drop"``, and ``drop_last=False`` means
             ``last_batch="partial"``. Any other name raises an error. For an argument of
             `torch.utils.data.DataLoader`, its hint says what to use instead.

@@ -21,7 +21,7 @@ VERSION = 1
 
 
 def sampling_choices(spec: LoaderSpec) -> dict[str, Any]:
-    """Return the choices that all ranks must share, because they decide which samples an epoch has."""
+    """Return the choices that all ranks must share: they decide which samples an epoch has."""
     options = spec.options
     return {
         "dataset": spec.split.fingerprint,
@@ -203,7 +203,7 @@ def _require_same_choices(
 def _require_same_epoch(
     saved: Mapping[str, Any], built: Mapping[str, Any], errors: Mapping[int, str], *, moves: bool
 ) -> None:
-    """Check that the rest of the epoch contains the samples that the loader of the state has not read.
+    """Check that the rest of the epoch contains what the loader of the state has not read.
 
     Raises:
         CallError: the loaders treat bad images in different ways, or as ``on_error="skip"`` does,
@@ -258,7 +258,7 @@ _PART = ("rank", "world_size", "batch_size")
 
 
 def _same_global_batches(saved: Mapping[str, Any], built: Mapping[str, Any]) -> bool:
-    """Return whether two loaders follow the same sampler, and read different parts of equal global batches."""
+    """Return whether two loaders only read different parts of equal global batches."""
     differing = _differing(saved, built)
     if not differing or built.get("sampler") is None or not set(differing) <= set(_PART):
         return False
@@ -266,7 +266,7 @@ def _same_global_batches(saved: Mapping[str, Any], built: Mapping[str, Any]) -> 
 
 
 def _differing(saved: Mapping[str, Any], built: Mapping[str, Any]) -> list[str]:
-    """Return the choices in which two loaders differ, except `on_error`, which may differ between epochs."""
+    """Return the choices in which two loaders differ, except `on_error`, which may differ."""
     return [
         name for name, value in built.items() if saved.get(name) != value and name != "on_error"
     ]

@@ -61,7 +61,7 @@ class Gpus:
 
 
 def find_gpus(framework: str) -> Gpus:
-    """Return the GPUs that a framework can use: none if it is not installed, or was built for the CPU."""
+    """Return the GPUs that a framework can use: none if it is missing or was built for the CPU."""
     try:
         return _FIND[framework]()
     except ImportError:
@@ -249,7 +249,7 @@ STARTED_BEFORE = request_queues(os.environ, sys.modules)
 
 
 def queues_note() -> str | None:
-    """Return what a user should know about the number of queues, `None` if it is as it should be."""
+    """Return what a user should know about the number of queues, `None` if it is right."""
     if STARTED_BEFORE:
         return (
             "CUDA had started before loaders was imported, so it uses 8 hardware queues, and a"

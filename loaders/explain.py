@@ -20,7 +20,7 @@ _ANY_SIZE = ("height", "width")
 
 
 def explain(spec: LoaderSpec) -> str:
-    """Describe a loader: its data, the transforms as written and as run, why they differ, and the batches."""
+    """Describe a loader: data, transforms as written and as run, why they differ, batches."""
     lines = [*_data_lines(spec), "", *_transforms_lines(spec), ""]
     if "image" in spec.options.fields:
         lines += [*_fusion_lines(spec), "", *_batch_lines(spec)]

@@ -147,7 +147,7 @@ class Loader(Generic[BatchT_co]):
 
     @property
     def epoch(self) -> int:
-        """Number of the epoch, from 0: within a loop the epoch of the loop, otherwise of the next loop.
+        """Number of the epoch, from 0: within a loop of this loop, otherwise of the next loop.
 
         After `load_state_dict`, ``for epoch in range(loader.epoch, epochs)`` therefore continues
         with the right one.
@@ -169,7 +169,7 @@ class Loader(Generic[BatchT_co]):
 
     @property
     def device(self) -> Any:
-        """Where the tensors are: a `torch.device`, a device of JAX, a place of Paddle, or ``"cpu"`` for NumPy."""
+        """Where the tensors are: a device of torch, JAX or Paddle, or ``"cpu"`` for NumPy."""
         return self._framework.device(self.options.device)
 
     @property
@@ -187,7 +187,7 @@ class Loader(Generic[BatchT_co]):
 
     @property
     def errors(self) -> tuple[BadSample, ...]:
-        """The images that could not be decoded so far, by their row, also before a checkpoint was loaded.
+        """The images that could not be decoded, by row, also before a checkpoint was loaded.
 
         With ``on_error="skip"`` or ``"replace"``, the loader continued without them.
 
@@ -220,7 +220,7 @@ class Loader(Generic[BatchT_co]):
             self._restart(Progress.start(len(self), epoch, iteration=self._progress.iteration))
 
     def set(self, *, size: int | Size | None = None, magnitude: float | None = None) -> None:
-        """Change the size of the images or the strength of the augmentation, from the next epoch on.
+        """Change the size of the images or the strength of the augmentation, from the next epoch.
 
         For progressive training, with one loader and one pipeline: call it between two loops. The
         pipeline restarts, unless nothing changes. A checkpoint contains the values, and
@@ -271,7 +271,7 @@ class Loader(Generic[BatchT_co]):
             raise
 
     def state_dict(self) -> dict[str, Any]:
-        """Return a checkpoint as plain values, which JSON can store: epoch, batch, and DALI's pipeline.
+        """Return a checkpoint as plain values, which JSON can store: epoch, batch, pipeline.
 
         Pass it to `load_state_dict` of a loader that was built with the same arguments, also in a
         new process, to continue with the same batches bit for bit, including augmentation. Each
@@ -563,7 +563,7 @@ class Loader(Generic[BatchT_co]):
         self._progress = replace(progress, iteration=self._progress.iteration + 1)
 
     def _drop_pipeline(self) -> None:
-        """Release the pipeline, and then the images that it used: DALI's objects wait for the garbage collector."""
+        """Release the pipeline, and then its images: DALI waits for the garbage collector."""
         with delayed_interrupts():
             batches = getattr(self._pipeline, "planned_batches", ())
             self._pipeline = None
@@ -587,7 +587,7 @@ class Loader(Generic[BatchT_co]):
 
 
 def _close_dropped(images: Images | None, process: int) -> None:
-    """Close the images of a loader that was dropped without `close`: their threads would keep them open."""
+    """Close the images of a loader that was dropped without `close`, in spite of their threads."""
     if os.getpid() == process and images is not None:
         close_later(images.close)
 

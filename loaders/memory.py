@@ -122,7 +122,7 @@ class ImageSizes:
         return int(self.widths[index]), int(self.heights[index])
 
     def resized(self, shorter: int) -> ImageSizes:
-        """Return the sizes after ``dataprep convert --resize-shorter``, which never enlarges an image."""
+        """Return the sizes after ``dataprep convert --resize-shorter``, which enlarges no image."""
         scale = np.minimum(1.0, shorter / np.minimum(self.widths, self.heights))
         sides = (
             np.maximum(1, np.rint(each * scale)).astype(np.int32)

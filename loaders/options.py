@@ -88,7 +88,7 @@ Check: TypeAlias = Callable[[str, Any], Any]
 
 
 class WrongCallError(CallError, TypeError):
-    """A function or an operator was called as it cannot be; Python raises a `TypeError` for other objects."""
+    """A function or an operator was called as it cannot be: a `TypeError` in Python."""
 
 
 #: Other names of dtypes. torch's are compared without ``torch.``.
@@ -147,7 +147,7 @@ def canonical_dtype(dtype: Any) -> Any:
 
 
 def canonical_device(device: Any, device_id: int | None) -> tuple[Any, Any]:
-    """Return `device` and `device_id` for a device in torch's notation: ``"cuda"``, ``"cuda:1"`` or a `torch.device`.
+    """Return `device` and `device_id` for a device in torch's notation, such as ``"cuda:1"``.
 
     >>> canonical_device("cuda:1", None)
     ('gpu', 1)
@@ -204,7 +204,7 @@ def require_int(name: str, value: Any, minimum: int, *, maximum: int = MAX_INT) 
 
 
 def require_int_field(record: Any, name: str, minimum: int, *, maximum: int = MAX_INT) -> None:
-    """Check an integer field in the ``__post_init__`` of a frozen dataclass, and store it as a Python `int`.
+    """Check an integer field of a frozen dataclass, and store it as a Python `int`.
 
     Raises:
         CallError: see `require_int`.

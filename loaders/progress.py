@@ -1,4 +1,4 @@
-"""Where a loader is in its epochs: `Position`, `Phase` and `Progress`; and what comes next: `Upcoming`.
+"""Where a loader is in its epochs: `Position`, `Phase`, `Progress`; what comes next: `Upcoming`.
 
 Pure: imports neither torch nor DALI.
 """
@@ -65,16 +65,16 @@ class Progress:
 
         READY     -- begin --------> READY      the same epoch
         RESUMED   -- begin --------> READING    the same epoch, from the checkpoint
-        FINISHED  -- begin --------> READING    the next epoch, once the batches that "drop" discards are read
+        FINISHED  -- begin --------> READING    the next epoch, once discarded batches are read
         LEFT      -- begin --------> READY      the pipeline restarts at the next epoch
-        READING   -- begin --------> READY      another iterator was in use: the pipeline restarts at the next epoch
-        RUNNING   -- begin --------> READY      a batch was interrupted: the pipeline restarts at the next epoch
+        READING   -- begin --------> READY      another iterator is in use: restarts at the next epoch
+        RUNNING   -- begin --------> READY      a batch was interrupted: restarts at the next epoch
 
         READY, READING, FINISHED -- run_started -> RUNNING -- run_finished -> READING
         READING   -- batch_given --> READING, after the last batch FINISHED
         READING   -- leave --------> LEFT
 
-        any       -- set_epoch ----> unchanged if that epoch comes next, else READY: the pipeline restarts
+        any       -- set_epoch ----> unchanged if that epoch comes next, else READY: restarts
 
     A closed loader has no pipeline, whatever its progress; nor has one whose pipeline could not be
     started, which the next iteration tries again. An exception within `next` does not change the
@@ -130,13 +130,13 @@ class Progress:
 
     @property
     def resumable(self) -> Progress:
-        """The progress that `Loader.state_dict` saves: once an epoch is left, the beginning of the next one."""
+        """What `Loader.state_dict` saves: once an epoch is left, the beginning of the next one."""
         if self.phase is Phase.LEFT:
             return Progress.start(self.batches, self.next_epoch)
         return self
 
     def begin(self) -> Progress:
-        """Begin an iteration in READY or RESUMED, or in FINISHED once the discarded batches are read."""
+        """Begin an iteration in READY, RESUMED, or FINISHED once discarded batches are read."""
         following = replace(self, iteration=self.iteration + 1)
         if self.phase is Phase.READY:
             return following

@@ -125,7 +125,7 @@ class Ranks:
         return (part + 1) * samples // self.world_size - part * samples // self.world_size
 
     def part(self, epoch: int) -> int:
-        """Return the number of the part that this rank reads in an epoch, from 0 to ``world_size - 1``."""
+        """Return which part this rank reads in an epoch, from 0 to ``world_size - 1``."""
         return (self.rank + epoch) % self.world_size
 
     def smallest_share(self, samples: int) -> int:
@@ -140,7 +140,7 @@ class Ranks:
 def find_ranks(
     rank: int | None, world_size: int | None, environment: Mapping[str, str] = os.environ
 ) -> Ranks:
-    """Return rank and world size: as given, else of the process group, else from the launcher, else 0 of 1.
+    """Return rank and world size: as given, of the process group, of the launcher, or 0 of 1.
 
     Raises:
         CallError: only one of the two is given; an environment variable is not a number; or the
@@ -190,7 +190,7 @@ def group_ranks() -> Ranks | None:
 
 
 def check_group(ranks: Ranks) -> None:
-    """Check that the process group, if one has been started since, agrees with the ranks of a loader.
+    """Check that a process group that was started since agrees with the ranks of a loader.
 
     Raises:
         CallError: it has another rank or world size, and the caller of `loaders.build` did not give
@@ -216,7 +216,7 @@ def local_rank(environment: Mapping[str, str] = os.environ) -> int | None:
 
 
 def usable_cores(ranks: Ranks, gpus: int, environment: Mapping[str, str] = os.environ) -> int:
-    """Return how many cores this process can use without taking cores of other ranks on this machine, at least 1.
+    """Return how many cores this process can use without the cores of other ranks, at least 1.
 
     Args:
         ranks: rank and world size.
@@ -235,7 +235,7 @@ def usable_cores(ranks: Ranks, gpus: int, environment: Mapping[str, str] = os.en
 
 
 def _slurm_cores(cores: int, environment: Mapping[str, str]) -> int:
-    """Return the cores of this task: Slurm may restrict a task to its own cores, or to the cores of all tasks."""
+    """Return the cores of this task, which Slurm may not have restricted to its own."""
     if "SLURM_CPUS_PER_TASK" in environment:
         return min(cores, _int_variable("SLURM_CPUS_PER_TASK", environment))
     if "SLURM_CPUS_ON_NODE" in environment and cores < _int_variable(

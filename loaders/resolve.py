@@ -199,7 +199,7 @@ def one_size(split: OpenSplit, tables: SampleTables) -> Size | None:
 
 
 def _is_turned(split: OpenSplit, tables: SampleTables) -> bool:
-    """Return whether decoding turns the first image on its side, which the sample tables do not say.
+    """Return whether decoding turns the first image on its side; the tables do not say it.
 
     If another image is turned otherwise, its batch raises an error.
     """
@@ -274,7 +274,7 @@ def open_anywhere(
     limit: int | None,
     revision: int | None = None,
 ) -> OpenSplit:
-    """Open a split of a dataset in a folder, or in an object store with a cache; see `loaders.cache.images.open_cached`."""
+    """Open a split in a folder, or in an object store; see `loaders.cache.images.open_cached`."""
     if not is_url(dataset):
         return open_split(dataset, split, revision)
     # Only datasets in object stores need this package.
@@ -338,7 +338,7 @@ def _fields(
     *,
     planned: bool,
 ) -> Fields:
-    """Find where each field comes from, and check that the transforms keep masks and boxes on their pixels."""
+    """Find where each field comes from, and check that masks and boxes follow the transforms."""
     fields = Fields(split, tables, options.fields, planned=planned)
     if fields.label_image:
         require_followed(recipe, "masks")
@@ -446,7 +446,7 @@ def _settings(
     *,
     spread: bool,
 ) -> LoadSettings:
-    """Return how batches are made, for the estimate of GPU memory, which `memory_limit` must allow."""
+    """Return how batches are made, for the estimate of memory, which the limit must allow."""
     # Batches of any size have at most the size of the largest stored image.
     largest = sizes.largest if sizes else (0, 0)
     values = pixels = 0
@@ -477,7 +477,7 @@ def _settings(
 def _check_memory_limit(
     sizes: ImageSizes | None, settings: LoadSettings, options: ResolvedOptions
 ) -> None:
-    """Check that the estimated memory of all loaders of this process does not exceed `memory_limit`.
+    """Check that the estimates of all loaders of this process do not exceed `memory_limit`.
 
     Raises:
         CallError: it does, or the device or the tables do not allow an estimate.
