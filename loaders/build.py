@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, overload
 
 from loaders.options import (
     AnyDevice,
     AnyDType,
     Batch,
-    BuildOptions,
     FrameworkName,
     LastBatch,
     Layout,
@@ -30,6 +29,35 @@ if TYPE_CHECKING:
     from loaders.loader import Loader
 
     DatasetPaths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+
+
+class BuildOptions(TypedDict, total=False):
+    """The optional arguments of `loaders.build` that do not affect the type of a batch."""
+
+    mix: Sequence[float] | None
+    split: str
+    batch_size: int | None
+    sampler: Sampler | None
+    shuffle: Shuffle | None
+    device: AnyDevice
+    device_id: int | None
+    rank: int | None
+    world_size: int | None
+    seed: int
+    num_threads: int | None
+    dtype: AnyDType
+    layout: Layout
+    last_batch: LastBatch | None
+    prefetch: int | None
+    hw_decoder_load: float | None
+    memory_limit: int | str | None
+    mmap: bool | None
+    cache: str | os.PathLike[str] | None
+    cache_limit: int | str | None
+    tuning: str | os.PathLike[str] | None
+    revision: int | Sequence[int | None] | None
+    on_error: OnError
+    drop_last: bool
 
 
 @overload

@@ -287,11 +287,12 @@ def preview(dataset: str, *, out: str, overwrite: bool, **options: Any) -> None:
     Writes a picture or an HTML page: the stored image of each sample with its key and class, then
     several results of the transforms, as the model gets them.
     """
+    from loaders.build import build
     from loaders.preview.command import check_out, make_preview
 
     require_cache(dataset, options["cache"])
     check_out(out, overwrite=overwrite)
-    made = make_preview(dataset, **options)
+    made = make_preview(build, dataset, **options)
     made.save(out)
     click.echo(one_line(f"{out} is written: {len(made.items)} samples"))
 
@@ -389,7 +390,7 @@ def tune(
     from loaders.bench.show import print_status
     from loaders.tune.command import as_json, as_text, kept_entries
     from loaders.tune.command import tune as measure
-    from loaders.tune.file import MARK, with_entry
+    from loaders.tuning import MARK, with_entry
     from manifests.process.options import check_output_file, write_output_file
 
     require_cache(dataset, options["cache"])

@@ -1,8 +1,8 @@
 """The arguments of `loaders.build`, which documents them: their types, defaults and checks.
 
 `BuildRequest` declares each argument, and has the arguments of one call. `ResolvedOptions` is what
-`loaders.resolve` makes of them. A new argument is also a parameter of `loaders.build` and, for type
-checkers, a key of `BuildOptions`; a test compares these.
+`loaders.resolve` makes of them. `loaders.build` repeats names, types and defaults for editors and
+type checkers; a test compares them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, TypeVar, cast, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, cast, get_args
 
 import numpy as np
 
@@ -25,8 +25,6 @@ from manifests.process.text import parse_bytes, plural, shown, suggest
 
 if TYPE_CHECKING:
     import torch
-
-    from loaders.samplers import Sampler
 
     #: A batch of the default fields and framework: images and labels.
     Batch: TypeAlias = tuple[torch.Tensor, torch.Tensor]
@@ -335,7 +333,8 @@ class BuildRequest:
     batch_size: int | None = _argument(_integer(1), default=None)
     transforms: Any = None
     views: Sequence[Any] | None = None
-    sampler: Sampler | None = None
+    # A `Sampler`, which `loaders.samplers.choose` checks.
+    sampler: Any = None
     shuffle: Shuffle | None = _argument(_shuffle, default=None)
     device: DeviceChoice = _argument(_one_of(DeviceChoice), default="auto")
     device_id: int | None = _argument(_integer(0, 1024), default=None)
@@ -473,35 +472,6 @@ def canonical_last_batch(last_batch: Any, drop: Any) -> Any:
             hint="remove drop_last",
         )
     return last_batch or ("drop" if drop else "partial")
-
-
-class BuildOptions(TypedDict, total=False):
-    """The optional arguments of `loaders.build` that do not affect the type of a batch."""
-
-    mix: Sequence[float] | None
-    split: str
-    batch_size: int | None
-    sampler: Sampler | None
-    shuffle: Shuffle | None
-    device: AnyDevice
-    device_id: int | None
-    rank: int | None
-    world_size: int | None
-    seed: int
-    num_threads: int | None
-    dtype: AnyDType
-    layout: Layout
-    last_batch: LastBatch | None
-    prefetch: int | None
-    hw_decoder_load: float | None
-    memory_limit: int | str | None
-    mmap: bool | None
-    cache: str | os.PathLike[str] | None
-    cache_limit: int | str | None
-    tuning: str | os.PathLike[str] | None
-    revision: int | Sequence[int | None] | None
-    on_error: OnError
-    drop_last: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -54,7 +54,7 @@ from loaders.transforms.fuse import (
 from loaders.transforms.parse import Recipe
 from loaders.transforms.parse.recipe import adjusted
 from loaders.transforms.parse.sequence import check_fits, depends_on_size
-from loaders.tune.file import UNTUNED, Tuning, tuning_key, use_tuning
+from loaders.tuning import UNTUNED, Tuning, tuning_key, use_tuning
 from manifests.errors import CallError
 from manifests.remote.url import is_url, local_path
 

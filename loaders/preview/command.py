@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 from loaders.preview.preview import GENERATOR, SOFTWARE, Preview, encoder
+from loaders.samplers import ClassBalancedSampler, PKSampler
 from manifests.errors import CallError
 from manifests.process.options import check_output_file
 from manifests.process.text import printable
@@ -18,6 +20,7 @@ _BALANCED_BATCH = 64
 
 
 def make_preview(
+    build: Callable[..., Any],
     dataset: str,
     *,
     transforms: str,
@@ -33,19 +36,17 @@ def make_preview(
     cache: str | None,
     seed: int,
 ) -> Preview:
-    """Build a loader and return its preview.
+    """Build a loader with `loaders.build`, which is above this package, and return its preview.
 
     Raises:
         CallError: an option is wrong, or two options contradict each other.
         DamagedError: the dataset is damaged.
 
     """
-    import loaders
-
     sampler, batch = _sampler(pk, by, batch_size, threshold, balanced=balanced)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about the speed of training, which is not the subject
-        loader = loaders.build(
+        loader = build(
             dataset,
             split=split,
             fields=("image",),  # a preview names the labels of every type itself
@@ -60,20 +61,19 @@ def make_preview(
             world_size=1,
         )
     with loader:
-        return loader.preview(samples, draws)
+        preview: Preview = loader.preview(samples, draws)
+        return preview
 
 
 def _sampler(
     pk: str | None, by: str, batch_size: int | None, threshold: float | None, *, balanced: bool
 ) -> tuple[Any, int]:
     """Return the sampler that the options name, and the size of its batch."""
-    import loaders
-
     if pk is not None and balanced:
         raise CallError("--pk and --balanced cannot be combined", hint="give one of them")
     if balanced:
         return (
-            loaders.ClassBalancedSampler(by=by, threshold=threshold),
+            ClassBalancedSampler(by=by, threshold=threshold),
             batch_size or _BALANCED_BATCH,
         )
     if batch_size is not None:
@@ -91,7 +91,7 @@ def _sampler(
             hint="give P and K with an x between",
         )
     identities, per_identity = int(match[1]), int(match[2])
-    return loaders.PKSampler(identities, per_identity, by=by), identities * per_identity
+    return PKSampler(identities, per_identity, by=by), identities * per_identity
 
 
 def check_out(out: str, *, overwrite: bool) -> None:

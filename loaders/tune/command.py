@@ -28,7 +28,7 @@ from loaders.bench.measure import (
 from loaders.bench.model import load_model
 from loaders.ranks import usable_cores
 from loaders.resolve import resolve
-from loaders.tune.file import Entry, Tuning, TuningKey, read_entries, tuning_key
+from loaders.tuning import Entry, Tuning, TuningKey, read_entries, tuning_key
 from manifests.errors import CallError
 
 

@@ -24,7 +24,7 @@ from report import Report
 
 from loaders.bench.measure import Method, Rate
 from loaders.tune.command import describe, make_problem, search
-from loaders.tune.file import Tuning
+from loaders.tuning import Tuning
 
 _STARTED = time.perf_counter()
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import loaders
 from loaders.bench.command import make_request
 from loaders.resolve import resolve
-from loaders.tune.file import (
+from loaders.tuning import (
     Entry,
     Tuning,
     TuningKey,

@@ -14,9 +14,9 @@ import pytest
 import torch
 
 import loaders
+from loaders.build import BuildOptions
 from loaders.options import (
     _DTYPES,
-    BuildOptions,
     BuildRequest,
     DType,
     DTypeAlias,

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from loaders.bench.measure import Rate
 from loaders.tune.command import axes_for, search
-from loaders.tune.file import Tuning
+from loaders.tuning import Tuning
 
 START = Tuning(8, 2, 0.65)
 
