@@ -24,13 +24,14 @@ from loaders.bad_images import (
     new_bad_images,
     without_rows,
 )
-from loaders.batch import load_framework, make_batch
+from loaders.batch import make_batch
 from loaders.checkpoint import State, checkpoint_choices, read_state, sampling_choices
 from loaders.dali.bad_images import DecodeMemoryError, UndecodableError, is_checkpoint_error
 from loaders.dali.pipeline import keep_pipelines, release_memory, start_pipeline, take_batch
 from loaders.dataset.damage import ShardCheck
 from loaders.dataset.images import Images
 from loaders.dataset.split import DatasetInfo
+from loaders.devices import load_framework
 from loaders.explain import explain
 from loaders.memory import RESERVATIONS, estimate_memory
 from loaders.options import BatchT_co, ResolvedOptions, WrongCallError, require_int

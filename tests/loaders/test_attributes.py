@@ -5,8 +5,7 @@ import torch
 from helpers import small
 
 import loaders
-from loaders.batch import load_framework
-from loaders.devices import Device
+from loaders.devices import Device, load_framework
 
 
 def build(folder, **options):

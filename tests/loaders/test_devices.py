@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from loaders import devices
-from loaders.batch import load_framework
-from loaders.devices import Device, Gpus, find_device, find_gpus
+from loaders.devices import Device, Gpus, find_device, find_gpus, load_framework
 from loaders.ranks import Ranks, check_group, find_ranks
 from manifests.errors import CallError
 

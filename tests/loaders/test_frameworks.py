@@ -12,8 +12,7 @@ import loaders
 from dataprep.options import Options
 from dataprep.run.convert import convert_dataset
 from dataprep.sources import read_source
-from loaders.batch import _JAX_DTYPES, _PADDLE_DTYPES, converted, load_framework
-from loaders.devices import Device
+from loaders.devices import _JAX_DTYPES, _PADDLE_DTYPES, Device, converted, load_framework
 from manifests.errors import CallError
 
 DTYPES = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
@@ -79,7 +78,7 @@ def test_depth_maps_and_columns(name, tmp_path):
 
 def test_an_error_names_the_field(make_dataset, mixed, monkeypatch):
     """A framework that cannot represent a number of a column."""
-    module = importlib.import_module("loaders.batch")
+    module = importlib.import_module("loaders.devices")
     numpy = module._numpy()
 
     def refuse(array, device):
