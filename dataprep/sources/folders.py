@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import pairwise
@@ -25,6 +26,7 @@ from dataprep.sources.base import (
 )
 from dataprep.sources.refused import (
     files_in,
+    first_words,
     images_and_labels,
     named_in,
     paths_in,
@@ -50,6 +52,7 @@ from dataprep.sources.scan import (
     stray_notices,
 )
 from manifests.errors import SourceError
+from manifests.files import mounted_at
 from manifests.json_members import is_unicode
 from manifests.process.text import agree, plural, printable
 from manifests.schema import SPLIT_ALIASES, split_order
@@ -156,12 +159,20 @@ def table_notices(src: str, folders: Names) -> Iterator[str]:
         yield f"archives beside the folders are not read: {first_names(archives, 3)}"
     tables = with_suffix(_tables(files), ".csv", ".tsv", ".txt")
     for name in tables[:MAX_FOLDER_NOTICES]:
-        images = paths_in(os.path.join(src, name))
-        if any(part in folders for image in images for part in image.split("/")[:-1]):
-            yield (
-                f"{printable(name)} names images, too, and is not read; if it has other labels or"
-                f" splits, give this file as --src"
+        file = os.path.join(src, name)
+        images, give = paths_in(file), "if it has other labels or splits, give this file as --src"
+        if not any(part in folders for image in images for part in image.split("/")[:-1]):
+            continue
+        split = split_of(os.path.splitext(name)[0])
+        # The last word may be cut off.
+        has_labels = len(first_words(file)) > len(images) + 1
+        if split and not has_labels and not mounted_at(src):
+            listed = shlex.quote(os.path.join(src, f"{split}_list.txt"))
+            give = (
+                'to read it as a split, write the class behind each path: awk -F/ \'{print $0 "\\t"'
+                f" $(NF-1)}}' {shlex.quote(file)} > {listed}"
             )
+        yield f"{printable(name)} names images, too, and is not read; {give}"
 
 
 def refuse_one_class(src: str, source: Source, options: SourceOptions, tables: Names = ()) -> None:

@@ -198,9 +198,13 @@ def table_command(src: str, table: str, folder: str) -> str:
 
 def paths_in(table: str) -> list[str]:
     """Return the names of images at the beginning of a text file."""
+    return with_suffix(first_words(table), *IMAGE_SUFFIXES)
+
+
+def first_words(table: str) -> list[str]:
+    """Return the words at the beginning of a text file."""
     with open_file(table, SOURCE_TABLE) as file:
-        words = re.split(r"[\s,;\"']+", file.read(1 << 12).decode("utf-8", "replace"))
-    return with_suffix(words, *IMAGE_SUFFIXES)
+        return re.split(r"[\s,;\"']+", file.read(1 << 12).decode("utf-8", "replace").strip())
 
 
 def has_named_layout(src: str) -> bool:

@@ -6,6 +6,7 @@ The layouts are those of downloads of Kaggle, universities, cameras and clouds, 
 from __future__ import annotations
 
 import shutil
+import subprocess
 from collections import Counter
 
 import pytest
@@ -289,6 +290,18 @@ def test_lists_beside_class_folders_are_said(make_tree):
     }
     for src in (make_tree(tree), make_tree({"clipart/train.txt": "cat/1.jpg 0\n"}) / "clipart"):
         assert any("train.txt names images, too" in notice for notice in read(src).notices)
+
+
+def test_the_command_that_makes_a_list_of_paths_alone_works(make_tree):
+    lists = {"train.txt": "cat/1.jpg\ndog/2.jpg\n", "test.txt": "cat/3.jpg\n"}
+    src = make_tree({"cat/1.jpg": "x", "cat/3.jpg": "x", "dog/2.jpg": "x", **lists})
+    for notice in read(src).notices:
+        subprocess.run(notice[notice.index("awk") :], shell=True, check=True)
+    assert [row[:1] + row[2:] for row in rows(read(src))] == [
+        ("train", "cat"),
+        ("train", "dog"),
+        ("test", "cat"),
+    ]
 
 
 @pytest.mark.parametrize(
