@@ -70,6 +70,7 @@ class Pattern:
         text: the pattern as written.
         names: the names of its ``{name}`` parts, from left to right.
         regex: the regular expression.
+        longest: the same, where each part from the left matches as much as possible.
         last: one of which the last separator counts, and a number follows it. Empty if the pattern
             does not end with a separator and one part.
         separator: the text before the last part.
@@ -80,6 +81,7 @@ class Pattern:
     text: str
     names: tuple[str, ...]
     regex: str
+    longest: str
     last: str = ""
     separator: str = ""
     before: str = ""
@@ -109,7 +111,7 @@ def parse_pattern(text: str, value: str = ANY_TEXT) -> Pattern:
             hint="write it like '{identity}_c{camera}s*', without .jpg",
         )
     regex = [_regex(part, value) for part in parts]
-    pattern = Pattern(text, names, _whole(regex))
+    pattern = Pattern(text, names, _whole(regex), f"^(?s:{''.join(regex)})$")
     if len(parts) < 3 or parts[-2][0] in "{*?" or parts[-1][0] not in "{*" or value != ANY_TEXT:
         return pattern
     # Only the part before the last separator is as long as possible.
@@ -245,7 +247,33 @@ def read_names(path: pa.Array, pattern: Pattern, root: str) -> pa.Table:
             ),
         )
     columns = pa.Table.from_arrays(parts.flatten(), names=pattern.names)
-    return _by_last_separator(path, pattern, columns, root)
+    columns = _by_last_separator(path, pattern, columns, root)
+    is_number = to_integers(one_array(columns[0])).type == pa.int64()
+    if len(pattern.names) > 1 and pattern.names[0] in _LABEL_PARTS and not is_number:
+        _refuse_unclear(path, pattern, columns, root)
+    return columns
+
+
+def _refuse_unclear(path: pa.Array, pattern: Pattern, columns: pa.Table, root: str) -> None:
+    """Refuse names whose first part may be longer, because separators are in several parts.
+
+    Raises:
+        SourceError: there is one.
+
+    """
+    longest = pc.extract_regex(_stems(path), pattern.longest).field(pattern.names[0])
+    row = pc.index(pc.equal(longest, one_array(columns[0])), False).as_py()
+    if row >= 0:
+        shown = [printable(each[row].as_py()) for each in (columns[0], longest)]
+        raise SourceError(
+            f"{pattern.text!r} reads {pattern.names[0]} in {printable(path[row].as_py())} as"
+            f" {shown[0]} or as {shown[1]}",
+            file=root,
+            hint=(
+                "write text that is in all names as it is, and ? for each character of a part that"
+                " has always as many, as in {label}_x{n} and {label}_????-??-??_{n}"
+            ),
+        )
 
 
 def _by_last_separator(path: pa.Array, pattern: Pattern, columns: pa.Table, root: str) -> pa.Table:

@@ -172,12 +172,28 @@ LAST = {
     "a word": ("{label}_view_{n}", "{0}_view_{1}", BREEDS),
     "a part in front": ("{camera}_{label}_{n}", "c7_{0}_{1}", BREEDS),
     "a number in front": ("{camera}_{label}_{n}", "7_{0}_{1}", BREEDS),
-    "text behind": ("{label}_{n}", "{0}_x{1}", ("Abyssinian", "american", "american")),
     "any text": ("{label}_*", "{0}_{1}", None),
     "any text, as many separators": ("{label}_*", "cat{1}_{1}_{1}", ("cat1", "cat10", "cat11")),
     "Market-1501": ("{identity}_*", "000{1}_c1s1_0{1}", ("0001", "00010", "00011")),
     "a named rest": ("{identity}_{rest}", "000{1}_c1s1_0{1}", ("0001", "00010", "00011")),
 }
+
+
+@pytest.mark.parametrize(
+    ("pattern", "written", "better"),
+    [
+        ("{label}_{n}", "{0}_x{1}", "{label}_x{n}"),
+        ("{label}_{date}_{n}", "{0}_2020-01-02_{1}", "{label}_????-??-??_{n}"),
+    ],
+)
+def test_a_label_that_may_be_longer_is_refused_and_the_hint_works(
+    pattern, written, better, make_tree
+):
+    root = make_tree([f"{written.format(breed, 7)}.jpg" for breed in BREEDS])
+    with pytest.raises(SourceError, match="as american or as american_bulldog") as caught:
+        read(root, pattern=pattern)
+    assert better in caught.value.hint
+    assert read(root, pattern=better).classes == BREEDS
 
 
 @pytest.mark.parametrize("case", LAST)
