@@ -24,6 +24,7 @@ from loaders.transforms.crop_resize import (
     RandomDownscale,
     RandomResizedCrop,
     Resize,
+    ResizeKeepRatio,
     ResizeWithin,
     ScaleJitter,
 )
@@ -60,6 +61,10 @@ def resized_sides(operation: Resize, sides: Node) -> Node:
     """Return the height and width, float32 [2], that `operation` gives an image with these sides."""
     if operation.size is not None:
         return sides * 0.0 + constant(operation.size)
+    if isinstance(operation, ResizeKeepRatio):
+        ratios = sides / constant(operation.target)
+        choose = fn.reductions.max if operation.fits else fn.reductions.min
+        return math.max(round_half_even(sides / choose(ratios)), 1.0)
     target, most = sides, float("inf")
     if operation.shorter is not None:
         exact = sides * float(operation.shorter) / fn.reductions.min(sides)

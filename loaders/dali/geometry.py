@@ -140,6 +140,10 @@ def padded_region(operation: PadTo, sides: Node) -> tuple[Node, Node]:
     match operation.at:
         case "center":
             start = math.floor(room * 0.5) * -1.0
+        case "center even":
+            # As a center crop of torchvision where the image is larger.
+            padded = math.floor(math.max(room, 0.0) * 0.5)
+            start = round_half_even(math.max(room * -1.0, 0.0) * 0.5) - padded
         case "end":
             start = room * -1.0
         case "start":

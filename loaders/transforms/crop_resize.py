@@ -375,6 +375,44 @@ class ResizeWithin(Resize):
 
 
 @dataclass(frozen=True, slots=True)
+class ResizeKeepRatio(Resize):
+    """Resize so that the image covers a target or fits into it, and keep the aspect ratio, as timm does.
+
+    A class of its own, because the ``repr`` of `Resize` seeds random numbers.
+
+    Attributes:
+        target: height and width in pixels; one side of the image gets the length of the target's.
+        fits: whether the image fits into the target, so that the other side is shorter. Else the
+            other side is longer.
+
+    """
+
+    shorter_side = None
+
+    target: Sides = (224, 224)
+    fits: bool = False
+
+    def _check(self) -> None:
+        if self.size is not None or self.shorter is not None:
+            raise CallError(
+                "ResizeKeepRatio has a target instead of size and shorter", hint="remove them"
+            )
+
+    def output(self, spec: ImageSpec) -> ImageSpec:
+        """Return the spec with the new size, which is known if the input size is known."""
+        if spec.size is None:
+            return spec
+        (height, width), (rows, columns) = spec.size, self.target
+        ratios = (height / rows, width / columns)
+        ratio = max(ratios) if self.fits else min(ratios)
+        return spec.with_size((max(1, round(height / ratio)), max(1, round(width / ratio))))
+
+    def scaled(self, scale: Scale) -> ResizeKeepRatio:
+        """Scale the target."""
+        return replace(self, target=scale.size(self.target))
+
+
+@dataclass(frozen=True, slots=True)
 class ScaleJitter(Operation):
     """Resize to a target size times a random factor, and keep the aspect ratio.
 

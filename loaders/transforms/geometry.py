@@ -56,7 +56,7 @@ def _check_place(name: str, value: Any) -> None:
         for offset in value:
             check_int(name, offset, 0, MAX_SIDE)
     else:
-        check_choice(name, value, ("center", "start", "end"))
+        check_choice(name, value, ("center", "center even", "start", "end"))
 
 
 def _scaled_center(center: tuple[float, float], scale: Scale) -> tuple[float, float]:
@@ -207,8 +207,9 @@ class PadTo(Operation):
         size: height and width of the output in pixels; ``None`` pads each side to a multiple of
             `divisor`.
         divisor: used if `size` is ``None``.
-        at: position of the image in the output: ``"center"`` (rounded down), ``"start"`` (top
-            left), ``"end"`` (bottom right), or its (top, left) offset in pixels.
+        at: position of the image in the output: ``"center"`` (rounded down), ``"center even"`` (if
+            the image is larger, half to even), ``"start"`` (top left), ``"end"`` (bottom right), or
+            its (top, left) offset in pixels.
         fill: one value per channel, truncated to an integer for uint8 images.
 
     """
@@ -217,7 +218,9 @@ class PadTo(Operation):
 
     size: Sides | None = None
     divisor: Annotated[int, integers(1, MAX_SIDE)] = 32
-    at: Annotated[Literal["center", "start", "end"] | tuple[int, int], _check_place] = "start"
+    at: Annotated[
+        Literal["center", "center even", "start", "end"] | tuple[int, int], _check_place
+    ] = "start"
     fill: Color = (127.5, 127.5, 127.5)
 
     def output(self, spec: ImageSpec) -> ImageSpec:

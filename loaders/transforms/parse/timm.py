@@ -20,7 +20,8 @@ from loaders.transforms.base import (
     Color,
     check_int,
 )
-from loaders.transforms.crop_resize import RandomResizedCrop, Resize
+from loaders.transforms.crop_resize import RandomResizedCrop, Resize, ResizeKeepRatio
+from loaders.transforms.geometry import PadTo
 from loaders.transforms.parse.arguments import (
     BICUBIC_NOTE,
     Channels,
@@ -30,6 +31,7 @@ from loaders.transforms.parse.arguments import (
     Probability,
     is_list,
     one_of,
+    read_channels,
     read_number,
 )
 from loaders.transforms.parse.policies import (
@@ -308,12 +310,21 @@ def _crop(item: Any) -> Any:
 
 
 def _resize(item: Any) -> Any:
-    """Return the resize of the shorter side of a square; the others have random or other sizes."""
     filter_ = _FILTERS.get(_filter(item.interpolation))
-    square = item.size[0] == item.size[1]
-    if filter_ is None or not square or item.longest or item.random_scale_prob:
+    is_random = item.random_scale_prob or item.random_aspect_prob
+    # Between 0 and 1, `longest` mixes both sides.
+    if filter_ is None or is_random or item.longest not in (0, 1):
         return None
-    return Resize(shorter=item.size[0], filter=filter_, rounding="nearest")
+    size, fits = tuple(item.size), bool(item.longest)
+    if size[0] == size[1] and not fits:
+        return Resize(shorter=size[0], filter=filter_, rounding="nearest")
+    return ResizeKeepRatio(filter=filter_, rounding="nearest", target=size, fits=fits)
+
+
+def _pad(item: Any) -> Any:
+    if item.padding_mode != "constant":
+        return None
+    return PadTo(tuple(item.size), at="center even", fill=read_channels(item.fill, "fill"))
 
 
 def _erasing(item: Any) -> Any:
@@ -389,6 +400,7 @@ def _auto_augment(item: Any) -> Any:
 _TRANSLATIONS: dict[str, Callable[[Any], Any]] = {
     "RandomResizedCropAndInterpolation": _crop,
     "ResizeKeepRatio": _resize,
+    "CenterCropOrPad": _pad,
     "MaybeToTensor": lambda _: "ToTensor",
     "MaybePILToTensor": lambda _: "PILToTensor",
     "ToNumpy": lambda _: "PILToTensor",
@@ -401,8 +413,8 @@ _TRANSLATIONS: dict[str, Callable[[Any], Any]] = {
 
 #: What to do instead of classes, or of arguments, that are refused.
 _HINTS = {
-    "ResizeKeepRatio": "use crop_mode='center' or 'squash' with a square size, and the crop 'rrc'",
-    "CenterCropOrPad": "use crop_mode='center' or 'squash', or write Resize with max_size and Pad",
+    "ResizeKeepRatio": "use the crop 'rrc'",
+    "CenterCropOrPad": "use the crop 'rrc', or pad with a constant",
     "RandomCropOrPad": "use the crop 'rrc'",
     "TrimBorder": "remove crop_border_pixels",
     "RandomErasing": "use re_count=1",

@@ -561,7 +561,7 @@ def check_pad_to(gpu: bool = False) -> None:
     for size in ((450, 451), (30, 31), (250, 260), None):
         for uint8, fill in ((True, (127.5, 3, 255)), (False, (-1.5, 0, 7))):
             images = photographs(uint8)
-            for at in ("center", "start", "end", (13, 2)):
+            for at in ("center", "center even", "start", "end", (13, 2)):
                 operation = PadTo(size, 32, at, fill)
                 for image, found in zip(
                     images, run_operation(operation, images, gpu=gpu), strict=True
@@ -572,6 +572,9 @@ def check_pad_to(gpu: bool = False) -> None:
                     ]
                     start = {
                         "center": [each // 2 for each in room],
+                        "center even": [
+                            max(each, 0) // 2 - round(max(-each, 0) / 2) for each in room
+                        ],
                         "start": (0, 0),
                         "end": room,
                     }.get(at, at)
@@ -679,7 +682,7 @@ def test_on_cpu(check):
         (lambda: Pad(1, 2, 3, 4, mode="wrap"), "mode must be one of 'constant', 'edge', 'reflect', 'symmetric'"),
         (lambda: PadTo(divisor=0), "divisor must be an integer from 1 to 32768, got 0"),
         (lambda: PadTo(at=(1.5, 2)), "at must be an integer from 0 to 32768, got 1.5"),
-        (lambda: PadTo(at="middle"), "at must be one of 'center', 'start', 'end', got 'middle'"),
+        (lambda: PadTo(at="middle"), "at must be one of 'center', 'center even', 'start', 'end', got 'middle'"),
         (lambda: RandomDownscale(share=(0, 1)), "share must be two numbers from 0.01 to 1"),
     ],
 )  # fmt: skip

@@ -25,6 +25,7 @@ from loaders.transforms.crop_resize import (
     KeepSize,
     RandomResizedCrop,
     Resize,
+    ResizeKeepRatio,
     ResizeWithin,
     ScaleJitter,
 )
@@ -101,6 +102,10 @@ MOVING: tuple[tuple[Operation, ...], ...] = (
     (nearest(Resize((70, 133))), KeepSize((70, 133))),
     (nearest(Resize(shorter=60)), Crop((50, 50), at="random")),
     (nearest(ResizeWithin(shorter=150, longest=200)), Flip()),
+    (
+        nearest(ResizeKeepRatio(target=(150, 200), fits=True)),
+        PadTo((150, 200), at="center even", fill=FILL),
+    ),
     (nearest(ScaleJitter((80, 80))),),
     (RandomAffine((-30, 30), (0.1, 0.2), (0.7, 1.4), (-10, 10, -5, 5), fill=FILL),),
     (RandomAffineAround((-30, 30), center=(10, 20), fill=FILL),),

@@ -24,6 +24,7 @@ from loaders.dali import apply
 from loaders.dali.geometry import elastic, places_inside, shifted
 from loaders.dali.graph import RandomStreams
 from loaders.transforms.base import ImageSpec
+from loaders.transforms.crop_resize import ResizeKeepRatio
 from loaders.transforms.fuse import fuse
 from loaders.transforms.parse.items import parse_transform
 from loaders.transforms.policies import Level, RandomSteps, SubPolicies
@@ -319,6 +320,18 @@ def check_resize_within(gpu: bool = False) -> None:
                 assert each.shape == expected.shape
                 assert operation.output(ImageSpec(image.shape[:2])).size == expected.shape[:2]
                 assert np.abs(inner(each).astype(float) - inner(expected)).mean() < 0.6
+    for fits, choose in ((False, min), (True, max)):
+        # timm divides both sides by the ratio of one of them to the target's, and rounds.
+        operation = ResizeKeepRatio(target=(97, 131), fits=fits)
+        for image, each in zip(
+            photographs(), run_operation(operation, photographs(), gpu=gpu), strict=True
+        ):
+            ratio = choose(image.shape[0] / 97, image.shape[1] / 131)
+            size = [round(side / ratio) for side in image.shape[:2]]
+            assert operation.output(ImageSpec(image.shape[:2])).size == tuple(size)
+            expected = with_torchvision(v2.Resize(size), image)
+            assert each.shape == expected.shape
+            assert np.abs(inner(each).astype(float) - inner(expected)).mean() < 0.6
     for longest in (50, 333):
         operation = parse_operation("Resize", max_size=longest)
         found = run_operation(operation, photographs(), gpu=gpu)

@@ -12,6 +12,8 @@ from types import SimpleNamespace
 import pytest
 from helpers.parsing import recipe_error
 
+from loaders.transforms.crop_resize import ResizeKeepRatio
+from loaders.transforms.geometry import PadTo
 from loaders.transforms.parse import read_recipe
 
 CROP = {"CenterCrop": {"size": 32}}
@@ -38,7 +40,13 @@ def crop(interpolation):
 
 
 def resize(**changes):
-    given = {"size": (36, 36), "longest": 0.0, "interpolation": "bilinear", "random_scale_prob": 0}
+    given = {
+        "size": (36, 36),
+        "longest": 0.0,
+        "interpolation": "bilinear",
+        "random_scale_prob": 0,
+        "random_aspect_prob": 0,
+    }
     return of_timm("ResizeKeepRatio", **{**given, **changes})
 
 
@@ -97,6 +105,15 @@ def test_objects_are_the_names_that_do_the_same(item, expected):
     assert repr(found) == repr(other)
 
 
+def test_a_border_and_another_ratio_than_the_image():
+    bordered = of_timm("CenterCropOrPad", size=(32, 48), fill=[1, 2, 3], padding_mode="constant")
+    for item, fits in ((resize(size=(36, 54)), False), (resize(size=(36, 54), longest=1.0), True)):
+        assert read_recipe([item, bordered]).operations[1:] == (
+            ResizeKeepRatio(rounding="nearest", target=(36, 54), fits=fits),
+            PadTo((32, 48), at="center even", fill=(1.0, 2.0, 3.0)),
+        )
+
+
 def test_a_random_filter():
     (_, operation, _) = read_recipe([crop((Filter.BILINEAR, Filter.BICUBIC)), CROP]).operations
     assert operation.filter == "random"
@@ -106,8 +123,7 @@ def test_a_random_filter():
     "item",
     [
         crop(Filter.BOX),
-        resize(size=(36, 40)),
-        resize(longest=1.0),
+        resize(longest=0.5),
         resize(random_scale_prob=0.5),
         erasing(max_count=3),
         rand(shift=0.2),
@@ -115,7 +131,7 @@ def test_a_random_filter():
         rand(count=9),
         rand(weights=[1.0]),
         of_timm("AutoAugment", policy=[[step("SolarizeIncreasing")]] * 3),
-        of_timm("CenterCropOrPad"),
+        of_timm("CenterCropOrPad", size=(32, 32), fill=0, padding_mode="reflect"),
         of_timm("Patchify"),
         of_timm("NewInTimm"),
     ],
