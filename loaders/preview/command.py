@@ -60,6 +60,7 @@ def make_preview(
             rank=0,
             world_size=1,
         )
+    # The preview is complete when it is returned, so the loader can be closed.
     with loader:
         preview: Preview = loader.preview(samples, draws)
         return preview
@@ -76,6 +77,7 @@ def _sampler(
             ClassBalancedSampler(by=by, threshold=threshold),
             batch_size or _BALANCED_BATCH,
         )
+    # An option without effect would look as if it had one.
     if batch_size is not None:
         raise CallError(
             "--batch-size is for --balanced", hint="leave it out; --pk gives the size of its batch"
