@@ -70,7 +70,9 @@ def read_prepared(src: str, _: Any, options: SourceOptions) -> Source:
         ) from None
     table = _concat(src, batches)
     kind = LABEL_KINDS[manifest.label_type]
-    label = table[str(kind.class_column)] if kind.is_class else np.zeros(len(table), np.int32)
+    label = np.zeros(len(table), np.int32)
+    if kind.is_class:
+        label = np.asarray(table[str(kind.class_column)], np.int32)
     split = np.repeat(
         np.arange(len(manifest.splits)), [len(each.shards) for each in manifest.splits]
     )
