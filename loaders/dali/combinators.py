@@ -50,6 +50,26 @@ def where(condition: Node, nodes: Sequence[Node], then: Callable[..., Node]) -> 
     )
 
 
+def sometimes(
+    operation: Any,
+    name: str,
+    nodes: Sequence[Node],
+    then: Callable[..., Node],
+    context: GraphContext,
+    *,
+    first: int,
+) -> Node:
+    """Return ``then(*nodes)`` for the share `operation.probability` of the samples, and ``nodes[0]`` for the others.
+
+    A preview keeps the descriptions from number `first` on only for the samples that change.
+    """
+    if operation.probability == 1:
+        return then(*nodes)
+    coin = context.random.coin(operation, name, operation.probability)
+    context.random.show_only(first, coin)
+    return where(coin, nodes, then)
+
+
 def select(
     index: Node,
     nodes: Sequence[Node],

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from loaders.dali.combinators import where
+from loaders.dali.combinators import sometimes, where
 from loaders.dali.crop_resize import describe_pixels
 from loaders.dali.graph import GraphContext, Node, apply, constant, fn, image_sides, math, types
 from loaders.transforms.base import ImageSpec, Size
@@ -233,11 +233,7 @@ def _(operation: GridMask, image: Node, spec: ImageSpec, context: GraphContext) 
         *context.random.from_numpy(operation, "grid", context.batch_size, draw, [0] * 5),
     )
     context.random.show(lambda period: f"grid of {period} px", lambda: (nodes[1],))
-    if operation.probability == 1:
-        return hide(*nodes)
-    coin = context.random.coin(operation, "whether", operation.probability)
-    context.random.show_only(first, coin)
-    return where(coin, nodes, hide)
+    return sometimes(operation, "whether", nodes, hide, context, first=first)
 
 
 @apply.register
@@ -319,8 +315,4 @@ def _(operation: KeepPart, image: Node, spec: ImageSpec, context: GraphContext) 
 
     first = context.random.shown
     context.random.show(partial(describe_pixels, what="kept"), lambda: (start, part))
-    if operation.probability == 1:
-        return fill(image, around)
-    coin = context.random.coin(operation, "whether", operation.probability)
-    context.random.show_only(first, coin)
-    return where(coin, (image, around), fill)
+    return sometimes(operation, "whether", (image, around), fill, context, first=first)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from loaders.dali.combinators import select, where
+from loaders.dali.combinators import select, sometimes
 from loaders.dali.crop_resize import INTERPOLATION, interpolation, round_half_even
 from loaders.dali.graph import GraphContext, Node, apply, constant, fn, image_sides, math, types
 from loaders.transforms.base import ImageSpec
@@ -25,7 +25,6 @@ from loaders.transforms.geometry import (
     Pad,
     PadTo,
     RandomAffine,
-    RandomAffineAround,
     RandomPerspective,
     RandomRightAngle,
     Rotate,
@@ -73,7 +72,7 @@ def _rotate(operation: Rotate, image: Node, spec: ImageSpec, context: GraphConte
     angle = context.random.uniform(operation, "angle", *operation.degrees)
     context.random.show(lambda angle: f"rotated {angle:+.0f}\N{DEGREE SIGN}", lambda: (angle,))
     interp_type = interpolation(operation, operation.filter, context)
-    color = operation.fill if isinstance(operation.fill, tuple) else (operation.fill,) * 3
+    color = np.broadcast_to(operation.fill, 3).tolist()
 
     def turn(image: Node, angle: Node, fill_value: float) -> Node:
         return fn.rotate(
@@ -90,11 +89,7 @@ def _rotate(operation: Rotate, image: Node, spec: ImageSpec, context: GraphConte
         turned = turn(below, angle, 0)
         return fn.cast_like(fn.coord_transform(turned, T=list(color)), image)
 
-    if operation.probability == 1:
-        return rotate(image, angle)
-    coin = context.random.coin(operation, "coin", operation.probability)
-    context.random.show_only(first, coin)
-    return where(coin, [image, angle], rotate)
+    return sometimes(operation, "coin", [image, angle], rotate, context, first=first)
 
 
 @apply.register
@@ -214,10 +209,7 @@ def _(operation: RandomAffine, image: Node, spec: ImageSpec, context: GraphConte
     context.random.show_drawn(
         lambda rng, count: _describe_affine(*draw_affine(operation, rng, count))
     )
-    sides = _width_height(image)
-    center = sides * 0.5
-    if isinstance(operation, RandomAffineAround):
-        center = constant(operation.center)
+    sides, center = _width_height(image), _center(operation, image)
     moved = center + round_half_even(shift * sides)
     return _warp_affine(operation, image, linear, center=center, moved=moved, context=context)
 
@@ -225,6 +217,11 @@ def _(operation: RandomAffine, image: Node, spec: ImageSpec, context: GraphConte
 def _width_height(image: Node) -> Node:
     shape = image.shape(dtype=types.FLOAT)
     return fn.stack(shape[1], shape[0])
+
+
+def _center(operation: RandomAffine | RotateAround, image: Node) -> Node:
+    center = operation.center
+    return _width_height(image) * 0.5 if center is None else constant(center)
 
 
 def rotated(operation: RotateAround, image: Node, context: GraphContext) -> Node:
@@ -244,9 +241,7 @@ def rotated(operation: RotateAround, image: Node, context: GraphContext) -> Node
             f"rotated {angle:+.0f}\N{DEGREE SIGN}" for angle in draw_angles(rng, count)
         ]
     )
-    center = _width_height(image) * 0.5
-    if operation.center is not None:
-        center = constant(operation.center)
+    center = _center(operation, image)
     return _warp_affine(operation, image, linear, center=center, moved=center, context=context)
 
 
@@ -364,11 +359,7 @@ def _(operation: RandomPerspective, image: Node, spec: ImageSpec, context: Graph
 
     first = context.random.shown
     context.random.show(_describe_corners, lambda: (drawn,))
-    if operation.probability == 1:
-        return warp_all(image, matrix)
-    coin = context.random.coin(operation, "whether", operation.probability)
-    context.random.show_only(first, coin)
-    return where(coin, [image, matrix], warp_all)
+    return sometimes(operation, "whether", [image, matrix], warp_all, context, first=first)
 
 
 def _describe_corners(drawn: NDArray[np.float32]) -> str:

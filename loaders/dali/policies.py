@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
-from itertools import permutations, product
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -29,7 +28,7 @@ from loaders.dali.policy_steps import (
     share_of_side,
 )
 from loaders.transforms.base import ImageSpec, Size
-from loaders.transforms.policies import MixedChains, RandomSteps, Step, SubPolicies
+from loaders.transforms.policies import MixedChains, Policy, RandomSteps, Step, SubPolicies
 
 _IDENTITY = Step("identity")
 
@@ -83,6 +82,8 @@ class StepTable:
             first if some images may stay unchanged. The others follow from most to least frequent,
             so that most images take a short path in the tree of branches.
         shares: the expected share of each family, relative to all steps.
+        rows: number of rows.
+        probabilities: the probability of each row; `None` if all are equally likely.
 
     """
 
@@ -124,6 +125,8 @@ class StepTable:
         self.shares = [shares[key] for key in self.families]
         self._numbers = np.array([[self._row(step) for step in row] for row in rows])
         self._steps = rows
+        self.rows = len(rows)
+        self.probabilities = None if row_probabilities is None else np.array(row_probabilities)
 
     def _row(self, step: Step) -> list[float]:
         level, amount = step.level, step.amount
@@ -262,50 +265,30 @@ def _draw_level(row: dict[str, Numbers], rng: np.random.Generator) -> Numbers:
     return np.where(row["std"] > 0, noisy, level)
 
 
-def make_step_table(operation: SubPolicies | RandomSteps | MixedChains) -> StepTable:
+def make_step_table(operation: Policy) -> StepTable:
     """Return the table that a policy draws from."""
-    probability = operation.probability
-    if isinstance(operation, SubPolicies):
-        return StepTable(operation.sequences, probability=probability)
-    if isinstance(operation, RandomSteps) and operation.weights is not None:
-        orders, probabilities = weighted_orders(operation.weights, operation.count)
-        rows = ([operation.pool[number] for number in order] for order in orders)
-        return StepTable(rows, probabilities, probability=probability)
-    if isinstance(operation, MixedChains) and not operation.depth:
-        # Chains of 1, 2 or 3 steps are equally likely, so a third of the steps are not applied.
-        probability *= 2 / 3
-    return StepTable(([step] for step in operation.pool), probability=probability)
+    rows, probabilities = operation.rows
+    return StepTable(rows, probabilities, probability=operation.changed)
 
 
 def draw_steps(
-    operation: SubPolicies | RandomSteps,
+    operation: Policy,
     table: StepTable,
     size: Size | None,
     rng: np.random.Generator,
     count: int,
 ) -> DrawnSteps:
     """Draw the steps for `count` images, in the order in which they are applied."""
-    rows, positions = _draw_rows(operation, rng, count)
-    return table.draw(rng, rows, positions, size, rng.random(count) < operation.probability)
-
-
-def _draw_rows(
-    operation: SubPolicies | RandomSteps, rng: np.random.Generator, count: int
-) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Draw the row of each step of `count` images, [S, N].
-
-    Also return the position of each step in its row.
-    """
-    if isinstance(operation, SubPolicies):
-        positions = np.arange(max(map(len, operation.sequences)))[:, None]
-        row = rng.integers(len(operation.sequences), size=count)
-    elif operation.weights is None:
-        return rng.integers(len(operation.pool), size=(operation.count, count)), np.array(0)
+    positions = np.arange(operation.length)[:, None]
+    if operation.redraws:
+        row = rng.integers(table.rows, size=(operation.length, count))
+        positions = np.array(0)
+    elif table.probabilities is None:
+        row = rng.integers(table.rows, size=count)
     else:
-        orders, probabilities = weighted_orders(operation.weights, operation.count)
-        positions = np.arange(operation.count)[:, None]
-        row = rng.choice(len(orders), count, p=np.array(probabilities) / sum(probabilities))
-    return np.broadcast_to(row, (len(positions), count)), positions
+        row = rng.choice(table.rows, count, p=table.probabilities / table.probabilities.sum())
+    row = np.broadcast_to(row, (operation.length, count))
+    return table.draw(rng, row, positions, size, rng.random(count) < operation.probability)
 
 
 def draw_chains(
@@ -342,47 +325,12 @@ def draw_shares(operation: MixedChains, rng: np.random.Generator, count: int) ->
     return np.concatenate([1 - mixture[None], chains * mixture])
 
 
-@cache
-def weighted_orders(
-    weights: tuple[float, ...], count: int
-) -> tuple[list[tuple[int, ...]], list[float]]:
-    """Return every order in which `count` items can be drawn without replacement, and the probability of each."""
-    total = sum(weights)
-    orders = list(
-        permutations([number for number, weight in enumerate(weights) if weight > 0], count)
-    )
-    probabilities = []
-    for order in orders:
-        probability, remaining = 1.0, total
-        for number in order:
-            probability *= weights[number] / remaining
-            remaining -= weights[number]
-        probabilities.append(probability)
-    return orders, probabilities
-
-
-@apply.register
-def _(operation: SubPolicies, image: Node, spec: ImageSpec, context: GraphContext) -> Node:
-    return _apply_in_order(operation, max(map(len, operation.sequences)), image, spec.size, context)
-
-
-@apply.register
-def _(operation: RandomSteps, image: Node, spec: ImageSpec, context: GraphContext) -> Node:
-    return (
-        _apply_in_order(operation, operation.count, image, spec.size, context)
-        if operation.count
-        else image
-    )
-
-
-def _apply_in_order(
-    operation: SubPolicies | RandomSteps,
-    length: int,
-    image: Node,
-    size: Size | None,
-    context: GraphContext,
-) -> Node:
-    table = make_step_table(operation)
+@apply.register(SubPolicies)
+@apply.register(RandomSteps)
+def _(operation: Policy, image: Node, spec: ImageSpec, context: GraphContext) -> Node:
+    if not operation.length:
+        return image
+    table, size = make_step_table(operation), spec.size
 
     def draw(rng: np.random.Generator, count: int) -> list[NDArray[Any]]:
         return table.graph_inputs(draw_steps(operation, table, size, rng, count), size)
@@ -391,7 +339,7 @@ def _apply_in_order(
     context.random.show_drawn(
         lambda rng, count: table.describe(draw_steps(operation, table, size, rng, count))
     )
-    for _ in range(length):
+    for _ in range(operation.length):
         image = _apply_step(table, image, inputs, size, context)
     return image
 
@@ -444,7 +392,7 @@ def _apply_step(
 
 
 def _draw(
-    operation: SubPolicies | RandomSteps | MixedChains,
+    operation: Policy,
     draw: Callable[..., list[NDArray[Any]]],
     context: GraphContext,
 ) -> Iterator[Node]:

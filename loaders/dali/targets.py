@@ -48,7 +48,6 @@ from loaders.transforms.crop_resize import (
     Resize,
     ScaleJitter,
 )
-from loaders.transforms.decode_normalize import Unpack
 from loaders.transforms.geometry import Flip, Pad, PadTo
 from manifests.labels import LABELS, LabelType
 
@@ -118,7 +117,7 @@ def frames(
 
     """
     first = operations[0]
-    size = first.size if isinstance(first, Unpack) else None
+    size = first.output(ImageSpec()).size
     sides = fn.peek_image_shape(encoded, dtype=types.FLOAT)[:2] if size is None else constant(size)
     start = constant([[0, 0], [1, 1], [0, 0], [0, 0], [0, 0]])
     # The constants are those of an image without an area; its sides are also its second corner.

@@ -270,6 +270,11 @@ class RandomAffine(Operation):
         check_range("shear", self.shear[:2], -89, 89)
         check_range("shear", self.shear[2:], -89, 89)
 
+    @property
+    def center(self) -> tuple[float, float] | None:
+        """The point around which images turn; ``None`` is their center."""
+        return None
+
 
 @dataclass(frozen=True, slots=True)
 class RandomAffineAround(RandomAffine):

@@ -170,6 +170,11 @@ class Policy(Operation):
         """Whether a row of one step is drawn for each of the steps of an image."""
         return False
 
+    @property
+    def changed(self) -> float:
+        """Share of the drawn steps that are applied, if each step is certain."""
+        return self.probability
+
     def loses(self, targets: Targets) -> str | None:
         """Return why masks or boxes cannot follow it."""
         for step in (step for row in self.rows[0] for step in row):
@@ -296,6 +301,11 @@ class MixedChains(Policy):
     def rows(self) -> Rows:
         """Each step alone."""
         return [[step] for step in self.pool], None
+
+    @property
+    def changed(self) -> float:
+        """With chains of 1, 2 or 3 steps, which are equally likely, a third of the steps are not applied."""
+        return self.probability if self.depth else self.probability * (2 / 3)
 
 
 @cache

@@ -31,13 +31,20 @@ from loaders.dali.policies import (
     draw_shares,
     draw_steps,
     make_step_table,
-    weighted_orders,
 )
 from loaders.dali.policy_steps import family, settings
 from loaders.transforms.base import ImageSpec
 from loaders.transforms.parse import known_transforms
 from loaders.transforms.parse.items import parse_transform
-from loaders.transforms.policies import Amount, Level, MixedChains, RandomSteps, Step, SubPolicies
+from loaders.transforms.policies import (
+    Amount,
+    Level,
+    MixedChains,
+    RandomSteps,
+    Step,
+    SubPolicies,
+    weighted_orders,
+)
 from manifests.errors import CallError
 
 FILL = (124, 116, 104)
