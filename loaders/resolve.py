@@ -112,8 +112,12 @@ def resolve(request: BuildRequest) -> LoaderSpec:
     slow_orders: tuple[str, ...] = ()
     if sizes and whole_images:
         slow_orders = order_warnings(recipe, fusion.operations, sizes, order.batch_size)
-    # The files of the images are opened last, when nothing else can fail.
     batch_fields = _fields(split, tables, options, recipe, planned=order.is_planned)
+    num_classes = 0
+    if split.manifest.labels.is_class:
+        num_classes = _num_classes(split, recipe)
+    shadowed = shadowed_columns(tables, options.fields)
+    # Opened last: what failed after this would leave the files open.
     images = None
     if order.is_planned:
         images = open_images(
@@ -131,7 +135,7 @@ def resolve(request: BuildRequest) -> LoaderSpec:
         view_fusions=tuple(view_fusions),
         options=options,
         order=order,
-        num_classes=_num_classes(split, recipe) if split.manifest.labels.is_class else 0,
+        num_classes=num_classes,
         fields=batch_fields,
         images=images,
         sizes=sizes if device.is_gpu else None,
@@ -141,7 +145,7 @@ def resolve(request: BuildRequest) -> LoaderSpec:
             *chosen.warnings,
             *tuned.warnings,
             *slow_orders,
-            *shadowed_columns(tables, options.fields),
+            *shadowed,
             *_other_warnings(recipe, images),
         ),
         written=recipe,
