@@ -264,6 +264,8 @@ def extended_classes(classes: Names, source: Source, first: str) -> Classes:
     return tuple(dict.fromkeys([*classes, *names]))
 
 
+_ZEROS = re.compile("0[0-9]")
+
 #: What the names of classes are joined by if several labels in a cell are read as one.
 _JOINED = re.compile(r"\s*[;,|/+&]\s*|\s+")
 
@@ -281,12 +283,12 @@ def _check_rules(classes: Names, names: Names, source: Source, first: str) -> No
         count = plural(len(classes), "class")
         problem = f"has {len(source.classes)} numbers for each image, but {shown} has {count}"
     known, own = {*classes}, {*names}
-    new = [name for name in names if name not in known]
-    zeros = [{bool(re.match("0[0-9]", name)) for name in group} for group in (classes, new)]
-    are_numbers = all(map(_NUMBER.fullmatch, [*classes, *names]))
-    if new and classes and are_numbers and not zeros[1] <= zeros[0]:
+    new = sorted(own - known)
+    have_zeros = {*map(bool, map(_ZEROS.match, new))} - {*map(bool, map(_ZEROS.match, classes))}
+    if classes and have_zeros and all(map(_NUMBER.fullmatch, [*classes, *names])):
         problem = f"has the class {new[0]}, and {shown} {classes[0]}: numbers and leading zeros mix"
-    for name, others in [(name, known) for name in new] + [(name, own) for name in classes]:
+    for name in (*new, *classes):
+        others = own if name in known else known
         parts = _JOINED.split(name)
         if len(parts) > 1 and {*parts} <= others:
             problem = (
