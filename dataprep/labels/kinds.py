@@ -365,7 +365,7 @@ class Regression(LabelKind):
 class Caption(LabelKind):
     """A text for each image."""
 
-    column_names = ("caption", "captions", "text", "sentence", "description", "prompt")
+    column_names = ("caption", "captions", "text", "sentence", "description", "prompt", "comment")
     foreign: ClassVar = {
         "tfrecord": ("image/caption", "caption", "text"),
         "webdataset": ("txt",),

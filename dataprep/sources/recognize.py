@@ -8,6 +8,7 @@ import re
 import stat
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -41,7 +42,7 @@ from dataprep.sources.folders import (
 )
 from dataprep.sources.merge import class_notices, read_renames, rename_classes
 from dataprep.sources.scan import list_folders, look_into, split_of, suffix_of
-from dataprep.sources.tables import TABLE_SUFFIXES, read_lists, read_table, with_label_type
+from dataprep.sources.tables import is_table, read_lists, read_table, with_label_type
 from manifests.errors import CallError, SourceError, raise_machine_fault
 from manifests.files import IMAGE_SUFFIXES, SOURCE_LIST, mounted_at, open_file
 from manifests.process.text import printable
@@ -191,7 +192,25 @@ def _read(src: str, options: SourceOptions) -> Source:
             file=src,
             hint="unpack the archive and give the folder",
         )
-    return kind.read(src, found, options)
+    source = kind.read(src, found, options)
+    return source.with_notices(*_notices_beside(source, kind, src, folders, options))
+
+
+def _notices_beside(
+    source: Source, kind: Kind, src: str, folders: Names, options: SourceOptions
+) -> list[str]:
+    """Report annotations beside the ones that were read, and beside class folders."""
+    if kind is FOLDERS[-1]:
+        return refused.stray_notices(src, folders)
+    notices = []
+    for other in _ANNOTATED[_ANNOTATED.index(kind) + 1 :] if kind in _ANNOTATED else ():
+        with suppress(CallError, SourceError):
+            if other.detect(src, folders, options):
+                notices.append(
+                    f"read as {kind.name}; it is also {other.name}, which is read if the"
+                    f" annotations of the first ({source.label_origin}) are moved away"
+                )
+    return notices
 
 
 # --- folders --------------------------------------------------------------------------------------
@@ -333,7 +352,7 @@ FILES = (
     *box_tables.KINDS,
     Kind(
         "a table of paths",
-        lambda src, _, __: src.lower().endswith(TABLE_SUFFIXES),
+        is_table,
         read_table,
         ("image_root", "path_column", "label_column", "split_column"),
         example="table.csv",

@@ -17,9 +17,9 @@ from dataprep import storage
 from dataprep.options import SourceOptions
 from dataprep.sources.base import Kind, Names
 from dataprep.sources.paired import CONTENTS
-from dataprep.sources.scan import has_images_below, list_folders, option, suffix_of
+from dataprep.sources.scan import has_images_below, list_folders, option, split_of, suffix_of
 from manifests.errors import ManifestError, SourceError
-from manifests.files import IMAGE_SUFFIXES, SOURCE_TABLE, open_file
+from manifests.files import IMAGE_SUFFIXES, SOURCE_ANNOTATIONS, SOURCE_TABLE, open_file
 from manifests.process.text import printable
 from manifests.schema import SPLIT_ALIASES
 from manifests.store import MANIFEST_NAME, read_manifest
@@ -139,13 +139,17 @@ LAYOUTS = (
     Layout(
         "one folder of images",
         (f"{_IMAGE_FOLDER}/",),
-        f"give SRC/PATH if it contains class folders. Otherwise, {_LISTS}",
+        "give SRC/PATH if it contains class folders, or a table of its images as --src, with"
+        f" --image-root SRC/PATH. Otherwise, {_LISTS}",
         only=_IMAGE_FOLDER,
     ),
 )
 
 #: Entries of a folder, and folders of one name, to look at.
 _MAX_LISTED, _MAX_FOLDERS = 2000, 10
+
+#: Bytes of a file in which names of images are looked for.
+_MAX_READ = 1 << 24
 
 
 def refuse_other_layouts(src: str, folders: Names) -> None:
@@ -349,7 +353,9 @@ def find_refused(src: str, folders: Names, _: SourceOptions) -> Layout | None:
             if suffix_of(name) not in IMAGE_SUFFIXES:
                 others.append(os.path.join(place, name))
     others.sort()
-    if found := _first_match(others, BOXES):
+    found = _first_match(others, BOXES)
+    # Evidence decides beside class folders: a file of boxes can be of other images.
+    if found and not _is_stray(found[1][0], folders):
         return Layout(*found, _BOXES_HINT)
     if found := _first_match(others, ARRAYS):
         # Arrays beside images are something else.
@@ -359,6 +365,30 @@ def find_refused(src: str, folders: Names, _: SourceOptions) -> Layout | None:
         for name in [] if folders else beside_images(files_in(src), suffix):
             return Layout(what, (os.path.join(src, name),), hint)
     return None
+
+
+def _is_stray(path: str, folders: Names) -> bool:
+    """Return whether a file beside class folders has the name of no image in its first folders."""
+    if not folders or any(split_of(name) for name in folders):
+        return False
+    folder = os.path.dirname(path)
+    with open_file(path, SOURCE_ANNOTATIONS) as file:
+        text = file.read(_MAX_READ)
+    for place in (folder, *(f"{folder}/{name}" for name in folders[:_MAX_FOLDERS])):
+        images = [name for name in files_in(place) if suffix_of(name) in IMAGE_SUFFIXES]
+        if any(os.fsencode(name) in text for name in images[:_MAX_FOLDERS]):
+            return False
+    return True
+
+
+def stray_notices(src: str, folders: Names) -> list[str]:
+    """Report files of boxes that are beside class folders, and of other images."""
+    paths = [os.path.join(src, name) for name in files_in(src)]
+    found = _first_match(paths, BOXES)
+    if not found or not _is_stray(found[1][0], folders):
+        return []
+    what, paths = found
+    return [f"{printable(os.path.basename(paths[0]))} has {what}, of other images; it is not read"]
 
 
 def _first_match(paths: Names, patterns: Mapping[str, str]) -> tuple[str, Names] | None:

@@ -74,6 +74,21 @@ TABLE_SUFFIXES = (".csv", ".tsv", ".parquet", *JSON_SUFFIXES)
 
 PATH_COLUMNS = ("path", "image", "file", "filename", "filepath", "image_path", "file_name")
 
+#: Columns with the names of images, often without extension, which also occur beside others.
+_NAME_COLUMNS = ("image_name", "image_id", "ImageID")
+
+
+def is_table(src: str, *_: Any) -> bool:
+    """Return whether a file is a table: by its suffix, or a text file whose first line names columns, as of Flickr8k."""
+    if src.lower().endswith(TABLE_SUFFIXES):
+        return True
+    if not src.lower().endswith(".txt"):
+        return False
+    with open_file(src, SOURCE_TABLE) as file:
+        header = file.read(1 << 10).partition(b"\n")[0].decode("utf-8-sig", "replace").strip()
+    names = header.split(",")
+    return len(names) > 1 and " " not in header and not {*PATH_COLUMNS}.isdisjoint(names)
+
 
 def read_table(file: str, _: Any, options: SourceOptions) -> Source:
     """Read a table with a column of paths, a column of labels and, optionally, a column of splits.
@@ -128,9 +143,10 @@ def images_of(
     """Return the samples of the rows of a table, and the sample of each row; see `table_source`."""
     table, index = without_index(table)
     columns = table.column_names
-    path_names = find_columns("--path-column", options.path_column, PATH_COLUMNS, columns, file)
+    searched = (*PATH_COLUMNS, *_NAME_COLUMNS)
+    path_names = find_columns("--path-column", options.path_column, searched, columns, file)
     if not path_names:
-        raise _no_column(file, PATH_COLUMNS, "--path-column", columns)
+        raise _no_column(file, searched, "--path-column", columns)
     if label_names is None:
         label_names = label_columns(columns, options, file)
         others = [

@@ -5,11 +5,13 @@ The layouts are those of downloads of Kaggle, universities, cameras and clouds, 
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from collections import Counter
 
 import pytest
+from helpers import annotated
 from helpers.sources import read, rows
 
 from manifests.errors import CallError, SourceError
@@ -235,6 +237,18 @@ TABLES = {
         {},
         "column 'xmin' has a number with a comma, '1,5'",
     ),
+    "captions of Flickr30k": (
+        "a.csv",
+        "image_name| comment_number| comment\n1.jpg| 0| A dog .\n1.jpg| 1| A brown dog .\n",
+        {"label_type": "caption"},
+        ((), "caption", "2 rows are about 1 image"),
+    ),
+    "captions of Flickr8k": (
+        "a.txt",
+        "image,caption\n1.jpg,A dog .\n1.jpg,A brown dog .\n",
+        {},
+        ((), "caption", "2 rows are about 1 image"),
+    ),
     "numbers that are no boxes": (
         "a.csv",
         "image,box,label\n1.jpg,3,a\n2.jpg,4,b\n",
@@ -277,9 +291,33 @@ def test_images_may_be_in_several_folders(tree, expected, make_tree):
         assert read(src / "a.csv", label_column="dx").path.to_pylist() == expected
 
 
-def test_archives_beside_class_folders_are_said(make_tree):
-    source = read(make_tree(["cat/1.jpg", "dog/1.jpg", "bird.zip"]))
-    assert any("not read: bird.zip" in notice for notice in source.notices)
+CLASS_FOLDERS = {"cat/1.jpg": "x", "dog/2.jpg": "x"}
+VOC = {"images/1.jpg": "x", "annotations/1.xml": annotated.voc_xml(1)}
+
+
+@pytest.mark.parametrize(
+    ("tree", "notice"),
+    [
+        ({**CLASS_FOLDERS, "bird.zip": "x"}, "not read: bird.zip"),
+        (
+            {**CLASS_FOLDERS, "via_project_3Apr.json": '{"7.jpg": {}}'},
+            "via_project_3Apr.json has boxes in VGG Image Annotator's format, of other images",
+        ),
+        (
+            {**VOC, "labels/1.txt": "0 0.5 0.5 0.1 0.1\n"},
+            "it is also a folder of YOLO, which is read if .*annotations/. are moved away",
+        ),
+    ],
+)
+def test_what_is_beside_is_said(tree, notice, make_tree):
+    source = read(make_tree(tree))
+    assert any(re.search(notice, each) for each in source.notices), source.notices
+
+
+def test_boxes_of_the_images_in_class_folders_are_refused(make_tree):
+    src = make_tree({**CLASS_FOLDERS, "via_project_3Apr.json": '{"2.jpg": {}}'})
+    with pytest.raises(SourceError, match="looks like boxes in VGG Image Annotator's format"):
+        read(src)
 
 
 def test_lists_beside_class_folders_are_said(make_tree):
