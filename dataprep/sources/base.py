@@ -25,7 +25,7 @@ from dataprep.labels.kinds import KINDS as LABEL_KINDS
 from dataprep.options import SourceOptions
 from manifests.errors import SourceError
 from manifests.labels import LabelType
-from manifests.process.text import printable
+from manifests.process.text import plural, printable
 from manifests.records import record
 from manifests.schema import TABLE_COLUMNS, split_order
 
@@ -298,11 +298,13 @@ class Kind(NamedTuple):
     in_archives: bool = True
 
 
-def no_images(src: str) -> SourceError:
-    """Return the error for a source without images."""
-    return SourceError(
-        "the source contains no images", file=src, hint="check --src, or --image-root for a list"
-    )
+def no_images(src: str, rejected: Sequence[RejectedRow] = ()) -> SourceError:
+    """Return the error for a source without images that can be used."""
+    message, hint = "the source contains no images", "check --src, or --image-root for a list"
+    for row in rejected[:1]:
+        message = f"all images are rejected: {printable(row['source'])}: {row['detail']}"
+        hint = "correct what is said about the images"
+    return SourceError(message, file=src, hint=hint)
 
 
 # --- arrays and rows ------------------------------------------------------------------------------
@@ -369,7 +371,11 @@ def reject_labels(source: Source, reasons: Mapping[int, str]) -> Source:
         path = source.path[row].as_py()
         rejected.append({"source": path, "reason": "bad-label", "detail": detail})
     kept = np.delete(np.arange(len(source)), [*reasons])
-    return replace(take_rows(source, kept), rejected=(*source.rejected, *rejected))
+    source = replace(take_rows(source, kept), rejected=(*source.rejected, *rejected))
+    first = rejected[0]
+    return source.with_notices(
+        f"{plural(len(rejected), 'image')} rejected: {printable(first['source'])}: {first['detail']}"
+    )
 
 
 # --- images in containers -------------------------------------------------------------------------

@@ -54,6 +54,13 @@ _SIZES = (
     ("left", "top", "width", "height"),
     ("bbox_x", "bbox_y", "bbox_width", "bbox_height"),
 )
+#: Names of the columns of the center, and of width and height.
+_CENTERS = (
+    ("x_center", "y_center", "width", "height"),
+    ("center_x", "center_y", "width", "height"),
+    ("xc", "yc", "w", "h"),
+    ("cx", "cy", "w", "h"),
+)
 #: Columns with the four numbers of a box: ``bbox``, ``bbox_xywh``.
 _ONE_COLUMN = re.compile(r"(?:bbox|box|bounding_?box)(?:_(xywh|xyxy))?")
 _FOUR_NUMBERS = re.compile(rb"\[\s*-?[0-9.]+(?:\s*,\s*|\s+)(?:-?[0-9.]+\W+){3}")
@@ -83,7 +90,7 @@ def find_boxes(src: str, _: object, options: SourceOptions) -> tuple[str, ...]:
     # A corner may be a value to predict.
     known -= {*str(options.label_column).lower().split(",")}
     one = [(name,) for name in lists if name in known and _ONE_COLUMN.fullmatch(name)]
-    return next(filter(known.issuperset, (*_CORNERS, *_SIZES, *one)), ())
+    return next(filter(known.issuperset, (*_CORNERS, *_SIZES, *_CENTERS, *one)), ())
 
 
 def read_boxes(src: str, corners: tuple[str, ...], options: SourceOptions) -> Source:
@@ -125,6 +132,8 @@ def read_boxes(src: str, corners: tuple[str, ...], options: SourceOptions) -> So
         has_size = _is_size(sides, own[0], locate)
         form = "width and height" if has_size else "x2 and y2"
         notices = (*notices, f"column {own[0]} has x and y, and then {form}")
+    if corners in _CENTERS:
+        sides = np.hstack([sides[:, :2] - sides[:, 2:] / 2, sides[:, :2] + sides[:, 2:] / 2])
     if has_size:
         sides[:, 2:] += sides[:, :2]
     sizes = np.zeros((len(source), 2), np.int64)

@@ -57,16 +57,22 @@ def with_boxes(
         source: the images.
         boxes: their boxes.
         classes: the class names.
-        sizes: widths and heights that the annotations state, int64 [n, 2], 0 if they do not.
+        sizes: widths and heights that the annotations state, int64 [n, 2], 0 if they do not. If
+            all boxes are between 0 and 1, they are fractions of the sides.
         where: names a box.
 
     """
+    corners, fractions = np.array(boxes.corners), []
+    is_stated = len(sizes) and (sizes != FRACTIONS).any()
+    if len(corners) and is_stated and corners.min() >= 0 and 0 < corners.max() <= 1:
+        sizes = np.full_like(sizes, FRACTIONS)
+        fractions = ["all boxes are from 0 to 1, so they are fractions of the sides of the images"]
     columns, outside, notices = box_columns(boxes, sizes)
     columns |= dict(zip(ANNOTATED, sizes.T, strict=True))
     reasons = {}
     for image, place in outside.items():
         width, height = sizes[image]
-        of = "" if (width, height) == FRACTIONS else f" of {width}x{height} pixels"
+        of = f" of {width}x{height} pixels" if max(width, height) > 1 else ""
         reasons[image] = f"{where(image, place)} is outside of the image{of}"
     source = source.with_columns(**{f"extra:{name}": each for name, each in columns.items()})
     source = reject_labels(replace(source, classes=classes, label_type="boxes"), reasons)
@@ -74,7 +80,7 @@ def with_boxes(
     without = pc.sum(pc.equal(pc.list_value_length(source.extra["boxes"]), 0)).as_py()
     if without:
         notices = [f"{plural(without, 'image')} without a box", *notices]
-    return source.with_notices(*notices)
+    return source.with_notices(*notices, *fractions)
 
 
 def with_named_boxes(
@@ -94,7 +100,7 @@ def with_named_boxes(
         options: the classes apply.
         locate: returns the file and line of a box, for errors.
         where: as in `with_boxes`.
-        sizes: as in `with_boxes`. Without, boxes that are all between 0 and 1 are fractions.
+        sizes: as in `with_boxes`.
 
     """
     label, classes = number_labels(
@@ -102,9 +108,6 @@ def with_named_boxes(
     )
     if sizes is None:
         sizes = np.zeros((len(source), 2), np.int64)
-    corners = np.array(boxes.corners)
-    if len(corners) and corners.min() >= 0 and corners.max() <= 1:
-        sizes[:] = FRACTIONS
     return with_boxes(source, replace(boxes, label=label), classes, sizes, where)
 
 

@@ -422,6 +422,7 @@ _NOTICES = {
     ),
     "iscrowd": ("box", "left out {} around crowds (iscrowd)"),
     "keypoints": ("object", "left out the key points of {}"),
+    "score": ("annotation", "{} with a score are converted, which may be predictions"),
 }
 
 
@@ -535,6 +536,7 @@ class Annotations:
             for label_type, members in _EVIDENCE.items():
                 if not members.isdisjoint(value):
                     self.label_type = label_type
+        self.counts["score"] += "score" in value
         image_id, label = item.integer("image_id"), 0
         corners: tuple[float, ...] = ()
         if self.label_type == "caption":

@@ -86,7 +86,7 @@ def read_source(src: str, options: SourceOptions | None = None) -> Source:
             hint="check its permissions",
         ) from None
     if not len(source):
-        raise no_images(src)
+        raise no_images(src, source.rejected)
     _log.info(
         "%s: %d images, %d bytes, in %d splits, found in %.1f s",
         src,

@@ -325,6 +325,7 @@ BOXES = {
     "boxes in Create ML's format": r"_annotations\.createml\.json",
     "boxes of KITTI": r"label_2",
     "rotated boxes of DOTA": r"labelTxt.*",
+    "boxes of CVAT, not exported as VOC or COCO": r"annotations\.xml",
     "boxes in VGG Image Annotator's format": r"via_(region_data|export_json|project).*\.(json|csv)",
 }
 
@@ -387,8 +388,8 @@ def stray_notices(src: str, folders: Names) -> list[str]:
     found = _first_match(paths, BOXES)
     if not found or not _is_stray(found[1][0], folders):
         return []
-    what, paths = found
-    return [f"{printable(os.path.basename(paths[0]))} has {what}, of other images; it is not read"]
+    what, (path, *_) = found
+    return [f"{printable(os.path.basename(path))} has {what}, of other images; it is not read"]
 
 
 def _first_match(paths: Names, patterns: Mapping[str, str]) -> tuple[str, Names] | None:

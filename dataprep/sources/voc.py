@@ -131,6 +131,11 @@ def _read_boxes(pairs: Pairs, sets: Mapping[str, str], options: SourceOptions) -
             f"kept {plural(difficult, 'box')} marked as difficult, which the evaluation of VOC"
             " leaves out"
         )
+    if found.notes[_OTHER_NAME]:
+        notices.append(
+            f"{plural(found.notes[_OTHER_NAME], 'file')} state the name of another image, and are of"
+            " the image of their own name"
+        )
     source = found.with_boxes(lambda image, at: f"the box of object {at} in {found.files[image]}")
     return source.with_notices(*notices)
 
@@ -146,8 +151,8 @@ _HINT = "export the annotations again, or correct the file"
 
 
 #: What is counted: a coordinate 0, so that some tool counts from 0; and objects that are hard to
-#: recognize, which evaluations leave out.
-_FROM_ZERO, _DIFFICULT = "zero", "difficult"
+#: recognize, which evaluations leave out; and files that state the name of another image.
+_FROM_ZERO, _DIFFICULT, _OTHER_NAME = "zero", "difficult", "name"
 
 
 def read_voc_xml(file: str) -> Objects:
@@ -181,6 +186,12 @@ def read_voc_xml(file: str) -> Objects:
             notes.append(_FROM_ZERO)
         if texts.get("difficult", "") not in ("", "0"):
             notes.append(_DIFFICULT)
+    stated, own = (
+        os.path.splitext(os.path.basename(name))[0]
+        for name in (_texts([root]).get("filename", "").replace("\\", "/"), file)
+    )
+    if stated not in ("", own):
+        notes.append(_OTHER_NAME)
     return Objects(boxes, size, notes)
 
 

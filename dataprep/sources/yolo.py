@@ -30,8 +30,10 @@ from manifests.process.text import plural
 _BOX = 4
 
 
-#: Corners of a line with a number that is not from 0 to 1.
+#: Corners of a line with a number that is not from 0 to 1, or of a box that reaches farther beyond
+#: the image than rounding explains, as of two corners that are taken as a center and a size.
 _OUTSIDE = (-9.0, -9.0, -9.0, -9.0)
+_BEYOND = 0.05
 
 
 def find_yolo(src: str, folders: Names, options: SourceOptions) -> Pairs | None:
@@ -79,7 +81,9 @@ def read_yolo(src: str, pairs: Pairs, options: SourceOptions) -> Source:
         classes,
     )
     source = found.with_boxes(
-        lambda row, at: f"a number in line {at} of {found.files[row]} is not from 0 to 1: it"
+        lambda row, at: (
+            f"a number in line {at} of {found.files[row]} is not from 0 to 1, or its box"
+        )
     )
     if found.notes:
         source = source.with_notices(
@@ -130,6 +134,7 @@ def _read_file(names: Classes, points: int, path: str) -> Objects:
         # Corners may be a little outside, because of rounding.
         clipped = [min(max(side, 0.0), 1.0) for side in corners]
         is_inside = all(0 <= value <= 1 for value in values)
+        is_inside &= min(corners) >= -_BEYOND and max(corners) <= 1 + _BEYOND
         boxes.append((names[int(label)], clipped if is_inside else _OUTSIDE, number))
     return Objects(boxes, FRACTIONS, polygons)
 

@@ -211,7 +211,8 @@ def test_pixels_are_no_fractions(tmp_path):
     assert len(source) == 4
     (rejected,) = source.rejected
     assert rejected["detail"] == (
-        "a number in line 2 of labels/train/0.txt is not from 0 to 1: it is outside of the image"
+        "a number in line 2 of labels/train/0.txt is not from 0 to 1, or its box is outside of the"
+        " image"
     )
 
 
