@@ -53,6 +53,8 @@ _SIZES = (
     ("x", "y", "w", "h"),
     ("left", "top", "width", "height"),
     ("bbox_x", "bbox_y", "bbox_width", "bbox_height"),
+    # ChestX-ray14: one name with commas, in a header without quotes.
+    ("bbox [x", "y", "w", "h]"),
 )
 #: Names of the columns of the center, and of width and height.
 _CENTERS = (
@@ -62,7 +64,7 @@ _CENTERS = (
     ("cx", "cy", "w", "h"),
 )
 #: Columns with the four numbers of a box: ``bbox``, ``bbox_xywh``.
-_ONE_COLUMN = re.compile(r"(?:bbox|box|bounding_?box)(?:_(xywh|xyxy))?")
+_ONE_COLUMN = re.compile(r"(?:bbox(?:es)?|box(?:es)?|bounding_?box)(?:_(xywh|xyxy))?")
 _FOUR_NUMBERS = re.compile(rb"\[\s*-?[0-9.]+(?:\s*,\s*|\s+)(?:-?[0-9.]+\W+){3}")
 
 #: Columns with the width and height of the image.
@@ -83,7 +85,9 @@ def find_boxes(src: str, _: object, options: SourceOptions) -> tuple[str, ...]:
         with open_file(src, SOURCE_TABLE) as file:
             head = file.read(1 << 16)
         line = head.partition(b"\n")[0].decode("utf-8", "replace")
-        names = re.findall(r'"(\w+)":' if suffix in JSON_SUFFIXES else r"\w+", line)
+        names = re.findall(r'"(\w+)":', line)
+        if suffix not in JSON_SUFFIXES:
+            names = [name.strip(' "\r\ufeff') for name in re.split(r"[,;|\t]", line)]
         # One column may have all four numbers, as text or as a list.
         lists = [name.lower() for name in names if _FOUR_NUMBERS.search(head)]
     known = {name.lower() for name in names}
@@ -160,7 +164,9 @@ def _four_numbers(
     if wrong >= 0:
         value = shorten(str(table[name][wrong].as_py()))
         message = f"column {name!r} has {value}, and not four numbers"
-        raise row_error(locate, wrong, message, "write a box as [x, y, width, height]")
+        raise row_error(
+            locate, wrong, message, "write each box in a row of its own, as [x, y, width, height]"
+        )
     items = pa.table({name: pc.list_flatten(column)})
     numbers = numbers_in(items, [name], options, lambda item: locate(item // 4))
     return numbers.reshape(-1, 4)

@@ -140,6 +140,9 @@ def find_coco(src: str, folders: Names, _: SourceOptions) -> list[AnnotationFile
             split = SPLIT_ALIASES.get(folder.lower(), folder)
             places = folder, f"{folder}/images"
             found.append(AnnotationFile(path, split, places, f"{folder}/{name}"))
+    if len(found) == 1 and not split_of(found[0].split):
+        # The folder of all images has any name.
+        found = [found[0]._replace(split="train")]
     return found or _files_in(src, "", folders)
 
 

@@ -19,6 +19,7 @@ from dataprep.labels.columns import Locate, is_text, row_error
 from dataprep.labels.kinds import OTHER_LABEL_COLUMNS
 from dataprep.options import SourceOptions
 from dataprep.sources.base import LABEL_COLUMN_NAMES, Kind, Names, Source, joined_paths, text_array
+from dataprep.sources.box_tables import find_boxes
 from dataprep.sources.boxed import with_named_boxes
 from dataprep.sources.paired import check_boxes
 from dataprep.sources.scan import Scan, list_folders, plain_split_of
@@ -89,7 +90,10 @@ def read_metadata(src: str, files: Sequence[str], options: SourceOptions) -> Sou
             chosen = options.label_column or options.label_type
             if not chosen:
                 options = replace(options, label_column=_TEXT, label_type="caption")
-        return _source(src, read, files[0], options)
+        source = _source(src, read, files[0], options)
+        if find_boxes(os.path.join(src, files[0]), (), replace(options, label_column=None)):
+            source = source.with_notices(f"{files[0]} has boxes; give it as --src to read them")
+        return source
     check_boxes(options, f"the column {_OBJECTS} has boxes")
     unlabelled = replace(options, label_type="none", label_column=None)
     source = _source(src, read, files[0], unlabelled)

@@ -527,6 +527,9 @@ def _refuse_numbered(src: str, folders: Names, options: SourceOptions) -> None:
     # The parts of one dataset have the same name before the number.
     if len(datasets) == 1 and match and options.class_folders is None:
         sources = " ".join(option("src", src, name) for name in folders[:2])
+        # A table may name images in all parts.
+        for name in _tables(files_in(src))[:1]:
+            sources += f", or the table with the labels, {option('src', src, name)}"
         raise SourceError(
             f"the folders look like numbered parts of one dataset: {first_names(folders, 3)}",
             file=src,

@@ -119,11 +119,12 @@ def read_xml(_: str, pairs: Pairs, options: SourceOptions) -> Source:
 def _read_boxes(pairs: Pairs, sets: Mapping[str, str], options: SourceOptions) -> Source:
     found = collect(pairs, sets, read_voc_xml, options.classes)
     notices = []
-    if _FROM_ZERO in found.notes:
+    corners = np.reshape(found.boxes.corners, (-1, 4))
+    are_pixels = corners.max(initial=0) > 1
+    if are_pixels and _FROM_ZERO in found.notes:
         notices.append("boxes begin at 0, so their coordinates count from 0 and not from 1")
-    else:
+    elif are_pixels:
         # The first pixel has the number 1, and edges are pixels of the object.
-        corners = np.reshape(found.boxes.corners, (-1, 4))
         found.boxes.corners = corners - [1, 1, 0, 0]
     difficult = found.notes[_DIFFICULT]
     if difficult:

@@ -70,6 +70,17 @@ def test_crowds_and_boxes_without_an_area_are_left_out(coco):
     assert has_notice(source, "clipped 1 box")
 
 
+def test_fractions_and_predictions_are_said(coco):
+    def change(annotations):
+        for each in annotations["annotations"]:
+            each |= {"bbox": [0.25, 0.25, 0.5, 0.5], "score": 0.9}
+
+    source = read(coco(change))
+    assert has_notice(source, "all boxes are from 0 to 1, so they are fractions")
+    assert has_notice(source, "annotations with a score are converted, which may be predictions")
+    assert source.extra["annotated_width"].to_pylist() == [1] * 5
+
+
 @pytest.mark.parametrize(
     "box", [[100, 0, 40, 10], [-20, 0, 40, 10], [5, 5, -3, 4], [0, 90, 10, 20]]
 )
@@ -82,6 +93,7 @@ def test_a_box_outside_of_its_image_rejects_the_image(coco, box):
     (rejected,) = source.rejected
     assert rejected["source"] == "train2017/000000000001.png"
     assert rejected["reason"] == "bad-label"
+    assert has_notice(source, "1 image rejected: train2017/000000000001.png: annotations[3].bbox")
     assert (
         rejected["detail"]
         == "annotations[3].bbox of instances_train2017.json is outside of the image of 131x97"

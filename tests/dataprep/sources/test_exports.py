@@ -204,9 +204,10 @@ def test_other_folders_than_splits_are_skipped(tmp_path):
     assert has_notice(source, "skipped images/extra/, which is not the name of a split")
 
 
-def test_pixels_are_no_fractions(tmp_path):
+@pytest.mark.parametrize("line", ["0 1.1 0.5 0.1 0.1", "0 0.1 0.1 0.9 0.9"])
+def test_pixels_and_corners_are_no_fractions(line, tmp_path):
     exports.make_ultralytics(tmp_path)
-    exports.write(tmp_path, "labels/train/0.txt", "0 0.5 0.5 0.1 0.1\n0 1.1 0.5 0.1 0.1\n")
+    exports.write(tmp_path, "labels/train/0.txt", f"0 0.5 0.5 0.1 0.1\n{line}\n")
     source = read(tmp_path)
     assert len(source) == 4
     (rejected,) = source.rejected

@@ -39,7 +39,7 @@ LAYOUTS = {
     "HAM10000": (
         {"HAM_images_part_1/a.jpg": "x", "HAM_images_part_2/b.jpg": "x", "meta.csv": TABLE},
         {},
-        "numbered parts of one dataset: HAM_images_part_1, HAM_images_part_2",
+        "numbered parts of one dataset: HAM_images_part_1, .*the labels, --src .*meta.csv",
     ),
     "versions": (["dataset_v1/1.jpg", "dataset_v2/2.jpg"], {}, "numbered parts of one dataset"),
     "days": (["2024-01-01/1.jpg", "2024-01-02/2.jpg"], {}, "numbered parts of one dataset"),
@@ -248,6 +248,24 @@ TABLES = {
         "image,caption\n1.jpg,A dog .\n1.jpg,A brown dog .\n",
         {},
         ((), "caption", "2 rows are about 1 image"),
+    ),
+    "lists of boxes": (
+        "a.csv",
+        'image,boxes,label\n1.jpg,"[[8, 2, 56, 36], [1, 2, 3, 4]]",a\n',
+        {},
+        "line 2: column 'boxes' has .* and not four numbers",
+    ),
+    "centers": (
+        "a.csv",
+        "image,x_center,y_center,width,height,label\n1.jpg,50,40,20,10,a\n",
+        {},
+        (("a",), "boxes"),
+    ),
+    "boxes of ChestX-ray14": (
+        "a.csv",
+        "Image Index,Finding Label,Bbox [x,y,w,h],,,\n1.jpg,Hernia,22.7,54.1,8.9,7.5,,,\n",
+        {"path_column": "Image Index", "label_column": "Finding Label"},
+        (("Hernia",), "boxes"),
     ),
     "numbers that are no boxes": (
         "a.csv",
