@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from itertools import chain, dropwhile
 from typing import Any
 
 from dataprep import storage
@@ -203,7 +204,8 @@ def _notices_beside(
     if kind is FOLDERS[-1]:
         return refused.stray_notices(src, folders)
     notices = []
-    for other in _ANNOTATED[_ANNOTATED.index(kind) + 1 :] if kind in _ANNOTATED else ():
+    formats = [*dropwhile(lambda kinds: kind not in kinds, _FORMATS)][1:]
+    for other in chain.from_iterable(formats):
         with suppress(CallError, SourceError):
             if other.detect(src, folders, options):
                 notices.append(
@@ -221,8 +223,10 @@ def _find_lists(src: str, _: Names, __: SourceOptions) -> list[str]:
     return [*filter(storage.is_file, paths)]
 
 
-#: The kinds of folders with images and files of labels, which may be in the only folder of an archive.
-_ANNOTATED = (*exports.KINDS, *coco.KINDS, *voc.KINDS, *yolo.KINDS)
+#: The kinds of folders with images and files of labels, which may be in the only folder of an
+#: archive, by the format of the labels.
+_FORMATS = (exports.KINDS, coco.KINDS, voc.KINDS, yolo.KINDS)
+_ANNOTATED = (*chain.from_iterable(_FORMATS),)
 
 
 def _find_only_folder(src: str, folders: Names, options: SourceOptions) -> str:
