@@ -10,3 +10,42 @@ package imports DALI or torch; `loaders.dali` turns the records into a graph::
                         the operations, as records of their parameters; mixing also draws them
     fuse                fewer operations that give the same images, and what they cost
 """
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import import_module
+from typing import Any
+
+#: The modules whose classes users may put into a list.
+_MODULES = (
+    "color",
+    "combinators",
+    "crop_resize",
+    "decode_normalize",
+    "erasing",
+    "geometry",
+    "mixing",
+    "policies",
+)
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__all__":
+        return sorted(_records())
+    if name in _records():
+        return _records()[name]
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+@cache
+def _records() -> dict[str, Any]:
+    """Return the records of all modules by name, so that a new one needs no line here."""
+    found = {}
+    for each in _MODULES:
+        module = import_module(f"{__name__}.{each}")
+        for name, value in vars(module).items():
+            is_own = isinstance(value, type) and value.__module__ == module.__name__
+            if is_own and not name.startswith("_"):
+                found[name] = value
+    return found
