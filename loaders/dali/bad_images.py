@@ -165,7 +165,7 @@ _ENCODED = "encoded"
 def find_bad_images(
     spec: LoaderSpec, position: Position, known: Collection[int], limit: int | None
 ) -> dict[int, str]:
-    """Decode the images of the batch that failed, and of those that DALI prepared behind it, one by one and whole.
+    """Decode the images of the failed batch and of the batches prepared behind it, one by one and whole.
 
     Args:
         spec: what the loader was built from.

@@ -111,7 +111,7 @@ class ShownStreams(RandomStreams):
             each.conditions.append((number, value))
 
     def next_view(self) -> None:
-        """Begin the draws of a view; those before the first one are common to all."""
+        """Begin the draws of a view; the draws before the first view are common to all."""
         self._views.append(self.shown)
 
     def texts(self, pipeline: Pipeline) -> list[tuple[str, ...]]:

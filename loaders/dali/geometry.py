@@ -423,7 +423,7 @@ def _warp_and_fill(
 
     Args:
         image: uint8 HWC.
-        warp: moves an image with a filter. Pixels from outside are those of the edge.
+        warp: moves an image with a filter. Pixels from outside repeat the edge.
         warp_mask: does the same, with zeros outside.
         operation: the filter and the fill color.
 

@@ -272,5 +272,5 @@ class ReaderOutputs:
 
     @property
     def metadata(self) -> list[Node]:
-        """All outputs that are no images: label, source and row, without those that are `None`."""
+        """All outputs that are no images: label, source and row, unless they are `None`."""
         return [node for node in (self.label, self.source, self.row) if node is not None]

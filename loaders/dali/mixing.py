@@ -34,7 +34,7 @@ def mix(
         images: HWC images that match `spec`.
         spec: size, channels, dtype and color space of `images`; the size must be known.
         context: where the graph runs, and its random values. All samples of a batch are mixed,
-            including those that pad the last batch.
+            including the samples that pad the last batch.
         with_images: whether to mix the images. If `False`, the images are returned unchanged and
             only the partners and shares for the labels are drawn. Their values do not depend on
             `with_images`.

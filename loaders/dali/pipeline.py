@@ -75,7 +75,7 @@ def make_pipeline(
             epoch.
         label_image: what the label images are, if a field needs them.
         with_frames: whether to return the frames, which tell where the transforms put boxes.
-        random: the random values; `None` for those of `seed`.
+        random: the random values; `None` draws them from `seed`.
 
     """
     pipeline = new_pipeline(options, seed, checkpoint)
@@ -252,14 +252,14 @@ def _index_error(error: RuntimeError, split: OpenSplit) -> Exception:
     return error
 
 
-#: What a pipeline does, in order. Each one contains those before it.
+#: What a pipeline does, in order. Each one contains the ones before it.
 Stage: TypeAlias = Literal["reading", "decoding", "augmentation"]
 
 
 def start_stage(spec: LoaderSpec, stage: Stage) -> Pipeline:
     """Build a pipeline that ends after a stage, and let DALI start its first batch.
 
-    Its reader, threads, prefetching and random numbers are those of the loader.
+    It has the loader's reader, threads, prefetching and random numbers.
 
     Args:
         spec: what the loader is built from.

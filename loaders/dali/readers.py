@@ -106,7 +106,7 @@ def read_planned(
     rows_of = lru_cache(READ_AHEAD_BATCHES + PREPARED_BATCHES + prefetch + 2)(upcoming.rank_rows)
     batches = PlannedBatches(upcoming, rows_of, images, prefetch)
     kwargs: dict[str, Any] = {"batch": True, "batch_info": True, "no_copy": True}
-    # Several sources, so that DALI drops those that no output needs.
+    # Several sources, so that DALI drops the ones that no output needs.
     encoded = fn.external_source(batches.images, dtype=types.UINT8, ndim=1, **kwargs)
     row = fn.external_source(batches.rows, dtype=types.INT64, ndim=0, **kwargs)
     if not with_label_images:
@@ -134,7 +134,7 @@ class PlannedBatches:
 
         Args:
             upcoming: the batches.
-            rows_of: returns the rows of a batch by its number; remembers those of the last batches.
+            rows_of: returns the rows of a batch by its number; remembers the rows of the last batches.
             images: random access to the images.
             prefetch: batches that the pipeline computes ahead of the one in use.
             component: 1 for the masks or depth maps.
@@ -176,7 +176,7 @@ class PlannedBatches:
 
 
 class _Preparation:
-    """Makes the images of a batch ready for DALI, and lets the system read those of later batches from disk."""
+    """Makes the images of a batch ready for DALI, and lets the system read the next batches from disk."""
 
     def __init__(self, rows_of: RowsOf, images: Images, kept: int, component: int) -> None:
         self._rows_of, self._images, self._component = rows_of, images, component

@@ -84,7 +84,7 @@ def find_random(items: Sequence[RecipeItem], first: Decode | Unpack) -> list[Rec
             after = chain_output(item.operations, spec)
             try:
                 for operation in item.operations:
-                    # Those that do not nest are the first one, and those on batches.
+                    # The first operation and operations on batches do not nest.
                     if operation.nests:
                         image = apply(operation, image, spec, context)
                         spec = operation.output(spec)
@@ -130,7 +130,7 @@ def _graph(
 def serialize(source: str) -> bytes:
     """Return the pipeline that a module of `serving_source` defines, serialized."""
     namespace: dict[str, Any] = {}
-    # The serialized operators name the file that they come from: not that of this machine.
+    # The serialized operators name the file that they come from: not a file of this machine.
     exec(compile(source, "dali.py", "exec"), namespace)  # noqa: S102 - `serving_source` wrote it
     serialized: bytes = namespace[_FUNCTION]().serialize()
     return serialized

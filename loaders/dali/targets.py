@@ -120,7 +120,7 @@ def frames(
     size = first.output(ImageSpec()).size
     sides = fn.peek_image_shape(encoded, dtype=types.FLOAT)[:2] if size is None else constant(size)
     start = constant([[0, 0], [1, 1], [0, 0], [0, 0], [0, 0]])
-    # The constants are those of an image without an area; its sides are also its second corner.
+    # The constants describe an image without an area; its sides are also its second corner.
     frame = start + fn.stack(sides, sides * 0.0, sides * 0.0, sides * 0.0, sides)
     as_frames = replace(context, random=RandomStreams(seed), frames=True)
     frame, spec = apply_all(operations, frame, ImageSpec(), as_frames)

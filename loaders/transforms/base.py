@@ -26,7 +26,7 @@ from manifests.process.text import shown
 # anything runs.
 # --------------------------------------------------------------------------------------------------
 
-#: Transforms in a list, including those inside `RandomApply` and similar transforms, and how deep
+#: Transforms in a list, with the ones inside `RandomApply` and similar transforms, and how deep
 #: they may be nested.
 MAX_TRANSFORMS = 100
 MAX_NESTING = 8
@@ -143,8 +143,7 @@ class Adjustment:
     """What `Loader.set` has changed. `None` means as written.
 
     Attributes:
-        size: height and width of the images of a batch in pixels. With views, of those of the first
-            view.
+        size: height and width of the images of a batch in pixels; with views, of the first view.
         magnitude: strength of the policies, in the units of their names.
 
     """
@@ -263,7 +262,7 @@ class Operation(Checked):
     def takes(self) -> Literal["any", "channels", "uint8", "colors", "uint8 colors"]:
         """Images that it takes.
 
-        All, those with three channels, uint8 images with three channels, or images with red, green
+        All, images with three channels, uint8 images with three channels, or images with red, green
         and blue channels, which are uint8 or not.
         """
         return "any"
@@ -303,7 +302,7 @@ class Operation(Checked):
 
     @property
     def work(self) -> int:
-        """How many operations the graph computes for it, with those that it contains."""
+        """How many operations the graph computes for it, with the ones that it contains."""
         return 1
 
     @property

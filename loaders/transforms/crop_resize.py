@@ -183,7 +183,7 @@ class KeepSize(Operation):
 
 @dataclass(frozen=True, slots=True)
 class MultiCrop(Operation):
-    """Crop the four corners and the center; with `flip`, also those of the flipped image.
+    """Crop the four corners and the center; with `flip`, also of the flipped image.
 
     For evaluation. As in torchvision, the images must be as large as the crops.
 

@@ -444,8 +444,8 @@ def _low_frequencies(decay: float, batch: Batch) -> NDArray[np.float64]:
     """Draw an image whose amplitudes fall with frequency to the power of `decay`."""
     rng, (height, width) = batch.rng, batch.size
     frequency = np.hypot(np.fft.fftfreq(height)[:, None], np.fft.rfftfreq(width)[None, :])
-    # The mean has frequency 0, so its amplitude would be infinite. It gets that of the lowest
-    # frequency above 0.
+    # The mean has frequency 0, so its amplitude would be infinite. It gets the one of
+    # the lowest frequency above 0.
     amplitude = np.maximum(frequency, 1 / max(batch.size)) ** -decay
     spectrum = amplitude * (
         rng.standard_normal(frequency.shape) + 1j * rng.standard_normal(frequency.shape)
