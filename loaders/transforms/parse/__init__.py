@@ -7,7 +7,7 @@
     names          the table of names: which name makes which record of what arguments
     arguments      what the values of arguments may be
     torchvision, paddleclas, timm, policies
-                   functions for names whose arguments need work; objects of timm; PaddleClas's configs
+                   functions for names whose arguments need work; PaddleClas's configs
     sequence       checks that items can run one after another
 """
 

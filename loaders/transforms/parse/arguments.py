@@ -1,4 +1,4 @@
-"""Read the values of arguments as users write them: numbers, sizes, colors, probabilities and filters.
+"""Read the values of arguments as users write them: numbers, sizes, colors and filters.
 
 A reader takes a value and the name of its argument, and returns what a record needs. `Argument`
 declares one in a row of the table of names; a function declares one for a parameter with
@@ -41,7 +41,7 @@ Libraries: TypeAlias = tuple[Library, ...]
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """Tells users how a transform with these arguments differs from the library that it comes from."""
+    """Tells users how a transform with these arguments differs from its library."""
 
     text: str
 
@@ -390,7 +390,7 @@ def _lower(value: Any) -> Any:
 
 
 def _filter_name(value: Any) -> Any:
-    """Return the name of a filter of torchvision, which a member of an enum or Pillow's number may give."""
+    """Return the name of a filter, which a member of an enum or Pillow's number may give."""
     value = getattr(value, "value", value)
     # True is no filter.
     if type(value) is int and 0 <= value < len(_PILLOW):
@@ -421,7 +421,7 @@ def paddleclas_filter(interpolation: Any, backend: str) -> tuple[Filter, bool, t
 
 
 def torchvision_filter(interpolation: Any, antialias: bool) -> tuple[Filter, tuple[Note, ...]]:
-    """Read torchvision's ``interpolation``, a name or an ``InterpolationMode``: the filter, and notes."""
+    """Read torchvision's ``interpolation``: the filter, and notes."""
     filter_, notes = _read_filter(_filter_name(interpolation), "torchvision", "")
     if filter_ == "cubic" and not antialias:
         notes = (_SHARPER,)
@@ -443,7 +443,7 @@ _read_warp_name = one_of("nearest", "bilinear", "bicubic")
 
 
 def read_warp_filter(value: Any, name: str) -> Any:
-    """Read the ``interpolation`` of torchvision's transforms that move pixels, a name or an enum member."""
+    """Read the ``interpolation`` of torchvision's transforms that move pixels."""
     given = _read_warp_name(_filter_name(value), name)
     if given == "bicubic":
         return Noted("linear", (BICUBIC_NOTE,))

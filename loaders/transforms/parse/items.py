@@ -1,4 +1,4 @@
-"""Parse one item of a list of transforms: a name, a name with arguments, a record, a function or an object.
+"""Parse one item of a list of transforms: a name, a record, a function or an object.
 
 torchvision is never imported: an object is recognized by the module of its class. Its attributes
 have the names of the arguments that it was made with, so it is read as its name with arguments.
@@ -461,7 +461,7 @@ _PREPROCESSING = {
 
 
 def _preprocessing(item: Any) -> list[Any] | None:
-    """Return the steps of what ``weights.transforms()`` returns; `None` if they are for other data."""
+    """Return the steps of ``weights.transforms()``; `None` if they are for other data."""
     names = _PREPROCESSING.get(type(item).__name__)
     if names is None:
         return None
@@ -528,7 +528,7 @@ def _translate(location: str, item: Any) -> dict[str, dict[str, Any]]:
 
 
 def _text_of(value: Any) -> Any:
-    """Return a value as users write it: the text of an enum member or a dtype, and of a dict the image's."""
+    """Return a value as users write it: the text of an enum member, a dtype, or the image's value."""
     if isinstance(value, dict):
         # v2 takes a value for each type of input; "others" is for types that it does not name.
         by_name = {getattr(key, "__name__", key): each for key, each in value.items()}

@@ -1,4 +1,4 @@
-"""The table of names: which name of torchvision, PaddleClas or timm makes which record of what arguments.
+"""The table of names: which name of a library makes which record of what arguments.
 
 To add a transform, add a row to `_ROWS`. A name that means different transforms in two libraries
 has a row for each. Its arguments decide if only one meaning takes them, or both give the same
@@ -136,7 +136,7 @@ class Meaning:
 
 
 def _reader(hint: Any) -> Reader:
-    """Return the reader of a type hint such as ``Annotated[float, reader]``, or of one with `None`."""
+    """Return the reader of a type hint such as ``Annotated[float, reader] | None``."""
     for each in (hint, *get_args(hint)):
         # `Annotated[...] | None` allows None, which is not read then.
         if get_origin(each) is Annotated:
@@ -871,7 +871,7 @@ def names_of(library: Library | None) -> AbstractContextManager[Any]:
 
 
 def chosen(name: str, arguments: Mapping[str, Any]) -> list[Meaning]:
-    """Return the meanings that take the arguments: of the library of the list, or if it has none, all.
+    """Return the meanings that take the arguments: of the list's library, if it has one.
 
     Raises:
         CallError: the name is unknown, or no meaning takes the arguments.

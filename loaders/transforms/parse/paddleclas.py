@@ -448,7 +448,7 @@ def _config(content: Any, split: str) -> Config:
 
 
 def _find_section(content: dict[Any, Any], split: str) -> tuple[_Section, list[str]]:
-    """Return the section that contains ``dataset`` and ``sampler``, or only the transforms, and notes."""
+    """Return the section with ``dataset`` and ``sampler``, or with only the transforms, and notes."""
     top = _Section(content, "")
     if "DataLoader" in content:
         top = top.mapping("DataLoader")

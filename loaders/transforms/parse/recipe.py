@@ -1,4 +1,4 @@
-"""Read a list of transforms as a recipe of operations, notes and the user's functions; change its size and strength."""
+"""Read a list of transforms as a recipe, check it, and change its size and strength."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ Located: TypeAlias = list[tuple[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What makes one of several tensors of the same images, after the transforms that all views share.
+    """What makes one of several tensors of an image, after the transforms that all views share.
 
     Attributes:
         items: the items of the view's list, in order.
@@ -134,7 +134,7 @@ class Recipe:
 
     @property
     def text(self) -> str:
-        """All operations as text, which identifies them in checkpoints and in files of ``loaders tune``."""
+        """All operations as text: what checkpoints and files of ``loaders tune`` compare."""
         parts = [*map(repr, (*self.operations, *self.mixing))]
         for view in self.views:
             parts.append(f"view({' '.join(map(repr, view.operations))})")
@@ -295,7 +295,7 @@ def _with_sizes(
     *,
     any_size: bool,
 ) -> Recipe:
-    """Return a checked recipe; if its images have different sizes, the size of the dataset's images counts."""
+    """Return a checked recipe; if sizes differ, the size of the dataset's images counts."""
     try:
         return _checked(recipe, lists, source)
     except SizesVaryError:
@@ -321,7 +321,7 @@ def _only_decodes(item: RecipeItem) -> bool:
 def _checked(
     recipe: Recipe, lists: Sequence[Items], source: str, *, any_size: bool = False
 ) -> Recipe:
-    """Return a recipe with views of these lists, or without any, after checking that all items can run."""
+    """Return a recipe with views of these lists, if any, after checking that all items can run."""
     views = []
     for number, own in enumerate(lists):
         items = (*recipe.items, *own)
@@ -334,7 +334,7 @@ def _checked(
 
 
 def _result(items: Items, source: str, *, any_size: bool) -> tuple[Functions, ImageSpec]:
-    """Check that items can run one after another; return the user's functions and the spec of the images."""
+    """Check that items can run in order; return the user's functions and the images' spec."""
     check_functions_are_last(items)
     output = check_sequence(items, source, any_size=any_size)
     return tuple(item.function for item in items if item.function), output
@@ -426,7 +426,7 @@ def _scaled(recipe: Recipe, before: Size, size: Size) -> Recipe:
 
 
 def _of_stored_size(recipe: Recipe) -> set[str]:
-    """Return the locations of the items before the first resize, where images have their stored sizes.
+    """Return the locations of the items before the first resize, where sizes are the stored ones.
 
     If no item resizes, the crops set the size of the images, and there are none.
     """

@@ -48,7 +48,7 @@ def check_functions_are_last(items: Sequence[RecipeItem]) -> None:
 def check_sequence(
     items: Sequence[RecipeItem], source: str, *, any_size: bool = False
 ) -> ImageSpec:
-    """Check that each operation supports its predecessor's output, and return the spec of the final images.
+    """Check that each operation supports its predecessor's output; return the final images' spec.
 
     Args:
         items: the items of the list, parsed.

@@ -133,7 +133,7 @@ _FRACTIONS = ("mstd", "a", "p")
 
 @dataclass(frozen=True, slots=True)
 class _Config:
-    """A parsed ``config_str``: the family (``rand``, ``augmix``, ``auto``), its policy, and the sections' values."""
+    """A parsed ``config_str``: the family (rand, augmix, auto), the policy, the sections' values."""
 
     family: str
     policy: str

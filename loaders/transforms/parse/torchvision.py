@@ -1,4 +1,4 @@
-"""Names of torchvision whose arguments need work, some of which PaddleClas has too. `names` lists all."""
+"""Names of torchvision, some of PaddleClas too, whose arguments need work; `names` lists all."""
 
 from __future__ import annotations
 
@@ -201,7 +201,7 @@ def scale_jitter(
 def read_rotation(
     degrees: Any, probability: float, filter_: Any, expand: bool, fill: Any
 ) -> dict[str, Any]:
-    """Return the fields of a rotation by an angle between -degrees and degrees, or between two angles."""
+    """Return the fields of a rotation by up to `degrees` both ways, or between two angles."""
     if expand:
         raise CallError(
             "expand=True is not supported", hint="remove it; images always keep their size"
