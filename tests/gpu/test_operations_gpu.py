@@ -7,7 +7,7 @@ import inspect
 
 import pytest
 import test_color
-import test_containers
+import test_combinators
 import test_erasing
 import test_fuse
 import test_geometry
@@ -22,7 +22,7 @@ def checks():
     found = []
     modules = [
         test_color,
-        test_containers,
+        test_combinators,
         test_erasing,
         test_geometry,
         test_fuse,

@@ -22,6 +22,7 @@ from scipy import stats
 from loaders.dali import apply
 from loaders.dali.graph import GraphContext
 from loaders.transforms.base import BatchOperation, ImageSpec, Operation
+from loaders.transforms.decode_normalize import Decode
 from manifests.errors import CallError
 
 #: What draws in other ways -> the module that checks it.
@@ -56,7 +57,8 @@ def operations() -> Iterator[Operation]:
         yield from (
             each
             for each in parse_operations(name, **arguments)
-            if not isinstance(each, BatchOperation)
+            # A decoder takes bytes on the CPU.
+            if not isinstance(each, (BatchOperation, Decode))
         )
 
 
@@ -78,7 +80,7 @@ def recorders(gpu: bool) -> list[tuple[Operation, Recorder]]:
                         GraphContext(gpu, 1, recorder),
                     )
                 except (TypeError, CallError):
-                    continue  # It decodes, or it needs a known size.
+                    continue  # It needs a known size.
                 if recorder.streams:
                     found.append((operation, recorder))
     return found
