@@ -22,7 +22,7 @@ from manifests.errors import CallError
 #: library that it means where a list does not say.
 INFO: dict[str, Meaning] = {}
 for _info in transform_table():
-    if not _info.in_its_lists and (_info.name not in INFO or "PaddleClas" in _info.libraries):
+    if not _info.of_arrays and (_info.name not in INFO or "PaddleClas" in _info.libraries):
         INFO[_info.name] = _info
 
 

@@ -8,8 +8,8 @@ operations. Else the list decides, to whose library the other names belong; `lib
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -90,8 +90,8 @@ class Meaning:
         differs: how results differ from the library's beyond rounding, for the documentation;
             empty if the notes say it.
         magnitude: the argument that sets the strength of a policy; empty if none does.
-        in_its_lists: whether the name means this only in lists of the library; where a list does
-            not say, the name means the transform of the other library.
+        of_arrays: whether the name means this only after a DecodeImage that makes arrays; else it
+            means the transform of the other library.
 
     """
 
@@ -104,7 +104,7 @@ class Meaning:
     notes: tuple[str, ...] = ()
     differs: str = ""
     magnitude: str = ""
-    in_its_lists: bool = False
+    of_arrays: bool = False
 
     @cached_property
     def arguments(self) -> Mapping[str, Argument]:
@@ -233,8 +233,8 @@ _CROPS_DIFFER = (
 _PADDED = "Images smaller than the crop are padded with zeros."
 _NOTHING = "Does nothing: images are already what it converts to."
 _ARRAYS = (
-    f"{CV2_DIFFERS} After a DecodeImage with to_np=False, PaddleClas resizes with Pillow; write"
-    " library: torchvision for it."
+    "Only after DecodeImage, whose arrays PaddleClas resizes with OpenCV; without it, or with"
+    f" to_np=False, the transform of torchvision. {CV2_DIFFERS}"
 )
 _HUE = "The hue is shifted in floating point; Pillow shifts it in bytes."
 _DTYPE = "build's dtype sets the type of a batch."
@@ -378,7 +378,7 @@ _ROWS: tuple[Meaning, ...] = (
         _PADDLECLAS,
         paddleclas.random_resized_crop,
         differs=_ARRAYS,
-        in_its_lists=True,
+        of_arrays=True,
     ),
     Meaning(
         "RandomResizedCrop",
@@ -389,7 +389,7 @@ _ROWS: tuple[Meaning, ...] = (
     ),
     # Resize.
     Meaning("ResizeImage", _PADDLECLAS, paddleclas.resize_image, differs=CV2_DIFFERS),
-    Meaning("Resize", _PADDLECLAS, paddleclas.resize, differs=_ARRAYS, in_its_lists=True),
+    Meaning("Resize", _PADDLECLAS, paddleclas.resize, differs=_ARRAYS, of_arrays=True),
     Meaning("Resize", _TORCHVISION, torchvision.resize, differs=TORCHVISION_DIFFERS),
     Meaning("ScaleJitter", _TORCHVISION, torchvision.scale_jitter, differs=TORCHVISION_DIFFERS),
     Meaning(
@@ -810,6 +810,9 @@ for _row in sorted(_ROWS, key=lambda row: row.name):
 #: The library of the list that is being parsed, if its names belong to one.
 _OF_LIST: ContextVar[Library | None] = ContextVar("library", default=None)
 
+#: Whether DecodeImage makes arrays of the images in the list that is being parsed.
+_IN_ARRAYS: ContextVar[bool] = ContextVar("arrays", default=False)
+
 #: The libraries whose names can mean different transforms.
 _RIVALS: set[Library] = {"PaddleClas", "torchvision"}
 
@@ -865,9 +868,16 @@ def library_of(items: Iterable[tuple[str, Mapping[str, Any]]]) -> Library | None
     return found.pop()
 
 
-def names_of(library: Library | None) -> AbstractContextManager[Any]:
-    """Let names that two libraries have mean the transforms of one of them."""
-    return setting(_OF_LIST, library)
+def makes_arrays(items: Iterable[tuple[str, Mapping[str, Any]]]) -> bool:
+    """Return whether a list has PaddleClas' DecodeImage, which makes arrays by default."""
+    return any(name == "DecodeImage" and arguments.get("to_np", True) for name, arguments in items)
+
+
+@contextmanager
+def names_of(library: Library | None, *, arrays: bool = False) -> Iterator[None]:
+    """Let names that two libraries have mean the transforms of one of them, for arrays or not."""
+    with setting(_OF_LIST, library), setting(_IN_ARRAYS, arrays):
+        yield
 
 
 def chosen(name: str, arguments: Mapping[str, Any]) -> list[Meaning]:
@@ -882,8 +892,9 @@ def chosen(name: str, arguments: Mapping[str, Any]) -> list[Meaning]:
     fitting = _fitting(meanings, arguments)
     if not fitting:
         raise _unknown_argument(name, meanings, arguments)
-    of_list = [each for each in fitting if _OF_LIST.get() in each.libraries]
-    return of_list or [each for each in fitting if not each.in_its_lists] or fitting
+    if not _IN_ARRAYS.get():
+        fitting = [each for each in fitting if not each.of_arrays] or fitting
+    return [each for each in fitting if _OF_LIST.get() in each.libraries] or fitting
 
 
 def _fitting(meanings: list[Meaning], arguments: Mapping[str, Any]) -> list[Meaning]:

@@ -29,7 +29,7 @@ from loaders.transforms.parse.items import (
     with_strength,
     written_items,
 )
-from loaders.transforms.parse.names import library_of, names_of
+from loaders.transforms.parse.names import library_of, makes_arrays, names_of
 from loaders.transforms.parse.sequence import (
     SizesVaryError,
     check_functions_are_last,
@@ -82,6 +82,7 @@ class Recipe:
         views: views of the images. If there are any, `items` are what they share, and `output` is
             the output of the first.
         library: the library to which the names of the list belong; `None` if they do not say.
+        arrays: whether DecodeImage makes arrays, which PaddleClas resizes with OpenCV.
 
     """
 
@@ -93,6 +94,7 @@ class Recipe:
     raw_size: Size | None = None
     views: tuple[View, ...] = ()
     library: Library | None = None
+    arrays: bool = False
 
     @property
     def outputs(self) -> tuple[ImageSpec, ...]:
@@ -196,11 +198,15 @@ def read_recipe(
     file, colon, name = source.rpartition(": ")
     located = [*written_items(source, items), *written_items(f"{file}{colon}batch_{name}", batch)]
     _check_count(located, source)
-    library = library or library_of(names_in(located))
+    named = [*names_in(located)]
+    library = library or library_of(named)
+    arrays = makes_arrays(named)
     # The names of the whole list decide what each name means.
-    with names_of(library):
+    with names_of(library, arrays=arrays):
         parsed = _parsed(located)
-    recipe = Recipe(parsed, (), ImageSpec(), num_classes, tuple(notes), library=library)
+    recipe = Recipe(
+        parsed, (), ImageSpec(), num_classes, tuple(notes), library=library, arrays=arrays
+    )
     return _with_sizes(recipe, [], source, image_size, any_size=any_size)
 
 
@@ -233,8 +239,9 @@ def read_views(
     # Counted before parsing, which takes time for each item.
     for number, own in enumerate(written):
         _check_count([*located, *own], f"views[{number}]")
-    library = library_of(names_in(chain(located, *written)))
-    with names_of(library):
+    named = [*names_in(chain(located, *written))]
+    library, arrays = library_of(named), makes_arrays(named)
+    with names_of(library, arrays=arrays):
         shared, lists = _parsed(located), [_parsed(each) for each in written]
     # A view often is the whole Compose of a script, decoding included.
     decoding = [own[0] for own in lists if own and _decodes(own[0])]
@@ -247,7 +254,7 @@ def read_views(
                 hint="write DecodeImage once, in transforms",
             )
         shared, lists = (decoding[0],), [own[1:] for own in lists]
-    recipe = Recipe(shared, (), ImageSpec(), library=library)
+    recipe = Recipe(shared, (), ImageSpec(), library=library, arrays=arrays)
     recipe = _with_sizes(recipe, lists, "transforms", image_size, any_size=any_size)
     # A mixed label would belong to one view only.
     if any(isinstance(each, Mixing) for each in _operations(recipe.all_items)):
@@ -447,7 +454,7 @@ def _with_magnitude(recipe: Recipe, magnitude: float) -> Recipe:
         return replace(item, operations=parse_item(item.location, item.written).operations)
 
     # Policies are parsed again, because their levels depend on other arguments.
-    with names_of(recipe.library), with_strength(magnitude) as strength:
+    with names_of(recipe.library, arrays=recipe.arrays), with_strength(magnitude) as strength:
         changed = _changed(recipe, change)
     if not strength.is_used:
         raise CallError(

@@ -134,11 +134,16 @@ def test_strength_of_torchvision_is_a_bin():
 
 
 @pytest.mark.parametrize("name", RESIZES)
-def test_resizes_are_opencv_only_in_lists_of_paddleclas(name):
+def test_resizes_are_opencv_only_of_the_arrays_of_decode_image(name):
     item = {name: {"size": [32, 32]}}
-    (array,) = operations([{"DecodeImage": {}}, item], name)
-    (image,) = operations([item, "ToTensor"], name)
-    assert not array.antialias
-    assert image.antialias
     named = {name: {"size": [32, 32], "library": "torchvision"}}
-    assert operations([{"DecodeImage": {}}, named], name) == (image,)
+    (array,) = operations([{"DecodeImage": {}}, item], name)
+    assert not array.antialias
+    (image,) = operations([item, "ToTensor"], name)
+    assert image.antialias
+    for items in (
+        [item, "NormalizeImage"],
+        [{"DecodeImage": {"to_np": False, "backend": "pil"}}, item],
+        [{"DecodeImage": {}}, named],
+    ):
+        assert operations(items, name) == (image,)
