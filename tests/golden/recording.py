@@ -40,6 +40,7 @@ _CHANGING = (
     (r"\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d)?(?:\.\d+)?(?:Z|[+-]\d\d:\d\d)?", "DATE"),
     (r"\b[\d,.]+ [KMGT]?B free\b", "SPACE free"),
     (r"\bprocess \d+\b", "process PID"),
+    (r"\bCPU x86-64-v\d\b", "CPU LEVEL"),
 )
 _DIGEST = re.compile(r"^  [0-9a-f]{64}  ")
 _SIZE = re.compile(r"\b\d[\d,.]* ([KMG]i?)?B\b")
