@@ -195,14 +195,7 @@ def parse_transforms(
         )
     items, batch = get_preset(path)
     return ParsedTransforms(
-        read_recipe(
-            items,
-            source=f"{path}: transforms",
-            batch=batch,
-            image_size=image_size,
-            # NormalizeImage is PaddleClas' name; the resizes are torchvision's, with antialiasing.
-            library="torchvision" if path.startswith("imagenet") else None,
-        )
+        read_recipe(items, source=f"{path}: transforms", batch=batch, image_size=image_size)
     )
 
 
