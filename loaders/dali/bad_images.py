@@ -138,11 +138,9 @@ def decode_failure(error: Exception) -> str | None:
 def memory_failure(error: Exception) -> str | None:
     """Return DALI's reason if a decoder lacked memory; `None` if the error is another one."""
     failure = _operator_failure(error)
-    return (
-        failure[1]
-        if failure and failure[0] == "decoders" and _NO_MEMORY.search(failure[1])
-        else None
-    )
+    if failure and failure[0] == "decoders" and _NO_MEMORY.search(failure[1]):
+        return failure[1]
+    return None
 
 
 def _operator_failure(error: Exception) -> tuple[str, str] | None:
@@ -298,11 +296,9 @@ def _too_large(spec: LoaderSpec, error: RuntimeError, encoded: NDArray[np.uint8]
     height, width, *_ = np.asarray(shapes.as_tensor())[0].tolist()
     with delayed_interrupts():
         del pipeline
-    return (
-        f"{reason}: its header states {width} x {height} pixels"
-        if height * width > MAX_PIXELS
-        else None
-    )
+    if height * width <= MAX_PIXELS:
+        return None
+    return f"{reason}: its header states {width} x {height} pixels"
 
 
 def _decode_whole(spec: LoaderSpec, encoded: Node, context: GraphContext) -> Sequence[Node]:

@@ -63,7 +63,9 @@ def resized_sides(operation: Resize, sides: Node) -> Node:
         return sides * 0.0 + constant(operation.size)
     if isinstance(operation, ResizeKeepRatio):
         ratios = sides / constant(operation.target)
-        choose = fn.reductions.max if operation.fits else fn.reductions.min
+        choose = fn.reductions.min
+        if operation.fits:
+            choose = fn.reductions.max
         return math.max(round_half_even(sides / choose(ratios)), 1.0)
     target, most = sides, float("inf")
     if operation.shorter is not None:
@@ -289,9 +291,10 @@ def _crop_start(crop: Crop, sides: Node, context: GraphContext, *, fits: bool) -
     room = sides - constant(crop.size)
     if crop.at == "random":
         draw = _place(crop, context)
-        possible = room + 1.0 if fits else math.abs(room) + 1.0
-        start = math.floor(draw * possible)
-        start = start if fits else start + math.min(room, 0.0)
+        if fits:
+            start = math.floor(draw * (room + 1.0))
+        else:
+            start = math.floor(draw * (math.abs(room) + 1.0)) + math.min(room, 0.0)
         context.random.show(
             lambda start: f"crop at {start[1]:.0f}, {start[0]:.0f}", lambda: (start,)
         )
@@ -306,7 +309,9 @@ def _crop_start(crop: Crop, sides: Node, context: GraphContext, *, fits: bool) -
 
 
 def _cut(image: Node, region: Region, context: GraphContext) -> Node:
-    fill = {} if context.mask_fill is None else {"fill_values": context.fill([])}
+    fill = {}
+    if context.mask_fill is not None:
+        fill = {"fill_values": context.fill([])}
     return fn.slice(
         image, region.start, region.shape, out_of_bounds_policy="pad", **fill, **region.kwargs
     )

@@ -93,9 +93,9 @@ def _part(
 
     def draw(rng: np.random.Generator, batch_size: int) -> list[_Floats]:
         candidates, place = draw_candidates(operation, batch_size, rng), rng.random((batch_size, 2))
-        outputs = (
-            [candidates, place] if size is None else [*first_that_fits(candidates, place, size)]
-        )
+        outputs = [candidates, place]
+        if size is not None:
+            outputs = [*first_that_fits(candidates, place, size)]
         if operation.mode == "color":
             color = rng.standard_normal((batch_size, 3))
             outputs.append(np.clip(np.floor(color + 0.5), 0, 255) if spec.is_uint8 else color)

@@ -47,13 +47,7 @@ def flip_coin(operation: Flip, context: GraphContext) -> Node:
     coin = fn.random.coin_flip(
         probability=operation.probability, seed=context.random.seed(operation, "coin")
     )
-    how = (
-        ""
-        if operation.axis == "horizontal"
-        else " vertically"
-        if operation.axis == "vertical"
-        else " both ways"
-    )
+    how = {"horizontal": "", "vertical": " vertically"}.get(operation.axis, " both ways")
     context.random.show(lambda coin: f"flipped{how}" if coin else "", lambda: (coin,))
     return coin
 
@@ -184,11 +178,9 @@ def _border(image: Node, end: Node | None, count: int, axis: int, mode: str) -> 
     start = [skip] if end is None else end - (length + skip)
     # DALI raises if the image has fewer rows or columns than are mirrored.
     inner = fn.slice(image, start=start, shape=[length], axes=[axis])
-    return (
-        [inner] * count
-        if mode == "edge"
-        else [fn.flip(inner, vertical=int(axis == 0), horizontal=int(axis == 1))]
-    )
+    if mode == "edge":
+        return [inner] * count
+    return [fn.flip(inner, vertical=int(axis == 0), horizontal=int(axis == 1))]
 
 
 _Floats = NDArray[np.float64]
@@ -343,7 +335,9 @@ def _(operation: RandomPerspective, image: Node, spec: ImageSpec, context: Graph
         ),
     )
 
-    fill = {} if context.mask_fill is None else {"fill_value": context.mask_fill}
+    fill = {}
+    if context.mask_fill is not None:
+        fill = {"fill_value": context.mask_fill}
 
     def warp_all(image: Node, matrix: Node) -> Node:
         def warp(image: Node, filter_: str, border: str) -> Node:
@@ -462,7 +456,9 @@ def _(operation: Elastic, image: Node, spec: ImageSpec, context: GraphContext) -
                 fn.reshape(noise, layout="HWC"), window_size=[window] * 2, sigma=sigmas
             )
         shifts.append(noise * (alpha / 2))
-    filter_ = operation.filter if context.mask_fill is None else "nearest"
+    filter_ = operation.filter
+    if context.mask_fill is not None:
+        filter_ = "nearest"
     return elastic(image, fn.cat(*shifts, axis=2), filter_, context.fill(operation.fill), context)
 
 

@@ -106,9 +106,9 @@ class StepTable:
         rows = list(rows)
         longest = max(map(len, rows))
         rows = [(*row, *[_IDENTITY] * (longest - len(row))) for row in rows]
-        shares: dict[tuple[Any, ...], float] = (
-            {family(_IDENTITY): 1 - probability} if probability < 1 else {}
-        )
+        shares: dict[tuple[Any, ...], float] = {}
+        if probability < 1:
+            shares[family(_IDENTITY)] = 1 - probability
         for row, row_probability in zip(
             rows, row_probabilities or [1 / len(rows)] * len(rows), strict=True
         ):
@@ -303,11 +303,10 @@ def draw_chains(
     `applied` is `False` for images that get no step.
     """
     count, depth = len(applied), operation.depth or 3
-    last = (
-        rng.integers(3, size=(operation.width, count))
-        if operation.depth == 0
-        else np.full((1, 1), depth - 1)
-    )
+    # The last step of each chain; with a depth of 0 the depth is drawn.
+    last = np.full((1, 1), depth - 1)
+    if operation.depth == 0:
+        last = rng.integers(3, size=(operation.width, count))
     chains = (operation.width, depth, count)
     reached = np.broadcast_to(last[:, None] >= np.arange(depth)[:, None], chains).reshape(-1, count)
     rows = rng.integers(len(operation.pool), size=reached.shape)

@@ -269,12 +269,19 @@ def read_stored(
             shards[number] for number in permutation(len(shards), shard_seed, started, _SHARD_ORDER)
         )
     components = split.manifest.components
-    label = components.label if with_label else None
-    label_image = components.mask if with_label_image else None
-    read = _read_tfrecord if split.manifest.format == "tfrecord" else _read_webdataset
+    label, label_image = None, None
+    if with_label:
+        label = components.label
+    if with_label_image:
+        label_image = components.mask
+    read = _read_webdataset
+    if split.manifest.format == "tfrecord":
+        read = _read_tfrecord
     encoded, *others = read(split, shards, label, label_image, kwargs)
     labels = others.pop(0) if label is not None else None
-    source = fn.pad(fn.get_property(encoded, key="source_info")) if with_source else None
+    source = None
+    if with_source:
+        source = fn.pad(fn.get_property(encoded, key="source_info"))
     return ReaderOutputs(encoded, labels, source, label_image=others[0] if others else None)
 
 

@@ -245,12 +245,9 @@ class _Writer:
         inputs = [self.value(each) for each in nodes]
         kwargs = dict(instance._op._init_args)
         label, module = kwargs.pop("_display_name"), kwargs.pop("_module")
-        own = (
-            instance.name
-            if label == "external_source"
-            else f"{label.strip('_')}_{len(self._names)}"
-        )
+        own = f"{label.strip('_')}_{len(self._names)}"
         if label == "external_source":
+            own = instance.name
             text = f'fn.external_source(name={own!r}, dtype=types.UINT8, ndim=1, device="cpu")'
         elif "expression_desc" in kwargs:
             text = _arithmetic(inputs, kwargs)

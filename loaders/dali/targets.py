@@ -80,13 +80,15 @@ def label_images(
     is_signed = LABELS[kind].pixels == "uint16"
     pixels = decode_label_image(encoded, kind)
     # DALI rotates int16 but not uint16. No operation computes with the values.
-    pixels = fn.reinterpret(pixels, dtype=types.INT16) if is_signed else pixels
+    if is_signed:
+        pixels = fn.reinterpret(pixels, dtype=types.INT16)
     as_masks = replace(context, gpu=False, random=RandomStreams(seed), mask_fill=LABELS[kind].fill)
     pixels, spec = apply_all(operations, pixels, ImageSpec(), as_masks)
     found = []
     for view in views:
         label_image, _ = apply_all(view, pixels, spec, as_masks)
-        label_image = fn.reinterpret(label_image, dtype=types.UINT16) if is_signed else label_image
+        if is_signed:
+            label_image = fn.reinterpret(label_image, dtype=types.UINT16)
         label_image = fn.squeeze(label_image, axes=[2])
         found.append(label_image.gpu() if context.gpu else label_image)
     return found
