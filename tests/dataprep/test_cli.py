@@ -74,7 +74,7 @@ def test_help_lists_every_command_and_exit_status(invoke):
         ("verify", "decode manifest-only max-pixels workers"),
         ("info", "json"),
         ("diff", "json limit"),
-        ("duplicates", "distance across limit json label-type no-store workers"),
+        ("duplicates", "distance across limit json label-type max-pixels no-store workers"),
         ("revert", ""),
         ("repair", "src dry-run image-root path-column label-column split-column pattern classes max-classes "
                    "rename-classes label-type label-separator blank-labels uncertain-labels workers "

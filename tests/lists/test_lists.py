@@ -28,5 +28,5 @@ def test_a_difference_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
         return [image * 0.9 for image in images], stated
 
     monkeypatch.setattr(lists.compare, "run_ours", run_darker)
-    results = check(Range("torchvision", 1, 0, 8))
+    results = check(Range("torchvision", 1, 0, 15))
     assert any(result.outcome.kind == "difference" for result in results)

@@ -417,7 +417,7 @@ def _stack(crops: Any) -> torch.Tensor:
 def _crops(d: Drawing) -> list[Step]:
     """Return five or ten crops of an image, and the function that stacks them."""
     height, width = d.size or (8, 8)
-    size = d.rng.choice((height // 2, (height, width // 2)))
+    size = d.rng.choice((min(height, width), (height, max(1, width // 2))))
     if d.rng.random() < 0.5:
         crop = Step("FiveCrop", {"size": size})
     else:
@@ -440,7 +440,8 @@ def draw_list(rng: random.Random, version: int) -> list[Step]:
     steps += [IMAGE_STEPS[rng.choice(names)](d) for _ in range(rng.randint(1, 4))]
     if rng.random() < 0.2:
         return steps
-    if rng.random() < 0.08:
+    # Lambda of v2 gets one crop at a time.
+    if version == 1 and rng.random() < 0.15:
         return [*steps, *_crops(d)]
     if version == 2 and rng.random() < 0.5:
         steps.append(Step("ToImage", {}))

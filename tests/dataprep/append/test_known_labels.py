@@ -13,7 +13,6 @@ from helpers.annotated import with_text
 from helpers.pictures import encode, photo
 from PIL import Image
 
-from dataprep.images import validate
 from dataprep.run import known
 from dataprep.run import known as reading
 from dataprep.shards import read as batches
@@ -340,10 +339,8 @@ def test_masks_as_large_as_the_dataset_allows_are_compared(invoke, monkeypatch, 
     mask = source / "masks" / "1.png"
     mask.write_bytes(with_text(mask.read_bytes(), b"note"))
     checked = []
-    check = validate._check_size
-    monkeypatch.setattr(
-        validate, "_check_size", lambda *args: checked.append(args[2]) or check(*args)
-    )
+    check = known.check_image
+    monkeypatch.setattr(known, "check_image", lambda *args: checked.append(args[2]) or check(*args))
     assert "nothing to append" in convert(invoke, "mask", source, out, "--append").output
     assert {*checked} == {200_000_000}
 
