@@ -37,12 +37,11 @@ from loaders.transforms.parse.arguments import (
     choice,
     paddleclas_filter,
     read_channels,
-    read_height_width,
     read_numbers,
     read_operator,
     read_width_height,
 )
-from loaders.transforms.parse.torchvision import mix_one_of, read_padding, read_rotation
+from loaders.transforms.parse.torchvision import mix_one_of, read_padding, read_rotation, resize_to
 from manifests.errors import CallError
 from manifests.process.text import printable, shown, suggest
 from manifests.yaml_file import load_yaml
@@ -130,10 +129,7 @@ def resize(size: Any, interpolation: str = "bilinear") -> Parsed:
     """Resize the shorter side to an integer, or resize to (height, width), with OpenCV."""
     filter_, antialias, notes = paddleclas_filter(interpolation, "cv2")
     filters: Any = {"filter": filter_, "antialias": antialias}
-    if isinstance(size, int):
-        yield Resize(shorter=size, **filters)
-    else:
-        yield Resize(read_height_width(size), **filters)
+    yield resize_to(size, filters)
     yield from notes
 
 

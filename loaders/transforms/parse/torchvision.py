@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Annotated, Any, TypeAlias
 
@@ -172,11 +172,16 @@ def resize(
                 hint="remove max_size, or write size as one number",
             )
         yield ResizeWithin(shorter=size, longest=max_size, **filters)
-    elif one_side:
-        yield Resize(shorter=size, **filters)
     else:
-        yield Resize(read_height_width(size), **filters)
+        yield resize_to(size, filters)
     yield from notes
+
+
+def resize_to(size: Any, filters: Mapping[str, Any]) -> Resize:
+    """Return a resize of the shorter side to an integer, or a resize to (height, width)."""
+    if isinstance(size, int):
+        return Resize(shorter=size, **filters)
+    return Resize(read_height_width(size), **filters)
 
 
 def scale_jitter(
