@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import struct
 import threading
 import warnings
@@ -28,8 +29,9 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 
-#: No limit that depends on the size of the file is lower than the square of this side in pixels.
-_SMALL = 4096
+#: An image with two sides of at most this has no more pixels than the lowest limit that depends on
+#: the size of the file.
+_SMALL = math.isqrt(min(PIXELS_PER_BYTE.values()) * MIN_COUNTED_BYTES)
 
 
 def check_image(
