@@ -248,7 +248,7 @@ def count_changes(columns: Columns) -> Counter[str]:
 
 
 #: Mean pixels of an image, and images per second that `loaders` delivered on one H200 with 16 CPU
-#: cores with the preset imagenet-train, all data in memory: docs/speed.md and docs/memory.md.
+#: cores with the preset imagenet-train, all data in memory: docs/measurements.md and docs/memory.md.
 MEASURED = ((341 * 256, 39_000.0), (500 * 375, 23_500.0), (3840 * 2160, 1_905.0))
 #: Images per second for raw pixels of 256x256, on the same GPU.
 MEASURED_RAW, RAW_PIXELS = 87_700.0, 256 * 256

@@ -22,7 +22,7 @@ def exact(function):
 
 
 def measured(threads: int, load: float) -> float:
-    """An H200: rates that `docs/speed.md` and the facts about DALI give, between which it is linear."""
+    """An H200: rates that `docs/measurements.md` and the facts about DALI give, between which it is linear."""
     by_threads = np.interp(
         threads, [1, 2, 4, 8, 12, 16], [3_700, 9_300, 15_600, 21_900, 22_400, 21_500]
     )
