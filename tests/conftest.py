@@ -123,8 +123,8 @@ def warm() -> Iterator[WarmPython]:
     # What the commands import when they need it takes longer than their work.
     parts = (
         "commands.convert", "commands.plan", "commands.index", "commands.verify", "commands.info",
-        "commands.repair", "run.finish", "run.source", "run.work", "info.diff", "info.info", "images.downscale",
-        "plan.splits", "repair.repair", "storage.remote",
+        "commands.repair", "run.finish", "run.inputs", "run.work", "info.diff", "info.info", "images.downscale",
+        "plan.splits", "repair", "storage.remote",
     )  # fmt: skip
     plugins = (f"PIL.{name}ImagePlugin" for name in ("Png", "Jpeg", "WebP"))
     libraries = (

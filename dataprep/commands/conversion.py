@@ -70,7 +70,7 @@ def resolve_request(run: RunOptions, options: Options) -> ConvertRequest:
 
 def _appended_options(out: str, options: Options) -> Options:
     """Return the options of an append: the dataset's options are the defaults."""
-    from dataprep.run.base import inherited_options, read_base
+    from dataprep.run.inputs import inherited_options, read_base
 
     base = read_base(out)
     made = base.manifest.options
@@ -103,7 +103,7 @@ def read_samples(
         DatasetError: the source is wrong, or an option does not fit it.
 
     """
-    from dataprep.run.source import open_source
+    from dataprep.run.inputs import open_source
 
     with ProgressBar("hashing") as bar, ProgressBar("comparing") as search_bar:
         given, samples = open_source(

@@ -113,8 +113,8 @@ def _make_engine(run: RunOptions) -> Engine:
 
 def _append(source: Source, request: ConvertRequest, run: RunOptions, engine: Engine) -> ExitStatus:
     """Append a source to the dataset in the output folder, and print what was added."""
-    from dataprep.run.base import read_base
     from dataprep.run.convert import append_dataset, plan_append
+    from dataprep.run.inputs import read_base
 
     options, out, name = request.options, request.out, request.name
     if run.dry_run:
@@ -154,8 +154,8 @@ def _print_plan(source: Source, request: ConvertRequest, workers: int, *, overwr
     from dataprep.ledger.finished import check_writable
     from dataprep.plan.assign import make_plan
     from dataprep.plan.files import job_of
+    from dataprep.run.inputs import run_trial
     from dataprep.run.prepare import find_resumable
-    from dataprep.run.source import run_trial
 
     options, out = request.options, request.out
     job = job_of(source, make_plan(source, options), out, options)

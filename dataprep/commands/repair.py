@@ -28,7 +28,7 @@ def repair(
     one with the right checksum; intact files are not changed. Exit status 1: a file could not be
     repaired. If the command is interrupted or killed, run it again.
     """
-    from dataprep.repair.repair import repair_dataset
+    from dataprep.repair import repair_dataset
 
     source = None
     if options.src:
@@ -75,7 +75,7 @@ def revert(dataset: str) -> ExitStatus:
     newest one added. If the command is interrupted or killed, run it again. Close loaders that read
     the newest revision first.
     """
-    from dataprep.run.revert import revert_dataset
+    from dataprep.run.commit import revert_dataset
 
     with cleanup_on_interrupt():
         result = revert_dataset(dataset)

@@ -33,8 +33,7 @@ from dataprep.options import (
     max_pixels_of,
 )
 from dataprep.progress import Progress, divide
-from dataprep.shards.read import Value, read_images
-from dataprep.shards.source_image import LoadedImage
+from dataprep.shards.source_image import LoadedImage, Value, read_images
 from dataprep.sources import Source
 from manifests.errors import CallError, DamagedError, StoppedError
 from manifests.files import TABLE, ParquetError, open_file

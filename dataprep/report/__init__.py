@@ -6,5 +6,5 @@
     read               columns of the sample tables; pictures in worker processes, rejected images
     work out           statistics, copies, findings: pure functions over these records
     frozen records     facts: what was found, which is also ``report.json``
-    show               page: begin here; charts says where the bars of its charts are
+    show               page, and where the bars of its charts are
 """

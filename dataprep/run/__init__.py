@@ -2,15 +2,14 @@
 
 ::
 
-    source              read the source, choose the samples, try some images, check that other machines see the
-                        folders and write the same bytes
+    inputs              read the source, choose the samples, try some images; check that other machines see the
+                        folders and write the same bytes; the dataset to append to, and whether a source fits it
     prepare             what happens in the folder after a kill: which files are kept, and which are replaced
     convert             a whole conversion or append in one command, and the first of three steps
     work                the one loop that writes shards: all, a share of them, or the shards that it claims; their
                         tasks come from a source in memory or from the files of a plan
     finish              the last of three steps
-    commit              what makes a revision complete: rejected images and the manifest
-    base, known         whether a source fits a dataset, and which of its samples are new
+    commit              what makes a revision complete: rejected images and the manifest; undo an append
+    known               which samples of a source are new
     edited              images of a dataset that its source has elsewhere now, with other content, or not at all
-    revert              undo an append
 """

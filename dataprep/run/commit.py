@@ -1,4 +1,4 @@
-"""Write what makes a revision complete, after its last shard: rejected images and the manifest."""
+"""Write what makes a revision complete, after its last shard: rejected images and the manifest. Undo an append."""
 
 from __future__ import annotations
 
@@ -14,7 +14,15 @@ from dataprep import storage
 from dataprep.formats import FORMATS
 from dataprep.images.base import DUPLICATE, EXTENSIONS, FAILED
 from dataprep.labels.kinds import KINDS
-from dataprep.ledger.fence import check_owner, owned, owner_text, read_existing, replace_files
+from dataprep.ledger.fence import (
+    begin_revision,
+    check_owner,
+    owned,
+    owner_text,
+    read_existing,
+    replace_files,
+    take_removal_over,
+)
 from dataprep.ledger.finished import (
     has_checksum,
     names_of_shard,
@@ -22,7 +30,7 @@ from dataprep.ledger.finished import (
     read_rejected,
     stale_files,
 )
-from dataprep.ledger.state import Folder, remove_journal, unlisted_files
+from dataprep.ledger.state import Folder, Journal, State, own_files, remove_journal, unlisted_files
 from dataprep.plan.files import (
     ENDED_NAME,
     Job,
@@ -31,12 +39,13 @@ from dataprep.plan.files import (
     has_append_plan,
     plan_folder,
     read_plan,
+    remove_empty_plan_folder,
     remove_plan,
 )
-from dataprep.run.base import read_base
+from dataprep.run.inputs import read_base
 from dataprep.shards.write import ShardResult
 from dataprep.storage.temporary import JOURNAL_NAME
-from manifests.errors import CallError, StorageError
+from manifests.errors import CallError, StoppedError, StorageError
 from manifests.files import MANIFEST, read_file
 from manifests.process.text import printable
 from manifests.schema import Added, File, Manifest, RejectedRow, Revision, Shard, Split, split_order
@@ -45,7 +54,9 @@ from manifests.store import (
     MANIFEST_NAME,
     REJECTED_NAME,
     manifest_files,
+    parse_manifest,
     read_manifest,
+    read_old_manifest,
     rejected_bytes,
 )
 from manifests.tables import SHARD_LIST_NAME, read_table
@@ -148,7 +159,7 @@ def publish_manifest(out: str, manifest: Manifest, obsolete: Iterable[str] = ())
         storage.remove(os.path.join(out, SHARD_LIST_NAME))
     # In an object store, the manifest replaces nothing: it is written once all objects are right.
     is_written = read_existing(out, MANIFEST_NAME) == data
-    if not is_written and not storage.has_renames(out):
+    if not is_written and not storage.has_locks(out):
         check_objects(out, manifest.plans[0], manifest.shards)
         storage.replace_file(path, data)
         is_written = True
@@ -534,3 +545,92 @@ def is_appended(plan: StoredPlan, out: str) -> bool:
             hint="run `dataprep plan --append` again",
         )
     return False
+
+
+# --- undo an append -------------------------------------------------------------------------------
+
+
+class RevertResult(NamedTuple):
+    """What `revert_dataset` did.
+
+    Attributes:
+        manifest: manifest of the revision that the dataset is at.
+        removed: number of samples that were removed; 0 if only an interrupted append was.
+        files: number of files that were removed.
+
+    """
+
+    manifest: Manifest
+    removed: int
+    files: int
+
+
+def revert_dataset(out: str) -> RevertResult:
+    """Remove the files of an interrupted append; if there is none, the files of the newest revision.
+
+    ``manifest.json`` is the old or the new one at any moment. After an interruption, the same call
+    continues.
+
+    Args:
+        out: folder or URL of the dataset.
+
+    Raises:
+        CallError: `out` is not a complete dataset, or nothing was ever appended to it.
+        ManifestError: a manifest is missing or damaged.
+        StoppedError: another run is working in the folder, or a disk or a server fails.
+
+    """
+    base = read_base(out, option="")
+    with storage.locked(out) as is_locked:
+        storage.check_partials([out])
+        with storage.partials([out], is_alone=is_locked):
+            base = end_conversion(read_base(out, option=""))
+            journal = base.journal
+            if journal and base.state is not State.COMPLETE and journal.plan != base.digest:
+                if journal.action == "append":
+                    journal = take_removal_over(out, journal)
+                return _remove_files(base.manifest, journal, out, removed=0)
+            if base.state is State.COMPLETE:
+                end_committed(base)
+            return _revert_newest(base)
+
+
+def _revert_newest(base: Folder) -> RevertResult:
+    manifest, out = base.manifest, base.out
+    if not manifest.revisions:
+        raise CallError(
+            f"{printable(out)} is at revision 0: nothing was appended to it",
+            hint="only an append can be reverted",
+        )
+    number = manifest.revision - 1
+    data = read_old_manifest(out, manifest, number)
+    old = parse_manifest(data, os.path.join(out, old_manifest_name(number)))
+    every = (*(file.name for file in manifest.shard_files), *own_files(manifest))
+    mark = Journal(action="revert", plan=base.digest, files=every)
+    mark = replace(mark, files=tuple(unlisted_files(mark, old)))
+    if base.state is not State.REVERTING and not begin_revision(base, mark):
+        raise StoppedError(
+            "another command is changing the revision", file=out, hint="wait until it ends"
+        )
+    with owned(out, mark.plan):
+        is_replaced = storage.replace_unchanged(os.path.join(out, MANIFEST_NAME), data, base.data)
+    if not is_replaced:
+        raise StoppedError(
+            f"another command has changed the revision since this revert began{owner_text(out)}",
+            file=out,
+            hint="see with `dataprep info` what is the newest one now, before you revert it",
+        )
+    removed = parts(manifest)[-1].shards
+    return _remove_files(old, mark, out, removed=sum(shard.samples for shard in removed))
+
+
+def _remove_files(manifest: Manifest, mark: Journal, out: str, *, removed: int) -> RevertResult:
+    there = storage.names_in(out)
+    names = [name for name in unlisted_files(mark, manifest) if name in there]
+    with owned(out, mark.plan):
+        storage.remove_all(out, names)
+    if has_append_plan(out):
+        remove_plan(out)
+    remove_empty_plan_folder(out)
+    remove_journal(out, mark.plan)
+    return RevertResult(manifest, removed, len(names))

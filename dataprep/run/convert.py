@@ -41,7 +41,6 @@ from dataprep.plan.assign import (
 from dataprep.plan.files import PlannedAppend, has_plan, job_of, read_plan, remove_plan, write_plan
 from dataprep.plan.splits import EmptySplitError
 from dataprep.progress import Progress
-from dataprep.run.base import check_columns, check_label_type, check_options, read_base
 from dataprep.run.commit import (
     AppendResult,
     ConvertResult,
@@ -55,6 +54,7 @@ from dataprep.run.commit import (
     write_dataset,
 )
 from dataprep.run.edited import check_edits
+from dataprep.run.inputs import check_columns, check_label_type, check_options, read_base
 from dataprep.run.known import find_known, find_retried, revision_with
 from dataprep.run.prepare import Rereading, Resumable, prepared
 from dataprep.run.work import Prepared, opened, says_what_is_kept, write_shards
@@ -457,7 +457,7 @@ def append_dataset(
     Args:
         source: the samples.
         out: folder or URL of a dataset that ``dataprep convert`` made.
-        options: options of the conversion, see `dataprep.run.base.inherited_options`.
+        options: options of the conversion, see `dataprep.run.inputs.inherited_options`.
         name: name of the source, for the manifest.
         workers: number of processes; `None` means one per CPU.
         engine: runs the shard tasks instead of a new `LocalEngine`. It is closed at the end.

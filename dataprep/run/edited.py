@@ -16,7 +16,7 @@ from dataprep.ledger.state import Folder
 from dataprep.options import Edits
 from dataprep.progress import divide
 from dataprep.run.known import Content, Known, comparable, content_of
-from dataprep.shards.read import read_images
+from dataprep.shards.source_image import read_images
 from dataprep.sources import Source
 from manifests.errors import CallError, SourceError
 from manifests.process.text import plural, printable

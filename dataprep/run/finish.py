@@ -15,7 +15,6 @@ from dataprep.ledger.finished import find_shard, has_all_of, names_of_shard, rea
 from dataprep.ledger.state import Files, Folder, inspect, refuse_appended
 from dataprep.plan.files import ENDED_NAME, Job, PlannedAppend, StoredPlan, plan_folder, read_plan
 from dataprep.progress import Progress
-from dataprep.run.base import read_base
 from dataprep.run.commit import (
     AppendResult,
     ConvertResult,
@@ -29,6 +28,7 @@ from dataprep.run.commit import (
     read_result,
     write_dataset,
 )
+from dataprep.run.inputs import read_base
 from dataprep.run.work import recorded_tasks
 from dataprep.shards.write import ShardResult
 from manifests.errors import StoppedError, StorageError

@@ -26,9 +26,8 @@ from dataprep.ledger.state import Folder
 from dataprep.options import Options, library_versions
 from dataprep.plan.assign import fingerprint_of
 from dataprep.progress import Progress, divide
-from dataprep.run.base import options_members, options_of
-from dataprep.shards.read import read_images
-from dataprep.shards.source_image import LoadedImage, load_image, load_label_image
+from dataprep.run.inputs import options_members, options_of
+from dataprep.shards.source_image import LoadedImage, load_image, load_label_image, read_images
 from dataprep.sources import Source
 from manifests.errors import CallError, SourceError
 from manifests.json_members import MemberError

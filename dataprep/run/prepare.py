@@ -67,12 +67,11 @@ from dataprep.plan.files import (
     remove_plan,
 )
 from dataprep.progress import REPORTED_IMAGES, Progress, report_images
-from dataprep.run.base import options_members
 from dataprep.run.commit import clean_up, has_ended, remove_ended
+from dataprep.run.inputs import options_members
 from dataprep.run.work import Prepared, planned_task
-from dataprep.shards.segments import ShardTask
 from dataprep.shards.source_image import load_image, load_label_image
-from dataprep.shards.write import ShardResult
+from dataprep.shards.write import ShardResult, ShardTask
 from dataprep.sources import Source
 from dataprep.storage.temporary import JOURNAL_NAME
 from manifests.errors import CallError, TableError

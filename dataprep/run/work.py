@@ -50,10 +50,10 @@ from dataprep.plan.files import (
 )
 from dataprep.progress import Progress
 from dataprep.run.commit import is_appended
-from dataprep.run.source import check_machines
-from dataprep.shards.segments import ShardTask
+from dataprep.run.inputs import check_machines
 from dataprep.shards.write import (
     ShardResult,
+    ShardTask,
     divides,
     log_shard,
     useful_workers,
@@ -425,7 +425,7 @@ class _Run:
         if self.folder.files:
             begin_conversion(self.folder, self.job.options)
             storage.remove(os.path.join(out, MANIFEST_NAME))
-        if not storage.has_renames(out):
+        if not storage.has_locks(out):
             for number in numbers:
                 result = self._read(number)
                 if result and not is_final(result):

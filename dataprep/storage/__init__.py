@@ -2,20 +2,23 @@
 
 ::
 
-    files       the interface of both; local and remote implement it
+    files       the interface of both, and files on the file systems of this machine
+    remote      files in an object store
     archived    files of an archive as files in a folder, while the archive is a source
     temporary   temporary files: writes and renames them when they are complete; their folders, which
                 process writes each of them, and who removes the file of a process that died
 """
 
 from dataprep.storage.files import (
+    Check,
+    Entry,
+    RandomAccess,
     describe,
     exists,
     file_length,
     guarded,
     has_latency,
     has_locks,
-    has_renames,
     identify,
     is_cached,
     is_file,
@@ -33,13 +36,8 @@ from dataprep.storage.files import (
     remove_empty_folder,
     scan_folder,
     stat,
-    walk,
-)
-from dataprep.storage.local import (
-    Check,
-    Entry,
-    RandomAccess,
     translate_errors,
+    walk,
 )
 from dataprep.storage.temporary import (
     BOOKKEEPING,
@@ -87,7 +85,6 @@ __all__ = [
     "has_latency",
     "has_locks",
     "has_partials",
-    "has_renames",
     "identify",
     "is_cached",
     "is_file",

@@ -8,7 +8,7 @@ import stat
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from dataprep.storage.local import LocalFiles, made_status
+from dataprep.storage.files import LocalFiles, made_status
 from manifests.files import FileKind, check_length
 
 #: In the listing of a folder, what stands for a folder.
@@ -90,7 +90,7 @@ class ArchivedFiles(LocalFiles):
 
 
 class ArchivedEntry(NamedTuple):
-    """A file or folder in an archive; implements `dataprep.storage.local.Entry`."""
+    """A file or folder in an archive; implements `dataprep.storage.files.Entry`."""
 
     name: str
     row: int

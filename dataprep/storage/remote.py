@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from awscrt.checksums import crc32c
 
-from dataprep.storage.local import Check, LocalFiles, Replace, made_status, translate_errors
+from dataprep.storage.files import Check, LocalFiles, Replace, made_status, translate_errors
 from manifests.errors import (
     CallError,
     DatasetError,

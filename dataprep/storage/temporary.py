@@ -31,8 +31,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from functools import cache
 
-from dataprep.storage.files import files_of, locked
-from dataprep.storage.local import checksum_of, translate_errors, write_all
+from dataprep.storage.files import checksum_of, files_of, locked, translate_errors, write_all
 from manifests.errors import CallError, StorageError
 from manifests.process.text import printable
 from manifests.remote.url import is_url

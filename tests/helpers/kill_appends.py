@@ -17,9 +17,9 @@ from kill_at_calls import KillSwitch, files, in_child, install
 
 from dataprep.options import Options
 from dataprep.plan.files import plan_folder, remove_plan
+from dataprep.run.commit import revert_dataset
 from dataprep.run.convert import append_dataset, convert_dataset, write_append_plan
 from dataprep.run.finish import finish
-from dataprep.run.revert import revert_dataset
 from dataprep.run.work import Share, work
 from dataprep.sources import read_source
 from manifests.store import read_manifest

@@ -14,10 +14,9 @@ from helpers.pictures import encode, photo
 from dataprep import storage
 from dataprep.ledger.state import Journal, journal_bytes
 from dataprep.run import commit as complete
-from dataprep.run.base import read_base
-from dataprep.run.commit import finish_append
+from dataprep.run.commit import finish_append, revert_dataset
 from dataprep.run.finish import finish
-from dataprep.run.revert import revert_dataset
+from dataprep.run.inputs import read_base
 from dataprep.verify.verify import verify_dataset
 from manifests.store import read_manifest
 from manifests.tables import read_table

@@ -14,7 +14,7 @@ UNUSED = ("dataprep.sources.recognize", "dataprep.commands", "click", "torch", "
     "module",
     [
         "dataprep.shards.write", "dataprep.run.prepare", "dataprep.run.finish", "dataprep.index.shard",
-        "dataprep.verify.shard", "dataprep.repair.rebuild", "dataprep.duplicates.collection", "dataprep.duplicates.near",
+        "dataprep.verify.shard", "dataprep.repair", "dataprep.duplicates.collection", "dataprep.duplicates.near",
         "dataprep.report.pictures",
     ],
 )  # fmt: skip

@@ -67,7 +67,7 @@ def test_convert_stays_below_the_ceiling(mode, folder, all_bombs, run_measured, 
 def test_verify_stays_below_the_ceiling(folder, all_bombs, run_measured, tmp_path, monkeypatch):
     """`verify` reads shards that another program may have written, so nothing has checked their images."""
     out = tmp_path / "out"
-    monkeypatch.setattr("dataprep.shards.segments.check_image", lambda *_: ImageInfo("png", 64, 64))
+    monkeypatch.setattr("dataprep.shards.write.check_image", lambda *_: ImageInfo("png", 64, 64))
     convert_dataset(read_source(str(folder)), str(out), Options(), workers=1)
     status, resident, output = run_measured("verify", "--decode", "--workers", 1, out)
     assert status == 1

@@ -12,9 +12,9 @@ from helpers.pictures import encode, photo
 from dataprep.options import Options
 from dataprep.run import commit as complete
 from dataprep.run import convert as prepare
+from dataprep.run.commit import revert_dataset
 from dataprep.run.convert import append_dataset, convert_dataset, write_append_plan
 from dataprep.run.finish import finish
-from dataprep.run.revert import revert_dataset
 from dataprep.run.work import Share, work
 from dataprep.sources import SourceOptions, read_source
 from dataprep.sources.merge import merge_sources

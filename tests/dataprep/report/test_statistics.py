@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from dataprep.report import page as choose
 from dataprep.report import statistics
 from dataprep.report import statistics as cost
-from dataprep.report.charts import bin_name, class_chart, histogram_chart
 from dataprep.report.columns import Columns
 from dataprep.report.copies import MAX_GROUPS, MAX_IMAGES, find_copies
 from dataprep.report.facts import ClassFacts, ranked
+from dataprep.report.page import bin_name, class_chart, histogram_chart
 from dataprep.report.pictures import EXTREMES
 from dataprep.report.statistics import odd_sizes
 from manifests.schema import Split

@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from dataprep.engines import LocalEngine
 from dataprep.options import Downscale, Options, Raw
 from dataprep.run.convert import convert_dataset
-from dataprep.shards import segments as divide_module
-from dataprep.shards.segments import divide
-from dataprep.shards.write import divides, useful_workers
+from dataprep.shards import write as divide_module
+from dataprep.shards.write import divide, divides, useful_workers
 from dataprep.sources import read_source
 from dataprep.storage import temporary as commit
 from dataprep.verify.verify import verify_dataset

@@ -16,8 +16,7 @@ from helpers.pictures import encode, photo
 from dataprep import storage
 from dataprep.containers import SourceImages
 from dataprep.options import Options
-from dataprep.shards.segments import MAX_BATCH_BYTES, ShardTask
-from dataprep.shards.write import write_shard
+from dataprep.shards.write import MAX_BATCH_BYTES, ShardTask, write_shard
 
 IMAGES = 320
 
