@@ -8,6 +8,7 @@ unless it is set; see `loaders.devices`.
     the call         build, options, resolve, spec
     the loader       loader, progress, batch, bad_images, checkpoint, explain
     the machine      devices, ranks, memory, tuning
+    types            arrays
     the program      cli; packages bench, tune, preview, export
     packages         dataset (shards, tables), cache (object stores), samplers, transforms, dali
 """

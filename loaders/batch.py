@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from loaders.arrays import Array
 from loaders.devices import Framework
 from loaders.progress import Position
 from loaders.spec import LoaderSpec
@@ -97,9 +97,7 @@ def _tensor(
     return value if isinstance(value, list) else framework.numbers(value, device)
 
 
-def _mix_labels(
-    values: dict[str, Any], spec: LoaderSpec, partners: NDArray[Any], weights: NDArray[Any]
-) -> None:
+def _mix_labels(values: dict[str, Any], spec: LoaderSpec, partners: Array, weights: Array) -> None:
     """Replace the labels of a batch by the labels of mixed images."""
     labels, smoothing = spec.split.manifest.labels, spec.recipe.smoothing
     if "label" in values and labels.is_class:

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from loaders.arrays import Array
 from loaders.ranks import Ranks, imported, local_rank
 from manifests.errors import CallError
 from manifests.process.text import plural
@@ -229,7 +229,7 @@ class Framework:
     """
 
     images: Callable[[Any, str, Device], Any]
-    numbers: Callable[[NDArray[Any], Device], Any]
+    numbers: Callable[[Array, Device], Any]
     device: Callable[[Device], Any]
 
 
@@ -263,7 +263,7 @@ def _torch() -> Framework:
         tensor = from_dlpack(outputs.as_tensor())
         return tensor.to(torch.bfloat16) if dtype == "bfloat16" else tensor
 
-    def numbers(array: NDArray[Any], device: Device) -> torch.Tensor:
+    def numbers(array: Array, device: Device) -> torch.Tensor:
         tensor = torch.from_numpy(np.ascontiguousarray(array))
         if not device.is_gpu:
             return tensor
@@ -279,7 +279,7 @@ def _torch() -> Framework:
 
 
 def _numpy() -> Framework:
-    def images(outputs: Any, dtype: str, device: Device) -> NDArray[Any]:
+    def images(outputs: Any, dtype: str, device: Device) -> Array:
         # A copy, because a view of DALI's memory would keep the whole output alive.
         if device.is_gpu:
             outputs = outputs.as_cpu()
@@ -313,7 +313,7 @@ def _jax() -> Framework:
                 return each
         return found[0]
 
-    def numbers(array: NDArray[Any], device: Device) -> Any:
+    def numbers(array: Array, device: Device) -> Any:
         if not jax.config.jax_enable_x64:
             array = converted(array, _JAX_DTYPES, "jax", _ENABLE_X64)
         return jax.device_put(array, place(device))
@@ -339,16 +339,14 @@ def _paddle() -> Framework:
     def place(device: Device) -> Any:
         return paddle.CUDAPlace(device.index) if device.is_gpu else paddle.CPUPlace()
 
-    def numbers(array: NDArray[Any], device: Device) -> Any:
+    def numbers(array: Array, device: Device) -> Any:
         array = converted(array, _PADDLE_DTYPES, "paddle", "")
         return paddle.to_tensor(array, place=place(device))
 
     return Framework(images, numbers, place)
 
 
-def converted(
-    array: NDArray[Any], dtypes: Mapping[str, str], framework: str, remedy: str
-) -> NDArray[Any]:
+def converted(array: Array, dtypes: Mapping[str, str], framework: str, remedy: str) -> Array:
     """Return an array as a type that a framework has.
 
     Args:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from loaders.arrays import Floats, Ints
 from manifests.errors import CallError
 
 MIB = 2**20
@@ -87,7 +88,7 @@ class ImageSizes:
     heights: NDArray[np.int32]
 
     @property
-    def decoded(self) -> NDArray[np.int64]:
+    def decoded(self) -> Ints:
         """Bytes of each decoded image, int64 [samples]: three per pixel."""
         return 3 * self.widths.astype(np.int64) * self.heights
 
@@ -258,7 +259,7 @@ def default_settings(
     return replace(settings, threads=sizes.threads, hardware_load=sizes.hardware_load)
 
 
-def worst_batch(image_bytes: NDArray[np.float64], batch_size: int, *, spread: bool) -> float:
+def worst_batch(image_bytes: Floats, batch_size: int, *, spread: bool) -> float:
     """Estimate the bytes of the largest among many random batches.
 
     Args:
@@ -299,7 +300,7 @@ def _decoder_bytes(mean: float, largest: int, settings: LoadSettings) -> float:
     return total
 
 
-def _decoded_bytes(sizes: ImageSizes, window: CropWindow | None) -> NDArray[np.float64]:
+def _decoded_bytes(sizes: ImageSizes, window: CropWindow | None) -> Floats:
     """Return the number of decoded bytes per image; with a window, for a sample of the images."""
     decoded = sizes.decoded
     if window is None:
@@ -309,7 +310,7 @@ def _decoded_bytes(sizes: ImageSizes, window: CropWindow | None) -> NDArray[np.f
     return decoded[simulated] * _crop_areas(aspect, window)
 
 
-def _crop_areas(aspect: NDArray[np.float64], window: CropWindow) -> NDArray[np.float64]:
+def _crop_areas(aspect: Floats, window: CropWindow) -> Floats:
     """Draw the share of the area that a random crop keeps.
 
     Args:

@@ -9,8 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum
 
-import numpy as np
-from numpy.typing import NDArray
+from loaders.arrays import Ints
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,21 +190,21 @@ class Upcoming:
 
     """
 
-    rank_rows: Callable[[int], NDArray[np.int64]]
-    global_rows: Callable[[int], NDArray[np.int64]]
+    rank_rows: Callable[[int], Ints]
+    global_rows: Callable[[int], Ints]
     batches: int
     batch_size: int
     within: tuple[int, int] | None = None
 
-    def of_rank(self, number: int) -> NDArray[np.int64]:
+    def of_rank(self, number: int) -> Ints:
         """Return the rows of this rank's batch."""
         return self._own(self.rank_rows(number))
 
-    def of_all(self, number: int) -> NDArray[np.int64]:
+    def of_all(self, number: int) -> Ints:
         """Return the rows of the batch of all ranks."""
         return self._own(self.global_rows(number))
 
-    def _own(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _own(self, rows: Ints) -> Ints:
         if self.within is None:
             return rows
         first, end = self.within

@@ -13,11 +13,10 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from PIL import Image
 
 from loaders.bench.measure import Candidate, MakeSpec, close
-from loaders.dataset.images import MemoryImages, StoredImages
+from loaders.dataset.images import Encoded, MemoryImages, StoredImages
 from loaders.dataset.tables import SampleTables
 from loaders.memory import PREFETCH_RAW, RESIZE_CHOICES, ImageSizes
 from loaders.options import BuildRequest, ResolvedOptions
@@ -94,9 +93,6 @@ _IN_MEMORY = 0.9
 
 _FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF", "PPM")
 
-#: An encoded image or raw pixels, uint8 [bytes].
-_Stored = NDArray[np.uint8]
-
 
 @dataclass(frozen=True, slots=True)
 class _Resized:
@@ -110,8 +106,8 @@ class _Resized:
     """
 
     shorter: int
-    encoded: _Stored
-    raw: _Stored
+    encoded: Encoded
+    raw: Encoded
 
 
 def with_other_images(
@@ -164,7 +160,7 @@ def _useful_side(spec: LoaderSpec) -> int:
     return next((side for side in sorted(RESIZE_CHOICES) if side >= needed), needed)
 
 
-def _sample(spec: LoaderSpec) -> list[_Stored]:
+def _sample(spec: LoaderSpec) -> list[Encoded]:
     """Copy some images of a split, evenly spaced."""
     rows = np.unique(np.linspace(0, spec.split.samples - 1, SAMPLE).astype(np.int64))
     images = spec.images
@@ -177,14 +173,14 @@ def _sample(spec: LoaderSpec) -> list[_Stored]:
             images.close()
 
 
-def _limited(images: list[_Stored]) -> list[_Stored]:
+def _limited(images: list[Encoded]) -> list[Encoded]:
     """Return the first images that take at most `_MAX_BYTES`, at least one."""
     ends = np.cumsum([len(image) for image in images])
     return images[: max(1, int(np.searchsorted(ends, _MAX_BYTES, side="right")))]
 
 
 def _replaced(
-    request: BuildRequest, images: list[_Stored], side: int | None, raw: Size | None
+    request: BuildRequest, images: list[Encoded], side: int | None, raw: Size | None
 ) -> MakeSpec:
     """Return a function that builds the spec of the same loader over other images."""
 
@@ -237,7 +233,7 @@ def _options_for(
     return options
 
 
-def _resize(stored: _Stored, side: int) -> _Resized | None:
+def _resize(stored: Encoded, side: int) -> _Resized | None:
     """Resize an image; `None` if Pillow cannot decode it."""
     try:
         with warnings.catch_warnings():
@@ -257,7 +253,7 @@ def _resize(stored: _Stored, side: int) -> _Resized | None:
         return None
 
 
-def _encode(image: Image.Image, side: int) -> _Stored:
+def _encode(image: Image.Image, side: int) -> Encoded:
     scale = min(1.0, side / min(image.size))
     size = (max(1, round(image.width * scale)), max(1, round(image.height * scale)))
     out = io.BytesIO()

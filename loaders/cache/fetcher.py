@@ -10,12 +10,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 from awscrt.checksums import crc32c
-from numpy.typing import NDArray
 
+from loaders.arrays import Bools, Ints
 from loaders.cache.layout import Layout, Request
 from loaders.cache.presence import ABSENT, PRESENT, UNVERIFIED
 from loaders.cache.shards import CachedShards
-from loaders.dataset.split import Ints
 from loaders.dataset.tables import NO_CHECKSUM
 from loaders.progress import Upcoming
 from manifests.errors import RefusedError, ReplacedError, ShardError, StorageError
@@ -103,7 +102,7 @@ class Fetcher:
         with self._changed:
             return self._upcoming, self._current, self._planned
 
-    def being_fetched(self) -> NDArray[np.bool_]:
+    def being_fetched(self) -> Bools:
         """Return which rows are on their way: bool [rows of the layout], a view that changes."""
         return self._on_the_way
 
@@ -298,7 +297,7 @@ class Fetcher:
             hint="restore the object, or build the loader again if the dataset was created again",
         )
 
-    def _intact(self, request: Request, parts: Sequence[memoryview]) -> NDArray[np.bool_]:
+    def _intact(self, request: Request, parts: Sequence[memoryview]) -> Bools:
         """Return which images of a request have the checksum of the sample table, bool [rows]."""
         intact = np.ones(len(request.rows), bool)
         checksums = self._layout.checksums[request.rows].tolist()

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from loaders.arrays import Ints
 from loaders.cache.fetcher import TIMEOUT, Fetcher
 from loaders.cache.folder import (
     CachedDataset,
@@ -21,7 +22,7 @@ from loaders.cache.presence import ABSENT, PRESENT, Presence
 from loaders.cache.room import Room, next_uses, room_of
 from loaders.cache.shards import CachedShards, require_holes
 from loaders.dataset.images import Encoded, Images, StoredImages, open_images
-from loaders.dataset.split import Ints, OpenSplit, select_shards
+from loaders.dataset.split import OpenSplit, select_shards
 from loaders.dataset.tables import SampleTables
 from loaders.progress import Upcoming
 from manifests.errors import CallError

@@ -14,7 +14,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from loaders.dataset.split import Ints, OpenSplit
+from loaders.arrays import Bools, Ints
+from loaders.dataset.split import OpenSplit
 from loaders.dataset.tables import IMAGE_COLUMNS, MASK_COLUMNS, SampleTables
 from manifests.schema import Manifest
 
@@ -227,7 +228,7 @@ class Layout:
         # Of two images of a sample, the one before or after may be absent, so no page is shared.
         return (-(-ends // PAGE) - begins // PAGE) * PAGE
 
-    def holes(self, rows: Ints, absent: NDArray[np.bool_]) -> Iterator[tuple[int, int, int]]:
+    def holes(self, rows: Ints, absent: Bools) -> Iterator[tuple[int, int, int]]:
         """Yield (shard, first byte, byte after the last) of whole pages that evicted images free.
 
         Args:

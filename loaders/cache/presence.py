@@ -9,9 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import numpy as np
-from numpy.typing import NDArray
 
-from loaders.dataset.split import Ints
+from loaders.arrays import Bytes, Ints
 from manifests.errors import CallError, raise_machine_fault
 from manifests.process.text import printable
 
@@ -81,11 +80,11 @@ class Presence:
             content[_BOOT_AT : _BOOT_AT + _BOOT_BYTES] = np.frombuffer(boot, np.uint8)
 
     @property
-    def states(self) -> NDArray[np.uint8]:
+    def states(self) -> Bytes:
         """The state of every row, uint8 [rows]. Other threads and processes change it."""
         return self._states
 
-    def snapshot(self) -> NDArray[np.uint8]:
+    def snapshot(self) -> Bytes:
         """Return a copy of `states`: NumPy's searches fail on an array that changes meanwhile."""
         return self._states.copy()
 

@@ -12,8 +12,8 @@ from typing import Protocol
 
 import numpy as np
 
+from loaders.arrays import Ints
 from loaders.cache.folder import dataset_folders, disk_usage, remove_unused
-from loaders.dataset.split import Ints
 from manifests.errors import StorageError
 from manifests.process.text import format_bytes
 

@@ -10,13 +10,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import numpy as np
-from numpy.typing import NDArray
 
+from loaders.arrays import Bools, Bytes, Ints
 from loaders.cache.folder import CachedDataset, lock_unmapped, named
 from loaders.cache.layout import Layout, Request
 from loaders.cache.presence import ABSENT, PRESENT, Presence
 from loaders.cache.room import Room
-from loaders.dataset.split import Ints
 from manifests.errors import CallError, StorageError
 from manifests.process.text import printable
 from manifests.schema import Shard
@@ -60,9 +59,9 @@ class CachedShards:
         self._files = SparseFiles([os.path.join(dataset.root, shard.name) for shard in shards])
         self._evicting = threading.Lock()
 
-    def states(self, rows: Ints) -> NDArray[np.uint8]:
+    def states(self, rows: Ints) -> Bytes:
         """Return the state of rows; see `presence`."""
-        states: NDArray[np.uint8] = self.presence.states[rows]
+        states: Bytes = self.presence.states[rows]
         return states
 
     def read(self, request: Request) -> Sequence[memoryview]:
@@ -101,7 +100,7 @@ class CachedShards:
                     self._files.write(request.shard, start, parts[number][begin:end])
             self.presence.mark(rows, PRESENT)
 
-    def mark_verified(self, rows: Ints, intact: NDArray[np.bool_]) -> None:
+    def mark_verified(self, rows: Ints, intact: Bools) -> None:
         """Mark unverified images as present if they are intact, else as absent."""
         with self.presence.fetching():
             self.presence.mark(rows[intact], PRESENT)

@@ -7,7 +7,8 @@ import itertools
 import numpy as np
 from awscrt.checksums import crc32c
 
-from loaders.dataset.split import RESTORE, Ints, OpenSplit, check_length
+from loaders.arrays import Ints
+from loaders.dataset.split import RESTORE, OpenSplit, check_length
 from manifests.dali_index import TAR_BLOCK, iter_index
 from manifests.errors import DamagedError, IndexFileError
 from manifests.files import INDEX, SHARD, read_file, reading

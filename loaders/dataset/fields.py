@@ -13,8 +13,9 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from loaders.arrays import Array, Float32s, Ints
 from loaders.dataset.labels import PLACED, READERS
-from loaders.dataset.split import Array, Ints, OpenSplit
+from loaders.dataset.split import OpenSplit
 from loaders.dataset.tables import TABLE_DTYPES, ListColumn, SampleTables
 from manifests.errors import DamagedError
 from manifests.labels import MAX_LABEL
@@ -115,7 +116,7 @@ class Fields:
         for name, array in arrays.items():
             self._readers[name] = partial(_take, array, dtype=TABLE_DTYPES[name])
 
-    def rows(self, source: NDArray[np.generic]) -> Ints:
+    def rows(self, source: Array) -> Ints:
         """Return the rows of records by their origin.
 
         Args:
@@ -129,7 +130,7 @@ class Fields:
             raise TypeError("no field needs the rows")
         return self._row_finder.find(source)
 
-    def boxes(self, rows: Ints | None, frames: NDArray[np.float32]) -> dict[str, Array]:
+    def boxes(self, rows: Ints | None, frames: Float32s) -> dict[str, Array]:
         """Return the boxes of a batch in its images.
 
         Args:
@@ -146,7 +147,7 @@ class Fields:
             raise TypeError("boxes need the rows of the samples")
         return PLACED[self._split.manifest.label_type](self._boxes, rows, frames)
 
-    def values(self, stored: NDArray[np.generic] | None, rows: Ints | None) -> dict[str, Values]:
+    def values(self, stored: Array | None, rows: Ints | None) -> dict[str, Values]:
         """Return the fields of a batch by name.
 
         All but ``"image"``, ``"valid"`` and the fields that follow the pixels of the image.
@@ -213,7 +214,7 @@ def shadowed_columns(tables: SampleTables, names: Sequence[str]) -> list[str]:
     return warnings
 
 
-def parse_int_labels(stored: NDArray[np.generic]) -> Ints:
+def parse_int_labels(stored: Array) -> Ints:
     """Parse labels that are stored as int64 features of shape [B, 1].
 
     Raises:
@@ -228,7 +229,7 @@ def parse_int_labels(stored: NDArray[np.generic]) -> Ints:
     return stored[:, 0].astype(np.int64)
 
 
-def parse_text_labels(stored: NDArray[np.generic]) -> Ints:
+def parse_text_labels(stored: Array) -> Ints:
     """Parse labels that are stored as decimal ASCII: uint8 [B, W], padded with zeros.
 
     Raises:
@@ -275,7 +276,7 @@ class RowFinder:
         self._rows = np.argsort(positions)
         self._positions = positions[self._rows]
 
-    def find(self, source: NDArray[np.generic]) -> Ints:
+    def find(self, source: Array) -> Ints:
         """Return the rows of records.
 
         Args:
@@ -305,7 +306,7 @@ class RowFinder:
         return start + int(match[2])
 
 
-def _as_bytes(padded: NDArray[np.generic]) -> NDArray[np.bytes_]:
+def _as_bytes(padded: Array) -> NDArray[np.bytes_]:
     # NumPy has no byte string of width 0.
     width = max(1, padded.shape[1])
     texts = np.zeros((len(padded), width), np.uint8)

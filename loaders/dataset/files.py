@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from loaders.arrays import Bytes, Ints, Words
 from manifests.files import SHARD, open_handle
 
 # Python's `mmap` keeps a file descriptor open for every file, and its `madvise` holds the
@@ -70,7 +70,7 @@ class MappedFile:
 
     """
 
-    data: NDArray[np.uint8]
+    data: Bytes
     address: int
 
 
@@ -133,7 +133,7 @@ class MappedBytes:
     The files must stay mapped. One thread at a time may use it.
     """
 
-    def __init__(self, addresses: NDArray[np.int64]) -> None:
+    def __init__(self, addresses: Ints) -> None:
         """Prepare the check of the bytes at some addresses, int64 [bytes]."""
         self._addresses = addresses
         # What `process_vm_readv` takes: address and length of each part, there and here.
@@ -182,7 +182,7 @@ def resident_bytes(file: MappedFile) -> int:
     return min(len(file.data), int(np.count_nonzero(pages & 1)) * mmap.PAGESIZE)
 
 
-def prefetch(addresses: NDArray[np.int64], sizes: NDArray[np.int64]) -> None:
+def prefetch(addresses: Ints, sizes: Ints) -> None:
     """Start reading mapped bytes from disk, without waiting or holding the interpreter lock.
 
     Args:
@@ -200,7 +200,7 @@ def prefetch(addresses: NDArray[np.int64], sizes: NDArray[np.int64]) -> None:
                 _libc.madvise(start, length, mmap.MADV_WILLNEED)
 
 
-def _advise_all(ranges: NDArray[np.uint64]) -> bool:
+def _advise_all(ranges: Words) -> bool:
     """Advise all ranges in one system call.
 
     Return whether it worked: before Linux 6.13, only root may do this.
@@ -285,7 +285,7 @@ class OpenFiles:
         # A loader that is dropped without `close` must not keep its files open.
         weakref.finalize(self, _close_all, self._handles).atexit = False
 
-    def read(self, number: int, offset: int, size: int) -> NDArray[np.uint8]:
+    def read(self, number: int, offset: int, size: int) -> Bytes:
         """Return a part of a file, uint8 [size].
 
         Args:

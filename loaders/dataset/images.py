@@ -18,8 +18,9 @@ import numpy as np
 from awscrt.checksums import crc32c
 from numpy.typing import NDArray
 
+from loaders.arrays import Bytes, Ints
 from loaders.dataset.files import MappedBytes, MappedFile, Mappings, OpenFiles, prefetch
-from loaders.dataset.split import Ints, OpenSplit
+from loaders.dataset.split import OpenSplit
 from loaders.dataset.tables import IMAGE_COLUMNS, MASK_COLUMNS, NO_CHECKSUM, SampleTables
 from loaders.progress import Upcoming
 from manifests.errors import CallError, ShardError, raise_machine_fault
@@ -27,7 +28,7 @@ from manifests.process.text import format_bytes
 from manifests.tables import outside_error
 
 #: An encoded image or raw pixels: read-only, uint8 [bytes].
-Encoded: TypeAlias = NDArray[np.uint8]
+Encoded: TypeAlias = Bytes
 
 _RESTORE = "restore a copy, or run `dataprep index --overwrite` if the shard was changed on purpose"
 

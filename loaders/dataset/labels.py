@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
-from loaders.dataset.split import Array, Ints
+from loaders.arrays import Array, Float32s, Ints
 from loaders.dataset.tables import ListColumn
 
 #: A box of which less than this remains in a direction, in pixels, is left out.
@@ -23,10 +22,10 @@ NO_BOX = -1
 
 #: Returns the labels of rows as a field, [B, ...]: takes a column, int64 rows [B], and the keyword
 #: `classes`, the number of classes of the dataset.
-Reader: TypeAlias = Callable[..., NDArray[np.float32]]
+Reader: TypeAlias = Callable[..., Float32s]
 
 
-def multi_hot(column: ListColumn, rows: Ints, *, classes: int) -> NDArray[np.float32]:
+def multi_hot(column: ListColumn, rows: Ints, *, classes: int) -> Float32s:
     """Return the classes of rows, float32 [B, classes]: 1 for a class that a sample has, else 0."""
     labels, counts = column.take(rows)
     hot = np.zeros((len(rows), classes), np.float32)
@@ -34,7 +33,7 @@ def multi_hot(column: ListColumn, rows: Ints, *, classes: int) -> NDArray[np.flo
     return hot
 
 
-def _numbers(column: ListColumn, rows: Ints, *, classes: int) -> NDArray[np.float32]:
+def _numbers(column: ListColumn, rows: Ints, *, classes: int) -> Float32s:
     """Return the numbers of rows as float32 [B, numbers]: all rows have as many."""
     del classes
     values, _ = column.take(rows)
@@ -60,14 +59,12 @@ class Boxes:
 
     """
 
-    corners: NDArray[np.float32]
+    corners: Float32s
     labels: Ints
     counts: Ints
 
 
-def box_fields(
-    columns: Mapping[str, ListColumn], rows: Ints, frames: NDArray[np.float32]
-) -> dict[str, Array]:
+def box_fields(columns: Mapping[str, ListColumn], rows: Ints, frames: Float32s) -> dict[str, Array]:
     """Return the fields of the boxes of rows: ``boxes``, ``box_labels`` and ``box_counts``.
 
     Args:
@@ -83,7 +80,7 @@ def box_fields(
     return {"boxes": padded_corners, "box_labels": padded_labels, "box_counts": visible.counts}
 
 
-def moved(boxes: Boxes, frames: NDArray[np.float32]) -> Boxes:
+def moved(boxes: Boxes, frames: Float32s) -> Boxes:
     """Return the visible boxes in the transformed images.
 
     Args:
@@ -102,7 +99,7 @@ def moved(boxes: Boxes, frames: NDArray[np.float32]) -> Boxes:
     return Boxes(corners[kept].reshape(-1, 4), boxes.labels[kept], counts.astype(np.int64))
 
 
-def padded(boxes: Boxes) -> tuple[NDArray[np.float32], Ints]:
+def padded(boxes: Boxes) -> tuple[Float32s, Ints]:
     """Return corners, float32 [B, n, 4], and labels, int64 [B, n].
 
     N is the largest number of boxes of a sample.

@@ -12,22 +12,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate
-from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from loaders.arrays import Floats, Ints
 from manifests.errors import CallError
 from manifests.files import INDEX, SHARD, FileKind, file_length, reading
 from manifests.labels import LabelType
 from manifests.process.text import printable, suggest
 from manifests.schema import File, Manifest, Shard
 from manifests.store import read_revision
-
-#: An array of integers: rows, labels, positions. Docstrings give its shape.
-Ints: TypeAlias = NDArray[np.int64]
-#: An array of any type: a column.
-Array: TypeAlias = NDArray[Any]
 
 #: Hint for a file that differs from what the manifest states.
 RESTORE = "run `dataprep verify` to find other damage, then `dataprep repair`, or restore a copy"
@@ -391,7 +386,7 @@ def _check_mask_classes(parts: Sequence[OpenSplit], numbers: dict[str, int]) -> 
                 )
 
 
-def mix_weights(parts: Sequence[OpenSplit], mix: Sequence[float]) -> NDArray[np.float64]:
+def mix_weights(parts: Sequence[OpenSplit], mix: Sequence[float]) -> Floats:
     """Return the weight of each row of joined splits, float64 [samples].
 
     Each part gets its share of an epoch.

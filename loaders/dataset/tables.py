@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from loaders.dataset.split import Array, Ints, OpenSplit
+from loaders.arrays import Array, Ints
+from loaders.dataset.split import OpenSplit
 from loaders.memory import ImageSizes
 from manifests.errors import CallError, TableError
 from manifests.labels import LIST_KINDS, LabelType

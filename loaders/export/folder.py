@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from loaders.arrays import Array, Bytes, Ints
 from loaders.dataset.images import StoredImages
 from loaders.dataset.tables import SampleTables
 from loaders.spec import LoaderSpec
@@ -109,9 +109,9 @@ class Golden:
 
     """
 
-    encoded: tuple[NDArray[np.uint8], ...]
-    images: NDArray[Any]
-    labels: NDArray[np.int64] | None = None
+    encoded: tuple[Bytes, ...]
+    images: Array
+    labels: Ints | None = None
 
 
 def golden_batch(spec: LoaderSpec) -> Golden:
@@ -138,7 +138,7 @@ def golden_batch(spec: LoaderSpec) -> Golden:
     return Golden(encoded, images, *others)
 
 
-def padded(encoded: Sequence[NDArray[np.uint8]]) -> NDArray[np.uint8]:
+def padded(encoded: Sequence[Bytes]) -> Bytes:
     """Return encoded images as one array, uint8 [B, bytes], with zeros after the shorter ones."""
     batch = np.zeros((len(encoded), max(map(len, encoded))), np.uint8)
     for row, image in zip(batch, encoded, strict=True):
@@ -146,7 +146,7 @@ def padded(encoded: Sequence[NDArray[np.uint8]]) -> NDArray[np.uint8]:
     return batch
 
 
-def npy(array: NDArray[Any]) -> bytes:
+def npy(array: Array) -> bytes:
     """Return an array as the content of an .npy file, never pickled."""
     out = io.BytesIO()
     np.save(out, array, allow_pickle=False)

@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from loaders.arrays import Array, Bytes, Float32s, Floats
 from loaders.dali.serving import decode_images
 from loaders.export.folder import Golden, npy
 from loaders.export.triton import Exported, output_dims
@@ -109,7 +110,7 @@ def _model(spec: LoaderSpec, difference: Mapping[str, float | str]) -> bytes:
     return serialized
 
 
-def run_model(model: bytes, pixels: Sequence[NDArray[np.uint8]]) -> NDArray[Any]:
+def run_model(model: bytes, pixels: Sequence[Bytes]) -> Array:
     """Run a model on decoded images, uint8 [H, W, 3] each, and return its images, [B, ...]."""
     import onnxruntime
 
@@ -117,7 +118,7 @@ def run_model(model: bytes, pixels: Sequence[NDArray[np.uint8]]) -> NDArray[Any]
     return np.concatenate([session.run([OUTPUT], {INPUT: image[None]})[0] for image in pixels])
 
 
-def levels_per_value(operations: Sequence[Operation]) -> NDArray[np.float64]:
+def levels_per_value(operations: Sequence[Operation]) -> Floats:
     """Return how many of the 255 levels of a pixel one unit of the output is: float64 [3]."""
     levels = np.ones(3)
     for operation in operations:
@@ -246,7 +247,7 @@ def _not_supported(operation: Operation, detail: str = "") -> CallError:
     )
 
 
-def _floats(size: Size) -> NDArray[np.float32]:
+def _floats(size: Size) -> Float32s:
     return np.array(size, np.float32)
 
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from loaders.arrays import Array
 from loaders.dali.serving import INPUT, OUTPUT, run_serialized, serialize, serving_source
 from loaders.export.folder import Golden, npy, padded
 from loaders.options import DType
@@ -111,7 +110,7 @@ def triton_model(spec: LoaderSpec, golden: Golden) -> Exported:
     )
 
 
-def _compare(images: NDArray[Any], golden: NDArray[Any]) -> float:
+def _compare(images: Array, golden: Array) -> float:
     """Return the largest difference. Two JPEG decoders of a GPU may differ a little.
 
     Raises:

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
+from loaders.arrays import Array, Bytes, Floats, Ints
 from loaders.dataset.fields import Fields
 from loaders.dataset.images import open_images
 from loaders.dataset.tables import SampleTables
@@ -39,9 +40,6 @@ _FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF", "PPM")
 
 #: Opens a loader that is not compared with the loaders of other ranks.
 OpenLoader = Callable[[LoaderSpec], AbstractContextManager[Iterable[Any]]]
-
-_Rows = NDArray[np.int64]
-_Values = NDArray[np.float64]
 
 
 def preview_spec(
@@ -89,7 +87,7 @@ def preview_spec(
 # --- which samples --------------------------------------------------------------------------------
 
 
-def _random_rows(count: int, samples: int, seed: int) -> _Rows:
+def _random_rows(count: int, samples: int, seed: int) -> Ints:
     ranks = np.random.PCG64(seed).random_raw(min(count, 1 << 20))
     step = count / len(ranks)  # of a very large split, every n-th sample takes part
     chosen = np.argsort(ranks, kind="stable")[:samples]
@@ -97,8 +95,8 @@ def _random_rows(count: int, samples: int, seed: int) -> _Rows:
 
 
 def _grouped_rows(
-    spec: LoaderSpec, tables: SampleTables, by: str, rows: _Rows, groups: int
-) -> tuple[_Rows, list[str]]:
+    spec: LoaderSpec, tables: SampleTables, by: str, rows: Ints, groups: int
+) -> tuple[Ints, list[str]]:
     """Return the rows of a batch by group, and for each row the title of its group."""
     classes = spec.split.manifest.classes if by == "label" else ()
     by_title: dict[str, list[int]] = {}
@@ -131,7 +129,7 @@ def _group(items: list[Item], titles: list[str]) -> tuple[Group, ...]:
 class _OneBatch:
     """A plan of one batch. Implements `loaders.samplers.base.Plan`."""
 
-    rows: _Rows
+    rows: Ints
     lines: tuple[str, ...] = ()
 
     @property
@@ -139,7 +137,7 @@ class _OneBatch:
         """Samples in an epoch."""
         return len(self.rows)
 
-    def batch(self, epoch: int, number: int) -> _Rows:
+    def batch(self, epoch: int, number: int) -> Ints:
         """Return the rows."""
         del epoch, number
         return self.rows
@@ -160,12 +158,12 @@ class _Batch:
     draws: list[list[Draw]]
     keys: Sequence[str]
     sources: Sequence[str]
-    originals: list[NDArray[np.uint8]]
+    originals: list[Bytes]
     notes: Iterable[str]
 
 
 def _run(
-    spec: LoaderSpec, open_loader: OpenLoader, tables: SampleTables, rows: _Rows, draws: int
+    spec: LoaderSpec, open_loader: OpenLoader, tables: SampleTables, rows: Ints, draws: int
 ) -> _Batch:
     """Build a loader of one batch, which has each row `draws` times in succession."""
     from loaders.dali.drawn import describe_draws
@@ -247,7 +245,7 @@ def _show(
     return shown, dict.fromkeys(display.note for display in displays)
 
 
-def _crops(image: NDArray[Any], name: str) -> Iterator[tuple[NDArray[Any], str]]:
+def _crops(image: Array, name: str) -> Iterator[tuple[Array, str]]:
     if image.ndim == 3:
         yield image, name
         return
@@ -260,7 +258,7 @@ def _joined(separator: str, *texts: str) -> str:
     return separator.join(filter(None, texts))
 
 
-def _array(tensor: Any) -> NDArray[Any]:
+def _array(tensor: Any) -> Array:
     """Return a tensor of any framework as NumPy array. NumPy has no bfloat16."""
     library = type(tensor).__module__.partition(".")[0]
     if library == "torch":
@@ -309,7 +307,7 @@ class Display:
     def _scale(self, factor: Any, offset: Any) -> None:
         self._factor, self._offset = self._factor * factor, self._offset * factor + offset
 
-    def pixels(self, image: NDArray[Any]) -> Pixels:
+    def pixels(self, image: Array) -> Pixels:
         """Convert one image, [C, H, W] or [H, W, C], to uint8 [H, W, 3]."""
         values = np.asarray(image, np.float64)
         if self._layout == "NCHW":
@@ -346,18 +344,18 @@ class Display:
         )
 
 
-def _stretched(values: _Values) -> _Values:
+def _stretched(values: Floats) -> Floats:
     low, high = np.nanmin(values), np.nanmax(values)
     if high <= low:
         return np.zeros_like(values)
     return (values - low) * (255 / (high - low))
 
 
-def _numbers(values: _Values) -> str:
+def _numbers(values: Floats) -> str:
     return f"({', '.join(map('{:.2f}'.format, values))})"
 
 
-def show_original(data: NDArray[np.uint8], raw: tuple[int, int, int] | None) -> Pixels | None:
+def show_original(data: Bytes, raw: tuple[int, int, int] | None) -> Pixels | None:
     """Decode a stored image to uint8 [H, W, 3], upright, of at most 320 pixels per side.
 
     Training decodes with DALI; this uses Pillow.
@@ -395,7 +393,7 @@ def _small(image: Image.Image) -> Pixels:
 # --- what is written beside the pictures ----------------------------------------------------------
 
 
-def _items(spec: LoaderSpec, rows: _Rows, batch: _Batch, draws: int) -> list[Item]:
+def _items(spec: LoaderSpec, rows: Ints, batch: _Batch, draws: int) -> list[Item]:
     split = spec.split
     tables = SampleTables(split)
     ends = np.cumsum([shard.samples for shard in split.shards])
@@ -421,7 +419,7 @@ def _items(spec: LoaderSpec, rows: _Rows, batch: _Batch, draws: int) -> list[Ite
 
 
 def _label_texts(
-    tables: SampleTables, rows: _Rows, shards: NDArray[np.intp], classes: Sequence[str]
+    tables: SampleTables, rows: Ints, shards: NDArray[np.intp], classes: Sequence[str]
 ) -> list[str]:
     """Return the labels of some rows as text: names of classes, numbers, a caption."""
     labels = LABELS[tables.label_type]
@@ -443,7 +441,7 @@ def _label_texts(
     return texts
 
 
-def _mixture(weights: NDArray[Any], classes: Sequence[str]) -> str:
+def _mixture(weights: Array, classes: Sequence[str]) -> str:
     """Name the classes of a mixed label with their weights, the largest first."""
     texts = []
     for label in np.argsort(-weights, kind="stable")[:_MIXED].tolist():

@@ -16,16 +16,16 @@ from typing import Any
 
 import numpy as np
 from markupsafe import Markup
-from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont, PngImagePlugin
 
+from loaders.arrays import Bytes
 from manifests.errors import CallError
 from manifests.process.options import write_output_file
 from manifests.process.pages import make_page, page_mark
 from manifests.process.text import jpeg_uri
 
 #: Pixels of a picture, uint8 [H, W, 3].
-Pixels = NDArray[np.uint8]
+Pixels = Bytes
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,8 @@ from numbers import Real
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from loaders.arrays import Array, Floats
 from loaders.options import require_int_field
 from loaders.samplers.base import (
     EpochPlan,
@@ -141,10 +141,10 @@ class ClassBalancedSampler(OwnSampler):
         weightings = {"alpha": self.alpha, "beta": self.beta, "threshold": self.threshold}
         return {name: value for name, value in weightings.items() if value is not None}
 
-    def _weights(self, sizes: Rows) -> NDArray[np.float64]:
+    def _weights(self, sizes: Rows) -> Floats:
         """Return the weight of one sample of each class."""
         n = sizes.astype(np.float64)
-        weights: NDArray[np.float64]
+        weights: Floats
         if self.beta is not None:
             weights = (1 - self.beta) / (1 - self.beta**n)
         elif self.threshold is not None:
@@ -247,14 +247,12 @@ class _DrawnPlan(_QuotaPlan):
 _LISTS = (list, tuple, np.ndarray)
 
 
-def has_lists(column: NDArray[Any]) -> bool:
+def has_lists(column: Array) -> bool:
     """Return whether the values of a column are lists."""
     return column.dtype == object and any(isinstance(value, _LISTS) for value in column[:100])
 
 
-def repeat_factors(
-    name: str, column: NDArray[Any], threshold: float
-) -> tuple[NDArray[np.float64], Rows]:
+def repeat_factors(name: str, column: Array, threshold: float) -> tuple[Floats, Rows]:
     """Return the weight of each sample: the largest of its classes' ``max(1, sqrt(threshold / f))``.
 
     f is the fraction of all samples that have the class. A sample without classes has the weight 1.

@@ -17,10 +17,11 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from loaders.arrays import Array, Bools, Ints
 from loaders.progress import Position, Upcoming
 from manifests.errors import CallError
 
-Rows: TypeAlias = NDArray[np.int64]
+Rows: TypeAlias = Ints
 #: int32 if it is wide enough, otherwise int64.
 Indices: TypeAlias = NDArray[np.integer[Any]]
 
@@ -183,7 +184,7 @@ class Order(Protocol):
         """Return the number of samples in the batch that comes next."""
         ...
 
-    def valid(self, position: Position) -> NDArray[np.bool_]:
+    def valid(self, position: Position) -> Bools:
         """Return which samples of the next batch are real, not padding: bool [batch_size]."""
         ...
 
@@ -256,7 +257,7 @@ class Fit:
 
     """
 
-    columns: Mapping[str, NDArray[Any]]
+    columns: Mapping[str, Array]
     samples: int
     batch_size: int
     world_size: int
@@ -295,7 +296,7 @@ class OwnSampler(ABC):
 
     def plan(
         self,
-        columns: Mapping[str, NDArray[Any]],
+        columns: Mapping[str, Array],
         *,
         samples: int,
         batch_size: int,
@@ -467,7 +468,7 @@ def sampler_text(sampler: Sampler, text: Callable[[Sampler], str] = repr) -> str
     return text(sampler)
 
 
-def array_text(array: NDArray[Any], dtype: str) -> str:
+def array_text(array: Array, dtype: str) -> str:
     """Return a short text that differs for different arrays. Checkpoints compare it.
 
     Args:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from loaders.arrays import Array
 from loaders.samplers.base import Plan, Rows, Sampler
 from manifests.errors import CallError
 
@@ -171,7 +172,7 @@ def _tested(plan: Plan, global_batch: int, epochs: int) -> Sequence[tuple[int, i
     return [(epoch, number) for epoch in range(epochs) for number in numbers.tolist()]
 
 
-def _equal(one: NDArray[Any], other: NDArray[Any]) -> bool:
+def _equal(one: Array, other: Array) -> bool:
     return one.shape == other.shape and one.tobytes() == other.tobytes()
 
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from loaders.arrays import Array
 from loaders.dataset.damage import check_indexes
 from loaders.dataset.files import network_filesystem
 from loaders.dataset.split import OpenSplit, mix_weights
@@ -204,7 +204,7 @@ def stored_order(split: OpenSplit, batching: Batching, *, shuffle: bool) -> Stor
 
 
 def planned_order(
-    split: OpenSplit, columns: Mapping[str, NDArray[Any]], batching: Batching, sampler: Sampler
+    split: OpenSplit, columns: Mapping[str, Array], batching: Batching, sampler: Sampler
 ) -> PlannedOrder:
     """Fit a sampler to a split.
 
@@ -373,9 +373,7 @@ def fit_sampler(sampler: Sampler, fit: Fit) -> Plan:
     return plan
 
 
-def sampler_columns(
-    split: OpenSplit, tables: SampleTables, sampler: Sampler
-) -> dict[str, NDArray[Any]]:
+def sampler_columns(split: OpenSplit, tables: SampleTables, sampler: Sampler) -> dict[str, Array]:
     """Return the columns that a sampler needs, each an array [samples].
 
     Raises:

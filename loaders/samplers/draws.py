@@ -16,12 +16,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from loaders.arrays import Array, Bools, Floats, Words
 from loaders.samplers.base import Indices, Rows, index_dtype
 from manifests.errors import CallError
 from manifests.process.text import agree, plural
 
 
-def random_words(count: int, *key: int) -> NDArray[np.uint64]:
+def random_words(count: int, *key: int) -> Words:
     """Return `count` random 64-bit words, uint64 [count].
 
     Args:
@@ -32,13 +33,13 @@ def random_words(count: int, *key: int) -> NDArray[np.uint64]:
     """
     # Two words for each number, so that different keys of the same length always differ in a word.
     entropy = [part for number in key for part in (number & 0xFFFFFFFF, number >> 32)]
-    words: NDArray[np.uint64] = np.random.PCG64(np.random.SeedSequence(entropy)).random_raw(count)
+    words: Words = np.random.PCG64(np.random.SeedSequence(entropy)).random_raw(count)
     return words
 
 
-def uniform(words: NDArray[np.uint64]) -> NDArray[np.float64]:
+def uniform(words: Words) -> Floats:
     """Return uniform numbers in [0, 1) with 53 bits each, from random words."""
-    numbers: NDArray[np.float64] = (words >> np.uint64(11)) * np.float64(2.0**-53)
+    numbers: Floats = (words >> np.uint64(11)) * np.float64(2.0**-53)
     return numbers
 
 
@@ -86,7 +87,7 @@ class Groups:
         return np.diff(self.starts)
 
 
-def read_codes(columns: Mapping[str, NDArray[Any]], name: str, samples: int) -> NDArray[np.uint64]:
+def read_codes(columns: Mapping[str, Array], name: str, samples: int) -> Words:
     """Return an integer below 2**32 for each row, uint64 [samples]: equal for equal values.
 
     Raises:
@@ -113,7 +114,7 @@ def read_codes(columns: Mapping[str, NDArray[Any]], name: str, samples: int) -> 
     return _code_objects(name, column.tolist())
 
 
-def value_at(column: NDArray[Any], row: int) -> object:
+def value_at(column: Array, row: int) -> object:
     """Return the value of a row as a Python object, for messages."""
     value: object = np.asarray(column)[row : row + 1].tolist()[0]
     return value
@@ -134,7 +135,7 @@ def group(codes: NDArray[np.integer[Any]]) -> Groups:
     return Groups(_starts(words[1:] != words[:-1]), members)
 
 
-def number_words(words: NDArray[np.uint64]) -> None:
+def number_words(words: Words) -> None:
     """Write the position of each word into its lowest bits, which are 0."""
     for start in range(0, len(words), _PART):
         stop = min(start + _PART, len(words))
@@ -151,7 +152,7 @@ def _parts(count: int) -> Iterator[slice]:
         yield slice(start, min(start + _PART, count))
 
 
-def group_within(outer: NDArray[np.uint64], inner: NDArray[np.uint64]) -> tuple[Groups, Rows]:
+def group_within(outer: Words, inner: Words) -> tuple[Groups, Rows]:
     """Group the rows by outer code, and the rows of each group by inner code.
 
     Returns:
@@ -177,22 +178,22 @@ def count_within(sizes: Rows) -> Rows:
     return places
 
 
-def _starts(changes: NDArray[np.bool_]) -> Rows:
+def _starts(changes: Bools) -> Rows:
     return np.concatenate([[0], np.flatnonzero(changes) + 1, [len(changes) + 1]])
 
 
-def _code_integers(column: NDArray[Any]) -> NDArray[np.uint64]:
+def _code_integers(column: Array) -> Words:
     least, most = int(column.min()), int(column.max())
     # Labels need no sort, which takes seconds for a hundred million rows.
     if most - least < 2**32:
         # Subtract modulo 2**64, which is right for negative values and for every integer type.
-        codes: NDArray[np.uint64] = column.astype(np.uint64)
+        codes: Words = column.astype(np.uint64)
         codes -= np.uint64(least % 2**64)
         return codes
     return np.unique(column, return_inverse=True)[1].astype(np.uint64)
 
 
-def _code_objects(name: str, values: list[Any]) -> NDArray[np.uint64]:
+def _code_objects(name: str, values: list[Any]) -> Words:
     try:
         codes = {value: code for code, value in enumerate(dict.fromkeys(values))}
     except TypeError:
@@ -223,7 +224,7 @@ def _check_no_missing(name: str, missing: int, samples: int) -> None:
 QUOTA_BITS = 24
 
 
-def quota_ends(weights: NDArray[np.float64], length: int) -> Rows:
+def quota_ends(weights: Floats, length: int) -> Rows:
     """Return the boundaries of the shares of an epoch, int64 [weights + 1].
 
     They count units of 2**-24 sample. Share i is from ``ends[i]`` to ``ends[i + 1]``; all shares together are `length` samples.
@@ -254,7 +255,7 @@ def round_quotas(ends: Rows, *key: int) -> Rows:
     return np.diff((ends + shift) >> QUOTA_BITS)
 
 
-def draw_by_quota(ends: Rows, draws: NDArray[np.float64]) -> Rows:
+def draw_by_quota(ends: Rows, draws: Floats) -> Rows:
     """Return the share that each draw falls into, int64 [draws].
 
     Args:

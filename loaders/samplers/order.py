@@ -13,6 +13,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from loaders.arrays import Array, Bools
 from loaders.options import LastBatch
 from loaders.progress import Position, Upcoming
 from loaders.ranks import Ranks
@@ -107,7 +108,7 @@ class _Order:
             return max(own, 1)
         return own
 
-    def valid(self, position: Position) -> NDArray[np.bool_]:
+    def valid(self, position: Position) -> Bools:
         """Return which samples of the next batch are real, not padding: bool [batch_size]."""
         return np.arange(self.batching.batch_size) < self._own(position)
 
@@ -301,10 +302,10 @@ class Peers:
     @classmethod
     def of(
         cls,
-        columns: Mapping[str, NDArray[Any]],
+        columns: Mapping[str, Array],
         name: str,
         samples: int,
-        drawable: NDArray[np.bool_] | None = None,
+        drawable: Bools | None = None,
     ) -> Peers:
         """Group the rows by a column, or only the `drawable` ones: bool [samples].
 
@@ -364,7 +365,7 @@ class TolerantOrder(PlannedOrder):
     bad: frozenset[int] = frozenset()
     mode: Literal["skip", "replace"] = "skip"
     peers: Peers | None = None
-    drawable: NDArray[np.bool_] | None = None
+    drawable: Bools | None = None
     _streams: dict[int, _Stream] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -398,7 +399,7 @@ class TolerantOrder(PlannedOrder):
             return PlannedOrder.size(self, position)
         return self._at_least_one(int(self.valid(position).sum()))
 
-    def valid(self, position: Position) -> NDArray[np.bool_]:
+    def valid(self, position: Position) -> Bools:
         """Return which samples of the next batch neither fill it up nor replace a bad one."""
         if not self.bad:
             return PlannedOrder.valid(self, position)
@@ -446,7 +447,7 @@ class TolerantOrder(PlannedOrder):
     def _without_bad(self, rows: Rows) -> Rows:
         return rows[~self._is_bad(rows)]
 
-    def _is_bad(self, rows: Rows) -> NDArray[np.bool_]:
+    def _is_bad(self, rows: Rows) -> Bools:
         return np.isin(rows, np.fromiter(self.bad, np.int64, len(self.bad)))
 
     def _replaced(self, rows: Rows, epoch: int, number: int) -> Rows:

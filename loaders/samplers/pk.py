@@ -20,11 +20,11 @@ are shuffled again. Identity c has two samples, and every turn takes both.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from loaders.arrays import Array, Floats
 from loaders.options import require_int_field
 from loaders.samplers.base import (
     EpochPlan,
@@ -139,7 +139,7 @@ def _check_batch_size(sampler: PKSampler, batch_size: int) -> None:
         )
 
 
-def _check_none_small(sampler: PKSampler, identities: Groups, column: NDArray[Any]) -> None:
+def _check_none_small(sampler: PKSampler, identities: Groups, column: Array) -> None:
     small = np.flatnonzero(identities.sizes < sampler.samples_per_class)
     if small.size:
         label = value_at(column, int(identities.members[identities.starts[small[0]]]))
@@ -443,7 +443,7 @@ def draw_across(turns: Indices, identities: Groups, cameras: Rows, wanted: int, 
     return rows.ravel()
 
 
-def partly_shuffled(sizes: Rows, draws: NDArray[np.float64]) -> Rows:
+def partly_shuffled(sizes: Rows, draws: Floats) -> Rows:
     """Return the first places of a random order of 0 .. size - 1 for each size, int64 [..., K].
 
     A Fisher-Yates shuffle that stops after K swaps and stores nothing but the swaps. An order

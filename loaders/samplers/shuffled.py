@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from loaders.arrays import Array, Ints
 from loaders.options import require_int_field
 from loaders.samplers.base import (
     SHARD,
@@ -82,7 +81,7 @@ class ShuffledSampler(OwnSampler):
             return _WindowPlan(fit.columns[SHARD], self.window, fit)
         return _ShuffledPlan(fit)
 
-    def _sorted_by_pixels(self, columns: Mapping[str, NDArray[Any]]) -> Indices:
+    def _sorted_by_pixels(self, columns: Mapping[str, Array]) -> Indices:
         width, height = (columns[name] for name in self.columns)
         if width.dtype.kind not in "iu" or height.dtype.kind not in "iu":
             raise CallError(
@@ -263,6 +262,6 @@ class _RepeatedPlan(EpochPlan):
         apart = batches[:, self._apart(self.global_batch)].ravel()
         return np.concatenate([apart, last[self._apart(len(last))]])
 
-    def _apart(self, count: int) -> NDArray[np.int64]:
+    def _apart(self, count: int) -> Ints:
         """Return 0 .. count - 1 with the copies of a sample far apart: 0, 3, 6, ..., 1, 4, ..."""
         return np.argsort(np.arange(count) % self._repeats, kind="stable")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from loaders.arrays import Array, Bools
 from loaders.samplers.base import (
     ComparedByText,
     Fit,
@@ -98,7 +99,7 @@ class SubsetSampler(ComparedByText):
         plan = replace(fit, columns=columns, samples=len(rows)).plan(self.sampler)
         return _SubsetPlan(plan, rows, fit.samples)
 
-    def _chosen(self, columns: Mapping[str, NDArray[Any]], samples: int) -> Rows:
+    def _chosen(self, columns: Mapping[str, Array], samples: int) -> Rows:
         if self.where is None:
             rows = np.asarray(self.rows, np.int64)
             if rows.max() >= samples:
@@ -118,7 +119,7 @@ class SubsetSampler(ComparedByText):
         return rows
 
 
-def _as_table(columns: Mapping[str, NDArray[Any]], names: Sequence[str], samples: int) -> pa.Table:
+def _as_table(columns: Mapping[str, Array], names: Sequence[str], samples: int) -> pa.Table:
     import pyarrow as pa
 
     # A filter without columns also applies to every row.
@@ -181,7 +182,7 @@ class _SubsetPlan:
         )
 
     @property
-    def drawable(self) -> NDArray[np.bool_]:
+    def drawable(self) -> Bools:
         """Which rows of the split an epoch can contain: bool [samples of the split]."""
         # A row outside of the subset never replaces one that cannot be decoded.
         mask = np.zeros(self._split_samples, bool)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from loaders.arrays import Bools, Floats
 from loaders.options import require_int_field
 from loaders.samplers.base import (
     ComparedByText,
@@ -100,7 +101,7 @@ class WeightedSampler(ComparedByText):
         return WeightedPlan(weights, self.samples, fit, replacement=self.replacement)
 
 
-def _as_weights(values: Any, name: str) -> NDArray[np.float64]:
+def _as_weights(values: Any, name: str) -> Floats:
     """Return a read-only float64 copy of the weights.
 
     Raises:
@@ -128,7 +129,7 @@ class WeightedPlan(EpochPlan):
     """Draws each row in proportion to its weight."""
 
     def __init__(
-        self, weights: NDArray[np.float64], samples: int | None, fit: Fit, *, replacement: bool
+        self, weights: Floats, samples: int | None, fit: Fit, *, replacement: bool
     ) -> None:
         """Plan epochs of `samples` samples; `weights` has one number for each row of the split."""
         super().__init__(fit, samples)
@@ -150,9 +151,9 @@ class WeightedPlan(EpochPlan):
         )
 
     @property
-    def drawable(self) -> NDArray[np.bool_]:
+    def drawable(self) -> Bools:
         """Which rows of the split an epoch can contain: bool [samples of the split]."""
-        mask: NDArray[np.bool_] = np.diff(self._ends) > 0
+        mask: Bools = np.diff(self._ends) > 0
         return mask
 
     def draw_epoch(self, epoch: int) -> Indices:

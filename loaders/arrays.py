@@ -1,0 +1,20 @@
+"""Types of NumPy arrays. Docstrings give the shapes."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+#: Of any type: a column, the images of a batch.
+Array: TypeAlias = NDArray[Any]
+Bools: TypeAlias = NDArray[np.bool_]
+#: Content of a file, an encoded image, pixels.
+Bytes: TypeAlias = NDArray[np.uint8]
+#: Rows, labels, positions.
+Ints: TypeAlias = NDArray[np.int64]
+Floats: TypeAlias = NDArray[np.float64]
+Float32s: TypeAlias = NDArray[np.float32]
+#: Random bits, and integers that are packed into them.
+Words: TypeAlias = NDArray[np.uint64]
