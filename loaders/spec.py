@@ -12,7 +12,7 @@ from loaders.dataset.images import Images
 from loaders.dataset.split import OpenSplit
 from loaders.memory import ImageSizes, LoadSettings
 from loaders.options import ResolvedOptions
-from loaders.samplers.base import Order
+from loaders.samplers.order import Order
 from loaders.transforms.base import AS_WRITTEN, Adjustment
 from loaders.transforms.fuse import (
     Fusion,

@@ -4,7 +4,7 @@ A sampler is an immutable record of options. `Sampler.plan` fits it to a split, 
 returns any batch of any
 epoch. Never imports DALI::
 
-    base        the interfaces `Sampler`, `Plan` and `Order`; begin here
+    base        the interfaces `Sampler` and `Plan`; begin here
     choose      from the arguments of `loaders.build` to an order: choose a sampler, and call it
     order       the part of each rank in an epoch, and how it continues without bad images
     balanced, pk, shuffled, subset, weighted

@@ -1,4 +1,4 @@
-"""The interfaces `Sampler`, `Plan` and `Order`, and what the samplers of this package share.
+"""The interfaces `Sampler` and `Plan`, and what the samplers of this package share.
 
 Reads no files and never imports DALI.
 """
@@ -12,13 +12,12 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from loaders.arrays import Array, Bools, Ints
-from loaders.progress import Position, Upcoming
+from loaders.arrays import Array, Ints
 from manifests.errors import CallError
 
 Rows: TypeAlias = Ints
@@ -124,82 +123,6 @@ class Sampler(Protocol):
             CallError: the sampler cannot sample this split; the hint says what to change.
 
         """
-        ...
-
-
-class Order(Protocol):
-    """What a loader asks about its epochs: a sampler decides them, or one of DALI's own readers."""
-
-    @property
-    def batch_size(self) -> int:
-        """Samples in a batch of this rank."""
-        ...
-
-    @property
-    def batches(self) -> int:
-        """Batches in an epoch, equal on every rank."""
-        ...
-
-    @property
-    def runs(self) -> int:
-        """Batches that the reader produces in an epoch, including a last one that is left out."""
-        ...
-
-    @property
-    def restarts(self) -> bool:
-        """Whether each epoch needs a new pipeline."""
-        ...
-
-    @property
-    def is_planned(self) -> bool:
-        """Whether the rows of a batch are known before it is read."""
-        ...
-
-    @property
-    def traits(self) -> Traits:
-        """What is known about the sampler."""
-        ...
-
-    @property
-    def text(self) -> str | None:
-        """How `explain()` names the sampler; `None` without one."""
-        ...
-
-    @property
-    def global_text(self) -> str | None:
-        """How checkpoints name the sampler: equal for samplers with equal global batches."""
-        ...
-
-    @property
-    def version(self) -> int | None:
-        """`ORDER_VERSION` of the sampler; `None` without one, and for a custom sampler."""
-        ...
-
-    @property
-    def lines(self) -> tuple[str, ...]:
-        """What `explain()` says about the order: how it is made, then the lines of the sampler."""
-        ...
-
-    def size(self, position: Position) -> int:
-        """Return the number of samples in the batch that comes next."""
-        ...
-
-    def valid(self, position: Position) -> Bools:
-        """Return which samples of the next batch are real, not padding: bool [batch_size]."""
-        ...
-
-    def upcoming(self, started: int, skipped: int) -> Upcoming | None:
-        """Return the batches of a pipeline; `None` if DALI's own reader decides them.
-
-        Args:
-            started: epoch of the pipeline's first batch.
-            skipped: batches of that epoch that come before the first batch.
-
-        """
-        ...
-
-    def without(self, bad: frozenset[int]) -> Order:
-        """Return the order that leaves out these rows, if it can leave out rows."""
         ...
 
 
@@ -324,14 +247,56 @@ def index_dtype(count: int) -> np.dtype[np.integer[Any]]:
     return np.dtype(np.int32 if count < 2**31 else np.int64)
 
 
+EpochT = TypeVar("EpochT")
+
+
+class Epochs(Generic[EpochT]):
+    """What was computed for the two most recently requested epochs.
+
+    A loader prefetches batches of the next epoch while it reads the current one. While one thread
+    computes an epoch, others may use another.
+    """
+
+    def __init__(self) -> None:
+        self._epochs: dict[int, Future[EpochT]] = {}
+        self._lock = threading.Lock()
+
+    def __contains__(self, epoch: int) -> bool:
+        return epoch in self._epochs
+
+    def get(self, epoch: int, compute: Callable[[int], EpochT]) -> EpochT:
+        """Return what a function computes for an epoch, computed once."""
+        own: Future[EpochT] = Future()
+        # Register within `try`: after an interrupt at any line, no one waits for an epoch that is
+        # not being computed.
+        try:
+            with self._lock:
+                future = self._epochs.pop(epoch, None)
+                if future is None:
+                    # Free the older epoch before the new one takes its memory.
+                    while len(self._epochs) > 1:
+                        del self._epochs[next(iter(self._epochs))]
+                    future = own
+                self._epochs[epoch] = future
+            if future is own:
+                own.set_result(compute(epoch))
+        except BaseException as error:
+            with self._lock:
+                if self._epochs.get(epoch) is own:
+                    del self._epochs[epoch]
+            if not own.done():
+                own.set_exception(error)
+            raise
+        return future.result()
+
+
 class EpochPlan(ABC):
     """A plan that draws one array per epoch and takes every batch from it.
 
     The array contains the rows of the epoch; a plan that overrides `batch` draws what it needs
-    instead, identities for example. The arrays of the two most recently requested epochs are kept:
-    drawing one takes up to seconds, slicing a batch microseconds, and a loader prefetches batches
-    of the next epoch while it reads the current one. In the middle of an epoch, a thread begins to
-    draw the next one, so that the loader does not wait for it.
+    instead, identities for example. Drawing an array takes up to seconds, slicing a batch
+    microseconds. In the middle of an epoch, a thread begins to draw the next one, so that the
+    loader does not wait for it.
     """
 
     order_version = ORDER_VERSION
@@ -341,8 +306,7 @@ class EpochPlan(ABC):
         self.samples = fit.samples if samples is None else samples
         self.global_batch = fit.global_batch
         self.seed = fit.seed
-        self._epochs: dict[int, Future[Indices]] = {}
-        self._lock = threading.Lock()
+        self._epochs = Epochs[Indices]()
 
     @abstractmethod
     def draw_epoch(self, epoch: int) -> Indices:
@@ -369,7 +333,7 @@ class EpochPlan(ABC):
 
         """
         # By the middle of the epoch, no one reads the one before it, whose memory the next takes.
-        values = self.epoch(epoch)[batch_slice(number, width, length)]
+        values = self._epochs.get(epoch, self.draw_epoch)[batch_slice(number, width, length)]
         if number == -(-length // width) // 2 and epoch + 1 not in self._epochs:
             # Without a thread, the next epoch is drawn when it is requested.
             with suppress(RuntimeError):
@@ -380,35 +344,7 @@ class EpochPlan(ABC):
 
     def _draw_early(self, epoch: int) -> None:
         with suppress(Exception):  # The request for the epoch raises it again.
-            self.epoch(epoch)
-
-    def epoch(self, epoch: int) -> Indices:
-        """Return what `draw_epoch` returns, computed once.
-
-        While one thread draws an epoch, others may use another.
-        """
-        own: Future[Indices] = Future()
-        # Register within `try`: after an interrupt at any line, no one waits for an epoch that is
-        # not being drawn.
-        try:
-            with self._lock:
-                future = self._epochs.pop(epoch, None)
-                if future is None:
-                    # Free the older epoch before the new one takes its memory.
-                    while len(self._epochs) > 1:
-                        del self._epochs[next(iter(self._epochs))]
-                    future = own
-                self._epochs[epoch] = future
-            if future is own:
-                own.set_result(self.draw_epoch(epoch))
-        except BaseException as error:
-            with self._lock:
-                if self._epochs.get(epoch) is own:
-                    del self._epochs[epoch]
-            if not own.done():
-                own.set_exception(error)
-            raise
-        return future.result()
+            self._epochs.get(epoch, self.draw_epoch)
 
 
 def batch_slice(number: int, global_batch: int, samples: int) -> slice:

@@ -30,7 +30,7 @@ from loaders.samplers.base import (
     sampler_text,
     traits_of,
 )
-from loaders.samplers.order import Batching, Peers, PlannedOrder, StoredOrder, TolerantOrder
+from loaders.samplers.order import Batching, Order, Peers, PlannedOrder, StoredOrder
 from loaders.samplers.pk import PKSampler
 from loaders.samplers.shuffled import SequentialSampler, ShuffledSampler
 from loaders.samplers.weighted import WeightedSampler
@@ -54,7 +54,7 @@ class ChosenOrder:
 
     """
 
-    order: StoredOrder | PlannedOrder
+    order: Order
     batching: Batching
     shuffle: Shuffle
     warnings: tuple[str, ...]
@@ -248,7 +248,7 @@ def tolerant_order(
     sampler: Sampler,
     *,
     mode: Literal["skip", "replace"],
-) -> TolerantOrder:
+) -> PlannedOrder:
     """Return an order that can continue without bad images.
 
     Args:
@@ -256,7 +256,7 @@ def tolerant_order(
         tables: the sample tables of the split.
         sampler: the sampler. A bad row is replaced by one with the same value in the column that it
             samples by.
-        mode: see `TolerantOrder`.
+        mode: see `PlannedOrder`.
 
     Raises:
         CallError: the sampler makes batches of a fixed composition, and `mode` would move samples
@@ -278,17 +278,7 @@ def tolerant_order(
         # A row of a batch of P x K must be replaced by one of the same identity.
         if not has_lists(columns[by]):
             peers = Peers.of(columns, by, order.rows, drawable)
-    return TolerantOrder(
-        order.rows,
-        order.batching,
-        order.plan,
-        text=order.text,
-        global_text=order.global_text,
-        traits=order.traits,
-        mode=mode,
-        peers=peers,
-        drawable=drawable,
-    )
+    return replace(order, mode=mode, peers=peers, drawable=drawable)
 
 
 def sampler_warnings(
@@ -311,7 +301,7 @@ def sampler_warnings(
     return (*notes, f"{of} {have} no sample in split {split.name!r}, so no batch contains {them}")
 
 
-def empty_batch_warnings(order: StoredOrder | PlannedOrder, split: str) -> tuple[str, ...]:
+def empty_batch_warnings(order: Order, split: str) -> tuple[str, ...]:
     """Return a warning if the last batch of a split has fewer samples than ranks."""
     left, batching = order.too_few, order.batching
     # A batch that is filled tells which samples are valid.

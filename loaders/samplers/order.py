@@ -1,29 +1,27 @@
 """The order of an epoch: a sampler's plan, divided among ranks, or the order of DALI's own readers.
 
-`loaders.samplers.base.Order` says what a loader asks of both. Never imports DALI.
+`Order` is what a loader asks of both. Never imports DALI.
 """
 
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from loaders.arrays import Array, Bools
 from loaders.options import LastBatch
 from loaders.progress import Position, Upcoming
 from loaders.ranks import Ranks
-from loaders.samplers.base import CHECK_SAMPLER, Plan, Rows, Traits
-from loaders.samplers.draws import Groups, group, random_words, read_codes
+from loaders.samplers.base import CHECK_SAMPLER, Epochs, Plan, Rows, Traits
+from loaders.samplers.draws import random_words, read_codes
 from manifests.errors import CallError, DamagedError
 
 _ALL_DAMAGED = "run `dataprep verify --decode`"
-
-_UNKNOWN = Traits()
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,17 +49,28 @@ class Batching:
 
 
 @dataclass(frozen=True, slots=True)
-class _Order:
-    """What all orders share. The numbers of samples in two ranks' batches differ by one at most.
+class Order(ABC):
+    """What a loader asks about its epochs. Batches of two ranks differ by one sample at most.
 
     Attributes:
         rows: number of rows in the split.
         batching: how an epoch is divided into batches.
+        restarts: whether each epoch needs a new pipeline.
+        text: how `explain()` names the sampler; `None` without one.
+        global_text: how checkpoints name the sampler: equal for samplers with equal global batches.
+        traits: what is known about the sampler.
 
     """
 
     rows: int
     batching: Batching
+    restarts: bool = field(default=False, kw_only=True)
+    text: str | None = field(default=None, kw_only=True)
+    global_text: str | None = field(default=None, kw_only=True)
+    traits: Traits = field(default=Traits(), kw_only=True)
+
+    #: Whether the rows of a batch are known before it is read.
+    is_planned = False
 
     @property
     def batch_size(self) -> int:
@@ -96,14 +105,27 @@ class _Order:
             return full
         return full + 1
 
+    @property
+    def runs(self) -> int:
+        """Batches that the reader produces in an epoch, including a last one that is left out."""
+        return self.batches
+
+    @property
+    def version(self) -> int | None:
+        """`ORDER_VERSION` of the sampler; `None` without one, and for a custom sampler."""
+        return None
+
+    @property
+    @abstractmethod
+    def lines(self) -> tuple[str, ...]:
+        """What `explain()` says about the order: how it is made, then the lines of the sampler."""
+
     def size(self, position: Position) -> int:
         """Return the number of samples in the batch that comes next."""
         if self.batching.last_batch != "partial":
             return self.batching.batch_size
-        return self._at_least_one(self._own(position))
-
-    def _at_least_one(self, own: int) -> int:
-        """Return the size of a batch with `own` samples: the mean over an empty batch is NaN."""
+        own = self._own(position)
+        # The mean over an empty batch is NaN.
         if self.batching.training or self.batching.filled:
             return max(own, 1)
         return own
@@ -112,30 +134,34 @@ class _Order:
         """Return which samples of the next batch are real, not padding: bool [batch_size]."""
         return np.arange(self.batching.batch_size) < self._own(position)
 
+    def upcoming(self, started: int, skipped: int) -> Upcoming | None:
+        """Return the batches of a pipeline; `None` if DALI's own reader decides them.
+
+        Args:
+            started: epoch of the pipeline's first batch.
+            skipped: batches of that epoch that come before the first batch.
+
+        """
+        del started, skipped
+        return None
+
+    def without(self, bad: frozenset[int]) -> Order:
+        """Return the order that leaves out these rows, if it can leave out rows."""
+        del bad
+        return self
+
+    @abstractmethod
     def _own(self, position: Position) -> int:
         """Return how many samples of the next batch belong to this rank."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True)
-class StoredOrder(_Order):
+class StoredOrder(Order):
     """The order of DALI's native readers: each rank reads a contiguous part of the stored samples.
 
-    There is no sampler, so `text`, `global_text` and `version` are `None`.
-
-    Attributes:
-        restarts: whether each epoch has the shards in another order, and DALI shuffles within its
-            buffer. The state of this shuffling depends on all earlier epochs, so each epoch needs a
-            new pipeline.
-
+    If it `restarts`, each epoch has the shards in another order, and DALI shuffles within its
+    buffer. The state of this shuffling depends on all earlier epochs.
     """
-
-    restarts: bool = False
-    text: None = None
-    global_text: None = None
-    version: None = None
-    traits: Traits = _UNKNOWN
-    is_planned: bool = False
 
     @property
     def runs(self) -> int:
@@ -147,141 +173,11 @@ class StoredOrder(_Order):
         """What `explain()` says about the order."""
         return ("shuffled" if self.restarts else "in stored order",)
 
-    def upcoming(self, started: int, skipped: int) -> None:
-        """Return `None`: DALI's reader decides the batches."""
-
-    def without(self, bad: frozenset[int]) -> StoredOrder:
-        """Return this order, which cannot leave out rows."""
-        del bad
-        return self
-
     def _own(self, position: Position) -> int:
         # DALI's readers move on to the next part with each epoch.
         part = self.batching.ranks.share(self.rows, position.epoch)
         size = self.batching.batch_size
         return max(0, min(size, part - position.batch * size))
-
-
-@dataclass(frozen=True, slots=True)
-class PlannedOrder(_Order):
-    """The order of a sampler: each rank takes its part of every global batch.
-
-    Attributes:
-        plan: the sampler, fitted to the split.
-        text: how `explain()` names the sampler.
-        global_text: how checkpoints name it: equal for samplers with equal global batches.
-        traits: what is known about the sampler.
-        restarts: false, because a plan gives any batch of any epoch.
-        lock: one thread at a time uses the plan, because a custom plan may not be made for several.
-
-    """
-
-    plan: Plan
-    text: str = ""
-    global_text: str = ""
-    traits: Traits = _UNKNOWN
-    restarts: bool = False
-    is_planned: bool = True
-    lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
-
-    @property
-    def samples(self) -> int:
-        """Samples in an epoch over all ranks."""
-        return self.plan.samples
-
-    @property
-    def version(self) -> int | None:
-        """`ORDER_VERSION` of the sampler, which checkpoints compare."""
-        version: int | None = getattr(self.plan, "order_version", None)
-        return version
-
-    @property
-    def runs(self) -> int:
-        """Equal to `batches`: a batch that is left out is never read."""
-        return self.batches
-
-    @property
-    def lines(self) -> tuple[str, ...]:
-        """What `explain()` says about the order."""
-        return (f"planned by {self.text}", *self.plan.lines)
-
-    def upcoming(self, started: int, skipped: int) -> Upcoming:
-        """Return the batches of a pipeline; see `Order.upcoming`."""
-        return Upcoming(
-            rank_rows=lambda run: self.rank_rows(skipped + run, started),
-            global_rows=lambda run: self.global_rows(skipped + run, started),
-            batches=self.batches,
-            batch_size=self.batching.batch_size,
-        )
-
-    def without(self, bad: frozenset[int]) -> PlannedOrder:
-        """Return this order, which cannot leave out rows."""
-        del bad
-        return self
-
-    def _own(self, position: Position) -> int:
-        part = self.rank_part(position.batch)
-        own: int = part.stop - part.start
-        return own
-
-    def _count(self, number: int) -> int:
-        """Return the number of samples in a global batch."""
-        return max(0, min(self.global_batch, self.samples - number * self.global_batch))
-
-    def rank_part(self, number: int) -> slice:
-        """Return the part of a global batch that this rank reads."""
-        count, ranks = self._count(number), self.batching.ranks
-        # Integer division spreads what is left: the parts differ by one sample at most.
-        first = ranks.rank * count // ranks.world_size
-        return slice(first, (ranks.rank + 1) * count // ranks.world_size)
-
-    def rank_rows(self, step: int, started: int) -> Rows:
-        """Return the rows of this rank's batch, int64 [batch_size].
-
-        A short batch repeats the epoch's last sample.
-
-        Args:
-            step: index of the batch, counted from the start of epoch `started`.
-            started: the epoch that the pipeline started with.
-
-        Raises:
-            CallError: the sampler's plan returns rows of a wrong shape, dtype or range.
-
-        """
-        epochs, number = divmod(step, self.batches)
-        global_batch = self._checked(started + epochs, number)
-        rows = global_batch[self.rank_part(number)]
-        missing = self.batching.batch_size - len(rows)
-        if not missing:
-            return rows
-        return np.concatenate([rows, np.repeat(global_batch[-1:], missing)])
-
-    def global_rows(self, step: int, started: int) -> Rows:
-        """Return the rows of the batch of all ranks, int64 [batch_size * world_size] or less.
-
-        See `rank_rows`.
-        """
-        # A pipeline counts its batches over the epochs that it reads.
-        epochs, number = divmod(step, self.batches)
-        return self._checked(started + epochs, number)
-
-    def _checked(self, epoch: int, number: int) -> Rows:
-        with self.lock:
-            # Copy, because the plan may own and reuse the array it returned.
-            rows = np.array(self.plan.batch(epoch, number))
-        expected = self._count(number)
-        # Wrong rows would read other images, or fail in the middle of an epoch.
-        is_valid = rows.shape == (expected,) and rows.dtype.kind == "i"
-        if not is_valid or rows.min() < 0 or rows.max() >= self.rows:
-            raise CallError(
-                f"the sampler's batch {number} of epoch {epoch} must be {expected} integers from 0"
-                f" to {self.rows - 1}, got {rows.dtype} {list(rows.shape)}",
-                hint=CHECK_SAMPLER,
-            )
-        return rows.astype(np.int64, copy=False)
-
-
-# --- an order that continues without bad images ---------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -290,14 +186,14 @@ class Peers:
 
     Attributes:
         codes: a number for each value of the column, int64 [rows]; -1 for a row without peers.
-        groups: the rows by code.
-        index: position of each code's group among the groups.
+        members: the rows by code, int64 [rows].
+        sorted: the codes of the members.
 
     """
 
     codes: Rows
-    groups: Groups
-    index: dict[int, int]
+    members: Rows
+    sorted: Rows
 
     @classmethod
     def of(
@@ -318,112 +214,174 @@ class Peers:
             rows = np.flatnonzero(drawable)
         # Rows that are not drawn may have no value: a filter may leave them out for that reason.
         drawn = {name: columns[name][rows]} if name in columns else columns
-        found = read_codes(drawn, name, len(rows))
         codes = np.full(samples, -1)
-        codes[rows] = found
-        within = group(found)
-        groups = Groups(within.starts, rows[within.members])
-        values = codes[groups.members[groups.starts[:-1]]].tolist()
-        return cls(codes, groups, {value: number for number, value in enumerate(values)})
+        codes[rows] = read_codes(drawn, name, len(rows))
+        members = np.argsort(codes, kind="stable")
+        return cls(codes, members, codes[members])
 
-    def rows(self, row: int) -> NDArray[np.integer[Any]]:
+    def rows(self, row: int) -> Rows:
         """Return the rows with the same value as `row`, itself included."""
-        number = self.index.get(int(self.codes[row]))
-        if number is None:
-            return self.groups.members[:0]
-        return self.groups.members[self.groups.starts[number] : self.groups.starts[number + 1]]
-
-
-@dataclass(frozen=True, slots=True)
-class _Stream:
-    """The rows that a rank reads in an epoch: int64. From `distinct` on, they repeat others."""
-
-    rows: Rows
-    distinct: int
+        code = int(self.codes[row])
+        if code < 0:
+            return self.members[:0]
+        first, end = np.searchsorted(self.sorted, [code, code + 1]).tolist()
+        return self.members[first:end]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class TolerantOrder(PlannedOrder):
-    """A planned order from which some rows are taken out.
+class PlannedOrder(Order):
+    """The order of a sampler: each rank takes its part of every global batch.
 
-    The number of batches does not change, so ranks stay in step.
-
-    The batches up to a bad row do not depend on bad rows that come later. So a loader that finds
-    one restarts at that batch, and what the user has received before stays what the order says.
+    Some rows may be taken out, if `mode` says how. The number of batches does not change, so ranks
+    stay in step. The batches up to a bad row do not depend on bad rows that come later. So a loader
+    that finds one restarts at that batch, and what the user has received before stays what the
+    order says.
 
     Attributes:
+        plan: the sampler, fitted to the split.
+        lock: one thread at a time uses the plan, because a custom plan may not be made for several.
         bad: the rows to take out.
         mode: ``"skip"`` moves all later samples of the rank up, so the last batch is shorter (with
             ``last_batch="partial"``) or is filled up (otherwise). ``"replace"`` puts another row of
-            the split in the place of a bad one, drawn from its peers.
+            the split in the place of a bad one, drawn from its peers. `None` keeps bad rows.
         peers: which rows may replace a row; `None` means every row.
         drawable: which rows may replace a row, because the sampler draws them at all: bool [rows];
             `None` means all.
 
     """
 
+    plan: Plan
+    lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
     bad: frozenset[int] = frozenset()
-    mode: Literal["skip", "replace"] = "skip"
+    mode: Literal["skip", "replace"] | None = None
     peers: Peers | None = None
     drawable: Bools | None = None
-    _streams: dict[int, _Stream] = field(default_factory=dict)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+    #: Of the good rows of this rank in an epoch: the rows, and from which one on they repeat others.
+    _streams: Epochs[tuple[Rows, int]] = field(default_factory=Epochs, init=False, repr=False)
 
-    def without(self, bad: frozenset[int]) -> TolerantOrder:
+    is_planned = True
+
+    @property
+    def samples(self) -> int:
+        """Samples in an epoch over all ranks."""
+        return self.plan.samples
+
+    @property
+    def version(self) -> int | None:
+        """`ORDER_VERSION` of the sampler, which checkpoints compare."""
+        version: int | None = getattr(self.plan, "order_version", None)
+        return version
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """What `explain()` says about the order."""
+        return (f"planned by {self.text}", *self.plan.lines)
+
+    def upcoming(self, started: int, skipped: int) -> Upcoming:
+        """Return the batches of a pipeline; see `Order.upcoming`."""
+        return Upcoming(
+            rank_rows=lambda run: self.rank_rows(skipped + run, started),
+            global_rows=lambda run: self.global_rows(skipped + run, started),
+            batches=self.batches,
+            batch_size=self.batching.batch_size,
+        )
+
+    def without(self, bad: frozenset[int]) -> PlannedOrder:
         """Return this order without these rows."""
-        return replace(self, bad=bad, _streams={}, _lock=threading.Lock())
+        return replace(self, bad=bad) if self.mode else self
 
-    # A class with slots has no `super()` in its methods.
+    def _own(self, position: Position) -> int:
+        size = self.batching.batch_size
+        if self._skips:
+            _, distinct = self._streams.get(position.epoch, self._compute_stream)
+            return max(0, min(size, distinct - position.batch * size))
+        part = self.rank_part(position.batch)
+        own: int = part.stop - part.start
+        return own
+
+    def _count(self, number: int) -> int:
+        """Return the number of samples in a global batch."""
+        return max(0, min(self.global_batch, self.samples - number * self.global_batch))
+
+    def rank_part(self, number: int) -> slice:
+        """Return the part of a global batch that this rank reads."""
+        count, ranks = self._count(number), self.batching.ranks
+        # Integer division spreads what is left: the parts differ by one sample at most.
+        first = ranks.rank * count // ranks.world_size
+        return slice(first, (ranks.rank + 1) * count // ranks.world_size)
 
     def rank_rows(self, step: int, started: int) -> Rows:
-        """Return the rows of this rank's batch without bad rows; see `PlannedOrder.rank_rows`.
+        """Return the rows of this rank's batch without bad rows, int64 [batch_size].
+
+        A short batch repeats the epoch's last sample.
+
+        Args:
+            step: index of the batch, counted from the start of epoch `started`.
+            started: the epoch that the pipeline started with.
 
         Raises:
+            CallError: the sampler's plan returns rows of a wrong shape, dtype or range.
             DamagedError: no good sample is left.
 
         """
-        if not self.bad:
-            return PlannedOrder.rank_rows(self, step, started)
+        # A pipeline counts its batches over the epochs that it reads.
         epochs, number = divmod(step, self.batches)
-        if self.mode == "replace":
-            rows = PlannedOrder.rank_rows(self, step, started)
-            return self._replaced(rows, started + epochs, number)
-        # The rows after a bad one move up, so all batches of the epoch are needed.
-        stream, size = self._stream(started + epochs).rows, self.batching.batch_size
-        rows = stream[number * size : (number + 1) * size]
-        return np.concatenate([rows, np.repeat(stream[-1:], size - len(rows))])
+        if self._skips:
+            # The rows after a bad one move up, so all batches of the epoch are needed.
+            stream, _ = self._streams.get(started + epochs, self._compute_stream)
+            size = self.batching.batch_size
+            return self._filled_up(stream[number * size : (number + 1) * size], stream)
+        rows = self._planned(started + epochs, number)
+        return self._replaced(rows, started + epochs, number) if self.bad else rows
 
-    def size(self, position: Position) -> int:
-        """Return the number of samples in the batch that comes next."""
-        if not self.bad or self.mode == "replace" or self.batching.last_batch != "partial":
-            return PlannedOrder.size(self, position)
-        return self._at_least_one(int(self.valid(position).sum()))
+    def global_rows(self, step: int, started: int) -> Rows:
+        """Return the rows of the batch of all ranks, int64 [batch_size * world_size] or less.
+
+        See `rank_rows`.
+        """
+        epochs, number = divmod(step, self.batches)
+        return self._checked(started + epochs, number)
 
     def valid(self, position: Position) -> Bools:
         """Return which samples of the next batch neither fill it up nor replace a bad one."""
-        if not self.bad:
-            return PlannedOrder.valid(self, position)
-        if self.mode == "replace":
-            planned = PlannedOrder.rank_rows(self, position.batch, position.epoch)
-            return PlannedOrder.valid(self, position) & ~self._is_bad(planned)
-        size = self.batching.batch_size
-        rest = self._stream(position.epoch).distinct - position.batch * size
-        return np.arange(size) < rest
+        valid = Order.valid(self, position)  # a class with slots has no `super()` in its methods
+        if self.bad and not self._skips:
+            valid &= ~self._is_bad(self._planned(position.epoch, position.batch))
+        return valid
 
-    def _stream(self, epoch: int) -> _Stream:
-        """Return the good rows of this rank in an epoch.
+    def _planned(self, epoch: int, number: int) -> Rows:
+        """Return the rows of this rank's batch as the sampler plans them."""
+        global_batch = self._checked(epoch, number)
+        return self._filled_up(global_batch[self.rank_part(number)], global_batch)
 
-        At least as many as the batches need, unless partial.
-        """
-        # Two epochs, because batches of the next one are prepared while the current one is used.
-        with self._lock:
-            if epoch not in self._streams:
-                while len(self._streams) > 1:
-                    del self._streams[min(self._streams)]
-                self._streams[epoch] = self._compute_stream(epoch)
-            return self._streams[epoch]
+    def _filled_up(self, rows: Rows, source: Rows) -> Rows:
+        """Return a whole batch: its rows, then the last row of `source` as often as needed."""
+        missing = self.batching.batch_size - len(rows)
+        return np.concatenate([rows, np.repeat(source[-1:], missing)])
 
-    def _compute_stream(self, epoch: int) -> _Stream:
+    def _checked(self, epoch: int, number: int) -> Rows:
+        with self.lock:
+            # Copy, because the plan may own and reuse the array it returned.
+            rows = np.array(self.plan.batch(epoch, number))
+        expected = self._count(number)
+        # Wrong rows would read other images, or fail in the middle of an epoch.
+        is_valid = rows.shape == (expected,) and rows.dtype.kind == "i"
+        if not is_valid or rows.min() < 0 or rows.max() >= self.rows:
+            raise CallError(
+                f"the sampler's batch {number} of epoch {epoch} must be {expected} integers from 0"
+                f" to {self.rows - 1}, got {rows.dtype} {list(rows.shape)}",
+                hint=CHECK_SAMPLER,
+            )
+        return rows.astype(np.int64, copy=False)
+
+    # --- bad rows -------------------------------------------------------------------------------
+
+    @property
+    def _skips(self) -> bool:
+        return bool(self.bad) and self.mode == "skip"
+
+    def _compute_stream(self, epoch: int) -> tuple[Rows, int]:
+        """Return the good rows of this rank, at least as many as the batches need, unless partial."""
         planned = np.concatenate(
             [self._checked(epoch, each)[self.rank_part(each)] for each in range(self.batches)]
         )
@@ -432,17 +390,17 @@ class TolerantOrder(PlannedOrder):
         if not len(rows):
             raise DamagedError("every image that this rank reads is damaged", hint=_ALL_DAMAGED)
         if not len(planned):
-            return _Stream(rows[-1:], 0)
+            return rows[-1:], 0
         missing = self.batches * self.batching.batch_size - len(rows)
         if missing <= 0 or self.batching.last_batch != "drop":
-            return _Stream(rows, len(rows))
+            return rows, len(rows)
         # The samples that "drop" leaves out come first, then the rank's own again.
-        spare = np.empty(0, np.int64)
+        spare = rows[:0]
         if self.batches * self.global_batch < self.samples:
             left_over, ranks = self._checked(epoch, self.batches), self.batching.ranks
             spare = self._without_bad(left_over[ranks.rank :: ranks.world_size])[:missing]
         repeated = np.resize(rows, missing - len(spare))
-        return _Stream(np.concatenate([rows, spare, repeated]), len(rows) + len(spare))
+        return np.concatenate([rows, spare, repeated]), len(rows) + len(spare)
 
     def _without_bad(self, rows: Rows) -> Rows:
         return rows[~self._is_bad(rows)]

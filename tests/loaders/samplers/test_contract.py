@@ -224,12 +224,12 @@ def test_an_interrupt_leaves_no_epoch_that_is_never_drawn():
             raise KeyboardInterrupt
 
     plan = Counting()
-    plan._epochs = interrupted = Interrupted()
+    plan._epochs._epochs = interrupted = Interrupted()
     with pytest.raises(KeyboardInterrupt):
         plan.batch(0, 0)
     assert not interrupted
     assert interrupted.future.done()
-    plan._epochs = {}
+    plan._epochs._epochs = {}
     assert plan.batch(0, 0).tolist() == [0, 1, 2, 3]
 
 

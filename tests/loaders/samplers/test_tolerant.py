@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -16,7 +15,7 @@ from loaders.ranks import Ranks
 from loaders.samplers import PKSampler, SequentialSampler, ShuffledSampler, SubsetSampler
 from loaders.samplers.base import traits_of
 from loaders.samplers.choose import tolerant_order
-from loaders.samplers.order import Batching, Peers, PlannedOrder, TolerantOrder
+from loaders.samplers.order import Batching, Peers, PlannedOrder
 from manifests.errors import DamagedError
 
 SHAPES = st.tuples(
@@ -28,7 +27,7 @@ def make(samples, batch_size, ranks, *, last_batch="partial", mode="skip", bad=(
     plan = ShuffledSampler().plan(
         {}, samples=samples, batch_size=batch_size, world_size=ranks.world_size, seed=5
     )
-    return TolerantOrder(
+    return PlannedOrder(
         samples,
         Batching(batch_size, last_batch, ranks),
         plan,
@@ -121,7 +120,7 @@ def test_batches_before_a_bad_row_do_not_depend_on_it(shape, mode, last_batch, d
     before = [order.rank_rows(earlier, 0) for earlier in range(number)]
     if any(rows[-1] in batch for batch in before):
         return  # The image was decoded before, so it is not bad.
-    found = replace(order, bad=order.bad | {int(rows[-1])}, _streams={})
+    found = order.without(order.bad | {int(rows[-1])})
     for earlier, batch in enumerate(before):
         assert np.array_equal(found.rank_rows(earlier, 0), batch)
 
@@ -129,9 +128,9 @@ def test_batches_before_a_bad_row_do_not_depend_on_it(shape, mode, last_batch, d
 def test_two_epochs_stay_in_memory(monkeypatch):
     """Batches of the next epoch are prepared by a thread while the loader asks for the size of those of this one."""
     computed = []
-    compute = TolerantOrder._compute_stream
+    compute = PlannedOrder._compute_stream
     monkeypatch.setattr(
-        TolerantOrder,
+        PlannedOrder,
         "_compute_stream",
         lambda order, epoch: computed.append(epoch) or compute(order, epoch),
     )
