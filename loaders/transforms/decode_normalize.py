@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import ClassVar, Literal
 
 from loaders.transforms.base import (
     Color,
@@ -142,30 +142,27 @@ class Normalize(Operation):
 
 
 @dataclass(frozen=True, slots=True)
-class Rescale(Operation):
-    """Scale uint8 values from 0-255 to float32 values from 0 to 1."""
+class ToFloat(Operation):
+    """Convert uint8 values to float32 values from 0 to 255."""
 
-    takes = "uint8"
+    takes: ClassVar[Literal["channels", "uint8"]] = "channels"
     moves = "nothing"
     linear = True
+    #: The factor of the values.
+    scale = 1.0
 
     def output(self, spec: ImageSpec) -> ImageSpec:
         """Return a float32 spec."""
         return replace(Operation.output(self, spec), is_uint8=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Rescale(ToFloat):
+    """Scale uint8 values from 0-255 to float32 values from 0 to 1."""
+
+    takes = "uint8"
+    scale = 1 / 255
 
     def values_after(self, values: Values) -> Values:
         """Return that the values are from 0 to 1."""
         return Values.UNIT
-
-
-@dataclass(frozen=True, slots=True)
-class ToFloat(Operation):
-    """Convert uint8 values to float32 values from 0 to 255."""
-
-    takes = "channels"
-    moves = "nothing"
-    linear = True
-
-    def output(self, spec: ImageSpec) -> ImageSpec:
-        """Return a float32 spec."""
-        return replace(Operation.output(self, spec), is_uint8=False)

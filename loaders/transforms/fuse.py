@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from loaders.memory import CropWindow, ImageSizes
 from loaders.transforms.base import ImageSpec, Operation, Range
 from loaders.transforms.crop_resize import Crop, CropAtRatio, RandomResizedCrop, Resize
-from loaders.transforms.decode_normalize import Decode, Normalize, Unpack
+from loaders.transforms.decode_normalize import Decode, Normalize, ToFloat, Unpack
 from loaders.transforms.geometry import Flip
 from loaders.transforms.parse import Recipe
 
@@ -187,6 +187,12 @@ def _resize_crop(
     return (ResizeCrop(first, second),) if second.never_pads((*before, first)) else None
 
 
+def _float_normalize(
+    first: ToFloat, second: Normalize, _: tuple[Operation, ...]
+) -> tuple[Operation, ...]:
+    return (replace(second, scale=second.scale * first.scale),)
+
+
 def _flip_normalize(
     first: Flip, second: Normalize, _: tuple[Operation, ...]
 ) -> tuple[Operation, ...] | None:
@@ -200,7 +206,7 @@ RULES: tuple[Rule, ...] = (
         (Operation,),
         _swap,
         "{second} before {first}: {first} works on each pixel separately, so its result is the same"
-        " with fewer pixels, except for rounding",
+        " with fewer bytes, except for rounding",
     ),
     Rule(
         Decode,
@@ -220,6 +226,13 @@ RULES: tuple[Rule, ...] = (
         (Crop,),
         _resize_crop,
         "{first} + {second}: only the pixels that the crop keeps are computed",
+    ),
+    # Before the flip: the normalization of bytes then follows it.
+    Rule(
+        ToFloat,
+        (Normalize,),
+        _float_normalize,
+        "{first} + {second}: one pass over the pixels scales and normalizes",
     ),
     Rule(
         Flip,

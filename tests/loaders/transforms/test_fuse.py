@@ -131,7 +131,7 @@ def test_raw_pixels_crop_and_resize_in_one_pass():
 
 
 def test_every_rule_states_its_reason():
-    assert len(RULES) == 5
+    assert len(RULES) == 6
     for rule in RULES:
         text = rule.reason.format(first="First", second="Second")
         assert "Second" in text
@@ -194,7 +194,7 @@ def test_operations_whose_result_would_change_are_not_fused(operations):
 def test_crops_that_never_pad_move_before_pointwise_operations():
     for resize in (SHORT, Resize((56, 48)), RandomResizedCrop((60, 50)), PadTo((56, 48))):
         found = fuse([FLIP, resize, Rescale(), NORMALIZE, CROP]).operations
-        assert [type(each) for each in found][-2:] == [Rescale, Normalize]
+        assert isinstance(found[-1], Normalize)
         assert CROP in found or ResizeCrop(resize, CROP) in found
     assert fuse([SHORT, FLIP, NORMALIZE, CROP]).operations == (
         SHORT,

@@ -23,6 +23,7 @@ from PIL import Image
 from loaders.dali import apply
 from loaders.dali.geometry import elastic, places_inside, shifted
 from loaders.dali.graph import RandomStreams
+from loaders.transforms.argument import parse_transforms
 from loaders.transforms.base import ImageSpec
 from loaders.transforms.crop_resize import ResizeKeepRatio
 from loaders.transforms.fuse import fuse
@@ -54,6 +55,46 @@ def compare(name: str, arguments: dict[str, Any], *, most: float, mean: float, g
             difference = np.abs(each.astype(float) - with_torchvision(transform, image))
             assert difference.max() <= most, (name, arguments, difference.max())
             assert difference.mean() <= mean, (name, arguments, difference.mean())
+
+
+# Spellings
+# ---------------------------------------------------------------------------------------------
+
+_MEAN_STD = {"mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}
+_FLIP: tuple[str, dict[str, Any]] = ("RandomHorizontalFlip", {"p": 0.5})
+
+
+@pytest.mark.parametrize(
+    ("steps", "preset"),
+    [
+        ([("RandomResizedCrop", {"size": 224}), _FLIP], "imagenet-train"),
+        ([("Resize", {"size": 256}), ("CenterCrop", {"size": 224})], "imagenet-eval"),
+        ([("Resize", {"size": (256, 128)})], "reid-eval"),
+        ([("RandomCrop", {"size": 32, "padding": 4}), _FLIP], None),
+        ([("RandomRotation", {"degrees": 20}), ("CenterCrop", {"size": 32}), _FLIP], None),
+        ([_FLIP, ("RandomResizedCrop", {"size": 32})], None),
+    ],
+)  # fmt: skip
+def test_every_spelling_of_a_list_runs_as_the_same_operations(steps, preset):
+    to_float = v2.ToDtype(torch.float32, scale=True)
+    old, new = ([getattr(t, name)(**each) for name, each in steps] for t in (v1, v2))
+    names = [{name: {**each, "library": "torchvision"}} if name == "RandomRotation" else {name: each}
+             for name, each in steps]  # fmt: skip
+    spellings = [
+        v1.Compose([*old, v1.ToTensor(), v1.Normalize(**_MEAN_STD)]),
+        v2.Compose([v2.ToImage(), *new, to_float, v2.Normalize(**_MEAN_STD)]),
+        [*names, {"NormalizeImage": {"scale": "1.0/255.0", **_MEAN_STD}}],
+        [*names, "ToTensor", {"Normalize": _MEAN_STD}],
+        # The usual steps in the other order.
+        v1.Compose([*old[:-1], v1.ToTensor(), old[-1], v1.Normalize(**_MEAN_STD)]),
+    ]
+    if preset:
+        spellings.append(preset)
+    runs = {}
+    for spelling in spellings:
+        recipe = parse_transforms(spelling, split="train").recipe
+        runs[fuse(recipe.operations).operations] = spelling
+    assert len(runs) == 1, runs
 
 
 # Steps with a probability
