@@ -164,8 +164,12 @@ def _check_crops(recipe: Recipe, tables: SampleTables) -> None:
     """
     lists = [(*recipe.items, *view.items) for view in recipe.views] or [recipe.items]
     lists = [items for items in lists if depends_on_size(items)]
+    if recipe.raw_size is not None:
+        for items in lists:
+            check_fits(items, recipe.raw_size)
+        return
     # Reading the sizes takes time, so only a list that needs them reads them.
-    sizes = tables.all_image_sizes() if lists and recipe.raw_size is None else None
+    sizes = tables.all_image_sizes() if lists else None
     if sizes is None:
         return
     different, rows = np.unique(

@@ -175,19 +175,28 @@ class Pad(Operation):
     fill: Color = (0, 0, 0)
     mode: Literal["constant", "edge", "reflect", "symmetric"] = "constant"
 
+    @property
+    def needs_size(self) -> bool:
+        """Whether it mirrors pixels, of which an image must have enough."""
+        return self.mode in ("reflect", "symmetric")
+
     def output(self, spec: ImageSpec) -> ImageSpec:
-        """Return the spec with the padded size."""
+        """Return the spec with the padded size.
+
+        Raises:
+            CallError: it mirrors more pixels than the images have.
+
+        """
         if spec.size is None:
             return spec
         height, width = spec.size
-        mirrored = {"reflect": 1, "symmetric": 0}.get(self.mode)
-        if mirrored is not None and (
-            max(self.top, self.bottom) + mirrored > height
-            or max(self.left, self.right) + mirrored > width
-        ):
+        # Without the pixel at the edge, one pixel less can be mirrored.
+        left_out = int(self.mode == "reflect")
+        added = max(self.top, self.bottom), max(self.left, self.right)
+        if self.needs_size and (added[0] + left_out > height or added[1] + left_out > width):
             raise CallError(
-                f"Pad cannot mirror more pixels than an image of {height} x {width} pixels has",
-                hint='add fewer pixels, or set the mode to "edge"',
+                f"padding cannot mirror more pixels than an image of {height} x {width} pixels has",
+                hint='put a resize before it, add fewer pixels, or set padding_mode="edge"',
             )
         return spec.with_size((height + self.top + self.bottom, width + self.left + self.right))
 
@@ -199,7 +208,7 @@ class Pad(Operation):
 
     def loses(self, targets: Targets) -> str | None:
         """Return why boxes cannot follow it."""
-        if targets == "boxes" and self.mode in ("reflect", "symmetric"):
+        if targets == "boxes" and self.needs_size:
             return "it shows objects a second time in the border"
         return None
 

@@ -38,6 +38,17 @@ def build(folder, transforms, **options):
         ([{"Resize": {"size": [63, 80]}}, {"RandomCrop": {"size": 64}}], "an image of 63 x 80"),
         (
             [
+                {"Pad": {"padding": 60, "padding_mode": "reflect", "library": "torchvision"}},
+                {"CenterCrop": {"size": 64}},
+            ],
+            "padding cannot mirror more pixels than an image of 60 x",
+        ),
+        (
+            [{"RandomCrop": {"size": 64, "padding": 61, "padding_mode": "symmetric"}}],
+            "padding cannot mirror more pixels than an image of 60 x",
+        ),
+        (
+            [
                 {
                     "RandomChoice": {
                         "transforms": [{"RandomCrop": {"size": 64}}, {"CenterCrop": {"size": 64}}]
@@ -72,6 +83,8 @@ def test_the_error_names_an_image_and_the_remedy(folder):
         [{"RandomCrop": {"size": 64, "pad_if_needed": True}}],
         [{"RandomCrop": {"size": 64, "padding": 2}}],
         [{"Resize": {"size": 64}}, {"FiveCrop": {"size": 64}}],
+        [{"RandomCrop": {"size": 64, "padding": 59, "padding_mode": "reflect"}}],
+        [{"RandomCrop": {"size": 64, "padding": 99, "padding_mode": "edge"}}],
         [{"CenterCrop": {"size": 64}}],
     ],
 )

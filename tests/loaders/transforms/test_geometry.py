@@ -537,7 +537,7 @@ def check_mirrored_padding_needs_enough_pixels(gpu: bool = False) -> None:
         with pytest.raises(RuntimeError):
             run_operation(operation, [image], gpu=gpu)
         with pytest.raises(
-            CallError, match="cannot mirror more pixels than an image of 37 x 53 pixels has"
+            CallError, match="padding cannot mirror more pixels than an image of 37 x 53 pixels has"
         ):
             operation.output(ImageSpec(size=(height, width)))
     run_operation(Pad(width, height, width, height, mode="symmetric"), [image], gpu=gpu)
