@@ -6,28 +6,34 @@ The processes that a launcher starts are forks of one that has imported torch an
 
 import importlib.util
 import json
+import socket
+import subprocess
 
 import pytest
 from helpers import HELPERS
 
-TORCHRUN = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone"]
+#: torchrun on one of two machines, as docs/distributed.md has it.
+TORCHRUN = ["-m", "torch.distributed.run", "--nnodes", "2", "--nproc-per-node", "1"]
 
 
 @pytest.fixture
 def run(make_dataset, mixed, tmp_path, python, monkeypatch):
     """A function that runs `data_parallel.py` on 23 samples, and returns what each rank wrote."""
 
-    def start(mode, *launcher, modules=()):
+    def start(mode, *launcher, modules=(), machines=1):
+        """Run the launcher on one machine, or on two at the same time."""
         folder = make_dataset("tfrecord", mixed)
         monkeypatch.setenv("OMP_NUM_THREADS", "1")
         # DistributedDataParallel imports torch._dynamo. It and the other modules start no threads.
         executable = python.executable("torch._dynamo", *modules)
         monkeypatch.setenv("PYTHON_EXEC", executable)  # torchrun and Accelerate start it
-        done = python.run(
-            *(*launcher, HELPERS / "data_parallel.py", mode, folder, tmp_path), timeout=600,
-            before=f"import sys; sys.executable = {executable!r}",  # Lightning starts it
-        )  # fmt: skip
+        command = [*launcher, HELPERS / "data_parallel.py", mode, folder, tmp_path]
+        # Lightning starts sys.executable.
+        before = f"import sys; sys.executable = {executable!r}"
+        others = [subprocess.Popen([executable, *command]) for _ in range(machines - 1)]
+        done = python.run(*command, timeout=120, before=before)
         assert done.returncode == 0, done.stderr
+        assert [other.wait(timeout=60) for other in others] == [0] * (machines - 1)
         return [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2)]
 
     return start
@@ -65,8 +71,11 @@ def test_torch_multiprocessing(run):
     assert [row for batch in results[0]["alone"] for row in batch] == list(range(21))
 
 
-def test_ddp_with_torchrun(run):
-    check(run("ddp", *TORCHRUN))
+def test_torchrun_on_two_machines(run):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    meeting = ["--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{port}"]
+    check(run("ddp", *TORCHRUN, *meeting, machines=2))
 
 
 @pytest.mark.skipif(importlib.util.find_spec("lightning") is None, reason="needs lightning")
