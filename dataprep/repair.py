@@ -278,8 +278,7 @@ def repair_dataset(
     with ExitStack() as stack:
         if not dry_run:
             is_locked = stack.enter_context(storage.locked(folder))
-            storage.check_partials([folder])
-            stack.enter_context(storage.partials([folder], is_alone=is_locked, keeps_proofs=True))
+            stack.enter_context(storage.partials(folder, is_alone=is_locked, keeps_proofs=True))
             stack.enter_context(storage.guarded(folder, check))
         if progress:
             progress.start(sum(shard.samples for shard in shards), len(shards))

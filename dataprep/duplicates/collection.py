@@ -436,5 +436,5 @@ def _write_stored(images: Collection, source: Source, start: int, rows: Int64Arr
     # A sample without a checksum in its sample table may have changed.
     table = table.filter(table["crc32c"].is_valid())
     content = parquet_bytes(table, dictionaries=["shard", "problem"])
-    with storage.partials([source.root], is_alone=False):
+    with storage.partials(source.root, is_alone=False):
         storage.replace_file(os.path.join(source.root, HASHES_NAME), content)

@@ -107,7 +107,6 @@ def index_shards(
     # Shards can be in subfolders, which get indexes and tables too.
     folders = {shards.folder, *(parent_folder(path) for path in shards.paths)}
     with storage.locked(*folders) as is_locked:
-        storage.check_partials(folders)
         # Everything that can be refused is, before a shard is read.
         with storage.remember(shards.folder):
             _refuse_folders(shards)
@@ -117,7 +116,7 @@ def index_shards(
         seen = "" if storage.has_locks(shards.folder) else seen_digest(shards.folder)
         scan = find_components(shards, options)
         # Files have temporary names until all shards are indexed.
-        with storage.partials(folders, is_alone=is_locked):
+        with storage.partials(*folders, is_alone=is_locked):
             indexed, errors = _index(shards, scan, options, workers, progress)
             if errors:
                 return IndexResult(shards.folder, None, tuple(errors))

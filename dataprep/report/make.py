@@ -241,7 +241,7 @@ def check_out(out: str, *, overwrite: bool) -> None:
         )
     for path in (out, json_path(out)):
         check_output_file(path, "report", _MARKS, overwrite=overwrite)
-    storage.check_partials([os.path.dirname(os.path.abspath(out))])
+    storage.check_partials(os.path.dirname(os.path.abspath(out)))
 
 
 def write_report(made: MadeReport, out: str) -> None:
@@ -254,7 +254,7 @@ def write_report(made: MadeReport, out: str) -> None:
     out = os.path.abspath(out)
     # The page is last: whoever sees it finds its facts.
     paths = [json_path(out), out]
-    with storage.partials([os.path.dirname(out)], is_alone=False):
+    with storage.partials(os.path.dirname(out), is_alone=False):
         for path, text in zip(paths, (made.json, made.html), strict=True):
             storage.write_partial(path, text.encode())
         storage.publish(paths)

@@ -581,18 +581,16 @@ def revert_dataset(out: str) -> RevertResult:
 
     """
     base = read_base(out, option="")
-    with storage.locked(out) as is_locked:
-        storage.check_partials([out])
-        with storage.partials([out], is_alone=is_locked):
-            base = end_conversion(read_base(out, option=""))
-            journal = base.journal
-            if journal and base.state is not State.COMPLETE and journal.plan != base.digest:
-                if journal.action == "append":
-                    journal = take_removal_over(out, journal)
-                return _remove_files(base.manifest, journal, out, removed=0)
-            if base.state is State.COMPLETE:
-                end_committed(base)
-            return _revert_newest(base)
+    with storage.locked(out) as is_locked, storage.partials(out, is_alone=is_locked):
+        base = end_conversion(read_base(out, option=""))
+        journal = base.journal
+        if journal and base.state is not State.COMPLETE and journal.plan != base.digest:
+            if journal.action == "append":
+                journal = take_removal_over(out, journal)
+            return _remove_files(base.manifest, journal, out, removed=0)
+        if base.state is State.COMPLETE:
+            end_committed(base)
+        return _revert_newest(base)
 
 
 def _revert_newest(base: Folder) -> RevertResult:

@@ -325,7 +325,6 @@ def prepared_append(
         check_output(source, out)
         read_base(out)  # there may be no folder to lock
         is_locked = stack.enter_context(storage.locked(out))
-        storage.check_partials([out])
         base = end_conversion(read_base(out))
         if base.state is State.REVERTING:
             raise CallError(
@@ -336,12 +335,12 @@ def prepared_append(
             source, base, options, name=name, reader=reader, edits=edits, progress=progress
         )
         if isinstance(planned, AppendPlan):
-            stack.enter_context(storage.partials([out], is_alone=is_locked))
+            stack.enter_context(storage.partials(out, is_alone=is_locked))
             planned = replace(planned, finished=_begin(planned))
             stack.enter_context(owned(out, planned.job.fingerprint))
             remove_ended(out)
         elif base.journal or storage.has_partials(out):
-            with storage.partials([out], is_alone=is_locked):
+            with storage.partials(out, is_alone=is_locked):
                 if base.state is State.COMPLETE:  # killed after it wrote the manifest
                     end_committed(base)
         yield planned
@@ -538,5 +537,5 @@ def _write_empty_plan(source: Source, base: Folder, options: Options, name: str)
         take_rows(source, np.zeros(0, np.int64)), rejected=(), classes=base.manifest.classes
     )
     plan, append = ConversionPlan((), digest), _describe(base, name, digest, len(source))
-    with storage.partials([base.out], is_alone=True):
+    with storage.partials(base.out, is_alone=True):
         write_plan(nothing, job_of(nothing, plan, base.out, options), append)

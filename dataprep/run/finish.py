@@ -76,7 +76,6 @@ def finish(
     check_canary(plan.machine)  # tables are compared with the bytes that this machine would write
     engine = engine or LocalEngine(workers)
     with storage.locked(out, shared=True), owned(out, plan.fingerprint), closing(engine):
-        storage.check_partials([out])
         if plan.append is None:
             return _finish_conversion(plan.job(out), engine, progress)
         return _finish_append(plan, plan.append, out, engine, progress)
@@ -104,7 +103,7 @@ def _finish_conversion(job: Job, engine: Engine, progress: Progress | None) -> C
         raise missing_error(job, missing)
     try:
         # All shards are there: nobody needs another temporary file.
-        with storage.partials([out], is_alone=True):
+        with storage.partials(out, is_alone=True):
             return write_dataset(job, found)
     except StorageError:  # another process that finished the dataset removes the files of all
         if not has_all_of(out, inspect(out, job.fingerprint).files):
@@ -119,7 +118,7 @@ def _complete_interrupted(folder: Folder) -> Folder:
     `publish_manifest`.
     """
     if folder.journal and folder.journal.manifest:
-        with storage.partials([folder.out], is_alone=True):
+        with storage.partials(folder.out, is_alone=True):
             publish_manifest(folder.out, folder.journal.manifest)
     return inspect(folder.out, folder.plan)
 
@@ -204,7 +203,7 @@ def _finish_append(
         return _describe_finished(plan, append, out)
     try:
         # All shards are there: nobody needs another temporary file.
-        with storage.partials([out], is_alone=True):
+        with storage.partials(out, is_alone=True):
             manifest, converted = finish_append(base, job, found, append)
     except StorageError:
         # Another process that finished the append removes the files of all.

@@ -156,7 +156,6 @@ def prepared(
         ) from None
     with ExitStack() as stack:
         is_locked = stack.enter_context(storage.locked(out))
-        storage.check_partials([out])
         # The list of an append without a new image does not outlive the dataset that it is of.
         has_ended_append = overwrite and has_ended(out)
         has_other_plan = check_plan(job, overwrite=overwrite)
@@ -170,7 +169,7 @@ def prepared(
             clean_up(run.folder, run.finished.values())
         is_unchanged = run.is_complete and not (has_other_plan or always_writes or run.stamps)
         if not is_unchanged or storage.has_partials(out):
-            stack.enter_context(storage.partials([out], is_alone=is_locked, keeps_proofs=True))
+            stack.enter_context(storage.partials(out, is_alone=is_locked, keeps_proofs=True))
             _replace_outdated(run, overwrite=overwrite)
             # Last, because a table among the temporary files can prove which run wrote an outdated
             # shard.

@@ -336,7 +336,6 @@ def work(
         check_canary(plan.machine)
         job = replace(plan.job(out), check=partial(check_owner, out, plan.fingerprint))
         stack.enter_context(storage.locked(out, shared=True))
-        storage.check_partials([out])
         stack.enter_context(owned(out, plan.fingerprint))
         numbers = share.numbers(len(job.shards)) if share else range(len(job.shards))
         if plan.append and is_appended(plan, out):

@@ -228,11 +228,12 @@ def _write_records(task: ShardTask, pool: Pool, path: str) -> Segment:
     receives the offset, and writes the segment there.
     """
     end = FORMATS[task.options.fmt].END
-    file = storage.PartialFile(path, storage.partial_path(path), create=True)
+    partial = storage.partial_path(path)
+    storage.write_partial(path, b"")
     try:
         # A part gets its place as soon as its length is known; its result may come later.
         parts, start = [], 0
-        for part in pool.map(write_segment, _batches(task, path, file.partial)):
+        for part in pool.map(write_segment, _batches(task, path, partial)):
             part.reply(start)
             start += part.value
             parts.append(part)
@@ -240,10 +241,9 @@ def _write_records(task: ShardTask, pool: Pool, path: str) -> Segment:
         for part in parts:
             written.append(part.result())
         end_crc = crc32c(end)
-        file.write([end], start, len(end), end_crc)
+        storage.write_to(path, partial, [end], start, length=len(end), crc=end_crc)
     finally:
-        storage.close_file(file.partial)
-        file.close()
+        storage.close_file(partial)
     written.append(Segment(len(end), end_crc))
     return written
 

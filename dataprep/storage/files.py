@@ -9,17 +9,16 @@ of the new.
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from stat import S_ISDIR, S_ISREG
 from typing import TYPE_CHECKING, Protocol
 
 from awscrt.checksums import crc32c
 
 from manifests.errors import HINTS, CallError, DatasetError, StorageError, is_machine_fault
-from manifests.files import SHARD, FileKind, kind_of, mounted_at, open_handle, read_file
+from manifests.files import SHARD, FileKind, kind_of, mounted_at, open_handle
 from manifests.remote.url import is_url
 from manifests.schema import File
 from manifests.serialization import checksum_text
@@ -38,44 +37,6 @@ def files_of(path: str) -> LocalFiles:
 
         return REMOTE
     return LOCAL
-
-
-@contextmanager
-def locked(*folders: str, shared: bool = False) -> Iterator[bool]:
-    """Lock folders for this process. The locks end with the process, however it ends.
-
-    Args:
-        folders: the folders to lock.
-        shared: other processes may have shared locks of the same folders, but no exclusive one.
-
-    Yields:
-        Whether all folders are locked. On a file system without locks, the block runs without one.
-
-    Raises:
-        StorageError: another process has a lock.
-
-    """
-    is_locked = True
-    seen: set[tuple[int, int]] = set()
-    with ExitStack() as stack:
-        # A fixed order, so of two processes that want the same folders, one gets all of them.
-        for path, folder in sorted((files_of(each).local_folder(each), each) for each in folders):
-            with translate_errors(folder, "the folder cannot be opened"):
-                handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            stack.callback(os.close, handle)
-            status = os.fstat(handle)
-            if (status.st_dev, status.st_ino) in seen:  # another path of a folder that is locked
-                continue
-            seen.add((status.st_dev, status.st_ino))
-            try:
-                fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise StorageError(
-                    "another run is working in this folder", file=folder, hint="wait until it ends"
-                ) from None
-            except OSError:
-                is_locked = False
-        yield is_locked
 
 
 def has_locks(path: str) -> bool:
@@ -363,14 +324,7 @@ class FileView:
 
     def checksum(self, size: int) -> int:
         """Return the CRC-32C of the first `size` bytes."""
-        crc = at = 0
-        while at < size:
-            data, i = self(at, min(self._span, size - at))
-            if i == len(data):
-                break
-            crc = crc32c(memoryview(data)[i : i + size - at], crc)
-            at += len(data) - i
-        return crc
+        return checksum_of(self._handle, 0, size, memoryview(bytearray(self._span)))
 
     def is_cached(self, at: int) -> bool:
         """Return whether byte `at` is in the page cache; `True` if the system cannot tell."""
@@ -408,9 +362,6 @@ def checksum_of(handle: int, start: int, end: int, buffer: memoryview) -> int:
 #: Looks whether a run still owns a folder. It gets the name of a file that is about to be removed;
 #: an empty text if a file is about to be written. See `dataprep.storage.guarded`.
 Check = Callable[[str], None]
-
-#: Writes a small file under a temporary name, and renames it to its path.
-Replace = Callable[[str, bytes], None]
 
 
 class Entry(Protocol):
@@ -552,29 +503,6 @@ class LocalFiles:
     #: written. Several processes may publish the same shard at the same time. Because all of them
     #: write the same bytes, it does not matter which of them comes first.
     publish_shard = publish
-
-    def create(self, path: str, data: bytes, replace: Replace) -> bool:
-        """Write a small file unless there is one; return whether it was written.
-
-        The folder is locked on a file system, which uses `replace` for it.
-        """
-        if os.path.lexists(path):
-            return False
-        replace(path, data)
-        return True
-
-    def replace(self, path: str, data: bytes, old: bytes, replace: Replace) -> bool:
-        """Replace a small file whose content is `old`; return whether it has the new content now.
-
-        The folder is locked on a file system, which uses `replace` for it.
-        """
-        try:
-            content = read_file(path, kind_of(path))
-        except FileNotFoundError:
-            return False
-        if content == old:
-            replace(path, data)
-        return content in (old, data)
 
     def remove(self, path: str) -> None:
         """Remove a file, if it exists."""

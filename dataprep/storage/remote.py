@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from awscrt.checksums import crc32c
 
-from dataprep.storage.files import Check, LocalFiles, Replace, made_status, translate_errors
+from dataprep.storage.files import Check, LocalFiles, made_status, translate_errors
 from manifests.errors import (
     CallError,
     DatasetError,
@@ -62,18 +62,14 @@ class RemoteFiles(LocalFiles):
         if self._remembered is not None and name and str(store) in self._remembered:
             status = self._remembered[str(store)].by_name().get(name)
             if status is None:
-                raise FileNotFoundError(
-                    errno.ENOENT, "there is no object of this name, and none below it", path
-                )
+                raise _missing(path)
             return status
         if name:
             with suppress(FileNotFoundError):
                 return stat_of(store.stat(name))
         below = open_store(path)
         if below.url.is_read_only or next(below.list_objects(), None) is None:
-            raise FileNotFoundError(
-                errno.ENOENT, "there is no object of this name, and none below it", path
-            )
+            raise _missing(path)
         return _FOLDER
 
     def list(self, folder: str) -> Sequence[RemoteEntry]:
@@ -167,14 +163,11 @@ class RemoteFiles(LocalFiles):
         If another run takes the folder over between the look and the write, the store refuses the
         write. An upload in parts has no condition, so the owner is looked up again after it.
         """
-        if str(store) not in self._checks:
-            if may_have_parts(len(data)):
-                begin_upload(parse_url(path))
-            store.put(name, data)
-            return False
-        if may_have_parts(len(data)):
+        has_parts = may_have_parts(len(data))
+        if has_parts or str(store) not in self._checks:
             self._check(store)
-            begin_upload(parse_url(path))
+            if has_parts:
+                begin_upload(parse_url(path))
             store.put(name, data)
             self._check(store)
             return False
@@ -235,8 +228,7 @@ class RemoteFiles(LocalFiles):
             existing = store.get(name)
         except FileNotFoundError:
             return False
-        size = memoryview(existing).nbytes
-        if crc32c(memoryview(existing)) == crc32c(table) and size == len(table):
+        if bytes(existing) == table[:]:
             return True
         self._check(store)
         raise StorageError(
@@ -249,12 +241,12 @@ class RemoteFiles(LocalFiles):
             ),
         )
 
-    def create(self, path: str, data: bytes, replace: Replace) -> bool:  # noqa: ARG002
+    def create(self, path: str, data: bytes) -> bool:
         """Write a small file unless there is one."""
         store, name = _place(path)
         return store.create(name, data)
 
-    def replace(self, path: str, data: bytes, old: bytes, replace: Replace) -> bool:  # noqa: ARG002
+    def replace(self, path: str, data: bytes, old: bytes) -> bool:
         """Replace a small file whose content is `old`."""
         store, name = _place(path)
         found = []
@@ -302,6 +294,11 @@ class RemoteFiles(LocalFiles):
 _TRIES = 5
 
 REMOTE = RemoteFiles()
+
+
+def _missing(path: str) -> FileNotFoundError:
+    reason = "there is no object of this name, and none below it"
+    return FileNotFoundError(errno.ENOENT, reason, path)
 
 
 def _place(path: str) -> tuple[Store, str]:
@@ -419,9 +416,7 @@ def _differs(temporary: str, path: str) -> bool:
         try:
             if store.stat(name).bytes != len(data):
                 return True
-            return len(data) <= _COMPARED_BYTES and crc32c(memoryview(store.get(name))) != crc32c(
-                data
-            )
+            return len(data) <= _COMPARED_BYTES and bytes(store.get(name)) != data[:]
         except FileNotFoundError:
             return True
 

@@ -23,16 +23,18 @@ process numbers again.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import stat
 import threading
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from functools import cache
 
-from dataprep.storage.files import checksum_of, files_of, locked, translate_errors, write_all
+from dataprep.storage.files import checksum_of, files_of, has_locks, translate_errors, write_all
 from manifests.errors import CallError, StorageError
+from manifests.files import kind_of, read_file
 from manifests.process.text import printable
 from manifests.remote.url import is_url
 
@@ -204,41 +206,79 @@ def partials_named(folder: str, name: str) -> list[str]:
     return paths
 
 
-def check_partials(folders: Iterable[str]) -> None:
-    """Check that the folders for temporary files do not exist, or were made by this program.
+@contextmanager
+def locked(*folders: str, shared: bool = False) -> Iterator[bool]:
+    """Lock folders for this process. The locks end with the process, however it ends.
+
+    Args:
+        folders: the folders to lock.
+        shared: other processes may have shared locks of the same folders, but no exclusive one.
+
+    Their folders for temporary files do not exist then, or were made by this program.
+
+    Yields:
+        Whether all folders are locked. On a file system without locks, the block runs without one.
+
+    Raises:
+        CallError: a file or a folder of another program has the name of such a folder.
+        StorageError: another process has a lock.
+
+    """
+    is_locked = True
+    seen: set[tuple[int, int]] = set()
+    with ExitStack() as stack:
+        # A fixed order, so of two processes that want the same folders, one gets all of them.
+        for path, folder in sorted((files_of(each).local_folder(each), each) for each in folders):
+            with translate_errors(folder, "the folder cannot be opened"):
+                handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            stack.callback(os.close, handle)
+            status = os.fstat(handle)
+            if (status.st_dev, status.st_ino) in seen:  # another path of a folder that is locked
+                continue
+            seen.add((status.st_dev, status.st_ino))
+            try:
+                fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise StorageError(
+                    "another run is working in this folder", file=folder, hint="wait until it ends"
+                ) from None
+            except OSError:
+                is_locked = False
+        for folder in folders:
+            check_partials(folder)
+        yield is_locked
+
+
+def check_partials(folder: str) -> None:
+    """Check that the folder for temporary files does not exist, or was made by this program.
 
     Raises:
         CallError: a file or a folder of another program has this name.
 
     """
-    for folder in folders:
-        inside = _inside(folder)
-        path = os.path.dirname(inside)
-        with translate_errors(path, "the folder cannot be read"):
-            try:
-                if stat.S_ISDIR(os.lstat(path).st_mode):
-                    path = inside
-                    # A run that is killed right after it makes the folder, or right before it
-                    # removes it, leaves it empty.
-                    is_folder = stat.S_ISDIR(os.lstat(path).st_mode)
-                    if is_folder and (not (names := os.listdir(path)) or _RECORD_NAME in names):
-                        continue
-            except FileNotFoundError:
-                continue
-        raise CallError(
-            f"{printable(path)} was not made by dataprep, which needs this name for temporary"
-            " files",
-            hint="move it away",
-        )
+    inside = _inside(folder)
+    path = os.path.dirname(inside)
+    with translate_errors(path, "the folder cannot be read"), suppress(FileNotFoundError):
+        is_ours = stat.S_ISDIR(os.lstat(path).st_mode)
+        if is_ours:
+            path = inside
+            # A run that is killed right after it makes the folder, or right before it removes it,
+            # leaves it empty.
+            is_ours = stat.S_ISDIR(os.lstat(path).st_mode)
+            is_ours = is_ours and (not (names := os.listdir(path)) or _RECORD_NAME in names)
+        if not is_ours:
+            raise CallError(
+                f"{printable(path)} was not made by dataprep, which needs this name for temporary"
+                " files",
+                hint="move it away",
+            )
 
 
 @contextmanager
-def partials(
-    folders: Iterable[str], *, is_alone: bool, keeps_proofs: bool = False
-) -> Iterator[None]:
+def partials(*folders: str, is_alone: bool, keeps_proofs: bool = False) -> Iterator[None]:
     """Make the folders for temporary files; at the end, even after an error, remove them.
 
-    Call `check_partials` first. Files that a killed run left stay until `sweep` or the end of the
+    They are `locked`, or `check_partials` was called. Files that a killed run left stay until `sweep` or the end of the
     block.
 
     Args:
@@ -250,7 +290,6 @@ def partials(
         keeps_proofs: see `sweep`.
 
     """
-    folders = list(folders)
     try:
         for folder in folders:
             _make_folder(folder)
@@ -278,7 +317,7 @@ def shared_partials(folder: str) -> Iterator[None]:
 
     At the end, remove the files of dead ones.
 
-    Call `check_partials` first. The folder itself stays.
+    It is `locked`. The folder itself stays.
     """
     _make_folder(folder)
     try:
@@ -422,7 +461,14 @@ def create_file(path: str, data: bytes) -> bool:
 
     In an object store, only one of several processes on any machine succeeds.
     """
-    return files_of(path).create(path, data, replace_file)
+    if not has_locks(path):
+        from dataprep.storage.remote import REMOTE
+
+        return REMOTE.create(path, data)
+    if os.path.lexists(path):
+        return False
+    replace_file(path, data)
+    return True
 
 
 def replace_unchanged(path: str, data: bytes, old: bytes) -> bool:
@@ -433,79 +479,76 @@ def replace_unchanged(path: str, data: bytes, old: bytes) -> bool:
     In an object store, no other process on any machine can have changed it between the comparison
     and the write.
     """
-    return files_of(path).replace(path, data, old, replace_file)
+    if not has_locks(path):
+        from dataprep.storage.remote import REMOTE
+
+        return REMOTE.replace(path, data, old)
+    try:
+        content = read_file(path, kind_of(path))
+    except FileNotFoundError:
+        return False
+    if content == old:
+        replace_file(path, data)
+    return content in (old, data)
 
 
 # --- one file, several processes ------------------------------------------------------------------
 
 
-class PartialFile:
-    """The temporary file of a shard, open in this process.
-
-    What is written is read back and compared by checksum.
-
-    Args:
-        file: path of the shard, for errors.
-        partial: path of its temporary file.
-        create: whether to create the file, or make it empty.
-
-    """
-
-    def __init__(self, file: str, partial: str, *, create: bool = False) -> None:
-        self.partial = partial
-        self._file = file
-        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT | os.O_TRUNC if create else 0)
-        with translate_errors(file, "the file cannot be written"):
-            self._handle = os.open(partial, flags, 0o666)
-        self._buffer = memoryview(bytearray(1 << 18))
-
-    def write(self, buffers: Sequence[bytes], start: int, length: int, crc: int) -> None:
-        """Write buffers of this total length and CRC-32C, one after the other from byte `start` on.
-
-        Raises:
-            StorageError: they cannot be written, or the disk returns other bytes.
-
-        """
-        message = "the file cannot be written"
-        try:
-            write_all(self._handle, buffers, start)
-            message = "the file cannot be read"
-            read = checksum_of(self._handle, start, start + length, self._buffer)
-        except OSError:
-            # Only now: to enter this block takes longer than to call the system.
-            with translate_errors(self._file, message):
-                raise
-        if read != crc:
-            raise not_as_written(self._file)
-
-    def close(self) -> None:
-        """Close the file."""
-        os.close(self._handle)
-
-
-#: The file that this process wrote to last. It stays open: closing a file on a network file system
-#: flushes it.
-_last: list[PartialFile] = []
+#: The temporary file that this process wrote to last, with its file descriptor. It stays open:
+#: closing a file on a network file system flushes it.
+_last: dict[str, int] = {}
 _lock = threading.Lock()
+
+#: What was written is read back into it.
+_read_back = memoryview(bytearray(1 << 18))
 
 
 def write_to(
     file: str, partial: str, buffers: Sequence[bytes], start: int, *, length: int, crc: int
 ) -> None:
-    """Write to the temporary file of a shard, which exists; see `PartialFile`."""
+    """Write buffers to the temporary file of a shard, which exists, and compare what was written.
+
+    Args:
+        file: path of the shard, for errors.
+        partial: path of its temporary file.
+        buffers: written one after the other.
+        start: byte of the file from which on they are written.
+        length: their total length.
+        crc: their CRC-32C.
+
+    Raises:
+        StorageError: they cannot be written, or the disk returns other bytes.
+
+    """
+    message = "the file cannot be written"
     with _lock:
-        if _last and _last[0].partial != partial:
-            _last.pop().close()
-        if not _last:
-            _last.append(PartialFile(file, partial))
-        _last[0].write(buffers, start, length, crc)
+        try:
+            if partial not in _last:
+                _close_last()
+                _last[partial] = os.open(partial, os.O_RDWR | os.O_CLOEXEC)
+            handle = _last[partial]
+            write_all(handle, buffers, start)
+            message = "the file cannot be read"
+            read = checksum_of(handle, start, start + length, _read_back)
+        except OSError:
+            # Only now: to enter this block takes longer than to call the system.
+            with translate_errors(file, message):
+                raise
+    if read != crc:
+        raise not_as_written(file)
 
 
 def close_file(partial: str) -> None:
     """Close this temporary file, if this process still has it open."""
     with _lock:
-        if _last and _last[0].partial == partial:
-            _last.pop().close()
+        if partial in _last:
+            _close_last()
+
+
+def _close_last() -> None:
+    while _last:
+        os.close(_last.popitem()[1])
 
 
 def not_as_written(path: str) -> StorageError:

@@ -117,7 +117,7 @@ def test_only_our_names_are_removed_from_our_folder(source, tmp_path):
 
 def test_without_a_lock_only_files_of_this_process_are_removed(tmp_path):
     """On file systems without locks, another run may be working in the folder."""
-    with storage.partials([str(tmp_path)], is_alone=False):
+    with storage.partials(str(tmp_path), is_alone=False):
         storage.write_partial(str(tmp_path / "mine"), b"x")
         (tmp_path / storage.PARTIALS_NAME / "1-train-00000.tfrecord").write_bytes(b"another run's")
     assert sorted(os.listdir(tmp_path / storage.PARTIALS_NAME)) == [

@@ -15,7 +15,7 @@ from PIL import Image
 
 from dataprep.run import known
 from dataprep.run import known as reading
-from dataprep.shards import read as batches
+from dataprep.shards import source_image as batches
 from manifests.store import read_manifest
 
 pytestmark = pytest.mark.usefixtures("quick_programs")
@@ -187,26 +187,21 @@ def test_no_file_is_read_twice(invoke, monkeypatch, tmp_path):
     for number in range(COUNT):
         mask = source / "masks" / f"{number}.png"
         mask.write_bytes(with_text(mask.read_bytes(), b"note"))
-    images, masks = [], []
-    load, load_second = batches.load_image, reading.load_label_image
+    images = []
+    load = batches.load_image
     for module in (batches, reading):
         monkeypatch.setattr(
             module,
             "load_image",
             lambda root, path, *args, **kw: images.append(path) or load(root, path, *args, **kw),
         )
-    monkeypatch.setattr(
-        reading,
-        "load_label_image",
-        lambda root, extra, *args, **kw: (
-            masks.append(extra["mask_source"]) or load_second(root, extra, *args, **kw)
-        ),
-    )
     assert "nothing to append" in convert(invoke, "mask", source, out, "--append").output
-    assert sorted(path for path in images if not path.startswith(str(out))) == [
-        f"images/{n}.jpg" for n in range(COUNT)
+    # Of each sample, its image and its mask.
+    own = [path for path in images if not path.startswith(str(out))]
+    assert sorted(own) == [
+        *(f"images/{n}.jpg" for n in range(COUNT)),
+        *(f"masks/{n}.png" for n in range(COUNT)),
     ]
-    assert sorted(masks) == [f"masks/{number}.png" for number in range(COUNT)]
 
 
 def test_masks_of_other_images_are_not_read(invoke, monkeypatch, tmp_path):

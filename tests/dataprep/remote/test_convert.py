@@ -326,7 +326,7 @@ def test_parts_of_a_killed_upload_are_removed_by_the_next_run(
             client.upload_part(
                 Bucket=BUCKET, Key=key, PartNumber=1, UploadId=upload, Body=b"x" * 1000
             )
-        with storage.partials([url], is_alone=False):  # what a killed process leaves
+        with storage.partials(url, is_alone=False):  # what a killed process leaves
             left = Path(storage.partial_path(f"{url}/train-00001.tfrecord"))
             left.write_bytes(b"x" * 2000)
             os.rename(left, left.with_name("1-train-00001.tfrecord"))
@@ -354,7 +354,7 @@ def test_an_interrupted_upload_leaves_that_of_another_process(
 
         other = client.create_multipart_upload(Bucket=BUCKET, Key=key)["UploadId"]
         monkeypatch.setattr("manifests.remote.store.Store.put", begin_and_fail)
-        with storage.partials([url], is_alone=False):
+        with storage.partials(url, is_alone=False):
             paths = [f"{url}/train-00000.{suffix}" for suffix in ("tfrecord", "parquet")]
             for path in paths:
                 Path(storage.partial_path(path)).write_bytes(b"x" * 2000)

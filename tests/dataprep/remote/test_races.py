@@ -19,7 +19,7 @@ from dataprep.run import work
 from dataprep.run.convert import append_dataset, convert_dataset, plan_dataset
 from dataprep.run.finish import finish
 from dataprep.run.work import Share
-from dataprep.shards import segments
+from dataprep.shards import write as segments
 from dataprep.sources import read_source
 from dataprep.storage.remote import REMOTE
 from dataprep.verify.verify import verify_dataset

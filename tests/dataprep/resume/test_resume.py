@@ -65,7 +65,7 @@ LEFT_BY_A_KILL = ["train-00001.tfrecord", "train-00001.idx"]
 
 def write_mark(source, out):
     plan = make_plan(source, OPTIONS)
-    with storage.partials([str(out)], is_alone=True):
+    with storage.partials(str(out), is_alone=True):
         begin_conversion(inspect(str(out), plan.fingerprint), OPTIONS)
     return plan
 

@@ -128,4 +128,4 @@ def test_no_file_stays_open(tmp_path):
     (tmp_path / "src" / "class").mkdir(parents=True)
     (tmp_path / "src" / "class" / "0.jpg").write_bytes(IMAGES[1])
     convert_dataset(read_source(str(tmp_path / "src")), str(tmp_path / "out"), Options(), workers=1)
-    assert commit._last == []
+    assert commit._last == {}

@@ -62,7 +62,7 @@ def running(source, out, fmt):
         class_names={0: "class"},
         extra=None,
     )
-    with storage.partials([str(out)], is_alone=True):
+    with storage.partials(str(out), is_alone=True):
         yield lambda: write_shard(task)
 
 

@@ -78,7 +78,7 @@ def _writable(
                 else folder
             )
         storage.make_folder(folder)
-        with storage.partials([folder], is_alone=False):
+        with storage.partials(folder, is_alone=False):
             yield Place(folder, _write)
 
 
@@ -88,7 +88,7 @@ def _write(path: str, data: bytes) -> None:
         storage.replace_file(path, data)
         return
     storage.make_folder(folder)
-    with storage.partials([folder], is_alone=False):
+    with storage.partials(folder, is_alone=False):
         storage.replace_file(path, data)
 
 

@@ -44,7 +44,7 @@ def leave_partials(folder: str, name: str, data: bytes = b"x") -> Path:
 
 def test_a_run_without_a_lock_removes_what_a_killed_one_left(folder):
     leave_partials(folder, "a.html")
-    with storage.partials([folder], is_alone=False):
+    with storage.partials(folder, is_alone=False):
         pass
     assert not storage.has_partials(folder)
 
@@ -72,8 +72,8 @@ def test_files_of_others_stay(folder):
 
 def test_a_run_without_a_lock_keeps_the_folder_of_one_with_a_lock(folder):
     """That one needs it between two files too; for a URL, the lock is on the folder above it."""
-    with storage.locked(folder), storage.partials([folder], is_alone=True):
-        with storage.partials([folder], is_alone=False):
+    with storage.locked(folder), storage.partials(folder, is_alone=True):
+        with storage.partials(folder, is_alone=False):
             storage.write_partial(os.path.join(folder, "a.html"), b"x")
         assert storage.has_partials(folder)
         assert storage.partials_named(folder, "a.html") == []
