@@ -100,6 +100,12 @@ def _are_separated(cells: pa.Array, rows: float, separator: str) -> bool:
     return rows >= 2 and len(lists) >= _CELLS_PER_PART * len(parts) and len(lengths) > 1
 
 
+#: A label with a score: ``cat:0.9``, ``cat=90%``; or where all cells are so, ``cat (0.9)``.
+_SCORE = r"(0?\.\d+|[01]\.\d+|\d{1,3}(\.\d+)?\s*%)"
+SCORED = rf"[^\s:=]\s*[:=]\s*{_SCORE}\s*($|[\s,;|\])])"
+_SCORES = "labels with scores"
+_SCORES_HINT = "write each label without its score, which may have a column of its own"
+
 _NUMBERS = "several numbers in a cell, or numbers with commas"
 _DIGITS = "texts of 0 and 1, perhaps one for each class"
 
@@ -118,6 +124,8 @@ _OTHER_TEXT = (
         r"""^\s*\[?\s*\{\s*["'].*\}\s*\]?\s*$""",
         False,
     ),
+    (_SCORES, _SCORES_HINT, SCORED, False),
+    (_SCORES, _SCORES_HINT, rf"^\s*\pL.*[\s(\[]{_SCORE}\s*[)\]]?\s*$", True),
     (
         _DIGITS,
         "write lists such as [1, 0, 1], or a column for each class",

@@ -252,6 +252,7 @@ class MultiLabel(LabelKind):
             )
         # The row of each item, for errors.
         rows = lists.rows()
+        _refuse_scores(column, lists)
         label, found = number_labels(
             lists.values.cast(pa.large_string()),
             classes,
@@ -290,6 +291,21 @@ class MultiLabel(LabelKind):
     def text(self, row: Mapping[str, Any], classes: Sequence[str]) -> str:
         """Return the names of the classes."""
         return ", ".join(sorted(classes[label] for label in row["labels"]))
+
+
+def _refuse_scores(column: LabelColumn, lists: Lists) -> None:
+    """Refuse labels with a score each in lists, unless an option names the classes."""
+    import pyarrow.compute as pc
+
+    from dataprep.labels.cells import SCORED
+    from dataprep.labels.columns import first_true, is_text
+
+    if is_text(lists.values.type) and column.classes is None:
+        item = first_true(pc.match_substring_regex(lists.values, SCORED))
+        if item >= 0:
+            example = printable(lists.values[item].as_py())
+            hint = "write each label without its score, or name all classes with --classes"
+            raise column.error(f"has labels with scores: {example}", int(lists.rows()[item]), hint)
 
 
 class Regression(LabelKind):

@@ -133,12 +133,17 @@ class Archive(ArchivedFiles):
         if _starts_as_zip(start) or suffix_of(os.path.basename(path)) == ".zip":
             infos = _zip_infos(file)
             names, is_guess = _decoded_names(path, infos, options.zip_encoding)
-            self._reader, found = "zip", _zip_members(file, infos, names)
             if is_guess:
                 self.notices = (
                     "names of the archive are read as UTF-8, which it does not state; for another"
                     " encoding, set --zip-encoding",
                 )
+            # A standard archive has slashes; programs of Windows wrote backslashes until 2017.
+            has_slash = any("/" in name.rstrip("/") for name in names)
+            if not has_slash and any("\\" in name for name in names):
+                names = [name.replace("\\", "/") for name in names]
+                self.notices += ("backslashes in the names of the archive are read as slashes",)
+            self._reader, found = "zip", _zip_members(file, infos, names)
         # The order of an archive is the order in which it was packed.
         self._found, self.rejected = _find_files(path, found)
         self._found.sort()
@@ -376,7 +381,7 @@ def _zip_members(
     # Members that overlap would unpack to more than the file can contain.
     stored = 0
     for info, name in zip(infos, names, strict=True):
-        if info.is_dir():
+        if name.endswith("/"):
             continue
         stored += info.compress_size
         problem = ""

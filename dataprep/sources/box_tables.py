@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -38,6 +39,7 @@ from dataprep.sources.tables import (
 from manifests.files import SOURCE_TABLE, open_file
 from manifests.json_members import shorten
 from manifests.parquet import is_list
+from manifests.process.text import plural
 from manifests.remote.url import parent_folder
 
 #: Names of the columns of left, top, right and bottom.
@@ -66,6 +68,13 @@ _CENTERS = (
 #: Columns with the four numbers of a box: ``bbox``, ``bbox_xywh``.
 _ONE_COLUMN = re.compile(r"(?:bbox(?:es)?|box(?:es)?|bounding_?box)(?:_(xywh|xyxy))?")
 _FOUR_NUMBERS = re.compile(rb"\[\s*-?[0-9.]+(?:\s*,\s*|\s+)(?:-?[0-9.]+\W+){3}")
+
+#: Columns that mark boxes as Open Images and COCO do, by what such a box is.
+_MARKS = {
+    "isgroupof": "around a group of objects",
+    "iscrowd": "around a crowd",
+    "isdepiction": "of a depiction, such as a drawing",
+}
 
 #: Columns with the width and height of the image.
 _IMAGE_SIZES = (("width", "height"), ("image_width", "image_height"))
@@ -126,6 +135,7 @@ def read_boxes(src: str, corners: tuple[str, ...], options: SourceOptions) -> So
     def locate(row: int) -> tuple[str, int]:
         return src, int(lines[row])
 
+    notices = (*notices, *_mark_notices(table, columns))
     for name in (*own, label_name):
         check_filled(table[name], name, locate)
     has_size = corners in _SIZES
@@ -150,6 +160,16 @@ def read_boxes(src: str, corners: tuple[str, ...], options: SourceOptions) -> So
     return with_named_boxes(
         source, boxes, options, locate, where=lambda _, line: f"the box in line {line}", sizes=sizes
     )
+
+
+def _mark_notices(table: pa.Table, columns: Mapping[str, str]) -> Iterator[str]:
+    for name, what in _MARKS.items():
+        if name in columns:
+            marks = one_array(table[columns[name]]).cast(pa.large_string())
+            count = pc.sum(pc.match_substring_regex(marks, "^(?i:1|true)$")).as_py()
+            if count:
+                kept = f"kept {plural(count, 'box')} {what} ({columns[name]})"
+                yield f"{kept}; to leave them out, remove the rows"
 
 
 def _four_numbers(

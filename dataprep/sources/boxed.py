@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +18,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dataprep import storage
+from dataprep.images.base import IncompleteHeader, Rejected
+from dataprep.images.validate import parse_header
 from dataprep.labels.boxes import ANNOTATED, FRACTIONS, BoxList, box_columns
 from dataprep.labels.columns import (
     LabelColumn,
@@ -33,6 +36,7 @@ from dataprep.sources.base import (
     Integers,
     Names,
     Source,
+    first_names,
     one_array,
     positions,
     reject_labels,
@@ -40,16 +44,29 @@ from dataprep.sources.base import (
 from dataprep.sources.columns import value_type
 from dataprep.sources.paired import Pairs, read_labelled
 from manifests.errors import SourceError
+from manifests.files import SOURCE_ARCHIVE, open_file
 from manifests.json_members import shorten
 from manifests.process.text import plural
 from manifests.records import record
+from manifests.remote.url import join_path
 
 #: Returns where the box of an image is, by the number of the image and of the box, for messages.
 Where = Callable[[int, int], str]
 
 
+#: Images whose headers are read to learn their sizes; and the chance below which boxes are not taken
+#: as pixels, in formats that define pixels.
+_MEASURED, _CHANCE = 8, 1e-24
+
+
 def with_boxes(
-    source: Source, boxes: BoxList, classes: Classes, sizes: Integers, where: Where
+    source: Source,
+    boxes: BoxList,
+    classes: Classes,
+    sizes: Integers,
+    where: Where,
+    *,
+    chance: float = _CHANCE,
 ) -> Source:
     """Return a source with the columns of boxes, without images that have one outside.
 
@@ -60,9 +77,12 @@ def with_boxes(
         sizes: widths and heights that the annotations state, int64 [n, 2], 0 if they do not. If
             all boxes are between 0 and 1, they are fractions of the sides.
         where: names a box.
+        chance: as in `_refuse_percent`.
 
     """
     corners, fractions = np.array(boxes.corners), []
+    if 1 < corners.max(initial=0) <= _PERCENT and corners.min() >= 0:
+        _refuse_percent(source, np.asarray(boxes.image), corners.reshape(-1, 4), sizes, chance)
     is_stated = len(sizes) and (sizes != FRACTIONS).any()
     if len(corners) and is_stated and corners.min() >= 0 and 0 < corners.max() <= 1:
         sizes = np.full_like(sizes, FRACTIONS)
@@ -81,6 +101,52 @@ def with_boxes(
     if without:
         notices = [f"{plural(without, 'image')} without a box", *notices]
     return source.with_notices(*notices, *fractions)
+
+
+#: The largest side in percent, which rounding may exceed, and what large sides reach.
+_PERCENT, _LARGE = 101, 90
+
+
+def _refuse_percent(
+    source: Source, image: Integers, corners: NDArray[np.float64], sizes: Integers, chance: float
+) -> None:
+    """Refuse boxes from 0 to 100 if it is not likely that boxes in pixels are all in that corner.
+
+    Args:
+        source: the images.
+        image: the image of each box, int64 [boxes].
+        corners: the boxes, [boxes, 4].
+        sizes: as in `with_boxes`; if they are not stated, some headers are read.
+        chance: the chance of pixels below which boxes are refused.
+
+    Raises:
+        SourceError: the boxes are percent.
+
+    """
+    if corners.max() < _LARGE and (corners == corners.round()).all():
+        return
+    if not sizes.any():
+        sizes = sizes.copy()
+        for row in np.unique(image)[:_MEASURED].tolist():
+            path = join_path(source.root, source.path[row].as_py())
+            with (
+                suppress(Rejected, IncompleteHeader, OSError),
+                open_file(path, SOURCE_ARCHIVE) as file,
+            ):
+                sizes[row] = parse_header(file.read(1 << 16))[1:]
+    known = sizes[image]
+    shares = np.minimum(1, _PERCENT / known[known.all(axis=1)])
+    if shares.prod() < chance:
+        width, height = known[known.all(axis=1)][0]
+        raise SourceError(
+            f"all boxes are from 0 to 100 in images such as one of {width}x{height} pixels, so they"
+            " look like percent",
+            file=source.root,
+            hint=(
+                "divide the numbers by 100 if they are percent, or by the width and height of the"
+                " image if they are pixels: numbers from 0 to 1 are fractions of the sides"
+            ),
+        )
 
 
 def with_named_boxes(
@@ -103,12 +169,35 @@ def with_named_boxes(
         sizes: as in `with_boxes`.
 
     """
+    if sizes is None:
+        sizes = np.zeros((len(source), 2), np.int64)
+    if options.classes is None:
+        boxes, left = _without_empty(boxes)
+        source = source.with_notices(*_empty_notices(left))
     label, classes = number_labels(
         boxes.label, options.classes, locate, max_classes=options.max_classes
     )
-    if sizes is None:
-        sizes = np.zeros((len(source), 2), np.int64)
-    return with_boxes(source, replace(boxes, label=label), classes, sizes, where)
+    # Tables do not define the unit of their numbers.
+    return with_boxes(source, replace(boxes, label=label), classes, sizes, where, chance=0.01)
+
+
+def _without_empty(boxes: BoxList) -> tuple[BoxList, list[Any]]:
+    """Return boxes without the classes of which no box has an area, as `background`, and these classes."""
+    corners = np.reshape(boxes.corners, (-1, 4)).astype(np.float32)
+    names = pa.array(boxes.label)
+    has_area = pa.array((corners[:, 2:] > corners[:, :2]).all(axis=1))
+    kept = pc.is_in(names, names.filter(has_area).unique())
+    if not pc.any(has_area).as_py() or pc.all(kept).as_py():
+        return boxes, []
+    left = names.filter(pc.invert(kept)).unique().to_pylist()
+    rows = np.flatnonzero(np.asarray(kept))
+    image, place = (np.asarray(each)[rows] for each in (boxes.image, boxes.place))
+    return BoxList(image, names.take(rows), corners[rows], place), left
+
+
+def _empty_notices(names: Names) -> list[str]:
+    text = "left out {}: without a box that has an area, it is no class of objects"
+    return [text.format(first_names(names))] if names else []
 
 
 def numbers_in(
@@ -200,16 +289,21 @@ def collect(
         notes.update(content.notes)
         for name, corners, place in content.boxes:
             boxes.add(row, names.setdefault(name, len(names)), corners, place)
-    classes = classes or tuple(sorted(names))
+    left: list[str] = []
+    if not classes:
+        boxes, numbers_left = _without_empty(boxes)
+        left = [name for name, number in names.items() if number in numbers_left]
+        source = source.with_notices(*_empty_notices(left))
+        classes = tuple(sorted({*names} - {*left}))
     label_of = positions(classes)
     for name, number in names.items():
-        if name not in label_of:
+        if name not in label_of and name not in left:
             at = boxes.label.index(number)
             raise SourceError(
                 f"the class {shorten(name)} of object {boxes.place[at]} is not in --classes",
                 file=f"{pairs.root}/{files[boxes.image[at]]}",
                 hint="add it to the class names",
             )
-    numbers = np.array([*map(label_of.__getitem__, names)], np.int64)
+    numbers = np.array([label_of.get(name, -1) for name in names], np.int64)
     boxes.label = numbers[np.array(boxes.label)]
     return Collected(source, boxes, classes, sizes, files, notes)

@@ -10,8 +10,9 @@ import os
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
-from itertools import product
+from itertools import islice, product
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
@@ -35,7 +36,15 @@ from dataprep.sources.base import (
 )
 from dataprep.sources.boxed import with_boxes
 from dataprep.sources.listed import check_paths, listed_source
-from dataprep.sources.scan import is_folder, list_folders, split_of
+from dataprep.sources.paired import content_of
+from dataprep.sources.scan import (
+    SPLIT_WORDS,
+    is_folder,
+    list_folders,
+    look_into,
+    option,
+    split_of,
+)
 from dataprep.sources.tables import check_split_names
 from dataprep.sources.text_tables import read_arrays
 from manifests.errors import CallError, SourceError
@@ -43,7 +52,7 @@ from manifests.json_members import MAX_INTEGER, is_unicode, shorten
 from manifests.labels import LabelType, arrow_type
 from manifests.process.text import plural, printable
 from manifests.remote.url import parent_folder
-from manifests.schema import SPLIT_ALIASES, split_order
+from manifests.schema import split_order
 
 #: Names of annotation files, as far as they say what is in them.
 _NAME = re.compile(
@@ -61,9 +70,9 @@ _MAX_FILES = 50
 #: Images that are looked for to find the folder of a file's images.
 _TRIED = 10
 
-#: What file names may begin with although the images on the disk are called otherwise: the folders
-#: of Objects365 (``images/v1/patch8/``), and the names of 2014 in LVIS 0.5.
-_BEGINNINGS = ("", "COCO_[a-z]+2014_", "[^/]+/", "([^/]+/){2}", "([^/]+/){3}")
+#: What file names may begin with although the images on the disk are called otherwise: the names of
+#: 2014 in LVIS 0.5, and folders, as of Objects365 (``images/v1/patch8/``) or of another machine.
+_BEGINNINGS = ("", "COCO_[a-z]+2014_", *(rf"[\\/]*([^\\/]+[\\/]){{{n}}}" for n in range(1, 10)))
 
 
 class AnnotationFile(NamedTuple):
@@ -137,13 +146,16 @@ def find_coco(src: str, folders: Names, _: SourceOptions) -> list[AnnotationFile
         # Roboflow writes a file beside the images of each split.
         path = f"{src}/{folder}/{name}"
         if storage.is_file(path) and (name == _BESIDE[0] or is_coco(path)):
-            split = SPLIT_ALIASES.get(folder.lower(), folder)
+            split = SPLIT_WORDS.get(folder.lower(), folder)
             places = folder, f"{folder}/images"
             found.append(AnnotationFile(path, split, places, f"{folder}/{name}"))
     if len(found) == 1 and not split_of(found[0].split):
         # The folder of all images has any name.
         found = [found[0]._replace(split="train")]
-    return found or _files_in(src, "", folders)
+    if found:
+        return found
+    files = _files_in(src, "", folders)
+    return [file for file in files if not _are_others(src, folders, file)]
 
 
 def _files_in(src: str, folder: str, folders: Names) -> list[AnnotationFile]:
@@ -174,7 +186,7 @@ def _annotation_file(path: str, folders: Names) -> AnnotationFile:
     split = split_of(stem) or ""
     places = [stem, f"images/{stem}"]
     if split:
-        places += [each for each in folders if SPLIT_ALIASES.get(each.lower()) == split]
+        places += [each for each in folders if SPLIT_WORDS.get(each.lower()) == split]
         places.append(f"images/{split}")
     # The images of several files may also be in one folder of any other name.
     others = [each for each in folders[:_TRIED] if not split_of(each)]
@@ -271,17 +283,13 @@ def _find_images(
     `None` if no folder has them; of a file that is alone, they are looked for one by one.
     """
     names = [*annotations.names.values()]
-    for beginning, folder, name in product(_BEGINNINGS, file.folders, names[:_TRIED]):
-        plain = re.sub(f"^{beginning}", "", name)
-        if storage.is_file(os.path.join(root, folder, plain)):
-            break
-    else:
-        if not alone:
-            return None
-        beginning = folder = ""
+    place = _place_of(root, file, names)
+    if place is None and not alone:
+        return None
+    beginning, folder = place or ("", "")
     first = names[0] if names else ""
     if beginning:
-        names = [re.sub(f"^{beginning}", "", name) for name in names]
+        names = [_without(beginning, name) for name in names]
         annotations.notices.append(
             "the images have shorter names than the annotations:"
             f" {shorten(first)} is read as {shorten(names[0])}"
@@ -295,6 +303,60 @@ def _find_images(
         extra=pa.table({"image_id": np.array([*annotations.names], np.int64)}),
     )
     return replace(source, label_origin=file.name)
+
+
+def _place_of(root: str, file: AnnotationFile, names: Names) -> tuple[str, str] | None:
+    """Return what to remove from the names of images, and the folder that has one of the first; `None` without one."""
+    for name in names[:_TRIED]:
+        # What `listed_source` reads in another way needs no other name.
+        plain = name.replace("\\", "/").lstrip("/")
+        if plain != name and storage.is_file(os.path.join(root, plain)):
+            return "", ""
+    for beginning, folder, name in product(_BEGINNINGS, file.folders, names[:_TRIED]):
+        with suppress(CallError):  # no URL has a backslash
+            if storage.is_file(os.path.join(root, folder, _without(beginning, name))):
+                return beginning, folder
+    return None
+
+
+def _are_others(root: str, folders: Names, file: AnnotationFile) -> bool:
+    """Return whether there are class folders, and the images of an annotation file are not there."""
+    if len(class_like(root, folders)) < 2:
+        return False
+    names = []
+    with suppress(SourceError):
+        for _, _, image in islice(read_arrays(file.path, ["images"]), _TRIED):
+            names.append(str(image.get("file_name", image.get("coco_url"))))
+    return _place_of(root, file, names) is None
+
+
+def class_like(root: str, folders: Names) -> list[str]:
+    """Return the folders that may be classes, or splits of class folders; none if one is known to be other."""
+    found = []
+    for name in folders:
+        content = look_into(f"{root}/{name}")
+        if content_of(name) or (split_of(name) and content.has_images):
+            return []
+        if content.has_images or content.folders:
+            found.append(name)
+    return found
+
+
+def other_notices(src: str, folders: Names) -> list[str]:
+    """Report annotation files beside class folders, of other images."""
+    notices = []
+    for file in _files_in(src, "", folders):
+        name = printable(file.name)
+        notices.append(
+            f"{name} has annotations of other images than the class folders, and is not read; to"
+            f" read it, set {option('src', file.path)} and --image-root"
+        )
+    return notices
+
+
+def _without(beginning: str, name: str) -> str:
+    """Return a name without what it begins with, and then with slashes."""
+    return re.sub(f"^{beginning}", "", name).replace("\\", "/") if beginning else name
 
 
 def _labelled(source: Source, annotations: Annotations, options: SourceOptions) -> Source:

@@ -101,7 +101,8 @@ def read_image_folders(src: str, _: Any, options: SourceOptions) -> Source:
     for folder in above:
         stray += list_images(src, folder)
     tables = _tables(files_in(src))
-    if tables or any(each.notices for each in found.values()):
+    no_classes = [name for name in source.classes if _NO_CLASS.search(name)]
+    if tables or no_classes or any(each.notices for each in found.values()):
         refuse_one_class(src, source, options, tables)
     notices += table_notices(src, [*splits.values()] or source.classes)
     notices += stray_notices(stray, "outside of class folders")
@@ -173,6 +174,13 @@ def table_notices(src: str, folders: Names) -> Iterator[str]:
                 f" $(NF-1)}}' {shlex.quote(file)} > {listed}"
             )
         yield f"{printable(name)} names images, too, and is not read; {give}"
+
+
+#: Names of folders that are no class if there is no other: photos, flickr8k_images, New folder.
+_NO_CLASS = re.compile(
+    r"(?i)(^|[-_ ])(images?|imgs?|photos?|pictures?|pics|jpe?gs?|pngs?|frames|files|folder|samples"
+    r"|data|dataset|archive|downloads?|uploads|raw|all|camera|unlabell?ed)$"
+)
 
 
 def refuse_one_class(src: str, source: Source, options: SourceOptions, tables: Names = ()) -> None:

@@ -34,6 +34,7 @@ from dataprep.sources.base import (
 from dataprep.sources.folders import read_image_folders, read_unlabelled
 from dataprep.sources.listed import listed_source, normalize_paths
 from dataprep.sources.scan import (
+    SPLIT_WORDS,
     has_folders,
     list_folders,
     list_images,
@@ -292,6 +293,7 @@ def _by_last_separator(path: pa.Array, pattern: Pattern, columns: pa.Table, root
     if others.equals(columns):
         return columns
     if not pattern.text.endswith("*"):
+        _refuse_dates(path, pattern, others, root)
         return others
     # Any text may follow, so only names with different numbers of separators are in doubt.
     counts = pc.count_substring(stems, pattern.separator)
@@ -305,6 +307,35 @@ def _by_last_separator(path: pa.Array, pattern: Pattern, columns: pa.Table, root
         hint=(
             f"name the number at the end, {pattern.text[:-1]}{{n}}, to divide names at the last"
             f" {pattern.separator!r}"
+        ),
+    )
+
+
+def _refuse_dates(path: pa.Array, pattern: Pattern, others: pa.Table, root: str) -> None:
+    """Refuse names that all end with several numbers, of which any may begin the last part.
+
+    Raises:
+        SourceError: all names do, as with dates.
+
+    """
+    separator = pattern.separator
+    if pattern.before not in pattern.names:
+        return
+    long = one_array(others[pattern.before])
+    numbers = pc.extract_regex(long, rf"(?P<rest>(?:{re.escape(separator)}[0-9]+)+)$")
+    if numbers.null_count:
+        return
+    rest, whole = numbers[0]["rest"].as_py(), long[0].as_py()
+    last = pattern.names[-1]
+    parts = separator.join(f"{{{last}{n}}}" for n in range(rest.count(separator) + 1))
+    raise SourceError(
+        f"{pattern.text!r} reads {pattern.before} in {printable(path[0].as_py())} as"
+        f" {printable(whole.removesuffix(rest))} or as {printable(whole)}, because all names end"
+        " with several numbers",
+        file=root,
+        hint=(
+            f"name each number, {pattern.text.removesuffix(f'{{{last}}}')}{parts}; or write ? for"
+            " each character of a part that has always as many, as in {label}_????_??_??"
         ),
     )
 
@@ -348,7 +379,7 @@ def sorted_values(column: pa.Array) -> tuple[str, ...]:
 
 #: Folders that are splits, of ImageFolders and of re-identification datasets.
 SPLIT_FOLDERS = {
-    **SPLIT_ALIASES,
+    **SPLIT_WORDS,
     "query": "query",
     "gallery": "gallery",
     "bounding_box_train": "train",

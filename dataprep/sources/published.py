@@ -208,7 +208,7 @@ def _read(dataset: Published, src: str, root: str, options: SourceOptions) -> So
     # Each row has an image, and no two rows have the same.
     check_once(table, "path")
     image = np.asarray(found(table, "path", scan.path, "does not exist", "unpack the images again"))
-    splits, split = number_splits(one_array(table["split"]), "split", root)
+    splits, split, _ = number_splits(one_array(table["split"]), "split", root)
     # By split, and in the order of the paths.
     order = np.lexsort((image, split))
     table, image = table.take(pa.array(order)).combine_chunks(), image[order]

@@ -202,8 +202,14 @@ def _notices_beside(
 ) -> list[str]:
     """Report annotations beside the ones that were read, and beside class folders."""
     if kind is FOLDERS[-1]:
-        return refused.stray_notices(src, folders)
+        return refused.stray_notices(src, folders) + coco.other_notices(src, folders)
     notices = []
+    classes = coco.class_like(src, folders) if kind in coco.KINDS else []
+    if len(classes) > 1:
+        notices.append(
+            f"read as {kind.name}; the folders {first_names(classes, 2)} may be classes, which are"
+            f" read if {source.label_origin} is moved away"
+        )
     formats = [*dropwhile(lambda kinds: kind not in kinds, _FORMATS)][1:]
     for other in chain.from_iterable(formats):
         with suppress(CallError, SourceError):

@@ -14,10 +14,12 @@ from itertools import islice
 from typing import NamedTuple, NoReturn
 
 from dataprep import storage
+from dataprep.labels.kinds import CAPTION, OTHER_LABEL_COLUMNS
 from dataprep.options import SourceOptions
-from dataprep.sources.base import Kind, Names
+from dataprep.sources.base import LABEL_COLUMN_NAMES, Kind, Names, first_names
 from dataprep.sources.paired import CONTENTS
 from dataprep.sources.scan import has_images_below, list_folders, option, split_of, suffix_of
+from dataprep.sources.tables import is_table
 from manifests.errors import ManifestError, SourceError
 from manifests.files import IMAGE_SUFFIXES, SOURCE_ANNOTATIONS, SOURCE_TABLE, open_file
 from manifests.process.text import printable
@@ -185,6 +187,8 @@ def refuse_other_layouts(src: str, folders: Names) -> None:
 def _hint(layout: Layout, place: str, path: str) -> str:
     hint = layout.hint.replace("PATH", path).replace("SRC", place)
     tables = with_suffix(files_in(place), ".csv", ".tsv", ".parquet", ".jsonl")
+    texts = with_suffix(files_in(place), ".txt")
+    tables += [name for name in texts if is_table(os.path.join(place, name))]
     if layout.only == _IMAGE_FOLDER and tables:
         hint = (
             f"give the table if it has the labels: {table_command(place, tables[0], path)}; {hint}"
@@ -193,11 +197,31 @@ def _hint(layout: Layout, place: str, path: str) -> str:
 
 
 def table_command(src: str, table: str, folder: str) -> str:
-    """Return the options that read a table beside a folder of images, as its paths need them."""
-    for path in paths_in(os.path.join(src, table))[:1]:
-        if storage.is_file(os.path.join(src, path)):
-            return option("src", src, table)
-    return f"{option('src', src, table)} {option('image-root', src, folder)}"
+    """Return the options that read a table beside a folder of images, as its paths and columns need them."""
+    file = os.path.join(src, table)
+    command = option("src", file)
+    paths = paths_in(file)[:1]
+    if not (paths and storage.is_file(os.path.join(src, paths[0]))):
+        command += f" {option('image-root', src, folder)}"
+    return f"{command} {label_option(columns_in(file))}".rstrip()
+
+
+def columns_in(table: str) -> list[str]:
+    """Return the names in the first line of a text file; empty of other tables."""
+    if suffix_of(table) not in (".csv", ".tsv", ".txt"):
+        return []
+    with open_file(table, SOURCE_TABLE) as file:
+        line = file.read(1 << 12).partition(b"\n")[0].decode("utf-8-sig", "replace")
+    return [name.strip(' "\r') for name in re.split(r"[,;|\t]", line)]
+
+
+def label_option(columns: Names) -> str:
+    """Return the option that finds the labels in columns of a table; empty if none is needed."""
+    if not columns or not {*LABEL_COLUMN_NAMES, *OTHER_LABEL_COLUMNS}.isdisjoint(columns):
+        return ""
+    if {*CAPTION.column_names}.isdisjoint(columns):
+        return f"--label-column with the column of the labels ({first_names(columns)})"
+    return "--label-type caption"
 
 
 def paths_in(table: str) -> list[str]:

@@ -441,17 +441,18 @@ def list_images(root: str, folder: str = "") -> list[str]:
 #: Parts of a folder name: words, also in camel case, and numbers.
 _NAME_PARTS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
 
-#: Words for splits in names of folders; `dev` and `eval` mean what ``datasets`` takes them for.
-_WORDS = {
+#: Words for splits in names and in tables; `dev` and `eval` mean what ``datasets`` takes them for.
+SPLIT_WORDS = {
     **SPLIT_ALIASES,
     "trainval": "train",
     "dev": "val",
     "eval": "test",
     "evaluation": "test",
+    "holdout": "test",
 }
 
 #: A word that contains the name of a split: trainset, valimages.
-_COMPOUND = re.compile(rf"({'|'.join(_WORDS)})(set|data|dataset|images?|imgs?|pics?|split)s?")
+_COMPOUND = re.compile(rf"({'|'.join(SPLIT_WORDS)})(set|data|dataset|images?|imgs?|pics?|split)s?")
 
 #: Folders of splits: train, train2017, obj_train_data (of CVAT).
 _SPLIT = re.compile(r"(?:obj_)?([a-z]+?)(?:_data)?[-_]?\d*")
@@ -460,7 +461,7 @@ _SPLIT = re.compile(r"(?:obj_)?([a-z]+?)(?:_data)?[-_]?\d*")
 def plain_split_of(folder: str) -> str | None:
     """Return the split that the whole name of a folder states, as of tools; `split_of` finds it in other names too."""
     match = _SPLIT.fullmatch(folder.lower())
-    return _WORDS.get(match[1]) if match else None
+    return SPLIT_WORDS.get(match[1]) if match else None
 
 
 def split_of(name: str) -> str | None:
@@ -468,7 +469,7 @@ def split_of(name: str) -> str | None:
     found = set()
     for part in map(str.lower, _NAME_PARTS.findall(name)):
         compound = _COMPOUND.fullmatch(part)
-        split = _WORDS.get(compound[1] if compound else part)
+        split = SPLIT_WORDS.get(compound[1] if compound else part)
         found.add(split)
     found.discard(None)
     return found.pop() if len(found) == 1 else None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -56,6 +57,7 @@ from dataprep.sources.columns import (
     wrong_type,
 )
 from dataprep.sources.listed import listed_source, normalize_paths
+from dataprep.sources.scan import SPLIT_WORDS
 from dataprep.sources.text_tables import load_csv, load_jsonl, table_of, text_lines
 from manifests.errors import CallError, SourceError
 from manifests.files import SOURCE_LIST, SOURCE_TABLE, ParquetError, open_file
@@ -180,7 +182,8 @@ def images_of(
     splits: tuple[str, ...] = ("train",)
     split = np.zeros(len(table), np.int8)
     for name in split_names:
-        splits, split = number_splits(_text_column(table, name, file), name, file)
+        splits, split, read = number_splits(_text_column(table, name, file), name, file)
+        notices = (*notices, *read)
     if not split_names:
         others = table.drop_columns([*path_names, *label_names])
         notices = (*notices, *_split_notices(others))
@@ -262,13 +265,26 @@ def _text_column(table: pa.Table, name: str, file: str) -> pa.Array:
     return table[name].combine_chunks().cast(pa.large_string())
 
 
-def number_splits(text: pa.Array, name: str, file: str) -> tuple[tuple[str, ...], NDArray[np.int8]]:
-    """Return the split names, and the split of each row as an index into them, int8 [n]."""
+def number_splits(
+    text: pa.Array, name: str, file: str
+) -> tuple[tuple[str, ...], NDArray[np.int8], list[str]]:
+    """Return the split names, the split of each row as an index into them, int8 [n], and notices.
+
+    A word such as `dev` is the split that it is as a folder, unless another value is that split.
+    """
     # A table has few splits, so their names are looked up once each.
     coded = text.dictionary_encode()
     given = coded.dictionary.to_pylist()
     check_split_names(given, file)
-    names = [SPLIT_ALIASES.get(each.lower(), each) for each in given]
+    names, read = [], []
+    taken = Counter(map(SPLIT_WORDS.get, {each.lower() for each in given}))
+    for each in given:
+        split = SPLIT_ALIASES.get(each.lower())
+        other = SPLIT_WORDS.get(each.lower(), each)
+        if split is None and other != each and taken[other] == 1:
+            read.append(f"{printable(each)} as {other}")
+            split = other
+        names.append(split or each)
     splits = split_order({*names})
     if len(splits) > 127:
         raise SourceError(
@@ -276,11 +292,12 @@ def number_splits(text: pa.Array, name: str, file: str) -> tuple[tuple[str, ...]
             file=file,
             hint="check --split-column",
         )
-    return splits, np.array([*map(splits.index, names)], np.int8)[coded.indices]
+    notices = [f"column {printable(name)}: read {' and '.join(read)}"] if read else []
+    return splits, np.array([*map(splits.index, names)], np.int8)[coded.indices], notices
 
 
-#: Names of splits in columns of tables, beside the usual ones.
-_SPLIT_VALUES = {*SPLIT_ALIASES, "dev", "eval", "query", "gallery", "publictest", "privatetest"}
+#: Names of splits in columns of tables.
+_SPLIT_VALUES = {*SPLIT_WORDS, "query", "gallery", "publictest", "privatetest"}
 
 
 def _split_notices(table: pa.Table) -> Iterator[str]:
@@ -344,7 +361,9 @@ def label_columns(
         searched = (*kind.column_names, *LABEL_COLUMN_NAMES, *also, *MULTI_LABEL.column_names)
     names = find_columns("--label-column", options.label_column, searched, columns, file)
     if not names:
-        raise _no_column(file, searched, "--label-column or --label-type none", columns)
+        has_captions = not {*CAPTION.column_names}.isdisjoint(columns)
+        give = "--label-type caption" if has_captions else "--label-column or --label-type none"
+        raise _no_column(file, searched, give, columns)
     return names
 
 
@@ -461,7 +480,7 @@ def parse_lists(files: Sequence[str], *, has_labels: bool = True) -> tuple[pa.Ta
 
 def _split_of_list(file: str) -> str:
     first = os.path.basename(file).split(".")[0].split("_")[0].lower()
-    return SPLIT_ALIASES.get(first, "train")
+    return SPLIT_WORDS.get(first, "train")
 
 
 def _list_lines(split: int, file: str, *, has_labels: bool) -> Iterator[tuple[int, int, str, str]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -53,6 +54,15 @@ def environment(values: dict[str, str]) -> Iterator[None]:
 
 #: Kinds of object stores, and the scheme of their URLs.
 SCHEMES = {"memory": "memory", "seaweedfs": "s3", "moto": "s3", "azurite": "az", "google": "gs"}
+
+
+def upload(folder: Path, url: str) -> str:
+    """Copy the files of a folder into an object store, and return the URL."""
+    store = open_store(url)
+    for path in sorted(folder.rglob("*")):
+        if path.is_file():
+            store.put(str(path.relative_to(folder)), path.read_bytes())
+    return url
 
 
 @contextmanager

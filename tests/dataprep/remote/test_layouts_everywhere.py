@@ -1,18 +1,25 @@
-"""Layouts of folders: the same samples from the folder, from a zip and a tar of it, and from a bucket."""
+"""Layouts of folders: the same samples from the folder, from a zip and a tar of it, and from a bucket.
+
+A third of the layouts is also read from an S3 server; with ALL_LAYOUTS=1, all are.
+"""
 
 from __future__ import annotations
 
+import os
 import shutil
 
 import pytest
 from helpers import exports, published
-from helpers.object_stores import close_connections
+from helpers.object_stores import empty_folder, upload
+from helpers.servers import find_weed
 from helpers.sources import read
 
 from manifests.errors import SourceError
-from manifests.remote.store import open_store
 
 LAYOUTS = {**exports.LAYOUTS, **published.LAYOUTS}
+
+#: The S3 server on this machine.
+S3 = "seaweedfs" if find_weed() else "moto"
 
 #: Columns that are not the same for a folder and an archive.
 _PLACES = ("stamp", "location", "group")
@@ -45,9 +52,12 @@ def test_every_layout_is_the_same_everywhere(name, tmp_path):
                 read(archive)
         else:
             assert content_of(archive) == expected, kind
-    close_connections()
-    store = open_store(f"memory://bucket/{tmp_path.name}")
-    for path in sorted(folder.rglob("*")):
-        if path.is_file():
-            store.put(str(path.relative_to(folder)), path.read_bytes())
-    assert content_of(store) == expected
+    assert content_of(upload(folder, f"memory://bucket/{tmp_path.name}")) == expected
+
+
+@pytest.mark.parametrize("name", [*LAYOUTS][:: 1 if "ALL_LAYOUTS" in os.environ else 3])
+def test_layouts_are_the_same_on_a_server(name, tmp_path, server_environment):
+    folder = tmp_path / "photos"
+    LAYOUTS[name](folder)
+    with empty_folder(S3, server_environment) as store:
+        assert content_of(upload(folder, str(store))) == content_of(folder)

@@ -220,6 +220,22 @@ def test_names_that_leave_the_folder_are_rejected(tmp_path, invoke):
 
 
 @pytest.mark.parametrize(
+    ("names", "read_as"),
+    [
+        (["photos\\", "photos\\cat\\1.jpg", "photos\\dog\\2.jpg"], ("cat", "dog")),
+        (["cat/1.jpg", "dog/2.jpg", "dog/a\\3.jpg"], ("cat", "dog")),
+    ],
+)
+def test_backslashes_of_a_whole_zip_are_slashes(names, read_as, tmp_path):
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        for name in names:
+            archive.writestr(name, b"" if name.endswith("\\") else JPEG)
+    source = read(tmp_path / "a.zip")
+    assert (source.classes, len(source)) == (read_as, 2)
+    assert bool(source.rejected) != has_notice(source, "backslashes in the names of the archive")
+
+
+@pytest.mark.parametrize(
     ("name", "make", "message"),
     [
         ("a.tar", lambda: tar_of([("1.jpg", JPEG)]), "the folder has no class folders"),

@@ -102,8 +102,8 @@ UNCLEAR = {
         "dev/ and val/ are two names of the same split, val|val/ and dev/",
     ),
     "a split of an unknown name": (
-        ["train/a/1.jpg", "train/b/2.jpg", "holdout/a/3.jpg"],
-        "holdout/ has class folders as the splits have, such as a/.*rename it to the name",
+        ["train/a/1.jpg", "train/b/2.jpg", "extra/a/3.jpg"],
+        "extra/ has class folders as the splits have, such as a/.*rename it to the name",
     ),
     "splits inside of classes": (
         ["cat/train/1.jpg", "cat/test/2.jpg", "dog/train/3.jpg", "dog/test/4.jpg"],

@@ -5,6 +5,7 @@ The layouts are those of downloads of Kaggle, universities, cameras and clouds, 
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
@@ -12,11 +13,27 @@ from collections import Counter
 
 import pytest
 from helpers import annotated
+from helpers.object_stores import upload
 from helpers.sources import read, rows
 
 from manifests.errors import CallError, SourceError
 
 LABELME = '{"shapes": [{"label": "cat", "points": [[1, 1], [9, 9]]}], "imagePath": "1.jpg"}'
+
+
+def coco(names):
+    images = [{"id": at, "file_name": name} for at, name in enumerate(names)]
+    rows = [{"image_id": at, "category_id": 1, "bbox": [1, 1, 5, 5]} for at in range(len(names))]
+    names = [{"id": 1, "name": "cat"}]
+    return json.dumps({"images": images, "annotations": rows, "categories": names})
+
+
+def voc(name, side):
+    box = f"<xmin>0</xmin><ymin>0</ymin><xmax>{side}</xmax><ymax>{side}</ymax>"
+    found = f"<object><name>{name}</name><bndbox>{box}</bndbox></object>"
+    return f"<annotation>{found}</annotation>"
+
+
 TABLE = "image,label\n1.jpg,3\n"
 
 #: Files, options, and the number of images of each split and class, or a part of the message.
@@ -102,7 +119,48 @@ LAYOUTS = {
     "Flickr30k": (
         {"flickr30k_images/1.jpg": "x", "results.csv": "image_name| comment\n1.jpg| Two.\n"},
         {},
-        "flickr30k_images would be the only class.*results.csv --image-root",
+        "would be the only class.*results.csv --image-root .*images --label-type caption;",
+    ),
+    "Flickr8k": (
+        {"Images/1.jpg": "x", "captions.txt": "image,caption\n1.jpg,Two.\n"},
+        {},
+        "one folder of images.*--src .*captions.txt --image-root .*Images;",
+    ),
+    "photos alone": (["My photos/1.jpg"], {}, "My photos would be the only class"),
+    "a holdout set": (
+        ["train/A/1.jpg", "train/B/1.jpg", "holdout/A/1.jpg", "holdout/B/1.jpg"],
+        {},
+        {"train A": 1, "train B": 1, "test A": 1, "test B": 1},
+    ),
+    "dates in names": (
+        ["cat_2020_01_01.jpg", "dog_2021_03_04.jpg"],
+        {"pattern": "{label}_{date}"},
+        "label in cat_2020_01_01.jpg as cat or as cat_2020_01,.*{label}_{date0}_{date1}_{date2}",
+    ),
+    "COCO of other images": (
+        {"A/1.jpg": "x", "B/2.jpg": "x", "coco.json": coco(["7.jpg"])},
+        {},
+        {"train A": 1, "train B": 1},
+    ),
+    "COCO of class folders": (
+        {"A/1.jpg": "x", "B/2.jpg": "x", "coco.json": coco(["A/1.jpg", "B/2.jpg"])},
+        {"label_type": "class"},
+        {"train cat": 2},
+    ),
+    "COCO of another machine": (
+        {"images/1.jpg": "x", "coco.json": coco([r"C:\me\images\1.jpg"])},
+        {"label_type": "class"},
+        {"train cat": 1},
+    ),
+    "COCO of another folder": (
+        {"images/1.jpg": "x", "annotations/instances_val.json": coco(["/home/me/images/1.jpg"])},
+        {"label_type": "class"},
+        {"val cat": 1},
+    ),
+    "a background without boxes": (
+        {"1.jpg": "x", "1.xml": voc("cat", 9), "2.jpg": "x", "2.xml": voc("background", 0)},
+        {},
+        {"train cat": 2},
     ),
     "captions of img2dataset": (
         ["00000/000000000.jpg", "00000/000000000.txt", "00001/000010000.jpg"],
@@ -142,22 +200,24 @@ LAYOUTS = {
 }
 
 
-@pytest.mark.parametrize("kind", ["folder", "zip", "tar"])
+@pytest.mark.parametrize("kind", ["folder", "zip", "tar", "bucket"])
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_layouts_that_people_have(name, kind, make_tree):
     files, options, expected = LAYOUTS[name]
     src = make_tree(files)
-    if kind != "folder":
+    if kind == "bucket":
+        src = upload(src, f"memory://bucket/{src.parent.name}")
+    elif kind != "folder":
         src = shutil.make_archive(str(src), kind, src)
     if isinstance(expected, str):
         with pytest.raises((CallError, SourceError), match=expected):
             read(src, **options)
         return
     found = rows(read(src, **options))
-    assert Counter(f"{split} {label}" for split, _, label in found) == expected
+    assert Counter(f"{split} {label}" for split, _, label, *_ in found) == expected
 
 
-BOX = "1,1,9,9,0"
+BOX, HEAD = "1,1,9,9,0", "image,xmin,ymin,xmax,ymax,label"
 
 #: The name of a table, its content, the options, and classes and the kind of labels, or the message.
 TABLES = {
@@ -200,6 +260,56 @@ TABLES = {
         "ImageID,LabelName,XMin,XMax,YMin,YMax\n1.jpg,/m/01,0.1,0.5,0.2,0.6\n",
         {"path_column": "ImageID", "label_column": "LabelName"},
         (("/m/01",), "boxes"),
+    ),
+    "marks of Open Images": (
+        "a.csv",
+        "ImageID,label,XMin,XMax,YMin,YMax,IsGroupOf,IsDepiction\n1,a,0,1,0,1,1,0\n",
+        {},
+        (("a",), "boxes", "kept 1 box around a group of objects (IsGroupOf)"),
+    ),
+    "boxes in percent": (
+        "a.csv",
+        f"{HEAD},width,height\n1.jpg,1.5,2,99,50,a,640,480\n2.jpg,1,2,30,40,a,640,480\n",
+        {},
+        "all boxes are from 0 to 100 in images such as one of 640x480 .*divide the numbers by 100",
+    ),
+    "boxes in small images": (
+        "a.csv",
+        f"{HEAD},width,height\n1.jpg,1.5,2,99,50,a,100,80\n2.jpg,1,2,30,40,a,100,80\n",
+        {},
+        (("a",), "boxes"),
+    ),
+    "rows without objects": (
+        "a.csv",
+        f"{HEAD}\n1.jpg,0,0,0,0,none\n2.jpg,1,2,30,40,a\n",
+        {},
+        (("a",), "boxes", "left out none: without a box that has an area"),
+    ),
+    "scores": ("a.csv", "image,label\n1.jpg,cat:0.9\n2.jpg,dog\n", {}, "labels with scores: cat"),
+    "scores of several": (
+        "a.csv",
+        "image,tags\n1.jpg,a:0.9|b:0.1\n2.jpg,b:1.0\n",
+        {},
+        "with scores",
+    ),
+    "scores in lists": ("a.txt", "1.jpg\tcat (90%)\n2.jpg\tdog (7.5%)\n", {}, "with scores: cat"),
+    "numbers of versions": (
+        "a.csv",
+        "image,label\n1.jpg,v1.5\n2.jpg,iPhone 4\n",
+        {},
+        (("iPhone 4", "v1.5"), "class"),
+    ),
+    "words for splits": (
+        "a.csv",
+        "image,label,split\n1.jpg,a,dev\n2.jpg,b,holdout\n",
+        {},
+        (("a", "b"), "class", "column split: read dev as val and holdout as test"),
+    ),
+    "two words for a split": (
+        "a.csv",
+        "image,label,split\n1.jpg,a,val\n2.jpg,b,dev\n",
+        {},
+        (("a", "b"), "class", "1 class only in dev: b"),
     ),
     "negative labels of Open Images": (
         "a.csv",
