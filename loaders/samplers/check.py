@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from itertools import starmap
 from typing import Any
 
 import numpy as np
@@ -68,19 +70,23 @@ def check_sampler(
         return plan
 
     most = max(world_sizes)
-    reference = fit(make(batch_size), batch_size, most)
+    reference = _Batches(fit(make(batch_size), batch_size, most), batch_size * most, epochs)
     for world_size in world_sizes:
         instance, global_batch = make(batch_size), batch_size * world_size
         plan = fit(instance, batch_size, world_size)
         _check_values(plan, samples, global_batch, epochs)
-        _check_independent_calls(plan, global_batch, epochs)
+        batches = _Batches(plan, global_batch, epochs)
+        # In another order, which must make no difference.
+        backward = [_batch(plan, call) for call in reversed(batches.calls)][::-1]
+        batches.compare(backward, "a batch must not depend on earlier calls")
         again = fit(make(batch_size), batch_size, world_size)
-        _check_equal(
-            again, plan, global_batch, epochs, "an equal call of plan() must give an equal plan"
-        )
-        _check_threads(fit(instance, batch_size, world_size), plan, global_batch, epochs)
+        batches.compare_plan(again, "an equal call of plan() must give an equal plan")
+        fresh = fit(instance, batch_size, world_size)
+        with ThreadPoolExecutor(4) as threads:
+            results = threads.map(partial(_batch, fresh), batches.calls)
+        batches.compare(results, "a batch must be the same if several threads call batch() at once")
         copy = fit(_pickled(instance), batch_size, world_size)
-        _check_equal(copy, plan, global_batch, epochs, "a pickled sampler must give an equal plan")
+        batches.compare_plan(copy, "a pickled sampler must give an equal plan")
 
         size, rest = divmod(batch_size * most, world_size)
         if rest:
@@ -91,14 +97,43 @@ def check_sampler(
             if callable(sampler):
                 raise
             continue  # This sampler works with one batch size only.
-        _check_equal(
+        reference.compare_plan(
             divided,
-            reference,
-            batch_size * most,
-            epochs,
             "a global batch must not depend on the number of ranks that share it: "
             f"{world_size} ranks with batch_size {size}, {most} ranks with batch_size {batch_size}",
         )
+
+
+class _Batches:
+    """Some batches of a plan, spread over its epochs.
+
+    Attributes:
+        calls: epoch and number of each batch.
+
+    """
+
+    def __init__(self, plan: Plan, global_batch: int, epochs: int) -> None:
+        self.calls = _tested(plan, global_batch, epochs)
+        self._samples = plan.samples
+        self._rows = [_batch(plan, call) for call in self.calls]
+
+    def compare_plan(self, plan: Plan, rule: str) -> None:
+        """Check that another plan has the same batches."""
+        _require(
+            plan.samples == self._samples,
+            f"{rule}; samples are {plan.samples} and {self._samples}",
+        )
+        self.compare(starmap(plan.batch, self.calls), rule)
+
+    def compare(self, others: Iterable[Array], rule: str) -> None:
+        """Check that these are the same batches."""
+        for (epoch, number), rows, other in zip(self.calls, self._rows, others, strict=True):
+            _require(_equal(rows, other), f"{rule}; batch {number} of epoch {epoch} differs")
+
+
+def _batch(plan: Plan, call: tuple[int, int]) -> Array:
+    """Return a copy of a batch, because a plan may use an array again."""
+    return plan.batch(*call).copy()
 
 
 def _check_values(plan: Plan, samples: int, global_batch: int, epochs: int) -> None:
@@ -118,44 +153,10 @@ def _check_values(plan: Plan, samples: int, global_batch: int, epochs: int) -> N
         _require(
             rows.shape == (expected,), f"{batch} must have shape ({expected},), got {rows.shape}"
         )
-        inside = bool(np.all((rows >= 0) & (rows < samples)))
         _require(
-            inside,
+            rows.min() >= 0 and rows.max() < samples,
             f"{batch} must have rows from 0 to {samples - 1}, got {rows.min()} to {rows.max()}",
         )
-
-
-def _check_independent_calls(plan: Plan, global_batch: int, epochs: int) -> None:
-    tested = _tested(plan, global_batch, epochs)
-    forward = [plan.batch(*each).copy() for each in tested]
-    backward = [plan.batch(*each).copy() for each in reversed(tested)][::-1]
-    for (epoch, number), first, second in zip(tested, forward, backward, strict=True):
-        _require(
-            _equal(first, second),
-            f"batch {number} of epoch {epoch} must not depend on earlier calls",
-        )
-
-
-def _check_threads(fresh: Plan, plan: Plan, global_batch: int, epochs: int) -> None:
-    tested = _tested(plan, global_batch, epochs)
-    with ThreadPoolExecutor(4) as threads:
-        results = list(threads.map(lambda each: fresh.batch(*each).copy(), tested))
-    for (epoch, number), rows in zip(tested, results, strict=True):
-        same = _equal(rows, plan.batch(epoch, number))
-        _require(
-            same,
-            f"batch {number} of epoch {epoch} must be the same if several threads call batch() at"
-            " once",
-        )
-
-
-def _check_equal(plan: Plan, other: Plan, global_batch: int, epochs: int, rule: str) -> None:
-    _require(
-        plan.samples == other.samples, f"{rule}; samples are {plan.samples} and {other.samples}"
-    )
-    for epoch, number in _tested(plan, global_batch, epochs):
-        same = _equal(plan.batch(epoch, number), other.batch(epoch, number))
-        _require(same, f"{rule}; batch {number} of epoch {epoch} differs")
 
 
 def _pickled(sampler: Sampler) -> Sampler:
