@@ -9,7 +9,7 @@ import zlib
 from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
 from loaders.progress import Position
 from loaders.spec import LoaderSpec
@@ -60,8 +60,7 @@ class State:
         checkpoint: DALI's checkpoint. Empty before the first batch.
         errors: why images could not be decoded, by their row in the split.
         adjustment: what `Loader.set` has changed.
-        revisions: revision of each dataset that the loader reads. Empty in a state of an older
-            release.
+        revisions: revision of each dataset that the loader reads.
 
     """
 
@@ -138,9 +137,9 @@ def read_state(
         if whole["checksum"].value != zlib.crc32(checkpoint):
             # DALI accepts some damaged checkpoints, and continues with other batches.
             whole["checkpoint"].fail("the bytes that were saved")
-        errors = dict(_error(member) for member in whole["errors"].items())
+        errors = dict(whole["errors"].read(tuple[tuple[int, str], ...]))
         adjustment = _adjustment(whole["set"])
-        saved_revisions = _revisions(whole.get("revision"))
+        saved_revisions = _revisions(whole["revision"])
     except MemberError as error:
         raise CallError(
             f"this is not the state of a loader ({error})", hint=_LOAD_ANOTHER
@@ -180,13 +179,13 @@ def _require_same_choices(
         if name == "sample_order":
             raise CallError(
                 "this state was saved by a release whose samplers draw other samples (sample order"
-                f" {stored or 1}; this release draws order {value})",
+                f" {stored}; this release draws order {value})",
                 hint=(
                     "resume it with the release that saved it, or start a new epoch without"
                     " load_state_dict()"
                 ),
             )
-        if name == "dataset" and saved_revisions not in ((), revisions):
+        if name == "dataset" and saved_revisions != revisions:
             saved_at, own = (_numbers(each) for each in (saved_revisions, revisions))
             raise CallError(
                 f"the state belongs to revision {saved_at} of the dataset, but this loader reads"
@@ -210,8 +209,7 @@ def _require_same_epoch(
             on other ranks.
 
     """
-    own = built.get("on_error")
-    stored = saved.get("on_error", own)  # Older releases did not write it.
+    own, stored = built.get("on_error"), saved.get("on_error")
     if moves and stored == "skip":
         # A bad image moves the later samples of its rank up, and a state does not have the errors
         # of other ranks.
@@ -241,10 +239,7 @@ def _require_same_epoch(
         )
 
 
-def _revisions(member: Member | None) -> tuple[int, ...]:
-    """Read the revisions; older releases did not write them."""
-    if member is None:
-        return ()
+def _revisions(member: Member) -> tuple[int, ...]:
     members = member.items() if isinstance(member.value, (list, tuple)) else [member]
     return tuple(each.integer(0, _MAX_COUNT) for each in members)
 
@@ -288,26 +283,15 @@ def _moved(position: Position, batches: int) -> Position:
 
 
 def _position(member: Member, batches: int) -> Position:
-    epoch, read = member["epoch"].integer(0, _MAX_EPOCH), member["read"].integer(0, _MAX_COUNT)
-    skipped = member["skipped"].integer(0, batches)
-    return Position(
-        epoch=epoch,
-        batch=member["batch"].integer(0, min(batches, read + skipped)),
-        read=read,
-        started=member["started"].integer(0, epoch),
-        skipped=skipped,
-    )
-
-
-def _error(member: Member) -> tuple[int, str]:
-    if len(member.items()) != 2:
-        member.fail("a row and a reason")
-    row, reason = member.items()
-    return row.integer(), reason.text()
+    at = member.record(Position)
+    within = at.skipped <= batches and at.batch <= min(batches, at.read + at.skipped)
+    if not (within and at.started <= at.epoch <= _MAX_EPOCH and at.read <= _MAX_COUNT):
+        member.fail(f"a position in epochs of {batches} batches")
+    return at
 
 
 def _adjustment(member: Member) -> Adjustment:
-    sides = [side.integer(1, MAX_SIDE) for side in member["size"].items()]
+    sides = member["size"].read(tuple[Annotated[int, 1, MAX_SIDE], ...])
     magnitude = member["magnitude"].value
     if len(sides) not in (0, 2):
         member["size"].fail("a height and a width, or nothing")
@@ -315,7 +299,7 @@ def _adjustment(member: Member) -> Adjustment:
         type(magnitude) not in (int, float) or not 0 <= magnitude <= MAX_SIDE
     ):
         member["magnitude"].fail("a number of at least 0, or nothing")
-    return Adjustment((sides[0], sides[1]) if sides else None, magnitude)
+    return Adjustment(sides or None, magnitude)
 
 
 def _plain(member: Member) -> Any:

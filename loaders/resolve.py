@@ -54,7 +54,7 @@ from loaders.transforms.fuse import (
 from loaders.transforms.parse import Recipe
 from loaders.transforms.parse.recipe import adjusted
 from loaders.transforms.parse.sequence import check_fits, depends_on_size
-from loaders.tuning import UNTUNED, Tuning, tuning_key, use_tuning
+from loaders.tuning import Tuning, tuning_key, use_tuning
 from manifests.errors import CallError
 from manifests.remote.url import is_url, local_path
 
@@ -97,17 +97,17 @@ def resolve(request: BuildRequest) -> LoaderSpec:
     ranks, gpus = chosen.batching.ranks, find_gpus(request.framework)
     device = find_device(request.device, request.device_id, ranks, gpus)
     cores = usable_cores(ranks, gpus.count)
-    tuned = UNTUNED
+    tuned = Tuning()
+    tuning_warnings: tuple[str, ...] = ()
     if request.tuning is not None:
-        tuned = use_tuning(
-            request.tuning, tuning_key(device, cores, split, recipe), order.batch_size
-        )
+        key = tuning_key(device, cores, split, recipe)
+        tuned, tuning_warnings = use_tuning(request.tuning, key, order.batch_size)
     # Reading the sizes takes time, so only what needs them reads them.
     whole_images = works_on_whole_images(fusion.operations)
     needs_sizes = device.is_gpu or whole_images or recipe.output.size is None
     sizes = tables.image_sizes() if needs_sizes else None
     defaults = _defaults(recipe, fusion, device, cores, sizes)
-    options = _options(request, split, chosen, device, tuning=tuned.options, defaults=defaults)
+    options = _options(request, split, chosen, device, tuning=tuned, defaults=defaults)
     settings = _settings(recipe, fusion, options, sizes, spread=order.traits.spread)
     slow_orders: tuple[str, ...] = ()
     if sizes and whole_images:
@@ -143,7 +143,7 @@ def resolve(request: BuildRequest) -> LoaderSpec:
         order_warnings=slow_orders,
         warnings=(
             *chosen.warnings,
-            *tuned.warnings,
+            *tuning_warnings,
             *slow_orders,
             *shadowed,
             *_other_warnings(recipe, images),

@@ -7,7 +7,7 @@ import math
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Annotated, Any
 
 from loaders.dataset.split import OpenSplit
 from loaders.devices import Device, device_name
@@ -23,6 +23,10 @@ _VERSION = 1
 MARK = "loaders_tuning"
 #: Maximum number of entries; more are a mistake.
 _MAX_ENTRIES = 10_000
+
+#: Values of `num_threads` and `prefetch` in a file.
+_THREADS: Any = Annotated[int, 1, 1024] | None
+_BATCHES: Any = Annotated[int, 1, 64] | None
 
 _AGAIN = "run `loaders tune` again for this machine, dataset and transforms, or remove tuning"
 
@@ -40,7 +44,7 @@ class TuningKey:
     """
 
     device: str
-    cores: int
+    cores: Annotated[int, 1]
     dataset: str
     transforms: str
 
@@ -79,8 +83,10 @@ class Entry:
     notes: Mapping[str, Any]
 
 
-def read_tuning(path: str | os.PathLike[str], key: TuningKey, batch_size: int) -> Entry:
-    """Return the tuning of a file for a loader, with the nearest batch size.
+def use_tuning(
+    path: str | os.PathLike[str], key: TuningKey, batch_size: int
+) -> tuple[Tuning, tuple[str, ...]]:
+    """Return the tuning of a file for a loader, with the nearest batch size, and warnings.
 
     Raises:
         CallError: the file does not exist or is damaged, or is for another machine, dataset or
@@ -98,18 +104,25 @@ def read_tuning(path: str | os.PathLike[str], key: TuningKey, batch_size: int) -
     # The most similar entry, so that the message names few differences.
     nearest = min(entries, key=distance)
     differences = _differences(nearest.key, key)
-    if not differences:
-        return nearest
-    which = "it was" if len(entries) == 1 else "the most similar of its entries was"
-    raise CallError(
-        f"tuning: {which} measured for something else: {'; '.join(differences)}",
-        file=os.fspath(path),
-        hint=_AGAIN,
+    if differences:
+        which = "it was" if len(entries) == 1 else "the most similar of its entries was"
+        raise CallError(
+            f"tuning: {which} measured for something else: {'; '.join(differences)}",
+            file=os.fspath(path),
+            hint=_AGAIN,
+        )
+    if nearest.batch_size == batch_size:
+        return nearest.tuning, ()
+    warning = (
+        f"{os.fspath(path)} was measured with batches of {nearest.batch_size:,} images, and this"
+        f" loader has batches of {batch_size:,}, for which other options may be faster: add them"
+        f" with `loaders tune --batch-size {batch_size}`"
     )
+    return nearest.tuning, (warning,)
 
 
 def read_entries(path: str | os.PathLike[str]) -> list[Entry]:
-    """Return everything in a file; see `read_tuning` for its errors."""
+    """Return everything in a file; see `use_tuning` for its errors."""
     try:
         body = parse_json(read_file(path, TUNING))
         return _entries(body)
@@ -157,29 +170,16 @@ def _entries(body: Member) -> list[Entry]:
 
 def _entry(item: Member) -> Entry:
     options = item["options"]
-    tuning = Tuning(
-        num_threads=_optional_integer(options["num_threads"], 1, 1024),
-        prefetch=_optional_integer(options["prefetch"], 1, 64),
-        hw_decoder_load=_optional_share(options["hw_decoder_load"]),
-    )
-    texts = {name: item[name].text() for name in ("device", "dataset", "transforms")}
-    key = TuningKey(cores=item["cores"].integer(1), **texts)
-    # Earlier files have it among the notes.
-    batch_size = item.get("batch_size") or item["notes"]["batch_size"]
-    return Entry(key, batch_size.integer(1), tuning, item["notes"].mapping())
-
-
-def _optional_integer(member: Member, low: int, high: int) -> int | None:
-    return None if member.value is None else member.integer(low, high)
-
-
-def _optional_share(member: Member) -> float | None:
-    value = member.value
-    if value is None:
-        return None
-    if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 <= value <= 1:
-        member.fail("a number from 0 to 1")
-    return float(value)
+    load = options["hw_decoder_load"]
+    if load.value is not None and (
+        not isinstance(load.value, (int, float))
+        or isinstance(load.value, bool)
+        or not 0 <= load.value <= 1
+    ):
+        load.fail("a number from 0 to 1")
+    threads, prefetch = options["num_threads"].read(_THREADS), options["prefetch"].read(_BATCHES)
+    tuning, notes = Tuning(threads, prefetch, load.value), item["notes"].mapping()
+    return Entry(item.record(TuningKey), item["batch_size"].integer(1), tuning, notes)
 
 
 def _differences(there: TuningKey, here: TuningKey) -> list[str]:
@@ -200,47 +200,6 @@ def _damaged(path: str | os.PathLike[str], problem: str) -> CallError:
     return CallError(f"tuning: the file is damaged: {problem}", file=os.fspath(path), hint=_AGAIN)
 
 
-@dataclass(frozen=True, slots=True)
-class Tuned:
-    """The options that a file gives a loader.
-
-    Attributes:
-        options: the options; all are `None` without a file.
-        warnings: what the user should know.
-
-    """
-
-    options: Tuning
-    warnings: tuple[str, ...] = ()
-
-
-#: What a loader has without a file.
-UNTUNED = Tuned(Tuning())
-
-
 def tuning_key(device: Device, cores: int, split: OpenSplit, recipe: Recipe) -> TuningKey:
     """Return what a file must have been measured for, to be used by a loader."""
     return TuningKey(device_name(device), cores, split.fingerprint, recipe.text)
-
-
-def use_tuning(path: str | os.PathLike[str], key: TuningKey, batch_size: int) -> Tuned:
-    """Return what a file gives a loader. A result for another batch size is used with a warning.
-
-    Args:
-        path: the file.
-        key: what the loader is.
-        batch_size: its images per batch.
-
-    Raises:
-        CallError: see `read_tuning`.
-
-    """
-    entry = read_tuning(path, key, batch_size)
-    if entry.batch_size == batch_size:
-        return Tuned(entry.tuning)
-    warning = (
-        f"{os.fspath(path)} was measured with batches of {entry.batch_size:,} images, and this"
-        f" loader has batches of {batch_size:,}, for which other options may be faster: add them"
-        f" with `loaders tune --batch-size {batch_size}`"
-    )
-    return Tuned(entry.tuning, (warning,))

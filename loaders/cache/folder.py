@@ -21,7 +21,7 @@ import re
 import secrets
 import shutil
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -29,9 +29,9 @@ from dataclasses import dataclass
 from awscrt.checksums import crc32c
 
 from manifests.errors import HINTS, CallError, StorageError, raise_machine_fault
-from manifests.files import MANIFEST, FileKind, kind_of
+from manifests.files import MANIFEST, kind_of, read_file
 from manifests.process.text import printable
-from manifests.remote.store import ObjectInfo, Store
+from manifests.remote.store import Store
 from manifests.schema import File, Manifest, Shard
 from manifests.serialization import checksum_text
 from manifests.store import MANIFEST_NAME, parse_manifest, read_older
@@ -158,7 +158,7 @@ def open_dataset(store: Store, cache: str, revision: int | None = None) -> Cache
     open_cache(cache)
     url = str(store)
     try:
-        data = bytes(store.get(MANIFEST_NAME, _length_check(MANIFEST, f"{url}/{MANIFEST_NAME}")))
+        data = read_file(f"{url}/{MANIFEST_NAME}", MANIFEST)
     except FileNotFoundError:
         raise CallError(
             f"{url} contains no {MANIFEST_NAME}, so it is not a prepared dataset, or `dataprep"
@@ -211,30 +211,16 @@ def _download(store: Store, file: File) -> bytes:
     kind, url = kind_of(file.name), f"{store}/{file.name}"
     try:
         for _ in range(2):  # a first answer with other bytes may be the network's fault
-            data = bytes(store.get(file.name, _length_check(kind, url, file.bytes)))
-            if file.checksum in (None, checksum_text(crc32c(data))):
+            data = read_file(url, kind)
+            if len(data) == file.bytes and file.checksum in (None, checksum_text(crc32c(data))):
                 return data
     except FileNotFoundError:
         raise kind.error("the object is missing", file=url, hint=_RESTORE) from None
     raise kind.error(
-        "the object is not the one that the manifest describes: its checksum differs", file=url
+        "the object is not the one that the manifest describes: its length or checksum differs",
+        file=url,
+        hint=_RESTORE,
     )
-
-
-def _length_check(
-    kind: FileKind, url: str, expected: int | None = None
-) -> Callable[[ObjectInfo], None]:
-    def check(info: ObjectInfo) -> None:
-        if info.bytes > kind.max_bytes:
-            message = (
-                f"the {kind.name} has {info.bytes:,} bytes, but the limit is {kind.max_bytes:,}"
-            )
-            raise kind.error(message, file=url, hint=f"check that this is a {kind.name}")
-        if expected not in (None, info.bytes):
-            message = f"the object is {info.bytes} bytes long, but the manifest states {expected}"
-            raise kind.error(message, file=url, hint=_RESTORE)
-
-    return check
 
 
 def make_shards(dataset: CachedDataset, shards: Iterable[Shard]) -> None:

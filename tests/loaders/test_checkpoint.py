@@ -242,7 +242,7 @@ WITHIN, AT_END = Position(batch=2, read=2), Position(batch=BATCHES, read=BATCHES
 def saved_with(on_error, position=WITHIN, errors=(), **part):
     """Return a state, and what another loader has in common with it."""
     built = {"sampler": "ShuffledSampler()", "rank": 0, "world_size": 2, "batch_size": 4, **part}
-    saved = built if on_error is None else {**built, "on_error": on_error}
+    saved = {**built, "on_error": on_error}
     return State(saved, position, b"checkpoint", dict.fromkeys(errors, "no data")).to_dict(), built
 
 
@@ -260,7 +260,6 @@ def test_an_epoch_with_bad_images_continues_with_the_same_on_error(saved, own):
         (state, saved),
         (saved_with(saved)[0], own),  # no image is bad
         (saved_with(saved, AT_END, errors=[3])[0], own),
-        (saved_with(None, errors=[3])[0], own),  # of an older release
     ):
         assert (
             read_state(accepted, {**built, "on_error": like}, batches=BATCHES).checkpoint
@@ -271,13 +270,12 @@ def test_an_epoch_with_bad_images_continues_with_the_same_on_error(saved, own):
 @pytest.mark.parametrize("part", [{"rank": 1}, {"rank": 0, "world_size": 1, "batch_size": 8}])
 def test_on_other_ranks_skip_continues_between_epochs_only(part):
     """The samples of a rank move up for its own bad images, which the states of other ranks do not contain."""
-    for saved in ("skip", None):
-        state, built = saved_with(saved)
-        with pytest.raises(
-            CallError,
-            match="it does not tell which samples other ranks have read; it was saved with",
-        ):
-            read_state(state, {**built, **part, "on_error": "skip"}, batches=BATCHES)
+    state, built = saved_with("skip")
+    with pytest.raises(
+        CallError,
+        match="it does not tell which samples other ranks have read; it was saved with",
+    ):
+        read_state(state, {**built, **part, "on_error": "skip"}, batches=BATCHES)
     for saved, own, position in (
         ("skip", "skip", AT_END),
         ("replace", "replace", WITHIN),

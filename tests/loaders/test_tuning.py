@@ -20,8 +20,8 @@ from loaders.tuning import (
     Tuning,
     TuningKey,
     read_entries,
-    read_tuning,
     tuning_key,
+    use_tuning,
     with_entry,
 )
 from manifests.errors import CallError
@@ -137,15 +137,6 @@ def test_a_result_for_another_batch_size_is_used_with_a_warning(dataset, file, k
         build(dataset, tuning=file(batch_size=256), batch_size=10).close()
 
 
-def test_files_of_earlier_versions_have_the_batch_size_among_the_notes(dataset, file):
-    path = file()
-    body = json.loads(path.read_bytes())
-    body["entries"][0]["notes"]["batch_size"] = body["entries"][0].pop("batch_size")
-    path.write_text(json.dumps(body))
-    with build(dataset, tuning=path) as loader:
-        assert loader.options.num_threads == 3
-
-
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
@@ -219,4 +210,4 @@ def test_written_entries_are_read_back_and_the_newest_of_a_key_wins(tmp_path_fac
         entries = read_entries(path)
     newest = {(key, batch_size): tuning for key, batch_size, tuning in written}
     assert {(entry.key, entry.batch_size): entry.tuning for entry in entries} == newest
-    assert all(read_tuning(path, *key).tuning == tuning for key, tuning in newest.items())
+    assert all(use_tuning(path, *key)[0] == tuning for key, tuning in newest.items())
