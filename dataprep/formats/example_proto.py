@@ -29,6 +29,9 @@ from manifests.parquet import read_varint
 #: of the list in ``Feature``: `BYTES`, `FLOATS` or `INTS`. It is 0 if the list has several values.
 Value = tuple[int, int, int]
 BYTES, FLOATS, INTS = 1, 2, 3
+#: What a feature contains: its location, or its value if that is small. `None` is a small value
+#: that is neither an integer nor a text, or several values.
+Content = Value | int | str | None
 
 #: Tag of field 1 with a length: ``Example.features``, an item of the map, its key, the value of a
 #: list.
@@ -141,102 +144,108 @@ def _varint(value: int) -> bytes:
 MALFORMED = (IndexError, struct.error, ValueError)
 
 #: Bytes to read for the tags, the lengths and the name of one feature, if the name has at most 127
-#: bytes.
+#: bytes. A feature of at most 127 bytes fits, too.
 _FEATURE_HEAD = 512
 
+#: Small features of a shard that are remembered.
+_MAX_KNOWN = 1 << 14
 
 #: Tags of the lists in a ``Feature``: bytes, floats, integers.
 _LISTS = frozenset((0x0A, 0x12, 0x1A))
 
 
-class _AllNames:
-    def __contains__(self, _: object) -> bool:
-        return True
+class FeatureReader:
+    """Reads features of the Examples of one shard.
 
-
-_ALL_NAMES = _AllNames()
-
-
-def locate_features(
-    view: ByteView, at: int, end: int, wanted: Container[bytes] = _ALL_NAMES
-) -> dict[bytes, Value]:
-    """Locate features of the Example in bytes `at` to `end`, without reading their values.
+    Most features are small and recur from record to record, such as a class, a width or an image
+    format. Each of them is parsed once, and then recognized by its bytes.
 
     Args:
         view: the shard.
-        at: first byte of the payload.
-        end: end of the payload.
-        wanted: names of the features to locate. Default: all.
-
-    Raises:
-        IndexError, ValueError: the payload is not an Example (see `MALFORMED`).
+        image: name of the feature that is only located.
+        wanted: names of the other features.
 
     """
-    try:
-        return _locate_usual(view, at, end, wanted)
-    except MALFORMED:
-        return locate_features_of_any(view, at, end, wanted)
 
+    def __init__(self, view: ByteView, image: bytes, wanted: Iterable[bytes]) -> None:
+        self._view, self._image, self._wanted = view, image, frozenset((image, *wanted))
+        self._known: dict[bytes, tuple[bytes, Content]] = {}
 
-def _locate_usual(
-    view: ByteView, at: int, end: int, wanted: Container[bytes]
-) -> dict[bytes, Value]:
-    """Locate features in an Example of the usual layout; raise one of `MALFORMED` for any other."""
-    values: dict[bytes, Value] = {}
-    while at < end:
+    def read(self, at: int, end: int) -> dict[bytes, Content]:
+        """Return the features of the Example in bytes `at` to `end`.
+
+        Small features that recur are read: an integer, a text, or `None` for anything else. All
+        others are located.
+
+        Raises:
+            IndexError, ValueError: the payload is not an Example (see `MALFORMED`).
+
+        """
+        try:
+            return self._read_usual(at, end)
+        except MALFORMED:
+            return {**locate_features(self._view, at, end, self._wanted)}
+
+    def _read_usual(self, at: int, end: int) -> dict[bytes, Content]:
+        """Read an Example of the usual layout; raise one of `MALFORMED` for any other."""
+        values: dict[bytes, Content] = {}
+        view, known = self._view, self._known
         data, i = view(at, min(_FEATURE_HEAD, end - at))
-        base, tag = at - i, data[i]
+        # Positions in the shard are `base` larger than positions in the buffer `data`.
+        base, stop, last_head = at - i, end - at + i, len(data) - _FEATURE_HEAD
+        tag = data[i]
         length, i = read_varint(data, i + 1)
-        at = base + i + length
-        if tag != 0x0A or at > end:
-            raise ValueError("not an Example")
-        _locate_items(view, base + i, at, wanted, values)
-    return values
+        if tag != 0x0A or i + length != stop:
+            raise ValueError("not the usual layout")
+        while i < stop:
+            if i > last_head:
+                at = base + i
+                data, i = view(at, min(_FEATURE_HEAD, stop - i))
+                base, stop, last_head = at - i, end - at + i, len(data) - _FEATURE_HEAD
+            after = i + 2 + data[i + 1]
+            feature = known.get(data[i:after])
+            if feature is None:
+                name, values[name], i = self._read_feature(data, base, i)
+            else:
+                name, values[name] = feature
+                i = after
+        if i != stop:
+            raise ValueError("a feature ends after its message")
+        return values
 
-
-def _locate_items(
-    view: ByteView, at: int, end: int, wanted: Container[bytes], values: dict[bytes, Value]
-) -> None:
-    """Locate the features in one ``Features`` message, and add them to `values`.
-
-    `at`, `end` and `base + i` are positions in the shard; `i` is the same position as `base + i`,
-    in the buffer `data`.
-    """
-    data, i = view(at, min(_FEATURE_HEAD, end - at))
-    base, last_head = at - i, len(data) - _FEATURE_HEAD
-    while base + i < end:
-        if i > last_head:
-            at = base + i
-            data, i = view(at, min(_FEATURE_HEAD, end - at))
-            base, last_head = at - i, len(data) - _FEATURE_HEAD
-        if data[i] != 0x0A:
-            raise ValueError("not a map of features")
-        length = data[i + 1]
-        i += 2
-        if length >= 0x80:  # of the image, and of few others
-            length, i = read_varint(data, i - 1)
-        if data[i] != 0x0A or base + i + length > end:
-            raise ValueError("not a feature")
+    def _read_feature(self, data: Any, base: int, at: int) -> tuple[bytes, Content, int]:
+        """Parse the feature at position `at` of a buffer; return its name, its value and its end."""
+        length, i = _length(data, at + 1)
+        end = i + length
         name_end = i + 2 + data[i + 1]
+        if data[at] != 0x0A or data[i] != 0x0A or name_end >= i + 0x82:
+            raise ValueError("not the usual layout")
         name = data[i + 2 : name_end]
-        i += length
         if not name.isascii():
             name.decode()  # protobuf refuses other names than UTF-8; UnicodeDecodeError is a ValueError
-        if name in wanted:
-            values[name] = _locate_value(data, name_end, base, i)
-            continue
-        length, start = _length(data, name_end + 1)
-        if data[name_end] != 0x12 or start + length != i:
-            raise ValueError("not the usual layout")
+        value: Content = None
+        if name in self._wanted:
+            kind, first = _find_value(data, name_end, end)
+            value = (kind, base + first, base + end)
+            if name == self._image or length >= 0x80:
+                return name, value, end
+            value = _decoded(kind, data[first:end])
+        else:
+            length_of_value, i = _length(data, name_end + 1)
+            if data[name_end] != 0x12 or i + length_of_value != end:
+                raise ValueError("not the usual layout")
+        if length < 0x80 and len(self._known) < _MAX_KNOWN and end <= len(data):
+            self._known[data[at:end]] = name, value
+        return name, value, end
 
 
-def _locate_value(data: Any, i: int, base: int, end: int) -> Value:
-    """Locate the value in a map item: a ``Feature`` with a list of one value.
+def _find_value(data: Any, i: int, end: int) -> tuple[int, int]:
+    """Return the kind and the first byte of the value in a map item: a ``Feature`` with a list of one value.
 
-    The value field of the map item is in bytes `i` to `end` of the buffer `data`. Adding `base`
-    gives positions in the shard.
+    The value field of the map item is in bytes `i` to `end` of the buffer `data`, and the value ends
+    there.
     """
-    if end - i < 0x80 and end - i > 6:  # the common case: every length is one byte
+    if 6 < end - i < 0x80:  # the common case: every length is one byte
         value, outer, kind, middle, item, inner = data[i : i + 6]
         if (
             value == 0x12
@@ -244,7 +253,18 @@ def _locate_value(data: Any, i: int, base: int, end: int) -> Value:
             and kind in _LISTS
             and outer == end - i - 2 == middle + 2 == inner + 4
         ):
-            return kind >> 3, base + i + 6, base + end
+            return kind >> 3, i + 6
+    if 0x4010 < end - i < 0x200000:  # of most images, every length is three bytes
+        outer, middle, inner = end - i - 4, end - i - 8, end - i - 12
+        head = bytes(
+            (
+                *(0x12, outer & 0x7F | 0x80, outer >> 7 & 0x7F | 0x80, outer >> 14),
+                *(0x0A, middle & 0x7F | 0x80, middle >> 7 & 0x7F | 0x80, middle >> 14),
+                *(0x0A, inner & 0x7F | 0x80, inner >> 7 & 0x7F | 0x80, inner >> 14),
+            )
+        )
+        if data[i : i + 12] == head:
+            return BYTES, i + 12
     tags = []
     # The value of the map item, the list, and the value in it.
     for allowed in (b"\x12", _LISTS, b"\x0a"):
@@ -252,7 +272,19 @@ def _locate_value(data: Any, i: int, base: int, end: int) -> Value:
         length, i = _length(data, i + 1)
         if i + length != end or tags[-1] not in allowed:
             raise ValueError("not the usual layout")
-    return tags[1] >> 3, base + i, base + end
+    return tags[1] >> 3, i
+
+
+def _decoded(kind: int, value: bytes) -> int | str | None:
+    if kind == BYTES:
+        return value.decode("utf-8", "replace")
+    return _integer(value) if kind == INTS else None
+
+
+def _integer(value: bytes) -> int | None:
+    """Decode the only value of a packed list of integers; `None` if there are several."""
+    number, after = read_varint(value, 0)
+    return _signed(number) if after == len(value) else None
 
 
 def _length(data: Any, i: int) -> tuple[int, int]:
@@ -262,35 +294,32 @@ def _length(data: Any, i: int) -> tuple[int, int]:
     return length, i + 1
 
 
-def read_int(view: ByteView, value: Value | None) -> int | None:
-    """Read an integer value.
-
-    `None` if the feature is missing, of another kind, or has several values.
-    """
-    if value is None or value[0] != INTS:
-        return None
-    data, i = view(value[1], min(10, value[2] - value[1]))
-    number, after = read_varint(data, i)
-    if after - i != value[2] - value[1]:
-        return None
-    return _signed(number)
-
-
 def _signed(number: int) -> int:
     return number - (1 << 64) if number >> 63 else number
 
 
-def read_text(view: ByteView, value: Value | None, max_bytes: int = MAX_TEXT) -> str | None:
-    """Read a text value.
+def read_int(view: ByteView, value: Content) -> int | None:
+    """Return an integer value.
+
+    `None` if the feature is missing, of another kind, or has several values.
+    """
+    if value is None or isinstance(value, int):
+        return value
+    if isinstance(value, str) or value[0] != INTS:
+        return None
+    return _integer(read_bytes(view, value[1], value[2] - value[1]))
+
+
+def read_text(view: ByteView, value: Content, max_bytes: int = MAX_TEXT) -> str | None:
+    """Return a text value.
 
     `None` if the feature is missing, of another kind, or longer than `max_bytes`.
     """
-    if value is None or value[0] != BYTES or value[2] - value[1] > max_bytes:
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, int) or value[0] != BYTES or value[2] - value[1] > max_bytes:
         return None
-    # `read_bytes` would copy the text once more; `dataprep index` reads two for each record.
-    data, i = view(value[1], value[2] - value[1])
-    text: str = data[i : i + value[2] - value[1]].decode("utf-8", "replace")
-    return text
+    return read_bytes(view, value[1], value[2] - value[1]).decode("utf-8", "replace")
 
 
 # --- locate in any valid layout -------------------------------------------------------------------
@@ -317,10 +346,21 @@ class _Field(NamedTuple):
     end: int
 
 
-def locate_features_of_any(
-    view: ByteView, at: int, end: int, wanted: Container[bytes]
+def locate_features(
+    view: ByteView, at: int, end: int, wanted: Container[bytes] | None = None
 ) -> dict[bytes, Value]:
-    """Locate features; see `locate_features`."""
+    """Locate features of the Example in bytes `at` to `end`, without reading their values.
+
+    Args:
+        view: the shard.
+        at: first byte of the payload.
+        end: end of the payload.
+        wanted: names of the features to locate. Default: all.
+
+    Raises:
+        IndexError, ValueError, struct.error: the payload is not an Example (see `MALFORMED`).
+
+    """
     values: dict[bytes, Value] = {}
     for name, lists in _entries(view, at, end, wanted):
         values.pop(name, None)
@@ -364,13 +404,13 @@ def _values(view: ByteView, values: _Field) -> Iterator[Any]:
 
 
 def _entries(
-    view: ByteView, at: int, end: int, wanted: Container[bytes]
+    view: ByteView, at: int, end: int, wanted: Container[bytes] | None
 ) -> Iterator[tuple[bytes, list[_Field]]]:
     """Iterate over the items of the map of features with a name that is wanted."""
     for features in _messages(view, at, end):
         for item in _messages(view, features.start, features.end):
             name, lists = _entry(view, item)
-            if name in wanted:
+            if wanted is None or name in wanted:
                 yield name, lists
 
 

@@ -28,6 +28,7 @@ from dataprep.formats.base import (
 from dataprep.formats.example_proto import (
     BYTES,
     MALFORMED,
+    FeatureReader,
     Value,
     bytes_feature,
     bytes_head,
@@ -129,8 +130,7 @@ def index_line(start: int, sample: PendingSample, envelope: Envelope) -> str:
 
 # --- reading ------------------------------------------------------------------------------------
 
-#: Features with the class name and the source path.
-_TEXTS = (b"image/class/text", b"image/filename")
+_CLASS_NAME, _SOURCE = b"image/class/text", b"image/filename"
 
 
 def scan(
@@ -141,17 +141,19 @@ def scan(
     image_name = _encoded(component)
     label_name = _encoded(options.components.label or "")
     caption_name = _encoded(options.caption or "")
-    texts = _TEXTS if options.texts else ()
-    wanted = frozenset({image_name, label_name, caption_name, *texts} - {b""})
+    wanted = {label_name, caption_name} - {b""}
+    if options.texts:
+        wanted |= {_CLASS_NAME, _SOURCE}
+    reader = FeatureReader(view, image_name, wanted)
     at, number = start, 0
     try:
         while at < size:
             end = _record_end(view, at, size)
-            values = locate_features(view, at + _PREFIX.size, end - _CRC.size, wanted)
-            kind, first, stop = values.get(image_name, (0, 0, 0))
-            if kind != BYTES:
-                _refuse_without_image(view, at, end, component)
-            class_name, source = (read_text(view, values.get(name)) or "" for name in _TEXTS)
+            values = reader.read(at + _PREFIX.size, end - _CRC.size)
+            image = values.get(image_name)
+            if not isinstance(image, tuple) or image[0] != BYTES:
+                raise _no_image(view, at, end, component)
+            _, first, stop = image
             yield Record(
                 start=at,
                 end=end,
@@ -161,8 +163,8 @@ def scan(
                 size=stop - first,
                 component=component,
                 label=read_int(view, values.get(label_name)),
-                class_name=class_name,
-                source=source,
+                class_name=read_text(view, values.get(_CLASS_NAME)) or "",
+                source=read_text(view, values.get(_SOURCE)) or "",
                 caption=read_text(view, values.get(caption_name), MAX_CAPTION),
             )
             at = end
@@ -176,13 +178,13 @@ def scan(
         raise
 
 
-def _refuse_without_image(view: ByteView, at: int, end: int, component: str) -> None:
+def _no_image(view: ByteView, at: int, end: int, component: str) -> ShardError:
     features = locate_features(view, at + _PREFIX.size, end - _CRC.size)
     message = (
         f"the record has no image under the feature {component!r}; its features are:"
         f" {_list_names(features)}"
     )
-    raise ShardError(message, byte=at, hint="name the feature of the image with --image")
+    return ShardError(message, byte=at, hint="name the feature of the image with --image")
 
 
 def _record_end(view: ByteView, at: int, size: int) -> int:

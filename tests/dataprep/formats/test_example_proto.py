@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import loaders
 from dataprep.formats import example_proto, tfrecord
 from dataprep.formats.base import ScanOptions
-from dataprep.formats.example_proto import BYTES, FLOATS, INTS, locate_features_of_any
+from dataprep.formats.example_proto import BYTES, FLOATS, INTS, FeatureReader
 from dataprep.index.index import index_shards
 from dataprep.verify.verify import verify_dataset
 from manifests.errors import ShardError
@@ -119,25 +119,26 @@ def parsed(data: bytes) -> dict[bytes, tuple[int, list]]:
 def test_every_valid_example_is_read(data):
     expected = parsed(data)
     for view in (view_of(data), pages_of(data), view_of(data + bytes(4))):
+        reader = FeatureReader(view, b"image/encoded", [b"label"])
         for located in (
             example_proto.locate_features(view, 0, len(data)),
-            example_proto.locate_features(
-                view, 0, len(data), frozenset((b"label", b"image/encoded"))
-            ),
-            locate_features_of_any(view, 0, len(data), frozenset(expected)),
+            example_proto.locate_features(view, 0, len(data), frozenset(expected)),
+            reader.read(0, len(data)),
+            reader.read(0, len(data)),  # with the features that the reader remembers
         ):
             for name, (kind, values) in expected.items():
                 value = located.get(name)
+                single = values[0] if len(values) == 1 else None
                 if value is None:
-                    assert (
-                        not values or name not in (b"label", b"image/encoded") or len(values) == 0
-                    )
+                    assert not values or name not in (b"label", b"image/encoded") or single is None
                     continue
                 number = example_proto.read_int(view, value)
-                assert number == (values[0] if kind == INTS and len(values) == 1 else None)
-                if kind == BYTES:
+                assert number == (single if kind == INTS else None)
+                if kind == BYTES and isinstance(value, str):
+                    assert value == single.decode("utf-8", "replace")
+                elif kind == BYTES:
                     assert (value[0] == BYTES) == (len(values) == 1)
-                    assert value[0] == 0 or data[value[1] : value[2]] == values[0]
+                    assert value[0] == 0 or data[value[1] : value[2]] == single
     complete = example_proto.locate_features(view_of(data), 0, len(data))
     assert {name for name, (_, values) in expected.items() if values} <= set(complete)
 
@@ -154,6 +155,7 @@ def test_no_bytes_make_another_error(data, edits, cut):
             damaged[at % len(damaged)] = byte
     payload = bytes(damaged[: max(len(damaged) - cut, 0)])
     try:
+        FeatureReader(pages_of(payload), b"image/encoded", [b"label"]).read(0, len(payload))
         located = example_proto.locate_features(pages_of(payload), 0, len(payload))
     except example_proto.MALFORMED as error:
         if str(error) == "not the number of a field":
