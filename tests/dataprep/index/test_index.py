@@ -729,6 +729,7 @@ def test_index_imports_only_what_it_needs(folder, jpegs):
     unwanted = {
         "dataprep.sources",
         "dataprep.run.convert",
+        "numpy",
         "pyarrow.compute",
         "PIL",
         "torch",
