@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import yaml
 from helpers import handmade
 from helpers.pictures import encode
 
+import loaders
 from loaders.transforms.mixing import Cutmix, MixOneOf, Mixup, MixupCutmix
 from loaders.transforms.parse import read_recipe
 from loaders.transforms.parse.paddleclas import Config, read_config
@@ -264,402 +266,9 @@ def test_eval_section_is_missing(write):
 # Examples of configs
 # -------------------------------------------------------------------------------------------------
 
-NORMAL = (
-    "{NormalizeImage: {scale: 1.0/255.0, mean: [0.485, 0.456, 0.406], std: [0.229, 0.224, 0.225],"
-    " order: ''}}"
-)
-ERASE = (
-    "{RandomErasing: {EPSILON: 0.25, sl: 0.02, sh: 1.0/3.0, r1: 0.3, attempt: 10, use_log_aspect:"
-    " True, mode: pixel}}"
-)
-FLIP = "{RandFlipImage: {flip_code: 1}}"
-DECODE = "{DecodeImage: {to_rgb: True, channel_first: False}}"
-PIL = "{DecodeImage: {to_np: False, channel_first: False, backend: pil}}"
-TENSOR = "{Normalize: {mean: [0.485, 0.456, 0.406], std: [0.229, 0.224, 0.225]}}"
-
-#: Name, transforms, batch transforms, height and width, channels.
-EXAMPLES = [
-    ("train", [DECODE, "{RandCropImage: {size: 64}}", FLIP, NORMAL], [], (64, 64), 3),
-    (
-        "eval",
-        [DECODE, "{ResizeImage: {resize_short: 80}}", "{CropImage: {size: 64}}", NORMAL],
-        [],
-        (64, 64),
-        3,
-    ),
-    (
-        "eval, then layout",
-        ["DecodeImage", "{ResizeImage: {size: 64}}", NORMAL, "ToCHWImage"],
-        [],
-        (64, 64),
-        3,
-    ),
-    (
-        "transformer, train",
-        [
-            DECODE,
-            "{RandCropImage: {size: 64, interpolation: bicubic, backend: pil}}",
-            FLIP,
-            (
-                "{TimmAutoAugment: {config_str: rand-m9-mstd0.5-inc1, interpolation: bicubic,"
-                " img_size: 64}}"
-            ),
-            NORMAL,
-            ERASE,
-        ],
-        [
-            "{OpSampler: {MixupOperator: {alpha: 0.8, prob: 0.5}, CutmixOperator: {alpha: 1.0,"
-            " prob: 0.5}}}"
-        ],
-        (64, 64),
-        3,
-    ),
-    (
-        "transformer, eval",
-        [
-            DECODE,
-            "{ResizeImage: {resize_short: 73, interpolation: bicubic, backend: pil}}",
-            "{CropImage: {size: 64}}",
-            (
-                "{NormalizeImage: {scale: 1.0/255.0, mean: [0.5, 0.5, 0.5], std: [0.5, 0.5, 0.5],"
-                " order: ''}}"
-            ),
-        ],
-        [],
-        (64, 64),
-        3,
-    ),
-    (
-        "convnet, modern train",
-        [
-            DECODE,
-            "{RandCropImage: {size: 64, interpolation: random, backend: pil}}",
-            FLIP,
-            (
-                "{TimmAutoAugment: {config_str: rand-m1-mstd0.5-inc1, interpolation: random,"
-                " img_size: 64}}"
-            ),
-            NORMAL,
-            ERASE.replace("0.25", "0.0"),
-        ],
-        [
-            "{OpSampler: {MixupOperator: {alpha: 0.2, prob: 0.25}, CutmixOperator: {alpha: 1.0,"
-            " prob: 0.25}}}"
-        ],
-        (64, 64),
-        3,
-    ),
-    (
-        "hybrid mixing",
-        [DECODE, "{RandCropImage: {size: 64, use_log_aspect: True}}", FLIP, NORMAL],
-        [
-            "{MixupCutmixHybrid: {mixup_alpha: 0.8, cutmix_alpha: 1.0, switch_prob: 0.5,"
-            " num_classes: 30}}"
-        ],
-        (64, 64),
-        3,
-    ),
-    (
-        "mixup",
-        [DECODE, "{RandCropImage: {size: 64}}", FLIP, NORMAL],
-        ["{MixupOperator: {alpha: 0.2}}"],
-        (64, 64),
-        3,
-    ),
-    (
-        "cutmix",
-        [DECODE, "{RandCropImage: {size: 64}}", NORMAL],
-        ["{CutmixOperator: {alpha: 0.2}}"],
-        (64, 64),
-        3,
-    ),
-    (
-        "four channels, float16",
-        [
-            DECODE,
-            "{RandCropImage: {size: 64}}",
-            (
-                "{NormalizeImage: {scale: 0.00392157, mean: [0.485, 0.456, 0.406], std: [0.229,"
-                " 0.224, 0.225], order: '', output_fp16: True, channel_num: 4}}"
-            ),
-        ],
-        [],
-        (64, 64),
-        4,
-    ),
-    (
-        "mean from 0 to 255",
-        [
-            DECODE,
-            "{ResizeImage: {size: 64}}",
-            (
-                "{NormalizeImage: {scale: 1.0, mean: [123.675, 116.28, 103.53], std: [58.395,"
-                " 57.12, 57.375], order: ''}}"
-            ),
-        ],
-        [],
-        (64, 64),
-        3,
-    ),
-    (
-        "BGR",
-        [
-            "{DecodeImage: {to_rgb: False, channel_first: False}}",
-            "{ResizeImage: {size: 64}}",
-            NORMAL,
-        ],
-        [],
-        (64, 64),
-        3,
-    ),
-    (
-        "auto augment",
-        [DECODE, "{RandCropImage: {size: 64}}", FLIP, "AutoAugment", NORMAL],
-        [],
-        (64, 64),
-        3,
-    ),
-    (
-        "rand augment",
-        [
-            DECODE,
-            "{RandCropImage: {size: 64}}",
-            "{RandAugment: {num_layers: 2, magnitude: 5}}",
-            NORMAL,
-        ],
-        [],
-        (64, 64),
-        3,
-    ),
-    (
-        "cutout",
-        [DECODE, "{RandCropImage: {size: 64}}", NORMAL, "{Cutout: {n_holes: 1, length: 20}}"],
-        [],
-        (64, 64),
-        3,
-    ),
-    (
-        "grid mask",
-        [
-            DECODE,
-            "{RandCropImage: {size: 64}}",
-            "{GridMask: {d1: 20, d2: 40, rotate: 1, ratio: 0.5, mode: 0}}",
-            NORMAL,
-        ],
-        [],
-        (64, 64),
-        3,
-    ),
-    (
-        "hide and seek",
-        [DECODE, "{RandCropImage: {size: 64}}", NORMAL, "HideAndSeek"],
-        [],
-        (64, 64),
-        3,
-    ),
-    (
-        "person attributes",
-        [
-            DECODE,
-            "{ResizeImage: {size: [48, 64]}}",
-            "{TimmAutoAugment: {prob: 0.8, config_str: rand-m9-mstd0.5-inc1, img_size: [48, 64]}}",
-            "{Padv2: {size: [58, 74], pad_mode: 1, fill_value: 0}}",
-            "{RandomCropImage: {size: [48, 64]}}",
-            FLIP,
-            NORMAL,
-            ERASE.replace("0.25", "0.4"),
-        ],
-        [],
-        (64, 48),
-        3,
-    ),
-    (
-        "text lines, wide",
-        [
-            DECODE,
-            "{ResizeImage: {size: [96, 24]}}",
-            "{TimmAutoAugment: {prob: 1.0, config_str: rand-m9-mstd0.5-inc1, img_size: [96, 24]}}",
-            NORMAL,
-        ],
-        [],
-        (24, 96),
-        3,
-    ),
-    (
-        "pedestrians",
-        [
-            (
-                "{ResizeImage: {size: [32, 64], return_numpy: False, interpolation: bilinear,"
-                " backend: pil}}"
-            ),
-            FLIP,
-            "{Pad: {padding: 5}}",
-            "{RandCropImageV2: {size: [32, 64]}}",
-            "ToTensor",
-            TENSOR,
-            (
-                "{RandomErasing: {EPSILON: 0.5, sl: 0.02, sh: 0.4, r1: 0.3, mean: [0.485, 0.456,"
-                " 0.406]}}"
-            ),
-        ],
-        [],
-        (64, 32),
-        3,
-    ),
-    (
-        "pedestrians, color jitter",
-        [
-            (
-                "{ResizeImage: {size: [32, 64], return_numpy: False, interpolation: bicubic,"
-                " backend: pil}}"
-            ),
-            "{ColorJitter: {brightness: 0.15, contrast: 0.15, saturation: 0.1, hue: 0.1}}",
-            "ToTensor",
-            TENSOR,
-        ],
-        [],
-        (64, 32),
-        3,
-    ),
-    (
-        "vehicles",
-        [
-            "{Resize: {size: 70}}",
-            "{RandomResizedCrop: {size: 64, scale: [0.2, 1]}}",
-            "{RandomHorizontalFlip: {prob: 0.5}}",
-            "ToTensor",
-            TENSOR,
-        ],
-        [],
-        (64, 64),
-        3,
-    ),
-    (
-        "vehicles, query",
-        ["{Resize: {size: 70}}", "{CenterCrop: {size: 64}}", "ToTensor", TENSOR],
-        [],
-        (64, 64),
-        3,
-    ),
-    (
-        "vehicles, AugMix",
-        [
-            "{ResizeImage: {size: 64}}",
-            FLIP,
-            "{AugMix: {prob: 0.5}}",
-            NORMAL,
-            "{RandomErasing: {EPSILON: 0.5}}",
-        ],
-        [],
-        (64, 64),
-        3,
-    ),
-    (
-        "products",
-        [
-            PIL,
-            (
-                "{ResizeImage: {size: [64, 64], return_numpy: False, interpolation: bilinear,"
-                " backend: cv2}}"
-            ),
-            FLIP,
-            "{Pad: {padding: 10, backend: cv2}}",
-            "{RandCropImageV2: {size: [64, 64]}}",
-            "{RandomRotation: {prob: 0.3, degrees: 90, interpolation: bilinear}}",
-            NORMAL,
-        ],
-        [],
-        (64, 64),
-        3,
-    ),
-    (
-        "small images",
-        [
-            "{RandFlipImage: {flip_code: 1}}",
-            "{Pad_paddle_vision: {padding: 4, padding_mode: reflect}}",
-            "{RandCropImageV2: {size: [32, 32]}}",
-            (
-                "{NormalizeImage: {scale: 1.0/255.0, mean: [0.49, 0.48, 0.45], std: [0.25, 0.24,"
-                " 0.26], order: hwc}}"
-            ),
-        ],
-        [],
-        (32, 32),
-        3,
-    ),
-    (
-        "multi-label",
-        [
-            DECODE,
-            "{ResizeImage: {size: 64, interpolation: bilinear, backend: pil}}",
-            "RandAugmentV4",
-            "{Cutout: {length: 32, fill_value: none}}",
-            FLIP,
-            NORMAL,
-        ],
-        [],
-        (64, 64),
-        3,
-    ),
-    (
-        "faces",
-        [
-            "{CropImage: {size: 48}}",
-            (
-                "{CropWithPadding: {prob: 0.2, padding_num: 0, size: [48, 48], scale: [0.2, 1.0],"
-                " ratio: [0.75, 1.3333]}}"
-            ),
-            "{RandomInterpolationAugment: {prob: 0.2}}",
-            "{ColorJitter: {prob: 0.2, brightness: 0.5, contrast: 0.5, saturation: 0.5, hue: 0}}",
-            "RandomHorizontalFlip",
-            "ToTensor",
-            "{Normalize: {mean: [0.5, 0.5, 0.5], std: [0.5, 0.5, 0.5]}}",
-        ],
-        [],
-        (48, 48),
-        3,
-    ),
-    (
-        "center crop at a ratio",
-        [DECODE, "{CropImageAtRatio: {size: 64, pad: 6, interpolation: bilinear}}", NORMAL],
-        [],
-        (64, 64),
-        3,
-    ),
-    (
-        "rotation and blur",
-        [DECODE, "{RandCropImage: {size: 64}}", "RandomRot90", "BlurImage", NORMAL],
-        [],
-        (64, 64),
-        3,
-    ),
+EXAMPLES = yaml.safe_load(Path(__file__).with_name("paddleclas_examples.yaml").read_text())[
+    "examples"
 ]
-EVERY_EXAMPLE = pytest.mark.parametrize(
-    ("transforms", "batch", "size", "channels"),
-    [example[1:] for example in EXAMPLES],
-    ids=[example[0] for example in EXAMPLES],
-)
-
-
-def config_text(transforms, batch):
-    lines = ["DataLoader:", "  Train:", "    dataset:", "      transform_ops:"]
-    lines += [f"        - {each}" for each in transforms]
-    if batch:
-        lines += ["      batch_transform_ops:", *(f"        - {each}" for each in batch)]
-    return "\n".join(
-        [*lines, "    sampler: {name: DistributedBatchSampler, batch_size: 4, drop_last: True}"]
-    )
-
-
-@EVERY_EXAMPLE
-def test_examples_parse(write, transforms, batch, size, channels):
-    config = read_config(write(config_text(transforms, batch)))
-    recipe = read_recipe(config.transforms, batch=config.batch_transforms)
-    assert recipe.output.size == size
-    assert recipe.output.channels == channels
-    assert not recipe.output.is_uint8
-    assert len(recipe.mixing) == len(batch)
-    assert all(isinstance(each, (Mixup, Cutmix, MixOneOf, MixupCutmix)) for each in recipe.mixing)
 
 
 @pytest.fixture(scope="module")
@@ -673,22 +282,31 @@ def dataset(tmp_path_factory):
     return handmade.make_dataset(tmp_path_factory.mktemp("configs") / "data", "tfrecord", samples)
 
 
-@EVERY_EXAMPLE
+@pytest.mark.parametrize("example", EXAMPLES.values(), ids=EXAMPLES)
 @pytest.mark.filterwarnings("ignore::UserWarning")
-def test_examples_give_batches(write, dataset, transforms, batch, size, channels):
-    import loaders
-
-    path = write(config_text(transforms, batch))
-    with loaders.build(
-        dataset, transforms=path, device="cpu", num_threads=2, dtype="float32"
-    ) as loader:
+def test_examples_give_batches(write, dataset, example):
+    height, width, channels = example["output"]
+    batch = example.get("batch", [])
+    content = {"transform_ops": example["transforms"], "batch_transform_ops": batch}
+    sampler = {"name": "DistributedBatchSampler", "batch_size": 4, "drop_last": True}
+    path = write(
+        yaml.safe_dump({"DataLoader": {"Train": {"dataset": content, "sampler": sampler}}})
+    )
+    config = read_config(path)
+    recipe = read_recipe(config.transforms, batch=config.batch_transforms)
+    assert (recipe.output.size, recipe.output.channels) == ((height, width), channels)
+    assert not recipe.output.is_uint8
+    assert len(recipe.mixing) == len(batch)
+    assert all(isinstance(each, (Mixup, Cutmix, MixOneOf, MixupCutmix)) for each in recipe.mixing)
+    options = {"device": "cpu", "num_threads": 2, "dtype": "float32"}
+    with loaders.build(dataset, transforms=path, **options) as loader:
         images, labels = next(iter(loader))
-    assert images.shape == (4, channels, *size)
+    assert images.shape == (4, channels, height, width)
     assert np.isfinite(images.numpy()).all()
     if not batch:
         assert labels.shape == (4,)
     else:
-        assert labels.shape == (4, 30 if "num_classes: 30" in batch[0] else 12)
+        assert labels.shape == (4, 30 if "MixupCutmixHybrid" in batch[0] else 12)
         assert np.allclose(labels.numpy().sum(1), 1, atol=1e-5)
 
 
@@ -696,8 +314,6 @@ def test_examples_give_batches(write, dataset, transforms, batch, size, channels
     ("split", "side"), [("train", 8), ("query", 16), ("val", 16), ("gallery", 24)]
 )
 def test_each_split_uses_its_section(write, tmp_path, split, side):
-    import loaders
-
     path = write("""
         DataLoader:
           Train: {dataset: {transform_ops: [{ResizeImage: {size: 8}}]}, sampler: {batch_size: 2}}
