@@ -54,20 +54,16 @@ def build(folder, **options):
         ({"split": None}, 'Hint: pass a name, for example split="train"'),
         ({"device": np.array([0, 1])}, "device must be one of 'auto', 'gpu', 'cpu', got array"),
         ({"hw_decoder_load": True}, "hw_decoder_load must be a number from 0 to 1, got True"),
-        (
-            {"transforms": {"CropImage": {"size": 8}}},
-            'for example "imagenet-train" or [{"CropImage": {"size": 224}}]',
-        ),
+        ({"transforms": {"CropImage": {"size": 8}}},
+         'for example "imagenet-train" or [{"CropImage": {"size": 224}}]'),
         ({"transforms": ["imagenet-eval", "ToTensor"]}, "write transforms='imagenet-eval'"),
         ({"seed": -1}, "seed must be an integer of at least 0, got -1"),
         # The largest integer of a checkpoint.
         ({"seed": 2**63}, "seed must be at most 9223372036854775807, got 9223372036854775808"),
         ({"num_threads": 0}, "num_threads must be an integer of at least 1, got 0"),
         ({"device": "mps"}, "device must be one of 'auto', 'gpu', 'cpu', got 'mps'"),
-        (
-            {"dtype": "int8"},
-            "dtype must be one of 'float16', 'bfloat16', 'float32', 'uint8', got 'int8'",
-        ),
+        ({"dtype": "int8"},
+         "dtype must be one of 'float16', 'bfloat16', 'float32', 'uint8', got 'int8'"),
         ({"layout": "CHW"}, "layout must be one of 'NCHW', 'NHWC', got 'CHW'"),
         ({"last_batch": "keep"}, "last_batch must be one of 'drop', 'partial', 'pad', got 'keep'"),
         ({"shuffle": "yes"}, "shuffle must be True, False, \"buffer\" or None, got 'yes'"),
@@ -83,7 +79,7 @@ def build(folder, **options):
         ({"split": "trian"}, "has no split 'trian'. Hint: did you mean 'train'?"),
         ({"batch_size": 24}, "batch_size=24 is more than the 23 samples of split 'train'"),
     ],
-)
+)  # fmt: skip
 def test_wrong_arguments(make_dataset, mixed, options, message):
     with pytest.raises(CallError) as caught:
         build(make_dataset("tfrecord", mixed), **options)

@@ -169,32 +169,16 @@ def test_local_rank_from_launchers():
         # machine.
         (Ranks(0, 8), 0, {"SLURM_PROCID": "0", "SLURM_CPUS_PER_TASK": "6"}, 6),
         (Ranks(0, 8), 0, {"SLURM_PROCID": "0", "SLURM_CPUS_ON_NODE": "64"}, 32),
-        (
-            Ranks(0, 8),
-            0,
-            {"SLURM_PROCID": "0", "SLURM_STEP_TASKS_PER_NODE": "4(x2),2", "SLURM_NODEID": "1"},
-            8,
-        ),
-        (
-            Ranks(8, 10),
-            0,
-            {"SLURM_PROCID": "8", "SLURM_STEP_TASKS_PER_NODE": "4(x2),2", "SLURM_NODEID": "2"},
-            16,
-        ),
+        (Ranks(0, 8), 0,
+         {"SLURM_PROCID": "0", "SLURM_STEP_TASKS_PER_NODE": "4(x2),2", "SLURM_NODEID": "1"}, 8),
+        (Ranks(8, 10), 0,
+         {"SLURM_PROCID": "8", "SLURM_STEP_TASKS_PER_NODE": "4(x2),2", "SLURM_NODEID": "2"}, 16),
         # torchrun in a Slurm task.
-        (
-            Ranks(0, 8),
-            0,
-            {
-                "RANK": "0",
-                "LOCAL_WORLD_SIZE": "8",
-                "SLURM_PROCID": "0",
-                "SLURM_CPUS_PER_TASK": "32",
-            },
-            4,
-        ),
+        (Ranks(0, 8), 0,
+         {"RANK": "0", "LOCAL_WORLD_SIZE": "8", "SLURM_PROCID": "0", "SLURM_CPUS_PER_TASK": "32"},
+         4),
     ],
-)
+)  # fmt: skip
 def test_cores_of_a_process(monkeypatch, ranks, gpus, environment, cores):
     monkeypatch.setattr("os.sched_getaffinity", lambda process: set(range(32)))
     assert usable_cores(ranks, gpus, environment) == cores
@@ -203,19 +187,15 @@ def test_cores_of_a_process(monkeypatch, ranks, gpus, environment, cores):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (
-            lambda: find_ranks(0, None),
-            "rank is given without world_size. Hint: pass both or neither",
-        ),
+        (lambda: find_ranks(0, None),
+         "rank is given without world_size. Hint: pass both or neither"),
         (lambda: find_ranks(2, 2), "rank must be from 0 to 1 \\(world_size - 1\\), got 2"),
         (lambda: find_ranks("0", "2"), "rank must be an integer, got '0'"),
         (lambda: find_ranks(0, 0), "world_size must be at least 1"),
-        (
-            lambda: find_ranks(None, None, {"RANK": "x", "WORLD_SIZE": "2"}),
-            "RANK is 'x', which is not an integer",
-        ),
+        (lambda: find_ranks(None, None, {"RANK": "x", "WORLD_SIZE": "2"}),
+         "RANK is 'x', which is not an integer"),
     ],
-)
+)  # fmt: skip
 def test_wrong_ranks(call, message):
     with pytest.raises(CallError, match=message):
         call()

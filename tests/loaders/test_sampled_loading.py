@@ -343,23 +343,14 @@ def test_a_sampler_that_fails_while_a_state_is_loaded_is_named(people):
         ("label", None, "columns must be a tuple of column names, got 'label'"),
         (None, None, "columns must be a tuple of column names, got None"),
         ((), None, "must return a plan whose samples is an int of at least 1, got None"),
-        (
-            (),
-            SimpleNamespace(samples=24.0),
-            "must return a plan whose samples is an int of at least 1, got 24.0",
-        ),
-        (
-            (),
-            SimpleNamespace(samples=24, lines="hello", batch=len),
-            r"plan that has lines \(a tuple of strings\) and the method batch",
-        ),
-        (
-            (),
-            SimpleNamespace(samples=24, lines=()),
-            r"plan that has lines \(a tuple of strings\) and the method batch",
-        ),
+        ((), SimpleNamespace(samples=24.0),
+         "must return a plan whose samples is an int of at least 1, got 24.0"),
+        ((), SimpleNamespace(samples=24, lines="hello", batch=len),
+         r"plan that has lines \(a tuple of strings\) and the method batch"),
+        ((), SimpleNamespace(samples=24, lines=()),
+         r"plan that has lines \(a tuple of strings\) and the method batch"),
     ],
-)
+)  # fmt: skip
 def test_objects_that_do_not_follow_the_protocol(people, columns, plan, message):
     sampler = SimpleNamespace(columns=columns, plan=lambda columns, **_: plan)
     with pytest.raises(CallError, match=message):
@@ -451,36 +442,24 @@ def test_a_custom_sampler_with_wrong_batches(people, wrong):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (
-            {"sampler": loaders.PKSampler(4, 2)},
-            "batch_size=6, but PKSampler.4, 2. makes batches of 8.*batch_size=8",
-        ),
+        ({"sampler": loaders.PKSampler(4, 2)},
+         "batch_size=6, but PKSampler.4, 2. makes batches of 8.*batch_size=8"),
         ({"sampler": loaders.PKSampler(11, 2), "batch_size": 22}, "11.*10"),
-        (
-            {"sampler": loaders.PKSampler(3, 2, by="person")},
-            "'person', which is not a column of the sample.*label",
-        ),
+        ({"sampler": loaders.PKSampler(3, 2, by="person")},
+         "'person', which is not a column of the sample.*label"),
         ({"sampler": loaders.PKSampler(3, 2, by="identitty")}, "did you mean 'identity'"),
         ({"sampler": loaders.PKSampler(3, 2, across="kamera")}, "did you mean 'camera'"),
-        (
-            {"sampler": loaders.PKSampler},
-            "sampler must follow the protocol loaders.samplers.Sampler",
-        ),
+        ({"sampler": loaders.PKSampler},
+         "sampler must follow the protocol loaders.samplers.Sampler"),
         ({"sampler": "PKSampler"}, "sampler must follow the protocol loaders.samplers.Sampler"),
-        (
-            {"sampler": loaders.ShuffledSampler(), "shuffle": True},
-            "shuffle=True cannot be combined with a sampler, which decides the order",
-        ),
-        (
-            {"sampler": loaders.ShuffledSampler(), "batch_size": 41},
-            "batch_size=41 is more than the 40 samples of split 'train'",
-        ),
-        (
-            {"sampler": loaders.ClassBalancedSampler(samples=30), "batch_size": 31},
-            "batch_size=31 is more than the 30 samples in an epoch of ClassBalancedSampler",
-        ),
+        ({"sampler": loaders.ShuffledSampler(), "shuffle": True},
+         "shuffle=True cannot be combined with a sampler, which decides the order"),
+        ({"sampler": loaders.ShuffledSampler(), "batch_size": 41},
+         "batch_size=41 is more than the 40 samples of split 'train'"),
+        ({"sampler": loaders.ClassBalancedSampler(samples=30), "batch_size": 31},
+         "batch_size=31 is more than the 30 samples in an epoch of ClassBalancedSampler"),
     ],
-)
+)  # fmt: skip
 def test_wrong_arguments(people, options, message):
     with pytest.raises(CallError, match=message):
         build(people["tfrecord"], **options)

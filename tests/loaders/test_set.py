@@ -169,29 +169,20 @@ def test_after_break_set_begins_the_next_epoch(folder):
 @pytest.mark.parametrize(
     ("transforms", "change", "message"),
     [
-        (
-            TRAIN[:2],
-            {"magnitude": 3},
-            r"no transform has a magnitude \(RandomResizedCrop, RandomHorizontalFlip\)",
-        ),
+        (TRAIN[:2], {"magnitude": 3},
+         r"no transform has a magnitude \(RandomResizedCrop, RandomHorizontalFlip\)"),
         ("modern-train", {"magnitude": 3}, "no transform has a magnitude"),
-        (
-            ["RandomHorizontalFlip"],
-            {"size": 16},
-            r"no transform sets the size of the images \(all images have",
-        ),
+        (["RandomHorizontalFlip"], {"size": 16},
+         r"no transform sets the size of the images \(all images have"),
         (TRAIN, {"size": 0}, r"size must be \(height, width\), two integers of at least 1"),
         (TRAIN, {"size": (40, 10**6)}, "each at most"),
         (TRAIN, {"magnitude": 31}, "magnitude must be an integer from 0 to 30"),
         (TRAIN, {"magnitude": "strong"}, "magnitude must be a number"),
         ("reid-train", {"size": 128}, "the transforms make images of 256 x 128 pixels"),
-        (
-            [{"ResizeImage": {"size": 64}}, {"Pad": {"padding": 3}}],
-            {"size": 33},
-            r"images of \(32, 32\). Hint: set size=\(29, 29\)",
-        ),
+        ([{"ResizeImage": {"size": 64}}, {"Pad": {"padding": 3}}], {"size": 33},
+         r"images of \(32, 32\). Hint: set size=\(29, 29\)"),
     ],
-)
+)  # fmt: skip
 def test_refusals_name_what_is_wrong_and_change_nothing(folder, transforms, change, message):
     with (
         build(folder, transforms=transforms, last_batch="pad") as loader,

@@ -119,17 +119,10 @@ def test_bench_as_json(run, photographs):
             ),
         ),
         ("{script}:stop", "has no function stop. Hint: did you mean 'step'?"),
-        (
-            "{script}:broken",
-            (
-                "raised KeyError: 'weights' in line 7 of {script}. Hint: a step takes images and"
-                " labels"
-            ),
-        ),
-        (
-            "{script}:leave",
-            "raised SystemExit: 3 in line 9 of {script}. Hint: a step takes images and labels",
-        ),
+        ("{script}:broken",
+         "raised KeyError: 'weights' in line 7 of {script}. Hint: a step takes images and labels"),
+        ("{script}:leave",
+         "raised SystemExit: 3 in line 9 of {script}. Hint: a step takes images and labels"),
         ("{other}", "raised SyntaxError: "),
         (
             "{program}",
@@ -139,7 +132,7 @@ def test_bench_as_json(run, photographs):
             ),
         ),
     ],
-)
+)  # fmt: skip
 def test_models_that_do_not_work(run, photographs, script, tmp_path, model, error):
     other = tmp_path / "other.py"
     other.write_text("def step(:")

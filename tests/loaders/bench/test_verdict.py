@@ -83,18 +83,12 @@ DECODING = (67_000, 21_900, 21_500, 21_300)
             "decoding is the limit: 21,300 images/s; your model needs 24,000: nothing to do",
         ),
         (make_results(DECODING), "decoding is the limit: 21,300 images/s: run `loaders tune`"),
-        (
-            make_results((300_000, 90_000, 88_000, 87_000), raw=True),
-            "unpacking is the limit: 87,000 images/s: run `loaders tune`",
-        ),
-        (
-            make_results((900, 880, 870, 869)),
-            "reading is the limit: 869 images/s: run `loaders tune`",
-        ),
-        (
-            make_results((9_000, 8_800, 1_000, 990)),
-            "augmentation is the limit: 990 images/s: run `loaders tune`",
-        ),
+        (make_results((300_000, 90_000, 88_000, 87_000), raw=True),
+         "unpacking is the limit: 87,000 images/s: run `loaders tune`"),
+        (make_results((900, 880, 870, 869)),
+         "reading is the limit: 869 images/s: run `loaders tune`"),
+        (make_results((9_000, 8_800, 1_000, 990)),
+         "augmentation is the limit: 990 images/s: run `loaders tune`"),
         (  # the first stage read from the disk, and the others from the page cache
             make_results(
                 (2_000, 21_900, 21_500, 21_300),
@@ -113,7 +107,7 @@ DECODING = (67_000, 21_900, 21_500, 21_300)
             ),
         ),
     ],
-)
+)  # fmt: skip
 def test_sentences(results, text):
     assert sentence(results) == text
 

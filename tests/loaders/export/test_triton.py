@@ -157,34 +157,19 @@ def double(images):
 @pytest.mark.parametrize(
     ("transforms", "sampler", "names"),
     [
-        (
-            "imagenet-train",
-            None,
-            ["RandomResizedCrop(size=224), draws", "RandomHorizontalFlip(), draws"],
-        ),
-        (
-            "modern-train",
-            None,
-            ["TrivialAugmentWide(), draws", "RandomErasing", "OpSampler", "mixes the images"],
-        ),
-        (
-            [{"Resize": {"size": [32, 32]}}, NORMALIZE, double],
-            None,
-            ["transforms[2], double(images), is a Python"],
-        ),
+        ("imagenet-train", None,
+         ["RandomResizedCrop(size=224), draws", "RandomHorizontalFlip(), draws"]),
+        ("modern-train", None,
+         ["TrivialAugmentWide(), draws", "RandomErasing", "OpSampler", "mixes the images"]),
+        ([{"Resize": {"size": [32, 32]}}, NORMALIZE, double], None,
+         ["transforms[2], double(images), is a Python"]),
         ("imagenet-eval", loaders.PKSampler(2, 2), ["the sampler PKSampler chooses samples"]),
-        (
-            [{"RandomApply": {"transforms": ["Grayscale"]}}, {"Resize": {"size": [32, 32]}}],
-            None,
-            ["RandomApply"],
-        ),
-        (
-            [{"Resize": {"size": [32, 32]}}, {"ColorJitter": {"brightness": 0.5}}],
-            None,
-            ["transforms[1], ColorJitter"],
-        ),
+        ([{"RandomApply": {"transforms": ["Grayscale"]}}, {"Resize": {"size": [32, 32]}}], None,
+         ["RandomApply"]),
+        ([{"Resize": {"size": [32, 32]}}, {"ColorJitter": {"brightness": 0.5}}], None,
+         ["transforms[1], ColorJitter"]),
     ],
-)
+)  # fmt: skip
 def test_refused_by_name(photos, tmp_path, transforms, sampler, names):
     with pytest.raises(CallError) as caught:
         export(

@@ -13,16 +13,12 @@ from manifests.errors import CallError
         ({}, None),
         ({"name": "DistributedBatchSampler"}, None),
         ({"name": "PKSampler", "sample_per_id": 4}, PKSampler(3, 4, weight="sample")),
-        (
-            {"name": "PKSampler", "sample_per_id": 4, "sample_method": "id_avg_prob"},
-            PKSampler(3, 4),
-        ),
-        (
-            {"name": "DistributedRandomIdentitySampler", "num_instances": 2, "max_iters": 9},
-            PKSampler(6, 2, weight="sample", batches=9),
-        ),
+        ({"name": "PKSampler", "sample_per_id": 4, "sample_method": "id_avg_prob"},
+         PKSampler(3, 4)),
+        ({"name": "DistributedRandomIdentitySampler", "num_instances": 2, "max_iters": 9},
+         PKSampler(6, 2, weight="sample", batches=9)),
     ],
-)
+)  # fmt: skip
 def test_sections_become_samplers(section, expected):
     assert configured_sampler(section, 12)[0] == expected
 
@@ -33,18 +29,14 @@ def test_sections_become_samplers(section, expected):
         ({"name": "PKSampler"}, "has no sample_per_id"),
         ({"name": ["PKSampler"]}, "sampler.name must be a string"),
         ({"name": "PKSampler", "sample_per_id": 4, "max_iters": 0}, "sampler.max_iters must be"),
-        (
-            {"name": "PKSampler", "sample_per_id": 5},
-            "batch_size=12 is not a multiple of the config's sampler.sample_per_id=5. Hint: set",
-        ),
+        ({"name": "PKSampler", "sample_per_id": 5},
+         "batch_size=12 is not a multiple of the config's sampler.sample_per_id=5. Hint: set"),
         ({"name": "PKSampler", "sample_per_id": "4"}, "integer"),
         ({"name": "PKSampler", "sample_per_id": 4, "sample_method": "x"}, "sample_method is 'x'"),
-        (
-            {"name": "PKSampler", "sample_per_id": 4, "sample_method": ["x"]},
-            "Hint: set it to 'sample_avg_prob' or 'id_avg_prob'",
-        ),
+        ({"name": "PKSampler", "sample_per_id": 4, "sample_method": ["x"]},
+         "Hint: set it to 'sample_avg_prob' or 'id_avg_prob'"),
     ],
-)
+)  # fmt: skip
 def test_wrong_sections_are_rejected(section, message):
     with pytest.raises(CallError) as caught:
         configured_sampler(section, 12)

@@ -65,22 +65,16 @@ def test_counting_within_sizes(sizes):
 @pytest.mark.parametrize(
     ("column", "message"),
     [
-        (
-            np.array([1.0, np.nan, np.nan]),
-            "2 of 3 samples have no value in column 'label'. Hint: fill in the missing values",
-        ),
+        (np.array([1.0, np.nan, np.nan]),
+         "2 of 3 samples have no value in column 'label'. Hint: fill in the missing values"),
         (np.array(["a", None, "b"], object), "1 of 3 samples has no value in column 'label'"),
-        (
-            np.array(["a", None, float("nan")], object),
-            "2 of 3 samples have no value in column 'label'",
-        ),
-        (
-            np.array(["2020-01-01", "NaT", "NaT"], "M8[D]"),
-            "2 of 3 samples have no value in column 'label'",
-        ),
+        (np.array(["a", None, float("nan")], object),
+         "2 of 3 samples have no value in column 'label'"),
+        (np.array(["2020-01-01", "NaT", "NaT"], "M8[D]"),
+         "2 of 3 samples have no value in column 'label'"),
         (np.array([1, 2]), r"column 'label' has shape \(2,\), but the split has 3 samples"),
     ],
-)
+)  # fmt: skip
 def test_unusable_columns_are_rejected(column, message):
     with pytest.raises(CallError, match=message):
         ClassBalancedSampler().plan(

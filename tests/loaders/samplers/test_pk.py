@@ -373,10 +373,8 @@ def test_lines_of_explain():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (
-            lambda: fit(PKSampler(2, 4), batch_size=16),
-            "batch_size=16, but PKSampler(2, 4) makes batches of 8. Hint: set batch_size=8.",
-        ),
+        (lambda: fit(PKSampler(2, 4), batch_size=16),
+         "batch_size=16, but PKSampler(2, 4) makes batches of 8. Hint: set batch_size=8."),
         (
             lambda: fit(PKSampler(3, 4, few="drop"), 12),
             (
@@ -385,10 +383,8 @@ def test_lines_of_explain():
                 " batch_size=8."
             ),
         ),
-        (
-            lambda: fit(PKSampler(2, 4), 8, 3),
-            "(classes_per_batch=2 on each of 3 ranks), but column 'label' has 4. Hint: set",
-        ),
+        (lambda: fit(PKSampler(2, 4), 8, 3),
+         "(classes_per_batch=2 on each of 3 ranks), but column 'label' has 4. Hint: set"),
         (lambda: fit(PKSampler(2, 4), 8, 5), "has 4. Hint: use at most 4 ranks."),
         (
             lambda: fit(PKSampler(2, 4, few="error")),
@@ -401,14 +397,10 @@ def test_lines_of_explain():
         (lambda: PKSampler(0, 4), "classes_per_batch must be an integer of at least 1, got 0"),
         (lambda: PKSampler(4, 2.5), "samples_per_class must be an integer of at least 1, got 2.5"),
         (lambda: PKSampler(4, 4, by=""), "by must be the name of a column"),
-        (
-            lambda: PKSampler(4, 4, few="keep"),
-            "few must be 'repeat', 'drop' or 'error', got 'keep'",
-        ),
-        (
-            lambda: PKSampler(4, 4, weight="class"),
-            "weight must be 'identity' or 'sample', got 'class'",
-        ),
+        (lambda: PKSampler(4, 4, few="keep"),
+         "few must be 'repeat', 'drop' or 'error', got 'keep'"),
+        (lambda: PKSampler(4, 4, weight="class"),
+         "weight must be 'identity' or 'sample', got 'class'"),
         (lambda: PKSampler(4, 4, across=""), "across must be the name of a column"),
         (
             lambda: PKSampler(4, 4, across="label"),
@@ -419,7 +411,7 @@ def test_lines_of_explain():
         ),
         (lambda: PKSampler(4, 4, batches=0), "batches must be an integer of at least 1, got 0"),
     ],
-)
+)  # fmt: skip
 def test_wrong_arguments_are_rejected(call, message):
     with pytest.raises(CallError) as caught:
         call()

@@ -455,16 +455,10 @@ def test_on_cpu(check):
     ("name", "arguments", "expected"),
     [
         ("ColorJitter", {}, ColorJitter()),
-        (
-            "ColorJitter",
-            {"brightness": 0.4, "contrast": "1/2", "saturation": 2, "hue": 0.1},
-            ColorJitter((0.6, 1.4), (0.5, 1.5), (0.0, 3.0), (-0.1, 0.1)),
-        ),
-        (
-            "ColorJitter",
-            {"prob": 0.2, "brightness": [0.5, 0.7]},
-            ColorJitter((0.5, 0.7), probability=0.2),
-        ),
+        ("ColorJitter", {"brightness": 0.4, "contrast": "1/2", "saturation": 2, "hue": 0.1},
+         ColorJitter((0.6, 1.4), (0.5, 1.5), (0.0, 3.0), (-0.1, 0.1))),
+        ("ColorJitter", {"prob": 0.2, "brightness": [0.5, 0.7]},
+         ColorJitter((0.5, 0.7), probability=0.2)),
         ("RawColorJitter", {"hue": (0.0, 0.2)}, ColorJitter(hue=(0.0, 0.2))),
         ("RandomGrayscale", {}, RandomGrayscale(0.1)),
         ("Grayscale", {}, ConvertColor("GRAY")),
@@ -479,7 +473,7 @@ def test_on_cpu(check):
         ("GaussianBlur", {"kernel_size": (5, 9), "sigma": 1.5}, GaussianBlur((9, 5), (1.5, 1.5))),
         ("BlurImage", {}, RandomBlur(0.5, 12, 45, 12)),
     ],
-)
+)  # fmt: skip
 def test_names_parse_to_operations(name, arguments, expected):
     assert parse_operation(name, **arguments) == expected
 

@@ -439,10 +439,8 @@ def parse_mixing(item):
         ({"MixupOperator": {"alpha": 0.2}}, Mixup(0.2)),
         ({"MixupOperator": {"class_num": 10}}, Mixup(1.0, 10)),
         ("CutmixOperator", Cutmix(0.2)),
-        (
-            {"FmixOperator": {"alpha": 2, "decay_power": 4, "max_soft": 0.1, "reformulate": True}},
-            Fmix(2.0, 4.0, 0.1, own_more=True),
-        ),
+        ({"FmixOperator": {"alpha": 2, "decay_power": 4, "max_soft": 0.1, "reformulate": True}},
+         Fmix(2.0, 4.0, 0.1, own_more=True)),
         (
             {
                 "OpSampler": {
@@ -452,14 +450,10 @@ def parse_mixing(item):
             },
             MixOneOf((Mixup(0.8), Cutmix(1.0)), (0.5, 0.5)),
         ),
-        (
-            {"OpSampler": {"class_num": 7, "FmixOperator": {"prob": 0.25}}},
-            MixOneOf((Fmix(),), (0.25,), 7),
-        ),
-        (
-            {"OpSampler": {"MixupOperator": {"class_num": 5, "prob": "1/2"}}},
-            MixOneOf((Mixup(1.0, 5),), (0.5,), 5),
-        ),
+        ({"OpSampler": {"class_num": 7, "FmixOperator": {"prob": 0.25}}},
+         MixOneOf((Fmix(),), (0.25,), 7)),
+        ({"OpSampler": {"MixupOperator": {"class_num": 5, "prob": "1/2"}}},
+         MixOneOf((Mixup(1.0, 5),), (0.5,), 5)),
         (
             {
                 "MixupCutmixHybrid": {
@@ -484,7 +478,7 @@ def parse_mixing(item):
         ({"MixUp": {"alpha": 0.5, "num_classes": 3}}, Mixup(0.5, 3, "previous")),
         ("CutMix", Cutmix(1.0, None, "previous")),
     ],
-)
+)  # fmt: skip
 def test_names_parse_to_operations(item, expected):
     assert parse_mixing(item) == (expected, [])
 
@@ -510,44 +504,30 @@ def test_notes():
         ({"MixupOperator": {"alpha": 0}}, "MixupOperator: alpha must be above 0"),
         ({"MixupOperator": {"alpha": -1}}, "alpha must be a number of at least 0, got -1"),
         ({"MixupOperator": {"alpha": "much"}}, "alpha must be a number"),
-        (
-            {"MixupOperator": {"class_num": 0}},
-            "class_num must be an integer from 1 to 1000000, got 0",
-        ),
+        ({"MixupOperator": {"class_num": 0}},
+         "class_num must be an integer from 1 to 1000000, got 0"),
         ({"MixupOperator": {"alfa": 1}}, "no argument 'alfa'. Hint: did you mean alpha"),
         ({"CutmixOperator": {"alpha": True}}, "alpha must be a number"),
         ({"FmixOperator": {"max_soft": 0.7}}, "softness must be a number from 0 to 0.5, got 0.7"),
-        (
-            {"OpSampler": {"MixupOperator": {"prob": 0.6}, "CutmixOperator": {"prob": 0.5}}},
-            "to at most 1, got a sum of 1.1",
-        ),
-        (
-            {"OpSampler": {"MixupOperator": {"prob": 2}}},
-            "prob of MixupOperator must be a number from 0 to 1, got 2",
-        ),
+        ({"OpSampler": {"MixupOperator": {"prob": 0.6}, "CutmixOperator": {"prob": 0.5}}},
+         "to at most 1, got a sum of 1.1"),
+        ({"OpSampler": {"MixupOperator": {"prob": 2}}},
+         "prob of MixupOperator must be a number from 0 to 1, got 2"),
         ({"OpSampler": {"MixupOperator": {"prob": 0.1, "alfa": 2}}}, "no argument 'alfa'"),
-        (
-            {"OpSampler": {"MixupOperater": {"prob": 0.1}}},
-            "not an operator .* did you mean 'MixupOperator'",
-        ),
-        (
-            {"OpSampler": {"MixupOperator": 0.5}},
-            "MixupOperator takes named arguments, got 0.5. Hint: write {'MixupOperator'",
-        ),
-        (
-            {"MixupCutmixHybrid": {"mode": "all"}},
-            "mode must be one of 'batch', 'pair', 'elem', got 'all'",
-        ),
+        ({"OpSampler": {"MixupOperater": {"prob": 0.1}}},
+         "not an operator .* did you mean 'MixupOperator'"),
+        ({"OpSampler": {"MixupOperator": 0.5}},
+         "MixupOperator takes named arguments, got 0.5. Hint: write {'MixupOperator'"),
+        ({"MixupCutmixHybrid": {"mode": "all"}},
+         "mode must be one of 'batch', 'pair', 'elem', got 'all'"),
         ({"MixupCutmixHybrid": {"mixup_alpha": 0}}, "are both 0, so nothing would be mixed"),
-        (
-            {"MixupCutmixHybrid": {"cutmix_minmax": [0.8, 0.2]}},
-            "cutmix_sides must be two numbers from 0 to 1",
-        ),
+        ({"MixupCutmixHybrid": {"cutmix_minmax": [0.8, 0.2]}},
+         "cutmix_sides must be two numbers from 0 to 1"),
         ({"MixupCutmixHybrid": {"prob": 1.5}}, "probability must be a number from 0 to 1, got 1.5"),
         ({"MixupCutmixHybrid": {"correct_lam": 1}}, "correct_lam must be True or False, got 1"),
         ({"MixUp": {"labels_getter": None}}, "no argument 'labels_getter'"),
     ],
-)
+)  # fmt: skip
 def test_errors_name_the_argument(item, message):
     with pytest.raises(CallError, match=message):
         parse_mixing(item)

@@ -814,41 +814,26 @@ def test_notes_state_what_is_ignored() -> None:
         ("AugMix", {"mixture_depth": "deep"}, "mixture_depth"),
         ("TimmAutoAugment", {"config_str": "random-m9-k3"}, "start it with one of rand, augmix"),
         ("TimmAutoAugment", {"config_str": "random"}, "originalr"),
-        (
-            "TimmAutoAugment",
-            {"config_str": "rand-m9-k3"},
-            "section 'k3'. Hint: rand takes the sections m, n, p, w, mstd, inc",
-        ),
+        ("TimmAutoAugment", {"config_str": "rand-m9-k3"},
+         "section 'k3'. Hint: rand takes the sections m, n, p, w, mstd, inc"),
         ("TimmAutoAugment", {"config_str": "rand-m"}, "section 'm'"),
         ("TimmAutoAugment", {"config_str": "rand-m9.5"}, "m must be an integer"),
         ("TimmAutoAugment", {"config_str": "rand-w1"}, "w must be 0"),
-        (
-            "TimmAutoAugment",
-            {"config_str": "rand-n6-w0"},
-            "count=6 allows 1235520 orders of the weighted steps",
-        ),
-        (
-            "TimmAutoAugment",
-            {"config_str": "rand-n14-w0"},
-            "count must be at most 13, the number of steps with a weight",
-        ),
+        ("TimmAutoAugment", {"config_str": "rand-n6-w0"},
+         "count=6 allows 1235520 orders of the weighted steps"),
+        ("TimmAutoAugment", {"config_str": "rand-n14-w0"},
+         "count must be at most 13, the number of steps with a weight"),
         ("TimmAutoAugment", {"config_str": "auto-v1"}, "does not start with a known policy"),
-        (
-            "TimmAutoAugment",
-            {"config_str": "v0-m5"},
-            "section 'm5'. Hint: auto takes the sections mstd",
-        ),
-        (
-            "TimmAutoAugment",
-            {"config_str": "augmix-n3"},
-            "section 'n3'. Hint: augmix takes the sections m, w, d, a, b, mstd",
-        ),
+        ("TimmAutoAugment", {"config_str": "v0-m5"},
+         "section 'm5'. Hint: auto takes the sections mstd"),
+        ("TimmAutoAugment", {"config_str": "augmix-n3"},
+         "section 'n3'. Hint: augmix takes the sections m, w, d, a, b, mstd"),
         ("TimmAutoAugment", {"config_str": 9}, "config_str"),
         ("TimmAutoAugment", {"interpolation": "cubic"}, "interpolation"),
         ("TimmAutoAugment", {"img_size": "big"}, "img_size"),
         ("TrivialAugmentWide", {"num_magnitude_bins": 1}, "num_magnitude_bins"),
     ],
-)
+)  # fmt: skip
 def test_errors_name_the_argument(name: str, arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(CallError) as caught:
         parse_transform(name, arguments)

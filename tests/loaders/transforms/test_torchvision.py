@@ -574,35 +574,23 @@ def test_warps(check: Any) -> None:
     ("item", "message"),
     [
         ({"RandomAffine": {"degrees": -3}}, "degrees must not be negative, got -3"),
-        (
-            {"RandomAffine": {"degrees": 3, "center": [1, 1e9]}},
-            "center must be a number from -32768 to 32768",
-        ),
+        ({"RandomAffine": {"degrees": 3, "center": [1, 1e9]}},
+         "center must be a number from -32768 to 32768"),
         ({"Resize": {"size": [3, 4], "max_size": 9}}, "max_size needs a size of one number"),
         ({"Resize": {}}, "size or max_size is required"),
         ({"Resize": {"size": 30, "max_size": 30}}, "above the shorter side of 30 pixels, got 30"),
-        (
-            {"RandomAffine": {"degrees": 3, "translate": [2, 0]}},
-            "translate must be a number from 0 to 1, got 2",
-        ),
-        (
-            {"RandomAffine": {"degrees": 3, "scale": [0, 1]}},
-            "scale must be two numbers from 0.01 to 100",
-        ),
-        (
-            {"RandomAffine": {"degrees": 3, "shear": [0, 90]}},
-            "shear must be two numbers from -89 to 89",
-        ),
-        (
-            {"RandomPerspective": {"distortion_scale": 2}},
-            "distortion must be a number from 0 to 1, got 2",
-        ),
+        ({"RandomAffine": {"degrees": 3, "translate": [2, 0]}},
+         "translate must be a number from 0 to 1, got 2"),
+        ({"RandomAffine": {"degrees": 3, "scale": [0, 1]}},
+         "scale must be two numbers from 0.01 to 100"),
+        ({"RandomAffine": {"degrees": 3, "shear": [0, 90]}},
+         "shear must be two numbers from -89 to 89"),
+        ({"RandomPerspective": {"distortion_scale": 2}},
+         "distortion must be a number from 0 to 1, got 2"),
         ({"ElasticTransform": {"sigma": 1000}}, "sigma must be a number from 0 to 100, got 1000"),
-        (
-            {"ScaleJitter": {"target_size": 64, "scale_range": [0.5, 11]}},
-            "scale must be two numbers from 0.01 to 10",
-        ),
+        ({"ScaleJitter": {"target_size": 64, "scale_range": [0.5, 11]}},
+         "scale must be two numbers from 0.01 to 10"),
     ],
-)
+)  # fmt: skip
 def test_errors_of_warps(item: dict[str, Any], message: str) -> None:
     assert message in recipe_error([item, {"CenterCrop": {"size": 8}}])
