@@ -32,6 +32,9 @@ settings.register_profile(
 )
 settings.load_profile("suite")
 
+#: The hooks of ``--fast``.
+pytest_plugins = ["helpers.fast"]
+
 __all__ = ["bucket", "no_progress", "one_worker", "server_environment", "store"]
 
 MakePhotos = Callable[..., Path]

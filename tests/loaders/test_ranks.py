@@ -288,6 +288,7 @@ def test_a_batch_larger_than_the_share_of_a_rank(make_dataset, mixed):
         build(make_dataset("tfrecord", mixed[:7], shards=1), rank=0, world_size=2)
 
 
+@pytest.mark.slow
 def test_a_process_group_of_two(make_dataset, mixed, tmp_path):
     """Two processes find their ranks through torch.distributed and gather the labels that they read."""
     folder = make_dataset("webdataset", mixed)

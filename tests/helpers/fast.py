@@ -1,0 +1,79 @@
+"""The option ``--fast``: a part of the tests that takes a minute or so, for daily work."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parent.parent
+
+#: Folders and files whose tests start programs, wait, convert whole datasets, or compare many
+#: images.
+LEFT_OUT = (
+    "docs", "faults", "fuzz", "golden", "gpu", "lists", "scripts", "manifests/remote",
+    *(f"dataprep/{name}" for name in ("append", "convert", "duplicates", "engines", "index",
+                                      "remote", "repair", "report", "resume", "verify")),
+    *(f"loaders/{name}" for name in ("bench", "cache", "export", "preview", "tune")),
+    "dataprep/images/test_limits.py", "loaders/test_interrupt.py", "loaders/test_launchers.py",
+    "loaders/test_types.py",
+)  # fmt: skip
+
+#: Fixtures that start programs or servers.
+PROGRAMS = {"bucket", "python", "run", "server_environment", "start", "store", "warm"}
+
+_COUNT = pytest.StashKey[list[int]]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    text = "run one case of each test that needs no other program; say what is left out"
+    parser.addoption("--fast", action="store_true", help=text)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out folders, and comparisons with the images or the draws of other libraries."""
+    if not config.option.fast or TESTS not in collection_path.parents:
+        return None
+    name = collection_path.relative_to(TESTS).as_posix()
+    compared = name.startswith("loaders/transforms/") and collection_path.suffix == ".py"
+    compared = compared and not name.startswith("loaders/transforms/parse/")
+    return name in LEFT_OUT or compared or None
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep the first case of each test function that starts no program."""
+    if not config.option.fast:
+        return
+    first: dict[str, pytest.Item] = {}
+    for item in items:
+        programs = PROGRAMS.intersection(getattr(item, "fixturenames", ()))
+        if not programs and not item.get_closest_marker("slow"):
+            first.setdefault(item.nodeid.partition("[")[0], item)
+    config.stash[_COUNT] = [len(first), len(items) - len(first)]
+    items[:] = first.values()
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Send the counts to the process that prints the summary."""
+    if _COUNT in session.config.stash and hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["fast"] = session.config.stash[_COUNT]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: object) -> None:
+    """Take the counts of a process of pytest-xdist; all processes have the same."""
+    counts = getattr(node, "workeroutput", {}).get("fast")
+    if counts is not None:
+        node.config.stash[_COUNT] = counts  # type: ignore[attr-defined]
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    if _COUNT in config.stash:
+        kept, more = config.stash[_COUNT]
+        terminalreporter.write_line(
+            f"--fast ran {kept:,} tests and left out {more:,}: further cases of these, and tests"
+            f" that start programs. It also left out loaders/transforms except parse, and"
+            f" {', '.join(LEFT_OUT)}."
+        )
