@@ -11,6 +11,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from queue import SimpleQueue
@@ -262,14 +263,8 @@ class Loader(Generic[BatchT_co]):
                 ),
             )
         self._adjust(adjustment)
-        try:
+        with self._or_as_before(spec, progress):
             self._restart(Progress.start(len(self), progress.next_epoch))
-        except Exception:
-            # The next iteration starts the pipeline as it was.
-            self._spec = spec
-            self._reserve_memory()
-            self._stop_at(Progress.restore(len(self), progress.saved, progress.checkpoint))
-            raise
 
     def state_dict(self) -> dict[str, Any]:
         """Return a checkpoint as plain values, which JSON can store: epoch, batch, pipeline.
@@ -316,16 +311,12 @@ class Loader(Generic[BatchT_co]):
         loaded = read_state(
             state, choices, batches=len(self), samples=self.samples, revisions=revisions
         )
-        previous, errors, adjustment = self._progress.resumable, self._errors, self._spec.adjustment
         try:
-            self._adjust(loaded.adjustment)
-            self._leave_out(dict(loaded.errors))
-            self._restart(Progress.restore(len(self), loaded.position, loaded.checkpoint))
+            with self._or_as_before(self._spec, self._progress.resumable):
+                self._adjust(loaded.adjustment)
+                self._leave_out(dict(loaded.errors))
+                self._restart(Progress.restore(len(self), loaded.position, loaded.checkpoint))
         except Exception as error:
-            # The next iteration starts the pipeline. Now, it could fail for the same reason.
-            self._adjust(adjustment)
-            self._leave_out(errors)
-            self._stop_at(Progress.restore(len(self), previous.saved, previous.checkpoint))
             if isinstance(error, DatasetError) or not is_checkpoint_error(error):
                 raise
             raise CallError(
@@ -528,6 +519,19 @@ class Loader(Generic[BatchT_co]):
             self._spec = adjusted_spec(self._spec, adjustment)
         finally:
             self._reserve_memory()
+
+    @contextmanager
+    def _or_as_before(self, spec: LoaderSpec, progress: Progress) -> Iterator[None]:
+        """Go back to this spec and progress if the block fails."""
+        errors = self._errors
+        try:
+            yield
+        except Exception:
+            self._spec, self._errors = spec, errors
+            self._reserve_memory()
+            # The next iteration starts the pipeline. Now, it could fail for the same reason.
+            self._stop_at(Progress.restore(len(self), progress.saved, progress.checkpoint))
+            raise
 
     def _reserve_memory(self) -> None:
         spec = self._spec

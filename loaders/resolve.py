@@ -106,7 +106,7 @@ def resolve(request: BuildRequest) -> LoaderSpec:
     whole_images = works_on_whole_images(fusion.operations)
     needs_sizes = device.is_gpu or whole_images or recipe.output.size is None
     sizes = tables.image_sizes() if needs_sizes else None
-    defaults = _defaults(recipe, fusion, device, cores, sizes)
+    defaults = default_tuning(recipe, fusion, device, cores, sizes)
     options = _options(request, split, chosen, device, tuning=tuned, defaults=defaults)
     settings = _settings(recipe, fusion, options, sizes, spread=order.traits.spread)
     slow_orders: tuple[str, ...] = ()
@@ -225,23 +225,6 @@ def _is_turned(split: OpenSplit, tables: SampleTables) -> bool:
         images.close()
 
 
-def default_threads(cores: int, max_threads: int, *, gpu: bool, computing: bool) -> int:
-    """Return the default number of CPU threads that read and decode.
-
-    Args:
-        cores: cores that this process can use.
-        max_threads: with a GPU, the largest useful number of threads for these images.
-        gpu: whether images are decoded on the GPU.
-        computing: whether the transforms use the CPU heavily even with a GPU.
-
-    """
-    if not gpu:
-        return cores
-    if computing:
-        max_threads = min(max_threads, MAX_THREADS_COMPUTING)
-    return min(cores, max_threads)
-
-
 def _recipe(
     request: BuildRequest, parsed: ParsedTransforms, split: OpenSplit, notes: tuple[str, ...]
 ) -> Recipe:
@@ -291,18 +274,20 @@ def open_anywhere(
     return open_cached(dataset, split, cache, limit, revision)
 
 
-def _defaults(
+def default_tuning(
     recipe: Recipe, fusion: Fusion, device: Device, cores: int, sizes: ImageSizes | None
 ) -> Tuning:
     """Return the defaults for these images on this machine."""
-    computing = computes_on_cpu(fusion.operations)
     threads, prefetch, load = MAX_THREADS, PREFETCH, HW_DECODER_LOAD
-    if device.is_gpu and recipe.raw_size is not None:
+    if not device.is_gpu:
+        return Tuning(num_threads=cores, prefetch=prefetch, hw_decoder_load=load)
+    if recipe.raw_size is not None:
         prefetch = PREFETCH_RAW
-    elif device.is_gpu and sizes is not None:
+    elif sizes is not None:
         threads, load = sizes.threads, sizes.hardware_load
-    threads = default_threads(cores, threads, gpu=device.is_gpu, computing=computing)
-    return Tuning(num_threads=threads, prefetch=prefetch, hw_decoder_load=load)
+    if computes_on_cpu(fusion.operations):
+        threads = min(threads, MAX_THREADS_COMPUTING)
+    return Tuning(num_threads=min(cores, threads), prefetch=prefetch, hw_decoder_load=load)
 
 
 def _options(

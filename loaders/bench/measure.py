@@ -187,19 +187,19 @@ def measure_stages(make_spec: MakeSpec, method: Method) -> dict[str, Rate]:
         sources = {}
         for name in get_args(Stage):
             sources[name] = stack.enter_context(_pipeline(make_spec(), name))
-        sources["delivery"] = _source_of(stack.enter_context(_loader(make_spec())))
+        sources["delivery"] = _source_of(stack.enter_context(Loader[Any](make_spec())))
         return measure_in_turn(sources, wait_for_device, method)
 
 
 def measure_loader(make_spec: MakeSpec, method: Method) -> Rate:
     """Measure a loader: the whole pipeline, and the delivery to the framework."""
-    with _loader(make_spec()) as loader:
+    with Loader[Any](make_spec()) as loader:
         return measure(_source_of(loader), wait_for_device, method)
 
 
 def measure_model(make_spec: MakeSpec, model: Step, method: Method) -> Rate:
     """Measure a model with one batch that is in memory: its limit."""
-    with _loader(make_spec()) as loader:
+    with Loader[Any](make_spec()) as loader:
         # The batch stays valid after the loader is closed.
         cached = next(iter(loader))
     return measure(Source(lambda: model(cached), 1), wait_for_device, method)
@@ -207,7 +207,7 @@ def measure_model(make_spec: MakeSpec, model: Step, method: Method) -> Rate:
 
 def measure_training(make_spec: MakeSpec, model: Step, method: Method) -> Rate:
     """Measure a model that a loader feeds."""
-    with _loader(make_spec()) as loader:
+    with Loader[Any](make_spec()) as loader:
         batches = _endless(loader)
         return measure(
             Source(lambda: model(next(batches)), loader.options.prefetch), wait_for_device, method
@@ -236,12 +236,6 @@ def _pipeline(spec: LoaderSpec, stage: Stage) -> Iterator[Source]:
         pipelines.clear()  # `batch` must not keep it
         close(spec)
         release_memory()
-
-
-@contextmanager
-def _loader(spec: LoaderSpec) -> Iterator[Loader[Any]]:
-    with Loader[Any](spec) as loader:
-        yield loader
 
 
 def _source_of(loader: Loader[Any]) -> Source:

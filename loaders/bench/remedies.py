@@ -8,7 +8,7 @@ import shlex
 import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -18,14 +18,13 @@ from PIL import Image
 from loaders.bench.measure import Candidate, MakeSpec, close
 from loaders.dataset.images import Encoded, MemoryImages, StoredImages
 from loaders.dataset.tables import SampleTables
-from loaders.memory import PREFETCH_RAW, RESIZE_CHOICES, ImageSizes
-from loaders.options import BuildRequest, ResolvedOptions
+from loaders.memory import RESIZE_CHOICES
+from loaders.options import BuildRequest
 from loaders.ranks import usable_cores
-from loaders.resolve import default_threads, resolve
+from loaders.resolve import default_tuning, resolve
 from loaders.samplers import ShuffledSampler
 from loaders.spec import LoaderSpec
-from loaders.transforms.base import Size
-from loaders.transforms.fuse import Fusion, computes_on_cpu, fuse_recipe
+from loaders.transforms.fuse import fuse_recipe
 from manifests.process.text import printable
 
 
@@ -126,7 +125,7 @@ def with_other_images(
     stored, manifest = _sample(spec), spec.split.manifest
     if stage == "reading" and (cached is None or cached < _IN_MEMORY):
         action = "put the dataset on a faster disk, or into memory"
-        yield Candidate("with the images in memory", action, _replaced(request, stored, None, None))
+        yield Candidate("with the images in memory", action, _replaced(request, stored))
     # Masks, depth maps and boxes belong to images of one size, which these would not have.
     if manifest.labels.is_placed or manifest.pixels is not None:
         return
@@ -140,12 +139,12 @@ def with_other_images(
     if np.median([image.shorter for image in images]) > _WORTHWHILE * side:
         smaller = [image.encoded for image in images]
         action = _convert(source, f"--resize-shorter {side}", f"{source}-{side}")
-        made = _replaced(request, smaller, side, None)
+        made = _replaced(request, smaller, side)
         yield Candidate(f"with shards at {side} px", action, made)
     if stage == "decoding":
         raw = _limited([image.raw for image in images])
         action = _convert(source, f"--store raw --raw-size {side}", f"{source}-raw")
-        made = _replaced(request, raw, side, (side, side))
+        made = _replaced(request, raw, side, raw=True)
         yield Candidate(f"with raw pixels at {side} px", action, made)
 
 
@@ -180,7 +179,7 @@ def _limited(images: list[Encoded]) -> list[Encoded]:
 
 
 def _replaced(
-    request: BuildRequest, images: list[Encoded], side: int | None, raw: Size | None
+    request: BuildRequest, images: list[Encoded], side: int | None = None, *, raw: bool = False
 ) -> MakeSpec:
     """Return a function that builds the spec of the same loader over other images."""
 
@@ -189,48 +188,27 @@ def _replaced(
         if not spec.order.is_planned:
             spec = resolve(replace(request, sampler=ShuffledSampler(), shuffle=None))
         close(spec)
-        recipe, sizes = spec.recipe, None
-        if raw is not None:
-            recipe = replace(recipe, raw_size=raw)
-        elif spec.sizes is not None and side is not None:
-            sizes = spec.sizes.resized(side)
-        fusion, *views = fuse_recipe(recipe)
-        return replace(
-            spec,
-            recipe=recipe,
-            fusion=fusion,
-            view_fusions=tuple(views),
-            options=_options_for(request, spec.options, fusion, sizes, raw=raw is not None),
-            sizes=None,
-            images=MemoryImages(images),
-        )
+        if side is not None:
+            spec = _of_size(request, spec, side, raw=raw)
+        return replace(spec, sizes=None, images=MemoryImages(images))
 
     return make_spec
 
 
-def _options_for(
-    request: BuildRequest,
-    options: ResolvedOptions,
-    fusion: Fusion,
-    sizes: ImageSizes | None,
-    *,
-    raw: bool,
-) -> ResolvedOptions:
-    """Return the options that `loaders.build` chooses by default for other images."""
-    if not options.device.is_gpu:
-        return options
-    if raw and request.prefetch is None:
-        options = replace(options, prefetch=PREFETCH_RAW)
-    if sizes is not None and request.num_threads is None:
-        cores = usable_cores(options.ranks, 1)
-        computing = computes_on_cpu(fusion.operations)
-        options = replace(
-            options,
-            num_threads=default_threads(cores, sizes.threads, gpu=True, computing=computing),
-        )
-    if sizes is not None and request.hw_decoder_load is None:
-        options = replace(options, hw_decoder_load=sizes.hardware_load)
-    return options
+def _of_size(request: BuildRequest, spec: LoaderSpec, side: int, *, raw: bool) -> LoaderSpec:
+    """Return a spec for images of another size, with the options that `loaders.build` chooses."""
+    recipe, options, sizes = spec.recipe, spec.options, spec.sizes
+    if raw:
+        recipe = replace(recipe, raw_size=(side, side))
+    elif sizes is not None:
+        sizes = sizes.resized(side)
+    fusion, *views = fuse_recipe(recipe)
+    cores = usable_cores(options.ranks, 1)
+    defaults = default_tuning(recipe, fusion, options.device, cores, sizes)
+    for name, value in asdict(defaults).items():
+        if getattr(request, name) is None:
+            options = replace(options, **{name: value})
+    return replace(spec, recipe=recipe, fusion=fusion, view_fusions=tuple(views), options=options)
 
 
 def _resize(stored: Encoded, side: int) -> _Resized | None:

@@ -1,9 +1,8 @@
-"""What was measured, for people and programs: text with bars, JSON, an HTML page with an SVG chart."""
+"""What was measured, for people and programs: text, JSON, an HTML page with an SVG chart."""
 
 from __future__ import annotations
 
 import logging
-import shutil
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -103,29 +102,12 @@ def how_measured(results: Results) -> list[str]:
 
 _logger = logging.getLogger(__name__)
 
-_EIGHTHS = " ▏▎▍▌▋▊▉█"
-
-
 # --- text for the terminal ------------------------------------------------------------------------
 
 
-def as_text(results: Results, *, width: int | None = None, blocks: bool | None = None) -> str:
-    """Return the table, the bars and the sentence.
-
-    Args:
-        results: what was measured.
-        width: columns of the terminal. `None` asks the terminal.
-        blocks: whether bars are made of block characters instead of ``#``. `None` asks the encoding
-            of stdout.
-
-    """
-    rows = all_rows(results)
-    if width is None:
-        width = shutil.get_terminal_size((100, 24)).columns
-    if blocks is None:
-        blocks = _has_blocks()
-    table, bars = _table(rows), _bars(rows, width, blocks)
-    return "\n".join([*how_measured(results), "", *table, "", *bars, "", sentence(results)])
+def as_text(results: Results) -> str:
+    """Return the table and the sentence."""
+    return "\n".join([*how_measured(results), "", *_table(results), "", sentence(results)])
 
 
 def print_status(what: str) -> None:
@@ -139,9 +121,9 @@ def print_status(what: str) -> None:
         sys.stderr.flush()
 
 
-def _table(rows: list[Row]) -> Iterator[str]:
+def _table(results: Results) -> Iterator[str]:
     table = [["images/s", "median", "lowest", "highest", "us/image added"]]
-    for row in rows:
+    for row in all_rows(results):
         table.append([row.name, *row.cells])
         if row.limit:
             table[-1][-1] += " <- limit"
@@ -152,30 +134,6 @@ def _table(rows: list[Row]) -> Iterator[str]:
         for cell, width in zip(numbers, widths[1:4], strict=True):
             line += f"  {cell:>{width}}"
         yield f"{line}  {added}".rstrip()
-
-
-def _bars(rows: list[Row], columns: int, blocks: bool) -> Iterator[str]:
-    top = max(row.rate.median for row in rows)
-    names, numbers = max(len(row.name) for row in rows), len(f"{top:,.0f}")
-    room = max(10, min(60, columns - names - numbers - 6))
-    for row in rows:
-        bar = _bar(row.rate.median / top * room, blocks)
-        yield f"  {row.name:{names}}  {row.rate.median:>{numbers},.0f}  {bar}"
-
-
-def _bar(length: float, blocks: bool) -> str:
-    if not blocks:
-        return "#" * max(1, round(length))
-    whole, eighths = divmod(max(1, round(8 * length)), 8)
-    return ("█" * whole + _EIGHTHS[eighths]).rstrip()
-
-
-def _has_blocks() -> bool:
-    try:
-        "█▏".encode(getattr(sys.stdout, "encoding", None) or "ascii")
-    except (UnicodeEncodeError, LookupError):
-        return False
-    return True
 
 
 #: By this element, the command recognizes a file that it may replace.

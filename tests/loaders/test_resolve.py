@@ -4,6 +4,7 @@ import gc
 import math
 import sys
 from dataclasses import FrozenInstanceError, fields
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -16,7 +17,7 @@ from loaders.devices import Device
 from loaders.memory import MemoryEstimate, Reservations, estimate_memory
 from loaders.options import BuildRequest, ResolvedOptions
 from loaders.ranks import Ranks
-from loaders.resolve import MAX_THREADS_COMPUTING, default_threads
+from loaders.resolve import MAX_THREADS_COMPUTING
 from loaders.transforms.fuse import fuse
 
 DEFAULTS = {"batch_size": 4, "transforms": "imagenet-eval", "device": "cpu"}
@@ -111,8 +112,12 @@ def test_wrong_memory_limits(folder, limit, message):
         (32, True, False, 12), (32, True, True, MAX_THREADS_COMPUTING), (2, True, False, 2),
     ],
 )  # fmt: skip
-def test_default_threads(cores, gpu, computing, threads):
-    assert default_threads(cores, 12, gpu=gpu, computing=computing) == threads
+def test_default_threads(cores, gpu, computing, threads, monkeypatch):
+    monkeypatch.setattr(resolve_module, "computes_on_cpu", lambda operations: computing)
+    device = Device("gpu" if gpu else "cpu")
+    encoded, fusion = SimpleNamespace(raw_size=None), SimpleNamespace(operations=())
+    found = resolve_module.default_tuning(encoded, fusion, device, cores, None)
+    assert found.num_threads == threads
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from loaders.bench.command import make_request
 from loaders.bench.measure import Method, Rate, close
 from loaders.bench.model import load_model, measure_torchvision
 from loaders.bench.results import ModelRates, Remedy
-from loaders.bench.show import as_text, page
+from loaders.bench.show import page
 from loaders.cli import main
 from loaders.dataset.split import open_split
 from loaders.dataset.tables import SampleTables
@@ -70,7 +70,7 @@ def script(tmp_path):
     return path
 
 
-def test_bench_prints_a_table_bars_and_the_sentence(run, photographs, script, tmp_path):
+def test_bench_prints_a_table_and_the_sentence(run, photographs, script, tmp_path):
     page_file = tmp_path / "bench.html"
     text = run("bench", photographs, "--transforms", "imagenet-train", *QUICK, "--model", f"{script}:step",
                "--html", page_file)  # fmt: skip
@@ -82,7 +82,7 @@ def test_bench_prints_a_table_bars_and_the_sentence(run, photographs, script, tm
         f"{script}:step alone",
         f"{script}:step fed",
     ):
-        assert text.count(f"\n  {name}") == 2
+        assert text.count(f"\n  {name}") == 1
     assert text.count("<- limit") == 1
     assert " is the limit: " in text.splitlines()[-1]
     assert "page cache: " in text
@@ -367,13 +367,6 @@ def hostile():
         ModelRates(name, Rate((60_000.0,)), Rate((9.0,))),
         dataset=name,
     )
-
-
-def test_text_fits_the_terminal_and_its_encoding(hostile):
-    text = as_text(hostile, width=80, blocks=False)
-    assert "█" not in text
-    assert "#####" in text
-    assert "67,000  ████" in as_text(hostile, width=80, blocks=True)
 
 
 def test_names_are_escaped(hostile):
