@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import pickle
 import runpy
 import struct
 import subprocess
 import sys
+import tarfile
 from collections.abc import Iterable, Sequence
 from functools import cache
 from importlib import metadata
@@ -174,6 +176,20 @@ def read_with_webdataset(path: Path) -> list[dict[str, Any]]:
     import webdataset
 
     return list(webdataset.WebDataset([str(path)], shardshuffle=False))
+
+
+def write_tar(
+    path: Path,
+    files: Iterable[tuple[str, bytes]],
+    kind: int = tarfile.USTAR_FORMAT,
+    encoding: str = "utf-8",
+) -> None:
+    """Write a tar archive."""
+    with tarfile.open(path, "w", format=kind, encoding=encoding) as archive:
+        for name, data in files:
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            archive.addfile(member, io.BytesIO(data))
 
 
 def tar(*arguments: object, **options: Any) -> str:

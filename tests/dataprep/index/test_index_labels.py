@@ -81,30 +81,3 @@ def test_records_without_classes_are_indexed(shards, fmt, options, invoke, tmp_p
     (folder / "00000.parquet").unlink()
     invoke("repair", folder)
     assert (folder / "00000.parquet").read_bytes() == before
-
-
-@FORMATS
-def test_a_record_without_a_caption_is_named(shards, fmt, invoke):
-    folder = shards(fmt, captions=[*CAPTIONS[:3], None, CAPTIONS[4]])
-    error = invoke("index", folder, "--label-type", "caption", status=1).stderr
-    assert "record 3" in error
-    assert "has no caption" in error
-    assert not (folder / "manifest.json").exists()
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--label-type", "none", "--label", "cls"], "--label-type none excludes --label"),
-        (["--label-type", "caption", "--label-key", "x"], "excludes"),
-        (["--label-type", "caption", "--label", "json2"], "has no caption in its first record"),
-    ],
-)
-def test_options_that_contradict_each_other(shards, options, message, invoke):
-    assert message in invoke("index", shards("webdataset"), *options, status=2).stderr
-
-
-def test_a_long_caption_is_refused(shards, invoke):
-    folder = shards("webdataset", captions=["x" * (1 << 16), *["y" * ((1 << 16) + 1)] * 4])
-    error = invoke("index", folder, "--label-type", "caption", status=1).stderr
-    assert "the caption has 65,537 bytes, but the limit is 65,536" in error
