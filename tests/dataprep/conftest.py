@@ -64,7 +64,7 @@ def image_folder(
     )
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def invoke() -> Invoke:
     """A function that runs the command line in this process and checks its exit status.
 
@@ -79,6 +79,16 @@ def invoke() -> Invoke:
         assert result.exit_code == status, result.output
         assert "Traceback" not in result.output
         return result
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def convert(invoke: Invoke) -> Invoke:
+    """A function that converts a source to a folder in this process: `convert(source, out, "--append", status=2)`."""
+
+    def run(source: object, out: object, *options: object, status: int = 0) -> Result:
+        return invoke("convert", "--src", source, "--out", out, *options, status=status)
 
     return run
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -30,11 +31,12 @@ def write(folder: Path, numbers: range, classes: tuple[str, ...]) -> Path:
     return folder
 
 
-@pytest.fixture
-def sources(tmp_path) -> tuple[Path, Path]:
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory) -> tuple[Path, Path]:
     """A source, and one with new images in an old and a new class, two known ones, and a shard of broken ones."""
-    first = write(tmp_path / "first", range(20), ("cat", "dog"))
-    second = write(tmp_path / "second", range(20, 41), ("ant", "dog"))
+    folder = tmp_path_factory.mktemp("sources")
+    first = write(folder / "first", range(20), ("cat", "dog"))
+    second = write(folder / "second", range(20, 41), ("ant", "dog"))
     shutil.copy(first / "dog" / "0001.jpg", second / "dog")
     shutil.copy(first / "dog" / "0003.jpg", second / "dog")
     (second / "zoo").mkdir()
@@ -43,14 +45,20 @@ def sources(tmp_path) -> tuple[Path, Path]:
     return first, second
 
 
+@pytest.fixture(scope="module")
+def before(sources, invoke, snapshot, tmp_path_factory) -> Iterator[Path]:
+    """The first source, converted once. Tests change copies."""
+    out = tmp_path_factory.mktemp("dataset") / "before"
+    invoke("convert", "--src", sources[0], "--out", out, "--samples-per-shard", 4)
+    made = [snapshot(folder) for folder in (out, *sources)]
+    yield out
+    assert [snapshot(folder) for folder in (out, *sources)] == made, "a test has changed it"
+
+
 @pytest.fixture
-def before(sources, invoke, tmp_path) -> Path:
-    invoke("convert", "--src", sources[0], "--out", tmp_path / "before", "--samples-per-shard", 4)
-    return tmp_path / "before"
-
-
-def copy(before: Path, name: str) -> Path:
-    return Path(shutil.copytree(before, before.parent / name))
+def copy(before, tmp_path) -> Callable[[str], Path]:
+    """A function that copies this dataset to a folder of a name."""
+    return lambda name: Path(shutil.copytree(before, tmp_path / name))
 
 
 def without_plan(files: dict[str, bytes]) -> dict[str, bytes]:
@@ -71,9 +79,9 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_the_same_bytes_as_convert(case, sources, before, invoke, snapshot):
+def test_the_same_bytes_as_convert(case, sources, before, copy, invoke, snapshot):
     append = ["--src", sources[1], "--append", *CASES[case]]
-    a, b = copy(before, "a"), copy(before, "b")
+    a, b = copy("a"), copy("b")
     expected = invoke("convert", *append, "--out", a, "--max-rejected", 1).output
     output = invoke("plan", *append, "--out", b).output
     assert f"2 images of the source are in {b} already" in output
@@ -91,8 +99,8 @@ def test_the_same_bytes_as_convert(case, sources, before, invoke, snapshot):
     assert last in output
 
 
-def test_every_step_can_be_repeated(sources, before, invoke, snapshot):
-    out = copy(before, "out")
+def test_every_step_can_be_repeated(sources, copy, invoke, snapshot):
+    out = copy("out")
     plan = ("plan", "--src", sources[1], "--append", "--out", out)
     old = snapshot(out)["manifest.json"]
     for _ in range(2):
@@ -117,15 +125,15 @@ def test_every_step_can_be_repeated(sources, before, invoke, snapshot):
     assert verify_dataset(str(out), workers=1).problems == ()
 
 
-def test_convert_and_the_steps_continue_each_other(sources, before, invoke, snapshot, monkeypatch):
-    out = copy(before, "out")
+def test_convert_and_the_steps_continue_each_other(sources, copy, invoke, snapshot, monkeypatch):
+    out = copy("out")
     append = ("--src", sources[1], "--append", "--out", out)
     invoke("plan", *append)
     invoke("work", out, "--task", "0/3", "--workers", 1)
     output = invoke("convert", *append, "--max-rejected", 1).output
     assert "done by an earlier run" in output
     assert "nothing to append: all 32 images" in run_steps(invoke, out, "1/3", "2/3")
-    once, other = without_plan(snapshot(out)), copy(before, "other")
+    once, other = without_plan(snapshot(out)), copy("other")
     with monkeypatch.context() as patch:
         patch.setattr("dataprep.run.convert.finish_append", lambda *_: 1 / 0)
         invoke("convert", "--src", sources[1], "--append", "--out", other, status=3)
@@ -134,8 +142,8 @@ def test_convert_and_the_steps_continue_each_other(sources, before, invoke, snap
     assert without_plan(snapshot(other)) == once
 
 
-def test_another_append_waits(sources, before, invoke, snapshot, tmp_path):
-    out = copy(before, "out")
+def test_another_append_waits(sources, copy, invoke, snapshot, tmp_path):
+    out = copy("out")
     invoke("plan", "--src", sources[1], "--append", "--out", out)
     planned = snapshot(out)
     third = write(tmp_path / "third", range(50, 53), ("eel",))
@@ -151,8 +159,8 @@ def test_another_append_waits(sources, before, invoke, snapshot, tmp_path):
     assert snapshot(out) == planned
 
 
-def test_revert(sources, before, invoke, snapshot):
-    old, out = snapshot(before), copy(before, "out")
+def test_revert(sources, before, copy, invoke, snapshot):
+    old, out = snapshot(before), copy("out")
     plan = ("plan", "--src", sources[1], "--append", "--out", out)
     invoke(*plan)
     invoke("work", out, "--task", "0/2", "--workers", 1)
@@ -201,9 +209,9 @@ def check_nothing_appended(out, result):
     assert verify_dataset(str(out), workers=1).problems == ()
 
 
-def test_only_rejected_images(before, broken, sources, invoke, snapshot):
+def test_only_rejected_images(before, copy, broken, sources, invoke, snapshot):
     """Nothing is appended, the list of the images is kept, and every step can be repeated."""
-    old, out = snapshot(before), copy(before, "out")
+    old, out = snapshot(before), copy("out")
     invoke("plan", "--src", broken, "--append", "--out", out)
     for _ in range(2):
         invoke("work", out, "--workers", 1)
@@ -219,8 +227,8 @@ def test_only_rejected_images(before, broken, sources, invoke, snapshot):
     assert "ended without a new image" in invoke("finish", out, status=2).output
 
 
-def test_only_rejected_images_without_a_plan(before, broken, sources, invoke, snapshot):
-    old, out = snapshot(before), copy(before, "out")
+def test_only_rejected_images_without_a_plan(before, copy, broken, sources, invoke, snapshot):
+    old, out = snapshot(before), copy("out")
     check_nothing_appended(
         out, invoke("convert", "--src", broken, "--append", "--out", out, status=1)
     )
@@ -232,8 +240,8 @@ def test_only_rejected_images_without_a_plan(before, broken, sources, invoke, sn
     assert read_manifest(out).revision == 1
 
 
-def test_a_refused_append_keeps_the_list_of_the_last_one(before, broken, sources, invoke, snapshot):
-    out = copy(before, "out")
+def test_a_refused_append_keeps_the_list_of_the_last_one(copy, broken, sources, invoke, snapshot):
+    out = copy("out")
     append = ("convert", "--append", "--out", out, "--src")
     check_nothing_appended(out, invoke(*append, broken, status=1))
     ended = snapshot(out)
@@ -265,9 +273,9 @@ def test_the_list_does_not_outlive_its_dataset(sources, broken, invoke, snapshot
 
 
 @pytest.mark.parametrize("step", ["write_ended", "remove_empty_shards"])
-def test_killed_after_all_were_rejected(step, before, broken, invoke, snapshot, monkeypatch):
+def test_killed_after_all_were_rejected(step, before, copy, broken, invoke, snapshot, monkeypatch):
     """`finish` was killed before the mark was removed: the next one ends its work."""
-    old, out = snapshot(before), copy(before, "out")
+    old, out = snapshot(before), copy("out")
     invoke("plan", "--src", broken, "--append", "--out", out)
     invoke("work", out, "--workers", 1)
     original = getattr(complete, step)
@@ -288,18 +296,18 @@ def test_killed_after_all_were_rejected(step, before, broken, invoke, snapshot, 
 @pytest.mark.parametrize("command", ["finish", "convert", "plan", "revert"])
 @pytest.mark.parametrize("name", ["manifest.json", "train-00012.parquet", ".dataprep/journal.json"])
 def test_finish_killed_before_a_change(
-    name, command, sources, before, invoke, snapshot, monkeypatch
+    name, command, sources, before, copy, invoke, snapshot, monkeypatch
 ):
     """The table of a shard without images stays until the manifest is there, and goes before the mark does.
 
     A program that is killed does not remove its temporary files either.
     """
-    old, out = snapshot(before), copy(before, "out")
+    old, out = snapshot(before), copy("out")
     append = ["--src", sources[1], "--append", "--out", out, "--no-shuffle"]
     invoke("plan", *append)
     invoke("work", out, "--workers", 1)
     assert read_table(out / "train-00012.parquet").num_rows == 0
-    other = Path(shutil.copytree(out, before.parent / "other"))
+    other = Path(shutil.copytree(out, out.parent / "other"))
     finish(str(other), workers=1)
 
     def kill_before(original):
@@ -326,12 +334,12 @@ def test_finish_killed_before_a_change(
     )
 
 
-def test_a_late_worker_of_a_shard_without_images(sources, before, invoke, snapshot):
+def test_a_late_worker_of_a_shard_without_images(sources, copy, invoke, snapshot):
     """It writes the table of the shard again after the append has ended.
 
     The next append needs its name.
     """
-    out = copy(before, "out")
+    out = copy("out")
     invoke("plan", "--src", sources[1], "--append", "--out", out, "--no-shuffle")
     invoke("work", out, "--workers", 1)
     table = (out / "train-00012.parquet").read_bytes()
@@ -346,12 +354,13 @@ def test_a_late_worker_of_a_shard_without_images(sources, before, invoke, snapsh
     assert verify_dataset(str(out), workers=1).problems == ()
 
 
-def test_an_append_removes_the_mark_of_a_killed_conversion(sources, before, invoke):
+def test_an_append_removes_the_mark_of_a_killed_conversion(sources, copy, invoke):
     """It was killed right after it wrote the manifest, and is refused once something is appended."""
+    out = copy("out")
     journal = Journal(action="convert", plan="0" * 32)
-    (before / ".dataprep/journal.json").write_bytes(journal_bytes(journal))
-    invoke("convert", "--src", sources[1], "--append", "--out", before, "--max-rejected", 1)
-    assert not (before / ".dataprep/journal.json").exists()
+    (out / ".dataprep/journal.json").write_bytes(journal_bytes(journal))
+    invoke("convert", "--src", sources[1], "--append", "--out", out, "--max-rejected", 1)
+    assert not (out / ".dataprep/journal.json").exists()
 
 
 def test_options_that_exclude_each_other(sources, before, invoke):
@@ -360,20 +369,19 @@ def test_options_that_exclude_each_other(sources, before, invoke):
     assert "is not a complete dataset" in invoke(*append[:3], "--append", status=2).output
 
 
-def test_older_releases_refuse_the_plan(sources, before, invoke):
+def test_older_releases_refuse_the_plan(sources, copy, invoke):
     """They would write the first shards of the dataset again."""
-    invoke("plan", "--src", sources[1], "--out", before, "--append")
-    assert (
-        json.loads((before / ".dataprep" / "plan" / "plan.json").read_text())["plan_version"] == 2
-    )
-    assert read_manifest(before).revision == 0
+    out = copy("out")
+    invoke("plan", "--src", sources[1], "--out", out, "--append")
+    assert json.loads((out / ".dataprep" / "plan" / "plan.json").read_text())["plan_version"] == 2
+    assert read_manifest(out).revision == 0
 
 
-def test_another_process_finishes_first(sources, before, invoke, snapshot, monkeypatch):
-    out = copy(before, "out")
+def test_another_process_finishes_first(sources, copy, invoke, snapshot, monkeypatch):
+    out = copy("out")
     invoke("plan", "--src", sources[1], "--append", "--out", out)
     invoke("work", out, "--workers", 1)
-    other = Path(shutil.copytree(out, before.parent / "other"))
+    other = Path(shutil.copytree(out, out.parent / "other"))
     invoke("finish", other, "--max-rejected", 1, "--workers", 1)
 
     def finish_late(*args):
@@ -386,8 +394,8 @@ def test_another_process_finishes_first(sources, before, invoke, snapshot, monke
     assert snapshot(out) == snapshot(other)
 
 
-def test_another_process_finishes_between_two_looks(sources, before, invoke, monkeypatch):
-    out = copy(before, "out")
+def test_another_process_finishes_between_two_looks(sources, copy, invoke, monkeypatch):
+    out = copy("out")
     invoke("plan", "--src", sources[1], "--append", "--out", out)
     invoke("work", out, "--workers", 1)
 
@@ -401,10 +409,8 @@ def test_another_process_finishes_between_two_looks(sources, before, invoke, mon
     assert finish(str(out), workers=1).manifest == read_manifest(out)
 
 
-def test_revert_killed_before_it_removes_the_folder_of_the_plan(
-    sources, before, invoke, monkeypatch
-):
-    out = copy(before, "out")
+def test_revert_killed_copy_it_removes_the_folder_of_the_plan(sources, copy, invoke, monkeypatch):
+    out = copy("out")
     invoke("plan", "--src", sources[1], "--append", "--out", out)
     remove_folder = os.rmdir
 

@@ -14,7 +14,6 @@ from helpers.pictures import encode, photo
 from PIL import Image
 
 from dataprep.run import known
-from dataprep.run import known as reading
 from dataprep.shards import source_image as batches
 from manifests.store import read_manifest
 
@@ -88,22 +87,29 @@ def options_of(kind: str) -> list[str]:
 
 
 def convert(invoke, kind, source, out, *options, status=0):
-    return invoke(
-        "convert",
-        "--src",
-        source,
-        "--out",
-        out,
-        *options_of(kind),
-        *options,
-        "--workers",
-        1,
-        status=status,
-    )
+    call = ("convert", "--src", source, "--out", out, *options_of(kind), *options)
+    return invoke(*call, "--workers", 1, status=status)
 
 
-@pytest.mark.parametrize("resize", [[], ["--resize-shorter", 20]], ids=["as they are", "resized"])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.fixture
+def masks(invoke, tmp_path):
+    """A dataset of images with masks, and its source."""
+    out, source = tmp_path / "out", write(tmp_path / "source", "mask")
+    convert(invoke, "mask", source, out)
+    return out, source
+
+
+def add_note(source: Path, *numbers: int) -> None:
+    """Change the bytes of masks, but not their pixels."""
+    for number in numbers:
+        mask = source / "masks" / f"{number}.png"
+        mask.write_bytes(with_text(mask.read_bytes(), b"note"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "resize"),
+    [*((kind, []) for kind in KINDS), *((k, ["--resize-shorter", 20]) for k in ("boxes", "mask"))],
+)
 def test_equal_labels_are_recognized_and_others_refused(kind, resize, invoke, snapshot, tmp_path):
     out, folder = tmp_path / "out", tmp_path / "source"
     convert(invoke, kind, write(folder, kind), out, *resize)
@@ -143,24 +149,19 @@ def test_masks_that_other_libraries_encoded_are_equal(invoke, monkeypatch, tmp_p
         )
         convert(invoke, "palette", source, out)
     compared = []
-    original = reading._has_same_pixels
+    original = known._has_same_pixels
     monkeypatch.setattr(
-        reading,
-        "_has_same_pixels",
-        lambda *args: compared.append(args[1].number) or original(*args),
+        known, "_has_same_pixels", lambda *args: compared.append(args[1].number) or original(*args)
     )
     assert "nothing to append" in convert(invoke, "palette", source, out, "--append").output
     assert compared == [*range(COUNT)]
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_masks_are_compared_in_parts(workers, invoke, monkeypatch, tmp_path):
+def test_masks_are_compared_in_parts(workers, masks, invoke, monkeypatch, tmp_path):
     monkeypatch.setattr(batches, "BATCH", 2)
-    out, source = tmp_path / "out", write(tmp_path / "source", "mask")
-    convert(invoke, "mask", source, out)
-    for number in range(COUNT):
-        mask = source / "masks" / f"{number}.png"
-        mask.write_bytes(with_text(mask.read_bytes(), b"note"))
+    out, source = masks
+    add_note(source, *range(COUNT))
     append = ("convert", "--src", source, "--out", out, "--append", "--workers", workers)
     assert "nothing to append" in invoke(*append).output
     other = write(tmp_path / "other", "mask", changed=(3,)) / "masks" / "3.png"
@@ -172,24 +173,13 @@ def test_masks_are_compared_in_parts(workers, invoke, monkeypatch, tmp_path):
     )
 
 
-def test_a_mask_with_other_bytes_but_equal_values(invoke, tmp_path):
-    out, source = tmp_path / "out", write(tmp_path / "source", "mask")
-    convert(invoke, "mask", source, out)
-    mask = source / "masks" / "1.png"
-    mask.write_bytes(with_text(mask.read_bytes(), b"note"))
-    assert "nothing to append" in convert(invoke, "mask", source, out, "--append").output
-
-
-def test_no_file_is_read_twice(invoke, monkeypatch, tmp_path):
+def test_no_file_is_read_twice(masks, invoke, monkeypatch):
     """Not even if masks have other bytes, so that their pixels are compared."""
-    out, source = tmp_path / "out", write(tmp_path / "source", "mask")
-    convert(invoke, "mask", source, out)
-    for number in range(COUNT):
-        mask = source / "masks" / f"{number}.png"
-        mask.write_bytes(with_text(mask.read_bytes(), b"note"))
+    out, source = masks
+    add_note(source, *range(COUNT))
     images = []
     load = batches.load_image
-    for module in (batches, reading):
+    for module in (batches, known):
         monkeypatch.setattr(
             module,
             "load_image",
@@ -204,37 +194,34 @@ def test_no_file_is_read_twice(invoke, monkeypatch, tmp_path):
     ]
 
 
-def test_masks_of_other_images_are_not_read(invoke, monkeypatch, tmp_path):
-    out, source = tmp_path / "out", write(tmp_path / "source", "mask")
-    convert(invoke, "mask", source, out)
+def test_masks_of_other_images_are_not_read(masks, invoke, monkeypatch):
+    out, source = masks
     write(source, "mask", COUNT + 1)
     image = source / "images" / "0.jpg"
     data = bytearray(image.read_bytes())
     data[-20] ^= 1  # another image of the same length
     image.write_bytes(data)
     masks = []
-    load_second = reading.load_label_image
+    load_second = known.load_label_image
 
     def load(root, extra, *args, **options):
         masks.append(extra["mask_source"])
         return load_second(root, extra, *args, **options)
 
-    monkeypatch.setattr(reading, "load_label_image", load)
+    monkeypatch.setattr(known, "load_label_image", load)
     append = ["convert", "--src", source, "--label-type", "mask", "--out", out, "--append"]
     assert "1 image replaced (images/0.jpg)" in invoke(*append, status=2).output
     assert sorted(masks) == [f"masks/{number}.png" for number in range(1, COUNT)]
 
 
-def test_an_image_with_several_masks_in_the_dataset(invoke, tmp_path):
+def test_an_image_with_several_masks_in_the_dataset(masks, invoke, tmp_path):
     """The same image and mask twice: one with equal values is enough, whichever it is."""
-    out, source = tmp_path / "out", write(tmp_path / "source", "mask")
-    convert(invoke, "mask", source, out)
+    _, source = masks
     other = write(tmp_path / "other", "mask", changed=(2,))
     merged = tmp_path / "merged"
     invoke("convert", "--src", source, "--src", other, "--out", merged, "--label-type", "mask")
     for folder in (source, other):
-        mask = folder / "masks" / "2.png"
-        mask.write_bytes(with_text(mask.read_bytes(), b"note"))
+        add_note(folder, 2)
         assert (
             "nothing to append: all 6 images"
             in convert(invoke, "mask", folder, merged, "--append").output
@@ -292,24 +279,18 @@ def test_classes_of_an_image_in_another_order_are_the_same(invoke, tmp_path):
     assert "nothing to append: all 6 images" in invoke(*append).output
 
 
-def test_a_mask_that_cannot_be_read_is_another_one(invoke, tmp_path):
-    out, source = tmp_path / "out", write(tmp_path / "source", "mask")
-    convert(invoke, "mask", source, out)
-    (source / "masks" / "1.png").write_bytes(b"broken")
-    output = convert(invoke, "mask", source, out, "--append", status=2).output
-    assert (
-        "images/1.jpg: the image is in the dataset with another mask than masks/1.png, which is"
-        " rejected (" in output
-    )
-
-
-def test_a_mask_that_is_cut_short_is_another_one(invoke, tmp_path):
-    out, source = tmp_path / "out", write(tmp_path / "source", "mask")
-    convert(invoke, "mask", source, out)
+@pytest.mark.parametrize(
+    ("change", "rejected"),
+    [(lambda data: b"broken", ", which is rejected ("), (lambda data: data[:70], "")],
+    ids=["no image", "cut short"],
+)
+def test_a_mask_that_cannot_be_read_is_another_one(change, rejected, masks, invoke):
+    out, source = masks
     mask = source / "masks" / "1.png"
-    mask.write_bytes(mask.read_bytes()[:70])
+    mask.write_bytes(change(mask.read_bytes()))
     output = convert(invoke, "mask", source, out, "--append", status=2).output
-    assert "images/1.jpg: the image is in the dataset with another mask than masks/1.png" in output
+    message = "images/1.jpg: the image is in the dataset with another mask than masks/1.png"
+    assert message + rejected in output
 
 
 @pytest.mark.parametrize("fmt", ["tfrecord", "webdataset"])
@@ -317,8 +298,7 @@ def test_masks_are_compared_with_a_dataset_at_a_relative_path(fmt, invoke, monke
     monkeypatch.chdir(tmp_path)
     write(Path("source"), "mask")
     convert(invoke, "mask", "source", "sets/out", "--fmt", fmt)
-    mask = Path("source", "masks", "1.png")
-    mask.write_bytes(with_text(mask.read_bytes(), b"note"))
+    add_note(Path("source"), 1)
     assert "nothing to append" in convert(invoke, "mask", "source", "sets/out", "--append").output
     write(Path("source"), "mask", changed=(2,))
     output = convert(invoke, "mask", "source", "sets/out", "--append", status=2).output
@@ -331,8 +311,7 @@ def test_masks_are_compared_with_a_dataset_at_a_relative_path(fmt, invoke, monke
 def test_masks_as_large_as_the_dataset_allows_are_compared(invoke, monkeypatch, tmp_path):
     out, source = tmp_path / "out", write(tmp_path / "source", "mask")
     convert(invoke, "mask", source, out, "--max-pixels", 200_000_000)
-    mask = source / "masks" / "1.png"
-    mask.write_bytes(with_text(mask.read_bytes(), b"note"))
+    add_note(source, 1)
     checked = []
     check = known.check_image
     monkeypatch.setattr(known, "check_image", lambda *args: checked.append(args[2]) or check(*args))
