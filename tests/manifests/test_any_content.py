@@ -147,26 +147,6 @@ def test_any_column_is_read_or_refused(make, name, twice):
     assert message or not twice
 
 
-@pytest.mark.parametrize(
-    ("member", "value", "message"),
-    [
-        (
-            "label_offset",
-            2**63,
-            r"components.label_offset must be an integer from -2147483647 to 2147483647, not 92",
-        ),
-        ("label", "\ud800", r"components.label must be text, not '\\ud800'"),
-        ("image", ["jpg", "\ud800"], r"components.image\[1\] must be text"),
-        ("image", [""], r"components.image must be an array of names"),
-    ],
-)
-def test_a_wrong_component_is_named(member, value, message):
-    body = json.loads(manifest_bytes(MANIFEST))
-    body["components"][member] = value
-    with pytest.raises(ManifestError, match=message):
-        parse_manifest(with_valid_checksum(body))
-
-
 @pytest.mark.parametrize("text", ["NaN", "Infinity", "1" * 4000])
 def test_numbers_that_json_does_not_have_are_refused(text):
     body = json.loads(manifest_bytes(MANIFEST))
