@@ -10,6 +10,7 @@ import struct
 import subprocess
 import sys
 import zlib
+from collections.abc import Iterator
 from dataclasses import replace
 from html.parser import HTMLParser
 from itertools import pairwise
@@ -51,7 +52,8 @@ class Page(HTMLParser):
         super().__init__()
         self.tags: list[tuple[str, dict[str, str | None]]] = []
         self.text = ""
-        self.feed(path.read_text("utf-8"))
+        self.source = path.read_text("utf-8")
+        self.feed(self.source)
         self.ids = [attributes["id"] for _, attributes in self.tags if "id" in attributes]
 
     def handle_starttag(self, tag, attrs):
@@ -89,41 +91,60 @@ def source(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def dataset(source, tmp_path_factory, dataprep) -> Path:
+def dataset(source, tmp_path_factory, convert, snapshot) -> Iterator[Path]:
+    """The source, converted once. Tests change copies."""
     out = tmp_path_factory.mktemp("dataset") / "zoo-tfrecord"
-    call = (
-        "convert",
-        "--src",
-        source,
-        "--out",
-        out,
-        "--samples-per-shard",
-        10,
-        "--max-rejected",
-        1,
-    )
-    assert dataprep(*call).returncode == 0
-    return out
+    convert(source, out, "--samples-per-shard", 10, "--max-rejected", 1)
+    made = snapshot(out)
+    yield out
+    assert snapshot(out) == made, "a test has changed it"
+
+
+@pytest.fixture
+def copy(dataset, tmp_path) -> Path:
+    return Path(shutil.copytree(dataset, tmp_path / "copy"))
+
+
+def leave_out_memory(patch):
+    """Leave out the estimate of GPU memory, which starts another program."""
+    patch.setattr(MemoryEstimate, "__init__", lambda *_: None)
+    patch.setattr(MemoryEstimate, "result", lambda _: "left out by the test")
+    patch.setattr(MemoryEstimate, "close", lambda _: None)
 
 
 @pytest.fixture
 def without_memory(monkeypatch):
-    """Leave out the estimate of GPU memory, which starts another program."""
-    monkeypatch.setattr(MemoryEstimate, "__init__", lambda *_: None)
-    monkeypatch.setattr(MemoryEstimate, "result", lambda _: "left out by the test")
-    monkeypatch.setattr(MemoryEstimate, "close", lambda _: None)
+    leave_out_memory(monkeypatch)
+
+
+def make_report(invoke, out, dataset, *options, status=0):
+    """Make a report in one process; return the JSON and the page."""
+    invoke("report", dataset, "--out", out, "--workers", 1, *options, status=status)
+    return json.loads(out.with_suffix(".json").read_text("utf-8")), Page(out)
 
 
 @pytest.fixture
 def run(invoke, tmp_path, without_memory):
-    """A function that makes a report in one process; it returns the JSON and the page."""
+    """A function that makes a report of a dataset with some options."""
 
     def make(dataset, *options, status=0, name="report"):
-        out = tmp_path / f"{name}.html"
-        invoke("report", dataset, "--out", out, "--workers", 1, *options, status=status)
-        return json.loads(out.with_suffix(".json").read_text("utf-8")), Page(out)
+        return make_report(invoke, tmp_path / f"{name}.html", dataset, *options, status=status)
 
     return make
+
+
+@pytest.fixture(scope="module")
+def report(invoke, dataset, tmp_path_factory):
+    """The JSON and the page of the dataset."""
+    with pytest.MonkeyPatch.context() as patch:
+        leave_out_memory(patch)
+        return make_report(invoke, tmp_path_factory.mktemp("report") / "report.html", dataset)
+
+
+def make_four(folder):
+    """Write a dataset of four images in four classes."""
+    images = [("jpg", encode(photo(n)), n) for n in range(4)]
+    return make_dataset(folder, "tfrecord", images, shards=1)
 
 
 def titles(data):
@@ -166,25 +187,45 @@ def test_facts_match_the_source(run, dataset, source):
     )
 
 
-def test_findings_name_the_leak_and_the_worst_class(run, dataset):
-    found = titles(run(dataset)[0])
+def test_findings_name_the_leak_and_the_worst_class(report):
+    data, page = report
+    found = titles(data)
     assert found[:2] == [
         "1 image of val is also in train",
         "One image is stored with several labels",
     ]
     assert "\u201cemu\u201d is the class with the largest share of images with problems" in found
     assert "2 source images were rejected" in found
-    (worst,) = [each for each in run(dataset)[0]["findings"] if "largest share" in each["title"]]
+    (worst,) = [each for each in data["findings"] if "largest share" in each["title"]]
     assert worst["detail"] == "2 source images were rejected."
     assert "Some images are almost black or of one color" in found
+    assert "<code>dataprep convert</code> <code>--duplicates drop</code> takes" in page.source
+    assert "<code>" not in " ".join(finding["detail"] for finding in data["findings"])
 
 
-def test_what_to_type_is_marked_up(run, dataset, tmp_path):
-    data, _ = run(dataset)
-    page = (tmp_path / "report.html").read_text("utf-8")
-    assert "<code>dataprep convert</code> <code>--duplicates drop</code> takes" in page
-    details = " ".join(finding["detail"] for finding in data["findings"])
-    assert "<code>" not in details
+def test_the_page_is_offline_and_accessible(report):
+    page = report[1]
+    assert len(page.ids) == len(set(page.ids))
+    assert {link.removeprefix("#") for link in page.links()} <= set(page.ids)
+    assert not {tag for tag, _ in page.tags} & {"script", "iframe", "object", "embed", "form"}
+    for tag, attributes in page.tags:
+        assert not [name for name in attributes if name.startswith("on")]
+        for name in ("src", "href"):
+            if value := attributes.get(name):
+                assert value.startswith(("#", "data:")), (tag, value[:80])
+    policy = next(
+        a["content"] for tag, a in page.tags if a.get("http-equiv") == "Content-Security-Policy"
+    )
+    assert policy == "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
+    levels = [int(tag[1]) for tag, _ in page.tags if re.fullmatch("h[1-6]", tag)]
+    assert levels[0] == 1
+    assert levels.count(1) == 1
+    assert all(later <= earlier + 1 for earlier, later in pairwise(levels))
+    images = [a for tag, a in page.tags if tag == "svg" and "aria-hidden" not in a]
+    assert len(images) > 20
+    assert all(a["role"] == "img" and a["aria-label"] for a in images)
+    assert next(a for tag, a in page.tags if tag == "html")["lang"] == "en"
+    assert all("scope" in a for tag, a in page.tags if tag == "th")
 
 
 def test_a_clean_dataset_has_no_problems(run, make_photos, invoke, tmp_path):
@@ -199,41 +240,6 @@ def test_a_clean_dataset_has_no_problems(run, make_photos, invoke, tmp_path):
     assert all(finding["severity"] == "check" for finding in data["findings"])
     assert "Every source image was written." in page.text
     assert "All are different." in page.text
-
-
-def test_every_link_leads_somewhere_and_every_id_is_unique(run, dataset):
-    page = run(dataset)[1]
-    assert len(page.ids) == len(set(page.ids))
-    assert {link.removeprefix("#") for link in page.links()} <= set(page.ids)
-
-
-def test_the_page_is_offline_and_runs_no_script(run, dataset):
-    page = run(dataset)[1]
-    assert not [
-        tag for tag, _ in page.tags if tag in ("script", "iframe", "object", "embed", "form")
-    ]
-    for tag, attributes in page.tags:
-        assert not [name for name in attributes if name.startswith("on")]
-        for name in ("src", "href"):
-            if value := attributes.get(name):
-                assert value.startswith(("#", "data:")), (tag, value[:80])
-    policy = next(
-        a["content"] for tag, a in page.tags if a.get("http-equiv") == "Content-Security-Policy"
-    )
-    assert policy == "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
-
-
-def test_the_page_is_accessible(run, dataset):
-    page = run(dataset)[1]
-    levels = [int(tag[1]) for tag, _ in page.tags if re.fullmatch("h[1-6]", tag)]
-    assert levels[0] == 1
-    assert levels.count(1) == 1
-    assert all(later <= earlier + 1 for earlier, later in pairwise(levels))
-    images = [a for tag, a in page.tags if tag == "svg" and "aria-hidden" not in a]
-    assert len(images) > 20
-    assert all(a["role"] == "img" and a["aria-label"] for a in images)
-    assert next(a for tag, a in page.tags if tag == "html")["lang"] == "en"
-    assert all("scope" in a for tag, a in page.tags if tag == "th")
 
 
 @pytest.mark.usefixtures("quick_programs")
@@ -310,7 +316,7 @@ def change_table(folder: Path, column: str, change) -> None:
     (folder / MANIFEST_NAME).write_bytes(manifest_bytes(replace(manifest, splits=tuple(splits))))
 
 
-def test_rejected_images_are_read_only_below_the_source(run, dataset, source, tmp_path_factory):
+def test_rejected_images_are_read_only_below_the_source(run, copy, source, tmp_path_factory):
     """A list that names files elsewhere, also by a link, does not put them on the page."""
     tmp_path = tmp_path_factory.mktemp("r")  # the page shortens long names
     root = tmp_path / "root"
@@ -332,8 +338,6 @@ def test_rejected_images_are_read_only_below_the_source(run, dataset, source, tm
         "no.png",
         "sub/cut.jpg",
     ]
-    copy = tmp_path / "copy"
-    shutil.copytree(dataset, copy)
     rows = [{"source": name, "reason": "corrupt", "detail": "test"} for name in names]
     (copy / REJECTED_NAME).write_bytes(rejected_bytes(rows))
     page = run(copy, "--src", root)[1]
@@ -379,9 +383,7 @@ def test_bombs_are_not_decoded(reason, tmp_path):
 # --- damaged and unusual datasets ---------------------------------------------------------------
 
 
-def test_a_missing_shard_and_a_damaged_table_are_named(run, dataset, tmp_path, invoke):
-    copy = tmp_path / "copy"
-    shutil.copytree(dataset, copy)
+def test_a_missing_shard_and_a_damaged_table_are_named(run, copy, dataset, invoke):
     (copy / "train-00001.tfrecord").unlink()
     table = copy / "train-00002.parquet"
     table.write_bytes(table.read_bytes()[:100])
@@ -398,9 +400,7 @@ def test_a_missing_shard_and_a_damaged_table_are_named(run, dataset, tmp_path, i
     assert "Damaged files" in page.text
 
 
-def test_an_image_that_cannot_be_decoded_is_named(run, dataset, tmp_path):
-    copy = tmp_path / "copy"
-    shutil.copytree(dataset, copy)
+def test_an_image_that_cannot_be_decoded_is_named(run, copy):
     shard = copy / "train-00000.tfrecord"
     row = read_table(copy / "train-00000.parquet").to_pylist()[3]
     data = bytearray(shard.read_bytes())
@@ -414,23 +414,32 @@ def test_an_image_that_cannot_be_decoded_is_named(run, dataset, tmp_path):
     assert row["key"] in page.text
 
 
-@pytest.mark.parametrize("damage", ["missing", "not JSON"])
-def test_a_damaged_list_of_rejected_images(run, dataset, tmp_path, damage):
-    copy = tmp_path / "copy"
-    shutil.copytree(dataset, copy)
-    (
-        (copy / REJECTED_NAME).unlink()
-        if damage == "missing"
-        else (copy / REJECTED_NAME).write_text("no\n")
-    )
-    data = run(copy, status=1)[0]
-    assert len(data["problems"]) == 1
-    assert data["problems"][0].startswith(REJECTED_NAME)
+def pipe(path):
+    path.unlink()
+    os.mkfifo(path)
 
 
-def test_a_damaged_manifest_writes_nothing(invoke, dataset, tmp_path):
-    copy = tmp_path / "copy"
-    shutil.copytree(dataset, copy)
+PIPE = "it is a named pipe, not a regular file"
+
+
+@pytest.mark.parametrize(
+    ("name", "damage", "message"),
+    [
+        (REJECTED_NAME, Path.unlink, ""),
+        (REJECTED_NAME, lambda path: path.write_text("no\n"), ""),
+        ("train-00000.tfrecord", pipe, PIPE),
+        ("train-00000.parquet", pipe, PIPE),
+        (REJECTED_NAME, pipe, PIPE),
+    ],
+)
+def test_a_damaged_file_is_a_problem(run, copy, name, damage, message):
+    damage(copy / name)
+    (problem,) = run(copy, status=1)[0]["problems"]
+    assert problem.startswith(name)
+    assert message in problem
+
+
+def test_a_damaged_manifest_writes_nothing(invoke, copy, tmp_path):
     (copy / MANIFEST_NAME).write_text("{}")
     result = invoke("report", copy, "--out", tmp_path / "report.html", status=1)
     assert "manifest" in result.stderr
@@ -441,9 +450,7 @@ def test_a_damaged_manifest_writes_nothing(invoke, dataset, tmp_path):
     )
 
 
-def test_without_checksums(run, dataset, tmp_path):
-    copy = tmp_path / "copy"
-    shutil.copytree(dataset, copy)
+def test_without_checksums(run, copy):
     change_table(copy, "crc32c", lambda values: [None] * len(values))
     data, page = run(copy)
     assert data["copies"]["compared"] == 0
@@ -451,9 +458,7 @@ def test_without_checksums(run, dataset, tmp_path):
     assert "43 images have no checksum" in titles(data)
 
 
-def test_without_class_names(run, dataset, tmp_path):
-    copy = tmp_path / "copy"
-    shutil.copytree(dataset, copy)
+def test_without_class_names(run, copy):
     rename_classes(copy, ())
     assert [each["name"] for each in run(copy)[0]["classes"]] == ["label 0", "label 1", "label 2"]
 
@@ -555,7 +560,8 @@ def test_only_reports_are_replaced(without_memory, invoke, dataset, tmp_path):
         assert path.read_text() == "mine"
         path.unlink()
     for _ in range(2):
-        invoke("report", dataset, "--out", out, "--workers", 1)
+        result = invoke("report", dataset, "--out", out, "--workers", 1, "--json")
+        assert json.loads(result.stdout) == json.loads(extra.read_text("utf-8"))
     out.write_text("mine")
     invoke("report", dataset, "--out", out, "--workers", 1, "--overwrite")
     assert "mine" not in out.read_text()[:10]
@@ -577,12 +583,6 @@ def test_wrong_names_are_refused_before_the_work(invoke, dataset, tmp_path, out,
         "report", dataset, "--out", tmp_path / "a.html", "--src", tmp_path / "none", status=2
     )
     assert "is not a folder" in result.stderr
-
-
-@pytest.mark.usefixtures("quick_programs")
-def test_json_is_printed(invoke, dataset, tmp_path):
-    result = invoke("report", dataset, "--out", tmp_path / "a.html", "--json", "--workers", 1)
-    assert json.loads(result.stdout) == json.loads((tmp_path / "a.json").read_text("utf-8"))
 
 
 def test_gpu_memory_is_that_of_loaders_memory(invoke, dataset, tmp_path):
@@ -607,21 +607,8 @@ def test_gpu_memory_is_that_of_loaders_memory(invoke, dataset, tmp_path):
     }
 
 
-@pytest.mark.parametrize("name", ["train-00000.tfrecord", "train-00000.parquet", REJECTED_NAME])
-def test_a_named_pipe_in_place_of_a_file_is_a_problem_at_once(run, dataset, tmp_path, name):
-    copy = tmp_path / "copy"
-    shutil.copytree(dataset, copy)
-    (copy / name).unlink()
-    os.mkfifo(copy / name)
-    (problem,) = run(copy, status=1)[0]["problems"]
-    assert problem.startswith(f"{name}: ")
-    assert "it is a named pipe, not a regular file" in problem
-
-
 def test_huge_labels_sizes_and_many_splits_are_bounded(run, invoke, tmp_path):
-    folder = make_dataset(
-        tmp_path / "huge", "tfrecord", [("jpg", encode(photo(n)), n) for n in range(4)], shards=1
-    )
+    folder = make_four(tmp_path / "huge")
     rename_classes(folder, ("a",))
     change_table(folder, "label", lambda _: [0, 10_000_000, 5, 5])
     data = run(folder)[0]
@@ -641,9 +628,7 @@ def test_huge_labels_sizes_and_many_splits_are_bounded(run, invoke, tmp_path):
 
 
 def test_very_many_class_names(run, tmp_path):
-    folder = make_dataset(
-        tmp_path / "many", "tfrecord", [("jpg", encode(photo(n)), n) for n in range(4)], shards=1
-    )
+    folder = make_four(tmp_path / "many")
     rename_classes(folder, tuple(f"name {number}" for number in range(200_000)))
     data, page = run(folder)
     assert [each["name"] for each in data["classes"]] == [f"name {number}" for number in range(4)]
@@ -655,9 +640,7 @@ def test_very_many_class_names(run, tmp_path):
 def test_columns_of_the_source_that_are_named_like_changes(run, tmp_path):
     import pyarrow as pa
 
-    folder = make_dataset(
-        tmp_path / "named", "tfrecord", [("jpg", encode(photo(n)), n) for n in range(4)], shards=1
-    )
+    folder = make_four(tmp_path / "named")
     path = folder / "train-00000.parquet"
     table = read_table(path)
     for name in ("original_width", "original_height", "original_format", "change"):
