@@ -98,18 +98,8 @@ def test_webdataset_round_trip(component_lists):
         ("tfrecord", b"0 100\n100\n", 2, 'the line does not have the form "<offset> <size>"'),
         ("tfrecord", b"0 100\n100 x\n", 2, "the offset or the size in the line is not a number"),
         ("tfrecord", b"0 100\n-1 5\n", 2, "the offset or the size in the line is not a number"),
-        (
-            "tfrecord",
-            b"0 " + b"9" * 19 + b"\n",
-            1,
-            "the offset or the size in the line is not a number",
-        ),
-        (
-            "tfrecord",
-            "0 \u0663\n".encode(),
-            1,
-            "the offset or the size in the line is not a number",
-        ),
+        ("tfrecord", b"0 " + b"9" * 19 + b"\n", 1, "the offset or the size in the line is not a number"),
+        ("tfrecord", "0 \u0663\n".encode(), 1, "the offset or the size in the line is not a number"),
         ("tfrecord", WEBDATASET, 1, "the offset or the size in the line is not a number"),
         ("webdataset", b"", 1, "is empty"),
         ("webdataset", b"v1.2 0", 1, "ends in the middle of a line"),
@@ -120,12 +110,7 @@ def test_webdataset_round_trip(component_lists):
         ("webdataset", TFRECORD, 1, "does not start with v1.2 and a count"),
         ("webdataset", WEBDATASET + b"\n", 4, "<extension> <offset> <size> <name>"),
         ("webdataset", WEBDATASET.replace(b" a.cls", b""), 2, "<extension> <offset> <size> <name>"),
-        (
-            "webdataset",
-            NAMELESS.replace(b"v1.1 2", b"v1.1"),
-            1,
-            "does not start with v1.2 and a count",
-        ),
+        ("webdataset", NAMELESS.replace(b"v1.1 2", b"v1.1"), 1, "does not start with v1.2 and a count"),
         (
             "webdataset",
             NAMELESS.replace(b" 700", b""),
@@ -138,12 +123,7 @@ def test_webdataset_round_trip(component_lists):
             3,
             "the offset or the size in the line is not a number",
         ),
-        (
-            "webdataset",
-            WEBDATASET.replace(b"3072", b"3071"),
-            3,
-            "the offset 3071 is not a multiple of 512",
-        ),
+        ("webdataset", WEBDATASET.replace(b"3072", b"3071"), 3, "the offset 3071 is not a multiple of 512"),
         (
             "webdataset",
             WEBDATASET.replace(b"v1.2 2", b"v1.2 3"),
@@ -157,7 +137,7 @@ def test_webdataset_round_trip(component_lists):
             "has 2 samples, but its first line states 1",
         ),
     ],
-)
+)  # fmt: skip
 def test_a_damaged_index_is_refused_with_its_line(fmt, data, line, message):
     with pytest.raises(IndexFileError) as caught:
         parse_index(fmt, data)

@@ -121,16 +121,8 @@ def test_each_revision_is_read_once_however_many_there_are(monkeypatch):
     [
         (("revision",), 2, "revisions[0].revision must be the number 1, not 2"),
         (("parent",), "sha256:0", "revisions[0].parent must be `sha256:` and 64 hex digits"),
-        (
-            ("splits", "train", "shards"),
-            2,
-            "the shards of revision 1 in split 'train' have other samples",
-        ),
-        (
-            ("splits", "train", "shards"),
-            99,
-            "the shards of revision 1 in split 'train' have other samples",
-        ),
+        (("splits", "train", "shards"), 2, "the shards of revision 1 in split 'train' have other samples"),
+        (("splits", "train", "shards"), 99, "the shards of revision 1 in split 'train' have other samples"),
         (
             ("splits", "test"),
             {"shards": 1, "samples": 5},
@@ -140,7 +132,7 @@ def test_each_revision_is_read_once_however_many_there_are(monkeypatch):
         (("options", "plan"), 7, "revisions[0].options.plan must be text, not 7"),
         (("source",), None, "revisions[0].source must be text, not None"),
     ],
-)
+)  # fmt: skip
 def test_revisions_that_are_not_those_of_the_shards(path, value, message):
     body = json.loads(manifest_bytes(SECOND))
     del body["checksum"]

@@ -160,25 +160,16 @@ def column(name, values, kind):
         (column("index_name", ["a", "/b", "c"], "string"), "'/b' is empty or points outside"),
         (column("bytes", [1, -2, 3], "int64"), "column 'bytes' contains a negative number"),
         (column("samples", [1, None, 3], "int64"), "column 'samples' has rows without a value"),
-        (
-            column("bytes", [1, 2, 3], "int32"),
-            "column 'bytes' has the type int32, but int64 is required",
-        ),
-        (
-            column("split", ["train"] * 3, "string"),
-            "its splits, or their numbers of shards, are not those",
-        ),
+        (column("bytes", [1, 2, 3], "int32"), "column 'bytes' has the type int32, but int64 is required"),
+        (column("split", ["train"] * 3, "string"), "its splits, or their numbers of shards, are not those"),
         (lambda table: table.slice(0, 2), "its splits, or their numbers of shards, are not those"),
-        (
-            lambda table: table.drop_columns(["table_bytes"]),
-            "its columns must be split, name, samples",
-        ),
+        (lambda table: table.drop_columns(["table_bytes"]), "its columns must be split, name, samples"),
         (
             lambda table: table.append_column("more", pa.array([1, 2, 3])),
             "its columns must be split, name, samples",
         ),
     ],
-)
+)  # fmt: skip
 def test_a_list_that_was_made_to_do_harm_is_refused(change, message):
     with pytest.raises(ValueError, match=re.escape(message)):
         parse_shard_list(edited(change), {"train": 2, "val": 1, "x": 0})

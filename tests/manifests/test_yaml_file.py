@@ -42,16 +42,12 @@ def assert_load_error(path, message):
         ("- a\n- &own [*own]\n", "invalid YAML at column 9: no value has the anchor 'own'", 2),
         ("- a\n---\n- b\n", "invalid YAML at column 1: but found another document", 2),
         ("- a\n- \x07\n", "invalid YAML: special characters are not allowed", 2),
-        (
-            "- a\n- !!python/object/apply:os.system [ls]\n",
-            "column 3: could not determine a constructor",
-            2,
-        ),
+        ("- a\n- !!python/object/apply:os.system [ls]\n", "column 3: could not determine a constructor", 2),
         ("? [a, b]\n: 1\n? {c: d}\n: 2\n", "invalid YAML at column 3: found unhashable key", 1),
         ("- 2001-99-99\n", "invalid YAML: month must be in", None),
         (f"- {'9' * 5000}\n", "more than 4096 characters in one value", 1),
     ],
-)
+)  # fmt: skip
 def test_invalid_yaml(write, text, message, line):
     assert assert_load_error(write(text), message).line == line
 

@@ -54,16 +54,10 @@ def test_worker_that_a_library_killed_names_the_signal():
             "raise OSError(24, 'Too many open files')",
             r"could not start \(Too many open files\)\. Hint: raise the limit",
         ),
-        (
-            "raise MemoryError",
-            r"could not start \(Cannot allocate memory\)\. Hint: use fewer --workers",
-        ),
-        (
-            "raise ImportError",
-            r"could not start \(exit status 1\)\. Hint: run the same command again",
-        ),
+        ("raise MemoryError", r"could not start \(Cannot allocate memory\)\. Hint: use fewer --workers"),
+        ("raise ImportError", r"could not start \(exit status 1\)\. Hint: run the same command again"),
     ],
-)
+)  # fmt: skip
 def test_worker_that_cannot_start_says_why(tmp_path, monkeypatch, capfd, start, message):
     (tmp_path / "pickle.py").write_text(start)  # one of the first modules that a worker imports
     monkeypatch.syspath_prepend(tmp_path)

@@ -244,20 +244,14 @@ def test_summary_of_changes(mixed, tmp_path, invoke):
         (["--only-above", 500], "--only-above 500 requires"),
         (["--raw-size", 64], "--raw-size 64 requires --store raw"),
         (["--raw-fit", "pad"], "--raw-fit pad requires --store raw"),
-        (
-            ["--store", "raw", "--resize-shorter", 64],
-            "--resize-shorter 64 cannot be used with --store raw",
-        ),
+        (["--store", "raw", "--resize-shorter", 64], "--resize-shorter 64 cannot be used with --store raw"),
         (["--store", "raw", "--quality", 64], "--quality 64 cannot be used with --store raw"),
-        (
-            ["--resize-shorter", 256, "--only-above", 200],
-            "--only-above 200 is less than --resize-shorter 256",
-        ),
+        (["--resize-shorter", 256, "--only-above", 200], "--only-above 200 is less than --resize-shorter 256"),
         (["--max-side", 256, "--only-above", 200], "--only-above 200 is less than --max-side 256"),
         (["--resize-shorter", 0], "--resize-shorter"),
         (["--quality", 101, "--max-side", 9], "--quality"),
     ],
-)
+)  # fmt: skip
 def test_options_that_contradict_each_other(options, message, mixed, tmp_path, invoke):
     result = invoke("convert", "--src", mixed, "--out", tmp_path / "out", *options, status=2)
     assert message in result.stderr

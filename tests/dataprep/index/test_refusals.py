@@ -125,11 +125,7 @@ FIRST = [
     ([], {"label": "missing"}, "--label missing: "),
     ([], {"image": "missing"}, "--image missing: .*has no such file in its first sample"),
     ({}, LABEL_KEY, "--label-key"),
-    (
-        [],
-        {"label_key": "x"},
-        "--label-key x: .*the .json has no integer member 'x' of up to 64 bits",
-    ),
+    ([], {"label_key": "x"}, "--label-key x: .*the .json has no integer member 'x' of up to 64 bits"),
     ([], {"label_type": "none", "label": "cls"}, "--label-type none excludes --label"),
     ([], {**CAPTIONS, "label_key": "x"}, "excludes"),
     ([], {**CAPTIONS, "label": "json2"}, "has no caption in its first record"),
@@ -159,7 +155,7 @@ FIRST = [
         for text in ("9" * 4000, "9223372036854775808")
     ),
     (json.dumps({f"{n} {'x' * 50}": n for n in range(5000)}), LABEL_KEY, "and 4,980 more"),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("first", "options", "message"), FIRST, ids=range(len(FIRST)))
