@@ -42,14 +42,16 @@ class Envelope(NamedTuple):
     Attributes:
         head: the bytes before the image.
         tail: the bytes after the image.
-        files: extension, first byte in the record and size of each file of a WebDataset sample.
+        line: line of a WebDataset sample in the DALI index, with ``%d`` for each position.
+        places: these positions: the first byte of each file in the record.
         mask_start: first byte of the label image in the record, if there is one.
 
     """
 
     head: bytes
     tail: bytes
-    files: Sequence[tuple[str, int, int]] = ()
+    line: str = ""
+    places: Sequence[int] = ()
     mask_start: int = 0
 
 

@@ -43,16 +43,16 @@ _OWNER = b"0000644\0" + b"0000000\0" * 2
 _MTIME = b"00000000000\0"
 _HEADER = struct.Struct("100s24s12s12s8s356s")
 _REST = (b"0" + bytes(100) + b"ustar\x0000").ljust(BLOCK - 156, b"\0")
-#: Sum of all bytes of a header except the name and the size. The checksum field itself counts as
-#: spaces.
-_CONSTANT_SUM = sum(_OWNER) + sum(_MTIME) + sum(_REST) + 8 * ord(" ")
+#: Sum of all bytes of a header except the name and the size, minus 1. The checksum field itself
+#: counts as spaces.
+_CONSTANT_SUM = sum(_OWNER) + sum(_MTIME) + sum(_REST) + 8 * ord(" ") - 1
 
 
 def header(name: bytes, size: int) -> bytes:
     """Return the header of a regular file. `name` has at most 100 bytes."""
     length = b"%011o\0" % size
     # The low half of Adler-32 is the sum of all bytes plus 1, which stays below its modulus here.
-    checksum = _checksum(_CONSTANT_SUM - 1 + (zlib.adler32(name + length) & 0xFFFF))
+    checksum = _checksum(_CONSTANT_SUM + (zlib.adler32(name + length) & 0xFFFF))
     return _HEADER.pack(name, _OWNER, length, _MTIME, checksum, _REST)
 
 

@@ -38,6 +38,7 @@ END = tar.END
 
 # --- writing ------------------------------------------------------------------------------------
 
+_BLOCK, _ZEROS, _header = tar.BLOCK, tar.ZEROS, tar.header
 _EXTENSIONS = {**EXTENSIONS, "raw": "raw"}
 _quoted = json.encoder.encode_basestring
 _json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
@@ -47,17 +48,24 @@ def envelope(sample: PendingSample) -> Envelope:
     """Return the bytes of a sample around the image's data."""
     key, size, label = sample.key, sample.size, sample.labels.extension
     extension = _EXTENSIONS[sample.info.format]
-    # The label, or the label image, is the file after the image.
-    contents = [("json", _sample_json(sample).encode())]
+    name, tail = f"{key}.{extension}", _ZEROS[-size % _BLOCK]
+    head, line, places = _header(name.encode(), size), f"{extension} %d {size} {name}", [_BLOCK]
+    # The label, or the label image, is the file after the image; its data follows two headers.
+    at = 2 * _BLOCK + size + len(tail)
     if label is not None:
-        contents.insert(0, (label, sample.labels.content(sample)))
-    files, tail = [(extension, tar.BLOCK, size)], tar.ZEROS[-size % tar.BLOCK]
-    at = 2 * tar.BLOCK + size
-    for name, data in contents:
+        data, name = sample.labels.content(sample), f"{key}.{label}"
         length = len(data)
-        files.append((name, at + len(tail), length))
-        tail += tar.header(f"{key}.{name}".encode(), length) + data + tar.ZEROS[-length % tar.BLOCK]
-    return Envelope(tar.header(f"{key}.{extension}".encode(), size), tail, files, files[1][1])
+        padding = _ZEROS[-length % _BLOCK]
+        tail += _header(name.encode(), length) + data + padding
+        line += f" {label} %d {length} {name}"
+        places.append(at)
+        at += _BLOCK + length + len(padding)
+    data, name = _sample_json(sample).encode(), f"{key}.json"
+    length = len(data)
+    tail += _header(name.encode(), length) + data + _ZEROS[-length % _BLOCK]
+    line += f" json %d {length} {name}"
+    places.append(at)
+    return Envelope(head, tail, line, places, places[1])
 
 
 def components(store: Store, labels: LabelKind) -> Components:
@@ -69,13 +77,9 @@ def components(store: Store, labels: LabelKind) -> Components:
     )
 
 
-def index_line(start: int, sample: PendingSample, envelope: Envelope) -> str:
+def index_line(start: int, sample: PendingSample, envelope: Envelope) -> str:  # noqa: ARG001
     """Return the sample's line in the DALI index."""
-    # The line of `webdataset_line`, without a tuple for each file.
-    line = ""
-    for extension, at, size in envelope.files:
-        line += f"{extension} {start + at} {size} {sample.key}.{extension} "
-    return line[:-1]
+    return envelope.line % tuple([start + at for at in envelope.places])
 
 
 def _sample_json(sample: PendingSample) -> str:

@@ -42,8 +42,8 @@ def parse_header(data: bytes) -> ImageInfo:
         IncompleteHeader: `data` ends before the frame header.
 
     """
-    at, end = 2, len(data)
-    while at + 9 < end:
+    at, end = 2, len(data) - 9
+    while at < end:
         prefix, marker, length = _SEGMENT_START.unpack_from(data, at)
         if prefix != 0xFF:
             raise Rejected("corrupt", f"expected a JPEG marker at byte {at}, got 0x{prefix:02x}")

@@ -211,9 +211,12 @@ def _start(path: str, size: int) -> Future[Buffer] | None:
     return open_store(url.parent).start_get(url.name, check)
 
 
+#: Without O_NONBLOCK, opening a named pipe would block the run.
+_READ_FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
+
+
 def _read_file(path: str, size: int) -> bytes:
-    # Without O_NONBLOCK, opening a named pipe would block the run.
-    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    handle = os.open(path, _READ_FLAGS)
     try:
         # The scan reports no size for pipes and devices, so only files without a size need this
         # check.

@@ -21,7 +21,7 @@ from dataprep import storage
 from dataprep.containers import SourceImages
 from dataprep.engines.base import Pool
 from dataprep.engines.local import InlinePool
-from dataprep.formats import FORMATS, PendingSample, ScanOptions
+from dataprep.formats import FORMATS, Envelope, PendingSample, ScanOptions
 from dataprep.images.base import ImageInfo, Rejected
 from dataprep.images.validate import check_image
 from dataprep.labels.kinds import KINDS
@@ -256,9 +256,6 @@ def _batches(task: ShardTask, path: str, partial: str) -> Iterator[Batch]:
     if storage.has_latency(root):
         max_bytes = REMOTE_BATCH_BYTES
     column = KINDS[task.label_type].class_lists
-    common = task._replace(
-        images=SourceImages(root, [], [], []), keys=[], labels=None, class_names={}, extra=None
-    )
     class_names = task.class_names
     # The lists of each batch are parts of the lists of the task.
     for first, stop in divide(sizes, stored, max_bytes):
@@ -273,17 +270,14 @@ def _batches(task: ShardTask, path: str, partial: str) -> Iterator[Batch]:
             if column:
                 used = chain.from_iterable(row[column] for row in extra)
             class_names = {label: task.class_names[label] for label in {*used}}
-        yield Batch(
-            task=common,
-            file=path,
-            partial=partial,
-            first=first,
+        own = task._replace(
             images=SourceImages(root, paths[chosen], sizes[chosen], locations[chosen]),
             keys=task.keys[chosen],
             labels=labels,
             class_names=class_names,
-            extra=extra,
+            extra=None,
         )
+        yield Batch(own, path, partial, first, extra)
 
 
 def _check_first_record(task: ShardTask, written: Segment, path: str) -> None:
@@ -350,18 +344,14 @@ REMOTE_BATCH_BYTES = 8 << 20
 
 
 class Batch(NamedTuple):
-    """The images of one segment. The lists have one element per image.
+    """The images of one segment.
 
     Attributes:
-        task: the task of the shard, without its lists.
+        task: the task of the shard, with only these images, and without `extra`.
         file: path of the shard, for errors.
         partial: path of its temporary file, which exists.
         first: index of the first image in the shard.
-        images: the source images.
-        keys: keys of the samples.
-        labels: labels, from 0; `None` if they are not classes.
-        class_names: the class name of each label that occurs, by label.
-        extra: values of the columns of `ShardTask.extra`.
+        extra: values of the columns of `ShardTask.extra` for each image.
 
     """
 
@@ -369,10 +359,6 @@ class Batch(NamedTuple):
     file: str
     partial: str
     first: int
-    images: SourceImages
-    keys: list[str]
-    labels: list[int] | None
-    class_names: Mapping[int, str]
     extra: list[dict[str, Any]]
 
 
@@ -380,6 +366,10 @@ class Batch(NamedTuple):
 #: `STORED_COLUMNS`, and its `Options.added_columns` and `LabelKind.placed_columns` by name. A plain
 #: tuple: there is one for each image.
 StoredRecord = tuple[int, int, int, int, int, int, Mapping[str, Any]]
+
+#: A record before its segment has a place: the index of the image, the first byte in the segment, the
+#: sample, its envelope, and what `StoredRecord` has last.
+_Pending = tuple[int, int, PendingSample, Envelope, dict[str, Any]]
 
 #: Columns of the sample table: the place of the image in the shard, its sides, and its checksum.
 STORED_COLUMNS = ("offset", "size", "width", "height", "crc32c")
@@ -451,59 +441,55 @@ def write_segment(batch: Batch) -> Generator[int, int, Segment]:
 
     """
     task, segment = batch.task, Segment()
-    record_format = FORMATS[task.options.fmt]
-    pending, buffers = [], list[bytes]()
-    length = crc = 0
-    for row, data, sample, values in _samples(batch, segment.rejected):
-        envelope = record_format.envelope(sample)
-        head, tail, _, _ = envelope
-        pending.append((row, length, sample, envelope, values))
-        buffers += (head, data, tail)
-        length += len(head) + sample.size + len(tail)
-        # Combining the checksums of the three parts avoids a second pass over the image.
-        crc = crc32c(tail, combine_crc32c(crc32c(head, crc), sample.crc32c, sample.size))
-    segment.length, segment.crc = length, crc
-    report_images(task.name, len(batch.keys))
+    pending, buffers = _prepare_records(batch, segment)
+    report_images(task.name, len(task.keys))
     # The engine replies when the segments before this one have their place.
-    start = yield length
-    if buffers:
-        storage.write_to(batch.file, batch.partial, buffers, start, length=length, crc=crc)
+    start = yield segment.length
+    if pending:
+        storage.write_to(
+            batch.file, batch.partial, buffers, start, length=segment.length, crc=segment.crc
+        )
     # Only now are the positions in the shard known.
+    index_line = FORMATS[task.options.fmt].index_line
+    records, lines = segment.records, segment.index_lines
     for row, at, sample, envelope, values in pending:
         begin, size, (image_format, width, height) = start + at, sample.size, sample.info
         if sample.mask:
             values["mask_offset"] = begin + envelope.mask_start
             values["mask_size"], values["mask_crc32c"] = len(sample.mask), crc32c(sample.mask)
         offset = begin + len(envelope.head)
-        segment.records.append((row, offset, size, width, height, sample.crc32c, values))
-        segment.index_lines.append(record_format.index_line(begin, sample, envelope))
+        records.append((row, offset, size, width, height, sample.crc32c, values))
+        lines.append(index_line(begin, sample, envelope))
         segment.formats.add(image_format)
     return segment
 
 
-def _samples(
-    batch: Batch, rejected: list[dict[str, str]]
-) -> Iterator[tuple[int, bytes, PendingSample, dict[str, Any]]]:
-    """Read the images of a batch; yield the number, the bytes and the sample of each.
+def _prepare_records(batch: Batch, segment: Segment) -> tuple[list[_Pending], list[bytes]]:
+    """Read the images of a batch; return what is known of each record, and the bytes of all.
 
-    The last element has the columns that the image got when it was prepared. Images that must not
-    go into the shard are added to `rejected`.
+    Length, checksum and rejected images are stored in the segment.
     """
-    options, class_names, kind = batch.task.options, batch.class_names, KINDS[batch.task.label_type]
+    task = batch.task
+    options, class_names, kind = task.options, task.class_names, KINDS[task.label_type]
+    make_envelope = FORMATS[options.fmt].envelope
     class_lists = kind.class_lists
     # Most images are copied, and each call for them shows in the speed.
     is_copied = not (options.changes_images or options.hash or kind.is_placed)
-    root, paths, sizes, locations = batch.images
-    label_images: Iterable[Future[Buffer] | None] = repeat(None, len(paths))
+    root, paths, sizes, locations = task.images
+    count = len(paths)
+    label_images: Iterable[Future[Buffer] | None] = repeat(None, count)
     if kind.pixels:
         label_images = start_reading_label_images(root, batch.extra, locations)
-    labels = batch.labels or repeat(None, len(paths))
-    columns = (batch.keys, labels, paths, sizes, locations, batch.extra)
+    labels = task.labels or repeat(None, count)
+    started = start_reading(task.images)
+    columns = (task.keys, labels, paths, sizes, locations, batch.extra, started, label_images)
     every: Mapping[str, Any]
     class_name, mask = "", b""
     several_names: tuple[str, ...] = ()
-    for row, (key, label, source, size, location, extra, pending, label_image) in enumerate(
-        zip(*columns, start_reading(batch.images), label_images, strict=True), batch.first
+    records, buffers, tail = [], list[bytes](), b""
+    length = crc = 0
+    for row, key, label, source, size, location, extra, pending, label_image in zip(
+        range(batch.first, batch.first + count), *columns, strict=True
     ):
         values: dict[str, Any] = {}
         try:
@@ -514,28 +500,41 @@ def _samples(
                 data, info, values, mask = _prepare(batch, row - batch.first, pending, label_image)
                 every = extra | values
         except Rejected as error:
-            rejected.append({"source": source, "reason": error.reason, "detail": error.detail})
+            row_of_list = {"source": source, "reason": error.reason, "detail": error.detail}
+            segment.rejected.append(row_of_list)
             continue
         # Class names are stored beside the numbers, so that a record needs no manifest.
         if label is not None:
             class_name = class_names[label]
         elif class_lists is not None:
             several_names = tuple([class_names[each] for each in every[class_lists]])
+        stored, checksum = len(data), crc32c(data)
         # Not by keyword, which takes three times as long.
         sample = PendingSample(
             key,
             label,
             class_name,
             info,
-            len(data),
-            crc32c(data),
+            stored,
+            checksum,
             source,
             every,
             kind,
             several_names,
             mask,
         )
-        yield row, data, sample, values
+        envelope = make_envelope(sample)
+        # The bytes between two images are one buffer. Combining its checksum with the checksum of the
+        # image avoids a second pass over the image.
+        between = tail + envelope.head
+        records.append((row, length + len(tail), sample, envelope, values))
+        buffers += (between, data)
+        length += len(between) + stored
+        crc = combine_crc32c(crc32c(between, crc), checksum, stored)
+        tail = envelope.tail
+    buffers.append(tail)
+    segment.length, segment.crc = length + len(tail), crc32c(tail, crc)
+    return records, buffers
 
 
 def _prepare(
@@ -543,7 +542,7 @@ def _prepare(
 ) -> tuple[bytes, ImageInfo, dict[str, Any], bytes]:
     """Return an image that is not just copied, the columns that this gives it, and its label image."""
     options, kind, mask = batch.task.options, KINDS[batch.task.label_type], b""
-    root, paths, sizes, locations = batch.images
+    root, paths, sizes, locations = batch.task.images
     source, size, location = paths[number], sizes[number], locations[number]
     extra = batch.extra[number]
     data, info, values, placement = load_image(

@@ -22,7 +22,7 @@ IMAGES = 320
 
 #: Calls for each image: of Python functions, comprehensions included, and of functions in C. Python
 #: 3.12 makes fewer, because comprehensions are no functions there.
-MOST_CALLS = {"webdataset": (27, 49), "tfrecord": (36, 53)}
+MOST_CALLS = {"webdataset": (26, 48), "tfrecord": (34, 52)}
 
 #: System calls for each image: open, read and close of the image, and its part of what each batch
 #: takes.
