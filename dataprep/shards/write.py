@@ -338,6 +338,10 @@ def _count_changes(task: ShardTask, written: Segment) -> Mapping[str, tuple[int,
 MAX_BATCH_BYTES = 1 << 20
 MAX_BATCH_IMAGES = 64
 
+# glibc gives memory at the end of its heap back to the system, so each batch would take new pages,
+# until a larger block was freed once: from then on, it keeps twice the length of that block.
+bytearray(16 * MAX_BATCH_BYTES)
+
 #: Images of a batch in an object store are read at the same time, and a request takes as long as
 #: some megabytes do.
 REMOTE_BATCH_BYTES = 8 << 20

@@ -6,6 +6,7 @@ A feature that costs every image something shows here. If it is worth that, rais
 from __future__ import annotations
 
 import os
+import resource
 import sys
 from collections import Counter
 from contextlib import contextmanager
@@ -122,6 +123,16 @@ def test_each_byte_is_read_written_and_read_back_once(source, tmp_path, monkeypa
     images = sum(file.stat().st_size for file in (source / "class").iterdir())
     assert copied["read"] == images
     assert copied["pwritev"] == copied["preadv"] == shard
+
+
+def test_batches_use_the_same_memory(source, tmp_path):
+    faults = []
+    for name in ("warm", "out"):
+        with running(source, tmp_path / name, "webdataset") as run:
+            before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+            run()
+            faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+    assert faults[1] / IMAGES < 1, faults
 
 
 def test_a_batch_stays_in_the_cache_of_a_cpu():
