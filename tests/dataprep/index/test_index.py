@@ -96,8 +96,6 @@ def folder(tmp_path):
 
 # --- TFRecord -----------------------------------------------------------------------------------
 
-NAMES = {"image/class/text": [b"cat", b"dog", b"\xe6\x97\xa5"]}
-
 
 def example(
     image, label, *, order=1, image_name="image/encoded", label_name="image/class/label", **more
@@ -190,6 +188,15 @@ def test_a_class_name_with_several_values_is_accepted(folder, tmp_path, jpegs):
     records = [example(*s, **{"image/class/text": [b"tench", b"Tinca tinca"]}) for s in samples]
     oracles.write_tfrecord(folder / "a.tfrecord", records)
     check(folder, {"a.tfrecord": samples}, tmp_path)
+
+
+def test_records_name_their_classes(folder, tmp_path, jpegs):
+    samples = labeled(jpegs)
+    names = [b"cat", b"dog", b"eel"]
+    records = [example(*s, **{"image/class/text": names[s[1]]}) for s in samples]
+    oracles.write_tfrecord(folder / "a.tfrecord", records)
+    result = check(folder, {"a.tfrecord": samples}, tmp_path)
+    assert result.manifest.classes == ("cat", "dog", "eel")
 
 
 # --- WebDataset ---------------------------------------------------------------------------------
