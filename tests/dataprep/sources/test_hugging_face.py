@@ -63,60 +63,95 @@ def test_files_with_nothing_but_images(tmp_path):
     assert (len(source), source.splits, source.extra.column_names) == (4, ("train", "test"), [])
 
 
-def test_a_file_without_the_column_of_images_is_named(tmp_path):
-    write(tmp_path / "a.parquet")
-    pq.write_table(pa.table({"image": ["1.jpg"], "label": [0]}), tmp_path / "b.parquet")
-    with pytest.raises(SourceError, match=r"b\.parquet: the file has no column 'image'"):
-        read(tmp_path)
-
-
 @pytest.mark.parametrize(
     ("files", "splits"),
     [
-        (
-            ["data/train-00000-of-00001.parquet", "data/validation-00000-of-00001.parquet"],
-            ("train", "val"),
-        ),
-        (["default/train/0000.parquet", "default/test/0000.parquet"], ("train", "test")),
-        (["train/a.parquet", "val/a.parquet"], ("train", "val")),
-        (["train.parquet", "test.parquet"], ("train", "test")),
-        (["beans-train-00000-of-00001-0123456789abcdef.parquet"], ("train",)),
-        (["all.parquet"], ("train",)),
-        (["train-0.parquet", "test-0.parquet"], ("train", "test")),
-        (["train_part1.parquet", "validation.part1.parquet"], ("train", "val")),
-        (["train_000.parquet", "my-test-1of2.parquet"], ("train", "test")),
-        (["data/fold_1-00000-of-00001.parquet"], ("fold_1",)),
+        ("data/train-00000-of-00001 data/validation-00000-of-00001", ("train", "val")),
+        ("default/train/0000 default/test/0000", ("train", "test")),
+        ("train/a val/a", ("train", "val")),
+        ("train test", ("train", "test")),
+        ("beans-train-00000-of-00001 beans-validation-00000-of-00001", ("train", "val")),
+        ("train-00000-of-00001-0123456789abcdef", ("train",)),
+        ("all", ("train",)),
+        ("train-0 test-0", ("train", "test")),
+        ("train_part1 validation.part1", ("train", "val")),
+        ("train_000 my-test-1of2", ("train", "test")),
+        ("my_train my_test-0", ("train", "test")),
+        ("data/fold_1-00000-of-00001", ("fold_1",)),
+        ("train-00000-of-00001 train_small-00000-of-00001", ("train", "train_small")),
     ],
 )
 def test_names_of_files_give_the_splits(files, splits, tmp_path):
-    for file in files:
-        write(tmp_path / file)
+    names = [f"{file}.parquet" for file in files.split()]
+    for name in names:
+        write(tmp_path / name)
     source = read(tmp_path)
     assert source.splits == splits
     assert sorted(source.path.to_pylist()) == sorted(
-        f"{file}/{n}" for file in files for n in range(3)
+        f"{name}/{n}" for name in names for n in range(3)
     )
 
 
-def test_files_with_other_class_names_are_refused(tmp_path):
-    write(tmp_path / "test-00000-of-00001.parquet", names=("dog", "cat"))
-    path = write(tmp_path / "train-00000-of-00001.parquet")
-    with pytest.raises(
-        SourceError,
-        match=r"column 'label' has other class names.* than in train-00000-of-00001.parquet",
-    ):
+TRAIN = "train-00000-of-00001.parquet"
+PATHS = pa.struct({"bytes": pa.binary(), "path": pa.string()})
+# Files with the arguments of `write`, and the message.
+REFUSED = [
+    ({TRAIN: {}, "test-00000-of-00001.parquet": {"names": ("dog", "cat")}},
+     f"column 'label' has other class names.* than in {TRAIN}"),
+    ({f"cropped/{TRAIN}": {}, f"full/{TRAIN}": {}},
+     r"several folders \(cropped/, full/\).* Hint: give one of them"),
+    ({"train.clean-00000-of-00001.parquet": {}}, "split 'train.clean' cannot be part of a file name"),
+    ({"a.parquet": {}, "b.parquet": {"columns": {"image": ["1.jpg"] * 3, "label": [0] * 3}}},
+     r"b\.parquet: the file has no column 'image'"),
+    ({"a.parquet": {}, "b.parquet": {"columns": {"label": ["cat"] * 3}}},
+     "b.parquet: column label has the type string, but int64"),
+    ({"a.parquet": {}, "b.parquet": {"columns": {"kind": [1] * 3}}}, "the file has no column 'label'"),
+    ({"a.parquet": {"columns": {"image": pa.array([{"bytes": None, "path": "x.jpg"}] * 3, PATHS), "label": [0] * 3}}},
+     "column 'image' contains no images, only paths"),
+    *(({"test.parquet": {"columns": {"label": label}}}, message) for label, message in (
+        ([0, -1, 1], "test.parquet, row 1: label -1 is out of the range 0 to 1"),
+        ([0, 1, 2], "row 2: label 2 is out of the range"),
+        ([0, None, 1], "row 1: column 'label' is empty"),
+        ([None] * 3, "no image has a label"),
+        ([True, False, True], "column 'label' has the type bool"),
+    )),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("files", "message"), REFUSED, ids=range(len(REFUSED)))
+def test_files_that_are_refused(files, message, tmp_path):
+    for name, options in files.items():
+        write(tmp_path / name, **options)
+    with pytest.raises(SourceError, match=message):
         read(tmp_path)
-    write(path, features={"image": {"_type": "Image"}})
+
+
+def test_names_as_labels(tmp_path):
+    assert read(write(tmp_path / "a.parquet", {"label": ["cat", "dog", "cat"]})).classes == (
+        "cat",
+        "dog",
+    )
+    write(tmp_path / "b.parquet", {"label": [1, 1, 0]})
+    write(tmp_path / "a.parquet", features={"image": {"_type": "Image"}})
     assert {row[2] for row in rows(read(tmp_path))} == {"dog", "cat"}
 
 
-def test_configurations_are_not_mixed(tmp_path):
-    for name in ("cropped", "full"):
-        write(tmp_path / name / "train-00000-of-00001.parquet")
-    with pytest.raises(
-        SourceError, match=r"several folders \(cropped/, full/\).* Hint: give one of them"
-    ):
-        read(tmp_path)
+@pytest.mark.parametrize(
+    ("column", "row", "error", "message"),
+    [
+        ("image", 5, SourceVanishedError, "has changed since it was scanned"),
+        ("photo", 0, SourceVanishedError, "the column does not exist any more"),
+        ("image", 0, Rejected, "unpacks to .* bytes, but the limit is 100; write the file with row groups of"),
+    ],
+)  # fmt: skip
+def test_images_that_cannot_be_read(column, row, error, message, tmp_path, monkeypatch):
+    file = write(tmp_path / "train.parquet", count=1)
+    if error is Rejected:
+        monkeypatch.setattr(parquet, "MAX_GROUP_BYTES", 100)
+    with pytest.raises(error, match=message):
+        read_location(
+            str(tmp_path), Location(file.name, "parquet", row, -1, f"{column}.bytes".encode()), 0
+        )
 
 
 def test_a_split_without_labels_is_skipped(tmp_path):
@@ -125,26 +160,6 @@ def test_a_split_without_labels_is_skipped(tmp_path):
     source = read(tmp_path)
     assert (source.splits, len(source)) == (("train",), 3)
     assert has_notice(source, "skipped test: its images have no labels")
-
-
-@pytest.mark.parametrize(
-    ("label", "message"),
-    [
-        (["cat", "dog", "cat"], None),
-        ([0, -1, 1], "test.parquet, row 1: label -1 is out of the range 0 to 1"),
-        ([0, 1, 2], "row 2: label 2 is out of the range"),
-        ([0, None, 1], "row 1: column 'label' is empty"),
-        ([None] * 3, "no image has a label"),
-        ([True, False, True], "column 'label' has the type bool"),
-    ],
-)
-def test_labels(label, message, tmp_path):
-    file = write(tmp_path / "test.parquet", {"label": label})
-    if message is None:
-        assert read(file).classes == ("cat", "dog")
-    else:
-        with pytest.raises(SourceError, match=message):
-            read(file)
 
 
 def test_other_columns(tmp_path):
@@ -279,28 +294,6 @@ def test_null_images_are_rejected_by_row(tmp_path, invoke):
     ]
 
 
-def test_files_with_only_paths_are_refused(tmp_path):
-    image = pa.array(
-        [{"bytes": None, "path": "x.jpg"}] * 3,
-        pa.struct({"bytes": pa.binary(), "path": pa.string()}),
-    )
-    file = write(tmp_path / "train.parquet", {"image": image, "label": [0, 1, 0]})
-    with pytest.raises(SourceError, match="column 'image' contains no images, only paths"):
-        read(file)
-
-
-def test_files_of_different_datasets_are_refused(tmp_path):
-    write(tmp_path / "train-00000-of-00002.parquet")
-    write(tmp_path / "train-00001-of-00002.parquet", {"label": ["cat"] * 3})
-    with pytest.raises(
-        SourceError, match=r"00001-of-00002.parquet: column label has the type string, but int64"
-    ):
-        read(tmp_path)
-    write(tmp_path / "train-00001-of-00002.parquet", {"kind": [1] * 3})
-    with pytest.raises(SourceError, match="the file has no column 'label'"):
-        read(tmp_path)
-
-
 def test_class_folders_with_a_table_beside_them_stay_class_folders(make_tree, tmp_path):
     root = make_tree(["cat/1.jpg", "dog/1.jpg"])
     pq.write_table(pa.table({"path": ["cat/1.jpg"], "label": ["cat"]}), root / "metadata.parquet")
@@ -322,24 +315,6 @@ def test_an_image_that_is_repeated_a_million_times_takes_its_size_once(tmp_path)
     location = Location("train.parquet", "parquet", 59_999, -1, b"image")
     assert len(source) == 60_000
     assert read_location(str(tmp_path), location, 0) == bytes(280_000)
-
-
-def test_a_row_group_that_is_too_large_is_refused(tmp_path, monkeypatch):
-    file = write(tmp_path / "train.parquet")
-    monkeypatch.setattr(parquet, "MAX_GROUP_BYTES", 100)
-    with pytest.raises(
-        Rejected,
-        match=r"unpacks to .* bytes, but the limit is 100; write the file with row groups of",
-    ):
-        read_location(str(tmp_path), Location(file.name, "parquet", 0, -1, b"image.bytes"), 0)
-
-
-def test_a_file_that_is_replaced_after_the_scan(tmp_path):
-    file = write(tmp_path / "train.parquet", count=1)
-    with pytest.raises(SourceVanishedError, match="has changed since it was scanned"):
-        read_location(str(tmp_path), Location(file.name, "parquet", 5, -1, b"image.bytes"), 0)
-    with pytest.raises(SourceVanishedError, match="the column does not exist any more"):
-        read_location(str(tmp_path), Location(file.name, "parquet", 0, -1, b"photo.bytes"), 0)
 
 
 def test_damaged_files_are_errors_or_rejected_images(tmp_path, invoke):
@@ -401,26 +376,6 @@ def test_small_row_groups_are_mixed():
     source = grouped_source(50, 10, 1 << 10)  # all of them fit into a window
     shard = make_plan(source, Options(shard_samples=100)).shards[0]
     assert len({*source.group[shard.rows].tolist()}) > 30
-
-
-@pytest.mark.parametrize(
-    ("names", "splits"),
-    [
-        (("train-00000-of-00001", "train_small-00000-of-00001"), ("train", "train_small")),
-        (("beans-train-00000-of-00001", "beans-validation-00000-of-00001"), ("train", "val")),
-        (("train.clean-00000-of-00001",), None),
-        (("my_train", "my_test-0"), ("train", "test")),
-        (("train-00000-of-00001-0123456789abcdef",), ("train",)),
-    ],
-)
-def test_splits_have_the_exact_names_of_the_files(names, splits, tmp_path):
-    for name in names:
-        write(tmp_path / f"{name}.parquet")
-    if splits is None:
-        with pytest.raises(SourceError, match=r"split 'train.clean' cannot be part of a file name"):
-            read(tmp_path)
-    else:
-        assert read(tmp_path).splits == splits
 
 
 def test_a_choice_among_columns_with_class_names_is_shown(tmp_path):
