@@ -4,5 +4,4 @@
 
     info            a summary of one dataset
     diff            what differs between two
-    sample_rows     sample tables as arrays, to compare samples
 """

@@ -19,7 +19,7 @@ from dataprep.containers import Location, locations_of
 from dataprep.engines import Engine
 from dataprep.images.base import Rejected
 from dataprep.images.validate import check_image
-from dataprep.info.sample_rows import hash_texts
+from dataprep.info.diff import hash_texts
 from dataprep.labels.kinds import KINDS
 from dataprep.ledger.finished import read_rejected
 from dataprep.ledger.state import Folder

@@ -14,8 +14,7 @@ from helpers.examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dataprep.info.diff import KINDS, compare, diff_datasets
-from dataprep.info.sample_rows import SampleRows, hash_texts
+from dataprep.info.diff import KINDS, SampleRows, compare, diff_datasets, hash_texts
 
 
 @pytest.fixture
