@@ -3,8 +3,7 @@
 ::
 
     base     the interface `Engine`, answers of workers, parts of tasks; begin here
-    local    this process and worker processes of this machine: worker (one process), pool (all of them share the
-             parts of a task)
+    local    this process and worker processes of this machine, which share the parts of a task; worker: one process
     ray      the machines of a Ray cluster
 """
 

@@ -66,7 +66,7 @@ class Pool(Protocol):
     def map(self, function: PartFunction[Task], arguments: Iterable[Task]) -> Iterator[TaskPart]:
         """Start a part for each argument, and yield the parts in order, each as soon as it has yielded its value.
 
-        At most `dataprep.engines.pool.PARTS_PER_WORKER` parts for each process are between their
+        At most `dataprep.engines.local.PARTS_PER_WORKER` parts for each process are between their
         start and their result, so a caller that replies late makes the pool wait.
         """
 

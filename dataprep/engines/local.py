@@ -7,14 +7,17 @@ ends.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 import queue
 import signal
 import threading
+from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing, contextmanager
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Generic
 
 from dataprep.engines.base import (
     Function,
@@ -23,10 +26,14 @@ from dataprep.engines.base import (
     Result,
     Results,
     Task,
+    abandon,
+    begin,
     default_workers,
+    proceed,
 )
 from dataprep.engines.worker import WorkerProcess
-from dataprep.images import pixel_memory
+from dataprep.images.base import create_pixel_file, share_pixel_file
+from manifests.process.interrupts import delayed_interrupts
 
 
 class InlinePool:
@@ -34,21 +41,21 @@ class InlinePool:
 
     workers = 1
 
-    def map(self, function: PartFunction[Task], arguments: Iterable[Task]) -> Iterator[_Part]:
+    def map(self, function: PartFunction[Task], arguments: Iterable[Task]) -> Iterator[_InlinePart]:
         """Run the parts one after the other; see `base.Pool.map`.
 
         Reply to each part before the next one.
         """
         for argument in arguments:
             steps = function(argument)
-            yield _Part(steps, next(steps))
+            yield _InlinePart(steps, next(steps))
 
     def apply(self, function: Callable[[Task], Result], argument: Task) -> Result:
         """Apply a function to an argument."""
         return function(argument)
 
 
-class _Part:
+class _InlinePart:
     """Implements `base.TaskPart`."""
 
     def __init__(self, steps: Generator[Any, Any, Any], value: Any) -> None:
@@ -133,8 +140,6 @@ class LocalEngine:
             for task in tasks:
                 yield function(task, None)
             return
-        from dataprep.engines.pool import SharedPool  # workers do not need it
-
         pool = SharedPool(function, tasks, workers)
         with closing(pool), self._started(workers - 1, function.__module__) as processes:
             yield from pool.run(processes)
@@ -157,8 +162,8 @@ class LocalEngine:
         previous_mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
         try:
             if self._pixels is None:
-                self._pixels = pixel_memory.create_file()
-                pixel_memory.share(self._pixels)
+                self._pixels = create_pixel_file()
+                share_pixel_file(self._pixels)
             self._processes.append(WorkerProcess(module, self._pixels))
             _log.info("worker process %d is started", len(self._processes))
         finally:
@@ -172,7 +177,7 @@ class LocalEngine:
             process.wait()
         self._processes.clear()
         if self._pixels is not None:
-            pixel_memory.share(None)
+            share_pixel_file(None)
             os.close(self._pixels)
             self._pixels = None
 
@@ -236,3 +241,320 @@ def _feed(
     except BaseException as error:  # raised again in the thread that consumes the results
         answers.put((None, error))
     answers.put(None)
+
+
+# --- parts of tasks: a pool of this process and its workers ---------------------------------------
+# Each task runs in a thread of its own, which only coordinates. A free process takes the next part
+# of the earliest task that has one left, and the next task starts only when there is none: the end
+# of one task overlaps with the beginning of the next, and few tasks are unfinished at a time.
+
+#: Parts that a process has taken and not finished: the one it works on, the next one, and two that
+#: wait for a reply.
+PARTS_PER_WORKER = 4
+
+#: Seconds after which this process looks for an interrupt, while it waits for others.
+_INTERRUPT_SECONDS = 0.1
+
+#: Requests that a worker has: the one it works on, and the next one, so that it never waits for
+#: this process.
+_REQUESTS_PER_WORKER = 2
+
+_numbers = itertools.count()
+
+
+class SharedPool(Generic[Task, Result]):
+    """Runs tasks and their parts.
+
+    Args:
+        function: the function of the tasks; see `base.Engine.run_with_pool`.
+        tasks: its arguments.
+        workers: the number of processes, including this one.
+
+    """
+
+    def __init__(
+        self, function: PooledFunction[Task, Result], tasks: Iterable[Task], workers: int
+    ) -> None:
+        self.workers = workers
+        self._function = function
+        self._tasks: Iterator[Task] | None = iter(tasks)
+        self._active: list[_TaskPool] = []
+        self._results: deque[Result] = deque()
+        self._error: BaseException | None = None
+        self._closed = False
+        self._threads: list[threading.Thread] = []
+        self._here = _Member()
+        #: Protects all attributes of this object, of its tasks, members and parts. The thread that
+        #: consumes the results delays interrupts while it is locked: one that arrives while it is
+        #: being locked would leave it locked.
+        self.changed = threading.Condition()
+
+    def run(self, processes: list[WorkerProcess]) -> Results[Result]:
+        """Run all tasks, and yield their results as they finish.
+
+        This process works on parts too.
+        """
+        with delayed_interrupts():
+            for process in processes:
+                self._start_thread(self._feed, process)
+        while True:
+            request = self._take(self._here, wait=True)
+            if request is not None:
+                part, is_first = request
+                try:
+                    call = begin(part.first_call()) if is_first else proceed(part.second_call())
+                except Exception:
+                    # After an error elsewhere, the file of this part is removed: say what came first.
+                    if self._error is None:
+                        raise
+                    raise self._error from None
+                self._put(part, *call)
+            while self._results:
+                yield self._results.popleft()
+            if self._error is not None:
+                raise self._error
+            if self._is_finished():
+                return
+
+    def close(self) -> None:
+        """End all threads: the tasks that are not finished raise an error.
+
+        Their workers must be gone.
+        """
+        with delayed_interrupts(), self.changed:
+            self._closed = True
+            self.changed.notify_all()
+        for thread in self._threads:
+            thread.join()
+        for part in self._here.parts:
+            abandon(part.number)
+
+    # --- scheduling -------------------------------------------------------------------------------
+
+    def _take(self, member: _Member, *, wait: bool) -> tuple[_Part, bool] | None:
+        """Return a part for a process to work on, and whether this is its first step.
+
+        Returns:
+            `None` if there is none and `wait` is false, at the end of the run, and for this process
+            if there is a result.
+
+        """
+        with delayed_interrupts() as interrupts, self.changed:
+            while not self._closed and not interrupts:
+                if member.replied:
+                    return member.replied.popleft(), False
+                if len(member.parts) < PARTS_PER_WORKER and (part := self._next_part()):
+                    part.member = member
+                    member.parts.append(part)
+                    return part, True
+                if not wait or self._is_finished() or (member is self._here and self._results):
+                    return None
+                self.changed.wait(_INTERRUPT_SECONDS if member is self._here else None)
+        return None
+
+    def _next_part(self) -> _Part | None:
+        """Return the next part of the earliest task, or start another task if there is no part."""
+        try:
+            for task in self._active:
+                if (part := task.next_part()) is not None:
+                    return part
+            if (
+                self._tasks is None
+                or len(self._active) > self.workers
+                or any(t.is_starting for t in self._active)
+            ):
+                return None
+            for argument in self._tasks:
+                self._active.append(task := _TaskPool(self, self.workers))
+                self._start_thread(self._run_task, task, argument)
+                return None
+            self._tasks = None
+            self.changed.notify_all()
+        except BaseException as error:
+            self._fail(error)
+        return None
+
+    def _is_finished(self) -> bool:
+        return self._closed or (self._tasks is None and not self._active)
+
+    def _put(self, part: _Part, is_finished: bool, value: Any) -> None:
+        """Record what a process answered to a request."""
+        with delayed_interrupts(), self.changed:
+            if is_finished:
+                part.result_value, part.is_finished = value, True
+                part.member.parts.remove(part)
+            else:
+                part.value, part.is_ready = value, True
+            self.changed.notify_all()
+
+    def _fail(self, error: BaseException) -> None:
+        with self.changed:
+            if not self._closed:
+                self._error, self._closed = error, True
+            self.changed.notify_all()
+
+    def wait_until(self, condition: Callable[[], bool]) -> None:
+        """Wait in the thread of a task; `changed` must be locked.
+
+        Raises:
+            _ClosedError: the run has failed.
+
+        """
+        self.changed.wait_for(lambda: self._closed or condition())
+        if self._closed:
+            raise _ClosedError
+
+    # --- threads ----------------------------------------------------------------------------------
+
+    def _start_thread(self, target: Callable[..., None], *arguments: Any) -> None:
+        self._threads = [thread for thread in self._threads if thread.is_alive()]
+        thread = threading.Thread(target=target, args=arguments, daemon=True)
+        thread.start()
+        self._threads.append(thread)
+
+    def _run_task(self, task: _TaskPool, argument: Task) -> None:
+        """Run one task, in its own thread."""
+        try:
+            result = self._function(argument, task)
+            with self.changed:
+                self._results.append(result)
+        except _ClosedError:
+            pass
+        except BaseException as error:  # raised again in the thread that consumes the results
+            self._fail(error)
+        finally:
+            with self.changed:
+                self._active.remove(task)
+                self.changed.notify_all()
+
+    def _feed(self, process: WorkerProcess) -> None:
+        """Send requests to one worker and receive its answers, in its own thread."""
+        member = _Member()
+        sent: deque[_Part] = deque()
+        try:
+            while True:
+                while len(sent) < _REQUESTS_PER_WORKER and (
+                    request := self._take(member, wait=not sent)
+                ):
+                    part, is_first = request
+                    if is_first:
+                        process.send(begin, part.first_call())
+                    else:
+                        process.send(proceed, part.second_call())
+                    sent.append(part)
+                if not sent:
+                    return
+                is_finished, value = process.receive()
+                self._put(sent.popleft(), is_finished, value)
+        except BaseException as error:  # raised again in the thread that consumes the results
+            self._fail(error)
+
+
+class _ClosedError(Exception):
+    """Ends the thread of a task, because the run has failed elsewhere."""
+
+
+@dataclass(eq=False)
+class _Member:
+    """One of the processes.
+
+    Attributes:
+        parts: the parts that it has taken and not finished.
+        replied: the parts of these that have a reply.
+
+    """
+
+    parts: list[_Part] = field(default_factory=list)
+    replied: deque[_Part] = field(default_factory=deque)
+
+
+class _TaskPool:
+    """What a task sees of the pool: implements `base.Pool`."""
+
+    def __init__(self, shared: SharedPool[Any, Any], workers: int) -> None:
+        self.workers = workers
+        self.is_starting = True
+        self._shared = shared
+        self._function: Function = abs
+        self._arguments: Iterator[Any] | None = None
+        self._taken: deque[_Part] = deque()
+
+    def map(self, function: PartFunction[Task], arguments: Iterable[Task]) -> Iterator[_Part]:
+        """Start a part for each argument; see `base.Pool.map`."""
+        yield from self._run(function, arguments, lambda part: part.is_ready)
+
+    def apply(self, function: Callable[[Task], Result], argument: Task) -> Result:
+        """Apply a function to an argument in one of the processes; see `base.Pool.apply`."""
+        (part,) = self._run(function, [argument], lambda part: part.is_finished)
+        return part.result()  # type: ignore[no-any-return]
+
+    def _run(
+        self,
+        function: Function,
+        arguments: Iterable[Any],
+        is_done: Callable[[_Part], bool],
+    ) -> Iterator[_Part]:
+        """Offer parts to the processes, and yield them in order as soon as they are done."""
+        shared = self._shared
+        with shared.changed:
+            self._function, self._arguments, self.is_starting = function, iter(arguments), False
+            shared.changed.notify_all()
+        while True:
+            with shared.changed:
+                shared.wait_until(
+                    lambda: is_done(self._taken[0]) if self._taken else self._arguments is None
+                )
+                if not self._taken:
+                    return
+                part = self._taken.popleft()
+            yield part
+
+    def next_part(self) -> _Part | None:
+        """Return a part that no process has taken; `None` if there is none."""
+        if self._arguments is None:
+            return None
+        for argument in self._arguments:
+            self._taken.append(part := _Part(self._shared, self._function, argument))
+            return part
+        self._arguments = None
+        self._shared.changed.notify_all()
+        return None
+
+
+class _Part:
+    """Implements `base.TaskPart`."""
+
+    member: _Member
+
+    def __init__(self, shared: SharedPool[Any, Any], function: Function, argument: Any) -> None:
+        self.number = next(_numbers)
+        self.value: Any = None
+        self.is_ready = self.is_finished = False
+        self.result_value: Any = None
+        self._shared = shared
+        self._function = function
+        self._argument = argument
+        self._reply: Any = None
+
+    def first_call(self) -> tuple[int, Function, Any]:
+        """Return the argument of `base.begin`."""
+        call = self.number, self._function, self._argument
+        self._argument = None  # may be large, and is not needed again
+        return call
+
+    def second_call(self) -> tuple[int, Any]:
+        """Return the argument of `base.proceed`."""
+        return self.number, self._reply
+
+    def reply(self, reply: Any) -> None:
+        """Let the function continue; see `base.TaskPart.reply`."""
+        with self._shared.changed:
+            self._reply = reply
+            self.member.replied.append(self)
+            self._shared.changed.notify_all()
+
+    def result(self) -> Any:
+        """Wait for the result; see `base.TaskPart.result`."""
+        with self._shared.changed:
+            self._shared.wait_until(lambda: self.is_finished)
+        return self.result_value

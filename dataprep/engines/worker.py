@@ -19,7 +19,7 @@ from contextlib import suppress
 from typing import Any, BinaryIO
 
 from dataprep.engines.base import Function, Result, Task, answer, result_of
-from dataprep.images import pixel_memory
+from dataprep.images.base import share_pixel_file
 from dataprep.progress import PartOfShard, listen, report_images
 from manifests.errors import HINTS, WorkerDiedError
 from manifests.process.program import debugs, open_streams
@@ -49,7 +49,7 @@ class WorkerProcess:
 
     Args:
         module: imported in the worker at its start.
-        pixels: the file of `pixel_memory.create_file` that it shares.
+        pixels: the file of `dataprep.images.base.create_pixel_file` that it shares.
 
     """
 
@@ -165,7 +165,7 @@ def serve(module: str, pixels: int | None = None) -> None:
     listen(_PartSender(answers))
     calls: _Calls = queue.SimpleQueue()
     threading.Thread(target=_receive, args=(calls,), daemon=True).start()
-    pixel_memory.share(pixels)
+    share_pixel_file(pixels)
     importlib.import_module(module)
     while (call := calls.get()) is not None:
         _send(answers, answer(*call))

@@ -6,5 +6,5 @@
                                  TIFF); begin here
     downscale                    what a shard stores of an image: pixels (decode and resize)
     perceptual_hash              hashes of images that look alike
-    base, pixel_memory           what an image is and why one is rejected; how many decoded pixels there may be
+    base                         what an image is and why one is rejected; how many decoded pixels there may be
 """

@@ -11,10 +11,9 @@ import simplejpeg
 from PIL import Image
 
 from dataprep.arrays import UInt8Array
-from dataprep.images.base import ImageInfo, Rejected, rejects_failures
+from dataprep.images.base import ImageInfo, Rejected, pixels_of, rejects_failures
 from dataprep.images.jpeg import read_metadata
 from dataprep.images.other_formats import orientation_of
-from dataprep.images.pixel_memory import pixels_of
 from dataprep.images.pixels import Decoded, decode, resample, size_of, sufficient_size
 from dataprep.images.validate import check_decodes, check_image
 from dataprep.options import CHANGE_COLUMNS, Downscale, Options, Raw

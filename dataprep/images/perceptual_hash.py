@@ -17,9 +17,8 @@ import simplejpeg
 from PIL import Image
 
 from dataprep.arrays import UInt8Array
-from dataprep.images.base import FAILED, ImageInfo, Rejected, rejects_failures
+from dataprep.images.base import FAILED, ImageInfo, Rejected, pixels_of, rejects_failures
 from dataprep.images.jpeg import check_scans
-from dataprep.images.pixel_memory import pixels_of
 from dataprep.images.pixels import as_image, decode
 
 #: Pixels per side that a JPEG is decoded to at least, and then reduced to.

@@ -20,9 +20,9 @@ from dataprep.images.base import (
     IncompleteHeader,
     Rejected,
     failed,
+    pixels_of,
     rejects_failures,
 )
-from dataprep.images.pixel_memory import pixels_of
 from dataprep.options import MAX_PIXELS, Validation
 
 if TYPE_CHECKING:

@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 
 from dataprep.engines import LocalEngine
 from dataprep.engines import base as steps
-from dataprep.engines.local import InlinePool
-from dataprep.engines.pool import PARTS_PER_WORKER
+from dataprep.engines.local import PARTS_PER_WORKER, InlinePool
 from manifests.errors import WorkerDiedError
 
 

@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from dataprep.engines import LocalEngine
-from dataprep.images import downscale, pixel_memory
+from dataprep.images import base, downscale
 from dataprep.images.base import ImageInfo
 from dataprep.options import Downscale, Options, Raw
 
@@ -21,10 +21,10 @@ PIXELS = WIDTH * HEIGHT * 4
 
 @pytest.fixture
 def shared():
-    file = pixel_memory.create_file()
-    pixel_memory.share(file)
+    file = base.create_pixel_file()
+    base.share_pixel_file(file)
     yield
-    pixel_memory.share(None)
+    base.share_pixel_file(None)
     os.close(file)
 
 
@@ -58,7 +58,7 @@ def prepare_counting(data, options, log):
     "options", [Options(downscale=Downscale(shorter=256)), Options(raw=Raw(256, "pad"))]
 )
 def test_eight_processes_hold_few_images(options, png, shared, tmp_path, monkeypatch):
-    monkeypatch.setattr(pixel_memory, "LIMIT", 2 * PIXELS + 1)
+    monkeypatch.setattr(base, "PIXEL_MEMORY", 2 * PIXELS + 1)
     log = os.open(tmp_path / "log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     context = multiprocessing.get_context("fork")
     processes = [
@@ -72,27 +72,27 @@ def test_eight_processes_hold_few_images(options, png, shared, tmp_path, monkeyp
     assert [process.exitcode for process in processes] == [0] * 8
     changes = [int(line) for line in (tmp_path / "log").read_text().split()]
     assert len(changes) == 32
-    assert max(np.cumsum(changes)) <= pixel_memory.LIMIT
+    assert max(np.cumsum(changes)) <= base.PIXEL_MEMORY
 
 
 def test_an_image_above_the_limit_waits_for_all_others(shared, monkeypatch):
-    monkeypatch.setattr(pixel_memory, "LIMIT", 3 * PIXELS)
+    monkeypatch.setattr(base, "PIXEL_MEMORY", 3 * PIXELS)
     taken = []
     monkeypatch.setattr(
-        pixel_memory.fcntl, "lockf", lambda file, command, *place: taken.append((command, *place))
+        base.fcntl, "lockf", lambda file, command, *place: taken.append((command, *place))
     )
-    with pixel_memory.pixels_of(ImageInfo("png", 2 * WIDTH, 2 * HEIGHT)):
+    with base.pixels_of(ImageInfo("png", 2 * WIDTH, 2 * HEIGHT)):
         pass
     lock, unlock = taken
     assert lock[1:] == unlock[1:] == (3 * PIXELS, 0)
 
 
 def test_reduced_jpegs_and_single_processes_do_not_wait(shared, monkeypatch):
-    monkeypatch.setattr(pixel_memory.fcntl, "lockf", lambda *_: pytest.fail("waits"))
-    with pixel_memory.pixels_of(ImageInfo("jpeg", WIDTH, HEIGHT), 910, 512):
+    monkeypatch.setattr(base.fcntl, "lockf", lambda *_: pytest.fail("waits"))
+    with base.pixels_of(ImageInfo("jpeg", WIDTH, HEIGHT), 910, 512):
         pass
-    pixel_memory.share(None)
-    with pixel_memory.pixels_of(ImageInfo("png", WIDTH, HEIGHT)):
+    base.share_pixel_file(None)
+    with base.pixels_of(ImageInfo("png", WIDTH, HEIGHT)):
         pass
 
 
@@ -102,10 +102,10 @@ def test_workers_of_an_engine_share_a_file():
     try:
         for _ in range(2):
             engine._add_process("os")
-        here = os.fstat(pixel_memory._Process.file)
+        here = os.fstat(base._Process.file)
         for process in engine._processes:
-            there = process.apply(os.fstat, pixel_memory._Process.file)
+            there = process.apply(os.fstat, base._Process.file)
             assert (there.st_ino, there.st_dev) == (here.st_ino, here.st_dev)
     finally:
         engine.close()
-    assert pixel_memory._Process.file is None
+    assert base._Process.file is None
