@@ -11,7 +11,7 @@ An option is a field of a record::
     VerifyOptions     and one record for each of the other commands
 
 What is said of an option is a loop over these fields: the option of the command line
-(`dataprep.commands.parameters`), the JSON in plans and manifests (`Options.as_json`,
+(`dataprep.commands.base`), the JSON in plans and manifests (`Options.as_json`,
 `options_from_json`), the text that says how two conversions differ (`stored_flags`), what an append
 takes from its dataset (`inherit`), and the tables in docs/. To add an option, add a field and use
 it: the code where it acts reads the field by its name.

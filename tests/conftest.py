@@ -125,9 +125,8 @@ def warm() -> Iterator[WarmPython]:
     )
     # What the commands import when they need it takes longer than their work.
     parts = (
-        "commands.convert", "commands.plan", "commands.index", "commands.verify", "commands.info",
-        "commands.repair", "run.finish", "run.inputs", "run.work", "info.diff", "info.info", "images.downscale",
-        "plan.splits", "repair", "storage.remote",
+        "commands.convert", "commands.index", "commands.info", "commands.repair", "run.finish",
+        "run.inputs", "run.work", "info.diff", "info.info", "images.downscale", "plan.splits", "repair", "storage.remote",
     )  # fmt: skip
     plugins = (f"PIL.{name}ImagePlugin" for name in ("Png", "Jpeg", "WebP"))
     libraries = (

@@ -1,10 +1,10 @@
-"""One file per command: it parses options, calls the package, and prints the result.
+"""The commands: each parses options, calls the package, and prints the result.
 
 Each command imports heavy modules inside its callback, so `dataprep --help` loads none of them.
 
 ::
 
-    all commands       base: begin here; console; parameters: options from dataprep.options
-    prepare            convert, plan (with work and finish); conversion: what they share; index
-    look and repair    info, diff, verify, repair (with revert), duplicates, report
+    all commands       base: begin here; console
+    prepare            convert (with plan, work and finish), index
+    look and repair    info (with report and diff), duplicates, repair (with verify and revert)
 """

@@ -2,20 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import Field, fields, is_dataclass
+from functools import wraps
 from importlib import import_module
 from itertools import pairwise
-from typing import Any
+from typing import Any, get_args
 
 import click
+from click.core import ParameterSource
 
 from dataprep.commands.console import console
 from dataprep.images.base import FAILED_HINT
-from dataprep.options import GROUPS
+from dataprep.options import (
+    GROUPS,
+    Declaration,
+    Downscale,
+    Options,
+    Raw,
+    declaration,
+    flag_of,
+    types_of,
+)
+from manifests.errors import CallError
+from manifests.json_members import MAX_INTEGER
+from manifests.process.options import Number
 from manifests.process.program import end_of, usage_text
-from manifests.process.text import format_bytes, one_line, plural
-from manifests.schema import RejectedRow
+from manifests.process.text import format_bytes, one_line, parse_bytes, plural
+from manifests.remote.url import normal_path
+from manifests.schema import RejectedRow, Store
+
+Decorator = Callable[[Any], Any]
+
+#: What users expect instead of an option's name.
+INSTEAD = {"--unlabelled": "set --label-type none"}
 
 #: Options of all commands: what to print on stderr, and whether only ``--help-all`` shows them.
 _LOG_OPTIONS = {
@@ -141,6 +162,287 @@ def _report_usage(ctx: click.Context) -> Iterator[None]:
         ctx.exit(error.exit_code)
 
 
+# --- the options that records declare -------------------------------------------------------------------------
+
+
+class DeclaredOption(click.Option):
+    """An option that a record of `dataprep.options` declares.
+
+    Attributes:
+        field: name of the field that it sets: of the part, if it belongs to a part of the record.
+        group: heading of the options among which the help shows it.
+        is_rare: whether only ``--help-all`` shows it.
+
+    """
+
+    def __init__(
+        self, *args: Any, field: str, group: str, is_rare: bool, **attributes: Any
+    ) -> None:
+        super().__init__(*args, **attributes)
+        self.field = field
+        self.group = group
+        self.is_rare = is_rare
+
+
+def takes(**records: type[Any]) -> Decorator:
+    """Return a decorator that adds the options of records to a command's callback.
+
+    The callback gets each record as the keyword argument of this name.
+    """
+
+    def add(callback: Any) -> Any:
+        command = callback.__name__
+        # Records can share options; the first one decides where the help shows them.
+        options: dict[str, Decorator] = {}
+        for record in records.values():
+            for name, decorate in _options(record, command):
+                options.setdefault(name, decorate)
+
+        @wraps(callback)
+        def run(**values: Any) -> Any:
+            arguments = {name: value for name, value in values.items() if name not in options}
+            for name, record in records.items():
+                arguments[name] = _make(record, command, values)
+            return callback(**arguments)
+
+        # The decorator that is applied last is the first option in the help.
+        decorated: Any = run
+        for decorate in reversed(options.values()):
+            decorated = decorate(decorated)
+        return decorated
+
+    return add
+
+
+def given_fields() -> set[str]:
+    """Return the fields that the options of this command line set."""
+    context = click.get_current_context()
+    given = set()
+    for each in context.command.params:
+        if isinstance(each, DeclaredOption) and each.name is not None:
+            source = context.get_parameter_source(each.name)
+            if source is ParameterSource.COMMANDLINE:
+                given.add(each.field)
+    return given
+
+
+def _options(record: Any, command: str, part: str = "") -> Iterator[tuple[str, Decorator]]:
+    """Yield the options of a record that a command has, with the names of their parameters."""
+    for member in _members(record, command):
+        declared, flag = declaration(member), flag_of(member)
+        kind = types_of(record)[member.name]
+        if flag:
+            decorate = click.option(
+                flag,
+                cls=DeclaredOption,
+                field=part or member.name,
+                group=declared.group,
+                is_rare=declared.rare,
+                required=declared.required,
+                **_attributes(declared, kind, member.default, is_part=bool(part)),
+            )
+            yield _parameter(member), decorate
+        if is_dataclass(kind):
+            yield from _options(kind, command, member.name)
+
+
+def _members(record: Any, command: str) -> Iterator[Field[Any]]:
+    for member in fields(record):
+        commands = declaration(member).commands
+        if not commands or command in commands:
+            yield member
+
+
+def _parameter(member: Field[Any]) -> str:
+    """Return the name that click gives to the value of an option."""
+    return flag_of(member).removeprefix("--").replace("-", "_")
+
+
+def _attributes(declared: Declaration, kind: Any, default: Any, *, is_part: bool) -> dict[str, Any]:
+    """Return what `click.option` needs to know: help, type and default.
+
+    An option of a part has no default, because giving it asks for the part.
+    """
+    text = declared.help
+    shown = declared.unset
+    if is_part:
+        shown = default
+    if shown:
+        text = f"{text}  [default: {shown}]"
+    if kind is bool:
+        return {"help": text, "is_flag": True}
+    unit, value_type = _type(declared, kind)
+    attributes = {"help": text, "type": value_type, "metavar": declared.unit or unit}
+    if default == ():
+        return {**attributes, "multiple": True}
+    if kind is Raw:
+        default = get_args(Store)[0]
+    elif declared.form == "bytes":
+        default = f"{default >> 20}MiB"
+    if not is_part:
+        attributes |= {"default": default, "show_default": True}
+    return attributes
+
+
+def _type(declared: Declaration, kind: Any) -> tuple[str | None, Any]:
+    """Return the placeholder and the type of a value on the command line."""
+    if declared.form != "text":
+        low, high = declared.low, declared.high
+        forms = {"bytes": ("SIZE", byte_size), "seconds": ("SECONDS", Number(low, high))}
+        return forms.get(declared.form, (None, path_or_url))
+    if kind is str:
+        return "NAME", str
+    if kind is float:
+        return "FRACTION", Fraction(0, 1, max_open=not declared.closed)
+    if kind is not int:
+        names = declared.names or get_args(Store if kind is Raw else kind)
+        return None, click.Choice(names)
+    limits = (declared.low, declared.high)
+    low, high = (None if abs(limit) >= MAX_INTEGER else limit for limit in limits)
+    return "N", int if low is None and high is None else Count(low, high)
+
+
+# --- records from values --------------------------------------------------------------------------
+
+
+def _make(record: Any, command: str, values: Mapping[str, Any]) -> Any:
+    """Return a record with the values of its options.
+
+    Raises:
+        CallError: the options contradict each other, or one has no effect.
+
+    """
+    members: dict[str, Any] = {}
+    if record is Options:
+        members |= _stored_images(values)
+    for member in _members(record, command):
+        kind = types_of(record)[member.name]
+        if is_dataclass(kind):
+            continue  # `_stored_images` reads the options of parts
+        value = values[_parameter(member)]
+        if declaration(member).form == "class names":
+            from dataprep.labels.class_file import read_classes  # few runs need it
+
+            value = read_classes(value)
+        elif kind is bool and member.default:
+            # The flag switches it off.
+            value = not value
+        members[member.name] = value
+    made = record(**members)
+    check: Callable[[], None] = getattr(made, "check", lambda: None)
+    check()
+    return made
+
+
+def _stored_images(values: Mapping[str, Any]) -> dict[str, Downscale | Raw]:
+    """Return how images are shrunk, or the size of raw pixels, as fields of `Options`.
+
+    Raises:
+        CallError: an option has no effect with the other options, or contradicts one of them.
+
+    """
+    downscale, raw = _given(Downscale, values), _given(Raw, values)
+    if values["store"] == "raw":
+        hint = "leave it out; --raw-size sets the image size"
+        _refuse(Downscale, downscale, raw, "cannot be used with --store raw", hint)
+        return {"raw": Raw(**raw)}
+    hint = "add --store raw, or leave the option out"
+    _refuse(Raw, raw, downscale, "requires --store raw", hint)
+    # Without a size, images are stored as they are.
+    side = downscale.get("shorter") or downscale.get("longest")
+    if side is None:
+        hint = "set the size of the stored images with one of them"
+        _refuse(Downscale, downscale, (), "requires --resize-shorter or --max-side", hint)
+        return {}
+    if downscale.get("only_above", side) < side:
+        name = "--max-side"
+        if "shorter" in downscale:
+            name = "--resize-shorter"
+        raise CallError(
+            f"--only-above {downscale['only_above']} is less than {name} {side}, so it has no"
+            " effect",
+            hint="leave --only-above out, or set a larger value",
+        )
+    return {"downscale": Downscale(**downscale)}
+
+
+def _given(record: Any, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of a part's options that were given."""
+    given = {member.name: values[_parameter(member)] for member in fields(record)}
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _refuse(
+    record: Any,
+    given: Mapping[str, Any],
+    allowed: Collection[str],
+    reason: str,
+    hint: str,
+) -> None:
+    for member in fields(record):
+        if member.name in given and member.name not in allowed:
+            raise CallError(f"{flag_of(member)} {given[member.name]} {reason}", hint=hint)
+
+
+# --- values ---------------------------------------------------------------------------------------
+
+_MAX_BYTES = 1 << 60
+
+#: Without a unit, a smaller number is more likely meant to be in MiB.
+_MIN_BARE = 1 << 20
+
+
+def byte_size(text: str) -> int:
+    """Parse a size in bytes such as ``256MiB``. Sizes over 1 EiB count as 1 EiB."""
+    try:
+        size = parse_bytes(text)
+    except ValueError as error:
+        raise click.BadParameter(f"{error}. Hint: write it like 256MiB, 1GB or 4096.") from None
+    if text.strip().isdigit() and 0 < size < _MIN_BARE:
+        raise click.BadParameter(
+            f"{text.strip()} means {text.strip()} bytes, less than 1 MiB. Hint: write"
+            f" {text.strip()}MiB, or {text.strip()}B if you mean bytes."
+        )
+    if size < 1:
+        raise click.BadParameter(f"{text!r} is less than one byte.")
+    return min(size, _MAX_BYTES)
+
+
+def path_or_url(text: str) -> str:
+    """Normalize a path or a URL: a ``file://`` URL becomes a path."""
+    try:
+        return normal_path(text)
+    except CallError as error:
+        # A `ValueError` would make click show the URL, with all that is secret in it.
+        raise click.BadParameter(str(error)) from None
+
+
+class Count(click.IntRange):
+    """An integer that fits into 64 bits."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Convert text to an int."""
+        number = int(super().convert(value, param, ctx))
+        if number > MAX_INTEGER:
+            self.fail(f"{value} is more than {MAX_INTEGER}.", param, ctx)
+        return number
+
+
+class Fraction(Number):
+    """A number from 0 to 1, or a percentage."""
+
+    name = "fraction"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Convert ``"0.01"`` or ``"1%"`` to a float."""
+        if isinstance(value, str) and value.strip().endswith("%"):
+            with suppress(ValueError):
+                value = str(float(value.strip()[:-1]) / 100)
+        return super().convert(value, param, ctx)
+
+
 # --- what commands print --------------------------------------------------------------------------
 
 
@@ -171,7 +473,11 @@ _COMMANDS = (
     *("convert", "index", "verify", "info", "report", "repair", "revert", "diff", "duplicates"),
     *("plan", "work", "finish"),
 )
-_MODULES = {"work": "plan", "finish": "plan", "revert": "repair", "diff": "info"}
+_MODULES = {
+    **dict.fromkeys(("plan", "work", "finish"), "convert"),
+    **dict.fromkeys(("verify", "revert"), "repair"),
+    **dict.fromkeys(("diff", "report"), "info"),
+}
 
 
 class Program(click.Group):

@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any, Self
@@ -78,6 +78,11 @@ class Console:
         """Print a notice for the user."""
         if not self.quiet:
             self.event("warning", message if self.is_json else f"note: {message}")
+
+    def notes(self, messages: Iterable[str]) -> None:
+        """Print several notices."""
+        for message in messages:
+            self.note(message)
 
     def error(self, message: str, **fields: Any) -> None:
         """Print an error."""

@@ -1,36 +1,51 @@
-"""``dataprep convert``: write images into shards, or append them to a dataset."""
+"""``dataprep convert``, and ``plan``, ``work`` and ``finish``: the same conversion in three steps, for several machines."""
 
 from __future__ import annotations
 
 import math
+import os
 import shutil
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from dataprep.commands.base import Command, print_line
-from dataprep.commands.console import ProgressBar, console
-from dataprep.commands.conversion import (
+from dataprep.commands.base import (
     INSTEAD,
-    ConvertRequest,
-    planned_images,
-    print_append,
-    print_notes,
-    print_result,
-    print_splits,
-    read_samples,
-    resolve_request,
+    Command,
+    format_totals,
+    given_fields,
+    path_or_url,
+    print_failed,
+    print_line,
+    takes,
 )
-from dataprep.commands.parameters import takes
+from dataprep.commands.console import ProgressBar, console
 from dataprep.engines import Engine, LocalEngine
-from dataprep.options import Downscale, Options, Raw, RunOptions, SourceOptions
+from dataprep.images.base import FAILED
+from dataprep.options import (
+    NORMALIZATIONS,
+    Downscale,
+    Options,
+    Raw,
+    RunOptions,
+    SourceOptions,
+    WorkerOptions,
+    WorkOptions,
+)
 from manifests.errors import CallError, ExitStatus
 from manifests.process.interrupts import cleanup_on_interrupt
-from manifests.process.text import format_bytes, format_duration, plural
+from manifests.process.text import agree, format_bytes, format_duration, plural, printable
+from manifests.records import record
+from manifests.remote.url import absolute, is_url, refuse_url
 
 if TYPE_CHECKING:
+    from dataprep.plan.assign import ConversionPlan, ShardPlan
+    from dataprep.run.commit import AppendResult, ConvertResult
+    from dataprep.run.convert import AppendPlan
     from dataprep.sources import Source
 
 #: A note is printed if the free space is less than the estimated size of the shards times this
@@ -159,7 +174,7 @@ def _print_plan(source: Source, request: ConvertRequest, workers: int, *, overwr
 
     options, out = request.options, request.out
     job = job_of(source, make_plan(source, options), out, options)
-    print_notes(job.notices)
+    console.notes(job.notices)
     # Shards that an earlier run finished are not written again.
     writable = check_writable(out)
     finished = find_resumable(source, job, overwrite=overwrite).finished
@@ -203,3 +218,380 @@ def _print_plan(source: Source, request: ConvertRequest, workers: int, *, overwr
     )
     if free < size * _SPACE_FACTOR:
         console.note("the disk does not have enough free space")
+
+
+# --- the same in three steps ------------------------------------------------------------------------
+
+
+@click.command(cls=Command, instead=INSTEAD)
+@takes(run=RunOptions, reading=SourceOptions, options=Options)
+def plan(*, run: RunOptions, reading: SourceOptions, options: Options) -> ExitStatus:
+    """Plan a conversion that several processes or machines share.
+
+    Writes OUT/.dataprep/plan/, which lists the images of each shard. Then `dataprep work OUT` writes the
+    shards, and `dataprep finish OUT` the manifest. The three steps give the same bytes as `dataprep
+    convert`. `dataprep info OUT/.dataprep/plan` describes the plan.
+    """
+    from dataprep.run.commit import AppendResult
+    from dataprep.run.convert import plan_dataset, write_append_plan
+    from dataprep.storage import PLAN_FOLDER
+
+    request = resolve_request(run, options)
+    out = request.out
+    source = read_samples(run, reading, request)
+    resumed = 0
+    if run.append:
+        with ProgressBar("comparing") as bar, cleanup_on_interrupt():
+            appended = write_append_plan(
+                source, out, request.options, name=request.name, edits=run.edits, progress=bar
+            )
+        print_append(appended, out, run.max_rejected)
+        if not isinstance(appended, AppendResult):
+            resumed = len(appended.finished)
+    else:
+        with cleanup_on_interrupt():
+            planned = plan_dataset(source, out, request.options, overwrite=run.overwrite)
+        console.notes(planned.job.notices)
+        print_splits(source, planned.job)
+        resumed = len(planned.finished)
+    if resumed:
+        print_line(f"done by an earlier run: {plural(resumed, 'shard')}")
+    print_line(f"{out}/{PLAN_FOLDER} is complete")
+    tasks = "--task I/N`"
+    if not is_url(out):  # `work` refuses --claim in an object store
+        tasks += " or --claim"
+    print_line(f"next: `dataprep work {out} {tasks}, then `dataprep finish {out}`")
+    return ExitStatus.SUCCESS
+
+
+@click.command(cls=Command, short_help="Write the shards of a plan, or a share of them.")
+@click.argument("out", type=path_or_url)
+@takes(options=WorkOptions, run=WorkerOptions)
+def work(out: str, *, options: WorkOptions, run: WorkerOptions) -> ExitStatus:
+    """Write shards of the plan in OUT: a share of them with --task, what is left with --claim, or all.
+
+    Any number of these commands can run at the same time, on any number of machines that share OUT
+    and the source. Finished shards are kept. If the command is interrupted or killed, run it again
+    to resume.
+    """
+    from dataprep.run.work import Share, parse_task
+    from dataprep.run.work import work as work_on
+
+    task = options.task
+    if options.claim and task is not None:
+        raise CallError("--claim and --task exclude each other", hint="leave one of them out")
+    if options.claim:
+        refuse_url(
+            out,
+            "--claim needs a folder that all machines share, but OUT is a URL",
+            hint="use --task I/N",
+        )
+    # A process that claims shards has no share of its own.
+    share = None
+    if task is not None:
+        share = parse_task(task, os.environ)
+    elif not options.claim:
+        share = Share(0, 1)
+    with ProgressBar("converting") as bar, cleanup_on_interrupt():
+        result = work_on(out, share, workers=run.workers, progress=bar, beat=options.heartbeat)
+    if result.resumed:
+        were = agree(result.resumed, "was", "were")
+        by = "an earlier run"
+        if options.claim:
+            by = "another run"
+        print_line(f"{plural(result.resumed, 'shard')} {were} done by {by}")
+    images = sum(shard.conversion.samples for shard in result.written)
+    print_line(f"{plural(len(result.written), 'shard')} written, {plural(images, 'sample')}")
+    # Rejected images are listed when the dataset is finished, but faults are reported at once.
+    rejected = [row for shard in result.written for row in shard.conversion.rejected]
+    if rejected:
+        print_line(f"rejected: {plural(len(rejected), 'image')}")
+        print_failed([row for row in rejected if row["reason"] == FAILED])
+    print_line(f"when all tasks are done, run `dataprep finish {out}`")
+    return ExitStatus.SUCCESS
+
+
+@click.command(cls=Command)
+@click.argument("out", type=path_or_url)
+@takes(run=RunOptions)
+def finish(out: str, *, run: RunOptions) -> ExitStatus:
+    """Complete a dataset whose shards `dataprep work` has written.
+
+    Checks that every shard of the plan is there, and writes rejected.jsonl and manifest.json. If
+    shards are missing, it says which tasks to run again. It can be run any number of times, on any
+    machine.
+    """
+    from dataprep.run.commit import AppendResult
+    from dataprep.run.finish import finish as finish_dataset
+
+    with ProgressBar("checking") as bar, cleanup_on_interrupt():
+        result = finish_dataset(out, workers=run.workers, progress=bar)
+    if isinstance(result, AppendResult):
+        return print_append(result, out, run.max_rejected)
+    return print_result(result._replace(resumed=0), out, run.max_rejected)
+
+
+# --- what to convert ------------------------------------------------------------------------------
+
+
+@record
+class ConvertRequest:
+    """What a command line asks for.
+
+    Attributes:
+        options: options of the conversion.
+        out: the output folder.
+        name: name of the source, without its folder.
+
+    """
+
+    options: Options
+    out: str
+    name: str
+
+
+def resolve_request(run: RunOptions, options: Options) -> ConvertRequest:
+    """Return the options of the conversion and its output folder.
+
+    Raises:
+        DatasetError: an option is wrong, or the dataset to append to.
+
+    """
+    if run.out == "":
+        raise CallError("--out is empty", hint="set a folder")
+    for flag, is_set in (("--overwrite", run.overwrite), ("--check-shards", run.check_shards)):
+        if run.append and is_set:
+            raise CallError(f"--append excludes {flag}", hint=f"leave out {flag}")
+    if run.out is None and len(run.src) > 1:
+        which = "folder of the new dataset"
+        if run.append:
+            which = "dataset to append to"
+        raise CallError("several --src require --out", hint=f"set --out to the {which}")
+    out = run.out or f"{_name_of(run.src[0], without_suffix=True)}-{options.fmt}"
+    if run.append:
+        options = _appended_options(out, options)
+    return ConvertRequest(options, out, " + ".join(map(_name_of, run.src)))
+
+
+def _appended_options(out: str, options: Options) -> Options:
+    """Return the options of an append: the dataset's options are the defaults."""
+    from dataprep.run.inputs import inherited_options, read_base
+
+    base = read_base(out)
+    made = base.manifest.options
+    # An append does not inherit the fractions: they are about its own images.
+    made_splits = made.get("val_fraction") or made.get("test_fraction")
+    if made_splits and not (options.val_fraction or options.test_fraction):
+        console.note(
+            f"{out} was made with --val-fraction or --test-fraction, but this append is not: images"
+            " without a split go to train"
+        )
+    return inherited_options(base, options, given_fields())
+
+
+def _name_of(src: str, *, without_suffix: bool = False) -> str:
+    """Return the name of a source without its folder."""
+    # Of a bucket, its name.
+    name = os.path.basename(absolute(src).rstrip("/"))
+    # The dot in the name of a folder begins no suffix.
+    if without_suffix and not os.path.isdir(src):
+        name = Path(name).stem
+    return name
+
+
+def read_samples(
+    run: RunOptions, reading: SourceOptions, request: ConvertRequest, workers: int | None = None
+) -> Source:
+    """Open the source, print what was found to stderr, and return the samples to convert.
+
+    Raises:
+        DatasetError: the source is wrong, or an option does not fit it.
+
+    """
+    from dataprep.run.inputs import open_source
+
+    with ProgressBar("hashing") as bar, ProgressBar("comparing") as search_bar:
+        given, samples = open_source(
+            run.src,
+            reading,
+            request.options,
+            out=request.out,
+            workers=workers,
+            progress=bar,
+            search_progress=search_bar,
+        )
+    # The contents of one source are what is left after filters.
+    if len(given) == 1:
+        _print_contents(given[0].src, samples)
+    else:
+        for src, source in given:
+            _print_contents(src, source)
+    console.notes(samples.notices)
+    # Not the sources before they were merged, which take as much memory.
+    return samples
+
+
+def _print_contents(src: str, source: Source) -> None:
+    """Print how many images a source has, and what their labels are."""
+    labels = source.labels.describe(len(source.classes))
+    origin = ""
+    if source.label_origin:
+        origin = f" from {source.label_origin}"
+    console.info(f"{src}: {source.layout}, {plural(len(source), 'image')}{labels}{origin}")
+
+
+# --- what was planned and written -----------------------------------------------------------------
+
+
+def planned_images(source: Source, shards: Sequence[ShardPlan]) -> tuple[int, int]:
+    """Return the number of images in shards, and their bytes in the source."""
+    images = sum(len(shard.rows) for shard in shards)
+    return images, sum(int(source.size[shard.rows].clip(min=0).sum()) for shard in shards)
+
+
+def print_splits(source: Source, plan: ConversionPlan, end: str = "") -> None:
+    """Print what a plan will write, split by split."""
+    for split in plan.splits:
+        own = [shard for shard in plan.shards if shard.split == split]
+        images, size = planned_images(source, own)
+        totals = f"{plural(images, 'image')}, {format_bytes(size)}"
+        print_line(f"{split}: {totals}, {plural(len(own), 'shard')}{end}")
+
+
+def print_result(
+    result: ConvertResult,
+    out: str,
+    max_rejected: float,
+    *,
+    appended: bool = False,
+    rejected: str | None = None,
+) -> ExitStatus:
+    """Print the totals of a complete dataset; return status 1 if too many images were rejected.
+
+    Args:
+        result: what was converted.
+        out: the output folder.
+        max_rejected: largest fraction of the images that may be rejected.
+        appended: whether the totals are about new shards in a dataset.
+        rejected: name of the list of rejected images in the folder, if not the manifest's.
+
+    """
+    console.notes(result.notices)
+    end = " appended" if appended else ""
+    for split in result.manifest.splits:
+        totals = format_totals(split.samples, split.bytes, len(split.shards))
+        print_line(f"{split.name}: {totals}{end}")
+    if result.resumed:
+        were = agree(result.resumed, "was", "were")
+        print_line(f"{plural(result.resumed, 'shard')} {were} done by an earlier run")
+    if result.changes:
+        for line in _change_table(result):
+            print_line(line)
+    if result.duplicates:
+        print_line(f"copies left out: {result.duplicates:,} of {plural(result.images, 'image')}")
+    if result.rejected:
+        fraction = result.rejected / result.images
+        images = f"{result.rejected:,} of {plural(result.images, 'image')} ({fraction:.2%})"
+        listed = result.manifest.rejected
+        name = rejected or (listed.name if listed else "rejected.jsonl")
+        print_line(f"rejected: {images}, see {out}/{name}")
+        print_failed(result.failed)
+        if fraction > max_rejected:
+            console.error(
+                f"the fraction of rejected images is greater than --max-rejected {max_rejected:g}."
+                " Hint: replace these images, or raise --max-rejected to accept the dataset"
+                " without them."
+            )
+            return ExitStatus.DATA_PROBLEM
+    if not appended:
+        print_line(f"{out} is complete")
+    return ExitStatus.SUCCESS
+
+
+def _change_table(result: ConvertResult) -> Iterator[str]:
+    """Yield the lines of a table: images and bytes before and after, kept, resized and rejected."""
+    kept = result.changes.get("", (0, 0, 0))
+    stored = [sum(column) for column in zip(*result.changes.values(), strict=True)]
+    resized = [whole - part for whole, part in zip(stored, kept, strict=True)]
+    rows = {
+        "kept": (*kept[:2], format_bytes(kept[2])),
+        "resized": (*resized[:2], format_bytes(resized[2])),
+        "rejected": (result.rejected, result.bytes - stored[1], "-"),
+        "all": (result.images, result.bytes, format_bytes(stored[2])),
+    }
+    yield f"{'':10}{'images':>12}{'before':>12}{'after':>12}"
+    for name, (images, before, after) in rows.items():
+        yield f"{name:10}{images:>12,}{format_bytes(before):>12}{after:>12}"
+    # An image can have several normalizations, so their counts do not add up.
+    counts = []
+    for change, text in NORMALIZATIONS.items():
+        if images := _count_changed(result, change):
+            counts.append(f"{text} {images:,}")
+    if counts:
+        images = plural(_count_changed(result, *NORMALIZATIONS), "image")
+        yield f"normalized: {images} ({', '.join(counts)})"
+
+
+def _count_changed(result: ConvertResult, *changes: str) -> int:
+    """Count the images that had at least one of these changes."""
+    images = 0
+    for made, counts in result.changes.items():
+        if not set(changes).isdisjoint(made.split()):
+            images += counts[0]
+    return images
+
+
+# --- appends --------------------------------------------------------------------------------------
+
+
+def print_append(made: AppendPlan | AppendResult, out: str, max_rejected: float) -> ExitStatus:
+    """Print what was or will be appended; return status 1 if too many images were rejected."""
+    from dataprep.plan.files import ENDED_NAME
+    from dataprep.run.commit import AppendResult
+    from dataprep.storage import PLAN_FOLDER
+
+    console.notes(made.notices)
+    if not isinstance(made, AppendResult):
+        console.notes(made.job.notices)
+        _print_known(made.append.known, out)
+        print_splits(made.source, made.job, " to append")
+        _print_new(made.new_classes)
+        return ExitStatus.SUCCESS
+    manifest = made.manifest
+    if made.converted is None:
+        # Every image is in the dataset, or was rejected before.
+        images = f"{plural(made.known, 'image')} of the source {agree(made.known, 'is', 'are')}"
+        text = f"nothing to append: all {images} in {out}"
+        if made.revision is not None:
+            text += f" since revision {made.revision}"
+        if manifest.rejected:
+            text += ", or rejected then"
+        print_line(text)
+        return ExitStatus.SUCCESS
+    _print_known(made.known, out)
+    if not made.converted.manifest.splits:
+        # There is no new revision, so the list of rejected images stays with the bookkeeping.
+        rejected = f"{PLAN_FOLDER}/{ENDED_NAME}"
+        status = print_result(made.converted, out, max_rejected, appended=True, rejected=rejected)
+        print_line(f"nothing was appended to {out}: every new image was rejected")
+        return status
+    status = print_result(made.converted, out, max_rejected, appended=True)
+    _print_new(made.new_classes)
+    samples = plural(sum(split.samples for split in manifest.splits), "sample")
+    classes = plural(len(manifest.classes), "class")
+    print_line(f"{out} is at revision {manifest.revision}: {samples} in {classes}")
+    return status
+
+
+def _print_known(known: int, out: str) -> None:
+    if known:
+        images = f"{plural(known, 'image')} of the source {agree(known, 'is', 'are')}"
+        print_line(f"{images} in {out} already")
+
+
+def _print_new(classes: Sequence[str]) -> None:
+    if classes:
+        names = list(map(printable, classes[:5]))
+        if len(classes) > 5:
+            names.append("...")
+        print_line(f"{plural(len(classes), 'new class')}: {', '.join(names)}")

@@ -7,10 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dataprep.commands.base import Command, print_line
+from dataprep.commands.base import INSTEAD, Command, path_or_url, print_line, takes
 from dataprep.commands.console import ProgressBar, console
-from dataprep.commands.conversion import INSTEAD, print_notes
-from dataprep.commands.parameters import path_or_url, takes
 from dataprep.options import DuplicatesOptions, SourceOptions
 from manifests.errors import CallError, ExitStatus
 from manifests.process.text import MAX_SHOWN, agree, one_line, plural, printable
@@ -77,7 +75,7 @@ def duplicates(datasets: tuple[str, ...], *, options: DuplicatesOptions) -> Exit
         path = one_line(sources[source].path[row].as_py(), MAX_SHOWN)
         count = plural(len(images.problems), "image")
         console.note(f"{count} cannot be compared, because they do not decode: {path} ({reason})")
-    print_notes(found.notes)
+    console.notes(found.notes)
     if options.json:
         # ASCII: any path is safe.
         click.echo(json.dumps(_as_json(summary, places, datasets, found), indent=1))

@@ -6,10 +6,16 @@ import sys
 
 import click
 
-from dataprep.commands.base import Command, format_totals, print_failed, print_line
+from dataprep.commands.base import (
+    INSTEAD,
+    Command,
+    format_totals,
+    path_or_url,
+    print_failed,
+    print_line,
+    takes,
+)
 from dataprep.commands.console import ProgressBar, console
-from dataprep.commands.conversion import INSTEAD, print_notes
-from dataprep.commands.parameters import path_or_url, takes
 from dataprep.options import IndexOptions, WorkerOptions
 from manifests.errors import ExitStatus
 from manifests.process.interrupts import cleanup_on_interrupt
@@ -42,7 +48,7 @@ def index(paths: tuple[str, ...], *, options: IndexOptions, run: WorkerOptions) 
             " changed. Hint: do what the hints above say, then run the same command again."
         )
         return ExitStatus.DATA_PROBLEM
-    print_notes(result.notices)
+    console.notes(result.notices)
     for part in result.manifest.splits:
         print_line(f"{part.name}: {format_totals(part.samples, part.bytes, len(part.shards))}")
     if result.rejected:

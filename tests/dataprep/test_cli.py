@@ -16,8 +16,7 @@ import pytest
 from click.testing import CliRunner
 
 from dataprep import storage
-from dataprep.commands.base import Command
-from dataprep.commands.parameters import byte_size
+from dataprep.commands.base import Command, byte_size
 from dataprep.storage.temporary import JOURNAL_NAME
 from manifests.errors import HINTS, CallError, ExitStatus, ShardError, SourceError, StorageError
 

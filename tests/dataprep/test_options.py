@@ -12,7 +12,7 @@ import click
 import pytest
 
 from dataprep.cli import main
-from dataprep.commands.parameters import DeclaredOption
+from dataprep.commands.base import DeclaredOption
 from dataprep.options import (
     Downscale,
     Options,

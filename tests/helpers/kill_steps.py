@@ -21,7 +21,7 @@ from pathlib import Path
 from pictures import encode, photo  # a program begins with its own folder in `sys.path`
 
 #: What the steps import: a process that begins as a fork need not.
-PRELOADED = ("dataprep.commands.convert", "dataprep.commands.plan", "dataprep.run.convert", "dataprep.run.work", "dataprep.run.finish",
+PRELOADED = ("dataprep.commands.convert", "dataprep.run.convert", "dataprep.run.work", "dataprep.run.finish",
              "dataprep.images.downscale", "pyarrow.parquet", "forked_workers")  # fmt: skip
 
 

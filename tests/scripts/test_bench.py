@@ -22,8 +22,7 @@ BENCH = ROOT / "scripts" / "bench"
 #: --workers is given.
 COMMANDS = (
     "dataprep.commands.convert",
-    "dataprep.commands.plan",
-    "dataprep.commands.verify",
+    "dataprep.commands.repair",
     "dataprep.run.convert",
     "dataprep.run.finish",
     "dataprep.shards.write",

@@ -3,7 +3,7 @@
 import click
 import pytest
 
-from dataprep.commands.parameters import Count, Fraction
+from dataprep.commands.base import Count, Fraction
 from manifests.process.options import Number
 
 
