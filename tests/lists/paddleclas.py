@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
+from PIL import Image
 
 from lists.compare import Case
 
@@ -43,6 +44,10 @@ def _operators() -> Any:
     return module
 
 
+#: Arguments without a default, or without one that fits small images.
+_REQUIRED = {"size", "padding", "pad", "d1", "d2", "prob", "fill_value"}
+
+
 def _always(**arguments: Any) -> Draw:
     """Return the function that draws one of the values of each argument."""
 
@@ -50,7 +55,7 @@ def _always(**arguments: Any) -> Draw:
         del kind
         given = {}
         for name, values in arguments.items():
-            if rng.random() < 0.8:
+            if name in _REQUIRED or rng.random() < 0.8:
                 given[name] = rng.choice(values)
         return given, True
 
@@ -69,6 +74,12 @@ def _resize(rng: random.Random, kind: str) -> tuple[Arguments, bool]:
     filters = (None, "bilinear", "nearest") if backend == "cv2" else (None, "bilinear", "bicubic")
     size = rng.choice(({"size": rng.choice((32, [40, 24]))}, {"resize_short": 36}))
     return {**size, "interpolation": rng.choice(filters), "backend": backend}, True
+
+
+def _crop_at_ratio(rng: random.Random, kind: str) -> tuple[Arguments, bool]:
+    # PaddleClas fails for a share of a line of pixels.
+    pad = 0 if kind == "tiny" else rng.choice((4, 0))
+    return {"size": 32, "pad": pad, **rng.choice(({}, {"interpolation": "bilinear"}))}, True
 
 
 def _crop(rng: random.Random, kind: str) -> tuple[Arguments, bool]:
@@ -109,8 +120,7 @@ FIRST: dict[str, Draw] = {
     "RandCropImage": _crop,
     "Resize": _always(size=(32, (40, 24)), interpolation=("bilinear",)),
     "RandomResizedCrop": _random(size=(24, 32), scale=((0.2, 1.0),), ratio=((0.8, 1.25),)),
-    "CropWithPadding": _random(prob=(1,), padding_num=(0, 9), size=(24,)),
-    "CropImageAtRatio": _always(size=(32,), pad=(4, 0), interpolation=("bilinear",)),
+    "CropImageAtRatio": _crop_at_ratio,
 }
 #: Operators that change the size of an image.
 SIZES: dict[str, Draw] = {
@@ -119,9 +129,8 @@ SIZES: dict[str, Draw] = {
     "RandomCropImage": _random(size=(16, 24)),
     "RandCropImageV2": _random(size=(16, 24)),
     "Padv2": _always(
-        size=(None, [64, 72]), size_divisor=(32,), pad_mode=(0, 1, 2), fill_value=((1, 2, 3),)
+        size=(256, [256, 288]), size_divisor=(32,), pad_mode=(0, 1, 2), fill_value=((1, 2, 3),)
     ),
-    "Pad": _always(padding=(2, (1, 3), [1, 2, 3, 4]), fill=(0, 9)),
     "Pad_paddle_vision": _always(
         padding=(2, [1, 2, 3, 4]), fill=(0, 9), padding_mode=("constant", "edge", "reflect")
     ),
@@ -131,20 +140,33 @@ SAME: dict[str, Draw] = {
     "RandFlipImage": _random(flip_code=(1, 0, -1)),
     "RandomHorizontalFlip": _with_probability("prob"),
     "ColorJitter": _jitter,
-    "RandomGrayscale": _with_probability("p"),
     "RandomRotation": _rotation,
     "RandomRot90": _random(),
     "AutoAugment": _random(),
-    "RandAugment": _random(num_layers=(1, 2), magnitude=(1, 5), fillcolor=((1, 2, 3),)),
-    "RandAugmentV2": _random(num_layers=(1, 2), magnitude=(1, 5)),
+    "RandAugment": _random(num_layers=(1, 2), magnitude=(3, 5), fillcolor=((1, 2, 3),)),
+    "RandAugmentV2": _random(num_layers=(1, 2), magnitude=(3, 5)),
     "RandAugmentV3": _random(num_layers=(1, 2), magnitude=(1, 3)),
     "RandAugmentV4": _random(),
-    "TimmAutoAugment": _random(config_str=("rand-m9-mstd0.5-inc1", "augmix-m3-w3"), prob=(1.0, 0.5)),
+    "TimmAutoAugment": _random(config_str=("rand-m9-mstd0.5-inc1", "rand-m7-n3"), prob=(1.0, 0.5)),
     "AugMix": _random(prob=(0.5, 1.0), mixture_width=(1, 3), mixture_depth=(1, 2), aug_severity=(1,)),
-    "Cutout": _random(n_holes=(1, 2), length=(4, 8)),
+    # PaddleClas crops nothing in this operator: with a probability, it fails.
+    "CropWithPadding": _always(prob=(0,), padding_num=(0, 9), size=(24,)),
+    # With a color, PaddleClas fails or does nothing.
+    "Cutout": _random(n_holes=(1, 2), length=(4, 8), fill_value=("none", None)),
     "BlurImage": _random(ratio=(0.5,), gaussian_max_ksize=(12,)),
     "RandomInterpolationAugment": _random(prob=(0.5, 1.0)),
 }  # fmt: skip
+FLIPS = {name: SAME[name] for name in ("RandFlipImage", "RandomHorizontalFlip")}
+#: Operators for images of Pillow: the first, the ones that change the size, and the ones that keep it.
+PILLOW: tuple[dict[str, Draw], ...] = (
+    {name: FIRST[name] for name in ("Resize", "RandomResizedCrop")},
+    {
+        "CenterCrop": SIZES["CenterCrop"],
+        "RandCropImageV2": SIZES["RandCropImageV2"],
+        "Pad": _always(padding=(2, (1, 3), (1, 2, 3, 4)), fill=(0, 9, (1, 2, 3))),
+    },
+    {"RandomGrayscale": _with_probability("p"), **FLIPS},
+)
 #: Operators after NormalizeImage or ToCHWImage.
 LAST: dict[str, Draw] = {
     "RandomErasing": _random(EPSILON=(0.5,), sl=(0.02,), sh=(0.3,), r1=(0.3,), mode=("const", "pixel", "rand")),
@@ -159,12 +181,32 @@ def _of(table: dict[str, Draw], rng: random.Random, kind: str) -> tuple[str, Arg
     return name, arguments, is_exact
 
 
+def _images(rng: random.Random, kind: str) -> list[tuple[str, Arguments, bool]]:
+    """Return the operators of images of uint8; the last of them can make floats."""
+    first, sizes, same = FIRST, SIZES, SAME
+    decoding: Arguments = {"to_rgb": True, "channel_first": False}
+    if rng.random() < 0.3:
+        first, sizes, same = PILLOW
+        decoding = {"to_np": False, "backend": "pil"}
+    # PaddleClas fails for a part of an image of few pixels.
+    elif kind == "tiny":
+        first = {name: each for name, each in FIRST.items() if name != "RandCropImage"}
+    drawn = [("DecodeImage", decoding, True), _of(first, rng, kind)]
+    if rng.random() < 0.7:
+        drawn.append(_of(sizes, rng, kind))
+        # It makes floats, which policies do not take.
+        if drawn[-1][0] == "Padv2":
+            same = FLIPS
+    drawn += [_of(same, rng, kind) for _ in range(rng.randint(1, 3))]
+    # Last of these, because it makes floats too; of an image of Pillow, it makes nothing.
+    if first is FIRST and rng.random() < 0.15:
+        drawn.append(("PCALighting", {}, False))
+    return drawn
+
+
 def draw(rng: random.Random, kind: str) -> Case:
     """Return a list of PaddleClas."""
-    drawn = [("DecodeImage", {"to_rgb": True, "channel_first": False}, True), _of(FIRST, rng, kind)]
-    if rng.random() < 0.6:
-        drawn.append(_of(SIZES, rng, kind))
-    drawn += [_of(SAME, rng, kind) for _ in range(rng.randint(0, 2))]
+    drawn = _images(rng, kind)
     unit = 1.0
     if rng.random() < 0.8:
         std = rng.choice(([0.229, 0.224, 0.225], [0.5, 0.25, 0.2]))
@@ -174,9 +216,13 @@ def draw(rng: random.Random, kind: str) -> Case:
         }  # fmt: skip
         drawn.append(("NormalizeImage", arguments, True))
         unit = 1 / 255 / min(std)
-        drawn.append(("ToCHWImage", {}, True))
-        if rng.random() < 0.3:
-            drawn.append(_of(LAST, rng, kind))
+        last = [("ToCHWImage", {}, True)]
+        if rng.random() < 0.4:
+            last.append(_of(LAST, rng, kind))
+        # It takes height, width and channels.
+        if last[-1][0] == "RandomErasing":
+            last.reverse()
+        drawn += last
     module = _operators()
     steps = []
     for name, arguments, _ in drawn:
@@ -201,7 +247,7 @@ def draw(rng: random.Random, kind: str) -> Case:
 
 
 def _as_step(operator: Any) -> Callable[[Any], Any]:
-    """Return an operator that takes an image of Pillow, as bytes if it decodes them."""
+    """Return an operator that takes and returns an image, as bytes if it decodes them."""
 
     def step(image: Any) -> Any:
         if type(operator).__name__ == "DecodeImage":
@@ -209,6 +255,6 @@ def _as_step(operator: Any) -> Callable[[Any], Any]:
             image.save(buffer, "png")
             image = buffer.getvalue()
         value = operator(image)
-        return value if isinstance(value, np.ndarray) else np.asarray(value)
+        return value if isinstance(value, (np.ndarray, Image.Image)) else np.asarray(value)
 
     return step
