@@ -182,6 +182,12 @@ class MixOneOf(Mixing):
         if total > 1 + 1e-9:
             raise CallError(f"probabilities must add up to at most 1, got a sum of {total:g}")
 
+    @property
+    def pairing(self) -> Pairing:
+        """The pairing of the operations, if it is the same for all."""
+        pairings = {each.pairing for each in self.operations}
+        return pairings.pop() if len(pairings) == 1 else "shuffled"
+
     def draws(self, batch: Batch) -> GroupDraws:
         """Draw an operation, and what it draws."""
         sums = np.cumsum(self.probabilities)

@@ -357,6 +357,12 @@ def test_one_of_always_mixes_if_probabilities_add_up_to_one():
     assert all(blend.share[0] < 1 for blend in blends(operation, 3000))
 
 
+def test_one_of_pairs_images_as_its_operations_do():
+    operations = (Mixup(pairing="previous"), Cutmix(pairing="previous"))
+    for blend in blends(MixOneOf(operations, (0.5, 0.5)), 5):
+        assert (blend.partner == np.roll(np.arange(BATCH), 1)).all()
+
+
 def test_hybrid_frequencies():
     operation = MixupCutmix(1.0, 1.0, probability=0.6, cutmix_probability=0.25, each="image")
     kinds = np.zeros(3)
