@@ -8,8 +8,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
+import torch
 from helpers import handmade
 from helpers.photographs import photograph
 from numpy.typing import NDArray
@@ -55,6 +57,8 @@ class Case:
         moves: the number of steps that move pixels: each can round to the neighbour of a pixel.
         is_exact: whether every draw of the library gives the same image.
         can_fail: whether the library can fail by a fault of its own.
+        mixing: what can mix the images of a batch after the steps, one of them; `None` mixes
+            nothing. Empty if nothing mixes.
 
     """
 
@@ -66,6 +70,7 @@ class Case:
     moves: int
     is_exact: bool
     can_fail: bool = False
+    mixing: Sequence[Any] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,17 +111,19 @@ def make_datasets(folder: Path) -> dict[str, tuple[Path, list[Image.Image]]]:
     return datasets
 
 
-def run_ours(folder: Path, transforms: Any) -> tuple[list[NDArray[Any]], list[str]]:
-    """Return the images of a dataset after a list, float32 CHW, and the warnings of `build`."""
+def run_ours(
+    folder: Path, transforms: Any, batch_size: int = 1
+) -> tuple[list[tuple[NDArray[Any], ...]], list[str]]:
+    """Return the batches of a dataset after a list, float32 NCHW, and the warnings of `build`."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         loader = loaders.build(
-            folder, transforms=transforms, batch_size=1, device="cpu", dtype="float32",
+            folder, transforms=transforms, batch_size=batch_size, device="cpu", dtype="float32",
             shuffle=False, framework="numpy", num_threads=1,
         )  # fmt: skip
     with loader:
-        images = [np.array(batch[0][0]) for batch in loader]
-    return images, [str(each.message) for each in caught]
+        batches = [tuple(map(np.array, batch)) for batch in loader]
+    return batches, [str(each.message) for each in caught]
 
 
 def _as_array(image: Any) -> NDArray[Any]:
@@ -188,17 +195,90 @@ def _library_outcome(case: Case, images: Sequence[Image.Image]) -> Outcome | lis
     return Outcome("only the library refuses", text)
 
 
+def compare_mixing(case: Case, folder: Path, count: int) -> Outcome:
+    """Compare what mixes the images of a batch, by the draw that our pixels and labels show.
+
+    The images before the mixing are ours: lists without mixing compare them with the library.
+    """
+    steps = list(case.transforms.transforms)
+    ((plain, labels),), _ = run_ours(folder, type(case.transforms)(steps[:-1]), count)
+    ((mixed, shares),), _ = run_ours(folder, case.transforms, count)
+    failed = ""
+    for mixer in case.mixing:
+        images, weights = plain, np.eye(shares.shape[-1] if shares.ndim > 1 else count)[labels]
+        if mixer is not None:
+            images, weights = run_mixer(mixer, images, weights, mixed, shares)
+        elif shares.ndim == 1:
+            shares = np.eye(count)[shares]
+        pixels = np.abs(images - mixed).max() / case.unit
+        if pixels <= LEVELS and np.abs(weights - shares).max() < 1e-3:
+            return Outcome("equal")
+        failed = f"mixed images differ by {pixels:.0f} of 255, labels {weights.tolist()}"
+    return Outcome("difference", f"{failed}, ours {shares.tolist()}")
+
+
+def _find_box(changed: NDArray[Any], is_same: NDArray[Any], area: int) -> tuple[int, ...]:
+    """Return the left, top, right and bottom of a box with an area, in which all else is the same.
+
+    All are 0 if there is none.
+    """
+    height, width = changed.shape
+    rows, columns = (np.nonzero(changed.any(axis=axis))[0] for axis in (1, 0))
+    for top in range(min(rows, default=height - 1), -1, -1):
+        for bottom in range(max(rows, default=top) + 1, height + 1):
+            across, rest = divmod(area, bottom - top)
+            first = max(0, max(columns, default=0) + 1 - across)
+            for left in range(first, min(min(columns, default=width), width - across) + 1):
+                inside = slice(top, bottom), slice(left, left + across)
+                if not rest and (changed[inside] | is_same[inside]).all():
+                    return left, top, left + across, bottom
+    return 0, 0, 0, 0
+
+
+def run_mixer(
+    mixer: Any,
+    images: NDArray[Any],
+    labels: NDArray[Any],
+    mixed: NDArray[Any],
+    shares: NDArray[Any],
+) -> list[NDArray[Any]]:
+    """Return what torchvision's CutMix or MixUp makes of a batch, with the draw of ours.
+
+    Args:
+        mixer: the transform.
+        images: the images before it, [N, C, H, W].
+        labels: their labels as rows of weights, [N, classes].
+        mixed: our images after it.
+        shares: our labels after it.
+
+    """
+    # The weight of each image's own label; all are different.
+    own = float((shares * labels).sum(axis=1)[0])
+    params: dict[str, Any] = {"lam": own}
+    if type(mixer).__name__ == "CutMix":
+        changed = (np.abs(images - mixed) > 1e-6).any(axis=(0, 1))
+        is_same = (images == np.roll(images, 1, axis=0)).all(axis=(0, 1))
+        box = _find_box(changed, is_same, round((1 - own) * changed.size))
+        params = {"box": box, "lam_adjusted": own}
+    batch = [torch.from_numpy(np.ascontiguousarray(each)) for each in (images, labels)]
+    with mock.patch.object(mixer, "make_params", return_value=params):
+        return [each.numpy() for each in mixer(*batch)]
+
+
 def compare(case: Case, folder: Path, images: Sequence[Image.Image]) -> Outcome:
     """Compare a list on all images of a dataset."""
     expected = _library_outcome(case, images)
     try:
-        found, stated = run_ours(folder, case.transforms)
+        if case.mixing:
+            return compare_mixing(case, folder, len(images))
+        batches, stated = run_ours(folder, case.transforms)
     except (CallError, TypeError) as error:
         return Outcome("both refused" if isinstance(expected, Outcome) else "refused", str(error))
     except Exception as error:
         return Outcome("crash", f"{type(error).__name__}: {error}")
     if isinstance(expected, Outcome):
         return expected
+    found = [batch[0][0] for batch in batches]
     for array, image, shape in zip(found, images, expected, strict=True):
         if case.is_exact:
             differs = compare_images(array, case, image)

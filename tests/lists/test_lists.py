@@ -24,8 +24,8 @@ def test_a_difference_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     run = lists.compare.run_ours
 
     def run_darker(*arguments: object) -> object:
-        images, stated = run(*arguments)
-        return [image * 0.9 for image in images], stated
+        batches, stated = run(*arguments)
+        return [(images * 0.9, *labels) for images, *labels in batches], stated
 
     monkeypatch.setattr(lists.compare, "run_ours", run_darker)
     results = check(Range("torchvision", 1, 0, 15))

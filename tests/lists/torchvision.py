@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -409,6 +409,29 @@ class _Deeper(Drawing):
     depth: int = 0
 
 
+#: What mixes the images of a batch.
+MIXERS = ("CutMix", "MixUp")
+
+
+def _mixing(d: Drawing) -> Step:
+    """Return what mixes a batch: one transform, one of several, or one with a probability."""
+
+    def one() -> Step:
+        arguments: dict[str, Any] = {"alpha": d.rng.choice((0.2, 1.0, 3.0))}
+        # Left out, the number of classes is the dataset's.
+        if d.rng.random() < 0.5:
+            arguments["num_classes"] = 9
+        return Step(d.rng.choice(MIXERS), arguments)
+
+    step = one()
+    if d.rng.random() < 0.5:
+        arguments = d.rng.choice(({}, {"p": [0.3, 0.7]}))
+        step = Step("RandomChoice", arguments, [one(), one()])
+    if d.rng.random() < 0.3:
+        step = Step("RandomApply", {"p": d.probability()[0]}, [step])
+    return step
+
+
 def _stack(crops: Any) -> torch.Tensor:
     """Stack crops as torchvision's documentation does."""
     return torch.stack([functional.to_tensor(crop) for crop in crops])
@@ -427,6 +450,22 @@ def _crops(d: Drawing) -> list[Step]:
     return [crop, Step("Lambda", {"lambd": _stack})]
 
 
+def _floats(d: Drawing, steps: Sequence[Step]) -> list[Step]:
+    """Return what makes floats of the images after `steps`."""
+    converted = []
+    if d.version == 2 and d.rng.random() < 0.5:
+        converted.append(Step("ToImage", {}))
+        converted.append(Step("ToDtype", {"dtype": torch.float32, "scale": True}))
+    elif any(step.name == "ToImage" for step in steps):  # ToTensor would leave these bytes
+        converted.append(Step("ToDtype", {"dtype": torch.float32, "scale": True}))
+    elif d.rng.random() < 0.15:
+        converted.append(Step("PILToTensor", {}))
+        converted.append(Step("ConvertImageDtype", {"dtype": torch.float32}))
+    else:
+        converted.append(Step("ToTensor", {}))
+    return converted
+
+
 def draw_list(rng: random.Random, version: int) -> list[Step]:
     """Return a list of transforms: steps of images, then often the conversion and what follows it."""
     d = Drawing(rng, version)
@@ -443,22 +482,15 @@ def draw_list(rng: random.Random, version: int) -> list[Step]:
     # Lambda of v2 gets one crop at a time.
     if version == 1 and rng.random() < 0.15:
         return [*steps, *_crops(d)]
-    if version == 2 and rng.random() < 0.5:
-        steps.append(Step("ToImage", {}))
-        steps.append(Step("ToDtype", {"dtype": torch.float32, "scale": True}))
-    elif any(step.name == "ToImage" for step in steps):  # ToTensor would leave these bytes
-        steps.append(Step("ToDtype", {"dtype": torch.float32, "scale": True}))
-    elif rng.random() < 0.15:
-        steps.append(Step("PILToTensor", {}))
-        steps.append(Step("ConvertImageDtype", {"dtype": torch.float32}))
-    else:
-        steps.append(Step("ToTensor", {}))
+    steps += _floats(d, steps)
     if rng.random() < 0.7:
         steps.append(_normalize(d))
     if rng.random() < 0.3:
         steps.append(_erasing(d))
     if version == 2 and rng.random() < 0.1:
         steps.append(Step("ToPureTensor", {}))
+    if version == 2 and d.size is not None and rng.random() < 0.2:
+        steps.append(_mixing(d))
     return steps
 
 
@@ -490,6 +522,9 @@ def draw(rng: random.Random, kind: str) -> Case:
     module = (v1, v2)[version - 1]
     steps = draw_list(rng, version)
     objects = [_make(step, module, v1.InterpolationMode) for step in steps]
+    mixing = [_make(step, module, None) for step in steps[-1].walk() if step.name in MIXERS]
+    if mixing and steps[-1].arguments.get("p", 1.0) in (0.0, 0.5):
+        mixing.append(None)
     # torchvision stacks crops with a function; here ToTensor follows them.
     ours = objects
     if steps[-1].name == "Lambda":
@@ -507,8 +542,9 @@ def draw(rng: random.Random, kind: str) -> Case:
         text=f"v{version} [" + ", ".join(map(_text, steps)) + "]",
         used=used,
         transforms=module.Compose(ours),
-        steps=objects,
+        steps=objects[:-1] if mixing else objects,
         unit=unit,
         moves=sum(step.moves for step in steps),
         is_exact=all(step.is_exact for step in steps),
+        mixing=mixing,
     )
