@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import io
 import math
+import random
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import chain, islice
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
 from loaders.arrays import Array, Bytes, Floats, Ints
@@ -75,11 +76,11 @@ def preview_spec(
     else:
         what = f"The first batch of {short(spec.order.text)}, grouped by {short(by)}."
         rows, titles = _grouped_rows(spec, tables, by, upcoming.rank_rows(0), samples)
-    batch = _run(spec, open_loader, tables, rows, draws)
-    items = _items(spec, rows, batch, draws)
+    shown = _run(spec, open_loader, tables, rows, draws)
+    items = _items(spec, tables, rows, shown)
     return Preview(
         title=f"{spec.split.title}, split {spec.split.name}",
-        notes=(what, *_transforms(spec), *batch.notes),
+        notes=(what, *_transforms(spec), *shown.notes),
         groups=_group(items, titles),
     )
 
@@ -88,10 +89,8 @@ def preview_spec(
 
 
 def _random_rows(count: int, samples: int, seed: int) -> Ints:
-    ranks = np.random.PCG64(seed).random_raw(min(count, 1 << 20))
-    step = count / len(ranks)  # of a very large split, every n-th sample takes part
-    chosen = np.argsort(ranks, kind="stable")[:samples]
-    return np.sort((chosen * step).astype(np.int64))
+    chosen = random.Random(seed).sample(range(count), min(samples, count))  # noqa: S311
+    return np.array(sorted(chosen), np.int64)
 
 
 def _grouped_rows(
@@ -116,10 +115,11 @@ def _grouped_rows(
 def _group(items: list[Item], titles: list[str]) -> tuple[Group, ...]:
     if not titles:
         return (Group("", tuple(items)),)
-    groups: dict[str, list[Item]] = {}
-    for title, item in zip(titles, items, strict=True):
-        groups.setdefault(title, []).append(item)
-    return tuple(Group(short(title), tuple(own)) for title, own in groups.items())
+    places = iter(items)  # in the order of their titles
+    return tuple(
+        Group(short(title), tuple(islice(places, count)))
+        for title, count in Counter(titles).items()
+    )
 
 
 # --- a loader of one batch ------------------------------------------------------------------------
@@ -144,67 +144,63 @@ class _OneBatch:
 
 
 @dataclass(frozen=True, slots=True)
-class _Batch:
-    """A finished batch that is made visible, with each sample several times in succession.
+class _Shown:
+    """What a preview shows of some samples.
 
     Attributes:
-        draws: pictures of each image of the batch: every view, and every crop.
-        keys, sources: of each image of the batch.
-        originals: the stored bytes of each sample.
+        draws: pictures of each sample: every result, view and crop.
+        originals: the stored image of each sample; `None` if it cannot be decoded.
         notes: how values were made visible.
 
     """
 
     draws: list[list[Draw]]
-    keys: Sequence[str]
-    sources: Sequence[str]
-    originals: list[Bytes]
+    originals: list[Pixels | None]
     notes: Iterable[str]
 
 
 def _run(
     spec: LoaderSpec, open_loader: OpenLoader, tables: SampleTables, rows: Ints, draws: int
-) -> _Batch:
+) -> _Shown:
     """Build a loader of one batch, which has each row `draws` times in succession."""
     from loaders.dali.drawn import describe_draws
 
     # Each rank would read its own part, so every part is the whole batch.
     repeated = np.repeat(rows, draws)
-    size, ranks = len(repeated), spec.options.ranks
-    names = ["image", "key", "source"]
-    if spec.split.manifest.labels.is_class:
-        names.append("label")
+    size, ranks, manifest = len(repeated), spec.options.ranks, spec.split.manifest
     options = replace(
         spec.options,
         batch_size=size,
         last_batch="pad",
-        fields=tuple(names),
+        fields=("image", "label") if manifest.labels.is_class else ("image",),
         prefetch=1,
         memory_limit=math.inf,
         on_error="raise",
     )
     plan = _OneBatch(np.tile(repeated, ranks.world_size))
-    stored = open_images(spec.split, tables, mmap=spec.options.mmap)
     changed = replace(
         spec,
         options=options,
         order=PlannedOrder(spec.split.samples, Batching(size, "pad", ranks), plan),
         fields=Fields(spec.split, tables, options.fields, planned=True),
-        images=stored,
+        images=open_images(spec.split, tables, mmap=spec.options.mmap),
         settings=replace(spec.settings, batch_size=size, prefetch=1),
     )
-    # The loader closes its images.
-    originals = list(map(np.array, stored.images(rows)))
     with open_loader(changed) as loader:
-        images, keys, sources, *labels = next(iter(loader))
+        images, *labels = next(iter(loader))
+        # The loader closes its images.
         with closing(open_images(spec.split, tables, mmap=spec.options.mmap)) as again:
             drawn = describe_draws(replace(changed, images=again))
+            originals = [show_original(each, manifest.pixels) for each in again.images(rows)]
         mixed = [""] * size
         for weights in map(_array, labels):
             if weights.ndim == 2:
-                mixed = [_mixture(each, spec.split.manifest.classes) for each in weights]
+                mixed = [_mixture(each, manifest.classes) for each in weights]
         shown, notes = _show(spec, images, drawn, mixed)
-    return _Batch(shown, keys, sources, originals, notes)
+    results = iter(shown)
+    return _Shown(
+        [list(chain.from_iterable(islice(results, draws))) for _ in rows], originals, notes
+    )
 
 
 def _show(
@@ -393,39 +389,33 @@ def _small(image: Image.Image) -> Pixels:
 # --- what is written beside the pictures ----------------------------------------------------------
 
 
-def _items(spec: LoaderSpec, rows: Ints, batch: _Batch, draws: int) -> list[Item]:
-    split = spec.split
-    tables = SampleTables(split)
-    ends = np.cumsum([shard.samples for shard in split.shards])
-    # Only the tables of these shards are read.
-    shards = np.searchsorted(ends, rows, side="right")
-    labels = _label_texts(tables, rows, shards, split.manifest.classes)
-    lazy, columns = tables.lazy_columns(("width", "height"))
-    lazy.load(shards)
+def _items(spec: LoaderSpec, tables: SampleTables, rows: Ints, shown: _Shown) -> list[Item]:
+    # Only the tables of these rows are read.
+    lazy, columns = tables.lazy_columns(("key", "source", "width", "height"))
+    lazy.load_rows(rows)
+    keys, sources, widths, heights = columns.values()
+    labels = _label_texts(tables, rows, spec.split.manifest.classes)
     items = []
     for number, row in enumerate(rows.tolist()):
-        first = number * draws
         items.append(
             Item(
-                key=short(batch.keys[first]),
+                key=short(keys[row]),
                 label=labels[number],
-                size=f"{columns['width'][row]} x {columns['height'][row]}",
-                source=short(batch.sources[first]),
-                original=show_original(batch.originals[number], split.manifest.pixels),
-                draws=tuple(chain.from_iterable(batch.draws[first : first + draws])),
+                size=f"{widths[row]} x {heights[row]}",
+                source=short(sources[row]),
+                original=shown.originals[number],
+                draws=tuple(shown.draws[number]),
             )
         )
     return items
 
 
-def _label_texts(
-    tables: SampleTables, rows: Ints, shards: NDArray[np.intp], classes: Sequence[str]
-) -> list[str]:
+def _label_texts(tables: SampleTables, rows: Ints, classes: Sequence[str]) -> list[str]:
     """Return the labels of some rows as text: names of classes, numbers, a caption."""
     labels = LABELS[tables.label_type]
     if labels.is_class:
         lazy, columns = tables.lazy_columns(("label",))
-        lazy.load(shards)
+        lazy.load_rows(rows)
         return [class_name(int(label), classes) for label in columns["label"][rows]]
     column = labels.class_lists or labels.number_column or labels.text_column
     if column is None:
