@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import weakref
+from bisect import bisect_right
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -413,11 +414,8 @@ def largest_batch(sizes: ImageSizes, settings: LoadSettings, limit: float) -> in
     0 if none fits.
     """
     # The estimate grows with the batch size.
-    low, high = 0, settings.batch_size
-    while low < high:
-        middle = (low + high + 1) // 2
-        if estimate_memory(sizes, replace(settings, batch_size=middle)).total <= limit:
-            low = middle
-        else:
-            high = middle - 1
-    return low
+    return bisect_right(
+        range(1, settings.batch_size + 1),
+        limit,
+        key=lambda size: estimate_memory(sizes, replace(settings, batch_size=size)).total,
+    )

@@ -262,16 +262,16 @@ def _dtype(name: str, value: Any) -> Any:
     return _one_of(DType)(name, canonical_dtype(value))
 
 
-def _shuffle(name: str, value: Any) -> Any:
-    if not isinstance(value, bool) and value != "buffer":
-        raise CallError(f'{name} must be True, False, "buffer" or None, got {value!r}')
-    return value
+def _flag(*others: str) -> Check:
+    """Return a check for true, false, or another value, each as Python writes it."""
 
+    def check(name: str, value: Any) -> Any:
+        if not isinstance(value, bool) and value not in others:
+            known = ", ".join(["True", "False", *map('"{}"'.format, others)])
+            raise CallError(f"{name} must be {known} or None, got {value!r}")
+        return value
 
-def _flag(name: str, value: Any) -> Any:
-    if not isinstance(value, bool):
-        raise CallError(f"{name} must be True, False or None, got {value!r}")
-    return value
+    return check
 
 
 def _share(name: str, value: Any) -> Any:
@@ -335,7 +335,7 @@ class BuildRequest:
     views: Sequence[Any] | None = None
     # A `Sampler`, which `loaders.samplers.choose` checks.
     sampler: Any = None
-    shuffle: Shuffle | None = _argument(_shuffle, default=None)
+    shuffle: Shuffle | None = _argument(_flag("buffer"), default=None)
     device: DeviceChoice = _argument(_one_of(DeviceChoice), default="auto")
     device_id: int | None = _argument(_integer(0, 1024), default=None)
     rank: int | None = None
@@ -351,7 +351,7 @@ class BuildRequest:
     prefetch: int | None = _argument(_integer(1, 64), default=None)
     hw_decoder_load: float | None = _argument(_share, default=None)
     memory_limit: int | None = _argument(_bytes, default=None)
-    mmap: bool | None = _argument(_flag, default=None)
+    mmap: bool | None = _argument(_flag(), default=None)
     cache: str | None = _argument(_path("pass a folder on a local disk"), default=None)
     cache_limit: int | None = _argument(_bytes, default=None)
     tuning: str | None = _argument(_path("pass a file of `loaders tune`"), default=None)

@@ -72,7 +72,6 @@ def export(
     samples: int = 8,
     dtype: DType = "float32",
     layout: Layout = "NCHW",
-    sampler: Any = None,
     overwrite: bool = False,
 ) -> Written:
     """Write the transforms of an evaluation for a server, with a golden batch of a dataset.
@@ -90,7 +89,6 @@ def export(
         samples: images in the golden batch, at most `max_batch_size`.
         dtype: type of the image values: ``"float32"``, ``"float16"`` or ``"uint8"``.
         layout: order of the axes.
-        sampler: must be `None`; any other value is an error that names it.
         overwrite: an export of this name is replaced.
 
     Raises:
@@ -115,7 +113,7 @@ def export(
     check_folder(folder, overwrite=overwrite)
     opened = _split(dataset, split)
     parsed = parse_transforms(transforms, split=opened.name, image_size=lambda: _size_of(opened))
-    check_exportable(parsed, sampler)
+    check_exportable(parsed)
     if target == "triton" and opened.manifest.store == "raw":
         raise CallError(
             f"{printable(dataset)} stores pixels, but the model decodes images as clients have"
@@ -219,29 +217,23 @@ def as_text(written: Written) -> str:
     )
 
 
-def check_exportable(parsed: ParsedTransforms, sampler: Any) -> None:
+def check_exportable(parsed: ParsedTransforms) -> None:
     """Check that nothing keeps a server from giving the images of the loader.
-
-    Args:
-        parsed: the transforms.
-        sampler: the argument `sampler` of `loaders.build`; `None` if not given.
 
     Raises:
         CallError: a transform draws random values, mixes images, or is a Python function; there are
-            views or a sampler. The message names them all.
+            views, or a sampler in the config. The message names them all.
 
     """
     named = (parsed.sampler or {}).get("name")
-    samplers = []
-    if sampler is not None:
-        samplers.append(f"the sampler {type(sampler).__name__}")
+    problems = list(_recipe_problems(parsed.recipe))
     if named not in PLAIN_SAMPLERS:
         text = printable(named[:100]) if isinstance(named, str) else shown(named)
-        samplers.append(f"the config's sampler {text}")
-    problems = [
-        f"{each} chooses samples, but a server gets its images from requests" for each in samplers
-    ]
-    problems += _recipe_problems(parsed.recipe)
+        problems.insert(
+            0,
+            f"the config's sampler {text} chooses samples, but a server gets its images from"
+            " requests",
+        )
     if problems:
         raise CallError(
             "these transforms cannot be exported: " + "; ".join(problems),

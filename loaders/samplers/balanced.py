@@ -105,7 +105,7 @@ class ClassBalancedSampler(OwnSampler):
     @property
     def traits(self) -> Traits:
         """What a loader knows about the sampler."""
-        return Traits(by=self.by, any_width=True)
+        return Traits(by=self.by)
 
     def _fitted(self, fit: Fit) -> Plan:
         if self.by in fit.columns and has_lists(fit.columns[self.by]):

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 import numpy as np
@@ -138,7 +138,6 @@ class Traits:
         by: column by which it groups samples. `None` if it does not.
         fixed: whether its batches have a fixed composition, so that samples cannot move up.
         spread: whether it spreads large images over the batches.
-        any_width: whether its plan accepts integers of every width.
 
     """
 
@@ -146,16 +145,13 @@ class Traits:
     by: str | None = None
     fixed: bool = False
     spread: bool = False
-    any_width: bool = False
 
 
 def traits_of(sampler: object) -> Traits:
     """Return the traits of a sampler, which a custom sampler need not state."""
     stated = getattr(sampler, "traits", None)
     if isinstance(stated, Traits):
-        # A subclass elsewhere may calculate with the values.
-        own = type(sampler).__module__.startswith("loaders.")
-        return replace(stated, any_width=stated.any_width and own)
+        return stated
     by, inner = getattr(sampler, "by", None), getattr(sampler, "sampler", None)
     # In a custom sampler, `by` may be anything.
     if isinstance(by, str) and by in getattr(sampler, "columns", ()):
@@ -215,7 +211,7 @@ class OwnSampler(ABC):
     @property
     def traits(self) -> Traits:
         """What a loader knows about the sampler besides its plan."""
-        return Traits(any_width=True)
+        return Traits()
 
     def plan(
         self,
@@ -240,6 +236,12 @@ class OwnSampler(ABC):
     @abstractmethod
     def _fitted(self, fit: Fit) -> Plan:
         """Return the plan for a split with samples."""
+
+
+def is_own(sampler: object) -> bool:
+    """Return whether a sampler, and one that it contains, is of this package."""
+    inner = getattr(sampler, "sampler", None)
+    return type(sampler).__module__.startswith("loaders.") and (inner is None or is_own(inner))
 
 
 def index_dtype(count: int) -> np.dtype[np.integer[Any]]:

@@ -26,6 +26,7 @@ from loaders.samplers.base import (
     Plan,
     Sampler,
     check_is_sampler,
+    is_own,
     on_one_rank,
     sampler_text,
     traits_of,
@@ -384,7 +385,7 @@ def sampler_columns(split: OpenSplit, tables: SampleTables, sampler: Sampler) ->
         # No column of the tables, so it is made here.
         samples = split.counts
         found[SHARD] = np.repeat(np.arange(len(samples), dtype=np.int32), samples)
-    if traits_of(sampler).any_width:
+    if is_own(sampler):
         return found
     # The tables are read as narrow types. A custom sampler may calculate with the values, and gets the types that the guide names.
     for column, array in found.items():

@@ -137,9 +137,8 @@ def group(codes: NDArray[np.integer[Any]]) -> Groups:
 
 def number_words(words: Words) -> None:
     """Write the position of each word into its lowest bits, which are 0."""
-    for start in range(0, len(words), _PART):
-        stop = min(start + _PART, len(words))
-        words[start:stop] |= np.arange(start, stop, dtype=np.uint64)
+    for part in _parts(len(words)):
+        words[part] |= np.arange(part.start, part.stop, dtype=np.uint64)
 
 
 #: Words that are handled in one step, so that a hundred million of them do not take another

@@ -72,7 +72,7 @@ class ShuffledSampler(OwnSampler):
     @property
     def traits(self) -> Traits:
         """What a loader knows about the sampler."""
-        return Traits(spread=self.spread, any_width=True)
+        return Traits(spread=self.spread)
 
     def _fitted(self, fit: Fit) -> Plan:
         if self.spread:
@@ -184,7 +184,7 @@ class SequentialSampler(OwnSampler):
     @property
     def traits(self) -> Traits:
         """What a loader knows about the sampler."""
-        return Traits(draws=False, any_width=True)
+        return Traits(draws=False)
 
     def _fitted(self, fit: Fit) -> Plan:
         return _SequentialPlan(fit)

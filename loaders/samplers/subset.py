@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -50,7 +51,6 @@ class SubsetSampler(ComparedByText):
     rows: NDArray[np.int64] | Sequence[int] | None = None
     where: str | None = None
     sampler: Sampler = field(default_factory=ShuffledSampler)
-    _filter_columns: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:
         if (self.rows is None) == (self.where is None):
@@ -67,10 +67,7 @@ class SubsetSampler(ComparedByText):
                 "a SubsetSampler with rows cannot be inside of another SubsetSampler",
                 hint="give one SubsetSampler the rows that both choose",
             )
-        columns: tuple[str, ...] = ()
-        if self.where is not None:  # parsed once, because a loader asks several times
-            columns = filter_columns(self.where)
-        object.__setattr__(self, "_filter_columns", columns)
+        _filter_columns(self.where)
 
     def __repr__(self) -> str:
         chosen = f"where={self.where!r}"
@@ -90,7 +87,7 @@ class SubsetSampler(ComparedByText):
     @property
     def columns(self) -> tuple[str, ...]:
         """The columns of the filter and of the other sampler."""
-        return tuple(dict.fromkeys((*self._filter_columns, *self.sampler.columns)))
+        return tuple(dict.fromkeys((*_filter_columns(self.where), *self.sampler.columns)))
 
     def _fitted(self, fit: Fit) -> Plan:
         # The other sampler sees a split that has only these rows.
@@ -110,13 +107,18 @@ class SubsetSampler(ComparedByText):
                 )
             return rows
         rows = np.flatnonzero(
-            matching_rows(self.where, _as_table(columns, self._filter_columns, samples))
+            matching_rows(self.where, _as_table(columns, _filter_columns(self.where), samples))
         )
         if not len(rows):
             raise CallError(
                 f"no sample of the split matches where={self.where!r}", hint="change the filter"
             )
         return rows
+
+
+@cache  # a loader asks several times
+def _filter_columns(where: str | None) -> tuple[str, ...]:
+    return () if where is None else filter_columns(where)
 
 
 def _as_table(columns: Mapping[str, Array], names: Sequence[str], samples: int) -> pa.Table:

@@ -155,22 +155,21 @@ def double(images):
 
 
 @pytest.mark.parametrize(
-    ("transforms", "sampler", "names"),
+    ("transforms", "names"),
     [
-        ("imagenet-train", None,
+        ("imagenet-train",
          ["RandomResizedCrop(size=224), draws", "RandomHorizontalFlip(), draws"]),
-        ("modern-train", None,
+        ("modern-train",
          ["TrivialAugmentWide(), draws", "RandomErasing", "OpSampler", "mixes the images"]),
-        ([{"Resize": {"size": [32, 32]}}, NORMALIZE, double], None,
+        ([{"Resize": {"size": [32, 32]}}, NORMALIZE, double],
          ["transforms[2], double(images), is a Python"]),
-        ("imagenet-eval", loaders.PKSampler(2, 2), ["the sampler PKSampler chooses samples"]),
-        ([{"RandomApply": {"transforms": ["Grayscale"]}}, {"Resize": {"size": [32, 32]}}], None,
+        ([{"RandomApply": {"transforms": ["Grayscale"]}}, {"Resize": {"size": [32, 32]}}],
          ["RandomApply"]),
-        ([{"Resize": {"size": [32, 32]}}, {"ColorJitter": {"brightness": 0.5}}], None,
+        ([{"Resize": {"size": [32, 32]}}, {"ColorJitter": {"brightness": 0.5}}],
          ["transforms[1], ColorJitter"]),
     ],
 )  # fmt: skip
-def test_refused_by_name(photos, tmp_path, transforms, sampler, names):
+def test_refused_by_name(photos, tmp_path, transforms, names):
     with pytest.raises(CallError) as caught:
         export(
             photos,
@@ -178,7 +177,6 @@ def test_refused_by_name(photos, tmp_path, transforms, sampler, names):
             transforms=transforms,
             target="triton",
             device="cpu",
-            sampler=sampler,
         )
     assert all(name in str(caught.value) for name in names), caught.value
     assert not (tmp_path / "out").exists()
