@@ -16,8 +16,8 @@ from lists.compare import Case
 
 POLICIES = (
     "rand-m9-mstd0.5", "rand-m9-mstd0.5-inc1", "rand-m7-n3-p0.6", "rand-m15-mmax30-inc1",
-    "rand-m9-w0", "original", "originalr", "v0", "v0r", "v0-mstd0.5", "3a", "augmix-m3-w3",
-    "augmix-m5-w4-d2", "rand-m9-n3-mstd0.5-tpct0.4",
+    "rand-m9-tweights", "rand-m7-n3-mstd0.5-tweights", "rand-m9-n3-mstd0.5", "original",
+    "originalr", "v0", "v0r", "v0-mstd0.5", "3a", "augmix-m3-w3", "augmix-m5-w4-d2",
 )  # fmt: skip
 
 

@@ -100,7 +100,8 @@ _AUGMIX = read_steps(
     translate_y   0  0.3   signed of_side
     """
 )
-#: Weights of ``rand-...-w0``.
+#: Weights of ``rand-...-w0``, and of the set that replaces it in timm 1.0, ``rand-...-tweights``, in
+#: which every other step has the lowest of them.
 _WEIGHTS = {
     "rotate": 0.3, "shear_x": 0.2, "shear_y": 0.2, "translate_x": 0.1, "translate_y": 0.1, "color": 0.025,
     "sharpness": 0.025, "autocontrast": 0.025, "solarize": 0.005, "solarize_add": 0.005, "contrast": 0.005,
@@ -115,6 +116,8 @@ _AUTO_POLICIES = {
 }
 #: With a larger `mstd`, timm draws levels from 0 to the level, all equally likely.
 _UNIFORM = 100
+#: The section for the weighted set of steps.
+_WEIGHTED = "tweights"
 
 #: The sections that each family of policies accepts, and the largest value of each.
 _SECTIONS = {
@@ -196,10 +199,12 @@ def _auto_policy(config: _Config, fill: Color, prob: float) -> SubPolicies:
 
 
 def _rand_policy(config: _Config, fill: Color, prob: float) -> RandomSteps:
-    steps = steps_of(_INCREASING if "inc" in config.sections else _STEPS, "linear", fill)
+    increases = {"inc", _WEIGHTED} & {*config.sections}
+    steps = steps_of(_INCREASING if increases else _STEPS, "linear", fill)
     weights = None
-    if "w" in config.sections:
-        weights = tuple(_WEIGHTS.get(name, 0.0) for name in steps)
+    if {"w", _WEIGHTED} & {*config.sections}:
+        rest = min(_WEIGHTS.values()) if _WEIGHTED in config.sections else 0.0
+        weights = tuple(_WEIGHTS.get(name, rest) for name in steps)
     level = config.level(config.value("m", 10))
     pool = at_level(steps, level, config.value("p", 0.5))
     return RandomSteps(pool, int(config.value("n", 2)), weights, prob)
@@ -226,29 +231,36 @@ def _parse_config(config: Any) -> _Config:
             f"config_str {shown(config)} does not start with a known policy",
             hint=f"start it with one of rand, augmix, {', '.join(_AUTO_POLICIES)}",
         )
-    known, sections = _SECTIONS[family], {}
-    for part in parts:
-        match = re.fullmatch(r"([a-z]+)(\d+(?:\.\d+)?)", part)
-        if match is None or match[1] not in known:
-            raise CallError(
-                f"config_str {shown(config)} has an unknown section {shown(part)}",
-                hint=f"{family} takes the sections {', '.join(known)}, each followed by a number",
-            )
-        name = match[1]
-        sections[name] = value = read_number(match[2], name)
-        expected = ""
-        if name not in _FRACTIONS and value != int(value):
-            expected = "an integer"
-        elif value > known[name]:
-            expected = f"at most {known[name]:g}"
-        if expected:
-            raise CallError(f"config_str {shown(config)}: {name} must be {expected}, got {value:g}")
+    sections = dict(_read_section(part, family, config) for part in parts)
     if family == "rand" and sections.get("w", 0) != 0:
         raise CallError(
             f"config_str {shown(config)}: w must be 0, got {sections['w']:g}",
             hint="write w0, timm's only set of weights",
         )
     return _Config(family, first, sections)
+
+
+def _read_section(part: str, family: str, config: str) -> tuple[str, float]:
+    """Return the name and the value of a section such as ``m9``."""
+    if family == "rand" and part == _WEIGHTED:
+        return part, 1
+    known = _SECTIONS[family]
+    match = re.fullmatch(r"([a-z]+)(\d+(?:\.\d+)?)", part)
+    if match is None or match[1] not in known:
+        raise CallError(
+            f"config_str {shown(config)} has an unknown section {shown(part)}",
+            hint=f"{family} takes the sections {', '.join(known)}, each followed by a number",
+        )
+    name = match[1]
+    value = read_number(match[2], name)
+    expected = ""
+    if name not in _FRACTIONS and value != int(value):
+        expected = "an integer"
+    elif value > known[name]:
+        expected = f"at most {known[name]:g}"
+    if expected:
+        raise CallError(f"config_str {shown(config)}: {name} must be {expected}, got {value:g}")
+    return name, value
 
 
 def with_magnitude(config: Any, magnitude: float) -> str | None:
@@ -362,13 +374,15 @@ def _policy(family: str, first: Any, config: str = "") -> Any:
 
 def _rand_augment(item: Any) -> Any:
     first, names = item.ops[0], {op.name for op in item.ops}
-    # Another number of steps, or weights, belong to another set of transforms.
-    if len(item.ops) != len(_STEPS) or item.choice_weights is not None:
+    # Another number of steps belongs to another set of transforms.
+    if len(item.ops) != len(_STEPS):
         return None
     config = f"-m{first.magnitude}-n{item.num_layers}"
     if first.prob != 0.5:
         config += f"-p{first.prob:g}"
-    if "PosterizeIncreasing" in names:
+    if item.choice_weights is not None:
+        config += f"-{_WEIGHTED}"
+    elif "PosterizeIncreasing" in names:
         config += "-inc1"
     return _policy("rand", first, config)
 
@@ -418,7 +432,7 @@ _HINTS = {
     "RandomCropOrPad": "use the crop 'rrc'",
     "TrimBorder": "remove crop_border_pixels",
     "RandomErasing": "use re_count=1",
-    "RandAugment": "use a policy of m, n, p, mstd and inc, such as rand-m9-mstd0.5-inc1",
+    "RandAugment": "use a policy of m, n, p, mstd, inc and tweights, without mmax, such as rand-m9-mstd0.5-inc1",
     "AutoAugment": "use original, originalr, v0 or v0r",
     "Patchify": "remove patchify, and cut the batch into patches",
 }

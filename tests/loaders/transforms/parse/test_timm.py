@@ -89,6 +89,7 @@ def policy(**changes):
         (rand(), policy()),
         (rand(std=0, name="Posterize"), policy(config_str="rand-m9-n2")),
         (rand(std=math.inf), policy(config_str="rand-m9-n2-inc1-mstd101")),
+        (rand(weights=[1 / 15] * 15), policy(config_str="rand-m9-n2-mstd0.5-tweights")),
         (rand(prob=0.6), policy(config_str="rand-m9-n2-p0.6-inc1-mstd0.5")),
         (
             of_timm("AugMixAugment", ops=[step("Rotate", std=math.inf, shift=0.3)], alpha=1.0, width=4, depth=2),
@@ -129,7 +130,7 @@ def test_a_random_filter():
         rand(shift=0.2),
         rand(maximum=20),
         rand(count=9),
-        rand(weights=[1.0]),
+        rand(14, weights=[1.0]),
         of_timm("AutoAugment", policy=[[step("SolarizeIncreasing")]] * 3),
         of_timm("CenterCropOrPad", size=(32, 32), fill=0, padding_mode="reflect"),
         of_timm("Patchify"),
