@@ -10,7 +10,7 @@ import os
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 from typing import Any, NamedTuple
@@ -56,6 +56,7 @@ from manifests.json_members import MemberError, parse_json
 from manifests.labels import arrow_type
 from manifests.parquet import parquet_bytes
 from manifests.process.text import printable
+from manifests.records import record
 from manifests.schema import TABLE_COLUMNS, Conversion, File, Manifest, RejectedRow, Shard
 from manifests.serialization import (
     file_of,
@@ -231,7 +232,7 @@ def remake(task: RemakeTask) -> tuple[Shard, set[str], str]:
 # --- all files of the dataset -----------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RepairResult:
     """What `repair_dataset` found.
 

@@ -8,7 +8,6 @@ import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -39,6 +38,7 @@ from manifests.errors import CallError, DamagedError, StoppedError
 from manifests.files import TABLE, ParquetError, open_file
 from manifests.json_members import parse_json
 from manifests.parquet import BoundedParquet, parquet_bytes
+from manifests.records import record
 from manifests.store import read_manifest
 
 # --- functions for `read_some` --------------------------------------------------------------------
@@ -154,7 +154,7 @@ class Part(NamedTuple):
     split: str
 
 
-@dataclass(frozen=True)
+@record
 class Collection:
     """Images of several sources, one source after the other. Every array is [images].
 

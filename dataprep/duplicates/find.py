@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -26,6 +25,7 @@ from dataprep.options import DEFAULT_DISTANCE
 from dataprep.progress import Progress, divide
 from dataprep.storage.files import temporary_folder
 from manifests.process.interrupts import cleanup_on_interrupt
+from manifests.records import record
 
 
 def connected(count: int, first: IntegerArray, second: IntegerArray) -> Int64Array:
@@ -167,7 +167,7 @@ def _read_reduced(path: str, images: IntegerArray) -> UInt8Array:
 # --- the whole search -----------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Duplicates:
     """What occurs more than once in a collection.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain, pairwise, permutations
 from typing import NamedTuple
 
@@ -21,6 +21,7 @@ from dataprep.progress import Progress
 from dataprep.sources import Source
 from dataprep.sources.base import take_rows
 from manifests.process.text import agree, plural
+from manifests.records import record
 from manifests.store import read_manifest, read_some_rows
 
 
@@ -247,7 +248,7 @@ class Match(NamedTuple):
     is_leak: bool
 
 
-@dataclass(frozen=True)
+@record
 class Summary:
     """Totals of duplicates, and the first pairs.
 

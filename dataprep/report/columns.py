@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -20,6 +20,7 @@ from dataprep.report.facts import Rows, SampleName
 from dataprep.verify.shard import Problem
 from manifests.errors import DatasetError
 from manifests.files import SHARD, file_length
+from manifests.records import record
 from manifests.schema import Manifest, Shard
 from manifests.store import read_dataset, read_some_rows
 
@@ -36,7 +37,7 @@ class ShardRows(NamedTuple):
     rows: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Columns:
     """The samples of all splits in stored order. Every array is [samples].
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from itertools import chain
 from operator import attrgetter
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from dataprep.arrays import Int64Array
+from manifests.records import record
 from manifests.schema import Pixels
 
 #: Rows of a dataset: int64 [n].
@@ -23,7 +24,7 @@ class SampleName(NamedTuple):
     source: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CopyGroup:
     """Images with the same bytes, or two that look alike.
 
@@ -41,7 +42,7 @@ class CopyGroup:
     note: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class NearCopies:
     """Images that look alike, but have other bytes: their perceptual hashes differ in few bits.
 
@@ -67,7 +68,7 @@ class NearCopies:
     note: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Copies:
     """Images with the same bytes in a dataset: equal checksum and equal size.
 
@@ -112,7 +113,7 @@ def ranked(counts: Mapping[str, int]) -> dict[str, int]:
 Severity = Literal["problem", "check"]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Finding:
     """One thing to look at.
 
@@ -130,7 +131,7 @@ class Finding:
     section: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SplitFacts:
     """One split.
 
@@ -159,7 +160,7 @@ class SplitFacts:
     size: Mapping[str, int]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ClassFacts:
     """One class.
 
@@ -185,7 +186,7 @@ class ClassFacts:
         return sum(self.samples)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Balance:
     """How evenly the samples of a split are divided over the classes.
 
@@ -208,7 +209,7 @@ class Balance:
     empty: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Histogram:
     """Numbers of images in bins.
 
@@ -226,7 +227,7 @@ class Histogram:
     counts: Mapping[str, tuple[int, ...]]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SizeGrid:
     """Numbers of images by width and height.
 
@@ -242,7 +243,7 @@ class SizeGrid:
     counts: tuple[tuple[int, ...], ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RejectedFacts:
     """Source images that were not written.
 
@@ -258,7 +259,7 @@ class RejectedFacts:
     folders: Mapping[str, int]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SizeClass:
     """Images of similar size, and what decoding them takes.
 
@@ -278,7 +279,7 @@ class SizeClass:
     images_per_second: float
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class EpochCost:
     """What one epoch over a split takes.
 
@@ -298,7 +299,7 @@ class EpochCost:
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Cost:
     """What training with the dataset costs.
 
@@ -319,7 +320,7 @@ class Cost:
     epochs: tuple[EpochCost, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ShownImage:
     """An image that the page names.
 
@@ -331,7 +332,7 @@ class ShownImage:
     row: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class OddImage(ShownImage):
     """An image that stands out.
 
@@ -343,7 +344,7 @@ class OddImage(ShownImage):
     value: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class FailedImage(ShownImage):
     """An image that cannot be decoded.
 
@@ -355,7 +356,7 @@ class FailedImage(ShownImage):
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Looks:
     """What the pixels of the decoded images say.
 
@@ -390,7 +391,7 @@ MADE_BY = "dataprep report"
 SCHEMA_VERSION = 1
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Report:
     """Everything that a report states.
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache, partial
 from itertools import chain
 from operator import attrgetter
@@ -29,6 +28,7 @@ from manifests.errors import CallError
 from manifests.process.pages import make_page as make_html
 from manifests.process.pages import mark_code, page_mark
 from manifests.process.text import cut_middle, format_bytes, format_duration, plural, printable
+from manifests.records import record
 
 # --- what the page shows --------------------------------------------------------------------------
 
@@ -134,7 +134,7 @@ _CODE = re.compile(
 _SPRITE = 0.95
 
 
-@dataclass(frozen=True)
+@record
 class Material:
     """Everything that the page shows besides the facts.
 

@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 from dataprep import engines, storage
@@ -31,6 +31,7 @@ from dataprep.verify.shard import (
 )
 from manifests.errors import DamagedError, raise_machine_fault
 from manifests.files import INDEX, REJECTED, SHARD, TABLE, file_length
+from manifests.records import record
 from manifests.remote.url import is_read_only
 from manifests.schema import UNREADABLE, File, Manifest, Shard
 from manifests.serialization import old_manifest_name
@@ -39,7 +40,7 @@ from manifests.store import MANIFEST_NAME, has_shard_list, read_manifest, read_o
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class VerifyResult:
     """What `verify_dataset` found.
 
@@ -116,8 +117,9 @@ def verify_manifest(
         known = {}
         if storage.has_latency(folder):
             # A listing of a bucket contains the lengths; asking for each would take a request.
-            files = [entry for entry in _entries(folder) if not entry.is_dir()]
-            known = {entry.name: entry.stat().st_size for entry in files}
+            for entry in _entries(folder):
+                if not entry.is_dir():
+                    known[entry.name] = entry.stat().st_size
         starts = range(0, len(shards), _SHARDS_PER_CALL)
         parts = [shards[start : start + _SHARDS_PER_CALL] for start in starts]
         with ThreadPoolExecutor(workers or _THREADS) as threads:
