@@ -25,7 +25,7 @@ from dataprep import storage
 from dataprep.formats import FORMATS
 from dataprep.images.base import FAILED
 from dataprep.ledger.fence import has_displaced
-from dataprep.ledger.state import INCOMPLETE, Files, Folder, State, own_files
+from dataprep.ledger.state import INCOMPLETE, Files, Folder, State, names_of_dataset
 from dataprep.plan.assign import ConversionPlan
 from dataprep.plan.files import Job
 from dataprep.shards.write import ShardResult
@@ -225,9 +225,8 @@ def stale_files(folder: Folder) -> list[str]:
     if folder.state is not State.COMPLETE or storage.has_locks(folder.out):
         return []
     manifest = folder.manifest
-    listed = {*own_files(manifest), *(file.name for file in manifest.shard_files)}
     names = dataset_files([split.name for split in manifest.splits], folder.out)
-    unlisted = [name for name in names if name not in listed]
+    unlisted = sorted({*names}.difference(names_of_dataset(manifest)))
     if unlisted and not has_displaced(folder.out):
         return []
     return unlisted

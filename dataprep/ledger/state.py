@@ -180,8 +180,13 @@ def remove_journal(out: str, plan: str) -> None:
 
 def unlisted_files(journal: Journal, manifest: Manifest) -> list[str]:
     """Return the files of a journal that do not belong to the dataset."""
-    listed = {*own_files(manifest), *(file.name for file in manifest.shard_files)}
+    listed = set(names_of_dataset(manifest))
     return [name for name in journal.files if name not in listed]
+
+
+def names_of_dataset(manifest: Manifest) -> list[str]:
+    """Return the names of all files of a dataset up to this revision, except ``manifest.json``."""
+    return [*(file.name for file in manifest.shard_files), *own_files(manifest)]
 
 
 def own_files(manifest: Manifest) -> Sequence[str]:

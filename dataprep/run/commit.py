@@ -30,7 +30,14 @@ from dataprep.ledger.finished import (
     read_rejected,
     stale_files,
 )
-from dataprep.ledger.state import Folder, Journal, State, own_files, remove_journal, unlisted_files
+from dataprep.ledger.state import (
+    Folder,
+    Journal,
+    State,
+    names_of_dataset,
+    remove_journal,
+    unlisted_files,
+)
 from dataprep.plan.files import (
     ENDED_NAME,
     Job,
@@ -253,6 +260,7 @@ def describe_result(
         duplicates=copies,
         changes=changes,
         failed=tuple(failed),
+        notices=job.notices,
     )
 
 
@@ -603,7 +611,7 @@ def _revert_newest(base: Folder) -> RevertResult:
     number = manifest.revision - 1
     data = read_old_manifest(out, manifest, number)
     old = parse_manifest(data, os.path.join(out, old_manifest_name(number)))
-    every = (*(file.name for file in manifest.shard_files), *own_files(manifest))
+    every = tuple(names_of_dataset(manifest))
     mark = Journal(action="revert", plan=base.digest, files=every)
     mark = replace(mark, files=tuple(unlisted_files(mark, old)))
     if base.state is not State.REVERTING and not begin_revision(base, mark):

@@ -123,8 +123,7 @@ def convert_dataset(
             describe = write_dataset
             if run.is_complete:
                 describe = read_result
-            dataset = describe(run.job, results)
-    return dataset._replace(notices=run.job.notices)
+            return describe(run.job, results)
 
 
 # --- plan, the first of three steps ---------------------------------------------------------------
@@ -492,7 +491,7 @@ def append_dataset(
         manifest,
         planned.append.known,
         None,
-        converted._replace(notices=planned.job.notices),
+        converted,
         planned.new_classes,
         planned.notices,
     )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
-from typing import NamedTuple
 
 from dataprep import storage
 from dataprep.canary import check_canary
@@ -34,19 +33,13 @@ from dataprep.shards.write import ShardResult
 from manifests.errors import StoppedError, StorageError
 from manifests.process.text import agree, plural, printable
 
-
-class _CheckTask(NamedTuple):
-    """A shard to look for; `listed` are its files in the manifest, if there is one."""
-
-    fingerprint: str
-    out: str
-    name: str
-    listed: Files
+#: The arguments of `find_shard`, with the files of only this shard in the manifest, if there is one.
+_CheckTask = tuple[str, str, str, Files]
 
 
 def check_shard(task: _CheckTask) -> tuple[str, ShardResult | None]:
     """Look for a shard: its table must be whole, the index have its checksum and the shard its length."""
-    return task.name, find_shard(*task)
+    return task[2], find_shard(*task)
 
 
 def finish(
@@ -135,7 +128,7 @@ def check_shards(
             for name in names:
                 if name in in_manifest:
                     listed[name] = in_manifest[name]
-            yield _CheckTask(job.fingerprint, job.out, shard.name, listed)
+            yield job.fingerprint, job.out, shard.name, listed
 
     if progress:
         progress.start(job.images, len(job.shards))

@@ -11,7 +11,7 @@ import queue
 import re
 import time
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import field, replace
 from functools import partial
 from itertools import chain
@@ -55,7 +55,6 @@ from dataprep.shards.write import (
     ShardResult,
     ShardTask,
     divides,
-    log_shard,
     useful_workers,
     write_shard,
 )
@@ -87,20 +86,16 @@ def says_what_is_kept(out: str, shards: Sequence[ShardPlan]) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        raise KeyboardInterrupt(_describe(out, shards)) from None
-
-
-def _describe(out: str, shards: Sequence[ShardPlan]) -> str:
-    try:
-        there = storage.names_in(out)
-    except (OSError, DatasetError):
-        return "finished shards are kept"
-    # A shard is finished when its table has its final name.
-    kept = sum(f"{shard.name}.parquet" in there for shard in shards)
-    count = plural(len(shards), "shard")
-    if not kept:
-        return f"none of {count} is finished"
-    return f"{kept:,} of {count} {agree(kept, 'is', 'are')} finished and kept"
+        text = "finished shards are kept"
+        with suppress(OSError, DatasetError):
+            there = storage.names_in(out)
+            # A shard is finished when its table has its final name.
+            kept = sum(f"{shard.name}.parquet" in there for shard in shards)
+            count = plural(len(shards), "shard")
+            text = f"{kept:,} of {count} {agree(kept, 'is', 'are')} finished and kept"
+            if not kept:
+                text = f"none of {count} is finished"
+        raise KeyboardInterrupt(text) from None
 
 
 @keyword_record
@@ -159,9 +154,19 @@ def write_shards(
 
 def report(result: ShardResult, progress: Progress | None) -> None:
     """Tell the log and the progress about a finished shard."""
-    log_shard(_log, result)
+    conversion, made = result.conversion, "written"
+    if result.resumed:
+        made = "kept from an earlier run"
+    _log.info(
+        "%s: %s, %d images, %d bytes, %d rejected",
+        result.name,
+        made,
+        conversion.samples,
+        conversion.shard.bytes,
+        len(conversion.rejected),
+    )
     if progress:
-        progress.advance(result.name, result.conversion.images, resumed=result.resumed)
+        progress.advance(result.name, conversion.images, resumed=result.resumed)
 
 
 # --- the share of one of many tasks ---------------------------------------------------------------

@@ -6,7 +6,6 @@ worker starts quickly.
 
 from __future__ import annotations
 
-import logging
 import math
 import os
 from bisect import bisect_right
@@ -132,19 +131,6 @@ class ShardResult:
         return Shard(
             self.conversion.shard, self.conversion.samples, self.conversion.index, self.table
         )
-
-
-def log_shard(log: logging.Logger, result: ShardResult) -> None:
-    """Log what became of a shard."""
-    conversion = result.conversion
-    log.info(
-        "%s: %s, %d images, %d bytes, %d rejected",
-        result.name,
-        "kept from an earlier run" if result.resumed else "written",
-        conversion.samples,
-        conversion.shard.bytes,
-        len(conversion.rejected),
-    )
 
 
 def write_shard(task: ShardTask, pool: Pool | None = None) -> ShardResult:

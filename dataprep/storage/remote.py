@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
+from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from awscrt.checksums import crc32c
@@ -29,7 +30,6 @@ from manifests.remote.store import (
     COALESCE_BYTES,
     ObjectInfo,
     Store,
-    abort_own_upload,
     abort_uploads,
     begin_upload,
     may_have_parts,
@@ -60,7 +60,7 @@ class RemoteFiles(LocalFiles):
         """Look up a file or a folder."""
         store, name = _place(path)
         if self._remembered is not None and name and str(store) in self._remembered:
-            status = self._remembered[str(store)].by_name().get(name)
+            status = self._remembered[str(store)].by_name.get(name)
             if status is None:
                 raise _missing(path)
             return status
@@ -74,7 +74,7 @@ class RemoteFiles(LocalFiles):
 
     def list(self, folder: str) -> Sequence[RemoteEntry]:
         """Return the files and folders in a folder, by name."""
-        entries = self._listing(folder).by_name()
+        entries = self._listing(folder).by_name
         if not entries:
             raise FileNotFoundError(errno.ENOENT, "the folder does not exist", folder)
         return [RemoteEntry(name, status) for name, status in entries.items()]
@@ -311,15 +311,16 @@ class _Listing:
 
     def __init__(self, store: Store) -> None:
         self._future = store.start_listing()
-        self._entries: dict[str, os.stat_result] | None = None
 
+    @cached_property
     def by_name(self) -> dict[str, os.stat_result]:
-        """Return the folders and the files by name."""
-        if self._entries is None:
-            folders, objects = self._future.result()
-            files = {info.name: stat_of(info) for info in objects if info.name}
-            self._entries = {**dict.fromkeys(folders, _FOLDER), **files}
-        return self._entries
+        """The folders and the files by name."""
+        folders, objects = self._future.result()
+        entries = dict.fromkeys(folders, _FOLDER)
+        for info in objects:
+            if info.name:
+                entries[info.name] = stat_of(info)
+        return entries
 
 
 class RemoteEntry(NamedTuple):
@@ -360,8 +361,7 @@ def abort_upload(path: str, temporary: str, *, is_own: bool) -> None:
     """
     with suppress(OSError):
         if may_have_parts(os.stat(temporary).st_size):
-            abort = abort_own_upload if is_own else abort_uploads
-            abort(parse_url(path))
+            abort_uploads(parse_url(path), only_own=is_own)
 
 
 @contextmanager

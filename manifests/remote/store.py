@@ -464,7 +464,7 @@ _before: dict[Url, frozenset[str]] = {}
 def begin_upload(url: Url) -> None:
     """Note the unfinished uploads of an object before this process uploads it in parts.
 
-    See `abort_own_upload`.
+    See `abort_uploads`.
     """
     _before.pop(url, None)
     if url.scheme == "s3":
@@ -472,40 +472,27 @@ def begin_upload(url: Url) -> None:
             _before[url] = frozenset(upload["UploadId"] for upload in _unfinished(_client(), url))
 
 
-def abort_own_upload(url: Url) -> int:
-    """Abort the unfinished upload that this process began, and return 1.
+def abort_uploads(url: Url, *, only_own: bool = False) -> int:
+    """Abort all unfinished uploads of one object, or only the one that this process began.
 
-    0 if there is none or it is not possible.
+    Return their number; 0 if that is not possible. A failure is no error: the lifecycle rule in
+    docs/object-storage.md removes what remains.
 
     Nothing tells the id of an upload that ``obstore`` begins. It is the oldest that did not exist
     right before.
     """
     before = _before.pop(url, None)
-    if before is None:
-        return 0
-    with suppress(Exception):  # as in abort_uploads
-        client = _client()
-        new = [upload for upload in _unfinished(client, url) if upload["UploadId"] not in before]
-        if new:
-            _abort(client, url, min(new, key=itemgetter("Initiated")))
-            return 1
-    return 0
-
-
-def abort_uploads(url: Url) -> int:
-    """Abort all unfinished uploads of one object, and return their number.
-
-    0 if that is not possible.
-
-    A failure is no error: the lifecycle rule in docs/object-storage.md removes what remains.
-    """
-    if url.scheme != "s3":
-        return 0
     aborted = 0
+    if url.scheme != "s3" or (only_own and before is None):
+        return aborted
     # boto3 is not installed, has no credentials, or the server refuses to list uploads.
     with suppress(Exception):
         client = _client()
-        for upload in _unfinished(client, url):
+        uploads = sorted(_unfinished(client, url), key=itemgetter("Initiated"))
+        if only_own:
+            known = before or ()
+            uploads = [each for each in uploads if each["UploadId"] not in known][:1]
+        for upload in uploads:
             _abort(client, url, upload)
             aborted += 1
     return aborted

@@ -90,7 +90,7 @@ def test_the_upload_of_a_table_of_a_plan_is_aborted_where_it_is(tmp_path, monkey
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(store, "SINGLE_PUT_BYTES", 100)
     aborted = []
-    monkeypatch.setattr(remote, "abort_uploads", aborted.append)
+    monkeypatch.setattr(remote, "abort_uploads", lambda url, **_: aborted.append(url))
     url = f"memory://bucket/{tmp_path.name}/set"
     leave_partials(url, ".dataprep~plan~source-00000.parquet", b"x" * 200)
     storage.sweep(url, is_alone=True)
