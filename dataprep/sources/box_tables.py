@@ -32,9 +32,11 @@ from dataprep.sources.tables import (
     JSON_SUFFIXES,
     TABLE_SUFFIXES,
     images_of,
+    is_json_table,
     label_columns,
     load_table,
     opened_parquet,
+    rows_of,
 )
 from manifests.files import SOURCE_TABLE, open_file
 from manifests.json_members import shorten
@@ -83,19 +85,21 @@ _IMAGE_SIZES = (("width", "height"), ("image_width", "image_height"))
 def find_boxes(src: str, _: object, options: SourceOptions) -> tuple[str, ...]:
     """Return the columns with the corners of boxes, in lower case; empty if a table has none."""
     suffix = os.path.splitext(src)[1].lower()
-    if suffix not in TABLE_SUFFIXES or options.label_type not in (None, "boxes"):
+    is_known = suffix in TABLE_SUFFIXES or is_json_table(src)
+    if not is_known or options.label_type not in (None, "boxes"):
         return ()
     if suffix == ".parquet":
         with opened_parquet(src, "write the file again") as parquet:
             names = [*parquet.names]
             lists = [field.name.lower() for field in parquet.schema if is_list(field.type)]
     else:
-        # The header, or the names of the members in the first line.
+        # The header, or the names of the members in the first line or in the first items.
         with open_file(src, SOURCE_TABLE) as file:
             head = file.read(1 << 16)
-        line = head.partition(b"\n")[0].decode("utf-8", "replace")
-        names = re.findall(r'"(\w+)":', line)
-        if suffix not in JSON_SUFFIXES:
+        first = head if suffix == ".json" else head.partition(b"\n")[0]
+        line = first.decode("utf-8", "replace")
+        names = re.findall(r'"(\w+)"\s*:', line)
+        if suffix not in (*JSON_SUFFIXES, ".json"):
             names = [name.strip(' "\r\ufeff') for name in re.split(r"[,;|\t]", line)]
         # One column may have all four numbers, as text or as a list.
         lists = [name.lower() for name in names if _FOUR_NUMBERS.search(head)]
@@ -127,14 +131,12 @@ def read_boxes(src: str, corners: tuple[str, ...], options: SourceOptions) -> So
         options.image_root or parent_folder(src) or ".",
         replace(options, label_type="none", label_column=None),
         src,
-        lambda row: (src, int(lines[row])),
+        rows_of(src, lines),
     )
     has_box = ~np.all([blank_rows(table[name]) for name in own], axis=0)
     table, lines, image = table.filter(pa.array(has_box)), lines[has_box], image[has_box]
 
-    def locate(row: int) -> tuple[str, int]:
-        return src, int(lines[row])
-
+    locate = rows_of(src, lines)
     notices = (*notices, *_mark_notices(table, columns))
     for name in (*own, label_name):
         check_filled(table[name], name, locate)

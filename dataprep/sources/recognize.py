@@ -43,7 +43,7 @@ from dataprep.sources.folders import (
 )
 from dataprep.sources.merge import class_notices, read_renames, rename_classes
 from dataprep.sources.scan import list_folders, look_into, split_of, suffix_of
-from dataprep.sources.tables import is_table, read_lists, read_table, with_label_type
+from dataprep.sources.tables import is_json_table, is_table, read_lists, read_table, with_label_type
 from manifests.errors import CallError, SourceError, raise_machine_fault
 from manifests.files import IMAGE_SUFFIXES, SOURCE_LIST, mounted_at, open_file
 from manifests.process.text import printable
@@ -366,6 +366,13 @@ FILES = (
         read_table,
         ("image_root", "path_column", "label_column", "split_column"),
         example="table.csv",
+    ),
+    Kind(
+        "a list of images in JSON",
+        is_json_table,
+        read_table,
+        ("image_root", "path_column", "label_column", "split_column"),
+        example="labels.json",
     ),
     Kind(
         "a RecordIO file",

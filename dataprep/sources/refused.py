@@ -19,7 +19,7 @@ from dataprep.options import SourceOptions
 from dataprep.sources.base import LABEL_COLUMN_NAMES, Kind, Names, first_names
 from dataprep.sources.paired import CONTENTS
 from dataprep.sources.scan import has_images_below, list_folders, option, split_of, suffix_of
-from dataprep.sources.tables import is_table
+from dataprep.sources.tables import is_json_table, is_table
 from manifests.errors import ManifestError, SourceError
 from manifests.files import IMAGE_SUFFIXES, SOURCE_ANNOTATIONS, SOURCE_TABLE, open_file
 from manifests.process.text import printable
@@ -189,6 +189,8 @@ def _hint(layout: Layout, place: str, path: str) -> str:
     tables = with_suffix(files_in(place), ".csv", ".tsv", ".parquet", ".jsonl")
     texts = with_suffix(files_in(place), ".txt")
     tables += [name for name in texts if is_table(os.path.join(place, name))]
+    documents = with_suffix(files_in(place), ".json")
+    tables += [name for name in documents if is_json_table(os.path.join(place, name))]
     if layout.only == _IMAGE_FOLDER and tables:
         hint = (
             f"give the table if it has the labels: {table_command(place, tables[0], path)}; {hint}"

@@ -58,9 +58,9 @@ from dataprep.sources.columns import (
 )
 from dataprep.sources.listed import listed_source, normalize_paths
 from dataprep.sources.scan import SPLIT_WORDS
-from dataprep.sources.text_tables import load_csv, load_jsonl, table_of, text_lines
+from dataprep.sources.text_tables import load_csv, load_json, load_jsonl, table_of, text_lines
 from manifests.errors import CallError, SourceError
-from manifests.files import SOURCE_LIST, SOURCE_TABLE, ParquetError, open_file
+from manifests.files import IMAGE_SUFFIXES, SOURCE_LIST, SOURCE_TABLE, ParquetError, open_file
 from manifests.json_members import shorten
 from manifests.parquet import BoundedParquet, is_list, shorten_type
 from manifests.process.text import printable
@@ -92,6 +92,19 @@ def is_table(src: str, *_: Any) -> bool:
     return len(names) > 1 and " " not in header and not {*PATH_COLUMNS}.isdisjoint(names)
 
 
+def is_json_table(src: str, *_: Any) -> bool:
+    """Return whether a JSON file is a list of objects with paths, or an object with images as members."""
+    if not src.lower().endswith(".json"):
+        return False
+    with open_file(src, SOURCE_TABLE) as file:
+        head = file.read(1 << 16).decode("utf-8-sig", "replace").lstrip()
+    name = re.match(r'\{\s*"([^"]+)"\s*:', head)
+    if name:
+        return name[1].lower().endswith((*IMAGE_SUFFIXES,))
+    columns = re.findall(r'"(\w+)"\s*:', head)
+    return head.startswith("[") and not {*PATH_COLUMNS, *_NAME_COLUMNS}.isdisjoint(columns)
+
+
 def read_table(file: str, _: Any, options: SourceOptions) -> Source:
     """Read a table with a column of paths, a column of labels and, optionally, a column of splits.
 
@@ -103,7 +116,7 @@ def read_table(file: str, _: Any, options: SourceOptions) -> Source:
     """
     table, lines, notices = without_negatives(*load_table(file))
     root = options.image_root or parent_folder(file) or "."
-    source = table_source(table, root, options, file, lambda row: (file, int(lines[row])))
+    source = table_source(table, root, options, file, rows_of(file, lines))
     return source.with_notices(*notices)
 
 
@@ -199,7 +212,7 @@ def images_of(
 def load_table(
     file: str, aside: Mapping[str, list[Any]] | None = None
 ) -> tuple[pa.Table, NDArray[np.int64]]:
-    """Read all columns; return them with the number of the line, or of the row, of each row.
+    """Read all columns; return them with the number of the line, row or item of each row.
 
     Args:
         file: the table.
@@ -207,6 +220,8 @@ def load_table(
 
     """
     suffix = os.path.splitext(file)[1].lower()
+    if suffix == ".json":
+        return load_json(file)
     if suffix != ".parquet":
         return load_jsonl(file, aside) if suffix in JSON_SUFFIXES else load_csv(file)
     with opened_parquet(file, "write the file again", threads=True) as parquet:
@@ -215,6 +230,13 @@ def load_table(
                 raise wrong_type(field.name, field.type, file)
         table = parquet.read(parquet.names)
     return table, np.arange(1, len(table) + 1)
+
+
+def rows_of(file: str, numbers: NDArray[np.int64]) -> Locate:
+    """Return what tells the place of a row, by the numbers of `load_table`: file and line, or file and item."""
+    if file.lower().endswith(".json"):
+        return lambda row: (f"{file}, item {numbers[row]}", None)
+    return lambda row: (file, int(numbers[row]))
 
 
 @contextmanager

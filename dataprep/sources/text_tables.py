@@ -241,10 +241,53 @@ def load_jsonl(
         SourceError: a line is not an object of text, numbers and booleans, or a column mixes them.
 
     """
-    seen: dict[str, tuple[Any, int]] = {}
+    return _table_of(_objects(file, aside or {}), file)
+
+
+def load_json(file: str) -> tuple[pa.Table, NDArray[np.int64]]:
+    """Read a list of objects, or an object with a member for each image, as `load_jsonl` reads lines.
+
+    Returns:
+        The columns, and the number of the item of each row, from 1. A member becomes the column
+        `path`; its value is the column `label`, or an object with the other columns.
+
+    Raises:
+        SourceError: as `load_jsonl`, or the file is not valid JSON.
+
+    """
+    with open_file(file, SOURCE_TABLE) as opened:
+        return _table_of(_items(_Reader(opened, file), file), file)
+
+
+def _table_of(
+    objects: Iterator[tuple[str, int, dict[str, Any]]], file: str
+) -> tuple[pa.Table, NDArray[np.int64]]:
+    """Return the columns of objects, and their numbers.
+
+    Args:
+        objects: "line" or "item", its number, and the members.
+        file: the file, for errors.
+
+    """
+    seen: dict[str, tuple[Any, str]] = {}
     parts, lines = [], array("q")
-    objects = _objects(file, seen, aside or {})
-    while batch := list(islice(objects, _BATCH)):
+
+    def checked() -> Iterator[tuple[int, dict[str, Any]]]:
+        for word, number, members in objects:
+            place = f"{word} {number}"
+            try:
+                _note_kinds(seen, place, members)
+            except ValueError as error:
+                raise SourceError(
+                    str(error) if word == "line" else f"{place}: {error}",
+                    file=file,
+                    line=number if word == "line" else None,
+                    hint=f"change this {word}, or remove the member",
+                ) from None
+            yield number, members
+
+    rows_in_order = checked()
+    while batch := list(islice(rows_in_order, _BATCH)):
         numbers, members = zip(*batch, strict=True)
         lines.extend(numbers)
         parts.append(pa.array(members, _row_type(seen)))
@@ -254,21 +297,19 @@ def load_jsonl(
     return pa.Table.from_struct_array(rows), np.array(lines)
 
 
-def _row_type(seen: dict[str, tuple[Any, int]]) -> pa.StructType:
+def _row_type(seen: dict[str, tuple[Any, str]]) -> pa.StructType:
     """Return the Arrow type of an object with all columns."""
     return pa.struct([(name, _KINDS[kind][1]) for name, (kind, _) in seen.items()])
 
 
 def _objects(
-    file: str, seen: dict[str, tuple[Any, int]], aside: Mapping[str, list[Any]]
-) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield the number and the members of each line that is not empty.
+    file: str, aside: Mapping[str, list[Any]]
+) -> Iterator[tuple[str, int, dict[str, Any]]]:
+    """Yield "line", its number and the members of each line that is not empty.
 
     Args:
         file: the file.
         aside: as in `load_jsonl`.
-        seen: receives the kind of the values of each column, and the line that it was first seen
-            on.
 
     """
     for number, line in enumerate(byte_lines(file, SOURCE_TABLE), 1):
@@ -287,17 +328,33 @@ def _objects(
         for name, values in aside.items():
             if isinstance(members.get(name), (dict, list, NoneType)):
                 values.append(members.pop(name, None))
-        try:
-            _note_kinds(seen, number, members)
-        except ValueError as error:
-            raise SourceError(
-                str(error), file=file, line=number, hint="change this line, or remove the member"
-            ) from None
-        yield number, members
+        yield "line", number, members
 
 
-def _note_kinds(seen: dict[str, tuple[Any, int]], line: int, members: dict[str, Any]) -> None:
-    """Note the kinds of the values of a line.
+def _items(reader: _Reader, file: str) -> Iterator[tuple[str, int, dict[str, Any]]]:
+    """Yield "item", its number and its members for each object of a list or member of an object."""
+    if reader.accept("["):
+        for number, value in enumerate(reader.values("]"), 1):
+            if not isinstance(value, dict):
+                raise SourceError(
+                    f"item {number} of the list is not an object",
+                    file=file,
+                    hint='write each item like {"path": "images/0001.jpg", "label": "cat"}',
+                )
+            yield "item", number, value
+    else:
+        reader.expect("{")
+        for number, name in enumerate(reader.names(), 1):
+            value = reader.value()
+            if not isinstance(value, dict):
+                value = {"label": value}
+            yield "item", number, {**value, "path": name}
+    if reader.peek():
+        reader.fail("something follows the last item")
+
+
+def _note_kinds(seen: dict[str, tuple[Any, str]], place: str, members: dict[str, Any]) -> None:
+    """Note the kinds of the values of a line or an item.
 
     Raises:
         ValueError: a value is of no kind, or its column has values of another kind.
@@ -307,7 +364,7 @@ def _note_kinds(seen: dict[str, tuple[Any, int]], line: int, members: dict[str, 
         if name not in seen:
             if not is_unicode(name):
                 raise ValueError(f"the name of member {shorten(name)} is not valid Unicode")
-            seen[name] = NoneType, line
+            seen[name] = NoneType, place
             if len(seen) > MAX_COLUMNS:
                 raise ValueError(f"the file has more than {MAX_COLUMNS:,} different members")
         known, first = seen[name]
@@ -322,7 +379,7 @@ def _note_kinds(seen: dict[str, tuple[Any, int]], line: int, members: dict[str, 
         if wider is None:
             raise ValueError(f"member {shorten(name)} is {_difference(kind, known, first)}")
         if wider != known:
-            seen[name] = wider, line if known in (NoneType, list) else first
+            seen[name] = wider, place if known in (NoneType, list) else first
 
 
 def _kind_of(value: Any) -> Any:
@@ -350,13 +407,13 @@ def _kind_of_item(value: Any, verb: str) -> Any:
     return kind
 
 
-def _difference(kind: Any, known: Any, line: int) -> str:
-    """Return what a value is, and what a line before it has."""
+def _difference(kind: Any, known: Any, place: str) -> str:
+    """Return what a value is, and what a line or item before it has."""
     if (kind in _SCALARS) == (known in _SCALARS):
-        return f"{_KINDS[kind][0]}, but {_KINDS[known][0]} in line {line}"
+        return f"{_KINDS[kind][0]}, but {_KINDS[known][0]} in {place}"
     if kind in _SCALARS:
-        return f"{_KINDS[kind][0]}, but a list in line {line}"
-    return f"a list, but {_KINDS[known][0]} in an earlier line"
+        return f"{_KINDS[kind][0]}, but a list in {place}"
+    return f"a list, but {_KINDS[known][0]} before"
 
 
 # --- large JSON files -----------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import pytest
 from helpers.sources import read, rows
 
 from dataprep.sources import text_tables as jsonl
-from manifests.errors import SourceError
+from manifests.errors import CallError, SourceError
 
 
 def write(make_tree, lines, name="all.jsonl"):
@@ -86,3 +86,43 @@ GOOD = {"path": "a/1.jpg", "label": "cat"}
 def test_errors_name_the_line(make_tree, line, message):
     with pytest.raises(SourceError, match=message.replace("(", r"\(").replace(")", r"\)")):
         read(write(make_tree, [GOOD, line]))
+
+
+GIVEN = {"a/1.jpg": "cat", "a/2.jpg": "dog", "b.jpg": "cat"}
+
+
+@pytest.mark.parametrize(
+    ("value", "columns"),
+    [
+        ([{"file_name": path, "label": label} for path, label in GIVEN.items()], ()),
+        (GIVEN, ()),
+        ({path: {"label": label, "age": 3} for path, label in GIVEN.items()}, (3,)),
+    ],
+)
+def test_a_json_file_is_a_table_of_its_items(make_tree, value, columns):
+    source = read(write(make_tree, [json.dumps(value, indent=1)], "all.json"))
+    assert rows(source) == [("train", path, label, *columns) for path, label in GIVEN.items()]
+
+
+def test_boxes_of_a_json_file(make_tree):
+    items = [{"path": "b.jpg", "bbox_xywh": [1, 2, 3, 4], "label": "cat"}]
+    assert read(write(make_tree, [items], "all.json")).label_type == "boxes"
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ([GOOD, 3], "item 2 of the list is not an object"),
+        ([GOOD, {"path": "b.jpg", "label": 7}], "item 2: member 'label' is an integer, but text in item 1"),
+        ([GOOD, {"path": "c.jpg", "label": "x"}], "item 2: image 'c.jpg' does not exist"),
+        ({"a/1.jpg": "x", "b.jpg": {"label": "x", "boxes": [{}]}}, "item 2: member 'boxes' has an object"),
+        ('[{"path": "b.jpg", "label": "x"}] 1', "something follows the last item"),
+        ('[{"path": "b.jpg", "label": "x"},', "the file is not valid JSON"),
+        ({"images": [GOOD]}, "is not one of the tables that can be read"),
+        ([{"name": "b.jpg"}], "is not one of the tables that can be read"),
+    ],
+)  # fmt: skip
+def test_errors_name_the_item(make_tree, value, message):
+    text = value if isinstance(value, str) else json.dumps(value)
+    with pytest.raises((SourceError, CallError), match=message):
+        read(write(make_tree, [text], "all.json"))
