@@ -348,7 +348,7 @@ _Values: TypeAlias = "SimpleQueue[tuple[int | None, Any, BaseException | None]]"
 #: Seconds that a thread waits before it works, if it had nothing to do for plenty of time.
 #: Otherwise it would take the interpreter's lock from the thread that has just asked for a value,
 #: each time that one enters a call that releases the lock: `next` of a loader took 1 ms longer
-#: (scripts/bench/training_thread.py).
+#: (scripts/bench training_thread).
 _PAUSE, _PLENTY = 0.002, 0.008
 
 #: The threads that run, and their jobs.

@@ -1,28 +1,22 @@
 """Does train_reid.py find people as well as with a plain PyTorch loader? The same training with each loader.
 
-    python scripts/bench/accuracy_reid.py OMNIGLOT/ --seeds 10 --epochs 6 --results reid.jsonl
-    --json reid.json
+    python scripts/bench accuracy_reid OMNIGLOT/ --seeds 10 --results reid.jsonl
 
 The folder has the images of each identity in train/IDENTITY/ and val/IDENTITY/; the identities of
-val are others. Model, first weights, losses, schedule, files and evaluation are those of
+val are others. Model, first weights, losses, schedule, files and evaluation come from
 scripts/train_reid.py. The other side is what people write in PyTorch: Pillow, torchvision's
 transforms, and a sampler that takes the samples of each identity in groups of K, and P groups of
-different identities for a batch. Each evaluates with its own images.
+different identities for a batch. A third side is our loader with the batches that this sampler
+draws. So the table tells what the loader changes, if anything, from what `PKSampler` does, which
+gives all identities a turn before one has its next.
 
-A third side is our loader with the batches that this sampler draws. So the table tells what the
-loader changes, if anything, from what `PKSampler` does, which gives all identities a turn before
-one has its next.
-
-All sides train at the same time, each in a process of its own. With the same arguments, the command
-continues after the seeds that --results has; --seconds limits the time for new ones. The
-differences of pairs with the same seed are printed with their 95% interval (Student's t).
+As in `accuracy`, all sides train at the same time, and the command continues where --results ends.
 """
 
 from __future__ import annotations
 
 import argparse
 import math
-import multiprocessing
 import os
 import random
 import sys
@@ -34,18 +28,45 @@ from typing import Any
 
 import numpy as np
 import torch
-from accuracy_pairs import OURS, pairs_parser, remaining_seeds, report_pairs, run_seeds, run_sides
-from conversion import convert
-from report import Report
+from harness import FOLDER, Report, Row, at_least, at_most, option, use_device
+from inputs import convert
+from pairs import (
+    MEAN,
+    OURS,
+    STD,
+    data_loader,
+    dataset_folder,
+    read_results,
+    report_pairs,
+    run_seeds,
+    run_sides,
+    to_device,
+)
+from pairs import OPTIONS as PAIRS
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(FOLDER.parent))
+import train
 import train_reid
 
+TAKES = "30 minutes for 10 seeds"
+NEEDS = "images of identities such as Omniglot, torchvision, scipy, a GPU"
+OPTIONS = [
+    *PAIRS,
+    option("--model", "resnet18", "backbone", choices=["resnet50", "resnet18", "tiny"]),
+    option("--epochs", 6, "epochs of a run"),
+    option("--identities", 64, "identities in a batch (P)"),
+    option("--samples", 4, "samples of each identity (K)"),
+    option("--lr", 1e-3, "maximum learning rate"),
+]
 PLAIN = "PyTorch"
 #: Our loader with the batches of the plain one.
 SAME = f"{OURS}, PyTorch's batches"
-MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 HEIGHT, WIDTH = 256, 128
+#: The absolute mean difference, divided by half its 95% interval; and the upper end of the interval
+#: of the difference, in percentage points.
+WITHIN_NOISE, NOT_WORSE = at_most(1.0), at_least(0.0)
+#: The name of a batch, which seeds its random numbers, and a row.
+Key = tuple[str, int]
 
 
 class Erase:
@@ -66,104 +87,76 @@ class Erase:
         return image
 
 
-class Images(torch.utils.data.Dataset[Any]):
+class Images:
     """An ImageFolder that also returns the row, with random numbers that depend only on the seed and the batch."""
 
     def __init__(self, folder: Path, classes: list[str], *, train: bool) -> None:
         """Read the names of the files; labels number the identities of all splits, `classes`."""
         from torchvision import datasets, transforms
 
-        augment = [
-            transforms.RandomHorizontalFlip(),
-            transforms.Pad(10),
-            transforms.RandomCrop((HEIGHT, WIDTH)),
-        ]
-        steps = [transforms.Resize((HEIGHT, WIDTH)), *(augment if train else [])]
-        steps += [
-            transforms.ToTensor(),
-            transforms.Normalize(MEAN, STD),
-            *([Erase()] if train else []),
-        ]
+        steps = [transforms.Resize((HEIGHT, WIDTH))]
+        if train:
+            steps += [transforms.RandomHorizontalFlip(), transforms.Pad(10)]
+            steps.append(transforms.RandomCrop((HEIGHT, WIDTH)))
+        steps += [transforms.ToTensor(), transforms.Normalize(MEAN, STD)]
+        steps += [Erase()] if train else []
         self.folder = datasets.ImageFolder(str(folder), transforms.Compose(steps))
         self.labels = [classes.index(name) for name in self.folder.classes]
 
-    def __getitems__(self, keys: list[tuple[str, int]]) -> list[Any]:
-        """Return image, identity and row of each sample.
+    def __len__(self) -> int:
+        return len(self.folder)
 
-        A key is the name of the batch and the row.
-        """
+    def __getitems__(self, keys: list[Key]) -> list[Any]:
+        """Return image, identity and row of each sample."""
         random.seed(keys[0][0])
         torch.manual_seed(random.getrandbits(32))
         found = [(*self.folder[row], row) for _, row in keys]
         return [(image, self.labels[label], row) for image, label, row in found]
 
 
-class Batches:
+@dataclass
+class PlainLoader:
     """A plain loader of one split, with what train_reid.py uses of a `loaders.Loader`.
 
-    It makes all epochs at once.
+    Attributes:
+        batches: of all epochs.
+        length: batches in an epoch.
+        device: where the batches go.
+        classes: the names of the identities.
+        with_rows: whether a batch has its rows, which exclude a query from its own results.
+
     """
 
+    batches: Iterator[Any]
+    length: int
+    device: torch.device
     classes: list[str]
-
-    def __init__(
-        self,
-        images: Images,
-        keys: list[list[tuple[str, int]]],
-        epochs: int,
-        device: Any,
-        workers: int,
-    ) -> None:
-        multiprocessing.set_forkserver_preload(["__main__", "torchvision"])
-        self.device = device
-        self._length = len(keys) // epochs
-        self._batches = iter(
-            torch.utils.data.DataLoader(
-                images,
-                batch_sampler=keys,
-                num_workers=workers,
-                pin_memory=device.type == "cuda",
-                multiprocessing_context="forkserver" if workers else None,
-            )
-        )
+    with_rows: bool
 
     def __len__(self) -> int:
-        return self._length
+        return self.length
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
-        for _ in range(self._length):
-            yield self._moved(next(self._batches))[:2]
-
-    def _moved(self, batch: Any) -> tuple[Any, ...]:
-        images, labels, rows = batch
-        images = images.to(self.device, non_blocking=True).contiguous(
-            memory_format=torch.channels_last
-        )
-        return images.permute(0, 2, 3, 1), labels.to(self.device, non_blocking=True), rows.tolist()
+        for _ in range(self.length):
+            images, labels, rows = to_device(next(self.batches), self.device)
+            batch = (images.permute(0, 2, 3, 1), labels, rows.tolist())
+            yield batch if self.with_rows else batch[:2]
 
     def state_dict(self) -> dict[str, Any]:
         """Return what a checkpoint contains of the loader: nothing."""
         return {}
 
 
-class EvaluationBatches(Batches):
-    """The images of the evaluation with their rows, which exclude a query from its own results."""
-
-    def __iter__(self) -> Iterator[tuple[Any, ...]]:
-        for _ in range(len(self)):
-            yield self._moved(next(self._batches))
-
-
 def identity_batches(
     labels: list[int], args: argparse.Namespace, batches: int, seed: int
-) -> list[list[tuple[str, int]]]:
+) -> list[list[Key]]:
     """Return batches of P identities with K samples each: groups of K, of identities that are drawn at random."""
     random_numbers = random.Random(seed)
     rows: dict[int, list[int]] = {}
     for row, label in enumerate(labels):
         rows.setdefault(label, []).append(row)
     groups: dict[int, list[list[int]]] = {}
-    found: list[list[tuple[str, int]]] = []
+    found: list[list[Key]] = []
     while len(found) < batches:
         if len(groups) < args.identities:
             for label, own in rows.items():
@@ -221,31 +214,6 @@ class SamePlan:
         return self.rows[(epoch * self.length + number) % len(self.rows)]
 
 
-def run_side(args: argparse.Namespace, settings: dict[str, Any]) -> None:
-    """Train with one loader, for each seed that has no result, while there is time."""
-    device = train_reid.init_distributed(args.device == "gpu")
-    torch.backends.cudnn.benchmark = True
-    args.dataset, args.seed = str(dataset_folder(args)), args.first_seed
-    with train_reid.build(args)[0] as ours:
-        length, classes = len(ours), list(ours.classes)
-
-    def run(seed: int) -> dict[str, float]:
-        args.seed = seed
-        with ExitStack() as stack:
-            if args.side == PLAIN:
-                made: Any = plain_loaders(args, length, classes, device)
-            else:
-                made = train_reid.build(
-                    args, same_batches(args, length) if args.side == SAME else None
-                )
-                for loader in (made[0], *made[1]):
-                    stack.enter_context(loader)
-            rank1, mean_precision, _ = train_reid.run(args, *made, device)
-        return {"rank-1": 100 * rank1, "mAP": 100 * mean_precision}
-
-    run_seeds(args, settings, remaining_seeds(args, settings), run)
-
-
 def same_batches(args: argparse.Namespace, length: int) -> SameBatches:
     """Return a sampler of the batches that `plain_loaders` makes."""
     from torchvision import datasets
@@ -256,88 +224,67 @@ def same_batches(args: argparse.Namespace, length: int) -> SameBatches:
     return SameBatches(files, tuple(tuple(row for _, row in batch) for batch in keys), length)
 
 
-def plain_loaders(
-    args: argparse.Namespace, length: int, classes: list[str], device: Any
-) -> tuple[Batches, list[Batches]]:
-    images, evaluated = (
-        Images(args.images / name, classes, train=name == "train") for name in ("train", "val")
-    )
+def plain_loaders(args: argparse.Namespace, length: int, classes: list[str], device: Any) -> Any:
+    """Return the plain loaders of train and val."""
+    images = Images(args.images / "train", classes, train=True)
+    evaluated = Images(args.images / "val", classes, train=False)
     keys = identity_batches(images.folder.targets, args, args.epochs * length, args.seed)
-    rows = [("val", row) for row in range(len(evaluated.folder.samples))]
+    rows = [("val", row) for row in range(len(evaluated))]
     parts = [rows[start : start + 256] for start in range(0, len(rows), 256)]
-    val = EvaluationBatches(evaluated, parts, 1, device, args.workers)
-    train = Batches(images, keys, args.epochs, device, args.workers)
-    train.classes = classes
-    return train, [val]
+    train = iter(data_loader(images, keys, device, args.workers))
+    val = iter(data_loader(evaluated, parts, device, args.workers))
+    loader = PlainLoader(train, length, device, classes, with_rows=False)
+    return loader, [PlainLoader(val, len(parts), device, classes, with_rows=True)]
 
 
-def dataset_folder(args: argparse.Namespace) -> Path:
-    return Path(args.work) / f"accuracy-{args.images.resolve().name}"
-
-
-def parse() -> argparse.Namespace:
-    cores = len(os.sched_getaffinity(0))
-    parser = pairs_parser(__doc__, (PLAIN, OURS, SAME), seeds=10, results="accuracy-reid.jsonl")
-    parser.add_argument("images", type=Path, help="folder with train/IDENTITY/ and val/IDENTITY/")
-    parser.add_argument("--model", default="resnet18", choices=["resnet50", "resnet18", "tiny"])
-    parser.add_argument("--epochs", type=int, default=6)
-    parser.add_argument("--identities", type=int, default=64, help="identities in a batch (P)")
-    parser.add_argument("--samples", type=int, default=4, help="samples of each identity (K)")
-    parser.add_argument("--lr", type=float, default=1e-3)
-    parser.add_argument(
-        "--device", choices=["gpu", "cpu"], default="gpu" if torch.cuda.is_available() else "cpu"
-    )
-    parser.add_argument(
-        "--workers", type=int, default=max(1, cores - 3), help="processes of the plain loader"
-    )
-    fixed = {
-        "margin": None,
-        "resume": False,
-        "save_every": 1 << 30,
-        "log_every": 1 << 30,
-        "evaluate_every": 1 << 30,
-    }
-    parser.set_defaults(**fixed)
-    args = parser.parse_args()
+def run_side(side: str, args: argparse.Namespace, settings: Row) -> None:
+    """Train with one loader, for each seed that has no result, while there is time."""
+    use_device(args)
+    device = train.init_distributed(args.device == "gpu")
+    torch.backends.cudnn.benchmark = True
+    args.dataset, args.seed = str(dataset_folder(args)), args.first_seed
+    # What train_reid.py takes besides: nothing is saved, logged or evaluated before the end.
+    args.margin, args.resume = None, False
+    args.save_every = args.log_every = args.evaluate_every = 1 << 30
     args.checkpoint = args.work / f"accuracy-reid-{os.getpid()}.pt"
-    return args
+    with train_reid.build(args)[0] as ours:
+        length, classes = len(ours), list(ours.classes)
+
+    def train_once(seed: int) -> dict[str, float]:
+        args.seed = seed
+        with ExitStack() as stack:
+            made: Any
+            if side == PLAIN:
+                made = plain_loaders(args, length, classes, device)
+            else:
+                made = train_reid.build(args, same_batches(args, length) if side == SAME else None)
+                for loader in (made[0], *made[1]):
+                    stack.enter_context(loader)
+            rank1, mean_precision, _ = train_reid.run(args, made[0], made[1], device)
+        return {"rank-1": 100 * rank1, "mAP": 100 * mean_precision}
+
+    try:
+        run_seeds(side, args, settings, train_once)
+    finally:
+        args.checkpoint.unlink(missing_ok=True)
+        torch.distributed.destroy_process_group()
 
 
-def main() -> None:
-    args = parse()
+def run(report: Report, args: argparse.Namespace) -> None:
+    """Train with all loaders, and compare."""
     names = ("model", "epochs", "identities", "samples", "lr")
-    settings = {
-        "images": args.images.resolve().name,
-        **{name: getattr(args, name) for name in names},
-    }
-    if args.side:
-        try:
-            run_side(args, settings)
-        finally:
-            args.checkpoint.unlink(missing_ok=True)
-        return
-    with Report("accuracy_reid", args.json) as report:
-        if not (dataset_folder(args) / "manifest.json").exists():
-            convert(args.images, dataset_folder(args), "tfrecord")
-        run_sides((PLAIN, OURS, SAME))
-        title = (
-            f"{args.model}, {args.epochs} epochs, {len(os.listdir(args.images / 'train')):,}"
-            " identities"
+    settings: Row = {"images": args.images.resolve().name}
+    settings |= {name: getattr(args, name) for name in names}
+    if not (dataset_folder(args) / "manifest.json").exists():
+        convert(args.images, dataset_folder(args), "tfrecord")
+    run_sides((PLAIN, OURS, SAME), run_side, args, settings)
+    identities = len(os.listdir(args.images / "train"))
+    title = f"{args.model}, {args.epochs} epochs, {identities:,} identities"
+    found, scores = read_results(args.results, settings), ("rank-1", "mAP")
+    for name, (mean, half) in report_pairs(report, found, (PLAIN, SAME), title, scores).items():
+        ratio = abs(mean) / half
+        report.check(
+            f"{name}, the same batches: difference / half its interval", ratio, WITHIN_NOISE
         )
-        names = ("rank-1", "mAP")
-        for name, mean, half in report_pairs(
-            report, args, settings, title=title, names=names, ours=SAME, other=PLAIN
-        ):
-            report.check(
-                f"{name}, the same batches: difference / half its interval",
-                abs(mean) / half,
-                "within_noise",
-            )
-        for name, mean, half in report_pairs(
-            report, args, settings, title=title, names=names, other=PLAIN
-        ):
-            report.check(f"{name}, PKSampler: upper end of the interval", mean + half, "not_worse")
-
-
-if __name__ == "__main__":
-    main()
+    for name, (mean, half) in report_pairs(report, found, (PLAIN, OURS), title, scores).items():
+        report.check(f"{name}, PKSampler: upper end of the interval", mean + half, NOT_WORSE)

@@ -1,15 +1,11 @@
-"""A day of training in minutes: many epochs, and loaders that are opened, left, resumed and dropped, in one process.
+"""A day of training in minutes: many epochs, and loaders that are opened, left, resumed and dropped.
 
-    python scripts/bench/endurance.py --images PHOTOS/ --minutes 20
-    python scripts/bench/endurance.py --images PHOTOS/ --minutes 10 --device cpu --json
-    endurance.json
-
-Each cycle runs all orders, on each device. The formats, the stores (images of any size, resized,
-raw pixels, and an object store through a cache) and what is done with a loader change from cycle to
-cycle, so over the cycles each order meets all of them: full epochs; an epoch that is left in the
-middle, twice; a checkpoint that a new loader resumes, whose next batch must be the same bit for
-bit; a loader that is dropped without `close`; damaged images that are skipped; other sizes with
-`Loader.set`; and views.
+Each cycle runs all orders, on each device, in one process. The formats, the stores (images of any
+size, resized, raw pixels, and an object store through a cache) and what is done with a loader
+change from cycle to cycle, so over the cycles each order meets all of them: full epochs; an epoch
+that is left in the middle, twice; a checkpoint that a new loader resumes, whose next batch must be
+the same bit for bit; a loader that is dropped without `close`; damaged images that are skipped;
+other sizes with `Loader.set`; and views.
 
 After each cycle, the host memory, the memory of the GPU, the open files and the threads of the
 process are recorded. Before that, glibc returns free memory to the system: many threads leave gaps
@@ -26,69 +22,58 @@ import itertools
 import os
 import shutil
 import subprocess
-import sys
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import wait
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from conversion import convert
-from images import repeat_images
-from report import Report, make_parser, process_memory
+import torch
+from harness import DEVICE, Report, Row, at_most, option, process_memory, usual
+from inputs import FORMATS, convert, repeat_images, store_options
 
 import loaders
 from loaders.dataset.split import open_split
 from manifests.remote.store import CONNECTIONS, open_store, submit
 from manifests.tables import read_table
 
-FORMATS = ("tfrecord", "webdataset")
-STORES: dict[str, tuple[str, ...]] = {
-    "full": (),
-    "256": ("--resize-shorter", "256"),
-    "raw": ("--store", "raw"),
-}
+TAKES = "20 minutes"
+NEEDS = "photographs, scipy; measures the GPU too if there is one"
+OPTIONS = [
+    *usual("endurance", count=64),
+    DEVICE,
+    option("--minutes", 20.0, "duration"),
+]
+STORES = ("full", "256", "raw")
 #: Made of the full images of each format: some are damaged; and from an object store, through a
 #: cache.
 DAMAGED, CACHED = "damaged", "cached"
 BATCH = 8
-AUGMENT = [
-    {"RandomResizedCrop": {"size": 96}}, "RandomHorizontalFlip", "TrivialAugmentWide", "ToTensor",
-    {"Normalize": {"mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}},
-]  # fmt: skip
+NORMALIZE = {"Normalize": {"mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}}
+AUGMENT: list[Any] = [{"RandomResizedCrop": {"size": 96}}, "RandomHorizontalFlip"]
+AUGMENT += ["TrivialAugmentWide", "ToTensor", NORMALIZE]
+#: Growth of the process after the first quarter of the run.
+GROWTH = {
+    "host MiB": at_most(64),
+    "GPU MiB": at_most(32),
+    "files": at_most(0.5),
+    "threads": at_most(0.5),
+}
 
 
 @dataclass(frozen=True)
 class Sample:
-    """What the process uses after a cycle.
-
-    Attributes:
-        minutes: since the start.
-        loaders: loaders that were built so far.
-        epochs: epochs that were begun so far.
-        host_mib: resident memory.
-        gpu_mib: memory of the GPU, of this process if nvidia-smi lists it, else of all; 0 without a
-            GPU.
-        files: open files.
-        threads: threads.
-        names: the names of the threads.
-
-    """
+    """What the process uses after a cycle: numbers by name, and the names of its threads."""
 
     minutes: float
-    loaders: int
-    epochs: int
-    host_mib: float
-    gpu_mib: float
-    files: int
-    threads: int
-    names: tuple[str, ...]
+    numbers: dict[str, float]
+    threads: tuple[str, ...]
 
 
 class Endurance:
@@ -98,54 +83,52 @@ class Endurance:
         self.folders = folders
         self.loaders = self.epochs = self.skipped = 0
 
-    def build(self, fmt: str, store: str, device: str, **options: Any) -> Any:
+    def build(self, fmt: str, store: str, **options: Any) -> Any:
         """Build a loader of a dataset; `options` replace the defaults."""
         self.loaders += 1
-        given = {
+        given: Row = {
             "batch_size": BATCH,
             "transforms": AUGMENT,
             "fields": ("image", "label", "key"),
-            **options,
         }
-        if store == CACHED:
-            given |= {"cache": self.folders[fmt, "full"].with_name("cache")}
-            if self.loaders % 20 == 0:
-                shutil.rmtree(given["cache"], ignore_errors=True)
-            return loaders.build(
-                put(self.folders[fmt, "full"]),
-                device=device,
-                dtype="float32",
-                num_threads=2,
-                **given,
-            )
-        return loaders.build(
-            self.folders[fmt, store], device=device, dtype="float32", num_threads=2, **given
-        )
+        given |= {"dtype": "float32", "num_threads": 2, **options}
+        if store != CACHED:
+            return loaders.build(self.folders[fmt, store], **given)
+        folder = self.folders[fmt, "full"]
+        if self.loaders % 20 == 0:
+            shutil.rmtree(folder.with_name("cache"), ignore_errors=True)
+        return loaders.build(put(folder), cache=folder.with_name("cache"), **given)
 
-    def batches(self, loader: Any) -> Iterator[Any]:
-        """Begin an epoch."""
+    def batches(self, loader: Any, count: int | None = None) -> Iterator[Any]:
+        """Begin an epoch, and use its batches, or the first ones, as a training step would."""
         self.epochs += 1
-        return iter(loader)
+        for batch in itertools.islice(loader, count):
+            for images in batch[0] if isinstance(batch[0], (tuple, list)) else batch[:1]:
+                float(images.flatten()[0])
+            yield batch
+
+    def use(self, loader: Any, count: int | None = None) -> None:
+        """Use an epoch, or its first batches."""
+        for _ in self.batches(loader, count):
+            pass
 
     def full_epochs(self, **where: Any) -> None:
         """Use two whole epochs."""
         with self.build(**where) as loader:
-            for _ in range(2):
-                for batch in self.batches(loader):
-                    use(batch)
+            self.use(loader)
+            self.use(loader)
 
     def leave(self, **where: Any) -> None:
         """Leave two epochs after two batches."""
         with self.build(**where) as loader:
-            for _ in range(2):
-                for batch in itertools.islice(self.batches(loader), 2):
-                    use(batch)
+            self.use(loader, 2)
+            self.use(loader, 2)
 
     def resume(self, **where: Any) -> None:
         """Take a checkpoint in the middle of an epoch, and continue with it in another loader."""
         with self.build(**where) as loader:
             batches = self.batches(loader)
-            use(next(batches))
+            next(batches)
             state = loader.state_dict()
             expected = next(batches)
         with self.build(**where) as loader:
@@ -156,20 +139,16 @@ class Endurance:
 
     def drop(self, **where: Any) -> None:
         """Drop a loader in the middle of an epoch, without closing it."""
-        use(next(self.batches(self.build(**where))))
+        next(self.batches(self.build(**where)))
 
     def skip(self, **where: Any) -> None:
         """Read a dataset with damaged images, if the order and the store allow it."""
-        if (
-            where["store"] == "raw"
-            or where.get("shuffle") == "buffer"
-            or isinstance(where.get("sampler"), loaders.PKSampler)
-        ):
+        strict = isinstance(where.get("sampler"), loaders.PKSampler)
+        if where["store"] == "raw" or where.get("shuffle") == "buffer" or strict:
             self.leave(**where)
             return
         with self.build(**where | {"store": DAMAGED, "on_error": "skip"}) as loader:
-            for batch in self.batches(loader):
-                use(batch)
+            self.use(loader)
             self.skipped += len(loader.errors)
 
     def resize(self, **where: Any) -> None:
@@ -177,28 +156,18 @@ class Endurance:
         with self.build(**where) as loader:
             for size in (64, 96):
                 loader.set(size=size)
-                for batch in self.batches(loader):
-                    use(batch)
+                self.use(loader)
 
     def views(self, **where: Any) -> None:
         """Use an epoch of two views of each image."""
         crops = [[{"RandomResizedCrop": {"size": size}}, "ToTensor"] for size in (96, 64)]
         with self.build(**where, transforms=[], views=crops) as loader:
-            for images, *_ in self.batches(loader):
-                for image in images:
-                    use([image])
+            self.use(loader)
 
     def actions(self) -> list[Callable[..., None]]:
         """Return everything that is done with a loader."""
-        return [
-            self.full_epochs,
-            self.leave,
-            self.resume,
-            self.drop,
-            self.skip,
-            self.resize,
-            self.views,
-        ]
+        whole = [self.full_epochs, self.leave, self.resume, self.drop]
+        return [*whole, self.skip, self.resize, self.views]
 
 
 @cache
@@ -212,19 +181,13 @@ def put(folder: Path) -> str:
 
 
 def start_request_threads() -> None:
-    """Start all threads for requests to object stores, a fixed number that otherwise begin when requests coincide."""
+    """Start all threads for requests to object stores, which otherwise begin when requests coincide."""
     barrier = threading.Barrier(CONNECTIONS)
     wait([submit(barrier.wait) for _ in range(CONNECTIONS)])
 
 
-def use(batch: Any) -> None:
-    """Wait for a batch, as a training step would."""
-    float(batch[0].flatten()[0])
-
-
 def orders(count: int) -> list[dict[str, Any]]:
     """Return the arguments of each order: DALI's readers and the samplers."""
-    weights = np.arange(1.0, count + 1)
     return [
         {"shuffle": "buffer"},
         {"shuffle": False},
@@ -232,7 +195,7 @@ def orders(count: int) -> list[dict[str, Any]]:
         {"shuffle": True, "mmap": False},
         {"sampler": loaders.ClassBalancedSampler()},
         {"sampler": loaders.PKSampler(BATCH // 4, 4)},
-        {"sampler": loaders.WeightedSampler(weights)},
+        {"sampler": loaders.WeightedSampler(np.arange(1.0, count + 1))},
         {"sampler": loaders.RepeatedSampler()},
         {"sampler": loaders.SubsetSampler(rows=list(range(0, count, 2)))},
         {"sampler": loaders.SequentialSampler(), "last_batch": "pad"},
@@ -247,36 +210,27 @@ def run_cycle(endurance: Endurance, cycle: int, devices: list[str], count: int) 
         where = {"fmt": FORMATS[turn // 3 % 2], "store": stores[turn % 4], "device": device}
         if where["store"] == CACHED and order.get("shuffle") in ("buffer", False):
             where["store"] = "full"  # A cache is read through a sampler.
-        actions[(number + cycle) % len(actions)](**where, **order)
+        actions[turn % len(actions)](**where, **order)
 
 
 def record(start: float, endurance: Endurance) -> Sample:
+    """Return what the process uses now."""
     gc.collect()
     with suppress(AttributeError):  # only glibc has it
         ctypes.CDLL(None).malloc_trim(0)
-    names = tuple(thread_names())
-    return Sample(
-        minutes=(time.monotonic() - start) / 60,
-        loaders=endurance.loaders,
-        epochs=endurance.epochs,
-        host_mib=process_memory("VmRSS") / 2**20,
-        gpu_mib=gpu_mib(),
-        files=len(os.listdir("/proc/self/fd")),
-        threads=len(names),
-        names=names,
-    )
-
-
-def thread_names() -> Iterator[str]:
-    """Yield the name of each thread of this process, which its library may have given it."""
+    names = []
     for task in Path("/proc/self/task").iterdir():
         with suppress(OSError):  # it has ended
-            yield (task / "comm").read_text().strip()
+            names.append((task / "comm").read_text().strip())
+    numbers: Row = {"loaders": endurance.loaders, "epochs": endurance.epochs}
+    numbers |= {"host MiB": process_memory("VmRSS") / 2**20, "GPU MiB": gpu_mib()}
+    numbers |= {"files": len(os.listdir("/proc/self/fd")), "threads": len(names)}
+    return Sample((time.monotonic() - start) / 60, numbers, tuple(names))
 
 
 def gpu_mib() -> float:
     """Return the memory of the GPU that this process uses, or that all use if nvidia-smi does not know processes."""
-    if "torch" not in sys.modules or not sys.modules["torch"].cuda.is_available():
+    if not torch.cuda.is_available():
         return 0.0
     query = ["nvidia-smi", "--query-compute-apps=pid,used_memory", "--format=csv,noheader,nounits"]
     done = subprocess.run(query, capture_output=True, text=True, check=False)
@@ -284,20 +238,15 @@ def gpu_mib() -> float:
         pid, _, memory = line.partition(",")
         if pid.strip() == str(os.getpid()) and memory.strip().isdigit():
             return float(memory)
-    free, total = sys.modules["torch"].cuda.mem_get_info()
+    free, total = torch.cuda.mem_get_info()
     return float(total - free) / 2**20
 
 
-def numbers(sample: Sample) -> dict[str, float]:
-    """Return what is counted in a sample."""
-    return {name: value for name, value in asdict(sample).items() if name != "names"}
-
-
 def growth(samples: list[Sample], name: str) -> float:
-    """Return how much a value grows from the first sample to the last one, by the median of all slopes."""
+    """Return how much a number grows from the first sample to the last one, by the median of all slopes."""
     from scipy import stats
 
-    values = [getattr(sample, name) for sample in samples]
+    values = [sample.numbers[name] for sample in samples]
     times = [sample.minutes for sample in samples]
     slope = stats.theilslopes(values, times).slope if len(samples) > 1 else 0.0
     return float(slope * (times[-1] - times[0]))
@@ -307,9 +256,10 @@ def prepare(args: argparse.Namespace) -> dict[tuple[str, str], Path]:
     """Make a dataset for each format and store, and one with damaged images."""
     src = repeat_images(args.images, args.work / f"src-{args.count}", args.count, classes=8)
     folders = {}
-    for fmt, (store, options) in itertools.product(FORMATS, [*STORES.items(), (DAMAGED, ())]):
-        folder = args.work / f"endurance-{fmt}-{store}-{args.count}"
+    for fmt, store in itertools.product(FORMATS, (*STORES, DAMAGED)):
+        folder = args.work / f"{fmt}-{store}-{args.count}"
         if not (folder / "manifest.json").exists():
+            options = store_options("full" if store == DAMAGED else store)
             convert(src, folder, fmt, "--samples-per-shard", max(1, args.count // 4), *options)
             if store == DAMAGED:
                 damage(folder)
@@ -327,62 +277,31 @@ def damage(folder: Path) -> None:
             stream.write(bytes(row["size"]))
 
 
-def parse() -> argparse.Namespace:
-    parser = make_parser(__doc__)
-    parser.add_argument("--images", type=Path, required=True, help="folder of photographs")
-    parser.add_argument("--minutes", type=float, default=20)
-    parser.add_argument("--count", type=int, default=64, help="images of a dataset")
-    parser.add_argument(
-        "--device",
-        default="auto",
-        choices=["auto", "gpu", "cpu"],
-        help="auto: both, if there is a GPU",
-    )
-    parser.add_argument(
-        "--work", type=Path, default=Path("/dev/shm/endurance"), help="folder for the shards"
-    )
-    return parser.parse_args()
-
-
-def main() -> None:
-    import torch
-
-    args = parse()
-    devices = (
-        [args.device]
-        if args.device != "auto"
-        else ["cpu", *(["gpu"] if torch.cuda.is_available() else [])]
-    )
-    with Report("endurance", args.json) as report:
-        endurance = Endurance(prepare(args))
-        start_request_threads()
-        start, samples = time.monotonic(), list[Sample]()
-        while not samples or samples[-1].minutes < args.minutes:
-            run_cycle(endurance, len(samples), devices, args.count)
-            samples.append(record(start, endurance))
-            print(
-                ", ".join(f"{name} {value:.6g}" for name, value in numbers(samples[-1]).items()),
-                flush=True,
-            )
-        measured = samples[len(samples) // 4 :]
-        rows = [
-            measured[round(place)]
-            for place in np.linspace(0, len(measured) - 1, min(24, len(measured)))
-        ]
-        report.table(f"{', '.join(devices)}: {len(samples)} cycles", [
-            {"minutes": f"{row.minutes:.1f}", **{key: round(value) for key, value in list(numbers(row).items())[1:]}}
-            for row in rows
-        ])  # fmt: skip
-        print(f"{endurance.skipped} damaged images were skipped")
-        for sign, more, fewer in (
-            ("+", measured[-1], measured[0]),
-            ("-", measured[0], measured[-1]),
-        ):
-            for name, count in (Counter(more.names) - Counter(fewer.names)).items():
-                print(f"threads after the warm-up: {sign}{count} {name}")
-        for name in ("host_mib", "gpu_mib", "files", "threads"):
-            report.check(f"growth of {name}", growth(measured, name), name)
-
-
-if __name__ == "__main__":
-    main()
+def run(report: Report, args: argparse.Namespace) -> None:
+    """Run cycles until the time is over, and report the trend."""
+    devices = [args.device]
+    if args.device == "auto":
+        devices = ["cpu", "gpu"] if torch.cuda.is_available() else ["cpu"]
+    endurance = Endurance(prepare(args))
+    start_request_threads()
+    start, samples = time.monotonic(), list[Sample]()
+    while not samples or samples[-1].minutes < args.minutes:
+        run_cycle(endurance, len(samples), devices, args.count)
+        samples.append(record(start, endurance))
+        numbers = ", ".join(f"{name} {value:.6g}" for name, value in samples[-1].numbers.items())
+        print(f"{samples[-1].minutes:.1f} minutes: {numbers}", flush=True)
+    measured = samples[len(samples) // 4 :]
+    rows: list[Row] = []
+    for place in np.linspace(0, len(measured) - 1, min(24, len(measured))):
+        sample = measured[round(place)]
+        rounded = {name: round(value) for name, value in sample.numbers.items()}
+        rows.append({"minutes": f"{sample.minutes:.1f}", **rounded})
+    report.table(f"{', '.join(devices)}: {len(samples)} cycles", rows)
+    print(f"{endurance.skipped} damaged images were skipped")
+    changed = Counter(measured[-1].threads)
+    changed.subtract(measured[0].threads)
+    for name, count in changed.items():
+        if count:
+            print(f"threads after the warm-up: {count:+d} {name}")
+    for name, target in GROWTH.items():
+        report.check(f"growth of {name}", growth(measured, name), target)

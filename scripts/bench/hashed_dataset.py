@@ -1,4 +1,4 @@
-"""A dataset of any number of samples for `duplicates.py`: its tables have hashes, and its shards are empty files.
+"""A dataset of any number of samples for `duplicates.py`: its tables have hashes, and its shards are empty.
 
 `dataprep duplicates` reads no image of it, because no two images have the same checksum.
 """
@@ -11,18 +11,17 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 from awscrt.checksums import crc32c
+from inputs import convert_here
 from numpy.typing import NDArray
 
-from dataprep.options import HASH_COLUMN, HASH_RECIPE, Options
-from dataprep.run.convert import convert_dataset
-from dataprep.sources import read_source
+from dataprep.options import HASH_COLUMN, HASH_RECIPE
 from manifests.schema import File, Shard, Split
 from manifests.serialization import checksum_text
 from manifests.store import manifest_files, read_manifest
 from manifests.tables import build_table, write_table
 
-_SAMPLES_PER_SHARD = 10_000
-_IMAGE_BYTES = 110_000
+SAMPLES_PER_SHARD = 10_000
+IMAGE_BYTES = 110_000
 CLASSES = 1000
 
 
@@ -42,23 +41,17 @@ def make_hashed_dataset(
     example = out.parent / f"{out.name}-example"
     (example / "images" / "class").mkdir(parents=True)
     (example / "images" / "class" / image.name).write_bytes(image.read_bytes())
-    convert_dataset(
-        read_source(str(example / "images")), str(example / "out"), Options(hash=True), workers=1
-    )
+    convert_here(example / "images", example / "out", 1, hash=True)
     manifest = read_manifest(example / "out")
     out.mkdir()
-    splits = [
-        _write_split(out, name, hashes[rows], first + rows.start)
-        for name, rows in (
-            ("train", slice(0, len(hashes) - val)),
-            ("val", slice(len(hashes) - val, len(hashes))),
-        )
-        if rows.start < rows.stop
-    ]
-    classes = tuple(f"n{number:08d}" for number in range(CLASSES))
+    splits = []
+    last = len(hashes) - val
+    for name, start, end in (("train", 0, last), ("val", last, len(hashes))):
+        if start < end:
+            splits.append(_write_split(out, name, hashes[start:end], first + start))
     made = replace(
         manifest,
-        classes=classes,
+        classes=tuple(f"n{number:08d}" for number in range(CLASSES)),
         splits=tuple(splits),
         options={**manifest.options, "hash": HASH_RECIPE},
     )
@@ -68,16 +61,16 @@ def make_hashed_dataset(
 
 def _write_split(out: Path, split: str, hashes: NDArray[np.uint64], first: int) -> Split:
     shards = []
-    for number, start in enumerate(range(0, len(hashes), _SAMPLES_PER_SHARD)):
-        part = hashes[start : start + _SAMPLES_PER_SHARD]
+    for number, start in enumerate(range(0, len(hashes), SAMPLES_PER_SHARD)):
+        part = hashes[start : start + SAMPLES_PER_SHARD]
         rows = np.arange(first + start, first + start + len(part))
         text = part.tobytes().hex()
         table = build_table({
             "key": [f"{row:08d}" for row in rows.tolist()],
             "label": rows % CLASSES,
             "source": [f"{split}/n{row % CLASSES:08d}/{row:010d}.JPEG" for row in rows.tolist()],
-            "offset": np.arange(len(rows)) * _IMAGE_BYTES,
-            "size": np.full(len(rows), _IMAGE_BYTES),
+            "offset": np.arange(len(rows)) * IMAGE_BYTES,
+            "size": np.full(len(rows), IMAGE_BYTES),
             "width": np.full(len(rows), 500),
             "height": np.full(len(rows), 375),
             "crc32c": rows.astype(np.uint32),
@@ -86,7 +79,7 @@ def _write_split(out: Path, split: str, hashes: NDArray[np.uint64], first: int) 
         name = f"{split}-{number:05d}"
         write_table(table, str(out / f"{name}.parquet"))
         with (out / f"{name}.tfrecord").open("wb") as file:
-            file.truncate(_IMAGE_BYTES * len(rows))
+            file.truncate(IMAGE_BYTES * len(rows))
         (out / f"{name}.idx").write_bytes(b"")
         files = [_describe(out / f"{name}{suffix}") for suffix in (".tfrecord", ".idx", ".parquet")]
         shards.append(Shard(files[0], len(rows), files[1], files[2]))
@@ -94,9 +87,8 @@ def _write_split(out: Path, split: str, hashes: NDArray[np.uint64], first: int) 
 
 
 def _describe(path: Path) -> File:
-    if (
-        path.suffix == ".tfrecord"
-    ):  # a file without content takes no space, and its checksum is not read
+    if path.suffix == ".tfrecord":
+        # A file without content takes no space, and its checksum is not read.
         return File(path.name, path.stat().st_size, "crc32c:00000000")
     data = path.read_bytes()
     return File(path.name, len(data), checksum_text(crc32c(data)))

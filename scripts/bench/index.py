@@ -1,59 +1,78 @@
 """Indexing: `dataprep index` against DALI's `tfrecord2idx` and `wds2idx`.
 
-    python scripts/bench/index.py --images PHOTOS/ --count 40000 --work /dev/shm/bench
-    python scripts/bench/index.py --images PHOTOS/ --count 20000 --work /some/disk --cold
-
 DALI's tools take one shard per call and write its index. `dataprep` takes the folder and writes
 indexes, sample tables and the manifest, with the size of each image from its header. Every side is
 a complete command, including its start. DALI's tools are also measured without the start: only
 their loops, in a process that already runs. With --cold the shards are dropped from the page cache
-before each measurement, so that they are read from the disk.
+before each measurement, so that they are read from the disk. The check of all indexes when
+`loaders.build` opens a dataset is timed beside them.
 """
 
 from __future__ import annotations
 
+import argparse
 import runpy
 import shutil
-import subprocess
 import sys
 import sysconfig
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
-from conversion import convert
-from images import drop_pages, repeat_images, require_disk, shard_files
-from report import Report, make_parser, time_in_turn
+import harness
+from harness import Report, WrongOptionError, at_least, option, time_in_turn, usual
+from inputs import (
+    FORMATS,
+    convert,
+    dataprep,
+    drop_pages,
+    repeat_images,
+    require_disk,
+    run_command,
+    shard_files,
+)
 
-BIN = Path(sysconfig.get_path("scripts"))
-#: tfrecord2idx imports TensorFlow if it is installed, only to open files; without it, the tool is
-#: faster.
+TAKES = "10 minutes"
+NEEDS = "photographs, DALI with its tools, 5 GB of memory"
+OPTIONS = [
+    *usual("index", count=40_000, repeats=5),
+    option("--formats", [*FORMATS], "formats of the shards"),
+    option("--cold", False, "read from the disk; --work must be on one"),
+]
+WARM, COLD = at_least(1.0), at_least(5.0)  # ratios of images per second to DALI's tools
+#: tfrecord2idx imports TensorFlow if it is installed, only to open files, and is slower with it.
 WITHOUT_TENSORFLOW = (
     "import sys, runpy; sys.modules['tensorflow'] = None; sys.argv = sys.argv[1:];"
     " runpy.run_path(sys.argv[0])"
 )
 
 
+def tool(name: str) -> str:
+    """Return the path of one of DALI's tools."""
+    found = shutil.which(name, path=sysconfig.get_path("scripts")) or shutil.which(name)
+    if found is None:
+        raise WrongOptionError(f"{name} is not installed. Hint: install nvidia-dali-cuda120.")
+    return found
+
+
 def tfrecord2idx_commands(shards: list[Path]) -> None:
     for shard in shards:
-        index = shard.with_suffix(".idx")
-        subprocess.run(
-            [sys.executable, "-c", WITHOUT_TENSORFLOW, BIN / "tfrecord2idx", shard, index],
-            check=True,
-        )
+        files = [str(shard), str(shard.with_suffix(".idx"))]
+        run_command([harness.PYTHON, "-c", WITHOUT_TENSORFLOW, tool("tfrecord2idx"), *files])
 
 
 def tfrecord2idx_loop(shards: list[Path]) -> None:
-    sys.modules["tensorflow"] = None  # type: ignore[assignment]
+    modules: dict[str, Any] = sys.modules
+    modules["tensorflow"] = None
     for shard in shards:
         sys.argv = ["tfrecord2idx", str(shard), str(shard.with_suffix(".idx"))]
-        runpy.run_path(str(BIN / "tfrecord2idx"))
+        runpy.run_path(tool("tfrecord2idx"))
 
 
 def wds2idx_commands(shards: list[Path]) -> None:
     for shard in shards:
-        index = shard.with_suffix(".idx")
-        subprocess.run([BIN / "wds2idx", shard, index], check=True, stdout=subprocess.DEVNULL)
+        run_command([tool("wds2idx"), str(shard), str(shard.with_suffix(".idx"))])
 
 
 def wds2idx_loop(shards: list[Path]) -> None:
@@ -62,15 +81,6 @@ def wds2idx_loop(shards: list[Path]) -> None:
     for shard in shards:
         with IndexCreator(str(shard), str(shard.with_suffix(".idx")), verbose=False) as creator:
             creator.create_index()
-
-
-def dataprep_index(folder: Path) -> None:
-    subprocess.run(
-        [BIN / "dataprep", "index", folder],
-        check=True,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
 
 
 TOOLS: dict[str, dict[str, Callable[[list[Path]], None]]] = {
@@ -85,65 +95,46 @@ TOOLS: dict[str, dict[str, Callable[[list[Path]], None]]] = {
 }
 
 
-def make_shards(photos: Path, work: Path, fmt: str, count: int) -> list[Path]:
-    folder = work / f"index-{fmt}"
-    if not (folder / "complete").exists():
-        src = repeat_images(photos, work / "src", count)
-        convert(src, folder, fmt)
-        (folder / "complete").touch()
-        shutil.rmtree(src)
-    return shard_files(folder)
-
-
 def reset(shards: list[Path], cold: bool) -> None:
+    """Leave only the shards of the dataset."""
     for shard in shards:
-        for name in (
-            shard.with_suffix(".idx"),
-            shard.with_suffix(".parquet"),
-            shard.with_name("manifest.json"),
-        ):
-            name.unlink(missing_ok=True)
+        shard.with_suffix(".idx").unlink(missing_ok=True)
+        shard.with_suffix(".parquet").unlink(missing_ok=True)
+    shards[0].with_name("manifest.json").unlink(missing_ok=True)
     if cold:
         drop_pages(shards)
 
 
-def main() -> None:
-    parser = make_parser(__doc__)
-    parser.add_argument("--images", type=Path, required=True, help="folder of photographs")
-    parser.add_argument("--count", type=int, default=40_000, help="samples")
-    parser.add_argument(
-        "--work", type=Path, default=Path("/dev/shm/bench"), help="folder for the shards"
-    )
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument(
-        "--cold",
-        action="store_true",
-        help="drop the shards from the page cache each time; --work must be on a disk",
-    )
-    args = parser.parse_args()
+def check_time(folder: Path, repeats: int) -> float:
+    """Return the seconds that `loaders.build` takes to check all indexes of an indexed folder."""
+    from loaders.dataset.damage import check_indexes
+    from loaders.dataset.split import open_split
+
+    run_command(dataprep("index", folder))
+    split = open_split(folder, "train")
+    return time_in_turn({"check": lambda: check_indexes(split)}, repeats=repeats)["check"].median
+
+
+def run(report: Report, args: argparse.Namespace) -> None:
+    """Index the shards of each format with every tool."""
     if args.cold:
         require_disk(args.work)
-    with Report("index", args.json) as report:
-        for fmt, tools in TOOLS.items():
-            shards = make_shards(args.images, args.work, fmt, args.count)
-            sides: dict[str, Callable[[], None]] = {
-                "dataprep index": partial(dataprep_index, shards[0].parent)
-            }
-            sides |= {name: partial(tool, shards) for name, tool in tools.items()}
-            timings = time_in_turn(
-                sides, repeats=args.repeats, reset=partial(reset, shards, args.cold)
-            )
-            where = "not in" if args.cold else "in"
-            report.rates(
-                f"{fmt}: {args.count:,} samples in {len(shards)} shards, {where} the page cache",
-                timings,
-                args.count,
-            )
-            report.ratios(
-                timings,
-                [("dataprep index", name, "cold" if args.cold else "warm") for name in tools],
-            )
-
-
-if __name__ == "__main__":
-    main()
+    for fmt in args.formats:
+        folder = args.work / fmt
+        if not (folder / "complete").exists():
+            convert(repeat_images(args.images, args.work / "src", args.count), folder, fmt)
+            (folder / "complete").touch()
+        shards = shard_files(folder)
+        index = partial(run_command, dataprep("index", folder))
+        sides: dict[str, Callable[[], None]] = {"dataprep index": index}
+        sides |= {name: partial(function, shards) for name, function in TOOLS[fmt].items()}
+        again = partial(reset, shards, args.cold)
+        timings = time_in_turn(sides, repeats=args.repeats, reset=again)
+        where = f"{'not ' if args.cold else ''}in the page cache"
+        report.rates(
+            f"{fmt}: {args.count:,} samples in {len(shards)} shards, {where}", timings, args.count
+        )
+        target = COLD if args.cold else WARM
+        report.ratios(timings, [("dataprep index", name, target) for name in TOOLS[fmt]])
+        again()
+        report.check(f"{fmt}: s to check the indexes", check_time(folder, args.repeats), None)

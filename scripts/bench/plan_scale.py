@@ -1,47 +1,50 @@
 """Very large datasets, by simulation: seconds and peak memory of each step, by number of samples.
 
-    python scripts/bench/plan_scale.py --work /some/disk/scale
-    python scripts/bench/plan_scale.py --work /tmp/scale --quick
-
-Each step runs in a new process, which calls the functions that the commands call. `plan` plans
-images that do not exist. `rows of 20 shards` is what one worker does before it reads an image.
-`finish` reads tables and indexes of real shards of 1,000 tiny images. The other steps open a
-dataset whose shards, indexes and tables are hard links to a few real ones. The last table extends a
-line through the two largest sizes of each step to 10^8 and 10^9 samples.
+Each step runs in a new process, which calls the functions that the commands call. `scan` reads
+empty files in 1,000 class folders. `plan` plans images that do not exist. `rows of 20 shards` is
+what one worker does before it reads an image. `finish` reads tables and indexes of real shards of
+1,000 tiny images. The other steps open a dataset whose shards, indexes and tables are hard links to
+a few real ones. The last table extends a line through the two largest sizes of each step to 10^8
+and 10^9 samples.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import shutil
-import subprocess
-import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from report import Report, make_parser, process_memory
-from scale_data import make_dataset, make_source, small_source
+import numpy as np
+import pyarrow as pa
+from harness import Report, Row, apart, at_most, option, process_memory, reset_peak
+from inputs import repeat_shards
+from PIL import Image
 
 from dataprep.options import Options
 from dataprep.plan.files import read_plan
-from dataprep.run.convert import plan_dataset
+from dataprep.run.convert import convert_dataset, plan_dataset
 from dataprep.run.finish import finish
 from dataprep.run.work import stored_tasks, work
+from dataprep.sources import Source, read_source
+from dataprep.sources.base import sample_table
 from dataprep.verify.verify import verify_manifest
 from manifests.store import read_manifest
 
 SAMPLES_PER_SHARD = 1000
 ROWS_OF = 20
+CLASSES = 1000
+#: ext4 allows 65,000 names of a file.
+MAX_LINKS = 60_000
+OPTIONS_OF_SHARDS = Options(shard_samples=SAMPLES_PER_SHARD)
 
-Measure = Callable[[], tuple[float, float]]
 
-
-def measured(function: Callable[[], Any]) -> dict[str, float]:
+def measured(function: Callable[[], Any]) -> Row:
     """Return the seconds of a call, and the peak of the process's memory during it, in MB."""
-    Path("/proc/self/clear_refs").write_text("5")  # Reset the peak.
+    reset_peak()
     start, cpu_start = time.perf_counter(), time.process_time()
     kept = function()
     row = {"seconds": time.perf_counter() - start, "CPU s": time.process_time() - cpu_start}
@@ -50,19 +53,74 @@ def measured(function: Callable[[], Any]) -> dict[str, float]:
     return row
 
 
+# --- sources --------------------------------------------------------------------------------------
+
+
+def make_source(root: Path, paths: pa.Array, sizes: np.ndarray[Any, Any]) -> Source:
+    labels = (np.arange(len(paths)) % CLASSES).astype(np.int32)
+    table = sample_table(paths, label=labels, size=sizes)
+    classes = tuple(f"n{number:08d}" for number in range(CLASSES))
+    return Source(root=str(root), layout="ImageFolder", table=table, classes=classes)
+
+
+def absent_source(samples: int) -> Source:
+    """Return a source of images that do not exist, with paths of 30 bytes as ImageNet has them."""
+    # The paths are made in one array, because a Python string for each would take minutes.
+    template = np.frombuffer(b"train/n00000000/0000000000.JPEG", np.uint8)
+    text = np.empty((samples, len(template)), np.uint8)
+    text[:] = template
+    for place in range(10):
+        text[:, 25 - place] += (np.arange(samples) // 10**place % 10).astype(np.uint8)
+    ends = np.arange(samples + 1, dtype=np.int64) * len(template)
+    paths = pa.LargeStringArray.from_buffers(samples, pa.py_buffer(ends), pa.py_buffer(text))
+    return make_source(Path("/"), paths, 110_000 + np.arange(samples, dtype=np.int64) % 4096)
+
+
+def small_source(folder: Path, samples: int) -> Source:
+    """Return a source that repeats a hundred images of 16x16 pixels, which are in the folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    random, sizes = np.random.default_rng(0), []
+    for number in range(100):
+        path = folder / f"{number:02d}.jpg"
+        Image.fromarray(random.integers(0, 256, (16, 16, 3), np.uint8)).save(path)
+        sizes.append(path.stat().st_size)
+    rows = np.arange(samples) % 100
+    names = pa.array([f"{number:02d}.jpg" for number in range(100)], pa.large_string())
+    return make_source(folder, names.take(pa.array(rows)), np.array(sizes, np.int64)[rows])
+
+
+def make_dataset(work: Path, shards: int) -> str:
+    """Make a dataset of this many shards; an existing one is kept."""
+    few = work / "different"
+    if not (few / "manifest.json").exists():
+        count = max(4, -(-shards // MAX_LINKS)) * SAMPLES_PER_SHARD
+        shutil.rmtree(few, ignore_errors=True)
+        convert_dataset(small_source(work / "images", count), str(few), OPTIONS_OF_SHARDS)
+    return str(repeat_shards(few, work / f"dataset-{shards}", shards))
+
+
 # --- steps ----------------------------------------------------------------------------------------
 
 
-def plan(folder: Path, shards: int) -> dict[str, float]:
-    out, source = folder / f"plan-{shards}", make_source(shards * SAMPLES_PER_SHARD)
+def scan(folder: Path, shards: int) -> Row:
+    out = folder / "files"
+    shutil.rmtree(out, ignore_errors=True)
+    for number in range(CLASSES):
+        (out / f"n{number:08d}").mkdir(parents=True)
+    for number in range(shards * SAMPLES_PER_SHARD):
+        (out / f"n{number % CLASSES:08d}" / f"{number:010d}.JPEG").touch()
+    return measured(lambda: read_source(str(out)))
+
+
+def plan(folder: Path, shards: int) -> Row:
+    out, source = folder / f"plan-{shards}", absent_source(shards * SAMPLES_PER_SHARD)
     shutil.rmtree(out, ignore_errors=True)
     own = process_memory("VmRSS") / 1e6
-    return measured(
-        lambda: plan_dataset(source, str(out), Options(shard_samples=SAMPLES_PER_SHARD))
-    ) | {"of it source MB": own}
+    row = measured(lambda: plan_dataset(source, str(out), OPTIONS_OF_SHARDS))
+    return row | {"of it source MB": own}
 
 
-def rows(folder: Path, shards: int) -> dict[str, float]:
+def read_rows(folder: Path, shards: int) -> Row:
     out = str(folder / f"plan-{shards}")
 
     def read() -> Any:
@@ -74,142 +132,70 @@ def rows(folder: Path, shards: int) -> dict[str, float]:
     return measured(read)
 
 
-def finish_work(folder: Path, shards: int) -> dict[str, float]:
+def finish_work(folder: Path, shards: int) -> Row:
     out, samples = folder / f"finish-{shards}", shards * SAMPLES_PER_SHARD
     shutil.rmtree(out, ignore_errors=True)
-    plan_dataset(
-        small_source(folder / "images", samples), str(out), Options(shard_samples=SAMPLES_PER_SHARD)
-    )
+    plan_dataset(small_source(folder / "images", samples), str(out), OPTIONS_OF_SHARDS)
     work(str(out))
     return measured(lambda: finish(str(out), workers=1))
 
 
-def manifest(folder: Path, shards: int) -> dict[str, float]:
-    out = make_dataset(folder, shards, SAMPLES_PER_SHARD)
-    return measured(lambda: read_manifest(out))
+def opened(function: Callable[[str], Any], folder: Path, shards: int) -> Row:
+    out = make_dataset(folder, shards)
+    return measured(lambda: function(out))
 
 
-def verify(folder: Path, shards: int) -> dict[str, float]:
-    out = make_dataset(folder, shards, SAMPLES_PER_SHARD)
-    return measured(lambda: verify_manifest(str(out)))
-
-
-def build(folder: Path, shards: int) -> dict[str, float]:
+def build(dataset: str) -> Any:
     import loaders
 
-    out = make_dataset(folder, shards, SAMPLES_PER_SHARD)
-    return measured(
-        lambda: loaders.build(out, batch_size=256, transforms="imagenet-train", framework="numpy")
-    )
+    return loaders.build(dataset, batch_size=256, transforms="imagenet-train", framework="numpy")
 
 
-def sample(name: str, folder: Path, shards: int) -> dict[str, float]:
+def sample(name: str, folder: Path, shards: int) -> Row:
     """Plan the first epoch of a sampler, with the columns that it needs."""
+    import loaders
     from loaders.dataset.split import open_split
     from loaders.dataset.tables import SampleTables
-    from loaders.samplers import ClassBalancedSampler, PKSampler, Sampler, ShuffledSampler
 
-    samplers: dict[str, Sampler] = {
-        "ShuffledSampler": ShuffledSampler(),
-        "ClassBalancedSampler": ClassBalancedSampler(),
-        "PKSampler": PKSampler(64, 4),
-    }
-    split, sampler = (
-        open_split(make_dataset(folder, shards, SAMPLES_PER_SHARD), "train"),
-        samplers[name],
-    )
+    arguments = (64, 4) if name == "PKSampler" else ()
+    sampler = getattr(loaders, name)(*arguments)
+    split = open_split(make_dataset(folder, shards), "train")
     start = time.perf_counter()
     columns = SampleTables(split).columns(sampler.columns, requested_by=name)
     read = time.perf_counter() - start
-    arguments = {"samples": split.samples, "batch_size": 256, "world_size": 1, "seed": 0}
-    return measured(lambda: sampler.plan(columns, **arguments).batch(0, 0)) | {
-        "of it source MB": 0.0,
-        "labels s": read,
-    }
+    given = {"samples": split.samples, "batch_size": 256, "world_size": 1, "seed": 0}
+    return measured(lambda: sampler.plan(columns, **given).batch(0, 0)) | {"labels s": read}
 
 
-STEPS: dict[str, Callable[[Path, int], dict[str, float]]] = {
-    "plan": plan,
-    f"rows of {ROWS_OF} shards": rows,
-    "finish": finish_work,
-    "manifest": manifest,
-    "verify --manifest-only": verify,
-    "build": build,
-    "ShuffledSampler": lambda folder, shards: sample("ShuffledSampler", folder, shards),
-    "ClassBalancedSampler": lambda folder, shards: sample("ClassBalancedSampler", folder, shards),
-    "PKSampler": lambda folder, shards: sample("PKSampler", folder, shards),
+#: Each step, and the option with its numbers of shards.
+ROWS = f"rows of {ROWS_OF} shards"
+STEPS: dict[str, tuple[Callable[[Path, int], Row], str]] = {
+    "scan": (scan, "plan_shards"),
+    "plan": (plan, "plan_shards"),
+    ROWS: (read_rows, "plan_shards"),
+    "finish": (finish_work, "finish_shards"),
+    "manifest": (partial(opened, read_manifest), "shards"),
+    "verify --manifest-only": (partial(opened, verify_manifest), "shards"),
+    "build": (partial(opened, build), "shards"),
 }
+for _sampler in ("ShuffledSampler", "ClassBalancedSampler", "PKSampler"):
+    STEPS[_sampler] = (partial(sample, _sampler), "shards")
+
+TAKES = "1 hour; 2 minutes with --shards 10 100 --plan-shards 10 100 --finish-shards 1 2"
+NEEDS = "a disk with hard links, 16 GB of memory"
+OPTIONS = [
+    option("--work", Path("/tmp/bench-scale"), "folder on a disk with hard links"),
+    option("--shards", [1_000, 10_000, 100_000], "shards of 1,000 samples"),
+    option("--plan-shards", [1_000, 10_000], "shards for the scan, the plan and its rows"),
+    option("--finish-shards", [20, 100], "shards for finish"),
+    option("--steps", [*STEPS], "steps to measure", choices=STEPS),
+]
+#: For 10^8 samples in 10^5 shards; and the growth of a process that reads rows of a plan, from the
+#: smallest to the largest plan.
+BUILD_SECONDS, BUILD_MB, GROWTH_MB = at_most(20), at_most(4000), at_most(20)
 
 
-# --- the table ------------------------------------------------------------------------------------
-
-
-def main() -> None:
-    parser = make_parser(__doc__)
-    parser.add_argument(
-        "--work",
-        type=Path,
-        default=Path("/tmp/bench-scale"),
-        help="folder on a disk with hard links",
-    )
-    parser.add_argument(
-        "--shards", type=int, nargs="+", default=[1_000, 10_000, 100_000], help="of 1,000 samples"
-    )
-    parser.add_argument(
-        "--plan-shards", type=int, nargs="+", default=[1_000, 10_000], help="for plan and its rows"
-    )
-    parser.add_argument(
-        "--finish-shards", type=int, nargs="+", default=[20, 100], help="for finish"
-    )
-    parser.add_argument("--steps", nargs="+", choices=STEPS, default=[*STEPS])
-    parser.add_argument("--quick", action="store_true", help="10^4 and 10^5 samples")
-    parser.add_argument(
-        "--only", type=int, help="measure the one step of --steps in this process, and print JSON"
-    )
-    args = parser.parse_args()
-    if args.only:
-        print(json.dumps(STEPS[args.steps[0]](args.work, args.only)))
-        return
-    if args.quick:
-        args.shards, args.plan_shards, args.finish_shards = [10, 100], [10, 100], [1, 2]
-    args.work.mkdir(parents=True, exist_ok=True)
-    with Report("plan_scale", args.json) as report:
-        measurements = {step: measure(args, step) for step in args.steps}
-        report.table("Measured", [row for found in measurements.values() for row in found])
-        report.table(
-            "Extended by a line",
-            [row for step, found in measurements.items() for row in extended(step, found)],
-        )
-        check(report, measurements)
-
-
-def measure(args: argparse.Namespace, step: str) -> list[dict[str, Any]]:
-    planned = step == "plan" or step.startswith("rows")
-    sizes = args.plan_shards if planned else args.finish_shards if step == "finish" else args.shards
-    found = []
-    for shards in sorted(sizes):
-        command = [
-            sys.executable,
-            __file__,
-            "--work",
-            args.work,
-            "--steps",
-            step,
-            "--only",
-            str(shards),
-        ]
-        done = subprocess.run(command, check=True, stdout=subprocess.PIPE)
-        row = json.loads(done.stdout.splitlines()[-1])
-        base = {"step": step, "samples": shards * SAMPLES_PER_SHARD, "shards": shards}
-        found.append(base | {"of it source MB": 0.0, "labels s": 0.0} | row)
-        print(
-            f"  {step}, {shards:,} shards: {row['seconds']:.1f} s, {row['peak MB']:,.0f} MB",
-            flush=True,
-        )
-    return found
-
-
-def extended(step: str, found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def extended(step: str, found: list[Row]) -> list[Row]:
     """Extend a line through the two largest sizes to 10^8 and 10^9 samples."""
     if len(found) < 2:
         return []
@@ -218,24 +204,35 @@ def extended(step: str, found: list[dict[str, Any]]) -> list[dict[str, Any]]:
     for samples in (10**8, 10**9):
         if samples > two["samples"]:
             ratio = (samples - two["samples"]) / (two["samples"] - one["samples"])
-            values = {
-                key: max(0.0, two[key] + ratio * (two[key] - one[key]))
-                for key in ("seconds", "peak MB")
-            }
-            rows.append({"step": step, "samples": samples, **values})
+            row = {"step": step, "samples": samples}
+            for name in ("seconds", "peak MB"):
+                row[name] = max(0.0, two[name] + ratio * (two[name] - one[name]))
+            rows.append(row)
     return rows
 
 
-def check(report: Report, measurements: dict[str, list[dict[str, Any]]]) -> None:
-    for step, found in measurements.items():
-        if step == "build":
-            report.check("build on the largest dataset, s", found[-1]["seconds"], "build_seconds")
-            report.check("its peak, MB", found[-1]["peak MB"], "build_mb")
-        if step.startswith("rows"):
-            growth = found[-1]["peak MB"] - found[0]["peak MB"]
-            times = f"{found[-1]['samples'] // found[0]['samples']} times as many samples"
-            report.check("growth of a worker's memory, MB", growth, "worker_growth_mb", times)
-
-
-if __name__ == "__main__":
-    main()
+def run(report: Report, args: argparse.Namespace) -> None:
+    """Measure the steps by size."""
+    args.work.mkdir(parents=True, exist_ok=True)
+    rows: dict[str, list[Row]] = {}
+    for step in args.steps:
+        function, sizes = STEPS[step]
+        rows[step] = []
+        for shards in sorted(getattr(args, sizes)):
+            row = {"step": step, "samples": shards * SAMPLES_PER_SHARD, "shards": shards}
+            row |= {"of it source MB": 0.0, "labels s": 0.0, **apart(function, args.work, shards)}
+            rows[step].append(row)
+            print(f"  {step}, {shards:,} shards: {row['seconds']:.1f} s", flush=True)
+    report.table("Measured", [row for found in rows.values() for row in found])
+    lines = [row for step, found in rows.items() for row in extended(step, found)]
+    if lines:
+        report.table("Extended by a line", lines)
+    if "build" in rows:
+        last = rows["build"][-1]
+        report.check("build on the largest dataset, s", last["seconds"], BUILD_SECONDS)
+        report.check("its peak, MB", last["peak MB"], BUILD_MB)
+    if ROWS in rows:
+        first, last = rows[ROWS][0], rows[ROWS][-1]
+        times = f"{last['samples'] // first['samples']} times as many samples"
+        growth = last["peak MB"] - first["peak MB"]
+        report.check("growth of a worker's memory, MB", growth, GROWTH_MB, times)

@@ -1,10 +1,10 @@
-"""MosaicML Streaming and LitData, in a Python that has them: what `cache_rivals.py` starts.
+"""MosaicML Streaming and LitData, in a Python that has them: what `cache.py` starts.
 
-    python rivals_epoch.py NAME write IMAGES FOLDER            # store the images as NAME does
-    python rivals_epoch.py NAME read ENDPOINT BUCKET DECODER   # read epochs of the bucket's folder NAME
+    python rivals_epoch.py NAME write IMAGES FOLDER                  # store the images as NAME does
+    python rivals_epoch.py NAME read ENDPOINT BUCKET BATCH DECODER   # read epochs of s3://BUCKET/NAME
 
 Each line of the standard input of the second, ``CACHE ORDER``, reads an epoch. The answer has its
-seconds, those of CPU time, and the number of images. The decoder is ``dali``: the worker processes
+seconds, its CPU seconds, and the number of images. The decoder is ``dali``: the worker processes
 read the images, and DALI decodes them in this process, as `loaders` does; or ``pillow``: the worker
 processes decode them, as the guides of both libraries do.
 """
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import gc
 import importlib
+import io
 import itertools
 import os
 import random
@@ -25,95 +26,78 @@ from typing import Any
 
 import numpy as np
 
-BATCH = 256
 SIZE, AREA, ASPECT = 224, (0.08, 1.0), (3 / 4, 4 / 3)
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 CHUNK_BYTES = 64 << 20
 WORKERS = len(os.sched_getaffinity(0))
+#: Encoded or decoded images, and labels.
+Batch = tuple[Any, list[int]]
 
 
 # --- the datasets ---------------------------------------------------------------------------------
 
 
 def images_of(folder: Path) -> list[tuple[Path, int]]:
-    """Return the images of class folders with their labels, in the order of `dataprep convert --shuffle`."""
-    paths = sorted(path for path in folder.rglob("*.jpg"))
-    classes = {
-        name: label for label, name in enumerate(sorted({path.parent.name for path in paths}))
-    }
+    """Return the images of class folders with their labels, shuffled."""
+    paths = sorted(folder.rglob("*.jpg"))
+    names = sorted({path.parent.name for path in paths})
     random.Random(0).shuffle(paths)
-    return [(path, classes[path.parent.name]) for path in paths]
+    return [(path, names.index(path.parent.name)) for path in paths]
 
 
-def read_sample(item: tuple[Path, int]) -> dict[str, Any]:
-    path, label = item
-    return {"image": path.read_bytes(), "label": label}
+def read_sample(sample: tuple[Path, int]) -> dict[str, Any]:
+    return {"image": sample[0].read_bytes(), "label": sample[1]}
 
 
-def write_mosaicml(images: Path, out: Path) -> None:
-    from streaming import MDSWriter
+def write(name: str, images: Path, out: Path) -> None:
+    """Store images as a library does."""
+    samples = images_of(images)
+    if name == "mosaicml":
+        from streaming import MDSWriter
 
-    with MDSWriter(
-        out=str(out), columns={"image": "bytes", "label": "int"}, size_limit=CHUNK_BYTES
-    ) as writer:
-        for item in images_of(images):
-            writer.write(read_sample(item))
+        columns = {"image": "bytes", "label": "int"}
+        with MDSWriter(out=str(out), columns=columns, size_limit=CHUNK_BYTES) as writer:
+            for sample in samples:
+                writer.write(read_sample(sample))
+    else:
+        from litdata import optimize
+
+        options = {"chunk_bytes": CHUNK_BYTES, "num_workers": 1, "mode": "overwrite"}
+        options |= {"keep_data_ordered": True, "start_method": "spawn", "verbose": False}
+        optimize(read_sample, samples, str(out), **options)
 
 
-def write_litdata(images: Path, out: Path) -> None:
-    from litdata import optimize
-
-    optimize(
-        read_sample, images_of(images), str(out), chunk_bytes=CHUNK_BYTES, num_workers=1, mode="overwrite",
-        keep_data_ordered=True, start_method="spawn", verbose=False,
-    )  # fmt: skip
-
-
-def mosaicml(
-    url: str, cache: Path, endpoint: str, *, shuffle: bool, collate: Callable[..., Any]
-) -> Any:
+def mosaicml(url: str, cache: Path, endpoint: str, *, shuffle: bool, batch: int) -> Any:
     from streaming import StreamingDataset
     from streaming.base.util import clean_stale_shared_memory
     from torch.utils.data import DataLoader
 
     clean_stale_shared_memory()
     os.environ["S3_ENDPOINT_URL"] = endpoint
-    data = StreamingDataset(
-        remote=url, local=str(cache), shuffle=shuffle, batch_size=BATCH, num_canonical_nodes=1
-    )
-    return DataLoader(data, BATCH, num_workers=WORKERS, drop_last=True, collate_fn=collate)
+    options = {"shuffle": shuffle, "batch_size": batch, "num_canonical_nodes": 1}
+    return partial(DataLoader, StreamingDataset(remote=url, local=str(cache), **options))
 
 
-def litdata(
-    url: str, cache: Path, endpoint: str, *, shuffle: bool, collate: Callable[..., Any]
-) -> Any:
+def litdata(url: str, cache: Path, endpoint: str, *, shuffle: bool, batch: int) -> Any:  # noqa: ARG001
     from litdata import StreamingDataLoader, StreamingDataset
     from litdata.streaming import downloader
 
-    downloader._OBSTORE_CLIENT_OPTIONS["allow_http"] = (
-        True  # it has no option for servers without TLS
-    )
-    options = {"endpoint_url": endpoint, "aws_access_key_id": "any", "aws_secret_access_key": "any"}
-    data = StreamingDataset(
-        url, cache_dir=str(cache), shuffle=shuffle, drop_last=True, storage_options=options
-    )
-    return StreamingDataLoader(
-        data, batch_size=BATCH, num_workers=WORKERS, drop_last=True, collate_fn=collate
-    )
-
-
-WRITERS = {"mosaicml": write_mosaicml, "litdata": write_litdata}
-LOADERS = {"mosaicml": mosaicml, "litdata": litdata}
+    # It has no option for servers without TLS.
+    downloader._OBSTORE_CLIENT_OPTIONS["allow_http"] = True
+    keys = ("aws_access_key_id", "aws_secret_access_key")
+    access = {"endpoint_url": endpoint, **{key: os.environ[key.upper()] for key in keys}}
+    options = {"shuffle": shuffle, "drop_last": True, "storage_options": access}
+    return partial(StreamingDataLoader, StreamingDataset(url, cache_dir=str(cache), **options))
 
 
 # --- decoding -------------------------------------------------------------------------------------
 
 
-def encoded_batch(samples: list[dict[str, Any]]) -> tuple[list[bytes], list[int]]:
+def encoded_batch(samples: list[dict[str, Any]]) -> Batch:
     return [sample["image"] for sample in samples], [sample["label"] for sample in samples]
 
 
-def decoded_batch(samples: list[dict[str, Any]]) -> tuple[Any, list[int]]:
+def decoded_batch(samples: list[dict[str, Any]]) -> Batch:
     """Crop and decode with Pillow, as torchvision does, into one tensor: float32 [n, 3, 224, 224]."""
     import torch
 
@@ -121,18 +105,18 @@ def decoded_batch(samples: list[dict[str, Any]]) -> tuple[Any, list[int]]:
     return torch.from_numpy(images), [sample["label"] for sample in samples]
 
 
-def pillow_crop(data: bytes) -> np.ndarray:
-    import io
-
+def pillow_crop(data: bytes) -> Any:
     from PIL import Image
 
     with Image.open(io.BytesIO(data)) as file:
         image = file.convert("RGB")
     image = image.resize((SIZE, SIZE), Image.Resampling.BILINEAR, box=random_box(*image.size))
-    pixels = (np.asarray(image, np.float32) / 255 - np.float32(MEAN)) / np.float32(STD)
-    return np.ascontiguousarray(
-        (pixels[:, ::-1] if random.random() < 0.5 else pixels).transpose(2, 0, 1)
+    pixels = (np.asarray(image, np.float32) / 255 - np.array(MEAN, np.float32)) / np.array(
+        STD, np.float32
     )
+    if random.random() < 0.5:
+        pixels = pixels[:, ::-1]
+    return np.ascontiguousarray(pixels.transpose(2, 0, 1))
 
 
 def random_box(width: int, height: int) -> tuple[int, int, int, int]:
@@ -147,38 +131,36 @@ def random_box(width: int, height: int) -> tuple[int, int, int, int]:
     return 0, 0, width, height
 
 
-def decode_with_dali(
-    batches: Iterator[tuple[list[bytes], list[int]]],
-) -> Iterator[tuple[Any, list[int]]]:
+def decode_with_dali(batches: Iterator[Batch], batch: int) -> Iterator[Batch]:
     """Decode batches on the CPU with the steps of ``transforms="imagenet-train"``."""
-    from nvidia.dali import fn, pipeline_def, types
     from torch.utils.dlpack import from_dlpack
+
+    dali: Any = importlib.import_module("nvidia.dali")
+    fn, types = dali.fn, dali.types
 
     labels: list[list[int]] = []
 
-    def images() -> Iterator[list[np.ndarray]]:
+    def images() -> Iterator[list[Any]]:
         for encoded, numbers in batches:
             labels.append(numbers)
             yield [np.frombuffer(data, np.uint8) for data in encoded]
 
-    @pipeline_def(
-        batch_size=BATCH, num_threads=WORKERS, device_id=None, seed=1, prefetch_queue_depth=2
-    )
-    def pipeline() -> Any:
-        encoded = fn.external_source(source=images(), dtype=types.UINT8, ndim=1)
-        pixels = fn.decoders.image_random_crop(
-            encoded, device="cpu", output_type=types.RGB, random_area=list(AREA), random_aspect_ratio=list(ASPECT),
-            num_attempts=10,
-        )  # fmt: skip
-        pixels = fn.resize(
-            pixels, size=[SIZE, SIZE], interp_type=types.INTERP_LINEAR, antialias=True
-        )
-        return fn.crop_mirror_normalize(
-            pixels, mirror=fn.random.coin_flip(probability=0.5), mean=[255 * value for value in MEAN],
-            std=[255 * value for value in STD], dtype=types.FLOAT, output_layout="CHW",
-        )  # fmt: skip
+    crop = {"random_area": [*AREA], "random_aspect_ratio": [*ASPECT], "num_attempts": 10}
+    levels = {"mean": [255 * value for value in MEAN], "std": [255 * value for value in STD]}
 
-    built = pipeline()
+    @dali.pipeline_def  # type: ignore[untyped-decorator]
+    def pipeline() -> Any:
+        data = fn.external_source(source=images(), dtype=types.UINT8, ndim=1)
+        pixels = fn.decoders.image_random_crop(data, device="cpu", output_type=types.RGB, **crop)
+        linear = types.INTERP_LINEAR
+        pixels = fn.resize(pixels, size=[SIZE, SIZE], interp_type=linear, antialias=True)
+        flip = fn.random.coin_flip(probability=0.5)
+        return fn.crop_mirror_normalize(
+            pixels, mirror=flip, dtype=types.FLOAT, output_layout="CHW", **levels
+        )
+
+    options = {"batch_size": batch, "num_threads": WORKERS, "device_id": None, "seed": 1}
+    built = pipeline(**options, prefetch_queue_depth=2)
     built.build()
     for number in itertools.count():
         try:
@@ -188,15 +170,14 @@ def decode_with_dali(
         yield from_dlpack(output.as_tensor()), labels[number]
 
 
-def epoch(make: Callable[..., Any], decoder: str) -> tuple[float, float, int]:
-    """Build a loader and read an epoch.
-
-    Return the seconds of both, those of CPU time, and the number of images.
-    """
+def epoch(make: Callable[..., Any], decoder: str, batch: int) -> tuple[float, float, int]:
+    """Build a loader and read an epoch; return seconds, CPU seconds, and the number of images."""
     start, cpu_start = time.perf_counter(), sum(os.times()[:4])
-    batches = iter(make(collate=encoded_batch if decoder == "dali" else decoded_batch))
+    collate = encoded_batch if decoder == "dali" else decoded_batch
+    options = {"num_workers": WORKERS, "drop_last": True, "collate_fn": collate}
+    batches: Iterator[Batch] = iter(make()(batch_size=batch, **options))
     count = 0
-    for images, _ in decode_with_dali(batches) if decoder == "dali" else batches:
+    for images, _ in decode_with_dali(batches, batch) if decoder == "dali" else batches:
         count += len(images)
         last = images
     float(last.ravel()[0])
@@ -206,36 +187,29 @@ def epoch(make: Callable[..., Any], decoder: str) -> tuple[float, float, int]:
     return seconds, sum(os.times()[:4]) - cpu_start, count
 
 
-def read_epochs(name: str, endpoint: str, bucket: str, decoder: str) -> None:
+def read_epochs(name: str, endpoint: str, bucket: str, size: str, decoder: str) -> None:
     """Answer the lines of the standard input."""
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # the libraries print, too
-    os.environ |= {
-        "AWS_ACCESS_KEY_ID": "any",
-        "AWS_SECRET_ACCESS_KEY": "any",
-        "AWS_DEFAULT_REGION": "us-east-1",
-    }
     package = importlib.import_module({"mosaicml": "streaming"}.get(name, name))
     importlib.import_module("torch.utils.data")
     if decoder == "dali":
         importlib.import_module("nvidia.dali")
     print(f"{name} {package.__version__}", file=answers)
+    library, batch = {"mosaicml": mosaicml, "litdata": litdata}[name], int(size)
     for line in sys.stdin:
         folder, order = line.split()
-        make = partial(
-            LOADERS[name],
-            f"s3://{bucket}/{name}",
-            Path(folder),
-            endpoint,
-            shuffle=order == "shuffled",
-        )
-        print(*epoch(make, decoder), file=answers)
+        where = (f"s3://{bucket}/{name}", Path(folder), endpoint)
+        make = partial(library, *where, shuffle=order == "shuffled", batch=batch)
+        print(*epoch(make, decoder, batch), file=answers)
 
 
 def main() -> None:
+    if len(sys.argv) < 4 or sys.argv[2] not in ("write", "read"):
+        raise SystemExit(__doc__)
     name, command, *arguments = sys.argv[1:]
     if command == "write":
-        WRITERS[name](*map(Path, arguments))
+        write(name, *map(Path, arguments))
     else:
         read_epochs(name, *arguments)
 

@@ -1,18 +1,18 @@
-"""Training: a model fed by `loaders.build`, by torchvision's DataLoader, and by one batch that is already on the GPU.
+"""Training: a model fed by `loaders.build`, by others, and by one batch that is already on the GPU.
 
-    python scripts/bench/train_speed.py --images PHOTOS/ --models resnet50 --batch-sizes 256
-    python scripts/bench/train_speed.py --images PHOTOS/ --batch-sizes 64 --torchvision v1 v2
-    --workers 12 16 torchrun --nproc-per-node 2 scripts/bench/train_speed.py --images PHOTOS/ python
-    scripts/bench/train_speed.py --images PHOTOS/ --count 64 --models tiny --batch-sizes 8 --device
-    cpu
+    python scripts/bench train_speed --images PHOTOS/ --models resnet50 --hand
+    python scripts/bench train_speed --images PHOTOS/ --batch-sizes 64 --torchvision v1 v2 --workers 12 16
+    python scripts/bench train_speed --images PHOTOS/ --models none resnet50 --pipelines 2
+    torchrun --nproc-per-node 2 scripts/bench train_speed --images PHOTOS/
 
-PHOTOS is a folder of JPEGs, which are repeated up to the count and converted: as they are, resized
-to 256 pixels, and as raw pixels. A step is forward, backward and SGD in bfloat16 with channels
-last. The cached batch is the limit of the model on this machine. Each side takes steps in turn with
-it, while no other side is open, and first returns the batches that it has prefetched meanwhile. A
-side that is open feeds one model after the other. With `torchrun`, the model is trained with
-DistributedDataParallel, and the rates are those of one GPU. `--cuda-graphs` launches all kernels of
-a step at once, from a CUDA graph that reads a copy of the batch at a fixed address.
+A step is forward, backward and SGD in bfloat16 with channels last. The cached batch is the limit of
+the model on this machine. Each side takes steps in turn with it, while no other side is open, and
+first returns the batches that it has prefetched meanwhile. A side that is open feeds one model
+after the other. The model `none` does nothing with a batch. `--pipelines 2` are two loaders, each
+with half of the CPU threads and driven by a thread of its own, whose batches are taken in turn.
+With `torchrun`, the model is trained with DistributedDataParallel, and the rates are those of one
+GPU. `--cuda-graphs` launches all kernels of a step at once, from a CUDA graph that reads a copy of
+the batch at a fixed address.
 """
 
 from __future__ import annotations
@@ -25,28 +25,56 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from load_data import STORES, dataset_parser, prepare_store
-from load_sides import synchronize
-from report import Report
+from feeds import OURS, Feed, Opener, hand_feed, our_feed, synchronize, torchvision_feed, turns_feed
+from harness import (
+    CORES,
+    DEVICE,
+    Report,
+    Row,
+    WrongOptionError,
+    at_least,
+    option,
+    replaced,
+    use_device,
+    usual,
+)
+from inputs import FMT, STORES, prepare
 from torch import distributed, nn
-from tqdm import tqdm
-from train_feeds import Feed, cached_feed, make_sides
 
+TAKES = "15 minutes with --hand"
+NEEDS = "photographs, torchvision, a GPU for the stated figures"
+OPTIONS = [
+    *usual("train", count=6_400),
+    DEVICE,
+    FMT,
+    option("--stores", ["full", "256"], f"how images are stored: {STORES}"),
+    option("--models", ["resnet50", "resnet18", "vit_s"], "of torchvision; vit_s, tiny or none"),
+    option("--batch-sizes", [256], "images of a batch"),
+    option("--torchvision", [], "also measure its loaders, v1 or v2", nargs="*"),
+    option("--workers", [CORES], "processes of torchvision's DataLoader"),
+    option("--hand", False, "also measure DALI pipelines written by hand"),
+    option("--pipelines", [], "also measure so many loaders in turn", type=int, nargs="*"),
+    option("--cuda-graphs", False, "capture each model's step in a CUDA graph"),
+    option("--option", [], "of build", nargs=2, action="append", metavar=("NAME", "NUMBER")),
+    option("--seconds", 1.0, "duration of the cached batch's steps in a round"),
+    option("--rounds", 5, "measurements of each side"),
+]
 RANK = int(os.environ.get("RANK", "0"))
+CACHED = "cached batch"
+#: Images per second, as a fraction of those with one cached batch, by model and store.
+TARGETS = {
+    ("resnet50", "full"): at_least(0.97),
+    ("resnet50", "256"): at_least(0.98),
+    ("resnet18", "full"): at_least(0.95),
+}
 
 #: A training step, with images and labels.
 Step = Callable[[Any, Any], None]
-
-#: Targets in targets.toml, by model and store.
-TARGETS = {
-    ("resnet50", "full"): "resnet50_full",
-    ("resnet50", "256"): "resnet50_256",
-    ("resnet18", "full"): "resnet18",
-}
 
 
 @dataclass
@@ -63,6 +91,120 @@ class Measured:
     rates: list[float] = field(default_factory=list)
     limits: list[float] = field(default_factory=list)
     waits: list[float] = field(default_factory=list)
+
+    def add(self, limit: float, rate: float, wait: float) -> None:
+        """Add a round."""
+        self.limits.append(limit)
+        self.rates.append(rate)
+        self.waits.append(wait)
+
+
+# --- feeds ----------------------------------------------------------------------------------------
+
+
+def make_datasets(args: argparse.Namespace) -> dict[str, Path]:
+    """Convert the photographs on rank 0, and return the dataset of each store and the ImageFolder."""
+    paths = {}
+    for store in args.stores:
+        if RANK == 0:
+            prepare(args, store)
+        if distributed.is_initialized():
+            distributed.barrier()
+        paths["folder"], paths[store] = prepare(args, store)
+    return paths
+
+
+def make_sides(datasets: dict[str, Path], args: argparse.Namespace) -> dict[str, Opener]:
+    """Return what opens each side."""
+    sides: dict[str, Opener] = {}
+    options: Row = {"layout": "NHWC"}
+    for name, value in args.option:
+        options[name] = float(value) if "." in value else int(value)
+    for store in args.stores:
+        sides[f"{OURS}, {store}"] = partial(our_feed, datasets[store], args, **options)
+        for number in args.pipelines:
+            name = f"{number} pipelines, {store}"
+            sides[name] = partial(turns_feed, datasets[store], args, number, **options)
+        if args.hand:
+            sides[f"DALI by hand, {store}"] = partial(hand_feed, datasets[store], args, **options)
+    for version, workers in itertools.product(args.torchvision, args.workers):
+        folder, size = datasets["folder"], args.batch_size
+        opener = partial(torchvision_feed, folder, args, version, workers, size)
+        sides[f"torchvision {version}, workers={workers}"] = opener
+    return sides
+
+
+def cached_feed(batch: Any) -> Feed:
+    """Return a feed that repeats a copy of one batch."""
+    copies = tuple(each.clone(memory_format=torch.preserve_format) for each in batch)
+    return Feed(itertools.repeat(copies))
+
+
+# --- steps ----------------------------------------------------------------------------------------
+
+
+def make_step(name: str, device: torch.device, *, graph: bool = False) -> Step:
+    """Return a training step of a model."""
+    if name == "none":
+        return lambda *_: None
+    net: Any = make_model(name).train()
+    net = net.to(device, memory_format=torch.channels_last)
+    if distributed.is_initialized():
+        devices = [device.index] if device.type == "cuda" else None
+        net = nn.parallel.DistributedDataParallel(net, devices)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.01, momentum=0.9)
+
+    def step(images: Any, labels: Any) -> None:
+        with torch.autocast(device.type, dtype=torch.bfloat16):
+            results = net(images.to(torch.bfloat16, memory_format=torch.channels_last))
+            loss: Any = nn.functional.cross_entropy(results, labels)
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        optimizer.step()
+
+    return captured(step) if graph else step
+
+
+def captured(step: Step) -> Step:
+    """Return a step that is captured in a CUDA graph at its first call, and replayed at each later one."""
+    graph = torch.cuda.CUDAGraph()
+    inputs: list[Any] = []
+
+    def replay(*batch: Any) -> None:
+        if not inputs:
+            inputs.extend(each.clone(memory_format=torch.preserve_format) for each in batch)
+            new_stream: Any = torch.cuda.Stream
+            aside = new_stream()
+            aside.wait_stream(torch.cuda.current_stream())
+            # The libraries allocate what they need, which a capture forbids.
+            with torch.cuda.stream(aside):
+                for _ in range(3):
+                    step(*inputs)
+            torch.cuda.current_stream().wait_stream(aside)
+            # The threads of the pipelines go on allocating memory: the rules of a capture are for
+            # this thread only.
+            with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+                step(*inputs)
+        for held, given in zip(inputs, batch, strict=True):
+            held.copy_(given)
+        graph.replay()
+
+    return replay
+
+
+def make_model(name: str) -> Any:
+    if name == "tiny":
+        layers = (nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 1000))
+        return nn.Sequential(nn.Conv2d(3, 8, 8, 8), *layers)
+    from torchvision import models
+
+    if name == "vit_s":
+        size = {"num_layers": 12, "num_heads": 6, "hidden_dim": 384, "mlp_dim": 1536}
+        return models.VisionTransformer(224, 16, **size)
+    return models.get_model(name, num_classes=1000)
+
+
+# --- measuring ------------------------------------------------------------------------------------
 
 
 def train(feed: Feed, step: Step, steps: int, batch_size: int) -> tuple[float, float]:
@@ -93,227 +235,89 @@ def take_steps(feed: Feed, step: Step, count: int) -> float:
     return waited
 
 
-def main() -> None:
-    args = parse()
-    if "RANK" in os.environ:
-        distributed.init_process_group("gloo" if args.device == "cpu" else "nccl")
-    device = torch.device("cpu")
-    if args.device == "gpu":
-        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
-        torch.cuda.set_device(device)
-        torch.backends.cudnn.benchmark = True
-    datasets = make_datasets(args)
-    with Report("train_speed", args.json if RANK == 0 else None) as report:
-        for batch_size in args.batch_sizes:
-            steps = {
-                model: make_step(model, device, graph=args.cuda_graphs) for model in args.models
-            }
-            with_batch_size = argparse.Namespace(**{**vars(args), "batch_size": batch_size})
-            for model, measured in measure(steps, datasets, with_batch_size, device).items():
-                if RANK == 0:
-                    report_feeds(report, f"{model}, batches of {batch_size}", model, measured)
-            del steps
-            if device.type == "cuda":
-                torch.cuda.empty_cache()
-
-
-def make_datasets(args: argparse.Namespace) -> dict[str, Path]:
-    """Convert the photographs on rank 0, and return the dataset of each store and the ImageFolder."""
-    paths = {}
-    for store in args.stores:
-        if RANK == 0:
-            prepare_store(args, store)
-        if distributed.is_initialized():
-            distributed.barrier()
-        paths["folder"], paths[store] = prepare_store(args, store)
-    return paths
+def count_steps(step: Step, cached: Feed, args: argparse.Namespace, device: torch.device) -> int:
+    """Return how many steps with the cached batch take `--seconds`, the same number on all ranks."""
+    train(cached, step, 5, args.batch_size)
+    limit, _ = train(cached, step, 5, args.batch_size)
+    most = max(5, min(round(args.seconds * limit / args.batch_size), 1000))
+    count = torch.tensor(most, device=device)
+    if distributed.is_initialized():
+        distributed.broadcast(count, 0)
+    return int(count)
 
 
 def measure(
-    steps: dict[str, Step],
-    datasets: dict[str, Path],
-    args: argparse.Namespace,
-    device: torch.device,
+    steps: dict[str, Step], datasets: dict[str, Path], args: argparse.Namespace, device: Any
 ) -> dict[str, dict[str, Measured]]:
     """Return what was measured of each model's feeds.
 
     One is open at a time, and takes turns with the cached batch.
     """
-    sides = make_sides(datasets, args, device)
-    with sides[f"loaders, {args.stores[0]}"]() as feed:
+    sides = make_sides(datasets, args)
+    with next(iter(sides.values()))() as feed:
         cached = cached_feed(next(feed.batches))
     counts = {model: count_steps(step, cached, args, device) for model, step in steps.items()}
     measured = {model: {name: Measured() for name in sides} for model in steps}
-    bar = tqdm(sides.items(), unit="side", disable=RANK > 0)
-    for name, side in bar:
-        bar.set_description(f"batches of {args.batch_size}, {name}")
+    for name, side in sides.items():
+        if RANK == 0:
+            print(f"batches of {args.batch_size}, {name}", flush=True)
         with side() as feed:
             for step, _ in itertools.product(steps.values(), range(5)):
                 step(*next(feed.batches))
             for _, (model, step) in itertools.product(range(args.rounds), steps.items()):
                 limit, _ = train(cached, step, counts[model], args.batch_size)
                 rate, wait = train(feed, step, counts[model], args.batch_size)
-                found = measured[model][name]
-                found.rates.append(rate)
-                found.limits.append(limit)
-                found.waits.append(wait)
+                measured[model][name].add(limit, rate, wait)
     return measured
-
-
-def count_steps(step: Step, cached: Feed, args: argparse.Namespace, device: torch.device) -> int:
-    """Return how many steps with the cached batch take `--seconds`, the same number on all ranks."""
-    train(cached, step, 5, args.batch_size)
-    limit, _ = train(cached, step, 5, args.batch_size)
-    count = torch.tensor(max(5, round(args.seconds * limit / args.batch_size)), device=device)
-    if distributed.is_initialized():
-        distributed.broadcast(count, 0)
-    return int(count)
-
-
-def make_step(name: str, device: torch.device, *, graph: bool = False) -> Step:
-    """Return a training step of a model: one of torchvision's, `vit_s` (ViT-S/16), or `tiny`."""
-    net = make_model(name).to(device, memory_format=torch.channels_last).train()
-    if distributed.is_initialized():
-        net = nn.parallel.DistributedDataParallel(
-            net, [device.index] if device.type == "cuda" else None
-        )
-    optimizer = torch.optim.SGD(net.parameters(), lr=0.01, momentum=0.9)
-
-    def step(images: Any, labels: Any) -> None:
-        with torch.autocast(device.type, dtype=torch.bfloat16):
-            results = net(images.to(torch.bfloat16, memory_format=torch.channels_last))
-            loss = nn.functional.cross_entropy(results, labels)
-        optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        optimizer.step()
-
-    return captured(step) if graph else step
-
-
-def captured(step: Step) -> Step:
-    """Return a step that is captured in a CUDA graph at its first call, and replayed at each later one."""
-    graph = torch.cuda.CUDAGraph()
-    inputs: list[Any] = []
-
-    def replay(*batch: Any) -> None:
-        if not inputs:
-            inputs.extend(each.clone(memory_format=torch.preserve_format) for each in batch)
-            aside = torch.cuda.Stream()
-            aside.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(
-                aside
-            ):  # the libraries allocate what they need, which a capture forbids
-                for _ in range(3):
-                    step(*inputs)
-            torch.cuda.current_stream().wait_stream(aside)
-            # The threads of the pipelines go on allocating memory: the rules of a capture are for
-            # this thread only.
-            with torch.cuda.graph(graph, capture_error_mode="thread_local"):
-                step(*inputs)
-        for held, given in zip(inputs, batch, strict=True):
-            held.copy_(given)
-        graph.replay()
-
-    return replay
-
-
-def make_model(name: str) -> nn.Module:
-    if name == "tiny":
-        return nn.Sequential(
-            nn.Conv2d(3, 8, 8, 8), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 1000)
-        )
-    from torchvision import models
-
-    if name == "vit_s":
-        return models.VisionTransformer(
-            224, 16, num_layers=12, num_heads=6, hidden_dim=384, mlp_dim=1536
-        )
-    net: nn.Module = models.get_model(name, num_classes=1000)
-    return net
 
 
 def report_feeds(report: Report, title: str, model: str, measured: dict[str, Measured]) -> None:
     """Print the rate of each feed, its share of the cached batch's rate, and ours over the others'."""
     limits = [limit for each in measured.values() for limit in each.limits]
-    rows: list[dict[str, Any]] = [{
-        "fed by": "cached batch", "images/s": statistics.median(limits), "lowest": min(limits), "highest": max(limits),
-        "of the cached batch": 1.0, "lowest share": 1.0, "highest share": 1.0, "ms in next": 0.0,
-    }]  # fmt: skip
-    for name, feed in measured.items():
-        shares = [rate / limit for rate, limit in zip(feed.rates, feed.limits, strict=True)]
-        rows.append({
-            "fed by": name, "images/s": statistics.median(feed.rates), "lowest": min(feed.rates),
-            "highest": max(feed.rates), "of the cached batch": statistics.median(shares), "lowest share": min(shares),
-            "highest share": max(shares), "ms in next": statistics.median(feed.waits),
-        })  # fmt: skip
+    rows: list[Row] = []
+    shares = {CACHED: [1.0]}
+    for name, feed in {CACHED: Measured(limits, limits, [0.0]), **measured}.items():
+        if name != CACHED:
+            pairs = zip(feed.rates, feed.limits, strict=True)
+            shares[name] = [rate / limit for rate, limit in pairs]
+        row = {"fed by": name, "images/s": statistics.median(feed.rates)}
+        row |= {"lowest": min(feed.rates), "highest": max(feed.rates)}
+        row |= {"of the cached batch": statistics.median(shares[name])}
+        row |= {"lowest share": min(shares[name]), "highest share": max(shares[name])}
+        rows.append({**row, "ms in next": statistics.median(feed.waits)})
     gpus = distributed.get_world_size() if distributed.is_initialized() else 1
     report.table(title + (f", each of {gpus} GPUs" if gpus > 1 else ""), rows)
-    by_name = {row["fed by"]: row for row in rows}
-    for name, row in by_name.items():
-        if not name.startswith("loaders"):
-            continue
-        store = name.removeprefix("loaders, ")
-        target = TARGETS.get((model, store))
-        report.check(f"{title}: {name} / cached batch", row["of the cached batch"], target)
-        for other in by_name:
-            if other == f"DALI by hand, {store}" or other.startswith("torchvision"):
-                report.check(
-                    f"{title}: {name} / {other}", row["images/s"] / by_name[other]["images/s"], None
-                )
+    rates = {row["fed by"]: row["images/s"] for row in rows}
+    for name in [name for name in measured if name.startswith(OURS)]:
+        store = name.removeprefix(f"{OURS}, ")
+        if model != "none":
+            share, target = statistics.median(shares[name]), TARGETS.get((model, store))
+            report.check(f"{title}: {name} / {CACHED}", share, target)
+        for other in measured:
+            if other != name and (other.endswith(f", {store}") or other.startswith("torchvision")):
+                report.check(f"{title}: {name} / {other}", rates[name] / rates[other], None)
 
 
-def parse() -> argparse.Namespace:
-    parser = dataset_parser(__doc__, count=6_400, work="/dev/shm/bench-train")
-    parser.add_argument("--stores", nargs="+", choices=STORES, default=["full", "256"])
-    parser.add_argument(
-        "--models",
-        nargs="+",
-        default=["resnet50", "resnet18", "vit_s"],
-        help="of torchvision; vit_s",
-    )
-    parser.add_argument("--batch-sizes", type=int, nargs="+", default=[256])
-    parser.add_argument(
-        "--torchvision",
-        nargs="*",
-        choices=["v1", "v2"],
-        default=[],
-        help="also measure its loaders",
-    )
-    parser.add_argument(
-        "--hand", action="store_true", help="also measure DALI pipelines written by hand"
-    )
-    parser.add_argument(
-        "--cuda-graphs", action="store_true", help="capture each model's step in a CUDA graph"
-    )
-    cores = len(os.sched_getaffinity(0))
-    parser.add_argument(
-        "--workers", type=int, nargs="+", default=[cores], help="of torchvision's DataLoader"
-    )
-    parser.add_argument(
-        "--option",
-        nargs=2,
-        action="append",
-        default=[],
-        metavar=("NAME", "NUMBER"),
-        help="of build",
-    )
-    parser.add_argument("--device", choices=["auto", "gpu", "cpu"], default="auto")
-    parser.add_argument(
-        "--seconds", type=float, default=1.0, help="duration of the cached batch's steps in a round"
-    )
-    parser.add_argument("--rounds", type=int, default=5)
-    args = parser.parse_args()
-    if args.device == "auto":
-        args.device = "gpu" if torch.cuda.is_available() else "cpu"
-    args.options = {
-        name: float(value) if "." in value else int(value) for name, value in args.option
-    }
+def run(report: Report, args: argparse.Namespace) -> None:
+    """Measure all batch sizes."""
+    device = use_device(args)
     if args.cuda_graphs and (args.device == "cpu" or "RANK" in os.environ):
-        parser.error("--cuda-graphs needs a GPU, and no torchrun")
+        raise WrongOptionError("--cuda-graphs needs a GPU, and no torchrun")
     if args.count < max(args.batch_sizes):
-        parser.error(f"--count {args.count} is less than a batch of {max(args.batch_sizes)}")
-    return args
-
-
-if __name__ == "__main__":
-    main()
+        raise WrongOptionError(f"--count {args.count} is less than a batch")
+    if args.device == "gpu":
+        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+        torch.cuda.set_device(device)
+        torch.backends.cudnn.benchmark = True
+    if "RANK" in os.environ:
+        distributed.init_process_group("gloo" if args.device == "cpu" else "nccl")
+    datasets = make_datasets(args)
+    for batch_size in args.batch_sizes:
+        steps = {name: make_step(name, device, graph=args.cuda_graphs) for name in args.models}
+        sized = replaced(args, batch_size=batch_size)
+        for model, measured in measure(steps, datasets, sized, device).items():
+            if RANK == 0:
+                report_feeds(report, f"{model}, batches of {batch_size}", model, measured)
+        del steps
+        if device.type == "cuda":
+            torch.cuda.empty_cache()

@@ -1,17 +1,11 @@
 """What a ready batch costs the thread that trains: milliseconds in `next`, per sampler and framework.
 
-    python scripts/bench/training_thread.py --images PHOTOS/ --count 12800
-    python scripts/bench/training_thread.py --images PHOTOS/ --count 2048 --device cpu --store raw
-    --cheap
-
 Between two batches the thread sleeps until the next one is ready, as with a model that is slower
 than the loader. So `next` does not wait for the pipeline, and what remains is the work of this
 thread: taking the outputs, making tensors, the images of the batch that DALI starts next, and the
-checkpoint.
-
-"DALI" is the part of it within DALI's own calls, "torch" that within the calls of torch that make
-the tensors, and "ours" is the rest, the code of this project. With another framework, its calls
-count as ours.
+checkpoint. "DALI" is the part of it within DALI's own calls, "torch" the part within the calls of
+torch that make the tensors, and "ours" is the rest, the code of this project. With another
+framework, its calls count as ours.
 
 "beside" is the CPU time of Python's other threads, which prepare the images of later batches. While
 one of them holds the interpreter lock, a model that is bound by the launches of its kernels waits.
@@ -30,16 +24,28 @@ from typing import Any
 from unittest import mock
 
 import torch
-from load_data import dataset_parser, prepare
-from nvidia import dali
-from report import Report
+from feeds import endless, open_loader, samplers
+from harness import DEVICE, Report, Row, at_most, option, use_device, usual
+from inputs import FMT, STORES, prepare
+from nvidia.dali.pipeline import Pipeline
 
-import loaders
 from loaders.dali import readers
 
+TAKES = "2 minutes"
+NEEDS = "photographs, a GPU for the stated figures"
+OPTIONS = [
+    *usual("thread", count=12_800),
+    DEVICE,
+    FMT,
+    option("--stores", ["full"], f"how images are stored: {STORES}"),
+    option("--frameworks", ["torch"], "frameworks of the tensors"),
+    option("--batch-size", 256, "images of a batch"),
+    option("--batches", 100, "batches to time"),
+    option("--cheap", False, "no transforms but a crop of 32 pixels, for a small CPU"),
+]
+OURS_MS = at_most(0.5)  # per batch of 256
 #: The methods of a pipeline that the loader calls for every batch.
 CALLS = ("share_outputs", "release_outputs", "schedule_run", "checkpoint")
-
 #: The functions of torch that make tensors of a batch.
 TORCH = (
     (torch.utils.dlpack, "from_dlpack"),
@@ -47,33 +53,15 @@ TORCH = (
     (torch.Tensor, "pin_memory"),
     (torch.Tensor, "to"),
 )
-
 #: The callbacks that a pipeline calls for every batch.
 SOURCES = ("images", "rows")
 
-SAMPLES_PER_CLASS = 4
-
-
-def samplers(batch_size: int, count: int) -> dict[str, Any]:
-    return {
-        "stored order": loaders.samplers.SequentialSampler(),
-        "ShuffledSampler": loaders.ShuffledSampler(),
-        "ClassBalancedSampler": loaders.ClassBalancedSampler(),
-        "PKSampler": loaders.PKSampler(
-            batch_size // SAMPLES_PER_CLASS, SAMPLES_PER_CLASS, batches=max(1, count // batch_size)
-        ),
-    }
-
 
 class Clock:
-    """Adds up the time within the calls of each library, without that of the callbacks that DALI calls in turn."""
+    """Adds up the time within the calls of each library, without the callbacks that DALI calls in turn."""
 
     def __init__(self) -> None:
         self.seconds = {"DALI": 0.0, "torch": 0.0}
-
-    def reset(self) -> None:
-        """Begin at zero."""
-        self.seconds = dict.fromkeys(self.seconds, 0.0)
 
     def call(self, library: str, function: Callable[..., Any]) -> Callable[..., Any]:
         """Return a function that adds its time."""
@@ -108,53 +96,43 @@ def clock() -> Iterator[Clock]:
         for name in SOURCES:
             source = timed.source(getattr(readers.PlannedBatches, name))
             stack.enter_context(mock.patch.object(readers.PlannedBatches, name, source))
-        for name in CALLS:
-            method = timed.call("DALI", getattr(dali.Pipeline, name))
-            stack.enter_context(mock.patch.object(dali.Pipeline, name, method))
-        for owner, name in TORCH:
-            function = timed.call("torch", getattr(owner, name))
+        for library, owner, name in [
+            *(("DALI", Pipeline, name) for name in CALLS),
+            *(("torch", *each) for each in TORCH),
+        ]:
+            function = timed.call(library, getattr(owner, name))
             stack.enter_context(mock.patch.object(owner, name, function))
         yield timed
 
 
-def measure(loader: Any, timed: Clock, batches: int) -> dict[str, float]:
+def measure(loader: Any, timed: Clock, batches: int) -> Row:
     """Return milliseconds per batch, in the median over batches."""
-    iterator = itertools.chain.from_iterable(itertools.repeat(loader))
+    iterator = endless(loader)
     for _ in itertools.islice(iterator, 2 * loader.options.prefetch):
         pass
     start = time.perf_counter()
     for _ in itertools.islice(iterator, 10):
         pass
     ready = 2 * (time.perf_counter() - start) / 10 + 0.001
-    every: list[float] = []
-    cpu: list[float] = []
-    libraries: list[dict[str, float]] = []
-    beside_before = seconds_beside()
+    columns: dict[str, list[float]] = {
+        name: [] for name in ("next", "CPU", "DALI", "torch", "ours")
+    }
+    before = seconds_beside()
     for _ in range(batches):
         time.sleep(ready)
-        timed.reset()
+        timed.seconds = dict.fromkeys(timed.seconds, 0.0)
         start, cpu_start = time.perf_counter(), time.thread_time()
         batch = next(iterator)
-        every.append(time.perf_counter() - start)
-        cpu.append(time.thread_time() - cpu_start)
-        libraries.append(timed.seconds)
+        spent = {"next": time.perf_counter() - start, "CPU": time.thread_time() - cpu_start}
+        spent |= timed.seconds
+        spent["ours"] = spent["next"] - sum(timed.seconds.values())
+        for name, seconds in spent.items():
+            columns[name].append(1e3 * seconds)
         del batch
-    beside = (
-        sum(now - beside_before.get(thread, 0.0) for thread, now in seconds_beside().items())
-        / batches
-    )
-    ours = [whole - sum(each.values()) for whole, each in zip(every, libraries, strict=True)]
-    return {
-        "next": statistics.median(every) * 1e3,
-        "max": max(every) * 1e3,
-        "CPU": statistics.median(cpu) * 1e3,
-        **{
-            name: statistics.median(each[name] for each in libraries) * 1e3
-            for name in timed.seconds
-        },
-        "ours": statistics.median(ours) * 1e3,
-        "beside": beside * 1e3,
-    }
+    after = seconds_beside()
+    beside = sum(seconds - before.get(thread, 0.0) for thread, seconds in after.items())
+    row: Row = {name: statistics.median(values) for name, values in columns.items()}
+    return {**row, "max": max(columns["next"]), "beside": beside / batches * 1e3}
 
 
 def seconds_beside() -> dict[threading.Thread, float]:
@@ -167,50 +145,21 @@ def seconds_beside() -> dict[threading.Thread, float]:
     return seconds
 
 
-def parse() -> argparse.Namespace:
-    parser = dataset_parser(__doc__, count=12_800, work="/dev/shm/bench-load")
-    parser.add_argument("--resize-shorter", type=int, help="convert with this option")
-    parser.add_argument(
-        "--store", choices=["encoded", "raw"], default="encoded", help="convert with this option"
-    )
-    parser.add_argument("--device", choices=["gpu", "cpu", "auto"], default="auto")
-    parser.add_argument(
-        "--frameworks", nargs="+", default=["torch"], help="frameworks of the tensors"
-    )
-    parser.add_argument("--batch-size", type=int, default=256)
-    parser.add_argument("--batches", type=int, default=100, help="batches to time")
-    parser.add_argument(
-        "--cheap",
-        action="store_true",
-        help="no transforms but a crop of 32 pixels, for a small CPU",
-    )
-    return parser.parse_args()
-
-
-def main() -> None:
-    args = parse()
-    _, dataset = prepare(args)
-    transforms = [{"CenterCrop": {"size": 32}}] if args.cheap else "imagenet-train"
-    with Report("training_thread", args.json) as report, clock() as timed:
+def run(report: Report, args: argparse.Namespace) -> None:
+    """Measure every framework and sampler."""
+    use_device(args)
+    transforms: Any = [{"CenterCrop": {"size": 32}}] if args.cheap else "imagenet-train"
+    orders = samplers(args.count, args.batch_size)
+    del orders["buffer"]
+    for store in args.stores:
+        _, dataset = prepare(args, store)
         rows = []
-        for framework, (name, sampler) in itertools.product(
-            args.frameworks, samplers(args.batch_size, args.count).items()
-        ):
-            with loaders.build(
-                dataset,
-                batch_size=args.batch_size,
-                transforms=transforms,
-                sampler=sampler,
-                framework=framework,
-                device=args.device,
-            ) as loader:
-                rows.append(
-                    {"ms per batch": f"{name}, {framework}", **measure(loader, timed, args.batches)}
-                )
-        report.table(f"Ready batches of {args.batch_size}, in the thread that trains", rows)
+        with clock() as timed:
+            for framework, (name, sampler) in itertools.product(args.frameworks, orders.items()):
+                options = {"transforms": transforms, "sampler": sampler, "framework": framework}
+                with open_loader(dataset, args, **options) as loader:
+                    row = measure(loader, timed, args.batches)
+                rows.append({"ms per batch": f"{name}, {framework}", **row})
+        report.table(f"{store}: ready batches of {args.batch_size}", rows)
         slowest = max(row["ours"] for row in rows)
-        report.check("slowest, ms of our code per batch", slowest, "ours_ms")
-
-
-if __name__ == "__main__":
-    main()
+        report.check(f"{store}: slowest, ms of our code per batch", slowest, OURS_MS)

@@ -56,21 +56,17 @@ def arguments(images, work, **changed):
 
 @pytest.mark.parametrize("name", ["plain", "modern", "resized-crop"])
 def test_both_sides_learn(scripts, images, tmp_path, monkeypatch, name):
-    monkeypatch.setattr(scripts("accuracy_model"), "WIDTHS", (4, 8, 8, 8))
-    accuracy, pairs, sides = (
-        scripts(module) for module in ("accuracy", "accuracy_pairs", "accuracy_sides")
-    )
+    accuracy, pairs = scripts("accuracy"), scripts("pairs")
+    monkeypatch.setattr(accuracy, "WIDTHS", (4, 8, 8, 8))
     recipe = accuracy.replace(
-        sides.RECIPES[name], batch_size=24, epochs=6 if name == "plain" else 1, lr=0.05
+        accuracy.RECIPES[name], batch_size=24, epochs=6 if name == "plain" else 1, lr=0.05
     )
     args = arguments(images, tmp_path)
     accuracy.prepare(args)
-    for side in (sides.TORCHVISION, pairs.OURS):
-        accuracy.run_side(
-            argparse.Namespace(**vars(args) | {"side": side, "seeds": 1}), recipe, SETTINGS
-        )
+    for side in (accuracy.TORCHVISION, pairs.OURS):
+        accuracy.run_side(side, argparse.Namespace(**vars(args) | {"seeds": 1}), recipe, SETTINGS)
     found = pairs.read_results(args.results, SETTINGS)
-    assert set(found) == {sides.TORCHVISION, pairs.OURS}
+    assert set(found) == {accuracy.TORCHVISION, pairs.OURS}
     for runs in found.values():
         if name == "plain":
             assert runs[0]["accuracy"] > 60
@@ -78,7 +74,7 @@ def test_both_sides_learn(scripts, images, tmp_path, monkeypatch, name):
 
 
 def test_the_first_weights_are_the_same(scripts):
-    model = scripts("accuracy_model")
+    model = scripts("accuracy")
     one, two, other = (
         model.make_network(5, 32, seed, torch.device("cpu")).state_dict() for seed in (1, 1, 2)
     )
@@ -87,7 +83,7 @@ def test_the_first_weights_are_the_same(scripts):
 
 
 def test_the_learning_rate_rises_and_falls_to_zero(scripts):
-    rates = [scripts("accuracy_model").triangle(50)(step) for step in range(51)]
+    rates = [scripts("accuracy").triangle(50)(step) for step in range(51)]
     assert max(rates) == pytest.approx(1, abs=0.1)
     assert rates[0] < 0.15
     assert rates[49] < 0.05
@@ -96,7 +92,7 @@ def test_the_learning_rate_rises_and_falls_to_zero(scripts):
 
 
 def test_an_epoch_has_each_image_once(scripts):
-    sides = scripts("accuracy_sides")
+    sides = scripts("accuracy")
     recipe = sides.Recipe((), size=32, epochs=2, batch_size=10)
     keys = list(sides.shuffled_keys(40, [3, 4], recipe))
     assert len(keys) == 2 * 2 * 4
@@ -109,7 +105,7 @@ def test_an_epoch_has_each_image_once(scripts):
 
 
 def test_augmentation_does_not_depend_on_the_worker(scripts, images):
-    sides = scripts("accuracy_sides")
+    sides = scripts("accuracy")
     data = sides.Images(images / "train", sides.RECIPES["plain"].train_transforms())
     one, two, other = (data.__getitems__([(1, step, 5), (1, step, 6)]) for step in (0, 0, 1))
     assert all(torch.equal(a[0], b[0]) for a, b in zip(one, two, strict=True))
@@ -117,7 +113,7 @@ def test_augmentation_does_not_depend_on_the_worker(scripts, images):
 
 
 def test_images_that_are_decoded_once_stay_the_same(scripts, images):
-    sides = scripts("accuracy_sides")
+    sides = scripts("accuracy")
     transforms = sides.RECIPES["modern"].train_transforms()
     kept, read = (
         sides.Images(images / "train", transforms, small=small) for small in (True, False)
@@ -132,21 +128,20 @@ def test_images_that_are_decoded_once_stay_the_same(scripts, images):
 
 def test_interval(scripts):
     differences = [0.1, -0.2, 0.3, 0.05, 0.0, 0.15]
-    mean, half = scripts("accuracy_pairs").paired_interval(differences)
+    mean, half = scripts("pairs").paired_interval(differences)
     expected = stats.ttest_1samp(differences, 0).confidence_interval(0.95)
     assert (mean - half, mean + half) == pytest.approx(tuple(expected))
-    assert scripts("accuracy_pairs").paired_interval([0.4]) == (0.4, float("inf"))
+    assert scripts("pairs").paired_interval([0.4]) == (0.4, float("inf"))
 
 
 def test_finished_seeds_are_not_repeated(scripts, tmp_path):
-    pairs = scripts("accuracy_pairs")
-    args = arguments(None, tmp_path, side="one", seeds=3)
-    pairs.run_seeds(
-        args, SETTINGS, pairs.remaining_seeds(args, SETTINGS)[:2], lambda seed: {"accuracy": seed}
-    )
-    assert pairs.remaining_seeds(args, SETTINGS) == [2]
-    assert pairs.remaining_seeds(args, {"recipe": "other"}) == [0, 1, 2]
-    assert pairs.remaining_seeds(arguments(None, tmp_path, side="two"), SETTINGS) == [0, 1]
+    pairs = scripts("pairs")
+    args = arguments(None, tmp_path)
+    pairs.run_seeds("one", args, SETTINGS, lambda seed: {"accuracy": seed})
+    args.seeds = 3
+    assert pairs.remaining_seeds("one", args, SETTINGS) == [2]
+    assert pairs.remaining_seeds("one", args, {"recipe": "other"}) == [0, 1, 2]
+    assert pairs.remaining_seeds("two", args, SETTINGS) == [0, 1, 2]
     rows = [json.loads(line) for line in args.results.read_text().splitlines()]
     assert [(row["side"], row["seed"], row["accuracy"]) for row in rows] == [
         ("one", 0, 0),
@@ -154,31 +149,31 @@ def test_finished_seeds_are_not_repeated(scripts, tmp_path):
     ]
 
 
-def test_a_single_pair_is_no_result(scripts, tmp_path):
-    pairs = scripts("accuracy_pairs")
-    for side in ("torchvision", pairs.OURS):
-        pairs.run_seeds(
-            arguments(None, tmp_path, side=side), SETTINGS, [0], lambda seed: {"accuracy": 1.0}
-        )
+def test_a_single_pair_is_no_result(scripts):
+    runs = {0: {"accuracy": 1.0, "seconds": 1.0}}
     with pytest.raises(SystemExit, match="two pairs of runs, there are 1"):
-        list(
-            pairs.report_pairs(
-                None,
-                arguments(None, tmp_path),
-                SETTINGS,
-                title="",
-                names=["accuracy"],
-                other="torchvision",
-            )
-        )
+        scripts("pairs").report_pairs(None, {"a": runs, "b": runs}, ("a", "b"), "", ["accuracy"])
+
+
+def test_pairs_are_reported_with_their_interval(scripts, capsys):
+    found = {"a": {}, "b": {}}
+    for seed, value in enumerate((70.0, 71.0, 72.5)):
+        found["a"][seed] = {"accuracy": value, "seconds": 1.0}
+        found["b"][seed] = {"accuracy": value + 0.5, "seconds": 1.0}
+    report = scripts("harness").Report("accuracy")
+    intervals = scripts("pairs").report_pairs(report, found, ("a", "b"), "title", ["accuracy"])
+    assert intervals["accuracy"] == pytest.approx((0.5, 0))
+    assert (
+        "accuracy, b - a: +0.500 ± 0.000 percentage points (95%, 3 pairs)"
+        in capsys.readouterr().out
+    )
 
 
 def test_no_run_starts_that_would_end_too_late(scripts, tmp_path):
-    pairs = scripts("accuracy_pairs")
     started = []
-    args = arguments(None, tmp_path, side="one", seconds=0.0)
-    pairs.run_seeds(
-        args, SETTINGS, [0, 1, 2], lambda seed: started.append(seed) or {"accuracy": 0.0}
+    args = arguments(None, tmp_path, seconds=0.0, seeds=3)
+    scripts("pairs").run_seeds(
+        "one", args, SETTINGS, lambda seed: started.append(seed) or {"accuracy": 0.0}
     )
     assert len(started) <= 1
 
@@ -225,19 +220,17 @@ def test_our_loader_returns_the_batches_of_the_plain_one(scripts, images, tmp_pa
 
 
 def test_reid_trains_with_all_loaders(scripts, images, tmp_path):
-    reid, pairs = scripts("accuracy_reid"), scripts("accuracy_pairs")
+    reid, pairs = scripts("accuracy_reid"), scripts("pairs")
     src = tmp_path / "reid"
     src.mkdir()
     (src / "train").symlink_to(images / "train")
     (src / "val").symlink_to(images / "test")
     args = arguments(
-        src, tmp_path, model="tiny", epochs=1, identities=3, samples=4, lr=1e-3, margin=None, resume=False, seeds=1,
-        save_every=1 << 30, log_every=1 << 30, evaluate_every=1 << 30, checkpoint=tmp_path / "run.pt",
-    )  # fmt: skip
+        src, tmp_path, model="tiny", epochs=1, identities=3, samples=4, lr=1e-3, seeds=1
+    )
     reid.convert(src, reid.dataset_folder(args), "tfrecord")
     for side in (reid.PLAIN, pairs.OURS, reid.SAME):
-        reid.run_side(argparse.Namespace(**vars(args) | {"side": side}), SETTINGS)
-        torch.distributed.destroy_process_group()
+        reid.run_side(side, argparse.Namespace(**vars(args)), SETTINGS)
     found = pairs.read_results(args.results, SETTINGS)
     assert {side: sorted(runs) for side, runs in found.items()} == {
         reid.PLAIN: [0],

@@ -1,11 +1,11 @@
-"""Each benchmark runs once as a command with a tiny input, and rejects options that would measure nothing."""
+"""Each benchmark runs once with a tiny input, and rejects options that would measure nothing."""
 
+import importlib.util
 import itertools
 import json
-import os
-import subprocess
+import re
+import shlex
 import sys
-import tomllib
 import types
 from pathlib import Path
 
@@ -21,18 +21,9 @@ BENCH = ROOT / "scripts" / "bench"
 #: What the programs that benchmarks start would import. Their conversions have one worker, unless
 #: --workers is given.
 COMMANDS = (
-    "dataprep.commands.convert",
-    "dataprep.commands.repair",
-    "dataprep.run.convert",
-    "dataprep.run.finish",
-    "dataprep.shards.write",
-    "dataprep.verify.verify",
-    "pyarrow.compute",
-    "pyarrow.parquet",
-    "PIL.JpegImagePlugin",
-    "PIL.PngImagePlugin",
-    "PIL.WebPImagePlugin",
-    "one_worker",
+    *("dataprep.commands.convert", "dataprep.run.convert"),
+    *("dataprep.run.finish", "dataprep.shards.write", "pyarrow.compute", "pyarrow.parquet"),
+    *("PIL.JpegImagePlugin", "PIL.PngImagePlugin", "PIL.WebPImagePlugin", "one_worker"),
 )
 #: The first optimizer imports the compiler of torch, which takes a second, only to exclude its
 #: methods from it.
@@ -41,442 +32,292 @@ compiler = sys.modules["torch._dynamo"] = types.ModuleType("torch._dynamo")
 compiler.disable = lambda function, *_, **__: function
 compiler.graph_break = lambda *_, **__: None
 """
-#: Benchmarks that use torch. A fork of a process without it is cheaper.
-WITH_TORCH = (
-    *("cache", "cache_rivals", "gpu_work", "large_images", "load", "pipelines"),
-    *("plan_scale", "sample", "shared_gpu", "train_speed", "training_thread", "tune"),
+#: A fork of a process without torch is cheaper.
+WITHOUT_TORCH = (
+    *("cloud", "convert", "downscale", "duplicates", "index", "plan_scale", "report_page"),
+    *("scaling", "trees"),
 )
-#: Benchmarks that need the interpreter itself: for programs that are next to it, or for the memory
-#: of its process. Only their conversions are forks.
-SIDE_BY_SIDE = ("index", "report_page", "cache_rivals", "cache")
+DATA = "--images {photos} --work {work} --count"
+ONE = "--repeats 1"
+TINY = "--models tiny --rounds 1 --seconds 0.01 --device cpu --batch-sizes 4 --stores full"
+#: Options of each benchmark, and the first column of its tables. Those without options need what
+#: the value says.
+RUNS = {
+    "accuracy": "images in train/ and val/: test_accuracy.py trains with both loaders",
+    "accuracy_reid": "images in train/ and val/: test_accuracy.py trains with all loaders",
+    "cache": (
+        f"{DATA} 64 --batch-size 32 {ONE} --device cpu --orders 'in order'",
+        ["the store, *", "the store, *", "local, in order", "cold, in order", "warm, in order"],
+    ),
+    "cloud": ("--work {work} --shards 1 3", ["with fencing", "without fencing"]),
+    "convert": (
+        f"{DATA} 20 {ONE} --only dataprep processes GNU ShardWriter",
+        ["dataprep*", "dataprep*", "dataprep*", "2 processes*", "GNU tar", *["ShardWriter*"] * 2],
+    ),
+    "downscale": (
+        f"{DATA} 2 --different 2 {ONE} --only photographs JPEG --workers 1",
+        ["dataprep, photo*", "Pillow, *", "PSNR*", "SSIM", "dB *", "dataprep, JPEG*", "Pillow, *"],
+    ),
+    "duplicates": (
+        "--images {few} --search 2500x3000 3000x3000 --workers 1 --dataset 400 100x200",
+        [*["*"] * 11, "3", "400", "100x200", "2500x3000", "3000x3000"],
+    ),
+    "endurance": "many loaders: test_endurance.py runs two cycles",
+    "gpu_work": (
+        f"{DATA} 8 {TINY} --profiled 2",
+        ["loaders.build, full", "DALI by hand, full"],
+    ),
+    "index": (
+        f"{DATA} 20 {ONE} --formats webdataset",
+        ["dataprep index", "wds2idx, a command per shard", "wds2idx, its loop alone"],
+    ),
+    "large_images": (
+        f"{DATA} 8 --batch-size 4 --device cpu --threads 1 --loads 0 --seconds 0.01 {ONE} --once",
+        ["DALI by hand", "loaders.build, defaults", "loaders.build"],
+    ),
+    "load": (
+        f"{DATA} 8 --batch-size 4 --device cpu {ONE} --min-seconds 0 --stores full raw"
+        " --samplers buffer ShuffledSampler on_error=skip --only loaders hand",
+        ["loaders.build, buffer", "*, ShuffledSampler", "*, on_error=skip", "DALI by hand"] * 2,
+    ),
+    "plan_scale": (
+        "--work {work} --shards 1 2 --plan-shards 1 2 --finish-shards 1 2"
+        " --steps plan 'rows of 20 shards' finish build",
+        [f"{step}*" for step in ("plan", "rows", "finish", "build") for _ in range(2)] + ["*"] * 8,
+    ),
+    "reading": (
+        f"{DATA} 64 --batch-size 32 {ONE} --formats tfrecord",
+        ["native reader", "ShuffledSampler", "ClassBalancedSampler", "PKSampler"],
+    ),
+    "report_page": ("--images {photos} --work {work} --shard 10 --counts 10 30", ["10", "30"]),
+    "samplers": (
+        "--samples 5000 --identities 200 --batches 10 --shards 4",
+        [*["shuffled*"] * 2, *["balanced*"] * 3, *["PK*"] * 3, *["*"] * 5, "whole split"],
+    ),
+    "scaling": (
+        "--images {photos} --work {work} --seconds 0.01 --different 1 --workers 2 --only raw",
+        ["1 workers", "2 workers", "2 commands of one worker", "1 workers", "2 workers"],
+    ),
+    "shared_gpu": (
+        f"{DATA} 8 --batch-size 4 --device cpu --seconds 0.2 --processes 1 2",
+        ["loaders.build"] * 2 + ["DALI by hand"] * 2,
+    ),
+    "train_speed": (
+        f"{DATA} 8 {TINY} --hand --pipelines 2",
+        ["cached batch", "loaders.build, full", "2 pipelines, full", "DALI by hand, full"],
+    ),
+    "training_thread": (
+        f"{DATA} 16 --batch-size 4 --batches 2 --device cpu --cheap",
+        ["SequentialSampler*", "ShuffledSampler*", "ClassBalancedSampler*", "PKSampler*"],
+    ),
+    "trees": (
+        f"--before {ROOT} {DATA} 10 {ONE} --workers 1",
+        [*["now", "before", "copy"] * 2, *["now", "before"] * 3],
+    ),
+    "tune": (
+        f"{DATA} 16 --batch-size 4 --device cpu --stores 256 --threads 1 --prefetch 2"
+        f" --seconds 0.01 {ONE} --rounds 1",
+        ["**", "default", "tune", "best of the grid"],
+    ),
+}  # fmt: skip
 
 
 @pytest.fixture
 def bench(python, warm, monkeypatch):
     """A function that runs a benchmark.
 
-    The programs that it starts with `sys.executable` import nothing again.
+    The programs that it starts with `harness.PYTHON` import nothing again.
     """
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
 
     def run(name, *arguments):
-        server = python if name in WITH_TORCH else warm
+        server = warm if name in WITHOUT_TORCH else python
         executable = server.executable(*COMMANDS)
-        before = (
-            f"import sys; sys.path[0] = {str(BENCH)!r}; import conversion, multiprocessing, types\n"
+        code = (
+            f"import multiprocessing, sys, types; sys.path[0] = {str(BENCH)!r}\n"
+            f"import harness; harness.PYTHON = {executable!r}\n"
+            f"multiprocessing.set_executable({executable!r}); sys.argv[0] = 'scripts/bench'\n"
         )
-        before += NO_COMPILER if name != "gpu_work" else ""  # PyTorch's profiler asks the compiler
-        if name in SIDE_BY_SIDE:
-            before += f"conversion.sys = types.SimpleNamespace(executable={executable!r})"
-        else:
-            before += (
-                f"sys.executable = {executable!r}; multiprocessing.set_executable(sys.executable)"
-            )
-        return server.run(
-            BENCH / f"{name}.py", *map(str, arguments), before=before, cwd=ROOT, timeout=600
-        )
+        code += NO_COMPILER if name != "gpu_work" else ""  # PyTorch's profiler asks the compiler
+        code += "harness.main()"
+        return server.run("-c", code, name, *map(str, arguments), cwd=ROOT, timeout=600)
 
     return run
 
 
-@pytest.fixture
-def results_of(bench, tmp_path):
-    """A function that runs a benchmark, checks what every JSON file has, and returns its results and its output."""
-
-    def run(name, *arguments):
-        file = tmp_path / "results.json"
-        done = bench(name, *arguments, "--json", file)
-        assert done.returncode == 0, done.stderr
-        results = json.loads(file.read_text())
-        assert results["benchmark"] in {file.stem for file in BENCH.glob("*.py")}
-        assert f"scripts/bench/{name}.py" in results["command"]
-        assert results["machine"]["cores"] >= 1
-        assert {"cpu", "gpus", "memory_gb", "system"} <= set(results["machine"])
-        assert {"Python", "numpy", "dataprep-loaders"} <= set(results["versions"])
-        for table in results["tables"]:
-            assert f"\n{table['title']}\n" in done.stdout
-            for row in table["rows"]:
-                assert done.stdout.count(f"\n  {next(iter(row.values()))} ") >= 1
-        for check in results["checks"]:
-            assert check["name"] in done.stdout
-            assert (("min" in check) != ("max" in check)) == (check["target"] is not None)
-        return results, done.stdout
-
-    return run
-
-
-def rows_of(results):
-    """Return the first column of all tables."""
-    return [next(iter(row.values())) for table in results["tables"] for row in table["rows"]]
-
-
-def checks_of(results):
-    return [check["name"] for check in results["checks"]]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (
-            ["--only", "loaders", "zzz"],
-            "--only zzz matches no side. The sides are loaders.build, torchvision",
-        ),
-        (
-            ["--preset", "nope"],
-            "'nope' is neither a YAML file nor one of imagenet-train, imagenet-eval, ",
-        ),
-        (["--count", "3", "--batch-size", "4"], "--count 3 is less than --batch-size 4"),
-    ],
-)
-def test_wrong_options_of_load_are_rejected(photos, arguments, message, bench):
-    done = bench("load", "--images", photos, *arguments)
-    assert done.returncode == 2
-    (line,) = [line for line in done.stderr.splitlines() if "error:" in line]
-    assert message in line
-
-
-def test_load_measures_the_stages(photos, tmp_path, results_of):
-    results, printed = results_of(
-        "load", "--images", photos, "--count", 16, "--batch-size", 4, "--repeats", 1, "--device", "cpu",
-        "--min-seconds", 0, "--work", tmp_path, "--only", "loaders", "apart",
-    )  # fmt: skip
-    for line in (
-        "  loaders.build ",
-        "  reading ",
-        "  + decoding ",
-        "  + augmentation ",
-        "  + torch ",
-        "bottleneck: ",
-    ):
-        assert printed.count(f"\n{line}") == (
-            2 if line == "  reading " else 1
-        )  # also in the shares of the stages
-    assert "DALI by hand  " not in printed
-    assert results["tables"][0]["rows"][0]["median"] > 0
-    assert len(results["tables"][0]["rows"][0]["repeats"]) == 1
+def matches(pattern, text):
+    """Whether a text is the pattern, in which * is anything."""
+    return re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), text) is not None
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("options", [(), ("--store", "raw")])
-def test_load_compares_sides(photos, tmp_path, options, results_of):
-    results, _ = results_of(
-        "load", "--images", photos, "--count", 8, "--batch-size", 4, "--repeats", 1, "--device", "cpu",
-        "--min-seconds", 0, "--work", tmp_path, "--only", "loaders", "hand", *options,
-    )  # fmt: skip
-    assert rows_of(results) == ["loaders.build", "DALI by hand"]
-    assert checks_of(results) == ["loaders.build / DALI by hand"]
+@pytest.mark.parametrize("name", RUNS)
+def test_benchmark(name, bench, photos, tmp_path):
+    run = RUNS[name]
+    if isinstance(run, str):
+        pytest.skip(f"needs {run}")
+    if name in ("cache", "cloud") and find_weed() is None:
+        pytest.skip(NO_SEAWEEDFS)
+    few = tmp_path / "few"
+    few.mkdir()
+    for number in ("astronaut", "chelsea", "coffee"):
+        (few / f"{number}.jpg").write_bytes(encode(photograph(number)))
+    options, first_columns = run
+    folders = {"photos": photos, "few": few, "work": tmp_path / "work"}
+    file = tmp_path / "results.json"
+    done = bench(name, *shlex.split(options.format(**folders)), "--json", file)
+    assert done.returncode == 0, done.stderr
+    results = json.loads(file.read_text())
+    rows = [row for table in results["tables"] for row in table["rows"]]
+    names = [str(next(iter(row.values()))) for row in rows]
+    if first_columns[0] == "**":  # any number of rows
+        first_columns = [*["*"] * (len(names) + 1 - len(first_columns)), *first_columns[1:]]
+    assert len(names) == len(first_columns), names
+    for pattern, first in zip(first_columns, names, strict=True):
+        assert matches(pattern, first), names
+        assert f"\n  {first} " in done.stdout
+    assert results["benchmark"] == name
+    assert results["command"].startswith(f"python scripts/bench {name} ")
+    assert {"cpu", "cores", "gpus", "memory_gb", "system"} <= set(results["machine"])
+    assert {"Python", "numpy"} <= set(results["versions"])
+    for check in results["checks"]:
+        assert f"{check['name']}: " in done.stdout
+        assert (check["target"] is None) == ("met" not in check)
+    if name in CHECKED:
+        CHECKED[name](rows, results["checks"])
 
 
-@pytest.mark.slow
-def test_tune(photos, tmp_path, results_of):
-    results, printed = results_of(
-        "tune", "--images", photos, "--count", 16, "--batch-size", 4, "--device", "cpu", "--stores", "256",
-        "--threads", 1, "--prefetch", 2, "--seconds", 0.01, "--repeats", 1, "--rounds", 1, "--work", tmp_path,
-    )  # fmt: skip
-    assert [row["256, 1 rounds"] for row in results["tables"][-1]["rows"]] == [
-        "default",
-        "tune",
-        "best of the grid",
-    ]
-    assert checks_of(results) == ["256: tune / default", "256: tune / best of the grid"]
-    assert "256: tune tried " in printed
+def fencing_costs_what_the_guide_says(rows, _):
+    assert [row["for each shard"] for row in rows] == ["16", "4"]
+    assert [row["for the run"] for row in rows] == ["26", "20"]
 
 
-@pytest.mark.slow
-def test_large_images(photos, tmp_path, results_of):
-    results, _ = results_of(
-        "large_images", "--images", photos, "--count", 8, "--batch-size", 4, "--device", "cpu", "--threads", 1,
-        "--loads", 0, "--seconds", 0.01, "--repeats", 1, "--once", "--work", tmp_path,
-    )  # fmt: skip
-    assert rows_of(results) == ["DALI by hand", "loaders.build, defaults", "loaders.build"]
-    assert checks_of(results) == ["defaults / by hand, images/s"]
+def planted_copies_are_found(rows, _):
+    assert {row["found"] for row in rows[:11] if "crop" not in row["change"]} == {"100.00%"}
+    assert rows[11]["false pairs"] == 0
+    assert [row["leaked images"] for row in rows[12:14]] == ["10 of 10", "50 of 50"]
+    assert [row["planted pairs missed"] for row in rows[14:]] == [0, 0]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "options", [("--load", "--device", "cpu", "--samplers", "ShuffledSampler"), ("--out",)]
-)
-def test_sample(photos, tmp_path, options, results_of):
-    results, _ = results_of(
-        "sample", "--images", photos, "--count", 64, "--batch-size", 32, "--repeats", 1, "--formats", "tfrecord",
-        "--work", tmp_path, *options,
-    )  # fmt: skip
-    sides = ["native reader", "ShuffledSampler", "ClassBalancedSampler", "PKSampler"]
-    if "--samplers" in options:
-        sides = sides[:2]
-    ratios = [f"{side} / native reader" for side in sides[1:]]
-    if "--load" in options:
-        sides.append('ShuffledSampler, on_error="skip"')
-        ratios.append('ShuffledSampler, on_error="skip" / ShuffledSampler')
-    assert rows_of(results) == sides
-    assert checks_of(results) == [
-        *ratios,
-        *(f"{side}, us of the main thread per sample" for side in sides),
-    ]
-    (native,) = [
-        check for check in results["checks"] if check["name"].startswith("native reader, us")
-    ]
-    assert native["target"] is None  # the target is for the samplers, which are compared with it
+def batches_are_right(rows, _):
+    assert all(row["wrong"] == row["failed"] == 0 for row in rows)
+    assert all(row["images"] >= 4 * row["processes"] for row in rows)
 
 
-@pytest.mark.slow
-def test_convert(photos, tmp_path, results_of):
-    results, _ = results_of(
-        "convert", "--images", photos, "--count", 20, "--repeats", 1, "--work", tmp_path,
-        "--only", "dataprep", "processes", "that copy", "GNU", "ShardWriter",
-    )  # fmt: skip
-    assert rows_of(results) == [
-        "dataprep, webdataset",
-        "dataprep webdataset, as a command",
-        "dataprep, tfrecord",
-        "2 processes that only copy",
-        "2 that copy, check, read back",
-        "GNU tar",
-        "ShardWriter, the same files",
-        "ShardWriter, image and label",
-    ]
-    assert "dataprep, webdataset / GNU tar" in checks_of(results)
-
-
-@pytest.mark.slow
-def test_index(photos, tmp_path, results_of):
-    results, _ = results_of(
-        "index", "--images", photos, "--count", 20, "--repeats", 1, "--work", tmp_path
-    )
-    assert rows_of(results) == [
-        "dataprep index",
-        "tfrecord2idx, a command per shard",
-        "tfrecord2idx, its loop alone",
-        "dataprep index",
-        "wds2idx, a command per shard",
-        "wds2idx, its loop alone",
-    ]
-
-
-@pytest.mark.slow
-def test_downscale(photos, tmp_path, results_of):
-    results, _ = results_of(
-        "downscale", "--images", photos, "--count", 2, "--different", 2, "--repeats", 1, "--work", tmp_path,
-        "--only", "photographs", "JPEG", "--workers", 1, 2,
-    )  # fmt: skip
-    rows, checks = [], []
-    for kind in ("photographs", "JPEG"):
-        sides = [
-            (f"dataprep, {kind}, workers: {n}", f"Pillow, {kind}, workers: {n}") for n in (1, 2)
-        ]
-        if kind == "JPEG":  # the photographs of the test are too small to be resized
-            rows += ["PSNR, dB", "SSIM", "dB gained to Pillow's JPEG"]
-            checks += [
-                f"JPEG, {what}"
-                for what in ("minimum PSNR", "minimum SSIM", "mean dB gained to Pillow's JPEG")
-            ]
-        rows += [side for pair in sides for side in pair]
-        checks += [" / ".join(pair) for pair in sides]
-    assert rows_of(results) == rows
-    assert checks_of(results) == checks
-
-
-@pytest.mark.slow
-def test_scaling(photos, tmp_path, results_of):
-    results, _ = results_of(
-        "scaling", "--photos", photos, "--seconds", 0.01, "--different", 1, "--work", tmp_path / "work",
-        "--workers", 2, "--only", "110 KB to 256", "as they are",
-    )  # fmt: skip
-    with_commands, many = (
-        ["1 workers", "2 workers", "2 commands of one worker"],
-        ["1 workers", "2 workers"],
-    )
-    assert rows_of(results) == [*with_commands, *many, *with_commands, *many]
-    assert checks_of(results) == [
-        f"110 KB to 256, {shards}: {what}"
-        for shards in ("one shard", "many shards")
-        for what in ("efficiency of 2 workers", "2 workers / 2 commands")
-    ]
-    assert not (tmp_path / "work").exists()
-
-
-def test_memory(tmp_path, results_of):
-    results, _ = results_of("memory", "--counts", 1000, 1100, "--work", tmp_path / "files")
-    assert rows_of(results) == ["1,000", "1,100"]
-
-
-def test_checks(photos, make_photos, tmp_path, results_of):
-    hostile = make_photos(tmp_path / "hostile", 6)
-    results, _ = results_of(
-        "checks",
-        "--images",
-        photos,
-        "--count",
-        6,
-        "--repeats",
-        1,
-        "--work",
-        tmp_path / "work",
-        "--hostile",
-        hostile,
-    )
-    assert rows_of(results) == [
-        *(
-            f"{fmt}, {side}"
-            for fmt in ("tfrecord", "webdataset")
-            for side in ("rerun", "rerun --check-shards", "index check of build")
-        ),
-        *("header", "decode", "resize", "raw"),
-    ]
-    assert checks_of(results) == ["highest peak, MB"]
-
-
-def test_samplers(tmp_path, results_of):
-    results, _ = results_of("samplers", "--samples", 5000, "--identities", 200, "--batches", 10)
-    assert len(rows_of(results)) == 8
-    assert [check["target"] for check in results["checks"]] == [
-        "plan_seconds",
-        "peak_mb",
-        "batch_ms",
-    ]
-
-
-def test_duplicates(results_of, tmp_path):
-    for name in ("astronaut", "chelsea", "coffee"):
-        (tmp_path / f"{name}.jpg").write_bytes(encode(photograph(name)))
-    sizes = ("2500x3000", "3000x3000")
-    results, _ = results_of(
-        *(
-            "duplicates",
-            "--photos",
-            tmp_path,
-            "--search",
-            *sizes,
-            "--workers",
-            1,
-            "--dataset",
-            "400",
-            "100x200",
-        )
-    )
-    changes, photographs, *commands, first, second = (table["rows"] for table in results["tables"])
-    assert [row["leaked images"] for (row,) in commands] == ["10 of 10", "50 of 50"]
-    searches = (first, second)
-    assert {row["found"] for row in changes if "crop" not in row["change"]} == {"100.00%"}
-    assert photographs[0]["false pairs"] == 0
-    assert [(row["search"], row["planted pairs missed"]) for (row,) in searches] == [
-        (size, 0) for size in sizes
-    ]
-
-
-def test_mixing(tmp_path, results_of):
-    results, _ = results_of("mixing", "--shards", 40, "--samples", 30)
-    mixed = [row["shards in a batch"] for row in results["tables"][0]["rows"]]
+def larger_windows_mix_better(rows, _):
+    mixed = [row["shards in a batch"] for row in rows if "window" in row]
     assert mixed == sorted(mixed)
 
 
-@pytest.mark.skipif(find_weed() is None, reason=NO_SEAWEEDFS)
-def test_cache(photos, tmp_path, results_of, monkeypatch):
-    monkeypatch.setenv("PATH", f"{Path(find_weed()).parent}:{os.environ['PATH']}")
-    results, _ = results_of(
-        "cache", "--images", photos, "--work", tmp_path / "work", "--count", 64, "--batch-size", 32, "--repeats", 1,
-        "--device", "cpu", "--orders", "in order",
-    )  # fmt: skip
-    assert rows_of(results)[2:] == ["local, in order", "cold, in order", "warm, in order"]
-    assert [check["target"] for check in results["checks"]] == ["cold", "warm"]
+#: What is checked of the rows besides their names.
+CHECKED = {
+    "cloud": fencing_costs_what_the_guide_says,
+    "duplicates": planted_copies_are_found,
+    "shared_gpu": batches_are_right,
+    "samplers": larger_windows_mix_better,
+}
 
 
-def test_the_python_of_the_other_libraries_must_have_them(photos, tmp_path, bench):
-    folder = tmp_path / "work"
-    done = bench(
-        "cache_rivals", "--images", photos, "--rivals-python", sys.executable, "--work", folder
-    )
+@pytest.mark.parametrize(
+    ("name", "arguments", "message"),
+    [
+        ("load", "--only zzz", "--only zzz matches none of the sides: loaders.build, DALI by hand"),
+        ("load", "--transforms nope", "nope: neither a YAML file nor one of imagenet-train"),
+        ("load", "--samplers nope", "--samplers nope: the samplers are ClassBalancedSampler"),
+        ("load", "--stores big", "--stores big: a store is full (as they are), raw, or the pixels"),
+        ("load", "--count 3 --batch-size 4", "--count 3 is less than --batch-size 4"),
+        ("shared_gpu", "--count 9", "--count 9 is no multiple of --batch-size 32"),
+        ("cache", f"--rivals-python {sys.executable}", "cannot import streaming and litdata"),
+        ("index", "--cold", "is in memory. Hint: set --work to a folder on a disk."),
+        ("nothing", "", "There is no subject 'nothing'. The subjects are accuracy, "),
+    ],
+)
+def test_wrong_options_are_rejected(name, arguments, message, photos, tmp_path, bench):
+    work = Path("/dev/shm/no such folder") if name == "index" else tmp_path / "work"
+    if name == "index" and not work.parent.is_dir():
+        pytest.skip("there is no file system in memory")
+    given = ["--device", "cpu", "--count", "8", "--batch-size", "4"] if "zzz" in arguments else []
+    done = bench(name, "--images", photos, "--work", work, *given, *arguments.split())
     assert done.returncode == 2
-    assert "--rivals-python cannot import streaming and litdata" in done.stderr
-    assert not folder.exists()
+    assert message in done.stderr
+    assert name != "index" or not work.exists()
 
 
-def test_a_missed_target_is_marked(tmp_path):
-    code = (
-        "from pathlib import Path; from report import Report, Timing\nwith Report('sample',"
-        f" Path({str(tmp_path / 'r.json')!r})) as report:\n    report.ratios({{'a': Timing([2.0,"
-        " 4.0], [1.0, 1.0]), 'b': Timing([1.0, 3.0], [2.0, 2.0])},\n                  [('a', 'b',"
-        " 'reading'), ('b', 'a', 'reading'), ('a', 'absent', 'reading')])\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, cwd=BENCH, check=True
-    )
-    assert done.stdout.splitlines()[2:] == [
+def test_the_list_has_every_subject(scripts, capsys, monkeypatch):
+    harness = scripts("harness")
+    assert sorted(harness.subjects()) == sorted(RUNS)
+    monkeypatch.setattr(sys, "argv", ["scripts/bench", "--list"])
+    harness.main()
+    shown = capsys.readouterr().out
+    for name, facts in harness.subjects().items():
+        assert f"{name}\n    {facts['WHAT']}\n    {facts['TAKES']}; needs {facts['NEEDS']}" in shown
+        assert facts["WHAT"].endswith((".", "?"))
+
+
+@pytest.mark.parametrize("name", [name for name, run in RUNS.items() if isinstance(run, str)])
+def test_a_benchmark_that_does_not_run_here_has_help(name, scripts):
+    parser, module = scripts("harness").make_parser(name)
+    assert module.NEEDS in parser.format_help()
+
+
+def test_the_program_of_the_other_libraries_has_help(warm):
+    done = warm.run(BENCH / "rivals_epoch.py", "--help")
+    assert done.returncode == 1
+    assert done.stderr.startswith("MosaicML Streaming and LitData, in a Python that has them")
+
+
+def commands_in_docs():
+    files = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *BENCH.glob("*.py")]
+    files += [*(ROOT / "loaders").rglob("*.py"), *(ROOT / "dataprep").rglob("*.py")]
+    for file in files:
+        for found in re.finditer(r"scripts/bench ([a-z_]+)((?:\s+[^\s`#|;)]+)*)", file.read_text()):
+            yield file.name, found[1], found[2]
+
+
+def test_commands_in_the_guides_exist(scripts):
+    """A guide names subjects, and options that they have."""
+    harness = scripts("harness")
+    known = harness.subjects()
+    seen = set()
+    for file, name, rest in commands_in_docs():
+        assert name in known, f"{file}: scripts/bench {name}"
+        seen.add(name)
+        if missing_module(name):
+            continue
+        parser, _ = harness.make_parser(name)
+        command = re.split(r"\n\n|\n\s*(?:python|torchrun)", rest)[0]
+        for option in re.findall(r"(?<=\s)--[a-z-]+", command):
+            assert option in parser._option_string_actions, f"{file}: {name} {option}"
+    assert len(seen) > 15
+    for file in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]:
+        old = re.findall(r"scripts/bench/\w+(?:\.py)?", file.read_text())
+        assert not old, f"{file.name}: {old}"
+
+
+def missing_module(name):
+    return name == "downscale" and importlib.util.find_spec("skimage") is None
+
+
+def test_a_missed_target_is_marked(scripts, tmp_path, capsys):
+    harness = scripts("harness")
+    timings = {
+        "a": harness.Timing([2.0, 4.0], [1.0, 1.0]),
+        "b": harness.Timing([1.0, 3.0], [2.0, 2.0]),
+    }
+    target = harness.at_least(0.7)
+    with harness.Report("load", tmp_path / "r.json") as report:
+        report.rates("rates", timings, 10)
+        pairs = [("a", "b", target), ("b", "a", target), ("a", "absent", target)]
+        report.ratios(timings, pairs)
+    assert capsys.readouterr().out.splitlines()[-2:] == [
         "a / b: 0.625 (pairs 0.50 to 0.75, by CPU time 2.00; target: at least 0.7, MISSED)",
         "b / a: 1.667 (pairs 1.33 to 2.00, by CPU time 0.50; target: at least 0.7, met)",
     ]
     checks = json.loads((tmp_path / "r.json").read_text())["checks"]
-    assert [(check["value"], check["min"], check["met"]) for check in checks] == [
-        (0.625, 0.7, False),
-        (pytest.approx(5 / 3), 0.7, True),
+    assert [(check["value"], check["target"], check["met"]) for check in checks] == [
+        (0.625, "at least 0.7", False),
+        (pytest.approx(5 / 3), "at least 0.7", True),
     ]
-
-
-def test_every_target_is_used():
-    """A target is named as a string in the benchmark of its section."""
-    for section, targets in tomllib.loads((BENCH / "targets.toml").read_text()).items():
-        code = "".join(
-            file.read_text()
-            for file in BENCH.glob(f"{section}*.py")
-            if file.stem != "samplers" or section == "samplers"
-        )
-        for name, bound in targets.items():
-            assert f'"{name}"' in code, (section, name)
-            assert set(bound) <= {"min", "max"}
-            assert len(bound) == 1
-
-
-@pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="there is no file system in memory")
-def test_cold_is_rejected_for_a_folder_in_memory(photos, bench):
-    done = bench("index", "--images", photos, "--cold", "--work", "/dev/shm/no such folder")
-    assert done.returncode == 1
-    assert (
-        done.stderr.strip()
-        == "--cold: /dev/shm/no such folder is in memory. Hint: set --work to a folder on a disk."
-    )
-    assert not Path("/dev/shm/no such folder").exists()
-
-
-def test_report_page(photos, tmp_path, results_of):
-    results, _ = results_of(
-        "report_page",
-        "--images",
-        photos,
-        "--work",
-        tmp_path / "work",
-        "--shard",
-        10,
-        "--counts",
-        10,
-        30,
-    )
-    assert rows_of(results) == ["10", "30"]
-    assert all(row["seconds"] > 0 and row["peak MB"] > 10 for row in results["tables"][0]["rows"])
-
-
-def test_plan_scale(tmp_path, results_of):
-    """10^4 and 10^5 samples. Each of the other steps is like one of these."""
-    steps = ["plan", "rows of 20 shards", "finish", "build"]
-    results, shown = results_of(
-        "plan_scale", "--work", tmp_path / "work", "--quick", "--steps", *steps
-    )
-    measured, extended = results["tables"]
-    assert [*dict.fromkeys(row["step"] for row in measured["rows"])] == steps
-    assert max(row["samples"] for row in measured["rows"]) == 100_000
-    assert all(row["peak MB"] > 10 for row in measured["rows"])
-    assert [row["samples"] for row in extended["rows"] if row["step"] == "build"] == [10**8, 10**9]
-    assert len(checks_of(results)) == 3
-    assert "build, 100 shards: " in shown
-
-
-def test_train_speed_compares_feeds_with_a_cached_batch(photos, tmp_path, results_of):
-    results, _ = results_of(
-        "train_speed", "--images", photos, "--count", 8, "--models", "tiny", "--batch-sizes", 4, "--stores", "full",
-        "--device", "cpu", "--rounds", 1, "--seconds", 0, "--hand", "--work", tmp_path,
-    )  # fmt: skip
-    assert rows_of(results) == ["cached batch", "loaders, full", "DALI by hand, full"]
-    ratios = ["loaders, full / cached batch", "loaders, full / DALI by hand, full"]
-    assert checks_of(results) == [f"tiny, batches of 4: {ratio}" for ratio in ratios]
 
 
 @pytest.mark.parametrize(
@@ -524,81 +365,15 @@ def test_the_limit_is_measured_whatever_it_is(launch, step, rate, scripts, monke
         assert measured == pytest.approx(rate, rel=0.04)
 
 
-def test_pipelines_are_compared_alone_and_beside_a_model(photos, tmp_path, results_of):
-    results, _ = results_of(
-        "pipelines", "--images", photos, "--count", 8, "--models", "no model", "tiny", "--sizes", 1, 1,
-        "--stores", "full", "--device", "cpu", "--rounds", 1, "--seconds", 0.01, "--work", tmp_path,
-    )  # fmt: skip
-    assert rows_of(results) == ["full, 1", "full, 2", "full, 1", "full, 2", "one cached batch"]
-
-
-def test_the_work_of_the_gpu_is_compared_with_a_step(photos, tmp_path, results_of):
-    results, _ = results_of(
-        "gpu_work", "--images", photos, "--count", 8, "--batch-sizes", 4, "--models", "tiny", "--stores", "full",
-        "--device", "cpu", "--profiled", 2, "--rounds", 1, "--seconds", 0.01, "--work", tmp_path,
-    )  # fmt: skip
-    assert rows_of(results) == ["loaders, full", "DALI by hand, full"]
-    assert all(
-        row["tiny, step ms"] > 0 and row["kernels"] == 0 for row in results["tables"][0]["rows"]
-    )
-
-
 def test_time_that_kernels_cover(scripts):
     covered = scripts("gpu_work").covered
     assert covered([]) == 0
     assert covered([(5, 7), (0, 2), (1, 3), (2, 2.5)]) == 5
 
 
-def test_training_thread_measures_every_order(photos, tmp_path, results_of):
-    results, _ = results_of(
-        "training_thread", "--images", photos, "--count", 16, "--batch-size", 4, "--batches", 2, "--device", "cpu",
-        "--cheap", "--work", tmp_path,
-    )  # fmt: skip
-    assert len(rows_of(results)) == 4
-    assert all(row["beside"] > 0 for row in results["tables"][0]["rows"])
-    assert len(checks_of(results)) == 1
+def test_wrong_images_are_counted(scripts):
+    import torch
 
-
-def test_processes_that_share_a_gpu_are_compared_with_one_alone(
-    photos, tmp_path, results_of, bench
-):
-    arguments = (
-        "--images",
-        photos,
-        "--count",
-        8,
-        "--batch-size",
-        4,
-        "--device",
-        "cpu",
-        "--seconds",
-        0.2,
-    )
-    arguments += ("--work", tmp_path)
-    results, _ = results_of("shared_gpu", *arguments, "--processes", 1, 2)
-    rows = results["tables"][0]["rows"]
-    assert [(row["processes"], row["failed"], row["wrong"]) for row in rows] == [
-        (1, 0, 0),
-        (2, 0, 0),
-    ] * 2
-    assert all(row["images"] >= 4 * row["processes"] for row in rows)
-    assert checks_of(results) == ["wrong images", "failed processes"]
-    (file,) = tmp_path.glob("expected-0-*.npy")
-    first, second = np.load(file)
-    np.save(file, [first, 255 - second])
-    found = json.loads(
-        bench("shared_gpu", *arguments, "--side", "loaders.build").stdout.splitlines()[-1]
-    )
-    assert (
-        found["wrong"] == (found["images"] // 4 + 1) // 2 * 4
-    )  # of every other batch, beginning with the first
-
-
-@pytest.mark.skipif(find_weed() is None, reason=NO_SEAWEEDFS)
-def test_bucket_requests(bench):
-    """The figures in docs/object-storage.md."""
-    done = bench("bucket_requests", "--shards", 1, 3)
-    assert done.returncode == 0, done.stderr
-    fenced, plain = done.stdout.splitlines()
-    assert fenced.startswith("with fencing: 16 for each shard, 26 for the run;")
-    assert plain.startswith("without fencing: 4 for each shard, 20 for the run;")
+    images = torch.zeros((3, 2, 2, 3), dtype=torch.uint8)
+    other = torch.from_numpy(np.array([0, 2, 200], np.uint8)).reshape(3, 1, 1, 1).expand(3, 2, 2, 3)
+    assert scripts("shared_gpu").count_different(images, other) == (1, 1)

@@ -32,25 +32,26 @@ def test_cycles(script, tmp_path, monkeypatch):
         script.damage(folders[fmt, script.DAMAGED])
     script.start_request_threads()
     endurance, found = script.Endurance(folders), []
+
+    def used(endurance):
+        return script.record(time.monotonic(), endurance).numbers
+
     for cycle in range(2):
         script.run_cycle(endurance, cycle, ["cpu"], SAMPLES)
-        found.append(script.record(time.monotonic(), endurance))
+        found.append(used(endurance))
     assert endurance.loaders >= 2 * len(script.orders(SAMPLES))
     assert endurance.skipped > 0
     # The files that the first object store needs. A thread closes what was dropped.
-    assert eventually(
-        lambda: script.record(time.monotonic(), endurance).files <= found[0].files + 4
-    )
-    assert eventually(
-        lambda: script.record(time.monotonic(), endurance).threads <= found[0].threads
-    )
+    assert eventually(lambda: used(endurance)["files"] <= found[0]["files"] + 4)
+    assert eventually(lambda: used(endurance)["threads"] <= found[0]["threads"])
 
 
 def test_growth_is_the_trend_and_not_the_noise(script):
     values = [100, 101, 99, 100, 150, 100, 101, 99]
-    samples = [
-        script.Sample(float(n), 0, 0, value, 10.0 + n, 5, 3, ()) for n, value in enumerate(values)
-    ]
-    assert abs(script.growth(samples, "host_mib")) < 2
-    assert script.growth(samples, "gpu_mib") == pytest.approx(7)
+    samples = []
+    for n, value in enumerate(values):
+        numbers = {"host MiB": value, "GPU MiB": 10.0 + n, "files": 5, "threads": 3}
+        samples.append(script.Sample(float(n), numbers, ()))
+    assert abs(script.growth(samples, "host MiB")) < 2
+    assert script.growth(samples, "GPU MiB") == pytest.approx(7)
     assert script.growth(samples, "files") == script.growth(samples[:1], "threads") == 0

@@ -55,7 +55,7 @@ def gpu(tmp_path):
 
 
 def test_steps_run_once_and_go_on_after_a_failure(gpu, tmp_path):
-    status, lines = gpu("out", FAILING="pipelines.py")
+    status, lines = gpu("out", FAILING="pipelines.json")
     assert status == 1
     assert "plain: skipped, unset CIFAR" in lines
     assert f"pipelines: status 1 after N s, see {tmp_path / 'out' / 'pipelines.log'}" in lines
@@ -72,7 +72,7 @@ def test_steps_run_once_and_go_on_after_a_failure(gpu, tmp_path):
         out / "memory.log"
     ).read_text() == f"-m pytest -m alone --passed {out}/memory.passed tests/gpu\n"
     logs = [(tmp_path / "out" / f"{name}.log").read_text().split() for name in ended[2:]]
-    assert all((ROOT / log[0]).is_file() for log in logs)
+    assert all((ROOT / log[0] / f"{log[1]}.py").is_file() for log in logs)
     assert all(str(tmp_path / "photos") in log for log in logs)
     status, lines = gpu("out", CIFAR="photos")
     assert status == 0

@@ -1,0 +1,410 @@
+"""Everything that benchmarks share: arguments, sides in turn, spread, tables, targets, JSON.
+
+    python scripts/bench --list                      # what each measures, how long it takes, what it needs
+    python scripts/bench SUBJECT --help
+    python scripts/bench SUBJECT [OPTION ...] [--json FILE]
+
+A subject is a module beside this one with four names. The docstring says what it measures, its first
+line in one sentence. `TAKES` and `NEEDS` are strings, which `--list` reads without importing the
+module: a machine may lack what it imports. `OPTIONS` are the options, made by `option` and `usual`.
+`run(report, args)` measures, and passes what it finds to the report:
+
+- `time_in_turn` runs each side once to warm up, then all sides in turn as often as `--repeats` says,
+  so that a slow moment of the machine meets every side. `Report.rates` prints the median and the
+  spread, `Report.ratios` compares runs that followed each other.
+- A target is `at_least` or `at_most` a number, and stands in the module whose figure it limits.
+- `--json` writes the tables and the checks with the machine, the versions and the command.
+- `apart` calls a function in a new process, for measurements of memory, of the start, and of files
+  that no process has mapped.
+
+The packages of this tree are measured, also if it is only a copy that nobody has installed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import datetime
+import importlib
+import json
+import multiprocessing
+import os
+import platform
+import shlex
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+FOLDER = Path(__file__).resolve().parent
+ROOT = FOLDER.parents[1]
+#: The interpreter of the programs that benchmarks start.
+PYTHON = sys.executable
+CORES = len(os.sched_getaffinity(0))
+PACKAGES = (
+    *("dataprep-loaders", "numpy", "pillow", "simplejpeg", "pyarrow", "webdataset", "tensorflow"),
+    *("nvidia-dali-cuda120", "nvidia-dali-cuda130", "torch", "torchvision"),
+)
+Row = dict[str, Any]
+
+# The packages come first: `tests`, whose helpers some subjects use, has folders of the same names.
+sys.path[:0] = [path for path in (str(ROOT), str(ROOT / "tests")) if path not in sys.path]
+
+
+class WrongOptionError(Exception):
+    """Options that would measure nothing; the message names them."""
+
+
+# --- arguments ------------------------------------------------------------------------------------
+
+
+def option(name: str, default: Any, text: str, **more: Any) -> Any:
+    """Return an option whose type and number of values are those of its default."""
+    if isinstance(default, bool):
+        return name, {"action": "store_true", "help": text, **more}
+    kind: Row = {}
+    if default is not None:
+        values = default if isinstance(default, list) else [default]
+        if values:
+            kind["type"] = Path if isinstance(values[0], Path) else type(values[0])
+        if isinstance(default, list):
+            kind["nargs"] = "+"
+    shown = f" [default: {default}]" if default not in (None, [], [""]) else ""
+    return name, {"default": default, "help": f"{text}{shown}", **kind, **more}
+
+
+IMAGES = option("--images", None, "folder of photographs (JPEG)", type=Path, required=True)
+DEVICE = option(
+    "--device", "auto", "auto is the GPU if there is one", choices=["auto", "gpu", "cpu"]
+)
+
+
+def usual(subject: str, *, count: int | None = None, repeats: int | None = None) -> list[Any]:
+    """Return the options that most subjects have, with these defaults."""
+    work = Path("/dev/shm/bench") / subject
+    options = [option("--work", work, "folder for the files, in memory if it can be")]
+    if count is not None:
+        options += [IMAGES, option("--count", count, "images, which repeat the photographs")]
+    if repeats is not None:
+        options.append(option("--repeats", repeats, "measurements of each side, after a warm-up"))
+    return options
+
+
+def use_device(args: argparse.Namespace) -> Any:
+    """Replace `--device auto` by what this machine has; return torch's device."""
+    import torch
+
+    if args.device == "auto":
+        args.device = "gpu" if torch.cuda.is_available() else "cpu"
+    return torch.device("cuda", 0) if args.device == "gpu" else torch.device("cpu")
+
+
+def replaced(args: argparse.Namespace, **values: Any) -> argparse.Namespace:
+    return argparse.Namespace(**{**vars(args), **values})
+
+
+def subjects() -> dict[str, Row]:
+    """Return for each subject the first line of its docstring, and its constants."""
+    found = {}
+    for file in sorted(FOLDER.glob("*.py")):
+        tree, facts = ast.parse(file.read_text("utf-8")), {}
+        for node in tree.body:
+            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant):
+                facts.update({ast.unparse(name): node.value.value for name in node.targets})
+        if "TAKES" in facts:
+            facts["WHAT"] = (ast.get_docstring(tree) or "").partition("\n")[0]
+            found[file.stem] = facts
+    return found
+
+
+def make_parser(subject: str) -> tuple[argparse.ArgumentParser, Any]:
+    """Return the parser of a subject, and its module."""
+    try:
+        module = importlib.import_module(subject)
+    except ModuleNotFoundError as error:
+        raise SystemExit(
+            f"{subject} needs the module {error.name}, which is not installed."
+            f" Hint: {PYTHON} -m pip install -e '.[test]'"
+        ) from None
+    parser = argparse.ArgumentParser(
+        f"scripts/bench {subject}",
+        description=f"{module.__doc__}\nTakes {module.TAKES}. Needs {module.NEEDS}.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    for name, settings in module.OPTIONS:
+        parser.add_argument(name, **settings)
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the results to this file")
+    return parser, module
+
+
+def main() -> None:
+    """Run a subject, or list all of them."""
+    known = subjects()
+    first = sys.argv[1] if len(sys.argv) > 1 else "--help"
+    if first == "--list":
+        for name, facts in known.items():
+            print(f"{name}\n    {facts['WHAT']}\n    {facts['TAKES']}; needs {facts['NEEDS']}")
+        return
+    if first not in known:
+        names = f"The subjects are {', '.join(known)}."
+        if first in ("-h", "--help"):
+            raise SystemExit(f"{__doc__}\n{names}")
+        print(f"There is no subject {first!r}. {names}", file=sys.stderr)
+        raise SystemExit(2)
+    # The programs that a subject starts run the code of this tree, too.
+    paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    os.environ["PYTHONPATH"] = os.pathsep.join(paths)
+    parser, module = make_parser(first)
+    args = parser.parse_args(sys.argv[2:])
+    try:
+        with Report(first, args.json) as report:
+            module.run(report, args)
+    except WrongOptionError as error:
+        parser.error(str(error))
+
+
+# --- measuring ------------------------------------------------------------------------------------
+
+
+@dataclass
+class Timing:
+    """The measurements of a side: seconds, and seconds of CPU time of the process and its children."""
+
+    seconds: list[float] = field(default_factory=list)
+    cpu_seconds: list[float] = field(default_factory=list)
+
+    @property
+    def median(self) -> float:
+        """The median of the seconds."""
+        return statistics.median(self.seconds)
+
+
+def time_in_turn(
+    sides: Mapping[str, Callable[[], float | None]],
+    *,
+    repeats: int,
+    reset: Callable[[], None] = lambda: None,
+) -> dict[str, Timing]:
+    """Time every side `repeats` times, in turn, after one round of warm-up.
+
+    Args:
+        sides: a function for each side. A side that returns seconds has timed itself.
+        repeats: rounds that count.
+        reset: called before each run of a side.
+
+    """
+    timings = {name: Timing() for name in sides}
+    for repeat in range(repeats + 1):
+        for name, side in sides.items():
+            reset()
+            start, cpu_start = time.perf_counter(), cpu_seconds()
+            own = side()
+            seconds = time.perf_counter() - start if own is None else own
+            if repeat:
+                timings[name].seconds.append(seconds)
+                timings[name].cpu_seconds.append(cpu_seconds() - cpu_start)
+    return timings
+
+
+def cpu_seconds() -> float:
+    """Return the CPU time of this process and its finished children."""
+    return sum(os.times()[:4])
+
+
+def apart(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Return what a function of a module returns in a new process."""
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(function, *arguments).result()
+
+
+def reset_peak() -> None:
+    """Begin to measure VmHWM, the peak of the memory of this process."""
+    Path("/proc/self/clear_refs").write_text("5")
+
+
+def process_memory(name: str) -> int:
+    """Return a value of /proc/self/status in bytes, such as VmRSS."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(name))
+
+
+def memory_of_session(session: int) -> int:
+    """Return the bytes of all processes of a session, with shared pages divided (PSS)."""
+    total = 0
+    for folder in Path("/proc").iterdir():
+        try:
+            if folder.name.isdigit() and os.getsid(int(folder.name)) == session:
+                lines = (folder / "smaps_rollup").read_text().splitlines()
+                total += 1024 * sum(int(each.split()[1]) for each in lines if each[:4] == "Pss:")
+        except OSError:  # the process ended
+            continue
+    return total
+
+
+def measure_command(command: Sequence[object], **pipes: Any) -> tuple[Row, int]:
+    """Run a command; return its seconds, CPU seconds and peak memory in MB, and its status."""
+    start, cpu_start, peak = time.perf_counter(), cpu_seconds(), 0
+    process = subprocess.Popen([*map(str, command)], start_new_session=True, **pipes)
+    while process.poll() is None:
+        peak = max(peak, memory_of_session(process.pid))
+        time.sleep(0.05)
+    seconds, cpu = time.perf_counter() - start, cpu_seconds() - cpu_start
+    return {"seconds": seconds, "CPU s": cpu, "peak MB": peak / 1e6}, process.returncode
+
+
+# --- reporting ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Target:
+    """The lowest or the highest value that is good enough."""
+
+    bound: str
+    limit: float
+
+    def met(self, value: float) -> bool:
+        """Whether a value is good enough."""
+        return value >= self.limit if self.bound == "at least" else value <= self.limit
+
+
+def at_least(limit: float) -> Target:
+    return Target("at least", limit)
+
+
+def at_most(limit: float) -> Target:
+    return Target("at most", limit)
+
+
+class Report:
+    """The results of one benchmark: printed as they come, and written when the block ends."""
+
+    def __init__(self, benchmark: str, json_file: Path | None = None) -> None:
+        self._json_file = json_file
+        self.results: Row = {
+            "benchmark": benchmark,
+            "command": shlex.join(["python", *sys.argv]),
+            "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+            "machine": machine(),
+            "versions": versions(),
+            "tables": [],
+            "checks": [],
+        }
+
+    def __enter__(self) -> Report:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if self._json_file is not None and kind is None and self.results["tables"]:
+            self._json_file.write_text(json.dumps(self.results, indent=2) + "\n")
+
+    def table(self, title: str, rows: Sequence[Row], hidden: Sequence[str] = ()) -> None:
+        """Print rows with equal keys, without the columns that only the JSON file has."""
+        if not self.results["tables"]:
+            info, numbers = self.results["machine"], self.results["versions"].items()
+            print(f"{info['cpu']}, {info['cores']} cores, {', '.join(info['gpus']) or 'no GPU'}")
+            print(", ".join(" ".join(pair) for pair in numbers))
+        shown = [{key: row[key] for key in row if key not in hidden} for row in rows]
+        print(f"\n{title}\n{format_table(shown)}", flush=True)
+        self.results["tables"].append({"title": title, "rows": [dict(row) for row in rows]})
+
+    def rates(self, title: str, timings: Mapping[str, Timing], images: int) -> None:
+        """Print images per second of each side: median and spread."""
+        rows = []
+        for name, timing in timings.items():
+            rates = sorted(images / seconds for seconds in timing.seconds)
+            cpu = statistics.median(timing.cpu_seconds) / images * 1e6
+            row = {"images/s": name, "median": round(statistics.median(rates))}
+            row |= {"min": round(rates[0]), "max": round(rates[-1]), "CPU us/image": cpu}
+            rows.append({**row, "repeats": rates})
+        self.table(title, rows, hidden=["repeats"])
+
+    def ratios(
+        self, timings: Mapping[str, Timing], pairs: Sequence[tuple[str, str, Target | None]]
+    ) -> None:
+        """Print how many times as fast the first side of each pair is as the second.
+
+        Compares runs that followed each other, because a slow moment of the machine affects both.
+        """
+        for left, right, target in pairs:
+            if left in timings and right in timings:
+                one, other = timings[left], timings[right]
+                ratios = sorted(b / a for a, b in zip(one.seconds, other.seconds, strict=True))
+                cpu = statistics.median(other.cpu_seconds)
+                cpu /= max(statistics.median(one.cpu_seconds), 1e-9)
+                note = f"pairs {ratios[0]:.2f} to {ratios[-1]:.2f}, by CPU time {cpu:.2f}"
+                self.check(f"{left} / {right}", statistics.median(ratios), target, note)
+
+    def check(self, name: str, value: float, target: Target | None, note: str = "") -> None:
+        """Print a value beside its target, if it has one."""
+        check: Row = {"name": name, "value": value, "target": None, "note": note}
+        verdict = ""
+        if target is not None:
+            check |= {"target": f"{target.bound} {target.limit:g}", "met": target.met(value)}
+            verdict = f"target: {check['target']}, {'met' if check['met'] else 'MISSED'}"
+        remarks = "; ".join(filter(None, [note, verdict]))
+        print(f"{name}: {format_value(value)}" + (f" ({remarks})" if remarks else ""), flush=True)
+        self.results["checks"].append(check)
+
+
+def format_table(rows: Sequence[Row]) -> str:
+    """Return rows with equal keys as aligned text; the first column is the name of the row."""
+    cells = [list(rows[0]), *([format_value(value) for value in row.values()] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    lines = []
+    for first, *rest in cells:
+        columns = [f"{cell:>{width}}" for cell, width in zip(rest, widths[1:], strict=True)]
+        lines.append("  ".join([f"  {first:{widths[0]}}", *columns]))
+    return "\n".join(lines)
+
+
+def format_value(value: Any) -> str:
+    """Return a number with about three significant digits; anything else as it is."""
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        digits = 0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 3
+        return f"{value:,.{digits}f}"
+    return str(value)
+
+
+def machine() -> Row:
+    """Return the CPU's model, the usable cores, the memory in GB, and the GPUs."""
+    models = [
+        line.partition(":")[2].strip()
+        for line in Path("/proc/cpuinfo").read_text().splitlines()
+        if line.startswith("model name")
+    ]
+    return {
+        "cpu": models[0] if models else platform.machine(),
+        "cores": CORES,
+        "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9),
+        "gpus": gpus(),
+        "system": platform.platform(),
+    }
+
+
+def gpus() -> list[str]:
+    """Return name and driver of each GPU, as nvidia-smi lists them."""
+    if shutil.which("nvidia-smi") is None:
+        return []
+    query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
+    done = subprocess.run(query, capture_output=True, text=True, check=False)
+    return done.stdout.strip().splitlines() if done.returncode == 0 else []
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of Python and of the packages that are installed."""
+    installed = {"Python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            installed[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return installed

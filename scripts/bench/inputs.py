@@ -1,0 +1,240 @@
+"""What benchmarks read: photographs repeated up to a count, datasets made of them, and the page cache."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import harness
+import numpy as np
+from harness import WrongOptionError
+from PIL import Image
+
+SIZE_4K = (3840, 2160)
+FORMATS = ("tfrecord", "webdataset")
+FMT: Any = ("--fmt", {"choices": FORMATS, "default": "tfrecord"})
+STORES = "full (as they are), raw, or the pixels of the shorter side"
+
+
+def powers_of_two(most: int) -> list[int]:
+    return sorted({*(1 << bit for bit in range(most.bit_length())), most})
+
+
+# --- images ---------------------------------------------------------------------------------------
+
+
+def photographs(folder: Path) -> list[Path]:
+    """Return the JPEGs of a folder, at any depth."""
+    found = sorted(file for file in folder.rglob("*") if file.suffix.lower() in (".jpg", ".jpeg"))
+    if not found:
+        raise SystemExit(f"{folder} has no .jpg or .jpeg files")
+    return found
+
+
+def repeat_images(photos: Path, src: Path, count: int, classes: int = 100) -> Path:
+    """Make an ImageFolder of `count` images from the photographs; each image is a separate file."""
+    if src.exists() and sum(len(files) for _, _, files in os.walk(src)) == count:
+        return src
+    fill_folder(photographs(photos), src, count, classes, shutil.copyfile)
+    return src
+
+
+def link_images(photos: Sequence[Path], src: Path, count: int, classes: int = 100) -> None:
+    """Make an ImageFolder of hard links: many images, in the memory of a few."""
+    fill_folder(photos, src, count, classes, os.link)
+
+
+def fill_folder(
+    files: Sequence[Path], src: Path, count: int, classes: int, put: Callable[[Path, Path], object]
+) -> None:
+    shutil.rmtree(src, ignore_errors=True)
+    for number in range(min(classes, count)):
+        (src / f"class{number:04d}").mkdir(parents=True)
+    for number in range(count):
+        put(files[number % len(files)], src / f"class{number % classes:04d}" / f"{number:08d}.jpg")
+
+
+def enlarged(file: Path) -> Image.Image:
+    """Crop a photograph to 16:9 and resize it to `SIZE_4K`."""
+    with Image.open(file) as image:
+        # Copy the pixels to drop the color profile, because the Pillow loop ignores it.
+        photo = Image.fromarray(np.asarray(image.convert("RGB")))
+    height = min(photo.height, photo.width * 9 // 16)
+    width = height * 16 // 9
+    left, top = (photo.width - width) // 2, (photo.height - height) // 2
+    box = (left, top, left + width, top + height)
+    return photo.resize(SIZE_4K, Image.Resampling.LANCZOS, box=box)
+
+
+def encoded(photo: Image.Image, kind: str, **options: Any) -> bytes:
+    out = io.BytesIO()
+    photo.save(out, kind, **options)
+    return out.getvalue()
+
+
+def as_jpeg(photo: Image.Image, length: int, **options: Any) -> bytes:
+    """Encode with the highest quality that needs at most `length` bytes."""
+    low, high = 20, 98
+    while low < high:
+        middle = (low + high + 1) // 2
+        if len(encoded(photo, "JPEG", **options, quality=middle)) > length:
+            high = middle - 1
+        else:
+            low = middle
+    return encoded(photo, "JPEG", **options, quality=low)
+
+
+# --- datasets -------------------------------------------------------------------------------------
+
+
+def dataprep(*arguments: object) -> list[str]:
+    """Return the command ``dataprep ARGUMENTS``."""
+    return [harness.PYTHON, "-m", "dataprep", *map(str, arguments)]
+
+
+def run_command(command: Sequence[str]) -> None:
+    """Run a command; exit with what it prints if it fails."""
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"{' '.join(command)}\n{done.stderr}")
+
+
+def convert(src: Path | str, out: Path | str, fmt: str, *options: object) -> None:
+    run_command(dataprep("convert", "--src", src, "--out", out, "--fmt", fmt, *options))
+
+
+def convert_here(src: Path | str, out: Path | str, workers: int, **options: Any) -> None:
+    """Convert with workers of this process, which start while the source is scanned, as the command's do."""
+    from dataprep.engines import LocalEngine
+    from dataprep.options import Options
+    from dataprep.run.convert import convert_dataset
+    from dataprep.sources import read_source
+
+    engine = LocalEngine(workers)
+    engine.start("dataprep.shards.write")
+    convert_dataset(read_source(str(src)), str(out), Options(**options), engine=engine)
+
+
+def store_options(store: str) -> list[str]:
+    """Return the options of ``dataprep convert`` for a store: one of `STORES`."""
+    if store == "full":
+        return []
+    if store == "raw":
+        return ["--store", "raw"]
+    if not store.isdigit():
+        raise WrongOptionError(f"--stores {store}: a store is {STORES}")
+    return ["--resize-shorter", store]
+
+
+def prepare(args: argparse.Namespace, store: str = "full") -> tuple[Path, Path]:
+    """Return an ImageFolder of `count` images, hard links to the photographs, and a dataset of it."""
+    options = store_options(store)
+    src = args.work / f"src-{args.count}"
+    out: Path = args.work / f"{args.fmt}-{args.count}-{store}"
+    if not (out / "manifest.json").exists():
+        originals = args.work / "originals"
+        shutil.rmtree(originals, ignore_errors=True)
+        originals.mkdir(parents=True)
+        copies = []
+        for number, file in enumerate(photographs(args.images)):
+            copies.append(originals / f"{number}.jpg")
+            shutil.copyfile(file, copies[-1])
+        link_images(copies, src, args.count)
+        convert(src, out, args.fmt, *options)
+    return src, out
+
+
+def repeat_shards(
+    base: Path,
+    out: Path,
+    count: int,
+    make_table: Callable[[int, Path], None] | None = None,
+    **manifest: Any,
+) -> Path:
+    """Make a dataset of `count` shards that are hard links to the few shards of another dataset.
+
+    Args:
+        base: the other dataset, with one split.
+        out: the folder of the new one, which is kept if it is complete.
+        count: the number of shards.
+        make_table: writes the sample table of a shard, given its number and its path; else it is a
+            hard link, too.
+        manifest: changes of the manifest.
+
+    """
+    from manifests.schema import File, Shard, Split
+    from manifests.store import manifest_files, read_manifest
+
+    if (out / "manifest.json").exists():
+        return out
+    shutil.rmtree(out, ignore_errors=True)
+    out.mkdir(parents=True)
+    whole = read_manifest(base)
+    (split,) = whole.splits
+    made = []
+    for number in range(count):
+        shard = split.shards[number % len(split.shards)]
+        files = []
+        for file in (shard.file, shard.index, shard.table):
+            name = f"train-{number:05d}{Path(file.name).suffix}"
+            if file is shard.table and make_table is not None:
+                make_table(number, out / name)
+                files.append(File(name, (out / name).stat().st_size, None))
+            else:
+                os.link(base / file.name, out / name)
+                files.append(replace(file, name=name))
+        made.append(Shard(files[0], shard.samples, files[1], files[2]))
+    changed = replace(whole, splits=(Split("train", tuple(made)),), **manifest)
+    for name, content in manifest_files(changed).items():
+        (out / name).write_bytes(content)
+    return out
+
+
+# --- files ----------------------------------------------------------------------------------------
+
+
+def shard_files(folder: Path) -> list[Path]:
+    return sorted(file for file in folder.iterdir() if file.suffix in (".tfrecord", ".tar"))
+
+
+def bytes_in(folder: Path) -> int:
+    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+
+
+def clear(out: Path, *, ready: int) -> None:
+    """Remove the output of a side, and make `ready` bytes of memory available to the next one.
+
+    A virtual machine returns free memory to its host, and the next side to use it would wait to get
+    it back.
+    """
+    shutil.rmtree(out, ignore_errors=True)
+    ballast = out.with_name("ballast")
+    with open(ballast, "wb") as file:
+        os.posix_fallocate(file.fileno(), 0, ready)
+    ballast.unlink()
+
+
+def drop_pages(files: Iterable[Path]) -> None:
+    """Drop files from the page cache, so that the next read comes from the disk."""
+    for file in files:
+        with open(file, "rb") as stream:
+            os.fsync(stream.fileno())
+            os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def require_disk(folder: Path) -> None:
+    """Refuse a folder in memory, whose pages cannot be dropped, for --cold."""
+    existing = next(each for each in (folder.resolve(), *folder.resolve().parents) if each.exists())
+    query = ["stat", "-f", "-c", "%T", str(existing)]
+    kind = subprocess.run(query, check=True, capture_output=True, text=True).stdout.strip()
+    if kind in ("tmpfs", "ramfs"):
+        raise WrongOptionError(
+            f"--cold: {folder} is in memory. Hint: set --work to a folder on a disk."
+        )

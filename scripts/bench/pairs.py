@@ -1,0 +1,156 @@
+"""Pairs of training runs, one with each loader: results are kept in a file, and compared by seed."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import multiprocessing
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from harness import CORES, DEVICE, Report, Row, option, usual
+
+OURS = "loaders.build"
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+OPTIONS = [
+    ("images", {"type": Path, "help": "folder with train/CLASS/ and val/CLASS/"}),
+    *usual("accuracy"),
+    DEVICE,
+    option("--seeds", 12, "pairs of runs"),
+    option("--first-seed", 0, "seed of the first run"),
+    option("--seconds", math.inf, "start no run that would end later than this"),
+    option("--results", Path("results.jsonl"), "file of the finished runs"),
+    option("--workers", max(1, CORES - 3), "processes of the other loader"),
+]
+
+
+def split_folders(images: Path) -> tuple[Path, Path]:
+    """Return the folders of the training images and of the evaluated ones."""
+    found = [images / name for name in ("val", "test") if (images / name).is_dir()]
+    if not found or not (images / "train").is_dir():
+        raise SystemExit(f"{images} needs the folders train/CLASS/ and val/CLASS/")
+    return images / "train", found[0]
+
+
+def dataset_folder(args: argparse.Namespace) -> Path:
+    return Path(args.work) / f"accuracy-{args.images.resolve().name}"
+
+
+def data_loader(images: Any, keys: list[Any], device: torch.device, workers: int) -> Any:
+    """Return a DataLoader of batches of keys, whose processes start once for all epochs."""
+    # A process that uses a GPU must not be forked. The fork server has only imported modules.
+    multiprocessing.set_forkserver_preload(["torchvision"])
+    return torch.utils.data.DataLoader(
+        images,
+        batch_sampler=keys,
+        num_workers=workers,
+        pin_memory=device.type == "cuda",
+        multiprocessing_context="forkserver" if workers else None,
+        prefetch_factor=4 if workers else None,
+    )
+
+
+def to_device(batch: Any, device: torch.device) -> Any:
+    """Return images, channels last, and labels on the device; what else a batch has stays."""
+    images, labels, *rest = batch
+    images = images.to(device, non_blocking=True).contiguous(memory_format=torch.channels_last)
+    return images, labels.to(device, non_blocking=True), *rest
+
+
+def run_sides(sides: Sequence[str], function: Callable[..., None], *arguments: Any) -> None:
+    """Call a function for each side, at the same time, each in a process of its own."""
+    context = multiprocessing.get_context("spawn")
+    running = {side: context.Process(target=function, args=(side, *arguments)) for side in sides}
+    for process in running.values():
+        process.start()
+    for process in running.values():
+        process.join()
+    failed = [side for side, process in running.items() if process.exitcode]
+    if failed:
+        raise SystemExit(f"the training with {' and '.join(failed)} failed")
+
+
+def remaining_seeds(side: str, args: argparse.Namespace, settings: Row) -> list[int]:
+    """Return the seeds without a result of this side."""
+    done = read_results(args.results, settings).get(side, {})
+    seeds = range(args.first_seed, args.first_seed + args.seeds)
+    return [seed for seed in seeds if seed not in done]
+
+
+def run_seeds(
+    side: str, args: argparse.Namespace, settings: Row, train: Callable[[int], dict[str, float]]
+) -> None:
+    """Train with each seed that has no result while there is time, and append each result to the file."""
+    end, took = time.monotonic() + args.seconds, 0.0
+    for seed in remaining_seeds(side, args, settings):
+        start = time.monotonic()
+        if start + took > end:
+            break
+        scores = train(seed)
+        took = time.monotonic() - start
+        row = {"side": side, "seed": seed, **scores, "seconds": round(took, 2)}
+        with args.results.open("a") as stream:
+            stream.write(json.dumps({**row, "settings": settings}) + "\n")
+        text = ", ".join(f"{name} {value:.4g}" for name, value in scores.items())
+        print(f"{side}, seed {seed}: {text}, {took:.1f} s", flush=True)
+
+
+def read_results(file: Path, settings: Row) -> dict[str, dict[int, Row]]:
+    """Return the runs of each side by seed that have the same settings."""
+    found: dict[str, dict[int, Row]] = {}
+    for line in file.read_text().splitlines() if file.exists() else ():
+        row = json.loads(line)
+        if row.pop("settings") == settings:
+            found.setdefault(row.pop("side"), {})[row.pop("seed")] = row
+    return found
+
+
+def paired_interval(differences: Sequence[float]) -> tuple[float, float]:
+    """Return the mean of the differences, and half the width of its 95% interval (Student's t)."""
+    from scipy import stats
+
+    count, mean = len(differences), statistics.fmean(differences)
+    if count < 2:
+        return mean, math.inf
+    quantile = float(stats.t.ppf(0.975, count - 1))
+    return mean, quantile * statistics.stdev(differences) / math.sqrt(count)
+
+
+def report_pairs(
+    report: Report,
+    found: dict[str, dict[int, Row]],
+    sides: tuple[str, str],
+    title: str,
+    names: Sequence[str],
+) -> dict[str, tuple[float, float]]:
+    """Report the scores of two sides; return the mean difference and half its interval for each score."""
+    other, ours = (found.get(side, {}) for side in sides)
+    seeds = sorted(set(ours) & set(other))
+    if len(seeds) < 2:
+        raise SystemExit(
+            f"an interval needs two pairs of runs, there are {len(seeds)}. Hint: raise --seeds or"
+            " --seconds."
+        )
+    rows: list[Row] = []
+    for side in sides:
+        row: Row = {"mean of the seeds": side, "seeds": len(seeds)}
+        for name in found[side][seeds[0]]:
+            values = [found[side][seed][name] for seed in seeds]
+            row[name] = f"{statistics.fmean(values):.2f}"
+            row[f"deviation of {name}"] = f"{statistics.stdev(values):.2f}"
+            row[f"{name} of each seed"] = values
+        rows.append(row)
+    hidden = [name for name in rows[0] if name.endswith("of each seed")]
+    report.table(title, rows, hidden=[*hidden, "deviation of seconds"])
+    intervals = {}
+    for name in names:
+        mean, half = paired_interval([ours[seed][name] - other[seed][name] for seed in seeds])
+        intervals[name] = mean, half
+        difference = f"{mean:+.3f} ± {half:.3f} percentage points (95%, {len(seeds)} pairs)"
+        print(f"{name}, {sides[1]} - {sides[0]}: {difference}")
+    return intervals
