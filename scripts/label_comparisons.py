@@ -80,7 +80,7 @@ def find(root: Path) -> Iterator[tuple[str, int, str]]:
             if name.startswith(LABEL_MODULES):
                 continue
             for node in ast.walk(ast.parse(path.read_text())):
-                if decides(node):
+                if isinstance(node, ast.expr | ast.pattern) and decides(node):
                     yield name, node.lineno, ast.unparse(node)
 
 

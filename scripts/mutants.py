@@ -26,6 +26,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 IGNORED = shutil.ignore_patterns(".*", "__pycache__", "build", "dist", "shared")
@@ -69,7 +70,7 @@ def changes(node: ast.AST) -> Iterator[tuple[str, str]]:
             yield "swapped arguments", ast.unparse(new)
 
 
-def visit(node: ast.AST) -> Iterator[ast.AST]:
+def visit(node: ast.AST) -> Iterator[Any]:
     """Yield the nodes that may change: no annotations, decorators, messages or logging."""
     logs = isinstance(node, ast.Expr) and LOGGING.match(ast.unparse(node))
     if logs or isinstance(node, ast.JoinedStr | ast.Raise):
@@ -81,7 +82,7 @@ def visit(node: ast.AST) -> Iterator[ast.AST]:
                 yield from visit(child)
 
 
-def find_mutants(package: str, seed: int) -> list[dict]:
+def find_mutants(package: str, seed: int) -> list[dict[str, Any]]:
     """Return all mutants of a package in the order of a hash of each."""
     mutants, names, folder = [], [], ROOT / package
     for path in sorted(folder.rglob("*.py")) if folder.is_dir() else [folder]:
@@ -92,7 +93,11 @@ def find_mutants(package: str, seed: int) -> list[dict]:
                 start = len(b"".join(lines[: node.lineno - 1])) + node.col_offset
                 end = len(b"".join(lines[: node.end_lineno - 1])) + node.end_col_offset
                 before = " ".join(source[start:end].decode().split())
-                mutant = {"file": str(path.relative_to(ROOT)), "before": before, "after": after}
+                mutant: dict[str, Any] = {
+                    "file": str(path.relative_to(ROOT)),
+                    "before": before,
+                    "after": after,
+                }
                 names.append(f"{seed} {mutant}")
                 rank = hashlib.sha256(f"{names[-1]} {names.count(names[-1])}".encode()).hexdigest()
                 mutant |= {"line": node.lineno, "kind": kind, "span": (start, end), "rank": rank}
@@ -145,7 +150,7 @@ def run(limit: float | None, *tests: str) -> tuple[int | None, float, list[str]]
     return status, round(time.monotonic() - began, 1), failed
 
 
-def run_mutant(mutant: dict, limit: float, arguments: list[str]) -> dict:
+def run_mutant(mutant: dict[str, Any], limit: float, arguments: list[str]) -> dict[str, Any]:
     """Return a mutant with what the tests said."""
     path, (start, end) = LOCAL.root / mutant["file"], mutant["span"]
     source = path.read_bytes()
@@ -182,7 +187,7 @@ def main() -> None:
         limit = 60 + 2 * sum(seconds for _, seconds, _ in runs)
         print(f"{len(tests)} files, {limit:.0f} s, left out: {left_out}", file=sys.stderr)
 
-        def test(mutant: dict) -> dict:
+        def test(mutant: dict[str, Any]) -> dict[str, Any]:
             files = sorted(tests, key=lambda test: distance(test, tests[test], mutant["file"]))
             usable = [file for file in files if file not in left_out]
             return run_mutant(mutant, limit, [f"--deselect={test}" for test in left_out] + usable)

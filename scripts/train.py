@@ -26,7 +26,7 @@ import loaders
 class Training:
     """Everything that a checkpoint contains."""
 
-    batches: loaders.Loader
+    batches: loaders.Loader[Any]
     model: nn.Module
     optimizer: torch.optim.Optimizer
     scheduler: torch.optim.lr_scheduler.LRScheduler
@@ -96,7 +96,9 @@ def autocast(device: torch.device) -> torch.autocast:
 
 
 @torch.no_grad()
-def evaluate(model: nn.Module, batches: loaders.Loader, device: torch.device) -> tuple[int, int]:
+def evaluate(
+    model: nn.Module, batches: loaders.Loader[Any], device: torch.device
+) -> tuple[int, int]:
     """Return the number of correctly classified samples and the number of all samples, over all ranks."""
     counts = torch.zeros(2, dtype=torch.int64, device=device)
     synchronize_buffers(model)
@@ -128,7 +130,8 @@ def make_model(name: str, classes: int) -> nn.Module:
         )
     from torchvision.models import get_model
 
-    return get_model(name, num_classes=classes)
+    net: nn.Module = get_model(name, num_classes=classes)
+    return net
 
 
 def check_machine(args: argparse.Namespace) -> None:
@@ -159,11 +162,9 @@ def check_machine(args: argparse.Namespace) -> None:
 
 def init_distributed(gpu: bool) -> torch.device:
     """Join the processes that torchrun started, or start as a single process; return the device."""
-    single = (
-        {}
-        if "RANK" in os.environ
-        else {"store": distributed.HashStore(), "rank": 0, "world_size": 1}
-    )
+    single: dict[str, Any] = {}
+    if "RANK" not in os.environ:
+        single = {"store": distributed.HashStore(), "rank": 0, "world_size": 1}  # type: ignore[attr-defined]
     distributed.init_process_group("nccl" if gpu else "gloo", **single)
     if not gpu:
         return torch.device("cpu")
@@ -245,7 +246,7 @@ def main() -> None:
     )
 
     model = make_model(args.model, len(train_batches.classes))
-    model = model.to(device, memory_format=torch.channels_last)
+    model = model.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
     optimizer = torch.optim.SGD(model.parameters(), momentum=0.9, weight_decay=1e-4, nesterov=True)
     lr = args.lr * args.batch_size * distributed.get_world_size() / 256
     steps = args.epochs * len(train_batches)

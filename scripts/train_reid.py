@@ -41,7 +41,7 @@ class Network(nn.Module):
     def __init__(self, backbone: nn.Module, width: int, classes: int) -> None:
         super().__init__()
         self.backbone, self.neck = backbone, nn.BatchNorm1d(width)
-        self.neck.bias.requires_grad_(requires_grad=False)
+        self.neck.bias.requires_grad_(False)
         self.classifier = nn.Linear(width, classes, bias=False)
         nn.init.normal_(self.classifier.weight, std=0.001)
 
@@ -140,13 +140,18 @@ def score(
 
 @torch.no_grad()
 def embed(
-    model: nn.Module, batches: loaders.Loader, device: torch.device, camera_numbers: dict[Any, int]
+    model: nn.Module,
+    batches: loaders.Loader[Any],
+    device: torch.device,
+    camera_numbers: dict[Any, int],
 ) -> Embeddings:
     """Return the embeddings of a split, gathered from all ranks.
 
     New cameras are added to `camera_numbers`.
     """
-    features, labels, cameras = [], [], []
+    features: list[torch.Tensor] = []
+    labels: list[int] = []
+    cameras: list[Any] = []
     for images, identities, camera_values in batches:
         if len(identities):  # The last batch may be empty on some ranks.
             with autocast(device):
@@ -167,7 +172,7 @@ def embed(
 
 
 def evaluate(
-    model: nn.Module, splits: list[loaders.Loader], device: torch.device
+    model: nn.Module, splits: list[loaders.Loader[Any]], device: torch.device
 ) -> tuple[float, float, int]:
     """Return rank-1 accuracy, mAP and the number of counted queries, over all ranks.
 
@@ -233,13 +238,14 @@ class Training(train.Training):
 
 def build(
     args: argparse.Namespace, sampler: loaders.samplers.Sampler | None = None
-) -> tuple[loaders.Loader, list[loaders.Loader]]:
+) -> tuple[loaders.Loader[Any], list[loaders.Loader[Any]]]:
     """Return the loader of the train split, by default with a `PKSampler`, and those of query and gallery or of val."""
     manifest = read_manifest(args.dataset)
-    table = manifest.split("train").shards[0].table if manifest.split("train") else None
-    has_camera = (
-        table is not None and "camera" in read_table(Path(args.dataset) / table.name).column_names
-    )
+    split = manifest.split("train")
+    has_camera = False
+    if split:
+        table = read_table(Path(args.dataset) / split.shards[0].table.name)
+        has_camera = "camera" in table.column_names
     shared = {"device": args.device, "seed": args.seed}
     # Tensor cores are fastest with channels last in memory.
     shared |= {"dtype": "float16" if args.device == "gpu" else "float32", "layout": "NHWC"}
@@ -327,14 +333,14 @@ def check_args(args: argparse.Namespace) -> None:
 
 def run(
     args: argparse.Namespace,
-    batches: loaders.Loader,
-    splits: list[loaders.Loader],
+    batches: loaders.Loader[Any],
+    splits: list[loaders.Loader[Any]],
     device: torch.device,
 ) -> tuple[float, float, int]:
     """Train, and return the last rank-1 accuracy, mAP and number of counted queries."""
     torch.manual_seed(args.seed)
     model = make_network(args.model, len(batches.classes))
-    model = model.to(device, memory_format=torch.channels_last)
+    model = model.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
     optimizer = torch.optim.Adam(model.parameters(), weight_decay=5e-4)
     steps = max(3, args.epochs * len(batches))  # OneCycleLR needs at least 3.
     schedule = {"total_steps": steps, "pct_start": max(0.1, 2 / steps), "cycle_momentum": False}
