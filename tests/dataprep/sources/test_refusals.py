@@ -30,7 +30,7 @@ def make_zip():
         ("image", encode(photo(1, 8, 8)), "is an image. Hint: give the folder"),
         (
             "list.json",
-            b'[{"path": "1.jpg"}]',
+            b'[{"name": "1.jpg"}]',
             "not one of the tables .* save it as CSV, JSON Lines or Parquet",
         ),
         ("list.xlsx", make_zip(), "is a spreadsheet. Hint: save it as `CSV UTF-8`"),
