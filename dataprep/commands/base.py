@@ -7,7 +7,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import Field, fields, is_dataclass
 from functools import wraps
 from importlib import import_module
-from itertools import pairwise
 from typing import Any, get_args
 
 import click
@@ -35,8 +34,6 @@ from manifests.schema import RejectedRow, Store
 
 Decorator = Callable[[Any], Any]
 
-#: What users expect instead of an option's name.
-INSTEAD = {"--unlabelled": "set --label-type none"}
 
 #: Options of all commands: what to print on stderr, and whether only ``--help-all`` shows them.
 _LOG_OPTIONS = {
@@ -51,18 +48,10 @@ _QUIET, _VERBOSE, _HELP_ALL = "dataprep.quiet", "dataprep.verbose", "dataprep.he
 
 
 class Command(click.Command):
-    """A command whose callback returns an `ExitStatus`. An error becomes one line and an exit status.
+    """A command whose callback returns an `ExitStatus`. An error becomes one line and an exit status."""
 
-    Args:
-        instead: options that users expect, and the hint for them; ``{value}`` in it is the value.
-        args: see `click.Command`.
-        kwargs: see `click.Command`.
-
-    """
-
-    def __init__(self, *args: Any, instead: Mapping[str, str] | None = None, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._instead = instead or {}
         self._has_rare = any(getattr(each, "is_rare", False) for each in self.params)
         for name, (text, is_rare) in _LOG_OPTIONS.items():
             each = click.Option(
@@ -104,19 +93,8 @@ class Command(click.Command):
         if "--" in args:
             options = args[: args.index("--")]
         console.begin(self.name or "", is_json="--log-json" in options)
-        value_of = dict(pairwise(args))
         with _report_usage(ctx):
-            try:
-                return super().parse_args(ctx, args)
-            except click.NoSuchOption as error:
-                # An option that users expect has a hint of its own.
-                name = error.option_name
-                if name not in self._instead:
-                    raise
-                hint = self._instead[name].format(value=value_of.get(name, "N"))
-                raise click.UsageError(
-                    f"`{ctx.command_path}` has no option {name}. Hint: {hint}.", ctx
-                ) from None
+            return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> None:
         """Run the callback, print an error as one line, and exit."""

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 import click
 
 from dataprep.commands.base import (
-    INSTEAD,
     Command,
     format_totals,
     given_fields,
@@ -53,7 +52,7 @@ if TYPE_CHECKING:
 _SPACE_FACTOR = 1.02
 
 
-@click.command(cls=Command, instead=INSTEAD)
+@click.command(cls=Command)
 @takes(run=RunOptions, reading=SourceOptions, options=Options)
 def convert(*, run: RunOptions, reading: SourceOptions, options: Options) -> ExitStatus:
     """Write images into shards.
@@ -223,7 +222,7 @@ def _print_plan(source: Source, request: ConvertRequest, workers: int, *, overwr
 # --- the same in three steps ------------------------------------------------------------------------
 
 
-@click.command(cls=Command, instead=INSTEAD)
+@click.command(cls=Command)
 @takes(run=RunOptions, reading=SourceOptions, options=Options)
 def plan(*, run: RunOptions, reading: SourceOptions, options: Options) -> ExitStatus:
     """Plan a conversion that several processes or machines share.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dataprep.commands.base import INSTEAD, Command, path_or_url, print_line, takes
+from dataprep.commands.base import Command, path_or_url, print_line, takes
 from dataprep.commands.console import ProgressBar, console
 from dataprep.options import DuplicatesOptions, SourceOptions
 from manifests.errors import CallError, ExitStatus
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from dataprep.sources import Source
 
 
-@click.command(cls=Command, instead=INSTEAD)
+@click.command(cls=Command)
 @click.argument("datasets", nargs=-1, required=True, type=path_or_url, metavar="DATASET [OTHER]...")
 @takes(options=DuplicatesOptions)
 def duplicates(datasets: tuple[str, ...], *, options: DuplicatesOptions) -> ExitStatus:

@@ -7,7 +7,6 @@ import sys
 import click
 
 from dataprep.commands.base import (
-    INSTEAD,
     Command,
     format_totals,
     path_or_url,
@@ -22,7 +21,7 @@ from manifests.process.interrupts import cleanup_on_interrupt
 from manifests.process.text import plural
 
 
-@click.command(cls=Command, instead=INSTEAD)
+@click.command(cls=Command)
 @click.argument("paths", nargs=-1, type=path_or_url, required=True, metavar="PATH...")
 @takes(options=IndexOptions, run=WorkerOptions)
 def index(paths: tuple[str, ...], *, options: IndexOptions, run: WorkerOptions) -> ExitStatus:

@@ -29,12 +29,7 @@ if TYPE_CHECKING:
     from dataprep.plan.files import StoredPlan
 
 
-@click.command(
-    cls=Command,
-    instead={
-        "--batch-size": "`loaders memory DATASET --batch-size {value}` estimates the GPU memory",
-    },
-)
+@click.command(cls=Command)
 @click.argument("dataset", type=path_or_url)
 @takes(options=InfoOptions)
 def info(dataset: str, *, options: InfoOptions) -> ExitStatus:

@@ -6,7 +6,7 @@ from collections import Counter
 
 import click
 
-from dataprep.commands.base import INSTEAD, Command, path_or_url, print_line, takes
+from dataprep.commands.base import Command, path_or_url, print_line, takes
 from dataprep.commands.console import ProgressBar, console
 from dataprep.options import RepairOptions, SourceOptions, VerifyOptions, WorkerOptions
 from manifests.errors import CallError, DatasetError, ExitStatus
@@ -73,7 +73,7 @@ def verify(dataset: str, *, options: VerifyOptions) -> ExitStatus:
     return ExitStatus.SUCCESS
 
 
-@click.command(cls=Command, instead=INSTEAD)
+@click.command(cls=Command)
 @click.argument("dataset", type=path_or_url)
 @takes(options=RepairOptions, reading=SourceOptions, run=WorkerOptions)
 def repair(

@@ -252,14 +252,6 @@ def test_convert_verify_info(image_folder, out, invoke, fmt):
     assert [path.name for path in (out / ".dataprep").iterdir()] == ["stamps.json"]
 
 
-def test_info_names_the_command_that_estimates_memory(image_folder, out, invoke):
-    invoke(*in_one_process("convert", "--src", image_folder, "--out", out))
-    result = invoke("info", out, "--batch-size", 256, status=2)
-    assert "`loaders memory DATASET --batch-size 256`" in result.stderr
-    assert result.stdout == ""
-    assert "gpu_memory" not in invoke("info", out, "--json").stdout
-
-
 def test_info_as_json(image_folder, photographs, out, invoke):
     from PIL import Image
 
@@ -629,7 +621,6 @@ def test_a_folder_of_images(image_folder, invoke, command):
         (["--src"], "Hint: `main convert --help` shows how to call it"),
         (["--src", "x", "--fmt", "zip"], "Hint: `main convert --help` shows how to call it"),
         (["--srcs", "x"], "No such option --srcs. Hint: did you mean --src or"),
-        (["--unlabelled"], "has no option --unlabelled. Hint: set --label-type none"),
     ],
 )
 def test_a_wrong_command_line_has_a_hint(invoke, arguments, message):

@@ -50,13 +50,6 @@ def test_the_help_of_convert_has_three_examples_and_a_short_text_about_sources()
     assert "docs/sources.md" in about_sources
 
 
-@pytest.mark.parametrize("command", ["convert", "plan", "index", "repair", "duplicates"])
-def test_a_second_spelling_names_the_only_one(command):
-    done = CliRunner().invoke(main, [command, "--unlabelled"])
-    assert done.exit_code == 2
-    assert f"{command}` has no option --unlabelled. Hint: set --label-type none." in done.stderr
-
-
 def test_a_command_without_sections_has_one_heading():
     text = CliRunner().invoke(main, ["verify", "--help"]).stdout
     assert re.findall(r"^([A-Z][a-z ]+):$", text, re.MULTILINE) == ["Options"]
