@@ -10,14 +10,13 @@ from __future__ import annotations
 import itertools
 import logging
 import os
-import queue
 import signal
 import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Generic
+from typing import Any
 
 from dataprep.engines.base import (
     Function,
@@ -119,9 +118,7 @@ class LocalEngine:
 
         This process works on tasks too, and begins while the workers are still starting.
         """
-        worker_count = max(min(self.workers, max_workers) - 1, 0)
-        with self._started(worker_count, function.__module__) as processes:
-            yield from _run_shared(processes, function, _TaskQueue(tasks))
+        yield from self._run(function, tasks, max_workers, has_parts=False)
 
     def run_with_pool(
         self,
@@ -132,15 +129,23 @@ class LocalEngine:
         """Apply a function to each task, with a pool that all tasks share.
 
         See `base.Engine.run_with_pool`.
-
-        With one worker, no thread is started.
         """
+        yield from self._run(function, tasks, max_workers, has_parts=True)
+
+    def _run(
+        self,
+        function: Callable[..., Any],
+        tasks: Iterable[Any],
+        max_workers: int,
+        *,
+        has_parts: bool,
+    ) -> Results[Any]:
         workers = max(min(self.workers, max_workers), 1)
-        if workers == 1:
+        if workers == 1:  # no thread is started
             for task in tasks:
-                yield function(task, None)
+                yield function(task, None) if has_parts else function(task)
             return
-        pool = SharedPool(function, tasks, workers)
+        pool = SharedPool(function, tasks, workers, has_parts=has_parts)
         with closing(pool), self._started(workers - 1, function.__module__) as processes:
             yield from pool.run(processes)
 
@@ -182,67 +187,6 @@ class LocalEngine:
             self._pixels = None
 
 
-class _TaskQueue(Iterator[Task]):
-    """An iterator over tasks that several threads can share."""
-
-    def __init__(self, tasks: Iterable[Task]) -> None:
-        self._tasks = iter(tasks)
-        self._lock = threading.Lock()
-
-    def __next__(self) -> Task:
-        with self._lock:
-            return next(self._tasks)
-
-
-#: What the threads of the workers put into a queue: the result of a task, or the error that ended
-#: the thread; each thread ends with `None`.
-_Answers = queue.SimpleQueue[tuple[Any, BaseException | None] | None]
-
-
-def _run_shared(
-    processes: list[WorkerProcess], function: Callable[[Task], Result], tasks: _TaskQueue[Task]
-) -> Results[Result]:
-    """Run tasks here and in the workers until no task is left.
-
-    One thread per worker waits for its answers.
-    """
-    answers: _Answers = queue.SimpleQueue()
-    for process in processes:
-        arguments = (process, function, tasks, answers)
-        threading.Thread(target=_feed, args=arguments, daemon=True).start()
-    running, is_last = len(processes), False
-    while running or not is_last:
-        for task in tasks:
-            yield function(task)
-            break
-        else:
-            is_last = True
-        while running and (is_last or not answers.empty()):
-            answer = answers.get()
-            if answer is None:
-                running -= 1
-                continue
-            result, error = answer
-            if error is not None:
-                raise error
-            yield result
-
-
-def _feed(
-    process: WorkerProcess,
-    function: Function,
-    tasks: _TaskQueue[Any],
-    answers: _Answers,
-) -> None:
-    """Send tasks to one worker until no task is left or a task fails."""
-    try:
-        for task in tasks:
-            answers.put((process.apply(function, task), None))
-    except BaseException as error:  # raised again in the thread that consumes the results
-        answers.put((None, error))
-    answers.put(None)
-
-
 # --- parts of tasks: a pool of this process and its workers ---------------------------------------
 # Each task runs in a thread of its own, which only coordinates. A free process takes the next part
 # of the earliest task that has one left, and the next task starts only when there is none: the end
@@ -262,24 +206,29 @@ _REQUESTS_PER_WORKER = 2
 _numbers = itertools.count()
 
 
-class SharedPool(Generic[Task, Result]):
-    """Runs tasks and their parts.
+class SharedPool:
+    """Runs tasks, or the parts of tasks.
 
     Args:
-        function: the function of the tasks; see `base.Engine.run_with_pool`.
+        function: the function of the tasks.
         tasks: its arguments.
         workers: the number of processes, including this one.
+        has_parts: whether the function gets a pool for its parts; see `base.Engine.run_with_pool`.
+            Otherwise each task is one part.
 
     """
 
     def __init__(
-        self, function: PooledFunction[Task, Result], tasks: Iterable[Task], workers: int
+        self, function: Callable[..., Any], tasks: Iterable[Any], workers: int, *, has_parts: bool
     ) -> None:
         self.workers = workers
+        self._has_parts = has_parts
+        # A whole task takes long, so a process takes the next one when it is free.
+        self._parts_per_worker = PARTS_PER_WORKER if has_parts else 1
         self._function = function
-        self._tasks: Iterator[Task] | None = iter(tasks)
-        self._active: list[_TaskPool] = []
-        self._results: deque[Result] = deque()
+        self._tasks: Iterator[Any] | None = iter(tasks)
+        self._active: list[Any] = []
+        self._results = deque[Any]()
         self._error: BaseException | None = None
         self._closed = False
         self._threads: list[threading.Thread] = []
@@ -289,7 +238,7 @@ class SharedPool(Generic[Task, Result]):
         #: being locked would leave it locked.
         self.changed = threading.Condition()
 
-    def run(self, processes: list[WorkerProcess]) -> Results[Result]:
+    def run(self, processes: list[WorkerProcess]) -> Results[Any]:
         """Run all tasks, and yield their results as they finish.
 
         This process works on parts too.
@@ -343,7 +292,7 @@ class SharedPool(Generic[Task, Result]):
             while not self._closed and not interrupts:
                 if member.replied:
                     return member.replied.popleft(), False
-                if len(member.parts) < PARTS_PER_WORKER and (part := self._next_part()):
+                if len(member.parts) < self._parts_per_worker and (part := self._next_part()):
                     part.member = member
                     member.parts.append(part)
                     return part, True
@@ -355,8 +304,11 @@ class SharedPool(Generic[Task, Result]):
     def _next_part(self) -> _Part | None:
         """Return the next part of the earliest task, or start another task if there is no part."""
         try:
+            if not self._has_parts:
+                return self._next_task()
             for task in self._active:
-                if (part := task.next_part()) is not None:
+                part: _Part | None = task.next_part()
+                if part is not None:
                     return part
             if (
                 self._tasks is None
@@ -374,6 +326,15 @@ class SharedPool(Generic[Task, Result]):
             self._fail(error)
         return None
 
+    def _next_task(self) -> _Part | None:
+        """Return the next task as a part; `None` if there is none."""
+        for argument in self._tasks or ():
+            self._active.append(part := _Part(self, self._function, argument))
+            return part
+        self._tasks = None
+        self.changed.notify_all()
+        return None
+
     def _is_finished(self) -> bool:
         return self._closed or (self._tasks is None and not self._active)
 
@@ -383,6 +344,9 @@ class SharedPool(Generic[Task, Result]):
             if is_finished:
                 part.result_value, part.is_finished = value, True
                 part.member.parts.remove(part)
+                if not self._has_parts:
+                    self._active.remove(part)
+                    self._results.append(value)
             else:
                 part.value, part.is_ready = value, True
             self.changed.notify_all()
@@ -412,7 +376,7 @@ class SharedPool(Generic[Task, Result]):
         thread.start()
         self._threads.append(thread)
 
-    def _run_task(self, task: _TaskPool, argument: Task) -> None:
+    def _run_task(self, task: _TaskPool, argument: Any) -> None:
         """Run one task, in its own thread."""
         try:
             result = self._function(argument, task)
@@ -471,7 +435,7 @@ class _Member:
 class _TaskPool:
     """What a task sees of the pool: implements `base.Pool`."""
 
-    def __init__(self, shared: SharedPool[Any, Any], workers: int) -> None:
+    def __init__(self, shared: SharedPool, workers: int) -> None:
         self.workers = workers
         self.is_starting = True
         self._shared = shared
@@ -526,7 +490,7 @@ class _Part:
 
     member: _Member
 
-    def __init__(self, shared: SharedPool[Any, Any], function: Function, argument: Any) -> None:
+    def __init__(self, shared: SharedPool, function: Function, argument: Any) -> None:
         self.number = next(_numbers)
         self.value: Any = None
         self.is_ready = self.is_finished = False

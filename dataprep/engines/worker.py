@@ -18,7 +18,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, BinaryIO
 
-from dataprep.engines.base import Function, Result, Task, answer, result_of
+from dataprep.engines.base import Function, Task, answer, result_of
 from dataprep.images.base import share_pixel_file
 from dataprep.progress import PartOfShard, listen, report_images
 from manifests.errors import HINTS, WorkerDiedError
@@ -66,16 +66,6 @@ class WorkerProcess:
             env=environment,
             pass_fds=() if pixels is None else (pixels,),
         )
-
-    def apply(self, function: Callable[[Task], Result], task: Task) -> Result:
-        """Apply a function to a task in the worker and wait for the result.
-
-        Raises:
-            WorkerDiedError: the worker was killed.
-
-        """
-        self.send(function, task)
-        return self.receive()  # type: ignore[no-any-return]
 
     def send(self, function: Callable[[Task], Any], task: Task) -> None:
         """Send a task, even if the worker has not answered the previous one.

@@ -104,7 +104,8 @@ def test_workers_of_an_engine_share_a_file():
             engine._add_process("os")
         here = os.fstat(base._Process.file)
         for process in engine._processes:
-            there = process.apply(os.fstat, base._Process.file)
+            process.send(os.fstat, base._Process.file)
+            there = process.receive()
             assert (there.st_ino, there.st_dev) == (here.st_ino, here.st_dev)
     finally:
         engine.close()
