@@ -286,9 +286,9 @@ def repair_dataset(
         found = {}
         # First what the shards themselves determine, then what needs the source.
         revisions = revisions_of_shards(manifest)
-        tasks = [
-            CheckTask(folder, shard, dry_run, check, revisions[shard.name]) for shard in shards
-        ]
+        tasks = []
+        for shard in shards:
+            tasks.append(CheckTask(folder, shard, dry_run, check, revisions[shard.name]))
         with closing(engines.run(check_shard, tasks, workers)) as results:
             for shard, files in results:
                 for file in files:

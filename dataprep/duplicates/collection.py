@@ -273,13 +273,14 @@ def collect(
     part, label = [], []
     for number, source in enumerate(sources):
         part.append(len(parts) + source.split.astype(np.int64))
-        parts += [Part(number, split) for split in source.splits]
+        for split in source.splits:
+            parts.append(Part(number, split))
     if len(parts) > MAX_PARTS:
         raise CallError(
             f"the datasets have {len(parts)} splits, but at most {MAX_PARTS} can be compared",
             hint="give fewer datasets, or join splits with `dataprep convert`",
         )
-    known = [_known(source) for source in sources]
+    known = list(map(_known, sources))
     starts = np.cumsum([0, *map(len, sources)])
     problems = {}
     numbers: dict[str, int] = {}

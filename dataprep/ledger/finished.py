@@ -154,7 +154,7 @@ def lists_everything(out: str, in_manifest: Files) -> bool:
 
 def read_rejected(out: str, name: str = REJECTED_NAME) -> Iterator[dict[str, str]]:
     """Read the rows of ``rejected.jsonl``, which has the checksum in the manifest."""
-    return (json.loads(line) for line in read_lines(os.path.join(out, name), REJECTED))
+    return map(json.loads, read_lines(os.path.join(out, name), REJECTED))
 
 
 def has_all_of(out: str, in_manifest: Files) -> bool:

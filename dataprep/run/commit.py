@@ -61,9 +61,8 @@ from manifests.store import (
     MANIFEST_NAME,
     REJECTED_NAME,
     manifest_files,
-    parse_manifest,
     read_manifest,
-    read_old_manifest,
+    read_older,
     rejected_bytes,
 )
 from manifests.tables import SHARD_LIST_NAME, read_table
@@ -609,8 +608,7 @@ def _revert_newest(base: Folder) -> RevertResult:
             hint="only an append can be reverted",
         )
     number = manifest.revision - 1
-    data = read_old_manifest(out, manifest, number)
-    old = parse_manifest(data, os.path.join(out, old_manifest_name(number)))
+    old, data = read_older(out, manifest, number)
     every = tuple(names_of_dataset(manifest))
     mark = Journal(action="revert", plan=base.digest, files=every)
     mark = replace(mark, files=tuple(unlisted_files(mark, old)))

@@ -32,7 +32,6 @@ import pyarrow.compute as pc
 from awscrt.checksums import crc32c
 
 from dataprep import storage
-from dataprep.containers import Location
 from dataprep.engines import Engine
 from dataprep.images.base import Rejected
 from dataprep.labels.kinds import KINDS
@@ -75,7 +74,7 @@ from dataprep.shards.write import ShardResult, ShardTask
 from dataprep.sources import Source
 from dataprep.storage.temporary import JOURNAL_NAME
 from manifests.errors import CallError, TableError
-from manifests.labels import MASK_SOURCE, LabelType
+from manifests.labels import MASK_SOURCE
 from manifests.process.text import plural, printable
 from manifests.records import keyword_record
 from manifests.schema import Conversion
@@ -477,14 +476,12 @@ def _find_replaced(task: RereadTask) -> str | None:
     reasons = {row["source"]: row["reason"] for row in task.conversion.rejected}
     # Only the bytes matter of an image that was valid.
     unchecked = replace(shard.options, validate="none")
-    root, paths, sizes, locations = shard.images
-    samples = zip(paths, sizes, locations, labels, strict=True)
-    for at, (path, size, location, label) in enumerate(samples):
+    for at, (path, label) in enumerate(zip(paths, labels, strict=True)):
         if at % REPORTED_IMAGES == REPORTED_IMAGES - 1:
             report_images(shard.name, REPORTED_IMAGES)
         try:
             options = unchecked if path in stored else shard.options
-            found = _checksums(root, path, size, location, label, options, shard.label_type)
+            found = _checksums(shard, at, label, options)
         except Rejected as error:
             is_same = path not in stored and error.reason == reasons.get(path)
         else:
@@ -507,18 +504,16 @@ def _stored_checksums(shard: ShardTask) -> dict[str, tuple[int, ...]]:
     return dict(zip(table["source"].to_pylist(), zip(*values, strict=True), strict=True))
 
 
-def _checksums(  # noqa: PLR0917
-    root: str,
-    path: str,
-    size: int,
-    location: Location | None,
-    label: Mapping[str, Any] | None,
-    options: Options,
-    label_type: LabelType,
+def _checksums(
+    shard: ShardTask, at: int, label: Mapping[str, Any] | None, options: Options
 ) -> tuple[int, ...]:
-    """Return the checksum of an image, and of its mask or depth map."""
-    data, *_, placement = load_image(root, path, size, options, location, placed=label is not None)
+    """Return the checksum of an image of a shard, and of its mask or depth map."""
+    root, paths, sizes, locations = shard.images
+    location, is_placed = locations[at], label is not None
+    data, *_, placement = load_image(
+        root, paths[at], sizes[at], options, location, placed=is_placed
+    )
     if label is None or placement is None:
         return (crc32c(data),)
-    mask = load_label_image(root, label, placement, options, location, label_type=label_type)
+    mask = load_label_image(root, label, placement, options, location, label_type=shard.label_type)
     return crc32c(data), crc32c(mask)

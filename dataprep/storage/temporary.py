@@ -78,11 +78,16 @@ def _machine() -> tuple[str, str]:
     import socket  # both take time to import, and a worker needs neither
 
     name = socket.gethostname()
-    identity = [
-        name,
-        *map(_content_of, ("/proc/sys/kernel/random/boot_id", "/etc/machine-id")),
-        _pid_namespace(),
-    ]
+    identity = [name]
+    for read, path in (
+        (_first_text, "/proc/sys/kernel/random/boot_id"),
+        (_first_text, "/etc/machine-id"),
+        (os.readlink, "/proc/self/ns/pid"),
+    ):
+        text = ""
+        with suppress(OSError):
+            text = read(path)
+        identity.append(text)
     host = re.sub(r"[^A-Za-z0-9]", "_", name.partition(".")[0])[:20] or "host"
     return (
         host,
@@ -90,19 +95,9 @@ def _machine() -> tuple[str, str]:
     )
 
 
-def _content_of(path: str) -> str:
-    try:
-        with open(path, encoding="ascii", errors="replace") as file:
-            return file.read(100)
-    except OSError:
-        return ""
-
-
-def _pid_namespace() -> str:
-    try:
-        return os.readlink("/proc/self/ns/pid")
-    except OSError:
-        return ""
+def _first_text(path: str) -> str:
+    with open(path, encoding="ascii", errors="replace") as file:
+        return file.read(100)
 
 
 def _start(pid: int) -> str:
