@@ -169,10 +169,12 @@ def _interleave(
     source: Source, shards: Sequence[ShardPlan]
 ) -> Iterator[tuple[str, int, Location | None]]:
     """Yield path, size and location of images, one from each shard in turn."""
-    for position in range(_MAX_PER_SHARD):
+    longest = max((len(shard.rows) for shard in shards), default=0)
+    for position in range(min(longest, _MAX_PER_SHARD)):
         for shard in shards:
-            _, *columns = source.images(shard.rows[position : position + 1])
-            yield from zip(*columns, strict=True)
+            if position < len(shard.rows):
+                _, *columns = source.images(shard.rows[position : position + 1])
+                yield from zip(*columns, strict=True)
 
 
 # --- check that other machines see the folders, and write the same bytes --------------------------
