@@ -115,31 +115,24 @@ def photos(make_photos: MakePhotos, tmp_path_factory: pytest.TempPathFactory) ->
 @pytest.fixture(scope="session")
 def warm() -> Iterator[WarmPython]:
     """Runs `dataprep` and `loaders memory` in processes that start quickly."""
-    modules = (
-        "one_worker",
-        "no_progress",
-        "dataprep.run.convert",
-        "dataprep.verify.verify",
-        "dataprep.index.index",
-        "pyarrow.parquet",
-    )
     # What the commands import when they need it takes longer than their work.
+    package = Path(__file__).parent.parent / "dataprep"
+    files = (path.relative_to(package.parent) for path in sorted(package.rglob("*.py")))
     parts = (
-        "commands.convert", "commands.index", "commands.info", "commands.repair", "run.finish",
-        "run.inputs", "run.work", "info.diff", "info.info", "images.downscale", "plan.splits", "repair", "storage.remote",
+        ".".join(path.with_suffix("").parts).removesuffix(".__init__")
+        for path in files
+        if path.stem not in {"__main__", "ray"}
+    )
+    plugins = (
+        f"PIL.{name}ImagePlugin" for name in ("Bmp", "Gif", "Jpeg", "Png", "Ppm", "Tiff", "WebP")
+    )
+    others = (
+        "numpy.ma", "numpy.random", "dateutil.relativedelta", "simplejpeg", "cykooz_resizer.resize",
+        "PIL.ImageCms", "PIL.features", "obstore.store", "pyarrow.parquet", "jinja2", "duckdb",
+        "email.parser", "email.iterators", "importlib.metadata", "importlib.resources",
+        "encodings.ascii", "encodings.unicode_escape",
     )  # fmt: skip
-    plugins = (f"PIL.{name}ImagePlugin" for name in ("Png", "Jpeg", "WebP"))
-    libraries = (
-        "numpy.ma",
-        "dateutil.relativedelta",
-        "simplejpeg",
-        "cykooz_resizer.resize",
-        "PIL.ImageCms",
-    )
-    others = ("PIL.features", "email.parser", "obstore.store")
-    python = WarmPython(
-        *modules, *(f"dataprep.{name}" for name in parts), *plugins, *libraries, *others
-    )
+    python = WarmPython("one_worker", "no_progress", *parts, *plugins, *others)
     yield python
     python.close()
 
@@ -153,6 +146,11 @@ def python() -> Iterator[WarmPython]:
         "loaders.dali.pipeline",
         "loaders.resolve",
         "loaders.loader",
+        # What building a pipeline imports.
+        "numpy.ma",
+        "numpy.random",
+        "numpy.ctypeslib",
+        "nvidia.dali._debug_mode",
     )
     python = WarmPython(*modules, options=("-W", "ignore"))
     yield python
