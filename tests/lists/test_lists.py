@@ -10,9 +10,8 @@ from lists.check import Range, check
 import_torchvision()
 
 
-@pytest.mark.parametrize("first", [0, 20])
-def test_random_lists_are_equal_or_refused(first: int) -> None:
-    results = check(Range("torchvision", 1, first, first + 20))
+def test_random_lists_are_equal_or_refused() -> None:
+    results = check(Range("torchvision", 1, 0, 20))
     faults = [result for result in results if result.outcome.is_fault]
     assert not faults
     assert sum(result.outcome.kind == "equal" for result in results) >= 15

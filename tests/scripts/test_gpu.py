@@ -102,28 +102,19 @@ def test_without_arguments_it_says_what_it_does(gpu):
     assert lines[-1] == "PYTHON is the interpreter, that of .venv by default."
 
 
-@pytest.mark.parametrize("options", [[], ["-n", "2"]])
-def test_tests_that_have_passed_are_not_run_again(tmp_path, options):
+def test_tests_that_have_passed_are_not_run_again(tmp_path):
+    """Several processes write the names, and one reads them."""
     shutil.copy(ROOT / "tests" / "gpu" / "conftest.py", tmp_path)
     (tmp_path / "test_some.py").write_text(SOME_TESTS)
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-p",
-        "no:cacheprovider",
-        "--passed",
-        "passed",
-        *options,
-        ".",
-    ]
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--passed", "passed", "."]
 
-    def run():
-        return subprocess.run(
-            command, cwd=tmp_path, capture_output=True, text=True, check=False
-        ).stdout
+    def run(*options):
+        done = subprocess.run(
+            [*command, *options], check=False, cwd=tmp_path, capture_output=True, text=True
+        )
+        return done.stdout
 
-    assert "1 failed, 2 passed, 1 skipped" in run()
+    assert "1 failed, 2 passed, 1 skipped" in run("-n", "2")
     assert sorted((tmp_path / "passed").read_text().splitlines()) == [
         "test_some.py::test_a[0]",
         "test_some.py::test_a[1]",

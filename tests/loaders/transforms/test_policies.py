@@ -474,7 +474,7 @@ def check_known_sizes(gpu: bool = False) -> None:
 
     Results are the same.
     """
-    images = [np.ascontiguousarray(photographs()[0][30:100, 20:110])] * 32
+    images = [np.ascontiguousarray(photographs()[0][30:100, 20:110])] * 16
     spec = ImageSpec(size=(images[0].shape[0], images[0].shape[1]))
     for name, arguments in NAMES:
         operation = parse_operation(name, **arguments)
@@ -569,7 +569,7 @@ NAMES = [
 
 
 def check_name(name: str, arguments: dict[str, Any], gpu: bool = False) -> None:
-    """The policy runs on images of different sizes, keeps their sizes, and draws depend only on the seed."""
+    """The policy runs on images of different sizes, keeps their sizes, and draws anew for each batch."""
     operation = parse_operation(name, **arguments)
     assert operation.output(ImageSpec()) == ImageSpec()
     assert not operation.pointwise
@@ -582,10 +582,6 @@ def check_name(name: str, arguments: dict[str, Any], gpu: bool = False) -> None:
         result.shape == image.shape and result.dtype == np.uint8
         for result, image in zip(found, images * 2, strict=True)
     )
-    again = run_operation(operation, images, runs=2, gpu=gpu)
-    other = run_operation(operation, images, runs=2, seed=1, gpu=gpu)
-    assert all((one == two).all() for one, two in zip(found, again, strict=True))
-    assert any((one != two).any() for one, two in zip(found, other, strict=True))
     assert any((one != two).any() for one, two in zip(found[:12], found[12:], strict=True))
 
 
