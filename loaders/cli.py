@@ -94,55 +94,60 @@ def _device(text: str) -> Callable[[_Command], _Command]:
 _DECODES = "What decodes and transforms the images. auto: a GPU if there is one."
 
 
-def _loader_options(command: _Command) -> _Command:
-    """Add the options that name a loader to measure."""
-    options = (
-        _dataset,
-        _transforms("imagenet-train"),
-        _split,
-        _batch_size(
-            type=click.IntRange(1, 2**20),
-            help=(
-                "Images per batch.  [default: 256; fewer if the images are large or the split is"
-                " smaller]"
-            ),
+def _several(*options: Callable[[_Command], _Command]) -> Callable[[_Command], _Command]:
+    """Return a decorator that adds options, in the order of the help."""
+
+    def add(command: _Command) -> _Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return add
+
+
+#: The options that name a loader to measure.
+_loader_options = _several(
+    _dataset,
+    _transforms("imagenet-train"),
+    _split,
+    _batch_size(
+        type=click.IntRange(1, 2**20),
+        help=(
+            "Images per batch.  [default: 256; fewer if the images are large or the split is"
+            " smaller]"
         ),
-        _device(_DECODES),
-        _cache,
-        click.option(
-            "--model",
-            metavar="NAME|FILE:FUNCTION",
-            help=(
-                "Model that trains on the batches: one of torchvision, such as resnet50, or"
-                " script.py:step with a function that takes images and labels."
-            ),
+    ),
+    _device(_DECODES),
+    _cache,
+    click.option(
+        "--model",
+        metavar="NAME|FILE:FUNCTION",
+        help=(
+            "Model that trains on the batches: one of torchvision, such as resnet50, or"
+            " script.py:step with a function that takes images and labels."
         ),
-    )
-    for option in reversed(options):
-        command = option(command)
-    return command
+    ),
+)
 
 
 def _method_options(seconds: float, repeats: int) -> Callable[[_Command], _Command]:
     """Add the options that say how long to measure."""
-
-    def add(command: _Command) -> _Command:
-        command = _option(
-            "--repeats",
-            type=click.IntRange(1, 100),
-            metavar="N",
-            default=repeats,
-            help="Repeats of each measurement.",
-        )(command)
-        return _option(
+    return _several(
+        _option(
             "--seconds",
             type=Number(0.01, 3600),
             metavar="S",
             default=seconds,
             help="Minimum duration of the warm-up and of each repeat.",
-        )(command)
-
-    return add
+        ),
+        _option(
+            "--repeats",
+            type=click.IntRange(1, 100),
+            metavar="N",
+            default=repeats,
+            help="Repeats of each measurement.",
+        ),
+    )
 
 
 def require_cache(dataset: str, cache: str | None) -> None:

@@ -9,7 +9,6 @@ from typing import Any
 
 from loaders.bench.measure import (
     Candidate,
-    MakeSpec,
     Method,
     Rate,
     Watch,
@@ -18,7 +17,6 @@ from loaders.bench.measure import (
     measure_loader,
     measure_model,
     measure_stages,
-    measure_training,
 )
 from loaders.bench.model import Model, check_comparable, load_model, measure_torchvision
 from loaders.bench.remedies import disturbance_candidates, find_candidates
@@ -88,7 +86,7 @@ def bench(
         rates = _measure_model(request, stepper, loader_rate(stages), method, announce)
     stage = limiting_stage(stages)
     candidates = find_candidates(request, stage, watch.cached_before)
-    remedies = _measure_remedies(candidates, lambda make: measure_loader(make, method), announce)
+    remedies = _measure_remedies(candidates, method, announce)
     conditions = watch.conditions()
     if torchvision:
         announce("torchvision")
@@ -112,24 +110,23 @@ def _measure_model(
     announce(f"{model.name} alone")
     alone = measure_model(make_spec, model, method)
     announce(f"{model.name} fed by the loader")
-    fed = measure_training(make_spec, model, method)
+    fed = measure_loader(make_spec, method, model)
     remedies: tuple[Remedy, ...] = ()
     # The loader alone is fast enough, so it disturbs the model that runs beside it.
     if is_enough(delivered, alone) and not is_enough(fed, alone):
         candidates = disturbance_candidates(request)
-        remedies = _measure_remedies(
-            candidates, lambda make: measure_training(make, model, method), announce
-        )
+        remedies = _measure_remedies(candidates, method, announce, model)
     return ModelRates(model.name, alone, fed, remedies)
 
 
 def _measure_remedies(
-    candidates: Iterable[Candidate], measure: Callable[[MakeSpec], Rate], announce: Announce
+    candidates: Iterable[Candidate], method: Method, announce: Announce, model: Model | None = None
 ) -> tuple[Remedy, ...]:
     remedies = []
     for candidate in candidates:
         announce(candidate.text)
-        remedies.append(Remedy(candidate.text, candidate.action, measure(candidate.make_spec)))
+        rate = measure_loader(candidate.make_spec, method, model)
+        remedies.append(Remedy(candidate.text, candidate.action, rate))
     return tuple(remedies)
 
 

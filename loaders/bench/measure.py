@@ -191,10 +191,10 @@ def measure_stages(make_spec: MakeSpec, method: Method) -> dict[str, Rate]:
         return measure_in_turn(sources, wait_for_device, method)
 
 
-def measure_loader(make_spec: MakeSpec, method: Method) -> Rate:
-    """Measure a loader: the whole pipeline, and the delivery to the framework."""
+def measure_loader(make_spec: MakeSpec, method: Method, model: Step | None = None) -> Rate:
+    """Measure a loader: the whole pipeline, and the delivery to the framework, or to a model."""
     with Loader[Any](make_spec()) as loader:
-        return measure(_source_of(loader), wait_for_device, method)
+        return measure(_source_of(loader, model or _images), wait_for_device, method)
 
 
 def measure_model(make_spec: MakeSpec, model: Step, method: Method) -> Rate:
@@ -203,15 +203,6 @@ def measure_model(make_spec: MakeSpec, model: Step, method: Method) -> Rate:
         # The batch stays valid after the loader is closed.
         cached = next(iter(loader))
     return measure(Source(lambda: model(cached), 1), wait_for_device, method)
-
-
-def measure_training(make_spec: MakeSpec, model: Step, method: Method) -> Rate:
-    """Measure a model that a loader feeds."""
-    with Loader[Any](make_spec()) as loader:
-        batches = _endless(loader)
-        return measure(
-            Source(lambda: model(next(batches)), loader.options.prefetch), wait_for_device, method
-        )
 
 
 def wait_for_device() -> None:
@@ -238,13 +229,13 @@ def _pipeline(spec: LoaderSpec, stage: Stage) -> Iterator[Source]:
         release_memory()
 
 
-def _source_of(loader: Loader[Any]) -> Source:
-    batches = _endless(loader)
-    return Source(lambda: len(next(batches)[-1]), loader.options.prefetch)
+def _images(batch: tuple[Any, ...]) -> int:
+    return len(batch[-1])
 
 
-def _endless(loader: Loader[Any]) -> Iterator[Any]:
-    return itertools.chain.from_iterable(itertools.repeat(loader))
+def _source_of(loader: Loader[Any], step: Step = _images) -> Source:
+    batches = itertools.chain.from_iterable(itertools.repeat(loader))
+    return Source(lambda: step(next(batches)), loader.options.prefetch)
 
 
 #: Maximum number of shards whose cached pages are counted, evenly spaced.

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import io
 import os
-from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -355,10 +354,10 @@ def _fitted(text: str, font: Any, width: int) -> str:
     """Cut a text to a width in pixels."""
     if font.getlength(text) <= width:
         return text
-    # Measuring takes time, so the number of letters that fit is searched by halves.
-    counts = range(1, len(text) + 1)
-    fitting = bisect_right(counts, width, key=lambda count: font.getlength(text[:count] + "..."))
-    return text[:fitting] + "..."
+    text = text[: width // 2]  # no letter is narrower
+    while font.getlength(f"{text}...") > width:
+        text = text[:-1]
+    return f"{text}..."
 
 
 def _wrapped(texts: Sequence[str], width: int, font: Any) -> Iterator[str]:

@@ -23,7 +23,6 @@ from loaders.bench.measure import (
     describe_conditions,
     find_machine,
     measure_loader,
-    measure_training,
 )
 from loaders.bench.model import load_model
 from loaders.ranks import usable_cores
@@ -152,9 +151,7 @@ def make_problem(
     def measure(point: Tuning) -> Rate:
         announce(describe(point))
         changed = replace(request, **asdict(point))
-        if stepper is None:
-            return measure_loader(lambda: resolve(changed), method)
-        return measure_training(lambda: resolve(changed), stepper, method)
+        return measure_loader(lambda: resolve(changed), method, stepper)
 
     return Problem(
         key=tuning_key(resolved.device, cores, spec.split, spec.recipe),
