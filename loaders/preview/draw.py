@@ -168,11 +168,14 @@ def _run(
     # Each rank would read its own part, so every part is the whole batch.
     repeated = np.repeat(rows, draws)
     size, ranks, manifest = len(repeated), spec.options.ranks, spec.split.manifest
+    fields: tuple[str, ...] = ("image",)
+    if manifest.labels.is_class:
+        fields = ("image", "label")
     options = replace(
         spec.options,
         batch_size=size,
         last_batch="pad",
-        fields=("image", "label") if manifest.labels.is_class else ("image",),
+        fields=fields,
         prefetch=1,
         memory_limit=math.inf,
         on_error="raise",

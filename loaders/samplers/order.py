@@ -288,7 +288,9 @@ class PlannedOrder(Order):
 
     def without(self, bad: frozenset[int]) -> PlannedOrder:
         """Return this order without these rows."""
-        return replace(self, bad=bad) if self.mode else self
+        if self.mode is None:
+            return self
+        return replace(self, bad=bad)
 
     def _own(self, position: Position) -> int:
         size = self.batching.batch_size
@@ -332,7 +334,9 @@ class PlannedOrder(Order):
             size = self.batching.batch_size
             return self._filled_up(stream[number * size : (number + 1) * size], stream)
         rows = self._planned(started + epochs, number)
-        return self._replaced(rows, started + epochs, number) if self.bad else rows
+        if self.bad:
+            self._replace_bad(rows, started + epochs, number)
+        return rows
 
     def global_rows(self, step: int, started: int) -> Rows:
         """Return the rows of the batch of all ranks, int64 [batch_size * world_size] or less.
@@ -408,7 +412,7 @@ class PlannedOrder(Order):
     def _is_bad(self, rows: Rows) -> Bools:
         return np.isin(rows, np.fromiter(self.bad, np.int64, len(self.bad)))
 
-    def _replaced(self, rows: Rows, epoch: int, number: int) -> Rows:
+    def _replace_bad(self, rows: Rows, epoch: int, number: int) -> None:
         # A batch should not have the same image twice, which a replacement could cause.
         used = set(rows.tolist())
         seed, rank = self.batching.seed, self.batching.ranks.rank
@@ -417,7 +421,6 @@ class PlannedOrder(Order):
                 word = int(random_words(1, seed, epoch, number, rank, place)[0])
                 rows[place] = self._replacement(row, word, used)
                 used.add(int(rows[place]))
-        return rows
 
     def _replacement(self, row: int, word: int, used: set[int]) -> int:
         """Return a good row for a bad one: a peer that is not in the batch, any peer, any row."""
