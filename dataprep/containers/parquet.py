@@ -14,7 +14,6 @@ from dataprep.images.base import MAX_BYTES, Rejected
 from manifests.errors import SourceVanishedError
 from manifests.files import ParquetError
 from manifests.parquet import BoundedParquet
-from manifests.process.text import printable
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -60,7 +59,7 @@ class ParquetReader:
         if image is None:
             raise Rejected(
                 "empty",
-                f"column {printable(location.key.decode())!r} of row {location.position} is null",
+                f"column {location.key.decode()!r} of row {location.position} is null",
             )
         if len(image) > MAX_BYTES:
             raise Rejected("too-large", f"{len(image)} bytes, but the limit is {MAX_BYTES}")

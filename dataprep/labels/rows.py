@@ -9,14 +9,14 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
+from dataprep.arrays import Int64Array
 from dataprep.labels.columns import Locate, blank_rows, row_error
 from dataprep.labels.kinds import CAPTION
 from manifests.errors import SourceError
 from manifests.json_members import shorten
 from manifests.parquet import is_list
-from manifests.process.text import cut_middle, plural, printable
+from manifests.process.text import cut_middle, plural
 
 #: Label types of which an image can have several in rows of its own, without an option for captions.
 _JOINED = ("multi-label", "caption", "none")
@@ -36,12 +36,12 @@ class _Images:
     """
 
     path: pa.Array
-    first: NDArray[np.int64]
-    order: NDArray[np.int64]
-    counts: NDArray[np.int64]
+    first: Int64Array
+    order: Int64Array
+    counts: Int64Array
     locate: Locate
 
-    def varying(self, column: pa.ChunkedArray) -> NDArray[np.int64]:
+    def varying(self, column: pa.ChunkedArray) -> Int64Array:
         """Return the rows with another value than the first row about their image."""
         values = column.combine_chunks()
         if is_list(values.type):
@@ -68,7 +68,7 @@ def joined_rows(
     *,
     one: Collection[str],
     places: Collection[str],
-) -> tuple[pa.Table, NDArray[np.int64], tuple[str, ...]]:
+) -> tuple[pa.Table, Int64Array, tuple[str, ...]]:
     """Return a table with one row for each path, the first row of each path, and notices.
 
     The labels of an image become a list, and its captions the lines of a text. Other columns stay if
@@ -114,7 +114,7 @@ def joined_rows(
             dropped.append(name)
     notices = [f"{plural(len(path), 'row')} are about {plural(len(firsts), 'image')}"]
     if dropped:
-        shown = ", ".join(map(printable, dropped[:5]))
+        shown = ", ".join(dropped[:5])
         notices.append(f"left out columns with several values for an image: {shown}")
     return pa.table(columns), firsts, tuple(notices)
 
@@ -138,7 +138,7 @@ def _two_values(images: _Images, row: int, column: pa.ChunkedArray, name: str) -
     return row_error(
         images.locate,
         row,
-        f"image {shorten(images.path[row].as_py(), 300)} has {printable(name)} {here} here, but"
+        f"image {shorten(images.path[row].as_py(), 300)} has {name} {here} here, but"
         f" {before} in an earlier row",
         "write the same value in all rows of an image",
     )
@@ -157,9 +157,7 @@ def _refuse_several(
     hint = "write one row for each image"
     if len(labels) == 1:
         both = [str(table[labels[0]][at].as_py()) for at in (int(images.first[row]), row)]
-        shown += (
-            f", with the labels {' and '.join(cut_middle(printable(each), 80) for each in both)}"
-        )
+        shown += f", with the labels {' and '.join(cut_middle(each, 80) for each in both)}"
         hint = (
             "set --label-type multi-label (or caption) if an image has several labels (or"
             " captions), in a row each; or write one row for each image"

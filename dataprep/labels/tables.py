@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from dataprep.arrays import BoolArray
 from dataprep.labels.columns import (
     LabelColumn,
     Labels,
@@ -65,7 +66,7 @@ def labels_of(
     return _with_gaps(labels, kept)
 
 
-def _with_gaps(labels: Labels, kept: NDArray[np.bool_]) -> Labels:
+def _with_gaps(labels: Labels, kept: BoolArray) -> Labels:
     """Return labels of the rows that are kept as labels of all rows; the others are left out."""
     # The rows without a label have the label of the row before.
     rows = np.maximum(np.cumsum(kept) - 1, 0)
@@ -128,7 +129,7 @@ def _labels_of_columns(
 
 def _settled(
     values: NDArray[np.float64], shown: str, options: LabelOptions, locate: Locate
-) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+) -> tuple[BoolArray, BoolArray]:
     """Return which values are positive, and which rows are kept, by the options for unclear labels.
 
     Raises:

@@ -32,13 +32,12 @@ from dataprep.containers.files import (
 from dataprep.formats import tar
 from dataprep.images.base import MAX_BYTES, Rejected
 from dataprep.options import SourceOptions
-from dataprep.sources.base import RejectedRow, Source, joined_paths, text_array
+from dataprep.sources.base import Classes, RejectedRow, Source, joined_paths, text_array
 from dataprep.sources.scan import is_junk, suffix_of
 from dataprep.storage.archived import ArchivedFiles
 from manifests.errors import CallError, ShardError, SourceError, StorageError
 from manifests.files import IMAGE_SUFFIXES, mounted, mounted_at
 from manifests.json_members import is_unicode, shorten
-from manifests.process.text import printable
 
 #: A zip archive with a longer directory is refused, before it is read into memory. An entry takes
 #: at least 46 bytes.
@@ -129,7 +128,7 @@ class Archive(ArchivedFiles):
         start = bytes(file(0, 512)[0][:512])
         self._reader: ReaderName = "range"
         found: Iterable[Member] = _tar_members(file)
-        self.notices: tuple[str, ...] = ()
+        self.notices: Classes = ()
         if _starts_as_zip(start) or suffix_of(os.path.basename(path)) == ".zip":
             infos = _zip_infos(file)
             names, is_guess = _decoded_names(path, infos, options.zip_encoding)
@@ -160,7 +159,7 @@ class Archive(ArchivedFiles):
             return read_location(os.path.dirname(self.path), place, member.size)
         except Rejected as error:
             raise SourceError(
-                f"{printable(member.name)} cannot be read: {error.detail}",
+                f"{member.name} cannot be read: {error.detail}",
                 file=self.path,
                 hint="copy the archive again, or make it again",
             ) from None
@@ -247,7 +246,7 @@ def _find_files(path: str, members: Iterable[Member]) -> tuple[list[Member], lis
     if rejected and not any(map(_is_image, files)):
         first = rejected[0]
         raise SourceError(
-            f"no image of the archive can be read; the first is {printable(first['source'])}:"
+            f"no image of the archive can be read; the first is {first['source']}:"
             f" {first['detail']}",
             file=path,
             hint="copy the archive again, or make it again",
@@ -317,7 +316,7 @@ def _tar_members(file: ContainerFile) -> Iterator[Member]:
     for member in _walk(file, "", 0, file.size, file.path):
         is_link = bool(member.reason) or member.link is not None
         if suffix_of(member.name) == ".tar" and not is_link:
-            folder, place = f"{member.name[:-4]}/", f"{file.path}/{printable(member.name)}"
+            folder, place = f"{member.name[:-4]}/", f"{file.path}/{member.name}"
             yield from _walk(file, folder, member.position, member.length, place)
         else:
             yield member
@@ -439,7 +438,7 @@ def _decoded_names(
         codecs.lookup(stated)
     except LookupError:
         raise CallError(
-            f"--zip-encoding {printable(stated)} is not an encoding",
+            f"--zip-encoding {stated} is not an encoding",
             hint=f"set one of {', '.join(_LIKELY_ENCODINGS)}, or another encoding of Python",
         ) from None
     for info in infos:
@@ -477,7 +476,7 @@ def _unknown_encoding(path: str, raw: bytes, encoding: str | None) -> SourceErro
     readings = []
     for likely in _LIKELY_ENCODINGS:
         with suppress(UnicodeDecodeError):
-            readings.append(f"{printable(raw.decode(likely))} in {likely}")
+            readings.append(f"{raw.decode(likely)} in {likely}")
     return SourceError(
         f"the archive does not state the encoding of its names, and a name is not valid in"
         f" {encoding or 'UTF-8'}: {readings[0] if readings else raw!r}",

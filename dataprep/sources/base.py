@@ -25,7 +25,7 @@ from dataprep.labels.kinds import KINDS as LABEL_KINDS
 from dataprep.options import SourceOptions
 from manifests.errors import SourceError
 from manifests.labels import LabelType
-from manifests.process.text import plural, printable
+from manifests.process.text import plural
 from manifests.records import record
 from manifests.schema import TABLE_COLUMNS, split_order
 
@@ -302,7 +302,7 @@ def no_images(src: str, rejected: Sequence[RejectedRow] = ()) -> SourceError:
     """Return the error for a source without images that can be used."""
     message, hint = "the source contains no images", "check --src, or --image-root for a list"
     for row in rejected[:1]:
-        message = f"all images are rejected: {printable(row['source'])}: {row['detail']}"
+        message = f"all images are rejected: {row['source']}: {row['detail']}"
         hint = "correct what is said about the images"
     return SourceError(message, file=src, hint=hint)
 
@@ -342,7 +342,7 @@ def numbered(counts: Sequence[int]) -> NDArray[np.int8]:
 
 def first_names(names: Names, most: int = 5) -> str:
     """Return the first names to show, and dots if there are more."""
-    return ", ".join(map(printable, names[:most])) + ", ..." * (len(names) > most)
+    return ", ".join(names[:most]) + ", ..." * (len(names) > most)
 
 
 def take_rows(source: Source, rows: Integers) -> Source:
@@ -374,7 +374,7 @@ def reject_labels(source: Source, reasons: Mapping[int, str]) -> Source:
     source = replace(take_rows(source, kept), rejected=(*source.rejected, *rejected))
     first = rejected[0]
     return source.with_notices(
-        f"{plural(len(rejected), 'image')} rejected: {printable(first['source'])}: {first['detail']}"
+        f"{plural(len(rejected), 'image')} rejected: {first['source']}: {first['detail']}"
     )
 
 

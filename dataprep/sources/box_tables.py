@@ -25,12 +25,12 @@ from dataprep.labels.columns import (
     row_error,
 )
 from dataprep.options import SourceOptions
-from dataprep.sources.base import Kind, Source, one_array
+from dataprep.sources.base import Classes, Kind, Source, one_array
 from dataprep.sources.boxed import numbers_in, with_named_boxes
 from dataprep.sources.columns import without_negatives
 from dataprep.sources.tables import (
-    JSON_SUFFIXES,
     TABLE_SUFFIXES,
+    columns_of,
     images_of,
     is_json_table,
     label_columns,
@@ -82,35 +82,26 @@ _MARKS = {
 _IMAGE_SIZES = (("width", "height"), ("image_width", "image_height"))
 
 
-def find_boxes(src: str, _: object, options: SourceOptions) -> tuple[str, ...]:
+def find_boxes(src: str, _: object, options: SourceOptions) -> Classes:
     """Return the columns with the corners of boxes, in lower case; empty if a table has none."""
     suffix = os.path.splitext(src)[1].lower()
     is_known = suffix in TABLE_SUFFIXES or is_json_table(src)
     if not is_known or options.label_type not in (None, "boxes"):
         return ()
+    # A corner may be a value to predict.
+    known = {*map(str.lower, columns_of(src))} - {*str(options.label_column).lower().split(",")}
+    # One column may have all four numbers, as text or as a list.
     if suffix == ".parquet":
         with opened_parquet(src, "write the file again") as parquet:
-            names = [*parquet.names]
-            lists = [field.name.lower() for field in parquet.schema if is_list(field.type)]
+            lists = {each.name.lower() for each in parquet.schema if is_list(each.type)}
     else:
-        # The header, or the names of the members in the first line or in the first items.
         with open_file(src, SOURCE_TABLE) as file:
-            head = file.read(1 << 16)
-        first = head if suffix == ".json" else head.partition(b"\n")[0]
-        line = first.decode("utf-8", "replace")
-        names = re.findall(r'"(\w+)"\s*:', line)
-        if suffix not in (*JSON_SUFFIXES, ".json"):
-            names = [name.strip(' "\r\ufeff') for name in re.split(r"[,;|\t]", line)]
-        # One column may have all four numbers, as text or as a list.
-        lists = [name.lower() for name in names if _FOUR_NUMBERS.search(head)]
-    known = {name.lower() for name in names}
-    # A corner may be a value to predict.
-    known -= {*str(options.label_column).lower().split(",")}
-    one = [(name,) for name in lists if name in known and _ONE_COLUMN.fullmatch(name)]
+            lists = known if _FOUR_NUMBERS.search(file.read(1 << 16)) else set()
+    one = [(name,) for name in sorted(known & lists) if _ONE_COLUMN.fullmatch(name)]
     return next(filter(known.issuperset, (*_CORNERS, *_SIZES, *_CENTERS, *one)), ())
 
 
-def read_boxes(src: str, corners: tuple[str, ...], options: SourceOptions) -> Source:
+def read_boxes(src: str, corners: Classes, options: SourceOptions) -> Source:
     """Read a table with the corners of a box in each row; a row without corners has no box.
 
     Raises:

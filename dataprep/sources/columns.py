@@ -9,21 +9,27 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from dataprep.labels.columns import Labels, blank_rows, is_number, is_text
 from dataprep.labels.kinds import KINDS
-from dataprep.sources.base import MAX_COLUMN_NAME, RESERVED_COLUMNS, one_array
+from dataprep.sources.base import (
+    MAX_COLUMN_NAME,
+    RESERVED_COLUMNS,
+    Classes,
+    Integers,
+    Names,
+    one_array,
+)
 from manifests.errors import CallError, SourceError
 from manifests.json_members import shorten
 from manifests.parquet import is_list, shorten_type
-from manifests.process.text import agree, plural, printable, suggest
+from manifests.process.text import agree, plural, suggest
 from manifests.schema import COLUMN_PREFIX
 
 
 def find_columns(
-    option: str, given: str | None, searched: Iterable[str], columns: Sequence[str], file: str
-) -> tuple[str, ...]:
+    option: str, given: str | None, searched: Iterable[str], columns: Names, file: str
+) -> Classes:
     """Return the columns that an option names, or the first of the names to search for.
 
     Args:
@@ -90,7 +96,7 @@ def _extra_column(column: pa.Array, name: str, file: str) -> pa.Array:
         try:
             return column.cast(pa.large_string())
         except pa.ArrowInvalid as error:  # for example, an unknown time zone
-            reason = printable(str(error).splitlines()[0][:200])
+            reason = str(error).splitlines()[0][:200]
             raise SourceError(
                 f"column {shorten(name)} cannot be converted to text ({reason})",
                 file=file,
@@ -130,7 +136,7 @@ def _infer_type(column: pa.Array) -> pa.Array:
     return column
 
 
-def without_index(table: pa.Table) -> tuple[pa.Table, tuple[str, ...]]:
+def without_index(table: pa.Table) -> tuple[pa.Table, Classes]:
     """Return a table without columns that have no name and number the rows or are empty, and notices.
 
     ``DataFrame.to_csv()`` writes such a column, and reads it as ``Unnamed: 0``.
@@ -148,9 +154,7 @@ def without_index(table: pa.Table) -> tuple[pa.Table, tuple[str, ...]]:
     return pa.table(columns), (notice,)
 
 
-def without_negatives(
-    table: pa.Table, lines: NDArray[np.int64]
-) -> tuple[pa.Table, NDArray[np.int64], tuple[str, ...]]:
+def without_negatives(table: pa.Table, lines: Integers) -> tuple[pa.Table, Integers, Classes]:
     """Return a table of Open Images without the rows of classes that an image does not have, and notices."""
     names = {name.lower(): name for name in table.column_names}
     if not names.keys() >= {"imageid", "labelname", "confidence"}:
@@ -264,7 +268,7 @@ def column_error(name: str, columns: Mapping[str, Any], hint: str) -> SourceErro
         if joined_type([columns[first], columns[file]]) is None:
             break
     types = [shorten_type(columns[each].type) for each in (file, first)]
-    problem = f"has the type {types[0]}, but {types[1]} in {printable(first)}"
+    problem = f"has the type {types[0]}, but {types[1]} in {first}"
     if is_number(columns[file].type) and is_number(columns[first].type):
         problem += ", and no type has the numbers of both exactly"
-    return SourceError(f"column {printable(name)} {problem}", file=file, hint=hint)
+    return SourceError(f"column {name} {problem}", file=file, hint=hint)

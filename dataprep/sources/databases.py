@@ -35,6 +35,7 @@ from dataprep.options import SourceOptions
 from dataprep.sources.base import (
     Container,
     Kind,
+    Names,
     Source,
     concat,
     image_table,
@@ -49,7 +50,7 @@ from dataprep.sources.scan import stats_of, suffix_of
 from manifests.errors import SourceError
 from manifests.files import IMAGE_SUFFIXES
 from manifests.parquet import read_varint
-from manifests.process.text import plural, printable
+from manifests.process.text import plural
 from manifests.schema import SPLIT_ALIASES
 
 DATA_NAME = "data.mdb"
@@ -61,7 +62,7 @@ _PEEK = 64
 _HINT = "export the images to folders, or to one of the sources that docs/sources.md lists"
 
 
-def find_databases(src: str, folders: Sequence[str], _: SourceOptions) -> list[str]:
+def find_databases(src: str, folders: Names, _: SourceOptions) -> list[str]:
     """Return the databases: the folder itself, or folders in it, relative to it.
 
     Empty if there are none.
@@ -75,7 +76,7 @@ def find_databases(src: str, folders: Sequence[str], _: SourceOptions) -> list[s
     return databases
 
 
-def read_lmdb(src: str, databases: Sequence[str], options: SourceOptions) -> Source:
+def read_lmdb(src: str, databases: Names, options: SourceOptions) -> Source:
     """Read the keys, places and labels of the images.
 
     Labels are Caffe's, the names of LSUN's folders, or the folders in keys that are paths.
@@ -145,7 +146,7 @@ def _read_database(src: str, name: str) -> tuple[str, Container]:
             except LmdbError as error:
                 if not number:
                     raise
-                shown = printable(key[:80])
+                shown = key[:80]
                 raise LmdbError(f"record {number} with the key {shown}: {error}") from None
             keys.append(key)
             labels.append(label)
@@ -210,7 +211,7 @@ def _maker_of(file: ContainerFile, entry: Entry, *, is_named: bool) -> str:
         if _DIGEST.fullmatch(key) or (is_named and not _NUMBER_KEY.fullmatch(key)):
             return "LSUN"
         raise LmdbError(
-            f"the values are images, but the first key is {printable(key[:80])}: keys are neither"
+            f"the values are images, but the first key is {key[:80]}: keys are neither"
             " digests, as of LSUN, nor paths CLASS/IMAGE.jpg"
         )
     if head[:1] == b"\x80":
@@ -403,7 +404,7 @@ SUFFIX = ".rec"
 _DAMAGED = "copy the file again, or make it again with im2rec"
 
 
-def find_recordio(src: str, folders: Sequence[str], _: SourceOptions) -> list[str]:
+def find_recordio(src: str, folders: Names, _: SourceOptions) -> list[str]:
     """Return the names of the RecordIO files in a folder, sorted; empty if it has folders."""
     if folders:
         return []
@@ -411,7 +412,7 @@ def find_recordio(src: str, folders: Sequence[str], _: SourceOptions) -> list[st
     return [name for name in names if name.lower().endswith(SUFFIX) and name[0] != "."]
 
 
-def read_recordio(src: str, files: Sequence[str], options: SourceOptions) -> Source:
+def read_recordio(src: str, files: Names, options: SourceOptions) -> Source:
     """Read the headers of all records.
 
     Class names are the labels, unless `options.classes` names them.

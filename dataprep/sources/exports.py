@@ -23,9 +23,8 @@ from dataprep.sources.box_tables import find_boxes
 from dataprep.sources.boxed import with_named_boxes
 from dataprep.sources.paired import check_boxes
 from dataprep.sources.scan import Scan, list_folders, plain_split_of
-from dataprep.sources.tables import load_table, opened_parquet, table_source
+from dataprep.sources.tables import columns_of, load_table, table_source
 from manifests.errors import SourceError
-from manifests.files import SOURCE_TABLE, open_file
 from manifests.json_members import shorten
 from manifests.process.text import plural
 from manifests.schema import COLUMN_PREFIX
@@ -55,16 +54,8 @@ def _find(src: str, folders: Names, wanted: Names) -> list[str]:
 def find_metadata(src: str, folders: Names, _: SourceOptions) -> list[str]:
     """Return the tables of Hugging Face's ``imagefolder``, if they name files."""
     found = _find(src, folders, _METADATA)
-    for path in found[:1]:
-        file = os.path.join(src, path)
-        if path.endswith(".parquet"):
-            with opened_parquet(file, "write the file again") as parquet:
-                names = " ".join(parquet.names)
-        else:
-            with open_file(file, SOURCE_TABLE) as opened:
-                names = opened.read(1 << 12).decode("utf-8", "replace")
-        if _FILE_NAME not in names:
-            return []
+    if found and _FILE_NAME not in columns_of(os.path.join(src, found[0])):
+        return []
     return found
 
 
@@ -73,7 +64,7 @@ def find_classes(src: str, folders: Names, _: SourceOptions) -> list[str]:
     return _find(src, folders, _CLASSES)
 
 
-def read_metadata(src: str, files: Sequence[str], options: SourceOptions) -> Source:
+def read_metadata(src: str, files: Names, options: SourceOptions) -> Source:
     """Read the images that the tables of Hugging Face's ``imagefolder`` list.
 
     Raises:
@@ -100,7 +91,7 @@ def read_metadata(src: str, files: Sequence[str], options: SourceOptions) -> Sou
     return _with_objects(source, objects[_OBJECTS], read[1], options)
 
 
-def read_classes(src: str, files: Sequence[str], options: SourceOptions) -> Source:
+def read_classes(src: str, files: Names, options: SourceOptions) -> Source:
     """Read the images of Roboflow's tables, which have a column of 0 and 1 for each class.
 
     Raises:
@@ -116,7 +107,7 @@ def read_classes(src: str, files: Sequence[str], options: SourceOptions) -> Sour
 
 
 def _load(
-    src: str, files: Sequence[str], column: str, aside: Mapping[str, list[Any]]
+    src: str, files: Names, column: str, aside: Mapping[str, list[Any]]
 ) -> tuple[pa.Table, Locate]:
     """Return the rows of all tables, with paths relative to `src` and the split of each folder.
 
@@ -161,7 +152,7 @@ def _source(
     read: tuple[pa.Table, Locate],
     file: str,
     options: SourceOptions,
-    label_names: Sequence[str] | None = None,
+    label_names: Names | None = None,
 ) -> Source:
     """Return the images that a table lists, with their paths in `options.path_column`."""
     (table, locate), column = read, str(options.path_column)

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from dataprep import storage
 from dataprep.labels.columns import Locate, row_error
-from dataprep.sources.base import Integers, Names, Source, concat, sample_table, text_array
+from dataprep.sources.base import Classes, Integers, Names, Source, concat, sample_table, text_array
 from dataprep.sources.scan import (
     NO_STATS,
     list_folders,
@@ -31,7 +31,7 @@ from dataprep.sources.scan import (
 from manifests.errors import CallError
 from manifests.files import IMAGE_SUFFIXES, mounted_at
 from manifests.json_members import shorten
-from manifests.process.text import agree, plural, printable
+from manifests.process.text import agree, plural
 from manifests.remote.url import is_url, join_path, normal_path, parse_url
 from manifests.schema import UNREADABLE
 
@@ -198,9 +198,7 @@ def listed_source(
 _DRIVE = re.compile(r"[A-Za-z]:[\\/]|\\\\")
 
 
-def _find_files(
-    root: str, path: pa.Array, locate: Locate
-) -> tuple[pa.Array, Integers, tuple[str, ...]]:
+def _find_files(root: str, path: pa.Array, locate: Locate) -> tuple[pa.Array, Integers, Classes]:
     """Return the paths of the files that a list means, what `file_stats` returns for them, and notices.
 
     A path that exists is taken as it is written. Of another one, backslashes become slashes, slashes
@@ -225,7 +223,7 @@ def _find_files(
             found.append(row)
     changed = text_array(written)
     stats[found] = file_stats(root, changed.take(pa.array(found)))
-    before, after = (printable(shown[found[0]].as_py()) for shown in (path, changed))
+    before, after = (shown[found[0]].as_py() for shown in (path, changed))
     notice = (
         f"{plural(len(found), 'path')} {agree(len(found), 'does', 'do')} not exist as written, and"
         f" {agree(len(found), 'is', 'are')} read with slashes, below the folder of the images, and"
@@ -268,7 +266,7 @@ class _ImageNames:
             raise row_error(
                 locate,
                 row,
-                f"image {shorten(name, 300)} can be {' or '.join(map(printable, images[:2]))}",
+                f"image {shorten(name, 300)} can be {' or '.join(images[:2])}",
                 "write the path with its folder and its extension",
             )
         return images[0] if images else None

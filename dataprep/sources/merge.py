@@ -35,7 +35,7 @@ from dataprep.sources.base import (
 from dataprep.sources.columns import joined_columns
 from manifests.errors import CallError, SourceError
 from manifests.labels import MASK_SOURCE
-from manifests.process.text import agree, plural, printable, suggest
+from manifests.process.text import agree, plural, suggest
 from manifests.remote.url import absolute, is_url
 
 
@@ -87,24 +87,23 @@ def _check(parts: Sequence[NamedSource]) -> None:
     # No image may be in two sources.
     for (other_src, other), (src, source) in combinations(parts, 2):
         if absolute(src) == absolute(other_src):
-            raise CallError(f"--src {printable(src)} is given twice", hint="give each source once")
+            raise CallError(f"--src {src} is given twice", hint="give each source once")
         if source.folders & other.folders:
             raise CallError(
-                f"--src {printable(src)} and --src {printable(other_src)} contain the same folder",
+                f"--src {src} and --src {other_src} contain the same folder",
                 hint="give only the one that contains the other",
             )
     # Samples of one dataset have labels and images of one kind.
     for src, source in parts[1:]:
         if source.pixels != first.pixels:
             raise SourceError(
-                f"it stores {_stored(source)}, but {printable(first_src)} {_stored(first)}",
+                f"it stores {_stored(source)}, but {first_src} {_stored(first)}",
                 file=src,
                 hint="convert them from the original images, with the same --store and --raw-size",
             )
         if source.label_type != first.label_type:
             raise SourceError(
-                f"it has the label type {source.label_type}, but {printable(first_src)}"
-                f" {first.label_type}",
+                f"it has the label type {source.label_type}, but {first_src} {first.label_type}",
                 file=src,
                 hint=(
                     "set --label-type, if both can have the same, or convert them into two datasets"
@@ -115,15 +114,14 @@ def _check(parts: Sequence[NamedSource]) -> None:
             own, others = (count_numbers(each.extra[column]) for each in (source, first))
             if own != others:
                 raise SourceError(
-                    f"it has {plural(own, 'number')} for each image, but {printable(first_src)} has"
-                    f" {others}",
+                    f"it has {plural(own, 'number')} for each image, but {first_src} has {others}",
                     file=src,
                     hint="convert them into two datasets, or set --label-column",
                 )
         # The masks of a prepared dataset are in its shards, and others are files.
         if first.labels.has_image and source.prepared != first.prepared:
             raise SourceError(
-                f"it is a prepared dataset with masks, and {printable(first_src)} is not, or the"
+                f"it is a prepared dataset with masks, and {first_src} is not, or the"
                 " other way around",
                 file=src,
                 hint="convert both first, then merge the two datasets",
@@ -278,7 +276,7 @@ def _check_rules(classes: Names, names: Names, source: Source, first: str) -> No
             a class has the names of several others.
 
     """
-    problem, shown = "", printable(first)
+    problem, shown = "", first
     if HOT in source.label_origin and classes and len(source.classes) != len(classes):
         count = plural(len(classes), "class")
         problem = f"has {len(source.classes)} numbers for each image, but {shown} has {count}"
@@ -292,8 +290,8 @@ def _check_rules(classes: Names, names: Names, source: Source, first: str) -> No
         parts = _JOINED.split(name)
         if len(parts) > 1 and {*parts} <= others:
             problem = (
-                f"was read by another rule than {shown}: {printable(name)} is one class in one of"
-                f" them, and {' and '.join(map(printable, parts[:3]))} are classes in the other"
+                f"was read by another rule than {shown}: {name} is one class in one of"
+                f" them, and {' and '.join(parts[:3])} are classes in the other"
             )
     if problem:
         raise SourceError(
@@ -326,8 +324,8 @@ def check_names(before: Names, names: Names, first: str, second: str) -> None:
         if are_numbers:
             numbers, number, named, name = first, before[0], second, names[0]
         raise SourceError(
-            f"the classes are numbers, such as {number}, but those of {printable(named)} have"
-            f" names, such as {printable(name)}",
+            f"the classes are numbers, such as {number}, but those of {named} have"
+            f" names, such as {name}",
             file=numbers,
             hint=(
                 "name them with --classes FILE, one name per line in label order, or with"
@@ -340,8 +338,7 @@ def check_names(before: Names, names: Names, first: str, second: str) -> None:
         almost = known.get(_plain(name), name)
         if almost != name and name not in before:
             raise SourceError(
-                f"class {printable(name)} is almost the class {printable(almost)} of"
-                f" {printable(first)}",
+                f"class {name} is almost the class {almost} of {first}",
                 file=second,
                 hint=(
                     f"if both are one class, {RENAME_HINT}; else list all names with --classes FILE"
@@ -415,7 +412,7 @@ def read_renames(file: str) -> dict[str, str]:
         row = [name if f'"{name}"' in line else name.strip() for name in row]
         if len(row) != 2 or not all(row):
             raise SourceError(
-                f"the line must be two class names, not {printable(line[:80])}",
+                f"the line must be two class names, not {line[:80]}",
                 file=file,
                 line=number,
                 hint="write the old name, a comma, and the new name",
@@ -423,7 +420,7 @@ def read_renames(file: str) -> dict[str, str]:
         old, new = row
         if old in renames:
             raise SourceError(
-                f"class {printable(old)} is renamed twice",
+                f"class {old} is renamed twice",
                 file=file,
                 line=number,
                 hint="list each old name once",
@@ -451,7 +448,7 @@ def rename_classes(
     for name in renames:
         if name not in known:
             raise SourceError(
-                f"no source has a class {printable(name)}",
+                f"no source has a class {name}",
                 file=options.rename_classes,
                 hint=suggest(name, sorted(known)),
             )
@@ -466,7 +463,7 @@ def rename_classes(
         for name in used_names(own):
             if name not in classes:
                 raise SourceError(
-                    f"class {printable(name)} is not in --classes",
+                    f"class {name} is not in --classes",
                     file=src,
                     hint="add it to the class names, or rename it",
                 )
@@ -498,7 +495,7 @@ def class_notices(source: Source) -> Iterator[str]:
         )
     if len(total) == 1:
         yield (
-            f"there is one class, {printable(source.classes[0])}; if the images have no labels, set"
+            f"there is one class, {source.classes[0]}; if the images have no labels, set"
             " --label-type none"
         )
     empty = np.flatnonzero(total == 0)

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from dataprep import storage
 from dataprep.options import SourceOptions
-from dataprep.sources.base import Names, Source
+from dataprep.sources.base import Classes, Names, Source
 from dataprep.sources.scan import (
     Scan,
     is_folder,
@@ -35,7 +35,7 @@ from manifests.errors import CallError, SourceError
 from manifests.files import IMAGE_SUFFIXES, SOURCE_LIST, read_lines
 from manifests.json_members import shorten
 from manifests.labels import LabelType
-from manifests.process.text import agree, plural, printable
+from manifests.process.text import agree, plural
 from manifests.records import record
 from manifests.schema import SPLIT_ALIASES, split_order
 
@@ -99,12 +99,12 @@ class Pairs:
     folders: Folders
     label_type: LabelType
     layout: str
-    classes: tuple[str, ...] = ()
+    classes: Classes = ()
     suffixes: Collection[str] = IMAGE_SUFFIXES
     ending: str = ""
-    endings: Sequence[str] = ("",)
+    endings: Names = ("",)
     background: bool = False
-    notices: Sequence[str] = ()
+    notices: Names = ()
 
     @property
     def noun(self) -> str:
@@ -186,7 +186,7 @@ def _inner_splits(
         return {"train": (images, labels)}
     for name in folders:
         if name not in splits.values():
-            notices.append(f"skipped {images}/{printable(name)}/, which is not the name of a split")
+            notices.append(f"skipped {images}/{name}/, which is not the name of a split")
     notices += stray_notices(list_images(src, images), "outside of the splits")
     pairs = {}
     for split, name in splits.items():
@@ -241,7 +241,7 @@ def find_text(
         return None
     found = find_pairs(src, folders, find)
     if found is not None:
-        check_boxes(options, f"the {suffix} files of {printable(src)} are boxes")
+        check_boxes(options, f"the {suffix} files of {src} are boxes")
     return replace(found, suffixes={suffix}) if found else None
 
 
@@ -394,7 +394,7 @@ def _matched(
             belong = agree(len(unused), "belongs", "belong")
             notices.append(
                 f"skipped {plural(len(unused), 'file')} in {labels}/ that {belong} to no"
-                f" image: {printable(min(unused))}"
+                f" image: {min(unused)}"
             )
         if not has_labels:
             raise _no_labels(pairs, images, labels)
@@ -440,7 +440,7 @@ def _find_label_files(
             other, _ = found.setdefault(stem, (path, stats))
             if other != path:
                 raise SourceError(
-                    f"{printable(other)} and {printable(path)} belong to the same image",
+                    f"{other} and {path} belong to the same image",
                     file=pairs.root,
                     hint="keep one of them",
                 )

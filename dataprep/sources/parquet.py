@@ -22,8 +22,10 @@ from dataprep.labels.kinds import CAPTION, OTHER_LABEL_COLUMNS
 from dataprep.labels.tables import labels_of
 from dataprep.options import SourceOptions
 from dataprep.sources.base import (
+    Classes,
     Container,
     Kind,
+    Names,
     Source,
     first_names,
     in_split_order,
@@ -69,10 +71,10 @@ class _File(Container):
 
     table: pa.Table
     groups: Sequence[GroupSize]
-    features: Mapping[str, tuple[str, ...]]
+    features: Mapping[str, Classes]
 
 
-def read_hugging_face(root: str, files: Sequence[str], options: SourceOptions) -> Source:
+def read_hugging_face(root: str, files: Names, options: SourceOptions) -> Source:
     """Read Parquet files with images.
 
     The labels, the extra columns and the footers are read, the images are not.
@@ -140,9 +142,9 @@ def read_hugging_face(root: str, files: Sequence[str], options: SourceOptions) -
 
 
 def _column_notices(
-    skipped: Sequence[str],
-    label_names: Sequence[str],
-    features: Mapping[str, tuple[str, ...]],
+    skipped: Names,
+    label_names: Names,
+    features: Mapping[str, Classes],
     options: SourceOptions,
 ) -> list[str]:
     """Return messages about columns that are skipped, and about a choice among columns of classes."""
@@ -154,7 +156,7 @@ def _column_notices(
     others = [name for name in features if name not in label_names]
     if label_names and others and options.label_column is None:
         notices.append(
-            f"the labels are column {printable(label_names[0])}; {first_names(others)} also"
+            f"the labels are column {label_names[0]}; {first_names(others)} also"
             f" {agree(len(others), 'has', 'have')} names of classes: choose with --label-column"
         )
     return notices
@@ -163,11 +165,11 @@ def _column_notices(
 # --- files ----------------------------------------------------------------------------------------
 
 
-def _check_configurations(root: str, files: Sequence[str]) -> None:
+def _check_configurations(root: str, files: Names) -> None:
     """Check that the files are not several configurations of a dataset, which contain the same images."""
     folders = sorted({file.split("/")[0] for file in files if "/" in file})
     if len(folders) > 1 and not all(folder.lower() in SPLIT_ALIASES for folder in folders):
-        shown = ", ".join(f"{printable(name)}/" for name in folders[:5])
+        shown = ", ".join(f"{name}/" for name in folders[:5])
         raise SourceError(
             f"the folder has Parquet files in several folders ({shown}), which may be versions of"
             " one dataset",
@@ -193,7 +195,7 @@ def _split_of(file: str) -> str:
     return split
 
 
-def _read_file(root: str, file: str, leaf: str, columns: Sequence[str]) -> _File:
+def _read_file(root: str, file: str, leaf: str, columns: Names) -> _File:
     path = f"{root}/{file}"
     with opened_parquet(path, _AGAIN) as parquet:
         leaves = parquet.binary_leaves()
@@ -230,7 +232,7 @@ def _read_file(root: str, file: str, leaf: str, columns: Sequence[str]) -> _File
         )
 
 
-def _class_names(root: str, files: Sequence[_File], column: str) -> tuple[str, ...] | None:
+def _class_names(root: str, files: Sequence[_File], column: str) -> Classes | None:
     """Return the class names of a column, the same in all files that state them."""
     # A file without metadata has the numbers of the others.
     stated = [file for file in files if column in file.features]
@@ -269,14 +271,14 @@ def _image_column(file: str, given: str | None) -> str:
         )
     known = [name for name in _IMAGE_COLUMNS if name in found]
     if given is None and len(found) > 1 and not known:
-        names = ", ".join(map(printable, found[:10]))
+        names = ", ".join(found[:10])
         raise CallError(
             f"{file} has several columns of images: {names}", hint="choose one with --path-column"
         )
     return given or (known or found)[0]
 
 
-def _features(parquet: BoundedParquet) -> dict[str, tuple[str, ...]]:
+def _features(parquet: BoundedParquet) -> dict[str, Classes]:
     """Return the class names of the columns that the metadata calls a ``ClassLabel``, or a list of them."""
     names = {}
     try:
@@ -335,7 +337,7 @@ def _has_labels(column: pa.ChunkedArray) -> bool:
 # --- columns of images ----------------------------------------------------------------------------
 
 
-def find_parquet_files(src: str, folders: Sequence[str], _: SourceOptions) -> list[str]:
+def find_parquet_files(src: str, folders: Names, _: SourceOptions) -> list[str]:
     """Return the Parquet files with images in a folder, relative to it and sorted.
 
     Empty if there are other images.

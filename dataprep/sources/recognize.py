@@ -46,7 +46,6 @@ from dataprep.sources.scan import list_folders, look_into, split_of, suffix_of
 from dataprep.sources.tables import is_json_table, is_table, read_lists, read_table, with_label_type
 from manifests.errors import CallError, SourceError, raise_machine_fault
 from manifests.files import IMAGE_SUFFIXES, SOURCE_LIST, mounted_at, open_file
-from manifests.process.text import printable
 from manifests.remote.url import is_read_only, parent_folder
 
 _log = logging.getLogger(__name__)
@@ -98,7 +97,7 @@ def read_source(src: str, options: SourceOptions | None = None) -> Source:
     )
     if options.label_separator is not None and not source.labels.is_separable:
         source = source.with_notices(
-            f"--label-separator has no effect: the labels of {printable(src)} are of the type"
+            f"--label-separator has no effect: the labels of {src} are of the type"
             f" {source.label_type}"
         )
     return source.with_notices(*class_notices(source))
@@ -183,8 +182,7 @@ def _read(src: str, options: SourceOptions) -> Source:
                     others.append(other.name)
             others = others or ["a zip archive"]
             raise CallError(
-                f"--{name.replace('_', '-')} does not apply to {printable(src)}, which is"
-                f" {kind.name}",
+                f"--{name.replace('_', '-')} does not apply to {src}, which is {kind.name}",
                 hint=f"remove the option; it applies to {first_names(others, 5)}",
             )
     if mounted_at(src) and not kind.in_archives:
@@ -261,7 +259,7 @@ def _read_only_folder(src: str, folder: str, options: SourceOptions) -> Source:
     if source.layout.startswith(CLASS_FOLDERS):
         refuse_one_class(src, source, options)
         source = source.with_notices(*table_notices(src, [folder, *source.classes]))
-    note = f"read {printable(folder)}/, the only folder"
+    note = f"read {folder}/, the only folder"
     return replace(source, notices=(note, *source.notices))
 
 
@@ -482,20 +480,16 @@ def missing_source(src: str, path: str) -> CallError:
     `path` is the part of it that is missing.
     """
     if _URL.match(src):
-        return CallError(
-            f"--src {printable(src)} looks like a URL", hint="write it like s3://bucket/folder"
-        )
+        return CallError(f"--src {src} looks like a URL", hint="write it like s3://bucket/folder")
     if _WINDOWS.match(src):
         hint = "write it as this system does; WSL has C:\\photos at /mnt/c/photos"
-        return CallError(
-            f"--src {printable(src)} is a path of Windows, which does not exist here", hint=hint
-        )
+        return CallError(f"--src {src} is a path of Windows, which does not exist here", hint=hint)
     hint = "check the path"
     if is_read_only(src):
         hint = "give a list or a table: a web server has no folders that could be listed"
     if path == src:
-        return CallError(f"--src {printable(src)} does not exist", hint=hint)
-    return CallError(f"--src {printable(src)}: {printable(path)} does not exist", hint=hint)
+        return CallError(f"--src {src} does not exist", hint=hint)
+    return CallError(f"--src {src}: {path} does not exist", hint=hint)
 
 
 def is_list(src: str) -> bool:
@@ -515,5 +509,5 @@ def is_list(src: str) -> bool:
         start = b"ustar"
     for what, hint, suffixes, starts in _OTHER_FILES:
         if suffix in suffixes or start.startswith(starts):
-            raise CallError(f"--src {printable(src)} is {what}", hint=hint)
+            raise CallError(f"--src {src} is {what}", hint=hint)
     return True

@@ -29,7 +29,7 @@ from dataprep.sources.base import (
 from manifests.errors import SourceError
 from manifests.files import IMAGE_SUFFIXES, mounted_at
 from manifests.json_members import is_unicode
-from manifests.process.text import plural, printable
+from manifests.process.text import plural
 from manifests.remote.url import is_url
 from manifests.schema import SPLIT_ALIASES, UNREADABLE, split_order
 
@@ -203,10 +203,10 @@ class Scan:
                 self._seen[identity] = folder
                 pending += sorted(self._list(folder, images), reverse=True)
                 continue
-            why = f"the same folder as {printable(first)}"
+            why = f"the same folder as {first}"
             if f"{folder}/".startswith(os.path.join(first, "")):
                 why = "a link to a folder above it"
-            self._skipped_links.append(f"skipped {printable(folder)}: it is {why}")
+            self._skipped_links.append(f"skipped {folder}: it is {why}")
 
     def _list(self, folder: str, images: list[Image]) -> list[str]:
         """Note the images of one folder; return its subfolders to visit now.
@@ -330,7 +330,7 @@ def skipped_notices(reasons: Mapping[str, str], above: str = "") -> list[str]:
     """Return a message about each folder that was skipped for a reason."""
     notices = []
     for folder, why in reasons.items():
-        notices.append(f"skipped {printable(os.path.join(above, folder))}/, {why}")
+        notices.append(f"skipped {os.path.join(above, folder)}/, {why}")
     return notices
 
 
@@ -509,7 +509,7 @@ def map_splits(
 
 def option(name: str, *parts: str) -> str:
     """Return an option with a path, as a shell takes it."""
-    return f"--{name} {shlex.quote(printable(os.path.join(*parts)))}"
+    return f"--{name} {shlex.quote(os.path.join(*parts))}"
 
 
 def stray_notices(images: Names, where: str) -> list[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import chain
@@ -42,6 +42,8 @@ from dataprep.labels.tables import labels_of
 from dataprep.options import SourceOptions
 from dataprep.sources.base import (
     LABEL_COLUMN_NAMES,
+    Classes,
+    Integers,
     Names,
     Source,
     one_array,
@@ -57,13 +59,12 @@ from dataprep.sources.columns import (
     wrong_type,
 )
 from dataprep.sources.listed import listed_source, normalize_paths
-from dataprep.sources.scan import SPLIT_WORDS
+from dataprep.sources.scan import SPLIT_WORDS, suffix_of
 from dataprep.sources.text_tables import load_csv, load_json, load_jsonl, table_of, text_lines
 from manifests.errors import CallError, SourceError
 from manifests.files import IMAGE_SUFFIXES, SOURCE_LIST, SOURCE_TABLE, ParquetError, open_file
 from manifests.json_members import shorten
 from manifests.parquet import BoundedParquet, is_list, shorten_type
-from manifests.process.text import printable
 from manifests.remote.url import parent_folder
 from manifests.schema import MAX_SPLIT_NAME, SPLIT_ALIASES, split_order
 
@@ -84,12 +85,22 @@ def is_table(src: str, *_: Any) -> bool:
     """Return whether a file is a table: by its suffix, or a text file whose first line names columns, as of Flickr8k."""
     if src.lower().endswith(TABLE_SUFFIXES):
         return True
-    if not src.lower().endswith(".txt"):
-        return False
-    with open_file(src, SOURCE_TABLE) as file:
-        header = file.read(1 << 10).partition(b"\n")[0].decode("utf-8-sig", "replace").strip()
-    names = header.split(",")
-    return len(names) > 1 and " " not in header and not {*PATH_COLUMNS}.isdisjoint(names)
+    names = columns_of(src) if src.lower().endswith(".txt") else []
+    has_blanks = any(" " in name for name in names)
+    return len(names) > 1 and not has_blanks and not {*PATH_COLUMNS}.isdisjoint(names)
+
+
+def columns_of(file: str) -> list[str]:
+    """Return the names of the columns of a table: in its header, its first line, or its first items."""
+    if suffix_of(file) == ".parquet":
+        with opened_parquet(file, "write the file again") as parquet:
+            return [*parquet.names]
+    with open_file(file, SOURCE_TABLE) as opened:
+        head = opened.read(1 << 16).decode("utf-8-sig", "replace")
+    line = head.partition("\n")[0]
+    if suffix_of(file) in (*JSON_SUFFIXES, ".json"):
+        return re.findall(r'"(\w+)"\s*:', head if suffix_of(file) == ".json" else line)
+    return [name.strip(' "\r\ufeff') for name in re.split(r"[,;|\t]", line)]
 
 
 def is_json_table(src: str, *_: Any) -> bool:
@@ -127,7 +138,7 @@ def table_source(
     file: str,
     locate: Locate,
     *,
-    label_names: Sequence[str] | None = None,
+    label_names: Names | None = None,
 ) -> Source:
     """Return the samples of the rows of a table.
 
@@ -153,8 +164,8 @@ def images_of(
     file: str,
     locate: Locate,
     *,
-    label_names: Sequence[str] | None = None,
-) -> tuple[Source, NDArray[np.int64]]:
+    label_names: Names | None = None,
+) -> tuple[Source, Integers]:
     """Return the samples of the rows of a table, and the sample of each row; see `table_source`."""
     table, index = without_index(table)
     columns = table.column_names
@@ -192,7 +203,7 @@ def images_of(
     if KINDS[labels.label_type].is_class:
         for name in label_names:
             _check_one_line(table[name], name, locate_first)
-    splits: tuple[str, ...] = ("train",)
+    splits: Classes = ("train",)
     split = np.zeros(len(table), np.int8)
     for name in split_names:
         splits, split, read = number_splits(_text_column(table, name, file), name, file)
@@ -211,7 +222,7 @@ def images_of(
 
 def load_table(
     file: str, aside: Mapping[str, list[Any]] | None = None
-) -> tuple[pa.Table, NDArray[np.int64]]:
+) -> tuple[pa.Table, Integers]:
     """Read all columns; return them with the number of the line, row or item of each row.
 
     Args:
@@ -267,9 +278,7 @@ def _check_one_line(column: pa.ChunkedArray, name: str, locate: Locate) -> None:
 # --- columns --------------------------------------------------------------------------------------
 
 
-def _no_column(
-    file: str, searched: Sequence[str], option: str, columns: Sequence[str]
-) -> CallError:
+def _no_column(file: str, searched: Names, option: str, columns: Names) -> CallError:
     return CallError(
         f"{file} has none of the columns {', '.join(searched)}",
         hint=f"set {option}; its columns are {', '.join(columns)}",
@@ -289,7 +298,7 @@ def _text_column(table: pa.Table, name: str, file: str) -> pa.Array:
 
 def number_splits(
     text: pa.Array, name: str, file: str
-) -> tuple[tuple[str, ...], NDArray[np.int8], list[str]]:
+) -> tuple[Classes, NDArray[np.int8], list[str]]:
     """Return the split names, the split of each row as an index into them, int8 [n], and notices.
 
     A word such as `dev` is the split that it is as a folder, unless another value is that split.
@@ -304,7 +313,7 @@ def number_splits(
         split = SPLIT_ALIASES.get(each.lower())
         other = SPLIT_WORDS.get(each.lower(), each)
         if split is None and other != each and taken[other] == 1:
-            read.append(f"{printable(each)} as {other}")
+            read.append(f"{each} as {other}")
             split = other
         names.append(split or each)
     splits = split_order({*names})
@@ -314,7 +323,7 @@ def number_splits(
             file=file,
             hint="check --split-column",
         )
-    notices = [f"column {printable(name)}: read {' and '.join(read)}"] if read else []
+    notices = [f"column {name}: read {' and '.join(read)}"] if read else []
     return splits, np.array([*map(splits.index, names)], np.int8)[coded.indices], notices
 
 
@@ -336,7 +345,7 @@ def _split_notices(table: pa.Table) -> Iterator[str]:
             if len(values) > 1 and all(value.lower() in _SPLIT_VALUES for value in values):
                 yield (
                     f"all images are in train: column {name!r} has the names of splits"
-                    f" ({', '.join(values)}); to use them, set --split-column {printable(name)!r}"
+                    f" ({', '.join(values)}); to use them, set --split-column {name!r}"
                 )
 
 
@@ -359,9 +368,7 @@ def check_split_names(names: Iterable[str], file: str) -> None:
 # --- labels ---------------------------------------------------------------------------------------
 
 
-def label_columns(
-    columns: Sequence[str], options: SourceOptions, file: str, also: Names = ()
-) -> tuple[str, ...]:
+def label_columns(columns: Names, options: SourceOptions, file: str, also: Names = ()) -> Classes:
     """Return the columns of labels: several if the option names several.
 
     None if the images have no labels. `also` are names to search for after the usual ones.
@@ -378,7 +385,7 @@ def label_columns(
                 " maps"
             ),
         )
-    searched: tuple[str, ...] = (*LABEL_COLUMN_NAMES, *also, *OTHER_LABEL_COLUMNS)
+    searched: Classes = (*LABEL_COLUMN_NAMES, *also, *OTHER_LABEL_COLUMNS)
     if kind is not None:
         searched = (*kind.column_names, *LABEL_COLUMN_NAMES, *also, *MULTI_LABEL.column_names)
     names = find_columns("--label-column", options.label_column, searched, columns, file)
@@ -389,13 +396,13 @@ def label_columns(
     return names
 
 
-def not_kept(table: pa.Table, names: Sequence[str], labels: Labels) -> set[str]:
+def not_kept(table: pa.Table, names: Names, labels: Labels) -> set[str]:
     """Return the columns of labels that are not also kept as extra columns.
 
     Lists and captions are not, and neither is a column with a general name. A specific one, such as
     `identity`, is.
     """
-    general: tuple[str, ...] = LABEL_COLUMN_NAMES
+    general: Classes = LABEL_COLUMN_NAMES
     if not KINDS[labels.label_type].is_class:
         general = (*general, *OTHER_LABEL_COLUMNS, *CAPTION.column_names)
     return {name for name in names if name in general or is_list(table.schema.field(name).type)}
@@ -453,7 +460,7 @@ def with_labels(source: Source, labels: Labels) -> Source:
 # --- list files -----------------------------------------------------------------------------------
 
 
-def read_lists(files: Sequence[str], root: str, options: SourceOptions) -> Source:
+def read_lists(files: Names, root: str, options: SourceOptions) -> Source:
     """Read list files. Each is a split, named by the first word of its file name.
 
     Args:
@@ -477,7 +484,7 @@ def read_lists(files: Sequence[str], root: str, options: SourceOptions) -> Sourc
     )
 
 
-def parse_lists(files: Sequence[str], *, has_labels: bool = True) -> tuple[pa.Table, Locate]:
+def parse_lists(files: Names, *, has_labels: bool = True) -> tuple[pa.Table, Locate]:
     """Read list files. Without labels, a line is a path.
 
     Returns:

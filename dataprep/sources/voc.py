@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -22,7 +22,7 @@ from manifests.errors import CallError, SourceError
 from manifests.files import SOURCE_VOC, open_file, read_file
 from manifests.json_members import shorten
 from manifests.labels import LabelType
-from manifests.process.text import plural, printable
+from manifests.process.text import plural
 
 if TYPE_CHECKING:
     from xml.etree.ElementTree import Element, TreeBuilder
@@ -46,7 +46,7 @@ def read_voc(_: str, root: str, options: SourceOptions) -> Source:
     needed = {"boxes": _BOXES, "mask": _MASKS}.get(label_type)
     if needed not in inside:
         raise CallError(
-            f"--label-type {label_type}: {printable(root)} has"
+            f"--label-type {label_type}: {root} has"
             f" {' and '.join(sorted(inside & {_BOXES, _MASKS}))}/",
             hint=(
                 "give --label-type boxes for Annotations/, or --label-type mask for"
@@ -75,7 +75,7 @@ def _is_annotation(path: str) -> bool:
         return b"<annotation" in file.read(512)
 
 
-def find_voc(src: str, folders: Sequence[str], options: SourceOptions) -> str | None:
+def find_voc(src: str, folders: Names, options: SourceOptions) -> str | None:
     """Return the folder of Pascal VOC: `src`, or the only year in it or in its ``VOCdevkit``."""
     if options.label_type == "class":
         return None
