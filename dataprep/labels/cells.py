@@ -102,7 +102,7 @@ def _are_separated(cells: pa.Array, rows: float, separator: str) -> bool:
 
 #: A label with a score: ``cat:0.9``, ``cat=90%``; or where all cells are so, ``cat (0.9)``.
 _SCORE = r"(0?\.\d+|[01]\.\d+|\d{1,3}(\.\d+)?\s*%)"
-SCORED = rf"[^\s:=]\s*[:=]\s*{_SCORE}\s*($|[\s,;|\])])"
+SCORED = rf"[^\s:=\d.]\s*[:=;,|]\s*{_SCORE}\s*($|[\s,;|\])])"
 _SCORES = "labels with scores"
 _SCORES_HINT = "write each label without its score, which may have a column of its own"
 

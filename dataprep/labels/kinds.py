@@ -15,7 +15,7 @@ from dataprep.labels.base import Feature, LabelKind, PendingSample
 from dataprep.labels.boxes import Boxes
 from dataprep.labels.images import Depth, Mask
 from manifests.labels import LabelType, arrow_type, find_wrong_value
-from manifests.process.text import agree, cut_middle, plural, printable
+from manifests.process.text import agree, cut_middle, plural
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -56,7 +56,7 @@ class SingleClass(LabelKind):
 
         if is_list(column.values.type):
             column = replace(column, values=_single_items(column))
-        values, name, options = column.values, printable(column.name), column.options
+        values, name, options = column.values, column.name, column.options
         is_integer, is_coded = pa.types.is_integer(values.type), pa.types.is_dictionary(values.type)
         is_name = is_text(values.type) or (pa.types.is_boolean(values.type) and not column.names)
         if not (is_integer or is_coded or is_name):
@@ -90,7 +90,7 @@ class SingleClass(LabelKind):
             row = int(np.argmin(is_number))
             mixed = (
                 f"column {name}: {numbers:,} of {plural(len(text), 'label')} are numbers, but"
-                f" {cut_middle(printable(text[row].as_py()), 80)} is not"
+                f" {cut_middle(text[row].as_py(), 80)} is not"
             )
             if options.label_type is None and column.classes is None:
                 raise row_error(
@@ -144,7 +144,7 @@ def _blank_notices(column: LabelColumn) -> Iterator[str]:
         if len(found):
             are = agree(len(found), "is", "are")
             yield (
-                f"{plural(len(found), 'label')} {are} {printable(found[0].as_py())}, which is taken"
+                f"{plural(len(found), 'label')} {are} {found[0].as_py()}, which is taken"
                 " as the name of a class; if it means that there is no label, leave the cell empty,"
                 " and set --blank-labels drop"
             )
@@ -167,7 +167,7 @@ def refuse_separated(column: LabelColumn) -> list[str]:
     if not is_text(column.values.type):
         return []
     for what, hint, row in find_other_text(column.values):
-        example = cut_middle(printable(column.values[row].as_py()), 80)
+        example = cut_middle(column.values[row].as_py(), 80)
         also = "or set --label-type class if each text is the name of one class"
         raise column.error(f"has {what}: {example}", row, f"{hint}; {also}")
     separator = find_separator(column.values)
@@ -175,7 +175,7 @@ def refuse_separated(column: LabelColumn) -> list[str]:
     if unclear is None:
         return []
     row = pc.index(pc.match_substring(column.values, unclear), True).as_py()
-    example = cut_middle(printable(column.values[row].as_py()), 80)
+    example = cut_middle(column.values[row].as_py(), 80)
     if separator is None:
         return [
             f"each cell of {column.origin} is taken as the name of one class, such as {example}; if"
@@ -261,7 +261,7 @@ class MultiLabel(LabelKind):
         )
         repeated = lists.repeated(label)
         if len(repeated):
-            item = printable(str(lists.values[repeated[0]].as_py()))
+            item = str(lists.values[repeated[0]].as_py())
             if column.names is None and are_indices(lists.values.cast(pa.large_string()), classes):
                 raise column.error(
                     f"has {item} twice in a list, so the numbers are not numbers of classes",
@@ -295,17 +295,22 @@ class MultiLabel(LabelKind):
 
 def _refuse_scores(column: LabelColumn, lists: Lists) -> None:
     """Refuse labels with a score each in lists, unless an option names the classes."""
+    import numpy as np
     import pyarrow.compute as pc
 
     from dataprep.labels.cells import SCORED
     from dataprep.labels.columns import first_true, is_text
 
-    if is_text(lists.values.type) and column.classes is None:
-        item = first_true(pc.match_substring_regex(lists.values, SCORED))
+    text, rows = lists.values, lists.rows()
+    if is_text(column.values.type):
+        text, rows = column.values, np.arange(len(column))
+    if is_text(text.type) and column.classes is None:
+        item = first_true(pc.match_substring_regex(text, SCORED))
         if item >= 0:
-            example = printable(lists.values[item].as_py())
             hint = "write each label without its score, or name all classes with --classes"
-            raise column.error(f"has labels with scores: {example}", int(lists.rows()[item]), hint)
+            raise column.error(
+                f"has labels with scores: {text[item].as_py()}", int(rows[item]), hint
+            )
 
 
 class Regression(LabelKind):
@@ -329,7 +334,7 @@ class Regression(LabelKind):
         if not is_doubtful:
             return labels
         notice = (
-            f"the numbers in column {printable(column.name)} are integers; if they are classes, set"
+            f"the numbers in column {column.name} are integers; if they are classes, set"
             " --label-type class"
         )
         return replace(labels, notices=(*labels.notices, notice))
@@ -358,8 +363,7 @@ class Regression(LabelKind):
         is_exact = every(pc.equal(values.cast(pa.float64()), exact.values))
         if pa.types.is_integer(lists.values.type) and not is_exact:
             notices.append(
-                f"column {printable(column.name)}: numbers of more than 7 digits are rounded to"
-                " float32"
+                f"column {column.name}: numbers of more than 7 digits are rounded to float32"
             )
         # All rows have as many numbers as the first one.
         count = int(exact.counts[0]) if len(exact.counts) else 0

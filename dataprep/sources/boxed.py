@@ -58,6 +58,9 @@ Where = Callable[[int, int], str]
 #: as pixels, in formats that define pixels.
 _MEASURED, _CHANCE = 8, 1e-24
 
+#: The chance from which boxes from 0 to 100 are pixels without a message, as in small images.
+_LIKELY = 0.5
+
 
 def with_boxes(
     source: Source,
@@ -77,16 +80,17 @@ def with_boxes(
         sizes: widths and heights that the annotations state, int64 [n, 2], 0 if they do not. If
             all boxes are between 0 and 1, they are fractions of the sides.
         where: names a box.
-        chance: as in `_refuse_percent`.
+        chance: as in `_percent_notices`.
 
     """
-    corners, fractions = np.array(boxes.corners), []
+    corners, units = np.array(boxes.corners), []
     if 1 < corners.max(initial=0) <= _PERCENT and corners.min() >= 0:
-        _refuse_percent(source, np.asarray(boxes.image), corners.reshape(-1, 4), sizes, chance)
+        images = np.asarray(boxes.image)
+        units = _percent_notices(source, images, corners.reshape(-1, 4), sizes, chance)
     is_stated = len(sizes) and (sizes != FRACTIONS).any()
     if len(corners) and is_stated and corners.min() >= 0 and 0 < corners.max() <= 1:
         sizes = np.full_like(sizes, FRACTIONS)
-        fractions = ["all boxes are from 0 to 1, so they are fractions of the sides of the images"]
+        units = ["all boxes are from 0 to 1, so they are fractions of the sides of the images"]
     columns, outside, notices = box_columns(boxes, sizes)
     columns |= dict(zip(ANNOTATED, sizes.T, strict=True))
     reasons = {}
@@ -100,17 +104,19 @@ def with_boxes(
     without = pc.sum(pc.equal(pc.list_value_length(source.extra["boxes"]), 0)).as_py()
     if without:
         notices = [f"{plural(without, 'image')} without a box", *notices]
-    return source.with_notices(*notices, *fractions)
+    return source.with_notices(*notices, *units)
 
 
 #: The largest side in percent, which rounding may exceed, and what large sides reach.
 _PERCENT, _LARGE = 101, 90
 
 
-def _refuse_percent(
+def _percent_notices(
     source: Source, image: Integers, corners: NDArray[np.float64], sizes: Integers, chance: float
-) -> None:
+) -> list[str]:
     """Refuse boxes from 0 to 100 if it is not likely that boxes in pixels are all in that corner.
+
+    Return a message if they can be both.
 
     Args:
         source: the images.
@@ -123,8 +129,6 @@ def _refuse_percent(
         SourceError: the boxes are percent.
 
     """
-    if corners.max() < _LARGE and (corners == corners.round()).all():
-        return
     if not sizes.any():
         sizes = sizes.copy()
         for row in np.unique(image)[:_MEASURED].tolist():
@@ -136,7 +140,8 @@ def _refuse_percent(
                 sizes[row] = parse_header(file.read(1 << 16))[1:]
     known = sizes[image]
     shares = np.minimum(1, _PERCENT / known[known.all(axis=1)])
-    if shares.prod() < chance:
+    is_percent = corners.max() >= _LARGE or (corners != corners.round()).any()
+    if is_percent and shares.prod() < chance:
         width, height = known[known.all(axis=1)][0]
         raise SourceError(
             f"all boxes are from 0 to 100 in images such as one of {width}x{height} pixels, so they"
@@ -147,6 +152,11 @@ def _refuse_percent(
                 " image if they are pixels: numbers from 0 to 1 are fractions of the sides"
             ),
         )
+    if shares.prod() >= _LIKELY or chance == _CHANCE:
+        return []
+    return [
+        "all boxes are from 0 to 100 and are read as pixels; if they are percent, divide by 100"
+    ]
 
 
 def with_named_boxes(
@@ -172,8 +182,8 @@ def with_named_boxes(
     if sizes is None:
         sizes = np.zeros((len(source), 2), np.int64)
     if options.classes is None:
-        boxes, left = _without_empty(boxes)
-        source = source.with_notices(*_empty_notices(left))
+        boxes, left = without_empty(boxes)
+        source = source.with_notices(*empty_notices(left))
     label, classes = number_labels(
         boxes.label, options.classes, locate, max_classes=options.max_classes
     )
@@ -181,7 +191,7 @@ def with_named_boxes(
     return with_boxes(source, replace(boxes, label=label), classes, sizes, where, chance=0.01)
 
 
-def _without_empty(boxes: BoxList) -> tuple[BoxList, list[Any]]:
+def without_empty(boxes: BoxList) -> tuple[BoxList, list[Any]]:
     """Return boxes without the classes of which no box has an area, as `background`, and these classes."""
     corners = np.reshape(boxes.corners, (-1, 4)).astype(np.float32)
     names = pa.array(boxes.label)
@@ -192,10 +202,12 @@ def _without_empty(boxes: BoxList) -> tuple[BoxList, list[Any]]:
     left = names.filter(pc.invert(kept)).unique().to_pylist()
     rows = np.flatnonzero(np.asarray(kept))
     image, place = (np.asarray(each)[rows] for each in (boxes.image, boxes.place))
-    return BoxList(image, names.take(rows), corners[rows], place), left
+    label = names.take(rows) if is_text(names.type) else np.asarray(names)[rows]
+    return BoxList(image, label, np.reshape(boxes.corners, (-1, 4))[rows], place), left
 
 
-def _empty_notices(names: Names) -> list[str]:
+def empty_notices(names: Names) -> list[str]:
+    """Return a message about classes that `without_empty` left out."""
     text = "left out {}: without a box that has an area, it is no class of objects"
     return [text.format(first_names(names))] if names else []
 
@@ -240,7 +252,7 @@ class Objects(NamedTuple):
 
     boxes: Sequence[tuple[str, Sequence[float], int]] = ()
     size: Sequence[int] = FRACTIONS
-    notes: Sequence[str] = ()
+    notes: Names = ()
 
 
 @record
@@ -251,7 +263,7 @@ class Collected:
     boxes: BoxList
     classes: Classes
     sizes: Integers
-    files: Sequence[str]
+    files: Names
     notes: Counter[str]
 
     def with_boxes(self, where: Where) -> Source:
@@ -291,9 +303,9 @@ def collect(
             boxes.add(row, names.setdefault(name, len(names)), corners, place)
     left: list[str] = []
     if not classes:
-        boxes, numbers_left = _without_empty(boxes)
+        boxes, numbers_left = without_empty(boxes)
         left = [name for name, number in names.items() if number in numbers_left]
-        source = source.with_notices(*_empty_notices(left))
+        source = source.with_notices(*empty_notices(left))
         classes = tuple(sorted({*names} - {*left}))
     label_of = positions(classes)
     for name, number in names.items():

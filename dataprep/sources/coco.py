@@ -34,7 +34,7 @@ from dataprep.sources.base import (
     reject_labels,
     text_array,
 )
-from dataprep.sources.boxed import with_boxes
+from dataprep.sources.boxed import empty_notices, with_boxes, without_empty
 from dataprep.sources.listed import check_paths, listed_source
 from dataprep.sources.paired import content_of
 from dataprep.sources.scan import (
@@ -50,7 +50,7 @@ from dataprep.sources.text_tables import read_arrays
 from manifests.errors import CallError, SourceError
 from manifests.json_members import MAX_INTEGER, is_unicode, shorten
 from manifests.labels import LabelType, arrow_type
-from manifests.process.text import plural, printable
+from manifests.process.text import plural
 from manifests.remote.url import parent_folder
 from manifests.schema import split_order
 
@@ -109,8 +109,7 @@ def read_coco(src: str, found: Sequence[AnnotationFile], options: SourceOptions)
     if not files:
         names = ", ".join(sorted(os.path.basename(each.path) for each in found))
         raise CallError(
-            f"{printable(src)} has no {prefix}_*.json for --label-type {label_type or 'boxes'},"
-            f" only {names}",
+            f"{src} has no {prefix}_*.json for --label-type {label_type or 'boxes'}, only {names}",
             hint=(
                 "give another label type, add the file, or give one of these files as --src with"
                 " --image-root"
@@ -200,7 +199,7 @@ def _label_type(src: str, options: SourceOptions, kinds: set[str]) -> LabelType 
         label_type = "caption" if kinds == {"captions"} else "boxes"
     if label_type is not None and label_type not in _PREFIXES:
         raise CallError(
-            f"--label-type {label_type}: COCO's annotations in {printable(src)} are boxes, captions"
+            f"--label-type {label_type}: COCO's annotations in {src} are boxes, captions"
             " or categories",
             hint=f"give one of --label-type {', '.join(_PREFIXES)}",
         )
@@ -346,9 +345,8 @@ def other_notices(src: str, folders: Names) -> list[str]:
     """Report annotation files beside class folders, of other images."""
     notices = []
     for file in _files_in(src, "", folders):
-        name = printable(file.name)
         notices.append(
-            f"{name} has annotations of other images than the class folders, and is not read; to"
+            f"{file.name} has annotations of other images than the class folders, and is not read; to"
             f" read it, set {option('src', file.path)} and --image-root"
         )
     return notices
@@ -365,6 +363,11 @@ def _labelled(source: Source, annotations: Annotations, options: SourceOptions) 
     annotations.resolve(rows.image, positions(annotations.names), "image_id", "image")
     if source.label_type == "caption":
         return _with_captions(source, annotations)
+    if source.label_type == "boxes" and options.classes is None:
+        annotations.rows, left = without_empty(rows)
+        rows = annotations.rows
+        names = [annotations.categories.pop(each, (str(each), ""))[0] for each in left]
+        annotations.notices += empty_notices(names)
     classes, label_of = _classes(annotations, options)
     annotations.resolve(rows.label, label_of, "category_id", "category")
     for member, (noun, text) in _NOTICES.items():

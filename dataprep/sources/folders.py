@@ -7,7 +7,7 @@ import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -50,11 +50,12 @@ from dataprep.sources.scan import (
     skipped_notices,
     split_of,
     stray_notices,
+    suffix_of,
 )
 from manifests.errors import SourceError
 from manifests.files import mounted_at
 from manifests.json_members import is_unicode
-from manifests.process.text import agree, plural, printable
+from manifests.process.text import agree, plural
 from manifests.schema import SPLIT_ALIASES, split_order
 
 # --- class folders: CLASS/IMAGE, or SPLIT/CLASS/IMAGE ---------------------------------------------
@@ -92,6 +93,7 @@ def read_image_folders(src: str, _: Any, options: SourceOptions) -> Source:
         layout += f" with {' and '.join(class_folders)}"
     source = read_class_folders(src, class_folders, layout, options)
     _refuse_copies(source, options)
+    _refuse_hashed(source, options)
     # Images and hidden folders beside the class folders, and beside the folders of splits.
     above = [""]
     for split in class_folders:
@@ -123,15 +125,15 @@ def _notices_beside(src: str, folders: Names, found: Mapping[str, _Classes]) -> 
         same = sorted({*list_folders(os.path.join(src, name))} & names)
         if same:
             raise SourceError(
-                f"{printable(name)}/ has class folders as the splits have, such as"
-                f" {printable(same[0])}/, but its name is not train, val or test",
+                f"{name}/ has class folders as the splits have, such as"
+                f" {same[0]}/, but its name is not train, val or test",
                 file=src,
                 hint=(
                     "rename it to the name of a split, or move it away; to read it alone, set"
                     f" {option('src', src, name)}"
                 ),
             )
-        yield f"skipped {printable(name)}/: it is not train, val or test"
+        yield f"skipped {name}/: it is not train, val or test"
 
 
 #: Archives beside class folders, which may have other classes.
@@ -140,13 +142,16 @@ _ARCHIVES = (".zip", ".tar", ".gz", ".tgz", ".7z", ".rar", ".zst", ".xz", ".bz2"
 #: Files beside class folders that may have other labels, and the names of files that do not.
 _TABLES = (".csv", ".tsv", ".txt", ".json", ".jsonl", ".ndjson", ".parquet", ".xml", ".mat")
 _TEXTS = re.compile(
-    r"(read.?me|licen[cs]e|requirements|notes?|about|url|class(es)?|labels?)\b", re.I
+    r"(read.?me|licen[cs]e|requirements|notes?|about|url|class(es)?|labels?\.(txt|json)"
+    r"|sample.?submission)\b",
+    re.I,
 )
 
 
 def _tables(files: Iterable[str]) -> list[str]:
     """Return the files in a folder that may have labels of the images below it."""
-    return [name for name in with_suffix(files, *_TABLES) if not _TEXTS.match(name)]
+    found = [name for name in with_suffix(files, *_TABLES) if not _TEXTS.match(name)]
+    return sorted(found, key=lambda name: _TABLES.index(suffix_of(name)))
 
 
 def table_notices(src: str, folders: Names) -> Iterator[str]:
@@ -173,13 +178,13 @@ def table_notices(src: str, folders: Names) -> Iterator[str]:
                 'to read it as a split, write the class behind each path: awk -F/ \'{print $0 "\\t"'
                 f" $(NF-1)}}' {shlex.quote(file)} > {listed}"
             )
-        yield f"{printable(name)} names images, too, and is not read; {give}"
+        yield f"{name} names images, too, and is not read; {give}"
 
 
-#: Names of folders that are no class if there is no other: photos, flickr8k_images, New folder.
+#: Names of folders that are no class if there is no other: photos, flickr8k_images, UTKFace.
 _NO_CLASS = re.compile(
     r"(?i)(^|[-_ ])(images?|imgs?|photos?|pictures?|pics|jpe?gs?|pngs?|frames|files|folder|samples"
-    r"|data|dataset|archive|downloads?|uploads|raw|all|camera|unlabell?ed)$"
+    r"|data|dataset|archive|downloads?|uploads|raw|all|camera|unlabell?ed)$|(?-i:[A-Z]{2}.*[a-z])"
 )
 
 
@@ -198,7 +203,7 @@ def refuse_one_class(src: str, source: Source, options: SourceOptions, tables: N
             command = table_command(src, tables[0], source.classes[0])
             give += f", or the table with the labels: {command}"
         raise SourceError(
-            f"{printable(source.classes[0])} would be the only class, because only this folder"
+            f"{source.classes[0]} would be the only class, because only this folder"
             " contains images",
             file=src,
             hint=(
@@ -241,7 +246,7 @@ def _refuse_copies(source: Source, options: SourceOptions) -> None:
         copied = own & others
         if len(copied) >= _COPIED * len(own):
             raise SourceError(
-                f"{printable(folder)}/ looks like a folder of copies: other folders have"
+                f"{folder}/ looks like a folder of copies: other folders have"
                 f" {len(copied):,} of its {plural(len(own), 'name')}, too",
                 file=source.root,
                 hint=(
@@ -249,6 +254,36 @@ def _refuse_copies(source: Source, options: SourceOptions) -> None:
                     " classes"
                 ),
             )
+
+
+#: Characters of the names of folders that are the beginning of the names in them, and images to look at.
+_HASH_PART, _HASHED = 2, 100
+
+
+def _refuse_hashed(source: Source, options: SourceOptions) -> None:
+    """Refuse folders in folders whose names are the beginning of the names of all images: ``0/a/0a1f.jpg``.
+
+    Raises:
+        SourceError: they are.
+
+    """
+    paths = source.path.slice(0, _HASHED).to_pylist()
+    for path in paths:
+        *folders, name = path.split("/")
+        parts = [*takewhile(lambda part: len(part) <= _HASH_PART, reversed(folders))][::-1]
+        starts = ["".join(parts[at:]) for at in range(len(parts) - 1)]
+        if not any(map(name.startswith, starts)):
+            return
+    if paths and options.class_folders != "outer":
+        tables = [option("src", source.root, name) for name in _tables(files_in(source.root))]
+        raise SourceError(
+            f"the folders are the beginning of the names in them, as in {paths[0]}, and no classes",
+            file=source.root,
+            hint=(
+                f"give a table with the labels: {first_names(tables, 1) or '--src TABLE'}; or set"
+                " --label-type none, or --class-folders outer if the outer folders are the classes"
+            ),
+        )
 
 
 class _Classes(NamedTuple):
@@ -303,8 +338,8 @@ def _without_unknown(
         if len(classes.paths) == 1 and len(others) > 1 and not names[split] & others:
             if split != "test":
                 raise SourceError(
-                    f"{printable(classes.paths[0])}/ is the only folder of images in"
-                    f" {printable(splits[split])}/, and no other split has a class of this name",
+                    f"{classes.paths[0]}/ is the only folder of images in"
+                    f" {splits[split]}/, and no other split has a class of this name",
                     file=splits[split],
                     hint="sort its images into class folders; set --class-folders outer if it is a class",
                 )
@@ -363,7 +398,7 @@ def _class_folders(src: str, place: str, options: SourceOptions, entered: int = 
         elif has_images_below(os.path.join(src, path), content.folders):
             nested.append(path)
         elif content.folders or content.has_files:
-            notices.append(f"skipped {printable(path)}/: it contains no images")
+            notices.append(f"skipped {path}/: it contains no images")
         else:
             empty.append(path)  # a class without images
     if options.class_folders == "inner":
@@ -374,7 +409,7 @@ def _class_folders(src: str, place: str, options: SourceOptions, entered: int = 
     if not nested or options.class_folders == "outer":
         return _Classes(place, sorted(with_images + empty + nested), notices)
     if len(nested) == 1 and not with_images and entered < MAX_ENTERED:
-        notices.append(f"read the class folders in {printable(nested[0])}/")
+        notices.append(f"read the class folders in {nested[0]}/")
         below = _class_folders(src, nested[0], options, entered + 1)
         return below._replace(notices=notices + below.notices)
     raise _not_clear(src, place, with_images, nested)
@@ -390,7 +425,7 @@ def _joined_notices(src: str, paths: Names) -> Iterator[str]:
         yield (
             f"--class-folders inner joins folders of the same name: {plural(len(several), 'class')}"
             f" {agree(len(several), 'is', 'are')} in several folders, such as"
-            f" {' and '.join(map(printable, several[0][:3]))}; to read one of them alone, set"
+            f" {' and '.join(several[0][:3])}; to read one of them alone, set"
             f" {option('src', src, several[0][0].partition('/')[0])}"
         )
 
@@ -408,7 +443,7 @@ def _not_clear(src: str, place: str, with_images: Names, nested: Names) -> Sourc
     for path in nested:
         if {*list_folders(os.path.join(src, path))} <= classes:
             return SourceError(
-                f"{printable(path)}/ has folders of the same names as the class folders beside it,"
+                f"{path}/ has folders of the same names as the class folders beside it,"
                 " so it may be a copy of them",
                 file=os.path.join(src, place).rstrip("/"),
                 hint=(
@@ -419,10 +454,10 @@ def _not_clear(src: str, place: str, with_images: Names, nested: Names) -> Sourc
     inside = list_folders(os.path.join(src, nested[0]))
     if inside and all(map(split_of, inside)):
         return SourceError(
-            f"the folders of splits are inside of class folders: {printable(nested[0])}/{inside[0]}/",
+            f"the folders of splits are inside of class folders: {nested[0]}/{inside[0]}/",
             file=os.path.join(src, place).rstrip("/"),
             hint=(
-                f"move them above, to {inside[0]}/{printable(names[0])}/; or set --class-folders"
+                f"move them above, to {inside[0]}/{names[0]}/; or set --class-folders"
                 " outer to convert all images without their splits"
             ),
         )
@@ -431,7 +466,7 @@ def _not_clear(src: str, place: str, with_images: Names, nested: Names) -> Sourc
     contain = agree(len(nested), "contains", "contain")
     why = f"{contain} folders of images, and no images"
     if with_images:
-        why += f"; beside them, {printable(with_images[0])}/ contains images"
+        why += f"; beside them, {with_images[0]}/ contains images"
     return SourceError(
         f"it is not clear which folders are the classes: {first_names(outer, 3)} {why}",
         file=os.path.join(src, place).rstrip("/"),
@@ -467,7 +502,7 @@ def _folders_with_images(src: str, path: str) -> list[str]:
     for outer, inner in pairwise(found):
         if inner.startswith(f"{outer}/"):
             raise SourceError(
-                f"{printable(outer)}/ contains images, and {printable(inner)}/ in it does, too",
+                f"{outer}/ contains images, and {inner}/ in it does, too",
                 file=src,
                 hint="move the images to one level, or set --class-folders outer",
             )
@@ -496,8 +531,12 @@ def find_split_folders(src: str, folders: Names, options: SourceOptions) -> dict
         SourceError: two folders are the same split.
 
     """
-    named = [name for name in folders if split_of(name)]
     exact = named_in(folders, SPLIT_ALIASES)
+    named = []
+    for name in folders:
+        # A folder with such a word in its name may have other files.
+        if split_of(name) and (name in exact or has_images_below(src, [name])):
+            named.append(name)
     if not exact:
         return map_splits(src, named, split_of) if _are_splits(src, folders, named, options) else {}
     if len(named) < len(folders) and not any(has_folders(f"{src}/{name}") for name in exact):
@@ -553,7 +592,7 @@ def _split_notices(splits: Mapping[str, str]) -> list[str]:
     read = []
     for split, folder in splits.items():
         if folder.lower() not in SPLIT_ALIASES:
-            read.append(f"{printable(folder)}/ as {split}")
+            read.append(f"{folder}/ as {split}")
     return [f"read {' and '.join(read)}"] if read else []
 
 
@@ -630,7 +669,7 @@ def label_folders(folders: Names) -> dict[str, str]:
     images, labels = images_and_labels(folders)
     if not images:
         return {}
-    return dict.fromkeys(labels, f"which belongs to the images in {printable(images[0])}/")
+    return dict.fromkeys(labels, f"which belongs to the images in {images[0]}/")
 
 
 def _find_splits(src: str, folders: Names) -> tuple[str, dict[str, str]]:

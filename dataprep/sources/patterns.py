@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import pairwise
 
@@ -24,7 +24,9 @@ from dataprep.sources.base import (
     LABEL_COLUMN_NAMES,
     MAX_COLUMN_NAME,
     RESERVED_COLUMNS,
+    Classes,
     Kind,
+    Names,
     Source,
     joined_paths,
     one_array,
@@ -80,7 +82,7 @@ class Pattern:
     """
 
     text: str
-    names: tuple[str, ...]
+    names: Classes
     regex: str
     longest: str
     last: str = ""
@@ -108,7 +110,7 @@ def parse_pattern(text: str, value: str = ANY_TEXT) -> Pattern:
     names = tuple(part[1:-1] for part in parts if _NAME.fullmatch(part))
     if problem := _find_problem(text, parts, names):
         raise CallError(
-            f"--pattern {printable(text[:80])}: {problem}",
+            f"--pattern {text[:80]}: {problem}",
             hint="write it like '{identity}_c{camera}s*', without .jpg",
         )
     regex = [_regex(part, value) for part in parts]
@@ -128,12 +130,12 @@ def _regex(part: str, value: str) -> str:
     return {"*": ".*", "?": "."}.get(part[0], re.escape(part))
 
 
-def _whole(regex: Sequence[str]) -> str:
+def _whole(regex: Names) -> str:
     """Return the expression of a whole name: each part matches as few characters as possible."""
     return f"^(?sU:{''.join(regex)})$"
 
 
-def _find_problem(text: str, parts: Sequence[str], names: Sequence[str]) -> str:
+def _find_problem(text: str, parts: Names, names: Names) -> str:
     if not 0 < len(text) <= MAX_PATTERN:
         return f"the pattern is not 1 to {MAX_PATTERN} characters long"
     if "/" in text or "\0" in text or not is_unicode(text):
@@ -143,10 +145,7 @@ def _find_problem(text: str, parts: Sequence[str], names: Sequence[str]) -> str:
         )
     for part in parts:
         if part[0] in "{}" and not _NAME.fullmatch(part):
-            return (
-                f"{printable(part)} is not a {{name}} of at most {MAX_COLUMN_NAME} letters, digits"
-                " and _"
-            )
+            return f"{part} is not a {{name}} of at most {MAX_COLUMN_NAME} letters, digits and _"
     for name in names:
         if names.count(name) > 1:
             return f"{{{name}}} occurs twice"
@@ -156,7 +155,7 @@ def _find_problem(text: str, parts: Sequence[str], names: Sequence[str]) -> str:
     return ""
 
 
-def find_label(pattern: Pattern, given: str | None, known: Sequence[str]) -> str:
+def find_label(pattern: Pattern, given: str | None, known: Names) -> str:
     """Return the name of the part with the label: `given`, or the first of `known` that the pattern has.
 
     Raises:
@@ -235,7 +234,7 @@ def read_names(path: pa.Array, pattern: Pattern, root: str) -> pa.Table:
     parts = match_names(path, pattern)
     if parts.null_count:
         wrong = path.filter(pc.is_null(parts))
-        shown = ", ".join(map(printable, wrong.slice(0, 3).to_pylist()))
+        shown = ", ".join(wrong.slice(0, 3).to_pylist())
         if len(wrong) > 3:
             shown += f" and {len(wrong) - 3:,} more"
         raise SourceError(
@@ -255,6 +254,14 @@ def read_names(path: pa.Array, pattern: Pattern, root: str) -> pa.Table:
     return columns
 
 
+def _unclear(
+    pattern: Pattern, path: str, readings: tuple[str, str], root: str, hint: str
+) -> SourceError:
+    """Return the error for a name of which the label can be two texts."""
+    message = f"{pattern.text!r} reads {path} as {' or as '.join(readings)}"
+    return SourceError(message, file=root, hint=hint)
+
+
 def _refuse_unclear(path: pa.Array, pattern: Pattern, columns: pa.Table, root: str) -> None:
     """Refuse names whose first part may be longer, because separators are in several parts.
 
@@ -265,79 +272,61 @@ def _refuse_unclear(path: pa.Array, pattern: Pattern, columns: pa.Table, root: s
     longest = pc.extract_regex(_stems(path), pattern.longest).field(pattern.names[0])
     row = pc.index(pc.equal(longest, one_array(columns[0])), False).as_py()
     if row >= 0:
-        shown = [printable(each[row].as_py()) for each in (columns[0], longest)]
-        raise SourceError(
-            f"{pattern.text!r} reads {pattern.names[0]} in {printable(path[row].as_py())} as"
-            f" {shown[0]} or as {shown[1]}",
-            file=root,
-            hint=(
-                "write text that is in all names as it is, and ? for each character of a part that"
-                " has always as many, as in {label}_x{n} and {label}_????-??-??_{n}"
-            ),
+        hint = (
+            "write text that is in all names as it is, and ? for each character of a part that"
+            " has always as many, as in {label}_x{n} and {label}_????-??-??_{n}"
         )
+        readings = columns[0][row].as_py(), longest[row].as_py()
+        raise _unclear(pattern, path[row].as_py(), readings, root, hint)
 
 
 def _by_last_separator(path: pa.Array, pattern: Pattern, columns: pa.Table, root: str) -> pa.Table:
-    """Return the columns of a pattern, read by its last separator if a number follows it."""
+    """Return the columns of a pattern, read by its last separator if a number follows it.
+
+    Raises:
+        SourceError: all names end with several numbers, as with dates; or any text may follow, and
+            names have different numbers of separators.
+
+    """
     if not pattern.last or not len(path):
         return columns
     if pattern.before in pattern.names:
         before = to_integers(one_array(columns[pattern.before]))
         if pa.types.is_integer(before.type):
             return columns
-    stems = _stems(path)
+    stems, separator = _stems(path), pattern.separator
     parts = pc.extract_regex(stems, pattern.last)
     if parts.null_count:
         return columns
     others = pa.Table.from_arrays(parts.flatten(), names=pattern.names)
     if others.equals(columns):
         return columns
-    if not pattern.text.endswith("*"):
-        _refuse_dates(path, pattern, others, root)
-        return others
-    # Any text may follow, so only names with different numbers of separators are in doubt.
-    counts = pc.count_substring(stems, pattern.separator)
-    if pc.count_distinct(counts).as_py() == 1:
-        return columns
-    row = pc.index(counts, pc.max(counts)).as_py()
-    readings = [printable(each[0][row].as_py()) for each in (columns, others)]
-    raise SourceError(
-        f"{pattern.text!r} reads {printable(path[row].as_py())} as {readings[0]} or as {readings[1]}",
-        file=root,
-        hint=(
+    if pattern.text.endswith("*"):
+        counts = pc.count_substring(stems, separator)
+        if pc.count_distinct(counts).as_py() == 1:
+            return columns
+        row = pc.index(counts, pc.max(counts)).as_py()
+        readings = columns[0][row].as_py(), others[0][row].as_py()
+        hint = (
             f"name the number at the end, {pattern.text[:-1]}{{n}}, to divide names at the last"
-            f" {pattern.separator!r}"
-        ),
-    )
-
-
-def _refuse_dates(path: pa.Array, pattern: Pattern, others: pa.Table, root: str) -> None:
-    """Refuse names that all end with several numbers, of which any may begin the last part.
-
-    Raises:
-        SourceError: all names do, as with dates.
-
-    """
-    separator = pattern.separator
-    if pattern.before not in pattern.names:
-        return
-    long = one_array(others[pattern.before])
-    numbers = pc.extract_regex(long, rf"(?P<rest>(?:{re.escape(separator)}[0-9]+)+)$")
-    if numbers.null_count:
-        return
-    rest, whole = numbers[0]["rest"].as_py(), long[0].as_py()
-    last = pattern.names[-1]
-    parts = separator.join(f"{{{last}{n}}}" for n in range(rest.count(separator) + 1))
-    raise SourceError(
-        f"{pattern.text!r} reads {pattern.before} in {printable(path[0].as_py())} as"
-        f" {printable(whole.removesuffix(rest))} or as {printable(whole)}, because all names end"
-        " with several numbers",
-        file=root,
-        hint=(
-            f"name each number, {pattern.text.removesuffix(f'{{{last}}}')}{parts}; or write ? for"
-            " each character of a part that has always as many, as in {label}_????_??_??"
-        ),
-    )
+            f" {separator!r}"
+        )
+        raise _unclear(pattern, path[row].as_py(), readings, root, hint)
+    if pattern.before in pattern.names:
+        long = one_array(others[pattern.before])
+        numbers = pc.extract_regex(long, rf"(?P<rest>(?:{re.escape(separator)}[0-9]+)+)$")
+        if not numbers.null_count:
+            rest, whole = numbers[0]["rest"].as_py(), long[0].as_py()
+            last = pattern.names[-1]
+            names = [f"{{{last}{n}}}" for n in range(rest.count(separator) + 1)]
+            hint = (
+                "all names end with several numbers: name each,"
+                f" {pattern.text.removesuffix(f'{{{last}}}')}{separator.join(names)}; or write ?"
+                " for each character of a part that has always as many, as in {label}_????_??_??"
+            )
+            readings = whole.removesuffix(rest), whole
+            raise _unclear(pattern, path[0].as_py(), readings, root, hint)
+    return others
 
 
 def _examples(path: pa.Array, columns: pa.Table) -> str:
@@ -345,8 +334,8 @@ def _examples(path: pa.Array, columns: pa.Table) -> str:
     rows = sorted({*np.linspace(0, len(path) - 1, 5).astype(int).tolist()})
     shown = []
     for row in rows:
-        parts = [f"{name} {printable(columns[name][row].as_py())}" for name in columns.column_names]
-        shown.append(f"{printable(os.path.basename(path[row].as_py()))} is {', '.join(parts)}")
+        parts = [f"{name} {columns[name][row].as_py()}" for name in columns.column_names]
+        shown.append(f"{os.path.basename(path[row].as_py())} is {', '.join(parts)}")
     return f"file names are read like this: {'; '.join(shown)}"
 
 
@@ -368,7 +357,7 @@ def _extra_table(columns: pa.Table) -> pa.Table:
     return pa.table([*map(to_integers, columns.columns)], names=columns.column_names)
 
 
-def sorted_values(column: pa.Array) -> tuple[str, ...]:
+def sorted_values(column: pa.Array) -> Classes:
     """Return the distinct values of a column of text, sorted as numbers if all are integers, else as text."""
     is_number = pa.types.is_integer(to_integers(column).type)
     return tuple(sorted(pc.unique(column).to_pylist(), key=int if is_number else None))
@@ -390,7 +379,7 @@ SPLIT_FOLDERS = {
 }
 
 
-def find_pattern(_: str, __: Sequence[str], options: SourceOptions) -> Pattern | None:
+def find_pattern(_: str, __: Names, options: SourceOptions) -> Pattern | None:
     """Return the pattern that the options give.
 
     Raises:
@@ -416,9 +405,7 @@ def read_file_names(src: str, pattern: Pattern, options: SourceOptions) -> Sourc
     return add_columns(read_image_folders(src, None, options), pattern)
 
 
-def _read_labels(
-    src: str, folders: Sequence[str], pattern: Pattern, options: SourceOptions
-) -> Source:
+def _read_labels(src: str, folders: Names, pattern: Pattern, options: SourceOptions) -> Source:
     """Read all images in `src` and its subfolders by a pattern of their file names.
 
     Folders with the name of a split are splits if there are at least two of them, or no other
@@ -436,7 +423,7 @@ def _read_labels(
     return replace(source, notices=(*notices, *source.notices))
 
 
-def has_class_folders(src: str, folders: Sequence[str]) -> bool:
+def has_class_folders(src: str, folders: Names) -> bool:
     """Return whether folders are classes, or splits that contain classes."""
     for name in folders:
         if name.lower() not in SPLIT_FOLDERS:
@@ -461,9 +448,9 @@ def add_columns(source: Source, pattern: Pattern) -> Source:
     return source.with_columns(extra=_extra_table(columns))
 
 
-def skipped_folders(folders: Sequence[str], splits: Mapping[str, str]) -> list[str]:
+def skipped_folders(folders: Names, splits: Mapping[str, str]) -> list[str]:
     """Return a message about folders that are not in `splits` (split -> folder)."""
-    others = [f"{printable(name)}/" for name in folders if name not in splits.values()]
+    others = [f"{name}/" for name in folders if name not in splits.values()]
     return [f"skipped folders that are not splits: {', '.join(others)}"] if others else []
 
 
@@ -562,7 +549,7 @@ JUNK = "-1"
 DISTRACTORS = "0000"
 
 
-def find_reid_layout(src: str, folders: Sequence[str], _: SourceOptions) -> ReidLayout | None:
+def find_reid_layout(src: str, folders: Names, _: SourceOptions) -> ReidLayout | None:
     """Recognize a layout by at least two of its folders, and among layouts with the same folders by an image's name."""
     candidates = []
     for layout in LAYOUTS:
@@ -616,7 +603,7 @@ FOLDERS = (("train", "test"), ("mask_train_v2", "mask_test_v2"))
 FILE_NAMES = parse_pattern("*_*_{camera}_*", INTEGER)
 
 
-def find_msmt17(src: str, folders: Sequence[str], _: SourceOptions) -> tuple[str, str] | None:
+def find_msmt17(src: str, folders: Names, _: SourceOptions) -> tuple[str, str] | None:
     """Return the names of the training and test folders, if all four lists are next to them."""
     pair = next((pair for pair in FOLDERS if {*pair} <= {*folders}), None)
     for split in SPLITS:

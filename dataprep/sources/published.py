@@ -22,6 +22,7 @@ from dataprep.labels.kinds import KINDS as LABELS
 from dataprep.labels.tables import labels_of
 from dataprep.options import SourceOptions
 from dataprep.sources.base import (
+    Classes,
     Kind,
     Names,
     Source,
@@ -46,7 +47,6 @@ from dataprep.sources.joined import (
 from dataprep.sources.scan import Scan, list_folders, stray_notices
 from dataprep.sources.tables import number_splits, with_labels
 from manifests.errors import CallError, SourceError
-from manifests.process.text import printable
 
 #: Columns that are no labels and are not kept: what leads from one file to another, and more.
 _INTERNAL = {"path", "split", "file", "line", "id", "number", "box", "breed", "image"}
@@ -284,12 +284,12 @@ def _wrapped(src: str, root: str) -> list[str]:
     inside = root.removeprefix(f"{src}/")
     others = [name for name in list_folders(src) if name != inside.split("/")[0]]
     skipped = f"; skipped {first_names(others)} beside it: give others as another --src"
-    return [f"read the folder {printable(inside)}{skipped if others else ''}"]
+    return [f"read the folder {inside}{skipped if others else ''}"]
 
 
 def _label_columns(
     dataset: Published, columns: Names, root: str, options: SourceOptions
-) -> tuple[str, ...]:
+) -> Classes:
     """Return the columns of labels that an option names, or that are read by default."""
     if options.unlabelled:
         return ()
@@ -300,7 +300,7 @@ def _label_columns(
     return given or tuple(own)
 
 
-def _classes(dataset: Published, root: str, table: pa.Table, column: str) -> tuple[str, ...]:
+def _classes(dataset: Published, root: str, table: pa.Table, column: str) -> Classes:
     """Return the class names in their order: of a file, of their numbers, or of the names."""
     names: list[str]
     if column in dataset.classes:
@@ -731,7 +731,7 @@ _DATASETS = (
     ),
     Published(
         "CelebA",
-        (f"{_ATTRIBUTES}|{_PARTITION}|{_IDENTITIES}",),
+        (f"{_ATTRIBUTES}|{_IDENTITIES}|{_CELEBA}",),
         (_ATTRIBUTES, _PARTITION, _CELEBA),
         (Part(_ATTRIBUTES, "path *", folder=_CELEBA),),
         "celeba/img_align_celeba/*.jpg, list_attr_celeba.txt, list_eval_partition.txt,"

@@ -19,10 +19,9 @@ from dataprep.options import SourceOptions
 from dataprep.sources.base import LABEL_COLUMN_NAMES, Kind, Names, first_names
 from dataprep.sources.paired import CONTENTS
 from dataprep.sources.scan import has_images_below, list_folders, option, split_of, suffix_of
-from dataprep.sources.tables import is_json_table, is_table
+from dataprep.sources.tables import columns_of, is_json_table, is_table
 from manifests.errors import ManifestError, SourceError
 from manifests.files import IMAGE_SUFFIXES, SOURCE_ANNOTATIONS, SOURCE_TABLE, open_file
-from manifests.process.text import printable
 from manifests.schema import SPLIT_ALIASES
 from manifests.store import MANIFEST_NAME, read_manifest
 
@@ -53,7 +52,7 @@ class Layout(NamedTuple):
 
 #: Names of folders of images, and of folders of what belongs to them: neither is a class.
 _IMAGES = ["png", "pngs", "leftimg8bit"]
-_LABELS = ["ann", "segmentationobject", "gtfine", "gtcoarse"]
+_LABELS = ["ann", "anno", "annos", "segmentationobject", "gtfine", "gtcoarse"]
 for _name, _content in CONTENTS.items():
     (_IMAGES if _content == "image" else _LABELS).append(_name)
 _IMAGE_FOLDER, _LABEL_FOLDER = (f"({'|'.join(names)})" for names in (_IMAGES, _LABELS))
@@ -177,7 +176,7 @@ def refuse_other_layouts(src: str, folders: Names) -> None:
                 except ManifestError as error:
                     raise SourceError(error.message, file=error.file, hint=error.hint) from None
             raise SourceError(
-                f"this looks like {layout.name} ({printable(' and '.join(found))}), which is not"
+                f"this looks like {layout.name} ({' and '.join(found)}), which is not"
                 " converted: its folders are not classes",
                 file=place,
                 hint=_hint(layout, place, found[0].rstrip("/")),
@@ -205,21 +204,15 @@ def table_command(src: str, table: str, folder: str) -> str:
     paths = paths_in(file)[:1]
     if not (paths and storage.is_file(os.path.join(src, paths[0]))):
         command += f" {option('image-root', src, folder)}"
-    return f"{command} {label_option(columns_in(file))}".rstrip()
-
-
-def columns_in(table: str) -> list[str]:
-    """Return the names in the first line of a text file; empty of other tables."""
-    if suffix_of(table) not in (".csv", ".tsv", ".txt"):
-        return []
-    with open_file(table, SOURCE_TABLE) as file:
-        line = file.read(1 << 12).partition(b"\n")[0].decode("utf-8-sig", "replace")
-    return [name.strip(' "\r') for name in re.split(r"[,;|\t]", line)]
+    return f"{command} {label_option(columns_of(file) if is_table(file) else ())}".rstrip()
 
 
 def label_option(columns: Names) -> str:
     """Return the option that finds the labels in columns of a table; empty if none is needed."""
-    if not columns or not {*LABEL_COLUMN_NAMES, *OTHER_LABEL_COLUMNS}.isdisjoint(columns):
+    # A table without a header begins with the path of an image.
+    if not columns or with_suffix(columns, *IMAGE_SUFFIXES):
+        return ""
+    if not {*LABEL_COLUMN_NAMES, *OTHER_LABEL_COLUMNS}.isdisjoint(columns):
         return ""
     if {*CAPTION.column_names}.isdisjoint(columns):
         return f"--label-column with the column of the labels ({first_names(columns)})"
@@ -415,7 +408,7 @@ def stray_notices(src: str, folders: Names) -> list[str]:
     if not found or not _is_stray(found[1][0], folders):
         return []
     what, (path, *_) = found
-    return [f"{printable(os.path.basename(path))} has {what}, of other images; it is not read"]
+    return [f"{os.path.basename(path)} has {what}, of other images; it is not read"]
 
 
 def _first_match(paths: Names, patterns: Mapping[str, str]) -> tuple[str, Names] | None:

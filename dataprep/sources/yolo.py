@@ -160,7 +160,7 @@ def _read_names(pairs: Pairs) -> tuple[Classes, int]:
         folder = os.path.join(pairs.root, place)
         for name in sorted(storage.names_in(folder)):
             path = os.path.join(folder, name)
-            if name in NAME_FILES:
+            if name in NAME_FILES or name.endswith(".names"):
                 found[path] = "".join(text_lines(path, SOURCE_LIST)).rstrip().splitlines()
             elif name.endswith((".yaml", ".yml")):
                 found[path], points = _read_yaml(path, points)

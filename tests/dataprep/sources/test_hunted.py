@@ -126,6 +126,45 @@ LAYOUTS = {
         {},
         "one folder of images.*--src .*captions.txt --image-root .*Images;",
     ),
+    "Google Landmarks": (
+        {
+            "train/0/a/0a1f.jpg": "x",
+            "train/0/b/0b2e.jpg": "x",
+            "train.csv": "id,landmark_id\n0a1f,7\n",
+        },
+        {},
+        "the folders are the beginning of the names in them, as in train/0/a/0a1f.jpg.*train.csv",
+    ),
+    "letters": (["A/A1.jpg", "B/B1.jpg"], {}, {"train A": 1, "train B": 1}),
+    "UTKFace": (["UTKFace/25_0_2_2017.jpg"], {}, "UTKFace would be the only class"),
+    "DeepFashion": (
+        ["img/Tee/1.jpg", "Anno/list_category_img.txt", "Eval/list_eval_partition.txt"],
+        {},
+        r"images with masks, boxes or other annotations .img/ and Anno/.",
+    ),
+    "Cassava": (
+        {
+            "train_images/1.jpg": "x",
+            "train_tfrecords/a.tfrec": "x",
+            "train.csv": "image_id,label\n",
+        },
+        {},
+        "the folder of a split has no class folders.*train.csv --image-root .*train_images;",
+    ),
+    "Dog Breed": (
+        {
+            "train/a.jpg": "x",
+            "labels.csv": "id,breed\na,pug\n",
+            "sample_submission.csv": "id,pug\n",
+        },
+        {},
+        r"labels.csv --image-root .*train --label-column with .* labels .id, breed.",
+    ),
+    "YOLO with any name of the names": (
+        {"1.jpg": "x", "1.txt": "1 0.5 0.5 0.1 0.1\n", "v1.names": "a\nb\n"},
+        {},
+        {"train a": 1},
+    ),
     "photos alone": (["My photos/1.jpg"], {}, "My photos would be the only class"),
     "a holdout set": (
         ["train/A/1.jpg", "train/B/1.jpg", "holdout/A/1.jpg", "holdout/B/1.jpg"],
@@ -135,7 +174,7 @@ LAYOUTS = {
     "dates in names": (
         ["cat_2020_01_01.jpg", "dog_2021_03_04.jpg"],
         {"pattern": "{label}_{date}"},
-        "label in cat_2020_01_01.jpg as cat or as cat_2020_01,.*{label}_{date0}_{date1}_{date2}",
+        "reads cat_2020_01_01.jpg as cat or as cat_2020_01. .*{label}_{date0}_{date1}_{date2};",
     ),
     "COCO of other images": (
         {"A/1.jpg": "x", "B/2.jpg": "x", "coco.json": coco(["7.jpg"])},
@@ -273,6 +312,12 @@ TABLES = {
         {},
         "all boxes are from 0 to 100 in images such as one of 640x480 .*divide the numbers by 100",
     ),
+    "boxes that may be percent": (
+        "a.csv",
+        f"{HEAD},width,height\n1.jpg,1.5,2,99,50,a,200,150\n",
+        {},
+        (("a",), "boxes", "are read as pixels; if they are percent, divide by 100"),
+    ),
     "boxes in small images": (
         "a.csv",
         f"{HEAD},width,height\n1.jpg,1.5,2,99,50,a,100,80\n2.jpg,1,2,30,40,a,100,80\n",
@@ -291,6 +336,12 @@ TABLES = {
         "image,tags\n1.jpg,a:0.9|b:0.1\n2.jpg,b:1.0\n",
         {},
         "with scores",
+    ),
+    "scores behind a bar": (
+        "a.csv",
+        "image,label\n1.jpg,a|0.9\n2.jpg,b|0.8\n",
+        {},
+        "with scores: a",
     ),
     "scores in lists": ("a.txt", "1.jpg\tcat (90%)\n2.jpg\tdog (7.5%)\n", {}, "with scores: cat"),
     "numbers of versions": (
