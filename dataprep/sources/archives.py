@@ -520,9 +520,6 @@ class _BoundedReads:
     def tell(self) -> int:
         return self._at
 
-    def seekable(self) -> bool:
-        return True
-
     def read(self, length: int = -1) -> bytes:
         if length > MAX_DIRECTORY_BYTES:
             raise ValueError(f"its directory is longer than {MAX_DIRECTORY_BYTES:,} bytes")
