@@ -239,7 +239,7 @@ class Training(train.Training):
 def build(
     args: argparse.Namespace, sampler: loaders.samplers.Sampler | None = None
 ) -> tuple[loaders.Loader[Any], list[loaders.Loader[Any]]]:
-    """Return the loader of the train split, by default with a `PKSampler`, and those of query and gallery or of val."""
+    """Return the loader of the train split, by default with a `PKSampler`, and the loaders of query and gallery, or of val."""
     manifest = read_manifest(args.dataset)
     split = manifest.split("train")
     has_camera = False

@@ -1,7 +1,7 @@
 """Conversion from bucket to bucket: `dataprep convert` against plain obstore, and its requests.
 
 The photographs are uploaded to SeaweedFS on this machine. `plain obstore` gets the same images with
-as many processes and requests at a time, joins those of a shard in memory, and puts the shards: no
+as many processes and requests at a time, joins the images of a shard in memory, and puts the shards: no
 scan, checks, indexes or tables. The server runs on the same CPUs as everything else, so only rates
 count, not CPU times.
 
@@ -175,7 +175,7 @@ def count_requests(args: argparse.Namespace, shards: int, *, fenced: bool) -> Co
 
 
 def report_requests(report: Report, args: argparse.Namespace) -> None:
-    """Count the requests for two numbers of shards, and divide them into those of a shard and of a run."""
+    """Count the requests for two numbers of shards, and compute how many a shard and a run take."""
     few, many = args.shards
     rows = []
     for fenced in (True, False):

@@ -2,7 +2,7 @@
 
 All sides read the same ImageFolder from memory and write to memory, in turn. `dataprep` does all of
 its work: scan, plan, check of the headers, indexes, sample tables, checksums and reading back. The
-time includes the start of the workers; `as a command` also that of the interpreter and all imports.
+time includes the start of the workers; `as a command` also the start of the interpreter and all imports.
 Processes that only copy, and processes that copy, compute both checksums and read back, show what
 the machine allows.
 """

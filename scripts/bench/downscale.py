@@ -5,8 +5,8 @@ JPEGs of about `--length` bytes, baseline and progressive, PNG and WebP. Both si
 images from memory and write to memory, in turn. `dataprep` does all of its work: scan, plan,
 decoding that detects damage, encoding, index, table, checksums, reading back, and the start of its
 second process. The Pillow loop opens, converts to RGB, resizes with Lanczos and saves, in forked
-processes, which start at once. With one worker, the ratio is that of the time per image and core.
-First, the pixels that both sides would encode are compared, and both JPEGs with those of the loop.
+processes, which start at once. With one worker, the ratio compares the time per image and core.
+First, the pixels that both sides would encode are compared, and both JPEGs with the pixels of the loop.
 """
 
 from __future__ import annotations

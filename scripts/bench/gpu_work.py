@@ -3,7 +3,7 @@
 PyTorch's profiler lists the kernels and copies while a feed runs alone: `loaders.build`, or a DALI
 pipeline by hand. "kernels ms" is the time in which at least one kernel runs. The last columns
 divide the time of a training step on one cached batch by the sum of both: what remains of the
-model's speed if its kernels and those of the feed take turns on the GPU, and nothing else costs
+model's speed if its kernels and the feed's kernels take turns on the GPU, and nothing else costs
 time. Compare it with the shares that train_speed prints. Without a GPU, there are no kernels, and
 only the steps are timed.
 """

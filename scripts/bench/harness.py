@@ -54,6 +54,11 @@ PACKAGES = (
 )
 Row = dict[str, Any]
 
+main_file = Path(getattr(sys.modules["__main__"], "__file__", None) or "/")
+if main_file.parent.resolve() == FOLDER and main_file.stem not in ("__main__", "rivals_epoch"):
+    # `python scripts/bench/SUBJECT.py` is the same as `python scripts/bench SUBJECT`.
+    os.execv(sys.executable, [sys.executable, str(FOLDER), main_file.stem, *sys.argv[1:]])
+
 # The packages come first: `tests`, whose helpers some subjects use, has folders of the same names.
 sys.path[:0] = [path for path in (str(ROOT), str(ROOT / "tests")) if path not in sys.path]
 
@@ -66,7 +71,7 @@ class WrongOptionError(Exception):
 
 
 def option(name: str, default: Any, text: str, **more: Any) -> Any:
-    """Return an option whose type and number of values are those of its default."""
+    """Return an option whose type and number of values follow from its default."""
     if isinstance(default, bool):
         return name, {"action": "store_true", "help": text, **more}
     kind: Row = {}

@@ -4,8 +4,7 @@ DALI's tools take one shard per call and write its index. `dataprep` takes the f
 indexes, sample tables and the manifest, with the size of each image from its header. Every side is
 a complete command, including its start. DALI's tools are also measured without the start: only
 their loops, in a process that already runs. With --cold the shards are dropped from the page cache
-before each measurement, so that they are read from the disk. The check of all indexes when
-`loaders.build` opens a dataset is timed beside them.
+before each measurement, so that they are read from the disk.
 """
 
 from __future__ import annotations
@@ -105,16 +104,6 @@ def reset(shards: list[Path], cold: bool) -> None:
         drop_pages(shards)
 
 
-def check_time(folder: Path, repeats: int) -> float:
-    """Return the seconds that `loaders.build` takes to check all indexes of an indexed folder."""
-    from loaders.dataset.damage import check_indexes
-    from loaders.dataset.split import open_split
-
-    run_command(dataprep("index", folder))
-    split = open_split(folder, "train")
-    return time_in_turn({"check": lambda: check_indexes(split)}, repeats=repeats)["check"].median
-
-
 def run(report: Report, args: argparse.Namespace) -> None:
     """Index the shards of each format with every tool."""
     if args.cold:
@@ -136,5 +125,3 @@ def run(report: Report, args: argparse.Namespace) -> None:
         )
         target = COLD if args.cold else WARM
         report.ratios(timings, [("dataprep index", name, target) for name in TOOLS[fmt]])
-        again()
-        report.check(f"{fmt}: s to check the indexes", check_time(folder, args.repeats), None)

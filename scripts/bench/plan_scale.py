@@ -1,11 +1,10 @@
 """Very large datasets, by simulation: seconds and peak memory of each step, by number of samples.
 
-Each step runs in a new process, which calls the functions that the commands call. `scan` reads
-empty files in 1,000 class folders. `plan` plans images that do not exist. `rows of 20 shards` is
-what one worker does before it reads an image. `finish` reads tables and indexes of real shards of
-1,000 tiny images. The other steps open a dataset whose shards, indexes and tables are hard links to
-a few real ones. The last table extends a line through the two largest sizes of each step to 10^8
-and 10^9 samples.
+Each step runs in a new process, which calls the functions that the commands call. `plan` plans
+images that do not exist. `rows of 20 shards` is what one worker does before it reads an image.
+`finish` reads tables and indexes of real shards of 1,000 tiny images. The other steps open a
+dataset whose shards, indexes and tables are hard links to a few real ones. The last table extends
+a line through the two largest sizes of each step to 10^8 and 10^9 samples.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from dataprep.plan.files import read_plan
 from dataprep.run.convert import convert_dataset, plan_dataset
 from dataprep.run.finish import finish
 from dataprep.run.work import stored_tasks, work
-from dataprep.sources import Source, read_source
+from dataprep.sources import Source
 from dataprep.sources.base import sample_table
 from dataprep.verify.verify import verify_manifest
 from manifests.store import read_manifest
@@ -102,16 +101,6 @@ def make_dataset(work: Path, shards: int) -> str:
 # --- steps ----------------------------------------------------------------------------------------
 
 
-def scan(folder: Path, shards: int) -> Row:
-    out = folder / "files"
-    shutil.rmtree(out, ignore_errors=True)
-    for number in range(CLASSES):
-        (out / f"n{number:08d}").mkdir(parents=True)
-    for number in range(shards * SAMPLES_PER_SHARD):
-        (out / f"n{number % CLASSES:08d}" / f"{number:010d}.JPEG").touch()
-    return measured(lambda: read_source(str(out)))
-
-
 def plan(folder: Path, shards: int) -> Row:
     out, source = folder / f"plan-{shards}", absent_source(shards * SAMPLES_PER_SHARD)
     shutil.rmtree(out, ignore_errors=True)
@@ -170,7 +159,6 @@ def sample(name: str, folder: Path, shards: int) -> Row:
 #: Each step, and the option with its numbers of shards.
 ROWS = f"rows of {ROWS_OF} shards"
 STEPS: dict[str, tuple[Callable[[Path, int], Row], str]] = {
-    "scan": (scan, "plan_shards"),
     "plan": (plan, "plan_shards"),
     ROWS: (read_rows, "plan_shards"),
     "finish": (finish_work, "finish_shards"),
@@ -186,7 +174,7 @@ NEEDS = "a disk with hard links, 16 GB of memory"
 OPTIONS = [
     option("--work", Path("/tmp/bench-scale"), "folder on a disk with hard links"),
     option("--shards", [1_000, 10_000, 100_000], "shards of 1,000 samples"),
-    option("--plan-shards", [1_000, 10_000], "shards for the scan, the plan and its rows"),
+    option("--plan-shards", [1_000, 10_000], "shards for the plan and its rows"),
     option("--finish-shards", [20, 100], "shards for finish"),
     option("--steps", [*STEPS], "steps to measure", choices=STEPS),
 ]

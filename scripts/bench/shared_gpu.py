@@ -95,7 +95,7 @@ def write_epoch(args: argparse.Namespace, side: str, file: Path) -> None:
 
 
 def compare_batches(args: argparse.Namespace, side: str, file: Path, pipe: Connection) -> None:
-    """Compare the batches of some seconds with those that were written, once the pipe says so."""
+    """Compare the batches of some seconds with the written ones, once the pipe says so."""
     try:
         batches = SIDES[side](args)
         expected = torch.from_numpy(np.load(file)).to("cuda" if args.device == "gpu" else "cpu")

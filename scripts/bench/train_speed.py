@@ -10,7 +10,7 @@ the model on this machine. Each side takes steps in turn with it, while no other
 first returns the batches that it has prefetched meanwhile. A side that is open feeds one model
 after the other. The model `none` does nothing with a batch. `--pipelines 2` are two loaders, each
 with half of the CPU threads and driven by a thread of its own, whose batches are taken in turn.
-With `torchrun`, the model is trained with DistributedDataParallel, and the rates are those of one
+With `torchrun`, the model is trained with DistributedDataParallel, and the rates are rates of one
 GPU. `--cuda-graphs` launches all kernels of a step at once, from a CUDA graph that reads a copy of
 the batch at a fixed address.
 """
@@ -66,7 +66,7 @@ OPTIONS = [
 ]
 RANK = int(os.environ.get("RANK", "0"))
 CACHED = "cached batch"
-#: Images per second, as a fraction of those with one cached batch, by model and store.
+#: Images per second, as a fraction of the rate with one cached batch, by model and store.
 TARGETS = {
     ("resnet50", "full"): at_least(0.97),
     ("resnet50", "256"): at_least(0.98),
