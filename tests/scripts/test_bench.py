@@ -59,8 +59,8 @@ RUNS = {
         ["dataprep, photo*", "Pillow, *", "PSNR*", "SSIM", "dB *", "dataprep, JPEG*", "Pillow, *"],
     ),
     "duplicates": (
-        "--images {few} --search 2500x3000 3000x3000 --workers 1 --dataset 400 100x200",
-        [*["*"] * 11, "3", "400", "100x200", "2500x3000", "3000x3000"],
+        "--images {few} --search 2500x2500 --workers 1 --dataset 400 100x200",
+        [*["*"] * 11, "3", "400", "100x200", "2500x2500"],
     ),
     "endurance": "many loaders: test_endurance.py runs two cycles",
     "gpu_work": (
@@ -99,8 +99,8 @@ RUNS = {
         ["1 workers", "2 workers", "2 commands of one worker", "1 workers", "2 workers"],
     ),
     "shared_gpu": (
-        f"{DATA} 8 --batch-size 4 --device cpu --seconds 0.2 --processes 1 2",
-        ["loaders.build"] * 2 + ["DALI by hand"] * 2,
+        f"{DATA} 8 --batch-size 4 --device cpu --seconds 0.1 --processes 2",
+        ["loaders.build", "DALI by hand"],
     ),
     "train_speed": (
         f"{DATA} 8 {TINY} --hand --pipelines 2",
@@ -196,7 +196,7 @@ def planted_copies_are_found(rows, _):
     assert {row["found"] for row in rows[:11] if "crop" not in row["change"]} == {"100.00%"}
     assert rows[11]["false pairs"] == 0
     assert [row["leaked images"] for row in rows[12:14]] == ["10 of 10", "50 of 50"]
-    assert [row["planted pairs missed"] for row in rows[14:]] == [0, 0]
+    assert [row["planted pairs missed"] for row in rows[14:]] == [0]
 
 
 def batches_are_right(rows, _):
