@@ -40,8 +40,8 @@ PAIRS = (
 OTHER: dict[type, type] = {ast.Div: ast.Mult, ast.Mod: ast.FloorDiv, ast.BitAnd: ast.BitOr}
 OTHER |= {one: other for pair in PAIRS for one, other in (pair, pair[::-1])}
 OPTIONS = ("--tb=no", "--color=no", "--continue-on-collection-errors", "-p", "no:cacheprovider")
-FAR = (True, True, True)
 LINE = "{result} {seconds} s {file}:{line}: {before} -> {after}"
+EQUAL = ("max", "min")  # the order of their arguments changes nothing
 LOCAL = threading.local()  # `root`: the copy of the tree of this thread
 
 
@@ -53,8 +53,7 @@ def changes(node: ast.AST) -> Iterator[tuple[str, str]]:
             new.ops[0] = OTHER[type(new.ops[0])]()
             yield "comparison", f"({ast.unparse(new)})"
         case ast.BoolOp() | ast.BinOp() if type(new.op) in OTHER:
-            # Strings and paths are joined by operators that have no other.
-            if isinstance(new, ast.BoolOp) or not re.search("['\"]", ast.unparse(new)):
+            if isinstance(new, ast.BoolOp) or not re.search("['\"]", ast.unparse(new)):  # no text
                 new.op = OTHER[type(new.op)]()
                 yield "operator", f"({ast.unparse(new)})"
         case ast.UnaryOp(op=ast.Not()):
@@ -65,8 +64,8 @@ def changes(node: ast.AST) -> Iterator[tuple[str, str]]:
             yield "deleted call", "pass"
         case ast.Call(args=[one], keywords=[]) if not isinstance(one, ast.Starred):
             yield "deleted call", f"({ast.unparse(one)})"
-        case ast.Call(args=[one, two, *_]) if ast.unparse(one) != ast.unparse(two):
-            new.args[:2] = two, one
+        case ast.Call(f, [a, b, *_]) if ast.dump(a) != ast.dump(b) and ast.unparse(f) not in EQUAL:
+            new.args[:2] = b, a
             yield "swapped arguments", ast.unparse(new)
 
 
@@ -93,11 +92,8 @@ def find_mutants(package: str, seed: int) -> list[dict[str, Any]]:
                 start = len(b"".join(lines[: node.lineno - 1])) + node.col_offset
                 end = len(b"".join(lines[: node.end_lineno - 1])) + node.end_col_offset
                 before = " ".join(source[start:end].decode().split())
-                mutant: dict[str, Any] = {
-                    "file": str(path.relative_to(ROOT)),
-                    "before": before,
-                    "after": after,
-                }
+                file = str(path.relative_to(ROOT))
+                mutant: dict[str, Any] = {"file": file, "before": before, "after": after}
                 names.append(f"{seed} {mutant}")
                 rank = hashlib.sha256(f"{names[-1]} {names.count(names[-1])}".encode()).hexdigest()
                 mutant |= {"line": node.lineno, "kind": kind, "span": (start, end), "rank": rank}
@@ -109,7 +105,8 @@ def find_tests(package: str) -> dict[str, str]:
     """Return the tests that mirror the package or import from it, with their text."""
     paths = sorted((ROOT / "tests").rglob("test_*.py"))
     texts = {str(path.relative_to(ROOT)): path.read_text() for path in paths}
-    return {test: text for test, text in texts.items() if distance(test, text, package) < FAR}
+    far = [name for name, text in texts.items() if all(distance(name, text, package)[:3])]
+    return {name: text for name, text in texts.items() if name not in far}
 
 
 def distance(test: str, text: str, file: str) -> tuple[bool, bool, bool, str]:
@@ -182,15 +179,14 @@ def main() -> None:
         runs = list(pool.map(lambda part: run(None, *part), parts))
         if any(status not in {0, 1, 5} for status, _, _ in runs) or not tests:
             parser.error(f"pytest cannot run these tests: {list(tests)}")
-        # A test that fails without a mutant says nothing about mutants.
         left_out = [test for _, _, failed in runs for test in failed]
+        usable = tests.keys() - left_out
         limit = 60 + 2 * sum(seconds for _, seconds, _ in runs)
-        print(f"{len(tests)} files, {limit:.0f} s, left out: {left_out}", file=sys.stderr)
+        print(f"{len(tests)} files, {limit:.0f} s, they fail: {left_out}", file=sys.stderr)
 
         def test(mutant: dict[str, Any]) -> dict[str, Any]:
-            files = sorted(tests, key=lambda test: distance(test, tests[test], mutant["file"]))
-            usable = [file for file in files if file not in left_out]
-            return run_mutant(mutant, limit, [f"--deselect={test}" for test in left_out] + usable)
+            files = sorted(usable, key=lambda test: distance(test, tests[test], mutant["file"]))
+            return run_mutant(mutant, limit, [f"--deselect={test}" for test in left_out] + files)
 
         done = list(pool.map(test, mutants))
     lines = [LINE.format_map(mutant) for mutant in done if mutant["result"] == "survived"]
