@@ -26,11 +26,6 @@ COMMANDS = (
 )
 
 
-def in_one_process(*arguments):
-    """Add `--workers 1`, so no worker process is started."""
-    return (*arguments, "--workers", 1)
-
-
 @pytest.fixture
 def out(tmp_path):
     return tmp_path / "out put"
@@ -203,8 +198,8 @@ def test_a_bug_is_one_line_that_says_what_to_report(monkeypatch):
     assert "Traceback (most recent call last)" in CliRunner().invoke(fail).stderr
 
 
-def test_python_m_dataprep_is_the_same_program(image_folder, out, invoke):
-    invoke(*in_one_process("convert", "--src", image_folder, "--out", out))
+def test_python_m_dataprep_is_the_same_program(image_folder, out, convert):
+    convert(image_folder, out)
     for arguments, status in (
         (["--help"], 0),
         (["info", out], 0),
@@ -228,19 +223,15 @@ def test_python_m_dataprep_is_the_same_program(image_folder, out, invoke):
 
 
 @pytest.mark.parametrize("fmt", ["tfrecord", "webdataset"])
-def test_convert_verify_info(image_folder, out, invoke, fmt):
-    result = invoke(
-        *in_one_process(
-            "convert", "--src", image_folder, "--fmt", fmt, "--out", out, "--val-fraction", 0.25
-        )
-    )
+def test_convert_verify_info(image_folder, out, convert, invoke, fmt):
+    options = ["--fmt", fmt, "--val-fraction", 0.25, "--shard-size", "99999999999TiB"]
+    result = convert(image_folder, out, *options)
     assert "ImageFolder, 14 images in 3 classes" in result.stderr
     assert "train: 10 samples" in result.stdout
     assert "val: 4 samples" in result.stdout
     assert f"{out} is complete" in result.stdout
     assert (
-        f"no problems in {out}: 14 samples in 2 shards"
-        in invoke(*in_one_process("verify", out, "--decode")).stdout
+        f"no problems in {out}: 14 samples in 2 shards" in invoke("verify", out, "--decode").stdout
     )
     text = invoke("info", out).stdout
     assert f"{fmt}, 14 samples in 3 classes" in text
@@ -252,12 +243,10 @@ def test_convert_verify_info(image_folder, out, invoke, fmt):
     assert [path.name for path in (out / ".dataprep").iterdir()] == ["stamps.json"]
 
 
-def test_info_as_json(image_folder, photographs, out, invoke):
+def test_info_as_json(image_folder, photographs, out, convert, invoke):
     from PIL import Image
 
-    invoke(
-        *in_one_process("convert", "--src", image_folder, "--out", out, "--samples-per-shard", 5)
-    )
+    convert(image_folder, out, "--samples-per-shard", 5)
     result = invoke("info", out, "--json")
     assert result.stderr == ""
     summary = json.loads(result.stdout)
@@ -285,16 +274,16 @@ def test_the_default_folder_is_named_after_the_source(image_folder, tmp_path, mo
     work = tmp_path / "work"
     work.mkdir()
     monkeypatch.chdir(work)
-    invoke(*in_one_process("convert", "--src", f"{source}/", "--fmt", "webdataset"))
+    invoke("convert", "--src", f"{source}/", "--fmt", "webdataset")
     assert [path.name for path in work.iterdir()] == ["birds v1.5-webdataset"]
 
 
 @pytest.mark.parametrize(
     "options", [[], ["--val-fraction", "0.5"], ["--workers", "3"], ["--fmt", "webdataset"]]
 )
-def test_a_dry_run_writes_nothing(image_folder, out, tmp_path, invoke, options):
+def test_a_dry_run_writes_nothing(image_folder, out, tmp_path, convert, options):
     before = sorted(str(path) for path in tmp_path.rglob("*"))
-    result = invoke("convert", "--src", image_folder, "--out", out, "--dry-run", *options)
+    result = convert(image_folder, out, "--dry-run", *options)
     assert sorted(str(path) for path in tmp_path.rglob("*")) == before
     assert "train: " in result.stdout
     assert f"out: {out}" in result.stdout
@@ -303,11 +292,12 @@ def test_a_dry_run_writes_nothing(image_folder, out, tmp_path, invoke, options):
 
 
 def test_resume_is_reported_and_gives_the_same_bytes(image_folder, out, invoke):
-    call = in_one_process("convert", "--src", image_folder, "--out", out, "--samples-per-shard", 4)
+    call = ("convert", "--src", image_folder, "--out", out, "--samples-per-shard", 4)
     assert "earlier run" not in invoke(*call).stdout
     before = files(out)
-    assert "4 shards were done by an earlier run" in invoke(*call).stdout
-    assert files(out) == before
+    for size in ([], ["--shard-size", "1MiB"]):  # the number of samples overrides the size
+        assert "4 shards were done by an earlier run" in invoke(*call, *size).stdout
+        assert files(out) == before
     for lost in ("train-00001.parquet", "train-00002.tfrecord", "train-00003.idx"):
         (out / lost).unlink()
     (out / "manifest.json").rename(out / JOURNAL_NAME)
@@ -316,7 +306,7 @@ def test_resume_is_reported_and_gives_the_same_bytes(image_folder, out, invoke):
 
 
 def test_a_dry_run_counts_the_shards_of_an_earlier_run(image_folder, out, invoke):
-    call = in_one_process("convert", "--src", image_folder, "--out", out, "--samples-per-shard", 4)
+    call = ("convert", "--src", image_folder, "--out", out, "--samples-per-shard", 4)
     invoke(*call)
     (out / "manifest.json").rename(out / JOURNAL_NAME)
     (out / "train-00001.parquet").unlink()
@@ -334,34 +324,23 @@ def test_a_dry_run_counts_the_shards_of_an_earlier_run(image_folder, out, invoke
     assert "time:" not in text
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (["--seed", 1], "which was not made from this source with these options"),
-        (["--fmt", "webdataset"], "which was not made from this source with these options"),
-    ],
-)
-def test_a_dry_run_refuses_what_convert_refuses(image_folder, out, invoke, change, message):
-    call = in_one_process("convert", "--src", image_folder, "--out", out)
-    invoke(*call)
+@pytest.mark.parametrize("change", [["--seed", 1], ["--fmt", "webdataset"]])
+def test_a_dry_run_refuses_what_convert_refuses(image_folder, out, convert, change):
+    convert(image_folder, out)
     before = files(out)
-    dry = invoke(*call, *change, "--dry-run", status=2)
-    assert message in dry.stderr
+    dry = convert(image_folder, out, *change, "--dry-run", status=2)
+    assert "which was not made from this source with these options" in dry.stderr
     assert dry.stdout == ""
-    assert dry.stderr == invoke(*call, *change, status=2).stderr
-    assert "to do" not in invoke(*call, *change, "--dry-run", "--overwrite").stdout
-    assert files(out) == before
-
-
-def test_a_dry_run_reports_another_run_in_the_folder(image_folder, out, invoke):
-    call = in_one_process("convert", "--src", image_folder, "--out", out)
-    invoke(*call)
+    assert dry.stderr == convert(image_folder, out, *change, status=2).stderr
+    replaced = convert(image_folder, out, *change, "--dry-run", "--overwrite")
+    assert "to do" not in replaced.stdout
     with storage.locked(str(out)):
-        dry = invoke(*call, "--dry-run", status=3)
+        dry = convert(image_folder, out, "--dry-run", status=3)
         assert "another run is working in this folder. Hint: wait until it ends." in dry.stderr
         assert dry.stdout == ""
-        assert dry.stderr == invoke(*call, status=3).stderr
-    invoke(*call, "--dry-run")
+        assert dry.stderr == convert(image_folder, out, status=3).stderr
+    convert(image_folder, out, "--dry-run")
+    assert files(out) == before
 
 
 @pytest.mark.parametrize(
@@ -370,7 +349,7 @@ def test_a_dry_run_reports_another_run_in_the_folder(image_folder, out, invoke):
 @pytest.mark.parametrize("complete", [True, False])
 def test_another_tools_file_with_a_planned_name_is_kept(image_folder, out, invoke, name, complete):
     """Also if all other files in the folder are finished shards of this dataset."""
-    call = in_one_process(
+    call = (
         "convert",
         "--src",
         image_folder,
@@ -394,14 +373,6 @@ def test_another_tools_file_with_a_planned_name_is_kept(image_folder, out, invok
     assert "3 shards were done by an earlier run" in invoke(*call).stdout
 
 
-def test_an_overridden_shard_size_does_not_change_the_dataset(image_folder, out, invoke):
-    call = in_one_process("convert", "--src", image_folder, "--out", out, "--samples-per-shard", 4)
-    invoke(*call)
-    before = files(out)
-    assert "4 shards were done by an earlier run" in invoke(*call, "--shard-size", "1MiB").stdout
-    assert files(out) == before
-
-
 def test_the_rate_excludes_earlier_runs(image_folder, out, invoke, monkeypatch):
     from dataprep.commands import console as progress_bars
 
@@ -412,7 +383,7 @@ def test_the_rate_excludes_earlier_runs(image_folder, out, invoke, monkeypatch):
             super().__init__(*arguments, clock=itertools.count().__next__)
             meters.append(self)
 
-    call = in_one_process("convert", "--src", image_folder, "--out", out, "--samples-per-shard", 4)
+    call = ("convert", "--src", image_folder, "--out", out, "--samples-per-shard", 4)
     invoke(*call)
     (out / "manifest.json").rename(out / JOURNAL_NAME)
     (out / "train-00003.parquet").unlink()
@@ -424,7 +395,7 @@ def test_the_rate_excludes_earlier_runs(image_folder, out, invoke, monkeypatch):
 
 
 def test_another_dataset_is_replaced_only_with_overwrite(image_folder, out, invoke):
-    call = in_one_process("convert", "--src", image_folder, "--out", out)
+    call = ("convert", "--src", image_folder, "--out", out)
     invoke(*call)
     before = files(out)
     for change in (["--seed", 1], ["--fmt", "webdataset"], ["--samples-per-shard", 3]):
@@ -434,7 +405,7 @@ def test_another_dataset_is_replaced_only_with_overwrite(image_folder, out, invo
         assert files(out) == before
     invoke(*call, "--fmt", "webdataset", "--overwrite")
     assert not list(out.glob("*.tfrecord"))
-    assert f"no problems in {out}: " in invoke(*in_one_process("verify", out)).stdout
+    assert f"no problems in {out}: " in invoke("verify", out).stdout
     invoke(*call, "--overwrite")
     assert files(out) == before
 
@@ -455,12 +426,10 @@ def half_broken(tmp_path, jpegs):
     ("fraction", "status"), [(0, 1), (0.374, 1), (0.375, 0), (1, 0), (None, 1)]
 )
 def test_the_fraction_of_rejected_images_decides_the_status(
-    half_broken, out, invoke, fraction, status
+    half_broken, out, convert, invoke, fraction, status
 ):
     option = [] if fraction is None else ["--max-rejected", fraction]
-    result = invoke(
-        *in_one_process("convert", "--src", half_broken, "--out", out, *option), status=status
-    )
+    result = convert(half_broken, out, *option, status=status)
     assert "rejected: 3 of 8 images (37.50%)" in result.stdout
     assert ("--max-rejected" in result.stderr) == bool(status)
     rows = [json.loads(line) for line in (out / "rejected.jsonl").read_text().splitlines()]
@@ -469,37 +438,29 @@ def test_the_fraction_of_rejected_images_decides_the_status(
     }  # fmt: skip
     assert json.loads(invoke("info", out, "--json").stdout)["rejected"] == 3
     assert "rejected: 3" in invoke("info", out).stdout
-    invoke(*in_one_process("verify", out))
+    invoke("verify", out)
 
 
-def test_a_split_without_valid_images(half_broken, jpegs, tmp_path, out, invoke):
-    source = tmp_path / "splits"
-    for split, data in (("train", jpegs[0]), ("val", b"broken")):
-        path = source / split / "class" / "1.jpg"
+@pytest.mark.parametrize("splits", [("train/", "val/"), ("",)], ids=["of a split", "at all"])
+def test_no_valid_images(splits, jpegs, tmp_path, out, convert, invoke):
+    source = tmp_path / "source"
+    for split, data in zip(splits, (b"broken", jpegs[0]), strict=False):
+        path = source / f"{split}class/1.jpg"
         path.parent.mkdir(parents=True)
         path.write_bytes(data)
-    invoke(*in_one_process("convert", "--src", source, "--out", out), status=1)
-    for call in (["info", out], ["info", out, "--json"], in_one_process("verify", out)):
+    convert(source, out, status=1)
+    for call in (["info", out], ["info", out, "--json"], ["verify", out]):
         invoke(*call)
     before = files(out)
-    invoke(*in_one_process("convert", "--src", source, "--out", out), status=1)
+    convert(source, out, status=1)
     assert files(out) == before
 
 
-def test_no_valid_images(tmp_path, out, invoke):
-    source = tmp_path / "broken"
-    (source / "class").mkdir(parents=True)
-    (source / "class/1.jpg").write_bytes(b"x")
-    invoke(*in_one_process("convert", "--src", source, "--out", out), status=1)
-    invoke("info", out)
-    invoke(*in_one_process("verify", out))
-
-
-@pytest.mark.parametrize("value", [1e300, -1e300])
-def test_a_number_out_of_the_float32_range(tmp_path, jpegs, out, invoke, value):
-    (tmp_path / "1.jpg").write_bytes(jpegs[0])
-    (tmp_path / "list.csv").write_text(f"path,label,score\n1.jpg,0,{value}\n")
-    invoke(*in_one_process("convert", "--src", tmp_path / "list.csv", "--out", out))
+def test_numbers_out_of_the_float32_range(tmp_path, jpegs, out, convert):
+    for number in (1, 2):
+        (tmp_path / f"{number}.jpg").write_bytes(jpegs[0])
+    (tmp_path / "list.csv").write_text("path,label,score\n1.jpg,0,1e300\n2.jpg,0,-1e300\n")
+    convert(tmp_path / "list.csv", out)
 
 
 # --- wrong usage --------------------------------------------------------------------------------
@@ -560,14 +521,6 @@ def test_wrong_usage_of_convert(
         if not line.startswith(("Usage:", "Try ", "note:"))
     ]
     assert len([line for line in lines if line]) <= 2
-
-
-def test_a_huge_shard_size(image_folder, out, invoke):
-    invoke(
-        *in_one_process(
-            "convert", "--src", image_folder, "--out", out, "--shard-size", "99999999999TiB"
-        )
-    )
 
 
 @pytest.mark.parametrize(
@@ -660,12 +613,10 @@ def test_a_label_that_is_no_class(image_folder, tmp_path, out, invoke):
     )
 
 
-def test_classes_from_a_file(image_folder, tmp_path, out, invoke):
+def test_classes_from_a_file(image_folder, tmp_path, out, convert, invoke):
     names = tmp_path / "names.txt"
     names.write_bytes("\ufeff日本\r\ncat\r\nein Häßlicher Name\r\nmore\r\n".encode())
-    result = invoke(
-        *in_one_process("convert", "--src", image_folder, "--out", out, "--classes", names)
-    )
+    result = convert(image_folder, out, "--classes", names)
     assert "1 of 4 classes has no images: more" in result.stderr
     assert (
         next(iter(json.loads(invoke("info", out, "--json").stdout)["splits"]["train"]["labels"]))
@@ -699,7 +650,7 @@ def test_an_image_deleted_after_the_scan(image_folder, tmp_path, out, invoke, mo
     """The exit status is 3. After the image is restored, the same command resumes."""
     source = tmp_path / "source"
     shutil.copytree(image_folder, source)
-    call = in_one_process("convert", "--src", source, "--out", out, "--samples-per-shard", 4)
+    call = ("convert", "--src", source, "--out", out, "--samples-per-shard", 4)
     lost = sorted(source.glob("*/*"))[3]
     data = lost.read_bytes()
     from dataprep.run import prepare
@@ -719,20 +670,20 @@ def test_an_image_deleted_after_the_scan(image_folder, tmp_path, out, invoke, mo
     monkeypatch.undo()
     lost.write_bytes(data)
     invoke(*call)
-    assert f"no problems in {out}: " in invoke(*in_one_process("verify", out)).stdout
+    assert f"no problems in {out}: " in invoke("verify", out).stdout
 
 
-def test_an_interrupt_prints_one_line(image_folder, out, invoke, monkeypatch):
+def test_an_interrupt_prints_one_line(image_folder, out, convert, monkeypatch):
     def interrupted(*_):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("dataprep.run.work.write_shard", interrupted)
-    result = invoke(*in_one_process("convert", "--src", image_folder, "--out", out), status=130)
+    result = convert(image_folder, out, status=130)
     assert "interrupted" in result.stderr.splitlines()[-1]
 
 
-def test_no_progress_bar_without_a_terminal(image_folder, out, invoke):
-    result = invoke(*in_one_process("convert", "--src", image_folder, "--out", out))
+def test_no_progress_bar_without_a_terminal(image_folder, out, convert):
+    result = convert(image_folder, out)
     assert "\r" not in result.stderr
     assert "it/s" not in result.stderr
     assert "images/s" not in result.stderr
