@@ -396,10 +396,6 @@ def test_scan_finds_what_was_written(fmt, pairs):
     assert records[-1].end == len(shard) - len(module.END)
 
 
-def stored_float(value):
-    return struct.unpack("<f", struct.pack("<f", value))[0]
-
-
 @settings(max_examples=examples(60))
 @given(pending_samples())
 def test_a_record_is_an_example(pair):
