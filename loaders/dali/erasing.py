@@ -45,7 +45,22 @@ def _fill_values(values: Sequence[float], spec: ImageSpec) -> list[float]:
 
 @apply.register
 def _(operation: RandomErasing, image: Node, spec: ImageSpec, context: GraphContext) -> Node:
-    start, part, *color = _part(operation, image, spec, context)
+    for number, part in enumerate(_parts(operation, image, spec, context)):
+        image = _erase(operation, number, image, part, spec=spec, context=context)
+    return image
+
+
+def _erase(
+    operation: RandomErasing,
+    number: int,
+    image: Node,
+    drawn: tuple[Node, ...],
+    *,
+    spec: ImageSpec,
+    context: GraphContext,
+) -> Node:
+    """Erase part `number` of the parts that `_parts` draws."""
+    start, part, *color = drawn
     context.random.show(
         lambda start, part: describe_pixels(start, part, "erased") if start[0] >= 0 else "",
         lambda: (start, part),
@@ -67,57 +82,78 @@ def _(operation: RandomErasing, image: Node, spec: ImageSpec, context: GraphCont
 
     nodes = [image, start, part, *color]
     if operation.mode == "pixels":
-        nodes += [_noise(operation, part, spec, context), _sides(image, spec)]
+        name = f"pixels {number}" if number else "pixels"
+        nodes += [_noise(operation, name, part, spec, context), _sides(image, spec)]
     # On a GPU, erasing a part outside the image takes less time than a branch.
     return erase(*nodes) if context.gpu else where(start[0] >= 0.0, nodes, erase)
 
 
-def _noise(operation: RandomErasing, part: Node, spec: ImageSpec, context: GraphContext) -> Node:
+def _noise(
+    operation: RandomErasing, name: str, part: Node, spec: ImageSpec, context: GraphContext
+) -> Node:
     """Draw normal noise of the size of the part: float32 HWC, or uint8 for uint8 images."""
     noise = fn.random.normal(
         shape=fn.cast(fn.cat(part, constant([3])), dtype=types.INT32),
-        seed=context.random.seed(operation, "pixels"),
+        seed=context.random.seed(operation, name),
         device="gpu" if context.gpu else "cpu",
     )
     return fn.cast(noise, dtype=types.UINT8) if spec.is_uint8 else noise
 
 
-def _part(
+def _parts(
     operation: RandomErasing, image: Node, spec: ImageSpec, context: GraphContext
-) -> tuple[Node, ...]:
-    """Return the top left corner and the sides of the part, [2] each, and in mode `"color"` its color, [3].
+) -> list[tuple[Node, ...]]:
+    """Return for each part the top left corner and the sides, [2] each, and in mode `"color"` its color, [3].
 
-    For samples without a mask, the part is one pixel outside the image.
+    Where an image has no part, or fewer, the part is one pixel outside the image.
     """
     size = spec.size
 
     def draw(rng: np.random.Generator, batch_size: int) -> list[_Floats]:
-        candidates, place = draw_candidates(operation, batch_size, rng), rng.random((batch_size, 2))
-        outputs = [candidates, place]
-        if size is not None:
-            outputs = [*first_that_fits(candidates, place, size)]
-        if operation.mode == "color":
-            color = rng.standard_normal((batch_size, 3))
-            outputs.append(np.clip(np.floor(color + 0.5), 0, 255) if spec.is_uint8 else color)
+        counts = (rng.random(batch_size) < operation.probability).astype(int)
+        if operation.most > 1:
+            counts *= rng.integers(1, operation.most + 1, batch_size)
+        outputs: list[_Floats] = []
+        for number in range(operation.most):
+            candidates = draw_candidates(operation, counts > number, rng)
+            # The parts of an image share the area.
+            candidates /= np.sqrt(np.maximum(counts, 1))[:, None, None]
+            place = rng.random((batch_size, 2))
+            outputs += (
+                [candidates, place] if size is None else first_that_fits(candidates, place, size)
+            )
+            if operation.mode == "color":
+                color = rng.standard_normal((batch_size, 3))
+                outputs.append(np.clip(np.floor(color + 0.5), 0, 255) if spec.is_uint8 else color)
         return [each.astype(np.float32) for each in outputs]
 
     ndims = [1 if size else 2, 1] + [1] * (operation.mode == "color")
-    first, second, *color = context.random.from_numpy(
-        operation, "part", context.batch_size, draw, ndims
+    drawn = context.random.from_numpy(
+        operation, "part", context.batch_size, draw, ndims * operation.most
     )
-    if size is None:
-        first, second = _first_that_fits(first, second, operation.attempts, _sides(image, spec))
-    return first, second, *color
+    parts = []
+    for number in range(operation.most):
+        first, second, *color = drawn[number * len(ndims) : (number + 1) * len(ndims)]
+        if size is None:
+            first, second = _first_that_fits(first, second, operation.attempts, _sides(image, spec))
+        parts.append((first, second, *color))
+    return parts
 
 
-def draw_candidates(operation: RandomErasing, batch_size: int, rng: np.random.Generator) -> _Floats:
+def draw_candidates(
+    operation: RandomErasing, hidden: NDArray[np.bool_], rng: np.random.Generator
+) -> _Floats:
     """Draw one part per attempt: its height and width relative to the square root of the image's area.
 
+    Args:
+        operation: what to draw.
+        hidden: which images have a part, [N].
+        rng: the generator.
+
     Returns:
-        float64 [N, attempts, 2]; 0 for samples without a mask.
+        float64 [N, attempts, 2]; 0 for images without a part.
 
     """
-    hidden = rng.random(batch_size) < operation.probability
     shape = (int(hidden.sum()), operation.attempts)
     area = rng.uniform(*operation.area, shape)
     if operation.log_ratio:
@@ -125,7 +161,7 @@ def draw_candidates(operation: RandomErasing, batch_size: int, rng: np.random.Ge
         ratio = np.exp(rng.uniform(low, high, shape))
     else:
         ratio = rng.uniform(*operation.ratio, shape)
-    candidates = np.zeros((batch_size, operation.attempts, 2))
+    candidates = np.zeros((len(hidden), operation.attempts, 2))
     candidates[hidden] = np.sqrt(np.stack([area * ratio, area / ratio], axis=-1))
     return candidates
 

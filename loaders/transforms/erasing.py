@@ -14,6 +14,7 @@ from loaders.transforms.base import (
     MAX_ATTEMPTS,
     MAX_HOLES,
     MAX_SIDE,
+    MAX_STEPS,
     Color,
     Operation,
     Probability,
@@ -58,6 +59,25 @@ class RandomErasing(Operation):
     attempts: Annotated[int, integers(1, MAX_ATTEMPTS)] = 100
     mode: Literal["constant", "color", "pixels"] = "constant"
     fill: Color = (0, 0, 0)
+
+    @property
+    def most(self) -> int:
+        """The largest number of rectangles in an image."""
+        return 1
+
+
+@dataclass(frozen=True, slots=True)
+class EraseSeveral(RandomErasing):
+    """Erase from one to `most` random rectangles, all numbers equally likely, as timm does.
+
+    A class of its own, because the ``repr`` of `RandomErasing` seeds its random numbers.
+
+    Attributes:
+        most: the largest number of rectangles. The area of each is divided by the number drawn.
+
+    """
+
+    most: Annotated[int, integers(1, MAX_STEPS)] = 2
 
 
 @dataclass(frozen=True, slots=True)

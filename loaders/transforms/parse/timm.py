@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import chain
 from typing import Annotated, Any
@@ -21,6 +21,7 @@ from loaders.transforms.base import (
     check_int,
 )
 from loaders.transforms.crop_resize import RandomResizedCrop, Resize, ResizeKeepRatio
+from loaders.transforms.erasing import EraseSeveral
 from loaders.transforms.geometry import PadTo
 from loaders.transforms.parse.arguments import (
     BICUBIC_NOTE,
@@ -339,10 +340,26 @@ def _pad(item: Any) -> Any:
     return PadTo(tuple(item.size), at="center even", fill=read_channels(item.fill, "fill"))
 
 
+#: What fills rectangles, by timm's mode.
+_ERASED: Mapping[str, Any] = {"const": "constant", "rand": "color", "pixel": "pixels"}
+
+
 def _erasing(item: Any) -> Any:
     low, high = item.log_aspect_ratio
-    if item.max_count > 1 or not math.isclose(low, -high) or item.num_splits > 1:
+    if not math.isclose(low, -high) or item.num_splits > 1:
         return None
+    if item.max_count > 1:
+        if item.min_count > 1:
+            return None
+        return EraseSeveral(
+            probability=item.probability,
+            area=(item.min_area, item.max_area),
+            ratio=(math.exp(low), math.exp(high)),
+            log_ratio=True,
+            attempts=10,
+            mode=_ERASED[item.mode or "const"],
+            most=item.max_count,
+        )
     return {"RandomErasing": {
         "EPSILON": item.probability, "sl": item.min_area, "sh": item.max_area, "r1": math.exp(low),
         "attempt": 10, "use_log_aspect": True, "mode": item.mode or "const",
@@ -431,7 +448,7 @@ _HINTS = {
     "CenterCropOrPad": "use the crop 'rrc', or pad with a constant",
     "RandomCropOrPad": "use the crop 'rrc'",
     "TrimBorder": "remove crop_border_pixels",
-    "RandomErasing": "use re_count=1",
+    "RandomErasing": "use re_num_splits=0, and aspects from 1/x to x",
     "RandAugment": "use a policy of m, n, p, mstd, inc and tweights, without mmax, such as rand-m9-mstd0.5-inc1",
     "AutoAugment": "use original, originalr, v0 or v0r",
     "Patchify": "remove patchify, and cut the batch into patches",

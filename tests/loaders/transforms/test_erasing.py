@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import cv2
 import numpy as np
@@ -19,7 +20,14 @@ from PIL import Image
 from scipy import stats
 
 from loaders.transforms.base import ImageSpec
-from loaders.transforms.erasing import Cutout, GridMask, HideAndSeek, KeepPart, RandomErasing
+from loaders.transforms.erasing import (
+    Cutout,
+    EraseSeveral,
+    GridMask,
+    HideAndSeek,
+    KeepPart,
+    RandomErasing,
+)
 from loaders.transforms.parse.items import parse_transform
 from manifests.errors import CallError
 
@@ -81,7 +89,13 @@ def drawn_parts(
     operation: RandomErasing, height: int, width: int, count: int
 ) -> Iterator[tuple[int, ...] | None]:
     """Draw rectangles until one is smaller than the image, as the paper defines it."""
-    rng, (low, high) = np.random.default_rng(5), map(math.log, operation.ratio)
+    yield from parts_of(operation, height, width, count, np.random.default_rng(5))
+
+
+def parts_of(
+    operation: RandomErasing, height: int, width: int, count: int, rng: np.random.Generator
+) -> Iterator[tuple[int, ...] | None]:
+    low, high = map(math.log, operation.ratio)
     for _ in range(count):
         for _ in range(operation.attempts):
             area = rng.uniform(*operation.area) * height * width
@@ -131,6 +145,25 @@ def check_attempts(gpu: bool = False) -> None:
             RandomErasing(1.0, part, (1.0, 1.0), mode="pixels"), image, 100, gpu=gpu
         )
         assert (found == image).all()
+
+
+def check_several_parts(gpu: bool = False) -> None:
+    """The shares that are erased are those of timm: a count for each image, which shares the area."""
+    image = noise_image(40, 30)
+    operation = EraseSeveral(0.8, (0.1, 0.4), (0.3, 1 / 0.3), True, 10, fill=FILL, most=3)
+    rng = np.random.default_rng(1)
+    expected = []
+    for _ in range(3000):
+        hidden = np.zeros((40, 30), bool)
+        count = rng.integers(1, 4) if rng.random() < 0.8 else 0
+        part = replace(operation, area=(0.1 / max(count, 1), 0.4 / max(count, 1)))
+        for top, left, height, width in filter(None, parts_of(part, 40, 30, count, rng)):
+            hidden[top : top + height, left : left + width] = True
+        expected.append(hidden.mean())
+    found = in_every_channel(
+        run_stacked(operation, image, 2000, gpu=gpu) == np.array(FILL, np.float32)
+    )
+    assert stats.ks_2samp(found.mean((1, 2)), expected).pvalue > MIN_PVALUE
 
 
 def check_erasing_probability(gpu: bool = False) -> None:
@@ -417,6 +450,7 @@ CHECKS = (
     check_parts,
     check_fills_are_rounded_to_bytes,
     check_attempts,
+    check_several_parts,
     check_erasing_probability,
     check_erasing_with_noise,
     check_holes,

@@ -69,7 +69,9 @@ def check_noise(gpu: bool = False) -> None:
     def make(context: GraphContext) -> Sequence[Any]:
         spec = ImageSpec(is_uint8=False)
         return [
-            masks._noise(operation, types.Constant(np.array([50, 70], np.float32)), spec, context)
+            masks._noise(
+                operation, "pixels", types.Constant(np.array([50, 70], np.float32)), spec, context
+            )
         ]
 
     (pixels,) = graph(make, gpu=gpu, count=16, batch=8)

@@ -13,6 +13,7 @@ import pytest
 from helpers.parsing import recipe_error
 
 from loaders.transforms.crop_resize import ResizeKeepRatio
+from loaders.transforms.erasing import EraseSeveral
 from loaders.transforms.geometry import PadTo
 from loaders.transforms.parse import read_recipe
 
@@ -51,7 +52,7 @@ def resize(**changes):
 
 
 def erasing(**changes):
-    given = {"probability": 0.25, "min_area": 0.02, "max_area": 1 / 3, "max_count": 1, "num_splits": 0,
+    given = {"probability": 0.25, "min_area": 0.02, "max_area": 1 / 3, "min_count": 1, "max_count": 1, "num_splits": 0,
              "log_aspect_ratio": (math.log(0.3), math.log(1 / 0.3)), "mode": "pixel"}  # fmt: skip
     return of_timm("RandomErasing", **{**given, **changes})
 
@@ -115,6 +116,13 @@ def test_a_border_and_another_ratio_than_the_image():
         )
 
 
+def test_several_rectangles():
+    (*_, found) = read_recipe([{"Resize": {"size": [9, 9]}}, erasing(max_count=3)]).operations
+    assert isinstance(found, EraseSeveral)
+    assert (found.probability, found.mode, found.most, found.attempts) == (0.25, "pixels", 3, 10)
+    assert found.ratio == pytest.approx((0.3, 1 / 0.3))
+
+
 def test_a_random_filter():
     (_, operation, _) = read_recipe([crop((Filter.BILINEAR, Filter.BICUBIC)), CROP]).operations
     assert operation.filter == "random"
@@ -126,7 +134,8 @@ def test_a_random_filter():
         crop(Filter.BOX),
         resize(longest=0.5),
         resize(random_scale_prob=0.5),
-        erasing(max_count=3),
+        erasing(num_splits=2),
+        erasing(min_count=2, max_count=3),
         rand(shift=0.2),
         rand(maximum=20),
         rand(count=9),
