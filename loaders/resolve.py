@@ -92,7 +92,7 @@ def resolve(request: BuildRequest) -> LoaderSpec:
     chosen = choose_order(request, parsed, split, tables)
     order = chosen.order
     recipe = _recipe(request, parsed, split, chosen.notes)
-    _check_crops(recipe, tables)
+    _check_crops(recipe, split, tables)
     fusion, *view_fusions = fuse_recipe(recipe)
     ranks, gpus = chosen.batching.ranks, find_gpus(request.framework)
     device = find_device(request.device, request.device_id, ranks, gpus)
@@ -155,7 +155,7 @@ def resolve(request: BuildRequest) -> LoaderSpec:
     return spec
 
 
-def _check_crops(recipe: Recipe, tables: SampleTables) -> None:
+def _check_crops(recipe: Recipe, split: OpenSplit, tables: SampleTables) -> None:
     """Check that each image is large enough for the crops that must fit into it.
 
     Raises:
@@ -180,10 +180,12 @@ def _check_crops(recipe: Recipe, tables: SampleTables) -> None:
             try:
                 check_fits(items, (height, width))
             except CallError as error:
-                # The sample tables have the sizes before EXIF orientation, which can swap them.
+                # The sample tables have the sizes before EXIF orientation, which can swap them. If
+                # other images of the size are not turned, their batch raises an error.
                 with suppress(CallError):
                     check_fits(items, (width, height))
-                    continue
+                    if split.is_remote or _is_turned(split, tables, row):
+                        continue
                 key = tables.columns(["key"], requested_by="the transforms")["key"][row]
                 raise CallError(
                     f"{error.message}, such as the one with the key {key!r}", hint=error.hint
@@ -206,8 +208,8 @@ def one_size(split: OpenSplit, tables: SampleTables) -> Size | None:
     return height, width
 
 
-def _is_turned(split: OpenSplit, tables: SampleTables) -> bool:
-    """Return whether decoding turns the first image on its side; the tables do not say it.
+def _is_turned(split: OpenSplit, tables: SampleTables, row: int = 0) -> bool:
+    """Return whether decoding turns the image of a row on its side; the tables do not say it.
 
     If another image is turned otherwise, its batch raises an error.
     """
@@ -215,7 +217,7 @@ def _is_turned(split: OpenSplit, tables: SampleTables) -> bool:
 
     images = open_images(split, tables, mmap=False, tolerant=True)
     try:
-        (data,) = images.images(np.zeros(1, np.int64))
+        (data,) = images.images(np.array([row], np.int64))
         with warnings.catch_warnings(), Image.open(io.BytesIO(data.tobytes())) as image:
             warnings.simplefilter("ignore")  # a damaged EXIF block, for example
             return image.getexif().get(_ORIENTATION, 1) in _SIDEWAYS

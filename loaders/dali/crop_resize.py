@@ -308,24 +308,30 @@ def _crop_start(crop: Crop, sides: Node, context: GraphContext, *, fits: bool) -
     return start if fits else math.max(start, math.min(math.ceil(half), 0.0))
 
 
-def _cut(image: Node, region: Region, context: GraphContext) -> Node:
+def _cut(image: Node, region: Region, context: GraphContext, policy: str = "pad") -> Node:
     fill = {}
     if context.mask_fill is not None:
         fill = {"fill_values": context.fill([])}
     return fn.slice(
-        image, region.start, region.shape, out_of_bounds_policy="pad", **fill, **region.kwargs
+        image, region.start, region.shape, out_of_bounds_policy=policy, **fill, **region.kwargs
     )
 
 
 def _apply_crop(
-    crop: Crop | RandomResizedCrop | CropAtRatio, image: Node, context: GraphContext
+    crop: Crop | RandomResizedCrop | CropAtRatio,
+    image: Node,
+    context: GraphContext,
+    policy: str = "pad",
 ) -> Node:
-    return _cut(image, find_region(crop, lambda dtype: image.shape(dtype=dtype), context), context)
+    region = find_region(crop, lambda dtype: image.shape(dtype=dtype), context)
+    return _cut(image, region, context, policy)
 
 
 @apply.register
 def _(operation: Crop, image: Node, spec: ImageSpec, context: GraphContext) -> Node:
-    return _apply_crop(operation, image, context)
+    # Only of images that EXIF turns, the size is not checked before.
+    policy = "error" if operation.fits else "pad"
+    return _apply_crop(operation, image, context, policy)
 
 
 @apply.register

@@ -33,6 +33,8 @@ def build(folder, transforms, **options):
         ([{"RandomCrop": {"size": 64}}], "does not fit into an image of 60 x"),
         ([{"RandomCrop": {"size": 64, "padding": 1}}], "does not fit into an image of 62 x"),
         ([{"FiveCrop": {"size": 64}}], "does not fit into an image of 60 x"),
+        # Turned, all images would be large enough; only one of them is turned.
+        ([{"RandomCrop": {"size": [100, 60]}}], "does not fit into an image of 60 x 200"),
         ([{"TenCrop": {"size": 61}}], "does not fit into an image of 60 x"),
         ([{"Resize": {"size": 63}}, {"RandomCrop": {"size": 64}}], "an image of 63 x"),
         ([{"Resize": {"size": [63, 80]}}, {"RandomCrop": {"size": 64}}], "an image of 63 x 80"),
