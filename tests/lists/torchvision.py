@@ -334,7 +334,7 @@ IMAGE_STEPS: dict[str, Draw] = {
     "Grayscale": lambda d: Step("Grayscale", {"num_output_channels": 3}),
     "RandomGrayscale": _with_p("RandomGrayscale", lambda d: {}),
     "RandomInvert": _with_p("RandomInvert", lambda d: {}),
-    "RandomPosterize": _with_p("RandomPosterize", lambda d: {"bits": d.rng.randint(0, 8)}),
+    "RandomPosterize": _with_p("RandomPosterize", lambda d: {"bits": d.rng.randint(1, 8)}),
     "RandomSolarize": _with_p("RandomSolarize", lambda d: {"threshold": d.rng.randint(0, 256)}),
     "RandomAdjustSharpness": _with_p(
         "RandomAdjustSharpness", lambda d: {"sharpness_factor": d.fixed(0, 3)}
