@@ -152,7 +152,7 @@ def hold_changes(folder: str, most: int) -> None:
 
     for place, names in (
         (Store, ("put", "_put_if", "delete")),
-        (LocalFiles, ("publish", "publish_shard", "create", "replace", "remove")),
+        (LocalFiles, ("publish", "publish_shard", "remove")),
     ):
         for name in names:
             setattr(place, name, held(getattr(place, name)))
