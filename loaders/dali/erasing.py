@@ -119,12 +119,15 @@ def _parts(
             # The parts of an image share the area.
             candidates /= np.sqrt(np.maximum(counts, 1))[:, None, None]
             place = rng.random((batch_size, 2))
-            outputs += (
-                [candidates, place] if size is None else first_that_fits(candidates, place, size)
-            )
+            if size is None:
+                outputs += [candidates, place]
+            else:
+                outputs += first_that_fits(candidates, place, size)
             if operation.mode == "color":
                 color = rng.standard_normal((batch_size, 3))
-                outputs.append(np.clip(np.floor(color + 0.5), 0, 255) if spec.is_uint8 else color)
+                if spec.is_uint8:
+                    color = np.clip(np.floor(color + 0.5), 0, 255)
+                outputs.append(color)
         return [each.astype(np.float32) for each in outputs]
 
     ndims = [1 if size else 2, 1] + [1] * (operation.mode == "color")

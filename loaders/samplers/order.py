@@ -213,7 +213,9 @@ class Peers:
         if drawable is not None:
             rows = np.flatnonzero(drawable)
         # Rows that are not drawn may have no value: a filter may leave them out for that reason.
-        drawn = {name: columns[name][rows]} if name in columns else columns
+        drawn = columns
+        if name in columns:
+            drawn = {name: columns[name][rows]}
         codes = np.full(samples, -1)
         codes[rows] = read_codes(drawn, name, len(rows))
         members = np.argsort(codes, kind="stable")
