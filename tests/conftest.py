@@ -128,7 +128,7 @@ def warm() -> Iterator[WarmPython]:
     )
     others = (
         "numpy.ma", "numpy.random", "dateutil.relativedelta", "simplejpeg", "cykooz_resizer.resize",
-        "PIL.ImageCms", "PIL.features", "obstore.store", "pyarrow.parquet", "jinja2", "duckdb",
+        "PIL.ImageCms", "PIL.features", "obstore.store", "pyarrow.parquet", "jinja2",
         "email.parser", "email.iterators", "importlib.metadata", "importlib.resources",
         "encodings.ascii", "encodings.unicode_escape",
     )  # fmt: skip

@@ -23,7 +23,7 @@ from dataprep.engines import LocalEngine
 from dataprep.images.perceptual_hash import SIDE
 from dataprep.options import DEFAULT_DISTANCE
 from dataprep.progress import Progress, divide
-from dataprep.storage.files import temporary_folder
+from dataprep.storage.local import temporary_folder
 from manifests.process.interrupts import cleanup_on_interrupt
 from manifests.records import record
 

@@ -32,7 +32,7 @@ from dataprep.duplicates.search import (
 from dataprep.engines import LocalEngine
 from dataprep.options import DEFAULT_DISTANCE
 from dataprep.progress import Progress, divide
-from dataprep.storage.files import save_array, temporary_folder
+from dataprep.storage.local import save_array, temporary_folder
 from manifests.errors import CallError
 
 #: Fewer comparisons than this are made in this process alone.

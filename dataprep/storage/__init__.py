@@ -10,9 +10,6 @@
 """
 
 from dataprep.storage.files import (
-    Check,
-    Entry,
-    RandomAccess,
     describe,
     exists,
     file_length,
@@ -35,9 +32,9 @@ from dataprep.storage.files import (
     remove_empty_folder,
     scan_folder,
     stat,
-    translate_errors,
     walk,
 )
+from dataprep.storage.local import Check, Entry, RandomAccess, translate_errors
 from dataprep.storage.temporary import (
     BOOKKEEPING,
     PARTIALS_NAME,

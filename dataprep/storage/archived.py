@@ -8,7 +8,7 @@ import stat
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from dataprep.storage.files import LocalFiles, made_status
+from dataprep.storage.local import LocalFiles, made_status
 from manifests.files import FileKind, check_length
 
 #: In the listing of a folder, what stands for a folder.

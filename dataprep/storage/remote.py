@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from awscrt.checksums import crc32c
 
-from dataprep.storage.files import Check, LocalFiles, made_status, translate_errors
+from dataprep.storage.local import Check, LocalFiles, made_status, translate_errors
 from manifests.errors import (
     CallError,
     DatasetError,

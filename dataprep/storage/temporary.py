@@ -32,7 +32,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from functools import cache
 
-from dataprep.storage.files import checksum_of, files_of, has_locks, translate_errors, write_all
+from dataprep.storage.files import files_of, has_locks
+from dataprep.storage.local import checksum_of, translate_errors, write_all
 from manifests.errors import CallError, StorageError
 from manifests.files import kind_of, read_file
 from manifests.process.text import printable

@@ -130,7 +130,7 @@ _PROBE = ".dataprep-probe"
 
 def hold_changes(folder: str, most: int) -> None:
     """Make this process wait before it changes a file or an object, after so many changes."""
-    from dataprep.storage.files import LocalFiles
+    from dataprep.storage.local import LocalFiles
     from manifests.remote.store import Store
 
     passed = [0]

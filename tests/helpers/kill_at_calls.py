@@ -17,7 +17,7 @@ from dataprep.options import Downscale, Options, Raw
 from dataprep.run.convert import convert_dataset
 from dataprep.shards import write as shards
 from dataprep.sources import read_source
-from dataprep.storage import files as local
+from dataprep.storage import local
 
 #: The functions that change a folder. The process can be killed before each call of one of them.
 CALLS = (

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from helpers.pictures import encode, photo
 
-from dataprep.storage.files import save_array, temporary_folder
+from dataprep.storage.local import save_array, temporary_folder
 from manifests.errors import ExitStatus, StorageError
 
 
