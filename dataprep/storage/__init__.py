@@ -2,7 +2,8 @@
 
 ::
 
-    files       the interface of both, and files on the file systems of this machine
+    files       the interface of both
+    local       files on the file systems of this machine
     remote      files in an object store
     archived    files of an archive as files in a folder, while the archive is a source
     temporary   temporary files: writes and renames them when they are complete; their folders, which

@@ -35,7 +35,7 @@ def test_no_shard_index_or_table_is_opened(out, invoke, monkeypatch):
     def refuse(path, kind):
         raise AssertionError(path)
 
-    monkeypatch.setattr("dataprep.storage.files.open_handle", refuse)
+    monkeypatch.setattr("dataprep.storage.local.open_handle", refuse)
     for name in os.listdir(out):
         if name.endswith((".tfrecord", ".idx", ".parquet")):
             os.truncate(out / name, 0)
