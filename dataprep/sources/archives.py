@@ -32,7 +32,7 @@ from dataprep.containers.files import (
 from dataprep.formats import tar
 from dataprep.images.base import MAX_BYTES, Rejected
 from dataprep.options import SourceOptions
-from dataprep.sources.base import Classes, RejectedRow, Source, joined_paths, text_array
+from dataprep.sources.base import RejectedRow, Source, Texts, joined_paths, text_array
 from dataprep.sources.scan import is_junk, suffix_of
 from dataprep.storage.archived import ArchivedFiles
 from manifests.errors import CallError, ShardError, SourceError, StorageError
@@ -128,7 +128,7 @@ class Archive(ArchivedFiles):
         start = bytes(file(0, 512)[0][:512])
         self._reader: ReaderName = "range"
         found: Iterable[Member] = _tar_members(file)
-        self.notices: Classes = ()
+        self.notices: Texts = ()
         if _starts_as_zip(start) or suffix_of(os.path.basename(path)) == ".zip":
             infos = _zip_infos(file)
             names, is_guess = _decoded_names(path, infos, options.zip_encoding)

@@ -32,8 +32,8 @@ from manifests.schema import TABLE_COLUMNS, split_order
 #: Names of folders, files, classes or splits.
 Names = Sequence[str]
 
-#: Class names in label order, or the names of splits.
-Classes = tuple[str, ...]
+#: Names of classes in label order, of splits or of columns, or messages.
+Texts = tuple[str, ...]
 
 #: A row of ``rejected.jsonl``: ``source``, ``reason`` and ``detail``.
 RejectedRow = dict[str, str]
@@ -81,8 +81,8 @@ class Source:
     root: str
     layout: str
     table: pa.Table
-    classes: Classes = ()
-    splits: Classes = ("train",)
+    classes: Texts = ()
+    splits: Texts = ("train",)
     notices: tuple[str, ...] = ()
     rejected: tuple[RejectedRow, ...] = ()
     folders: frozenset[tuple[int, int]] = frozenset()

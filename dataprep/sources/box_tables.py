@@ -25,7 +25,7 @@ from dataprep.labels.columns import (
     row_error,
 )
 from dataprep.options import SourceOptions
-from dataprep.sources.base import Classes, Kind, Source, one_array
+from dataprep.sources.base import Kind, Source, Texts, one_array
 from dataprep.sources.boxed import numbers_in, with_named_boxes
 from dataprep.sources.columns import without_negatives
 from dataprep.sources.tables import (
@@ -82,7 +82,7 @@ _MARKS = {
 _IMAGE_SIZES = (("width", "height"), ("image_width", "image_height"))
 
 
-def find_boxes(src: str, _: object, options: SourceOptions) -> Classes:
+def find_boxes(src: str, _: object, options: SourceOptions) -> Texts:
     """Return the columns with the corners of boxes, in lower case; empty if a table has none."""
     suffix = os.path.splitext(src)[1].lower()
     is_known = suffix in TABLE_SUFFIXES or is_json_table(src)
@@ -101,7 +101,7 @@ def find_boxes(src: str, _: object, options: SourceOptions) -> Classes:
     return next(filter(known.issuperset, (*_CORNERS, *_SIZES, *_CENTERS, *one)), ())
 
 
-def read_boxes(src: str, corners: Classes, options: SourceOptions) -> Source:
+def read_boxes(src: str, corners: Texts, options: SourceOptions) -> Source:
     """Read a table with the corners of a box in each row; a row without corners has no box.
 
     Raises:

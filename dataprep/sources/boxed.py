@@ -32,10 +32,10 @@ from dataprep.labels.columns import (
 )
 from dataprep.options import SourceOptions
 from dataprep.sources.base import (
-    Classes,
     Integers,
     Names,
     Source,
+    Texts,
     first_names,
     one_array,
     positions,
@@ -65,7 +65,7 @@ _LIKELY = 0.5
 def with_boxes(
     source: Source,
     boxes: BoxList,
-    classes: Classes,
+    classes: Texts,
     sizes: Integers,
     where: Where,
     *,
@@ -261,7 +261,7 @@ class Collected:
 
     source: Source
     boxes: BoxList
-    classes: Classes
+    classes: Texts
     sizes: Integers
     files: Names
     notes: Counter[str]
@@ -275,7 +275,7 @@ def collect(
     pairs: Pairs,
     sets: Mapping[str, str],
     parse: Callable[[str], Objects],
-    classes: Classes | None,
+    classes: Texts | None,
 ) -> Collected:
     """Read the annotation file of each image.
 

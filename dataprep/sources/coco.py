@@ -24,11 +24,11 @@ from dataprep.labels.columns import Lists
 from dataprep.labels.kinds import KINDS as LABEL_KINDS
 from dataprep.options import SourceOptions
 from dataprep.sources.base import (
-    Classes,
     Integers,
     Kind,
     Names,
     Source,
+    Texts,
     join_sources,
     positions,
     reject_labels,
@@ -432,7 +432,7 @@ def _with_categories(source: Source, annotations: Annotations) -> Source:
     return _annotated(source.with_columns(label=labels), counts, "category")
 
 
-def _classes(annotations: Annotations, options: SourceOptions) -> tuple[Classes, dict[int, int]]:
+def _classes(annotations: Annotations, options: SourceOptions) -> tuple[Texts, dict[int, int]]:
     """Return the class names, and the label of each category by its id."""
     names, used = {}, {*annotations.rows.label}
     for each, (name, above) in annotations.categories.items():

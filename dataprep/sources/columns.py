@@ -15,9 +15,9 @@ from dataprep.labels.kinds import KINDS
 from dataprep.sources.base import (
     MAX_COLUMN_NAME,
     RESERVED_COLUMNS,
-    Classes,
     Integers,
     Names,
+    Texts,
     one_array,
 )
 from manifests.errors import CallError, SourceError
@@ -29,7 +29,7 @@ from manifests.schema import COLUMN_PREFIX
 
 def find_columns(
     option: str, given: str | None, searched: Iterable[str], columns: Names, file: str
-) -> Classes:
+) -> Texts:
     """Return the columns that an option names, or the first of the names to search for.
 
     Args:
@@ -136,7 +136,7 @@ def _infer_type(column: pa.Array) -> pa.Array:
     return column
 
 
-def without_index(table: pa.Table) -> tuple[pa.Table, Classes]:
+def without_index(table: pa.Table) -> tuple[pa.Table, Texts]:
     """Return a table without columns that have no name and number the rows or are empty, and notices.
 
     ``DataFrame.to_csv()`` writes such a column, and reads it as ``Unnamed: 0``.
@@ -154,7 +154,7 @@ def without_index(table: pa.Table) -> tuple[pa.Table, Classes]:
     return pa.table(columns), (notice,)
 
 
-def without_negatives(table: pa.Table, lines: Integers) -> tuple[pa.Table, Integers, Classes]:
+def without_negatives(table: pa.Table, lines: Integers) -> tuple[pa.Table, Integers, Texts]:
     """Return a table of Open Images without the rows of classes that an image does not have, and notices."""
     names = {name.lower(): name for name in table.column_names}
     if not names.keys() >= {"imageid", "labelname", "confidence"}:

@@ -22,10 +22,10 @@ from dataprep import storage
 from dataprep.options import SourceOptions
 from dataprep.sources.archives import opened_archive
 from dataprep.sources.base import (
-    Classes,
     Kind,
     Names,
     Source,
+    Texts,
     first_names,
     join_sources,
     one_array,
@@ -305,7 +305,7 @@ def _find_upward(root: str, name: str) -> str | None:
     return None
 
 
-def _read_classes(root: str, train: Names) -> Classes:
+def _read_classes(root: str, train: Names) -> Texts:
     mapping = _find_upward(root, "LOC_synset_mapping.txt")
     if mapping is None:
         return tuple(train)

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from dataprep import storage
 from dataprep.labels.columns import Locate, row_error
-from dataprep.sources.base import Classes, Integers, Names, Source, concat, sample_table, text_array
+from dataprep.sources.base import Integers, Names, Source, Texts, concat, sample_table, text_array
 from dataprep.sources.scan import (
     NO_STATS,
     list_folders,
@@ -198,7 +198,7 @@ def listed_source(
 _DRIVE = re.compile(r"[A-Za-z]:[\\/]|\\\\")
 
 
-def _find_files(root: str, path: pa.Array, locate: Locate) -> tuple[pa.Array, Integers, Classes]:
+def _find_files(root: str, path: pa.Array, locate: Locate) -> tuple[pa.Array, Integers, Texts]:
     """Return the paths of the files that a list means, what `file_stats` returns for them, and notices.
 
     A path that exists is taken as it is written. Of another one, backslashes become slashes, slashes

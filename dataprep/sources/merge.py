@@ -21,11 +21,11 @@ from dataprep.labels.class_file import read_names_file
 from dataprep.labels.columns import HOT, count_numbers, named_classes, own_spelling
 from dataprep.options import CHANGE_COLUMNS, HASH_COLUMN, SourceOptions
 from dataprep.sources.base import (
-    Classes,
     Integers,
     NamedSource,
     Names,
     Source,
+    Texts,
     first_names,
     join_sources,
     one_array,
@@ -241,7 +241,7 @@ def used_names(source: Source) -> list[str]:
     return [*map(source.classes.__getitem__, np.unique(source.class_pairs()[1]).tolist())]
 
 
-def extended_classes(classes: Names, source: Source, first: str) -> Classes:
+def extended_classes(classes: Names, source: Source, first: str) -> Texts:
     """Return class names with the new ones of a source at the end.
 
     Args:
@@ -356,7 +356,7 @@ def _plain(name: str) -> str:
     return re.sub(r"[\s_-]+", "", name).casefold()
 
 
-def relabel(source: Source, classes: Classes) -> Source:
+def relabel(source: Source, classes: Texts) -> Source:
     """Return a source whose labels number `classes`, which contain the names of all its samples.
 
     Raises:
@@ -512,7 +512,7 @@ def class_notices(source: Source) -> Iterator[str]:
                 yield f"{plural(len(only), 'class')} only in {split}: {_first_names(source, only)}"
 
 
-def _name_notices(names: Classes) -> Iterator[str]:
+def _name_notices(names: Texts) -> Iterator[str]:
     """Report names that differ in case, spaces, ``_``, ``-`` or Unicode form only, and the order of numbers."""
     alike: dict[str, list[str]] = {}
     for name in names:

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from dataprep import storage
 from dataprep.options import SourceOptions
-from dataprep.sources.base import Classes, Names, Source
+from dataprep.sources.base import Names, Source, Texts
 from dataprep.sources.scan import (
     Scan,
     is_folder,
@@ -99,7 +99,7 @@ class Pairs:
     folders: Folders
     label_type: LabelType
     layout: str
-    classes: Classes = ()
+    classes: Texts = ()
     suffixes: Collection[str] = IMAGE_SUFFIXES
     ending: str = ""
     endings: Names = ("",)

@@ -22,11 +22,11 @@ from dataprep.labels.kinds import CAPTION, OTHER_LABEL_COLUMNS
 from dataprep.labels.tables import labels_of
 from dataprep.options import SourceOptions
 from dataprep.sources.base import (
-    Classes,
     Container,
     Kind,
     Names,
     Source,
+    Texts,
     first_names,
     in_split_order,
     stored_source,
@@ -71,7 +71,7 @@ class _File(Container):
 
     table: pa.Table
     groups: Sequence[GroupSize]
-    features: Mapping[str, Classes]
+    features: Mapping[str, Texts]
 
 
 def read_hugging_face(root: str, files: Names, options: SourceOptions) -> Source:
@@ -144,7 +144,7 @@ def read_hugging_face(root: str, files: Names, options: SourceOptions) -> Source
 def _column_notices(
     skipped: Names,
     label_names: Names,
-    features: Mapping[str, Classes],
+    features: Mapping[str, Texts],
     options: SourceOptions,
 ) -> list[str]:
     """Return messages about columns that are skipped, and about a choice among columns of classes."""
@@ -232,7 +232,7 @@ def _read_file(root: str, file: str, leaf: str, columns: Names) -> _File:
         )
 
 
-def _class_names(root: str, files: Sequence[_File], column: str) -> Classes | None:
+def _class_names(root: str, files: Sequence[_File], column: str) -> Texts | None:
     """Return the class names of a column, the same in all files that state them."""
     # A file without metadata has the numbers of the others.
     stated = [file for file in files if column in file.features]
@@ -278,7 +278,7 @@ def _image_column(file: str, given: str | None) -> str:
     return given or (known or found)[0]
 
 
-def _features(parquet: BoundedParquet) -> dict[str, Classes]:
+def _features(parquet: BoundedParquet) -> dict[str, Texts]:
     """Return the class names of the columns that the metadata calls a ``ClassLabel``, or a list of them."""
     names = {}
     try:

@@ -24,10 +24,10 @@ from dataprep.sources.base import (
     LABEL_COLUMN_NAMES,
     MAX_COLUMN_NAME,
     RESERVED_COLUMNS,
-    Classes,
     Kind,
     Names,
     Source,
+    Texts,
     joined_paths,
     one_array,
     text_array,
@@ -82,7 +82,7 @@ class Pattern:
     """
 
     text: str
-    names: Classes
+    names: Texts
     regex: str
     longest: str
     last: str = ""
@@ -357,7 +357,7 @@ def _extra_table(columns: pa.Table) -> pa.Table:
     return pa.table([*map(to_integers, columns.columns)], names=columns.column_names)
 
 
-def sorted_values(column: pa.Array) -> Classes:
+def sorted_values(column: pa.Array) -> Texts:
     """Return the distinct values of a column of text, sorted as numbers if all are integers, else as text."""
     is_number = pa.types.is_integer(to_integers(column).type)
     return tuple(sorted(pc.unique(column).to_pylist(), key=int if is_number else None))

@@ -22,10 +22,10 @@ from dataprep.labels.kinds import KINDS as LABELS
 from dataprep.labels.tables import labels_of
 from dataprep.options import SourceOptions
 from dataprep.sources.base import (
-    Classes,
     Kind,
     Names,
     Source,
+    Texts,
     first_names,
     one_array,
     sample_table,
@@ -287,9 +287,7 @@ def _wrapped(src: str, root: str) -> list[str]:
     return [f"read the folder {inside}{skipped if others else ''}"]
 
 
-def _label_columns(
-    dataset: Published, columns: Names, root: str, options: SourceOptions
-) -> Classes:
+def _label_columns(dataset: Published, columns: Names, root: str, options: SourceOptions) -> Texts:
     """Return the columns of labels that an option names, or that are read by default."""
     if options.unlabelled:
         return ()
@@ -300,7 +298,7 @@ def _label_columns(
     return given or tuple(own)
 
 
-def _classes(dataset: Published, root: str, table: pa.Table, column: str) -> Classes:
+def _classes(dataset: Published, root: str, table: pa.Table, column: str) -> Texts:
     """Return the class names in their order: of a file, of their numbers, or of the names."""
     names: list[str]
     if column in dataset.classes:

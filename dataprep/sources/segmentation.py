@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from dataprep import storage
 from dataprep.options import SourceOptions
-from dataprep.sources.base import Classes, Kind, Names, Source
+from dataprep.sources.base import Kind, Names, Source, Texts
 from dataprep.sources.paired import Pairs, content_of, find_pairs, read_labelled
 from dataprep.sources.scan import list_folders, list_images
 from manifests.errors import CallError, SourceError
@@ -87,7 +87,7 @@ def _has_image(folders: Iterable[str], ending: str) -> bool:
 # --- Cityscapes ----------------------------------------------------------------------------------
 
 #: For each folder of labels: their type, the end of their names, and the classes.
-_CITYSCAPES: dict[str, tuple[LabelType, str, Classes]] = {
+_CITYSCAPES: dict[str, tuple[LabelType, str, Texts]] = {
     "gtFine": ("mask", "_gtFine_labelIds", CITYSCAPES_IDS),
     "gtCoarse": ("mask", "_gtCoarse_labelIds", CITYSCAPES_IDS),
     "disparity": ("depth", "_disparity", ()),
@@ -146,7 +146,7 @@ def _find_ade20k(src: str, folders: Names, wanted: _Wanted) -> Pairs | None:
     return Pairs(src, pairs, "mask", "ADE20K", _ade20k_classes(f"{src}/objectInfo150.txt"))
 
 
-def _ade20k_classes(file: str) -> Classes:
+def _ade20k_classes(file: str) -> Texts:
     """Return the names in objectInfo150.txt, after the name of the value 0; empty without such a file."""
     if not storage.is_file(file):
         return ()

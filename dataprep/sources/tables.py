@@ -42,10 +42,10 @@ from dataprep.labels.tables import labels_of
 from dataprep.options import SourceOptions
 from dataprep.sources.base import (
     LABEL_COLUMN_NAMES,
-    Classes,
     Integers,
     Names,
     Source,
+    Texts,
     one_array,
     take_rows,
     text_array,
@@ -203,7 +203,7 @@ def images_of(
     if KINDS[labels.label_type].is_class:
         for name in label_names:
             _check_one_line(table[name], name, locate_first)
-    splits: Classes = ("train",)
+    splits: Texts = ("train",)
     split = np.zeros(len(table), np.int8)
     for name in split_names:
         splits, split, read = number_splits(_text_column(table, name, file), name, file)
@@ -298,7 +298,7 @@ def _text_column(table: pa.Table, name: str, file: str) -> pa.Array:
 
 def number_splits(
     text: pa.Array, name: str, file: str
-) -> tuple[Classes, NDArray[np.int8], list[str]]:
+) -> tuple[Texts, NDArray[np.int8], list[str]]:
     """Return the split names, the split of each row as an index into them, int8 [n], and notices.
 
     A word such as `dev` is the split that it is as a folder, unless another value is that split.
@@ -368,7 +368,7 @@ def check_split_names(names: Iterable[str], file: str) -> None:
 # --- labels ---------------------------------------------------------------------------------------
 
 
-def label_columns(columns: Names, options: SourceOptions, file: str, also: Names = ()) -> Classes:
+def label_columns(columns: Names, options: SourceOptions, file: str, also: Names = ()) -> Texts:
     """Return the columns of labels: several if the option names several.
 
     None if the images have no labels. `also` are names to search for after the usual ones.
@@ -385,7 +385,7 @@ def label_columns(columns: Names, options: SourceOptions, file: str, also: Names
                 " maps"
             ),
         )
-    searched: Classes = (*LABEL_COLUMN_NAMES, *also, *OTHER_LABEL_COLUMNS)
+    searched: Texts = (*LABEL_COLUMN_NAMES, *also, *OTHER_LABEL_COLUMNS)
     if kind is not None:
         searched = (*kind.column_names, *LABEL_COLUMN_NAMES, *also, *MULTI_LABEL.column_names)
     names = find_columns("--label-column", options.label_column, searched, columns, file)
@@ -402,7 +402,7 @@ def not_kept(table: pa.Table, names: Names, labels: Labels) -> set[str]:
     Lists and captions are not, and neither is a column with a general name. A specific one, such as
     `identity`, is.
     """
-    general: Classes = LABEL_COLUMN_NAMES
+    general: Texts = LABEL_COLUMN_NAMES
     if not KINDS[labels.label_type].is_class:
         general = (*general, *OTHER_LABEL_COLUMNS, *CAPTION.column_names)
     return {name for name in names if name in general or is_list(table.schema.field(name).type)}

@@ -17,7 +17,7 @@ from typing import Any
 from dataprep import storage
 from dataprep.labels.boxes import FRACTIONS
 from dataprep.options import SourceOptions
-from dataprep.sources.base import Classes, Kind, Names, Source
+from dataprep.sources.base import Kind, Names, Source, Texts
 from dataprep.sources.boxed import Objects, collect
 from dataprep.sources.paired import NAME_FILES, Pairs, find_text, read_sets
 from dataprep.sources.text_tables import text_lines
@@ -98,7 +98,7 @@ def _stem_in_list(line: str) -> str:
     return os.path.splitext(os.path.basename(line))[0]
 
 
-def _read_file(names: Classes, points: int, path: str) -> Objects:
+def _read_file(names: Texts, points: int, path: str) -> Objects:
     """Return the objects of a file; `points` are the numbers of the key points behind a box."""
     boxes, polygons = [], []
     for number, line in enumerate(text_lines(path, SOURCE_LIST), 1):
@@ -142,7 +142,7 @@ def _read_file(names: Classes, points: int, path: str) -> Objects:
 # --- names of classes -----------------------------------------------------------------------------
 
 
-def _read_names(pairs: Pairs) -> tuple[Classes, int]:
+def _read_names(pairs: Pairs) -> tuple[Texts, int]:
     """Return the class names in label order, and how many numbers the key points of an object take.
 
     Raises:
@@ -188,7 +188,7 @@ def _read_yaml(path: str, points: int) -> tuple[Any, int]:
     return content["names"], points
 
 
-def _checked(path: str, names: Any) -> Classes:
+def _checked(path: str, names: Any) -> Texts:
     """Return class names without blanks around them.
 
     Raises:
