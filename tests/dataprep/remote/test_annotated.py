@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from helpers import annotated
-from helpers.object_stores import environment
+from helpers.object_stores import environment, upload
 from helpers.servers import BUCKET, find_weed
 
 import loaders
@@ -81,14 +81,6 @@ def bucket(server_environment, tmp_path) -> Store:
     kind = "seaweedfs" if find_weed() else "moto"
     with environment(server_environment(kind)):
         yield open_store(f"s3://{BUCKET}/{kind} {tmp_path.name}")
-
-
-def upload(folder: Path, url: str) -> str:
-    store = open_store(url)
-    for path in sorted(folder.rglob("*")):
-        if path.is_file():
-            store.put(str(path.relative_to(folder)), path.read_bytes())
-    return url
 
 
 def content(out: Path | str) -> dict[str, bytes]:
