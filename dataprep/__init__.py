@@ -9,5 +9,5 @@
     one shard        packages shards (write one), images (check, decode, resize), labels (kinds of labels), formats
                      (TFRecord, WebDataset)
     files            package storage (a file system or an object store)
-    a dataset        packages index (shards of other tools), verify, repair, duplicates, info (summary, differences)
+    a dataset        packages indexing (shards of other tools), verification, duplicates, summary (and differences); repair
 """

@@ -26,7 +26,7 @@ from dataprep.formats import FORMATS, ByteView, Record, ScanOptions, image_heade
 from dataprep.formats.example_proto import locate_features, read_lists
 from dataprep.images.base import ImageInfo, Rejected
 from dataprep.images.perceptual_hash import hash_or_none
-from dataprep.index.shard import FoundShards, IndexTask, read_records
+from dataprep.indexing.shard import FoundShards, IndexTask, read_records
 from dataprep.labels.kinds import KINDS
 from dataprep.ledger.fence import check_manifest, replace_files
 from dataprep.ledger.finished import read_conversion
@@ -41,7 +41,7 @@ from dataprep.run.inputs import options_of, select_samples
 from dataprep.run.work import planned_task
 from dataprep.shards.write import ShardTask, write_files
 from dataprep.sources import Source
-from dataprep.verify.shard import differences, manifest_of
+from dataprep.verification.shard import differences, manifest_of
 from manifests.dali_index import format_index
 from manifests.errors import (
     CallError,

@@ -33,7 +33,7 @@ def index(paths: tuple[str, ...], *, options: IndexOptions, run: WorkerOptions) 
     files must be in one folder. Shards written by TensorFlow, the webdataset library, img2dataset
     or tar can be indexed.
     """
-    from dataprep.index.index import index_shards
+    from dataprep.indexing.index import index_shards
 
     _import_arrow_alone()
     with ProgressBar("indexing") as bar, cleanup_on_interrupt():

@@ -24,9 +24,9 @@ from manifests.process.text import (
 )
 
 if TYPE_CHECKING:
-    from dataprep.info.diff import DatasetDiff, Difference, Kind
-    from dataprep.info.info import DatasetSummary, SplitSummary
     from dataprep.plan.files import StoredPlan
+    from dataprep.summary.diff import DatasetDiff, Difference, Kind
+    from dataprep.summary.info import DatasetSummary, SplitSummary
 
 
 @click.command(cls=Command)
@@ -41,7 +41,7 @@ def info(dataset: str, *, options: InfoOptions) -> ExitStatus:
     if _is_plan(dataset):
         _print_plan(dataset, as_json=options.json)
         return ExitStatus.SUCCESS
-    from dataprep.info.info import summarize
+    from dataprep.summary.info import summarize
 
     summary = summarize(dataset)
     if options.json:
@@ -235,7 +235,7 @@ def diff(a: str, b: str, *, options: DiffOptions) -> ExitStatus:
     checksums, also the images. Exit status
     0: they are equal; 1: they differ, or a table is damaged.
     """
-    from dataprep.info.diff import diff_datasets
+    from dataprep.summary.diff import diff_datasets
 
     result = diff_datasets(a, b, limit=options.limit)
     if options.json:
@@ -269,7 +269,7 @@ def _sides(difference: Difference) -> dict[str, Any]:
 
 
 def _print_diff(a: str, b: str, result: DatasetDiff, limit: int) -> None:
-    from dataprep.info.diff import MEANING
+    from dataprep.summary.diff import MEANING
 
     for name, path, samples in zip("AB", (a, b), result.samples, strict=True):
         print_line(f"{name}: {path}, {plural(samples, 'sample')}")

@@ -24,7 +24,7 @@ def verify(dataset: str, *, options: VerifyOptions) -> ExitStatus:
     the file, record and byte offset of each problem, and how to fix it. Lists the first problems of
     each file, and counts the others.
     """
-    from dataprep.verify.verify import verify_dataset, verify_manifest
+    from dataprep.verification.verify import verify_dataset, verify_manifest
 
     decode, workers = options.decode, options.workers
     if options.max_pixels is not None and not decode:

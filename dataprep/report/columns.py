@@ -17,7 +17,7 @@ from dataprep.arrays import BoolArray, Int16Array, Int32Array
 from dataprep.labels.kinds import KINDS
 from dataprep.options import CHANGE_COLUMNS
 from dataprep.report.facts import Rows, SampleName
-from dataprep.verify.shard import Problem
+from dataprep.verification.shard import Problem
 from manifests.errors import DatasetError
 from manifests.files import SHARD, file_length
 from manifests.records import record

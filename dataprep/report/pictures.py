@@ -29,7 +29,7 @@ from dataprep.images.pixels import as_image, decode
 from dataprep.images.validate import check_image
 from dataprep.options import MAX_PIXELS
 from dataprep.report.facts import FailedImage, OddImage, RejectedFacts, Rows, ranked
-from dataprep.verify.shard import Problem
+from dataprep.verification.shard import Problem
 from manifests.errors import DamagedError, DatasetError, SourceError
 from manifests.files import REJECTED, FileKind, open_file, read_lines
 from manifests.json_members import parse_json

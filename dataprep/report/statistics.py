@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from dataprep.arrays import AnyArray, Float64Array, Int16Array, IntegerArray
-from dataprep.info.info import quantiles
 from dataprep.options import NORMALIZATIONS
 from dataprep.report.columns import Columns
 from dataprep.report.facts import (
@@ -32,6 +31,7 @@ from dataprep.report.facts import (
     ranked,
 )
 from dataprep.report.pictures import EXTREMES, Pictures
+from dataprep.summary.info import quantiles
 from manifests.schema import Manifest
 
 #: Preferred numbers (ISO 3, R10) of one decade: bins of equal ratio whose bounds are round.

@@ -19,7 +19,6 @@ from dataprep.containers import Location, locations_of
 from dataprep.engines import Engine
 from dataprep.images.base import Rejected
 from dataprep.images.validate import check_image
-from dataprep.info.diff import hash_texts
 from dataprep.labels.kinds import KINDS
 from dataprep.ledger.finished import read_rejected
 from dataprep.ledger.state import Folder
@@ -29,6 +28,7 @@ from dataprep.progress import Progress, divide
 from dataprep.run.inputs import options_members, options_of
 from dataprep.shards.source_image import LoadedImage, load_image, load_label_image, read_images
 from dataprep.sources import Source
+from dataprep.summary.diff import hash_texts
 from manifests.errors import CallError, SourceError
 from manifests.json_members import MemberError
 from manifests.labels import MASK_SOURCE, LabelType

@@ -30,7 +30,7 @@ from dataprep.run.finish import finish
 from dataprep.run.work import stored_tasks, work
 from dataprep.sources import Source
 from dataprep.sources.base import sample_table
-from dataprep.verify.verify import verify_manifest
+from dataprep.verification.verify import verify_manifest
 from manifests.store import read_manifest
 
 SAMPLES_PER_SHARD = 1000

@@ -8,8 +8,8 @@ import re
 import pytest
 
 from dataprep.formats import FORMATS, ScanOptions
-from dataprep.index.index import index_shards
-from dataprep.verify.verify import verify_dataset
+from dataprep.indexing.index import index_shards
+from dataprep.verification.verify import verify_dataset
 from manifests.schema import FORMAT_NAMES
 from manifests.store import read_manifest
 

@@ -15,13 +15,13 @@ import pytest
 from helpers.pictures import SUFFIXES, encode, photo
 
 from dataprep.formats import FORMATS, ScanOptions
-from dataprep.index.index import index_shards
+from dataprep.indexing.index import index_shards
 from dataprep.ledger.finished import STAMPS_NAME
 from dataprep.options import IndexOptions
 from dataprep.plan.assign import Options
 from dataprep.run.convert import convert_dataset
 from dataprep.sources import read_source
-from dataprep.verify.verify import verify_dataset
+from dataprep.verification.verify import verify_dataset
 from manifests.schema import FORMAT_NAMES
 from manifests.store import read_manifest
 

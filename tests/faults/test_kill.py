@@ -18,7 +18,7 @@ from helpers.pictures import encode, photo
 from helpers.processes import signal_group, wait_until_gone, workers_of
 
 from dataprep.ledger.finished import STAMPS_NAME
-from dataprep.verify.verify import verify_dataset
+from dataprep.verification.verify import verify_dataset
 
 SHARD = ("--samples-per-shard", "10")
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import pytest
 
-from dataprep.verify.verify import verify_dataset
+from dataprep.verification.verify import verify_dataset
 
 if sys.platform != "linux":
     pytest.skip("limits of processes and /dev/full are those of Linux", allow_module_level=True)

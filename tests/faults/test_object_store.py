@@ -20,7 +20,7 @@ from helpers.processes import pause, signal_group
 from helpers.tcp_proxy import TcpProxy
 from helpers.warm_start import WarmProcess
 
-from dataprep.verify.verify import verify_dataset
+from dataprep.verification.verify import verify_dataset
 from manifests.errors import ExitStatus
 from manifests.remote.store import Store
 

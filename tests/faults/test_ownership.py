@@ -12,11 +12,11 @@ from helpers.gate import Gate
 from helpers.processes import pause, signal_group
 
 from dataprep import storage
-from dataprep.index.index import index_shards
+from dataprep.indexing.index import index_shards
 from dataprep.plan.assign import Options
 from dataprep.run.convert import convert_dataset
 from dataprep.sources import read_source
-from dataprep.verify.verify import verify_dataset
+from dataprep.verification.verify import verify_dataset
 from manifests.errors import CallError, ShardError, StorageError
 
 #: Names that look like those of temporary files, in the output folder and in the folder of

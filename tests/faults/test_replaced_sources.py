@@ -17,7 +17,7 @@ from dataprep.run.convert import convert_dataset
 from dataprep.shards import write as shards
 from dataprep.sources import read_source
 from dataprep.storage.temporary import JOURNAL_NAME
-from dataprep.verify.verify import verify_dataset
+from dataprep.verification.verify import verify_dataset
 from manifests.errors import CallError
 from manifests.tables import read_table
 

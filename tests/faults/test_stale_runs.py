@@ -28,7 +28,7 @@ from helpers.processes import pause, signal_group
 
 from dataprep.engines import LocalEngine
 from dataprep.run.work import Share, work
-from dataprep.verify.verify import verify_dataset
+from dataprep.verification.verify import verify_dataset
 from manifests.errors import ExitStatus, LostFolderError
 from manifests.remote.store import open_store
 from manifests.remote.url import is_url

@@ -15,7 +15,7 @@ from helpers.gate import Gate
 from helpers.processes import pause, signal_group
 
 from dataprep.storage.temporary import BOOKKEEPING, PARTIALS_NAME
-from dataprep.verify.verify import verify_dataset
+from dataprep.verification.verify import verify_dataset
 from manifests.errors import DatasetError
 from manifests.tables import read_table, samples
 

@@ -14,12 +14,12 @@ from typing import Any, TypeAlias
 # Commands import these when they need them. Importing them here saves every child process the time.
 import dataprep.cli
 import dataprep.commands.convert
-import dataprep.index.index
-import dataprep.info.info
+import dataprep.indexing.index
 import dataprep.report.make
 import dataprep.report.pictures
 import dataprep.run.convert
-import dataprep.verify.verify
+import dataprep.summary.info
+import dataprep.verification.verify
 import loaders.loader
 import loaders.resolve
 from fuzz.isolation import Fault, Outcome, isolated

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from helpers.pictures import encode, photo
 
-from dataprep.verify.verify import verify_dataset
+from dataprep.verification.verify import verify_dataset
 from manifests.serialization import manifest_digest
 from manifests.store import read_manifest, read_revision
 from manifests.tables import read_table

@@ -18,7 +18,7 @@ from dataprep.run import commit as complete
 from dataprep.run.commit import finish_append, revert_dataset
 from dataprep.run.finish import finish
 from dataprep.run.inputs import read_base
-from dataprep.verify.verify import verify_dataset
+from dataprep.verification.verify import verify_dataset
 from manifests.store import read_manifest
 from manifests.tables import read_table
 

@@ -79,7 +79,7 @@ def test_verbose_says_what_became_of_each_shard(image_folder, out, invoke):
         for line in invoke("verify", out, "--verbose").stderr.splitlines()
         if "train-00001.tf" in line
     ]
-    assert line == "dataprep.verify.verify: train-00001.tfrecord: 7 samples, 0 problems"
+    assert line == "dataprep.verification.verify: train-00001.tfrecord: 7 samples, 0 problems"
 
 
 def test_the_log_is_an_event_with_its_logger(image_folder, out, invoke):

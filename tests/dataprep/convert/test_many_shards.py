@@ -7,7 +7,7 @@ from dataprep.plan.files import read_plan
 from dataprep.run.convert import convert_dataset, plan_dataset
 from dataprep.run.work import stored_tasks
 from dataprep.sources import read_source
-from dataprep.verify.verify import verify_dataset
+from dataprep.verification.verify import verify_dataset
 from manifests import store
 from manifests.store import MANIFEST_NAME
 from manifests.tables import SHARD_LIST_NAME

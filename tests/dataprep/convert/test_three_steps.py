@@ -14,7 +14,7 @@ import pytest
 from dataprep import storage
 from dataprep.run.commit import write_dataset
 from dataprep.run.finish import finish
-from dataprep.verify.verify import verify_dataset
+from dataprep.verification.verify import verify_dataset
 from manifests.store import read_manifest
 
 

@@ -13,8 +13,8 @@ UNUSED = ("dataprep.sources.recognize", "dataprep.commands", "click", "torch", "
 @pytest.mark.parametrize(
     "module",
     [
-        "dataprep.shards.write", "dataprep.run.prepare", "dataprep.run.finish", "dataprep.index.shard",
-        "dataprep.verify.shard", "dataprep.repair", "dataprep.duplicates.collection", "dataprep.duplicates.near",
+        "dataprep.shards.write", "dataprep.run.prepare", "dataprep.run.finish", "dataprep.indexing.shard",
+        "dataprep.verification.shard", "dataprep.repair", "dataprep.duplicates.collection", "dataprep.duplicates.near",
         "dataprep.report.pictures",
     ],
 )  # fmt: skip

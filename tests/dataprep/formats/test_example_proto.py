@@ -14,8 +14,8 @@ import loaders
 from dataprep.formats import example_proto, tfrecord
 from dataprep.formats.base import ScanOptions
 from dataprep.formats.example_proto import BYTES, FLOATS, INTS, FeatureReader
-from dataprep.index.index import index_shards
-from dataprep.verify.verify import verify_dataset
+from dataprep.indexing.index import index_shards
+from dataprep.verification.verify import verify_dataset
 from manifests.errors import ShardError
 from manifests.schema import Components
 

@@ -21,7 +21,7 @@ from dataprep import formats
 from dataprep.images.base import EXTENSIONS, ImageInfo
 from dataprep.labels.kinds import KINDS
 from dataprep.ledger.finished import STAMPS_NAME
-from dataprep.verify.verify import verify_dataset
+from dataprep.verification.verify import verify_dataset
 from manifests.dali_index import format_index
 from manifests.errors import ShardError
 from manifests.schema import FORMAT_NAMES

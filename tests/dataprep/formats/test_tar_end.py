@@ -8,10 +8,10 @@ import tarfile
 import pytest
 
 from dataprep.formats import FORMATS, ScanOptions, webdataset
-from dataprep.index.index import index_shards
+from dataprep.indexing.index import index_shards
 from dataprep.labels.kinds import KINDS
 from dataprep.options import IndexOptions
-from dataprep.verify.verify import verify_dataset
+from dataprep.verification.verify import verify_dataset
 from manifests.errors import ShardError
 
 BLOCK, RECORD = 512, 10240

@@ -15,7 +15,7 @@ from helpers.similarity import open_image
 from dataprep.options import CHANGE_COLUMNS, Downscale, Options, Raw
 from dataprep.run.convert import convert_dataset
 from dataprep.sources import read_source
-from dataprep.verify.verify import verify_dataset
+from dataprep.verification.verify import verify_dataset
 from manifests.errors import CallError
 from manifests.schema import TABLE_COLUMNS
 from manifests.store import read_manifest

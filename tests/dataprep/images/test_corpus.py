@@ -11,7 +11,7 @@ from helpers.shards import decode_with_dali, stored_samples
 from dataprep.options import Downscale, Options, Raw
 from dataprep.run.convert import convert_dataset
 from dataprep.sources import read_source
-from dataprep.verify.verify import verify_dataset
+from dataprep.verification.verify import verify_dataset
 
 CASES = list(cases())
 FORMATS = ("tfrecord", "webdataset")

@@ -17,7 +17,7 @@ from dataprep.cli import main
 from dataprep.options import Options
 from dataprep.run.convert import convert_dataset
 from dataprep.sources import read_source
-from dataprep.verify.verify import verify_dataset
+from dataprep.verification.verify import verify_dataset
 from manifests.errors import SourceError
 
 FORMATS = ("tfrecord", "webdataset")

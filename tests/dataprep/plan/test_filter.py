@@ -10,7 +10,7 @@ import pytest
 from helpers.sources import read
 
 from dataprep.plan.splits import filter_source
-from dataprep.verify.verify import verify_dataset
+from dataprep.verification.verify import verify_dataset
 from manifests.errors import CallError
 from manifests.store import read_manifest
 

@@ -16,7 +16,7 @@ import loaders
 from dataprep.options import Downscale, Options
 from dataprep.run.convert import convert_dataset
 from dataprep.sources import SourceOptions, read_source
-from dataprep.verify.verify import verify_dataset
+from dataprep.verification.verify import verify_dataset
 from manifests.errors import CallError
 from manifests.remote.store import Store, open_store
 

@@ -20,7 +20,7 @@ from dataprep.run.work import work
 from dataprep.shards.write import write_shard
 from dataprep.sources import read_source
 from dataprep.storage.temporary import JOURNAL_NAME
-from dataprep.verify.verify import verify_dataset
+from dataprep.verification.verify import verify_dataset
 from manifests.errors import CallError, LostFolderError, StorageError
 from manifests.remote.store import Store, open_store
 

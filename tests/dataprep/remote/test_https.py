@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from helpers.http_files import serve_folder
 
-from dataprep.info.info import summarize
 from dataprep.options import Options
 from dataprep.run.convert import convert_dataset
 from dataprep.sources import read_source
-from dataprep.verify.verify import verify_dataset
+from dataprep.summary.info import summarize
+from dataprep.verification.verify import verify_dataset
 from manifests.errors import CallError
 
 

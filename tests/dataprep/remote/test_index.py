@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from dataprep import storage
-from dataprep.index.index import index_shards
+from dataprep.indexing.index import index_shards
 from dataprep.options import IndexOptions
-from dataprep.verify.verify import verify_dataset
+from dataprep.verification.verify import verify_dataset
 from manifests.errors import CallError, LostFolderError
 from manifests.remote.store import Store
 from manifests.store import read_manifest

@@ -19,7 +19,7 @@ from dataprep.run.work import Share, work
 from dataprep.sources import SourceOptions, read_source
 from dataprep.sources.merge import merge_sources
 from dataprep.sources.recognize import read_sources
-from dataprep.verify.verify import verify_dataset
+from dataprep.verification.verify import verify_dataset
 from manifests.errors import CallError, StoppedError
 from manifests.remote.store import Store, open_store
 from manifests.store import MANIFEST_NAME, read_manifest, read_revision

@@ -22,7 +22,7 @@ from dataprep.run.work import Share
 from dataprep.shards import write as segments
 from dataprep.sources import read_source
 from dataprep.storage.remote import REMOTE
-from dataprep.verify.verify import verify_dataset
+from dataprep.verification.verify import verify_dataset
 from manifests.errors import ExitStatus, StoppedError, StorageError
 from manifests.remote.store import Store
 

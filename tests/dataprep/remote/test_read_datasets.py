@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from helpers.servers import ACCESS_KEY, SECRET_KEY
 
-from dataprep.info.info import summarize
-from dataprep.verify.shard import ShardCheck, manifest_of, verify_shard
-from dataprep.verify.verify import verify_dataset, verify_manifest
+from dataprep.summary.info import summarize
+from dataprep.verification.shard import ShardCheck, manifest_of, verify_shard
+from dataprep.verification.verify import verify_dataset, verify_manifest
 from manifests.errors import CallError, ExitStatus, StorageError, UnreachableError
 from manifests.remote import connect
 from manifests.remote.store import Store

@@ -13,7 +13,7 @@ import time
 import pytest
 from helpers.processes import wait_until_gone
 
-from dataprep.verify.verify import verify_dataset
+from dataprep.verification.verify import verify_dataset
 
 SHARDS = ("--samples-per-shard", 5)
 

@@ -16,7 +16,7 @@ from dataprep.run.prepare import find_resumable
 from dataprep.shards import write as shards
 from dataprep.sources import read_source
 from dataprep.storage.temporary import JOURNAL_NAME
-from dataprep.verify.verify import verify_dataset
+from dataprep.verification.verify import verify_dataset
 from manifests.errors import CallError
 
 OPTIONS = Options(shard_samples=5)

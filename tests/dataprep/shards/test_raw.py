@@ -14,7 +14,7 @@ from dataprep.images.downscale import prepare
 from dataprep.options import CHANGE_COLUMNS, Options, Raw
 from dataprep.run.convert import convert_dataset
 from dataprep.sources import read_source
-from dataprep.verify.verify import verify_dataset
+from dataprep.verification.verify import verify_dataset
 from manifests.errors import CallError
 from manifests.store import manifest_bytes, read_manifest
 from manifests.tables import read_table, samples

@@ -17,7 +17,7 @@ from dataprep.shards import write as divide_module
 from dataprep.shards.write import divide, divides, useful_workers
 from dataprep.sources import read_source
 from dataprep.storage import temporary as commit
-from dataprep.verify.verify import verify_dataset
+from dataprep.verification.verify import verify_dataset
 from manifests.errors import StorageError
 
 IMAGES = [

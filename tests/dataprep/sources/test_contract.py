@@ -16,7 +16,7 @@ from dataprep.engines import LocalEngine
 from dataprep.options import Options
 from dataprep.run.convert import convert_dataset
 from dataprep.sources import UNREADABLE
-from dataprep.verify.verify import verify_dataset
+from dataprep.verification.verify import verify_dataset
 from manifests.errors import SourceVanishedError
 from manifests.store import read_manifest
 

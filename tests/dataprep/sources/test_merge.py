@@ -15,7 +15,7 @@ from dataprep.shards.source_image import load_image
 from dataprep.sources import SourceOptions, recognize
 from dataprep.sources.merge import merge_sources
 from dataprep.sources.recognize import read_sources
-from dataprep.verify.verify import verify_dataset
+from dataprep.verification.verify import verify_dataset
 from manifests.errors import CallError, SourceError
 from manifests.store import read_manifest
 from manifests.tables import read_table

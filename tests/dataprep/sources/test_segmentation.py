@@ -19,7 +19,7 @@ from PIL import Image
 
 from dataprep.options import Downscale, Options
 from dataprep.run.convert import convert_dataset
-from dataprep.verify.verify import verify_dataset
+from dataprep.verification.verify import verify_dataset
 from manifests.errors import CallError, SourceError
 from manifests.store import read_manifest
 

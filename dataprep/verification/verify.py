@@ -19,7 +19,7 @@ from dataprep.options import HASHES_NAME
 from dataprep.plan.files import has_append_plan
 from dataprep.progress import Progress
 from dataprep.storage.temporary import JOURNAL_NAME
-from dataprep.verify.shard import (
+from dataprep.verification.shard import (
     MAX_PROBLEMS,
     Problem,
     ProblemList,

@@ -19,12 +19,12 @@ import pytest
 from awscrt.checksums import crc32c
 from helpers import oracles
 
-from dataprep.index import index as index_module
-from dataprep.index.index import index_shards
+from dataprep.indexing import index as index_module
+from dataprep.indexing.index import index_shards
 from dataprep.ledger.state import Journal, journal_bytes
 from dataprep.options import IndexOptions
 from dataprep.storage.temporary import JOURNAL_NAME
-from dataprep.verify.verify import verify_dataset
+from dataprep.verification.verify import verify_dataset
 from manifests.errors import CallError, ShardError
 from manifests.store import read_manifest
 from manifests.tables import read_table
@@ -548,7 +548,7 @@ def test_index_imports_only_what_it_needs(folder, jpegs):
     modules = set(
         subprocess.run(arguments, capture_output=True, text=True, check=True).stdout.split()
     )
-    assert "dataprep.index.index" in modules
+    assert "dataprep.indexing.index" in modules
     unwanted = {
         "dataprep.sources",
         "dataprep.run.convert",

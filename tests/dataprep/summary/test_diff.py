@@ -14,7 +14,7 @@ from helpers.examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dataprep.info.diff import KINDS, SampleRows, compare, diff_datasets, hash_texts
+from dataprep.summary.diff import KINDS, SampleRows, compare, diff_datasets, hash_texts
 
 
 @pytest.fixture

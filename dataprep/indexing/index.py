@@ -17,7 +17,7 @@ from itertools import chain
 from dataprep import engines, storage
 from dataprep.formats import FORMATS, ScanOptions
 from dataprep.images.base import FAILED
-from dataprep.index.shard import (
+from dataprep.indexing.shard import (
     THREADS,
     FoundShards,
     IndexedShard,

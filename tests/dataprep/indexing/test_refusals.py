@@ -15,10 +15,10 @@ from helpers import oracles
 from helpers.pictures import encode, photo
 
 from dataprep.formats import webdataset
-from dataprep.index.index import index_shards
+from dataprep.indexing.index import index_shards
 from dataprep.labels.kinds import KINDS
 from dataprep.options import IndexOptions
-from dataprep.verify.verify import verify_dataset
+from dataprep.verification.verify import verify_dataset
 from manifests.errors import CallError, DamagedError, ShardError
 from manifests.labels import MAX_LABEL
 from manifests.schema import DEFAULT_MAX_CLASSES, MAX_LABEL_OFFSET

@@ -8,8 +8,8 @@ import pytest
 from dataprep.options import Options
 from dataprep.run.convert import convert_dataset
 from dataprep.sources import read_source
-from dataprep.verify import verify
-from dataprep.verify.verify import verify_manifest
+from dataprep.verification import verify
+from dataprep.verification.verify import verify_manifest
 from manifests import store
 
 

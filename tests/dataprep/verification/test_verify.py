@@ -12,8 +12,8 @@ from helpers.bombs import flat_png
 from dataprep.options import MAX_PIXELS, Options
 from dataprep.run.convert import convert_dataset
 from dataprep.sources import read_source
-from dataprep.verify import verify
-from dataprep.verify.shard import MAX_PER_FILE
+from dataprep.verification import verify
+from dataprep.verification.shard import MAX_PER_FILE
 from manifests.store import manifest_bytes, read_manifest
 
 # --- many problems ------------------------------------------------------------------------------
