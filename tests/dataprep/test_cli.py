@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import errno
-import itertools
 import json
 import re
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import click
 import pytest
@@ -36,59 +34,6 @@ def files(folder):
 
 
 # --- help ---------------------------------------------------------------------------------------
-
-
-def test_help_lists_every_command_and_exit_status(invoke):
-    text = invoke("--help").stdout
-    assert all(f"dataprep {command}" in text for command in COMMANDS)
-    statuses = ("0 success", "1 finished", "2 wrong usage", "3 stopped by", "130 interrupted")
-    assert all(status in " ".join(text.split()) for status in statuses)
-    assert invoke("-h").stdout == text
-    assert "version" in invoke("--version").stdout
-
-
-@pytest.mark.parametrize(
-    ("command", "options"),
-    [
-        ("convert", "src fmt out shard-size samples-per-shard seed no-shuffle val-fraction test-fraction split-by "
-                    "validate max-pixels max-rejected resize-shorter max-side only-above quality subsampling filter "
-                    "where store raw-size raw-fit image-root path-column label-column split-column pattern classes "
-                    "max-classes rename-classes label-type label-separator blank-labels uncertain-labels duplicates "
-                    "distance hash workers engine address overwrite check-shards append dry-run "
-                    "class-folders zip-encoding keep-removed"),
-        ("plan", "src fmt out shard-size samples-per-shard seed no-shuffle val-fraction test-fraction split-by "
-                 "where validate max-pixels resize-shorter max-side only-above quality subsampling filter "
-                 "store raw-size raw-fit image-root path-column label-column split-column pattern classes "
-                 "max-classes rename-classes label-type label-separator blank-labels uncertain-labels duplicates "
-                 "distance hash overwrite append class-folders zip-encoding keep-removed"),
-        ("work", "task claim heartbeat workers"),
-        ("finish", "max-rejected workers"),
-        ("index", "image label label-type label-key label-offset classes max-classes split validate workers "
-                  "overwrite"),
-        ("verify", "decode manifest-only max-pixels workers"),
-        ("info", "json"),
-        ("diff", "json limit"),
-        ("duplicates", "distance across limit json label-type max-pixels no-store workers"),
-        ("revert", ""),
-        ("repair", "src dry-run image-root path-column label-column split-column pattern classes max-classes "
-                   "rename-classes label-type label-separator blank-labels uncertain-labels workers "
-                   "class-folders zip-encoding"),
-        ("report", "out src sample batch-size max-size seed overwrite json workers"),
-    ],
-)  # fmt: skip
-def test_every_option_is_explained(invoke, command, options):
-    text = invoke(command, "--help").stdout
-    if "--help-all" in text:
-        text = invoke(command, "--help-all").stdout
-    listed = {
-        line.split()[0].rstrip(",")
-        for line in text.splitlines()
-        if line.startswith(("  -h", "  --"))
-    }
-    assert listed - {"--help-all"} == {
-        f"--{name}" for name in (*options.split(), "quiet", "verbose", "log-json")
-    } | {"-h"}
-    assert len(text.splitlines()) > 5
 
 
 #: Imports the command line, runs each call in a fork, and prints the modules that are imported
@@ -198,27 +143,6 @@ def test_a_bug_is_one_line_that_says_what_to_report(monkeypatch):
     assert "Traceback (most recent call last)" in CliRunner().invoke(fail).stderr
 
 
-def test_python_m_dataprep_is_the_same_program(image_folder, out, convert):
-    convert(image_folder, out)
-    for arguments, status in (
-        (["--help"], 0),
-        (["info", out], 0),
-        (["info", out / "none"], 2),
-        (["--missing"], 2),
-    ):
-        runs = [
-            subprocess.run(
-                [*program, *map(str, arguments)], capture_output=True, text=True, check=False
-            )
-            for program in (
-                [sys.executable, "-m", "dataprep"],
-                [Path(sys.executable).with_name("dataprep")],
-            )
-        ]
-        assert [run.returncode for run in runs] == [status, status]
-        assert (runs[0].stdout, runs[0].stderr) == (runs[1].stdout, runs[1].stderr)
-
-
 # --- convert ------------------------------------------------------------------------------------
 
 
@@ -241,41 +165,6 @@ def test_convert_verify_info(image_folder, out, convert, invoke, fmt):
     }
     assert set(files(out)) == expected | {"manifest.json"}
     assert [path.name for path in (out / ".dataprep").iterdir()] == ["stamps.json"]
-
-
-def test_info_as_json(image_folder, photographs, out, convert, invoke):
-    from PIL import Image
-
-    convert(image_folder, out, "--samples-per-shard", 5)
-    result = invoke("info", out, "--json")
-    assert result.stderr == ""
-    summary = json.loads(result.stdout)
-    assert {name: summary[name] for name in ("format", "store", "samples", "classes", "rejected")} == {
-        "format": "tfrecord", "store": "encoded", "samples": 14, "classes": 3, "rejected": 0,
-    }  # fmt: skip
-    split = summary["splits"]["train"]
-    assert (split["samples"], split["shards"]) == (14, 3)
-    assert split["labels"] == {"cat": 5, "ein Häßlicher Name": 5, "日本": 4}
-    assert (
-        split["bytes"]
-        == summary["bytes"]
-        == sum(path.stat().st_size for path in out.glob("*.tfrecord"))
-    )
-    lengths = [len(data) for _, data in photographs]
-    assert (split["size"]["min"], split["size"]["max"]) == (min(lengths), max(lengths))
-    widths = sorted(Image.open(path).width for path in image_folder.glob("*/*.*g"))
-    assert split["width"]["min"] <= widths[0]
-    assert split["width"]["max"] >= widths[-1]
-
-
-def test_the_default_folder_is_named_after_the_source(image_folder, tmp_path, monkeypatch, invoke):
-    source = tmp_path / "birds v1.5"
-    shutil.copytree(image_folder, source)
-    work = tmp_path / "work"
-    work.mkdir()
-    monkeypatch.chdir(work)
-    invoke("convert", "--src", f"{source}/", "--fmt", "webdataset")
-    assert [path.name for path in work.iterdir()] == ["birds v1.5-webdataset"]
 
 
 @pytest.mark.parametrize(
@@ -303,25 +192,6 @@ def test_resume_is_reported_and_gives_the_same_bytes(image_folder, out, invoke):
     (out / "manifest.json").rename(out / JOURNAL_NAME)
     assert "1 shard was done by an earlier run" in invoke(*call).stdout
     assert files(out) == before
-
-
-def test_a_dry_run_counts_the_shards_of_an_earlier_run(image_folder, out, invoke):
-    call = ("convert", "--src", image_folder, "--out", out, "--samples-per-shard", 4)
-    invoke(*call)
-    (out / "manifest.json").rename(out / JOURNAL_NAME)
-    (out / "train-00001.parquet").unlink()
-    before = files(out)
-    text = invoke(*call, "--dry-run").stdout
-    assert "done by an earlier run: 3 shards; to do: 1 shard\n" in text
-    lost = sum(path.stat().st_size for path in image_folder.glob("*/*"))
-    assert f" {lost:,}" not in text.partition("out: ")[2]
-    assert "with 1 worker," in text
-    assert files(out) == before
-    invoke(*call)
-    text = invoke(*call, "--dry-run").stdout
-    assert "to do: 0 shards" in text
-    assert "0 bytes to write" in text
-    assert "time:" not in text
 
 
 @pytest.mark.parametrize("change", [["--seed", 1], ["--fmt", "webdataset"]])
@@ -373,43 +243,6 @@ def test_another_tools_file_with_a_planned_name_is_kept(image_folder, out, invok
     assert "3 shards were done by an earlier run" in invoke(*call).stdout
 
 
-def test_the_rate_excludes_earlier_runs(image_folder, out, invoke, monkeypatch):
-    from dataprep.commands import console as progress_bars
-
-    meters = []
-
-    class RecordedMeter(progress_bars.Meter):
-        def __init__(self, *arguments):
-            super().__init__(*arguments, clock=itertools.count().__next__)
-            meters.append(self)
-
-    call = ("convert", "--src", image_folder, "--out", out, "--samples-per-shard", 4)
-    invoke(*call)
-    (out / "manifest.json").rename(out / JOURNAL_NAME)
-    (out / "train-00003.parquet").unlink()
-    monkeypatch.setattr(progress_bars, "Meter", RecordedMeter)
-    invoke(*call)
-    state = meters[0].state
-    assert (state.done, state.total) == (14, 14)
-    assert state.images_per_second == 2 / state.seconds  # two images in all the ticks of this clock
-
-
-def test_another_dataset_is_replaced_only_with_overwrite(image_folder, out, invoke):
-    call = ("convert", "--src", image_folder, "--out", out)
-    invoke(*call)
-    before = files(out)
-    for change in (["--seed", 1], ["--fmt", "webdataset"], ["--samples-per-shard", 3]):
-        result = invoke(*call, *change, status=2)
-        assert "--overwrite" in result.stderr
-        assert str(out) in result.stderr
-        assert files(out) == before
-    invoke(*call, "--fmt", "webdataset", "--overwrite")
-    assert not list(out.glob("*.tfrecord"))
-    assert f"no problems in {out}: " in invoke("verify", out).stdout
-    invoke(*call, "--overwrite")
-    assert files(out) == before
-
-
 @pytest.fixture
 def half_broken(tmp_path, jpegs):
     folder = tmp_path / "half"
@@ -456,17 +289,10 @@ def test_no_valid_images(splits, jpegs, tmp_path, out, convert, invoke):
     assert files(out) == before
 
 
-def test_numbers_out_of_the_float32_range(tmp_path, jpegs, out, convert):
-    for number in (1, 2):
-        (tmp_path / f"{number}.jpg").write_bytes(jpegs[0])
-    (tmp_path / "list.csv").write_text("path,label,score\n1.jpg,0,1e300\n2.jpg,0,-1e300\n")
-    convert(tmp_path / "list.csv", out)
-
-
 # --- wrong usage --------------------------------------------------------------------------------
 
 WRONG = [
-    ([], "--src"),
+    ([], "Missing option '--src'. Hint: add --src SRC; `main convert --help`"),
     (["--src", "{none}"], "none does not exist"),
     (["--src", "{src}", "--fmt", "lmdb"], "--fmt"),
     (["--src", "{src}", "--shard-size", "large"], "256MiB"),
@@ -495,6 +321,7 @@ WRONG = [
     (["--src", "{file}"], "does not have the form `path label`"),
     (["--src", "{src}", "surplus"], "surplus"),
     (["--src", "{src}", "--missing"], "--missing"),
+    (["--srcs", "x"], "No such option --srcs. Hint: did you mean --src or"),
 ]
 
 
@@ -524,23 +351,6 @@ def test_wrong_usage_of_convert(
 
 
 @pytest.mark.parametrize(
-    ("text", "length"),
-    [
-        ("4096B", 4096),
-        ("1048576", 1 << 20),
-        ("1k", 1024),
-        ("1 KB", 1000),
-        ("256MiB", 256 << 20),
-        ("1.5 GiB", 3 << 29),
-        ("2g", 2 << 30),
-        ("7b", 7),
-    ],
-)
-def test_byte_sizes(text, length):
-    assert byte_size(text) == length
-
-
-@pytest.mark.parametrize(
     "arguments", [["verify"], ["info"], ["info", "--json"], ["verify", "--decode"]]
 )
 @pytest.mark.parametrize(
@@ -565,19 +375,6 @@ def test_a_folder_of_images(image_folder, invoke, command):
     error = invoke(command, *folders, status=2).stderr
     assert "this is a folder of images" in error
     assert f"run `dataprep convert --src {image_folder}` first" in error or command == "revert"
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ([], "Missing option '--src'. Hint: add --src SRC; `main convert --help`"),
-        (["--src"], "Hint: `main convert --help` shows how to call it"),
-        (["--src", "x", "--fmt", "zip"], "Hint: `main convert --help` shows how to call it"),
-        (["--srcs", "x"], "No such option --srcs. Hint: did you mean --src or"),
-    ],
-)
-def test_a_wrong_command_line_has_a_hint(invoke, arguments, message):
-    assert message in invoke("convert", *arguments, status=2).stderr
 
 
 @pytest.mark.parametrize(
@@ -671,19 +468,3 @@ def test_an_image_deleted_after_the_scan(image_folder, tmp_path, out, invoke, mo
     lost.write_bytes(data)
     invoke(*call)
     assert f"no problems in {out}: " in invoke("verify", out).stdout
-
-
-def test_an_interrupt_prints_one_line(image_folder, out, convert, monkeypatch):
-    def interrupted(*_):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("dataprep.run.work.write_shard", interrupted)
-    result = convert(image_folder, out, status=130)
-    assert "interrupted" in result.stderr.splitlines()[-1]
-
-
-def test_no_progress_bar_without_a_terminal(image_folder, out, convert):
-    result = convert(image_folder, out)
-    assert "\r" not in result.stderr
-    assert "it/s" not in result.stderr
-    assert "images/s" not in result.stderr

@@ -66,16 +66,6 @@ def test_a_part_that_counts_other_images_moves_in_proportion():
     assert recorder.done[-1] == 110
 
 
-def test_a_step_that_fails_does_not_jump_to_its_end():
-    recorder = Recorder()
-    step = divide(recorder, [10])
-    (part,) = step.__enter__()
-    part.start(10, 1)
-    part.advance("a", 3)
-    step.__exit__(ValueError, ValueError(), None)
-    assert recorder.done[-1] == 3
-
-
 def test_parts_can_be_divided_again_and_nobody_need_listen():
     recorder = Recorder()
     with divide(recorder, [10, 10]) as (_, second), divide(second, [3, 3]) as (_, inner):

@@ -16,45 +16,32 @@ PAGE = Path(__file__).parents[2] / "docs" / "clusters.md"
 
 #: The fields of batch/v1 Job that the manifest may use, with their types, from the API reference of
 #: Kubernetes 1.33.
-JOB = {
-    "apiVersion": str,
-    "kind": str,
-    "metadata": {"name": str},
-    "spec": {
-        "completionMode": str,
-        "completions": int,
-        "parallelism": int,
-        "backoffLimitPerIndex": int,
-        "podFailurePolicy": {
-            "rules": [
-                {
-                    "action": str,
-                    "onExitCodes": {"containerName": str, "operator": str, "values": [int]},
-                    "onPodConditions": [{"type": str, "status": str}],
-                }
-            ]
-        },
-        "template": {
-            "spec": {
-                "restartPolicy": str,
-                "terminationGracePeriodSeconds": int,
-                "containers": [
-                    {
-                        "name": str,
-                        "image": str,
-                        "command": [str],
-                        "resources": {
-                            "requests": {"cpu": str, "memory": str},
-                            "limits": {"memory": str},
-                        },
-                        "volumeMounts": [{"name": str, "mountPath": str}],
-                    }
-                ],
-                "volumes": [{"name": str, "persistentVolumeClaim": {"claimName": str}}],
-            }
-        },
-    },
-}
+JOB = yaml.safe_load("""
+apiVersion: str
+kind: str
+metadata: {name: str}
+spec:
+  completionMode: str
+  completions: int
+  parallelism: int
+  backoffLimitPerIndex: int
+  podFailurePolicy:
+    rules:
+    - action: str
+      onExitCodes: {containerName: str, operator: str, values: [int]}
+      onPodConditions: [{type: str, status: str}]
+  template:
+    spec:
+      restartPolicy: str
+      terminationGracePeriodSeconds: int
+      containers:
+      - name: str
+        image: str
+        command: [str]
+        resources: {requests: {cpu: str, memory: str}, limits: {memory: str}}
+        volumeMounts: [{name: str, mountPath: str}]
+      volumes: [{name: str, persistentVolumeClaim: {claimName: str}}]
+""")
 
 
 def check(value, schema, place):
@@ -68,7 +55,7 @@ def check(value, schema, place):
         for number, each in enumerate(value):
             check(each, schema[0], f"{place}[{number}]")
     else:
-        assert type(value) is schema, f"{place}: {value!r} is not {schema.__name__}"
+        assert type(value).__name__ == schema, f"{place}: {value!r} is not {schema}"
 
 
 @pytest.fixture(scope="module")

@@ -68,14 +68,6 @@ def test_version_1_1_has_no_names():
     ] == [part for entry in entries for part in entry.components]
 
 
-@given(st.lists(st.tuples(numbers, numbers), min_size=1, max_size=5))
-def test_tfrecord_round_trip(records):
-    data = format_index("tfrecord", [tfrecord_line(*record) for record in records])
-    entries = parse_index("tfrecord", data)
-    assert [(entry.components[0].offset, entry.components[0].size) for entry in entries] == records
-    assert [entry.line for entry in entries] == list(range(1, len(records) + 1))
-
-
 @settings(max_examples=examples())
 @given(samples)
 def test_webdataset_round_trip(component_lists):

@@ -12,7 +12,6 @@ from helpers.examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from manifests import parquet as parquet_pages
 from manifests.parquet import FREE_ROWS, BoundedParquet, ParquetError
 
 TABLE = pa.table(
@@ -70,35 +69,6 @@ def test_what_is_read_equals_what_arrow_reads(options, tmp_path):
             assert opened.read(names).equals(expected.select(names), check_metadata=True)
             assert opened.read(["real"]).schema == expected.select(["real"]).schema
             assert opened.read([]).num_columns == 0
-
-
-@pytest.mark.parametrize("options", WRITERS, ids=str)
-def test_page_headers_agree_with_the_footer(options):
-    """The footer states the unpacked length of a column with its headers.
-
-    Arrow computes it on its own.
-    """
-    data = write(TABLE, **options)
-    footer = pq.read_metadata(io.BytesIO(data))
-    for group in range(footer.num_row_groups):
-        for at in range(footer.num_columns):
-            chunk = footer.row_group(group).column(at)
-            start = chunk.dictionary_page_offset or chunk.data_page_offset
-            headers = [0]
-
-            def read_at(offset, length, headers=headers):
-                headers[0] += 1
-                return data[offset : offset + length]
-
-            pages = list(
-                parquet_pages.read_pages(
-                    read_at, start, start + chunk.total_compressed_size, chunk.num_values
-                )
-            )
-            unpacked = sum(page.bytes for page in pages)
-            assert 0 <= chunk.total_uncompressed_size - unpacked <= 200 * headers[0]
-            data_pages = [page for page in pages if page.type != parquet_pages.DICTIONARY_PAGE]
-            assert sum(page.values for page in data_pages) == chunk.num_values
 
 
 def rows(count):
@@ -191,27 +161,6 @@ def test_one_long_text_among_many_rows_takes_its_own_length():
     assert counting.max_memory() < 200 << 20  # Arrow alone reserves 6 GB
 
 
-def test_a_page_that_states_a_huge_length_is_refused():
-    """The header of a page is the only place that states how much memory unpacking takes."""
-    data = bytearray(
-        write(pa.table({"x": list(range(1000))}), compression="zstd", use_dictionary=False)
-    )
-    offset = pq.read_metadata(io.BytesIO(bytes(data))).row_group(0).column(0).data_page_offset
-    assert (
-        data[offset : offset + 3] == b"\x15\x00\x15"
-    )  # type i32 = 0, then the unpacked length, a varint
-    assert data[offset + 3] >= 128
-    assert data[offset + 4] < 128
-    fields, _ = parquet_pages._header(bytes(data[offset:]))
-    # Two bytes of the varint of the unpacked length become those of 8191 instead of 8000: still two
-    # bytes.
-    data[offset + 3 : offset + 5] = b"\xfe\x7f"
-    changed, _ = parquet_pages._header(bytes(data[offset:]))
-    assert fields[2] != changed[2] == 8191
-    with pytest.raises(ParquetError):
-        bounded(bytes(data)).read(["x"])
-
-
 def test_names_are_looked_up_exactly():
     opened = bounded(write(TABLE))
     assert opened.read(["a.b"]).column_names == ["a.b"]
@@ -270,9 +219,3 @@ def test_lists_are_read(dictionaries):
     table = pa.table(LISTS)
     read = bounded(write(table, use_dictionary=dictionaries)).read(list(LISTS))
     assert read.to_pylist() == table.to_pylist()
-
-
-def test_a_list_with_a_column_of_a_name_like_its_items_is_nested():
-    both = pa.table({"x": LISTS["integers"], "x.list.element": [1, 2, 3, 4]})
-    with pytest.raises(ParquetError, match="column 'x' is nested"):
-        bounded(write(both)).read(["x"])

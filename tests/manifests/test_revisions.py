@@ -10,7 +10,6 @@ import pytest
 from manifests.errors import CallError, ManifestError
 from manifests.schema import Added, Components, File, Manifest, Revision, Shard, Split
 from manifests.serialization import (
-    check_revisions,
     manifest_digest,
     old_manifest_name,
     parts,
@@ -59,20 +58,6 @@ SECOND = make({"train": 3, "val": 1}, (revision(FIRST, train=1, val=1),))
 THIRD = make({"train": 5, "val": 1}, (*SECOND.revisions, revision(SECOND, train=2)))
 
 
-def test_written_and_read():
-    assert parse_manifest(manifest_bytes(THIRD)) == THIRD
-    assert "revisions" not in json.loads(manifest_bytes(FIRST))
-    assert json.loads(manifest_bytes(THIRD))["revisions"][1] == {
-        "revision": 2,
-        "parent": manifest_digest(manifest_bytes(SECOND)),
-        "source": "more",
-        "source_digest": "1" * 32,
-        "splits": {"train": {"shards": 2, "samples": 10}},
-        "classes": 2,
-        "options": {"plan": "2" * 32},
-    }
-
-
 def test_what_each_revision_added():
     names = [
         [shard.name for split in parts(THIRD)[number].splits for shard in split.shards]
@@ -88,32 +73,6 @@ def test_what_each_revision_added():
     assert revisions_of_shards(THIRD) == {
         name: number for number, each in enumerate(names) for name in each
     }
-
-
-class Counted(dict):
-    """Counts how often the records of all revisions are read."""
-
-    reads = 0
-
-    def items(self):
-        Counted.reads += 1
-        return super().items()
-
-
-def test_each_revision_is_read_once_however_many_there_are(monkeypatch):
-    """Many small appends, and a manifest from elsewhere, must not take quadratic time."""
-    added = Counted({"train": Added(1, 5)})
-    manifest = make(
-        {"train": 101}, tuple(replace(THIRD.revisions[0], splits=added) for _ in range(100))
-    )
-    monkeypatch.setattr(Counted, "reads", 0)
-    found = parts(manifest)
-    assert [[shard.name for split in part.splits for shard in split.shards] for part in found] == [
-        [f"train-{number:05d}.tar"] for number in range(101)
-    ]
-    assert all(part.revisions == () for part in found)
-    check_revisions(manifest)
-    assert Counted.reads <= 3 * 100
 
 
 @pytest.mark.parametrize(

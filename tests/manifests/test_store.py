@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
-import math
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from helpers.examples import examples
-from helpers.records import FILE, MANIFEST, METADATA, RAW, ROWS, with_metadata, with_valid_checksum
+from helpers.records import MANIFEST, METADATA, RAW, ROWS, with_metadata, with_valid_checksum
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -34,7 +32,6 @@ from manifests.store import (
     manifest_bytes,
     parse_manifest,
     read_manifest,
-    rejected_bytes,
 )
 from manifests.tables import build_table, read_table, read_table_metadata, samples, write_table
 
@@ -71,14 +68,6 @@ def test_manifest_round_trip(manifest):
     data = manifest_bytes(manifest)
     assert parse_manifest(data) == manifest
     assert manifest_bytes(parse_manifest(data)) == data
-
-
-def test_manifest_is_readable_json():
-    body = json.loads(manifest_bytes(MANIFEST))
-    assert next(iter(body)) == "schema_version"
-    assert list(body)[-1] == "checksum"
-    assert body["splits"]["train"]["samples"] == 2
-    assert "häß lich" in manifest_bytes(MANIFEST).decode()
 
 
 def test_every_edit_of_a_byte_is_detected():
@@ -177,17 +166,6 @@ def test_bytes_that_are_not_a_manifest_are_refused(text):
         parse_manifest(text)
 
 
-def test_only_raw_images_have_a_shape_in_the_manifest():
-    assert b"pixels" not in manifest_bytes(MANIFEST)
-    assert json.loads(manifest_bytes(RAW))["pixels"] == [40, 30, 3]
-    assert parse_manifest(manifest_bytes(RAW)) == RAW
-
-
-def test_the_member_creator_takes_precedence_over_the_options():
-    manifest = dataclasses.replace(MANIFEST, options={"plan": "0123"}, creator="index")
-    assert parse_manifest(manifest_bytes(manifest)).creator == "index"
-
-
 def test_reading_a_manifest_from_a_folder(tmp_path):
     with pytest.raises(CallError, match=r"the folder .*none does not exist"):
         read_manifest(tmp_path / "none")
@@ -242,20 +220,6 @@ def test_table_round_trip(tmp_path_factory, rows):
     assert table.column_names == [*TABLE_COLUMNS, *extras]
     assert list(samples(table)) == rows
     assert read_table_metadata(path) == METADATA
-
-
-def test_reading_some_columns(tmp_path):
-    path = tmp_path / "t.parquet"
-    write_table(build_table({**ROWS, "camera": [1, 2]}), str(path))
-    assert read_table(path, ["label", "camera"]).to_pydict() == {"label": [1, 0], "camera": [1, 2]}
-    with pytest.raises(TableError, match="has no column 'absent'"):
-        read_table(path, ["label", "absent"])
-
-
-def test_the_same_table_gives_the_same_bytes(tmp_path):
-    for name in "ab":
-        write_table(build_table({**ROWS, "score": [math.pi, None]}, METADATA), str(tmp_path / name))
-    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
 
 
 def test_a_damaged_table_is_refused(tmp_path):
@@ -355,26 +319,6 @@ def test_metadata_round_trip(tmp_path_factory, conversion):
     assert read_table_metadata(path) == conversion
 
 
-def test_metadata_is_sorted_json_in_the_parquet_schema(tmp_path):
-    changes = {"kept": (1, 700, 700)}
-    rejected = ({"source": "a", "reason": "empty", "detail": ""},)
-    conversion = Conversion("f00d", 1, 2, 703, ("jpeg",), FILE, FILE, rejected, changes)
-    stored = build_table(ROWS, conversion).schema.metadata
-    shard = '{"bytes": 1024, "checksum": "crc32c:0123abcd", "name": "train-00000.tar"}'
-    assert stored == {
-        b"dataprep": (
-            (
-                '{"bytes": 703, "changes": {"kept": [1, 700, 700]}, "formats": ["jpeg"],'
-                f' "images": 2, "index": {shard}, "plan": "f00d", "rejected": [{{"detail": "",'
-                f' "reason": "empty", "source": "a"}}], "samples": 1, "shard": {shard}}}'
-            ).encode()
-        )
-    }
-    assert build_table(ROWS, "index").schema.metadata == {
-        b"dataprep": b'{"made_by": "dataprep index"}'
-    }
-
-
 def test_a_table_made_by_another_tool_has_no_metadata(tmp_path):
     pq.write_table(build_table(ROWS), tmp_path / "t.parquet")
     assert read_table_metadata(tmp_path / "t.parquet") is None
@@ -421,13 +365,3 @@ def test_metadata_written_by_another_tool_is_refused(tmp_path, text):
     with_metadata(tmp_path / "t.parquet", text)
     with pytest.raises(TableError):
         read_table_metadata(tmp_path / "t.parquet")
-
-
-def test_rejected_rows_are_json_lines():
-    rows = [
-        {"source": "a\nb.jpg", "reason": "empty", "detail": "0 bytes"},
-        {"source": "日本", "reason": "x", "detail": ""},
-    ]
-    lines = rejected_bytes(rows).decode().splitlines()
-    assert [json.loads(line) for line in lines] == rows
-    assert rejected_bytes([]) == b""

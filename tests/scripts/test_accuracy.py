@@ -73,15 +73,6 @@ def test_both_sides_learn(scripts, images, tmp_path, monkeypatch, name):
         assert np.isfinite(runs[0]["loss"])
 
 
-def test_the_first_weights_are_the_same(scripts):
-    model = scripts("accuracy")
-    one, two, other = (
-        model.make_network(5, 32, seed, torch.device("cpu")).state_dict() for seed in (1, 1, 2)
-    )
-    assert all(torch.equal(one[name], two[name]) for name in one)
-    assert not all(torch.equal(one[name], other[name]) for name in one)
-
-
 def test_the_learning_rate_rises_and_falls_to_zero(scripts):
     rates = [scripts("accuracy").triangle(50)(step) for step in range(51)]
     assert max(rates) == pytest.approx(1, abs=0.1)
@@ -89,41 +80,6 @@ def test_the_learning_rate_rises_and_falls_to_zero(scripts):
     assert rates[49] < 0.05
     assert rates[50] == 0
     assert all(rate > 0 for rate in rates[:50])
-
-
-def test_an_epoch_has_each_image_once(scripts):
-    sides = scripts("accuracy")
-    recipe = sides.Recipe((), size=32, epochs=2, batch_size=10)
-    keys = list(sides.shuffled_keys(40, [3, 4], recipe))
-    assert len(keys) == 2 * 2 * 4
-    for start in range(0, 16, 4):
-        assert sorted(row for batch in keys[start : start + 4] for _, _, row in batch) == list(
-            range(40)
-        )
-    assert [{seed for seed, _, _ in batch} for batch in keys] == [{3}] * 8 + [{4}] * 8
-    assert [batch[0][1] for batch in keys[:8]] == list(range(8))
-
-
-def test_augmentation_does_not_depend_on_the_worker(scripts, images):
-    sides = scripts("accuracy")
-    data = sides.Images(images / "train", sides.RECIPES["plain"].train_transforms())
-    one, two, other = (data.__getitems__([(1, step, 5), (1, step, 6)]) for step in (0, 0, 1))
-    assert all(torch.equal(a[0], b[0]) for a, b in zip(one, two, strict=True))
-    assert not all(torch.equal(a[0], b[0]) for a, b in zip(one, other, strict=True))
-
-
-def test_images_that_are_decoded_once_stay_the_same(scripts, images):
-    sides = scripts("accuracy")
-    transforms = sides.RECIPES["modern"].train_transforms()
-    kept, read = (
-        sides.Images(images / "train", transforms, small=small) for small in (True, False)
-    )
-    keys = [[(1, step, row) for row in range(8)] for step in range(3)]
-    for key in keys:
-        for (one, _), (other, _) in zip(
-            kept.__getitems__(key), read.__getitems__(key), strict=True
-        ):
-            assert torch.equal(one, other)
 
 
 def test_interval(scripts):
@@ -149,12 +105,6 @@ def test_finished_seeds_are_not_repeated(scripts, tmp_path):
     ]
 
 
-def test_a_single_pair_is_no_result(scripts):
-    runs = {0: {"accuracy": 1.0, "seconds": 1.0}}
-    with pytest.raises(SystemExit, match="two pairs of runs, there are 1"):
-        scripts("pairs").report_pairs(None, {"a": runs, "b": runs}, ("a", "b"), "", ["accuracy"])
-
-
 def test_pairs_are_reported_with_their_interval(scripts, capsys):
     found = {"a": {}, "b": {}}
     for seed, value in enumerate((70.0, 71.0, 72.5)):
@@ -167,15 +117,6 @@ def test_pairs_are_reported_with_their_interval(scripts, capsys):
         "accuracy, b - a: +0.500 ± 0.000 percentage points (95%, 3 pairs)"
         in capsys.readouterr().out
     )
-
-
-def test_no_run_starts_that_would_end_too_late(scripts, tmp_path):
-    started = []
-    args = arguments(None, tmp_path, seconds=0.0, seeds=3)
-    scripts("pairs").run_seeds(
-        "one", args, SETTINGS, lambda seed: started.append(seed) or {"accuracy": 0.0}
-    )
-    assert len(started) <= 1
 
 
 def test_plain_loader_of_identities(scripts):

@@ -254,18 +254,6 @@ def test_the_list_has_every_subject(scripts, capsys, monkeypatch):
         assert facts["WHAT"].endswith((".", "?"))
 
 
-@pytest.mark.parametrize("name", [name for name, run in RUNS.items() if isinstance(run, str)])
-def test_a_benchmark_that_does_not_run_here_has_help(name, scripts):
-    parser, module = scripts("harness").make_parser(name)
-    assert module.NEEDS in parser.format_help()
-
-
-def test_the_program_of_the_other_libraries_has_help(warm):
-    done = warm.run(BENCH / "rivals_epoch.py", "--help")
-    assert done.returncode == 1
-    assert done.stderr.startswith("MosaicML Streaming and LitData, in a Python that has them")
-
-
 def commands_in_docs():
     files = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *BENCH.glob("*.py")]
     files += [*(ROOT / "loaders").rglob("*.py"), *(ROOT / "dataprep").rglob("*.py")]

@@ -76,10 +76,7 @@ def test_killed_and_resumed_gives_the_same_weights(datasets, tmp_path, fmt, proc
 
 
 def test_a_missing_torchvision_is_reported_before_anything_starts(tmp_path, monkeypatch):
-    for name in (
-        "torchvision",
-        "torchvision.models",
-    ):  # the tests of transforms import it, where it is installed
+    for name in ("torchvision", "torchvision.models"):  # another test may have imported them
         monkeypatch.setitem(sys.modules, name, None)
     done = call(command(tmp_path / "no dataset", tmp_path / "run.pt", 1, "--model", "resnet50"))
     assert (done.returncode, done.stdout) == (1, "")

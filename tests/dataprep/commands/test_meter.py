@@ -3,7 +3,6 @@
 import pytest
 
 from dataprep.commands.console import Cadence, Meter, describe
-from manifests.process.text import format_duration
 
 
 class Clock:
@@ -120,18 +119,3 @@ def test_a_line_at_most_every_five_seconds(clock):
 
 def test_a_line_even_if_nothing_is_done(clock):
     assert [second for second, _ in lines(clock, 0, 61, 1000)] == [30, 60]
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [
-        (0, "0 s"),
-        (59.4, "59 s"),
-        (59.6, "1 min 0 s"),
-        (192, "3 min 12 s"),
-        (7500, "2 h 5 min"),
-        (100_800, "1 d 4 h"),
-    ],
-)
-def test_durations(seconds, text):
-    assert format_duration(seconds) == text

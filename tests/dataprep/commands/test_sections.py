@@ -42,21 +42,6 @@ def test_the_help_shows_the_options_that_most_people_need(command):
     assert {f"--{name}" for name in rare.split()} <= set(everything) - set(shown)
 
 
-def test_the_help_of_convert_has_three_examples_and_a_short_text_about_sources():
-    text = CliRunner().invoke(main, ["convert", "--help"], terminal_width=80).stdout
-    assert len(re.findall(r"^  dataprep convert --src \S+ .+$", text, re.MULTILINE)) == 3
-    about_sources = text.partition("--src SRC ")[2].partition("--out OUT")[0]
-    assert len(about_sources.splitlines()[:-1]) == 3
-    assert "docs/sources.md" in about_sources
-
-
-def test_a_command_without_sections_has_one_heading():
-    text = CliRunner().invoke(main, ["verify", "--help"]).stdout
-    assert re.findall(r"^([A-Z][a-z ]+):$", text, re.MULTILINE) == ["Options"]
-    assert "--help-all" not in text
-    assert not re.search(r"^  [A-Z]+$", text, re.MULTILINE)  # OUT is no option
-
-
 def test_the_list_of_commands_has_whole_sentences():
     text = CliRunner().invoke(main, ["--help"]).stdout
     assert "work" in text

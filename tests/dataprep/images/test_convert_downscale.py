@@ -6,20 +6,18 @@ import json
 
 import PIL
 import pytest
-from helpers import oracles
 from helpers.bad_images import exif
 from helpers.pictures import encode, photo
 from helpers.shards import stored_samples
 from helpers.similarity import open_image
 
-from dataprep.options import CHANGE_COLUMNS, Downscale, Options, Raw
+from dataprep.options import Downscale, Options, Raw
 from dataprep.run.convert import convert_dataset
 from dataprep.sources import read_source
 from dataprep.verification.verify import verify_dataset
 from manifests.errors import CallError
-from manifests.schema import TABLE_COLUMNS
 from manifests.store import read_manifest
-from manifests.tables import read_table, read_table_metadata
+from manifests.tables import read_table_metadata
 
 pytestmark = pytest.mark.usefixtures("quick_programs")
 
@@ -87,40 +85,6 @@ def test_bytes_do_not_depend_on_workers_and_the_table_lists_the_changes(
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("fmt", FORMATS)
-def test_records_have_the_change_columns(fmt, mixed, tmp_path):
-    out = tmp_path / "out"
-    convert_dataset(
-        read_source(str(mixed.parent / "list.csv")),
-        str(out),
-        Options(fmt=fmt, downscale=Downscale(100)),
-        workers=1,
-    )
-    rows = [row for row, _ in stored_samples(out)]
-    assert list(rows[0].extra) == ["camera", *CHANGE_COLUMNS]
-    shard = out / ("train-00000.tar" if fmt == "webdataset" else "train-00000.tfrecord")
-    if fmt == "webdataset":
-        records = [json.loads(sample["json"]) for sample in oracles.read_with_webdataset(shard)]
-        assert [
-            {name: record[name] for name in row.extra}
-            for record, row in zip(records, rows, strict=True)
-        ] == [dict(row.extra) for row in rows]
-        return
-    records = [oracles.parse_example(payload) for payload in oracles.read_tfrecord(shard)]
-    for record, row in zip(records, rows, strict=True):
-        assert record["original_width"] == [row.extra["original_width"]]
-        assert record["change"] == [row.extra["change"].encode()]
-        assert record["image/width"] == [row.width]
-
-
-def test_dataset_without_these_options_does_not_mention_them(mixed, tmp_path):
-    convert_dataset(read_source(str(mixed)), str(tmp_path / "out"), Options(), workers=1)
-    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
-    assert not {"downscale", "raw"} & set(manifest["options"])
-    assert "pixels" not in manifest
-    assert tuple(read_table(tmp_path / "out" / "train-00000.parquet").column_names) == TABLE_COLUMNS
-
-
 def test_other_options_are_refused_unless_overwrite(mixed, tmp_path, snapshot):
     source, out = read_source(str(mixed)), tmp_path / "out"
     convert_dataset(source, str(out), Options(downscale=Downscale(100)), workers=1)
@@ -180,23 +144,6 @@ def test_column_with_the_name_of_a_change_column_is_refused(mixed, tmp_path):
     for options in (Options(downscale=Downscale(9)), Options(raw=Raw(9))):
         with pytest.raises(CallError, match=r"a column 'change'.*rename the column of the source"):
             convert_dataset(source, str(tmp_path / "out"), options, workers=1)
-
-
-def test_shard_size_counts_stored_bytes(tmp_path, make_photos):
-    """Downscaling large images does not produce many tiny shards."""
-    folder = make_photos(tmp_path / "photos", 60, side=200)
-    source = read_source(str(folder))
-    sample_counts = {}
-    for name, options in (
-        ("unchanged", Options(shard_bytes=100_000)),
-        ("small", Options(shard_bytes=100_000, downscale=Downscale(16))),
-        ("raw", Options(shard_bytes=100_000, raw=Raw(16))),
-    ):
-        manifest = convert_dataset(source, str(tmp_path / name), options, workers=1).manifest
-        sample_counts[name] = [shard.samples for shard in manifest.splits[0].shards]
-    assert len(sample_counts["unchanged"]) > 3
-    assert sample_counts["small"] == [60]
-    assert sample_counts["raw"] == [60]
 
 
 # --- the command ----------------------------------------------------------------------------------

@@ -101,14 +101,6 @@ def test_flat_images_have_no_hash():
     )
 
 
-@pytest.mark.parametrize("size", [(1, 1), (1, 900), (32, 32), (3000, 2)])
-def test_any_shape(size):
-    pixels = np.random.default_rng(0).integers(0, 256, (*size, 3), np.uint8)
-    for kind in ("JPEG", "PNG"):
-        data = encode(pixels, kind)
-        assert reduce_image(data, check_image(data, "header")).shape == (32, 32)
-
-
 @pytest.mark.parametrize("at", [20, 40, 100])
 def test_what_is_not_decoded_is_black(at):
     """The decoder does not write these pixels, and leaves what was in memory before."""

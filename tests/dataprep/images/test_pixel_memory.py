@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from dataprep.engines import LocalEngine
 from dataprep.images import base, downscale
 from dataprep.images.base import ImageInfo
 from dataprep.options import Downscale, Options, Raw
@@ -94,19 +93,3 @@ def test_reduced_jpegs_and_single_processes_do_not_wait(shared, monkeypatch):
     base.share_pixel_file(None)
     with base.pixels_of(ImageInfo("png", WIDTH, HEIGHT)):
         pass
-
-
-def test_workers_of_an_engine_share_a_file():
-    """The content of the file is the same, whatever process reads it."""
-    engine = LocalEngine(3)
-    try:
-        for _ in range(2):
-            engine._add_process("os")
-        here = os.fstat(base._Process.file)
-        for process in engine._processes:
-            process.send(os.fstat, base._Process.file)
-            there = process.receive()
-            assert (there.st_ino, there.st_dev) == (here.st_ino, here.st_dev)
-    finally:
-        engine.close()
-    assert base._Process.file is None

@@ -9,7 +9,7 @@ import pytest
 from helpers.bad_images import exif
 from helpers.pictures import encode, photo
 from helpers.similarity import open_image, psnr
-from PIL import Image, ImageCms, ImageOps, TiffImagePlugin
+from PIL import Image, ImageCms, ImageOps
 
 from dataprep.images.downscale import prepare
 from dataprep.options import Downscale, Options, Raw
@@ -17,10 +17,6 @@ from dataprep.options import Downscale, Options, Raw
 LANCZOS = Image.Resampling.LANCZOS
 #: Encoding loses almost nothing, so comparisons measure the decoding and resizing.
 HIGH_QUALITY = {"quality": 100, "subsampling": "444"}
-
-
-def change_of(data: bytes, options: Options) -> str:
-    return str(prepare(data, options).extra["change"])
 
 
 # --- orientation ----------------------------------------------------------------------------------
@@ -40,26 +36,6 @@ def test_orientation_is_applied_and_removed(orientation, image_format, picture):
     assert stored.extra["change"] == ("resized turned" if 2 <= orientation <= 8 else "resized")
     square = Image.frombytes("RGB", (64, 64), prepare(data, Options(raw=Raw(64))).data)
     assert psnr(square, ImageOps.fit(upright.convert("RGB"), (64, 64), LANCZOS)) > 37
-
-
-@pytest.mark.parametrize("orientation", [1, 3, 6, 8])
-def test_orientation_of_a_tiff(orientation, picture):
-    tags = TiffImagePlugin.ImageFileDirectory_v2()
-    tags[0x0112] = orientation
-    data = encode(picture.crop((0, 0, 512, 300)), "TIFF", tiffinfo=tags)
-    image = open_image(prepare(data, Options(downscale=Downscale(100, **HIGH_QUALITY))).data)
-    upright = open_image(data)
-    assert image.size == ((100, 171) if orientation in (6, 8) else (171, 100))
-    assert psnr(image, upright.resize(image.size, LANCZOS)) > 37
-
-
-@pytest.mark.parametrize(
-    "block",
-    [b"Exif\0\0", b"Exif\0\0II*\0\xff\xff\xff\xff", b"Exif\0\0MM\0*\0\0\0\x08\0\x01\x01\x12"],
-)
-def test_damaged_exif_block_is_ignored(block, picture):
-    data = encode(picture, exif=block)
-    assert change_of(data, Options(downscale=Downscale(100))) == "resized"
 
 
 # --- profiles -------------------------------------------------------------------------------------
@@ -97,11 +73,6 @@ def test_profiles_without_effect(profile, picture):
         stored.data
         == prepare(encode(picture, "PNG"), Options(downscale=Downscale(100, **HIGH_QUALITY))).data
     )
-
-
-def test_gray_image_with_an_rgb_profile(picture):
-    data = encode(picture.convert("L"), icc_profile=other_profile())
-    assert change_of(data, Options(downscale=Downscale(100))) == "resized"
 
 
 # --- colors ---------------------------------------------------------------------------------------

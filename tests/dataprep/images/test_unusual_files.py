@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 from helpers.bad_images import UNUSUAL_NAMES
 from helpers.oracles import read_with_tfrecord_package
 from helpers.pictures import encode, photo
-from helpers.shards import decode_with_dali, stored_samples
+from helpers.shards import stored_samples
 
 from dataprep.cli import main
 from dataprep.options import Options
@@ -47,22 +47,6 @@ def convert(folder: Path, out: Path, **options: object) -> tuple[set[str], dict[
 
 
 @pytest.mark.parametrize("fmt", FORMATS)
-def test_unusual_names(fmt, folder, tmp_path):
-    content = {name: encode(photo(number)) for number, name in enumerate(UNUSUAL_NAMES, 1)}
-    for name, data in content.items():
-        (folder / name).write_bytes(data)
-    kept, rejected = convert(folder, tmp_path / "out", fmt=fmt)
-    assert kept == {"class/intact.jpg", *(f"class/{name}" for name in UNUSUAL_NAMES)}
-    assert rejected == {}
-    assert {
-        row.source[6:]: data
-        for row, data in stored_samples(tmp_path / "out")
-        if row.source[6:] in content
-    } == content
-    assert len(decode_with_dali(tmp_path / "out")) == len(UNUSUAL_NAMES) + 1
-
-
-@pytest.mark.parametrize("fmt", FORMATS)
 def test_other_libraries_read_unusual_names(fmt, folder, python, tmp_path):
     for number, name in enumerate(UNUSUAL_NAMES, 1):
         (folder / name).write_bytes(encode(photo(number)))
@@ -90,17 +74,6 @@ def test_name_that_is_not_utf8_is_rejected(folder, tmp_path):
     kept, rejected = convert(folder, tmp_path / "out")
     assert kept == {"class/intact.jpg"}
     assert rejected == {"class/caf\\xe9.jpg": "bad-name"}
-
-
-@pytest.mark.parametrize("fmt", FORMATS)
-def test_output_folder_with_a_name_that_is_not_utf8(fmt, folder, dataprep, tmp_path):
-    out = os.fsencode(tmp_path) + b"/caf\xe9"
-    result = dataprep("convert", "--src", folder.parent, "--out", out, "--fmt", fmt)
-    assert "Traceback" not in result.stderr
-    assert result.returncode == 0 or (result.returncode == 2 and "--out" in result.stderr)
-    if result.returncode == 0:
-        for command in ("verify", "info"):
-            assert dataprep(command, out).returncode == 0
 
 
 def test_pipes_links_and_folders_with_image_names(folder, tmp_path):
@@ -143,27 +116,6 @@ def run(*arguments: object) -> Result:
     assert result.exception is None or isinstance(result.exception, SystemExit), result.exc_info
     assert "Traceback" not in result.stderr
     return result
-
-
-@pytest.mark.parametrize("fmt", FORMATS)
-def test_dataset_without_kept_images(fmt, tmp_path):
-    (tmp_path / "images" / "class").mkdir(parents=True)
-    (tmp_path / "images" / "class" / "empty.jpg").write_bytes(b"")
-    result = run(
-        "convert",
-        "--src",
-        tmp_path / "images",
-        "--out",
-        tmp_path / "out",
-        "--fmt",
-        fmt,
-        "--workers",
-        1,
-    )
-    assert result.exit_code == 1
-    assert "rejected: 1 of 1 image " in result.stdout
-    for command in (["info"], ["info", "--json"], ["verify", "--workers", 1]):
-        assert run(*command, tmp_path / "out").exit_code in (0, 1)
 
 
 @pytest.mark.parametrize("fmt", FORMATS)

@@ -11,11 +11,10 @@ from helpers.pictures import encode, photo
 from PIL import Image, ImageOps
 
 from dataprep.images.downscale import prepare
-from dataprep.options import CHANGE_COLUMNS, Options, Raw
+from dataprep.options import Options, Raw
 from dataprep.run.convert import convert_dataset
 from dataprep.sources import read_source
 from dataprep.verification.verify import verify_dataset
-from manifests.errors import CallError
 from manifests.store import manifest_bytes, read_manifest
 from manifests.tables import read_table, samples
 
@@ -57,20 +56,6 @@ def test_crop_and_pad_match_pillow(size, side):
     assert padded.any()
 
 
-def test_change_column():
-    cases = {
-        (64, 64): "", (128, 128): "resized", (32, 32): "resized", (64, 100): "cropped", (200, 100): "resized cropped",
-    }  # fmt: skip
-    for size, change in cases.items():
-        assert (
-            prepare(encode(photo(1, *size), "PNG"), Options(raw=Raw(64))).extra["change"] == change
-        )
-    assert (
-        prepare(encode(photo(1, 64, 50), "PNG"), Options(raw=Raw(64, "pad"))).extra["change"]
-        == "padded"
-    )
-
-
 @pytest.fixture(scope="module", params=FORMATS)
 def dataset(request, make_photos, tmp_path_factory):
     """A dataset of raw images in several shards, and its source folder."""
@@ -92,25 +77,6 @@ def shards_of(out):
 
 def expected_of(folder, row) -> bytes:
     return prepare((folder / row.source).read_bytes(), Options(raw=Raw(40))).data
-
-
-def test_table_offsets_point_at_the_pixels(dataset):
-    folder, out = dataset
-    manifest = read_manifest(out)
-    assert (manifest.store, manifest.pixels) == ("raw", (40, 40, 3))
-    assert manifest.options["raw"] == {"size": 40, "fit": "crop", "filter": "lanczos"}
-    assert manifest.components.image == (
-        ("image/raw",) if manifest.format == "tfrecord" else ("raw",)
-    )
-    count = 0
-    for shard, _, table in shards_of(out):
-        data = shard.read_bytes()
-        for row in samples(read_table(table)):
-            assert (row.size, row.width, row.height) == (40 * 40 * 3, 40, 40)
-            assert data[row.offset : row.offset + row.size] == expected_of(folder, row)
-            assert list(row.extra) == list(CHANGE_COLUMNS)
-            count += 1
-    assert count == 30
 
 
 def test_other_readers_read_the_same_bytes(dataset):
@@ -174,30 +140,3 @@ def test_verify_compares_the_size_with_the_manifest(dataset, tmp_path):
         )
     finally:
         manifest.write_bytes(intact)
-
-
-def test_same_bytes_for_any_number_of_workers(dataset, snapshot, tmp_path):
-    folder, out = dataset
-    options = Options(fmt=read_manifest(out).format, raw=Raw(40), shard_samples=12)
-    for workers in (2, 3):
-        convert_dataset(
-            read_source(str(folder)), str(tmp_path / str(workers)), options, workers=workers
-        )
-        assert snapshot(tmp_path / str(workers)) == snapshot(out)
-
-
-def test_other_raw_options_are_refused(dataset, snapshot):
-    folder, out = dataset
-    before = snapshot(out)
-    for raw in (Raw(41), Raw(40, "pad"), Raw(40, filter="box")):
-        options = Options(fmt=read_manifest(out).format, raw=raw, shard_samples=12)
-        with pytest.raises(CallError, match="not made from this source with these options"):
-            convert_dataset(read_source(str(folder)), str(out), options, workers=1)
-    assert snapshot(out) == before
-
-
-def test_info(dataset, invoke):
-    _, out = dataset
-    summary = json.loads(invoke("info", out, "--json").stdout)
-    assert (summary["store"], summary["pixels"]) == ("raw", [40, 40, 3])
-    assert "raw 40x40x3" in invoke("info", out).stdout

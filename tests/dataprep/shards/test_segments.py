@@ -14,9 +14,8 @@ from dataprep.engines import LocalEngine
 from dataprep.options import Downscale, Options, Raw
 from dataprep.run.convert import convert_dataset
 from dataprep.shards import write as divide_module
-from dataprep.shards.write import divide, divides, useful_workers
+from dataprep.shards.write import divide, divides
 from dataprep.sources import read_source
-from dataprep.storage import temporary as commit
 from dataprep.verification.verify import verify_dataset
 from manifests.errors import StorageError
 
@@ -106,11 +105,6 @@ def test_shards_that_are_copied_are_not_divided_while_there_are_enough():
     assert all(divides(OPTIONS[kind], 1000, 4) for kind in ("resized", "raw", "checked"))
 
 
-def test_a_small_run_starts_few_processes():
-    assert [useful_workers(1, images) for images in (1, 64, 65, 10_000)] == [1, 1, 2, 157]
-    assert useful_workers(300, 900) == 300
-
-
 def test_a_disk_that_returns_other_bytes_is_noticed(tmp_path, monkeypatch):
     (tmp_path / "src" / "class").mkdir(parents=True)
     for number in range(5):
@@ -122,10 +116,3 @@ def test_a_disk_that_returns_other_bytes_is_noticed(tmp_path, monkeypatch):
     ):
         convert_dataset(source, str(tmp_path / "out"), Options(), workers=1)
     assert list((tmp_path / "out").glob("*.tfrecord")) == []
-
-
-def test_no_file_stays_open(tmp_path):
-    (tmp_path / "src" / "class").mkdir(parents=True)
-    (tmp_path / "src" / "class" / "0.jpg").write_bytes(IMAGES[1])
-    convert_dataset(read_source(str(tmp_path / "src")), str(tmp_path / "out"), Options(), workers=1)
-    assert commit._last == {}

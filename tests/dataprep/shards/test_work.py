@@ -6,7 +6,6 @@ A feature that costs every image something shows here. If it is worth that, rais
 from __future__ import annotations
 
 import os
-import resource
 import sys
 from collections import Counter
 from contextlib import contextmanager
@@ -17,7 +16,7 @@ from helpers.pictures import encode, photo
 from dataprep import storage
 from dataprep.containers import SourceImages
 from dataprep.options import Options
-from dataprep.shards.write import MAX_BATCH_BYTES, ShardTask, write_shard
+from dataprep.shards.write import ShardTask, write_shard
 
 IMAGES = 320
 
@@ -97,43 +96,3 @@ def count_calls(source, out, fmt):
         finally:
             sys.setprofile(previous)
     return python, c, system
-
-
-@pytest.mark.parametrize("fmt", MOST_CALLS)
-def test_each_byte_is_read_written_and_read_back_once(source, tmp_path, monkeypatch, fmt):
-    copied = Counter()
-
-    def counted(name, lengths):
-        original = getattr(os, name)
-
-        def call(*arguments):
-            result = original(*arguments)
-            copied[name] += lengths(result)
-            return result
-
-        monkeypatch.setattr(os, name, call)
-
-    counted("read", len)
-    counted("pwritev", int)
-    counted("preadv", int)
-    with running(source, tmp_path / "out", fmt) as run:
-        run()
-        suffix = {"webdataset": "tar", "tfrecord": "tfrecord"}[fmt]
-        shard = (tmp_path / "out" / f"train-00000.{suffix}").stat().st_size
-    images = sum(file.stat().st_size for file in (source / "class").iterdir())
-    assert copied["read"] == images
-    assert copied["pwritev"] == copied["preadv"] == shard
-
-
-def test_batches_use_the_same_memory(source, tmp_path):
-    faults = []
-    for name in ("warm", "out"):
-        with running(source, tmp_path / name, "webdataset") as run:
-            before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-            run()
-            faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
-    assert faults[1] / IMAGES < 1, faults
-
-
-def test_a_batch_stays_in_the_cache_of_a_cpu():
-    assert 1 << 18 <= MAX_BATCH_BYTES <= 1 << 20

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 import tempfile
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -202,29 +201,6 @@ def test_a_file_is_replaced_if_it_is_unchanged(place: Place) -> None:
     assert not storage.replace_unchanged(path, b"newer", b"old")
     assert storage.describe(place.path, "manifest.json").bytes == 3
     assert read_file(path, MANIFEST) == b"new"
-
-
-def test_a_file_is_published_at_once(place: Place) -> None:
-    """Whoever reads it gets the old content or all of the new, whenever that is."""
-    path = f"{place.path}/file"
-    contents = [letter * 300_000 for letter in (b"a", b"b")]
-    place.write(path, contents[0])
-    stop = threading.Event()
-
-    def publish() -> None:
-        number = 0
-        while not stop.is_set():
-            number += 1
-            place.write(path, contents[number % 2])
-
-    thread = threading.Thread(target=publish)
-    thread.start()
-    try:
-        seen = {read_file(path, SHARD) for _ in range(30)}
-    finally:
-        stop.set()
-        thread.join()
-    assert seen <= {*contents}
 
 
 def test_what_is_not_published_is_not_there(place: Place) -> None:

@@ -17,8 +17,6 @@ from manifests.remote import connect
 from manifests.remote import store as store_module
 from manifests.remote.store import Store, open_store
 
-UNICODE = "Ünïcode/日本語 😀/a b+c&d=e%20f'(1).jpg"
-
 
 def test_round_trip(store: Store) -> None:
     store.put("a/b.bin", b"first")
@@ -40,28 +38,6 @@ def test_missing_objects_are_file_not_found_errors(store: Store) -> None:
     store.delete("no such/object")
     assert list(store.list_objects()) == []
     assert Store(store.url.join("nothing")).start_listing().result() == ([], [])
-
-
-def test_unicode_keys(store: Store) -> None:
-    store.put(UNICODE, b"x")
-    assert bytes(store.get(UNICODE)) == b"x"
-    assert [info.name for info in store.list_objects()] == [UNICODE]
-    assert store.start_listing().result() == (["Ünïcode"], [])
-    folder, _, name = UNICODE.rpartition("/")
-    folders, objects = Store(store.url.join(folder)).start_listing().result()
-    assert (folders, [info.name for info in objects]) == ([], [name])
-    store.delete(UNICODE)
-    assert list(store.list_objects()) == []
-
-
-def test_a_listing_has_whole_path_segments_only(store: Store) -> None:
-    for name in ("shard/1", "shard/deep/2", "shard-other/3", "4"):
-        store.put(name, b"x")
-    below = Store(store.url.join("shard")).list_objects()
-    assert sorted(info.name for info in below) == ["1", "deep/2"]
-    assert len(list(store.list_objects())) == 4
-    folders, objects = store.start_listing().result()
-    assert (folders, [info.name for info in objects]) == (["shard", "shard-other"], ["4"])
 
 
 def test_a_long_listing_is_complete(store: Store) -> None:
