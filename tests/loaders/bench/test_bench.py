@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 import sys
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
+import torch
 from click.testing import CliRunner
-from helpers.bench import make_results
+from helpers.bench import make_results, rate
 from helpers.chromium import chromium, find_chromium
 
 import loaders
 from loaders.bench import command as bench_command
 from loaders.bench.command import make_request
-from loaders.bench.measure import Method, Rate, close
+from loaders.bench.measure import Method, close
 from loaders.bench.model import load_model, measure_torchvision
 from loaders.bench.results import ModelRates, Remedy
 from loaders.bench.show import page
@@ -40,19 +42,17 @@ def leave(images, labels):
 """
 
 
-@pytest.fixture
-def run():
-    def invoke(*arguments, error=None):
-        done = CliRunner().invoke(main, [*map(str, arguments)], standalone_mode=False)
-        if error is None:
-            assert (done.exception, done.return_value or 0) == (None, 0), done.output
-            return done.stdout
-        assert error in done.stderr
-        assert "Traceback" not in done.stderr
-        assert done.stderr.count("\n") == 1
-        return done.stderr
-
-    return invoke
+def run(command, dataset, *arguments, transforms="imagenet-train", error=None):
+    """Return the output of a command, or the line about an error."""
+    words = map(str, (command, dataset, "--transforms", transforms, *QUICK, *arguments))
+    done = CliRunner().invoke(main, [*words], standalone_mode=False)
+    if error is None:
+        assert (done.exception, done.return_value or 0) == (None, 0), done.output
+        return done.stdout
+    assert error in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stderr.count("\n") == 1
+    return done.stderr
 
 
 @pytest.fixture
@@ -70,96 +70,104 @@ def script(tmp_path):
     return path
 
 
-def test_bench_prints_a_table_and_the_sentence(run, photographs, script, tmp_path):
-    page_file = tmp_path / "bench.html"
-    text = run("bench", photographs, "--transforms", "imagenet-train", *QUICK, "--model", f"{script}:step",
-               "--html", page_file)  # fmt: skip
-    for name in (
-        "reading",
-        "+ decoding",
-        "+ augmentation",
-        "+ delivery",
-        f"{script}:step alone",
-        f"{script}:step fed",
-    ):
+@pytest.fixture
+def request_for(photographs):
+    options = {"transforms": "imagenet-train", "split": "train", "device": "cpu", "batch_size": 4}
+    return lambda **changes: make_request(str(photographs), **options | changes)
+
+
+def test_bench_prints_a_table_and_the_sentence(photographs, script, tmp_path):
+    page_file, step = tmp_path / "bench.html", f"{script}:step"
+    text = run("bench", photographs, "--model", step, "--html", page_file)
+    stages = ("reading", "+ decoding", "+ augmentation", "+ delivery")
+    for name in (*stages, f"{step} alone", f"{step} fed"):
         assert text.count(f"\n  {name}") == 1
     assert text.count("<- limit") == 1
     assert " is the limit: " in text.splitlines()[-1]
-    assert "page cache: " in text
-    assert "other programs: " in text
-    assert "then 2 repeats of at least 0.01 s" in text
+    for words in ("page cache: ", "other programs: ", "then 2 repeats of at least 0.01 s"):
+        assert words in text
     assert text.splitlines()[-1].lower()[:20] in page_file.read_text().lower()
-    run("bench", photographs, "--transforms", "imagenet-train", *QUICK, "--html", page_file)
     page_file.write_text("something else")
-    run("bench", photographs, "--transforms", "imagenet-train", *QUICK, "--html", page_file,
+    run("bench", photographs, "--html", page_file,
         error="exists, and is not a page of `loaders bench`. Hint: choose another name, or")  # fmt: skip
 
 
-def test_bench_as_json(run, photographs):
-    results = json.loads(
-        run("bench", photographs, "--transforms", "imagenet-train", *QUICK, "--json")
-    )
+def test_bench_as_json(photographs, tmp_path):
+    """What a script prints is not in it, and the page of an earlier run is replaced."""
+    script, page_file = tmp_path / "train.py", tmp_path / "bench.html"
+    script.write_text("print('imported')\ndef step(images, labels):\n    print('loss 0.1')\n")
+    page_file.write_text(page(make_results((4, 3, 2, 1))))
+    text = run("bench", photographs, "--model", script, "--json", "--html", page_file)
+    results = json.loads(text)
     assert results["limit"] in results["stages"]
     assert results["sentence"]
+    assert results["sentence"][1:20] in page_file.read_text()
     assert all(len(rate["repeats"]) == 2 for rate in results["stages"].values())
     assert results["subject"]["options"]["num_threads"] >= 1
     assert results["machine"]["cores"] >= 1
     assert results["conditions"]["other_cores"] is None or results["conditions"]["other_cores"] >= 0
-    assert results["model"] is None
+    assert results["model"]["name"] == str(script)
+
+
+#: Arguments of both commands, and the error.
+WRONG_FOR_BOTH = {
+    "no split": (("--split", "trian"), "did you mean 'train'?"),
+    "no preset": (("--transforms", "no-such"), "is neither a preset nor an existing YAML file"),
+}
+#: A model, and the error. ``{tmp}`` is the folder of the scripts.
+WRONG_MODELS = {
+    "none.py:step": "--model: none.py is not a Python script. Hint: pass script.py:step, or a name"
+    " like resnet50.",
+    "{tmp}/train.py:stop": "has no function stop. Hint: did you mean 'step'?",
+    "{tmp}/train.py:broken": "raised KeyError: 'weights' in line 7 of {tmp}/train.py. Hint: a step"
+    " takes images and labels",
+    "{tmp}/train.py:leave": "raised SystemExit: 3 in line 9 of {tmp}/train.py. Hint: a step takes"
+    " images and labels",
+    "{tmp}/other.py": "raised SyntaxError: ",
+    "{tmp}/program.py": "raised SystemExit: 2 in line 2 of {tmp}/program.py. Hint: the script is"
+    " imported: put what it does",
+}
 
 
 @pytest.mark.parametrize(
-    ("model", "error"),
+    ("command", "arguments", "error"),
     [
-        (
-            "none.py:step",
-            (
-                "--model: none.py is not a Python script. Hint: pass script.py:step, or a name like"
-                " resnet50."
-            ),
-        ),
-        ("{script}:stop", "has no function stop. Hint: did you mean 'step'?"),
-        ("{script}:broken",
-         "raised KeyError: 'weights' in line 7 of {script}. Hint: a step takes images and labels"),
-        ("{script}:leave",
-         "raised SystemExit: 3 in line 9 of {script}. Hint: a step takes images and labels"),
-        ("{other}", "raised SyntaxError: "),
-        (
-            "{program}",
-            (
-                "raised SystemExit: 2 in line 2 of {program}. Hint: the script is imported: put"
-                " what it does"
-            ),
-        ),
+        *((command, *row) for command in ("bench", "tune") for row in WRONG_FOR_BOTH.values()),
+        *(("bench", ("--model", model), error) for model, error in WRONG_MODELS.items()),
+        ("tune", ("--objective", "model"),
+         "--objective model needs --model. Hint: add --model, for example --model resnet50."),
+        ("tune", ("--objective", "images", "--model", "x.py:step"),
+         "--objective images measures the loader alone"),
     ],
 )  # fmt: skip
-def test_models_that_do_not_work(run, photographs, script, tmp_path, model, error):
-    other = tmp_path / "other.py"
-    other.write_text("def step(:")
-    program = tmp_path / "program.py"
-    program.write_text("import sys\nsys.exit(2)\n")  # as argparse does with arguments of others
-    names = {"script": script, "other": other, "program": program}
-    run("bench", photographs, "--transforms", "imagenet-train", *QUICK, "--model", model.format(**names),
-        error=error.format(**names))  # fmt: skip
+def test_wrong_options(photographs, script, tmp_path, command, arguments, error):
+    (tmp_path / "other.py").write_text("def step(:")
+    # As argparse ends a program with arguments of others.
+    (tmp_path / "program.py").write_text("import sys\nsys.exit(2)\n")
+    arguments = [text.format(tmp=tmp_path) for text in arguments]
+    run(command, photographs, *arguments, error=error.format(tmp=tmp_path))
 
 
-def test_what_a_script_prints_is_not_in_the_json(run, photographs, tmp_path):
-    path = tmp_path / "train.py"
-    path.write_text("print('imported')\ndef step(images, labels):\n    print('loss 0.1')\n")
-    common = (
-        "bench",
-        photographs,
-        "--transforms",
-        "imagenet-train",
-        *QUICK,
-        "--model",
-        path,
-        "--json",
-    )
-    assert json.loads(run(*common))["model"]["name"] == str(path)
+@pytest.mark.parametrize(
+    ("command", "dataset", "options", "error"),
+    [
+        ("bench", "none", (), "none"),
+        ("tune", "none", (), "none"),
+        ("bench", "s3://bucket/set", (), "and --cache is missing. Hint: set --cache to"),
+        ("tune", "s3://bucket/set", (), "and --cache is missing. Hint: set --cache to"),
+        ("bench", "none", ("--torchvision",), "none"),
+        ("bench", "s3://bucket/photos", ("--torchvision",),
+         "reads a dataset on disk, not in an object store"),
+    ],
+)  # fmt: skip
+def test_wrong_datasets(monkeypatch, tmp_path, command, dataset, options, error):
+    monkeypatch.setitem(sys.modules, "torchvision", SimpleNamespace())
+    monkeypatch.chdir(tmp_path)
+    text = run(command, dataset, *options, error=error)
+    assert ("object store" in text) == ("s3:" in dataset)
 
 
-def test_a_script_with_dataclasses(photographs, tmp_path):
+def test_a_script_with_dataclasses(request_for, tmp_path):
     """`dataclasses` looks up the module of a class whose annotations are text."""
     path = tmp_path / "train.py"
     path.write_text(
@@ -167,24 +175,13 @@ def test_a_script_with_dataclasses(photographs, tmp_path):
         "@dataclass\nclass Settings:\n    rate: float = 0.1\n"
         "def step(images, labels):\n    Settings()\n"
     )
-    options = {"split": "train", "batch_size": 4, "device": "cpu"}
-    spec = resolve(make_request(str(photographs), transforms="imagenet-train", **options))
+    spec = resolve(request_for())
     assert load_model(f"{path}:step", spec)(("images", [0, 1])) == 2
     close(spec)
 
 
-def test_without_torchvision(run, photographs, monkeypatch):
-    monkeypatch.setitem(sys.modules, "torchvision", None)
-    monkeypatch.setitem(sys.modules, "torchvision.models", None)
-    common = ("bench", photographs, "--transforms", "imagenet-train", *QUICK)
-    run(*common, "--torchvision", error="Hint: install it.")
-    run(*common, "--model", "resnet50", error="--model resnet50 needs torchvision (")
-
-
-def test_a_model_of_torchvision(monkeypatch, photographs, run, tmp_path):
+def test_a_model_of_torchvision(monkeypatch, photographs, tmp_path):
     """With a stand-in for torchvision, whose real models take minutes on a CPU."""
-    import torch
-
     made = []
 
     def get_model(name, weights, num_classes):
@@ -192,100 +189,42 @@ def test_a_model_of_torchvision(monkeypatch, photographs, run, tmp_path):
         parts = (torch.nn.Conv2d(3, 2, 9, 64), torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten())
         return torch.nn.Sequential(*parts, torch.nn.Linear(2, num_classes))
 
-    models = SimpleNamespace(
-        list_models=lambda module: ["resnet50", "resnet18"], get_model=get_model
-    )
+    names = ["resnet50", "resnet18"]
+    models = SimpleNamespace(list_models=lambda module: names, get_model=get_model)
     monkeypatch.setitem(sys.modules, "torchvision.models", models)
-    common = ("bench", photographs, "--transforms", "imagenet-train", *QUICK)
-    text = run(*common, "--model", "resnet50")
-    assert "resnet50 alone" in text
     # The model has an output for each label of the dataset, whatever the config says.
     config = tmp_path / "config.yaml"
     config.write_text("transform_ops: [{RandCropImage: {size: 64}}]\nArch: {class_num: 2}\n")
-    run("bench", photographs, "--transforms", config, *QUICK, "--model", "resnet18")
-    assert made == [("resnet50", None, 3), ("resnet18", None, 3)]
-    run(
-        *common,
-        "--model",
-        "resnet51",
-        error="torchvision has no model resnet51. Hint: did you mean resnet50",
-    )
+    text = run("bench", photographs, "--model", "resnet18", transforms=config)
+    assert "resnet18 alone" in text
+    assert made == [("resnet18", None, 3)]
+    error = "torchvision has no model resnet51. Hint: did you mean resnet50"
+    run("bench", photographs, "--model", "resnet51", error=error)
 
 
-def test_torchvision_and_a_folder_that_does_not_exist(run, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "torchvision", SimpleNamespace())
-    common = ("--transforms", "imagenet-train", "--torchvision")
-    error = run("bench", tmp_path / "none", *common, error="none")
-    assert "object store" not in error
-    run(
-        "bench",
-        "s3://bucket/photos",
-        *common,
-        error="reads a dataset on disk, not in an object store",
-    )
+def test_without_torchvision(photographs, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torchvision", None)
+    monkeypatch.setitem(sys.modules, "torchvision.models", None)
+    run("bench", photographs, "--torchvision", error="Hint: install it.")
+    error = "--model resnet50 needs torchvision ("
+    run("bench", photographs, "--model", "resnet50", error=error)
 
 
-def test_torchvision_reads_the_same_images(photographs, torchvision):
-    spec = resolve(
-        make_request(
-            str(photographs), transforms="imagenet-eval", split="train", batch_size=4, device="cpu"
-        )
-    )
+def test_torchvision_reads_the_same_images(request_for, photographs):
+    from helpers.torchvision_oracle import import_torchvision
+
+    import_torchvision()
+    error = "--torchvision compares imagenet-train and imagenet-eval, not reid-train"
+    run("bench", photographs, "--torchvision", transforms="reid-train", error=error)
+    spec = resolve(request_for(transforms="imagenet-eval"))
     close(spec)
     assert measure_torchvision(spec, "imagenet-eval", 0, Method(0.0, 1)).median > 0
 
 
-@pytest.fixture
-def torchvision():
-    from helpers.torchvision_oracle import import_torchvision
-
-    return import_torchvision()
-
-
-def test_torchvision_has_not_all_transforms(run, photographs, torchvision):
-    run("bench", photographs, "--transforms", "reid-train", *QUICK, "--torchvision",
-        error="--torchvision compares imagenet-train and imagenet-eval, not reid-train")  # fmt: skip
-
-
-@pytest.mark.parametrize("command", ["bench", "tune"])
-def test_wrong_datasets(run, photographs, tmp_path, command):
-    run(
-        command,
-        tmp_path / "none",
-        "--transforms",
-        "imagenet-train",
-        *QUICK,
-        error=str(tmp_path / "none"),
-    )
-    run(
-        command,
-        photographs,
-        "--transforms",
-        "imagenet-train",
-        "--split",
-        "trian",
-        error="did you mean 'train'?",
-    )
-    run(
-        command,
-        photographs,
-        "--transforms",
-        "no-such",
-        *QUICK,
-        error="is neither a preset nor an existing YAML file",
-    )
-    run(
-        command,
-        "s3://bucket/set",
-        "--transforms",
-        "imagenet-train",
-        error="and --cache is missing. Hint: set --cache to",
-    )
-
-
-def test_tune_writes_a_file_that_build_uses(run, photographs, tmp_path, few_values):
+def test_tune_writes_a_file_that_build_uses(photographs, script, tmp_path, few_values):
     out = tmp_path / "tune.json"
-    text = run("tune", photographs, "--transforms", "imagenet-train", *QUICK, "--out", out)
+    tune = partial(run, "tune", photographs, "--out", out)
+    text = tune()
     assert f'{out} is written: loaders.build(..., tuning="{out}")' in text
     assert f"{photographs}: imagenet-train, batches of 4; " in text
     assert "page cache: " in text
@@ -293,65 +232,24 @@ def test_tune_writes_a_file_that_build_uses(run, photographs, tmp_path, few_valu
     (entry,) = json.loads(out.read_text())["entries"]
     assert entry["batch_size"] == 4
     assert entry["notes"]["conditions"].keys() >= {"cached_before", "other_cores"}
-    with loaders.build(
-        photographs, transforms="imagenet-train", batch_size=4, device="cpu", tuning=out
-    ) as loader:
-        assert loader.options.num_threads == entry["options"]["num_threads"]
-        assert loader.options.prefetch == entry["options"]["prefetch"]
-    result = json.loads(
-        run("tune", photographs, "--transforms", "imagenet-eval", *QUICK, "--out", out, "--json")
-    )
+    result = json.loads(tune("--json", transforms="imagenet-eval"))
     assert len(result["measured"]) == result["trials"] >= 2
     assert len(json.loads(out.read_text())["entries"]) == 2
-    with loaders.build(
-        photographs, transforms="imagenet-train", batch_size=4, device="cpu", tuning=out
-    ):
-        pass
-    sentence = run(
-        "bench", photographs, "--transforms", "imagenet-eval", *QUICK, "--tuning", out
-    ).splitlines()
-    assert f"num_threads={result['options']['num_threads']}" in sentence[1]
-    out.write_text("not a tuning")
-    run("tune", photographs, "--transforms", "imagenet-train", *QUICK, "--out", out,
-        error="exists, and is not a file of `loaders tune`")  # fmt: skip
-    out.write_text('{"loaders_tuning": 1, "entries": 7}')
-    common = ("tune", photographs, "--transforms", "imagenet-train", *QUICK, "--out", out)
-    run(*common, error="the file is damaged: entries must be an array")
-    assert kept_entries(str(out), overwrite=True) == []
-
-
-@pytest.mark.parametrize(
-    ("options", "error"),
-    [
-        (
-            ("--objective", "model"),
-            "--objective model needs --model. Hint: add --model, for example --model resnet50.",
-        ),
-        (
-            ("--objective", "images", "--model", "x.py:step"),
-            "--objective images measures the loader alone",
-        ),
-    ],
-)
-def test_objectives(run, photographs, options, error):
-    run("tune", photographs, "--transforms", "imagenet-train", *QUICK, *options, error=error)
-
-
-def test_tune_beside_a_model(run, photographs, script, tmp_path, few_values):
-    out = tmp_path / "tune.json"
-    text = run(
-        "tune",
-        photographs,
-        "--transforms",
-        "imagenet-train",
-        *QUICK,
-        "--model",
-        f"{script}:step",
-        "--out",
-        out,
-    )
+    options = {"transforms": "imagenet-train", "batch_size": 4, "device": "cpu", "tuning": out}
+    with loaders.build(photographs, **options) as loader:
+        assert loader.options.num_threads == entry["options"]["num_threads"]
+        assert loader.options.prefetch == entry["options"]["prefetch"]
+    line = run("bench", photographs, "--tuning", out, transforms="imagenet-eval").splitlines()[1]
+    assert f"num_threads={result['options']['num_threads']}" in line
+    text = tune("--model", f"{script}:step")
     assert f"images/s of {script}:step fed by the loader" in text
-    assert json.loads(out.read_text())["entries"][0]["notes"]["objective"] == "model"
+    objectives = [each["notes"]["objective"] for each in json.loads(out.read_text())["entries"]]
+    assert objectives.count("model") == 1
+    out.write_text("not a tuning")
+    tune(error="exists, and is not a file of `loaders tune`")
+    out.write_text('{"loaders_tuning": 1, "entries": 7}')
+    tune(error="the file is damaged: entries must be an array")
+    assert kept_entries(str(out), overwrite=True) == []
 
 
 # --- the page -------------------------------------------------------------------------------------
@@ -360,24 +258,17 @@ def test_tune_beside_a_model(run, photographs, script, tmp_path, few_values):
 @pytest.fixture
 def hostile():
     name = "<script>alert(1)</script>&\"'" + "x" * 150
-    remedy = Remedy("with shards at 256 px", "run `dataprep convert`", Rate((38_000.0, 39_000.0)))
-    return make_results(
-        (67_000, 21_900, 21_500, 21_300),
-        [remedy],
-        ModelRates(name, Rate((60_000.0,)), Rate((9.0,))),
-        dataset=name,
-    )
+    remedy = Remedy("with shards at 256 px", "run `dataprep convert --src a<b`", rate(38_000))
+    model = ModelRates(name, rate(60_000), rate(9))
+    return make_results((67_000, 21_900, 21_500, 21_300), [remedy], model, dataset=name)
 
 
-def test_names_are_escaped(hostile):
+def test_names_are_escaped_and_commands_are_code(hostile):
     text = page(hostile)
     assert "<script>" not in text
     assert "&lt;script&gt;" in text
     assert "default-src 'none'" in text
-
-
-def test_commands_are_shown_as_code():
-    remedy = Remedy("with shards at 256 px", "run `dataprep convert --src a<b`", Rate((9_000.0,)))
+    remedy = Remedy("with shards at 256 px", "run `dataprep convert --src a<b`", rate(9_000))
     text = page(make_results((9_000, 1_000, 990, 980), remedies=(remedy,)))
     assert "<code>dataprep convert --src a&lt;b</code>" in text
 
@@ -385,63 +276,40 @@ def test_commands_are_shown_as_code():
 @pytest.mark.skipif(find_chromium() is None, reason="needs Chromium or Chrome")
 def test_page_in_a_browser(hostile, tmp_path):
     (tmp_path / "bench.html").write_text(page(hostile))
+    bars = "[...document.querySelectorAll('svg rect')]"
     with chromium(tmp_path) as browser:
         for width in (390, 1400):
             browser.open(tmp_path / "bench.html", width)
             assert browser.complaints() == []
             assert browser.evaluate("document.documentElement.scrollWidth") == width
-            assert browser.evaluate("document.querySelectorAll('svg rect').length") == 7
-            inside = (
-                "[...document.querySelectorAll('svg rect')].every(each => each.width.baseVal.value"
-                " <= 340)"
-            )
-            assert browser.evaluate(inside)
+            assert browser.evaluate(f"{bars}.length") == 7
+            assert browser.evaluate(f"{bars}.every(each => each.width.baseVal.value <= 340)")
         browser.open(tmp_path / "bench.html", 1400, dark=True)
         # The color of text without one of its own, which the browser chooses with the background.
-        assert (
-            browser.evaluate("getComputedStyle(document.querySelector('h1')).color")
-            == "rgb(255, 255, 255)"
-        )
+        color = browser.evaluate("getComputedStyle(document.querySelector('h1')).color")
+        assert color == "rgb(255, 255, 255)"
 
 
-def test_numbers_that_make_no_loader(photographs):
-    with pytest.raises(CallError, match="batch_size=64 is more than the 24 samples"):
-        resolve(
-            make_request(
-                str(photographs),
-                transforms="imagenet-train",
-                split="train",
-                batch_size=64,
-                device="cpu",
-            )
-        )
-    spec = resolve(
-        make_request(
-            str(photographs),
-            transforms="imagenet-train",
-            split="train",
-            batch_size=None,
-            device="cpu",
-        )
-    )
-    assert spec.options.batch_size == 24
-    close(spec)
+# --- the batch size -------------------------------------------------------------------------------
 
 
-def test_large_images_make_the_default_batch_smaller(photographs, monkeypatch):
+def test_the_default_batch_size(request_for, photographs, monkeypatch, tmp_path):
     """A batch of 256 images of 12 megapixels takes 9 GiB, and several are in memory at a time."""
-
-    def size():
-        return make_request(
-            str(photographs),
-            transforms="imagenet-train",
-            split="train",
-            batch_size=None,
-            device="cpu",
-        ).batch_size
-
+    with pytest.raises(CallError, match="batch_size=64 is more than the 24 samples"):
+        resolve(request_for(batch_size=64))
+    assert request_for(batch_size=None).batch_size == 24
     sizes = SampleTables(open_split(str(photographs), "train")).image_sizes()
     monkeypatch.setattr(bench_command, "_BATCH_BYTES", 9 * 3 * sizes.mean_pixels)
-    assert size() == 8
+    assert request_for(batch_size=None).batch_size == 8
     monkeypatch.setattr(bench_command, "_BATCH_BYTES", 1)
-    assert size() == 1
+    assert request_for(batch_size=None).batch_size == 1
+    config = tmp_path / "pk.yaml"
+    config.write_text("""
+DataLoader:
+  Train:
+    dataset: {transform_ops: [{RandCropImage: {size: 64}}, {NormalizeImage: {}}]}
+    sampler: {name: PKSampler, batch_size: 6, sample_per_id: 2, drop_last: True}
+""")
+    spec = resolve(request_for(batch_size=None, transforms=str(config)))
+    assert spec.options.batch_size == 6
+    close(spec)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
+from dataclasses import replace
 
 import pytest
 from helpers import annotated
+from helpers.object_stores import upload
 from helpers.pictures import encode, photo
 
 from dataprep.options import Options
@@ -18,13 +19,13 @@ from loaders.bench.model import load_model
 from loaders.bench.remedies import find_candidates
 from loaders.resolve import resolve
 from manifests.errors import CallError
-from manifests.remote.store import open_store
 
 COLUMNS = {
     "caption": {"caption": "two birds"},
     "multi-label": {"labels": ["bird", "sky"]},
     "regression": {"values": [1.5]},
 }
+PLACED = {"mask": annotated.make_pairs, "boxes": annotated.make_coco}
 
 
 def write_table(folder, **columns):
@@ -37,54 +38,27 @@ def write_table(folder, **columns):
     return folder / "table.jsonl"
 
 
-@pytest.fixture(params=["mask", "boxes", *COLUMNS])
-def dataset(request, tmp_path):
-    kind = request.param
-    if kind in COLUMNS:
-        source = write_table(tmp_path / "source", **COLUMNS[kind])
-    else:
-        source = (annotated.make_pairs if kind == "mask" else annotated.make_coco)(
-            tmp_path / "source"
-        )
-    convert_dataset(read_source(str(source)), str(tmp_path / "data"), Options())
-    return kind, str(tmp_path / "data")
-
-
-def test_bench(dataset, tmp_path):
-    kind, folder = dataset
+@pytest.mark.parametrize("kind", [*PLACED, *COLUMNS])
+def test_bench(kind, tmp_path):
+    source, folder = tmp_path / "source", str(tmp_path / "data")
+    source = PLACED[kind](source) if kind in PLACED else write_table(source, **COLUMNS[kind])
+    convert_dataset(read_source(str(source)), folder, Options(), workers=1)
     config = tmp_path / "transforms.yaml"
     config.write_text("transform_ops: [{Resize: {size: [96, 112]}}, {NormalizeImage: {}}]")
+    options = {"transforms": str(config), "split": "train", "device": "cpu", "batch_size": None}
     results = bench(
-        folder, transforms=str(config), split="train", batch_size=2, device="cpu", model=None, torchvision=False,
-        method=Method(0.0, 1), announce=lambda _: None,
-    )  # fmt: skip
+        folder, **options, model=None, torchvision=False, method=Method(0.0, 1), announce=str
+    )
     assert min(rate.median for rate in results.stages.values()) > 0
-    request = make_request(
-        folder, transforms=str(config), split="train", batch_size=2, device="cpu"
-    )
-    assert len(request.fields) == 2
-    assert request.fields != ("image", "label")
-    close(resolve(request))
-    url = f"memory://bucket/{tmp_path.name}"
-    for path in Path(folder).iterdir():
-        if path.is_file():
-            open_store(url).put(path.name, path.read_bytes())
-    remote = make_request(
-        url,
-        transforms=str(config),
-        split="train",
-        batch_size=None,
-        device="cpu",
-        cache=str(tmp_path / "cache"),
-    )
-    local = make_request(
-        folder, transforms=str(config), split="train", batch_size=None, device="cpu"
-    )
-    assert (remote.fields, remote.batch_size) == (local.fields, local.batch_size)
+    local = make_request(folder, **options)
+    assert len(local.fields) == 2
+    assert local.fields != ("image", "label")
+    url = upload(tmp_path / "data", f"memory://bucket/{tmp_path.name}")
+    remote = make_request(url, **options, cache=str(tmp_path / "cache"))
+    assert remote == replace(local, dataset=url, cache=remote.cache)
     close(resolve(remote))
-    texts = [each.text for each in find_candidates(request, "decoding", 1.0)]
+    texts = [each.text for each in find_candidates(local, "decoding", 1.0)]
     assert bool(texts) == (kind in COLUMNS)  # images with masks or boxes keep their size
-    with pytest.raises(
-        CallError, match=f"--model resnet50 needs a class for each image, but .* of the type {kind}"
-    ):
-        load_model("resnet50", resolve(request))
+    message = f"--model resnet50 needs a class for each image, but .* of the type {kind}"
+    with pytest.raises(CallError, match=message):
+        load_model("resnet50", resolve(local))

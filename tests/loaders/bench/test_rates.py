@@ -21,12 +21,16 @@ def clock(monkeypatch):
     return Clock
 
 
+def measured(batch, prefetched, seconds, repeats, finish=lambda: None):
+    return measure(Source(batch, prefetched), finish, Method(seconds, repeats))
+
+
 def test_a_steady_source(clock):
     def batch() -> int:
         clock.now += 0.25
         return 50
 
-    assert measure(Source(batch, 2), lambda: None, Method(1.0, 3)) == Rate((200.0, 200.0, 200.0))
+    assert measured(batch, 2, 1.0, 3) == Rate((200.0, 200.0, 200.0))
 
 
 def test_work_that_the_device_finishes_later_counts(clock):
@@ -40,8 +44,7 @@ def test_work_that_the_device_finishes_later_counts(clock):
         clock.now += sum(pending)
         pending.clear()
 
-    rate = measure(Source(batch, 1), finish, Method(0.0, 2))
-    assert rate.median == pytest.approx(100)
+    assert measured(batch, 1, 0.0, 2, finish).median == pytest.approx(100)
 
 
 def test_what_was_prefetched_meanwhile_does_not_count(clock):
@@ -59,10 +62,9 @@ def test_what_was_prefetched_meanwhile_does_not_count(clock):
 
         return Source(batch, 3)
 
-    measured = measure_in_turn(
-        {"a": source("a", "b"), "b": source("b", "a")}, lambda: None, Method(1.0, 3)
-    )
-    assert [each.median for each in measured.values()] == pytest.approx([100, 100])
+    sources = {"a": source("a", "b"), "b": source("b", "a")}
+    rates = measure_in_turn(sources, lambda: None, Method(1.0, 3))
+    assert [each.median for each in rates.values()] == pytest.approx([100, 100])
 
 
 def test_a_fast_source_does_not_share_the_cores_with_what_a_slow_one_prefetches(clock):
@@ -78,10 +80,9 @@ def test_a_fast_source_does_not_share_the_cores_with_what_a_slow_one_prefetches(
         clock.now += 0.02 if clock.now < busy_until[0] else 0.01
         return 10
 
-    measured = measure_in_turn(
-        {"fast": Source(fast, 1), "slow": Source(slow, 2)}, lambda: None, Method(0.5, 3)
-    )
-    assert measured["fast"].repeats == pytest.approx((1000, 1000, 1000))
+    sources = {"fast": Source(fast, 1), "slow": Source(slow, 2)}
+    rates = measure_in_turn(sources, lambda: None, Method(0.5, 3))
+    assert rates["fast"].repeats == pytest.approx((1000, 1000, 1000))
 
 
 @pytest.mark.parametrize("seconds", [0.1, 1.0, 2.5])
@@ -95,9 +96,7 @@ def test_batches_that_come_in_bursts(clock, seconds):
         taken[0] += 1
         return 10
 
-    assert measure(Source(batch, 16), lambda: None, Method(seconds, 3)).repeats == pytest.approx(
-        (80.0, 80.0, 80.0)
-    )
+    assert measured(batch, 16, seconds, 3).repeats == pytest.approx((80.0, 80.0, 80.0))
 
 
 def test_the_first_batch_does_not_count(clock):
@@ -107,8 +106,7 @@ def test_the_first_batch_does_not_count(clock):
         clock.now += next(times, 0.5)
         return 1
 
-    taken = measure(Source(batch, 1), lambda: None, Method(2.0, 1))
-    assert taken == Rate((2.0,))
+    assert measured(batch, 1, 2.0, 1) == Rate((2.0,))
     assert clock.now < 110  # the slow start has not made repeats longer or shorter
 
 

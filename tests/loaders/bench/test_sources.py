@@ -14,6 +14,9 @@ from helpers.pictures import encode, photo
 from PIL import Image
 
 import loaders
+from dataprep.options import Options, Raw
+from dataprep.run.convert import convert_dataset
+from dataprep.sources import read_source
 from loaders.bench import measure, remedies
 from loaders.bench.command import make_request
 from loaders.bench.measure import Method, cached_share, close, measure_loader, measure_stages
@@ -25,58 +28,38 @@ from loaders.loader import Loader
 from loaders.resolve import resolve
 
 QUICK = Method(0.01, 2)
-JITTER = [
-    {"RandomResizedCrop": {"size": 64}},
-    {"ColorJitter": {"brightness": 0.4}},
-    "RandomHorizontalFlip",
-    "ToTensor",
-]
+JITTER = [{"RandomResizedCrop": {"size": 64}}, {"ColorJitter": {"brightness": 0.4}}, "ToTensor"]
 
 
 def request_for(dataset, transforms="imagenet-train", **options):
-    return replace(
-        make_request(
-            str(dataset), transforms=transforms, split="train", batch_size=4, device="cpu"
-        ),
-        **options,
-    )
+    given = {"transforms": transforms, "split": "train", "batch_size": 4, "device": "cpu"}
+    return replace(make_request(str(dataset), **given), **options)
+
+
+def found(dataset, stage, *arguments, cached=1.0, **options):
+    return [*find_candidates(request_for(dataset, *arguments, **options), stage, cached)]
 
 
 @pytest.fixture(scope="module")
-def raw(tmp_path_factory, warm):
+def raw(tmp_path_factory, make_photos):
     folder = tmp_path_factory.mktemp("raw")
-    for number in range(6):
-        path = folder / "photos" / str(number % 2) / f"{number}.png"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(encode(photo(number, 40, 40), "PNG"))
-    arguments = (
-        "--src",
-        str(folder / "photos"),
-        "--out",
-        str(folder / "raw"),
-        "--store",
-        "raw",
-        "--raw-size",
-        "40",
-    )
-    assert warm.run("-m", "dataprep", "convert", *arguments).returncode == 0
+    source = read_source(str(make_photos(folder / "photos", 6, side=40)))
+    options = Options(raw=Raw(40))
+    convert_dataset(source, str(folder / "raw"), options, workers=1)
     return folder / "raw"
 
 
-@pytest.mark.parametrize("options", [{"shuffle": False}, {"shuffle": "buffer"}, {}])
-def test_stages_of_a_pipeline(photographs, options):
-    spec = resolve(request_for(photographs, **options))
+@pytest.mark.parametrize("shuffle", [False, "buffer", None])
+def test_stages_of_a_pipeline(photographs, shuffle):
+    spec = resolve(request_for(photographs, shuffle=shuffle))
     reading, decoding = (
         start_stage(spec, stage).share_outputs() for stage in ("reading", "decoding")
     )
-    largest = [int(each) for each in np.asarray(reading[0].as_tensor()).ravel()]
-    assert len(largest) == 4
-    assert all(value == 255 for value in largest)  # every JPEG has a byte 0xFF
-    decoded = [np.asarray(image) for image in decoding[0]]
-    assert all(
-        image.shape[2] == 3 and image.dtype == np.uint8 and max(image.shape) <= 480
-        for image in decoded
-    )
+    # Every JPEG has a byte 0xFF.
+    assert np.asarray(reading[0].as_tensor()).ravel().tolist() == [255] * 4
+    for image in map(np.asarray, decoding[0]):
+        assert (image.shape[2], image.dtype) == (3, np.uint8)
+        assert max(image.shape) <= 480
     close(spec)
 
 
@@ -87,12 +70,15 @@ def test_the_last_stage_is_the_pipeline_of_the_loader(photographs):
     close(spec)
     with Loader(resolve(request)) as loader:
         images, _ = next(iter(loader))
+        options = loader.options
     assert np.array_equal(last, images.numpy())
+    given = {"transforms": "imagenet-train", "batch_size": 4, "device": "cpu", "seed": 7}
+    with loaders.build(photographs, **given) as loader:
+        assert loader.options == replace(options, ranks=loader.options.ranks)
 
 
 def test_every_stage_gives_a_rate(photographs):
-    request = request_for(photographs)
-    stages = measure_stages(lambda: resolve(request), QUICK)
+    stages = measure_stages(lambda: resolve(request_for(photographs)), QUICK)
     assert [*stages] == ["reading", "decoding", "augmentation", "delivery"]
     assert all(len(each.repeats) == 2 and min(each.repeats) > 0 for each in stages.values())
 
@@ -100,83 +86,63 @@ def test_every_stage_gives_a_rate(photographs):
 def shapes_of(candidate):
     """Return the shape of a batch of a candidate, and the lengths of what it decodes."""
     spec = candidate.make_spec()
-    stored = {len(image) for image in spec.images.images(np.arange(24))}
+    stored = {len(image) for image in images_of(spec)}
     with Loader(spec) as loader:
         images, labels = next(iter(loader))
     return tuple(images.shape), len(labels), stored
 
 
-def test_candidates_for_decoding_are_smaller_and_raw_images(photographs):
-    smaller, raw_pixels = find_candidates(request_for(photographs), "decoding", 1.0)
+def images_of(spec):
+    return spec.images.images(np.arange(24))
+
+
+def test_candidates_for_decoding_are_smaller_and_raw_images(photographs, tmp_path):
+    """Their commands can be pasted into a shell."""
+    folder = tmp_path / "my photos"
+    folder.symlink_to(photographs)
+    smaller, raw_pixels = found(folder, "decoding")
     assert smaller.text == "with shards at 256 px"
-    assert (
-        smaller.action == f"run `dataprep convert --src {photographs} --resize-shorter 256 --out"
-        f" {photographs}-256`"
-    )
-    assert raw_pixels.action.endswith(f"--store raw --raw-size 256 --out {photographs}-raw`")
+    small = ["--resize-shorter", "256", "--out", f"{folder}-256"]
+    raw = ["--store", "raw", "--raw-size", "256", "--out", f"{folder}-raw"]
+    for candidate, options in ((smaller, small), (raw_pixels, raw)):
+        words = shlex.split(candidate.action.split("`")[1])
+        assert words == ["dataprep", "convert", "--src", str(folder), *options]
     assert shapes_of(smaller)[:2] == ((4, 3, 224, 224), 4)
-    stored = smaller.make_spec().images.images(np.arange(24))
+    stored = images_of(smaller.make_spec())
     assert {Image.open(io.BytesIO(image.tobytes())).size for image in stored} == {(341, 256)}
     assert shapes_of(raw_pixels) == ((4, 3, 224, 224), 4, {256 * 256 * 3})
     assert measure_loader(smaller.make_spec, QUICK).median > 0
 
 
-def test_candidates_of_a_stored_order_read_through_a_sampler(photographs):
+@pytest.mark.parametrize("shuffle", [False, "buffer"])
+def test_candidates_of_a_stored_order_read_through_a_sampler(photographs, shuffle):
     """The gain of the sampler is measured alone, first: the other candidates contain it."""
-    sampler, smaller, _ = find_candidates(
-        request_for(photographs, shuffle="buffer"), "decoding", 1.0
-    )
-    assert (sampler.text, shapes_of(sampler)[0]) == (
-        "with sampler=ShuffledSampler()",
-        (4, 3, 224, 224),
-    )
-    assert shapes_of(smaller)[0] == (4, 3, 224, 224)
-    first, _ = find_candidates(request_for(photographs, shuffle=False), "delivery", 1.0)
-    assert first.text == sampler.text
-
-
-def test_commands_of_candidates_can_be_pasted_into_a_shell(photographs, tmp_path):
-    folder = tmp_path / "my photos"
-    folder.symlink_to(photographs)
-    smaller, raw_pixels = find_candidates(request_for(folder), "decoding", 1.0)
-    words = shlex.split(smaller.action.split("`")[1])
-    assert words == [
-        "dataprep",
-        "convert",
-        "--src",
-        str(folder),
-        "--resize-shorter",
-        "256",
-        "--out",
-        f"{folder}-256",
-    ]
-    assert shlex.split(raw_pixels.action.split("`")[1])[-1] == f"{folder}-raw"
+    sampler, smaller, _ = found(photographs, "decoding", shuffle=shuffle)
+    assert sampler.text == "with sampler=ShuffledSampler()"
+    assert shapes_of(sampler)[0] == shapes_of(smaller)[0] == (4, 3, 224, 224)
 
 
 def test_images_that_are_small_already_are_not_resized(photographs, raw):
-    small = request_for(photographs, [{"RandomResizedCrop": {"size": 288}}, "ToTensor"])
-    assert [each.text for each in find_candidates(small, "decoding", 1.0)] == [
-        "with raw pixels at 512 px"
-    ]
-    assert list(find_candidates(request_for(raw), "decoding", 1.0)) == []
+    small = [{"RandomResizedCrop": {"size": 288}}, "ToTensor"]
+    (candidate,) = found(photographs, "decoding", small)
+    assert candidate.text == "with raw pixels at 512 px"
+    assert found(raw, "decoding") == []
 
 
-@pytest.mark.parametrize(("cached", "number"), [(0.2, 2), (None, 2), (1.0, 1)])
-def test_candidates_for_reading(photographs, cached, number):
-    candidates = list(find_candidates(request_for(photographs), "reading", cached))
-    assert len(candidates) == number
-    if number == 2:
+@pytest.mark.parametrize("cached", [0.2, None, 1.0])
+def test_candidates_for_reading(photographs, cached):
+    candidates = found(photographs, "reading", cached=cached)
+    assert len(candidates) == (1 if cached == 1.0 else 2)
+    if len(candidates) == 2:
         assert candidates[0].text == "with the images in memory"
-        stored = {
-            len(image) for image in resolve(request_for(photographs)).images.images(np.arange(24))
-        }
+        stored = {len(image) for image in images_of(resolve(request_for(photographs)))}
         assert shapes_of(candidates[0])[2] == stored
 
 
 @pytest.mark.parametrize("transforms", [JITTER, "imagenet-eval"])
 def test_no_candidate_leaves_out_an_augmentation(photographs, transforms):
     """A model would be trained or evaluated on other images."""
-    (smaller,) = find_candidates(request_for(photographs, transforms), "augmentation", 1.0)
+    (smaller,) = found(photographs, "augmentation", transforms)
     assert smaller.text == "with shards at 256 px"
 
 
@@ -192,18 +158,18 @@ def test_programs_on_cores_that_this_process_may_not_use_do_not_count(monkeypatc
 
 
 def test_candidates_for_delivery_and_beside_a_model(photographs):
-    (candidate,) = find_candidates(request_for(photographs), "delivery", 1.0)
+    (candidate,) = found(photographs, "delivery")
     assert candidate.action == "pass prefetch=5 to loaders.build"
     (fewer,) = disturbance_candidates(request_for(photographs, num_threads=4))
     assert fewer.text == "with num_threads=2"
-    assert list(disturbance_candidates(request_for(photographs, num_threads=1))) == []
+    assert [*disturbance_candidates(request_for(photographs, num_threads=1))] == []
 
 
 def test_an_image_that_cannot_be_decoded_is_left_out_of_the_sample(tmp_path):
     samples = [("jpg", encode(photo(number, 480, 360), "JPEG"), 0) for number in range(4)]
     samples[2] = ("jpg", b"not an image", 0)
     dataset = handmade.make_dataset(tmp_path / "bad", "tfrecord", samples, shards=1)
-    candidates = list(find_candidates(request_for(dataset), "decoding", 1.0))
+    candidates = found(dataset, "decoding")
     assert shapes_of(candidates[1]) == ((4, 3, 224, 224), 4, {256 * 256 * 3})
 
 
@@ -217,31 +183,7 @@ def test_cached_share(photographs, tmp_path):
     assert resident_bytes(map_file(str(path), 10_000)) == 10_000
 
 
-def test_build_and_bench_have_the_same_defaults(photographs):
-    spec = resolve(request_for(photographs))
-    with loaders.build(
-        photographs, transforms="imagenet-train", batch_size=4, device="cpu"
-    ) as loader:
-        assert loader.options == replace(spec.options, ranks=loader.options.ranks)
-    close(spec)
-
-
-def test_a_config_gives_the_batch_size(photographs, tmp_path):
-    config = tmp_path / "pk.yaml"
-    config.write_text("""
-DataLoader:
-  Train:
-    dataset: {transform_ops: [{RandCropImage: {size: 64}}, {NormalizeImage: {}}]}
-    sampler: {name: PKSampler, batch_size: 6, sample_per_id: 2, drop_last: True}
-""")
-    options = {"transforms": str(config), "split": "train", "device": "cpu"}
-    spec = resolve(make_request(str(photographs), batch_size=None, **options))
-    assert spec.options.batch_size == 6
-    close(spec)
-
-
 def test_a_sample_of_large_images_has_fewer_of_them(photographs, monkeypatch):
     monkeypatch.setattr(remedies, "_MAX_BYTES", 256 * 256 * 3 * 5)
-    _, raw_pixels = find_candidates(request_for(photographs), "decoding", 1.0)
-    records = raw_pixels.make_spec().images
-    assert len({image.tobytes() for image in records.images(np.arange(24))}) == 5
+    _, raw_pixels = found(photographs, "decoding")
+    assert len({image.tobytes() for image in images_of(raw_pixels.make_spec())}) == 5
