@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
@@ -36,6 +37,16 @@ SPLIT_ALIASES = {
     "validation": "val",
     "test": "test",
     "testing": "test",
+}
+#: All words for splits, in names of folders and shards and in tables. `dev` and `eval` mean what
+#: ``datasets`` takes them for.
+SPLIT_WORDS = {
+    **SPLIT_ALIASES,
+    "trainval": "train",
+    "dev": "val",
+    "eval": "test",
+    "evaluation": "test",
+    "holdout": "test",
 }
 
 #: Arrow types of the columns of every sample table.
@@ -334,6 +345,22 @@ def split_order(names: set[str]) -> tuple[str, ...]:
     """Sort split names: train, val, test, then the others by name."""
     known = [name for name in SPLIT_NAMES if name in names]
     return (*known, *sorted(names - set(known)))
+
+
+def read_splits(words: Collection[str]) -> tuple[dict[str, str], list[str]]:
+    """Return the split of each word in names or tables, and what a message says of words such as `dev`.
+
+    Such a word is the split that it is as a folder, unless another word is that split.
+    """
+    splits, read = {}, []
+    taken = Counter(map(SPLIT_WORDS.get, {each.lower() for each in words}))
+    for each in words:
+        splits[each] = SPLIT_ALIASES.get(each.lower(), each)
+        split = SPLIT_WORDS.get(each.lower(), each)
+        if splits[each] == each != split and taken[split] == 1:
+            read.append(f"{each} as {split}")
+            splits[each] = split
+    return splits, read
 
 
 # --- names of splits ------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ from dataprep.indexing.shard import (
     find_shards,
     index_batch,
     shard_stem,
-    split_of,
+    split_word,
     table_metadata,
 )
 from dataprep.labels.kinds import KINDS
@@ -38,7 +38,17 @@ from manifests.errors import CallError, DamagedError, ShardError
 from manifests.process.text import printable
 from manifests.records import record
 from manifests.remote.url import parent_folder
-from manifests.schema import Components, Format, Manifest, RejectedRow, Shard, Split, split_order
+from manifests.schema import (
+    SPLIT_ALIASES,
+    Components,
+    Format,
+    Manifest,
+    RejectedRow,
+    Shard,
+    Split,
+    read_splits,
+    split_order,
+)
 from manifests.store import (
     MANIFEST_NAME,
     REJECTED_NAME,
@@ -243,14 +253,19 @@ def _commit(
     stored["validate"] = options.validate
     if scan.caption:
         stored["caption"] = scan.caption
+    words = [split_word(each.shard.name) for each in indexed]
+    split_of, read = read_splits(dict.fromkeys(words))
+    if options.split:
+        read = []
+        split_of = dict.fromkeys(words, SPLIT_ALIASES.get(options.split.lower(), options.split))
     # Shards keep their order in each split.
     splits: dict[str, tuple[Shard, ...]] = {}
     rejected: list[dict[str, str]] = []
     pending: list[tuple[str, str]] = []
-    for each in indexed:
+    for word, each in zip(words, indexed, strict=True):
         rejected += each.rejected
         pending += each.pending
-        split = split_of(each.shard.name, options)
+        split = split_of[word]
         splits[split] = (*splits.get(split, ()), each.shard)
     manifest = Manifest(
         creator="index",
@@ -263,7 +278,7 @@ def _commit(
         label_type=options.label_type,
     )
     manifest = replace_dataset(folder, manifest, pending, rejected, seen)
-    notices = []
+    notices = [f"read the split {' and '.join(read)}"] if read else []
     if options.validate == "none":
         notices.append(
             "the images were not read, so there are no checksums for `dataprep verify` to compare"

@@ -32,7 +32,7 @@ from manifests.records import record
 from manifests.remote.url import absolute, parent_folder
 from manifests.schema import (
     MAX_LABEL_OFFSET,
-    SPLIT_ALIASES,
+    SPLIT_WORDS,
     TABLE_COLUMNS,
     File,
     Format,
@@ -188,16 +188,11 @@ def shard_stem(name: str) -> str:
     return os.path.splitext(name)[0]
 
 
-def split_of(name: str, options: IndexOptions) -> str:
-    """Return the split of a shard: the one in the options, else the last one in its path, else ``"train"``."""
-    if options.split:
-        return SPLIT_ALIASES.get(options.split.lower(), options.split)
+def split_word(name: str) -> str:
+    """Return the last word of a split in the path of a shard, else ``"train"``."""
     # ``data/val/part-0003.tar``: the word that is nearest to the shard.
     parts = re.split(r"[^a-z]+", name.lower())
-    for part in reversed(parts):
-        if part in SPLIT_ALIASES:
-            return SPLIT_ALIASES[part]
-    return "train"
+    return next(filter(SPLIT_WORDS.get, reversed(parts)), "train")
 
 
 def table_name(folder: str, name: str) -> str:

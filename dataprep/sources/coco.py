@@ -38,7 +38,6 @@ from dataprep.sources.boxed import empty_notices, with_boxes, without_empty
 from dataprep.sources.listed import check_paths, listed_source
 from dataprep.sources.paired import content_of
 from dataprep.sources.scan import (
-    SPLIT_WORDS,
     is_folder,
     list_folders,
     look_into,
@@ -52,7 +51,7 @@ from manifests.json_members import MAX_INTEGER, is_unicode, shorten
 from manifests.labels import LabelType, arrow_type
 from manifests.process.text import plural
 from manifests.remote.url import parent_folder
-from manifests.schema import split_order
+from manifests.schema import SPLIT_WORDS, split_order
 
 #: Names of annotation files, as far as they say what is in them.
 _NAME = re.compile(

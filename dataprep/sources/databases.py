@@ -51,7 +51,7 @@ from manifests.errors import SourceError
 from manifests.files import IMAGE_SUFFIXES
 from manifests.parquet import read_varint
 from manifests.process.text import plural
-from manifests.schema import SPLIT_ALIASES
+from manifests.schema import SPLIT_WORDS
 
 DATA_NAME = "data.mdb"
 
@@ -125,7 +125,7 @@ def _read_database(src: str, name: str) -> tuple[str, Container]:
     maker, split, label = "", "train", folder
     match = _LSUN_NAME.fullmatch(folder)
     if match:
-        split, label = SPLIT_ALIASES[match["split"]], match["name"]
+        split, label = SPLIT_WORDS[match["split"]], match["name"]
     keys, labels, places = [], [], array("q")
     forms: set[str] = set()
     try:
@@ -173,7 +173,7 @@ def _class_of(key: str) -> str:
     match = _PATH_KEY.fullmatch(key)
     if match is None:
         raise LmdbError("it is not a path CLASS/IMAGE, as the first key is")
-    if key.count("/") > 1 and key.partition("/")[0].lower() in SPLIT_ALIASES:
+    if key.count("/") > 1 and key.partition("/")[0].lower() in SPLIT_WORDS:
         raise LmdbError("it begins with a split, and a database of paths has one split")
     return match["name"]
 
@@ -440,8 +440,8 @@ def read_recordio(src: str, files: Names, options: SourceOptions) -> Source:
 def _split_of(name: str) -> str:
     """Return the split that the first such word in the name of a file stands for."""
     for word in re.split(r"[-_.]", name.lower()):
-        if word in SPLIT_ALIASES:
-            return SPLIT_ALIASES[word]
+        if word in SPLIT_WORDS:
+            return SPLIT_WORDS[word]
     return "train"
 
 

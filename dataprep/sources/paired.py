@@ -37,7 +37,7 @@ from manifests.json_members import shorten
 from manifests.labels import LabelType
 from manifests.process.text import agree, plural
 from manifests.records import record
-from manifests.schema import SPLIT_ALIASES, split_order
+from manifests.schema import SPLIT_WORDS, split_order
 
 #: What is in a folder, by its name in lower case, in plain layouts.
 CONTENTS = {
@@ -276,9 +276,9 @@ def read_sets(
     """Return the split of each image by its name without suffix; empty if there are no lists."""
     found: dict[str, str] = {}
     lists = {}
-    for name in (*SPLIT_ALIASES, "trainval"):
+    for name, split in SPLIT_WORDS.items():
         if storage.is_file(f"{folder}/{name}.txt"):
-            lists[name] = SPLIT_ALIASES.get(name, "train")
+            lists[name] = split
     if {"train", "val"} & {*lists}:
         lists.pop("trainval", None)  # it repeats both
     for name, split in lists.items():

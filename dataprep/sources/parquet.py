@@ -51,7 +51,7 @@ from manifests.json_members import Member, parse_json, shorten
 from manifests.parquet import BoundedParquet, GroupSize, is_list
 from manifests.process.text import agree, printable, suggest
 from manifests.records import record
-from manifests.schema import SPLIT_ALIASES, split_order
+from manifests.schema import SPLIT_ALIASES, SPLIT_WORDS, split_order
 
 #: ``train-00000-of-00005.parquet``, perhaps with the name of a configuration before it and a
 #: fingerprint behind it.
@@ -168,7 +168,7 @@ def _column_notices(
 def _check_configurations(root: str, files: Names) -> None:
     """Check that the files are not several configurations of a dataset, which contain the same images."""
     folders = sorted({file.split("/")[0] for file in files if "/" in file})
-    if len(folders) > 1 and not all(folder.lower() in SPLIT_ALIASES for folder in folders):
+    if len(folders) > 1 and not all(folder.lower() in SPLIT_WORDS for folder in folders):
         shown = ", ".join(f"{name}/" for name in folders[:5])
         raise SourceError(
             f"the folder has Parquet files in several folders ({shown}), which may be versions of"
@@ -191,7 +191,7 @@ def _split_of(file: str) -> str:
         return SPLIT_ALIASES.get(exact.lower(), exact)
     split = "train"
     for word in (os.path.basename(folder), *re.split(r"[-_.0-9]+", name)):
-        split = SPLIT_ALIASES.get(word.lower(), split)
+        split = SPLIT_WORDS.get(word.lower(), split)
     return split
 
 

@@ -36,7 +36,6 @@ from dataprep.sources.base import (
 from dataprep.sources.folders import read_image_folders, read_unlabelled
 from dataprep.sources.listed import listed_source, normalize_paths
 from dataprep.sources.scan import (
-    SPLIT_WORDS,
     has_folders,
     list_folders,
     list_images,
@@ -49,7 +48,7 @@ from manifests.errors import CallError, SourceError
 from manifests.json_members import is_unicode
 from manifests.process.text import agree, plural, printable, suggest
 from manifests.records import record
-from manifests.schema import SPLIT_ALIASES
+from manifests.schema import SPLIT_ALIASES, SPLIT_WORDS
 
 #: What a ``{name}`` matches, as a regular expression: any text, or an integer.
 ANY_TEXT = ".+"

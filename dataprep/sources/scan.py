@@ -31,7 +31,7 @@ from manifests.files import IMAGE_SUFFIXES, mounted_at
 from manifests.json_members import is_unicode
 from manifests.process.text import plural
 from manifests.remote.url import is_url
-from manifests.schema import SPLIT_ALIASES, UNREADABLE, split_order
+from manifests.schema import SPLIT_ALIASES, SPLIT_WORDS, UNREADABLE, split_order
 
 if TYPE_CHECKING:
     pass
@@ -440,16 +440,6 @@ def list_images(root: str, folder: str = "") -> list[str]:
 
 #: Parts of a folder name: words, also in camel case, and numbers.
 _NAME_PARTS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
-
-#: Words for splits in names and in tables; `dev` and `eval` mean what ``datasets`` takes them for.
-SPLIT_WORDS = {
-    **SPLIT_ALIASES,
-    "trainval": "train",
-    "dev": "val",
-    "eval": "test",
-    "evaluation": "test",
-    "holdout": "test",
-}
 
 #: A word that contains the name of a split: trainset, valimages.
 _COMPOUND = re.compile(rf"({'|'.join(SPLIT_WORDS)})(set|data|dataset|images?|imgs?|pics?|split)s?")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -59,14 +58,14 @@ from dataprep.sources.columns import (
     wrong_type,
 )
 from dataprep.sources.listed import listed_source, normalize_paths
-from dataprep.sources.scan import SPLIT_WORDS, suffix_of
+from dataprep.sources.scan import suffix_of
 from dataprep.sources.text_tables import load_csv, load_json, load_jsonl, table_of, text_lines
 from manifests.errors import CallError, SourceError
 from manifests.files import IMAGE_SUFFIXES, SOURCE_LIST, SOURCE_TABLE, ParquetError, open_file
 from manifests.json_members import shorten
 from manifests.parquet import BoundedParquet, is_list, shorten_type
 from manifests.remote.url import parent_folder
-from manifests.schema import MAX_SPLIT_NAME, SPLIT_ALIASES, split_order
+from manifests.schema import MAX_SPLIT_NAME, SPLIT_WORDS, read_splits, split_order
 
 #: Names of splits that can be parts of file names: not only - and _.
 _SPLIT_NAME = re.compile(r"(?=.*[A-Za-z0-9])[A-Za-z0-9_-]+")
@@ -299,24 +298,13 @@ def _text_column(table: pa.Table, name: str, file: str) -> pa.Array:
 def number_splits(
     text: pa.Array, name: str, file: str
 ) -> tuple[Texts, NDArray[np.int8], list[str]]:
-    """Return the split names, the split of each row as an index into them, int8 [n], and notices.
-
-    A word such as `dev` is the split that it is as a folder, unless another value is that split.
-    """
+    """Return the split names, the split of each row as an index into them, int8 [n], and notices."""
     # A table has few splits, so their names are looked up once each.
     coded = text.dictionary_encode()
     given = coded.dictionary.to_pylist()
     check_split_names(given, file)
-    names, read = [], []
-    taken = Counter(map(SPLIT_WORDS.get, {each.lower() for each in given}))
-    for each in given:
-        split = SPLIT_ALIASES.get(each.lower())
-        other = SPLIT_WORDS.get(each.lower(), each)
-        if split is None and other != each and taken[other] == 1:
-            read.append(f"{each} as {other}")
-            split = other
-        names.append(split or each)
-    splits = split_order({*names})
+    split_of, read = read_splits(given)
+    splits = split_order({*split_of.values()})
     if len(splits) > 127:
         raise SourceError(
             f"column {name!r} has {len(splits)} splits, but the limit is 127",
@@ -324,7 +312,8 @@ def number_splits(
             hint="check --split-column",
         )
     notices = [f"column {name}: read {' and '.join(read)}"] if read else []
-    return splits, np.array([*map(splits.index, names)], np.int8)[coded.indices], notices
+    numbers = [splits.index(split_of[each]) for each in given]
+    return splits, np.array(numbers, np.int8)[coded.indices], notices
 
 
 #: Names of splits in columns of tables.

@@ -463,13 +463,14 @@ def test_broken_images_are_rejected_with_a_reason(folder, tmp_path, jpegs, invok
 
 def test_splits_and_classes(folder, tmp_path, jpegs):
     samples = labeled(jpegs)
-    for name in ("train-0.tar", "my_validation_1.tar", "train/test/0.tar", "other.tar"):
+    for name in ("train-0.tar", "dev_1.tar", "train/test/0.tar", "other.tar"):
         (folder / name).parent.mkdir(exist_ok=True, parents=True)
         oracles.write_tar(folder / name, members(samples))
-    manifest = index_folder(folder).manifest
-    assert {split.name: [s.name for s in split.shards] for split in manifest.splits} == {
+    result = index_folder(folder)
+    assert "read the split dev as val" in result.notices
+    assert {split.name: [s.name for s in split.shards] for split in result.manifest.splits} == {
         "train": ["other.tar", "train-0.tar"],
-        "val": ["my_validation_1.tar"],
+        "val": ["dev_1.tar"],
         "test": ["train/test/0.tar"],  # the word nearest to the shard
     }
     manifest = index_folder(folder, split="fold3", classes=("a", "b", "c", "d")).manifest

@@ -76,7 +76,7 @@ def test_files_with_nothing_but_images(tmp_path):
         ("train-0 test-0", ("train", "test")),
         ("train_part1 validation.part1", ("train", "val")),
         ("train_000 my-test-1of2", ("train", "test")),
-        ("my_train my_test-0", ("train", "test")),
+        ("my_train my_test-0 dev_0", ("train", "val", "test")),
         ("data/fold_1-00000-of-00001", ("fold_1",)),
         ("train-00000-of-00001 train_small-00000-of-00001", ("train", "train_small")),
     ],
