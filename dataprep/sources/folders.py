@@ -11,6 +11,7 @@ from itertools import pairwise, takewhile
 from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from dataprep import storage
@@ -106,6 +107,7 @@ def read_image_folders(src: str, _: Any, options: SourceOptions) -> Source:
     no_classes = [name for name in source.classes if _NO_CLASS.search(name)]
     if tables or no_classes or any(each.notices for each in found.values()):
         refuse_one_class(src, source, options, tables)
+    notices += _copy_notices(source.path)
     notices += table_notices(src, [*splits.values()] or source.classes)
     notices += stray_notices(stray, "outside of class folders")
     notices += hidden_notices(src, above)
@@ -254,6 +256,22 @@ def _refuse_copies(source: Source, options: SourceOptions) -> None:
                     " classes"
                 ),
             )
+
+
+#: Endings of the names of smaller copies, as of WordPress, beside an image without the ending.
+_SMALLER = r"(?i)([-_](thumb(nail)?|small|medium|large|preview|scaled|\d+x\d+)|@\dx)$"
+
+
+def _copy_notices(paths: pa.Array) -> Iterator[str]:
+    """Report images that are called like smaller copies of images beside them."""
+    stems = pc.replace_substring_regex(paths, r"\.\w+$", "")
+    copies = pc.replace_substring_regex(stems, _SMALLER, "")
+    is_copy = pc.and_(pc.not_equal(copies, stems), pc.is_in(copies, stems))
+    if count := pc.sum(is_copy).as_py():
+        yield (
+            f"{plural(count, 'image')} named like smaller copies of other images are converted, too,"
+            f" such as {paths.filter(is_copy)[0]}; move them away, or see `dataprep duplicates`"
+        )
 
 
 #: Characters of the names of folders that are the beginning of the names in them, and images to look at.

@@ -74,6 +74,15 @@ _NAMED = (
     ),
 )
 
+#: The boxes of objects in VisDrone's files; a score of 0 marks regions to ignore.
+_VISDRONE = (
+    "make a table of the boxes: `awk -F, 'BEGIN {split(\"pedestrian people bicycle car van truck"
+    ' tricycle awning-tricycle bus motor others", c, " "); print "image,x,y,width,height,label"}'
+    ' $5 {n = FILENAME; sub(".*/", "", n); sub("txt$", "jpg", n); print n "," $1 "," $2 "," $3 ","'
+    ' $4 "," c[$6]}\' SRC/annotations/*.txt > SRC/boxes.csv`, and set --src SRC/boxes.csv --image-root'
+    " SRC/images"
+)
+
 #: All such layouts, in the order in which they are looked for.
 LAYOUTS = (
     Layout("COCO annotations", (r"annotations/(?!panoptic_).*\.json",)),
@@ -95,6 +104,8 @@ LAYOUTS = (
     Layout("ADE20K", ("ADE(ChallengeData|20K).*/",)),
     Layout("ADE20K", ("images/", "annotations/(training|validation)/")),
     # YOLO has a text file for each image, perhaps in folders of splits.
+    Layout("VisDrone", ("images/", r"annotations/\d+_\d+_d_\d+\.txt"), _VISDRONE),
+    Layout("VisDrone", (r"VisDrone.*-DET-.*/",), "give one of the splits: --src SRC/PATH"),
     Layout("YOLO boxes", ("images/", r"labels/.*\.txt")),
     Layout("YOLO boxes", ("images/", r"labels/.*/.*\.txt")),
     Layout(
@@ -338,6 +349,14 @@ ARRAYS_HINT = (
     " Python under Arrays of pixels"
 )
 
+#: Members of the rows of an export of Labelbox, old and new.
+_LABELBOX = re.compile(rb'"(DataRow ID|data_row)"\s*:')
+
+_LABELBOX_HINT = (
+    "write a table from it, with a row for each box: image,xmin,ymin,xmax,ymax,label; or with a row"
+    " for each image: image,label"
+)
+
 #: Files with boxes beside the images, and with which tools they are made.
 BOXES = {
     "boxes in a table of Roboflow": r"_annotations\.(csv|txt)",
@@ -361,8 +380,8 @@ _BESIDE = {
 }
 
 
-def find_refused(src: str, folders: Names, _: SourceOptions) -> Layout | None:
-    """Return which files of a folder are arrays, without images beside them, or boxes in other formats."""
+def _other_files(src: str, folders: Names) -> list[str]:
+    """Return the files in a folder, and in its first folders, that are no images."""
     # MNIST/raw/ of torchvision is one level deeper.
     places = [src]
     for name in folders[:_MAX_FOLDERS]:
@@ -372,7 +391,23 @@ def find_refused(src: str, folders: Names, _: SourceOptions) -> Layout | None:
         for name in files_in(place):
             if suffix_of(name) not in IMAGE_SUFFIXES:
                 others.append(os.path.join(place, name))
-    others.sort()
+    return sorted(others)
+
+
+def _find_labelbox(src: str, folders: Names, _: SourceOptions) -> Layout | None:
+    """Return an export of Labelbox: a file, or one of the first JSON files in a folder."""
+    paths = [src, *_other_files(src, folders)]
+    for path in with_suffix(paths, ".json", ".jsonl", ".ndjson")[:_MAX_FOLDERS]:
+        with open_file(path, SOURCE_ANNOTATIONS) as file:
+            is_export = _LABELBOX.search(file.read(1 << 12))
+        if is_export and not (os.path.dirname(path) == src and _is_stray(path, folders)):
+            return Layout("an export of Labelbox", (path,), _LABELBOX_HINT)
+    return None
+
+
+def find_refused(src: str, folders: Names, _: SourceOptions) -> Layout | None:
+    """Return which files of a folder are arrays, without images beside them, or boxes in other formats."""
+    others = _other_files(src, folders)
     found = _first_match(others, BOXES)
     # Evidence decides beside class folders: a file of boxes can be of other images.
     if found and not _is_stray(found[1][0], folders):
@@ -434,4 +469,9 @@ def refuse(_: str, found: Layout, __: SourceOptions) -> NoReturn:
     )
 
 
-KINDS = (Kind("a folder of files that are not converted", find_refused, refuse),)
+LABELBOX = Kind("an export of Labelbox", _find_labelbox, refuse)
+
+KINDS = (
+    LABELBOX,
+    Kind("a folder of files that are not converted", find_refused, refuse),
+)

@@ -35,6 +35,7 @@ def voc(name, side):
 
 
 TABLE = "image,label\n1.jpg,3\n"
+LABELBOX = '[{"ID": "c1", "DataRow ID": "c2", "Labeled Data": "https://a/1.jpg", "Label": {}}]'
 
 #: Files, options, and the number of images of each split and class, or a part of the message.
 LAYOUTS = {
@@ -230,6 +231,21 @@ LAYOUTS = {
         ["bicycle_final/1_0.JPG", "chair_final/2_0.JPG", "Ebay_train.txt", "Ebay_test.txt"],
         {},
         "looks like Stanford Online Products.*--label-column class_id",
+    ),
+    "Labelbox": (
+        {"images/1.jpg": "x", "annotations/export.json": LABELBOX},
+        {},
+        "export.json: this looks like an export of Labelbox",
+    ),
+    "Labelbox of other images": (
+        {"a/7.jpg": "x", "b/8.jpg": "x", "export.json": LABELBOX},
+        {},
+        {"train a": 1, "train b": 1},
+    ),
+    "VisDrone": (
+        ["VisDrone2019-DET-val/images/1.jpg", "VisDrone2019-DET-val/annotations/1.txt"],
+        {},
+        "looks like VisDrone.*--src .*VisDrone2019-DET-val",
     ),
     "MARS": (
         ["bbox_train/0001/0001C1T0001F001.jpg", "bbox_test/0002/0002C1T0001F001.jpg"],
@@ -478,6 +494,7 @@ VOC = {"images/1.jpg": "x", "annotations/1.xml": annotated.voc_xml(1)}
     ("tree", "notice"),
     [
         ({**CLASS_FOLDERS, "bird.zip": "x"}, "not read: bird.zip"),
+        ({**CLASS_FOLDERS, "cat/1-9x9.png": "x"}, "1 image named like .*, such as cat/1-9x9.png"),
         (
             {**CLASS_FOLDERS, "via_project_3Apr.json": '{"7.jpg": {}}'},
             "via_project_3Apr.json has boxes in VGG Image Annotator's format, of other images",
@@ -519,6 +536,17 @@ def test_the_command_that_makes_a_list_of_paths_alone_works(make_tree):
         ("train", "dog"),
         ("test", "cat"),
     ]
+
+
+def test_the_command_that_makes_a_table_of_visdrone_works(make_tree):
+    lines = "1,2,30,40,0,0,0,0\n4,5,60,70,1,4,0,1\n"
+    tree = {"images/01_1_d_1.jpg": "x", "annotations/01_1_d_1.txt": lines}
+    with pytest.raises(SourceError, match="looks like VisDrone") as caught:
+        read(src := make_tree(tree))
+    subprocess.run(str(caught.value).split("`")[1], shell=True, check=True)
+    source = read(src / "boxes.csv", image_root=str(src / "images"))
+    assert source.classes == ("car",)
+    assert source.extra["boxes"].to_pylist() == [[[4, 5, 64, 75]]]
 
 
 @pytest.mark.parametrize(
