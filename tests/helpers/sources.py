@@ -6,7 +6,10 @@ import os
 import random
 from collections.abc import Callable, Iterator
 
+import pytest
+
 from dataprep.sources import Source, SourceOptions, read_source
+from manifests.errors import DatasetError
 
 
 def read(src: object, **options: object) -> Source:
@@ -26,6 +29,15 @@ def rows(source: Source) -> list[tuple[object, ...]]:
             strict=True,
         )
     ]
+
+
+def refused(src: object, message: str, **options: object) -> DatasetError:
+    """Check that a source is refused in one line with this pattern and a hint; return the error."""
+    with pytest.raises(DatasetError, match=message) as caught:
+        read(src, **options)
+    assert "\n" not in str(caught.value)
+    assert caught.value.hint
+    return caught.value
 
 
 def has_notice(source: Source, *texts: str) -> bool:

@@ -315,23 +315,6 @@ def test_a_column_of_roboflow_is_no_regression(tmp_path):
         read(tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("files", "message"),
-    [
-        (["train/_annotations.csv"], "boxes in a table of Roboflow"),
-        (["train/_annotations.createml.json"], "boxes in Create ML's format"),
-        (["via_region_data.json"], "boxes in VGG Image Annotator's format"),
-        (["train/label_2/1.txt"], "boxes of KITTI"),
-        (["train/labelTxt/1.txt"], "rotated boxes of DOTA"),
-    ],
-)
-def test_boxes_in_other_formats_are_named(files, message, tmp_path):
-    for path in (*files, "train/1.jpg", "valid/2.jpg"):
-        exports.write(tmp_path, path, "x")
-    with pytest.raises(SourceError, match=f"looks like {message}, which is not converted. Hint: "):
-        read(tmp_path)
-
-
 def test_captions_beside_the_images_are_named_and_the_hint_works(tmp_path):
     for number, text in enumerate(exports.TEXTS):
         exports.write(tmp_path, f"{number}.jpg", exports.picture(number))
@@ -343,13 +326,6 @@ def test_captions_beside_the_images_are_named_and_the_hint_works(tmp_path):
         lines.append(json.dumps({"file_name": f"{number}.jpg", "text": text}))
     exports.write(tmp_path, "metadata.jsonl", "\n".join(lines))
     assert read(tmp_path).extra["caption"].to_pylist() == [*exports.TEXTS]
-
-
-def test_a_file_of_labelme_for_each_image_is_named(tmp_path):
-    for name in ("1.jpg", "1.json", "2.jpg", "2.json"):
-        exports.write(tmp_path, name, "{}")
-    with pytest.raises(SourceError, match="a JSON file for each image, as LabelMe writes"):
-        read(tmp_path)
 
 
 def test_labels_of_windows_are_read(tmp_path):

@@ -1,23 +1,27 @@
-"""ImageFolders: classes, splits, and files that are skipped."""
+"""Folders and archives of images: classes, splits, links, and what is skipped with a word."""
 
 from __future__ import annotations
 
 import os
+import shutil
+import struct
+import zipfile
+import zlib
 
 import numpy as np
 import pytest
-from helpers.sources import has_notice, read, rows
+from helpers.sources import has_notice, read, refused, rows, shuffled_scandir
 
+from dataprep.ledger.finished import check_output
 from dataprep.sources import UNREADABLE
-from dataprep.sources.scan import IMAGE_SUFFIXES
-from manifests.errors import SourceError
+from dataprep.sources.scan import IMAGE_SUFFIXES, split_of
+from manifests.errors import CallError
 
 
-def test_image_folder(make_tree):
+def test_an_image_folder(make_tree):
     names = ["b/2.jpg", "b/10.jpg", "b/1.PNG", "a/deep/er/x.webp", "a/y.jpeg", "ä ö/z.jpg"]
     source = read(make_tree(dict.fromkeys(names, b"four")))
-    assert source.classes == ("a", "b", "ä ö")
-    assert source.splits == ("train",)
+    assert (source.classes, source.splits) == (("a", "b", "ä ö"), ("train",))
     assert rows(source) == [
         ("train", "a/deep/er/x.webp", "a"),
         ("train", "a/y.jpeg", "a"),
@@ -26,77 +30,54 @@ def test_image_folder(make_tree):
         ("train", "b/2.jpg", "b"),
         ("train", "ä ö/z.jpg", "ä ö"),
     ]
-    assert source.size.tolist() == [4] * 6
-    assert source.bytes == 24
-    assert (source.label.dtype, source.split.dtype, source.size.dtype) == (
-        np.int32,
-        np.int8,
-        np.int64,
-    )
-    assert source.notices == ()
-    assert source.rejected == ()
+    assert (source.size.tolist(), source.bytes) == ([4] * 6, 24)
+    types = np.int32, np.int8, np.int64
+    assert (source.label.dtype, source.split.dtype, source.size.dtype) == types
+    assert (source.notices, source.rejected) == ((), ())
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "a b.jpg",
-        "a\nb.jpg",
-        "'\".jpg",
-        "a,b;c.jpg",
-        "日本.jpg",
-        "%41\\.jpg",
-        "-rf.jpg",
-        "a.b.c.jpg",
-    ],
-)
-def test_unusual_file_names(make_tree, name):
-    root = make_tree([f"{name}.d/{name}"])
-    assert rows(read(root)) == [("train", f"{name}.d/{name}", f"{name}.d")]
+def test_file_names_of_any_characters(make_tree):
+    names = ["a b.jpg", "a\nb.jpg", "'\".jpg", "a,b;c.jpg", "日本.jpg", "%41\\.jpg", "-rf.jpg"]
+    names += [f"1{suffix}" for suffix in IMAGE_SUFFIXES] + [f"2{s.upper()}" for s in IMAGE_SUFFIXES]
+    source = read(make_tree([f"{name}.d/{name}" for name in names]))
+    assert rows(source) == [("train", f"{name}.d/{name}", f"{name}.d") for name in sorted(names)]
 
 
-@pytest.mark.parametrize("suffix", sorted(IMAGE_SUFFIXES))
-def test_every_image_suffix_in_any_case(make_tree, suffix):
-    assert len(read(make_tree([f"c/1{suffix}", f"c/2{suffix.upper()}"]))) == 2
-
-
-def test_skipped_files_are_reported(make_tree):
-    root = make_tree(
-        ["a/1.jpg", "a/.2.jpg", "a/.DS_Store", "a/notes.txt", "a/README", "a/x.txt", ".git/a.jpg"]
-    )
-    source = read(root)
-    assert source.path.to_pylist() == ["a/1.jpg"]
-    assert source.classes == ("a",)
-    for message in ("hidden files 2", ".txt 2", "no extension 1"):
-        assert has_notice(source, "skipped files", message)
-
-
-@pytest.mark.parametrize("stray", ["stray.jpg", "train/stray.jpg"])
-def test_image_outside_of_class_folders_is_reported(make_tree, stray):
-    root = make_tree(
-        [stray, *(["train/a/1.jpg", "val/a/2.jpg"] if "/" in stray else ["a/1.jpg", "b/1.jpg"])]
-    )
-    source = read(root)
-    assert stray not in source.path.to_pylist()
-    assert has_notice(source, "skipped 1 image outside of class folders", stray)
-
-
-def test_file_name_that_is_not_utf8_is_rejected(make_tree):
+def test_names_that_are_not_utf8(make_tree):
     root = make_tree(["a/1.jpg"])
     with open(os.path.join(os.fsencode(root), b"a/caf\xe9.jpg"), "wb"):
         pass
     source = read(root)
     assert source.path.to_pylist() == ["a/1.jpg"]
-    assert [(row["source"], row["reason"]) for row in source.rejected] == [
-        ("a/caf\\xe9.jpg", "bad-name")
-    ]
-
-
-def test_class_name_that_is_not_utf8_is_an_error(make_tree):
-    root = make_tree(["a/1.jpg"])
+    (rejected,) = source.rejected
+    assert (rejected["source"], rejected["reason"]) == ("a/caf\\xe9.jpg", "bad-name")
     os.mkdir(os.path.join(os.fsencode(root), b"caf\xe9"))
-    with pytest.raises(SourceError, match=r"caf\\xe9: .*not valid UTF-8"):
-        read(root)
+    refused(root, r"caf\\xe9: .*not valid UTF-8")
+
+
+#: Files, and parts of notices about what is left out or unusual.
+NOTICES = [
+    (["a/1.jpg", "a/.2.jpg", "a/.DS_Store", "b/1.jpg"], ["skipped files", "hidden files 2"]),
+    (["a/1.jpg", "a/notes.txt", "a/README", "b/1.jpg", "b/x.txt"], [".txt 2", "no extension 1"]),
+    (["a/1.jpg", "b/1.jpg", "stray.jpg"], ["skipped 1 image outside of class folders", "stray"]),
+    (["train/a/1.jpg", "val/a/2.jpg", "train/3.jpg"], ["outside of class folders", "train/3.jpg"]),
+    (["train/a/1.jpg", "val/a/1.jpg", "extra/b/1.jpg"], ["skipped extra/"]),
+    (["train/a/1.jpg", "val/a/1.jpg", "test/1.jpg"], ["skipped test/", "no labels"]),
+    (["train/c/1.jpg", "train/a/1.jpg", "val/c/1.jpg", "val/b/1.jpg"], ["1 class only in train: a"]),
+    (["train/c/1.jpg", "train/a/1.jpg", "val/c/1.jpg", "val/b/1.jpg"], ["1 class only in val: b"]),
+    (["a/1.jpg", "b/1.jpg", ".cat/1.jpg"], ["hidden folder"]),
+    (["a/1.jpg", "b/1.jpg", "a/.cat/1.jpg"], ["hidden folder"]),
+    (["train/a/1.jpg", "val/a/1.jpg", "val/.b/1.jpg"], ["skipped 1 hidden folder: val/.b/"]),
+    (["cat/1.jpg", "cat/1.json", "dog/1.jpg", "dog/1.json"], [".json 2"]),
+    (["cat/1.jpg"], ["there is one class, cat; if the images have no"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("files", "texts"), NOTICES)
+def test_what_is_left_out_is_said(files, texts, make_tree):
+    source = read(make_tree(files))
+    assert has_notice(source, *texts), source.notices
+    assert len(source) >= len({*source.classes})
 
 
 def test_links(make_tree):
@@ -104,104 +85,416 @@ def test_links(make_tree):
     (root / "a/link.jpg").symlink_to("1.jpg")
     (root / "a/gone.jpg").symlink_to("nowhere.jpg")
     (root / "a/up").symlink_to("..")
+    (root / "a kitty").symlink_to("b")
     source = read(root)
     sizes = dict(zip(source.path.to_pylist(), source.size.tolist(), strict=True))
-    assert sizes["a/link.jpg"] == 1
-    assert sizes["a/gone.jpg"] == UNREADABLE
+    assert sizes == {"a/1.jpg": 1, "a/link.jpg": 1, "a/gone.jpg": UNREADABLE, "b/2.jpg": 1}
     assert has_notice(source, "skipped a/up", "link to a folder above it")
-    assert len(sizes) < 10
+    # An image must not have two labels.
+    assert has_notice(source, "skipped a kitty: it is the same folder as b")
 
 
-def test_empty_class_keeps_its_label_and_is_reported(make_tree):
+def test_given_classes_determine_the_labels_and_empty_ones_keep_theirs(make_tree):
     root = make_tree(["a/1.jpg", "c/1.jpg"])
+    assert read(root, classes=("z", "c", "a")).label.tolist() == [2, 1]
     (root / "b").mkdir()
     source = read(root)
-    assert source.classes == ("a", "b", "c")
-    assert source.label.tolist() == [0, 2]
+    assert (source.classes, source.label.tolist()) == (("a", "b", "c"), [0, 2])
     assert has_notice(source, "1 of 3 classes has no images: b")
-
-
-def test_given_classes_determine_the_labels(make_tree):
-    root = make_tree(["a/1.jpg", "b/1.jpg"])
-    assert read(root, classes=("z", "b", "a")).label.tolist() == [2, 1]
-    with pytest.raises(SourceError, match="'b' is not in --classes"):
-        read(root, classes=("a",))
-
-
-# --- folders of splits --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("folders", "splits"),
     [
         (("train", "val"), ("train", "val")),
-        (("test", "val", "train"), ("train", "val", "test")),
+        (("train", "val", "test"), ("train", "val", "test")),
         (("Training", "validation"), ("train", "val")),
         (("TRAIN", "valid", "Testing"), ("train", "val", "test")),
         (("val",), ("val",)),
     ],
 )
 def test_splits(make_tree, folders, splits):
-    root = make_tree(
-        [f"{folder}/{name}/{n}.jpg" for folder in folders for name in "ba" for n in "21"]
-    )
-    source = read(root)
-    assert source.splits == splits
-    assert source.classes == ("a", "b")
-    ordered = sorted(
-        folders, key=lambda name: splits.index(next(s for s in splits if s[:2] == name.lower()[:2]))
-    )
-    expected = [
-        (split, f"{folder}/{name}/{n}.jpg", name)
-        for split, folder in zip(splits, ordered, strict=True)
-        for name in "ab"
-        for n in "12"
-    ]
+    names = [f"{folder}/{name}/{n}.jpg" for folder in folders for name in "ab" for n in "12"]
+    source = read(make_tree(names[::-1]))
+    assert (source.splits, source.classes) == (splits, ("a", "b"))
+    expected = []
+    for path in names:
+        split = splits[folders.index(path.split("/")[0])]
+        expected.append((split, path, path.split("/")[1]))
     assert rows(source) == expected
 
 
-def test_classes_are_numbered_over_all_splits_and_those_in_one_split_are_reported(make_tree):
-    source = read(make_tree(["train/c/1.jpg", "train/a/1.jpg", "val/b/1.jpg", "val/c/1.jpg"]))
-    assert source.classes == ("a", "b", "c")
-    assert source.label.tolist() == [0, 2, 1, 2]
-    assert has_notice(source, "1 class only in train: a")
-    assert has_notice(source, "1 class only in val: b")
-    assert not has_notice(source, ": c")
+# --- which folders are the classes ----------------------------------------------------------------
+
+#: Files of a folder, and the split and class of each image, in order.
+TREES = {
+    "one folder around the classes": (
+        ["2750/Forest/1.jpg", "2750/River/1.jpg"],
+        [("train", "Forest"), ("train", "River")],
+    ),
+    "two folders around the classes": (
+        ["a/b/cat/1.jpg", "a/b/dog/2.jpg"],
+        [("train", "cat"), ("train", "dog")],
+    ),
+    "one class": (["cat/1.jpg", "cat/2.jpg"], [("train", "cat"), ("train", "cat")]),
+    "only train": (["train/cat/1.jpg", "train/dog/2.jpg"], [("train", "cat"), ("train", "dog")]),
+    "a class called train": (["train/1.jpg", "car/2.jpg"], [("train", "car"), ("train", "train")]),
+    "test beside other folders": (
+        ["test/cat/1.jpg", "other/y/1.jpg", "other/x/2.jpg"],
+        [("test", "cat")],
+    ),
+    "similar names": (
+        ["annotations/1.jpg", "depth/1.jpg", "with_mask/1.jpg", "00000/1.jpg"],
+        [("train", name) for name in ("00000", "annotations", "depth", "with_mask")],
+    ),
+    "a list of names beside splits": (
+        ["train/cat/1.jpg", "val/cat/1.jpg", "labels.txt"],
+        [("train", "cat"), ("val", "cat")],
+    ),
+    "files of torchvision": (
+        ["train/n01/n01_1.JPEG", "val/n01/n01_1.JPEG", "ILSVRC2012_devkit_t12.tar.gz", "meta.bin"],
+        [("train", "n01"), ("val", "n01")],
+    ),
+    "splits in a folder of the same name": (
+        ["chest/chest/train/a/1.jpg", "chest/chest/val/b/1.jpg", "chest/__MACOSX/x/1.jpg"],
+        [("train", "a"), ("val", "b")],
+    ),
+    "names that contain splits": (
+        ["training_set/a/1.jpg", "training_set/b/1.jpg", "test_set/a/1.jpg"],
+        [("test", "a"), ("train", "a"), ("train", "b")],
+    ),
+    "each split in itself": (
+        ["seg_train/seg_train/a/1.jpg", "seg_train/seg_train/b/1.jpg", "seg_val/seg_val/a/1.jpg"],
+        [("train", "a"), ("train", "b"), ("val", "a")],
+    ),
+    "camel case, numbers": (
+        ["TrainImages/a/1.jpg", "val2/b/1.jpg", "test-v3/a/2.jpg"],
+        [("test", "a"), ("train", "a"), ("val", "b")],
+    ),
+    "usual and other names": (
+        ["train/a/1.jpg", "train/b/1.jpg", "valset/a/1.jpg"],
+        [("train", "a"), ("train", "b"), ("val", "a")],
+    ),
+    "dev and eval": (
+        ["train/a/1.jpg", "train/b/1.jpg", "dev/a/2.jpg", "eval/b/3.jpg"],
+        [("test", "b"), ("train", "a"), ("train", "b"), ("val", "a")],
+    ),
+    "train and val in one folder": (
+        ["trainval/a/1.jpg", "trainval/b/2.jpg", "test/a/3.jpg"],
+        [("test", "a"), ("train", "a"), ("train", "b")],
+    ),
+    "names that occur in every class": (
+        ["original/1.jpg", "copy/1.jpg"],
+        [("train", "copy"), ("train", "original")],
+    ),
+    "a class with the word train": (
+        ["steam_train/1.jpg", "car/1.jpg", "bus/1.jpg"],
+        [("train", "bus"), ("train", "car"), ("train", "steam_train")],
+    ),
+    "folders of other files": (
+        ["cat/1.jpg", "dog/1.jpg", "meta/names.txt", "docs/more/a.pdf"],
+        [("train", "cat"), ("train", "dog")],
+    ),
+    "classes beside folders of other files": (
+        ["images/cat/1.jpg", "images/dog/1.jpg", "attributes/a.txt", "README"],
+        [("train", "cat"), ("train", "dog")],
+    ),
+    "thumbnails and the recycle bin": (
+        [
+            *("cat/1.jpg", "cat/@eaDir/1.jpg/SYNOPHOTO_THUMB_M.jpg", "@eaDir/cat/1.jpg"),
+            *("dog/1.jpg", "$RECYCLE.BIN/1.jpg", "System Volume Information/1.jpg"),
+            *("lost+found/1.jpg", "#recycle/dog/1.jpg", ".Trash-1000/files/1.jpg"),
+            *("dog/.ipynb_checkpoints/1-checkpoint.jpg", "cat/a_THUMB_b.jpg", "cat/._1.jpg"),
+        ],
+        [("train", "cat"), ("train", "dog")],
+    ),
+}
+
+#: Files of folders that do not say what the classes are, and what the message must contain.
+UNCLEAR = {
+    "two depths": (
+        ["cat/1.jpg", "dogs/husky/1.jpg", "dogs/poodle/1.jpg"],
+        r"dogs/ contains folders of images, and no images; beside them, cat/ contains images",
+    ),
+    "groups of classes": (
+        ["a/abbey/1.jpg", "a/airfield/1.jpg", "b/bakery/1.jpg"],
+        r"a/, b/ contain folders of images.*--class-folders inner if a/abbey/, a/airfield/",
+    ),
+    "images of splits": (
+        ["cars_train/1.jpg", "cars_test/1.jpg", "devkit/annos.mat"],
+        "the folder of a split has no class folders",
+    ),
+    "the same split twice": (
+        ["train1/a/1.jpg", "train2/b/1.jpg"],
+        "train1/ and train2/ are two names of the same split",
+    ),
+    "folds": (
+        ["fold1/1.jpg", "fold2/1.jpg"],
+        "look like numbered parts of one dataset: fold1, fold2",
+    ),
+    "folds of classes": (["fold_1/a/1.jpg", "fold_2/a/1.jpg"], "numbered parts of one dataset"),
+    "dev beside val": (
+        ["train/a/1.jpg", "val/a/2.jpg", "dev/a/3.jpg"],
+        "dev/ and val/ are two names of the same split, val|val/ and dev/",
+    ),
+    "a split of an unknown name": (
+        ["train/a/1.jpg", "train/b/2.jpg", "extra/a/3.jpg"],
+        "extra/ has class folders as the splits have, such as a/.*rename it to the name",
+    ),
+    "splits inside of classes": (
+        ["cat/train/1.jpg", "cat/test/2.jpg", "dog/train/3.jpg", "dog/test/4.jpg"],
+        "splits are inside of class folders: cat/test/.*to test/cat/; or set --class-folders outer",
+    ),
+    "thumbnails": (
+        ["cat/1.jpg", "dog/2.jpg", "dog/3.jpg", "thumbnails/1.png", "thumbnails/2.png"],
+        "thumbnails/ looks like .* have 2 of its 2 names.*move the folder away",
+    ),
+    "originals in a class": (
+        ["cat/1.jpg", "cat/Originals/1.png", "dog/2.jpg"],
+        "cat/Originals/ looks like a folder of copies: other folders have 1 of its 1 name, too",
+    ),
+    "a backup": (
+        ["cat/1.jpg", "dog/2.jpg", "_backup/cat/1.jpg", "_backup/dog/2.jpg"],
+        "_backup/ has folders of the same names as the class folders beside it",
+    ),
+    "one class and a file": (["cat/1.jpg", "meta/a.txt", "README"], "cat would be the only class"),
+    "one class in a folder": (["photos/cat/1.jpg", "photos/README"], "cat would be the only class"),
+    "nothing": (["meta/a.txt"], "the source contains no images"),
+}
 
 
-def test_folder_that_is_not_a_split_is_reported(make_tree):
-    source = read(make_tree(["train/a/1.jpg", "val/a/1.jpg", "extra/b/1.jpg", "test/1.jpg"]))
-    assert source.splits == ("train", "val")
-    assert has_notice(source, "skipped extra/")
-    assert has_notice(source, "skipped test/", "no labels")
+def packed(root, kind):
+    """Return a folder, or an archive of it."""
+    return root if kind == "folder" else shutil.make_archive(str(root), kind, root)
 
 
-def test_flat_val_is_an_error_with_a_hint(make_tree):
-    with pytest.raises(
-        SourceError, match=r"val: the folder of a split has no class folders. Hint: .*val_list\.txt"
-    ):
-        read(make_tree(["train/a/1.jpg", "val/1.jpg"]))
+@pytest.mark.parametrize("kind", ["folder", "zip", "tar"])
+@pytest.mark.parametrize("name", [*TREES, *UNCLEAR])
+def test_class_folders_are_found_or_asked_for(name, kind, make_tree):
+    files, expected = {**TREES, **UNCLEAR}[name]
+    src = packed(make_tree(files), kind)
+    if isinstance(expected, str):
+        refused(src, expected)
+    else:
+        assert sorted((split, label) for split, _, label in rows(read(src))) == expected
 
 
-def test_two_names_of_one_split_are_an_error(make_tree):
-    with pytest.raises(SourceError, match=r"train.*training|training.*train"):
-        read(make_tree(["train/a/1.jpg", "training/b/2.jpg"]))
+#: Files, `--class-folders`, and the classes.
+CHOICES = [
+    ("two depths", "inner", ("cat", "husky", "poodle")),
+    ("two depths", "outer", ("cat", "dogs")),
+    ("folds", "outer", ("fold1", "fold2")),
+    ("one class and a file", "inner", ("cat",)),
+    ("one class in a folder", "inner", ("cat",)),
+]
 
 
-@pytest.mark.parametrize("name", ["train", "test"])
-def test_class_with_the_name_of_a_split(make_tree, name):
-    """COCO, VOC and CIFAR-100 have a class `train`."""
-    source = read(make_tree([f"{name}/1.jpg", "bus/1.jpg", "car/1.jpg"]))
-    assert source.classes == tuple(sorted(("bus", "car", name)))
+@pytest.mark.parametrize(("name", "choice", "expected"), CHOICES)
+def test_the_user_chooses_the_class_folders(name, choice, expected, make_tree):
+    source = read(make_tree(UNCLEAR[name][0]), class_folders=choice)
+    assert source.classes == expected
+    assert len(source) == sum(file.endswith(".jpg") for file in UNCLEAR[name][0])
 
 
-def test_torchvision_imagenet(make_tree):
-    images = [
-        f"{split}/{wnid}/{wnid}_1.JPEG" for split in ("train", "val") for wnid in ("n01", "n02")
+def test_inner_folders_of_the_same_name_are_counted(make_tree):
+    files = ["amazon/bag/1.jpg", "amazon/cup/1.jpg", "dslr/bag/1.jpg", "dslr/pen/1.jpg"]
+    source = read(make_tree(files), class_folders="inner")
+    assert has_notice(source, "joins folders of the same name: 1 class is in several", "dslr/bag/")
+
+
+def test_links_to_a_folder_above_do_not_repeat_inner_classes(make_tree):
+    root = make_tree(UNCLEAR["groups of classes"][0])
+    (root / "a" / "again").symlink_to(root)
+    assert len(read(root, class_folders="inner")) == 3
+
+
+def test_what_was_read_is_said(make_tree):
+    source = read(make_tree(TREES["each split in itself"][0]))
+    assert has_notice(source, "read seg_train/ as train and seg_val/ as val")
+    assert has_notice(source, "read the class folders in seg_train/seg_train/")
+    source = read(make_tree(["d/cat/1.jpg", "d/dog/1.jpg"]).parent)
+    assert has_notice(source, "read source/, the only folder")
+
+
+@pytest.mark.parametrize(
+    ("names", "notice"),
+    [
+        (["cat", "cat "], "'cat' and 'cat '"),
+        (["Cat", "cat"], "'Cat' and 'cat'"),
+        (["hot dog", "hot_dog"], "'hot dog' and 'hot_dog'"),
+        (["caf\u00e9", "cafe\u0301"], r"'cafe\u0301' and 'caf\xe9'"),
+        (["2", "10"], "10 is before 2, as in torchvision"),
+        (["02", "10"], ""),
+        (["cat", "car"], ""),
+    ],
+)
+def test_names_that_may_be_a_mistake_are_said(names, notice, make_tree):
+    notices = read(make_tree([f"{name}/1.jpg" for name in names])).notices
+    assert len(notices) == bool(notice)
+    assert all(notice in each for each in notices)
+
+
+@pytest.mark.parametrize(
+    ("name", "split"),
+    [
+        *(("training_set", "train"), ("seg_test", "test"), ("VAL", "val"), ("testImages", "test")),
+        *(("train_val2018", None), ("strain", None), ("valley", None), ("train2017", "train")),
+        *(("trainset", "train"), ("validation-data", "val"), ("contest", None)),
+    ],
+)
+def test_splits_in_names(name, split):
+    assert split_of(name) == split
+
+
+# --- zip archives: the encoding of names ----------------------------------------------------------
+
+
+class NamedInfo(zipfile.ZipInfo):
+    """A member whose name is stored as bytes, without the flag of UTF-8, as other programs do."""
+
+    def _encodeFilenameFlags(self):  # noqa: N802
+        return self.raw, self.flag_bits
+
+
+def zip_with_names(path, names, encoding, *, unicode_path=False):
+    with zipfile.ZipFile(path, "w") as archive:
+        for number, name in enumerate(names):
+            info = NamedInfo(f"{number}.jpg")
+            info.raw = name.encode(encoding)
+            if unicode_path:
+                field = struct.pack("<BI", 1, zlib.crc32(info.raw)) + name.encode()
+                info.extra = struct.pack("<HH", 0x7075, len(field)) + field
+            archive.writestr(info, b"x")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("encoding", "unicode_path", "options"),
+    [
+        ("utf-8", False, {}),
+        ("gbk", False, {"zip_encoding": "gbk"}),
+        ("shift_jis", False, {"zip_encoding": "shift_jis"}),
+        ("shift_jis", True, {}),
+    ],
+)
+def test_names_in_a_zip_archive(encoding, unicode_path, options, tmp_path):
+    names = ["猫/1.jpg", "犬/1.jpg"]
+    path = zip_with_names(tmp_path / "a.zip", names, encoding, unicode_path=unicode_path)
+    source = read(path, **options)
+    assert source.classes == ("犬", "猫")
+    # Short names in GBK can also be read as UTF-8.
+    assert has_notice(source, "read as UTF-8", "set --zip-encoding") == (encoding == "utf-8")
+
+
+def test_names_in_an_unknown_encoding_are_refused(tmp_path):
+    path = zip_with_names(tmp_path / "a.zip", ["熊猫/1.jpg", "犬/1.jpg"], "gbk")
+    refused(path, r"set --zip-encoding: the name would be '?熊猫/1.jpg'? in gbk")
+    refused(path, "not valid in ascii", zip_encoding="ascii")
+    refused(path, "--zip-encoding klingon is not an encoding", zip_encoding="klingon")
+
+
+# --- the walk -------------------------------------------------------------------------------------
+
+
+def test_links_do_not_multiply_a_tree(tmp_path):
+    """Each of 16 levels has 30 links to the next one: 30 ** 16 paths lead to the last image."""
+    root = tmp_path / "photos"
+    levels = [root / "class" / str(number) for number in range(16)]
+    for number, level in enumerate(levels):
+        level.mkdir(parents=True)
+        (level / "1.jpg").write_bytes(b"x")
+        if number:
+            for link in range(30):
+                (levels[number - 1] / f"link{link}").symlink_to(level)
+    source = read(root)
+    assert source.path.to_pylist() == sorted(f"{n}/1.jpg" for n in range(16))
+    assert has_notice(source, "skipped 0/link0: it is the same folder as 1")
+    assert has_notice(source, "skipped 445 more links to folders that are visited already")
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_the_real_path_wins_whatever_the_order_of_the_folder(seed, make_tree, monkeypatch):
+    root = make_tree(["a/1.jpg", "z/real/2.jpg", "z/3.jpg"])
+    (root / "a" / "link").symlink_to(root / "z" / "real")
+    outside = root.parent / "outside"
+    outside.mkdir()
+    (outside / "4.jpg").write_bytes(b"x")
+    (root / "z" / "first").symlink_to(outside)
+    (root / "z" / "second").symlink_to(outside)
+    monkeypatch.setattr(os, "scandir", shuffled_scandir(seed))
+    source = read(root)
+    assert source.path.to_pylist() == ["a/1.jpg", "z/3.jpg", "z/first/4.jpg", "z/real/2.jpg"]
+    assert has_notice(source, "skipped a/link: it is the same folder as z/real")
+
+
+def test_two_splits_of_one_folder(make_tree):
+    """`ln -s train val` is a common way to try a script."""
+    root = make_tree(["train/a/1.jpg"])
+    (root / "val").symlink_to("train")
+    assert [row[:2] for row in rows(read(root))] == [
+        ("train", "train/a/1.jpg"),
+        ("val", "val/a/1.jpg"),
     ]
-    other_files = ["ILSVRC2012_devkit_t12.tar.gz", "ILSVRC2012_img_val.tar", "meta.bin"]
-    source = read(make_tree([*images, *other_files]))
-    assert [(split, path) for split, path, _ in rows(source)] == [
-        (path.split("/")[0], path) for path in images
-    ]
-    assert source.classes == ("n01", "n02")
+
+
+@pytest.mark.parametrize("levels", [1000, 3000])
+def test_deep_trees(levels, dataprep, tmp_path):
+    """Paths may be longer than Linux allows: folders are made and removed one in the other."""
+    root, before = tmp_path / "photos", os.getcwd()
+    (root / "class").mkdir(parents=True)
+    try:
+        os.chdir(root / "class")
+        for _ in range(levels):
+            os.mkdir("d")
+            os.chdir("d")
+        with open("1.jpg", "wb") as file:
+            file.write(b"x")
+        os.chdir(before)
+        convert = ["convert", "--src", root, "--out", tmp_path / "out", "--max-rejected", "1"]
+        done = dataprep(*convert, "--class-folders", "outer")
+        index = dataprep("index", root)
+    finally:
+        # `shutil.rmtree` of pytest is recursive.
+        os.chdir(root / "class")
+        for _ in range(levels):
+            os.chdir("d")
+        os.unlink("1.jpg")
+        for _ in range(levels):
+            os.chdir("..")
+            os.rmdir("d")
+        os.chdir(before)
+    assert (index.returncode, "Traceback" in index.stderr) == (2, False)
+    if levels < 2000:  # the path of the image fits into the 4,096 bytes that Linux allows
+        assert done.returncode == 0, done.stderr
+        assert "rejected: 1 of 1 image (100.00%)" in done.stdout
+    else:
+        assert done.returncode == 2
+        assert "the path cannot be read (File name too long)" in done.stderr
+        assert len(done.stderr) < 10_000
+
+
+def test_output_inside_the_source_through_links(make_tree, tmp_path):
+    make_tree(["a/1.jpg", "b/1.jpg"]).rename(tmp_path / "photos")
+    (tmp_path / "link").symlink_to("photos")
+    for name in ("elsewhere", "free"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "photos" / "c").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "nested").symlink_to("photos/c")
+    (tmp_path / "up").symlink_to(tmp_path / "free")
+    message = r"is inside the source .*, so the next run would read it as images"
+    for src in ("photos", "link"):
+        source = read(tmp_path / src)
+        for out in (
+            "photos/out",
+            "photos/a/out",
+            "link/out",
+            "elsewhere/out",
+            "elsewhere",
+            "nested/x/y",
+        ):
+            with pytest.raises(CallError, match=message):
+                check_output(source, str(tmp_path / out))
+        for out in ("out", "free", "up/new", "photos-tfrecord"):
+            check_output(source, str(tmp_path / out))
+    with pytest.raises(CallError, match=r"is 5,0\d\d bytes long, but the limit is 3,800. Hint: "):
+        check_output(source, str(tmp_path) + "/o" * ((5080 - len(str(tmp_path))) // 2))

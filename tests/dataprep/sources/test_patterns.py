@@ -7,6 +7,8 @@ from functools import cache
 import pyarrow as pa
 import pytest
 from helpers.examples import examples
+from helpers.sources import has_notice, refused, rows
+from helpers.sources import read as read_tree
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -191,10 +193,6 @@ def test_invalid_patterns(pattern, message):
     str(caught.value).encode()
 
 
-def test_longest_name():
-    assert parse_pattern(f"{{{'a' * 100}}}").names == ("a" * 100,)
-
-
 @pytest.mark.parametrize(
     ("pattern", "given", "label"),
     [
@@ -202,13 +200,12 @@ def test_longest_name():
         ("{identity}_{label}", None, "label"),
         ("{camera}_{class}", None, "class"),
         ("{identity}_{camera}", "camera", "camera"),
-        ("{a}_{b}", "b", "b"),
+        (f"{{{'a' * 100}}}", "a" * 100, "a" * 100),
     ],
 )
 def test_label_of_a_pattern(pattern, given, label):
-    assert (
-        find_label(parse_pattern(pattern), given, ("label", "class", "target", "identity")) == label
-    )
+    found = find_label(parse_pattern(pattern), given, ("label", "class", "identity"))
+    assert found == label
 
 
 @pytest.mark.parametrize(
@@ -241,10 +238,6 @@ def test_error_counts_names_that_do_not_match_and_shows_three():
     assert "b3.png and 1 more" in str(caught.value)
     assert "b4" not in str(caught.value)
     assert "--pattern" in caught.value.hint
-
-
-def test_no_file_names_give_empty_columns():
-    assert read_names(text([]), parse_pattern("{a}"), "photos")["a"].to_pylist() == []
 
 
 # --- integers -----------------------------------------------------------------------------------
@@ -281,3 +274,128 @@ def test_classes_are_sorted_as_numbers_or_as_text():
     assert sorted_values(text(["10", "9", "-1", "10"])) == ("-1", "9", "10")
     assert sorted_values(text(["10", "9", "x"])) == ("10", "9", "x")
     assert sorted_values(text(["0010", "0009", "0002"])) == ("0002", "0009", "0010")
+
+
+# --- sources --------------------------------------------------------------------------------------
+
+
+def test_a_pattern_reads_labels_and_columns(make_tree):
+    names = ["b/10_c2sx.jpg", "a/2_c1s.png", "2_c10s_.jpg"]
+    source = read_tree(make_tree(names), pattern="{identity}_c{camera}s*")
+    assert source.layout == "file names like {identity}_c{camera}s*"
+    assert (source.splits, source.classes) == (("train",), ("2", "10"))
+    assert rows(source) == [
+        ("train", "2_c10s_.jpg", "2", 2, 10),
+        ("train", "a/2_c1s.png", "2", 2, 1),
+        ("train", "b/10_c2sx.jpg", "10", 10, 2),
+    ]
+    assert source.extra.schema == pa.schema({"identity": pa.int64(), "camera": pa.int64()})
+    assert has_notice(source, "2_c1s.png is identity 2, camera 1")
+
+
+#: Options, and the classes, labels and columns of `cat-1.jpg` and `dog-02.jpg`.
+LABELS = [
+    ({"pattern": "{label}-{camera}"}, ("cat", "dog"), [0, 1], {"camera": [1, 2]}),
+    ({"pattern": "{class}-*"}, ("cat", "dog"), [0, 1], {}),
+    (
+        {"pattern": "{kind}-{n}", "label_column": "n"},
+        ("1", "02"),
+        [0, 1],
+        {"kind": ["cat", "dog"], "n": [1, 2]},
+    ),
+    (
+        {"pattern": "{label}-*", "classes": ("dog", "cow", "cat")},
+        ("dog", "cow", "cat"),
+        [2, 0],
+        {},
+    ),
+]
+
+
+@pytest.mark.parametrize(("options", "classes", "labels", "columns"), LABELS)
+def test_the_label_and_the_columns_of_a_pattern(make_tree, options, classes, labels, columns):
+    source = read_tree(make_tree(["cat-1.jpg", "dog-02.jpg"]), **options)
+    assert (source.classes, source.label.tolist()) == (classes, labels)
+    assert source.extra.to_pydict() == columns
+
+
+@pytest.mark.parametrize(
+    ("folders", "splits"),
+    [
+        (("train", "val", "test"), ("train", "val", "test")),
+        (("train", "query", "gallery"), ("train", "gallery", "query")),
+        (("Training", "Validation"), ("train", "val")),
+        (("bounding_box_train", "query", "bounding_box_test"), ("train", "gallery", "query")),
+        (("train", "query", "gt_query"), ("train", "query")),
+        (("gallery",), ("gallery",)),
+        (("train", "car"), ("train",)),
+        (("0001", "0002"), ("train",)),
+    ],
+)
+def test_splits_of_a_pattern(make_tree, folders, splits):
+    names = [f"{folder}/deep/{n}_c1s.jpg" for n, folder in enumerate(folders)]
+    outside = ["cover.jpg"] if len(splits) > 1 else []
+    source = read_tree(make_tree([*names, *outside]), pattern="{identity}_c*")
+    assert source.splits == splits
+    skipped = ("gt_query",) if "gt_query" in folders else ()
+    assert len(source) == len(folders) - len(skipped)
+    assert [notice for notice in source.notices if "not splits" in notice] == [
+        f"skipped folders that are not splits: {name}/" for name in skipped
+    ]
+    assert ("skipped 1 image outside of the splits: cover.jpg" in source.notices) == bool(outside)
+
+
+@pytest.mark.parametrize("split", ["", "train/"])
+def test_a_pattern_adds_columns_to_class_folders(split, make_tree):
+    """The label is the class folder; the columns are for `--split-by`."""
+    names = [f"{split}{name}" for name in ("cat/ann_1.jpg", "cat/bob_2.jpg", "dog/ann_3.jpg")]
+    source = read_tree(make_tree(names), pattern="{person}_{number}")
+    assert [row[2:] for row in rows(source)] == [
+        ("cat", "ann", 1),
+        ("cat", "bob", 2),
+        ("dog", "ann", 3),
+    ]
+
+
+def test_a_pattern_says_what_the_names_mean(make_tree):
+    names = ["images/train/1.jpg", "labels/train/1.txt", "data.yaml"]
+    assert read_tree(make_tree(names), pattern="{label}").classes == ("1",)
+
+
+BREEDS = ("Abyssinian", "american_bulldog", "american_pit_bull_terrier")
+NUMBERED = ("0001", "00010", "00011")
+
+#: Patterns, how a name is written with a label and a number, and the labels; or a better pattern,
+#: if two readings are possible.
+LAST = {
+    "a number": ("{label}_{n}", "{0}_{1}", BREEDS),
+    "a dot": ("{label}.{n}", "{0}.{1}", BREEDS),
+    "a word": ("{label}_view_{n}", "{0}_view_{1}", BREEDS),
+    "a part in front": ("{camera}_{label}_{n}", "c7_{0}_{1}", BREEDS),
+    "a number in front": ("{camera}_{label}_{n}", "7_{0}_{1}", BREEDS),
+    "any text": ("{label}_*", "{0}_{1}", "{label}_{n}"),
+    "as many separators": ("{label}_*", "cat{1}_{1}_{1}", ("cat1", "cat10", "cat11")),
+    "Market-1501": ("{identity}_*", "000{1}_c1s1_0{1}", NUMBERED),
+    "a named rest": ("{identity}_{rest}", "000{1}_c1s1_0{1}", NUMBERED),
+    "a number behind text": ("{label}_{n}", "{0}_x{1}", "{label}_x{n}"),
+    "a date": ("{label}_{date}_{n}", "{0}_2020-01-02_{1}", "{label}_????-??-??_{n}"),
+}
+
+
+@pytest.mark.parametrize("case", LAST)
+def test_the_last_separator_counts_before_a_number(case, make_tree):
+    pattern, written, labels = LAST[case]
+    names = [f"{written.format(*pair)}.jpg" for pair in zip(BREEDS, (1, 10, 11), strict=True)]
+    root = make_tree(names)
+    if isinstance(labels, str):
+        error = refused(root, "as american or as american_(pit_)?bull", pattern=pattern)
+        assert labels in error.hint or case == "any text"
+        pattern, labels = labels, BREEDS
+    source = read_tree(root, pattern=pattern)
+    assert source.classes == labels
+    assert has_notice(source, "file names are read like this", f"{names[0]} is")
+
+
+def test_columns_that_are_no_different_integers_stay_text(make_tree):
+    source = read_tree(make_tree(["anna_c1sx.jpg", "7_c01s.jpg"]), pattern="{identity}_c{camera}s*")
+    assert source.extra.to_pydict() == {"identity": ["7", "anna"], "camera": ["01", "1"]}

@@ -219,7 +219,7 @@ def test_boxes_of_images(name, tmp_path):
 #: Files without which a dataset is refused by its name.
 PARTS = {
     "CUB-200-2011": [
-        *("images.txt", "image_class_labels.txt", "classes.txt", "train_test_split.txt"),
+        *("images.txt", "image_class_labels.txt", "classes.txt", "train_test_split.txt")
     ],
     "Food-101": ["meta/train.txt", "meta/test.txt"],
     "Tiny ImageNet": ["val/val_annotations.txt"],

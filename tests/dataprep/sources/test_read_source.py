@@ -8,10 +8,9 @@ import os
 import pytest
 from helpers.sources import DUKE, MARKET, VERI, msmt17, read, rows, shuffled_scandir
 
-from manifests.errors import CallError, DatasetError, SourceError
+from manifests.errors import CallError
 
 KAGGLE = "ILSVRC/Data/CLS-LOC"
-IMAGES = dict.fromkeys(["1.jpg", "2.jpg", "a/3.jpg"], "x")
 
 
 @pytest.mark.parametrize(
@@ -75,76 +74,6 @@ def test_no_image_is_opened(make_tree, monkeypatch, files, src):
         monkeypatch.setattr(module, name, spy)
     assert len(read(root / src))
     assert not [path for path in opened if path.endswith(".jpg")]
-
-
-@pytest.mark.parametrize(
-    ("files", "src", "options", "error_type", "message"),
-    [
-        (["a/1.jpg"], "nowhere", {}, CallError, "nowhere does not exist"),
-        (
-            ["a/1.jpg"],
-            "",
-            {"image_root": "x"},
-            CallError,
-            "--image-root does not apply to .*, which is a folder of class folders. Hint: .* a table",
-        ),
-        (
-            ["a/1.jpg"],
-            "",
-            {"label_column": "x"},
-            CallError,
-            "--label-column does not apply to .* it applies to .*a table of paths.*--pattern",
-        ),
-        (
-            {**IMAGES, "l.txt": "1.jpg 0\n"},
-            "l.txt",
-            {"path_column": "x"},
-            CallError,
-            "--path-column does not apply to .*l.txt, which is a list file",
-        ),
-        (
-            {**IMAGES, "l.txt": "1.jpg 0\n"},
-            "l.txt",
-            {"split_column": "x"},
-            CallError,
-            "--split-column does not apply to .*l.txt, which is a list file. .* a table of paths",
-        ),
-        (
-            ["1.jpg"],
-            "",
-            {},
-            SourceError,
-            "has no class folders. Hint: .* --pattern; or set --label-type none",
-        ),
-        (["a/notes.txt"], "", {}, SourceError, "the source contains no images"),
-        ({"l.txt": ""}, "l.txt", {}, SourceError, "the source contains no images"),
-    ],
-)
-def test_sources_and_options_that_are_refused(make_tree, files, src, options, error_type, message):
-    root = make_tree(files)
-    with pytest.raises(error_type, match=message) as caught:
-        read(root / src, **options)
-    assert isinstance(caught.value, DatasetError)
-    assert "\n" not in str(caught.value)
-
-
-def test_a_folder_without_read_permission_is_an_error(make_tree):
-    root = make_tree(["a/1.jpg", "b/1.jpg"])
-    (root / "b").chmod(0)
-    try:
-        if os.access(root / "b", os.R_OK):
-            pytest.skip("this user reads everything")
-        with pytest.raises(SourceError, match="b: the path cannot be read"):
-            read(root)
-    finally:
-        (root / "b").chmod(0o755)
-
-
-def test_kaggle_imagenet_takes_no_options_of_tables(make_tree):
-    root = make_tree([f"{KAGGLE}/train/n01/1.JPEG"])
-    for name in ("image_root", "path_column", "label_column", "split_column"):
-        with pytest.raises(CallError, match=r"does not apply to .*, which is ImageNet in Kaggle's"):
-            read(root, **{name: "x"})
 
 
 def test_sorted_kaggle_imagenet_may_have_lists(make_tree):

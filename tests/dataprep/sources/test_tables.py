@@ -1,23 +1,204 @@
-"""Tables: extra columns, column names, and errors by file and line."""
+"""Lists and tables of every kind: paths, columns, splits, several rows for an image, and forms."""
 
 from __future__ import annotations
 
-import csv
+import json
 import os
+import unicodedata
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from helpers.examples import examples
-from helpers.sources import read, rows
+from helpers.sources import has_notice, read, refused, rows
+from helpers.tables import LISTED, TABLES, write_table
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dataprep.sources import listed as columns
-from manifests.errors import CallError, SourceError
+from dataprep.sources import listed, text_tables
+from manifests.errors import SourceError
 
-IMAGES = dict.fromkeys(["1.jpg", "2.jpg", "a/3.jpg"], "x")
+PATHS = ("0.jpg", "1.jpg", "2.jpg")
+LABELS = ("a", "b", "a")
 
+
+@pytest.fixture
+def images(make_tree):
+    return make_tree(dict.fromkeys(PATHS, "x"))
+
+
+# --- lists ----------------------------------------------------------------------------------------
+
+
+def test_paddleclas_lists(make_tree):
+    images = dict.fromkeys(["train/a b  c.jpg", "train/2.jpg", "val/1.jpg", "test/9.jpg"], "x")
+    lists = {
+        "train_list.txt": "train/a b  c.jpg 2\r\n\n  ./train/2.jpg\t0  \n",
+        "val_list.txt": b"\xef\xbb\xbfval/1.jpg 1",
+        "test_list.txt": "test/9.jpg 2\n",
+    }
+    source = read(make_tree({**images, **lists}))
+    assert rows(source) == [
+        ("train", "train/a b  c.jpg", "2"),
+        ("train", "train/2.jpg", "0"),
+        ("val", "val/1.jpg", "1"),
+        ("test", "test/9.jpg", "2"),
+    ]
+    assert (source.splits, source.classes) == (("train", "val", "test"), ("0", "1", "2"))
+
+
+#: Three labels, the class names that are given, and the class names and labels.
+LABELS_OF_LISTS = [
+    ("cat dog ant", None, ("ant", "cat", "dog"), [1, 2, 0]),
+    ("2 0 1", None, ("0", "1", "2"), [2, 0, 1]),
+    ("+2 0 1", None, ("0", "1", "2"), [2, 0, 1]),
+    ("002 000 0000000001", None, ("000", "0000000001", "002"), [2, 0, 1]),
+    ("002 000 0000000001", ("a", "b", "c"), ("a", "b", "c"), [2, 0, 1]),
+    ("two zero 1", None, ("1", "two", "zero"), [1, 2, 0]),
+    ("2 0 1", ("a", "b", "c"), ("a", "b", "c"), [2, 0, 1]),
+    ("2 0 1", ("1", "2", "0"), ("1", "2", "0"), [1, 2, 0]),
+    ("cat dog ant", ("dog", "cat", "ant", "eel"), ("dog", "cat", "ant", "eel"), [1, 0, 2]),
+    ("0 1 2", ("a", "b"), "line 3: label 2 is out of the range 0 to 1, because there are 2", []),
+    ("a b c", ("a", "b"), "line 3: label 'c' is not in --classes", []),
+]
+
+
+@pytest.mark.parametrize(("labels", "given", "classes", "expected"), LABELS_OF_LISTS)
+def test_labels_are_integers_or_names(images, labels, given, classes, expected):
+    lines = [f"{path} {label}\n" for path, label in zip(PATHS, labels.split(), strict=True)]
+    (images / "l.txt").write_text("".join(lines))
+    if isinstance(classes, str):
+        refused(images / "l.txt", classes, classes=given)
+        return
+    source = read(images / "l.txt", classes=given)
+    assert (source.classes, source.label.tolist()) == (classes, expected)
+
+
+@pytest.mark.parametrize(
+    ("name", "split"),
+    [
+        ("val.txt", "val"),
+        ("Validation_list.txt", "val"),
+        ("test_list.txt", "test"),
+        ("mine.txt", "train"),
+    ],
+)
+def test_the_name_of_a_list_is_its_split(name, split, images):
+    """A label behind a tab may have blanks."""
+    (images / name).write_text("0.jpg\tgolden retriever\n")
+    source = read(images / name)
+    assert (source.splits, source.classes) == ((split,), ("golden retriever",))
+
+
+def test_image_root(make_tree, tmp_path):
+    root = make_tree(["images/a/1.jpg"])
+    (tmp_path / "absolute.jpg").write_bytes(b"xy")
+    (tmp_path / "train.txt").write_text(f"a/1.jpg 0\n{tmp_path}/absolute.jpg 1\n")
+    source = read(tmp_path / "train.txt", image_root=str(root / "images"))
+    assert source.size.tolist() == [1, 2]
+    assert refused(tmp_path / "train.txt", "--image-root").line == 1
+
+
+# --- paths ----------------------------------------------------------------------------------------
+
+FILES = ("a/1.jpg", "a/2.png", "b c/3.jpg")
+
+#: How a list writes the paths of `FILES`.
+WRITTEN = {
+    "as they are": FILES,
+    "relative": ("./a/1.jpg", "a//2.png", "a/../b c/3.jpg"),
+    "leading slash": ("/a/1.jpg", "/a/2.png", "/b c/3.jpg"),
+    "backslashes": ("a\\1.jpg", "a\\2.png", "b c\\3.jpg"),
+    "leading backslash": ("\\a\\1.jpg", ".\\a\\2.png", "\\b c\\3.jpg"),
+    "no extension": ("a/1", "a/2", "b c/3"),
+    "slash, no extension": ("/a/1", "/a/2", "/b c/3"),
+    "some of them": ("a/1.jpg", "/a/2.png", "b c\\3"),
+}
+
+
+@pytest.mark.parametrize("kind", [*LISTED, "coco"])
+def test_paths_are_read_as_files_that_exist(kind, make_tree):
+    root = make_tree(dict.fromkeys(FILES, "x"))
+    for name, paths in WRITTEN.items():
+        if kind == "coco":
+            pictures = [{"id": n, "file_name": path} for n, path in enumerate(paths)]
+            categories = [{"id": 0, "name": "cat"}]
+            file = {"images": pictures, "annotations": [], "categories": categories}
+            table = root / "table.json"
+            table.write_text(json.dumps(file))
+        else:
+            table = write_table(root, kind, {"path": paths, "label": ("x", "y", "z")})
+        source = read(table, image_root=str(root))
+        assert source.path.to_pylist() == [*FILES], name
+        assert source.size.tolist() == [1, 1, 1]
+        changed = name not in ("as they are", "relative")
+        assert has_notice(source, "not exist as written") == changed
+
+
+@pytest.mark.parametrize("kind", LISTED)
+def test_ids_that_are_numbers(kind, make_tree):
+    root = make_tree(["1.jpg", "20.jpg"])
+    table = write_table(root, kind, {"id": [1, 20], "label": ["x", "y"]})
+    options = {} if kind == ".txt" else {"path_column": "id"}
+    assert read(table, **options).path.to_pylist() == ["1.jpg", "20.jpg"]
+
+
+#: The files, the path in the list, and what the error says.
+NO_IMAGE = {
+    "two images of this name": (("1.jpg", "1.png"), "1", "can be 1.jpg or 1.png"),
+    "another extension": (("a/1.png",), "a/1.jpg", "its folder has '1.png'; write the extension"),
+    "a folder too many": (("a/1.jpg",), "b/a/1.jpg", "'a/1.jpg' exists there; write the paths"),
+    "absolute, a folder too many": (("a/1.jpg",), "/x/y/a/1.jpg", "the paths without 'x/y/'"),
+    "a drive": (("1.jpg",), r"C:\photos\1.jpg", "an absolute path of Windows"),
+    "nowhere": (("1.jpg",), "2", "set --image-root to the folder that paths are relative to"),
+}
+
+
+@pytest.mark.parametrize("case", NO_IMAGE)
+@pytest.mark.parametrize("kind", LISTED)
+def test_a_path_that_cannot_be_read_is_refused_with_the_reason(case, kind, make_tree):
+    files, path, message = NO_IMAGE[case]
+    root = make_tree(files)
+    error = refused(write_table(root, kind, {"path": [path], "label": ["x"]}), message)
+    assert "Unicode" not in str(error)
+
+
+def test_hints_about_paths_work(make_tree):
+    """CheXpert's paths begin with the name of the folder that its table is in."""
+    composed, decomposed = (unicodedata.normalize(form, "é.jpg") for form in ("NFC", "NFD"))
+    table = {"small/t.csv": "path,label\nsmall/train/1.jpg,a\n", "l.txt": f"{composed} 0\n"}
+    root = make_tree({"small/train/1.jpg": "x", decomposed: "x", **table})
+    above = refused(root / "small/t.csv", "--image-root").hint.rpartition("--image-root ")[2]
+    assert len(read(root / "small/t.csv", image_root=above)) == 1
+    refused(root / "l.txt", "Unicode form NFD")
+
+
+@pytest.mark.parametrize("kind", [".txt", ".csv"])
+@pytest.mark.parametrize("through_link", [False, True])
+def test_a_path_and_its_absolute_twin_are_the_same_image(kind, through_link, make_tree):
+    root = make_tree(["a/1.jpg", "a/2.jpg"])
+    (root.parent / "link").symlink_to(root)
+    twin = (root.parent / "link" if through_link else root) / "a" / "1.jpg"
+    columns = {"path": ["a/1.jpg", f"{root}/a/2.jpg"], "label": [0, 1]}
+    assert read(write_table(root, kind, columns)).path.to_pylist() == columns["path"]
+    columns = {"path": ["a/1.jpg", "a/2.jpg", twin], "label": [0, 1, 1]}
+    message = r"line [34]: image '.*a/1\.jpg' is listed twice .*line [12]"
+    refused(write_table(root, kind, columns), message)
+
+
+@settings(max_examples=examples(100), deadline=None)
+@given(
+    st.lists(st.sampled_from(["a.jpg", "b", ".", "..", "", "a..b", ".a", "日本"]), max_size=5).map(
+        "/".join
+    )
+)
+def test_paths_are_normalized_as_by_os_path(path):
+    column = pa.array([path, "x"], pa.large_string())
+    normal = listed.normalize_paths(column, lambda row: ("table", row))
+    assert normal.to_pylist() == [os.path.normpath(path), "x"]
+
+
+# --- columns --------------------------------------------------------------------------------------
 
 COLUMNS = {
     "identity": ["0001", "x y", "日本"],
@@ -27,307 +208,347 @@ COLUMNS = {
 }
 
 
-def write_table(root, suffix, columns):
-    table = pa.table(columns)
-    path = root / f"list{suffix}"
-    if suffix == ".parquet":
-        pq.write_table(table, path)
-    else:
-        with path.open("w", newline="") as file:
-            writer = csv.writer(file, delimiter="\t" if suffix == ".tsv" else ",")
-            writer.writerow(table.column_names)
-            writer.writerows(
-                ["" if value is None else value for value in row.values()]
-                for row in table.to_pylist()
-            )
-    return path
-
-
-@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".parquet"])
-def test_extra_columns_are_kept(make_tree, suffix):
-    root = make_tree(IMAGES)
-    columns = {
-        "path": list(IMAGES),
-        "label": ["b", "a", "b"],
-        "split": ["valid", "train", "Test"],
-        **COLUMNS,
+@pytest.mark.parametrize("kind", TABLES)
+def test_extra_columns_are_kept(kind, images):
+    """Also a column without a name, if it has values."""
+    columns = {"path": PATHS, "label": ("b", "a", "b"), "split": ("valid", "train", "Test")}
+    blank = {
+        name: ["" if each is None else each for each in values] for name, values in COLUMNS.items()
     }
-    source = read(write_table(root, suffix, columns))
+    extra = {**(blank if kind in (".csv", ".tsv") else COLUMNS), "": (7, 3, 5)}
+    source = read(write_table(images, kind, {**columns, **extra}))
     assert [row[:3] for row in rows(source)] == [
-        ("val", "1.jpg", "b"),
-        ("train", "2.jpg", "a"),
-        ("test", "a/3.jpg", "b"),
+        ("val", "0.jpg", "b"),
+        ("train", "1.jpg", "a"),
+        ("test", "2.jpg", "b"),
     ]
     assert source.splits == ("train", "val", "test")
-    assert source.extra.to_pydict() == COLUMNS
+    assert source.extra.to_pydict() == {**COLUMNS, "Unnamed: 7": [7, 3, 5]}
 
 
-@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".parquet"])
-def test_given_column_names(make_tree, suffix):
-    root = make_tree(IMAGES)
+@pytest.mark.parametrize("kind", TABLES)
+def test_given_column_names(kind, images):
+    columns = {"where": PATHS, "what": [3, 0, 1], "fold": LABELS}
+    unclear = write_table(images, kind, {**columns, "label": ["no"] * 3})
+    refused(unclear, r"--path-column.*its columns are where, what, fold, label")
+    options = {"path_column": "where", "label_column": "what"}
+    table = write_table(images, kind, columns)
+    source = read(table, **options, split_column="fold")
+    assert [row[:3] for row in rows(source)] == [
+        ("a", "0.jpg", "3"),
+        ("b", "1.jpg", "0"),
+        ("a", "2.jpg", "1"),
+    ]
+    message = r"--split-column absent: .* has no such column\. Hint: valid names are 'where', 'what', 'fold'"
+    refused(table, message, **options, split_column="absent")
+
+
+def test_texts_that_are_no_different_numbers_stay_text(images):
     columns = {
-        "where": ["1.jpg", "2.jpg"],
-        "what": [3, 0],
-        "fold": ["a", "b"],
-        "label": ["no", "no"],
+        "identity": ["1234567890123456780", "1234567890123456781", "1234567890123456782"],
+        "version": ["1.1", "1.10", "2"],
+        "large": ["1e999", "1.5", "1.5"],
+        "negative": ["-1e999", "1.5", "1.5"],
+        "long": ["9" * 4000, "1.5", "1.5"],
+        "fraction": ["1." + "3" * 4000, "1.5", "1.5"],
     }
-    with pytest.raises(CallError, match=r"--path-column.*its columns are where, what, fold, label"):
-        read(write_table(root, suffix, columns))
-    del columns["label"]
-    source = read(
-        write_table(root, suffix, columns),
-        path_column="where",
-        label_column="what",
-        split_column="fold",
-    )
-    assert [row[:3] for row in rows(source)] == [("a", "1.jpg", "3"), ("b", "2.jpg", "0")]
-    with pytest.raises(
-        CallError,
-        match=(
-            r"--split-column absent: .*/list\.\w+ has no such column\. Hint: valid names are"
-            r" 'where', 'what', 'fold'"
-        ),
-    ):
-        read(
-            root / f"list{suffix}", path_column="where", label_column="what", split_column="absent"
-        )
+    extra = read(write_table(images, ".csv", {"path": PATHS, "label": LABELS, **columns})).extra
+    found = extra.to_pydict()
+    assert found.pop("fraction") == pytest.approx([4 / 3, 1.5, 1.5])
+    assert columns.pop("fraction")
+    assert columns.pop("long") == found.pop("long")
+    assert found == columns
 
 
-@pytest.mark.parametrize(
-    ("text", "line", "message"),
-    [
-        ("path,label\n1.jpg,1\n2.jpg,2,3\n", 3, "the row has 3 columns, but the header has 2"),
-        ("path,label\n1.jpg,1\n2.jpg\n", 3, "the row has 1 column, but the header has 2"),
-        ("path,label\n1.jpg,1\nno.jpg,2\n", 3, "image 'no.jpg' does not exist"),
-        ("path,label\n1.jpg,1\n\n\nno.jpg,2\n", 5, "image 'no.jpg' does not exist"),
-        ('path,label,note\n1.jpg,1,"two\nlines"\nno.jpg,2,\n', 4, "image 'no.jpg' does not exist"),
-        ("path,label\n1.jpg,1\n1.jpg,2\n", 3, r"listed twice.*line 2"),
-        ("path,label\n1.jpg,1\n2.jpg,-1\n", 3, "out of the range"),
-        ("path,label\n1.jpg,1\n2.jpg,99999999999\n", 3, "out of the range"),
-        ("path,label\n1.jpg,1\n2.jpg,\n", 3, "'label' is empty"),
-        ("path,label\n1.jpg,cat\n2.jpg,\n", 3, "'label' is empty"),
-        ("path,label\n1.jpg,cat\n,dog\n", 3, "'path' is empty"),
-        ("path,label,split\n1.jpg,cat,train\n2.jpg,dog,\n", 3, "'split' is empty"),
-        (b"path,label\n1.jpg,cat\n2.jpg,caf\xe9\n", 3, "UTF-8"),
-        (b"path,label,note\n1.jpg,cat,\n2.jpg,dog,caf\xe9\n", 3, "UTF-8"),
-        ("path,label,label\n1.jpg,1,2\n", 1, "two columns have the name 'label'"),
-        ("path,label,x,x\n1.jpg,1,2,3\n", 1, "two columns have the name 'x'"),
-    ],
-)
-def test_errors_name_file_and_line(make_tree, text, line, message):
-    root = make_tree({**IMAGES, "l.csv": text})
-    with pytest.raises(SourceError, match=message) as caught:
-        read(root / "l.csv")
-    assert (caught.value.file, caught.value.line) == (str(root / "l.csv"), line)
-
-
-@pytest.mark.parametrize(
-    ("columns", "line", "message"),
-    [
-        ({"path": ["1.jpg", None], "label": [0, 1]}, 2, "'path' is empty"),
-        ({"path": ["1.jpg", "2.jpg"], "label": [None, 1]}, 1, "'label' is empty"),
-        ({"path": ["1.jpg", "no.jpg"], "label": [0, 1]}, 2, "image 'no.jpg' does not exist"),
-        ({"path": [1.0, 2.0], "label": [0, 1]}, None, "'path' has the type double"),
-        (
-            {"path": ["1.jpg"], "label": [float("nan")]},
-            1,
-            "'label' contains nan, which is not a finite number",
-        ),
-        (
-            {"path": ["1.jpg"], "label": [0], "box": [[1, 2]]},
-            1,
-            "column 'box' has .* and not four numbers",
-        ),
-        ({"path": ["1.jpg"], "label": [0], "raw": [b"x"]}, None, "'raw' has the type binary"),
-        (
-            {"path": ["1.jpg"], "label": [0], "key": ["k"], "column:key": ["k"]},
-            None,
-            "would have the same name",
-        ),
-        ({"path": ["1.jpg"], "label": [0], "n" * 128: ["k"]}, None, "has a name of 128 bytes"),
-        (
-            {"path": ["1.jpg"], "label": [0], "split": ["../x"]},
-            None,
-            "split '../x' cannot be part of a file name",
-        ),
-    ],
-)
-def test_parquet_errors(make_tree, columns, line, message):
-    root = make_tree(IMAGES)
-    pq.write_table(pa.table(columns), root / "l.parquet")
-    with pytest.raises(SourceError, match=message) as caught:
-        read(root / "l.parquet")
-    assert (caught.value.file, caught.value.line) == (str(root / "l.parquet"), line)
-
-
-def test_dictionary_labels_of_parquet_are_names(make_tree):
+def test_dictionaries_of_parquet_are_names(images):
     """Pandas writes a categorical column like this."""
-    root = make_tree(IMAGES)
-    label = pa.array(["b", "a"]).dictionary_encode()
-    pq.write_table(pa.table({"path": ["1.jpg", "2.jpg"], "label": label}), root / "l.parquet")
-    assert [name for _, _, name in rows(read(root / "l.parquet"))] == ["b", "a"]
+    columns = {"path": pa.array(PATHS), "label": pa.array(["b", "a", "b"]).dictionary_encode()}
+    pq.write_table(pa.table(columns), images / "l.parquet")
+    assert [row[2] for row in rows(read(images / "l.parquet"))] == ["b", "a", "b"]
 
 
-def test_file_that_is_not_parquet(make_tree):
-    with pytest.raises(SourceError, match=r"l\.parquet: the file is not a valid Parquet table"):
-        read(make_tree({"l.parquet": "not at all"}) / "l.parquet")
+def test_max_classes_limits_integer_labels_only(images):
+    table = write_table(images, ".csv", {"path": PATHS, "label": (0, 7, 0)})
+    assert len(read(table, max_classes=8).classes) == 8
+    refused(table, "label 7 is out of the range 0 to 6", max_classes=7)
+    assert len(read(table, max_classes=1, classes=tuple("abcdefgh")).classes) == 8
+    names = write_table(images, ".tsv", {"path": PATHS, "label": LABELS, "split": ["a" * 100] * 3})
+    source = read(names, max_classes=1)
+    assert (source.classes, source.splits) == (("a", "b"), ("a" * 100,))
 
 
-@pytest.mark.parametrize("text", ["", "path,label\n"])
-def test_table_without_rows(make_tree, text):
-    with pytest.raises(
-        SourceError, match=r"l\.csv: (the source contains no images|the table has no header)"
-    ):
-        read(make_tree({"l.csv": text}) / "l.csv")
+@pytest.mark.parametrize("kind", TABLES)
+def test_a_choice_among_columns_of_labels_is_shown(kind, images):
+    columns = {"path": PATHS, "class": ("x", "y", "x"), "label": ("a", "b", "c")}
+    table = write_table(images, kind, columns)
+    source = read(table)
+    assert source.classes == ("a", "b", "c")
+    assert has_notice(source, "the labels are column label; there is also class")
+    source = read(table, label_column="class")
+    assert (source.classes, has_notice(source, "there is also")) == (("x", "y"), False)
 
 
-def test_rows_after_many_blank_lines_are_read(make_tree):
-    names = [f"{number}.jpg" for number in range(20)]
-    text = "path,label\n" + "".join(f"{name},1\n" for name in names[:10]) + "\n" * 200_000
-    root = make_tree(
-        {**dict.fromkeys(names, "x"), "l.csv": text + "".join(f"{name},1\n" for name in names[10:])}
-    )
-    assert len(read(root / "l.csv")) == 20
+# --- forms of text --------------------------------------------------------------------------------
 
 
-def test_texts_that_would_become_the_same_number_stay_text(make_tree):
-    names = [f"{number}.jpg" for number in range(3)]
-    values = ["1234567890123456780", "1234567890123456781", "1234567890123456782"]
-    text = "path,label,identity,version\n" + "".join(
-        f"{name},1,{value},{version}\n"
-        for name, value, version in zip(names, values, ["1.1", "1.10", "2"], strict=True)
-    )
-    extra = read(make_tree({**dict.fromkeys(names, "x"), "l.csv": text}) / "l.csv").extra
-    assert extra["identity"].to_pylist() == values
-    assert extra["version"].to_pylist() == ["1.1", "1.10", "2"]
+@pytest.mark.parametrize("kind", TABLES)
+def test_an_index_is_left_out(kind, images):
+    for name in ("", "Unnamed: 0"):
+        for index in ((0, 1, 2), (5, 6, 7), ("", "", "")):
+            columns = {name: index, "path": PATHS, "label": LABELS}
+            source = read(write_table(images, kind, columns))
+            assert [row[1:] for row in rows(source)] == [*zip(PATHS, LABELS, strict=True)]
+            assert has_notice(source, "left out 1 column without a name")
 
 
-# --- files that come from anybody ---------------------------------------------------------------
+FORMS = {
+    "a byte order mark": b"\xef\xbb\xbfpath,label\n0.jpg,a\n",
+    "lines of Windows": b"path,label\r\n0.jpg,a\r\n",
+    "blanks after commas": b"path, label, age\n0.jpg, a, 3\n",
+    "blanks around names": b" path ,label \n0.jpg,a\n",
+    "commas at the end": b"path,label,\n0.jpg,a,\n",
+    "two columns without a name": b",path,label,\n0,0.jpg,a,\n",
+    "semicolons": b"path;label\n0.jpg;a\n",
+    "tabs": b"path\tlabel\n0.jpg\ta\n",
+    "bars": b"path|label\n0.jpg|a\n",
+    "quotation marks": b'"path","label"\n"0.jpg","a"\n',
+    "many blank lines": b"path,label\n" + b"\n" * 200_000 + b"0.jpg,a\n",
+}
 
 
-def write_parquet(root, columns, **options):
-    pq.write_table(
-        pa.table({"path": list(IMAGES)[:2], "label": [0, 1]} | columns),
-        root / "l.parquet",
-        **options,
-    )
-    return root / "l.parquet"
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("name", ["t.csv", "t.tsv"])
+def test_forms_of_csv(name, form, images):
+    (images / name).write_bytes(FORMS[form])
+    assert [row[:3] for row in rows(read(images / name))] == [("train", "0.jpg", "a")]
 
 
-def invalid_utf8():
-    return pa.Array.from_buffers(pa.string(), 2, pa.array([b"a\xff", b"b"]).buffers())
+@pytest.mark.parametrize(("column", "value"), [("note", '"two\nlines"'), ("a;b;c;d", "x;y")])
+def test_line_breaks_and_other_delimiters_in_cells(column, value, images):
+    (images / "t.csv").write_text(f"path,label,{column}\n0.jpg,a,{value}\n")
+    assert read(images / "t.csv").extra.to_pydict() == {column: [value.strip('"')]}
 
 
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        (lambda: pa.array([b"a\xff", b"b"]).dictionary_encode(), "column 'x' has the type binary"),
-        (
-            lambda: pa.array([0, 1], pa.timestamp("us", tz="Mars/Olympus")),
-            "column 'x' cannot be converted to text",
-        ),
-        (invalid_utf8, r"\(column 'x': .*Invalid UTF8"),
-        (lambda: pa.array([{"a": 1}, None]), "column 'x' has the type struct<a: int64>"),
-        (
-            lambda: pa.array([{"a" * 500: 1}, None]),
-            r"column 'x' has the type struct<a{53}\.\.\., which",
-        ),
-        (
-            lambda: pa.array([b"a", b"b"], pa.binary(1)),
-            r"column 'x' has the type fixed_size_binary\[1\]",
-        ),
-    ],
+@pytest.mark.parametrize("kind", [".csv", ".tsv", ".jsonl", ".txt"])
+def test_utf_16_is_named(kind, images):
+    table = write_table(images, kind, {"path": PATHS, "label": LABELS})
+    table.write_bytes(table.read_text().encode("utf-16"))
+    refused(table, r"is text in UTF-16.*iconv -f UTF-16 -t UTF-8")
+    # The hint works.
+    table.write_bytes(table.read_bytes().decode("utf-16").encode())
+    assert len(read(table)) == 3
+
+
+@pytest.mark.parametrize("kind", [".csv", ".tsv"])
+@pytest.mark.parametrize("path_column", [None, "path"])
+def test_a_table_without_a_header_is_named(path_column, kind, images):
+    table = write_table(images, kind, {"0.jpg": PATHS[1:], "0": (0, 0), "1": (0, 0)})
+    message = "has the path of an image where names of columns are"
+    refused(table, message, path_column=path_column)
+
+
+# --- JSON -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["all.jsonl", "all.NDJSON"])
+def test_members_are_columns(name, images, monkeypatch):
+    lines = [
+        {"path": "0.jpg", "label": "cat", "split": "train", "age": 3, "weight": 1, "note": "é"},
+        {"split": "val", "label": "dog", "path": "./1.jpg", "weight": 2.5, "big": True},
+        {"label": "cat", "path": "2.jpg", "split": "train", "age": None, "weight": None},
+    ]
+    (images / name).write_text("\n\n".join(map(json.dumps, lines)))
+    for batch in (text_tables._BATCH, 1):
+        monkeypatch.setattr(text_tables, "_BATCH", batch)
+        source = read(images / name)
+        assert rows(source) == [
+            ("train", "0.jpg", "cat", 3, 1.0, "é", None),
+            ("val", "1.jpg", "dog", None, 2.5, None, True),
+            ("train", "2.jpg", "cat", None, None, None, None),
+        ]
+        types = [pa.int64(), pa.float64(), pa.large_string(), pa.bool_()]
+        assert source.extra.schema.types == types
+
+
+GIVEN = dict(zip(PATHS, LABELS, strict=True))
+ITEMS = [
+    [{"file_name": path, "label": label} for path, label in GIVEN.items()],
+    GIVEN,
+    {path: {"label": label, "age": 3} for path, label in GIVEN.items()},
+]
+
+
+@pytest.mark.parametrize("value", ITEMS)
+def test_a_json_file_is_a_table_of_its_items(value, images):
+    (images / "all.json").write_text(json.dumps(value, indent=1))
+    source = read(images / "all.json")
+    assert [row[1:3] for row in rows(source)] == [*GIVEN.items()]
+    assert source.extra.to_pydict() == ({"age": [3] * 3} if value is ITEMS[2] else {})
+
+
+VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=4), inner, max_size=4)
+    ),
+    max_leaves=12,
 )
-def test_a_column_that_cannot_be_read_is_named(make_tree, values, message):
-    with pytest.raises(SourceError, match=message) as caught:
-        read(write_parquet(make_tree(IMAGES), {"x": values()}))
-    assert caught.value.file.endswith("l.parquet")
+ARRAYS = ("images", "annotations")
 
 
-def test_two_columns_of_one_name(make_tree):
-    root = make_tree(IMAGES)
-    columns = [pa.array(["1.jpg"]), *[pa.array([0])] * 3]
-    pq.write_table(pa.Table.from_arrays(columns, ["path", "label", "x", "x"]), root / "l.parquet")
-    with pytest.raises(SourceError, match="two columns have the name 'x'"):
-        read(root / "l.parquet")
+def valid(content):
+    return all(isinstance(content[name], list) for name in ARRAYS if name in content)
 
 
-@pytest.mark.parametrize("label", ["9" * 4000, str(2**63), str(2**64), "1000000", "-" + "9" * 4000])
-def test_a_label_that_is_no_class_is_named(make_tree, label):
-    root = make_tree({**IMAGES, "l.csv": f"path,label\n1.jpg,0\n2.jpg,{label}\n"})
-    with pytest.raises(
-        SourceError,
-        match=r"is out of the range 0 to 999999 .*(--max-classes to a number|names with --classes)",
-    ) as caught:
-        read(root / "l.csv")
-    assert caught.value.line == 3
-    assert len(str(caught.value)) < 400
+JSON_FILES = st.dictionaries(
+    st.sampled_from([*ARRAYS, "info", "x"]),
+    st.lists(VALUES, max_size=4) | st.dictionaries(st.text(max_size=4), VALUES, max_size=3),
+).filter(valid)
 
 
-def test_max_classes_limits_integer_labels_only(make_tree):
-    root = make_tree(
-        {
-            **IMAGES,
-            "l.csv": "path,label\n1.jpg,0\n2.jpg,7\n",
-            "n.csv": "path,label\n1.jpg,a\n2.jpg,b\n",
-        }
-    )
-    assert len(read(root / "l.csv", max_classes=8).classes) == 8
-    with pytest.raises(SourceError, match="label 7 is out of the range 0 to 6"):
-        read(root / "l.csv", max_classes=7)
-    assert read(root / "n.csv", max_classes=1).classes == ("a", "b")
-    assert len(read(root / "l.csv", max_classes=1, classes=tuple("abcdefgh")).classes) == 8
+@settings(max_examples=examples(60), deadline=None)
+@given(JSON_FILES, st.integers(1, 40), st.sampled_from([None, 1]), st.booleans(), st.data())
+def test_large_json_files_are_read_as_python_reads_them(
+    tmp_path_factory, content, size, indent, ascii_only, data
+):
+    """Wherever the reads of the file end; a damaged file is refused, or read as by Python."""
+    path = tmp_path_factory.getbasetemp() / "file.json"
+
+    def items(text):
+        path.write_bytes(text)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(text_tables, "_READ", size)
+            return list(text_tables.read_arrays(str(path), [*ARRAYS]))
+
+    def parsed(text):
+        members = json.loads(text.decode())
+        return [
+            (name, *each) for name in members if name in ARRAYS for each in enumerate(members[name])
+        ]
+
+    text = json.dumps(content, indent=indent, ensure_ascii=ascii_only).encode()
+    assert repr(items(text)) == repr(parsed(text))
+    damaged = bytearray(text)
+    damaged[data.draw(st.integers(0, len(text) - 1))] = data.draw(st.integers(0, 255))
+    try:
+        found = items(bytes(damaged))
+    except SourceError:
+        return
+    assert len(found) == len(parsed(bytes(damaged)))
 
 
-@pytest.mark.parametrize("number", ["1e999", "-1e999", "9" * 4000, "1." + "3" * 4000])
-def test_a_number_that_no_float_contains_stays_text(make_tree, number):
-    root = make_tree({**IMAGES, "l.csv": f"path,label,x\n1.jpg,0,{number}\n2.jpg,1,1.5\n"})
-    first, _ = read(root / "l.csv").extra["x"].to_pylist()
-    assert first == (number if len(number) < 10 or "." not in number else pytest.approx(4 / 3))
+# --- several rows for an image --------------------------------------------------------------------
+
+TWICE = ("0.jpg", "0.jpg", "1.jpg", "2.jpg", "1.jpg")
 
 
-def test_the_name_of_a_split_fits_into_a_file_name(make_tree):
-    root = make_tree({**IMAGES, "l.csv": f"path,label,split\n1.jpg,0,{'a' * 100}\n"})
-    assert read(root / "l.csv").splits == ("a" * 100,)
-    (root / "l.csv").write_text(f"path,label,split\n1.jpg,0,{'a' * 101}\n")
-    with pytest.raises(
-        SourceError, match=r"cannot be part of a file name. Hint: use at most 100 letters"
-    ):
-        read(root / "l.csv")
+@pytest.mark.parametrize("kind", LISTED)
+def test_one_row_for_each_label(kind, images):
+    labels = ("cat", "dog", "cat", "bird", "fox")
+    table = write_table(images, kind, {"path": TWICE, "label": labels})
+    message = "image '0.jpg' is listed twice, with the labels cat and dog .2 such images"
+    assert "remove" not in str(refused(table, message))
+    # The hint works.
+    source = read(table, label_type="multi-label")
+    assert source.path.to_pylist() == [*PATHS]
+    names = [
+        [source.classes[label] for label in each] for each in source.extra["labels"].to_pylist()
+    ]
+    assert names == [["cat", "dog"], ["cat", "fox"], ["bird"]]
+    assert has_notice(source, "5 rows are about 3 images")
+    if kind != ".txt":
+        assert len(read(table, label_type="none")) == 3
 
 
-def test_too_many_columns(make_tree):
-    names = ",".join(f"c{number}" for number in range(999))
-    root = make_tree({**IMAGES, "l.csv": f"path,label,{names}\n"})
-    with pytest.raises(SourceError, match="the table has 1,001 columns, but the limit is 1,000"):
-        read(root / "l.csv")
-    write_parquet(root, {name: [0, 1] for name in names.split(",")})
-    with pytest.raises(SourceError, match="the file has 1,001 columns, but the limit is 1,000"):
-        read(root / "l.parquet")
+@pytest.mark.parametrize("kind", TABLES)
+def test_one_row_for_each_caption(kind, images):
+    fox = "a fox runs" if kind == ".tsv" else "a fox\nruns"
+    captions = ("a cat", "an animal", "a dog", "a bird", fox)
+    source = read(write_table(images, kind, {"image": TWICE, "caption": captions}))
+    assert source.label_type == "caption"
+    assert source.extra["caption"].to_pylist() == [
+        "a cat\nan animal",
+        "a dog\na fox runs",
+        "a bird",
+    ]
 
 
-def test_missing_images_are_counted_up_to_a_limit(make_tree, monkeypatch):
-    monkeypatch.setattr(columns, "MAX_MISSING", 3)
-    root = make_tree(IMAGES)
-    for count, total in (
-        (3, r"\(3 in total\)"),
-        (4, r"\(more than 3 in total\)"),
-        (9, r"\(more than 3 in total\)"),
-    ):
-        lines = "".join(f"no{number}.jpg,0\n" for number in range(count))
-        (root / "l.csv").write_text(f"path,label\n1.jpg,0\n{lines}")
-        with pytest.raises(SourceError, match=f"'no0.jpg' does not exist.*{total}"):
-            read(root / "l.csv")
+@pytest.mark.parametrize("kind", TABLES)
+def test_columns_with_several_values_for_an_image_are_left_out(kind, images):
+    columns = {
+        "path": TWICE,
+        "label": ("a", "b", "a", "a", "b"),
+        "split": ("train", "train", "val", "train", "val"),
+        "rater": (1, 2, 1, 1, 2),
+        "age": (7, 7, 8, 9, 8),
+    }
+    source = read(write_table(images, kind, columns), label_type="multi-label")
+    assert source.extra["age"].to_pylist() == [7, 8, 9]
+    assert [source.splits[split] for split in source.split] == ["train", "val", "train"]
+    assert has_notice(source, "left out columns with several values for an image: rater")
+    columns["split"] = ("train", "val", "val", "train", "val")
+    message = r"'0.jpg' has split 'val' here, but 'train' in an earlier row"
+    refused(write_table(images, kind, columns), message, label_type="multi-label")
 
 
-@settings(max_examples=examples(200), deadline=None)
-@given(
-    st.lists(st.sampled_from(["a.jpg", "b", ".", "..", "", "a..b", ".a", "日本"]), max_size=5).map(
-        "/".join
-    )
-)
-def test_paths_are_normalized_as_by_os_path(path):
-    normal = columns.normalize_paths(
-        pa.array([path, "x"], pa.large_string()), lambda row: ("table", row)
-    )
-    assert normal.to_pylist() == [os.path.normpath(path), "x"]
+# --- a box in each row ----------------------------------------------------------------------------
+
+CORNERS = ((1, 2, 30, 40), (5, 6, 50, 60), (0, 0, 9, 9))
+SIZES = ((1, 2, 29, 38), (5, 6, 45, 54), (0, 0, 9, 9))
+NAMES = {
+    ("xmin", "ymin", "xmax", "ymax"): CORNERS,
+    ("XMin", "YMin", "XMax", "YMax"): CORNERS,
+    ("x1", "y1", "x2", "y2"): CORNERS,
+    ("x", "y", "w", "h"): SIZES,
+    ("x", "y", "width", "height"): SIZES,
+}
+
+
+def box_table(images, kind, names, corners, **others):
+    sides = dict(zip(names, zip(*corners, strict=True), strict=True))
+    paths = {"filename": ("0.jpg", "0.jpg", "2.jpg"), "class": ("dog", "cat", "dog")}
+    return write_table(images, kind, {**paths, **sides, **others})
+
+
+@pytest.mark.parametrize("names", NAMES, ids="-".join)
+@pytest.mark.parametrize("kind", TABLES)
+def test_one_row_for_each_box(kind, names, images):
+    others = {"camera": (3, 3, 4), "truncated": (0, 1, 0)}
+    source = read(box_table(images, kind, names, NAMES[names], **others))
+    assert (source.label_type, source.classes) == ("boxes", ("cat", "dog"))
+    assert source.path.to_pylist() == ["0.jpg", "2.jpg"]
+    assert source.extra["boxes"].to_pylist() == [[[1, 2, 30, 40], [5, 6, 50, 60]], [[0, 0, 9, 9]]]
+    assert source.extra["box_labels"].to_pylist() == [[1, 0], [1]]
+    assert source.label_origin == f"columns {', '.join(names)}"
+    assert source.extra["camera"].to_pylist() == [3, 4]
+    assert "truncated" not in source.extra.column_names
+
+
+@pytest.mark.parametrize("kind", TABLES)
+def test_the_size_of_the_image_fractions_and_rows_without_a_box(kind, images):
+    names, corners = next(iter(NAMES.items()))
+    sizes = {"width": (96, 96, 64), "height": (72, 72, 48)}
+    extra = read(box_table(images, kind, names, corners, **sizes)).extra
+    assert extra["annotated_width"].to_pylist() == [96, 64]
+    assert extra["annotated_height"].to_pylist() == [72, 48]
+    parts = [[side / 64 for side in box] for box in corners]
+    extra = read(box_table(images, kind, names, parts, **sizes)).extra
+    assert extra["annotated_width"].to_pylist() == [1, 1]
+    blank = "" if kind in (".csv", ".tsv") else None
+    found = [*corners[:2], (blank,) * 4]
+    source = read(box_table(images, kind, names, found))
+    assert [len(boxes) for boxes in source.extra["boxes"].to_pylist()] == [2, 0]
+    found[1] = (5, blank, 50, 60)
+    refused(box_table(images, kind, names, found), "column 'ymin' is empty")
+
+
+def test_columns_called_like_corners_can_be_other_labels(images):
+    columns = {"path": PATHS, "label": LABELS, "x": (1, 2, 3), "y": (4, 5, 6)}
+    table = write_table(images, ".csv", {**columns, "w": (1, 1, 1), "h": (1, 1, 1)})
+    assert read(table, label_type="class").classes == ("a", "b")
+    assert read(table, label_column="x,y").label_type == "regression"
+    refused(write_table(images, ".csv", {"path": PATHS, "xmin": (1, 2, 3)}), "none of the columns")

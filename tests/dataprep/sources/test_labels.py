@@ -1,0 +1,446 @@
+"""What the labels of a source are: detected from their values by the same rules in every table, or set by an option."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from helpers.label_tables import CAPTIONS, TAGS
+from helpers.sources import has_notice, read, refused
+from helpers.tables import LISTED, TABLES, write_table
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dataprep.labels.cells import find_separator, lists_in_text
+
+TEXT = pa.large_string()
+#: Hugging Face has the images in the table.
+KINDS = (*TABLES, "images")
+OF_TEXT = (".csv", ".tsv")
+
+
+@pytest.fixture
+def make_table(make_tree):
+    """Write a table of images with some columns; every column has a value for each image."""
+
+    def write(kind, **columns):
+        count = len(next(iter(columns.values())))
+        paths = [f"{number}.jpg" for number in range(count)]
+        root = make_tree(paths)
+        if kind != "images":
+            return write_table(root, kind, {"path": paths, **columns})
+        images = pa.array([{"bytes": b"x", "path": path} for path in paths])
+        pq.write_table(pa.table({"image": images, **columns}), root / "train.parquet")
+        return root / "train.parquet"
+
+    return write
+
+
+def blank_in(kind):
+    return "" if kind in OF_TEXT else None
+
+
+def listed(kind, values):
+    return ["|".join(map(str, each)) for each in values] if kind in OF_TEXT else values
+
+
+# --- several labels in a cell ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", CAPTIONS)
+def test_captions_and_names_are_one_label(name):
+    text = pa.array(CAPTIONS[name], TEXT)
+    assert (find_separator(text), lists_in_text(text)) == (None, None)
+
+
+@pytest.mark.parametrize("name", TAGS)
+def test_several_labels_are_recognized(name):
+    cells, separator = TAGS[name]
+    text = pa.array(cells, TEXT)
+    lists = lists_in_text(text)
+    assert (lists is None) == bool(separator)
+    if separator:
+        assert find_separator(text) == separator
+    else:
+        assert lists.to_pylist() == [["cat", "hot dog"], ["cat"], []] * 5
+
+
+@given(
+    st.lists(
+        st.lists(st.text(min_size=1, max_size=4).filter(str.strip), max_size=3),
+        min_size=1,
+        max_size=5,
+    )
+)
+def test_lists_are_read_as_json_writes_them(lists):
+    for ascii_only in (True, False):
+        cells = [json.dumps(items, ensure_ascii=ascii_only) for items in lists]
+        found = lists_in_text(pa.array(cells, TEXT))
+        assert found is not None
+        if found.type.value_type == TEXT:
+            assert found.to_pylist() == lists
+
+
+@pytest.mark.parametrize(
+    ("cells", "separator"),
+    [
+        (["red;big", "blue", "green;small"], ";"),
+        (["red big", "blue", "green small", "big"], " "),
+        ([f"tag{number} tag{number + 1}" for number in range(0, 40, 2)], " "),
+        (["hot dog", "hot dog", "cat", "cat"], None),
+        (["tench, Tinca tinca", "goldfish, Carassius auratus", "hen"] * 4, None),
+        (["cat", "dog", "bird"], None),
+    ],
+)
+def test_labels_that_may_be_several_are_said(cells, separator, make_table):
+    source = read(make_table(".tsv", label=cells))
+    assert len(source.classes) == len({*cells})
+    assert has_notice(source, "--label-separator") == bool(separator)
+    assert not separator or has_notice(source, f"set --label-separator {separator!r}")
+
+
+@pytest.mark.parametrize(
+    "name", ["Plant Pathology", "semicolons", "JSON", "without quotation marks"]
+)
+@pytest.mark.parametrize("kind", KINDS)
+def test_several_labels_are_refused_or_read_in_every_table(kind, name, make_table):
+    cells, separator = TAGS[name]
+    cells = cells[:60]
+    if separator:
+        expected = [sorted(cell.split(separator)) for cell in cells]
+    else:
+        expected = [sorted(each) for each in lists_in_text(pa.array(cells, TEXT)).to_pylist()]
+    for column in ("label", "labels"):
+        table = make_table(kind, **{column: cells})
+        for label_type in (None, "multi-label") if separator else ():
+            message = f"several labels in a cell.*: .*set --label-separator '{separator}'"
+            refused(table, message, label_type=label_type)
+        source = read(table, label_separator=separator)
+        assert source.label_type == "multi-label"
+        found = source.extra["labels"].to_pylist()
+        assert [[source.classes[label] for label in labels] for labels in found] == expected
+        if all(cells):
+            assert read(table, label_type="class").classes == tuple(sorted({*cells}))
+
+
+#: Cells, options, and the classes.
+SEPARATED = [
+    (["cat", "dog|cat", "bird | dog", ""], {}, ("bird", "cat", "dog")),
+    (["cat", "dog;cat", "bird;dog", ""], {"label_separator": ";"}, ("bird", "cat", "dog")),
+    (["0", "2 0", "1", "3"], {"label_separator": " "}, ("0", "1", "2", "3")),
+]
+
+
+@pytest.mark.parametrize(("labels", "options", "classes"), SEPARATED)
+def test_text_with_a_separator_is_several_classes(labels, options, classes, make_table):
+    source = read(make_table(".csv", label=labels * 3), **options)
+    assert (source.label_type, source.classes) == ("multi-label", classes)
+    # The option wins.
+    labels = [label or "none" for label in labels]
+    table = make_table(".csv", label=labels)
+    assert read(table, label_type="class").classes == tuple(sorted(labels))
+
+
+def test_a_separator_without_effect_is_mentioned(image_folder, make_table):
+    text = "--label-separator has no effect: "
+    assert has_notice(read(image_folder, label_separator=","), text, "the type class")
+    assert not has_notice(read(make_table(".csv", label=["a-b"] * 9), label_separator="-"), text)
+
+
+# --- lists ----------------------------------------------------------------------------------------
+
+HOT = [[1, 0], [0, 1], [1, 1], [0, 0]]
+
+
+@pytest.mark.parametrize("kind", [".jsonl", ".parquet"])
+def test_lists_of_names_are_several_classes(kind, make_table):
+    source = read(make_table(kind, labels=(["cat"], ["dog", "cat"], [], ["bird", "dog"]) * 3))
+    assert (source.label_type, source.classes) == ("multi-label", ("bird", "cat", "dog"))
+    assert source.extra.to_pydict() == {"labels": [[1], [1, 2], [], [0, 2]] * 3}
+    assert has_notice(source, "3 images without a class")
+
+
+def test_lists_of_indices_and_of_zeros_and_ones(make_table):
+    table = make_table(".parquet", labels=[[0], [2, 0], [], [1]] * 3)
+    source = read(table, classes=("a", "b", "c", "d"))
+    assert source.classes == ("a", "b", "c", "d")
+    assert source.extra["labels"].to_pylist() == [[0], [0, 2], [], [1]] * 3
+    source = read(make_table(".parquet", labels=[[0, 1, 1], [0, 0, 0], [1, 0, 0]] * 4))
+    assert source.extra["labels"].to_pylist() == [[1, 2], [], [0]] * 4
+    assert source.classes == ("0", "1", "2")
+
+
+@pytest.mark.parametrize("number", [int, float])
+@pytest.mark.parametrize("kind", KINDS)
+def test_two_numbers_are_one_for_each_class(kind, number, make_table):
+    table = make_table(kind, labels=listed(kind, [[*map(number, each)] for each in HOT]))
+    for names in (None, ("cat", "dog")):
+        source = read(table, classes=names)
+        assert (source.label_type, source.classes) == ("multi-label", names or ("0", "1"))
+        assert source.extra["labels"].to_pylist() == [[0], [1], [0, 1], []]
+    message = "has 2 numbers for each image, but there are 3 classes"
+    refused(table, message, classes=("a", "b", "c"))
+
+
+@pytest.mark.parametrize("kind", TABLES)
+def test_a_list_without_a_repeated_item_can_be_numbers_of_classes(kind, make_table):
+    table = make_table(kind, labels=listed(kind, [[0, 1], [1, 0]]))
+    source = read(table)
+    assert source.extra["labels"].to_pylist() == [[1], [0]]
+    assert has_notice(source, "0 or 1 for each of two classes", "name all classes with --classes")
+    # The hint works.
+    source = read(table, classes=("a", "b", "c"))
+    assert source.extra["labels"].to_pylist() == [[0, 1], [0, 1]]
+
+
+@pytest.mark.parametrize("kind", TABLES)
+def test_a_repeated_item_is_never_dropped_silently(kind, make_table):
+    table = make_table(kind, labels=listed(kind, [[3, 0, 3], [1]]))
+    refused(table, "has 3 twice in a list, so the numbers are not numbers of")
+    source = read(make_table(kind, labels=listed(kind, [["cat", "dog", "cat"], ["cat"]])))
+    assert source.extra["labels"].to_pylist() == [[0, 1], [0]]
+    assert has_notice(source, "1 label that an image has twice, such as cat")
+
+
+@pytest.mark.parametrize("kind", [".jsonl", ".parquet", "images"])
+def test_lists_of_one_class(kind, make_table):
+    for labels in ([[1, 0], [0, 1], [0, 1]], [["cat"], ["dog"], ["dog"]]):
+        source = read(make_table(kind, label=labels), label_type="class")
+        assert source.label.tolist() == [0, 1, 1]
+    table = make_table(kind, label=HOT)
+    refused(table, "has 2 classes for an image, not one", label_type="class")
+
+
+# --- numbers --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("label_type", [None, "class"])
+@pytest.mark.parametrize("kind", [*LISTED, "images"])
+def test_zeros_in_front_are_a_part_of_a_name(kind, label_type, make_table):
+    source = read(make_table(kind, label=["007", "7", "02134"]), label_type=label_type)
+    assert [source.classes[label] for label in source.label] == ["007", "7", "02134"]
+    # Without such a label, integers are numbers of classes, and the first line of output says so.
+    source = read(make_table(kind, label=["2", "0", "2"]), label_type=label_type)
+    assert (source.classes, source.label.tolist()) == (("0", "1", "2"), [2, 0, 2])
+    assert source.label_origin.startswith("the numbers in")
+    # Class names decide.
+    source = read(make_table(kind, label=["2", "0", "2"]), classes=("0", "2"))
+    assert source.label.tolist() == [1, 0, 1]
+    source = read(make_table(kind, label=["01", "00", "01"]), classes=("cat", "dog"))
+    assert source.label.tolist() == [1, 0, 1]
+
+
+@pytest.mark.parametrize("kind", [".csv", ".parquet", ".jsonl"])
+def test_fractions_are_a_regression(kind, make_table):
+    values = [number / 4 for number in range(12)]
+    source = read(make_table(kind, label=values))
+    assert (source.label_type, source.classes) == ("regression", ())
+    assert source.extra["values"].to_pylist() == [[value] for value in values]
+    assert source.extra["values"].type.value_type == pa.float32()
+
+
+def test_ages_are_not_classes(make_table):
+    """60 ages must not become 60 classes without a word."""
+    ages = [18 + 5 * number for number in range(12)]
+    by_name = read(make_table(".csv", age=ages), label_column="age")
+    assert (by_name.label_type, by_name.classes) == ("regression", ())
+    assert by_name.label_origin == "column age, 18 to 73"
+    table = make_table(".csv", label=ages)
+    by_option = read(table, label_type="regression")
+    assert by_option.extra["values"].to_pylist() == [[float(age)] for age in ages]
+    unclear = read(table)
+    assert unclear.label_type == "class"
+    assert has_notice(unclear, "are taken as classes", "--label-type regression")
+    assert has_notice(unclear, "each of the 12 images has a class of its own")
+    images = table.parent
+    for number, age in enumerate(ages):
+        (images / f"{number}.jpg").rename(images / f"{age}_{number}.jpg")
+    table.unlink()
+    from_names = read(images, pattern="{age}_*", label_column="age")
+    assert from_names.label_type == "regression"
+    assert sorted(from_names.extra["values"].to_pylist()) == [[float(age)] for age in ages]
+
+
+@pytest.mark.parametrize("column", ["label", "score", "caption"])
+def test_labels_with_class_names_are_classes(column, make_table):
+    names = ("1.5", "2.5", "3.5") if column == "label" else ("1", "2", "3")
+    source = read(make_table(".csv", **{column: [*names] * 4}), classes=names)
+    assert (source.label_type, source.classes) == ("class", names)
+    assert source.label.tolist() == [0, 1, 2] * 4
+
+
+def test_integers_with_a_decimal_point_may_be_classes(make_table):
+    notice = "the numbers in column label are integers; if they are classes, set --label-type class"
+    assert not has_notice(read(make_table(".csv", label=[0.0, 1.0, 2.5] * 4)), notice)
+    table = make_table(".csv", label=[0.0, 1.0, 2.0] * 4)
+    assert has_notice(read(table), notice)
+    source = read(table, label_type="class")
+    assert (source.label_type, source.classes) == ("class", ("0.0", "1.0", "2.0"))
+
+
+def test_several_numbers(make_table):
+    pairs = [[number / 3, -number] for number in range(12)]
+    expected = np.float32(pairs).tolist()
+    assert read(make_table(".parquet", values=pairs)).extra["values"].to_pylist() == expected
+    x, y = zip(*pairs, strict=True)
+    columns = read(make_table(".csv", x=x, y=y), label_column="x,y")
+    assert columns.extra["values"].to_pylist() == expected
+    options = {"label_type": "regression", "label_separator": " ", "label_column": "at"}
+    text = read(make_table(".csv", at=[f"{a} {b}" for a, b in pairs]), **options)
+    assert text.extra["values"].to_pylist() == expected
+
+
+# --- one column for each class --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("zero", [0, -1, 0.0, "false", "False"])
+def test_columns_of_zeros_and_ones_are_classes(zero, make_table):
+    one = {"false": "true", "False": "True"}.get(zero, type(zero)(1))
+    columns = {"cat": [zero, one, one] * 4, "dog": [one, zero, one] * 4}
+    source = read(make_table(".csv", **columns), label_column="cat,dog")
+    assert (source.label_type, source.classes) == ("multi-label", ("cat", "dog"))
+    assert source.extra["labels"].to_pylist() == [[1], [0], [0, 1]] * 4
+
+
+@pytest.mark.parametrize("one", [1, 1.0])
+@pytest.mark.parametrize("kind", KINDS)
+def test_one_hot_columns_are_one_class(kind, one, make_table):
+    columns = {"MEL": [one, 0 * one, 0 * one], "NV": [0 * one, one, one]}
+    table, options = make_table(kind, **columns), {"label_column": "MEL,NV"}
+    source = read(table, label_type="class", **options)
+    assert (source.classes, source.label.tolist()) == (("MEL", "NV"), [0, 1, 1])
+    assert has_notice(read(table, **options), "set --label-type class")
+    columns["MEL"][1] = one
+    message = "2 of the columns MEL to NV are 1, but one class needs"
+    refused(make_table(kind, **columns), message, label_type="class", **options)
+
+
+#: The values of CheXpert: 1, 0, uncertain and blank.
+EDEMA, FRACTURE = [1.0, 0.0, None, -1.0], [1.0, 1.0, 0.0, 0.0]
+
+#: Meanings of blank and of uncertain, and the classes of the images that are left.
+MEANINGS = {
+    ("negative", "negative"): [[0, 1], [1], [], []],
+    ("positive", "negative"): [[0, 1], [1], [0], []],
+    ("negative", "positive"): [[0, 1], [1], [], [0]],
+    ("drop", "positive"): [[0, 1], [1], [0]],
+    ("drop", "drop"): [[0, 1], [1]],
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_option_says_what_blank_and_uncertain_labels_mean(kind, make_table):
+    blank = blank_in(kind)
+    edema = [blank if value is None else value for value in EDEMA]
+    table, options = (
+        make_table(kind, Edema=edema, Fracture=FRACTURE),
+        {"label_column": "Edema,Fracture"},
+    )
+    refused(table, r"1 of 8 values .* are blank, in 1 of 4 images.*--blank-labels", **options)
+    message = r"1 of 8 values .* are uncertain.*--uncertain-labels"
+    refused(table, message, blank_labels="negative", **options)
+    for (meaning, uncertain), expected in MEANINGS.items():
+        source = read(table, blank_labels=meaning, uncertain_labels=uncertain, **options)
+        assert source.extra["labels"].to_pylist() == expected
+        assert has_notice(source, "left out", "without a label") == (len(expected) < 4)
+    # Images without a class are left out by the same option.
+    table = make_table(kind, label=["dog", blank, "cat"])
+    refused(table, "column 'label' is empty")
+    source = read(table, blank_labels="drop")
+    assert [source.classes[label] for label in source.label] == ["dog", "cat"]
+
+
+def test_one_number_for_each_image_or_none_may_be_multi_label(make_table):
+    source = read(make_table(".parquet", label=[1, None, 0] * 4), label_type="multi-label")
+    assert source.extra["labels"].to_pylist() == [[1], [], [0]] * 4
+    assert has_notice(source, "4 images without a class")
+    source = read(make_table(".parquet", label=[1, None, 2] * 4), label_separator="|")
+    assert source.extra["labels"].to_pylist() == [[1], [], [2]] * 4
+
+
+# --- text, and nothing ----------------------------------------------------------------------------
+
+
+def test_captions(make_table):
+    texts = [f"a photo of number {number}" for number in range(12)]
+    source = read(make_table(".csv", caption=texts))
+    assert (source.label_type, source.extra.to_pydict()) == ("caption", {"caption": texts})
+    table = make_table(".csv", label=texts)
+    assert read(table, label_type="caption").extra.to_pydict() == {"caption": texts}
+    assert has_notice(read(table), "--label-type regression, caption or none")
+
+
+def test_blank_words_are_said_and_booleans_are_names(make_table):
+    source = read(make_table(".csv", label=["cat", "NaN", "dog", "NaN"]))
+    assert has_notice(source, "2 labels are NaN, which is taken as the name of a class")
+    for kind in (".csv", ".jsonl", ".parquet"):
+        classes = read(make_table(kind, label=[True, False, True])).classes
+        assert [name.lower() for name in classes] == ["false", "true"]
+
+
+def test_a_table_or_list_without_labels(make_table):
+    """Names that a sample table has itself are kept under a prefix."""
+    columns = {"label": ["x"] * 3, "camera": [0, 1, 2], "offset": [7] * 3}
+    table = make_table(".csv", **columns)
+    source = read(table, label_type="none")
+    kept = {"column:label": ["x"] * 3, "camera": [0, 1, 2], "column:offset": [7] * 3}
+    assert (source.label_type, source.classes) == ("none", ())
+    assert source.extra.to_pydict() == kept
+    source = read(table, label_column="camera", label_type="class")
+    assert source.extra.column_names == ["column:label", "camera", "column:offset"]
+    (table.parent / "list.txt").write_text("0.jpg\n1.jpg\n")
+    assert len(read(table.parent / "list.txt", label_type="none")) == 2
+
+
+@pytest.mark.parametrize(
+    ("names", "splits", "counts"),
+    [
+        (["1.jpg", "2.jpg"], ("train",), [2]),
+        (["train/deep/1.jpg", "val/2.jpg", "train/deep/3.jpg"], ("train", "val"), [2, 1]),
+    ],
+)
+def test_folders_without_labels(names, splits, counts, make_tree):
+    source = read(make_tree(names), label_type="none")
+    assert (source.label_type, source.splits) == ("none", splits)
+    assert np.bincount(source.split).tolist() == counts
+
+
+# --- refused --------------------------------------------------------------------------------------
+
+NONE = {}
+REFUSED = [
+    (".parquet", "labels", [["cat"], ["dog", None]], NONE, "line 2: column 'labels' has a list with an item without a value"),
+    (".parquet", "labels", [[[1]]] * 3, NONE, "column 'labels' has lists of list"),
+    (".parquet", "labels", [[True, False]] * 3, NONE, "column 'labels' has the type list<element: bool>"),
+    (".parquet", "labels", [[True, False]] * 3, {"label_type": "multi-label"}, "the type list<element: bool>"),
+    (".parquet", "values", [[1.0, 2.0], [1.0]], NONE, "line 2: column 'values' has 1 value in a row, but 2 in the first one"),
+    (".parquet", "values", [[1.0], [float("inf")]], NONE, "line 2: .* contains inf, which is not a finite number"),
+    (".parquet", "values", [[1.0], [None]], NONE, "line 2: column 'values' has a list with an item without a value"),
+    (".parquet", "values", [[1.0], [1e39]], NONE, "line 2: column 'values' contains inf"),
+    (".parquet", "label", ["a"], {"label_type": "boxes"}, "--label-type boxes needs a source with such labels, but .* is a table"),
+    (".parquet", "number", [1], {"label_type": "depth", "label_column": "number"}, "needs a source with such labels, but .* is a table"),
+    (".parquet", "number", [1], {"label_type": "caption", "label_column": "number"}, "captions are text"),
+    (".parquet", "number", [1], {"label_column": "x,number"}, "--label-column x,number: .* no such column"),
+    (".parquet", "n", [0.5], {"label_type": "multi-label", "label_column": "n"}, "numbers with fractions, not classes"),
+    (".csv", "label", ["a|b", "a||b", "a"], NONE, r"line 3: .*has an empty class between two '\|'"),
+    (".csv", "label", ["1.5", "old"], {"label_type": "regression"}, "line 3: column 'label' contains 'old', which is not a number"),
+    (".csv", "label", ["1.5", "cat", *["2.5"] * 10], NONE, "line 3: column label: 11 of 12 labels are numbers, but cat is not. Hint"),
+    (".csv", "label", ["101", "010", "110"], NONE, "texts of 0 and 1, perhaps one for each class: 010.*write lists"),
+    (".csv", "label", ["-1", "1", "1"], NONE, "label -1 is out of the range.*list the labels as names with --classes"),
+    (".jsonl", "labels", [["cat"], "dog"], NONE, "member 'labels' is text, but a list in line 1"),
+    (".jsonl", "labels", [["cat", 1], ["cat"]], NONE, "member 'labels' is a list of other values than text or numbers"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "column", "values", "options", "message"), REFUSED)
+def test_labels_that_do_not_fit_are_refused(kind, column, values, options, message, make_table):
+    refused(make_table(kind, **{column: values}), message, **options)
+
+
+def test_numbers_beside_names_are_names_if_they_are_few_or_chosen(make_table):
+    mixed = read(make_table(".csv", label=["1.5", "cat", *["2.5"] * 10]), label_type="class")
+    assert has_notice(mixed, "but cat is not, so all are taken as names of classes")
+    assert len(read(make_table(".csv", label=["7", *["cat"] * 11])).classes) == 2

@@ -1,0 +1,202 @@
+"""Re-identification datasets in their published layouts: recognized, converted, or refused."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from helpers.pictures import encode, photo
+from helpers.sources import DUKE, MARKET, VERI, msmt17, read, refused, rows
+
+from manifests.store import read_dataset, read_manifest
+
+PATTERN = "{identity}_c{camera}s*"
+
+
+def test_market_1501(make_tree):
+    more = ["gt_bbox/0003_c1s6_015971_00.jpg", "readme.txt", "bounding_box_train/Thumbs.db"]
+    source = read(make_tree([*MARKET, *more]))
+    assert source.layout == "Market-1501"
+    assert source.classes == ("0000", "0002", "0003", "0007")
+    assert rows(source) == [
+        ("train", "bounding_box_train/0002_c1s1_000451_03.jpg", "0002", 2, 1),
+        ("train", "bounding_box_train/0007_c3s3_077419_03.jpg", "0007", 7, 3),
+        ("gallery", "bounding_box_test/0000_c1s1_000151_01.jpg", "0000", 0, 1),
+        ("gallery", "bounding_box_test/0003_c6s3_070942_02.jpg", "0003", 3, 6),
+        ("query", "query/0003_c1s6_015971_00.jpg", "0003", 3, 1),
+    ]
+    assert source.extra.schema == pa.schema({"identity": pa.int64(), "camera": pa.int64()})
+    assert source.notices == (
+        "skipped folders that are not splits: gt_bbox/",
+        "skipped files that are not images by name: Thumbs.db 1",
+        "skipped 1 junk image (identity -1)",
+        "kept 1 distractor image (identity 0000) in gallery",
+        "classes: train 2, gallery 2, query 1; train shares no classes with query and gallery",
+    )
+    assert source.rejected == ()
+    assert source.folders
+
+
+@pytest.mark.parametrize(
+    ("files", "layout", "cameras"),
+    [(DUKE, "DukeMTMC-reID", (2, 1, 8)), (VERI, "VeRi-776", (1, 2, 20))],
+)
+def test_duke_and_veri(files, layout, cameras, make_tree):
+    source = read(make_tree([*files, "name_train.txt"]))
+    assert source.layout == layout
+    assert [(split, *others) for split, _, *others in rows(source)] == [
+        ("train", "0001", 1, cameras[0]),
+        ("gallery", "0002", 2, cameras[1]),
+        ("query", "0002", 2, cameras[2]),
+    ]
+    assert source.notices == (
+        "classes: train 1, gallery 1, query 1; train shares no classes with query and gallery",
+    )
+
+
+@pytest.mark.parametrize("folders", [("train", "test"), ("mask_train_v2", "mask_test_v2")])
+def test_msmt17(folders, make_tree):
+    source = read(make_tree(msmt17(*folders)))
+    assert source.layout == "MSMT17"
+    assert rows(source) == [
+        ("train", f"{folders[0]}/0000/0000_000_01_0303morning_0008_0.jpg", "0000", 0, 1),
+        ("train", f"{folders[0]}/0001/0001_000_05_0303morning_0036_0.jpg", "0001", 1, 5),
+        ("val", f"{folders[0]}/0000/0000_001_14_0303noon_0009_1.jpg", "0000", 0, 14),
+        ("gallery", f"{folders[1]}/0000/0000_001_02_0303morning_0008_0.jpg", "0002", 2, 2),
+        ("gallery", f"{folders[1]}/0001/0001_000_03_0303morning_0008_0.jpg", "0003", 3, 3),
+        ("query", f"{folders[1]}/0000/0000_000_12_0303afternoon_0008_0.jpg", "0002", 2, 12),
+    ]
+    assert source.notices == (
+        f"identities in {folders[1]}/ are renumbered from 2, after {folders[0]}/",
+        "classes: train 2, val 1, gallery 2, query 1;"
+        " train shares no classes with query and gallery",
+    )
+
+
+#: Files, cameras of all images (`None`: not compared), a notice, and whether it is there.
+NOTICES = {
+    "a camera in two forms": ([*DUKE, "query/0002_c08_1.jpg"], [2, 1, 8, 8], "skipped", False),
+    "an identity in both": (
+        [*DUKE, "query/0001_c2_f0046182.jpg"],
+        None,
+        "query 2; train shares 1 class with query and gallery: 0001",
+        True,
+    ),
+    "no query": (MARKET[:-1], None, "no split query: the folder query/ does not exist", True),
+    "0000 in train": ([*MARKET, "bounding_box_train/0000_c1s1_1.jpg"], None, "2 distractor", False),
+}
+
+
+@pytest.mark.parametrize("case", NOTICES)
+def test_what_is_unusual_is_said(case, make_tree):
+    files, cameras, text, said = NOTICES[case]
+    source = read(make_tree(files))
+    assert any(text in notice for notice in source.notices) == said
+    assert cameras is None or source.extra["camera"].to_pylist() == cameras
+
+
+def test_one_folder_of_a_layout_is_not_enough(make_tree):
+    assert read(make_tree(["query/1.jpg", "answer/2.jpg"])).classes == ("answer", "query")
+
+
+REFUSED = {
+    "other text": ([*MARKET, "query/person.jpg"], "1 of 7 .*: query/person.jpg"),
+    "VeRi in Market": ([*MARKET, "query/0003_c1_f0046182.jpg"], "1 of 7 .*0003_c1_f0046182"),
+    "no number": ([*MARKET, "query/-2-_c1s1_1.jpg"], r"1 of 7 file names does not match '.*_c\{"),
+    "no camera": ([*MARKET, "query/0003_cXs1_1.jpg"], "1 of 7 file names does not match"),
+    "no name": (["bounding_box_train/a.jpg", "query/b.jpg"], "2 of 2 file names do not match"),
+    "text as identity": (
+        {**msmt17(), "list_val.txt": "0000/0000_001_14_0303noon_0009_1.jpg x\n"},
+        "list_val.txt, line 1: identity 'x' is not a number",
+    ),
+    "a missing image": (
+        {**msmt17(), "list_query.txt": "\n0000/gone_000_12_a.jpg 0\n"},
+        "list_query.txt, line 2: image 'test/0000/gone_000_12_a.jpg' does not exist",
+    ),
+    "listed twice": (
+        {**msmt17(), "list_val.txt": "0000/0000_000_01_0303morning_0008_0.jpg 0\n"},
+        "list_val.txt, line 1: .*is listed twice",
+    ),
+    "a path that is no name": ({**msmt17(), "list_query.txt": "list 0\n"}, "does not match"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_names_and_lists_that_do_not_fit_are_refused(case, make_tree):
+    files, message = REFUSED[case]
+    refused(make_tree(files), message)
+
+
+# --- converted ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def people(tmp_path):
+    """A function that writes a small photo to each path."""
+
+    def make(names):
+        for number, name in enumerate(names):
+            path = tmp_path / "people" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(encode(photo(number)))
+        return tmp_path / "people"
+
+    return make
+
+
+def stored(out):
+    """Return split, label, identity and camera of each sample by its source."""
+    found = {}
+    for batch in read_dataset(str(out)):
+        for row in batch.table.to_pylist():
+            values = row["label"], row.get("identity"), row.get("camera")
+            found[row["source"]] = batch.split, *values
+    return found
+
+
+@pytest.mark.parametrize("files", [MARKET, DUKE, VERI], ids=["Market", "Duke", "VeRi"])
+def test_tables_of_published_layouts(files, people, convert, invoke, tmp_path):
+    many = [f"bounding_box_test/-1_c1s1_{n:06d}_00.jpg" for n in range(9)] * (files == MARKET)
+    out = tmp_path / "out"
+    output = convert(people([*files, *many]), out, "--max-rejected", 0).stderr
+    assert ("note: skipped 10 junk images (identity -1)" in output) == (files == MARKET)
+    assert not (out / "rejected.jsonl").exists()
+    classes = read_manifest(str(out)).classes
+    expected = {}
+    for split, path, label, *numbers in rows(read(tmp_path / "people")):
+        expected[path] = split, classes.index(label), *numbers
+    assert stored(out) == expected
+    invoke("verify", out, "--decode")
+
+
+def test_a_validation_split_by_identity(people, convert, tmp_path):
+    names = [f"bounding_box_train/{n // 4:04d}_c{n % 4}s1_{n:06d}_01.jpg" for n in range(40)]
+    src = people([*names, "query/0100_c1s1_000001_00.jpg"])
+    convert(src, tmp_path / "out", "--val-fraction", 0.3, "--split-by", "identity")
+    identities = {"train": set(), "val": set(), "query": set()}
+    for split, _, identity, _ in stored(tmp_path / "out").values():
+        identities[split].add(identity)
+    assert (len(identities["train"]), len(identities["val"])) == (7, 3)
+    assert identities["query"] == {100}
+    assert not identities["train"] & identities["val"]
+
+
+def test_a_pattern_keeps_the_junk_of_a_published_layout(people, convert, tmp_path):
+    convert(people(MARKET), tmp_path / "out", "--pattern", PATTERN, "--fmt", "webdataset")
+    found = stored(tmp_path / "out")
+    assert {path: (split, *numbers) for path, (split, _, *numbers) in found.items()} == {
+        "bounding_box_train/0002_c1s1_000451_03.jpg": ("train", 2, 1),
+        "bounding_box_train/0007_c3s3_077419_03.jpg": ("train", 7, 3),
+        "bounding_box_test/-1_c1s1_000401_03.jpg": ("gallery", -1, 1),
+        "bounding_box_test/0000_c1s1_000151_01.jpg": ("gallery", 0, 1),
+        "bounding_box_test/0003_c6s3_070942_02.jpg": ("gallery", 3, 6),
+        "query/0003_c1s6_015971_00.jpg": ("query", 3, 1),
+    }
+
+
+@pytest.mark.parametrize("dry", [(), ("--dry-run",)])
+def test_errors_write_nothing(dry, people, convert, tmp_path):
+    src, out = people(["0001_c2_f0046182.jpg"]), tmp_path / "out"
+    result = convert(src, out, "--pattern", "{identity}-{camera}", *dry, status=2)
+    assert "not match '{identity}-{camera}': 0001_c2_f0046182.jpg" in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert not out.exists()
