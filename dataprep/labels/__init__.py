@@ -8,8 +8,7 @@
     images      masks and depth maps as they are stored
     class_file  files of class names
     cells       several labels in a cell of text: lists, and separated labels
-    tables      labels in one or several columns
-    rows        several rows of a table about one image
+    tables      labels in one or several columns of a table, and in several rows about one image
     columns     columns of a source: detect what they are, and convert their values
 
 The columns of sample tables with their types and checks are in `manifests.labels`, because

@@ -34,7 +34,7 @@ from dataprep.images.base import MAX_BYTES, Rejected
 from dataprep.options import SourceOptions
 from dataprep.sources.base import RejectedRow, Source, Texts, joined_paths, text_array
 from dataprep.sources.scan import is_junk, suffix_of
-from dataprep.storage.archived import ArchivedFiles
+from dataprep.storage.local import ArchivedFiles
 from manifests.errors import CallError, ShardError, SourceError, StorageError
 from manifests.files import IMAGE_SUFFIXES, mounted, mounted_at
 from manifests.json_members import is_unicode, shorten

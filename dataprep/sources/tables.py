@@ -36,8 +36,7 @@ from dataprep.labels.kinds import (
     OTHER_LABEL_COLUMNS,
     read_labels,
 )
-from dataprep.labels.rows import joined_rows
-from dataprep.labels.tables import labels_of
+from dataprep.labels.tables import joined_rows, labels_of
 from dataprep.options import SourceOptions
 from dataprep.sources.base import (
     LABEL_COLUMN_NAMES,

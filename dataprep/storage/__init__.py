@@ -3,9 +3,8 @@
 ::
 
     files       the interface of both
-    local       files on the file systems of this machine
+    local       files on the file systems of this machine, and in an archive that is a source
     remote      files in an object store
-    archived    files of an archive as files in a folder, while the archive is a source
     temporary   temporary files: writes and renames them when they are complete; their folders, which
                 process writes each of them, and who removes the file of a process that died
 """
