@@ -6,6 +6,7 @@ fifths of them. With HYPOTHESIS_RANDOM=1, a run tries other examples, and all of
 
 from __future__ import annotations
 
+import math
 import os
 
 #: Whether each run tries other examples.
@@ -14,7 +15,10 @@ RANDOM = bool(os.environ.get("HYPOTHESIS_RANDOM"))
 #: What Hypothesis tries by default.
 DEFAULT = 100
 
+#: One of so many examples is tried. With ``--fast``, fewer.
+ONE_OF = 1 if RANDOM else 2.5
+
 
 def examples(count: int = DEFAULT) -> int:
     """Return the number of examples that this run tries, for a test that asks for `count`."""
-    return count if RANDOM else -(-count * 2 // 5)
+    return math.ceil(count / ONE_OF)

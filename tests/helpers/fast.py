@@ -5,6 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+from helpers import examples
 
 TESTS = Path(__file__).parent.parent
 
@@ -13,7 +16,7 @@ TESTS = Path(__file__).parent.parent
 LEFT_OUT = (
     "docs", "faults", "fuzz", "golden", "gpu", "lists", "scripts", "manifests/remote",
     *(f"dataprep/{name}" for name in ("append", "convert", "duplicates", "engines", "index",
-                                      "remote", "repair", "report", "resume", "verify")),
+                                      "remote", "repair", "report", "resume", "verification")),
     *(f"loaders/{name}" for name in ("bench", "cache", "export", "preview", "tune")),
     "dataprep/images/test_limits.py", "loaders/test_interrupt.py", "loaders/test_launchers.py",
     "loaders/test_types.py",
@@ -28,6 +31,14 @@ _COUNT = pytest.StashKey[list[int]]()
 def pytest_addoption(parser: pytest.Parser) -> None:
     text = "run one case of each test that needs no other program; say what is left out"
     parser.addoption("--fast", action="store_true", help=text)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Try a few examples of each property."""
+    if config.option.fast:
+        examples.ONE_OF = 25
+        settings.register_profile("fast", settings.get_profile("suite"), max_examples=4)
+        settings.load_profile("fast")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

@@ -54,32 +54,16 @@ def test_quiet_and_verbose_exclude_each_other(invoke):
 
 
 def test_verbose_says_what_became_of_each_shard(image_folder, out, invoke):
-    call = (
-        "convert",
-        "--src",
-        image_folder,
-        "--out",
-        out,
-        "--workers",
-        1,
-        "--samples-per-shard",
-        7,
-    )
+    call = ["convert", "--src", image_folder, "--out", out, "--samples-per-shard", 7]
     assert "written" not in invoke(*call).stderr
     (out / "train-00000.idx").unlink()
     lines = invoke(*call, "--verbose").stderr.splitlines()
     shards = [line for line in lines if line.startswith("dataprep.run.work: train-")]
     assert ["written" in line for line in sorted(shards)] == [True, False]
-    assert (
-        "dataprep.run.prepare: train-00000: written again, because its files are missing or"
-        " damaged" in lines
-    )
-    (line,) = [
-        line
-        for line in invoke("verify", out, "--verbose").stderr.splitlines()
-        if "train-00001.tf" in line
-    ]
-    assert line == "dataprep.verification.verify: train-00001.tfrecord: 7 samples, 0 problems"
+    reason = "written again, because its files are missing or damaged"
+    assert f"dataprep.run.prepare: train-00000: {reason}" in lines
+    lines = invoke("verify", out, "--verbose").stderr.splitlines()
+    assert "dataprep.verification.verify: train-00001.tfrecord: 7 samples, 0 problems" in lines
 
 
 def test_the_log_is_an_event_with_its_logger(image_folder, out, invoke):
@@ -101,21 +85,10 @@ def test_an_interrupted_conversion_says_how_many_shards_are_kept(
         return write(task, pool)
 
     monkeypatch.setattr(work_module, "write_shard", interrupted)
-    call = (
-        "convert",
-        "--src",
-        image_folder,
-        "--out",
-        out,
-        "--workers",
-        1,
-        "--samples-per-shard",
-        4,
-    )
+    call = ["convert", "--src", image_folder, "--out", out, "--samples-per-shard", 4]
     last = invoke(*call, status=130).stderr.splitlines()[-1]
-    assert (
-        last
-        == "dataprep: interrupted. Run the same command again; 2 of 4 shards are finished and kept."
+    assert last.endswith(
+        ": interrupted. Run the same command again; 2 of 4 shards are finished and kept."
     )
     assert len(list(out.glob("*.parquet"))) == 2
 

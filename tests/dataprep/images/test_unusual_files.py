@@ -7,13 +7,11 @@ import os
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
 from helpers.bad_images import UNUSUAL_NAMES
 from helpers.oracles import read_with_tfrecord_package
 from helpers.pictures import encode, photo
 from helpers.shards import stored_samples
 
-from dataprep.cli import main
 from dataprep.options import Options
 from dataprep.run.convert import convert_dataset
 from dataprep.sources import read_source
@@ -110,41 +108,21 @@ def test_class_folder_that_links_to_itself(folder, tmp_path):
     assert source.path.to_pylist() == ["class/intact.jpg"]
 
 
-def run(*arguments: object) -> Result:
-    """Run the command line in this process; a traceback fails the test."""
-    result = CliRunner().invoke(main, [str(argument) for argument in arguments])
-    assert result.exception is None or isinstance(result.exception, SystemExit), result.exc_info
-    assert "Traceback" not in result.stderr
-    return result
-
-
 @pytest.mark.parametrize("fmt", FORMATS)
 @pytest.mark.parametrize(
     "value",
-    [
-        "1e300",
-        "-1e39",
-        "inf",
-        "nan",
-        "9223372036854775807",
-        "-1",
-        "18446744073709551615",
-        '"a\nb"',
-        "",
-        "é" * 5000,
-    ],
+    ["1e300", "-1e39", "inf", "nan", str(2**63 - 1), "-1", str(2**64 - 1), '"a\nb"', "é" * 5000],
 )
 def test_unusual_values_in_extra_columns(fmt, value, folder, tmp_path):
-    table = folder.parent / "list.csv"
+    """They are stored, or refused with the name of the column."""
+    table, out = folder.parent / "list.csv", str(tmp_path / "out")
     table.write_text(f"path,label,value\nclass/intact.jpg,3,{value}\n")
-    result = run("convert", "--src", table, "--out", tmp_path / "out", "--fmt", fmt, "--workers", 1)
-    assert result.exit_code == 0 or (result.exit_code == 2 and "'value'" in result.stderr), (
-        result.stderr
-    )
-    if result.exit_code == 0:
-        assert [
-            str(problem) for problem in verify_dataset(str(tmp_path / "out"), workers=1).problems
-        ] == []
+    try:
+        convert_dataset(read_source(str(table)), out, Options(fmt=fmt), workers=1)
+    except SourceError as error:
+        assert "'value'" in str(error)  # noqa: PT017
+    else:
+        assert verify_dataset(out, workers=1).problems == ()
 
 
 @pytest.mark.parametrize("fmt", FORMATS)

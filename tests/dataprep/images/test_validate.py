@@ -72,36 +72,36 @@ def test_images_without_pixels_or_palette_are_corrupt(make, validation, change):
         prepare(make(), Options(validate=validation, **change))
 
 
-@pytest.mark.parametrize(
-    "change", [{}, {"downscale": Downscale(shorter=9)}, {"raw": Raw(9)}], ids=["", "resize", "raw"]
-)
-def test_an_exception_rejects_the_image_and_asks_for_a_report(change, tmp_path, monkeypatch):
+@pytest.fixture
+def source(tmp_path):
+    """A folder of three images."""
     (tmp_path / "images" / "class").mkdir(parents=True)
     for number in range(3):
         (tmp_path / "images" / "class" / f"{number}.jpg").write_bytes(encode(photo(number)))
+    return str(tmp_path / "images")
+
+
+@pytest.mark.parametrize(
+    "change", [{}, {"downscale": Downscale(shorter=9)}, {"raw": Raw(9)}], ids=["", "resize", "raw"]
+)
+def test_an_exception_rejects_the_image_and_asks_for_a_report(
+    change, source, tmp_path, monkeypatch
+):
     monkeypatch.setattr("dataprep.images.validate._parse_header", lambda _: 1 // 0)
     options = Options(**change)
-    result = convert_dataset(
-        read_source(str(tmp_path / "images")), str(tmp_path / "out"), options, workers=1
-    )
+    result = convert_dataset(read_source(source), str(tmp_path / "out"), options, workers=1)
     assert (result.rejected, len(result.failed)) == (3, 3)
     assert result.failed[0]["detail"].startswith(
         "ZeroDivisionError: integer division or modulo by zero (test_validate.py:"
     )
 
 
-def test_a_later_run_tries_a_failed_image_again(tmp_path, monkeypatch):
-    (tmp_path / "images" / "class").mkdir(parents=True)
-    for number in range(4):
-        (tmp_path / "images" / "class" / f"{number}.jpg").write_bytes(encode(photo(number)))
-
+def test_a_later_run_tries_a_failed_image_again(source, tmp_path, monkeypatch):
     def convert() -> ConvertResult:
-        source = read_source(str(tmp_path / "images"))
-        return convert_dataset(
-            source, str(tmp_path / "out"), Options(shuffle=False, shard_samples=2), workers=1
-        )
+        options = Options(shuffle=False, shard_samples=2)
+        return convert_dataset(read_source(source), str(tmp_path / "out"), options, workers=1)
 
-    first = (tmp_path / "images" / "class" / "0.jpg").read_bytes()
+    first = encode(photo(0))
     parse = validate._parse_header
     with monkeypatch.context() as patch:
         patch.setattr(
@@ -114,14 +114,9 @@ def test_a_later_run_tries_a_failed_image_again(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("validation", ["none", "header"])
-def test_index_and_verify_print_the_same_line(validation, tmp_path, monkeypatch, invoke):
-    (tmp_path / "images" / "class").mkdir(parents=True)
-    for number in range(3):
-        (tmp_path / "images" / "class" / f"{number}.jpg").write_bytes(encode(photo(number)))
-    out = tmp_path / "out"
-    convert_dataset(
-        read_source(str(tmp_path / "images")), str(out), Options(fmt="webdataset"), workers=1
-    )
+def test_index_and_verify_print_the_same_line(validation, source, tmp_path, monkeypatch, invoke):
+    out, tar = tmp_path / "out", tmp_path / "train-00000.tar"
+    convert_dataset(read_source(source), str(out), Options(fmt="webdataset"), workers=1)
     parse, seen = validate._parse_header, []
 
     def fail_once(data: bytes) -> ImageInfo:
@@ -129,22 +124,19 @@ def test_index_and_verify_print_the_same_line(validation, tmp_path, monkeypatch,
         return 1 // 0 if len(seen) == 1 else parse(data)
 
     monkeypatch.setattr(validate, "_parse_header", fail_once)
+    report = "Hint: this is a bug in dataprep; please report it with this line and the image."
     problem, _ = invoke("verify", out, "--workers", 1, status=1).stdout.splitlines()
     assert "record 0" in problem
     assert "(failed): ZeroDivisionError" in problem
-    assert problem.endswith(
-        "Hint: this is a bug in dataprep; please report it with this line and the image."
-    )
-    tar = tmp_path / "train-00000.tar"
+    assert problem.endswith(report)
     (out / tar.name).rename(tar)
-    invoke("index", tar, "--workers", 1, "--validate", validation)
+    index = ["index", tar, "--workers", 1, "--validate", validation]
+    invoke(*index)
     seen.clear()
-    result = invoke("index", tar, "--workers", 1, "--validate", validation, "--overwrite", status=1)
-    (line,) = (line for line in result.stderr.splitlines() if "dataprep failed on 1 image," in line)
+    lines = invoke(*index, "--overwrite", status=1).stderr.splitlines()
+    (line,) = (line for line in lines if "dataprep failed on 1 image," in line)
     assert line.startswith("dataprep: train-00000.tar#0: ")
-    assert line.endswith(
-        "Hint: this is a bug in dataprep; please report it with this line and the image."
-    )
+    assert line.endswith(report)
 
 
 def test_large_texts_and_profiles_of_a_png_are_ignored():
