@@ -9,64 +9,58 @@ from collections.abc import Iterator
 
 from PIL import Image, ImageCms
 
-from helpers.bad_images import KEPT, Case, png_of
+from helpers.bad_images import KEPT, Case, case, png_of
 from helpers.mutated_images import body_offset, png_chunk, rle_bmp, tiff_of
+
+Tag = tuple[int, int, int, int]
 
 #: Below the limit of `PIXELS_PER_BYTE` for a WebP, and for the other formats.
 WEBP_SIDE, SIDE = 4095, 5016
 
 
 def bombs() -> Iterator[Case]:
-    for name, data, header, decode in (*_tiffs(), *_pngs(), *_jpegs(), *_others()):
-        assert len(data) <= 1 << 20, name
-        yield Case(name, data, header, decode)
+    for bomb in (*_tiffs(), *_pngs(), *_jpegs(), *_others()):
+        assert len(bomb.data) <= 1 << 20, bomb.name
+        yield bomb
 
 
-_Cases = Iterator[tuple[str, bytes, str, str]]
-TOO_LARGE = ("too-large", "too-large")
-
-
-def gray_tiff(extra: list[tuple[int, int, int, int]], body: bytes = b"", side: int = 16) -> bytes:
+def gray_tiff(extra: list[Tag], body: bytes = b"", side: int = 16) -> bytes:
     """Make an uncompressed gray TIFF; the pixels follow the directory."""
-    tags = [
-        (256, 4, 1, side),
-        (257, 4, 1, side),
-        (258, 3, 1, 8),
-        (259, 3, 1, 1),
-        (262, 3, 1, 1),
-        (277, 3, 1, 1),
-    ]
-    tags += [(278, 4, 1, side), (279, 4, 1, side * side)]
-    return tiff_of(
-        [*tags, (273, 4, 1, body_offset(len(tags) + 1 + len(extra))), *extra],
-        bytes(side * side) + body,
-    )
+    tags = [*_tags(side), (278, 4, 1, side), (279, 4, 1, side * side)]
+    tags.append((273, 4, 1, body_offset(len(tags) + 1 + len(extra))))
+    return tiff_of([*tags, *extra], bytes(side * side) + body)
 
 
-def _tiffs() -> _Cases:
+def _tags(side: int, compression: int = 1, color: int = 1, samples: int = 1) -> list[Tag]:
+    """Return the tags that every TIFF has here: 8 bits a sample."""
+    tags = [(256, 4, 1, side), (257, 4, 1, side), (258, 3, 1, 8), (259, 3, 1, compression)]
+    return [*tags, (262, 3, 1, color), (277, 3, 1, samples)]
+
+
+def _tiffs() -> Iterator[Case]:
     for tags in (900, 2000):
         start = body_offset(9 + tags)
         length = (1 << 20) - start - 256
         shared = [(40_000 + number, 3, length // 2, start + 256) for number in range(tags)]
-        yield f"{tags} tags share an array.tif", gray_tiff(shared, bytes(length)), *TOO_LARGE
-    yield (
+        yield case(f"{tags} tags share an array.tif", gray_tiff(shared, bytes(length)), "too-large")
+    yield case(
         "60,000 tags.tif",
         gray_tiff([(5000 + number, 3, 1, 1) for number in range(60_000)]),
-        *TOO_LARGE,
+        "too-large",
     )
-    yield "large tile.tif", tiled(32_768), *TOO_LARGE
-    yield "twice the tile width.tif", tiled(32_768, extra=[(322, 4, 1, 16)]), "corrupt", "corrupt"
-    yield (
+    yield case("large tile.tif", tiled(32_768), "too-large")
+    yield case("twice the tile width.tif", tiled(32_768, extra=[(322, 4, 1, 16)]), "corrupt")
+    yield case(
         "flat.tif",
         gray_tiff([], side=64).replace(struct.pack("<I", 64), struct.pack("<I", 13_000)),
-        *TOO_LARGE,
+        "too-large",
     )
     start = body_offset(10) + 256
     exif = gray_tiff([(34665, 4, 1, start)], _directories(start, 50_000))
-    yield "50,000 directories.tif", exif, KEPT, KEPT
+    yield case("50,000 directories.tif", exif)
     pages = exif[: body_offset(10) - 4] + struct.pack("<I", start) + exif[body_offset(10) :]
-    yield "50,000 pages.tif", pages, "unsupported", "unsupported"
-    yield "below the limit.tif", _flat_cmyk_tiff(SIDE), KEPT, KEPT
+    yield case("50,000 pages.tif", pages, "unsupported")
+    yield case("below the limit.tif", _flat_cmyk_tiff(SIDE))
 
 
 def _directories(start: int, count: int) -> bytes:
@@ -75,31 +69,18 @@ def _directories(start: int, count: int) -> bytes:
     return b"".join(struct.pack("<HHHIII", 1, 254, 4, 1, 0, at) for at in nexts)
 
 
-def tiled(tile: int, extra: list[tuple[int, int, int, int]] | None = None) -> bytes:
+def tiled(tile: int, extra: list[Tag] | None = None) -> bytes:
     """Make a TIFF of 16x16 pixels in one tile."""
     pixels = zlib.compress(bytes(1 << 16))
-    tags = [
-        (256, 4, 1, 16),
-        (257, 4, 1, 16),
-        (258, 3, 1, 8),
-        (259, 3, 1, 8),
-        (262, 3, 1, 1),
-        (277, 3, 1, 1),
-    ]
+    tags = _tags(16, compression=8)
     tags += [(322, 4, 1, tile), (323, 4, 1, tile), (325, 4, 1, len(pixels)), *(extra or [])]
     return tiff_of([*tags, (324, 4, 1, body_offset(len(tags) + 1))], pixels)
 
 
 def _flat_cmyk_tiff(side: int) -> bytes:
     pixels, start = _deflate(side * 4, side), body_offset(10)
-    tags = [
-        (256, 4, 1, side),
-        (257, 4, 1, side),
-        (258, 3, 4, start),
-        (259, 3, 1, 8),
-        (262, 3, 1, 5),
-        (277, 3, 1, 4),
-    ]
+    tags = _tags(side, compression=8, color=5, samples=4)
+    tags[2] = (258, 3, 4, start)
     tags += [(273, 4, 1, start + 8), (278, 4, 1, side), (279, 4, 1, len(pixels)), (284, 3, 1, 1)]
     return tiff_of(tags, struct.pack("<4H", 8, 8, 8, 8) + pixels)
 
@@ -127,26 +108,24 @@ def flat_png(side: int, color_type: int, *, chunks: bytes = b"", after: bytes = 
     )
 
 
-def _pngs() -> _Cases:
-    yield "flat.png", png_of(13_000, 13_000), *TOO_LARGE
-    yield "below the limit.png", flat_png(SIDE, 6), KEPT, KEPT
+def _pngs() -> Iterator[Case]:
+    yield case("flat.png", png_of(13_000, 13_000), "too-large")
+    yield case("below the limit.png", flat_png(SIDE, 6))
     text = zlib.compress(bytes(20 << 20), 9)
-    yield "texts.png", flat_png(64, 2, chunks=png_chunk(b"zTXt", b"a\0\0" + text) * 40), KEPT, KEPT
-    yield (
+    yield case("texts.png", flat_png(64, 2, chunks=png_chunk(b"zTXt", b"a\0\0" + text) * 40))
+    yield case(
         "text after the pixels.png",
         flat_png(64, 2, after=png_chunk(b"iTXt", b"a\0\1\0\0\0" + text)),
-        KEPT,
-        KEPT,
     )
-    yield "profile.png", flat_png(64, 2, chunks=png_chunk(b"iCCP", b"a\0\0" + text)), KEPT, KEPT
+    yield case("profile.png", flat_png(64, 2, chunks=png_chunk(b"iCCP", b"a\0\0" + text)))
     below = zlib.compress(bytes(1000 << 10), 9)
     many = b"".join(png_chunk(b"zTXt", b"%d\0\0" % number + below) for number in range(900))
-    yield "900 texts.png", flat_png(64, 2, chunks=many), KEPT, KEPT
-    yield "chunks.png", flat_png(64, 2, chunks=png_chunk(b"tEXt", b"") * 20_000), KEPT, KEPT
-    yield "tags.png", flat_png(64, 2, chunks=png_chunk(b"eXIf", shared_exif(5000))), KEPT, KEPT
+    yield case("900 texts.png", flat_png(64, 2, chunks=many))
+    yield case("chunks.png", flat_png(64, 2, chunks=png_chunk(b"tEXt", b"") * 20_000))
+    yield case("tags.png", flat_png(64, 2, chunks=png_chunk(b"eXIf", shared_exif(5000))))
     frame = png_chunk(b"fcTL", struct.pack(">IIIIIHHBB", 0, 64, 64, 0, 0, 1, 1, 0, 0))
     animation = png_chunk(b"acTL", struct.pack(">II", 20_000, 0)) + frame * 20_000
-    yield "frames.png", flat_png(64, 2, chunks=animation), KEPT, KEPT
+    yield case("frames.png", flat_png(64, 2, chunks=animation))
 
 
 def shared_exif(tags: int) -> bytes:
@@ -163,24 +142,24 @@ def flat_jpeg(side: int, mode: str = "RGB", **options: object) -> bytes:
     return out.getvalue()
 
 
-def _jpegs() -> _Cases:
+def _jpegs() -> Iterator[Case]:
     small, large = flat_jpeg(64), flat_jpeg(SIDE, "CMYK", progressive=True)
     last = large[large.rindex(b"\xff\xda") : -2]
-    yield "scans.jpg", _padded(large[:-2] + last * 200 + b"\xff\xd9"), KEPT, "too-large"
+    yield case("scans.jpg", _padded(large[:-2] + last * 200 + b"\xff\xd9"), KEPT, "too-large")
     height_and_width = small.index(b"\xff\xc0") + 5
     flat = (
         small[:height_and_width]
         + struct.pack(">HH", 13_000, 13_000)
         + small[height_and_width + 4 :]
     )
-    yield "flat.jpg", flat, *TOO_LARGE
-    yield "below the limit.jpg", _padded(large), KEPT, KEPT
+    yield case("flat.jpg", flat, "too-large")
+    yield case("below the limit.jpg", _padded(large))
     block = shared_exif(5000)
     parts = [b"Exif\0\0" + block[at : at + 65_000] for at in range(0, len(block), 65_000)]
     tags = b"".join(b"\xff\xe1" + struct.pack(">H", 2 + len(part)) + part for part in parts)
-    yield "tags.jpg", small[:2] + tags + small[2:], KEPT, KEPT
-    yield "blocks.jpg", small[:2] + b"\xff\xe1\0\x0cExif\0\0abcd" * 70_000 + small[2:], KEPT, KEPT
-    yield "comments.jpg", small[:2] + b"\xff\xfe\0\2" * 240_000 + small[2:], KEPT, KEPT
+    yield case("tags.jpg", small[:2] + tags + small[2:])
+    yield case("blocks.jpg", small[:2] + b"\xff\xe1\0\x0cExif\0\0abcd" * 70_000 + small[2:])
+    yield case("comments.jpg", small[:2] + b"\xff\xfe\0\2" * 240_000 + small[2:])
 
 
 def _padded(data: bytes) -> bytes:
@@ -204,19 +183,16 @@ def _wide_profile() -> bytes:
     return bytes(profile)
 
 
-def _others() -> _Cases:
+def _others() -> Iterator[Case]:
     small = _webp(64, lossless=True)
     size = struct.pack(
         "<I", (struct.unpack_from("<I", small, 21)[0] & ~0xFFFFFFF) | 7999 | 7999 << 14
     )
-    yield "flat.webp", small[:21] + size + small[25:], *TOO_LARGE
-    yield (
-        "below the limit.webp",
-        _webp(WEBP_SIDE, lossless=True, icc_profile=_wide_profile()),
-        KEPT,
-        KEPT,
+    yield case("flat.webp", small[:21] + size + small[25:], "too-large")
+    yield case("below the limit.webp", _webp(WEBP_SIDE, lossless=True, icc_profile=_wide_profile()))
+    yield case("tags.webp", _webp(64, "RGB", exif=b"Exif\0\0" + shared_exif(5000)))
+    yield case("skipped rows.bmp", rle_bmp(1 << 25, 1, b"\0\2\xff\xff" * 1000), "too-large")
+    yield case(
+        "rows.bmp", rle_bmp(2896, 2896, b"\1\5" * 40 + b"\0\0" * 2896 + b"\0\1"), KEPT, "corrupt"
     )
-    yield "tags.webp", _webp(64, "RGB", exif=b"Exif\0\0" + shared_exif(5000)), KEPT, KEPT
-    yield "skipped rows.bmp", rle_bmp(1 << 25, 1, b"\0\2\xff\xff" * 1000), *TOO_LARGE
-    yield "rows.bmp", rle_bmp(2896, 2896, b"\1\5" * 40 + b"\0\0" * 2896 + b"\0\1"), KEPT, "corrupt"
-    yield "runs.bmp", rle_bmp(2896, 362, (b"\1\5" * 288 + b"\0\0") * 362 + b"\0\1"), KEPT, KEPT
+    yield case("runs.bmp", rle_bmp(2896, 362, (b"\1\5" * 288 + b"\0\0") * 362 + b"\0\1"))

@@ -6,6 +6,7 @@ from contextlib import closing
 
 import pytest
 from helpers.bad_images import exif
+from helpers.examples import examples
 from helpers.pictures import encode, photo
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -54,7 +55,7 @@ class SharedEngine:
         pass
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(
     st.lists(st.integers(0, len(IMAGES) - 1), min_size=1, max_size=25), st.sampled_from([*OPTIONS]),
     st.integers(1, 3), st.sampled_from([1, 2, 7, 64]), st.sampled_from([1, 3000, 1 << 21]), st.integers(1, 30),

@@ -1,15 +1,16 @@
-"""PNG: validation keeps exactly those arrangements of chunks that DALI decodes.
-
-So it is for short BMPs.
-"""
+"""PNG, WebP and short BMP: validation keeps exactly those arrangements of chunks that DALI decodes."""
 
 from __future__ import annotations
 
 import struct
 
 import pytest
+from helpers.bad_images import exif
 from helpers.mutated_images import is_kept, names_not_decoded_by_dali, png_chunk
 from helpers.pictures import encode, photo
+
+from dataprep.images.base import Rejected
+from dataprep.images.validate import check_image
 
 HEADER_END = 33  # signature and IHDR
 PIXELS = encode(photo(5, 24, 16), "PNG")
@@ -53,12 +54,48 @@ FILES = {
     "later frame too large": after(before(PIXELS, frames(2)), frame(width=25)),
     "frame cut short": before(PIXELS, frame(length=25)),
     "frame with an unknown mode": before(PIXELS, frame(dispose=9)),
-    "palette again": after(INDEXED, INDEXED[HEADER_END : INDEXED.index(b"IDAT") - 4]),
+    "indexed, palette again": after(INDEXED, INDEXED[HEADER_END : INDEXED.index(b"IDAT") - 4]),
     "unused palette": before(PIXELS, png_chunk(b"PLTE", bytes(30))),
     "unused palette without colors": before(PIXELS, png_chunk(b"PLTE", b"")),
     "BMP": BITMAP,
     "BMP whose header covers its pixels": bitmap(108, 2),
     "BMP whose palette covers its pixels": bitmap(64, 2),
+}
+
+Chunk = tuple[bytes, bytes]
+
+LOSSY: Chunk = (b"VP8 ", encode(photo(5, 24, 16), "WEBP")[20:])
+EXIF: Chunk = (b"EXIF", exif(6)[6:])
+ALPHA = b"ALPH"
+
+
+def extended(flags: int) -> Chunk:
+    return b"VP8X", bytes([flags, 0, 0, 0]) + struct.pack("<I", 23)[:3] + struct.pack("<I", 15)[:3]
+
+
+def webp(*chunks: Chunk) -> bytes:
+    body = b"".join(
+        name + struct.pack("<I", len(data)) + data + bytes(len(data) % 2) for name, data in chunks
+    )
+    return b"RIFF" + struct.pack("<I", len(body) + 4) + b"WEBP" + body
+
+
+FILES |= {
+    "only pixels": webp(LOSSY),
+    "EXIF": webp(extended(8), LOSSY, EXIF),
+    "EXIF of odd length": webp(extended(8), LOSSY, (b"EXIF", EXIF[1] + b"\0")),
+    "EXIF first": webp(extended(0x28), EXIF, (b"ICCP", bytes(115)), LOSSY),
+    "EXIF after an even profile": webp(extended(0x28), (b"ICCP", bytes(116)), LOSSY, EXIF),
+    "EXIF after an odd profile": webp(extended(0x28), (b"ICCP", bytes(115)), LOSSY, EXIF),
+    "EXIF after odd XMP": webp(extended(12), LOSSY, (b"XMP ", b"abc"), EXIF),
+    "EXIF before odd XMP": webp(extended(12), LOSSY, EXIF, (b"XMP ", b"abc")),
+    "EXIF without its flag": webp(extended(0x20), (b"ICCP", bytes(115)), LOSSY, EXIF),
+    "flag without EXIF": webp(extended(8), LOSSY),
+    "an odd profile": webp(extended(0x20), (b"ICCP", bytes(115)), LOSSY),
+    "alpha": webp(extended(0x10), (ALPHA, bytes(1 + 24 * 16)), LOSSY),
+    "alpha without its flag": webp(extended(0), (ALPHA, bytes(1 + 24 * 16)), LOSSY),
+    "short alpha": webp(extended(0x10), (ALPHA, bytes(100)), LOSSY),
+    "short alpha without its flag": webp(extended(0), (ALPHA, bytes(100)), LOSSY),
 }
 
 
@@ -70,3 +107,9 @@ def refused(python) -> set[str]:
 @pytest.mark.parametrize("name", FILES)
 def test_validation_agrees_with_dali(name, refused):
     assert is_kept(FILES[name]) == (name not in refused)
+
+
+def test_the_reason_says_what_to_do():
+    message = r"unsupported: a WebP whose EXIF block .* remove its metadata first"
+    with pytest.raises(Rejected, match=message):
+        check_image(FILES["EXIF after an odd profile"])
