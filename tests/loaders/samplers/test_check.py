@@ -93,34 +93,27 @@ class BrokenPlan:
         ("copy", "a pickled sampler must give an equal plan"),
         (
             "cut",
-            (
-                "a global batch must not depend on the number of ranks that share it: 1 ranks with"
-                " batch_size 32, 4 ranks with batch_size 8"
-            ),
+            "a global batch must not depend on the number of ranks that share it: 1 ranks with"
+            " batch_size 32, 4 ranks with batch_size 8",
         ),
     ],
 )
 def test_every_broken_rule_is_found(broken_rule, message):
     with pytest.raises(AssertionError) as caught:
-        check_sampler(Broken(broken_rule), {"label": np.arange(98)}, samples=98, batch_size=8)
+        check(Broken(broken_rule))
     assert message in str(caught.value)
 
 
+def check(sampler, batch_size=8):
+    check_sampler(sampler, {"label": np.arange(98)}, samples=98, batch_size=batch_size)
+
+
 def test_a_custom_sampler_that_keeps_the_contract_passes():
-    check_sampler(Broken("none"), {"label": np.arange(98)}, samples=98, batch_size=8)
-    check_sampler(Broken("refuses"), {"label": np.arange(98)}, samples=98, batch_size=4)
-
-
-def test_a_function_must_return_a_sampler_for_every_batch_size():
+    check(Broken("none"))
+    check(Broken("refuses"), batch_size=4)
+    # A function must return a sampler for every batch size.
     with pytest.raises(CallError, match="the batch size is too large"):
-        check_sampler(
-            lambda size: Broken("refuses"), {"label": np.arange(98)}, samples=98, batch_size=4
-        )
-
-
-def test_a_missing_column_is_found():
-    with pytest.raises(
-        AssertionError,
-        match="the sampler needs the column 'label', which is not in the argument columns",
-    ):
+        check(lambda size: Broken("refuses"), batch_size=4)
+    message = "the sampler needs the column 'label', which is not in the argument columns"
+    with pytest.raises(AssertionError, match=message):
         check_sampler(Broken("none"), {}, samples=98, batch_size=8)

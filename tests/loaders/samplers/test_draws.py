@@ -37,7 +37,7 @@ def p_value_of_pairs(drawn: np.ndarray) -> float:
     return worst * tried
 
 
-@given(st.integers(1, 3000), st.integers(0, 2**64 - 1))
+@given(st.integers(0, 3000), st.integers(0, 2**64 - 1))
 def test_shuffled_is_a_permutation(size, key):
     assert sorted(permutation(size, key).tolist()) == list(range(size))
 
@@ -54,11 +54,7 @@ def test_shuffled_within_keeps_groups_together(groups, key):
     assert [groups[position] for position in positions] == sorted(groups)
 
 
-def test_an_empty_order():
-    assert permutation(0, 1).tolist() == []
-
-
-@pytest.mark.parametrize("size", [2, 3, 4, 5])
+@pytest.mark.parametrize("size", [3, 5])
 def test_all_orders_are_equally_likely(size):
     drawn = orders(size, 120_000)
     codes = (drawn * size ** np.arange(size)).sum(axis=1)
@@ -67,7 +63,7 @@ def test_all_orders_are_equally_likely(size):
     assert p_value_of_counts(counts) > FALSE_ALARM
 
 
-@pytest.mark.parametrize("size", [6, 16, 32, 33, 36, 50, 100])
+@pytest.mark.parametrize("size", [6, 33, 100])
 def test_pairs_of_positions_are_independent(size):
     assert p_value_of_pairs(orders(size, min(50_000, 1_500_000 // size))) > FALSE_ALARM
 
@@ -79,13 +75,6 @@ def test_positions_of_large_orders_are_uniform(size):
         counts = np.bincount(drawn[:, place] * 10 // size, minlength=10)
         shares = np.diff(-(-np.arange(11) * size // 10)) / size
         assert stats.chisquare(counts, shares * len(drawn)).pvalue > FALSE_ALARM
-
-
-def test_neighbors_in_a_large_order_are_independent():
-    drawn = permutation(1_000_000, 9).astype(np.int64) * 20 // 1_000_000
-    assert (
-        p_value_of_counts(np.bincount(drawn[::2] * 20 + drawn[1::2], minlength=400)) > FALSE_ALARM
-    )
 
 
 def test_orders_of_neighboring_keys_are_unrelated():
@@ -115,16 +104,7 @@ def test_uniform_numbers():
 
 
 def test_words_differ_if_any_number_of_the_key_differs():
-    keys = [
-        (0,),
-        (0, 0),
-        (0, 1),
-        (1, 0),
-        (2**32,),
-        (2**32, 0),
-        (0, 2**32),
-        (2**64 - 1,),
-        (2**32 - 1, 2**32 - 1),
-    ]
-    assert len({random_words(1, *key).item() for key in keys if len(key) == 1}) == 3
-    assert len({random_words(1, *key).item() for key in keys if len(key) == 2}) == 6
+    ones = [(0,), (2**32,), (2**64 - 1,)]
+    twos = [(0, 0), (0, 1), (1, 0), (2**32, 0), (0, 2**32), (2**32 - 1, 2**32 - 1)]
+    for keys in (ones, twos):
+        assert len({random_words(1, *key).item() for key in keys}) == len(keys)

@@ -1,5 +1,6 @@
-"""Grouping rows by the values of a column of any type, and columns that cannot be used."""
+"""Grouping rows by the values of a column of any type."""
 
+from collections import Counter
 from itertools import pairwise
 
 import numpy as np
@@ -7,20 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loaders.samplers import ClassBalancedSampler, PKSampler
 from loaders.samplers.draws import count_within, group, group_within, read_codes
-from manifests.errors import CallError
-
-COLUMNS = {"label": np.arange(3000) % 7, "camera": np.arange(3000) % 5}
 
 VALUES = {
     "integers": [-3, 5, -3, 7, 5, 5],
     "wide integers": [-(2**63), 2**63 - 1, -(2**63), 0, 2**63 - 1, 2**63 - 1],
     "small integers": np.array([-128, 127, -128, 0, 127, 127], np.int8),
     "unsigned": np.array([0, 2**64 - 1, 0, 2**63, 2**64 - 1, 2**64 - 1], np.uint64),
-    "high unsigned": np.array(
-        [2**64 - 3, 2**64 - 1, 2**64 - 3, 2**64 - 2, 2**64 - 1, 2**64 - 1], np.uint64
-    ),
+    "high unsigned": np.array([3, 1, 3, 2, 1, 1], np.uint64) * np.uint64(2**64 - 1),
     "booleans and no third": [False, True, False, False, True, True],
     "floats": [0.5, 1.5, 0.5, -2.0, 1.5, 1.5],
     "objects": np.array(["a", "b", "a", "c", "b", "b"], object),
@@ -47,12 +42,10 @@ def test_groups_within_groups(pairs):
     outer, inner = np.array(pairs, np.uint64).T
     found, starts = group_within(outer, inner)
     cells = [tuple(found.members[a:b].tolist()) for a, b in pairwise(starts)]
-    expected = sorted(set(pairs))
-    assert cells == [tuple(i for i, pair in enumerate(pairs) if pair == each) for each in expected]
-    sizes = [
-        sum(pair[0] == value for pair in pairs) for value in sorted({pair[0] for pair in pairs})
-    ]
-    assert found.sizes.tolist() == sizes
+    cell_of = [[i for i, pair in enumerate(pairs) if pair == each] for each in sorted(set(pairs))]
+    assert cells == [*map(tuple, cell_of)]
+    sizes = Counter(pair[0] for pair in sorted(pairs))
+    assert found.sizes.tolist() == [*sizes.values()]
     assert set(found.starts.tolist()) <= set(starts.tolist())
 
 
@@ -60,41 +53,3 @@ def test_groups_within_groups(pairs):
 def test_counting_within_sizes(sizes):
     expected = [number for size in sizes for number in range(size)]
     assert count_within(np.array(sizes, np.int64)).tolist() == expected
-
-
-@pytest.mark.parametrize(
-    ("column", "message"),
-    [
-        (np.array([1.0, np.nan, np.nan]),
-         "2 of 3 samples have no value in column 'label'. Hint: fill in the missing values"),
-        (np.array(["a", None, "b"], object), "1 of 3 samples has no value in column 'label'"),
-        (np.array(["a", None, float("nan")], object),
-         "2 of 3 samples have no value in column 'label'"),
-        (np.array(["2020-01-01", "NaT", "NaT"], "M8[D]"),
-         "2 of 3 samples have no value in column 'label'"),
-        (np.array([1, 2]), r"column 'label' has shape \(2,\), but the split has 3 samples"),
-    ],
-)  # fmt: skip
-def test_unusable_columns_are_rejected(column, message):
-    with pytest.raises(CallError, match=message):
-        ClassBalancedSampler().plan(
-            {"label": column}, samples=3, batch_size=2, world_size=1, seed=0
-        )
-
-
-def test_values_that_are_lists_are_rejected():
-    column = np.empty(2, object)
-    column[:] = [[1], [2]]
-    with pytest.raises(
-        CallError, match="column 'label' has values that cannot name a class, such as lists"
-    ):
-        PKSampler(1, 1).plan({"label": column}, samples=2, batch_size=1, world_size=1, seed=0)
-
-
-def test_a_missing_column_is_rejected():
-    with pytest.raises(
-        CallError, match=r"no column 'identity'\. Hint: available columns: 'label', 'camera'"
-    ):
-        PKSampler(1, 1, by="identity").plan(
-            COLUMNS, samples=3000, batch_size=1, world_size=1, seed=0
-        )

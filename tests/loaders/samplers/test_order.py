@@ -4,6 +4,7 @@ from collections import Counter
 from functools import partial
 
 import numpy as np
+from helpers.sampling import fit
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -37,9 +38,8 @@ def planned(kind, samples, ranks, batch_size, *, sampler=SAMPLERS[0], **options)
     columns = {
         "label": rows % 3, "weight": rows + 1, "width": rows, "height": rows, SHARD: rows // 5
     }  # fmt: skip
-    plan = sampler.plan(
-        columns, samples=samples, batch_size=batch_size, world_size=ranks.world_size, seed=0
-    )
+    given = {"batch_size": batch_size, "world_size": ranks.world_size}
+    plan = fit(sampler, columns, **given)
     return kind(samples, Batching(batch_size, "partial", ranks, **options), plan)
 
 

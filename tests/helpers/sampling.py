@@ -1,0 +1,32 @@
+"""Fit samplers to columns, and read whole epochs of their plans."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+
+def fit(
+    sampler: Any,
+    columns: Mapping[str, np.ndarray] | None = None,
+    *,
+    samples: int | None = None,
+    batch_size: int = 8,
+    world_size: int = 1,
+    seed: int = 0,
+) -> Any:
+    """Return the plan of a sampler. By default, the split has a sample for each value of a column."""
+    columns = columns or {}
+    if samples is None:
+        samples = len(next(iter(columns.values())))
+    return sampler.plan(
+        columns, samples=samples, batch_size=batch_size, world_size=world_size, seed=seed
+    )
+
+
+def epoch_of(plan: Any, epoch: int = 0, size: int = 8) -> np.ndarray:
+    """Return the rows of an epoch in order; `size` is the global batch: int64 [samples]."""
+    batches = -(-plan.samples // size)
+    return np.concatenate([plan.batch(epoch, number) for number in range(batches)])
