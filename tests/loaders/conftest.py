@@ -6,10 +6,8 @@ import gc
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
-from helpers import handmade
-from helpers.pictures import encode
+from helpers import handmade, loading
 from helpers.untraced import untraced
 from helpers.warm_python import WarmPython
 
@@ -35,17 +33,15 @@ def no_garbage_collector() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def mixed() -> list[handmade.Sample]:
-    """23 small images, alternately JPEG, PNG and WebP.
+    return loading.mixed()
 
-    The mean color of each is ten times its label.
-    """
-    extensions = ("jpg", "png", "webp", "JPG")
-    samples = []
-    for label in range(23):
-        pixels = np.full((40 + label, 60 - label, 3), 10 * label, np.uint8)
-        extension = extensions[label % 4]
-        samples.append((extension, encode(pixels, extension), label))
-    return samples
+
+@pytest.fixture(scope="session")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[loading.Prepared]:
+    """Datasets that tests only read."""
+    prepared = loading.Prepared(tmp_path_factory.mktemp("prepared"))
+    yield prepared
+    assert prepared.changed() == []
 
 
 @pytest.fixture

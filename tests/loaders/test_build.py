@@ -1,33 +1,24 @@
-"""`loaders.build`: public names, batches, epochs, imports."""
+"""`loaders.build`: public names, imports, batches and epochs, and what a script asks a loader."""
 
 import gc
+import importlib
+import os
+import pkgutil
 import subprocess
 import sys
 import weakref
 
-import numpy as np
 import pytest
 import torch
 from helpers import small
-from helpers.pictures import encode
-from helpers.warm_python import WarmPython
+from helpers.loading import build, column, equal, take
 
 import loaders
 from loaders import transforms
+from loaders.devices import VARIABLE, Device, load_framework
 from loaders.transforms.base import Operation
 from manifests.errors import CallError
 from manifests.process.program import release
-
-FORMATS = pytest.mark.parametrize("fmt", ["tfrecord", "webdataset"])
-
-
-def build(folder, **options):
-    defaults = {"batch_size": 4, "transforms": small.EVAL, "device": "cpu", "num_threads": 2}
-    return loaders.build(folder, **{**defaults, **options})
-
-
-def labels_of(loader):
-    return [labels.tolist() for _, labels in loader]
 
 
 def test_public_names():
@@ -38,82 +29,62 @@ def test_public_names():
     ]  # fmt: skip
     assert dir(loaders) == sorted(loaders.__all__)
     assert all(getattr(loaders, name) for name in loaders.__all__)
+    assert loaders.__version__ == release()
 
 
-def test_wrong_arguments_are_value_errors():
-    assert issubclass(loaders.CallError, ValueError)
-    assert issubclass(loaders.CallError, loaders.DatasetError)
-    assert issubclass(loaders.DamagedError, loaders.DatasetError)
+def test_build_stays_a_function_whatever_is_imported():
+    """Importing the submodule `loaders.build` must not rebind the function, nor must another one."""
+    names = [module.name for module in pkgutil.walk_packages(loaders.__path__, "loaders.")]
+    assert "loaders.build" in names
+    for name in names:
+        if name != "loaders.__main__":
+            importlib.import_module(name)
+    assert callable(loaders.build)
 
 
-@pytest.fixture(scope="module")
-def without_loaders():
-    """Runs programs in processes that have imported what `loaders` imports and is heavy, but not `loaders`."""
-    program = WarmPython("nvidia.dali.fn", "pyarrow.parquet")
-    yield program
-    program.close()
-
-
-@pytest.mark.parametrize(
-    "first", ["loaders", "loaders.build", "loaders.resolve", "loaders.loader", "loaders.cli"]
-)
-def test_build_stays_a_function_whatever_is_imported(first, without_loaders):
-    """Importing the submodule `loaders.build` must not rebind the function `loaders.build`.
-
-    Nor must another one.
-    """
+@pytest.mark.parametrize(("given", "queues"), [(None, "16"), ("1", "1")])
+def test_import_loads_no_heavy_package_and_sets_the_number_of_queues(given, queues):
+    heavy = ("torch", "nvidia", "pyarrow", "yaml", "awscrt")
     code = (
-        f"import importlib, pkgutil; importlib.import_module({first!r}); import loaders\n"
-        "assert callable(loaders.build)\n"
-        "names = [module.name for module in pkgutil.walk_packages(loaders.__path__, 'loaders.')]\n"
-        "assert 'loaders.build' in names\n"
-        f"for name in names if {first == 'loaders'} else ['loaders.build']:\n"
-        "    if name != 'loaders.__main__': importlib.import_module(name)\n"
-        "assert callable(loaders.build), loaders.build"
+        "import loaders, os, sys\n"
+        f"print([m for m in sys.modules if m.split('.')[0] in {heavy}], os.environ[{VARIABLE!r}])"
     )
-    done = without_loaders.run("-c", code)
-    assert done.returncode == 0, done.stderr
+    environ = {name: value for name, value in os.environ.items() if name != VARIABLE}
+    environ |= {VARIABLE: given} if given else {}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, check=True)
+    assert done.stdout == f"[] {queues}\n"
 
 
 def test_every_operation_is_public():
     """`loaders.transforms` exports every operation that users may put into a list."""
-    concrete = {
-        cls.__name__
-        for cls in subclasses(Operation)
-        if "__slots__" in vars(cls) and cls.__slots__ != ()
-    }
+
+    def subclasses(cls):
+        for each in cls.__subclasses__():
+            yield each
+            yield from subclasses(each)
+
+    concrete = {cls.__name__ for cls in subclasses(Operation) if vars(cls).get("__slots__")}
     fused = {"DecodeCrop", "ResizeCrop", "FlipNormalize", "CropResize", "Unpack"}
     assert concrete - fused <= set(transforms.__all__)
 
 
-def subclasses(cls):
-    for each in cls.__subclasses__():
-        yield each
-        yield from subclasses(each)
-
-
-def test_import_loads_no_heavy_package():
-    heavy = ("torch", "nvidia", "pyarrow", "yaml", "awscrt")
-    code = f"import sys, loaders; print([m for m in sys.modules if m.split('.')[0] in {heavy}])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
-
-
-@FORMATS
-@pytest.mark.parametrize("transforms", ["imagenet-train", "imagenet-eval"])
-@pytest.mark.parametrize("dtype", ["float16", "float32"])
-@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
-def test_shapes_types_and_values_of_batches(make_dataset, mixed, fmt, transforms, dtype, layout):
-    with build(
-        make_dataset(fmt, mixed), transforms=transforms, dtype=dtype, layout=layout
-    ) as loader:
+@pytest.mark.parametrize(
+    ("name", "preset", "dtype", "layout"),
+    [
+        ("mixed tfrecord", "imagenet-train", "float16", "NCHW"),
+        ("mixed webdataset", "imagenet-eval", "float32", "NHWC"),
+        ("mixed webdataset", "imagenet-train", "bfloat16", "NHWC"),
+    ],
+)
+def test_shapes_types_and_values_of_batches(prepared, name, preset, dtype, layout):
+    with build(prepared[name], transforms=preset, dtype=dtype, layout=layout) as loader:
         images, labels = next(iter(loader))
     assert images.shape == ((4, 3, 224, 224) if layout == "NCHW" else (4, 224, 224, 3))
     assert images.dtype == getattr(torch, dtype)
     assert images.device.type == labels.device.type == "cpu"
     assert images.is_contiguous()
-    assert labels.shape == (4,)
-    assert labels.dtype == torch.int64
+    assert (labels.shape, labels.dtype) == ((4,), torch.int64)
     # The mean color of each image is ten times its label.
     red = images[:, 0].float() if layout == "NCHW" else images[..., 0].float()
     values = (red.mean((1, 2)) * 0.229 + 0.485) * 255
@@ -121,145 +92,217 @@ def test_shapes_types_and_values_of_batches(make_dataset, mixed, fmt, transforms
 
 
 @pytest.mark.parametrize("framework", ["torch", "numpy"])
-def test_the_loader_does_not_keep_a_returned_batch(make_dataset, mixed, framework):
+def test_the_loader_does_not_keep_a_returned_batch(prepared, framework):
     """A training script may delete a batch to release its memory before it asks for the next one."""
-    with build(make_dataset("tfrecord", mixed), framework=framework) as loader:
+    with build(prepared["mixed tfrecord"], framework=framework) as loader:
         for images, labels in loader:
             kept = [weakref.ref(images), weakref.ref(labels)]
             del images, labels
             assert [reference() for reference in kept] == [None, None]
 
 
-@FORMATS
 @pytest.mark.parametrize(
-    ("last_batch", "sizes"), [("drop", [4] * 5), ("partial", [4] * 5 + [3]), ("pad", [4] * 6)]
+    ("fmt", "rows", "last_batch", "sizes"),
+    [
+        ("tfrecord", 23, "drop", [4] * 5),
+        ("webdataset", 23, "partial", [4] * 5 + [3]),
+        ("tfrecord", 23, "pad", [4] * 6),
+        ("tfrecord", 8, "drop", [4] * 2),
+        ("tfrecord", 8, "partial", [4] * 2),
+        ("webdataset", 8, "pad", [4] * 2),
+        ("webdataset", 1, "pad", [4]),
+    ],
 )
-def test_last_batch_of_each_epoch(make_dataset, mixed, fmt, last_batch, sizes):
-    loader = build(make_dataset(fmt, mixed), last_batch=last_batch, shuffle=False)
-    order = [label for start in range(3) for label in range(start, 23, 3)]
-    expected = {"drop": order[:20], "partial": order, "pad": [*order, order[-1]]}[last_batch]
-    for _ in range(3):
-        batches = list(loader)
-        assert [len(images) for images, _ in batches] == sizes
-        assert [len(labels) for _, labels in batches] == sizes
-        assert torch.cat([labels for _, labels in batches]).tolist() == expected
-    assert len(loader) == len(sizes)
+def test_last_batch_of_each_epoch(make_dataset, mixed, fmt, rows, last_batch, sizes):
+    shards = 3 if rows == 23 else 1
+    folder = make_dataset(fmt, mixed[:rows], shards=shards)
+    order = [label for start in range(shards) for label in range(start, rows, shards)]
+    expected = (order + order[-1:] * 4)[: sum(sizes)]
+    with build(folder, last_batch=last_batch, shuffle=False) as loader:
+        for _ in range(3):
+            batches = list(loader)
+            assert [len(images) for images, _ in batches] == sizes
+            assert torch.cat([labels for _, labels in batches]).tolist() == expected
+        assert len(loader) == len(sizes)
 
 
-def test_an_epoch_of_full_batches_has_no_partial_batch(make_dataset, mixed):
-    for last_batch in ("drop", "partial", "pad"):
-        folder = make_dataset("tfrecord", mixed[:8], shards=1, name=last_batch)
-        loader = build(folder, last_batch=last_batch, shuffle=False)
-        assert [labels_of(loader) for _ in range(3)] == [[[0, 1, 2, 3], [4, 5, 6, 7]]] * 3
+def test_only_training_is_shuffled_by_default(prepared, make_dataset, mixed):
+    folder = make_dataset("tfrecord", mixed, split="val")
+    with (
+        build(prepared["mixed tfrecord"], last_batch="partial", fields=("label",)) as train,
+        build(folder, split="val", fields=("label",)) as val,
+    ):
+        assert column(train) != column(train)
+        assert column(val) == column(val)
+        assert (val.options.shuffle, val.options.last_batch) == (False, "partial")
+        assert val.classes == tuple(f"class {label}" for label in range(23))
 
 
-def test_the_loader_names_the_classes(make_dataset, mixed):
-    assert build(make_dataset("tfrecord", mixed)).classes == tuple(
-        f"class {label}" for label in range(23)
-    )
-
-
-def test_only_training_is_shuffled_by_default(make_dataset, mixed):
-    train = build(make_dataset("tfrecord", mixed, name="a"), last_batch="partial")
-    val = build(
-        make_dataset("tfrecord", mixed, name="b", split="val"), split="val", last_batch="partial"
-    )
-    assert labels_of(train) != labels_of(train)
-    assert labels_of(val) == labels_of(val)
-
-
-def test_the_same_seed_returns_the_same_batches(make_dataset, mixed):
-    folder = make_dataset("webdataset", mixed)
+def test_the_same_seed_returns_the_same_batches(prepared):
     first, again, other = (
-        build(folder, transforms="imagenet-train", seed=seed) for seed in (5, 5, 6)
+        build(prepared["mixed webdataset"], transforms=small.TRAIN, seed=seed) for seed in (5, 5, 6)
     )
-    labels = {0: [], 1: []}
-    for epoch in range(2):
-        for (images, numbers), (images_again, numbers_again) in zip(first, again, strict=True):
-            assert torch.equal(images, images_again)
-            assert torch.equal(numbers, numbers_again)
-            labels[epoch].append(numbers.tolist())
-    assert labels_of(other) != labels[0] != labels[1]
+    for _ in range(2):
+        batches = list(first)
+        assert equal(batches, list(again))
+        assert not equal([labels for _, labels in batches], [labels for _, labels in other])
+        assert not torch.equal(batches[0][0], batches[1][0])
 
 
-def test_leaving_a_loop_ends_the_epoch(make_dataset, mixed):
-    loader = build(make_dataset("tfrecord", mixed), shuffle=False, last_batch="partial")
-    whole = labels_of(loader)
-    for taken in range(1, 7):
-        iteration = iter(loader)
-        assert [next(iteration)[1].tolist() for _ in range(taken)] == whole[:taken]
-        assert labels_of(loader) == whole
+def test_leaving_a_loop_ends_the_epoch(prepared):
+    options = {"shuffle": False, "last_batch": "partial", "fields": ("label",)}
+    with build(prepared["mixed tfrecord"], **options) as loader:
+        whole = column(loader)
+        for taken in (1, 5, 6):
+            assert [labels.tolist() for (labels,) in take(loader, taken)] == whole[:taken]
+            assert column(loader) == whole
 
 
-def test_an_epoch_whose_batches_were_all_taken_needs_no_restart(make_dataset, mixed):
-    loader = build(make_dataset("tfrecord", mixed), shuffle=False)
-    for epoch in range(3):
-        iteration = iter(loader)
-        for _ in range(len(loader)):
-            next(iteration)
-        # A restarted pipeline would have started with this epoch.
-        position = {"epoch": epoch, "batch": 5, "read": 6 * epoch + 5, "started": 0, "skipped": 0}
-        assert loader.state_dict()["position"] == position
+def test_an_epoch_whose_batches_were_all_taken_needs_no_restart(prepared):
+    with build(prepared["mixed tfrecord"], shuffle=False) as loader:
+        for epoch in range(3):
+            take(loader, len(loader))
+            # A restarted pipeline would have started with this epoch.
+            position = {"epoch": epoch, "batch": 5, "read": 6 * epoch + 5, "started": 0}
+            assert loader.state_dict()["position"] == {**position, "skipped": 0}
 
 
-def test_batches_stay_valid_after_the_loader_is_closed(make_dataset, mixed):
-    loader = build(make_dataset("webdataset", mixed), transforms="imagenet-train")
+def test_batches_stay_valid_after_the_loader_is_closed(prepared):
+    loader = build(prepared["mixed webdataset"], transforms="imagenet-train")
     batches, copies = [], []
     for _ in range(3):
-        for images, labels in loader:
-            batches.append((images, labels))
-            copies.append((images.clone(), labels.clone()))
+        for batch in loader:
+            batches.append(batch)
+            copies.append([part.clone() for part in batch])
     loader.close()
     del loader
     gc.collect()
-    for (images, labels), (images_then, labels_then) in zip(batches, copies, strict=True):
-        assert torch.equal(images, images_then)
-        assert torch.equal(labels, labels_then)
+    assert equal(batches, copies)
 
 
-def test_crops_and_flips_differ_between_samples(make_dataset):
-    rng = np.random.default_rng(0)
-    sample = ("png", encode(rng.integers(0, 255, (80, 80, 3), np.uint8), "png"), 0)
-    loader = build(make_dataset("tfrecord", [sample] * 8, shards=1), transforms="imagenet-train")
-    (first, _), (second, _) = loader
-    assert len({image.numpy().tobytes() for image in torch.cat([first, second])}) == 8
-
-
-def test_pad_fills_a_batch_from_a_single_sample(make_dataset, mixed):
-    loader = build(make_dataset("webdataset", mixed[:1], shards=1), last_batch="pad", batch_size=3)
-    assert labels_of(loader) == labels_of(loader) == [[0, 0, 0]]
-
-
-def test_the_log_says_what_is_read_and_when_epochs_begin(make_dataset, mixed, caplog):
-    folder = make_dataset("tfrecord", mixed)
+def test_the_log_says_what_is_read_and_when_epochs_begin(prepared, caplog):
+    folder = prepared["mixed tfrecord"]
     with caplog.at_level("INFO", "loaders"), build(folder, split="train") as loader:
-        for _ in range(2):
-            for _ in loader:
-                pass
-    messages = [record.getMessage() for record in caplog.records]
-    assert (
-        f"{folder}, split train: 23 samples in 3 shards; 5 batches of 4 for rank 0 of 1"
-        in messages[0]
-    )
-    assert [text for text in messages if text.startswith("epoch")] == [
-        f"epoch {n} begins at batch 0 of 5" for n in (0, 1)
-    ]
+        list(loader), list(loader)
+    first, *_ = messages = [record.getMessage() for record in caplog.records]
+    text = "split train: 23 samples in 3 shards; 5 batches of 4 for rank 0 of 1"
+    assert f"{folder}, {text}" in first
+    begins = [text for text in messages if text.startswith("epoch")]
+    assert begins == [f"epoch {n} begins at batch 0 of 5" for n in (0, 1)]
 
 
-def test_calls_that_python_would_refuse_say_what_to_write(make_dataset, mixed):
-    folder = make_dataset("tfrecord", mixed)
-    given = {"batch_size": 4, "transforms": small.EVAL, "device": "cpu", "num_threads": 1}
-    with pytest.raises(TypeError, match=r"no argument transform\. Hint: did you mean 'transforms'"):
-        loaders.build(folder, transform=small.EVAL, **given)
-    with pytest.raises(TypeError, match=r"one argument by position, the dataset, but got 3"):
-        loaders.build(folder, 4, small.EVAL)
-    with loaders.build(folder, **given) as loader:
-        batches = torch.utils.data.DataLoader(loader)
+# --- what a script asks a loader ------------------------------------------------------------------
+
+
+def test_attributes(prepared):
+    folder = prepared["mixed tfrecord"]
+    with build(folder, rank=1, world_size=2) as loader:
+        found = (loader.samples, loader.batch_size, loader.rank, loader.world_size, loader.split)
+        assert found == (23, 4, 1, 2, "train")
+        assert loader.device == torch.device("cpu")
+        assert loader.classes == loader.dataset.classes == tuple(loader.dataset.class_to_idx)
+        # Scripts divide by `len(loader.dataset)`, which would be the length of a path.
+        assert len(loader.dataset) == 23
+        assert (loader.dataset.folder, loader.dataset.split) == (str(folder), "train")
+        with pytest.raises(AttributeError):
+            loader.batch_size = 8
+    assert load_framework("torch").device(Device("gpu", 1)) == torch.device("cuda", 1)
+    assert load_framework("numpy").device(Device("gpu", 1)) == "cpu"
+
+
+def test_repr(prepared):
+    folder = prepared["mixed tfrecord"]
+    with build(folder, shuffle=False) as loader:
+        text = (
+            f"of {str(folder)!r}, split 'train': epoch 0, 5 batches of 4 (image, label), rank 0 of"
+            " 1, cpu"
+        )
+        assert repr(loader) == f"<Loader {text}>"
+    assert repr(loader) == f"<Loader {text}, closed>"
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_epoch_is_that_of_the_loop_or_of_the_next_one(prepared, shuffle):
+    folder = prepared["mixed tfrecord"]
+    with build(folder, shuffle=shuffle) as loader, build(folder, shuffle=shuffle) as resumed:
+        iter(loader)
+        assert loader.epoch == 0
+        for epoch in range(2):
+            assert [loader.epoch for _ in loader] == [epoch] * len(loader)
+            assert loader.epoch == epoch + 1
+        for number, _ in enumerate(loader, 1):
+            resumed.load_state_dict(loader.state_dict())
+            assert resumed.epoch == (3 if number == 5 else 2)
+        take(loader, 1)
+        assert loader.epoch == 4
+        loader.set_epoch(7)
+        assert loader.epoch == 7
+        assert [loader.epoch for _ in loader] == [7] * len(loader)
+
+
+def test_what_python_would_refuse_says_what_to_write(prepared):
+    with build(prepared["mixed tfrecord"]) as loader:
+        with pytest.raises(TypeError, match=r"not an iterator.*Hint: call next\(iter\(loader\)\)"):
+            next(loader)
         with pytest.raises(TypeError, match="loop over the loader in place of a DataLoader"):
-            next(iter(batches))
+            next(iter(torch.utils.data.DataLoader(loader)))
         with pytest.raises(CallError, match="a loader has no samples by number"):
             loader[0]
+        iteration = iter(loader)
+        assert iteration is not loader
+        next(iteration)
+    for use in (lambda: iter(loader), lambda: next(iteration), loader.__enter__):
+        with pytest.raises(CallError, match=r"this loader is closed\. Hint: build a new loader"):
+            use()
+    loader.close()
 
 
-def test_the_version():
-    assert loaders.__version__ == release()
+def test_a_second_iterator_invalidates_the_first(prepared):
+    """Also if the newer one ends: the other one would end early, as if the epoch were complete."""
+    with build(prepared["mixed tfrecord"]) as loader:
+        for use in (lambda: next(iter(loader)), lambda: list(loader)):
+            outer = iter(loader)
+            next(outer)
+            use()
+            with pytest.raises(CallError, match="this iterator is invalid: the loader has a newer"):
+                next(outer)
+        assert len(list(loader)) == len(loader) > 1
+
+
+# --- functions at the end of a list of transforms -------------------------------------------------
+
+
+def batches_of(folder, function, rank=0):
+    options = {"shuffle": False, "last_batch": "partial", "dtype": "float32", "split": "val"}
+    steps = [{"CropImage": {"size": 8}}, function]
+    options |= {"batch_size": 2, "rank": rank, "world_size": 2}
+    with build(folder, transforms=steps, **options) as loader:
+        return [images for images, _ in loader]
+
+
+def test_an_empty_last_batch_has_the_shape_and_type_of_the_others(make_dataset, mixed):
+    """Rank 0 has two samples and rank 1 three, so the second batch of rank 0 is empty."""
+    folder = make_dataset("tfrecord", mixed[:5], shards=1, split="val")
+
+    def crops(images):
+        return torch.stack([images[..., :4], images[..., 4:]], dim=1).double().mean((-2, -1))
+
+    sizes = [[images.shape for images in batches_of(folder, crops, rank)] for rank in (0, 1)]
+    assert sizes == [[(2, 2, 3), (0, 2, 3)], [(2, 2, 3), (1, 2, 3)]]
+    assert {images.dtype for images in batches_of(folder, crops)} == {torch.float64}
+
+
+def test_wrong_functions_are_explained(make_dataset, mixed):
+    folder = make_dataset("tfrecord", mixed[:5], shards=1, split="val")
+
+    def wrong(image):
+        raise TypeError("pic should be a PIL image")
+
+    with pytest.raises(TypeError) as caught:
+        batches_of(folder, wrong)
+    (note,) = caught.value.__notes__
+    assert note.startswith("loaders called the function wrong with the finished batch, torch.float")
+    assert "(2, 3, " in note
+    message = r"the function .* in transforms must return a tensor of 2 images"
+    with pytest.raises(CallError, match=message):
+        batches_of(folder, lambda images: images[:1])

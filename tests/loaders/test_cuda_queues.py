@@ -1,8 +1,5 @@
 """The number of CUDA's hardware queues is set when `loaders` is imported, unless it was set."""
 
-import os
-import subprocess
-import sys
 from types import SimpleNamespace
 
 import pytest
@@ -28,17 +25,6 @@ def test_the_number_is_set_unless_it_was(before, modules, after, late):
     environ = dict(before)
     assert request_queues(environ, modules) is late
     assert environ[VARIABLE] == after
-
-
-@pytest.mark.parametrize(("given", "printed"), [(None, "16"), ("1", "1")])
-def test_import_sets_it_for_the_process(given, printed):
-    environ = {name: value for name, value in os.environ.items() if name != VARIABLE}
-    environ |= {} if given is None else {VARIABLE: given}
-    code = f"import loaders, os; print(os.environ[{VARIABLE!r}])"
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=environ, capture_output=True, text=True, check=True
-    )
-    assert done.stdout.strip() == printed
 
 
 def test_a_wrong_number_is_explained(monkeypatch):
