@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import singledispatch
 from typing import Any, TypeAlias
@@ -308,30 +308,33 @@ def _crop_start(crop: Crop, sides: Node, context: GraphContext, *, fits: bool) -
     return start if fits else math.max(start, math.min(math.ceil(half), 0.0))
 
 
-def _cut(image: Node, region: Region, context: GraphContext, policy: str = "pad") -> Node:
+def _cut(
+    image: Node,
+    region: Region,
+    context: GraphContext,
+    policy: str = "pad",
+    color: Sequence[float] = (),
+) -> Node:
     fill = {}
-    if context.mask_fill is not None:
-        fill = {"fill_values": context.fill([])}
+    if any(color) or context.mask_fill is not None:
+        fill = {"fill_values": context.fill(color)}
     return fn.slice(
         image, region.start, region.shape, out_of_bounds_policy=policy, **fill, **region.kwargs
     )
 
 
 def _apply_crop(
-    crop: Crop | RandomResizedCrop | CropAtRatio,
-    image: Node,
-    context: GraphContext,
-    policy: str = "pad",
+    crop: Crop | RandomResizedCrop | CropAtRatio, image: Node, context: GraphContext, *how: Any
 ) -> Node:
     region = find_region(crop, lambda dtype: image.shape(dtype=dtype), context)
-    return _cut(image, region, context, policy)
+    return _cut(image, region, context, *how)
 
 
 @apply.register
 def _(operation: Crop, image: Node, spec: ImageSpec, context: GraphContext) -> Node:
     # Only of images that EXIF turns, the size is not checked before.
     policy = "error" if operation.fits else "pad"
-    return _apply_crop(operation, image, context, policy)
+    return _apply_crop(operation, image, context, policy, operation.fill)
 
 
 @apply.register

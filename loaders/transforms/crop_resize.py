@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 from loaders.transforms.base import (
     MAX_SIDE,
+    Color,
     Filter,
     ImageSpec,
     Operation,
@@ -44,7 +45,7 @@ class Resampling(Operation):
 
 @dataclass(frozen=True, slots=True)
 class Crop(Operation):
-    """Crop to a fixed size. A smaller image is padded with zeros, unless it `fits`.
+    """Crop to a fixed size. A smaller image is padded with `fill`, unless it `fits`.
 
     Attributes:
         size: height and width of the crop in pixels.
@@ -52,6 +53,7 @@ class Crop(Operation):
         rounding: how the position of a center crop is rounded: ``"down"`` as in PaddleClas, or
             ``"even"`` (half to even) as in torchvision.
         fits: whether a smaller image is an error.
+        fill: one value per channel.
 
     """
 
@@ -62,8 +64,9 @@ class Crop(Operation):
     size: Sides
     at: Literal["center", "random"] = "center"
     rounding: Literal["down", "even"] = "even"
-    # Not in the `repr`, which seeds the random numbers: the positions do not depend on it.
+    # Not in the `repr`, which seeds the random numbers: the positions do not depend on these.
     fits: bool = field(default=False, repr=False)
+    fill: Color = field(default=(0, 0, 0), repr=False)
 
     def output(self, spec: ImageSpec) -> ImageSpec:
         """Return the spec with the size of the crop.

@@ -365,7 +365,7 @@ _ROWS: tuple[Meaning, ...] = (
         "RandomCrop",
         _TORCHVISION,
         torchvision.random_crop,
-        differs="pad_if_needed always pads with zeros; it ignores fill and padding_mode.",
+        differs='pad_if_needed needs padding_mode="constant".',
     ),
     Meaning(
         "RandCropImage",

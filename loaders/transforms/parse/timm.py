@@ -448,7 +448,7 @@ _HINTS = {
     "CenterCropOrPad": "use the crop 'rrc', or pad with a constant",
     "RandomCropOrPad": "use the crop 'rrc'",
     "TrimBorder": "remove crop_border_pixels",
-    "RandomErasing": "use re_num_splits=0, and aspects from 1/x to x",
+    "RandomErasing": "use min_count=1, re_num_splits=0, and aspects from 1/x to x",
     "RandAugment": "use a policy of m, n, p, mstd, inc and tweights, without mmax, such as rand-m9-mstd0.5-inc1",
     "AutoAugment": "use original, originalr, v0 or v0r",
     "Patchify": "remove patchify, and cut the batch into patches",

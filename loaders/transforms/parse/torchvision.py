@@ -129,14 +129,15 @@ def random_crop(
     padding_mode: str = "constant",
 ) -> Parsed:
     """Crop (height, width) at a random position, after optional padding."""
-    if padding is None:
-        # fill and padding_mode are checked although they have no effect.
-        read_padding(0, fill, padding_mode)
-    else:
-        yield read_padding(padding, fill, padding_mode)
-    yield Crop(size, at="random", fits=not pad_if_needed)
-    if pad_if_needed and (fill != 0 or padding_mode != "constant"):
-        yield Note("pad_if_needed pads with zeros and ignores fill and padding_mode")
+    padded = read_padding(0 if padding is None else padding, fill, padding_mode)
+    if padding is not None:
+        yield padded
+    if pad_if_needed and padded.mode != "constant":
+        raise CallError(
+            f'pad_if_needed=True pads with fill, and not with padding_mode="{padded.mode}"',
+            hint='set padding_mode="constant", or put a resize before it and leave pad_if_needed out',
+        )
+    yield Crop(size, at="random", fits=not pad_if_needed, fill=padded.fill)
 
 
 def random_resized_crop(

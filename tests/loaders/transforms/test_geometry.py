@@ -725,7 +725,7 @@ def test_output_specs():
         ("RandCropImageV2", {"size": [8, 9]}, [Crop((9, 8), "random")]),
         ("RandomCrop", {"size": [8, 9], "padding": 4}, [Pad(4, 4, 4, 4), Crop((8, 9), "random", fits=True)]),
         ("RandomCrop", {"size": 8, "padding": [1, 2], "fill": 3, "padding_mode": "edge"},
-         [Pad(1, 2, 1, 2, (3.0,) * 3, "edge"), Crop((8, 8), "random", fits=True)]),
+         [Pad(1, 2, 1, 2, (3.0,) * 3, "edge"), Crop((8, 8), "random", fits=True, fill=(3,) * 3)]),
         ("RandCropImage", {"size": [8, 9]},
          [RandomResizedCrop((9, 8), sampling="bounded", log_ratio=False, antialias=False)]),
         ("RandCropImage", {"size": 8, "scale": ["1/4", 1], "ratio": [1, 2], "use_log_aspect": True, "backend": "pil"},
@@ -737,7 +737,7 @@ def test_output_specs():
         ("RandomHorizontalFlip", {}, [Flip(0.5)]),
         ("RandomHorizontalFlip", {"p": 0.1}, [Flip(0.1)]),
         ("RandomVerticalFlip", {"prob": 0.1}, [Flip(0.1, "vertical")]),
-        ("RandomCrop", {"size": 8, "pad_if_needed": True}, [Crop((8, 8), at="random")]),
+        ("RandomCrop", {"size": 8, "pad_if_needed": True, "fill": 3}, [Crop((8, 8), at="random", fill=(3, 3, 3))]),
         ("RandomRotation", {"degrees": 30}, [Rotate((-30.0, 30.0), 0.5)]),
         ("RandomRotation", {"degrees": [0, 9], "prob": 1, "interpolation": "bicubic", "fill": 5},
          [Rotate((0.0, 9.0), 1, "linear", 5)]),
@@ -762,8 +762,16 @@ def test_notes_state_differences():
     assert not parse_notes("ResizeImage", size=8)
     assert not parse_notes("RandomRotation", degrees=5, prob=1)
     assert "bilinear" in parse_notes("RandomRotation", degrees=5, prob=1, interpolation="bicubic")
-    assert "zeros" in parse_notes("RandomCrop", size=8, pad_if_needed=True, fill=3)
     assert not parse_notes("RandomCrop", size=8, pad_if_needed=True)
+
+
+def test_a_random_crop_pads_with_its_fill() -> None:
+    image = np.ones((6, 8, 3), np.uint8)
+    crop = parse_operations("RandomCrop", size=9, pad_if_needed=True, fill=[9, 8, 7])
+    (padded,) = run_operation(crop, [image])
+    outside = padded[(padded != 1).any(axis=2)]
+    assert len(outside) == 9 * 9 - 6 * 8
+    assert (outside == (9, 8, 7)).all()
 
 
 def test_a_random_crop_with_one_ratio_and_area_is_the_whole_square() -> None:
