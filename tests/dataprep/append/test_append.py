@@ -7,39 +7,21 @@ import shutil
 from pathlib import Path
 
 import pytest
+from helpers.datasets import FORMATS, rows_of, write_csv, write_images
 from helpers.pictures import encode, photo
 
 from dataprep.verification.verify import verify_dataset
 from manifests.serialization import manifest_digest
 from manifests.store import read_manifest, read_revision
-from manifests.tables import read_table
 
-FORMATS = ("tfrecord", "webdataset")
-
-
-def write(folder: Path, numbers: range, classes: tuple[str, ...], first: int = 0) -> Path:
-    for number in numbers:
-        path = folder / classes[number % len(classes)] / f"{number:04d}.jpg"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(encode(photo(first + number, 40, 30)))
-    return folder
-
-
-def rows(out: Path) -> list[dict]:
-    manifest = read_manifest(out)
-    found = []
-    for split in manifest.splits:
-        for shard in split.shards:
-            for row in read_table(str(out / shard.table.name)).to_pylist():
-                found.append({**row, "split": split.name, "class": manifest.classes[row["label"]]})
-    return found
+PETS = ("cat", "dog")
 
 
 @pytest.fixture
 def sources(tmp_path) -> tuple[Path, Path]:
     """Two sources that share a class and a file name."""
-    first = write(tmp_path / "first", range(20), ("cat", "dog"))
-    return first, write(tmp_path / "second", range(1, 16, 2), ("ant", "dog"), first=500)
+    first = write_images(tmp_path / "first", range(20), PETS)
+    return first, write_images(tmp_path / "second", range(1, 16, 2), ("ant", "dog"), first=500)
 
 
 @pytest.fixture
@@ -53,27 +35,29 @@ def dataset(request, sources, convert, tmp_path) -> Path:
 IN_BOTH_FORMATS = pytest.mark.parametrize("dataset", FORMATS, indirect=True)
 
 
+def has_no_problems(dataset: Path) -> bool:
+    return verify_dataset(str(dataset), decode=True, workers=1).problems == ()
+
+
 @IN_BOTH_FORMATS
 def test_old_files_keep_their_bytes_and_new_samples_follow(dataset, sources, convert, snapshot):
-    before, old = snapshot(dataset), rows(dataset)
-    (sources[1] / "fox").mkdir()
-    (sources[1] / "fox" / "0.jpg").write_bytes(encode(photo(99, 40, 30)))
+    before, old = snapshot(dataset), rows_of(dataset)
+    write_images(sources[1], range(99, 100), ("fox",))
     output = convert(sources[1], dataset, "--append").output
     after, manifest = snapshot(dataset), read_manifest(dataset)
-    assert {name: data for name, data in after.items() if name in before} | {
-        "manifest.json": b""
-    } == {**before, "manifest.json": b""}
+    changed = {name for name, data in before.items() if after[name] != data}
+    assert changed == {"manifest.json"}
     assert after["manifest.0.json"] == before["manifest.json"]
     assert manifest.revisions[0].parent == manifest_digest(before["manifest.json"])
     assert manifest.classes == ("cat", "dog", "fox"), "a class without images is not added"
-    assert rows(dataset)[: len(old)] == old
-    new = rows(dataset)[len(old) :]
+    assert rows_of(dataset)[: len(old)] == old
+    new = rows_of(dataset)[len(old) :]
     assert sorted((row["source"], row["class"]) for row in new) == [
         *[(f"dog/{number:04d}.jpg", "dog") for number in range(1, 16, 2)],
-        ("fox/0.jpg", "fox"),
+        ("fox/0099.jpg", "fox"),
     ]
-    assert len({row["key"] for row in rows(dataset)}) == len(old) + 9
-    assert verify_dataset(str(dataset), decode=True, workers=1).problems == ()
+    assert len({row["key"] for row in rows_of(dataset)}) == len(old) + 9
+    assert has_no_problems(dataset)
     assert "train: 9 samples" in output
     assert "1 new class: fox" in output
     assert f"{dataset} is at revision 1: 29 samples in 3 classes" in output
@@ -84,19 +68,15 @@ def test_appending_the_same_source_again_adds_nothing(dataset, sources, convert,
     (sources[1] / "dog" / "broken.jpg").write_bytes(b"")
     append = ["convert", "--src", sources[1], "--out", dataset, "--append", "--max-rejected", 1]
     invoke(*append)
-    convert(write(sources[0].parent / "third", range(50, 53), ("eel",)), dataset, "--append")
+    third = write_images(sources[0].parent / "third", range(50, 53), ("eel",))
+    convert(third, dataset, "--append")
     before = snapshot(dataset)
     assert json.loads(before["rejected.1.jsonl"])["source"] == "dog/broken.jpg"
+    known = f"images of the source are in {dataset} since revision"
     output = invoke(*append).output
-    assert (
-        f"nothing to append: all 9 images of the source are in {dataset} since revision 1, or"
-        " rejected then\n" in output
-    )
+    assert f"nothing to append: all 9 {known} 1, or rejected then\n" in output
     output = convert(sources[0], dataset, "--append").output
-    assert (
-        f"nothing to append: all 20 images of the source are in {dataset} since revision 0, or"
-        " rejected then\n" in output
-    )
+    assert f"nothing to append: all 20 {known} 0, or rejected then\n" in output
     assert snapshot(dataset) == before
 
 
@@ -114,32 +94,6 @@ def test_the_list_of_rejected_images_of_an_old_revision_is_checked_and_repaired(
     assert snapshot(out) == before
 
 
-@pytest.mark.parametrize(
-    "options", [[], ["--resize-shorter", 20], ["--store", "raw", "--raw-size", 16]]
-)
-def test_a_source_that_has_grown_adds_only_its_new_images(
-    options, sources, convert, invoke, tmp_path
-):
-    out = tmp_path / "out"
-    convert(sources[0], out, *options)
-    same_path = sources[0] / "cat" / "0002.jpg"
-    write(sources[0], range(20, 23), ("cat", "dog"))
-    data = encode(photo(7777, 40, 30))
-    before = same_path.read_bytes()
-    same_path.write_bytes(data)
-    append = ["convert", "--src", sources[0], "--out", out, "--append"]
-    assert "1 image replaced (cat/0002.jpg)" in invoke(*append, status=2).output
-    same_path.write_bytes(before)
-    assert f"20 images of the source are in {out} already" in invoke(*append).output
-    new = rows(out)[20:]
-    assert sorted(row["source"] for row in new) == ["cat/0020.jpg", "cat/0022.jpg", "dog/0021.jpg"]
-    same_path.unlink()
-    output = invoke(*append, "--keep-removed").output
-    assert "nothing to append: all 22 images" in output
-    assert read_manifest(out).revision == 1
-    assert verify_dataset(str(out), workers=1).problems == ()
-
-
 def test_options_that_are_not_given_are_those_of_the_dataset(sources, convert, tmp_path):
     out = tmp_path / "out"
     convert(sources[0], out, "--fmt", "webdataset", "--samples-per-shard", 6, "--seed", 5)
@@ -151,45 +105,33 @@ def test_options_that_are_not_given_are_those_of_the_dataset(sources, convert, t
 
 
 def test_new_splits(sources, convert, tmp_path):
-    out = tmp_path / "out"
+    out, second = tmp_path / "out", tmp_path / "splits"
     convert(sources[0], out, "--val-fraction", 0.2)
-    second = tmp_path / "splits"
     for split in ("test", "val"):
         shutil.copytree(sources[1], second / split)
-    output = convert(second, out, "--append").output
-    assert "made with --val-fraction" in output
-    manifest = read_manifest(out)
-    assert [(split.name, split.samples, len(split.shards)) for split in manifest.splits] == [
-        ("train", 16, 1),
-        ("val", 12, 2),
-        ("test", 8, 1),
-    ]
-    assert verify_dataset(str(out), workers=1).problems == ()
+    assert "made with --val-fraction" in convert(second, out, "--append").output
+    splits = read_manifest(out).splits
+    counts = [(split.name, split.samples, len(split.shards)) for split in splits]
+    assert counts == [("train", 16, 1), ("val", 12, 2), ("test", 8, 1)]
+    assert has_no_problems(out)
 
 
-@pytest.mark.parametrize("fmt", FORMATS)
-def test_revert(fmt, sources, convert, invoke, snapshot, tmp_path):
+def test_revert(sources, convert, invoke, snapshot, tmp_path):
     out = tmp_path / "out"
-    convert(sources[0], out, "--fmt", fmt)
+    convert(sources[0], out)
     states = [snapshot(out)]
     (sources[1] / "dog" / "broken.jpg").write_bytes(b"x")
-    for source in (sources[1], write(tmp_path / "third", range(50, 53), ("eel",))):
+    third = write_images(tmp_path / "third", range(50, 53), ("eel",))
+    for source in (sources[1], third):
         convert(source, out, "--append", "--max-rejected", 1)
         states.append(snapshot(out))
-    assert json.loads(invoke("info", out, "--json").stdout)["revisions"][1] == {
-        "revision": 2,
-        "source": "third",
-        "samples": {"train": 3},
-        "shards": 1,
-        "classes": 3,
-    }
-    assert (
-        "revision 1: train +8 from second, in 1 shard, 2 classes since then"
-        in invoke("info", out).stdout
-    )
+    newest = {"revision": 2, "source": "third", "samples": {"train": 3}, "shards": 1, "classes": 3}
+    assert json.loads(invoke("info", out, "--json").stdout)["revisions"][1] == newest
+    line = "revision 1: train +8 from second, in 1 shard, 2 classes since then"
+    assert line in invoke("info", out).stdout
     assert "3 samples were removed" in invoke("revert", out).stdout
     assert snapshot(out) == states[1]
-    convert(tmp_path / "third", out, "--append")
+    convert(third, out, "--append")
     assert snapshot(out) == states[2], "the same append gives the same bytes"
     invoke("revert", out)
     assert f"{out} is at revision 0" in invoke("revert", out).stdout
@@ -201,49 +143,37 @@ def test_an_interrupted_append_can_be_removed(
     dataset, sources, convert, invoke, snapshot, monkeypatch
 ):
     before = snapshot(dataset)
-    append = ["convert", "--src", sources[1], "--out", dataset, "--append"]
 
     def stop(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
         patch.setattr("dataprep.run.convert.finish_append", stop)
-        invoke(*append, status=3)
+        convert(sources[1], dataset, "--append", status=3)
     assert ".dataprep/journal.json" in snapshot(dataset)
-    problems = verify_dataset(str(dataset), workers=1).problems
-    assert [problem.file for problem in problems] == [".dataprep/journal.json"]
-    other = write(sources[0].parent / "third", range(50, 53), ("eel",))
-    output = convert(other, dataset, "--append", status=2).output
-    assert "another append" in output
+    (problem,) = verify_dataset(str(dataset), workers=1).problems
+    assert problem.file == ".dataprep/journal.json"
+    other = write_images(sources[0].parent / "third", range(50, 53), ("eel",))
+    assert "another append" in convert(other, dataset, "--append", status=2).output
     assert "what an interrupted append wrote was removed" in invoke("revert", dataset).stdout
     assert snapshot(dataset) == before
 
 
 @IN_BOTH_FORMATS
-def test_conversion_without_append_keeps_an_appended_dataset(dataset, sources, invoke, snapshot):
-    fmt = read_manifest(dataset).format
-    convert = [
-        "convert",
-        "--src",
-        sources[0],
-        "--out",
-        dataset,
-        "--fmt",
-        fmt,
-        "--samples-per-shard",
-        8,
-    ]
+def test_conversion_without_append_keeps_an_appended_dataset(dataset, sources, convert, snapshot):
+    options = ("--fmt", read_manifest(dataset).format, "--samples-per-shard", 8)
     made = snapshot(dataset)
-    invoke("convert", "--src", sources[1], "--out", dataset, "--append")
+    convert(sources[1], dataset, "--append")
     before = snapshot(dataset)
-    output = invoke(*convert, status=2).output
+    output = convert(sources[0], dataset, *options, status=2).output
     assert "is at revision 1: images were appended to it" in output
     assert snapshot(dataset) == before
-    invoke(*convert, "--overwrite")
+    convert(sources[0], dataset, *options, "--overwrite")
     assert snapshot(dataset) == made
 
 
 # Sources and options that an append refuses, with the message. The paths are made by the test.
+MOVED = "cat/0000.jpg: the image is in the dataset in class cat, but here in class dog"
 REFUSED = {
     "format": ("second", ["--append", "--fmt", "webdataset"], "has the format"),
     "store": ("second", ["--append", "--store", "raw"], "stores encoded images"),
@@ -253,8 +183,7 @@ REFUSED = {
     "labels": (
         "moved.csv",
         ["--append", "--image-root", "first"],
-        "cat/0000.jpg: the image is in the dataset in class cat, but here in class dog, and 2 other"
-        " images",
+        f"{MOVED}, and 2 other images",
     ),
     "another source": ("almost", [], "which was not made from this source"),
 }
@@ -265,10 +194,10 @@ def test_sources_and_options_that_are_refused(
     source, options, message, dataset, sources, convert, snapshot, tmp_path, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)
-    write(tmp_path / "almost", range(30), ("Cat",))
+    write_images(tmp_path / "almost", range(30), ("Cat",))
     (tmp_path / "numbers.txt").write_text("second/dog/0001.jpg 3\n")
-    moved = ["path,label", *(f"cat/000{number}.jpg,dog" for number in (0, 2, 4))]
-    (tmp_path / "moved.csv").write_text("\n".join([*moved, "dog/0001.jpg,dog\n"]))
+    moved = [(f"cat/000{number}.jpg", "dog") for number in (0, 2, 4)]
+    write_csv(tmp_path / "moved.csv", "path,label", [*moved, ("dog/0001.jpg", "dog")])
     before = snapshot(dataset)
     options = [*options, "--samples-per-shard", 8]
     assert message in convert(source, dataset, *options, status=2).output
@@ -296,19 +225,17 @@ def test_folders_that_are_refused(dataset, sources, convert, invoke, snapshot, t
     assert snapshot(dataset) == before
 
 
-@IN_BOTH_FORMATS
-def test_a_prepared_dataset_can_be_appended(dataset, sources, convert, invoke, tmp_path):
-    convert(sources[1], tmp_path / "other", "--fmt", "tfrecord")
-    append = ["convert", "--src", tmp_path / "other", "--out", dataset, "--append"]
-    invoke(*append)
-    assert {row["source"] for row in rows(dataset)[20:]} == {
-        row["source"] for row in rows(tmp_path / "other")
+def test_a_prepared_dataset_can_be_appended(dataset, sources, convert, tmp_path):
+    other = tmp_path / "other"
+    convert(sources[1], other, "--fmt", "webdataset")
+    convert(other, dataset, "--append")
+    assert {row["source"] for row in rows_of(dataset)[20:]} == {
+        row["source"] for row in rows_of(other)
     }
-    assert verify_dataset(str(dataset), decode=True, workers=1).problems == ()
-    assert "nothing to append: all 8 images" in invoke(*append).output
-    # The same images, but as files.
-    output = convert(sources[1], dataset, "--append").output
-    assert "nothing to append: all 8 images" in output
+    assert has_no_problems(dataset)
+    for source in (other, sources[1]):  # the second are the same images, but as files
+        output = convert(source, dataset, "--append").output
+        assert "nothing to append: all 8 images" in output
     assert read_manifest(dataset).revision == 1
 
 
@@ -325,7 +252,7 @@ def test_a_list_of_shards_for_each_revision(
     assert after["manifest.shards.parquet"] == before["manifest.shards.parquet"]
     assert "manifest.shards.1.parquet" in after
     assert [read_revision(out, number).splits[0].samples for number in (0, 1)] == [20, 28]
-    assert verify_dataset(str(out), workers=1).problems == ()
+    assert has_no_problems(out)
     invoke("revert", out)
     assert snapshot(out) == before
 
@@ -335,176 +262,156 @@ def test_work_and_finish_leave_an_appended_dataset_alone(
 ):
     out = tmp_path / "out"
     invoke("plan", "--src", sources[0], "--out", out)
-    invoke("work", out, "--task", "0/1")
-    invoke("finish", out)
+    convert(sources[0], out)
     convert(sources[1], out, "--append")
     before = snapshot(out)
-    for command in (["work", out, "--task", "0/1"], ["work", out, "--claim"], ["finish", out]):
+    for command in (
+        ["work", out, "--task", "0/1"],
+        ["work", out, "--claim"],
+        ["finish", out],
+        ["plan", "--src", sources[0], "--out", out],
+    ):
         assert "is at revision 1: images were appended to it" in invoke(*command, status=2).output
-    assert "is at revision 1" in invoke("plan", "--src", sources[0], "--out", out, status=2).output
     assert snapshot(out) == before
 
 
 def test_labels_of_several_classes_are_numbered_as_in_the_dataset(
     sources, convert, invoke, tmp_path
 ):
-    for name, lines in (
-        ("a", ["cat/0000.jpg,cat|red", "dog/0001.jpg,dog"]),
-        ("b", ["cat/0002.jpg,blue|cat|red"]),
-    ):
-        table = "\n".join(["path,label", *lines])
-        (sources[0] / f"{name}.csv").write_text(table + "\n")
-    out, options = tmp_path / "out", ["--label-type", "multi-label", "--label-separator", "|"]
-    convert(sources[0] / "a.csv", out, *options)
-    convert(sources[0] / "b.csv", out, "--append", *options)
-    both = [*options, "--out", tmp_path / "both"]
-    invoke("convert", "--src", sources[0] / "a.csv", "--src", sources[0] / "b.csv", *both)
-    for folder in (out, tmp_path / "both"):
-        manifest = read_manifest(folder)
-        assert manifest.classes == ("cat", "dog", "red", "blue")
-        found = {}
-        for shard in manifest.splits[0].shards:
-            for row in read_table(
-                str(folder / shard.table.name), label_type="multi-label"
-            ).to_pylist():
-                found[row["source"]] = {manifest.classes[label] for label in row["labels"]}
-        assert found == {
-            "cat/0000.jpg": {"cat", "red"},
-            "dog/0001.jpg": {"dog"},
-            "cat/0002.jpg": {"blue", "cat", "red"},
-        }
-        assert verify_dataset(str(folder), workers=1).problems == ()
-    output = convert(sources[1], out, "--append", status=2).output
-    assert "has the label type multi-label" in output
+    found = {"cat/0000.jpg": "cat|red", "dog/0001.jpg": "dog", "cat/0002.jpg": "blue|cat|red"}
+    columns, labels = "path,label", list(found.items())
+    a = write_csv(sources[0] / "a.csv", columns, labels[:2])
+    b = write_csv(sources[0] / "b.csv", columns, labels[2:])
+    options = ["--label-type", "multi-label", "--label-separator", "|"]
+    out, both = tmp_path / "out", tmp_path / "both"
+    convert(a, out, *options)
+    convert(b, out, "--append", *options)
+    convert(a, both, "--src", b, *options)
+    for folder in (out, both):
+        classes = read_manifest(folder).classes
+        assert classes == ("cat", "dog", "red", "blue")
+        for row in rows_of(folder):
+            names = {classes[label] for label in row["labels"]}
+            assert names == {*found[row["source"]].split("|")}
+        assert has_no_problems(folder)
+    assert "has the label type multi-label" in convert(sources[1], out, "--append", status=2).output
 
 
 @pytest.mark.parametrize("options", [[], ["--resize-shorter", 20]])
-def test_images_are_known_whatever_else_was_given_as_source(
-    options, sources, convert, invoke, tmp_path
-):
+def test_images_are_known_whatever_else_was_given_as_source(options, sources, convert, tmp_path):
     """The path in the column ``source`` depends on the other sources: `first/cat/0000.jpg` or `cat/0000.jpg`."""
     first, second = sources
-    invoke("convert", "--src", first, "--src", second, "--out", tmp_path / "both", *options)
-    write(first, range(20, 22), ("cat", "dog"))
-    output = convert(first, tmp_path / "both", "--append").output
-    assert "20 images of the source are in" in output
-    convert(second, tmp_path / "one", *options)
-    append = ["convert", "--src", first, "--src", second, "--out", tmp_path / "one", "--append"]
-    assert "8 images of the source are in" in invoke(*append).output
-    assert "nothing to append: all 30 images" in invoke(*append).output
-    assert len(rows(tmp_path / "one")) == len(rows(tmp_path / "both")) == 30
+    both, one = tmp_path / "both", tmp_path / "one"
+    convert(first, both, "--src", second, *options)
+    write_images(first, range(20, 22), PETS)
+    assert "20 images of the source are in" in convert(first, both, "--append").output
+    convert(second, one, *options)
+    append = (first, one, "--src", second, "--append")
+    assert "8 images of the source are in" in convert(*append).output
+    assert "nothing to append: all 30 images" in convert(*append).output
+    assert len(rows_of(one)) == len(rows_of(both)) == 30
 
 
 def test_frames_of_many_videos(convert, monkeypatch, tmp_path):
     """Files of the same name in folders of the same name are compared by their whole paths."""
     monkeypatch.setattr("dataprep.run.known._MOST_PAIRS", 1)
-    lines = ["path,label"]
-    for number in range(8):
-        path = f"video {number}/frames/1.bmp"
+    paths = [f"video {number}/frames/1.bmp" for number in range(8)]
+    for number, path in enumerate(paths):
         (tmp_path / path).parent.mkdir(parents=True)
         (tmp_path / path).write_bytes(encode(photo(number, 8, 8), "bmp"))
-        lines.append(f"{path},cat")
-    (tmp_path / "six.csv").write_text("\n".join(lines[:7]) + "\n")
-    (tmp_path / "all.csv").write_text("\n".join(lines) + "\n")
+    for name, count in (("six", 6), ("all", 8)):
+        rows = [(path, "cat") for path in paths[:count]]
+        write_csv(tmp_path / f"{name}.csv", "path,label", rows)
     convert(tmp_path / "six.csv", tmp_path / "out")
     output = convert(tmp_path / "all.csv", tmp_path / "out", "--append").output
     assert "6 images of the source are in" in output
-    assert len(rows(tmp_path / "out")) == 8
+    assert len(rows_of(tmp_path / "out")) == 8
 
 
-def table(path: Path, folder: Path, columns: dict[str, list]) -> Path:
-    """Write a CSV with some columns about the first images of a folder."""
-    images = sorted(folder.rglob("*.jpg"))
-    lines = [",".join(["path", "label", *columns])]
-    lines += [
-        f"{image},{image.parent.name},{','.join(map(str, values))}"
-        for image, values in zip(images, zip(*columns.values(), strict=True), strict=False)
-    ]
-    path.write_text("\n".join(lines) + "\n")
-    return path
+def table(folder: Path, columns: str, *values: object) -> Path:
+    """Write a CSV with further columns about the first images of a folder."""
+    images = zip(sorted(folder.rglob("*.jpg")), values, strict=False)
+    rows = [(image, image.parent.name, value) for image, value in images]
+    return write_csv(folder.parent / f"{folder.name}.csv", f"path,label,{columns}", rows)
 
 
 def test_columns_of_another_type_are_refused(sources, convert, snapshot, tmp_path):
     out = tmp_path / "out"
-    convert(table(tmp_path / "ages.csv", sources[0], {"age": [1, 2]}), out)
+    convert(table(sources[0], "age", 1, 2), out)
     before = snapshot(out)
-    texts = table(tmp_path / "texts.csv", sources[1], {"age": ["old", "young"]})
-    output = convert(texts, out, "--append", status=2).output
+    output = convert(table(sources[1], "age", "old", "young"), out, "--append", status=2).output
     assert "column age has the type large_string, but int64 in" in output
     assert snapshot(out) == before
-    halves = table(tmp_path / "halves.csv", sources[1], {"age": [0.5, 1.5], "name": ["a", "b"]})
-    convert(halves, out, "--append")
+    convert(table(sources[1], "age,name", "0.5,a", "1.5,b"), out, "--append")
     convert(out, tmp_path / "again")
-    ages = {row["source"]: row["age"] for row in rows(tmp_path / "again")}
-    assert sorted(ages.values()) == [0.5, 1, 1.5, 2]
+    assert sorted(row["age"] for row in rows_of(tmp_path / "again")) == [0.5, 1, 1.5, 2]
 
 
-def test_a_column_of_the_source_is_not_mixed_with_one_that_options_add(
-    sources, convert, snapshot, tmp_path
-):
-    out = tmp_path / "out"
-    foreign = table(tmp_path / "foreign.csv", sources[0], {"perceptual_hash": ["a", "b"]})
-    convert(foreign, out)
-    before = snapshot(out)
-    output = convert(sources[1], out, "--append", "--hash", status=2).output
-    assert "has a column 'perceptual_hash' that came with a source" in output
-    assert snapshot(out) == before
-    convert(sources[1], out, "--append")
+def test_options_that_do_not_fit_what_is_stored(sources, convert, snapshot, tmp_path):
+    """A column of the source is not mixed with one that options add; raw pixels are not resized."""
+    for first, made, appended, message in (
+        (
+            table(sources[0], "perceptual_hash", "a", "b"),
+            [],
+            ["--hash"],
+            "has a column 'perceptual_hash' that came with a source",
+        ),
+        (
+            sources[0],
+            ["--store", "raw", "--raw-size", 24],
+            ["--resize-shorter", 20],
+            "stores raw pixels of 24x24",
+        ),
+    ):
+        out = tmp_path / made[1] if made else tmp_path / "out"
+        convert(first, out, *made)
+        before = snapshot(out)
+        assert message in convert(sources[1], out, "--append", *appended, status=2).output
+        assert snapshot(out) == before
+        convert(sources[1], out, "--append")
+        assert len(read_manifest(out).revisions) == 1
 
 
-def test_raw_pixels_are_not_resized(sources, convert, invoke, snapshot, tmp_path):
-    out = tmp_path / "out"
-    convert(sources[0], out, "--store", "raw", "--raw-size", 24)
-    before = snapshot(out)
-    append = ["convert", "--src", sources[1], "--out", out, "--append"]
-    assert "stores raw pixels of 24x24" in invoke(*append, "--resize-shorter", 20, status=2).output
-    assert snapshot(out) == before
-    invoke(*append)
-    assert len(read_manifest(out).revisions) == 1
-
-
-def test_an_image_in_two_classes_stays_known(sources, convert, invoke, tmp_path):
+def test_an_image_in_two_classes_stays_known(sources, convert, tmp_path):
     out = tmp_path / "out"
     first = sorted(sources[0].rglob("*.jpg"))[0]
     other = tmp_path / "other" / "cat" / first.name
     other.parent.mkdir(parents=True)
     shutil.copy(first, other)
-    (tmp_path / "twice.csv").write_text(f"path,label\n{first},cat\n{other},dog\n")
-    (tmp_path / "moved.csv").write_text(f"path,label\n{first},fox\n")
-    convert(tmp_path / "twice.csv", out)
-    append = ["convert", "--out", out, "--append", "--src"]
-    with (tmp_path / "twice.csv").open("a") as file:
-        file.write(f"{sources[1]}/dog/0003.jpg,dog\n")
-    assert "2 images of the source are in" in invoke(*append, tmp_path / "twice.csv").output
-    assert len(rows(out)) == 3
-    assert "but here in class fox" in invoke(*append, tmp_path / "moved.csv", status=2).output
+    twice = [(first, "cat"), (other, "dog")]
+    convert(write_csv(tmp_path / "twice.csv", "path,label", twice), out)
+    twice.append((sources[1] / "dog/0003.jpg", "dog"))
+    more = write_csv(tmp_path / "twice.csv", "path,label", twice)
+    assert "2 images of the source are in" in convert(more, out, "--append").output
+    assert len(rows_of(out)) == 3
+    moved = write_csv(tmp_path / "moved.csv", "path,label", [(first, "fox")])
+    assert "but here in class fox" in convert(moved, out, "--append", status=2).output
 
 
-def test_known_images_in_another_split_are_named(sources, convert, invoke, snapshot, tmp_path):
-    first = sources[0]
-    for split, number in (("train", 0), ("train", 2), ("train", 4), ("val", 6), ("val", 4)):
-        path = tmp_path / "old" / split / "cat" / f"{number:04d}.jpg"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(first / "cat" / path.name, path)
+def test_known_images_in_another_split_are_named(sources, convert, snapshot, tmp_path):
+    places = {
+        "old": (("train", 0), ("train", 2), ("train", 4), ("val", 6), ("val", 4)),
+        "new": (("val", 0), ("val", 2), ("val", 4), ("val", 6)),
+    }
+    for name, images in places.items():
+        for split, number in images:
+            path = tmp_path / name / split / "cat" / f"{number:04d}.jpg"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(sources[0] / "cat" / path.name, path)
     out = tmp_path / "out"
     convert(tmp_path / "old", out)
     before = snapshot(out)
-    for split, number in (("val", 0), ("val", 2), ("val", 4), ("val", 6)):
-        path = tmp_path / "new" / split / "cat" / f"{number:04d}.jpg"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(first / "cat" / path.name, path)
-    append = ["convert", "--src", tmp_path / "new", "--out", out, "--append"]
     named = (
         f"2 images of the source are in {out} in another split, where they stay: val/cat/0000.jpg"
         " is in train, not in val, ..."
     )
     for option in ([], ["--dry-run"]):
-        output = invoke(*append, *option).output
+        output = convert(tmp_path / "new", out, "--append", *option).output
         assert named in output
         assert "nothing to append: all 4 images" in output
     assert snapshot(out) == before
-    shutil.copy(first / "cat" / "0008.jpg", tmp_path / "new" / "val" / "cat")
-    output = invoke(*append).output
+    shutil.copy(sources[0] / "cat" / "0008.jpg", tmp_path / "new" / "val" / "cat")
+    output = convert(tmp_path / "new", out, "--append").output
     assert named in output
     assert "val: 1 sample" in output
 
@@ -513,15 +420,14 @@ def test_known_images_in_another_split_are_named(sources, convert, invoke, snaps
     "options", [["--val-fraction", 0.3, "--test-fraction", 0.2], ["--duplicates", "same-split"]]
 )
 def test_splits_that_options_made_are_not_named(options, sources, convert, tmp_path):
-    first = sources[0]
+    first = grown = sources[0]
     if "--duplicates" in options:
+        first, grown = tmp_path / "both", tmp_path / "both" / "train"
         for split in ("train", "val"):
-            shutil.copytree(sources[0], tmp_path / "both" / split)
-        first = tmp_path / "both"
-    out = tmp_path / "out"
-    convert(first, out, *options)
-    write(first if first == sources[0] else first / "train", range(20, 22), ("cat", "dog"))
-    output = convert(first, out, "--append").output
+            shutil.copytree(sources[0], first / split)
+    convert(first, tmp_path / "out", *options)
+    write_images(grown, range(20, 22), PETS)
+    output = convert(first, tmp_path / "out", "--append").output
     assert "are in" in output
     assert "another split" not in output
 
@@ -530,50 +436,116 @@ def test_splits_that_options_made_are_not_named(options, sources, convert, tmp_p
 
 
 def test_a_source_that_has_grown_is_not_a_damaged_shard(dataset, sources, convert, snapshot):
-    write(sources[0], range(20, 24), ("cat", "dog"))
-    manifest, before = read_manifest(dataset), snapshot(dataset)
-    options = ("--fmt", manifest.format, "--samples-per-shard", 8)
-    output = convert(sources[0], dataset, *options, status=2).output
+    write_images(sources[0], range(20, 24), PETS)
+    before = snapshot(dataset)
+    output = convert(sources[0], dataset, "--samples-per-shard", 8, status=2).output
     assert "the source has grown since: from 20 to 24 images. Hint: set --append" in output
     assert snapshot(dataset) == before
     output = convert(sources[0], dataset, "--append").output
     assert "20 images of the source are in" in output
-    assert len(rows(dataset)) == 24
+    assert len(rows_of(dataset)) == 24
 
 
 def test_append_has_the_output_folder_of_convert(sources, invoke, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     invoke("convert", "--src", "first")
-    write(sources[0], range(20, 24), ("cat", "dog"))
+    write_images(sources[0], range(20, 24), PETS)
     invoke("convert", "--src", "first", "--append")
-    assert len(rows(tmp_path / "first-tfrecord")) == 24
+    assert len(rows_of(tmp_path / "first-tfrecord")) == 24
 
 
-def test_too_few_new_images_for_another_split(dataset, sources, invoke):
-    write(sources[0], range(20, 22), ("cat", "dog"))
-    append = ("convert", "--src", sources[0], "--out", dataset, "--append", "--val-fraction", 0.1)
-    output = invoke(*append).output
+def test_too_few_new_images_for_another_split(dataset, sources, convert):
+    write_images(sources[0], range(20, 22), PETS)
+    append = (sources[0], dataset, "--append", "--val-fraction", 0.1)
+    output = convert(*append).output
     assert "leaves a split empty, so the new images stay in the splits of the source" in output
-    assert [row["split"] for row in rows(dataset)] == ["train"] * 22
-    assert "nothing to append" in invoke(*append).output
+    assert [row["split"] for row in rows_of(dataset)] == ["train"] * 22
+    assert "nothing to append" in convert(*append).output
 
 
-def test_an_image_that_could_not_be_read_is_tried_again(
-    sources, convert, invoke, tmp_path, monkeypatch
-):
+def test_an_image_that_could_not_be_read_is_tried_again(sources, convert, tmp_path):
     hidden, out = sources[0] / "cat" / "0000.jpg", tmp_path / "out"
     data = hidden.read_bytes()
     hidden.unlink()
     hidden.symlink_to(hidden.name)
     convert(sources[0], out, "--max-rejected", 1)
-    append = ("convert", "--src", sources[0], "--out", out, "--append")
-    rejected = [json.loads(line) for line in (out / "rejected.jsonl").read_text().splitlines()]
-    assert [row["reason"] for row in rejected] == ["unreadable"]
-    assert "nothing to append" in invoke(*append).output
+    assert json.loads((out / "rejected.jsonl").read_text())["reason"] == "unreadable"
+    assert "nothing to append" in convert(sources[0], out, "--append").output
     hidden.unlink()
     hidden.write_bytes(data)
-    invoke(*append)
-    assert len(rows(out)) == 20
+    convert(sources[0], out, "--append")
+    assert len(rows_of(out)) == 20
     assert read_manifest(out).rejected is None
-    assert verify_dataset(str(out), workers=1).problems == ()
-    assert "nothing to append" in invoke(*append).output
+    assert has_no_problems(out)
+    assert "nothing to append" in convert(sources[0], out, "--append").output
+
+
+RESIZED = ["--resize-shorter", 16]
+
+
+@pytest.fixture(params=[[], RESIZED, ["--store", "raw", "--raw-size", 16]], ids=str)
+def edited(request, convert, tmp_path):
+    """A dataset, and a function that appends the source: with --dry-run, it says the same if it is refused."""
+    source, out = tmp_path / "photos", tmp_path / "edited"
+    convert(write_images(source, range(8), PETS), out, *request.param)
+
+    def append(*more: object, status: int = 2, src: Path = source) -> str:
+        dry = convert(src, out, "--append", *more, "--dry-run", status=status).output
+        output = convert(src, out, "--append", *more, status=status).output
+        if status == 2:
+            assert dry == output
+            assert read_manifest(out).revision == 0
+        return " ".join(output.split())
+
+    return source, out, append
+
+
+def test_every_kind_of_edit_is_counted_and_named(edited):
+    source, _, append = edited
+    write_images(source, range(50, 51), PETS)
+    (source / "cat" / "0000.jpg").rename(source / "dog" / "0000.jpg")
+    (source / "cat" / "0002.jpg").write_bytes(encode(photo(60, 40, 30)))
+    (source / "dog" / "0001.jpg").unlink()
+    (source / "dog" / "0003.jpg").unlink()
+    output = append()
+    assert "1 image moved (cat/0000.jpg is now dog/0000.jpg)" in output
+    assert "1 image replaced (cat/0002.jpg)" in output
+    assert "2 images removed (dog/0001.jpg, ...)" in output
+    assert "convert the source again, with --overwrite or to another --out" in output
+    assert "--keep-removed" not in output
+    assert append("--keep-removed") == output
+
+
+def test_removed_images_can_stay_and_new_ones_are_added(edited):
+    source, out, append = edited
+    (source / "cat" / "0000.jpg").unlink()
+    assert "1 image removed (cat/0000.jpg)" in append()
+    output = append("--keep-removed", status=0)
+    assert "they stay in the dataset" in output
+    assert "nothing to append" in output
+    write_images(source, range(50, 51), PETS)
+    assert "7 images of the source are in" in append("--keep-removed", status=0)
+    assert [row["source"] for row in rows_of(out)[8:]] == ["cat/0050.jpg"]
+    assert read_manifest(out).revision == 1
+    assert has_no_problems(out)
+
+
+@pytest.mark.parametrize("first", [0, 90])
+def test_another_folder_is_not_an_edited_one(first, edited, tmp_path):
+    """Cameras and scripts number images anew each day."""
+    _, out, append = edited
+    other = write_images(tmp_path / "next", range(first, first + 4), PETS, first=100)
+    append(status=0, src=other)
+    assert read_manifest(out).revision == 1
+
+
+def test_one_source_of_a_merged_dataset(sources, convert, tmp_path):
+    """The other source is not removed; paths in the dataset begin with the name of the source."""
+    first, second = sources
+    convert(first, tmp_path / "out", "--src", second)
+    write_images(first, range(50, 51), PETS)
+    (first / "dog" / "0001.jpg").rename(first / "cat" / "0001.jpg")
+    output = convert(first, tmp_path / "out", "--append", status=2).output
+    assert "1 image moved (dog/0001.jpg is now cat/0001.jpg). Hint" in " ".join(output.split())
+    (first / "cat" / "0001.jpg").rename(first / "dog" / "0001.jpg")
+    convert(first, tmp_path / "out", "--append")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import shutil
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from helpers.annotated import with_text
+from helpers.datasets import write_csv
 from helpers.pictures import encode, photo
 from PIL import Image
 
@@ -42,13 +42,11 @@ def write(folder: Path, kind: str, count: int = COUNT, changed: tuple[int, ...] 
         (images / f"{number}.jpg").write_bytes(encode(photo(number, 48, 40)))
     others = [number in changed for number in range(count)]
     if kind in LABELS:
-        with (folder / "list.csv").open("w", newline="") as file:
-            rows = [
-                (f"images/{number}.jpg", LABELS[kind](number, other))
-                for number, other in enumerate(others)
-            ]
-            csv.writer(file).writerows([("path", "y"), *rows])
-        return folder / "list.csv"
+        label = LABELS[kind]
+        rows = [
+            (f"images/{number}.jpg", label(number, other)) for number, other in enumerate(others)
+        ]
+        return write_csv(folder / "list.csv", "path,y", rows)
     if kind == "boxes":
         _write_coco(folder, others)
         return folder
@@ -86,17 +84,27 @@ def options_of(kind: str) -> list[str]:
     return [*options, "--label-column", "y"] if kind in LABELS else options
 
 
-def convert(invoke, kind, source, out, *options, status=0):
-    call = ("convert", "--src", source, "--out", out, *options_of(kind), *options)
-    return invoke(*call, "--workers", 1, status=status)
+@pytest.fixture
+def append(invoke):
+    """A function that appends a source, or converts it first, and returns what the command says."""
+
+    def run(kind, source, out, *options, status=0):
+        call = ("convert", "--src", source, "--out", out, *options_of(kind), *options)
+        more = ("--append",) if Path(out).exists() else ()
+        return invoke(*call, *more, "--workers", 1, status=status).output
+
+    return run
 
 
 @pytest.fixture
-def masks(invoke, tmp_path):
+def masks(append, tmp_path):
     """A dataset of images with masks, and its source."""
     out, source = tmp_path / "out", write(tmp_path / "source", "mask")
-    convert(invoke, "mask", source, out)
+    append("mask", source, out)
     return out, source
+
+
+SAME = f"nothing to append: all {COUNT} images"
 
 
 def add_note(source: Path, *numbers: int) -> None:
@@ -106,37 +114,34 @@ def add_note(source: Path, *numbers: int) -> None:
         mask.write_bytes(with_text(mask.read_bytes(), b"note"))
 
 
+def refusal(number: int) -> str:
+    name = f"{number}.jpg: the image is in the dataset with another mask than masks/{number}.png"
+    return f"images/{name}"
+
+
 @pytest.mark.parametrize(
     ("kind", "resize"),
     [*((kind, []) for kind in KINDS), *((k, ["--resize-shorter", 20]) for k in ("boxes", "mask"))],
 )
-def test_equal_labels_are_recognized_and_others_refused(kind, resize, invoke, snapshot, tmp_path):
+def test_equal_labels_are_recognized_and_others_refused(kind, resize, append, snapshot, tmp_path):
     out, folder = tmp_path / "out", tmp_path / "source"
-    convert(invoke, kind, write(folder, kind), out, *resize)
-    assert (
-        "nothing to append: all 6 images"
-        in convert(invoke, kind, write(folder, kind), out, "--append").output
-    )
-    grown = convert(invoke, kind, write(folder, kind, COUNT + 1), out, "--append").output
-    assert "6 images of the source are in" in grown
+    append(kind, write(folder, kind), out, *resize)
+    assert SAME in append(kind, write(folder, kind), out)
+    assert "6 images of the source are in" in append(kind, write(folder, kind, COUNT + 1), out)
     assert read_manifest(out).revision == 1
     before = snapshot(out)
+    named = {"mask": "another mask than masks/2.png", "palette": "another mask than masks/2.png"}
+    named["depth"] = "another depth map than depth/2.png"
     for count in (COUNT, COUNT + 2):  # the same images, and some more
-        output = convert(
-            invoke, kind, write(folder, kind, count, (2, 4, 5)), out, "--append", status=2
-        ).output
+        output = append(kind, write(folder, kind, count, (2, 4, 5)), out, status=2)
         assert "/2.jpg: the image is in the dataset" in output
         assert ", and 2 other images also have another" in output
         assert "--append only adds images" in output
-        named = {
-            "mask": "another mask than masks/2.png",
-            "depth": "another depth map than depth/2.png",
-        }
-        assert named.get("mask" if kind == "palette" else kind, "but here") in output
+        assert named.get(kind, "but here") in output
         assert snapshot(out) == before
 
 
-def test_masks_that_other_libraries_encoded_are_equal(invoke, monkeypatch, tmp_path):
+def test_masks_that_other_libraries_encoded_are_equal(append, monkeypatch, tmp_path):
     """A palette is replaced by class numbers.
 
     Another version of Pillow or zlib makes another PNG of them.
@@ -147,91 +152,64 @@ def test_masks_that_other_libraries_encoded_are_equal(invoke, monkeypatch, tmp_p
         patch.setattr(
             Image.Image, "save", lambda image, file, kind: save(image, file, kind, compress_level=0)
         )
-        convert(invoke, "palette", source, out)
-    compared = []
-    original = known._has_same_pixels
-    monkeypatch.setattr(
-        known, "_has_same_pixels", lambda *args: compared.append(args[1].number) or original(*args)
-    )
-    assert "nothing to append" in convert(invoke, "palette", source, out, "--append").output
-    assert compared == [*range(COUNT)]
+        append("palette", source, out)
+    assert SAME in append("palette", source, out)
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_masks_are_compared_in_parts(workers, masks, invoke, monkeypatch, tmp_path):
+def test_masks_are_compared_in_parts_and_no_file_is_read_twice(workers, masks, invoke, monkeypatch):
+    """Not even if masks have other bytes, so that their pixels are compared."""
     monkeypatch.setattr(batches, "BATCH", 2)
     out, source = masks
     add_note(source, *range(COUNT))
+    read, load = [], batches.load_image
+
+    def load_image(root, path, *args, **options):
+        read.append(path)
+        return load(root, path, *args, **options)
+
+    for module in (batches, known):
+        monkeypatch.setattr(module, "load_image", load_image)
     append = ("convert", "--src", source, "--out", out, "--append", "--workers", workers)
     assert "nothing to append" in invoke(*append).output
-    other = write(tmp_path / "other", "mask", changed=(3,)) / "masks" / "3.png"
+    own = [path for path in read if not path.startswith(str(out))]
+    assert len(own) == len({*own}) == 2 * COUNT or workers > 1
+    other = write(source.parent / "other", "mask", changed=(3,)) / "masks" / "3.png"
     shutil.copy(other, source / "masks" / "3.png")
-    output = invoke(*append, status=2).output
-    assert (
-        "images/3.jpg: the image is in the dataset with another mask than masks/3.png; --append"
-        in output
-    )
+    assert f"{refusal(3)}; --append" in invoke(*append, status=2).output
 
 
-def test_no_file_is_read_twice(masks, invoke, monkeypatch):
-    """Not even if masks have other bytes, so that their pixels are compared."""
-    out, source = masks
-    add_note(source, *range(COUNT))
-    images = []
-    load = batches.load_image
-    for module in (batches, known):
-        monkeypatch.setattr(
-            module,
-            "load_image",
-            lambda root, path, *args, **kw: images.append(path) or load(root, path, *args, **kw),
-        )
-    assert "nothing to append" in convert(invoke, "mask", source, out, "--append").output
-    # Of each sample, its image and its mask.
-    own = [path for path in images if not path.startswith(str(out))]
-    assert sorted(own) == [
-        *(f"images/{n}.jpg" for n in range(COUNT)),
-        *(f"masks/{n}.png" for n in range(COUNT)),
-    ]
-
-
-def test_masks_of_other_images_are_not_read(masks, invoke, monkeypatch):
+def test_masks_of_other_images_are_not_read(masks, append, monkeypatch):
     out, source = masks
     write(source, "mask", COUNT + 1)
     image = source / "images" / "0.jpg"
     data = bytearray(image.read_bytes())
     data[-20] ^= 1  # another image of the same length
     image.write_bytes(data)
-    masks = []
-    load_second = known.load_label_image
+    read, load_second = [], known.load_label_image
 
     def load(root, extra, *args, **options):
-        masks.append(extra["mask_source"])
+        read.append(extra["mask_source"])
         return load_second(root, extra, *args, **options)
 
     monkeypatch.setattr(known, "load_label_image", load)
-    append = ["convert", "--src", source, "--label-type", "mask", "--out", out, "--append"]
-    assert "1 image replaced (images/0.jpg)" in invoke(*append, status=2).output
-    assert sorted(masks) == [f"masks/{number}.png" for number in range(1, COUNT)]
+    assert "1 image replaced (images/0.jpg)" in append("mask", source, out, status=2)
+    assert sorted(read) == [f"masks/{number}.png" for number in range(1, COUNT)]
 
 
-def test_an_image_with_several_masks_in_the_dataset(masks, invoke, tmp_path):
+def test_an_image_with_several_masks_in_the_dataset(masks, append, tmp_path):
     """The same image and mask twice: one with equal values is enough, whichever it is."""
     _, source = masks
-    other = write(tmp_path / "other", "mask", changed=(2,))
-    merged = tmp_path / "merged"
-    invoke("convert", "--src", source, "--src", other, "--out", merged, "--label-type", "mask")
+    other, merged = write(tmp_path / "other", "mask", changed=(2,)), tmp_path / "merged"
+    append("mask", source, merged, "--src", other)
     for folder in (source, other):
         add_note(folder, 2)
-        assert (
-            "nothing to append: all 6 images"
-            in convert(invoke, "mask", folder, merged, "--append").output
-        )
+        assert SAME in append("mask", folder, merged)
     write(other, "mask", changed=(3,))
-    output = convert(invoke, "mask", other, merged, "--append", status=2).output
-    assert "images/3.jpg: the image is in the dataset with another mask" in output
+    assert refusal(3) in append("mask", other, merged, status=2)
 
 
-def test_boxes_in_another_order_are_the_same(invoke, tmp_path):
+def test_boxes_in_another_order_are_the_same(append, invoke, tmp_path):
     """COCO files have no order: each export can write the annotations in another one."""
     out, source = tmp_path / "out", write(tmp_path / "source", "boxes")
     path = source / "annotations" / "instances_train2017.json"
@@ -239,44 +217,33 @@ def test_boxes_in_another_order_are_the_same(invoke, tmp_path):
     parts["categories"].append({"id": 2, "name": "dog"})
     for each in list(parts["annotations"]):
         for category, side in ((2, 12.5), (1, 9), (1, 30)):
-            number = len(parts["annotations"])
-            parts["annotations"].append(
-                each | {"id": number, "category_id": category, "bbox": [1, 2, side, 7]}
-            )
+            more = {"id": len(parts["annotations"]), "category_id": category}
+            parts["annotations"].append(each | more | {"bbox": [1, 2, side, 7]})
     path.write_text(json.dumps(parts))
-    convert(invoke, "boxes", source, out)
+    append("boxes", source, out)
     parts["annotations"].reverse()
     path.write_text(json.dumps(parts))
-    assert (
-        "nothing to append: all 6 images"
-        in convert(invoke, "boxes", source, out, "--append").output
-    )
-    convert(invoke, "boxes", source, tmp_path / "again")
+    assert SAME in append("boxes", source, out)
+    append("boxes", source, tmp_path / "again")
     assert "the same samples" in invoke("diff", out, tmp_path / "again").output
     parts["annotations"][0]["bbox"][0] += 5
     path.write_text(json.dumps(parts))
-    assert (
-        "--append only adds images"
-        in convert(invoke, "boxes", source, out, "--append", status=2).output
-    )
-    shutil.rmtree(tmp_path / "again")
-    convert(invoke, "boxes", source, tmp_path / "again")
-    assert "relabelled               1" in invoke("diff", out, tmp_path / "again", status=1).output
+    assert "--append only adds images" in append("boxes", source, out, status=2)
+    append("boxes", source, tmp_path / "other")
+    assert "relabelled               1" in invoke("diff", out, tmp_path / "other", status=1).output
 
 
-def test_classes_of_an_image_in_another_order_are_the_same(invoke, tmp_path):
+def test_classes_of_an_image_in_another_order_are_the_same(append, invoke, tmp_path):
     """Labels are stored in the order of their numbers, which another list of classes changes."""
     source = write(tmp_path / "source", "multi-label")
     for name, classes in (("out", "abc"), ("other", "cba")):
         (tmp_path / name).with_suffix(".txt").write_text("\n".join(classes))
-        convert(
-            invoke, "multi-label", source, tmp_path / name, "--classes", tmp_path / f"{name}.txt"
-        )
+        append("multi-label", source, tmp_path / name, "--classes", tmp_path / f"{name}.txt")
     output = invoke("diff", tmp_path / "out", tmp_path / "other", status=1).output
     assert "same                     6" in output
     assert "relabelled" not in output
     append = ("convert", "--src", tmp_path / "other", "--out", tmp_path / "out", "--append")
-    assert "nothing to append: all 6 images" in invoke(*append).output
+    assert SAME in invoke(*append).output
 
 
 @pytest.mark.parametrize(
@@ -284,67 +251,43 @@ def test_classes_of_an_image_in_another_order_are_the_same(invoke, tmp_path):
     [(lambda data: b"broken", ", which is rejected ("), (lambda data: data[:70], "")],
     ids=["no image", "cut short"],
 )
-def test_a_mask_that_cannot_be_read_is_another_one(change, rejected, masks, invoke):
+def test_a_mask_that_cannot_be_read_is_another_one(change, rejected, masks, append):
     out, source = masks
     mask = source / "masks" / "1.png"
     mask.write_bytes(change(mask.read_bytes()))
-    output = convert(invoke, "mask", source, out, "--append", status=2).output
-    message = "images/1.jpg: the image is in the dataset with another mask than masks/1.png"
-    assert message + rejected in output
+    assert refusal(1) + rejected in append("mask", source, out, status=2)
 
 
-@pytest.mark.parametrize("fmt", ["tfrecord", "webdataset"])
-def test_masks_are_compared_with_a_dataset_at_a_relative_path(fmt, invoke, monkeypatch, tmp_path):
+def test_masks_are_compared_with_a_dataset_at_a_relative_path(append, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    write(Path("source"), "mask")
-    convert(invoke, "mask", "source", "sets/out", "--fmt", fmt)
-    add_note(Path("source"), 1)
-    assert "nothing to append" in convert(invoke, "mask", "source", "sets/out", "--append").output
-    write(Path("source"), "mask", changed=(2,))
-    output = convert(invoke, "mask", "source", "sets/out", "--append", status=2).output
-    assert (
-        "images/2.jpg: the image is in the dataset with another mask than masks/2.png; --append"
-        in output
-    )
-
-
-def test_masks_as_large_as_the_dataset_allows_are_compared(invoke, monkeypatch, tmp_path):
-    out, source = tmp_path / "out", write(tmp_path / "source", "mask")
-    convert(invoke, "mask", source, out, "--max-pixels", 200_000_000)
+    source = write(Path("source"), "mask")
+    append("mask", source, "sets/out", "--fmt", "webdataset")
     add_note(source, 1)
-    checked = []
-    check = known.check_image
-    monkeypatch.setattr(known, "check_image", lambda *args: checked.append(args[2]) or check(*args))
-    assert "nothing to append" in convert(invoke, "mask", source, out, "--append").output
-    assert {*checked} == {200_000_000}
+    assert SAME in append("mask", source, "sets/out")
+    write(source, "mask", changed=(2,))
+    assert f"{refusal(2)}; --append" in append("mask", source, "sets/out", status=2)
 
 
-def test_masks_that_cannot_be_compared_are_named(invoke, monkeypatch, tmp_path):
+def test_masks_that_cannot_be_compared_are_named(append, monkeypatch, tmp_path):
     """Other libraries resized the images, so nobody can tell whether they are the same.
 
     The source is.
     """
     out, source = tmp_path / "out", write(tmp_path / "source", "mask")
-    convert(invoke, "mask", source, out, "--resize-shorter", 20)
+    append("mask", source, out, "--resize-shorter", 20)
     monkeypatch.setattr(known, "library_versions", lambda: "others")
-    result = convert(invoke, "mask", source, out, "--append")
-    assert "nothing to append: all 6 images" in result.output
-    assert "note: the masks of these images were not compared" in result.stderr
+    output = append("mask", source, out)
+    assert SAME in output
+    assert "note: the masks of these images were not compared" in output
     write(source, "mask", COUNT + 1)
-    assert "cannot be compared" in convert(invoke, "mask", source, out, "--append", status=2).output
+    assert "cannot be compared" in append("mask", source, out, status=2)
 
 
-def test_images_of_a_prepared_dataset(invoke, tmp_path):
+def test_images_of_a_prepared_dataset(masks, append, invoke, tmp_path):
     """Shards are a source too: their masks are in them."""
-    out, folder = tmp_path / "out", tmp_path / "source"
-    convert(invoke, "mask", write(folder, "mask"), out)
-    convert(invoke, "mask", folder, tmp_path / "same", "--fmt", "webdataset")
-    assert (
-        "nothing to append"
-        in invoke("convert", "--src", tmp_path / "same", "--out", out, "--append").output
-    )
-    convert(invoke, "mask", write(folder, "mask", changed=(3,)), tmp_path / "other")
-    output = invoke(
-        "convert", "--src", tmp_path / "other", "--out", out, "--append", status=2
-    ).output
-    assert "images/3.jpg: the image is in the dataset with another mask" in output
+    out, source = masks
+    convert = ("convert", "--out", out, "--append", "--src")
+    append("mask", source, tmp_path / "same", "--fmt", "webdataset")
+    assert SAME in invoke(*convert, tmp_path / "same").output
+    append("mask", write(source, "mask", changed=(3,)), tmp_path / "other")
+    assert refusal(3).partition(" than")[0] in invoke(*convert, tmp_path / "other", status=2).output

@@ -5,34 +5,29 @@ from __future__ import annotations
 import subprocess
 import sys
 
-import pytest
-
-UNUSED = ("dataprep.sources.recognize", "dataprep.commands", "click", "torch", "nvidia.dali")
-
-
-@pytest.mark.parametrize(
-    "module",
-    [
-        "dataprep.shards.write", "dataprep.run.prepare", "dataprep.run.finish", "dataprep.indexing.shard",
-        "dataprep.verification.shard", "dataprep.repair", "dataprep.duplicates.collection", "dataprep.duplicates.near",
-        "dataprep.report.pictures",
-    ],
-)  # fmt: skip
-def test_a_worker_imports_no_commands_and_no_readers_of_sources(module):
-    code = f"import sys, {module}; print([name for name in {UNUSED} if name in sys.modules])"
-    assert (
-        subprocess.run(
-            [sys.executable, "-c", code], check=True, capture_output=True, text=True
-        ).stdout
-        == "[]\n"
-    )
+#: Modules that workers import, from the one that may import least.
+MODULES = (
+    "dataprep.shards.write",
+    "dataprep.run.prepare",
+    "dataprep.run.finish",
+    "dataprep.indexing.shard",
+    "dataprep.verification.shard",
+    "dataprep.repair",
+    "dataprep.duplicates.collection",
+    "dataprep.duplicates.near",
+    "dataprep.report.pictures",
+)
+PROGRAM = """
+import importlib, sys
+for name in {modules}:
+    importlib.import_module(name)
+    for unused in {unused}:
+        assert unused not in sys.modules, (name, unused)
+"""
 
 
-def test_a_worker_that_writes_shards_loads_pyarrow_when_it_needs_it():
-    code = "import sys, dataprep.shards.write; print('pyarrow' in sys.modules)"
-    assert (
-        subprocess.run(
-            [sys.executable, "-c", code], check=True, capture_output=True, text=True
-        ).stdout
-        == "False\n"
-    )
+def test_workers_import_no_commands_no_readers_of_sources_and_pyarrow_late():
+    unused = ("dataprep.sources.recognize", "dataprep.commands", "click", "torch", "nvidia.dali")
+    for modules, names in ((MODULES, unused), (MODULES[:1], ("pyarrow",))):
+        code = PROGRAM.format(modules=modules, unused=names)
+        subprocess.run([sys.executable, "-c", code], check=True)

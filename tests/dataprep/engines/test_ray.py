@@ -54,27 +54,6 @@ def expected(source, snapshot, tmp_path_factory):
 
 
 @pytest.fixture
-def convert(source, dataprep, tmp_path):
-    """A function that runs the command with this engine."""
-
-    def run(address, *options, **arguments):
-        engine = ("--engine", "ray", "--address", address)
-        return dataprep(
-            "convert",
-            "--src",
-            source,
-            *SHARD,
-            "--out",
-            tmp_path / "out",
-            *engine,
-            *options,
-            **arguments,
-        )
-
-    return run
-
-
-@pytest.fixture
 def convert_here(source, connection, tmp_path, invoke):
     """A function that runs the command with this engine in this process, so the workers of the cluster stay."""
 
@@ -93,15 +72,19 @@ def without_progress(lines):
 
 
 def test_same_bytes_and_messages_as_the_local_engine(
-    convert, cluster, expected, snapshot, source, invoke, tmp_path
+    dataprep, cluster, expected, snapshot, source, invoke, monkeypatch, tmp_path
 ):
-    local = invoke("convert", "--src", source, *SHARD, "--out", tmp_path / "out", "--workers", 1)
-    shutil.rmtree(tmp_path / "out")
-    done = convert(cluster.address)
+    """Relative paths begin in the folder of the program."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / source.name).symlink_to(source)
+    convert = ("convert", "--src", source.name, *SHARD, "--out", "out")
+    local = invoke(*convert, "--workers", 1)
+    shutil.rmtree("out")
+    ray = ("--engine", "ray", "--address", cluster.address)
+    done = dataprep(*convert, *ray, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (0, local.stdout)
-    assert without_progress(done.stderr) == "Ray cluster: 2 machines, 2 CPUs\n" + without_progress(
-        local.stderr
-    )
+    errors = [without_progress(text) for text in (done.stderr, local.stderr)]
+    assert errors[0] == "Ray cluster: 2 machines, 2 CPUs\n" + errors[1]
     assert snapshot(tmp_path / "out") == expected
 
 
@@ -117,9 +100,10 @@ def test_append(make_photos, expected, convert_here, invoke, snapshot, tmp_path)
     assert snapshot(tmp_path / "ray") == snapshot(tmp_path / "local")
 
 
-def test_a_client_of_the_cluster(convert, cluster, expected, snapshot, tmp_path):
+def test_a_client_of_the_cluster(dataprep, source, cluster, expected, snapshot, tmp_path):
     pytest.importorskip("grpc", reason="Ray's client needs grpcio")
-    done = convert(cluster.client_address)
+    ray = ("--engine", "ray", "--address", cluster.client_address)
+    done = dataprep("convert", "--src", source, *SHARD, "--out", tmp_path / "out", *ray)
     assert done.returncode == 0, done.stderr
     assert snapshot(tmp_path / "out") == expected
 
@@ -149,15 +133,6 @@ def test_the_server_of_a_client_is_started_again(failures, cluster, monkeypatch)
     else:
         assert connect(cluster.client_address) == (ray, True)
     assert calls == [cluster.client_address] * 3
-
-
-def test_relative_paths_begin_in_the_folder_of_the_program(
-    source, expected, snapshot, convert_here, monkeypatch
-):
-    monkeypatch.chdir(source.parent)
-    convert_here(*SHARD, src=source.name, out="relative")
-    assert snapshot(source.parent / "relative") == expected
-    shutil.rmtree(source.parent / "relative")
 
 
 def test_several_cpus_work_on_one_shard(source, convert_here, invoke, snapshot, tmp_path):
@@ -257,16 +232,11 @@ def test_a_node_is_removed(cluster, connection, source, expected, snapshot, mark
 def test_the_program_is_killed_and_run_again(
     cluster, convert_here, source, expected, snapshot, markers, tmp_path
 ):
-    program = [
-        sys.executable,
-        HELPERS / "slow_shards.py",
-        cluster.address,
-        markers,
-        source,
-        tmp_path / "out",
-    ]
+    program = [sys.executable, HELPERS / "slow_shards.py", cluster.address, markers, source]
     environment = {**os.environ, "PYTHONPATH": PYTHONPATH}
-    process = subprocess.Popen(list(map(str, program)), env=environment, start_new_session=True)
+    process = subprocess.Popen(
+        [*program, tmp_path / "out"], env=environment, start_new_session=True
+    )
     first_marker(markers)
     (markers / ONE).touch()
     deadline = time.monotonic() + 300
@@ -332,7 +302,7 @@ def convert_with(program, cluster, connection, source, invoke, tmp_path):
     connect(cluster.address)
 
 
-def test_a_machine_with_another_pillow_is_refused(convert_with, expected, snapshot, tmp_path):
+def test_a_machine_with_another_pillow_is_refused(convert_with, tmp_path):
     """So is one without dataprep."""
     lines = []
     for text in INSTALLATIONS:
@@ -342,8 +312,6 @@ def test_a_machine_with_another_pillow_is_refused(convert_with, expected, snapsh
         assert part in line
     named = f"dataprep: machine {socket.gethostname()} of the Ray cluster cannot be used: "
     assert lines[0].startswith(named)
-    convert_with("", status=0)
-    assert snapshot(tmp_path / "out") == expected
 
 
 def may_mount() -> bool:
@@ -370,58 +338,48 @@ def test_a_machine_that_does_not_share_the_output_folder_is_refused(convert_with
 
 
 @pytest.fixture
-def no_connection(monkeypatch):
-    """This process is not connected to a cluster, as far as the engine knows."""
+def refused(invoke, source, monkeypatch, tmp_path):
+    """A function that returns the one line of a refused conversion, in a process without a connection."""
+
+    def convert(*options):
+        call = ("convert", "--src", source, "--out", tmp_path / "out", *options)
+        done = invoke(*call, status=2)
+        assert done.stdout == ""
+        assert not (tmp_path / "out").exists()
+        (line,) = done.stderr.splitlines()
+        return line
+
     ray = pytest.importorskip("ray", reason="ray is not installed")
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    return convert
 
 
-@pytest.mark.parametrize(
-    ("address", "message"),
-    [
-        ("127.0.0.1:1", "no Ray cluster answers there (Connection refused)"),
-        ("nowhere.invalid:6379", "no Ray cluster answers there (Name or service not known)"),
-        ("ray://127.0.0.1:1", ""),
-        ("nonsense", "is not an address of a Ray cluster"),
-        ("127.0.0.1:99999", "is not an address of a Ray cluster"),
-        ("http://127.0.0.1:8265", "is not an address of a Ray cluster"),
-        ("", "is not an address of a Ray cluster"),
-    ],
-)
-def test_an_address_that_cannot_be_reached_is_one_line(
-    source, invoke, no_connection, tmp_path, address, message
-):
-    done = invoke(
-        "convert",
-        "--src",
-        source,
-        "--out",
-        tmp_path / "out",
-        "--engine",
-        "ray",
-        "--address",
-        address,
-        status=2,
+ADDRESSES = {
+    "127.0.0.1:1": "no Ray cluster answers there (Connection refused)",
+    "nowhere.invalid:6379": "no Ray cluster answers there (Name or service not known)",
+    "ray://127.0.0.1:1": "",
+    "nonsense": "is not an address of a Ray cluster",
+    "127.0.0.1:99999": "is not an address of a Ray cluster",
+    "http://127.0.0.1:8265": "is not an address of a Ray cluster",
+    "": "is not an address of a Ray cluster",
+}
+
+
+def test_an_address_that_cannot_be_reached_is_one_line(refused, monkeypatch):
+    for address, message in ADDRESSES.items():
+        line = refused("--engine", "ray", "--address", address)
+        assert line.startswith("dataprep: --address ")
+        assert message in line
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
+    reason = "127.0.0.1:1: no Ray cluster answers there (Connection refused)"
+    assert refused("--engine", "ray").startswith(f"dataprep: --address {reason}")
+    assert refused("--address", "auto") == (
+        "dataprep: --address needs --engine ray. Hint: add --engine ray, or leave --address out."
     )
-    assert done.stdout == ""
-    (line,) = done.stderr.splitlines()
-    assert line.startswith("dataprep: --address ")
-    assert message in line
-    assert not (tmp_path / "out").exists()
 
 
-def test_another_kind_of_server(source, invoke, no_connection, tmp_path):
+def test_another_kind_of_server(refused):
     """Ray itself would wait for minutes, or for ever."""
-    convert = (
-        "convert",
-        "--src",
-        source,
-        "--out",
-        tmp_path / "out",
-        "--engine",
-        "ray",
-        "--address",
-    )
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def answer():
@@ -429,54 +387,27 @@ def test_another_kind_of_server(source, invoke, no_connection, tmp_path):
                 connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
 
         with meanwhile(answer):
-            done = invoke(*convert, f"127.0.0.1:{server.getsockname()[1]}", status=2)
-    (line,) = done.stderr.splitlines()
+            line = refused("--engine", "ray", "--address", f"127.0.0.1:{server.getsockname()[1]}")
     assert "no Ray cluster answers there (there is another kind of server)" in line
 
 
-def test_the_address_in_the_environment(source, invoke, no_connection, monkeypatch, tmp_path):
-    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
-    done = invoke(
-        "convert", "--src", source, "--out", tmp_path / "out", "--engine", "ray", status=2
-    )
-    (line,) = done.stderr.splitlines()
-    assert line.startswith(
-        "dataprep: --address 127.0.0.1:1: no Ray cluster answers there (Connection refused)"
-    )
-
-
-def test_no_cluster(monkeypatch):
+def test_no_cluster(refused, monkeypatch):
     services = pytest.importorskip("ray._private.services", reason="ray is not installed")
-    from dataprep.engines.ray import connect
 
     def find_nothing(address):
         raise ConnectionError("Could not find any running Ray instance.")
 
     monkeypatch.setattr(services, "canonicalize_bootstrap_address", find_nothing)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    monkeypatch.setattr("ray.is_initialized", lambda: False)
     with pytest.raises(
         CallError, match=r"this machine does not belong to a Ray cluster\. Hint: start one with"
     ):
         connect("auto")
 
 
-def test_ray_is_not_installed(convert, tmp_path):
-    (tmp_path / "ray.py").write_text("raise ImportError('no ray')")
-    done = convert("auto", env={**os.environ, "PYTHONPATH": str(tmp_path)})
-    assert (done.returncode, done.stdout) == (2, "")
-    assert (
-        done.stderr == "dataprep: --engine ray needs the package ray. Hint: run `pip install"
-        " 'dataprep-loaders[ray]'`.\n"
-    )
-
-
-def test_address_without_the_engine(invoke, source, tmp_path):
-    done = invoke(
-        "convert", "--src", source, "--out", tmp_path / "out", "--address", "auto", status=2
-    )
-    assert (
-        done.stderr
-        == "dataprep: --address needs --engine ray. Hint: add --engine ray, or leave --address"
-        " out.\n"
+def test_ray_is_not_installed(refused, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    assert refused("--engine", "ray") == (
+        "dataprep: --engine ray needs the package ray. Hint: run `pip install"
+        " 'dataprep-loaders[ray]'`."
     )

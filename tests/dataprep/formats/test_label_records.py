@@ -1,4 +1,4 @@
-"""Labels of every type on disk, as other readers see them, and through verify, re-sharding, diff, info and report."""
+"""Labels of every type on disk, as other readers see them, and through every command that reads or writes them."""
 
 from __future__ import annotations
 
@@ -11,332 +11,353 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from helpers import oracles
+from helpers import annotated, oracles
+from helpers.datasets import FORMATS, flip, run_steps, shards_of
 from helpers.shards import stored_samples
 from PIL import Image
 
-from manifests.store import read_manifest
-
 pytestmark = pytest.mark.usefixtures("quick_programs")
 
-FORMATS = pytest.mark.parametrize("fmt", ["tfrecord", "webdataset"])
 N = 8
 CLASSES = ("bird", "cat", "dog")
 LABELS = [[1], [1, 2], [], [0, 2], [2], [0], [0, 1, 2], []]
 VALUES = [[number + 0.1, -number] for number in range(N)]
+STORED_VALUES = np.float32(VALUES).astype(float).tolist()
 CAPTIONS = [f'a "photo" of number {number}, é|' for number in range(N)]
+NAMES = [[CLASSES[label] for label in labels] for labels in LABELS]
 
-#: Columns of the table, and further options, for each label type.
-TYPES = {
-    "none": ({}, ["--label-type", "none"]),
-    "multi-label": ({"labels": [[CLASSES[label] for label in labels] for labels in LABELS]}, []),
-    "regression": ({"values": VALUES}, []),
-    "caption": ({"caption": CAPTIONS}, []),
+#: The columns of the source for labels of each type in a table.
+TABLES = {
+    "none": {},
+    "multi-label": {"labels": NAMES},
+    "regression": {"values": VALUES},
+    "caption": {"caption": CAPTIONS},
 }
-LABEL_TYPES = pytest.mark.parametrize("label_type", TYPES)
+#: Second images: the member of the TFRecord, and the pixels.
+SECOND = {
+    "mask": ("image/segmentation/class/encoded", annotated.masks),
+    "depth": ("image/depth/encoded", annotated.depths),
+}
+KINDS = (*TABLES, "boxes", *SECOND)
+PLACED = pytest.mark.parametrize("kind", ["boxes", *SECOND])
+
+
+def options_of(kind):
+    return ["--samples-per-shard", 3, "--no-shuffle", *(["--label-type", kind] * (kind == "none"))]
 
 
 @pytest.fixture(scope="module")
-def made(photographs, convert, tmp_path_factory):
-    """A function that converts the photographs once with each label type and format, in shards of 3."""
+def sources(photographs, tmp_path_factory):
+    """A source for each kind of labels: tables of the photographs, and annotated pictures."""
     folder = tmp_path_factory.mktemp("labels")
     names = [f"{number}.{extension}" for number, (extension, _) in enumerate(photographs[:N])]
     for name, (_, data) in zip(names, photographs, strict=False):
         (folder / name).write_bytes(data)
-    cameras = [number * 2 for number in range(N)]
+    found = annotated.make_each_kind(folder)
+    for kind, columns in TABLES.items():
+        found[kind] = folder / f"{kind}.parquet"
+        cameras = [number * 2 for number in range(N)]
+        pq.write_table(pa.table({"path": names, **columns, "camera": cameras}), found[kind])
+    return found
 
-    def make(label_type: str, fmt: str) -> Path:
-        out = folder / f"{label_type}-{fmt}"
+
+@pytest.fixture(scope="module")
+def made(sources, convert, tmp_path_factory):
+    """A function that converts each source once with each format. Tests must not change the datasets."""
+    folder, said = tmp_path_factory.mktemp("datasets"), {}
+
+    def make(kind: str, fmt: str) -> Path:
+        out = folder / f"{kind}-{fmt}"
         if not out.exists():
-            columns, options = TYPES[label_type]
-            path = folder / f"{label_type}.parquet"
-            pq.write_table(pa.table({"path": names, **columns, "camera": cameras}), path)
-            options = [*options, "--fmt", fmt, "--samples-per-shard", 3, "--no-shuffle"]
-            (folder / f"{out.name}.txt").write_text(convert(path, out, *options).stderr)
+            said[out] = convert(sources[kind], out, "--fmt", fmt, *options_of(kind)).stderr
         return out
+
+    make.said = said
+    return make
+
+
+@pytest.fixture
+def copy(made, tmp_path):
+    """A function that returns a copy of one of these datasets, which a test may damage, and its shards."""
+
+    def make(kind, fmt):
+        dataset = Path(shutil.copytree(made(kind, fmt), tmp_path / f"{kind}-{fmt}"))
+        return dataset, shards_of(dataset)
 
     return make
 
 
-def shards(dataset: Path) -> list[Path]:
-    return [
-        dataset / shard.name for split in read_manifest(dataset).splits for shard in split.shards
-    ]
+def features_of(dataset):
+    payloads = [payload for path in shards_of(dataset) for payload in oracles.read_tfrecord(path)]
+    return [oracles.parse_example(payload) for payload in payloads]
 
 
-@LABEL_TYPES
-@FORMATS
-def test_the_manifest_and_the_tables_name_the_label_type(made, fmt, label_type):
-    dataset = made(label_type, fmt)
+def members_of(dataset):
+    """The members of each sample that the library webdataset finds, the JSON as a dictionary."""
+    samples = [each for path in shards_of(dataset) for each in oracles.read_with_webdataset(path)]
+    found = [{name: each[name] for name in each if not name.startswith("__")} for each in samples]
+    return [{**members, "json": json.loads(members["json"])} for members in found]
+
+
+def pixels(data: bytes) -> np.ndarray:
+    with Image.open(io.BytesIO(data)) as image:
+        assert image.format == "PNG"
+        return np.asarray(image)
+
+
+# --- what is stored -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", TABLES)
+@pytest.mark.parametrize("fmt", FORMATS)
+def test_the_manifest_and_the_tables_name_the_label_type(made, fmt, kind):
+    dataset = made(kind, fmt)
     manifest = json.loads((dataset / "manifest.json").read_text())
-    assert manifest["label_type"] == label_type
+    assert manifest["label_type"] == kind
     assert manifest["components"]["label"] is None
-    assert manifest["classes"] == (list(CLASSES) if label_type == "multi-label" else [])
-    table = pa.concat_tables(
-        pq.read_table(path.with_suffix(".parquet")) for path in shards(dataset)
-    )
-    expected = {
-        "none": {},
-        "multi-label": {"labels": LABELS},
-        "regression": {"values": np.float32(VALUES).astype(float).tolist()},
-        "caption": {"caption": CAPTIONS},
-    }[label_type]
-    own = ("key", "offset", "size", "width", "height", "source", "crc32c")
-    assert table.column_names == [*own, "camera", *expected]
+    assert manifest["classes"] == (list(CLASSES) if kind == "multi-label" else [])
+    tables = [pq.read_table(path.with_suffix(".parquet")) for path in shards_of(dataset)]
+    stored = {"labels": LABELS, "values": STORED_VALUES, "caption": CAPTIONS}
+    expected = {name: stored[name] for name in TABLES[kind]}
+    own = ("key", "offset", "size", "width", "height", "source", "crc32c", "camera")
+    table = pa.concat_tables(tables)
+    assert table.column_names == [*own, *expected]
     assert {name: table[name].to_pylist() for name in expected} == expected
-    message = (dataset.parent / f"{dataset.name}.txt").read_text()
-    assert {"none": "unlabelled"}.get(label_type, f"labels: {label_type}") in message
+    message = "unlabelled" if kind == "none" else f"labels: {kind}"
+    assert message in made.said[dataset]
 
 
-@LABEL_TYPES
-def test_features_of_tfrecord(made, label_type, photographs):
-    records = [
-        oracles.parse_example(payload)
-        for path in shards(made(label_type, "tfrecord"))
-        for payload in oracles.read_tfrecord(path)
-    ]
-    assert [record["image/encoded"] for record in records] == [
-        [data] for _, data in photographs[:N]
-    ]
-    assert [record["camera"] for record in records] == [[number * 2] for number in range(N)]
-    common = {
-        "camera",
-        "image/filename",
-        "image/format",
-        "image/height",
-        "image/width",
-        "image/encoded",
-    }
-    features = {
-        "none": {},
-        "multi-label": {
-            "image/class/label": LABELS,
-            "image/class/text": [
-                [CLASSES[label].encode() for label in labels] for labels in LABELS
-            ],
-        },
-        "regression": {"image/values": np.float32(VALUES).astype(float).tolist()},
-        "caption": {"image/caption": [[caption.encode()] for caption in CAPTIONS]},
-    }[label_type]
-    assert set(records[0]) == common | set(features)
-    for name, values in features.items():
-        assert [record[name] for record in records] == values
+@pytest.mark.parametrize("kind", TABLES)
+def test_labels_of_a_table_in_records(made, kind, photographs):
+    texts = [[name.encode() for name in names] for names in NAMES]
+    features, columns = {
+        "none": ({}, {}),
+        "multi-label": (
+            {"image/class/label": LABELS, "image/class/text": texts},
+            {"labels": LABELS, "classes": NAMES},
+        ),
+        "regression": ({"image/values": STORED_VALUES}, {"values": VALUES}),
+        "caption": (
+            {"image/caption": [[caption.encode()] for caption in CAPTIONS]},
+            {"caption": CAPTIONS},
+        ),
+    }[kind]
+    records = features_of(made(kind, "tfrecord"))
+    common = {"image/filename", "image/format", "image/height", "image/width"}
+    assert set(records[0]) == common | {"camera", "image/encoded", *features}
+    members = members_of(made(kind, "webdataset"))
+    for number, (extension, data) in enumerate(photographs[:N]):
+        record, sample = records[number], members[number]
+        assert (record["image/encoded"], record["camera"]) == ([data], [number * 2])
+        assert {name: record[name] for name in features} == {
+            name: values[number] for name, values in features.items()
+        }
+        row = sample.pop("json")
+        assert sample.pop(extension.lower()) == data
+        text = sample.pop("txt", b"").decode()
+        assert text == (CAPTIONS[number] if kind == "caption" else "")
+        assert not sample
+        assert row["camera"] == 2 * number
+        assert {name: row[name] for name in columns} == {
+            name: values[number] for name, values in columns.items()
+        }
+        assert "label" not in row
+
+
+def check_boxes(number: int, features: dict[str, list]) -> None:
+    height, width = annotated.SIZES[number]
+    names = [f"image/object/bbox/{side}" for side in ("xmin", "ymin", "xmax", "ymax")]
+    corners = np.array([features.get(name) or [] for name in names], float).T.reshape(-1, 4)
+    expected = annotated.boxes()[number]
+    np.testing.assert_allclose(corners * ([width, height] * 2), expected, atol=1e-3)
+    labels = annotated.box_labels()[number]
+    assert list(features.get("image/object/class/label") or []) == labels
+    texts = [[*annotated.CATEGORIES.values()][label].encode() for label in labels]
+    assert list(features.get("image/object/class/text") or []) == texts
+
+
+@PLACED
+def test_boxes_and_second_images_in_records(made, kind):
+    records, members = features_of(made(kind, "tfrecord")), members_of(made(kind, "webdataset"))
+    assert len(records) == len(members) == 5
+    for number, (features, sample) in enumerate(zip(records, members, strict=True)):
+        assert (pixels(features["image/encoded"][0]) == annotated.pictures()[number]).all()
+        row = sample["json"]
+        if kind == "boxes":
+            check_boxes(number, features)
+            assert sample.keys() == {"png", "json"}
+            assert row["boxes"] == annotated.boxes()[number].tolist()
+            assert row["box_labels"] == annotated.box_labels()[number]
+            assert (row["annotated_height"], row["annotated_width"]) == annotated.SIZES[number]
+        else:
+            name, given = SECOND[kind]
+            assert sample.keys() == {"png", "json", f"{kind}.png"}
+            for data in (features[name][0], sample[f"{kind}.png"]):
+                assert (pixels(data) == given()[number]).all()
 
 
 def test_the_reader_tfrecord_reads_lists(made):
     from tfrecord.reader import tfrecord_loader
 
-    path = shards(made("multi-label", "tfrecord"))[0]
-    found = list(
-        tfrecord_loader(str(path), None, {"image/class/label": "int", "image/width": "int"})
-    )
-    assert [
-        record["image/class/label"].tolist() for record in found if len(record["image/class/label"])
-    ] == [labels for labels in LABELS[:3] if labels]
-    path = shards(made("regression", "tfrecord"))[0]
-    values = [
-        record["image/values"]
-        for record in tfrecord_loader(str(path), None, {"image/values": "float"})
-    ]
+    def read(kind, **features):
+        return list(tfrecord_loader(str(shards_of(made(kind, "tfrecord"))[0]), None, features))
+
+    name = "image/class/label"
+    found = [record[name] for record in read("multi-label", **{name: "int", "image/width": "int"})]
+    assert [labels.tolist() for labels in found if len(labels)] == [x for x in LABELS[:3] if x]
+    values = [record["image/values"] for record in read("regression", **{"image/values": "float"})]
     np.testing.assert_array_equal(values, np.float32(VALUES[:3]))
 
 
-def test_tensorflow_reads_lists(made):
+def test_tensorflow_reads_lists_boxes_and_masks(made):
     tf = pytest.importorskip("tensorflow")
-    spec = {
-        "image/class/label": tf.io.VarLenFeature(tf.int64),
-        "image/class/text": tf.io.VarLenFeature(tf.string),
-    }
-    found = [
-        tf.io.parse_single_example(record, spec)["image/class/label"].values.numpy().tolist()
-        for path in shards(made("multi-label", "tfrecord"))
-        for record in tf.data.TFRecordDataset(str(path))
-    ]
+
+    def read(kind, **features):
+        for path in shards_of(made(kind, "tfrecord")):
+            for record in tf.data.TFRecordDataset(str(path)):
+                yield tf.io.parse_single_example(record, features)
+
+    label, text = "image/class/label", "image/class/text"
+    spec = {label: tf.io.VarLenFeature(tf.int64), text: tf.io.VarLenFeature(tf.string)}
+    found = [parsed[label].values.numpy().tolist() for parsed in read("multi-label", **spec)]
     assert found == LABELS
+    sides = ("xmin", "ymin", "xmax", "ymax")
+    spec = {f"image/object/bbox/{side}": tf.io.VarLenFeature(tf.float32) for side in sides}
+    spec["image/object/class/label"] = tf.io.VarLenFeature(tf.int64)
+    spec["image/object/class/text"] = tf.io.VarLenFeature(tf.string)
+    for number, parsed in enumerate(read("boxes", **spec)):
+        lists = {name: values.values.numpy().tolist() for name, values in parsed.items()}
+        check_boxes(number, lists)
+    name, given = SECOND["depth"]
+    spec = {name: tf.io.FixedLenFeature((), tf.string)}
+    for parsed, depth in zip(read("depth", **spec), given(), strict=True):
+        assert (tf.io.decode_png(parsed[name], dtype=tf.uint16)[..., 0].numpy() == depth).all()
 
 
-@LABEL_TYPES
-def test_members_of_webdataset(made, label_type, photographs):
-    import webdataset
-
-    paths = [str(path) for path in shards(made(label_type, "webdataset"))]
-    samples = list(webdataset.WebDataset(paths, shardshuffle=False))
-    extensions = [extension.lower() for extension, _ in photographs[:N]]
-    for number, (sample, extension) in enumerate(zip(samples, extensions, strict=True)):
-        members = {name for name in sample if not name.startswith("__")}
-        assert members == {extension, "json", *(["txt"] if label_type == "caption" else [])}
-        assert sample[extension] == photographs[number][1]
-        row = json.loads(sample["json"])
-        assert row["camera"] == 2 * number
-        expected = {
-            "none": {},
-            "multi-label": {
-                "labels": LABELS[number],
-                "classes": [CLASSES[label] for label in LABELS[number]],
-            },
-            "regression": {"values": VALUES[number]},
-            "caption": {"caption": CAPTIONS[number]},
-        }[label_type]
-        assert {name: row[name] for name in row if name in expected} == expected
-        assert "label" not in row
-        if label_type == "caption":
-            assert sample["txt"].decode() == CAPTIONS[number]
+# --- what other commands do with it ---------------------------------------------------------------
 
 
-@LABEL_TYPES
-@FORMATS
-def test_verify_resharding_diff_info_and_report(made, fmt, label_type, convert, invoke, tmp_path):
-    dataset = made(label_type, fmt)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("fmt", FORMATS)
+def test_verify_resharding_diff_info_and_report(made, fmt, kind, convert, invoke, tmp_path):
+    dataset, again, back = made(kind, fmt), tmp_path / "again", tmp_path / "back"
     assert "no problems" in invoke("verify", dataset, "--decode").output
-    other = {"tfrecord": "webdataset", "webdataset": "tfrecord"}[fmt]
-    again, back = tmp_path / "again", tmp_path / "back"
+    (other,) = {*FORMATS} - {fmt}
     convert(dataset, again, "--fmt", other, "--samples-per-shard", 5, "--seed", 1)
-    invoke("verify", again)
+    assert "no problems" in invoke("verify", again, "--decode").output
     assert "the datasets have the same samples" in invoke("diff", dataset, again).output
-    # Back in the first format and order, every byte is as before: nothing got lost on the way.
-    convert(again, back, "--fmt", fmt, "--samples-per-shard", 3, "--seed", 1)
-    rows = [
-        {sample.source: (data, sample.extra) for sample, data in stored_samples(each)}
-        for each in (dataset, back)
-    ]
+    # Back in the first format, every byte is as before: nothing got lost on the way.
+    convert(again, back, "--fmt", fmt, "--no-shuffle")
+    rows = [{}, {}]
+    for each, found in zip((dataset, back), rows, strict=True):
+        for sample, data in stored_samples(each):
+            extra = {name: sample.extra[name] for name in sample.extra if name != "mask_offset"}
+            found[sample.source] = (data, extra)
     assert rows[0] == rows[1]
-    assert invoke("info", again).output
-    assert json.loads(invoke("info", again, "--json").output)["label_type"] == label_type
+    assert json.loads(invoke("info", again, "--json").output)["label_type"] == kind
     invoke("report", again, "--out", tmp_path / "report.html")
     data = json.loads((tmp_path / "report.json").read_text())
-    assert sum(sum(each["samples"]) for each in data["classes"]) == N
+    assert data["samples"] == len(rows[0])
     assert not data["problems"]
+    # Classes of boxes that are never the first of an image, and the 256 values of masks, are not
+    # called unused.
+    assert data["unused"] == 0
 
 
-def test_labels_in_three_steps(made, tmp_path, invoke):
+@pytest.mark.parametrize("kind", KINDS)
+def test_three_steps_and_append(made, sources, kind, tmp_path, convert, invoke):
     """The files of a plan carry the labels to the workers: the result has the same bytes."""
-    for label_type in ("multi-label", "regression", "caption", "none"):
-        dataset = made(label_type, "webdataset")
-        _, options = TYPES[label_type]
-        out = tmp_path / label_type
-        options = [*options, "--fmt", "webdataset", "--samples-per-shard", 3, "--no-shuffle"]
-        invoke("plan", "--src", dataset.parent / f"{label_type}.parquet", "--out", out, *options)
-        assert label_type in invoke("info", out / ".dataprep" / "plan").output.replace(
-            "unlabelled", "none"
-        )
-        invoke("work", out, "--task", "0/1")
-        invoke("finish", out)
-        for path in shards(dataset):
-            assert (out / path.name).read_bytes() == path.read_bytes()
-        assert (out / "manifest.json").read_bytes() == (dataset / "manifest.json").read_bytes()
+    dataset, out = made(kind, "webdataset"), tmp_path / "out"
+    source, options = sources[kind], ("--fmt", "webdataset", *options_of(kind))
+    run_steps(invoke, "--src", source, *options, out=out)
+    name = "unlabelled" if kind == "none" else kind
+    assert name in invoke("info", out / ".dataprep" / "plan").output
+    for path in (*shards_of(dataset), dataset / "manifest.json"):
+        assert (out / path.name).read_bytes() == path.read_bytes()
+    if kind not in TABLES:  # of another dataset, the same paths are other images
+        more = Path(shutil.copytree(source, tmp_path / "more"))
+        for path in [*more.rglob("images/*.png"), *more.rglob("train2017/*.png")]:
+            Image.fromarray(np.array(Image.open(path))[::-1]).save(path)
+        convert(more, out, "--append")
+        assert "no problems" in invoke("verify", out, "--decode").output
+        assert len(list(stored_samples(out))) > 5
 
 
-@FORMATS
-def test_a_relabelled_sample_is_found(made, fmt, tmp_path, invoke, photographs):
-    dataset = made("regression", fmt)
-    changed = [[value + (number == 3), other] for number, (value, other) in enumerate(VALUES)]
-    names = [f"{number}.{extension}" for number, (extension, _) in enumerate(photographs[:N])]
-    table = pa.table(
-        {"path": names, "values": changed, "camera": [number * 2 for number in range(N)]}
-    )
-    for name in names:
-        shutil.copy(dataset.parent / name, tmp_path)
-    pq.write_table(table, tmp_path / "l.parquet")
-    invoke("convert", "--src", tmp_path / "l.parquet", "--out", tmp_path / "out")
-    output = invoke("diff", dataset, tmp_path / "out", status=1).output
-    assert "relabelled" in output
-    assert "3.0999999" in output
-    assert "4.0999999" in output
+@pytest.mark.parametrize("fmt", FORMATS)
+@pytest.mark.parametrize("side", [37, 77])
+def test_resized_boxes_agree_with_their_table(sources, fmt, side, convert, invoke, tmp_path):
+    """The record has fractions of the side, which are computed from the float32 numbers of the table."""
+    convert(sources["boxes"], tmp_path / "out", "--fmt", fmt, "--resize-shorter", side)
+    assert "no problems" in invoke("verify", tmp_path / "out", "--decode").output
 
 
-@FORMATS
-@pytest.mark.parametrize("label_type", ["multi-label", "regression", "caption"])
-def test_verify_finds_a_changed_label(made, fmt, label_type, tmp_path, invoke):
-    dataset = tmp_path / "damaged"
-    shutil.copytree(made(label_type, fmt), dataset)
-    path = shards(dataset)[0]
-    data = path.read_bytes()
-    old, new = {
-        "multi-label": (b"dog", b"dig"),
-        "regression": (b"2.1,-2" if fmt == "webdataset" else np.float32(2.1).tobytes(), None),
-        "caption": (b"number 1", b"number 7"),
-    }[label_type]
-    new = new or bytes([*old[:-1], old[-1] ^ 1])
-    assert old in data
-    path.write_bytes(data.replace(old, new, 1))
-    assert "a byte around the image differs" in invoke("verify", dataset, status=1).output
+@pytest.mark.parametrize("fmt", FORMATS)
+@pytest.mark.parametrize("kind", ["multi-label", "regression", "caption", "mask", "boxes"])
+def test_verify_finds_a_changed_label(copy, fmt, kind, invoke):
+    dataset, (path, *_) = copy(kind, fmt)
+    data, is_tar = path.read_bytes(), fmt == "webdataset"
+    box = json.dumps(annotated.boxes()[0].tolist(), separators=(",", ":"))[:8].encode()
+    value = b"2.1,-2" if is_tar else np.float32(2.1).tobytes()
+    texts = {"multi-label": b"dog", "regression": value, "caption": b"number 1"}
+    texts["boxes"] = box if is_tar else b"xmax"
+    if kind == "mask":
+        place = pq.read_table(path.with_suffix(".parquet"))["mask_offset"][0].as_py() + 60
+    else:
+        place = data.index(texts[kind]) + (4 if kind == "boxes" else 1)
+    flip(path, place)
+    output = invoke("verify", dataset, status=1).output
+    assert kind not in TABLES or "a byte around the image differs" in output
 
 
-def test_columns_of_a_table_are_checked_by_label_type(made, tmp_path, invoke):
-    for label_type, column, wrong in (
-        ("multi-label", "labels", pa.array([[7]] * 3, pa.list_(pa.field("element", pa.int64())))),
-        (
-            "regression",
-            "values",
-            pa.array([[1.0], [1.0, 2.0], [1.0]], pa.list_(pa.field("element", pa.float32()))),
-        ),
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("fmt", FORMATS)
+def test_a_lost_table_is_rebuilt_and_a_damaged_shard_made_again(copy, sources, kind, fmt, invoke):
+    dataset, (path, second, *_) = copy(kind, fmt)
+    table = second.with_suffix(".parquet")
+    before, whole = table.read_bytes(), path.read_bytes()
+    table.unlink()
+    again = ("repair", dataset, "--src", sources[kind], *options_of(kind)[3:])
+    if (kind, fmt) == ("boxes", "tfrecord"):  # it has fractions of the side
+        assert "does not determine" in invoke("repair", dataset, status=1).output
+        invoke(*again)
+    else:
+        invoke("repair", dataset)
+    assert table.read_bytes() == before
+    path.write_bytes(whole[:-600])
+    invoke(*again)
+    assert path.read_bytes() == whole
+
+
+def test_columns_of_a_table_are_checked_by_label_type(copy, made, invoke):
+    def lists(values, kind):
+        return pa.array(values, pa.list_(pa.field("element", kind)))
+
+    for kind, column, wrong in (
+        ("multi-label", "labels", lists([[7]] * 3, pa.int64())),
+        ("regression", "values", lists([[1.0], [1.0, 2.0], [1.0]], pa.float32())),
         ("caption", "caption", pa.array(["a", None, "b"])),
-        ("caption", "caption", pa.array([1, 2, 3])),
     ):
-        dataset = tmp_path / f"{label_type}-{wrong.type}"
-        shutil.copytree(made(label_type, "tfrecord"), dataset)
-        path = shards(dataset)[0].with_suffix(".parquet")
-        table = pq.read_table(path)
-        pq.write_table(table.set_column(table.column_names.index(column), column, wrong), path)
+        dataset, (path, *_) = copy(kind, "tfrecord")
+        table = pq.read_table(path.with_suffix(".parquet"))
+        changed = table.set_column(table.column_names.index(column), column, wrong)
+        pq.write_table(changed, path.with_suffix(".parquet"))
         output = invoke("verify", dataset, status=1).output
         assert "does not match its checksum" in output or "bytes, but the manifest states" in output
-        output = invoke("diff", dataset, made(label_type, "tfrecord"), status=1).output
+        output = invoke("diff", dataset, made(kind, "tfrecord"), status=1).output
         assert "checksum" in output
 
 
-def test_a_caption_of_another_format_is_a_text_file(made):
-    """`tar` alone gives image and caption of each sample."""
-    import tarfile
-
-    with tarfile.open(shards(made("caption", "webdataset"))[0]) as tar:
-        names = tar.getnames()
-        assert [name.split(".")[1].lower() in ("jpg", "png", "webp") for name in names[::3]] == [
-            True
-        ] * 3
-        assert [name.split(".")[1] for name in names[1::3]] == ["txt"] * 3
-        image = tar.extractfile(names[0]).read()
-        assert Image.open(io.BytesIO(image)).size[0] > 0
-        assert tar.extractfile(names[1]).read().decode() == CAPTIONS[0]
-
-
-@LABEL_TYPES
-@FORMATS
-def test_a_lost_table_is_rebuilt_from_the_shard(made, fmt, label_type, tmp_path, invoke):
-    dataset = tmp_path / "damaged"
-    shutil.copytree(made(label_type, fmt), dataset)
-    table = shards(dataset)[1].with_suffix(".parquet")
-    before = table.read_bytes()
-    table.unlink()
-    invoke("repair", dataset)
-    assert table.read_bytes() == before
-
-
-@FORMATS
-@pytest.mark.parametrize("label_type", ["multi-label", "caption"])
-def test_a_damaged_shard_is_made_again_from_its_source(made, fmt, label_type, tmp_path, invoke):
-    dataset = tmp_path / "damaged"
-    made_from = made(label_type, fmt)
-    shutil.copytree(made_from, dataset)
-    path = shards(dataset)[0]
-    path.write_bytes(path.read_bytes()[:-600])
-    source = made_from.parent / f"{label_type}.parquet"
-    invoke("repair", dataset, "--src", source, *TYPES[label_type][1])
-    assert path.read_bytes() == (made_from / path.name).read_bytes()
-
-
-def test_an_append_has_the_same_label_type_and_labels(made, tmp_path, invoke):
-    dataset = tmp_path / "dataset"
-    made_from = made("regression", "tfrecord")
-    shutil.copytree(made_from, dataset)
-    table = pq.read_table(made_from.parent / "regression.parquet")
-    wrong = table.set_column(1, "values", pa.array([[value + 1, other] for value, other in VALUES]))
-    pq.write_table(wrong, made_from.parent / "wrong.parquet")
-    append = ("convert", "--append", "--out", dataset, "--src")
-    error = invoke(*append, made_from.parent / "wrong.parquet", status=2).stderr
-    assert (
+def test_an_append_has_the_same_label_type_and_labels(copy, sources, convert):
+    dataset, _ = copy("regression", "tfrecord")
+    table = pq.read_table(sources["regression"])
+    values = pa.array([[value + 1, other] for value, other in VALUES])
+    wrong = sources["regression"].with_name("wrong.parquet")
+    pq.write_table(table.set_column(1, "values", values), wrong)
+    error = convert(wrong, dataset, "--append", status=2).stderr
+    stored = (
         "the image is in the dataset with the label 0.100000001, 0, but here with 1.10000002, 0"
-        in error
     )
-    error = invoke(*append, made("caption", "tfrecord").parent / "caption.parquet", status=2).stderr
+    assert stored in error
+    error = convert(sources["caption"], dataset, "--append", status=2).stderr
     assert "has the label type regression, but the source has caption" in error
-    assert "nothing to append" in invoke(*append, made_from.parent / "regression.parquet").output
+    assert "nothing to append" in convert(sources["regression"], dataset, "--append").output

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from helpers.datasets import write_csv
 from helpers.photographs import photograph
 from helpers.pictures import encode
 from PIL import Image
@@ -17,50 +18,49 @@ from manifests.store import read_manifest
 pytestmark = pytest.mark.usefixtures("quick_programs")
 
 
-@pytest.fixture
-def dataset(invoke, tmp_path):
+@pytest.fixture(scope="module")
+def source(tmp_path_factory):
     """Ten photographs in train.
 
     In val another one, a smaller and a mirrored copy, and one with the same bytes.
     """
-    root = tmp_path / "photos"
-    for split in ("train", "val"):
-        for name in "ab":
-            (root / split / name).mkdir(parents=True)
+    root = tmp_path_factory.mktemp("near") / "photos"
+    for folder in ("train/a", "train/b", "val/a"):
+        (root / folder).mkdir(parents=True)
     photographs = [Image.fromarray(photograph(name)) for name in ("astronaut", "chelsea", "coffee")]
-    crops = [
-        (photo, x, y) for x, y in ((0, 0), (200, 0), (0, 140), (200, 140)) for photo in photographs
-    ]
-    pictures = [photo.crop((x, y, x + 200, y + 140)) for photo, x, y in crops][:11]
+    corners = [(0, 0), (200, 0), (0, 140), (200, 140)]
+    pictures = [photo.crop((x, y, x + 200, y + 140)) for x, y in corners for photo in photographs]
     for number, picture in enumerate(pictures[:10]):
-        (root / "train" / "ab"[number % 2] / f"{number}.jpg").write_bytes(
-            encode(picture, quality=90)
-        )
+        path = root / "train" / "ab"[number % 2] / f"{number}.jpg"
+        path.write_bytes(encode(picture, quality=90))
     (root / "val/a/other.jpg").write_bytes(encode(pictures[10]))
     (root / "val/a/half.jpg").write_bytes(encode(pictures[0].resize((100, 70))))
-    (root / "val/a/mirrored.jpg").write_bytes(
-        encode(pictures[1].transpose(Image.Transpose.FLIP_LEFT_RIGHT))
-    )
+    mirrored = pictures[1].transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+    (root / "val/a/mirrored.jpg").write_bytes(encode(mirrored))
     (root / "val/a/same.jpg").write_bytes((root / "train/a/2.jpg").read_bytes())
-
-    def convert(*options):
-        invoke("convert", "--src", root, "--out", tmp_path / "out", *options)
-        return tmp_path / "out"
-
-    return convert
+    return root
 
 
-def report(invoke, dataset, tmp_path):
-    result = invoke("report", dataset, "--out", tmp_path / "r.html")
-    return (
-        json.loads((tmp_path / "r.json").read_text()),
-        (tmp_path / "r.html").read_text(),
-        result.stdout,
-    )
+@pytest.fixture
+def out(tmp_path):
+    return tmp_path / "out"
 
 
-def test_leaks_and_conflicts(invoke, dataset, tmp_path):
-    data, page, output = report(invoke, dataset("--hash"), tmp_path)
+@pytest.fixture
+def report(invoke, out, tmp_path):
+    """A function that makes a report, and returns its JSON, the page and what the command says."""
+
+    def make(status=0):
+        result = invoke("report", out, "--out", tmp_path / "r.html", status=status)
+        data, page = ((tmp_path / f"r.{suffix}").read_text() for suffix in ("json", "html"))
+        return json.loads(data), page, result.stdout
+
+    return make
+
+
+def test_leaks_and_conflicts(source, out, convert, report):
+    convert(source, out, "--hash")
+    data, page, output = report()
     found = data["copies"]["near"]
     assert (found["pairs"], found["conflicting"], found["hashed"], found["note"]) == (2, 1, 14, "")
     assert found["leaked"] == {"val in train": 2}, (
@@ -74,64 +74,40 @@ def test_leaks_and_conflicts(invoke, dataset, tmp_path):
     assert "1 pair of images that look alike has different labels" in output
     assert "differ, mirrored" in page
     assert 'href="#near"' in page
-
-
-def test_labels_are_the_numbers_of_classes(invoke, tmp_path):
-    """Labels that are not classes are shown in groups, which the numbers of a pair refer to."""
-    lines = ["path,labels"]
-    pictures = [
-        Image.fromarray(photograph(name)).resize((200, 150)) for name in ("astronaut", "coffee")
-    ]
-    for number, (picture, quality, labels) in enumerate(
-        [
-            (pictures[0], 90, "b|c"),
-            (pictures[1], 90, "c"),
-            (pictures[0], 60, "a"),
-            (pictures[1], 60, "c"),
-        ]
-    ):
-        (tmp_path / f"{number}.jpg").write_bytes(encode(picture, quality=quality))
-        lines.append(f"{number}.jpg,{labels}")
-    (tmp_path / "tags.csv").write_text("\n".join(lines) + "\n")
-    options = ("--label-type", "multi-label", "--no-shuffle", "--hash")
-    invoke("convert", "--src", tmp_path / "tags.csv", "--out", tmp_path / "out", *options)
-    data, _, _ = report(invoke, tmp_path / "out", tmp_path)
-    names = [
-        [data["classes"][label]["name"] for label in group["labels"]]
-        for group in data["copies"]["near"]["shown"]
-    ]
-    assert names == [["a", "b"], ["c"]]
-
-
-def test_hashes_that_duplicates_stored(invoke, dataset, tmp_path):
-    out = dataset()
-    invoke("duplicates", out, status=1)
-    found = report(invoke, out, tmp_path)[0]["copies"]["near"]
-    assert (found["pairs"], found["conflicting"], found["hashed"], found["note"]) == (2, 1, 14, "")
-
-
-def test_without_hashes(invoke, dataset, tmp_path):
-    data, page, _ = report(invoke, dataset(), tmp_path)
-    assert data["copies"]["near"]["pairs"] == 0
-    assert "--hash" in data["copies"]["near"]["note"]
-    assert "dataprep duplicates" in page
-
-
-def test_a_damaged_table(invoke, dataset, tmp_path):
-    out = dataset("--hash")
+    manifest = read_manifest(out)
+    columns = read_columns(str(out), manifest)[0]
+    for limit, pairs, word in ((150, 2, "different splits"), (10, 0, "too many images")):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(near, "_MAX_COMPARISONS", limit)
+            few = find_near(str(out), manifest, columns, workers=1)
+        assert few.pairs == pairs
+        assert word in few.note
     (out / "val-00000.parquet").write_bytes(b"nothing")
-    invoke("report", out, "--out", tmp_path / "r.html", status=1)
-    note = json.loads((tmp_path / "r.json").read_text())["copies"]["near"]["note"]
+    note = report(status=1)[0]["copies"]["near"]["note"]
     assert note.startswith("Images that look alike were not looked for: ")
 
 
-@pytest.mark.parametrize(
-    ("limit", "pairs", "word"), [(150, 2, "different splits"), (10, 0, "too many images")]
-)
-def test_too_many_images(monkeypatch, dataset, limit, pairs, word):
-    out = dataset("--hash")
-    monkeypatch.setattr(near, "_MAX_COMPARISONS", limit)
-    manifest = read_manifest(out)
-    found = find_near(str(out), manifest, read_columns(str(out), manifest)[0], workers=1)
-    assert found.pairs == pairs
-    assert word in found.note
+def test_labels_are_the_numbers_of_classes(out, convert, report, tmp_path):
+    """Labels that are not classes are shown in groups, which the numbers of a pair refer to."""
+    rows = [("0.jpg", "b|c"), ("1.jpg", "c"), ("2.jpg", "a"), ("3.jpg", "c")]
+    for number, (name, _) in enumerate(rows):
+        picture = Image.fromarray(photograph(("astronaut", "coffee")[number % 2]))
+        quality = 90 if number < 2 else 60
+        (tmp_path / name).write_bytes(encode(picture.resize((200, 150)), quality=quality))
+    table = write_csv(tmp_path / "tags.csv", "path,labels", rows)
+    convert(table, out, "--label-type", "multi-label", "--no-shuffle", "--hash")
+    data = report()[0]
+    names = [each["name"] for each in data["classes"]]
+    shown = data["copies"]["near"]["shown"]
+    assert [[names[label] for label in group["labels"]] for group in shown] == [["a", "b"], ["c"]]
+
+
+def test_hashes_that_duplicates_stored(source, out, convert, invoke, report):
+    convert(source, out)
+    data, page, _ = report()
+    assert data["copies"]["near"]["pairs"] == 0
+    assert "--hash" in data["copies"]["near"]["note"]
+    assert "dataprep duplicates" in page
+    invoke("duplicates", out, status=1)
+    found = report()[0]["copies"]["near"]
+    assert (found["pairs"], found["conflicting"], found["hashed"], found["note"]) == (2, 1, 14, "")

@@ -6,11 +6,10 @@ import json
 import os
 import re
 import shutil
-import struct
 import subprocess
 import sys
-import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from html.parser import HTMLParser
 from itertools import pairwise
@@ -18,6 +17,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from helpers.bombs import flat_png
+from helpers.datasets import write_csv, write_images
 from helpers.handmade import make_dataset
 from helpers.pictures import encode, photo
 from PIL import Image
@@ -46,7 +47,7 @@ HOSTILE = (
 
 
 class Page(HTMLParser):
-    """Collects the tags of a page, its visible text, and its anchors."""
+    """Collects the tags of a page and its visible text."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
@@ -54,16 +55,12 @@ class Page(HTMLParser):
         self.text = ""
         self.source = path.read_text("utf-8")
         self.feed(self.source)
-        self.ids = [attributes["id"] for _, attributes in self.tags if "id" in attributes]
 
     def handle_starttag(self, tag, attrs):
         self.tags.append((tag, dict(attrs)))
 
     def handle_data(self, data):
         self.text += data
-
-    def links(self) -> list[str]:
-        return [attributes["href"] or "" for tag, attributes in self.tags if tag == "a"]
 
 
 @pytest.fixture(scope="module")
@@ -105,16 +102,20 @@ def copy(dataset, tmp_path) -> Path:
     return Path(shutil.copytree(dataset, tmp_path / "copy"))
 
 
-def leave_out_memory(patch):
+@contextmanager
+def left_out_memory():
     """Leave out the estimate of GPU memory, which starts another program."""
-    patch.setattr(MemoryEstimate, "__init__", lambda *_: None)
-    patch.setattr(MemoryEstimate, "result", lambda _: "left out by the test")
-    patch.setattr(MemoryEstimate, "close", lambda _: None)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(MemoryEstimate, "__init__", lambda *_: None)
+        patch.setattr(MemoryEstimate, "result", lambda _: "left out by the test")
+        patch.setattr(MemoryEstimate, "close", lambda _: None)
+        yield
 
 
 @pytest.fixture
-def without_memory(monkeypatch):
-    leave_out_memory(monkeypatch)
+def without_memory():
+    with left_out_memory():
+        yield
 
 
 def make_report(invoke, out, dataset, *options, status=0):
@@ -134,11 +135,11 @@ def run(invoke, tmp_path, without_memory):
 
 
 @pytest.fixture(scope="module")
-def report(invoke, dataset, tmp_path_factory):
+def report(invoke, dataset, source, tmp_path_factory):
     """The JSON and the page of the dataset."""
-    with pytest.MonkeyPatch.context() as patch:
-        leave_out_memory(patch)
-        return make_report(invoke, tmp_path_factory.mktemp("report") / "report.html", dataset)
+    out = tmp_path_factory.mktemp("report") / "report.html"
+    with left_out_memory():
+        return make_report(invoke, out, dataset, "--src", source)
 
 
 def make_four(folder):
@@ -154,8 +155,8 @@ def titles(data):
 # --- what the page says -------------------------------------------------------------------------
 
 
-def test_facts_match_the_source(run, dataset, source):
-    data, page = run(dataset, "--src", source)
+def test_facts_match_the_source(report, source):
+    data, page = report
     assert data["dataset"] == "zoo-tfrecord"
     train, val = data["splits"]
     assert (train["name"], train["samples"], val["samples"]) == ("train", 35, 8)
@@ -176,28 +177,21 @@ def test_facts_match_the_source(run, dataset, source):
     assert data["copies"]["surplus"] == 3
     leak = {image["source"] for image in data["copies"]["leaks"][0]["images"]}
     assert leak == {"train/cat/000.img.jpeg", "val/cat/leak.jpeg"}
-    assert data["looks"]["odd"]["Darkest"][0]["source"] == "train/dog/black.png"
-    assert data["looks"]["odd"]["Flattest"][0]["source"] == "train/dog/black.png"
-    assert "cat" in page.text
+    for name in ("Darkest", "Flattest"):
+        assert data["looks"]["odd"][name][0]["source"] == "train/dog/black.png"
     assert "train/emu/cut.jpeg" in page.text
     flagged = {each["name"]: each["flagged"] for each in data["classes"]}
     expected = {"also in an earlier split": 1, "copied": 1, "with several labels": 1}
     assert flagged["cat"] == expected, (
         "the train image of a leak and the first of two copies have no problem"
     )
-
-
-def test_findings_name_the_leak_and_the_worst_class(report):
-    data, page = report
     found = titles(data)
-    assert found[:2] == [
-        "1 image of val is also in train",
-        "One image is stored with several labels",
-    ]
-    assert "\u201cemu\u201d is the class with the largest share of images with problems" in found
+    leaks = ["1 image of val is also in train", "One image is stored with several labels"]
+    assert found[:2] == leaks
     assert "2 source images were rejected" in found
     (worst,) = [each for each in data["findings"] if "largest share" in each["title"]]
-    assert worst["detail"] == "2 source images were rejected."
+    named = "\u201cemu\u201d is the class with the largest share of images with problems"
+    assert (worst["title"], worst["detail"]) == (named, "2 source images were rejected.")
     assert "Some images are almost black or of one color" in found
     assert "<code>dataprep convert</code> <code>--duplicates drop</code> takes" in page.source
     assert "<code>" not in " ".join(finding["detail"] for finding in data["findings"])
@@ -205,8 +199,10 @@ def test_findings_name_the_leak_and_the_worst_class(report):
 
 def test_the_page_is_offline_and_accessible(report):
     page = report[1]
-    assert len(page.ids) == len(set(page.ids))
-    assert {link.removeprefix("#") for link in page.links()} <= set(page.ids)
+    ids = [attributes["id"] for _, attributes in page.tags if "id" in attributes]
+    links = [attributes["href"] for tag, attributes in page.tags if tag == "a"]
+    assert len(ids) == len(set(ids))
+    assert {link.removeprefix("#") for link in links} <= {*ids}
     assert not {tag for tag, _ in page.tags} & {"script", "iframe", "object", "embed", "form"}
     for tag, attributes in page.tags:
         assert not [name for name in attributes if name.startswith("on")]
@@ -228,14 +224,8 @@ def test_the_page_is_offline_and_accessible(report):
     assert all("scope" in a for tag, a in page.tags if tag == "th")
 
 
-def test_a_clean_dataset_has_no_problems(run, make_photos, invoke, tmp_path):
-    invoke(
-        "convert",
-        "--src",
-        make_photos(tmp_path / "photos", 12, side=300),
-        "--out",
-        tmp_path / "clean",
-    )
+def test_a_clean_dataset_has_no_problems(run, make_photos, convert, tmp_path):
+    convert(make_photos(tmp_path / "photos", 12, side=300), tmp_path / "clean")
     data, page = run(tmp_path / "clean")
     assert all(finding["severity"] == "check" for finding in data["findings"])
     assert "Every source image was written." in page.text
@@ -244,26 +234,25 @@ def test_a_clean_dataset_has_no_problems(run, make_photos, invoke, tmp_path):
 
 @pytest.mark.usefixtures("quick_programs")
 def test_the_same_dataset_gives_the_same_bytes(invoke, dataset, source, tmp_path):
+    """Also with the GPU memory that `loaders memory` states."""
     copy = tmp_path / "elsewhere" / dataset.name
     shutil.copytree(dataset, copy)
-    for name, folder, workers in (("a", dataset, 1), ("b", copy, 3)):
-        options = ("--out", tmp_path / f"{name}.html", "--workers", workers, "--src", source)
-        invoke("report", folder, *options)
-    for suffix in (".html", ".json"):
-        assert (tmp_path / f"a{suffix}").read_bytes() == (tmp_path / f"b{suffix}").read_bytes()
-    invoke(
-        "report",
-        dataset,
-        "--out",
-        tmp_path / "c.html",
-        "--seed",
-        1,
-        "--src",
-        source,
-        "--workers",
-        1,
-    )  # its old name
-    assert (tmp_path / "c.html").read_bytes() != (tmp_path / "a.html").read_bytes()
+    pages = {}
+    for name, folder, options in (
+        ("a", dataset, ("--workers", 1)),
+        ("b", copy, ("--workers", 3)),
+        ("c", dataset, ("--workers", 1, "--seed", 1)),
+    ):
+        out = tmp_path / f"{name}.html"
+        invoke("report", folder, "--out", out, "--src", source, "--batch-size", 32, *options)
+        pages[name] = out.read_bytes(), out.with_suffix(".json").read_bytes()
+    assert pages["a"] == pages["b"]
+    assert pages["a"][0] != pages["c"][0]
+    command = [sys.executable, "-m", "loaders", "memory", dataset, "--batch-size", "32", "--json"]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    splits = json.loads(done.stdout)["splits"]
+    cost = json.loads(pages["a"][1])["cost"]
+    assert cost["gpu_memory"] == {name: split["gpu_memory"] for name, split in splits.items()}
 
 
 # --- names that come with the dataset -----------------------------------------------------------
@@ -327,54 +316,28 @@ def test_rejected_images_are_read_only_below_the_source(run, copy, source, tmp_p
     (root / "sub" / "cut.jpg").write_bytes(encode(photo(5))[:100])
     (root / "link.png").symlink_to(secret)
     os.mkfifo(root / "pipe.png")
-    names = [
-        "sub/seen.png",
-        str(root / "sub" / "seen.png"),
-        "../secret.png",
-        str(secret),
-        "link.png",
-        "pipe.png",
-        "a\0b",
-        "no.png",
-        "sub/cut.jpg",
-    ]
+    inside = str(root / "sub" / "seen.png")
+    names = ["sub/seen.png", inside, "../secret.png", str(secret), "link.png", "pipe.png"]
+    names += ["a\0b", "no.png", "sub/cut.jpg"]
     rows = [{"source": name, "reason": "corrupt", "detail": "test"} for name in names]
     (copy / REJECTED_NAME).write_bytes(rejected_bytes(rows))
+    prefix = "rejected image "
+
+    def shown(page):
+        labels = [attributes.get("aria-label") or "" for _, attributes in page.tags]
+        return [label.removeprefix(prefix) for label in labels if label.startswith(prefix)]
+
     page = run(copy, "--src", root)[1]
-    shown = [
-        a["aria-label"]
-        for tag, a in page.tags
-        if (a.get("aria-label") or "").startswith("rejected image")
-    ]
-    assert shown == ["rejected image sub/seen.png", f"rejected image {root}/sub/seen.png"]
+    assert shown(page) == ["sub/seen.png", f"{root}/sub/seen.png"]
     assert "begins with the bytes ff d8 ff" in page.text
     assert page.text.count("the path leads out of the folder that --src names") == 3
     assert "it is a named pipe, not a regular file" in page.text
-    assert not [
-        a
-        for tag, a in run(copy)[1].tags
-        if (a.get("aria-label") or "").startswith("rejected image")
-    ]
-
-
-def png_with_size(width: int, height: int) -> bytes:
-    """Make a PNG of one color that claims a size, with all of its compressed rows."""
-    packer = zlib.compressobj(9)
-    rows = b"".join([packer.compress(bytes(1 + width * 3)) for _ in range(64)]) + packer.flush()
-
-    def part(kind: bytes, data: bytes) -> bytes:
-        return (
-            struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-        )
-
-    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + part(b"IHDR", header) + part(b"IDAT", rows) + part(b"IEND", b"")
+    assert not shown(run(copy)[1])
 
 
 @pytest.mark.parametrize("reason", ["corrupt", "too-large"])
 def test_bombs_are_not_decoded(reason, tmp_path):
-    data = png_with_size(60_000, 60_000)
-    (tmp_path / "bomb.png").write_bytes(data)
+    (tmp_path / "bomb.png").write_bytes(flat_png(60_000, 2))
     (image,) = show_rejected(str(tmp_path), (RejectedImage("bomb.png", reason, "test"),))
     assert not image.thumbnail
     assert image.note
@@ -419,19 +382,17 @@ def pipe(path):
     os.mkfifo(path)
 
 
-PIPE = "it is a named pipe, not a regular file"
+DAMAGE = [
+    (REJECTED_NAME, Path.unlink, ""),
+    (REJECTED_NAME, lambda path: path.write_text("no\n"), ""),
+    *(
+        (name, pipe, "it is a named pipe, not a regular file")
+        for name in ("train-00000.tfrecord", "train-00000.parquet", REJECTED_NAME)
+    ),
+]
 
 
-@pytest.mark.parametrize(
-    ("name", "damage", "message"),
-    [
-        (REJECTED_NAME, Path.unlink, ""),
-        (REJECTED_NAME, lambda path: path.write_text("no\n"), ""),
-        ("train-00000.tfrecord", pipe, PIPE),
-        ("train-00000.parquet", pipe, PIPE),
-        (REJECTED_NAME, pipe, PIPE),
-    ],
-)
+@pytest.mark.parametrize(("name", "damage", "message"), DAMAGE)
 def test_a_damaged_file_is_a_problem(run, copy, name, damage, message):
     damage(copy / name)
     (problem,) = run(copy, status=1)[0]["problems"]
@@ -439,15 +400,21 @@ def test_a_damaged_file_is_a_problem(run, copy, name, damage, message):
     assert message in problem
 
 
-def test_a_damaged_manifest_writes_nothing(invoke, copy, tmp_path):
+def test_datasets_names_and_sizes_that_are_refused(invoke, dataset, copy, tmp_path):
+    (tmp_path / "folder.html").mkdir()
     (copy / MANIFEST_NAME).write_text("{}")
-    result = invoke("report", copy, "--out", tmp_path / "report.html", status=1)
-    assert "manifest" in result.stderr
+    out = ("--out", tmp_path / "report.html")
+    for options, message, status in (
+        ((copy, *out), "manifest", 1),
+        ((tmp_path / "none", *out), "does not exist", 2),
+        ((dataset, "--out", tmp_path / "page.txt"), "does not end in .html", 2),
+        ((dataset, "--out", tmp_path / "none" / "page.html"), "does not exist", 2),
+        ((dataset, "--out", tmp_path / "folder.html"), "is a folder", 2),
+        ((dataset, *out, "--src", tmp_path / "none"), "is not a folder", 2),
+        ((dataset, *out, "--max-size", "10000B"), "set --max-size 1MiB", 2),
+    ):
+        assert message in invoke("report", *options, status=status).stderr
     assert not (tmp_path / "report.html").exists()
-    assert (
-        "does not exist"
-        in invoke("report", tmp_path / "none", "--out", tmp_path / "report.html", status=2).stderr
-    )
 
 
 def test_without_checksums(run, copy):
@@ -458,26 +425,9 @@ def test_without_checksums(run, copy):
     assert "43 images have no checksum" in titles(data)
 
 
-def test_without_class_names(run, copy):
-    rename_classes(copy, ())
-    assert [each["name"] for each in run(copy)[0]["classes"]] == ["label 0", "label 1", "label 2"]
-
-
-def test_raw_pixels(run, source, invoke, tmp_path):
+def test_raw_pixels(run, source, convert, tmp_path):
     out = tmp_path / "raw"
-    invoke(
-        "convert",
-        "--src",
-        source,
-        "--out",
-        out,
-        "--store",
-        "raw",
-        "--raw-size",
-        96,
-        "--max-rejected",
-        1,
-    )
+    convert(source, out, "--store", "raw", "--raw-size", 96, "--max-rejected", 1)
     data, page = run(out)
     assert data["looks"]["formats"] == {"raw": 43}
     assert data["pixels"] == [96, 96, 3]
@@ -498,9 +448,8 @@ def test_shards_of_another_tool(run, source, invoke, tmp_path, validate):
     folder.mkdir()
     with webdataset.ShardWriter(f"file:{folder}/train-%05d.tar", maxcount=10, verbose=0) as writer:
         for number in range(25):
-            writer.write(
-                {"__key__": f"sample{number}", "jpg": encode(photo(number)), "cls": number % 4}
-            )
+            sample = {"jpg": encode(photo(number)), "cls": number % 4}
+            writer.write({"__key__": f"sample{number}", **sample})
     invoke("index", folder, "--validate", validate)
     data, page = run(folder)
     assert data["samples"] == 25
@@ -537,10 +486,6 @@ def test_max_size_cuts_the_contact_sheets_and_says_so(run, dataset, invoke, tmp_
     assert "for each class" in " ".join(page.text.split()), (
         "there is room for pictures of all three"
     )
-    result = invoke(
-        "report", dataset, "--out", tmp_path / "cut.html", "--max-size", "10000B", status=2
-    )
-    assert "set --max-size 1MiB" in result.stderr
 
 
 def test_a_sample_is_stated(run, dataset):
@@ -568,51 +513,15 @@ def test_only_reports_are_replaced(without_memory, invoke, dataset, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["page.html", "page.json"]
 
 
-@pytest.mark.parametrize(
-    ("out", "message"),
-    [
-        ("page.txt", "does not end in .html"),
-        ("none/page.html", "does not exist"),
-        ("folder.html", "is a folder"),
-    ],
-)
-def test_wrong_names_are_refused_before_the_work(invoke, dataset, tmp_path, out, message):
-    (tmp_path / "folder.html").mkdir()
-    assert message in invoke("report", dataset, "--out", tmp_path / out, status=2).stderr
-    result = invoke(
-        "report", dataset, "--out", tmp_path / "a.html", "--src", tmp_path / "none", status=2
-    )
-    assert "is not a folder" in result.stderr
-
-
-def test_gpu_memory_is_that_of_loaders_memory(invoke, dataset, tmp_path):
-    command = [
-        sys.executable,
-        "-m",
-        "loaders",
-        "memory",
-        str(dataset),
-        "--batch-size",
-        "32",
-        "--json",
-    ]
-    expected = json.loads(
-        subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    )
-    out = tmp_path / "report.html"
-    invoke("report", dataset, "--out", out, "--batch-size", 32)
-    cost = json.loads(out.with_suffix(".json").read_text("utf-8"))["cost"]
-    assert cost["gpu_memory"] == {
-        name: split["gpu_memory"] for name, split in expected["splits"].items()
-    }
-
-
 def test_huge_labels_sizes_and_many_splits_are_bounded(run, invoke, tmp_path):
     folder = make_four(tmp_path / "huge")
     rename_classes(folder, ("a",))
     change_table(folder, "label", lambda _: [0, 10_000_000, 5, 5])
     data = run(folder)[0]
     assert [each["name"] for each in data["classes"]] == ["a", "label 5", "label 10000000"]
+    rename_classes(folder, ())
+    names = [each["name"] for each in run(folder)[0]["classes"]]
+    assert names == ["label 0", "label 5", "label 10000000"]
     change_table(folder, "width", lambda _: [2**31 - 1] * 4)
     change_table(folder, "height", lambda _: [2**31 - 1] * 4)
     assert run(folder)[0]["splits"][0]["pixels"] == pytest.approx(4 * 2**62)
@@ -637,17 +546,12 @@ def test_very_many_class_names(run, tmp_path):
     assert "200,000" in page.text
 
 
-def test_columns_of_the_source_that_are_named_like_changes(run, tmp_path):
-    import pyarrow as pa
-
-    folder = make_four(tmp_path / "named")
-    path = folder / "train-00000.parquet"
-    table = read_table(path)
-    for name in ("original_width", "original_height", "original_format", "change"):
-        table = table.append_column(name, pa.array(["x"] * 4))
-    write_table(table, str(path))
-    change_table(folder, "source", lambda values: values)
-    assert run(folder)[0]["changes"] == {}
+def test_columns_of_the_source_that_are_named_like_changes(run, convert, tmp_path):
+    write_images(tmp_path / "photos", range(4), ("cat",))
+    columns = "path,label,original_width,original_height,original_format,change"
+    rows = [(f"photos/cat/000{number}.jpg", "cat", *"xxxx") for number in range(4)]
+    convert(write_csv(tmp_path / "all.csv", columns, rows), tmp_path / "out")
+    assert run(tmp_path / "out")[0]["changes"] == {}
 
 
 def test_what_a_killed_run_left_is_removed(tmp_path):
