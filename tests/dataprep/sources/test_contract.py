@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import json
 import os
 
@@ -10,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from helpers import HELPERS
 from helpers.make_sources import BROKEN, IMAGES, MAKERS
-from helpers.sources import read, rows
+from helpers.sources import DUKE, MARKET, VERI, msmt17, read, rows, shuffled_scandir
 
 from dataprep.engines import LocalEngine
 from dataprep.options import Options
@@ -21,8 +22,10 @@ from manifests.errors import SourceVanishedError
 from manifests.store import read_manifest
 
 KINDS = [*MAKERS]
-#: These differ from an image folder only in the scan.
-_LISTS = ("lists", "csv", "json lines", "parquet table")
+#: A kind for each way to find the bytes of an image.
+KILLED = ("image folder", "hugging face", "zip", "tfrecord dataset", "lmdb of Caffe")
+#: A list that ends early is a shorter list, and a folder has no end.
+_LINES = ("image folder", "lists", "csv")
 
 
 @pytest.fixture(scope="module")
@@ -95,45 +98,34 @@ def test_the_scan_is_complete_and_deterministic(kind, made):
         assert len(source.location) == len(source)
 
 
-@pytest.mark.parametrize("fmt", ["tfrecord", "webdataset"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_shards_have_the_images_of_the_source(kind, fmt, made, tmp_path, invoke):
-    out = tmp_path / "out"
-    invoke("convert", "--src", made(kind).src, "--out", out, "--fmt", fmt, "--samples-per-shard", 5, "--workers", 1,
-           "--max-rejected", 0.1)  # fmt: skip
+def test_the_shards_have_the_images_of_the_source(kind, made, tmp_path, convert):
+    out, fmt = tmp_path / "out", ("tfrecord", "webdataset")[KINDS.index(kind) % 2]
+    options = ["--fmt", fmt, "--samples-per-shard", 5, "--max-rejected", 0.1]
+    convert(made(kind).src, out, *options)
     assert samples(out) == expected(made(kind))
-    rejected = [
-        json.loads(line) for line in (out / "rejected.jsonl").read_text("utf-8").splitlines()
-    ]
-    assert [(row["source"], row["reason"]) for row in rejected] == [
-        (made(kind).names[BROKEN], "truncated")
-    ]
+    (rejected,) = map(json.loads, (out / "rejected.jsonl").read_text("utf-8").splitlines())
+    found = rejected["source"], rejected["reason"]
+    assert found == (made(kind).names[BROKEN], "truncated")
     assert verify_dataset(str(out), workers=1).problems == ()
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in _LISTS])
+@pytest.mark.parametrize("kind", KILLED)
 def test_the_bytes_do_not_depend_on_workers_or_kills(kind, made, engine, warm, tmp_path):
-    done = warm.run(
-        HELPERS / "kill_at_calls.py",
-        made(kind).src,
-        tmp_path / "out",
-        "tfrecord",
-        "67",
-        timeout=600,
-    )
+    out = tmp_path / "out"
+    program = HELPERS / "kill_at_calls.py"
+    done = warm.run(program, made(kind).src, out, "tfrecord", "67", timeout=600)
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
     assert result["killed"] >= 2
     assert (result["different"], result["early_manifest"]) == ([], [])
     options = Options(fmt="tfrecord", shard_samples=5, shuffle=False)
     convert_dataset(read(made(kind).src), str(tmp_path / "parallel"), options, engine=engine)
-    assert files_of(tmp_path / "parallel") == files_of(tmp_path / "out")
+    assert files_of(tmp_path / "parallel") == files_of(out)
 
 
-@pytest.mark.parametrize(
-    "kind", [kind for kind in KINDS if kind not in {"image folder", "lists", "csv"}]
-)
-def test_a_container_that_ends_early_is_named_and_nothing_is_written(kind, tmp_path, invoke):
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in _LINES])
+def test_a_container_that_ends_early_is_named_and_nothing_is_written(kind, tmp_path, convert):
     source = MAKERS[kind](tmp_path / "source")
     container = source.container or source.src
     content = container.read_bytes()
@@ -141,7 +133,7 @@ def test_a_container_that_ends_early_is_named_and_nothing_is_written(kind, tmp_p
         container.write_bytes(content[:length])
         if source.container is None and length == len(content) - 1:
             continue  # a list that ends without a line feed is complete
-        result = invoke("convert", "--src", source.src, "--out", tmp_path / "out", status=2)
+        result = convert(source.src, tmp_path / "out", status=2)
         assert container.name in result.stderr
         assert "Hint: " in result.stderr
         assert not (tmp_path / "out").exists()
@@ -157,3 +149,47 @@ def test_a_container_that_vanishes_after_the_scan_stops_the_run(kind, tmp_path):
     os.rename(tmp_path / "moved", tmp_path / "source")
     convert_dataset(scanned, str(tmp_path / "out"), Options(), workers=1)
     assert samples(tmp_path / "out") == expected(source)
+
+
+# --- folders --------------------------------------------------------------------------------------
+
+KAGGLE = "ILSVRC/Data/CLS-LOC"
+_NAMES = [f"{name}/{number}.jpg" for name in ("b", "a", "a b", "Z") for number in (3, 20, "x/1")]
+
+#: Folders of files by layout; only the last two have a list, which is the source.
+FOLDERS = {
+    "class folders": _NAMES,
+    "splits": [f"{split}/{name}" for split in ("train", "val") for name in _NAMES],
+    "Kaggle": [f"{KAGGLE}/train/{name}" for name in _NAMES],
+    "Market": MARKET,
+    "Duke": DUKE,
+    "VeRi": VERI,
+    "MSMT17": msmt17(),
+    "list": {"1.jpg": "x", "list.txt": "1.jpg 0\n"},
+    "table": {"1.jpg": "x", "list.csv": "path,label\n1.jpg,0\n"},
+}
+
+
+@pytest.mark.parametrize("layout", FOLDERS)
+def test_samples_are_in_order_and_no_image_is_opened(layout, make_tree, monkeypatch):
+    """Whatever the order of the file system is."""
+    files = FOLDERS[layout]
+    root = make_tree(files)
+    (table,) = [name for name in files if name.startswith("list.")] or [""]
+    opened = []
+    for module in (builtins, os):
+
+        def spy(path, *args, original=module.open, **options):
+            opened.append(str(path))
+            return original(path, *args, **options)
+
+        monkeypatch.setattr(module, "open", spy)
+    expected = rows(read(root / table))
+    assert expected
+    assert not [path for path in opened if path.endswith(".jpg")]
+    if files is _NAMES:
+        assert [row[1] for row in expected] == sorted(_NAMES, key=lambda name: name.split("/", 1))
+    for seed in range(4):
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "scandir", shuffled_scandir(seed))
+            assert rows(read(root / table)) == expected

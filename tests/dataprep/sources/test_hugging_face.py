@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from helpers.pictures import encode, photo
-from helpers.sources import has_notice, read, rows
+from helpers.sources import has_notice, read, refused, rows
 
 from dataprep.containers import read_location
 from dataprep.containers.base import Location
@@ -23,37 +23,33 @@ from manifests import parquet
 from manifests.errors import CallError, SourceError, SourceVanishedError
 
 JPEG = encode(photo(0, 16, 16))
+IMAGE = {"_type": "Image"}
+LABEL = {"names": ["cat", "dog", "fox"], "_type": "ClassLabel"}
 
 
 def write(path, columns=None, *, names=("cat", "dog"), count=3, features=None, **options):
     """Write a Parquet file of `count` images, as the library `datasets` does."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    columns = {"image": [{"bytes": JPEG, "path": f"{n}.jpg"} for n in range(count)]} | (
-        columns or {"label": [n % 2 for n in range(count)]}
-    )
-    features = features or {
-        "image": {"_type": "Image"},
-        "label": {"names": [*names], "_type": "ClassLabel"},
-    }
-    metadata = {"huggingface": json.dumps({"info": {"features": features}})}
+    images = [{"bytes": JPEG, "path": f"{n}.jpg"} for n in range(count)]
+    columns = {"image": images, **(columns or {"label": [n % 2 for n in range(count)]})}
+    features = features or {"label": {"names": [*names], "_type": "ClassLabel"}}
+    metadata = {"huggingface": json.dumps({"info": {"features": {"image": IMAGE, **features}}})}
     pq.write_table(pa.table(columns).replace_schema_metadata(metadata), path, **options)
     return path
 
 
+def load(file, row, column="image.bytes"):
+    location = Location(file.name, "parquet", row, -1, column.encode())
+    return read_location(str(file.parent), location, 0)
+
+
 def test_one_file(tmp_path):
-    source = read(write(tmp_path / "train-00000-of-00001.parquet"))
-    assert rows(source) == [
-        ("train", f"train-00000-of-00001.parquet/{n}", ("cat", "dog")[n % 2]) for n in range(3)
-    ]
+    file = write(tmp_path / "train-00000-of-00001.parquet")
+    source = read(file)
+    classes = ("cat", "dog", "cat")
+    assert rows(source) == [("train", f"{file.name}/{n}", each) for n, each in enumerate(classes)]
     assert source.layout == "Parquet with images in column image"
-    assert (
-        read_location(
-            source.root,
-            Location(source.path[0].as_py().split("/")[0], "parquet", 2, -1, b"image.bytes"),
-            0,
-        )
-        == JPEG
-    )
+    assert load(file, 2) == JPEG
 
 
 def test_files_with_nothing_but_images(tmp_path):
@@ -122,17 +118,14 @@ REFUSED = [
 def test_files_that_are_refused(files, message, tmp_path):
     for name, options in files.items():
         write(tmp_path / name, **options)
-    with pytest.raises(SourceError, match=message):
-        read(tmp_path)
+    refused(tmp_path, message)
 
 
 def test_names_as_labels(tmp_path):
-    assert read(write(tmp_path / "a.parquet", {"label": ["cat", "dog", "cat"]})).classes == (
-        "cat",
-        "dog",
-    )
+    source = read(write(tmp_path / "a.parquet", {"label": ["cat", "dog", "cat"]}))
+    assert source.classes == ("cat", "dog")
     write(tmp_path / "b.parquet", {"label": [1, 1, 0]})
-    write(tmp_path / "a.parquet", features={"image": {"_type": "Image"}})
+    write(tmp_path / "a.parquet", features={"other": IMAGE})
     assert {row[2] for row in rows(read(tmp_path))} == {"dog", "cat"}
 
 
@@ -149,9 +142,7 @@ def test_images_that_cannot_be_read(column, row, error, message, tmp_path, monke
     if error is Rejected:
         monkeypatch.setattr(parquet, "MAX_GROUP_BYTES", 100)
     with pytest.raises(error, match=message):
-        read_location(
-            str(tmp_path), Location(file.name, "parquet", row, -1, f"{column}.bytes".encode()), 0
-        )
+        load(file, row, f"{column}.bytes")
 
 
 def test_a_split_without_labels_is_skipped(tmp_path):
@@ -172,43 +163,34 @@ def test_other_columns(tmp_path):
     }
     source = read(write(tmp_path / "train.parquet", columns))
     assert source.extra.to_pydict() == {"age": [3, 4, 5], "column:width": [1, 2, 3]}
-    assert has_notice(
-        source, "skipped columns that are not text, numbers or booleans: objects, mask"
-    )
+    notice = "skipped columns that are not text, numbers or booleans: objects, mask"
+    assert has_notice(source, notice)
 
 
-def test_columns_of_cifar100(tmp_path):
-    features = {
-        "img": {"_type": "Image"},
-        "fine_label": {"names": ["a", "b", "c"], "_type": "ClassLabel"},
-        "coarse_label": {"names": ["x", "y"], "_type": "ClassLabel"},
-    }
-    image = [{"bytes": JPEG, "path": None}] * 3
-    table = pa.table({"img": image, "fine_label": [0, 1, 2], "coarse_label": [1, 0, 0]})
-    metadata = {"huggingface": json.dumps({"info": {"features": features}})}
-    pq.write_table(table.replace_schema_metadata(metadata), tmp_path / "train.parquet")
-    assert [row[2:] for row in rows(read(tmp_path))] == [("a", 0, 1), ("b", 1, 0), ("c", 2, 0)]
-    source = read(tmp_path, label_column="coarse_label")
-    assert [row[2] for row in rows(source)] == ["y", "x", "x"]
-    with pytest.raises(
-        CallError, match=r"--label-column coarse: .*Hint: did you mean 'coarse_label'"
-    ):
-        read(tmp_path, label_column="coarse")
+#: Columns with class names, the column that is the label, and another that can be chosen.
+CHOICES = [
+    ({"fine_label": [0, 1, 2], "coarse_label": [1, 0, 0]}, "fine_label", "coarse_label"),
+    ({"artist": [0, 1, 2], "style": [0, 0, 1]}, "artist", "style"),
+    ({"score": [1, 0, 1]}, "score", None),
+]
 
 
-def test_a_class_label_is_a_class_whatever_its_name_is(tmp_path):
-    features = {
-        "image": {"_type": "Image"},
-        "score": {"names": ["bad", "good"], "_type": "ClassLabel"},
-    }
-    source = read(
-        write(tmp_path / "train.parquet", columns={"score": [1, 0, 1]}, features=features)
-    )
-    assert (source.label_type, source.classes) == ("class", ("bad", "good"))
-    assert source.label.tolist() == [1, 0, 1]
-
-
-LABEL = {"names": ["cat", "dog", "fox"], "_type": "ClassLabel"}
+@pytest.mark.parametrize(("columns", "label", "other"), CHOICES)
+def test_columns_with_class_names(columns, label, other, tmp_path):
+    """A class label is a class whatever its name is, and a choice among several is shown."""
+    file = write(tmp_path / "train.parquet", columns, features=dict.fromkeys(columns, LABEL))
+    source = read(file)
+    assert (source.label_type, source.classes) == ("class", ("cat", "dog", "fox"))
+    assert source.label.tolist() == columns[label]
+    said = f"column {label}; {other} also has names", "--label-column"
+    assert has_notice(source, *said) == bool(other)
+    if other:
+        assert source.extra.to_pydict() == columns
+        source = read(file, label_column=other)
+        assert source.label.tolist() == columns[other]
+        assert not has_notice(source, "also has names")
+        message = f"--label-column {other[:-1]}: .*Hint: did you mean '{other}'"
+        refused(file, message, label_column=other[:-1])
 
 
 @pytest.mark.parametrize(
@@ -222,27 +204,18 @@ LABEL = {"names": ["cat", "dog", "fox"], "_type": "ClassLabel"}
 )
 @pytest.mark.parametrize("name", ["labels", "animals"])
 def test_lists_of_class_labels(feature, name, tmp_path):
-    features = {
-        "image": {"_type": "Image"},
-        "id": {"dtype": "int64", "_type": "Value"},
-        name: feature,
-    }
+    features = {"id": {"dtype": "int64", "_type": "Value"}, name: feature}
     columns = {"id": [5, 6, 7], name: [[2, 0], [], [1]]}
     source = read(write(tmp_path / "train.parquet", columns, features=features))
     assert (source.label_type, source.classes) == ("multi-label", ("cat", "dog", "fox"))
     assert source.extra.to_pydict() == {"id": [5, 6, 7], "labels": [[0, 2], [], [1]]}
     assert read(tmp_path, classes=("a", "b", "c")).classes == ("a", "b", "c")
-
-
-def test_lists_of_class_labels_are_never_0_or_1_for_each_class(tmp_path):
-    """The metadata says that the numbers are indices."""
-    features = {"image": {"_type": "Image"}, "labels": {"feature": LABEL, "_type": "List"}}
-    columns = {"labels": [[0, 1, 1], [1, 0, 0], [1, 1, 1]]}
+    # The metadata says that the numbers are indices, never 0 or 1 for each class.
+    columns = {"id": [5, 6, 7], name: [[0, 1, 1], [1, 0, 0], [1, 1, 1]]}
     source = read(write(tmp_path / "train.parquet", columns, features=features))
     assert source.extra["labels"].to_pylist() == [[0, 1], [0, 1], [1]]
-    columns = {"labels": [[0, 3], [1], [1]]}
-    with pytest.raises(SourceError, match="3"):
-        read(write(tmp_path / "train.parquet", columns, features=features))
+    columns = {"id": [5, 6, 7], name: [[0, 3], [1], [1]]}
+    refused(write(tmp_path / "train.parquet", columns, features=features), "3")
 
 
 @pytest.mark.parametrize(
@@ -250,58 +223,40 @@ def test_lists_of_class_labels_are_never_0_or_1_for_each_class(tmp_path):
     [
         {"feature": {"x": {"names": ["a"], "_type": "ClassLabel"}}, "_type": "Sequence"},
         {"feature": {"dtype": "int64", "_type": "Value"}, "_type": "List"},
-        [],
-        [LABEL, LABEL],
-        None,
-        "ClassLabel",
+        *([], [LABEL, LABEL], None, "ClassLabel"),
     ],
 )
 def test_features_that_are_not_lists_of_class_labels(feature, tmp_path):
-    features = {"image": {"_type": "Image"}, "labels": feature}
-    source = read(write(tmp_path / "train.parquet", {"labels": [[2], [0], [2]]}, features=features))
+    columns, features = {"labels": [[2], [0], [2]]}, {"labels": feature}
+    source = read(write(tmp_path / "train.parquet", columns, features=features))
     assert source.classes == ("0", "1", "2")
 
 
 def test_binary_columns(tmp_path):
-    pq.write_table(pa.table({"content": [JPEG, JPEG], "label": [0, 1]}), tmp_path / "a.parquet")
-    assert read(tmp_path / "a.parquet").layout == "Parquet with images in column content"
-    pq.write_table(pa.table({"one": [JPEG], "two": [JPEG], "label": [0]}), tmp_path / "a.parquet")
-    with pytest.raises(
-        CallError, match=r"several columns of images: one, two. Hint: choose one with --path-column"
-    ):
-        read(tmp_path / "a.parquet")
-    assert "column two" in read(tmp_path / "a.parquet", path_column="two").layout
+    file = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"content": [JPEG, JPEG], "label": [0, 1]}), file)
+    assert read(file).layout == "Parquet with images in column content"
+    pq.write_table(pa.table({"one": [JPEG], "two": [JPEG], "label": [0]}), file)
+    refused(file, "several columns of images: one, two. Hint: choose one with --path-column")
+    assert "column two" in read(file, path_column="two").layout
 
 
-def test_null_images_are_rejected_by_row(tmp_path, invoke):
+def test_null_images_are_rejected_by_row(tmp_path, convert):
     image = [{"bytes": JPEG, "path": None}, {"bytes": None, "path": "x.jpg"}, None]
-    write(tmp_path / "train.parquet", {"image": image, "label": [0, 1, 0]})
-    invoke(
-        "convert",
-        "--src",
-        tmp_path / "train.parquet",
-        "--out",
-        tmp_path / "out",
-        "--max-rejected",
-        1,
-    )
-    rejected = [
-        json.loads(line) for line in (tmp_path / "out/rejected.jsonl").read_text().splitlines()
-    ]
-    assert [(row["source"], row["reason"], row["detail"]) for row in rejected] == [
+    file = write(tmp_path / "train.parquet", {"image": image, "label": [0, 1, 0]})
+    convert(file, tmp_path / "out", "--max-rejected", 1)
+    lines = (tmp_path / "out/rejected.jsonl").read_text().splitlines()
+    assert [tuple(json.loads(line).values()) for line in lines] == [
         (f"train.parquet/{row}", "empty", f"column 'image.bytes' of row {row} is null")
         for row in (1, 2)
     ]
 
 
-def test_class_folders_with_a_table_beside_them_stay_class_folders(make_tree, tmp_path):
+def test_class_folders_with_a_table_beside_them_stay_class_folders(make_tree):
     root = make_tree(["cat/1.jpg", "dog/1.jpg"])
-    pq.write_table(pa.table({"path": ["cat/1.jpg"], "label": ["cat"]}), root / "metadata.parquet")
-    assert read(root).layout == "ImageFolder"
-    pq.write_table(
-        pa.table({"path": ["cat/1.jpg"], "label": ["cat"]}), root / "cat/metadata.parquet"
-    )
-    assert read(root).layout == "ImageFolder"
+    for place in ("metadata.parquet", "cat/metadata.parquet"):
+        pq.write_table(pa.table({"path": ["cat/1.jpg"], "label": ["cat"]}), root / place)
+        assert read(root).layout == "ImageFolder"
 
 
 def test_an_image_that_is_repeated_a_million_times_takes_its_size_once(tmp_path):
@@ -311,10 +266,8 @@ def test_an_image_that_is_repeated_a_million_times_takes_its_size_once(tmp_path)
         pa.array([0] * 60_000, pa.int32()), pa.array([bytes(280_000)])
     )
     pq.write_table(pa.table({"image": image, "label": [0] * 60_000}), file, store_schema=False)
-    source = read(file)
-    location = Location("train.parquet", "parquet", 59_999, -1, b"image")
-    assert len(source) == 60_000
-    assert read_location(str(tmp_path), location, 0) == bytes(280_000)
+    assert len(read(file)) == 60_000
+    assert load(file, 59_999, "image") == bytes(280_000)
 
 
 def test_damaged_files_are_errors_or_rejected_images(tmp_path, invoke):
@@ -334,9 +287,7 @@ def test_damaged_files_are_errors_or_rejected_images(tmp_path, invoke):
             continue
         for position in range(len(source)):
             try:
-                read_location(
-                    str(tmp_path), Location(file.name, "parquet", position, -1, b"image.bytes"), 0
-                )
+                load(file, position)
             except Rejected as error:
                 assert error.reason in {"corrupt", "empty"}  # noqa: PT017
 
@@ -358,40 +309,19 @@ def grouped_source(groups, rows_per_group, size):
 def test_a_shard_reads_few_row_groups():
     """A shuffle of everything would unpack every row group for every shard."""
     source = grouped_source(100, 100, 1 << 20)  # a row group has 100 MiB
-    plan = make_plan(source, Options(shard_samples=200))
-    assert sorted(row for shard in plan.shards for row in shard.rows.tolist()) == list(
-        range(len(source))
-    )
-    groups = [{*source.group[shard.rows].tolist()} for shard in plan.shards]
+    shards = make_plan(source, Options(shard_samples=200)).shards
+    stored = [row for shard in shards for row in shard.rows.tolist()]
+    assert sorted(stored) == [*range(len(source))]
+    groups = [{*source.group[shard.rows].tolist()} for shard in shards]
     assert max(map(len, groups)) <= 3
-    assert [*{min(group) for group in groups}] != sorted(min(group) for group in groups) or len(
-        groups
-    ) > 1
-    first = plan.shards[0].rows.tolist()
+    assert [min(each) for each in groups] != sorted(min(each) for each in groups)
+    first = shards[0].rows.tolist()
     assert first != sorted(first)
-    assert make_plan(source, Options(shard_samples=200, seed=1)).shards[0].rows.tolist() != first
+    other = make_plan(source, Options(shard_samples=200, seed=1)).shards[0]
+    assert other.rows.tolist() != first
 
 
 def test_small_row_groups_are_mixed():
     source = grouped_source(50, 10, 1 << 10)  # all of them fit into a window
     shard = make_plan(source, Options(shard_samples=100)).shards[0]
     assert len({*source.group[shard.rows].tolist()}) > 30
-
-
-def test_a_choice_among_columns_with_class_names_is_shown(tmp_path):
-    columns = {"artist": [0, 1, 0], "style": [0, 0, 1]}
-    features = {
-        name: {"_type": "ClassLabel", "names": [f"{name}{number}" for number in range(2)]}
-        for name in columns
-    }
-    image = pa.array([{"bytes": b"x", "path": "x.jpg"}] * 3)
-    metadata = {b"huggingface": json.dumps({"info": {"features": features}}).encode()}
-    table = pa.table({"image": image, **columns}).replace_schema_metadata(metadata)
-    pq.write_table(table, tmp_path / "train.parquet")
-    source = read(tmp_path)
-    assert source.classes == ("artist0", "artist1")
-    assert has_notice(source, "column artist; style also has names", "--label-column")
-    # The hint works, and nothing is said about a column that was chosen.
-    source = read(tmp_path, label_column="style")
-    assert source.classes == ("style0", "style1")
-    assert not has_notice(source, "also has names")

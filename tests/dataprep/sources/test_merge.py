@@ -12,13 +12,12 @@ from helpers.pictures import encode, photo
 from dataprep.containers import locations_of
 from dataprep.options import Options
 from dataprep.shards.source_image import load_image
-from dataprep.sources import SourceOptions, recognize
+from dataprep.sources import Source, SourceOptions, recognize
 from dataprep.sources.merge import merge_sources
 from dataprep.sources.recognize import read_sources
 from dataprep.verification.verify import verify_dataset
 from manifests.errors import CallError, SourceError
-from manifests.store import read_manifest
-from manifests.tables import read_table
+from manifests.store import read_dataset, read_manifest
 
 
 def write(folder: Path, names: list[str]) -> Path:
@@ -29,37 +28,44 @@ def write(folder: Path, names: list[str]) -> Path:
     return folder
 
 
-def rows(out: Path) -> list[dict]:
-    manifest = read_manifest(out)
-    return [
-        {**row, "split": split.name, "class": manifest.classes[row["label"]]}
-        for split in manifest.splits
-        for shard in split.shards
-        for row in read_table(str(out / shard.table.name)).to_pylist()
-    ]
+def table(folder: Path, name: str, text: str) -> Path:
+    folder.mkdir(exist_ok=True)
+    (folder / name).write_text(text)
+    return folder / name
 
 
-def test_classes_are_merged_by_name_and_samples_say_where_they_are_from(invoke, tmp_path):
-    write(tmp_path / "a", ["train/cat/1.jpg", "train/eel/1.jpg", "val/cat/2.jpg"])
-    write(tmp_path / "b", ["dog/1.jpg", "cat/1.jpg", "ant/1.jpg"])
-    (tmp_path / "b" / "cat" / "broken.jpg").write_bytes(b"")
-    output = invoke(
-        *(
-            "convert",
-            "--src",
-            tmp_path / "a",
-            "--src",
-            tmp_path / "b",
-            "--out",
-            tmp_path / "out",
-            "--max-rejected",
-            1,
-        )
-    ).output
-    assert read_manifest(tmp_path / "out").classes == ("cat", "eel", "ant", "dog")
-    assert sorted(
-        (row["source"], row["class"], row["split"]) for row in rows(tmp_path / "out")
-    ) == [
+@pytest.fixture
+def merge(convert):
+    """A function that converts several sources into one dataset."""
+
+    def run(first, *others, out, status=0, options=()):
+        more = [word for each in others for word in ("--src", each)]
+        return convert(first, out, *more, *options, status=status).output
+
+    return run
+
+
+def classes_of(out: Path) -> list[tuple[str, str, str]]:
+    """Return source, class and split of each sample."""
+    classes, found = read_manifest(out).classes, []
+    for batch in read_dataset(str(out)):
+        for row in batch.table.to_pylist():
+            found.append((row["source"], classes[row["label"]], batch.split))
+    return sorted(found)
+
+
+def merged(*srcs: Path, **options: object) -> Source:
+    return merge_sources(read_sources([str(src) for src in srcs], SourceOptions(**options)))
+
+
+def test_classes_are_merged_by_name_and_samples_say_where_they_are_from(merge, tmp_path):
+    a = write(tmp_path / "a", ["train/cat/1.jpg", "train/eel/1.jpg", "val/cat/2.jpg"])
+    b = write(tmp_path / "b", ["dog/1.jpg", "cat/1.jpg", "ant/1.jpg"])
+    (b / "cat" / "broken.jpg").write_bytes(b"")
+    out = tmp_path / "out"
+    output = merge(a, b, out=out, options=["--max-rejected", 1])
+    assert read_manifest(out).classes == ("cat", "eel", "ant", "dog")
+    assert classes_of(out) == [
         ("a/train/cat/1.jpg", "cat", "train"),
         ("a/train/eel/1.jpg", "eel", "train"),
         ("a/val/cat/2.jpg", "cat", "val"),
@@ -67,8 +73,8 @@ def test_classes_are_merged_by_name_and_samples_say_where_they_are_from(invoke, 
         ("b/cat/1.jpg", "cat", "train"),
         ("b/dog/1.jpg", "dog", "train"),
     ]
-    assert f"4 classes: {tmp_path}/a 2, {tmp_path}/b 3; 1 in all sources" in output
-    assert '"source": "b/cat/broken.jpg"' in (tmp_path / "out" / "rejected.jsonl").read_text()
+    assert f"4 classes: {a} 2, {b} 3; 1 in all sources" in output
+    assert '"source": "b/cat/broken.jpg"' in (out / "rejected.jsonl").read_text()
 
 
 @pytest.mark.parametrize("second", [name for name in MAKERS if name != "image folder"])
@@ -76,59 +82,46 @@ def test_every_kind_of_source_can_be_merged_with_a_folder(second, tmp_path):
     """The images are those of both, whether they are files or inside of containers."""
     made = [MAKERS["image folder"](tmp_path / "first"), MAKERS[second](tmp_path / "second")]
     numbered = second in ("recordio", "lmdb of Caffe")
-    options = SourceOptions(classes=made[0].classes if numbered else None)
-    merged = merge_sources(read_sources([str(each.src) for each in made], options))
-    locations = locations_of(merged.location, np.arange(len(merged))) or [None] * len(merged)
-    paths = merged.path.to_pylist()
+    names = made[0].classes if numbered else None
+    both = merged(*(each.src for each in made), classes=names)
+    locations = locations_of(both.location, np.arange(len(both))) or [None] * len(both)
+    paths = both.path.to_pylist()
     data = {
-        load_image(merged.root, path, size, Options(validate="none"), location).data
-        for path, size, location in zip(paths, merged.size.tolist(), locations, strict=True)
+        load_image(both.root, path, size, Options(validate="none"), location).data
+        for path, size, location in zip(paths, both.size.tolist(), locations, strict=True)
     }
     assert data == {image.data for image in IMAGES}
-    assert len(merged) >= len(IMAGES) + len(VALID)
+    assert len(both) >= len(IMAGES) + len(VALID)
     new = () if numbered else made[1].classes
-    assert merged.classes == tuple(dict.fromkeys([*made[0].classes, *new]))
-    assert merged.splits == ("train", "val")
+    assert both.classes == tuple(dict.fromkeys([*made[0].classes, *new]))
+    assert both.splits == ("train", "val")
     assert paths[0].startswith("first/")
     assert paths[-1].startswith("second")
 
 
-def test_rename_classes(invoke, tmp_path):
-    write(tmp_path / "a", ["cat/1.jpg", "dog/1.jpg"])
-    write(tmp_path / "b", ["Cat/1.jpg", "puppy/1.jpg", "doggy/1.jpg"])
-    convert = [
-        "convert",
-        "--src",
-        tmp_path / "a",
-        "--src",
-        tmp_path / "b",
-        "--out",
-        tmp_path / "out",
-    ]
-    output = invoke(*convert, status=2).output
-    assert (
-        f"{tmp_path}/b: class Cat is almost the class cat of {tmp_path}/a. Hint: if both are one"
-        " class" in output
-    )
+def test_rename_classes(merge, tmp_path):
+    a = write(tmp_path / "a", ["cat/1.jpg", "dog/1.jpg"])
+    b = write(tmp_path / "b", ["Cat/1.jpg", "puppy/1.jpg", "doggy/1.jpg"])
+    out = tmp_path / "out"
+    output = merge(a, b, out=out, status=2)
+    message = f"{b}: class Cat is almost the class cat of {a}. Hint: if both are one class"
+    assert message in output
     assert "--rename-classes" in output
-    table = tmp_path / "names.csv"
-    table.write_text("Cat,cat\npuppy,dog\n\ndoggy, dog\n")
-    invoke(*convert, "--rename-classes", table)
-    assert sorted((row["source"], row["class"]) for row in rows(tmp_path / "out")) == [
+    options = ["--rename-classes", table(tmp_path, "n.csv", "Cat,cat\npuppy,dog\n\ndoggy, dog\n")]
+    merge(a, b, out=out, options=options)
+    assert [row[:2] for row in classes_of(out)] == [
         ("a/cat/1.jpg", "cat"),
         ("a/dog/1.jpg", "dog"),
         ("b/Cat/1.jpg", "cat"),
         ("b/doggy/1.jpg", "dog"),
         ("b/puppy/1.jpg", "dog"),
     ]
-    classes = tmp_path / "classes.txt"
-    classes.write_text("dog\ncat\n")
-    options = ["--rename-classes", table, "--classes", classes, "--overwrite"]
-    invoke(*convert, *options)
-    assert read_manifest(tmp_path / "out").classes == ("dog", "cat")
-    assert verify_dataset(str(tmp_path / "out"), workers=1).problems == ()
-    classes.write_text("dog\n")
-    assert "class cat is not in --classes" in invoke(*convert, *options, status=2).output
+    options += ["--classes", table(tmp_path, "c.txt", "dog\ncat\n"), "--overwrite"]
+    merge(a, b, out=out, options=options)
+    assert read_manifest(out).classes == ("dog", "cat")
+    assert verify_dataset(str(out), workers=1).problems == ()
+    table(tmp_path, "c.txt", "dog\n")
+    assert "class cat is not in --classes" in merge(a, b, out=out, options=options, status=2)
 
 
 @pytest.mark.parametrize(
@@ -140,88 +133,59 @@ def test_rename_classes(invoke, tmp_path):
         ("cot,dog", "no source has a class cot. Hint: did you mean 'cat'?"),
     ],
 )
-def test_wrong_rename_tables(lines, message, invoke, tmp_path):
-    write(tmp_path / "a", ["cat/1.jpg"])
-    (tmp_path / "names.csv").write_text(lines)
-    call = [
-        "convert",
-        "--src",
-        tmp_path / "a",
-        "--out",
-        tmp_path / "out",
-        "--rename-classes",
-        tmp_path / "names.csv",
-    ]
-    assert f"{tmp_path}/names.csv" in (output := invoke(*call, status=2).output)
+def test_wrong_rename_tables(lines, message, convert, tmp_path):
+    names = table(tmp_path, "names.csv", lines)
+    options = ["--rename-classes", names]
+    src, out = write(tmp_path / "a", ["cat/1.jpg"]), tmp_path / "out"
+    output = convert(src, out, *options, status=2).output
+    assert str(names) in output
     assert message in output
-    assert not (tmp_path / "out").exists()
+    assert not out.exists()
 
 
-def test_numbers_and_names_do_not_match(invoke, tmp_path):
-    write(tmp_path / "a", ["cat/1.jpg", "dog/1.jpg"])
-    (tmp_path / "b.txt").write_text("a/cat/1.jpg 0\na/dog/1.jpg 1\n")
-    convert = [
-        "convert",
-        "--src",
-        tmp_path / "a",
-        "--src",
-        tmp_path / "b.txt",
-        "--out",
-        tmp_path / "out",
-    ]
-    output = invoke(*convert, status=2).output
-    assert (
-        f"{tmp_path}/b.txt: the classes are numbers, such as 0, but those of {tmp_path}/a have"
-        " names" in output
-    )
-    (tmp_path / "classes.txt").write_text("cat\ndog\n")
-    output = invoke(*convert, "--classes", tmp_path / "classes.txt").output
+def test_numbers_and_names_do_not_match(merge, tmp_path):
+    a, out = write(tmp_path / "a", ["cat/1.jpg", "dog/1.jpg"]), tmp_path / "out"
+    b = table(tmp_path, "b.txt", "a/cat/1.jpg 0\na/dog/1.jpg 1\n")
+    output = merge(a, b, out=out, status=2)
+    assert f"{b}: the classes are numbers, such as 0, but those of {a} have names" in output
+    options = ["--classes", table(tmp_path, "classes.txt", "cat\ndog\n")]
+    output = merge(a, b, out=out, options=options)
     assert "2 images of the sources are listed more than once" in output
-    assert read_manifest(tmp_path / "out").classes == ("cat", "dog")
+    assert read_manifest(out).classes == ("cat", "dog")
 
 
 def test_columns_are_merged_by_name(tmp_path):
     write(tmp_path, ["x/1.jpg", "x/2.jpg"])
-    (tmp_path / "a.csv").write_text("path,label,age,name\nx/1.jpg,cat,3,Ada\n")
-    (tmp_path / "b.csv").write_text("path,label,age\nx/2.jpg,cat,4.5\n")
-    merged = merge_sources(
-        read_sources([f"{tmp_path}/a.csv", f"{tmp_path}/b.csv"], SourceOptions())
-    )
-    assert merged.extra.to_pylist() == [{"age": 3.0, "name": "Ada"}, {"age": 4.5, "name": None}]
-    (tmp_path / "b.csv").write_text("path,label,age\nx/2.jpg,cat,old\n")
-    with pytest.raises(
-        SourceError, match=r"column age has the type .*string, but int64 in .*a.csv"
-    ):
-        merge_sources(read_sources([f"{tmp_path}/a.csv", f"{tmp_path}/b.csv"], SourceOptions()))
+    a = table(tmp_path, "a.csv", "path,label,age,name\nx/1.jpg,cat,3,Ada\n")
+    b = table(tmp_path, "b.csv", "path,label,age\nx/2.jpg,cat,4.5\n")
+    rows = merged(a, b).extra.to_pylist()
+    assert rows == [{"age": 3.0, "name": "Ada"}, {"age": 4.5, "name": None}]
+    table(tmp_path, "b.csv", "path,label,age\nx/2.jpg,cat,old\n")
+    message = r"column age has the type .*string, but int64 in .*a.csv"
+    with pytest.raises(SourceError, match=message):
+        merged(a, b)
 
 
 def test_several_classes_stay_sorted_and_unique(tmp_path):
     write(tmp_path, ["x/1.jpg", "x/2.jpg"])
-    (tmp_path / "a.csv").write_text("path,label\nx/1.jpg,dog|yak\n")
-    (tmp_path / "b.csv").write_text("path,label\nx/2.jpg,ape|dog|kitten|yak\n")
-    (tmp_path / "names.csv").write_text("kitten,dog\n")
-    srcs = [f"{tmp_path}/a.csv", f"{tmp_path}/b.csv"]
-    merged = merge_sources(
-        read_sources(srcs, SourceOptions(rename_classes=str(tmp_path / "names.csv")))
-    )
-    assert merged.classes == ("dog", "yak", "ape")
-    assert merged.extra["labels"].to_pylist() == [[0, 1], [0, 1, 2]]
+    a = table(tmp_path, "a.csv", "path,label\nx/1.jpg,dog|yak\n")
+    b = table(tmp_path, "b.csv", "path,label\nx/2.jpg,ape|dog|kitten|yak\n")
+    both = merged(a, b, rename_classes=str(table(tmp_path, "names.csv", "kitten,dog\n")))
+    assert both.classes == ("dog", "yak", "ape")
+    assert both.extra["labels"].to_pylist() == [[0, 1], [0, 1, 2]]
 
 
-def test_images_with_other_numbers_of_values_are_not_merged(invoke, tmp_path):
+def test_images_with_other_numbers_of_values_are_not_merged(convert, merge, tmp_path):
     write(tmp_path, ["x/1.jpg", "x/2.jpg"])
-    (tmp_path / "a.csv").write_text("path,values\nx/1.jpg,1.5\n")
-    (tmp_path / "b.csv").write_text("path,x,y\nx/2.jpg,1.5,2.5\n")
-    out = tmp_path / "out"
-    pair = ["convert", "--src", tmp_path / "b.csv", "--label-column", "x,y"]
-    invoke("convert", "--src", tmp_path / "a.csv", "--out", out)
-    output = invoke(*pair, "--out", out, "--append", status=2).output
+    a = table(tmp_path, "a.csv", "path,values\nx/1.jpg,1.5\n")
+    b = table(tmp_path, "b.csv", "path,x,y\nx/2.jpg,1.5,2.5\n")
+    one, two, options = tmp_path / "one", tmp_path / "two", ["--label-column", "x,y"]
+    convert(a, one)
+    output = convert(b, one, *options, "--append", status=2).output
     assert "has 1 number for each image, but the source has 2" in output
-    invoke(*pair, "--out", tmp_path / "two")
-    output = invoke(
-        "convert", "--src", out, "--src", tmp_path / "two", "--out", tmp_path / "both", status=2
-    ).output
-    assert f"{tmp_path}/two: it has 2 numbers for each image, but {out} has 1" in output
+    convert(b, two, *options)
+    output = merge(one, two, out=tmp_path / "both", status=2)
+    assert f"{two}: it has 2 numbers for each image, but {one} has 1" in output
     assert not (tmp_path / "both").exists()
 
 
@@ -236,83 +200,53 @@ RULES = {
 
 @pytest.mark.parametrize("name", RULES)
 @pytest.mark.parametrize("append", [True, False])
-def test_labels_that_another_rule_reads_do_not_mix(append, name, invoke, tmp_path):
-    tables, out = [], ["--out", tmp_path / "out"]
+def test_labels_that_another_rule_reads_do_not_mix(append, name, convert, merge, tmp_path):
+    tables, out = [], tmp_path / "out"
     for part, labels in zip("ab", RULES[name][:2], strict=True):
         write(tmp_path / part, [f"{number}.jpg" for number in range(len(labels))])
         lines = [f'{number}.jpg,"{label}"\n' for number, label in enumerate(labels)]
-        (tmp_path / part / "t.csv").write_text("".join(["path,label\n", *lines]))
-        tables += ["--src", tmp_path / part / "t.csv"]
+        tables.append(table(tmp_path / part, "t.csv", "".join(["path,label\n", *lines])))
     if append:
-        invoke("convert", *tables[:2], *out)
-    added = [*tables[2:], "--append"] if append else tables
-    output = invoke("convert", *added, *out, status=2).output
+        convert(tables[0], out)
+        output = convert(tables[1], out, "--append", status=2).output
+    else:
+        output = merge(*tables, out=out, status=2)
     assert RULES[name][2] in output
     assert "--classes FILE" in output
 
 
-def test_sources_that_cannot_be_merged(invoke, tmp_path):
-    write(tmp_path / "a", ["cat/1.jpg"])
-    for srcs in ([tmp_path / "a", f"{tmp_path}/a/../a"], [tmp_path / "a", tmp_path / "link"]):
-        (tmp_path / "link").unlink(missing_ok=True)
-        (tmp_path / "link").symlink_to(tmp_path / "a")
+def test_sources_that_cannot_be_merged(convert, merge, invoke, tmp_path):
+    a, b = write(tmp_path / "a", ["cat/1.jpg"]), write(tmp_path / "b", ["cat/2.jpg", "dog/1.jpg"])
+    (tmp_path / "link").symlink_to(a)
+    for other in (f"{tmp_path}/a/../a", tmp_path / "link"):
         with pytest.raises(CallError, match=r"is given twice|contain the same folder"):
-            merge_sources(read_sources([str(src) for src in srcs], SourceOptions()))
-    assert (
-        "several --src require --out"
-        in invoke("convert", "--src", "a", "--src", "b", status=2).output
-    )
-    write(tmp_path / "b", ["cat/2.jpg", "dog/1.jpg"])
-    inside = ["--out", tmp_path / "b" / "out"]
-    output = invoke(
-        "convert", "--src", tmp_path / "a", "--src", tmp_path / "b", *inside, status=2
-    ).output
-    assert f"is inside the source {tmp_path}/b" in output
-    invoke(
-        "convert",
-        "--src",
-        tmp_path / "b",
-        "--out",
-        tmp_path / "raw",
-        "--store",
-        "raw",
-        "--raw-size",
-        16,
-    )
-    output = invoke(
-        "convert", "--src", tmp_path / "a", "--src", tmp_path / "raw", "--out", "x", status=2
-    ).output
-    assert (
-        f"{tmp_path}/raw: it stores raw pixels of 16x16, but {tmp_path}/a encoded images" in output
-    )
+            merged(a, other)
+    output = invoke("convert", "--src", "a", "--src", "b", status=2).output
+    assert "several --src require --out" in output
+    assert f"is inside the source {b}" in merge(a, b, out=b / "out", status=2)
+    raw = tmp_path / "raw"
+    convert(b, raw, "--store", "raw", "--raw-size", 16)
+    output = merge(a, raw, out="x", status=2)
+    assert f"{raw}: it stores raw pixels of 16x16, but {a} encoded images" in output
 
 
-def test_three_steps_and_a_copy_give_the_same_bytes(invoke, snapshot, tmp_path):
-    for folder in ("here", "there"):
-        write(tmp_path / folder / "a", [f"cat/{number}.jpg" for number in range(5)])
-        write(tmp_path / folder / "b", [f"dog/{number}.jpg" for number in range(3)] + ["cow/3.jpg"])
-        invoke(
-            "convert",
-            "--src",
-            tmp_path / folder / "b",
-            "--out",
-            tmp_path / folder / "c",
-            "--fmt",
-            "webdataset",
-        )
-    names = ("a", "c")
-    here, there = (
-        [f"--src={tmp_path}/{folder}/{name}" for name in names] for folder in ("here", "there")
-    )
-    invoke("convert", *here, "--out", tmp_path / "out", "--samples-per-shard", 4)
-    invoke("plan", *there, "--out", tmp_path / "steps", "--samples-per-shard", 4)
-    invoke("work", tmp_path / "steps", "--task", "0/1")
-    invoke("finish", tmp_path / "steps")
-    one, other = snapshot(tmp_path / "out"), snapshot(tmp_path / "steps")
-    assert {name for name in one if name not in other} <= {".dataprep/stamps.json"}
-    assert all(other[name] == data for name, data in one.items() if name != ".dataprep/stamps.json")
-    sources = sorted(row["source"] for row in rows(tmp_path / "out"))
-    assert sources == [
+def test_three_steps_and_a_copy_give_the_same_bytes(convert, merge, invoke, snapshot, tmp_path):
+    places = []
+    for folder in (tmp_path / "here", tmp_path / "there"):
+        a = write(folder / "a", [f"cat/{number}.jpg" for number in range(5)])
+        b = write(folder / "b", ["dog/0.jpg", "dog/1.jpg", "dog/2.jpg", "cow/3.jpg"])
+        convert(b, folder / "c", "--fmt", "webdataset")
+        places.append((a, folder / "c"))
+    out, steps = tmp_path / "out", tmp_path / "steps"
+    merge(*places[0], out=out, options=["--samples-per-shard", 4])
+    sources = [f"--src={path}" for path in places[1]]
+    invoke("plan", *sources, "--out", steps, "--samples-per-shard", 4)
+    invoke("work", steps, "--task", "0/1")
+    invoke("finish", steps)
+    one, other = snapshot(out), snapshot(steps)
+    one.pop(".dataprep/stamps.json", None)
+    assert {name: other.get(name) for name in one} == one
+    assert [row[0] for row in classes_of(out)] == [
         *(f"a/cat/{n}.jpg" for n in range(5)),
         "c/cow/3.jpg",
         *(f"c/dog/{n}.jpg" for n in range(3)),

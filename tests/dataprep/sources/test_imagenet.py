@@ -1,0 +1,156 @@
+"""ImageNet: the original archives with the development kit, and the layout of Kaggle."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import random
+import shutil
+from contextlib import suppress
+
+import numpy as np
+import pytest
+import scipy.io
+from helpers.make_sources import IMAGES, imagenet_tars, meta_mat, tar_of
+from helpers.sources import has_notice, read, refused, rows
+
+from dataprep.sources import mat_file
+
+KIT = "ILSVRC2012_devkit_t12.tar.gz"
+
+
+@pytest.fixture
+def made(tmp_path):
+    return imagenet_tars(tmp_path / "imagenet")
+
+
+def test_the_ground_truth_is_not_the_index_of_sorted_wnids(made):
+    source = read(made.src)
+    assert source.layout == "ImageNet in its original archives"
+    labels = dict(zip(source.path.to_pylist(), source.label.tolist(), strict=True))
+    assert labels == {name: image.label for name, image in zip(made.names, IMAGES, strict=True)}
+    # The development kit may be unpacked.
+    shutil.unpack_archive(made.src / KIT, made.src, filter="data")
+    (made.src / KIT).unlink()
+    assert rows(read(made.src)) == rows(source)
+
+
+def test_val_alone_and_train_alone(made):
+    val = read(made.src / "ILSVRC2012_img_val.tar")
+    assert (val.splits, val.classes) == (("val",), made.classes)
+    train = read(made.src / "ILSVRC2012_img_train.tar")
+    assert (train.splits, train.classes) == (("train",), made.classes)
+    (made.src / "ILSVRC2012_img_val.tar").unlink()
+    (made.src / "ILSVRC2012_img_test_v10102019.tar").write_bytes(b"")
+    assert has_notice(read(made.src), "skipped ILSVRC2012_img_test_v10102019.tar: it has no labels")
+
+
+def devkit(**files):
+    names = {"meta": "meta.mat", "truth": "ILSVRC2012_validation_ground_truth.txt"}
+    members = [(f"ILSVRC2012_devkit_t12/data/{names[name]}", data) for name, data in files.items()]
+    return gzip.compress(tar_of(members))
+
+
+def meta_of(*pairs):
+    synsets = np.zeros((len(pairs), 1), [("ILSVRC2012_ID", object), ("WNID", object)])
+    for row, pair in enumerate(pairs):
+        synsets[row, 0] = pair
+    out = io.BytesIO()
+    scipy.io.savemat(out, {"synsets": synsets})
+    return out.getvalue()
+
+
+TRUTH = b"1\n" * 6
+NO_KIT = (
+    "in the development kit, which does not exist. Hint: put ILSVRC2012_devkit_t12.tar.gz next to"
+)
+KITS = [
+    (lambda: None, NO_KIT),
+    (lambda: b"x" * 100, "the development kit cannot be read"),
+    (lambda: devkit(meta=meta_mat(), truth=TRUTH)[:300], "the development kit cannot be read"),
+    (lambda: devkit(meta=meta_mat()), "no file or no class 'ILSVRC2012_validation_ground_truth.txt'"),
+    (lambda: devkit(truth=b"1\n"), "no file or no class 'meta.mat'"),
+    (lambda: devkit(meta=b"x" * 200, truth=TRUTH), "cannot be read .it is not a MAT file of level 5"),
+    (lambda: devkit(meta=meta_mat()[:300], truth=TRUTH), "cannot be read .it ends within an element"),
+    (lambda: devkit(meta=meta_of((1, "cat")), truth=TRUTH), "a class in meta.mat has no ILSVRC2012_ID or no WNID"),
+    (lambda: devkit(meta=meta_mat(), truth=b"1\n9\n"), "there is no file or no class 9"),
+    (lambda: devkit(meta=meta_mat(), truth=TRUTH[2:]), "ground truth of 5 images do not have the same images"),
+    (lambda: devkit(meta=meta_mat(), truth=TRUTH + b"1\n1\n"), "of 8 images do not have .*one of them alone is ILSVRC2012_val_00000007"),
+    (lambda: devkit(meta=meta_of((1, "n00000077")), truth=TRUTH), "the class n00000077 of ILSVRC2012_val_00000001.JPEG is not a class of train"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("make", "message"), KITS, ids=range(len(KITS)))
+def test_a_devkit_that_does_not_fit(make, message, made):
+    content = make()
+    (made.src / KIT).unlink()
+    if content is not None:
+        (made.src / KIT).write_bytes(content)
+    refused(made.src, message)
+
+
+def test_a_matlab_file_of_any_content():
+    content, rng = meta_mat(), random.Random(5)
+    for _ in range(300):
+        damaged = bytearray(content)
+        for _ in range(rng.choice((1, 3, 20))):
+            damaged[rng.randrange(len(content))] = rng.randrange(256)
+        length = rng.choice((len(content), rng.randrange(len(content))))
+        with suppress(ValueError):
+            mat_file.read_mat(bytes(damaged[:length]))
+
+
+def test_a_matlab_file_that_unpacks_to_gigabytes_is_refused(monkeypatch):
+    monkeypatch.setattr(mat_file, "MAX_BYTES", 1000)
+    with pytest.raises(ValueError, match="more than 1,000 bytes after decompression"):
+        mat_file.read_mat(meta_mat())
+
+
+# --- Kaggle ---------------------------------------------------------------------------------------
+
+KAGGLE = "ILSVRC/Data/CLS-LOC"
+PATHS = [
+    *("train/n01/1.JPEG", "train/n02/1.JPEG", "test/ILSVRC2012_test_00000001.JPEG"),
+    *(f"val/ILSVRC2012_val_0000000{n}.JPEG" for n in (1, 2)),
+]
+SOLUTION = """ImageId,PredictionString
+ILSVRC2012_val_00000001,n02 1 2 3 4
+ILSVRC2012_val_00000002,n01 1 2 3 4 n01 5 6 7 8
+"""
+FILES = {
+    **{f"{KAGGLE}/{path}": b"x" for path in PATHS},
+    "LOC_val_solution.csv": SOLUTION,
+    "ILSVRC/Annotations/CLS-LOC/val/ILSVRC2012_val_00000001.xml": "<annotation/>",
+}
+NAMES = {"LOC_synset_mapping.txt": "n01 tench, Tinca tinca\nn02 goldfish\nn03 absent\n"}
+
+
+@pytest.mark.parametrize("top", ["", "ILSVRC", KAGGLE, KAGGLE + "/"])
+def test_flat_val_of_kaggle_gets_its_labels_from_the_csv(top, make_tree):
+    source = read(f"{make_tree({**FILES, **NAMES})}/{top}")
+    assert (source.splits, source.classes) == (("train", "val"), ("n01", "n02", "n03"))
+    assert rows(source) == [
+        ("train", "train/n01/1.JPEG", "n01"),
+        ("train", "train/n02/1.JPEG", "n02"),
+        ("val", "val/ILSVRC2012_val_00000001.JPEG", "n02"),
+        ("val", "val/ILSVRC2012_val_00000002.JPEG", "n01"),
+    ]
+    assert has_notice(source, "skipped test/", "no labels")
+    assert source.size.tolist() == [1] * 4
+
+
+def test_hidden_folders_of_train_are_not_classes(make_tree):
+    source = read(make_tree({**FILES, f"{KAGGLE}/train/.cache/1.JPEG": b"x"}))
+    assert source.classes == ("n01", "n02")
+    assert has_notice(source, "skipped 1 hidden folder: train/.cache/")
+
+
+def test_sorted_val_of_kaggle_and_lists(make_tree):
+    names = [f"{split}/{wnid}/1.JPEG" for split in ("train", "val") for wnid in ("n01", "n02")]
+    root = make_tree([f"{KAGGLE}/{name}" for name in names])
+    source = read(root)
+    assert source.layout == "ImageFolder with train and val"
+    assert [row[1] for row in rows(source)] == names
+    (root / KAGGLE / "train_list.txt").write_text("train/n01/1.JPEG 0\n")
+    assert read(root).layout == "list file"
+    assert len(read(root, image_root=str(root / KAGGLE))) == 1
