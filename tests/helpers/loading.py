@@ -43,6 +43,11 @@ def column(loader: loaders.Loader) -> list[list[Any]]:
     return [list(values.tolist()) for (values,) in loader]
 
 
+def flat(loader: loaders.Loader) -> list[Any]:
+    """Return an epoch of a loader of one field, sample by sample."""
+    return [value for batch in column(loader) for value in batch]
+
+
 def equal(first: Any, second: Any) -> bool:
     """Return whether two values are equal bit for bit: arrays, or nested lists of them."""
     if isinstance(first, (list, tuple)):
@@ -108,9 +113,10 @@ class Prepared:
             handmade.make_dataset(out, fmt, samples, shards=1)
         else:
             options = Options(fmt=fmt, shard_samples=7 if kind == "people" else 3)
-            convert_dataset(read_source(str(self._source(kind))), str(out), options)
+            convert_dataset(read_source(str(self.source(kind))), str(out), options)
 
-    def _source(self, kind: str) -> Path:
+    def source(self, kind: str) -> Path:
+        """Return the source of converted datasets of a kind."""
         folder = self._root / "sources"
         if not folder.exists():
             (folder / "people").mkdir(parents=True)

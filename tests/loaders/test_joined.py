@@ -5,6 +5,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from helpers import loading
+from helpers.loading import column, state_after
 from helpers.pictures import encode
 
 import loaders
@@ -15,43 +17,38 @@ from manifests.store import MANIFEST_NAME, manifest_bytes, read_manifest
 GRAY = {"ant": 20, "bee": 80, "cat": 140, "dog": 200}
 
 
-@pytest.fixture(scope="module")
-def datasets(tmp_path_factory, dataprep):
-    """Two datasets: 12 images of ant, bee and cat as TFRecord.
+def named(folder, *classes):
+    """Give a dataset these class names."""
+    manifest = replace(read_manifest(folder), classes=classes)
+    (folder / MANIFEST_NAME).write_bytes(manifest_bytes(manifest))
+    return folder
 
-    6 images of cat, dog and bee as WebDataset.
-    """
-    root = tmp_path_factory.mktemp("datasets")
-    folders = []
-    for name, classes, count, fmt in (
-        ("first", ("ant", "bee", "cat"), 4, "tfrecord"),
-        ("second", ("cat", "dog", "bee"), 2, "webdataset"),
-    ):
-        for class_name in classes:
-            for number in range(count):
-                path = root / f"{name} images" / class_name / f"{number}.png"
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_bytes(encode(np.full((32, 32, 3), GRAY[class_name], np.uint8), "png"))
-        out = root / name
-        arguments = ("--fmt", fmt, "--samples-per-shard", 5)
-        assert (
-            dataprep(
-                "convert", "--src", root / f"{name} images", "--out", out, *arguments
-            ).returncode
-            == 0
-        )
-        folders.append(out)
-    return folders
+
+@pytest.fixture
+def make(make_dataset):
+    def make(name, *classes, count=1, fmt="tfrecord"):
+        samples = []
+        for label, each in enumerate(classes):
+            pixels = np.full((32, 32, 3), GRAY.get(each, 9), np.uint8)
+            samples += [("png", encode(pixels, "png"), label)] * count
+        return named(make_dataset(fmt, samples, name=name, shards=1), *classes)
+
+    return make
+
+
+@pytest.fixture
+def datasets(make):
+    """Two datasets: 12 images of ant, bee and cat as TFRecord; 6 of cat, dog and bee as WebDataset."""
+    return [
+        make("first", "ant", "bee", "cat", count=4),
+        make("second", "cat", "dog", "bee", count=2, fmt="webdataset"),
+    ]
 
 
 def build(datasets, **options):
-    defaults = {
-        "batch_size": 3,
-        "device": "cpu",
-        "transforms": [{"ResizeImage": {"size": [32, 32]}}],
-        "dtype": "uint8",
-    }
-    return loaders.build(datasets, **{**defaults, "last_batch": "partial", **options})
+    defaults = {"batch_size": 3, "dtype": "uint8", "last_batch": "partial"}
+    defaults["transforms"] = [{"ResizeImage": {"size": [32, 32]}}]
+    return loading.build(datasets, **{**defaults, **options})
 
 
 def read(loader):
@@ -67,18 +64,15 @@ def read(loader):
 
 @pytest.mark.parametrize("shuffle", [True, False])
 def test_classes_are_matched_by_name(datasets, shuffle):
-    with build(datasets, shuffle=shuffle) as loader:
+    with build(datasets, shuffle=shuffle) as loader, build(datasets[0], shuffle=False) as first:
         assert loader.classes == ("ant", "bee", "cat", "dog")
-        assert loader.samples == 18
+        assert f"{datasets[0]} + {datasets[1]}: 18 samples" in loader.explain()
         for _ in range(2):
-            assert Counter(read(loader)) == {"ant": 4, "bee": 6, "cat": 6, "dog": 2}
-
-
-def test_the_stored_order_is_that_of_the_list(datasets):
-    with build(datasets, shuffle=False) as both, build(datasets[0], shuffle=False) as first:
-        assert read(both)[:12] == read(first)
+            names = read(loader)
+            assert Counter(names) == {"ant": 4, "bee": 6, "cat": 6, "dog": 2}
+            assert shuffle or names[:12] == read(first)
     with build(datasets[::-1], shuffle=False) as reversed_list:
-        assert reversed_list.classes == ("bee", "cat", "dog", "ant")
+        assert reversed_list.classes == ("cat", "dog", "bee", "ant")
 
 
 def test_mix_gives_each_dataset_its_share(datasets):
@@ -91,131 +85,62 @@ def test_mix_gives_each_dataset_its_share(datasets):
     assert abs(counts["ant"] - 30) <= 20
 
 
-def test_a_sampler_sees_the_joined_labels(datasets):
-    with build(
-        datasets, batch_size=4, sampler=loaders.PKSampler(2, 2), last_batch="drop"
-    ) as loader:
-        for _, labels in loader:
-            assert len(set(labels.tolist())) == 2
-            assert labels[0] == labels[1]
-            assert labels[2] == labels[3]
-
-
-def test_fields_come_from_both(datasets):
-    with build(datasets, shuffle=False, fields=("key", "index", "source")) as loader:
+def test_samplers_and_fields_see_both(datasets):
+    options = {"batch_size": 4, "sampler": loaders.PKSampler(2, 2), "last_batch": "drop"}
+    with build(datasets, **options, fields=("label",)) as loader:
+        assert all(a == b != c == d for a, b, c, d in column(loader))
+    with build(datasets, shuffle=False, fields=("index", "key", "source")) as loader:
         batches = list(loader)
-    assert np.concatenate([index for _, index, _ in batches]).tolist() == list(range(18))
-    assert {source.split("/")[0] for _, _, sources in batches for source in sources} == set(GRAY)
+    assert np.concatenate([index for index, *_ in batches]).tolist() == list(range(18))
+    assert sum(len(sources) for *_, sources in batches) == 18
 
 
 def test_a_checkpoint_resumes(datasets):
-    with build(datasets, mix=[0.5, 0.5], fields=("index",)) as loader:
-        iterator = iter(loader)
-        next(iterator)
-        state = loader.state_dict()
-        expected = [index.tolist() for (index,) in iterator]
-    with build(datasets, mix=[0.5, 0.5], fields=("index",)) as loader:
+    def open_loader(datasets=datasets, mix=(0.5, 0.5)):
+        return build(datasets, mix=list(mix), fields=("index",))
+
+    with open_loader() as whole, open_loader() as loader:
+        state = state_after(open_loader(), 1)
         loader.load_state_dict(state)
-        assert [index.tolist() for (index,) in loader] == expected
-    with (
-        build(datasets, mix=[0.6, 0.4], fields=("index",)) as loader,
-        pytest.raises(CallError, match="sampler="),
-    ):
+        assert column(loader) == column(whole)[1:]
+    with open_loader(mix=(0.6, 0.4)) as loader, pytest.raises(CallError, match="sampler="):
         loader.load_state_dict(state)
-    with (
-        build(datasets[::-1], mix=[0.5, 0.5], fields=("index",)) as loader,
-        pytest.raises(CallError, match="dataset="),
-    ):
+    with open_loader(datasets[::-1]) as loader, pytest.raises(CallError, match="dataset="):
         loader.load_state_dict(state)
 
 
-def test_explain_names_both(datasets):
-    with build(datasets) as loader:
-        assert f"{datasets[0]} + {datasets[1]}: 18 samples" in loader.explain()
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"mix": [1]}, "one positive number for each of 2 datasets"),
-        ({"mix": [1, -1]}, "one positive number"),
-        ({"mix": [1, float("nan")]}, "one positive number"),
-        ({"mix": "ab"}, "one positive number"),
-        ({"mix": [1, 1], "shuffle": True}, "cannot be combined with sampler or shuffle"),
-        ({"mix": [1, 1], "sampler": loaders.ShuffledSampler()}, "cannot be combined"),
-    ],
-)
-def test_wrong_mix(datasets, options, message):
+def test_datasets_that_do_not_join_are_named(make, datasets, dataprep, make_photos, tmp_path):
+    raw, photos = tmp_path / "raw", make_photos(tmp_path / "photos", 3)
+    done = dataprep("convert", "--src", photos, "--out", raw, "--store", "raw", "--raw-size", 32)
+    assert done.returncode == 0
+    message = r"stores encoded images, but .* stores raw pixels of 32 x 32"
     with pytest.raises(CallError, match=message):
-        build(datasets, **options)
-
-
-def test_lists_that_cannot_be_joined(datasets, dataprep, tmp_path):
-    with pytest.raises(CallError, match="twice"):
-        build([datasets[0], str(datasets[0])])
-    with pytest.raises(CallError, match="empty list"):
-        build([])
-    with pytest.raises(CallError, match="dataset names one"):
-        build(datasets[0], mix=[1])
-    source = datasets[0].parent / "first images"
-    raw = tmp_path / "raw"
-    assert (
-        dataprep(
-            "convert", "--src", source, "--out", raw, "--store", "raw", "--raw-size", 32
-        ).returncode
-        == 0
-    )
-    with pytest.raises(
-        CallError, match=r"stores encoded images, but .* stores raw pixels of 32 x 32"
-    ):
         build([datasets[0], raw])
-
-
-def renamed(folder, *classes):
-    """Give a dataset other class names."""
-    manifest = replace(read_manifest(folder), classes=classes)
-    (folder / MANIFEST_NAME).write_bytes(manifest_bytes(manifest))
-    return folder
-
-
-def test_numbers_and_names_do_not_join(make_dataset):
-    files = [("png", encode(np.full((32, 32, 3), 9, np.uint8), "png"), label) for label in (0, 1)]
-    named, numbers, more = (make_dataset("tfrecord", files, name=name) for name in ("a", "b", "c"))
-    renamed(named, "cat", "dog")
-    renamed(numbers, "0", "1")
-    renamed(more, "1", "2")
-    for both in ([named, numbers], [more, numbers, named]):
+    names, numbers, more = make("a", "cat", "dog"), make("b", "0", "1"), make("c", "1", "2")
+    for both, first in (([names, numbers], numbers), ([more, numbers, names], more)):
         with pytest.raises(CallError) as error:
             build(both)
-        first = numbers if both[0] is named else more
         assert f"the classes of {first} are numbers, such as " in str(error.value)
-        assert f"the classes of {named} have names, such as cat" in str(error.value)
+        assert f"the classes of {names} have names, such as cat" in str(error.value)
         assert "--classes FILE" in str(error.value)
-    with build([numbers, more]) as loader:
+    with build([numbers, more], batch_size=2) as loader:
         assert loader.classes == ("0", "1", "2")
+    with pytest.raises(CallError, match=f"not a column of the sample tables of {datasets[0]}"):
+        build(datasets, fields=("nothing",))
 
 
-def test_a_missing_column_names_the_dataset(datasets, make_dataset):
-    files = [("png", encode(np.full((32, 32, 3), 9, np.uint8), "png"), 0)] * 6
-    other = renamed(make_dataset("tfrecord", files, name="without"), "cat")
-    for given, folder in (([datasets[0], other], datasets[0]), ([other], other)):
-        with pytest.raises(CallError, match=f"not a column of the sample tables of {folder}"):
-            build(given if len(given) > 1 else given[0], fields=("nothing",))
-
-
-def test_a_config_with_more_classes_than_the_dataset_is_refused(make_dataset, tmp_path):
-    files = [("png", encode(np.full((32, 32, 3), 9, np.uint8), "png"), label) for label in (0, 1)]
-    folder = make_dataset("tfrecord", files)
-    for mixing in ("", ", batch_transform_ops: [{MixupOperator: {alpha: 0.2}}]"):
-        for classes in (2, 3):
-            config = tmp_path / "config.yaml"
-            config.write_text(
-                f"Arch: {{class_num: {classes}}}\n"
-                "DataLoader: {Train: {dataset: {transform_ops: [{ResizeImage: {size: 8}}]"
-                f"{mixing}}}, sampler: {{batch_size: 2}}}}}}\n"
-            )
-            if classes == 2:
-                build(folder, transforms=config, batch_size=None, dtype="float32").close()
-                continue
-            with pytest.raises(CallError, match=f"class_num to 3, but {folder} has 2 classes"):
-                build(folder, transforms=config, batch_size=None, dtype="float32")
+@pytest.mark.parametrize("mixing", ["", ", batch_transform_ops: [{MixupOperator: {alpha: 0.2}}]"])
+def test_a_config_with_more_classes_than_the_dataset_is_refused(make, tmp_path, mixing):
+    folder, config = make("two", "cat", "dog"), tmp_path / "config.yaml"
+    for classes in (2, 3):
+        config.write_text(
+            f"Arch: {{class_num: {classes}}}\n"
+            "DataLoader: {Train: {dataset: {transform_ops: [{ResizeImage: {size: 8}}]"
+            f"{mixing}}}, sampler: {{batch_size: 2}}}}}}\n"
+        )
+        options = {"transforms": config, "batch_size": None, "dtype": "float32"}
+        if classes == 2:
+            build(folder, **options).close()
+            continue
+        with pytest.raises(CallError, match=f"class_num to 3, but {folder} has 2 classes"):
+            build(folder, **options)

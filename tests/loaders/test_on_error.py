@@ -15,14 +15,26 @@ from helpers.pictures import encode
 import loaders
 from loaders.dali.bad_images import DecodeMemoryError
 from loaders.dataset.split import open_split
-from manifests.errors import CallError, DamagedError
+from manifests.errors import DamagedError
 from manifests.tables import read_table
 
+GOOD = set(range(SAMPLES)) - set(BAD)
 
-@pytest.fixture(scope="module", params=["tfrecord", "webdataset"])
-def folder(request, tmp_path_factory):
+
+@pytest.fixture(params=["tfrecord", "webdataset"])
+def folder(request, prepared):
     """39 images of 3 classes in 3 shards, 4 of them damaged."""
-    return damage(make(tmp_path_factory.mktemp("damaged") / "data set", request.param))
+    return prepared[f"damaged {request.param}"]
+
+
+@pytest.fixture
+def one_shard(tmp_path):
+    """A function that makes a dataset of one shard with damaged rows."""
+
+    def make_one(bad, rows=12):
+        return damage(make(tmp_path / "set", "tfrecord", rows, shards=1), rows=bad)
+
+    return make_one
 
 
 @pytest.mark.parametrize("shuffle", [True, False, "buffer"])
@@ -32,44 +44,31 @@ def test_the_error_names_the_image(folder, shuffle):
         build(folder, shuffle=shuffle, batch_size=3, prefetch=1) as loader,
     ):
         list(loader)
-    error = caught.value
-    split = open_split(folder, "train")
-    paths = [split.path(shard.file) for shard in split.shards]
-    row = PER_SHARD * paths.index(error.file) + error.record
-    assert row in BAD
-    key = read_table(split.path(split.shards[row // PER_SHARD].table)).to_pylist()[row % PER_SHARD][
-        "key"
-    ]
+    error, split = caught.value, open_split(folder, "train")
+    shard = [split.path(shard.file) for shard in split.shards].index(error.file)
+    assert PER_SHARD * shard + error.record in BAD
+    table = read_table(split.path(split.shards[shard].table)).to_pylist()
     # With a sampler, the first image that is read from a shard is compared with its checksum.
     messages = (
-        f"the image with the key {key!r} cannot be decoded (DALI says: ",
+        f"the image with the key {table[error.record]['key']!r} cannot be decoded (DALI says: ",
         "an image is damaged: its checksum",
     )
     assert error.message.startswith(messages if shuffle is True else messages[:1])
     assert error.hint.endswith('or build the loader with on_error="skip"')
 
 
-@pytest.mark.parametrize("shuffle", [True, False])
 @pytest.mark.parametrize("on_error", ["skip", "replace"])
-def test_every_good_sample_is_read(folder, shuffle, on_error):
-    with build(folder, shuffle=shuffle, on_error=on_error) as loader:
+def test_every_good_sample_is_read(folder, on_error):
+    with build(folder, shuffle=on_error == "replace", on_error=on_error) as loader:
+        assert loader.errors == ()
         for _ in range(3):
             counts = Counter(rows_of(loader))
-            assert not set(counts) & set(BAD)
-            assert set(counts) == set(range(SAMPLES)) - set(BAD)
+            assert set(counts) == GOOD
             # The last batch, of which nothing is left, repeats one sample in training.
             expected = SAMPLES - len(BAD) + 1 if on_error == "skip" else SAMPLES
             assert counts.total() == expected
-            if on_error == "skip":
-                assert max(counts.values()) == 2
+            assert on_error == "replace" or max(counts.values()) == 2
         assert len(loader) == 10
-        assert {error.row for error in loader.errors} == set(BAD)
-
-
-def test_errors_say_where_an_image_is(folder):
-    with build(folder, shuffle=False, on_error="skip") as loader:
-        assert loader.errors == ()
-        list(loader)
         errors = loader.errors
     assert [(error.row, error.record) for error in errors] == [(5, 5), (16, 3), (17, 4), (38, 12)]
     split = open_split(folder, "train")
@@ -83,137 +82,88 @@ def test_errors_say_where_an_image_is(folder):
 
 @pytest.mark.parametrize("last_batch", ["drop", "pad", "partial"])
 @pytest.mark.parametrize("on_error", ["skip", "replace"])
-def test_ranks_stay_in_step(folder, on_error, last_batch):
+def test_ranks_stay_in_step(prepared, on_error, last_batch):
     counts = Counter()
     for rank in range(2):
-        with build(
-            folder, on_error=on_error, last_batch=last_batch, rank=rank, world_size=2
-        ) as loader:
+        options = {"on_error": on_error, "last_batch": last_batch, "rank": rank, "world_size": 2}
+        with build(prepared["damaged tfrecord"], **options) as loader:
             batches = list(loader)
             assert len(batches) == len(loader)
-            if last_batch != "partial":
-                assert all(len(labels) == 4 for _, labels, _ in batches)
+            assert last_batch == "partial" or {len(labels) for _, labels, _ in batches} == {4}
             counts.update(rows_of(batches))
-    assert not set(counts) & set(BAD)
+    assert set(counts) <= GOOD
     if last_batch == "partial" and on_error == "skip":
-        assert set(counts) == set(range(SAMPLES)) - set(BAD)
+        assert set(counts) == GOOD
         assert counts.total() == len(counts) + 1  # one rank has nothing left for its last batch
 
 
-@pytest.mark.parametrize("on_error", ["skip", "replace"])
-def test_a_checkpoint_resumes_to_the_same_batches(folder, on_error, request):
-    """Within the first epoch, between two, and within the second.
-
-    The stops are shared between the formats.
-    """
-
-    def collect(loader, count):
-        batches, states = [], {}
-        while len(batches) < count:
-            for batch in loader:
-                batches.append(batch)
-                states[len(batches)] = loader.state_dict()
-                if len(batches) >= count:
-                    break
-        return batches, states
-
-    random = [{"RandCropImage": {"size": 24}}, {"RandFlipImage": {"flip_code": 1}}]
-    with build(folder, on_error=on_error, transforms=random) as loader:
-        whole, states = collect(loader, 20)
-    stops = {"tfrecord": (1, 9, 13), "webdataset": (4, 10, 13)}
-    for stop in stops[request.node.callspec.params["folder"]]:
-        with build(folder, on_error=on_error, transforms=random) as loader:
-            loader.load_state_dict(states[stop])
-            resumed, _ = collect(loader, 20 - stop)
-            assert {error.row for error in loader.errors} == set(BAD)
-        for expected, batch in zip(whole[stop:], resumed, strict=True):
-            for left, right in zip(expected, batch, strict=True):
-                assert np.array_equal(left, right)
-
-
-def test_pk_batches_keep_their_identities(folder):
+def test_a_replacement_is_one_that_the_sampler_draws(folder):
+    """Of the same identity, and neither a row outside a subset nor one of weight 0."""
     with build(
         folder, sampler=loaders.PKSampler(2, 2), on_error="replace", last_batch="drop"
     ) as loader:
-        for _ in range(3):
-            for _, labels, index in loader:
-                assert not set(index.tolist()) & set(BAD)
-                assert labels[0] == labels[1] != labels[2] == labels[3]
-    with pytest.raises(CallError, match="are not P x K"):
-        build(folder, sampler=loaders.PKSampler(2, 2), on_error="skip", last_batch="drop")
-
-
-def test_a_replacement_is_one_that_the_sampler_draws(folder):
-    """Neither a row outside a subset, nor one of weight 0."""
+        for _, labels, index in [*loader, *loader, *loader]:
+            assert set(index.tolist()) <= GOOD
+            assert labels[0] == labels[1] != labels[2] == labels[3]
     chosen = np.arange(0, SAMPLES, 2)
     weights = np.isin(np.arange(SAMPLES), chosen).astype(float)
     for sampler in (loaders.SubsetSampler(chosen), loaders.WeightedSampler(weights)):
         with build(folder, sampler=sampler, on_error="replace") as loader:
             for _ in range(3):
-                assert set(rows_of(loader)) <= set(chosen.tolist()) - set(BAD)
+                assert set(rows_of(loader)) <= set(chosen.tolist()) & GOOD
             assert loader.errors
-    pk = loaders.SubsetSampler(chosen, sampler=loaders.PKSampler(2, 2))
-    with pytest.raises(CallError, match="are not P x K"):
-        build(folder, sampler=pk, on_error="skip", last_batch="drop")
 
 
-def test_a_batch_of_bad_images_alone(tmp_path):
-    made = damage(make(tmp_path / "set", "tfrecord", 12, shards=1), rows=range(4, 8))
-    for on_error, expected in (("skip", 9), ("replace", 12)):
-        with build(made, shuffle=False, on_error=on_error) as loader:
-            assert len(rows_of(loader)) == expected
+@pytest.mark.parametrize(("on_error", "expected"), [("skip", 9), ("replace", 12)])
+def test_a_batch_of_bad_images_alone(one_shard, on_error, expected):
+    with build(one_shard(range(4, 8)), shuffle=False, on_error=on_error) as loader:
+        assert len(rows_of(loader)) == expected
 
 
 @pytest.mark.parametrize("on_error", ["skip", "replace"])
-def test_only_bad_images_are_an_error(tmp_path, on_error):
-    made = damage(make(tmp_path / "set", "tfrecord", 6), rows=range(6))
-    with pytest.raises(DamagedError), build(made, on_error=on_error) as loader:
+def test_only_bad_images_are_an_error(one_shard, on_error):
+    with pytest.raises(DamagedError), build(one_shard(range(6), 6), on_error=on_error) as loader:
         list(loader)
 
 
 @pytest.mark.parametrize(
     ("bad", "others"), [(1, ""), (3, "; 2 more images"), (11, "; at least 4 more images")]
 )
-def test_an_error_does_not_wait_for_all_bad_images(tmp_path, bad, others):
+def test_an_error_does_not_wait_for_all_bad_images(one_shard, bad, others):
     """On a GPU each costs seconds, and perhaps none of a thousand can be decoded."""
-    made = damage(make(tmp_path / "set", "tfrecord", 12, shards=1), rows=range(bad))
+    made = one_shard(range(bad))
     with pytest.raises(DamagedError) as caught, build(made, shuffle=False, batch_size=12) as loader:
         list(loader)
     assert caught.value.record == 0
-    assert caught.value.message.rpartition(")")[2] == others + (
-        " near it cannot be decoded either" if others else ""
-    )
+    near = " near it cannot be decoded either" if others else ""
+    assert caught.value.message.rpartition(")")[2] == others + near
 
 
-@pytest.mark.parametrize("table", ["there", "gone"])
 @pytest.mark.parametrize(
-    ("on_error", "one", "several"),
+    ("on_error", "table", "one", "several"),
     [
-        ("skip", "left out", "left out"),
-        ("replace", "replaced by another sample", "replaced by other samples"),
+        ("skip", "there", "left out", "left out"),
+        ("replace", "gone", "replaced by another sample", "replaced by other samples"),
     ],
 )
-def test_a_warning_says_what_is_lost(tmp_path, caplog, on_error, one, several, table):
-    made = damage(make(tmp_path / "set", "tfrecord", 12, shards=1), rows=(2, 3, 9))
+def test_a_warning_says_what_is_lost(one_shard, tmp_path, caplog, on_error, table, one, several):
+    made = one_shard((2, 3, 9))
+    (path,) = made.glob("*.parquet")
     with build(made, shuffle=False, prefetch=1, on_error=on_error) as loader:
         if table == "gone":
-            (path,) = made.glob("*.parquet")
             path.rename(tmp_path / "table")
-        for _ in range(2):
-            list(loader)
+        list(loader), list(loader)
         if table == "gone":
             (tmp_path / "table").rename(path)
         second, _, ninth = map(str, loader.errors)
-    messages = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     if table == "gone":
         second, ninth = (
-            f"row {row}: {text.partition(': ')[2]}" for row, text in ((2, second), (9, ninth))
+            f"row 2: {second.partition(': ')[2]}",
+            f"row 9: {ninth.partition(': ')[2]}",
         )
-    assert messages == [
-        (
-            f"{made}: 2 images cannot be decoded and are {several}; loader.errors lists them, the"
-            f" first is {second}"
-        ),
+    assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == [
+        f"{made}: 2 images cannot be decoded and are {several}; loader.errors lists them, the"
+        f" first is {second}",
         f"{made}: an image cannot be decoded and is {one}: {ninth}",
     ]
 
@@ -230,59 +180,38 @@ def test_a_changed_shard_is_told_from_a_damaged_image(make_photos, dataprep, tmp
             build(made, on_error="skip")
         return
     with build(made, on_error="skip", fields=("image", "index")) as loader:
-        rows = [row for _, index in loader for row in index.tolist()]
-    assert len(set(rows)) == 6 - bad
-
-
-def test_wrong_arguments(folder):
-    with pytest.raises(
-        CallError, match="on_error must be one of 'raise', 'skip', 'replace', got 'ignore'"
-    ):
-        build(folder, on_error="ignore")
-    with pytest.raises(CallError, match="cannot leave out an image"):
-        build(folder, on_error="skip", shuffle="buffer")
+        assert len({row for _, index in loader for row in index.tolist()}) == 6 - bad
 
 
 def _with_bad_bmp(folder, *, cut=0, width=33):
-    """Make a dataset of 4 images.
-
-    The second is a BMP that lacks its last bytes, or states a wrong width.
-    """
-    samples = [
-        ("bmp", encode(np.full((33, 33, 3), 5 * row, np.uint8), "bmp"), row % 3) for row in range(4)
-    ]
-    second = samples[1][1]
-    samples[1] = ("bmp", second[: len(second) - cut], 1)
+    """Make a dataset of 4 images, of which the second is a BMP that lacks bytes or states a wrong width."""
+    bmps = [encode(np.full((33, 33, 3), 5 * row, np.uint8), "bmp") for row in range(4)]
+    bmps[1] = bmps[1][: len(bmps[1]) - cut]
+    samples = [("bmp", bmp, row % 3) for row, bmp in enumerate(bmps)]
     made = handmade.make_dataset(folder, "tfrecord", samples, shards=1)
-    split = open_split(made, "train")
-    with open(split.path(split.shards[0].file), "r+b") as file:
-        file.seek(read_table(split.path(split.shards[0].table))["offset"][1].as_py() + 18)
-        file.write(struct.pack("<i", width))
+    shard = made / "train-00000.tfrecord"
+    shard.write_bytes(
+        shard.read_bytes().replace(bmps[1], bmps[1][:18] + struct.pack("<i", width) + bmps[1][22:])
+    )
     return made
 
 
-def test_an_image_of_which_no_region_can_be_decoded(tmp_path):
-    """DALI decodes this image whole without the padding of its rows, but no region of it."""
-    made = _with_bad_bmp(tmp_path / "set", cut=30)
-    crop = [{"RandomResizedCrop": {"size": 16}}]
-    with (
-        pytest.raises(DamagedError) as caught,
-        build(made, shuffle=False, transforms=crop) as loader,
-    ):
+@pytest.mark.parametrize(
+    ("how", "options", "message"),
+    [
+        # DALI decodes this image whole without the padding of its rows, but no region of it.
+        ({"cut": 30}, {"transforms": [{"RandomResizedCrop": {"size": 16}}]}, "cannot be decoded"),
+        # The batch fails because there is not enough memory for it.
+        ({"width": 822083683}, {}, "bad_alloc: its header states 822083683 x 33 pixels"),
+    ],
+)
+def test_images_that_are_bad_in_another_way(tmp_path, how, options, message):
+    made = _with_bad_bmp(tmp_path / "set", **how)
+    with pytest.raises(DamagedError) as caught, build(made, shuffle=False, **options) as loader:
         list(loader)
     assert caught.value.record == 1
-    with build(made, shuffle=False, on_error="skip", transforms=crop) as loader:
-        assert rows_of(loader) == [0, 2, 3]
-
-
-def test_a_header_that_states_a_huge_size(tmp_path):
-    """The batch fails because there is not enough memory for it."""
-    made = _with_bad_bmp(tmp_path / "set", width=822083683)
-    with pytest.raises(DamagedError) as caught, build(made, shuffle=False) as loader:
-        list(loader)
-    assert caught.value.record == 1
-    assert "bad_alloc: its header states 822083683 x 33 pixels" in caught.value.message
-    with build(made, shuffle=False, on_error="skip") as loader:
+    assert message in caught.value.message
+    with build(made, shuffle=False, on_error="skip", **options) as loader:
         assert rows_of(loader) == [0, 2, 3]
 
 
@@ -291,27 +220,25 @@ def test_too_little_memory_is_one_line(tmp_path, monkeypatch, on_error):
     """Where headers state supported sizes, no image is bad."""
     monkeypatch.setattr("loaders.dali.bad_images.MAX_PIXELS", 2**60)
     made = _with_bad_bmp(tmp_path / "set", width=822083683)
-    message = "not enough memory to decode a batch"
     with (
-        pytest.raises(DecodeMemoryError, match=message),
+        pytest.raises(DecodeMemoryError, match="not enough memory to decode a batch"),
         build(made, shuffle=False, on_error=on_error) as loader,
     ):
         list(loader)
 
 
-def test_a_bad_image_that_no_batch_contains(tmp_path):
+def test_a_bad_image_that_no_batch_contains(one_shard):
     """DALI reads it between two epochs, and the loader discards it."""
-    made = damage(make(tmp_path / "set", "tfrecord", 14, shards=1), rows=(13,))
-    with build(made, shuffle=False, last_batch="drop", batch_size=3, prefetch=1) as loader:
+    options = {"shuffle": False, "last_batch": "drop", "batch_size": 3, "prefetch": 1}
+    with build(one_shard((13,), 14), **options) as loader:
         assert [rows_of(loader) for _ in range(3)] == [list(range(12))] * 3
-        assert loader.epoch == 3
-        assert loader.errors == ()
+        assert (loader.epoch, loader.errors) == (3, ())
 
 
 @pytest.mark.usefixtures("no_garbage_collector")
-def test_ctrl_c_during_the_search(tmp_path, monkeypatch):
+def test_ctrl_c_during_the_search(one_shard, monkeypatch):
     """Python ignores an exception in a destructor, so Ctrl-C waits until pipelines are destroyed."""
-    made = damage(make(tmp_path / "set", "tfrecord", 12, shards=1), rows=(2, 9))
+    made = one_shard((2, 9))
     true, pressed, destroyed = dali.Pipeline._shutdown, None, 0
 
     def shutdown(self):

@@ -1,12 +1,10 @@
 """Views: several tensors of the same images, for self-supervision."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
-from helpers import annotated
-from helpers.pictures import encode, photo
+from helpers import annotated, loading
+from helpers.loading import state_after, take
 
 import loaders
 from dataprep.options import Options
@@ -21,45 +19,45 @@ GLOBAL = [
     "ToTensor",
 ]
 LOCAL = [{"RandomResizedCrop": {"size": 16, "scale": [0.05, 0.4]}}, {"NormalizeImage": {}}]
-OPTIONS = {"batch_size": 4, "device": "cpu", "num_threads": 2, "dtype": "float32"}
+FLIP, CROP = {"RandomHorizontalFlip": {"p": 1.0}}, {"RandomResizedCrop": {"size": 24}}
 
 
 @pytest.fixture
-def dataset(make_dataset):
-    return make_dataset(
-        "tfrecord", [("jpg", encode(photo(number)), number) for number in range(8)], shards=1
-    )
-
-
-def test_a_state_tells_apart_what_all_views_share_and_what_one_has(dataset):
-    flip, crop = "RandomHorizontalFlip", {"RandomResizedCrop": {"size": 16}}
-    divisions = [
-        ([crop], [[flip], [flip]]),
-        ([], [[crop, flip], [crop, flip]]),
-        ([crop, flip], [[], []]),
-    ]
-    states = []
-    for transforms, views in divisions:
-        with build(dataset, views, transforms) as loader:
-            next(iter(loader))
-            states.append(loader.state_dict())
-    for number, (transforms, views) in enumerate(divisions):
-        for other, state in enumerate(states):
-            with build(dataset, views, transforms) as loader:
-                if other == number:
-                    loader.load_state_dict(state)
-                else:
-                    with pytest.raises(CallError, match="transforms"):
-                        loader.load_state_dict(state)
+def dataset(prepared):
+    return prepared["photos tfrecord"]
 
 
 def build(dataset, views, transforms=(), **options):
-    return loaders.build(dataset, transforms=[*transforms], views=views, **OPTIONS | options)
+    options = {"dtype": "float32", **options}
+    return loading.build(dataset, transforms=[*transforms], views=views, **options)
+
+
+def first_batch(*args, **options):
+    with build(*args, **options) as loader:
+        return take(loader, 1)[0]
+
+
+def test_a_state_tells_apart_what_all_views_share_and_what_one_has(dataset):
+    divisions = [
+        ([[FLIP], [FLIP]], [CROP]),
+        ([[CROP, FLIP], [CROP, FLIP]], []),
+        ([[], []], [CROP, FLIP]),
+        ([GLOBAL, LOCAL], []),
+        ([LOCAL, GLOBAL], []),
+    ]
+    opened = [build(dataset, *division) for division in divisions]
+    states = [state_after(loader, 1) for loader in opened]
+    for number, loader in enumerate(opened):
+        for other, state in enumerate(states):
+            if other != number:
+                with pytest.raises(CallError, match="transforms"):
+                    loader.load_state_dict(state)
+        loader.load_state_dict(states[number])
 
 
 def test_each_view_is_a_tensor(dataset):
     with build(dataset, [GLOBAL] * 2 + [LOCAL] * 3) as loader:
-        images, labels = next(iter(loader))
+        images, labels = take(loader, 1)[0]
         text = loader.explain()
     assert [tuple(each.shape) for each in images] == [(4, 3, 32, 32)] * 2 + [(4, 3, 16, 16)] * 3
     assert labels.shape == (4,)
@@ -71,97 +69,37 @@ def test_each_view_is_a_tensor(dataset):
 
 
 def test_shared_transforms_run_once_for_all_views(dataset):
-    shared = [{"RandomResizedCrop": {"size": 24}}, "RandomGrayscale"]
-    with build(dataset, [[], [{"RandomHorizontalFlip": {"p": 1.0}}]], shared) as loader:
-        for (plain, flipped), _ in loader:
-            assert torch.equal(plain, flipped.flip(3))
+    (plain, flipped), _ = first_batch(dataset, [[], [FLIP]], [CROP, "RandomGrayscale"])
+    assert torch.equal(plain, flipped.flip(3))
 
 
 def test_a_view_equals_a_loader_of_its_own(dataset):
-    """Without random draws; functions get the tensor of their view."""
+    """Without random draws; functions get the tensor of their view, which may have any size."""
     crop = [{"CenterCrop": {"size": 20}}, "ToTensor"]
-    flip = {"RandomHorizontalFlip": {"p": 1.0}}
-    with build(dataset, [crop, [flip, *crop, lambda batch: batch * 2]], shuffle=False) as loader:
-        first, second = next(iter(loader))[0]
-    for found, transforms, factor in ((first, crop, 1), (second, [flip, *crop], 2)):
-        with loaders.build(dataset, transforms=transforms, shuffle=False, **OPTIONS) as single:
-            assert torch.allclose(found, next(iter(single))[0] * factor, atol=1e-6)
+    views = [crop, [FLIP, *crop, lambda batch: batch * 2], ["ToTensor"]]
+    (first, second, whole), _ = first_batch(dataset, views, shuffle=False)
+    assert whole.shape[2:] == (48, 64)
+    for found, transforms, factor in ((first, crop, 1), (second, [FLIP, *crop], 2)):
+        alone = first_batch(dataset, None, transforms, shuffle=False)[0]
+        assert torch.allclose(found, alone * factor, atol=1e-6)
+    assert len(first_batch(dataset, views, fields=("label",))) == 1
 
 
-def test_views_resume(dataset):
-    with build(dataset, [GLOBAL, LOCAL]) as loader:
-        batches = iter(loader)
-        next(batches)
-        state = loader.state_dict()
-        expected = next(batches)[0]
-    with build(dataset, [GLOBAL, LOCAL]) as loader:
-        loader.load_state_dict(state)
-        assert all(map(torch.equal, next(iter(loader))[0], expected))
-    with build(dataset, [LOCAL, GLOBAL]) as loader, pytest.raises(CallError, match="transforms"):
-        loader.load_state_dict(state)
-
-
-def test_images_of_one_size_need_no_crop_in_a_view(dataset):
-    with build(dataset, [["ToTensor"], LOCAL]) as loader:
-        assert [tuple(each.shape[2:]) for each in next(iter(loader))[0]] == [(48, 64), (16, 16)]
-
-
-def test_fields_without_images(dataset):
-    with build(dataset, [GLOBAL, LOCAL], fields=("label",)) as loader:
-        assert len(next(iter(loader))) == 1
-
-
-@pytest.mark.parametrize(
-    ("views", "transforms", "message"),
-    [
-        ([], [], r"views must be a list of 1 to 32 lists of transforms, got \[\]"),
-        ([["ToTensor"]] * 33, [], "views must be a list of 1 to 32 lists"),
-        (["ToTensor"], [], r"views\[0\] must be a list of transforms, got 'ToTensor'"),
-        ([GLOBAL, ["quux"]], [], r"views\[1\]\[0\]: 'quux' is not a known transform"),
-        (
-            [[{"CenterCrop": {"size": 8}}, "MixUp"]],
-            [],
-            "transforms that mix images cannot be combined with views",
-        ),
-        ([GLOBAL], [len], r"transforms\[0\]: len\(images\) is a function"),
-    ],
-)
-def test_errors(dataset, views, transforms, message):
-    with pytest.raises(CallError, match=message):
-        build(dataset, views, transforms)
-
-
-def test_views_need_a_list(dataset):
-    with pytest.raises(CallError, match="views needs a list as transforms, got 'imagenet-train'"):
-        loaders.build(dataset, transforms="imagenet-train", views=[GLOBAL], **OPTIONS)
-
-
-@pytest.fixture(scope="module")
-def placed(tmp_path_factory):
-    """Return a dataset with masks and one with boxes."""
-    root = tmp_path_factory.mktemp("placed")
-    made = annotated.make_each_kind(root)
-    for kind in ("mask", "depth", "boxes"):
-        convert_dataset(read_source(str(made[kind])), str(root / f"{kind}-out"), Options())
-    return {kind: str(root / f"{kind}-out") for kind in made}
-
+# --- labels that are placed in the images ---------------------------------------------------------
 
 #: The first view has the size of the shared crop; the second moves its pixels again.
 SHARED = [{"RandomResizedCrop": {"size": [60, 80]}}]
-PLACED_VIEWS = [
-    [{"ColorJitter": {"brightness": 0.4}}, "RandomHorizontalFlip"],
-    [{"RandomCrop": {"size": [40, 48]}}, {"RandomHorizontalFlip": {"p": 1.0}}],
-]
 
 
-@pytest.mark.parametrize("sampler", [None, loaders.ShuffledSampler()], ids=["stored", "planned"])
-@pytest.mark.parametrize("kind", ["mask", "depth"])
-def test_each_view_has_a_mask_of_its_own(placed, kind, sampler):
-    plain = [[], [{"RandomHorizontalFlip": {"p": 1.0}}], [{"CenterCrop": {"size": [40, 48]}}]]
-    with build(
-        placed[kind], plain, SHARED, sampler=sampler, fields=("image", kind), batch_size=5
-    ) as loader:
-        images, seconds = next(iter(loader))
+@pytest.mark.parametrize(
+    ("kind", "sampler"), [("mask", None), ("depth", None), ("mask", loaders.ShuffledSampler())]
+)
+def test_each_view_has_a_mask_of_its_own(prepared, kind, sampler):
+    plain = [[], [FLIP], [{"CenterCrop": {"size": [40, 48]}}]]
+    options = {"sampler": sampler, "fields": ("image", kind), "batch_size": 5}
+    with build(prepared[f"{kind} tfrecord"], plain, SHARED, **options) as loader:
+        images, seconds = take(loader, 1)[0]
+        assert "and 5 x 60 x 80 and 40 x 48 uint" in loader.explain()
     seconds = [each.int() for each in seconds]
     assert [tuple(each.shape) for each in seconds] == [(5, 60, 80), (5, 60, 80), (5, 40, 48)]
     assert torch.equal(seconds[1], seconds[0].flip(2))
@@ -175,37 +113,29 @@ def test_masks_show_what_the_images_of_their_view_show(tmp_path):
     Without a view, a mask would be that of another crop.
     """
     for number, mask in enumerate(annotated.masks()):
-        annotated.save(
-            tmp_path / f"source/images/{number}.png", np.repeat(mask[..., None], 3, axis=2)
-        )
+        pixels = np.repeat(mask[..., None], 3, axis=2)
+        annotated.save(tmp_path / f"source/images/{number}.png", pixels)
         annotated.save(tmp_path / f"source/masks/{number}.png", mask)
     convert_dataset(read_source(str(tmp_path / "source")), str(tmp_path / "out"), Options())
-    views = [
-        PLACED_VIEWS[1],
-        [{"RandomCrop": {"size": [40, 48]}}, "RandomVerticalFlip"],
-        PLACED_VIEWS[1],
-    ]
-    fields = ("image", "mask")
-    with build(
-        str(tmp_path / "out"),
-        views,
+    crop = {"RandomCrop": {"size": [40, 48]}}
+    views, shared = (
+        [[crop, FLIP], [crop, "RandomVerticalFlip"]],
         [{"CenterCrop": {"size": [70, 90]}}],
-        fields=fields,
-        dtype="uint8",
-    ) as loader:
-        for images, masks in [batch for _ in range(3) for batch in loader]:
+    )
+    options = {"fields": ("image", "mask"), "dtype": "uint8"}
+    with build(tmp_path / "out", views, shared, **options) as loader:
+        for images, masks in [*loader, *loader, *loader]:
             for image, mask in zip(images, masks, strict=True):
                 assert torch.equal(image[:, 0], mask)
-            assert not torch.equal(masks[0], masks[2])
+            assert not torch.equal(masks[0].flip(2), masks[1])
 
 
-def test_each_view_has_boxes_of_its_own(placed):
-    views = [[], [{"RandomHorizontalFlip": {"p": 1.0}}], [{"Resize": {"size": [30, 160]}}]]
+def test_each_view_has_boxes_of_its_own(prepared):
+    views = [[], [FLIP], [{"Resize": {"size": [30, 160]}}]]
     fields = ("box_counts", "boxes", "image", "box_labels")
-    with build(placed["boxes"], views, SHARED, fields=fields, batch_size=5) as loader:
-        counts, boxes, images, labels = next(iter(loader))
-        text = loader.explain()
-    assert len(counts) == len(boxes) == len(images) == len(labels) == 3
+    batch = first_batch(prepared["boxes tfrecord"], views, SHARED, fields=fields, batch_size=5)
+    assert [len(part) for part in batch] == [3, 3, 3, 3]
+    counts, boxes = batch[:2]
     assert counts[0].sum() > 0
     assert torch.equal(counts[0], counts[1])
     for first, flipped, stretched, count in zip(*boxes, counts[0].tolist(), strict=True):
@@ -215,38 +145,6 @@ def test_each_view_has_boxes_of_its_own(placed):
         scaled = first[:count] * torch.tensor([2, 0.5, 2, 0.5])
         high = (scaled[:, 3] - scaled[:, 1]) >= 1
         assert torch.allclose(stretched[: int(high.sum())], scaled[high], atol=1e-3)
-    assert "their boxes" in text
-
-
-def test_views_with_masks_resume(placed):
-    def build_it():
-        return build(placed["mask"], PLACED_VIEWS, SHARED, fields=("image", "mask"), batch_size=2)
-
-    with build_it() as loader:
-        batches = iter(loader)
-        next(batches)
-        state = loader.state_dict()
-        expected = next(batches)
-        assert "5 tensors" not in loader.explain()
-        assert "2 x 60 x 80 and 40 x 48 uint8 masks" in loader.explain()
-    with build_it() as loader:
-        loader.load_state_dict(state)
-        found = next(iter(loader))
-    for one, other in zip(found, expected, strict=True):
-        assert all(map(torch.equal, one, other))
-
-
-def test_a_word_in_a_view_that_cannot_keep_boxes_is_named(placed):
-    with pytest.raises(
-        CallError,
-        match=r"views\[1\]\[0\]: RandomRotation\(degrees=10, prob=0.5\) cannot keep boxes right",
-    ):
-        build(
-            placed["boxes"],
-            [[], [{"RandomRotation": {"degrees": 10, "prob": 0.5}}]],
-            SHARED,
-            fields=("image", "boxes"),
-        )
 
 
 def test_views_that_decode_share_one_decoded_image():
