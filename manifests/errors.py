@@ -13,6 +13,7 @@ The tree, with the exit status of each branch::
     |   |   `-- ReplacedError         an object was replaced while it was in use
     |   |-- LostFolderError           another run has taken the output folder over
     |   `-- WorkerDiedError           a worker process ended without a result
+    |-- DataProblemError         1    a call finished, and the data has a problem
     `-- DamagedError             1    a file of a prepared dataset is missing or wrong
         |-- ManifestError
         |-- ShardError
@@ -28,6 +29,7 @@ import os
 import re
 import traceback
 from enum import IntEnum
+from typing import Any
 
 from manifests.process.text import one_line
 
@@ -155,6 +157,21 @@ class LostFolderError(StoppedError):
 
 class WorkerDiedError(StoppedError):
     """A worker process ended without a result: it was killed, or ran out of memory."""
+
+
+class DataProblemError(DatasetError):
+    """A function of `dataprep` finished, and the data has a problem.
+
+    Attributes:
+        result: the value that the function returns without such a problem.
+
+    """
+
+    status = ExitStatus.DATA_PROBLEM
+
+    def __init__(self, message: str, *, result: dict[str, Any], hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.result = result
 
 
 class DamagedError(DatasetError):

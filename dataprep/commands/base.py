@@ -30,7 +30,7 @@ from manifests.process.options import Number
 from manifests.process.program import end_of, usage_text
 from manifests.process.text import format_bytes, one_line, parse_bytes, plural
 from manifests.remote.url import normal_path
-from manifests.schema import RejectedRow, Store
+from manifests.schema import Manifest, RejectedRow, Store
 
 Decorator = Callable[[Any], Any]
 
@@ -48,10 +48,19 @@ _QUIET, _VERBOSE, _HELP_ALL = "dataprep.quiet", "dataprep.verbose", "dataprep.he
 
 
 class Command(click.Command):
-    """A command whose callback returns an `ExitStatus`. An error becomes one line and an exit status."""
+    """A command whose callback returns an `ExitStatus`. An error becomes one line and an exit status.
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    Attributes:
+        compute: the function of `dataprep.interface` takes what the callback takes, prints nothing,
+            and returns a dict for JSON; `None` if the command is no function there.
+
+    """
+
+    def __init__(
+        self, *args: Any, compute: Callable[..., dict[str, Any]] | None = None, **kwargs: Any
+    ) -> None:
         super().__init__(*args, **kwargs)
+        self.compute = compute
         self._has_rare = any(getattr(each, "is_rare", False) for each in self.params)
         for name, (text, is_rare) in _LOG_OPTIONS.items():
             each = click.Option(
@@ -176,15 +185,19 @@ def takes(**records: type[Any]) -> Decorator:
             for name, decorate in _options(record, command):
                 options.setdefault(name, decorate)
 
-        @wraps(callback)
-        def run(**values: Any) -> Any:
+        def arguments_of(values: Mapping[str, Any]) -> dict[str, Any]:
             arguments = {name: value for name, value in values.items() if name not in options}
             for name, record in records.items():
                 arguments[name] = _make(record, command, values)
-            return callback(**arguments)
+            return arguments
+
+        @wraps(callback)
+        def run(**values: Any) -> Any:
+            return callback(**arguments_of(values))
 
         # The decorator that is applied last is the first option in the help.
         decorated: Any = run
+        decorated.arguments_of = arguments_of
         for decorate in reversed(options.values()):
             decorated = decorate(decorated)
         return decorated
@@ -437,6 +450,15 @@ def print_failed(rows: Sequence[RejectedRow]) -> None:
 def print_line(text: str = "") -> None:
     """Print a line of the result to stdout."""
     click.echo(one_line(text))
+
+
+def splits_value(manifest: Manifest) -> dict[str, dict[str, int]]:
+    """Return the totals of each split of a manifest as JSON has them."""
+    values = {}
+    for split in manifest.splits:
+        shards = len(split.shards)
+        values[split.name] = {"samples": split.samples, "bytes": split.bytes, "shards": shards}
+    return values
 
 
 def format_totals(samples: int, size: int, shards: int) -> str:

@@ -33,6 +33,7 @@ class Console:
         quiet: whether to print nothing but results and errors.
         verbose: whether to print what `logging` receives with the level ``INFO``, too.
         is_json: whether events are JSON.
+        messages: what the command has found and noted, also if it is quiet.
         bar: the progress bar on the terminal, if there is one.
 
     """
@@ -44,6 +45,7 @@ class Console:
         """Start a command. This process may have run another one before."""
         self.quiet = self.verbose = False
         self.is_json = is_json
+        self.messages: list[str] = []
         self.bar: Any = None
         self._command = command
         self._started = time.monotonic()
@@ -71,11 +73,13 @@ class Console:
 
     def info(self, message: str) -> None:
         """Print what the command has found."""
+        self.messages.append(message)
         if not self.quiet:
             self.event("info", message)
 
     def note(self, message: str) -> None:
         """Print a notice for the user."""
+        self.messages.append(message)
         if not self.quiet:
             self.event("warning", message if self.is_json else f"note: {message}")
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -20,6 +20,7 @@ from dataprep.commands.base import (
     path_or_url,
     print_failed,
     print_line,
+    splits_value,
     takes,
 )
 from dataprep.commands.console import ProgressBar, console
@@ -35,14 +36,15 @@ from dataprep.options import (
     WorkerOptions,
     WorkOptions,
 )
-from manifests.errors import CallError, ExitStatus
+from manifests.errors import CallError, DataProblemError, ExitStatus
 from manifests.process.interrupts import cleanup_on_interrupt
 from manifests.process.text import agree, format_bytes, format_duration, plural, printable
-from manifests.records import record
+from manifests.records import keyword_record, record
 from manifests.remote.url import absolute, is_url, refuse_url
 
 if TYPE_CHECKING:
     from dataprep.plan.assign import ConversionPlan, ShardPlan
+    from dataprep.plan.files import Job
     from dataprep.run.commit import AppendResult, ConvertResult
     from dataprep.run.convert import AppendPlan
     from dataprep.sources import Source
@@ -52,7 +54,18 @@ if TYPE_CHECKING:
 _SPACE_FACTOR = 1.02
 
 
-@click.command(cls=Command)
+def convert_value(*, run: RunOptions, reading: SourceOptions, options: Options) -> dict[str, Any]:
+    """Convert as the command does; return what was written, for `dataprep.convert`."""
+    out, made = _convert(run, reading, options)
+    value, written = _value_of(out, made)
+    if written is not None:
+        problem = _excess(written, run.max_rejected)
+        if problem:
+            raise DataProblemError(problem, hint=_EXCESS_HINT, result=value)
+    return value
+
+
+@click.command(cls=Command, compute=convert_value)
 @takes(run=RunOptions, reading=SourceOptions, options=Options)
 def convert(*, run: RunOptions, reading: SourceOptions, options: Options) -> ExitStatus:
     """Write images into shards.
@@ -67,6 +80,21 @@ def convert(*, run: RunOptions, reading: SourceOptions, options: Options) -> Exi
     dataprep convert --src ILSVRC2012/ --resize-shorter 256 --out imagenet-256
     dataprep convert --src more.csv --append --out s3://bucket/products
     """  # noqa: D301  (click reads the backslash)
+    from dataprep.run.commit import ConvertResult
+
+    out, made = _convert(run, reading, options)
+    if isinstance(made, Planned):
+        _print_plan(made, out)
+        return ExitStatus.SUCCESS
+    if isinstance(made, ConvertResult):
+        return print_result(made, out, run.max_rejected)
+    return print_append(made, out, run.max_rejected)
+
+
+def _convert(
+    run: RunOptions, reading: SourceOptions, options: Options
+) -> tuple[str, Planned | AppendPlan | AppendResult | ConvertResult]:
+    """Convert or append to a dataset, or plan it; return the output folder and what was made."""
     with closing(_make_engine(run)) as engine:
         if not run.dry_run:
             # The worker starts while this process reads the source.
@@ -74,21 +102,20 @@ def convert(*, run: RunOptions, reading: SourceOptions, options: Options) -> Exi
         request = resolve_request(run, options)
         source = read_samples(run, reading, request, run.workers)
         if run.append:
-            return _append(source, request, run, engine)
+            return request.out, _append(source, request, run, engine)
 
         from dataprep.ledger.finished import check_output
         from dataprep.run.convert import convert_dataset
 
         check_output(source, request.out)
         if run.dry_run:
-            _print_plan(source, request, engine.workers, overwrite=run.overwrite)
-            return ExitStatus.SUCCESS
+            return request.out, _plan(source, request, engine.workers, overwrite=run.overwrite)
         with (
             ProgressBar("checking") as check_bar,
             ProgressBar("converting") as bar,
             cleanup_on_interrupt(),
         ):
-            result = convert_dataset(
+            made = convert_dataset(
                 source,
                 request.out,
                 request.options,
@@ -98,7 +125,7 @@ def convert(*, run: RunOptions, reading: SourceOptions, options: Options) -> Exi
                 progress=bar,
                 check_progress=check_bar,
             )
-    return print_result(result, request.out, run.max_rejected)
+    return request.out, made
 
 
 def _make_engine(run: RunOptions) -> Engine:
@@ -125,23 +152,24 @@ def _make_engine(run: RunOptions) -> Engine:
     return engine
 
 
-def _append(source: Source, request: ConvertRequest, run: RunOptions, engine: Engine) -> ExitStatus:
-    """Append a source to the dataset in the output folder, and print what was added."""
+def _append(
+    source: Source, request: ConvertRequest, run: RunOptions, engine: Engine
+) -> AppendPlan | AppendResult:
+    """Append a source to the dataset in the output folder, or plan it."""
     from dataprep.run.convert import append_dataset, plan_append
     from dataprep.run.inputs import read_base
 
     options, out, name = request.options, request.out, request.name
     if run.dry_run:
-        planned = plan_append(
+        return plan_append(
             source, read_base(out), options, name=name, reader=engine, edits=run.edits
         )
-        return print_append(planned, out, run.max_rejected)
     with (
         ProgressBar("comparing") as check_bar,
         ProgressBar("converting") as bar,
         cleanup_on_interrupt(),
     ):
-        result = append_dataset(
+        return append_dataset(
             source,
             out,
             options,
@@ -151,14 +179,33 @@ def _append(source: Source, request: ConvertRequest, run: RunOptions, engine: En
             progress=bar,
             check_progress=check_bar,
         )
-    return print_append(result, out, run.max_rejected)
 
 
 # --- --dry-run ------------------------------------------------------------------------------------
 
 
-def _print_plan(source: Source, request: ConvertRequest, workers: int, *, overwrite: bool) -> None:
-    """Print the planned shards, and estimates of disk space and time. Nothing is written.
+@keyword_record
+class Planned:
+    """What a conversion would write.
+
+    Attributes:
+        source: the samples.
+        job: the plan.
+        finished: names of the shards that an earlier run finished.
+        writable: the folder that is or will be the output folder's parent, or the output folder.
+        workers: maximum number of processes.
+
+    """
+
+    source: Source
+    job: Job
+    finished: Collection[str]
+    writable: str
+    workers: int
+
+
+def _plan(source: Source, request: ConvertRequest, workers: int, *, overwrite: bool) -> Planned:
+    """Return what a conversion would write. Nothing is written.
 
     Raises:
         CallError: the output folder cannot be written, or contains files of another dataset.
@@ -168,20 +215,29 @@ def _print_plan(source: Source, request: ConvertRequest, workers: int, *, overwr
     from dataprep.ledger.finished import check_writable
     from dataprep.plan.assign import make_plan
     from dataprep.plan.files import job_of
-    from dataprep.run.inputs import run_trial
     from dataprep.run.prepare import find_resumable
 
     options, out = request.options, request.out
     job = job_of(source, make_plan(source, options), out, options)
     console.notes(job.notices)
-    # Shards that an earlier run finished are not written again.
     writable = check_writable(out)
     finished = find_resumable(source, job, overwrite=overwrite).finished
+    return Planned(
+        source=source, job=job, finished=finished.keys(), writable=writable, workers=workers
+    )
+
+
+def _print_plan(planned: Planned, out: str) -> None:
+    """Print the planned shards, and estimates of disk space and time."""
+    from dataprep.run.inputs import run_trial
+
+    source, job, options = planned.source, planned.job, planned.job.options
     print_splits(source, job)
-    remaining = [shard for shard in job.shards if shard.name not in finished]
-    if finished:
+    # Shards that an earlier run finished are not written again.
+    remaining = [shard for shard in job.shards if shard.name not in planned.finished]
+    if planned.finished:
         print_line(
-            f"done by an earlier run: {plural(len(finished), 'shard')}; to do:"
+            f"done by an earlier run: {plural(len(planned.finished), 'shard')}; to do:"
             f" {plural(len(remaining), 'shard')}"
         )
     # Some images are prepared to measure their bytes and the time that they take.
@@ -189,7 +245,7 @@ def _print_plan(source: Source, request: ConvertRequest, workers: int, *, overwr
     trial = run_trial(source, remaining, options)
     size = trial.stored * images if options.changes_images else source_bytes
     about = "about " if options.downscale else ""
-    free = shutil.disk_usage(writable).free
+    free = shutil.disk_usage(planned.writable).free
     print_line(f"out: {out}, {about}{format_bytes(size)} to write, {format_bytes(free)} free")
     if not remaining:
         return
@@ -208,7 +264,7 @@ def _print_plan(source: Source, request: ConvertRequest, workers: int, *, overwr
         f" --store raw --raw-size {raw.size}"
     )
     # A worker writes one shard after the other.
-    processes = min(workers, len(remaining))
+    processes = min(planned.workers, len(remaining))
     seconds = max(images / trial.rate / processes, 1)
     print_line(
         f"time: about {format_duration(seconds)} with {plural(processes, 'worker')}, at"
@@ -448,13 +504,21 @@ def planned_images(source: Source, shards: Sequence[ShardPlan]) -> tuple[int, in
     return images, sum(int(source.size[shard.rows].clip(min=0).sum()) for shard in shards)
 
 
-def print_splits(source: Source, plan: ConversionPlan, end: str = "") -> None:
-    """Print what a plan will write, split by split."""
+def _planned_splits(source: Source, plan: ConversionPlan) -> dict[str, dict[str, int]]:
+    """Return what a plan will write, split by split. The bytes are as in the source."""
+    splits = {}
     for split in plan.splits:
         own = [shard for shard in plan.shards if shard.split == split]
         images, size = planned_images(source, own)
-        totals = f"{plural(images, 'image')}, {format_bytes(size)}"
-        print_line(f"{split}: {totals}, {plural(len(own), 'shard')}{end}")
+        splits[split] = {"samples": images, "bytes": size, "shards": len(own)}
+    return splits
+
+
+def print_splits(source: Source, plan: ConversionPlan, end: str = "") -> None:
+    """Print what a plan will write, split by split."""
+    for split, planned in _planned_splits(source, plan).items():
+        totals = f"{plural(planned['samples'], 'image')}, {format_bytes(planned['bytes'])}"
+        print_line(f"{split}: {totals}, {plural(planned['shards'], 'shard')}{end}")
 
 
 def print_result(
@@ -495,16 +559,23 @@ def print_result(
         name = rejected or (listed.name if listed else "rejected.jsonl")
         print_line(f"rejected: {images}, see {out}/{name}")
         print_failed(result.failed)
-        if fraction > max_rejected:
-            console.error(
-                f"the fraction of rejected images is greater than --max-rejected {max_rejected:g}."
-                " Hint: replace these images, or raise --max-rejected to accept the dataset"
-                " without them."
-            )
+        problem = _excess(result, max_rejected)
+        if problem:
+            console.error(f"{problem}. Hint: {_EXCESS_HINT}.")
             return ExitStatus.DATA_PROBLEM
     if not appended:
         print_line(f"{out} is complete")
     return ExitStatus.SUCCESS
+
+
+_EXCESS_HINT = "replace these images, or raise --max-rejected to accept the dataset without them"
+
+
+def _excess(result: ConvertResult, max_rejected: float) -> str:
+    """Return what is wrong if too many images were rejected, or an empty text."""
+    if not result.rejected or result.rejected / result.images <= max_rejected:
+        return ""
+    return f"the fraction of rejected images is greater than --max-rejected {max_rejected:g}"
 
 
 def _change_table(result: ConvertResult) -> Iterator[str]:
@@ -538,6 +609,38 @@ def _count_changed(result: ConvertResult, *changes: str) -> int:
         if not set(changes).isdisjoint(made.split()):
             images += counts[0]
     return images
+
+
+def _value_of(
+    out: str, made: Planned | AppendPlan | AppendResult | ConvertResult
+) -> tuple[dict[str, Any], ConvertResult | None]:
+    """Return what this run wrote, or would write, as a dict for JSON, and the totals of what it wrote."""
+    from dataprep.run.commit import AppendResult, ConvertResult
+
+    value: dict[str, Any] = {"out": out, "splits": {}, "resumed": 0}
+    written = None
+    if isinstance(made, Planned):
+        value |= {"splits": _planned_splits(made.source, made.job), "resumed": len(made.finished)}
+    elif isinstance(made, ConvertResult):
+        written = made
+    else:
+        console.notes(made.notices)
+        value["new_classes"] = list(made.new_classes)
+        if isinstance(made, AppendResult):
+            value |= {"known": made.known, "revision": made.manifest.revision}
+            written = made.converted
+        else:
+            console.notes(made.job.notices)
+            value |= {"known": made.append.known, "revision": made.append.revision}
+            value["splits"] = _planned_splits(made.source, made.job)
+    if written is not None:
+        console.notes(written.notices)
+        value = {"revision": written.manifest.revision, **value}
+        value["splits"] = splits_value(written.manifest)
+        for name in ("images", "resumed", "rejected", "duplicates"):
+            value[name] = getattr(written, name)
+        value["failed"] = list(written.failed)
+    return value, written
 
 
 # --- appends --------------------------------------------------------------------------------------

@@ -29,7 +29,22 @@ if TYPE_CHECKING:
     from dataprep.summary.info import DatasetSummary, SplitSummary
 
 
-@click.command(cls=Command)
+def info_value(dataset: str, *, options: InfoOptions) -> dict[str, Any]:
+    """Return what a dataset or a plan contains, as JSON has it, for `dataprep.info`."""
+    del options  # they are about what is printed
+    if _is_plan(dataset):
+        from dataprep.plan.files import plan_to_json
+
+        members = plan_to_json(_read_plan(dataset))
+        # Only the program needs the tables.
+        del members["tables"]
+        return members
+    from dataprep.summary.info import summarize
+
+    return summarize(dataset).as_json()
+
+
+@click.command(cls=Command, compute=info_value)
 @click.argument("dataset", type=path_or_url)
 @takes(options=InfoOptions)
 def info(dataset: str, *, options: InfoOptions) -> ExitStatus:
@@ -38,16 +53,15 @@ def info(dataset: str, *, options: InfoOptions) -> ExitStatus:
     Prints the splits, classes, image sizes and bytes of DATASET, a folder or a URL, or the plan
     that `dataprep plan` wrote, if DATASET is OUT/.dataprep/plan.
     """
-    if _is_plan(dataset):
-        _print_plan(dataset, as_json=options.json)
-        return ExitStatus.SUCCESS
-    from dataprep.summary.info import summarize
-
-    summary = summarize(dataset)
     if options.json:
-        click.echo(json.dumps(summary.as_json(), indent=1, ensure_ascii=False))
+        value = info_value(dataset, options=options)
+        click.echo(json.dumps(value, indent=1, ensure_ascii=False))
+    elif _is_plan(dataset):
+        _print_plan(dataset, _read_plan(dataset))
     else:
-        _print_summary(dataset, summary)
+        from dataprep.summary.info import summarize
+
+        _print_summary(dataset, summarize(dataset))
     return ExitStatus.SUCCESS
 
 
@@ -126,32 +140,25 @@ def _class_sizes(labels: Mapping[str, int]) -> str:
 # --- plans ----------------------------------------------------------------------------------------
 
 
-def _print_plan(folder: str, *, as_json: bool) -> None:
-    """Print a plan, as JSON or for people.
+def _read_plan(folder: str) -> StoredPlan:
+    """Read a plan.
 
     Raises:
         CallError: the folder is not the plan of an output folder.
         PlanError: the plan is damaged or was changed.
 
     """
-    from dataprep.plan.files import plan_folder, plan_to_json, read_plan
+    from dataprep.plan.files import plan_folder, read_plan
 
     out = os.path.dirname(os.path.dirname(os.path.abspath(folder)))
     if not os.path.exists(plan_folder(out)) or not os.path.samefile(plan_folder(out), folder):
         raise CallError(
             f"{folder} is not the plan of an output folder", hint="give OUT/.dataprep/plan"
         )
-    plan = read_plan(out)
-    if as_json:
-        members = plan_to_json(plan)
-        # Only the program needs the tables.
-        del members["tables"]
-        click.echo(json.dumps(members, indent=1, ensure_ascii=False))
-    else:
-        _print_plan_text(folder, plan)
+    return read_plan(out)
 
 
-def _print_plan_text(folder: str, plan: StoredPlan) -> None:
+def _print_plan(folder: str, plan: StoredPlan) -> None:
     images = plural(plan.images, "image")
     contents = f"{images}{KINDS[plan.label_type].describe(len(plan.classes))}"
     fmt = plan.options["fmt"]
@@ -223,7 +230,14 @@ def report(dataset: str, *, options: ReportOptions) -> ExitStatus:
 # --- differences ------------------------------------------------------------------------------------
 
 
-@click.command(cls=Command)
+def diff_value(a: str, b: str, *, options: DiffOptions) -> dict[str, Any]:
+    """Return what differs, as JSON has it, for `dataprep.diff`."""
+    from dataprep.summary.diff import diff_datasets
+
+    return _diff_json(diff_datasets(a, b, limit=options.limit), options.limit)
+
+
+@click.command(cls=Command, compute=diff_value)
 @click.argument("a", type=path_or_url)
 @click.argument("b", type=path_or_url)
 @takes(options=DiffOptions)

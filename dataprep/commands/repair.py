@@ -3,18 +3,37 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from dataprep.commands.base import Command, path_or_url, print_line, takes
 from dataprep.commands.console import ProgressBar, console
 from dataprep.options import RepairOptions, SourceOptions, VerifyOptions, WorkerOptions
-from manifests.errors import CallError, DatasetError, ExitStatus
+from manifests.errors import CallError, DataProblemError, DatasetError, ExitStatus
 from manifests.process.interrupts import cleanup_on_interrupt
 from manifests.process.text import agree, plural
 
+if TYPE_CHECKING:
+    from dataprep.verification.verify import VerifyResult
 
-@click.command(cls=Command)
+
+def verify_value(dataset: str, *, options: VerifyOptions) -> dict[str, Any]:
+    """Check a dataset as the command does; return what was checked, for `dataprep.verify`."""
+    result = _verify(dataset, options)
+    value = {**asdict(result), "counts": dict(result.counts), "problems": []}
+    value["problems"] = list(map(asdict, result.problems))
+    if result.problems:
+        total = sum(result.counts.values())
+        raise DataProblemError(
+            f"{plural(total, 'problem')} in {dataset}. The first one: {result.problems[0]}",
+            result=value,
+        )
+    return value
+
+
+@click.command(cls=Command, compute=verify_value)
 @click.argument("dataset", type=path_or_url)
 @takes(options=VerifyOptions)
 def verify(dataset: str, *, options: VerifyOptions) -> ExitStatus:
@@ -24,28 +43,7 @@ def verify(dataset: str, *, options: VerifyOptions) -> ExitStatus:
     the file, record and byte offset of each problem, and how to fix it. Lists the first problems of
     each file, and counts the others.
     """
-    from dataprep.verification.verify import verify_dataset, verify_manifest
-
-    decode, workers = options.decode, options.workers
-    if options.max_pixels is not None and not decode:
-        raise CallError(
-            "--max-pixels requires --decode", hint="add --decode, or leave --max-pixels out"
-        )
-    if options.manifest_only and decode:
-        raise CallError(
-            "--manifest-only reads no image, so it excludes --decode", hint="leave one of them out"
-        )
-    with ProgressBar("verifying") as bar:
-        if options.manifest_only:
-            result = verify_manifest(dataset, workers=workers, progress=bar)
-        else:
-            result = verify_dataset(
-                dataset,
-                decode=decode,
-                max_pixels=options.max_pixels,
-                workers=workers,
-                progress=bar,
-            )
+    result = _verify(dataset, options)
     # Each file has a limit of listed problems; the result counts the others.
     for problem in result.problems:
         print_line(str(problem))
@@ -56,7 +54,7 @@ def verify(dataset: str, *, options: VerifyOptions) -> ExitStatus:
     if result.without_checksum:
         has = agree(result.without_checksum, "has", "have")
         # --decode checks images without a checksum, except for damage that still decodes.
-        effect = " to compare with" if decode else ", so their images were not checked"
+        effect = " to compare with" if options.decode else ", so their images were not checked"
         print_line(
             f"{plural(result.without_checksum, 'shard')} {has} no checksum{effect}. Hint: `dataprep"
             " index --validate header --overwrite` reads them and adds checksums."
@@ -71,6 +69,30 @@ def verify(dataset: str, *, options: VerifyOptions) -> ExitStatus:
         samples += ", whose contents were not read"
     print_line(f"no problems in {dataset}: {samples}")
     return ExitStatus.SUCCESS
+
+
+def _verify(dataset: str, options: VerifyOptions) -> VerifyResult:
+    from dataprep.verification.verify import verify_dataset, verify_manifest
+
+    decode, workers = options.decode, options.workers
+    if options.max_pixels is not None and not decode:
+        raise CallError(
+            "--max-pixels requires --decode", hint="add --decode, or leave --max-pixels out"
+        )
+    if options.manifest_only and decode:
+        raise CallError(
+            "--manifest-only reads no image, so it excludes --decode", hint="leave one of them out"
+        )
+    with ProgressBar("verifying") as bar:
+        if options.manifest_only:
+            return verify_manifest(dataset, workers=workers, progress=bar)
+        return verify_dataset(
+            dataset,
+            decode=decode,
+            max_pixels=options.max_pixels,
+            workers=workers,
+            progress=bar,
+        )
 
 
 @click.command(cls=Command)

@@ -1,0 +1,105 @@
+"""The commands as functions."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+
+import click
+import pytest
+
+import dataprep
+from dataprep.cli import main
+from dataprep.commands.base import DeclaredOption
+
+
+@pytest.fixture
+def source(make_photos, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return make_photos(tmp_path / "photos", 12, classes=2)
+
+
+def test_public_names_are_frozen():
+    errors = ["CallError", "DamagedError", "DataProblemError", "DatasetError"]
+    assert dataprep.__all__ == [*errors, "convert", "diff", "index", "info", "verify"]
+    assert [name for name in dir(dataprep) if not hasattr(dataprep, name)] == []
+
+
+@pytest.mark.parametrize("name", ["convert", "diff", "index", "verify"])
+def test_help_shows_every_option(name):
+    function = getattr(dataprep, name)
+    command = main.get_command(click.Context(main), name)
+    names = [each.name for each in command.params if isinstance(each, DeclaredOption)]
+    missing = {each for each in names if each not in inspect.signature(function).parameters}
+    assert missing <= {"json"}
+    described = [each for each in names if f"\n    {each}: " in function.__doc__]
+    assert {*names} - {*described} <= {"json", "src", "out"}
+
+
+def test_a_dataset_is_converted_read_and_appended_to(source, make_photos, capfd):
+    planned = dataprep.convert(source, val_fraction=0.25, dry_run=True)
+    made = asyncio.run(convert_in_a_loop(source))
+    assert made["out"] == planned["out"] == "photos-tfrecord"
+    assert {name: split["samples"] for name, split in made["splits"].items()} == {
+        name: split["samples"] for name, split in planned["splits"].items()
+    }
+    assert made["messages"] == [f"{source}: ImageFolder, 12 images in 2 classes"]
+    assert dataprep.verify(made["out"], decode=True)["samples"] == 12
+    assert dataprep.info(made["out"])["samples"] == 12
+    more = make_photos(source.with_name("more"), 15, classes=3)
+    added = dataprep.convert([source, more], made["out"], append=True, shard_size="1MiB")
+    assert (added["revision"], added["new_classes"]) == (1, ["class 2"])
+    assert dataprep.diff(made["out"], made["out"])["equal"]
+    json.dumps([planned, made, added])
+    assert capfd.readouterr() == ("", "")
+
+
+async def convert_in_a_loop(source):
+    return await asyncio.to_thread(dataprep.convert, source, val_fraction=0.25)
+
+
+def test_progress_is_printed_if_asked_for(source, capfd):
+    dataprep.convert(source, progress=True)
+    out, err = capfd.readouterr()
+    assert (out, "12 images in 2 classes" in err) == ("", True)
+
+
+def test_problems_of_the_data_are_errors_with_the_result(source):
+    (source / "class 0" / "bad.jpg").write_bytes(b"no image")
+    with pytest.raises(dataprep.DataProblemError, match=r"--max-rejected 0\.01") as caught:
+        dataprep.convert(source, "out", samples_per_shard=6)
+    assert caught.value.result["rejected"] == 1
+    made = dataprep.convert(source, "out", max_rejected=0.5, samples_per_shard=6)
+    assert (made["rejected"], made["resumed"]) == (1, 3)
+    shard = source.parent / "out" / "train-00000.tfrecord"
+    shard.write_bytes(shard.read_bytes()[:-3])
+    with pytest.raises(
+        dataprep.DataProblemError, match=r"in out\. The first one: train-0"
+    ) as caught:
+        dataprep.verify("out")
+    assert caught.value.result["problems"][0]["file"] == "train-00000.tfrecord"
+    with pytest.raises(dataprep.DataProblemError, match="1 shard cannot be indexed"):
+        dataprep.index("out", overwrite=True)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"val_frac": 0.1}, "dataprep.convert has no option val_frac. Hint: did you mean val_fraction?"),
+        ({"log_json": True}, "has no option log_json. Hint: `help(dataprep.convert)` lists the options."),
+        ({"append": "yes"}, "append='yes' is neither True nor False"),
+        ({"resize_shorter": True}, "Invalid value for '--resize-shorter': 'True' is not a valid"),
+        ({"classes": ["a", "b"]}, "classes: ['a', 'b'] is neither text nor a number"),
+        ({"only_above": 300}, "--only-above 300 requires --resize-shorter or --max-side"),
+        ({"src": []}, "Missing option '--src'. Hint: add --src SRC"),
+        ({"src": "--nothing"}, "--nothing does not exist"),
+        ({"fmt": "zip"}, "'zip' is not one of 'tfrecord', 'webdataset'"),
+        ({"out": "file/out"}, "file is a file, not a folder. Hint: choose another folder"),
+    ],
+)  # fmt: skip
+def test_wrong_options_are_refused(options, message, source):
+    source.with_name("file").write_bytes(b"")
+    with pytest.raises(dataprep.DatasetError) as caught:
+        dataprep.convert(**{"src": source, **options})
+    assert message in str(caught.value)
