@@ -9,11 +9,14 @@ from loaders.devices import queues_note
 from loaders.memory import RESIZE_CHOICES, ImageSizes, LoadSettings, estimate_memory, format_gib
 from loaders.transforms.base import ImageSpec, short_repr
 from manifests.labels import LABELS
-from manifests.process.text import plural
+from manifests.process.text import one_line, plural
 
 if TYPE_CHECKING:
     from loaders.spec import LoaderSpec
 
+
+#: Class names in the table of a notebook, and characters of each.
+_NAMES, _NAME_LENGTH = 8, 40
 
 #: The size of images that differ in it, in batches of one image.
 _ANY_SIZE = ("height", "width")
@@ -27,6 +30,47 @@ def explain(spec: LoaderSpec) -> str:
     else:
         lines.append('As run: no image is decoded, because the fields do not contain "image".')
     return "\n".join(lines)
+
+
+def html_table(spec: LoaderSpec, *, state: str) -> str:
+    """Return a small table about a loader for a notebook, in the colors of its theme.
+
+    Args:
+        spec: what was decided for the loader.
+        state: where the loader is, such as its epoch.
+
+    """
+    from markupsafe import Markup
+
+    row = Markup(
+        '<tr><th scope="row" style="text-align:left; vertical-align:top">{}</th>'
+        '<td style="text-align:left; white-space:pre-line; overflow-wrap:anywhere">{}</td></tr>'
+    )
+    rows = Markup("").join(row.format(*each) for each in _html_rows(spec, state))
+    return str(Markup("<table>{}</table>").format(rows))
+
+
+def _html_rows(spec: LoaderSpec, state: str) -> Iterator[tuple[str, str]]:
+    split, options, ranks = spec.split, spec.options, spec.options.ranks
+    yield "dataset", split.folder
+    yield "split", f"{split.name}, {plural(split.samples, 'sample')}"
+    if split.manifest.classes:
+        names = [one_line(name, _NAME_LENGTH) for name in split.manifest.classes[:_NAMES]]
+        if len(split.manifest.classes) > _NAMES:
+            names.append("…")
+        yield "classes", f"{len(split.manifest.classes):,}: {', '.join(names)}"
+    yield (
+        "batches",
+        f"{spec.order.batches:,} per epoch, of {plural(options.batch_size, 'sample')} each"
+        f" ({', '.join(options.fields)}), rank {ranks.rank} of {ranks.world_size}",
+    )
+    yield "sampler", spec.order.lines[0].removeprefix("planned by ")
+    if "image" in options.fields:
+        yield "transforms", "\n".join(item.description for item in spec.recipe.all_items)
+        batch, *_ = _batch_lines(spec)
+        yield "images", batch.removeprefix("A batch: ")
+    yield "device", str(options.device)
+    yield "state", state
 
 
 def _data_lines(spec: LoaderSpec) -> Iterator[str]:

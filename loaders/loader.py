@@ -33,7 +33,7 @@ from loaders.dataset.damage import ShardCheck
 from loaders.dataset.images import Images
 from loaders.dataset.split import DatasetInfo
 from loaders.devices import load_framework
-from loaders.explain import explain
+from loaders.explain import explain, html_table
 from loaders.memory import RESERVATIONS, estimate_memory
 from loaders.options import BatchT_co, ResolvedOptions, WrongCallError, require_int
 from loaders.progress import Phase, Progress
@@ -394,6 +394,10 @@ class Loader(Generic[BatchT_co]):
             f" {self.world_size}, {options.device}"
         )
         return f"<{text}, closed>" if self._closed else f"<{text}>"
+
+    def _repr_html_(self) -> str:
+        state = "closed" if self._closed else f"epoch {self.epoch}"
+        return html_table(self._spec, state=state)
 
     if not TYPE_CHECKING:  # Type checkers report `next(loader)` by themselves.
 

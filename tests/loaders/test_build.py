@@ -210,15 +210,27 @@ def test_attributes(prepared):
     assert load_framework("numpy").device(Device("gpu", 1)) == "cpu"
 
 
-def test_repr(prepared):
-    folder = prepared["mixed tfrecord"]
+def test_repr(prepared, tmp_path):
+    folder = tmp_path / "<script>&"
+    folder.symlink_to(prepared["mixed tfrecord"])
     with build(folder, shuffle=False) as loader:
         text = (
             f"of {str(folder)!r}, split 'train': epoch 0, 5 batches of 4 (image, label), rank 0 of"
             " 1, cpu"
         )
         assert repr(loader) == f"<Loader {text}>"
+        table = loader._repr_html_()
     assert repr(loader) == f"<Loader {text}, closed>"
+    # A notebook shows a table, without markup that comes from the dataset.
+    for cell in (
+        "&lt;script&gt;&amp;",
+        "train, 23 samples",
+        "5 per epoch, of 4 samples",
+        "epoch 0",
+    ):
+        assert cell in table
+    assert "<script" not in table
+    assert ">closed<" in loader._repr_html_()
 
 
 @pytest.mark.parametrize("shuffle", [False, True])
