@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from itertools import accumulate, chain, repeat
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 from awscrt.checksums import combine_crc32c, crc32c
 
 from dataprep import storage
@@ -325,8 +326,9 @@ MAX_BATCH_BYTES = 1 << 20
 MAX_BATCH_IMAGES = 64
 
 # glibc gives memory at the end of its heap back to the system, so each batch would take new pages,
-# until a larger block was freed once: from then on, it keeps twice the length of that block.
-bytearray(16 * MAX_BATCH_BYTES)
+# until a larger block was freed once: from then on, it keeps twice the length of that block. No page
+# of this one is touched.
+np.empty(16 * MAX_BATCH_BYTES, np.uint8)
 
 #: Images of a batch in an object store are read at the same time, and a request takes as long as
 #: some megabytes do.
