@@ -10,6 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 from helpers import handmade
+from helpers.cached import noise
+from helpers.object_stores import upload
 from helpers.pictures import encode
 
 from loaders.cache import fetcher
@@ -36,19 +38,15 @@ class AnyLoader:
 @pytest.fixture(scope="module")
 def dataset(tmp_path_factory):
     """Return the folder and the URL of 120 images of about 12 KB."""
-    rng = np.random.default_rng(0)
-    samples = [
-        ("jpg", encode(rng.integers(0, 256, (90, 100, 3), np.uint8)), number % 4)
-        for number in range(SAMPLES)
-    ]
-    folder = handmade.make_dataset(
-        tmp_path_factory.mktemp("faults") / "local", "tfrecord", samples, shards=3
-    )
-    url = f"memory://bucket/{folder.parent.name}/set"
-    store = open_store(url)
-    for path in folder.glob("[!.]*"):
-        store.put(path.name, path.read_bytes())
-    return folder, url
+    root = tmp_path_factory.mktemp("faults")
+    samples = noise(SAMPLES, 90, 100, classes=4)
+    folder = handmade.make_dataset(root / "local", "tfrecord", samples, shards=3)
+    return folder, upload(folder, f"memory://bucket/{root.name}/set")
+
+
+@pytest.fixture
+def cache(tmp_path):
+    return tmp_path / "cache"
 
 
 def open_images(url, cache, *, limit=None, timeout=60.0):
@@ -67,16 +65,12 @@ def expected(folder):
 
 def read_epochs(images, epochs=2, seed=0):
     """Return the images of epochs in random orders, as a loader reads them, by row."""
-    orders = [
-        np.random.default_rng((seed, epoch)).permutation(SAMPLES) for epoch in range(epochs + 3)
-    ]
     batches = SAMPLES // BATCH
 
     def own(number):
         epoch, batch = divmod(number, batches)
-        return orders[min(epoch, len(orders) - 1)][batch * BATCH : (batch + 1) * BATCH].astype(
-            np.int64
-        )
+        order = np.random.default_rng((seed, epoch)).permutation(SAMPLES)
+        return order[batch * BATCH : (batch + 1) * BATCH].astype(np.int64)
 
     upcoming = Upcoming(own, own, batches, BATCH)
     found = []
@@ -118,7 +112,7 @@ def broken(monkeypatch):
     return install
 
 
-def test_images_are_fetched_in_the_order_in_which_they_are_needed(dataset, tmp_path, monkeypatch):
+def test_images_are_fetched_in_the_order_in_which_they_are_needed(dataset, monkeypatch, cache):
     monkeypatch.setattr("loaders.cache.fetcher.CONNECTIONS", 1)
     monkeypatch.setattr("loaders.cache.fetcher.MOST_BATCHES_AT_ONCE", 1)
     monkeypatch.setattr("loaders.cache.layout.BLOCK_BYTES", 1)  # nothing but what is needed
@@ -131,7 +125,7 @@ def test_images_are_fetched_in_the_order_in_which_they_are_needed(dataset, tmp_p
         return true(self, name, ranges)
 
     monkeypatch.setattr(Store, "read_parts", read_parts)
-    images = open_images(dataset[1], tmp_path / "cache")
+    images = open_images(dataset[1], cache)
     found = read_epochs(images, 1)
     names = [images._shards.describe(shard).rpartition("/")[2] for shard in range(3)]
     offsets, shards = images._layout.offsets, images._layout.shards_of(np.arange(SAMPLES))
@@ -145,41 +139,38 @@ def test_images_are_fetched_in_the_order_in_which_they_are_needed(dataset, tmp_p
     images.close()
 
 
+AWAY = StorageError("the server cannot be reached", file="s3://x", hint="wait")
+
+
 # --- the store ------------------------------------------------------------------------------------
 
 
-def test_a_store_that_is_away_for_a_while_is_waited_for(dataset, tmp_path, broken, caplog):
+def test_a_store_that_is_away_for_a_while_is_waited_for(dataset, broken, caplog, cache):
     local, url = dataset
 
     def read(number, true):
         if 3 <= number < 40:
-            raise StorageError(
-                "the object cannot be read: the server cannot be reached", file="s3://x"
-            )
+            raise AWAY
         return true()
 
     broken(read)
-    images = open_images(url, tmp_path / "cache", timeout=60)
+    images = open_images(url, cache, timeout=60)
     assert_right(read_epochs(images), local)
     images.close()
     assert "trying again for 60 s" in caplog.text
 
 
-def test_after_the_timeout_the_error_says_so_and_the_next_try_works(dataset, tmp_path, broken):
+def test_after_the_timeout_the_error_says_so_and_the_next_try_works(dataset, broken, cache):
     local, url = dataset
     away = True
 
     def read(number, true):
         if away:
-            raise StorageError(
-                "the object cannot be read: the server cannot be reached",
-                file="s3://x",
-                hint="wait",
-            )
+            raise AWAY
         return true()
 
     broken(read)
-    images = open_images(url, tmp_path / "cache", timeout=0.05)
+    images = open_images(url, cache, timeout=0.05)
     with pytest.raises(StorageError, match=r"cannot be reached; gave up after 0.05 s. Hint: wait"):
         images.images(np.arange(4))
     away = False
@@ -187,20 +178,18 @@ def test_after_the_timeout_the_error_says_so_and_the_next_try_works(dataset, tmp
     images.close()
 
 
-def test_refused_requests_are_not_repeated(dataset, tmp_path, broken):
+def test_refused_requests_are_not_repeated(dataset, broken, cache):
     def read(number, true):
-        raise RefusedError(
-            "the object store refused permission to read it with the role of this machine"
-        )
+        raise RefusedError("the object store refused it with the role of this machine")
 
     broken(read)
-    images = open_images(dataset[1], tmp_path / "cache", timeout=60)
+    images = open_images(dataset[1], cache, timeout=60)
     with pytest.raises(RefusedError, match="the role of this machine"):
         images.images(np.arange(4))
     images.close()
 
 
-def test_a_part_that_arrives_damaged_is_fetched_again(dataset, tmp_path, broken, caplog):
+def test_a_part_that_arrives_damaged_is_fetched_again(dataset, broken, caplog, cache):
     local, url = dataset
 
     just_damaged = set()  # threads: what they fetch again arrives intact
@@ -218,20 +207,18 @@ def test_a_part_that_arrives_damaged_is_fetched_again(dataset, tmp_path, broken,
         return parts
 
     broken(read)
-    images = open_images(url, tmp_path / "cache")
+    images = open_images(url, cache)
     assert_right(read_epochs(images), local)
     images.close()
     assert "an image arrived damaged" in caplog.text
 
 
 @pytest.mark.parametrize("change", ["replaced", "missing"])
-def test_an_object_that_changed_is_named(dataset, tmp_path, change):
+def test_an_object_that_changed_is_named(dataset, change, cache):
     local, url = dataset
-    url = f"{url}-{change}"
+    url = upload(local, f"{url}-{change}")
     store = open_store(url)
-    for path in local.glob("[!.]*"):
-        store.put(path.name, path.read_bytes())
-    images = open_images(url, tmp_path / "cache")
+    images = open_images(url, cache)
     images.images(np.arange(2))
     if change == "replaced":
         data = bytearray((local / "train-00002.tfrecord").read_bytes())
@@ -249,18 +236,13 @@ def test_an_object_that_changed_is_named(dataset, tmp_path, change):
     images.close()
 
 
-def test_a_dataset_that_was_created_again_gets_a_separate_folder(dataset, tmp_path):
+def test_a_dataset_that_was_created_again_gets_a_separate_folder(dataset, tmp_path, cache):
     local, url = dataset
-    cache = tmp_path / "cache"
     other = handmade.make_dataset(
         tmp_path / "other", "tfrecord", [("jpg", encode(np.zeros((9, 9, 3), np.uint8)), 0)]
     )
-    url = f"{url}-anew"
-    store = open_store(url)
     for folder, samples in ((local, SAMPLES), (other, 1)):
-        for path in folder.glob("[!.]*"):
-            store.put(path.name, path.read_bytes())
-        images = open_images(url, cache)
+        images = open_images(upload(folder, f"{url}-anew"), cache)
         assert len(images.images(np.arange(samples))) == samples
         images.close()
     assert len([name for name in os.listdir(cache) if name != CACHE_MARK]) == 2
@@ -269,16 +251,11 @@ def test_a_dataset_that_was_created_again_gets_a_separate_folder(dataset, tmp_pa
 # --- the disk -------------------------------------------------------------------------------------
 
 
-def test_a_full_disk_evicts_what_nobody_uses(dataset, tmp_path, monkeypatch):
+def test_a_full_disk_evicts_what_nobody_uses(dataset, monkeypatch, cache):
     local, url = dataset
-    cache = tmp_path / "cache"
-    other = open_images(f"{url}", cache)
+    other = open_images(url, cache)
     other.close()
     other._split.dataset.lock.release()
-    url2 = f"{url}-second"
-    store = open_store(url2)
-    for path in local.glob("[!.]*"):
-        store.put(path.name, path.read_bytes())
     true, full = SparseFiles.write, [True]
 
     def write(self, number, offset, data):
@@ -288,18 +265,18 @@ def test_a_full_disk_evicts_what_nobody_uses(dataset, tmp_path, monkeypatch):
         true(self, number, offset, data)
 
     monkeypatch.setattr(SparseFiles, "write", write)
-    images = open_images(url2, cache)
+    images = open_images(upload(local, f"{url}-second"), cache)
     assert_right(read_epochs(images), local)
     images.close()
     assert len([name for name in os.listdir(cache) if name != CACHE_MARK]) == 1
 
 
-def test_a_disk_that_stays_full_is_a_clear_error(dataset, tmp_path, monkeypatch):
+def test_a_disk_that_stays_full_is_a_clear_error(dataset, monkeypatch, cache):
     def write(self, number, offset, data):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(SparseFiles, "write", write)
-    images = open_images(dataset[1], tmp_path / "cache")
+    images = open_images(dataset[1], cache)
     with pytest.raises(
         StorageError, match=r"the disk of the cache is full .* Hint: free some space"
     ):
@@ -308,13 +285,12 @@ def test_a_disk_that_stays_full_is_a_clear_error(dataset, tmp_path, monkeypatch)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become another user")
-def test_a_cache_of_another_user(dataset, tmp_path):
+def test_a_cache_of_another_user(dataset, tmp_path, cache):
     """A complete cache can be read by anybody.
 
     An incomplete one that cannot be written is refused by name.
     """
     local, url = dataset
-    cache = tmp_path / "cache"
     images = open_images(url, cache)
     read_epochs(images, 1)
     images.close()
@@ -353,9 +329,8 @@ def _as_nobody(function):
 # --- power failures, kills, other processes -------------------------------------------------------
 
 
-def test_images_from_before_the_machine_was_started_are_verified(dataset, tmp_path):
+def test_images_from_before_the_machine_was_started_are_verified(dataset, cache):
     local, url = dataset
-    cache = tmp_path / "cache"
     images = open_images(url, cache)
     read_epochs(images, 1)
     images.close()
@@ -376,9 +351,8 @@ def test_images_from_before_the_machine_was_started_are_verified(dataset, tmp_pa
     images.close()
 
 
-def test_a_killed_process_leaves_a_cache_that_the_next_one_uses(dataset, tmp_path):
+def test_a_killed_process_leaves_a_cache_that_the_next_one_uses(dataset, cache):
     local, url = dataset
-    cache = tmp_path / "cache"
     child = os.fork()
     if not child:
         try:
@@ -398,10 +372,9 @@ def test_a_killed_process_leaves_a_cache_that_the_next_one_uses(dataset, tmp_pat
     images.close()
 
 
-def test_processes_share_a_cache_that_is_too_small(dataset, tmp_path):
+def test_processes_share_a_cache_that_is_too_small(dataset, cache):
     """Four processes read and evict in different orders; every image is right."""
     local, url = dataset
-    cache = tmp_path / "cache"
     images = expected(local)
     limit = sum(map(len, images)) * 2 // 3 + (64 << 10)
     children = []
@@ -424,9 +397,8 @@ def test_processes_share_a_cache_that_is_too_small(dataset, tmp_path):
     assert [os.waitpid(child, 0)[1] for child in children] == [0] * 4
 
 
-def test_a_mapped_dataset_is_never_evicted(dataset, tmp_path):
+def test_a_mapped_dataset_is_never_evicted(dataset, cache):
     _, url = dataset
-    cache = tmp_path / "cache"
     mapped = open_images(url, cache)
     assert mapped.fits
     mapped.images(np.arange(SAMPLES))
@@ -437,8 +409,7 @@ def test_a_mapped_dataset_is_never_evicted(dataset, tmp_path):
     assert (mapped._presence.states[:10] == ABSENT).all()
 
 
-def test_only_folders_with_a_remote_are_removed(tmp_path):
-    cache = tmp_path / "cache"
+def test_only_folders_with_a_remote_are_removed(tmp_path, cache):
     cache.mkdir()
     (cache / CACHE_MARK).write_bytes(b'{"cache_version": 1}\n')
     (cache / "mine").mkdir()

@@ -1,0 +1,51 @@
+"""Loaders on the CPU over datasets on the disk and in object stores, and what they return."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import loaders
+from helpers.pictures import encode
+
+TRANSFORMS = [
+    {"Resize": {"size": 32}},
+    {"CenterCrop": {"size": 24}},
+    "RandomHorizontalFlip",
+    "ToTensor",
+]
+
+
+def build(dataset: Any, **options: Any) -> Any:
+    defaults = {"device": "cpu", "batch_size": 8, "transforms": TRANSFORMS, "num_threads": 1}
+    return loaders.build(dataset, **{**defaults, **options})
+
+
+def read(batches: Any, epochs: int = 1) -> list[list[np.ndarray]]:
+    """Return the arrays of each batch, one for each view."""
+    found = []
+    for _ in range(epochs):
+        for batch in batches:
+            arrays: list[np.ndarray] = []
+            for value in batch:
+                views = value if isinstance(value, tuple) else (value,)
+                arrays += map(np.asarray, views)
+            found.append(arrays)
+    return found
+
+
+def assert_equal(first: list[list[np.ndarray]], second: list[list[np.ndarray]]) -> None:
+    assert len(first) == len(second)
+    for one, other in zip(first, second, strict=True):
+        for array, expected in zip(one, other, strict=True):
+            np.testing.assert_array_equal(array, expected)
+
+
+def noise(count: int, height: int, width: int, classes: int = 8) -> list[tuple[str, bytes, int]]:
+    """Return JPEG images that hardly compress, for `handmade.make_dataset`."""
+    rng = np.random.default_rng(0)
+    return [
+        ("jpg", encode(rng.integers(0, 256, (height, width, 3), np.uint8)), number % classes)
+        for number in range(count)
+    ]
