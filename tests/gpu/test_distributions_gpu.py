@@ -8,7 +8,6 @@ import pytest
 import test_distributions
 import test_every_draw
 import test_mask_distributions
-import test_policy_distributions
 from helpers import handmade
 from helpers.chance import assert_probability
 from helpers.draws import Recorder
@@ -24,7 +23,7 @@ from loaders.transforms.crop_resize import RandomResizedCrop
 from loaders.transforms.decode_normalize import Decode
 from loaders.transforms.fuse import DecodeCrop
 
-MODULES = [test_distributions, test_mask_distributions, test_policy_distributions]
+MODULES = [test_distributions, test_mask_distributions]
 
 
 @pytest.mark.parametrize(

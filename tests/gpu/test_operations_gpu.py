@@ -54,18 +54,5 @@ def test_operations(check):
     check(gpu=True)
 
 
-@pytest.mark.parametrize("check", test_policies.gpu_checks())
-def test_each_policy(check):
-    check()
-
-
-@pytest.mark.parametrize("operation", test_mixing.ALL, ids=repr)
-def test_each_mixing_operation(operation):
-    for is_uint8 in (False, True):
-        test_mixing.check_pixels(operation, is_uint8, gpu=True)
-    test_mixing.check_graph_matches_numpy(operation, gpu=True)
-    test_mixing.check_reproducible(operation, gpu=True)
-
-
 def test_seeds_are_not_negative():
     assert RandomStreams(1).seed(test_mixing.ALL[0], "x") >= 0

@@ -127,6 +127,14 @@ def drawn(
     )
 
 
+def draws_of(
+    operation: Any, name: str, count: int, *, spec: ImageSpec, seed: int = 0
+) -> list[np.ndarray]:
+    """Return what an operation draws with NumPy for the first batch of a graph with a seed."""
+    rng = np.random.default_rng([RandomStreams(seed).seed(operation, name), 0, 0])
+    return list(record(operation, spec=spec).functions[name](rng, count))
+
+
 @contextmanager
 def kept_arguments(module: Any, name: str) -> Iterator[list[tuple[Any, ...]]]:
     """Keep the arguments of all calls of a module's function."""

@@ -130,26 +130,3 @@ def test_work_is_limited() -> None:
     for _ in range(5000):
         nested = {"RandomApply": {"transforms": [nested]}}
     assert "transforms are nested more than 8 levels deep" in recipe_error([nested])
-
-
-@pytest.mark.parametrize(
-    ("item", "message"),
-    [
-        ({"RandomApply": {"transforms": []}},
-         "transforms must be a list of at least one transform, got []"),
-        ({"RandomApply": {"transforms": "ToGray"}},
-         "transforms must be a list of at least one transform"),
-        ({"RandomApply": {"transforms": ["MixUp"]}}, "images have different sizes"),
-        ({"RandomApply": {"transforms": ["DecodeImage"]}}, "operations cannot contain Decode"),
-        ({"RandomApply": {"transforms": ["ToTensor"]}},
-         "RandomApply would give images of different types"),
-        ({"RandomApply": {"transforms": ["quux"]}},
-         "RandomApply: transforms[0]: 'quux' is not a known transform"),
-        ({"RandomChoice": {"transforms": ["ToGray"], "p": [1, 2]}},
-         "p must be 1 numbers, one per transform"),
-        ({"RandomChoice": {"transforms": ["RandomInvert", "RandomEqualize"], "p": [0, -1]}},
-         "weights must be"),
-    ],
-)  # fmt: skip
-def test_errors(item, message) -> None:
-    assert message in recipe_error([item, {"CropImage": {"size": 8}}])

@@ -97,21 +97,19 @@ def check_random_resized_crop(
 
 
 def check_crop_of_paddleclas(gpu: bool = False) -> None:
-    """PaddleClas draws the square root of the ratio, and an area that fits (RandCropImage)."""
-    (operation,) = [
-        each
-        for each in parse_operations("RandCropImage", size=224)
-        if isinstance(each, RandomResizedCrop)
-    ]
-    rng = np.random.default_rng(0)
-    stretch = np.sqrt(rng.uniform(3 / 4, 4 / 3, REFERENCE))
-    bound = np.minimum(WIDTH / HEIGHT / stretch**2, HEIGHT / WIDTH * stretch**2)
-    side = np.sqrt(HEIGHT * WIDTH * rng.uniform(np.minimum(0.08, bound), np.minimum(1.0, bound)))
-    tall, wide = side / stretch, side * stretch
-    places = rng.random((2, REFERENCE)) * (HEIGHT - tall, WIDTH - wide)
-    assert_same(
-        with_shares(regions(operation, gpu)), with_shares(np.column_stack([*places, tall, wide]))
-    )
+    """PaddleClas draws the ratio, or its logarithm, uniformly, and an area that fits (RandCropImage)."""
+    for is_log in (False, True):
+        (operation,) = parse_operations("RandCropImage", size=224, use_log_aspect=is_log)
+        rng = np.random.default_rng(0)
+        ratio = rng.uniform(3 / 4, 4 / 3, REFERENCE)
+        if is_log:
+            ratio = np.exp(rng.uniform(np.log(3 / 4), np.log(4 / 3), REFERENCE))
+        bound = np.minimum(WIDTH / HEIGHT / ratio, HEIGHT / WIDTH * ratio)
+        area = rng.uniform(np.minimum(0.08, bound), np.minimum(1.0, bound))
+        tall, wide = (np.sqrt(HEIGHT * WIDTH * area * each) for each in (1 / ratio, ratio))
+        places = rng.random((2, REFERENCE)) * (HEIGHT - tall, WIDTH - wide)
+        theirs = np.column_stack([*places, tall, wide])
+        assert_same(with_shares(regions(operation, gpu)), with_shares(theirs))
 
 
 def check_random_crop(gpu: bool = False) -> None:

@@ -37,7 +37,7 @@ ELSEWHERE = {
         ("HideAndSeek", "cells"), ("HideAndSeek", "unknown cells"), ("KeepPart", "part"), ("PCALighting", "shift"),
         ("RandomChoice", "which"), ("RandomOrder", "order"), ("RandomBlur", "sides"),
     },
-    "test_policy_distributions": {("SubPolicies", "steps"), ("RandomSteps", "steps"), ("MixedChains", "steps")},
+    "test_policies": {("SubPolicies", "steps"), ("RandomSteps", "steps"), ("MixedChains", "steps")},
 }  # fmt: skip
 
 

@@ -5,7 +5,6 @@ Each ``check_*`` function takes `gpu`, so that tests/gpu can run it on a GPU.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 from helpers.graphs import run_graph, run_operation
-from helpers.parsing import parse_operation, parse_operations, recipe_error
+from helpers.parsing import parse_operation, parse_operations
 from helpers.photographs import photograph
 from helpers.torchvision_oracle import import_torchvision
 from nvidia.dali import types
@@ -39,22 +38,6 @@ def photographs() -> list[np.ndarray]:
         np.ascontiguousarray(photograph("chelsea")[50:171, 60:300]),
         np.ascontiguousarray(photograph("coffee")[100:200, 200:350]),
     ]
-
-
-def with_torchvision(transform: Any, image: np.ndarray) -> np.ndarray:
-    return np.asarray(transform(Image.fromarray(image)))
-
-
-def compare(name: str, arguments: dict[str, Any], *, most: float, mean: float, gpu: bool) -> None:
-    """Compare a word with both versions of torchvision, which give the same for PIL images."""
-    operations = parse_operations(name, **arguments)
-    found = run_operation(operations, photographs(), gpu=gpu)
-    for t in (v1, v2):
-        transform = getattr(t, name)(**arguments)
-        for image, each in zip(photographs(), found, strict=True):
-            difference = np.abs(each.astype(float) - with_torchvision(transform, image))
-            assert difference.max() <= most, (name, arguments, difference.max())
-            assert difference.mean() <= mean, (name, arguments, difference.mean())
 
 
 # Spellings
@@ -97,60 +80,96 @@ def test_every_spelling_of_a_list_runs_as_the_same_operations(steps, preset):
     assert len(runs) == 1, runs
 
 
-# Steps with a probability
+# Pixels
 # ---------------------------------------------------------------------------------------------
 
-#: Mean differences of more than 0.05: Pillow rounds the histogram in steps, and rounds blurred
-#: pixels before it mixes.
-MEANS = {"RandomEqualize": 2.0, "RandomAdjustSharpness": 0.6}
+#: A word, its arguments, how far pixels may be from torchvision's, and which share of them may be
+#: farther: where two pixels are equally near, and at the edge of an image, where Pillow truncates.
+COMPARED: list[tuple[str, dict[str, Any], float, float]] = [
+    ("RandomInvert", {"p": 1.0}, 0, 0),
+    ("RandomPosterize", {"bits": 3, "p": 1.0}, 0, 0),
+    ("RandomPosterize", {"bits": 8, "p": 1.0}, 0, 0),
+    ("RandomSolarize", {"threshold": 100, "p": 1.0}, 0, 0),
+    ("RandomSolarize", {"threshold": 0, "p": 1.0}, 0, 0),
+    ("RandomAutocontrast", {"p": 1.0}, 1, 0),
+    ("RandomEqualize", {"p": 1.0}, 6, 0),  # Pillow rounds the histogram in steps.
+    ("RandomAdjustSharpness", {"sharpness_factor": 0, "p": 1.0}, 1, 0),
+    ("RandomAdjustSharpness", {"sharpness_factor": 2.5, "p": 1.0}, 1, 0),
+    *((name, {**arguments, "interpolation": filter_, "fill": fill}, 2, 0.01)
+      for name, arguments in (
+          ("RandomAffine", {"degrees": [30, 30]}),
+          ("RandomAffine", {"degrees": [-77, -77], "scale": [1.3, 1.3]}),
+          ("RandomAffine", {"degrees": [12, 12], "scale": [0.7, 0.7], "shear": [10, 10, -20, -20]}),
+          ("RandomAffine", {"degrees": [0, 0], "shear": [25, 25]}),
+      ) for filter_, fill in (("nearest", 0), ("bilinear", (9, 99, 200)))),
+    *(("RandomAffine", {"degrees": [25, 25], "scale": [1.2, 1.2], "center": center}, 2, 0.01)
+      for center in ([0, 0], [60, 25.5], [-30, 200])),
+    *(("RandomRotation", {"degrees": [angle] * 2, "interpolation": filter_, "fill": fill}, 2, share)
+      for angle in (17, 45, 90, 180, 270, -33.3, 350)
+      for filter_, fill, share in (("nearest", 0, 0.002), ("bilinear", (255, 100, 0), 0))),
+    *(("RandomRotation", {"degrees": [25, 25], "center": center}, 2, 0.002)
+      for center in ([0, 0], [60, 25.5], [-30, 200])),
+    # DALI repeats the pixels at the border, Pillow weighs fewer.
+    *(("Resize", {"size": size, "max_size": longest}, 2, 0.07)
+      for size, longest in ((100, 101), (64, 90), (97, 333), (50, 51))),
+    *(("ScaleJitter", {"target_size": target, "scale_range": (scale, scale)}, 2, 0.07)
+      for target, scale in (((64, 96), 1.0), ((100, 50), 1.7))),
+]  # fmt: skip
 
-STEPS: Sequence[tuple[str, dict[str, Any], float]] = [
-    ("RandomInvert", {"p": 1.0}, 0),
-    ("RandomPosterize", {"bits": 3, "p": 1.0}, 0),
-    ("RandomPosterize", {"bits": 8, "p": 1.0}, 0),
-    ("RandomSolarize", {"threshold": 100, "p": 1.0}, 0),
-    ("RandomSolarize", {"threshold": 0, "p": 1.0}, 0),
-    ("RandomAutocontrast", {"p": 1.0}, 1),
-    ("RandomEqualize", {"p": 1.0}, 6),
-    ("RandomAdjustSharpness", {"sharpness_factor": 0, "p": 1.0}, 1),
-    ("RandomAdjustSharpness", {"sharpness_factor": 2.5, "p": 1.0}, 1),
-]
+
+def with_torchvision(transform: Any, image: np.ndarray) -> np.ndarray:
+    return np.asarray(transform(Image.fromarray(image)))
 
 
-def check_steps(gpu: bool = False) -> None:
-    for name, arguments, most in STEPS:
-        compare(name, arguments, most=most, mean=MEANS.get(name, 0.05), gpu=gpu)
+def assert_close(found: np.ndarray, expected: Any, most: float, share: float, what: Any) -> None:
+    expected = np.asarray(expected)
+    assert found.shape == expected.shape, what
+    difference = np.abs(found.astype(float) - expected)
+    assert (difference.max(-1) > most).mean() <= share, (what, (difference.max(-1) > most).mean())
+    assert difference.mean() < 2, what
 
 
-def test_steps() -> None:
-    check_steps()
+def check_pixels(gpu: bool = False) -> None:
+    """Both versions of torchvision give the same for images of Pillow."""
+    tiny = [photographs()[0][:1, :7], photographs()[0][:2, :2]]
+    for name, arguments, most, share in COMPARED:
+        images = photographs() + (tiny if name == "RandomRotation" else [])
+        named = {"library": "torchvision"} if name == "RandomRotation" else {}
+        operations = parse_transform(name, {**arguments, **named})
+        found = run_operation(operations, images, gpu=gpu)
+        given = dict(arguments)
+        if "interpolation" in given:
+            given["interpolation"] = v1.InterpolationMode(given["interpolation"])
+        for t in (v1, v2) if hasattr(v1, name) else (v2,):
+            transform = getattr(t, name)(**given)
+            for image, each in zip(images, found, strict=True):
+                expected = with_torchvision(transform, image)
+                assert_close(each, expected, most, share, (name, arguments))
+                size = operations[0].output(ImageSpec(image.shape[:2])).size
+                assert size in (None, expected.shape[:2])
 
 
 @pytest.mark.parametrize("size", [(1, 1), (1, 3), (2, 2), (2, 9), (9, 1), (3, 3), (3, 4)])
 def test_steps_of_images_of_few_pixels(size: tuple[int, int]) -> None:
     image = np.random.default_rng(0).integers(0, 256, (*size, 3)).astype(np.uint8)
-    for name, arguments, most in STEPS:
-        operations = parse_operations(name, **arguments)
-        expected = with_torchvision(getattr(v1, name)(**arguments), image).astype(float)
-        for spec in (ImageSpec(size), ImageSpec()):  # of one size, and of any size
-            (found,) = run_operation(operations, [image], spec=spec)
-            assert np.abs(found - expected).max() <= most, (name, size)
-
-
-def test_a_step_runs_with_its_probability() -> None:
-    for name, arguments, _ in STEPS:
-        image = photographs()[0]
+    for name, arguments, most, _ in COMPARED:
+        if "p" not in arguments:
+            continue
         (kept,) = run_operation(parse_operations(name, **{**arguments, "p": 0.0}), [image])
         assert (kept == image).all()
+        expected = with_torchvision(getattr(v1, name)(**arguments), image)
+        for spec in (ImageSpec(size), ImageSpec()):  # of one size, and of any size
+            (found,) = run_operation(parse_operations(name, **arguments), [image], spec=spec)
+            assert_close(found, expected, most, 0, (name, size))
 
 
 # Policies
 # --------------------------------------------------------------------------------------------------
 
 
-def space(transform: Any, bins: int, size: tuple[int, int]) -> dict[str, tuple[list[float], bool]]:
+def space(transform: Any, bins: int, sizes: Any) -> dict[str, tuple[list[float], bool]]:
     """Return torchvision's table of a policy: the magnitudes of each step, and whether they are signed."""
-    table = transform._augmentation_space(bins, size)
+    table = transform._augmentation_space(bins, *sizes)
     return {
         name: (magnitudes.reshape(-1).tolist(), signed)
         for name, (magnitudes, signed) in table.items()
@@ -197,7 +216,7 @@ def assert_same_steps(
         )
 
 
-@pytest.mark.parametrize("bins", [2, 3, 5, 9, 13, 25, 31, 101])
+@pytest.mark.parametrize("bins", [2, 9, 25, 101])
 def test_posterize_keeps_the_bits_of_torchvision(bins: int) -> None:
     """With these numbers of bins, some numbers of bits are halves before they are rounded."""
     image = photographs()[0][:32, :32]
@@ -218,12 +237,18 @@ def test_posterize_keeps_the_bits_of_torchvision(bins: int) -> None:
             assert (found == expected).all(), (name, number)
 
 
-def test_rand_augment_has_the_steps_of_torchvision() -> None:
+def test_pools_have_the_steps_of_torchvision() -> None:
+    (trivial,) = parse_operations("TrivialAugmentWide")
+    table = space(v1.TrivialAugmentWide(), 31, ())
+    assert {(step.level.low, step.level.high, step.level.bins) for step in trivial.pool} == {
+        (0, 10, 31)
+    }
     for number in (0, 9, 30):
+        assert_same_steps(trivial.pool, table, 31, number)
         operation = parse_operation("RandAugment", num_ops=2, magnitude=number)
         assert isinstance(operation, RandomSteps)
         assert {step.level.low for step in operation.pool} == {number / 3}
-        assert_same_steps(operation.pool, space(v1.RandAugment(), 31, SIZE), 31, number)
+        assert_same_steps(operation.pool, space(v1.RandAugment(), 31, (SIZE,)), 31, number)
 
 
 def test_aug_mix_has_the_steps_of_torchvision() -> None:
@@ -231,7 +256,7 @@ def test_aug_mix_has_the_steps_of_torchvision() -> None:
         operation = parse_operation("AugMix", severity=4, all_ops=all_ops)
         for number in range(4):
             assert_same_steps(
-                operation.pool, space(v1.AugMix(all_ops=all_ops), 10, SIZE), 10, number
+                operation.pool, space(v1.AugMix(all_ops=all_ops), 10, (SIZE,)), 10, number
             )
         assert {
             (step.level.low, round(step.level.high, 6), step.level.bins) for step in operation.pool
@@ -242,7 +267,7 @@ def test_auto_augment_has_the_sub_policies_of_torchvision() -> None:
     for policy in v1.AutoAugmentPolicy:
         operation, theirs = parse_operation("AutoAugment", policy=policy), v1.AutoAugment(policy)
         assert isinstance(operation, SubPolicies)
-        table = space(theirs, 10, SIZE)
+        table = space(theirs, 10, (SIZE,))
         for steps, pair in zip(operation.sequences, theirs.policies, strict=True):
             for step, (name, probability, number) in zip(steps, pair, strict=True):
                 assert step.name == NAMES.get(name, name.lower())
@@ -250,24 +275,6 @@ def test_auto_augment_has_the_sub_policies_of_torchvision() -> None:
                 if number is not None:
                     assert step.level.low == pytest.approx(10 * number / 9)
                     assert_same_steps([step], {name: table[name]}, 10, number)
-
-
-def check_policies_run(gpu: bool = False) -> None:
-    for name, arguments in (
-        ("RandAugment", {"num_ops": 2}),
-        ("RandAugment", {"num_ops": 1, "interpolation": "bilinear", "fill": [1, 2, 3]}),
-        ("AutoAugment", {"policy": "cifar10"}),
-        ("AugMix", {"severity": 3}),
-    ):
-        for spec in (None, ImageSpec((200, 201))):
-            found = run_operation(
-                parse_operation(name, **arguments), photographs()[:1] * 8, gpu=gpu, spec=spec
-            )
-            assert len({each.tobytes() for each in found}) > 1
-
-
-def test_policies_run() -> None:
-    check_policies_run()
 
 
 # Warps
@@ -285,106 +292,27 @@ class FixedStreams(RandomStreams):
         return [types.Constant(value.astype(np.float32)) for value in self._values]
 
 
-def inner(image: np.ndarray, border: int = 2) -> np.ndarray:
-    return image[border:-border, border:-border]
-
-
-def check_affine(gpu: bool = False) -> None:
-    """Bilinear results differ at the edge of the image, where torchvision truncates fractions."""
-    for degrees, scale, shear in (
-        (30, 1, None),
-        (-77, 1.3, None),
-        (12, 0.7, [10, 10, -20, -20]),
-        (0, 1, [25, 25]),
-    ):
-        for interpolation, fill in (("nearest", 0), ("bilinear", (9, 99, 200))):
-            arguments = {
-                "degrees": [degrees, degrees], "scale": [scale, scale], "shear": shear, "interpolation": interpolation,
-                "fill": fill,
-            }  # fmt: skip
-            found = run_operation(
-                parse_operation("RandomAffine", **arguments), photographs(), gpu=gpu
-            )
-            mode = v1.InterpolationMode(interpolation)
-            transform = v1.RandomAffine((degrees, degrees), None, (scale, scale), shear, mode, fill)
-            for image, each in zip(photographs(), found, strict=True):
-                difference = np.abs(each.astype(float) - with_torchvision(transform, image)).max(-1)
-                assert (difference > 2).mean() < 0.01, (arguments, (difference > 2).mean())
-                assert difference.mean() < 1
-
-
-def check_affine_around_a_point(gpu: bool = False) -> None:
-    for center in ((0, 0), (60, 25.5), (-30, 200)):
-        arguments = {"degrees": [25, 25], "scale": [1.2, 1.2], "shear": [5, 5], "center": center}
-        found = run_operation(parse_operation("RandomAffine", **arguments), photographs(), gpu=gpu)
-        for t in (v1, v2):
-            transform = t.RandomAffine((25, 25), None, (1.2, 1.2), (5, 5), center=list(center))
-            for image, each in zip(photographs(), found, strict=True):
-                difference = np.abs(each.astype(float) - with_torchvision(transform, image)).max(-1)
-                assert (difference > 2).mean() < 0.01, (center, (difference > 2).mean())
-
-
-def check_rotation(gpu: bool = False) -> None:
-    """Pillow does not mix the image with the fill color at the edge."""
-    images = [*photographs(), photographs()[0][:1, :7], photographs()[0][:2, :2]]
-    for degrees in (17, 45, 90, 180, 270, -33.3, 350):
-        for interpolation, fill in (("nearest", 0), ("bilinear", 0), ("bilinear", (255, 100, 0))):
-            (operation,) = parse_transform(
-                "RandomRotation",
-                {"degrees": [degrees] * 2, "interpolation": interpolation, "fill": fill, "library": "torchvision"},
-            )  # fmt: skip
-            found = run_operation(operation, images, gpu=gpu)
-            mode = v1.InterpolationMode(interpolation)
-            for t in (v1, v2):
-                transform = t.RandomRotation((degrees, degrees), mode, fill=fill)
-                for image, each in zip(images, found, strict=True):
-                    off = np.abs(each.astype(float) - with_torchvision(transform, image)).max(-1)
-                    # Where the nearest pixel is a tie, Pillow takes the other one.
-                    assert (off > 2).mean() <= (0.002 if interpolation == "nearest" else 0)
-    for center in ((0, 0), (60, 25.5), (-30, 200)):
-        arguments = {"degrees": [25, 25], "center": center, "library": "torchvision"}
-        found = run_operation(parse_transform("RandomRotation", arguments), images, gpu=gpu)
-        transform = v1.RandomRotation((25, 25), center=center)
-        for image, each in zip(images, found, strict=True):
-            off = np.abs(each.astype(float) - with_torchvision(transform, image)).max(-1)
-            assert (off > 2).mean() <= 0.002
-
-
-def check_resize_within(gpu: bool = False) -> None:
-    """Sizes are those of torchvision, also where the longer side limits the shorter one."""
-    for size, longest in ((100, 101), (64, 90), (97, 333), (50, 51)):
-        operation = parse_operation("Resize", size=size, max_size=longest)
-        found = run_operation(operation, photographs(), gpu=gpu)
-        for t in (v1, v2):
-            for image, each in zip(photographs(), found, strict=True):
-                expected = with_torchvision(t.Resize(size, max_size=longest), image)
-                assert each.shape == expected.shape
-                assert operation.output(ImageSpec(image.shape[:2])).size == expected.shape[:2]
-                assert np.abs(inner(each).astype(float) - inner(expected)).mean() < 0.6
+def check_resize_keep_ratio(gpu: bool = False) -> None:
+    """timm divides both sides by the ratio of one of them to the target's, and rounds."""
     for fits, choose in ((False, min), (True, max)):
-        # timm divides both sides by the ratio of one of them to the target's, and rounds.
         operation = ResizeKeepRatio(target=(97, 131), fits=fits)
-        for image, each in zip(
-            photographs(), run_operation(operation, photographs(), gpu=gpu), strict=True
-        ):
+        found = run_operation(operation, photographs(), gpu=gpu)
+        for image, each in zip(photographs(), found, strict=True):
             ratio = choose(image.shape[0] / 97, image.shape[1] / 131)
             size = [round(side / ratio) for side in image.shape[:2]]
             assert operation.output(ImageSpec(image.shape[:2])).size == tuple(size)
-            expected = with_torchvision(v2.Resize(size), image)
-            assert each.shape == expected.shape
-            assert np.abs(inner(each).astype(float) - inner(expected)).mean() < 0.6
+            assert_close(each, with_torchvision(v2.Resize(size), image), 2, 0.07, fits)
     for longest in (50, 333):
         operation = parse_operation("Resize", max_size=longest)
         found = run_operation(operation, photographs(), gpu=gpu)
         for image, each in zip(photographs(), found, strict=True):
             expected = with_torchvision(v2.Resize(None, max_size=longest), image)
-            assert each.shape == expected.shape
-            assert np.abs(inner(each).astype(float) - inner(expected)).mean() < 0.6
+            assert_close(each, expected, 2, 0.07, longest)
 
 
 def test_the_sizes_of_resize_within_are_those_of_torchvision() -> None:
     rng = np.random.default_rng(0)
-    for _ in range(2000):
+    for _ in range(500):
         height, width, size = (int(side) for side in rng.integers(1, 3000, 3))
         longest = size + int(rng.integers(1, 2000))
         expected = v1.functional._compute_resized_output_size((height, width), [size], longest)
@@ -459,21 +387,7 @@ def check_perspective(gpu: bool = False) -> None:
             ]
             mode = v1.InterpolationMode(interpolation)
             expected = v1.functional.perspective(Image.fromarray(image), starts, ends, mode, fill)
-            difference = np.abs(found.astype(float) - np.asarray(expected)).max(-1)
-            assert (difference > 2).mean() < 0.015, (interpolation, (difference > 2).mean())
-            assert difference.mean() < 0.8
-
-
-def check_perspective_draws(gpu: bool = False) -> None:
-    image = photographs()[0]
-    found = run_operation(parse_operation("RandomPerspective", p=0.5), [image] * 40, gpu=gpu)
-    unchanged = [(each == image).all() for each in found]
-    assert 5 < sum(unchanged) < 35
-    assert len({each.tobytes() for each in found}) == 41 - sum(unchanged)
-    (same,) = run_operation(
-        parse_operation("RandomPerspective", distortion_scale=0, p=1), [image], gpu=gpu
-    )
-    assert np.abs(same.astype(float) - image).max() <= 1
+            assert_close(found, expected, 2, 0.015, interpolation)
 
 
 def check_elastic(gpu: bool = False) -> None:
@@ -499,9 +413,7 @@ def check_elastic(gpu: bool = False) -> None:
             expected = v2.functional.elastic(
                 Image.fromarray(image), displacement, mode, [9.0, 99.0, 200.0]
             )
-            difference = np.abs(found.astype(float) - np.asarray(expected)).max(-1)
-            assert (difference > 2).mean() < 0.02, (interpolation, (difference > 2).mean())
-            assert difference.mean() < 1
+            assert_close(found, expected, 2, 0.02, interpolation)
 
 
 @pytest.mark.parametrize("filter_", ["linear", "nearest"])
@@ -523,74 +435,11 @@ def test_the_gpu_moves_pixels_as_the_cpu_does(filter_):
     )
 
 
-def check_elastic_draws(gpu: bool = False) -> None:
-    """The shift of an image of coordinates has the standard deviation of torchvision's displacement."""
-    rows, columns = np.mgrid[:120, :160]
-    image = np.stack([columns, rows, np.zeros_like(rows)], axis=-1).astype(np.uint8)
-    operation = parse_operation("ElasticTransform", alpha=[200.0, 100.0], sigma=4.0)
-    found = np.stack(run_operation(operation, [image] * 20, gpu=gpu)).astype(float) - image
-    assert len({each.tobytes() for each in found}) == 20
-    transform = v2.ElasticTransform([200.0, 100.0], 4.0)
-    theirs = [
-        transform.make_params([torch.zeros(3, 120, 160)])["displacement"][0].numpy()
-        for _ in range(20)
-    ]
-    expected = np.stack(theirs) * [160 / 2, 120 / 2]
-    for axis in (0, 1):
-        ours = found[:, 20:-20, 20:-20, axis]
-        assert ours.std() == pytest.approx(expected[:, 20:-20, 20:-20, axis].std(), rel=0.1)
-        assert abs(ours.mean()) < 0.2
-
-
-def check_scale_jitter(gpu: bool = False) -> None:
-    images = photographs()
-    for target, scale in (((64, 96), 1.0), ((100, 50), 1.7)):
-        arguments = {"target_size": target, "scale_range": (scale, scale)}
-        found = run_operation(parse_operation("ScaleJitter", **arguments), images, gpu=gpu)
-        transform = v2.ScaleJitter(target, (scale, scale))
-        for image, each in zip(images, found, strict=True):
-            expected = with_torchvision(transform, image)
-            assert each.shape == expected.shape
-            assert np.abs(inner(each).astype(float) - inner(expected)).mean() < 0.6
-    jittered = run_operation(
-        parse_operation("ScaleJitter", target_size=64), images[:1] * 20, gpu=gpu
-    )
-    shapes = {each.shape for each in jittered}
-    assert len(shapes) > 10
-
-
 @pytest.mark.parametrize(
     "check",
     [
-        check_rotation, check_affine, check_affine_around_a_point, check_affine_shifts, check_resize_within, check_perspective,
-        check_perspective_draws, check_elastic, check_elastic_draws, check_scale_jitter,
+        check_pixels, check_affine_shifts, check_resize_keep_ratio, check_perspective, check_elastic,
     ],
 )  # fmt: skip
-def test_warps(check: Any) -> None:
+def test_on_cpu(check: Any) -> None:
     check()
-
-
-@pytest.mark.parametrize(
-    ("item", "message"),
-    [
-        ({"RandomAffine": {"degrees": -3}}, "degrees must not be negative, got -3"),
-        ({"RandomAffine": {"degrees": 3, "center": [1, 1e9]}},
-         "center must be a number from -32768 to 32768"),
-        ({"Resize": {"size": [3, 4], "max_size": 9}}, "max_size needs a size of one number"),
-        ({"Resize": {}}, "size or max_size is required"),
-        ({"Resize": {"size": 30, "max_size": 30}}, "above the shorter side of 30 pixels, got 30"),
-        ({"RandomAffine": {"degrees": 3, "translate": [2, 0]}},
-         "translate must be a number from 0 to 1, got 2"),
-        ({"RandomAffine": {"degrees": 3, "scale": [0, 1]}},
-         "scale must be two numbers from 0.01 to 100"),
-        ({"RandomAffine": {"degrees": 3, "shear": [0, 90]}},
-         "shear must be two numbers from -89 to 89"),
-        ({"RandomPerspective": {"distortion_scale": 2}},
-         "distortion must be a number from 0 to 1, got 2"),
-        ({"ElasticTransform": {"sigma": 1000}}, "sigma must be a number from 0 to 100, got 1000"),
-        ({"ScaleJitter": {"target_size": 64, "scale_range": [0.5, 11]}},
-         "scale must be two numbers from 0.01 to 10"),
-    ],
-)  # fmt: skip
-def test_errors_of_warps(item: dict[str, Any], message: str) -> None:
-    assert message in recipe_error([item, {"CenterCrop": {"size": 8}}])
