@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from contextlib import contextmanager
 
 import numpy as np
 import pyarrow as pa
@@ -71,93 +72,64 @@ def test_what_is_read_equals_what_arrow_reads(options, tmp_path):
             assert opened.read([]).num_columns == 0
 
 
-def rows(count):
-    return pa.table({"x": np.zeros(count, np.int64)})
+def column(values):
+    return pa.table({"x": values})
 
 
 def repeated(text, count):
-    return pa.table(
-        {"x": pa.DictionaryArray.from_arrays(np.zeros(count, np.int32), [text]).cast(pa.string())}
-    )
+    numbers = np.zeros(count, np.int32)
+    return column(pa.DictionaryArray.from_arrays(numbers, [text]).cast(pa.string()))
 
 
+def lists(length, values):
+    return column(pa.ListArray.from_arrays([0, length], values))
+
+
+UNPACKS = "column 'x': it unpacks to more bytes"
+SHARED = {"use_dictionary": False, "column_encoding": {"x": "DELTA_BYTE_ARRAY"}}
 BOMBS = {
-    "rows": (lambda: write(rows(FREE_ROWS * 2)), "131,072 rows in .* bytes are not plausible"),
-    "one long text": (
-        lambda: write(
-            pa.table({"x": ["a" * (40 << 20)]}), compression="zstd", use_dictionary=False
-        ),
-        "column 'x': it unpacks to more bytes",
-    ),
-    "a dictionary": (
-        lambda: write(pa.table({"x": ["a" * (10 << 20)]}), compression="zstd"),
-        "column 'x': it unpacks to more bytes",
-    ),
-    "a text of many rows": (
-        lambda: write(repeated("a" * 10_000, 20_000)),
-        "column 'x': it unpacks to more bytes",
-    ),
-    "texts that share a beginning": (
-        lambda: write(
-            pa.table({"x": ["a" * number for number in range(2000)]}),
-            use_dictionary=False,
-            column_encoding={"x": "DELTA_BYTE_ARRAY"},
-        ),
-        "column 'x': the encoding DELTA_BYTE_ARRAY is not supported",
-    ),
-    "columns of nothing": (
-        lambda: write(
-            pa.table({f"{number}": pa.nulls(60_000, pa.int64()) for number in range(200)})
-        ),
-        "200 columns of 60,000 rows exceed",
-    ),
-    "columns": (
-        lambda: write(pa.table({f"{number}": [1] for number in range(1001)})),
-        "1,001 columns, but the limit is 1,000",
-    ),
-    "a list": (
-        lambda: write(
-            pa.table({"x": pa.ListArray.from_arrays([0, 10**7], np.zeros(10**7, np.int8))})
-        ),
-        "column 'x': it unpacks to more bytes",
-    ),
-    "a text in lists": (
-        lambda: write(
-            pa.table({"x": pa.ListArray.from_arrays([0, 10**5], pa.array(["a" * 1000] * 10**5))})
-        ),
-        "column 'x': it unpacks to more bytes",
-    ),
-    "a struct": (
-        lambda: write(pa.table({"x": pa.array([{"y": 1}])})),
-        "column 'x' is nested",
-    ),
-}
+    "rows": (lambda: column(np.zeros(FREE_ROWS * 2, np.int64)), {}, "131,072 rows in .* not plausible"),
+    "one long text": (lambda: column(["a" * (40 << 20)]), {"compression": "zstd", "use_dictionary": False}, UNPACKS),
+    "a dictionary": (lambda: column(["a" * (10 << 20)]), {"compression": "zstd"}, UNPACKS),
+    "a text of many rows": (lambda: repeated("a" * 10_000, 20_000), {}, UNPACKS),
+    "texts that share a beginning": (lambda: column(["a" * number for number in range(2000)]), SHARED,
+                                     "column 'x': the encoding DELTA_BYTE_ARRAY is not supported"),
+    "columns of nothing": (lambda: pa.table({str(number): pa.nulls(60_000, pa.int64()) for number in range(200)}), {},
+                           "200 columns of 60,000 rows exceed"),
+    "columns": (lambda: pa.table({str(number): [1] for number in range(1001)}), {},
+                "1,001 columns, but the limit is 1,000"),
+    "a list": (lambda: lists(10**7, np.zeros(10**7, np.int8)), {}, UNPACKS),
+    "a text in lists": (lambda: lists(10**5, pa.array(["a" * 1000] * 10**5)), {}, UNPACKS),
+    "a struct": (lambda: column(pa.array([{"y": 1}])), {}, "column 'x' is nested"),
+}  # fmt: skip
+
+
+@contextmanager
+def counted_memory():
+    """Yield a pool that Arrow uses meanwhile."""
+    pool, counting = pa.default_memory_pool(), pa.proxy_memory_pool(pa.default_memory_pool())
+    pa.set_memory_pool(counting)
+    try:
+        yield counting
+    finally:
+        pa.set_memory_pool(pool)
 
 
 @pytest.mark.parametrize("bomb", BOMBS)
 def test_a_bomb_is_refused_before_it_is_unpacked(bomb):
-    make, message = BOMBS[bomb]
-    data = make()
+    make, options, message = BOMBS[bomb]
+    data = write(make(), **options)
     assert len(data) < 1 << 20
-    pool, counting = pa.default_memory_pool(), pa.proxy_memory_pool(pa.default_memory_pool())
-    pa.set_memory_pool(counting)
-    try:
-        with pytest.raises(ParquetError, match=message):
-            read_all(data)
-    finally:
-        pa.set_memory_pool(pool)
+    with counted_memory() as counting, pytest.raises(ParquetError, match=message):
+        read_all(data)
     assert counting.max_memory() < 4 << 20
 
 
 def test_one_long_text_among_many_rows_takes_its_own_length():
-    column = pa.array([None] * 60_000 + ["x" * 200_000, "y"])
-    data = write(pa.table({"x": column}))
-    pool, counting = pa.default_memory_pool(), pa.proxy_memory_pool(pa.default_memory_pool())
-    pa.set_memory_pool(counting)
-    try:
-        assert bounded(data).read(["x"])["x"].combine_chunks().equals(column)
-    finally:
-        pa.set_memory_pool(pool)
+    values = pa.array([None] * 60_000 + ["x" * 200_000, "y"])
+    data = write(column(values))
+    with counted_memory() as counting:
+        assert bounded(data).read(["x"])["x"].combine_chunks().equals(values)
     assert counting.max_memory() < 200 << 20  # Arrow alone reserves 6 GB
 
 

@@ -169,10 +169,7 @@ def test_bytes_that_are_not_a_manifest_are_refused(text):
 def test_reading_a_manifest_from_a_folder(tmp_path):
     with pytest.raises(CallError, match=r"the folder .*none does not exist"):
         read_manifest(tmp_path / "none")
-    with pytest.raises(
-        ManifestError,
-        match=r"the manifest is missing, so the dataset is incomplete\. Hint: run the same",
-    ):
+    with pytest.raises(ManifestError, match=r"is missing, so .* incomplete\. Hint: run the same"):
         read_manifest(tmp_path)
     path = tmp_path / MANIFEST_NAME
     path.write_bytes(manifest_bytes(MANIFEST))
@@ -270,20 +267,17 @@ def test_a_table_with_missing_or_wrong_columns_is_refused(tmp_path, column):
         read_table(path)
 
 
+LISTS = pa.list_(pa.int64())
+
+
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        (
-            pa.array([[0.5], [1.5]]),
-            "column 'labels' has the type list<element: double>, but list<element: int64> is req",
-        ),
-        (pa.array([[0], None], pa.list_(pa.int64())), "column 'labels' has a row without a value"),
-        (
-            pa.array([[0], [-1]], pa.list_(pa.int64())),
-            "column 'labels' contains -1, which is out of the range",
-        ),
+        (pa.array([[0.5], [1.5]]), "has the type list<element: double>, but list<element: int64> is req"),
+        (pa.array([[0], None], LISTS), "column 'labels' has a row without a value"),
+        (pa.array([[0], [-1]], LISTS), "column 'labels' contains -1, which is out of the range"),
     ],
-)
+)  # fmt: skip
 def test_labels_of_several_classes_are_checked(tmp_path, values, message):
     path = tmp_path / "t.parquet"
     pq.write_table(build_table(ROWS).append_column("labels", values), path)
@@ -328,32 +322,28 @@ def test_a_table_made_by_another_tool_has_no_metadata(tmp_path):
     assert read_table_metadata(tmp_path / "t.parquet") is None
 
 
-@pytest.mark.parametrize(
-    ("member", "value"),
-    [
-        ("plan", 1),
-        ("samples", -1),
-        ("images", "2"),
-        ("bytes", True),
-        ("formats", "jpeg"),
-        ("formats", [1]),
-        ("shard", None),
-        ("shard", {"name": "../x", "bytes": 1, "checksum": None}),
-        ("index", {"name": "x"}),
-        ("rejected", {}),
-        ("rejected", [{"source": "x"}]),
-        ("changes", None),
-        ("changes", {"kept": [1, 2]}),
-        ("changes", {"kept": [1, 2, -3]}),
-    ],
-)
-def test_wrong_metadata_is_refused(tmp_path, member, value):
+WRONG_METADATA = {
+    "plan": [1],
+    "samples": [-1],
+    "images": ["2"],
+    "bytes": [True],
+    "formats": ["jpeg", [1]],
+    "shard": [None, {"name": "../x", "bytes": 1, "checksum": None}],
+    "index": [{"name": "x"}],
+    "rejected": [{}, [{"source": "x"}]],
+    "changes": [None, {"kept": [1, 2]}, {"kept": [1, 2, -3]}],
+}
+
+
+@pytest.mark.parametrize("member", WRONG_METADATA)
+def test_wrong_metadata_is_refused(tmp_path, member):
     path = tmp_path / "t.parquet"
     body = json.loads(build_table(ROWS, METADATA).schema.metadata[b"dataprep"])
-    for wrong in ({**body, member: value}, {name: body[name] for name in body if name != member}):
-        if member == "changes" and wrong == body:  # optional
-            continue
-        with_metadata(path, json.dumps(wrong))
+    wrong = [{**body, member: value} for value in WRONG_METADATA[member]]
+    if member != "changes":  # optional
+        wrong.append({name: body[name] for name in body if name != member})
+    for each in wrong:
+        with_metadata(path, json.dumps(each))
         with pytest.raises(TableError, match=r"t\.parquet: "):
             read_table_metadata(path)
 

@@ -2,9 +2,7 @@
 
 import os
 import re
-import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,21 +12,6 @@ ROOT = Path(__file__).parents[2]
 INTERPRETER = """#!/usr/bin/env bash
 echo "$@"
 [[ "$*" != *"${FAILING:-nothing}"* ]]
-"""
-
-SOME_TESTS = """
-import pathlib, pytest
-
-@pytest.mark.parametrize("number", range(2))
-def test_a(number):
-    pass
-
-def test_b():
-    assert pathlib.Path("repaired").exists()
-
-@pytest.mark.skip
-def test_c():
-    pass
 """
 
 
@@ -93,33 +76,3 @@ def test_chosen_steps(gpu, tmp_path):
         " training "
     )
     assert not (tmp_path / "out" / "tune.log").exists()
-
-
-def test_without_arguments_it_says_what_it_does(gpu):
-    status, lines = gpu()
-    assert status == 2
-    assert lines[0].startswith("Run what needs an NVIDIA GPU")
-    assert lines[-1] == "PYTHON is the interpreter, that of .venv by default."
-
-
-def test_tests_that_have_passed_are_not_run_again(tmp_path):
-    """Several processes write the names, and one reads them."""
-    shutil.copy(ROOT / "tests" / "gpu" / "conftest.py", tmp_path)
-    (tmp_path / "test_some.py").write_text(SOME_TESTS)
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--passed", "passed", "."]
-
-    def run(*options):
-        done = subprocess.run(
-            [*command, *options], check=False, cwd=tmp_path, capture_output=True, text=True
-        )
-        return done.stdout
-
-    assert "1 failed, 2 passed, 1 skipped" in run("-n", "2")
-    assert sorted((tmp_path / "passed").read_text().splitlines()) == [
-        "test_some.py::test_a[0]",
-        "test_some.py::test_a[1]",
-    ]
-    (tmp_path / "repaired").touch()
-    second = run()
-    assert "1 passed, 1 skipped" in second
-    assert "failed" not in second

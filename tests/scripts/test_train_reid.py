@@ -290,21 +290,6 @@ def test_wrong_arguments_are_rejected(datasets, tmp_path, options, message, monk
     assert "Traceback" not in done.stderr
 
 
-def test_missing_splits_are_reported(datasets, photos, dataprep, tmp_path):
-    done = call(command(tmp_path / "nothing", tmp_path / "run.pt"))
-    (line,) = done.stderr.splitlines()
-    assert (
-        line == f"the folder {tmp_path}/nothing does not exist. Hint: give the folder of a prepared"
-        " dataset."
-    )
-    assert dataprep("convert", "--src", photos, "--out", tmp_path / "photos").returncode == 0
-    done = call(command(tmp_path / "photos", tmp_path / "run.pt"))
-    assert (
-        done.stderr.splitlines()[-1]
-        == f"{tmp_path}/photos has no split 'val'. Hint: valid names are 'train'."
-    )
-
-
 @pytest.mark.slow
 def test_unusable_checkpoints_are_rejected(datasets, tmp_path):
     checkpoint = tmp_path / "run.pt"

@@ -27,11 +27,3 @@ def test_each_part_is_closed_before_the_next_begins(monkeypatch):
         bar.start(4, 2)
         bar.advance("1", 3)
     assert events == [("open", 10), ("close", 10, 10), ("open", 4), ("close", 3, 4)]
-
-
-def test_a_step_without_parts_shows_nothing(monkeypatch):
-    events = []
-    monkeypatch.setattr(progress_bars, "_make_display", lambda step, state: Display(events, state))
-    with ProgressBar("comparing"):
-        pass
-    assert events == []

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 
 import pytest
-from helpers.bad_images import KEPT, cases, write_cases
+from helpers.bad_images import cases, write_cases
 from helpers.shards import decode_with_dali, stored_samples
 
-from dataprep.options import Downscale, Options, Raw
+from dataprep.options import Options
 from dataprep.run.convert import convert_dataset
 from dataprep.sources import read_source
 from dataprep.verification.verify import verify_dataset
@@ -62,41 +62,3 @@ def test_dali_decodes_all_images_that_decode_validation_keeps(fmt, corpus, tmp_p
             (row.width, row.height, 3) if rotated else (row.height, row.width, 3)
         ), row.source
         assert image.std() > 1 or row.width == 1, row.source
-
-
-#: Options that decode every image: apart from one pixel, the smallest image has 48 pixels on its
-#: shorter side.
-CHANGES = {
-    "resize": {"downscale": Downscale(shorter=24)},
-    "raw": {"raw": Raw(24)},
-    "pad": {"raw": Raw(70, "pad")},
-}
-
-
-@pytest.mark.parametrize("fmt", FORMATS)
-@pytest.mark.parametrize("change", CHANGES)
-def test_changed_images_are_decoded_and_damage_is_found(fmt, change, corpus, tmp_path):
-    """Downscaling and raw pixels decode every image, so they find damage without ``validate="decode"``."""
-    out = tmp_path / "out"
-    convert_dataset(
-        read_source(str(corpus)), str(out), Options(fmt=fmt, **CHANGES[change]), workers=1
-    )
-    lines = [json.loads(line) for line in (out / "rejected.jsonl").read_text().splitlines()]
-    # All pixels of this image are there. Only DALI needs the checksum after them.
-    expected = {case.name: case.decode for case in CASES} | {
-        "no checksum after the pixels.png": KEPT
-    }
-    assert {line["source"]: line["reason"] for line in lines} == {
-        f"class/{name}": reason for name, reason in expected.items() if reason
-    }
-    kept = {row.source: data for row, data in stored_samples(out)}
-    assert set(kept) == {f"class/{name}" for name, reason in expected.items() if not reason}
-    assert verify_dataset(str(out), decode=True, workers=1).problems == ()
-    if change == "resize":
-        images = dict(zip(kept, decode_with_dali(out), strict=True))
-        sides = {min(image.shape[:2]) for name, image in images.items() if "one pixel" not in name}
-        assert sides == {24}
-        assert images["class/orientation 6.jpg"].shape == (32, 24, 3)
-    else:
-        side = CHANGES[change]["raw"].size
-        assert {len(data) for data in kept.values()} == {side * side * 3}

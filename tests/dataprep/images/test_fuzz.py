@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import random
 import time
 from typing import get_args
 
 import pytest
 from helpers.bad_images import IMAGES_TO_MUTATE
 from helpers.examples import examples
-from helpers.mutated_images import not_decoded_by_dali
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -101,45 +99,3 @@ def test_every_truncation(number):
         length for length in range(0, len(data), 5) if validate(data[:length], "header") is not None
     ]
     assert kept == []
-
-
-def with_flipped_bits(number: int) -> list[tuple[str, bytes]]:
-    """Flip one bit of an image at a time.
-
-    Return each offset and image that ``"decode"`` validation keeps.
-    """
-    data, draw = IMAGES_TO_MUTATE[number], random.Random(number)
-    offsets = sorted(
-        {*range(min(64, len(data))), *draw.sample(range(len(data)), min(250, len(data)))}
-    )
-    flips = [
-        data[:at] + bytes((data[at] ^ 1 << draw.randrange(8),)) + data[at + 1 :] for at in offsets
-    ]
-    return [
-        (f"byte {at}", flip)
-        for at, flip in zip(offsets, flips, strict=True)
-        if validate(flip, "decode", 1 << 22)
-    ]
-
-
-@pytest.fixture(scope="module")
-def decoding_failures(python) -> dict[int, list[tuple[str, str]]]:
-    """For each image, the flips that DALI does not decode.
-
-    One process decodes all of them: importing DALI is slow.
-    """
-    kept = [
-        (number, place, image)
-        for number in range(len(IMAGES_TO_MUTATE))
-        for place, image in with_flipped_bits(number)
-    ]
-    failures: dict[int, list[tuple[str, str]]] = {}
-    for index, outcome in not_decoded_by_dali([image for _, _, image in kept], python):
-        failures.setdefault(kept[index][0], []).append((kept[index][1], outcome))
-    return failures
-
-
-@pytest.mark.parametrize("number", range(len(IMAGES_TO_MUTATE)))
-def test_dali_decodes_images_with_a_flipped_bit_that_validation_keeps(number, decoding_failures):
-    """An image that passes `--validate decode` must not end a training run."""
-    assert decoding_failures.get(number, []) == []
