@@ -48,6 +48,9 @@ PLAIN = {
 }
 
 
+RAW = {"size": 9, "fit": "crop", "filter": "lanczos"}
+
+
 @pytest.mark.parametrize(
     ("options", "members"),
     [
@@ -55,28 +58,16 @@ PLAIN = {
         (Options(shard_bytes=5, shard_samples=3), {**PLAIN, "shard_samples": 3}),
         (Options(val_fraction=0.1), {**PLAIN, "val_fraction": 0.1, "stratified": True}),
         (Options(where="size > 1"), {**PLAIN, "where": "size > 1"}),
-        (
-            Options(raw=Raw(9)),
-            {
-                **PLAIN,
-                "raw": {"size": 9, "fit": "crop", "filter": "lanczos"},
-                "made_by": library_versions(),
-            },
-        ),
+        (Options(raw=Raw(9)), {**PLAIN, "raw": RAW, "made_by": library_versions()}),
         (
             Options(hash=True, duplicates="drop", test_fraction=0.2, split_by="x"),
             {
-                **PLAIN,
-                "split_by": "x",
-                "test_fraction": 0.2,
-                "hash": "dct256-1",
-                "duplicates": "drop",
-                "distance": 31,
-                "made_by": library_versions(),
+                **PLAIN, "split_by": "x", "test_fraction": 0.2, "hash": "dct256-1", "duplicates": "drop",
+                "distance": 31, "made_by": library_versions(),
             },
         ),
     ],
-)
+)  # fmt: skip
 def test_the_stored_form(options, members):
     assert options.as_json() == members
     # The fingerprint of a plan depends on the order.
@@ -91,20 +82,11 @@ def test_the_stored_form(options, members):
 @pytest.mark.parametrize(
     "change",
     [
-        {"seed": -1},
-        {"seed": True},
-        {"shuffle": 1},
-        {"val_fraction": 1.0},
-        {"test_fraction": None},
-        {"validate": "all"},
-        {"hash": True},
-        {"distance": 3},
-        {"duplicates": "keep"},
-        {"downscale": {"shorter": 5}},
-        {"raw": {"size": 9, "fit": "crop", "filter": "lanczos", "more": 1}},
-        {"other": 1},
+        {"seed": -1}, {"seed": True}, {"shuffle": 1}, {"val_fraction": 1.0}, {"test_fraction": None},
+        {"validate": "all"}, {"hash": True}, {"distance": 3}, {"duplicates": "keep"}, {"other": 1},
+        {"downscale": {"shorter": 5}}, {"raw": {**RAW, "more": 1}},
     ],
-)
+)  # fmt: skip
 def test_a_wrong_stored_form_is_refused(change):
     with pytest.raises(MemberError):
         options_from_json(Member({**PLAIN, **change}))

@@ -106,18 +106,14 @@ def make_medmnist(folder):
     np.savez(folder / "pathmnist.npz", **arrays)
 
 
-@pytest.mark.parametrize(
-    ("name", "what"),
-    [
-        ("cifar10", "CIFAR for Python"),
-        ("cifar100", "CIFAR for Python"),
-        ("cifar_binary", "CIFAR in binary files"),
-        ("mnist", "MNIST"),
-        ("svhn", "SVHN"),
-        ("stl10", "STL-10"),
-        ("medmnist", "NumPy, HDF5 or pickled arrays"),
-    ],
-)
+#: What the refusal calls each dataset, for which the page has a function of this name.
+DATASETS = {
+    "cifar10": "CIFAR for Python", "cifar100": "CIFAR for Python", "cifar_binary": "CIFAR in binary files",
+    "mnist": "MNIST", "svhn": "SVHN", "stl10": "STL-10", "medmnist": "NumPy, HDF5 or pickled arrays",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "what"), DATASETS.items())
 def test_arrays_are_refused_and_the_way_out_works(name, what, tmp_path, monkeypatch):
     globals()[f"make_{name}"](tmp_path)
     with pytest.raises(

@@ -118,29 +118,6 @@ def test_column_with_the_name_of_a_change_column_is_refused(mixed, tmp_path):
 # --- the command ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--quality", 80], "--quality 80 requires --resize-shorter or --max-side"),
-        (["--subsampling", "444"], "--subsampling 444 requires --resize-shorter"),
-        (["--filter", "box"], "--filter box requires"),
-        (["--only-above", 500], "--only-above 500 requires"),
-        (["--raw-size", 64], "--raw-size 64 requires --store raw"),
-        (["--raw-fit", "pad"], "--raw-fit pad requires --store raw"),
-        (["--store", "raw", "--resize-shorter", 64], "--resize-shorter 64 cannot be used with --store raw"),
-        (["--store", "raw", "--quality", 64], "--quality 64 cannot be used with --store raw"),
-        (["--resize-shorter", 256, "--only-above", 200], "--only-above 200 is less than --resize-shorter 256"),
-        (["--max-side", 256, "--only-above", 200], "--only-above 200 is less than --max-side 256"),
-        (["--resize-shorter", 0], "--resize-shorter"),
-        (["--quality", 101, "--max-side", 9], "--quality"),
-    ],
-)  # fmt: skip
-def test_options_that_contradict_each_other(options, message, mixed, tmp_path, invoke):
-    result = invoke("convert", "--src", mixed, "--out", tmp_path / "out", *options, status=2)
-    assert message in result.stderr
-    assert not (tmp_path / "out").exists()
-
-
 def test_dry_run_estimates_sizes(mixed, tmp_path, invoke):
     """So few images are all converted for the estimate, which is exact without rejected images."""
     intact = tmp_path / "intact"

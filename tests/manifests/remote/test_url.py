@@ -47,23 +47,18 @@ def test_refused_urls(text: str, message: str) -> None:
         parse_url(text)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "s3://AKIASECRET:secret@bucket/x",
-        "https://user:secret@host/x",
-        "https://host/x?X-Amz-Signature=secret",
-        "https://host?sig=secret",
-        "az://container/x?sv=2021&sig=secret",
-        "https://host/x#secret",
-        "s3://AKIASECRET:secret",
-        "secret-scheme+secret://x",
-    ][:-1],
+SECRETS = (
+    *("s3://AKIASECRET:secret@bucket/x", "https://user:secret@host/x", "s3://AKIASECRET:secret"),
+    *("https://host/x?X-Amz-Signature=secret", "https://host?sig=secret", "https://host/x#secret"),
+    "az://container/x?sv=2021&sig=secret",
 )
-def test_a_refused_url_with_a_credential_is_not_repeated(text: str) -> None:
-    with pytest.raises(CallError) as error:
-        parse_url(text)
-    assert "secret" not in str(error.value).lower()
+
+
+def test_a_refused_url_with_a_credential_is_not_repeated() -> None:
+    for text in SECRETS:
+        with pytest.raises(CallError) as error:
+            parse_url(text)
+        assert "secret" not in str(error.value).lower()
 
 
 def test_paths_are_not_urls() -> None:
