@@ -4,51 +4,38 @@ from __future__ import annotations
 
 import inspect
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from torch.utils import data
 
 import loaders
 from loaders.options import DATALOADER_HINTS
+from loaders.transforms.parse import read_recipe
 
 DOCS = Path(__file__).parents[2] / "docs"
+#: What FFCV normalizes with, in levels of 255.
+MEAN, STD = [123.675, 116.28, 103.53], [58.395, 57.12, 57.375]
 
 
-def first_column(page: str, heading: str) -> list[str]:
-    """Return the first cells of the table that has this heading."""
-    lines = (DOCS / page).read_text("utf-8").splitlines()
-    start = next(number for number, line in enumerate(lines) if line.startswith(f"| {heading} |"))
-    cells = []
-    for line in lines[start + 2 :]:
-        if not line.startswith("|"):
-            break
-        cells.append(line.split("|")[1].strip())
-    return cells
-
-
-def calls(cell: str) -> list[tuple[str, list[str]]]:
-    """Return what a cell names in backquotes: `a(b, c=…)` is `("a", ["b", "c"])`."""
+def calls(page: str, heading: str) -> list[tuple[str, list[str]]]:
+    """Return what the first column of a table names: `a(b, c=…)` is `("a", ["c"])`."""
+    table = (DOCS / page).read_text("utf-8").split(f"\n| {heading} |")[1].split("\n\n")[0]
     found = []
-    for text in re.findall(r"`([^`]+)`", cell):
-        name, _, arguments = text.partition("(")
-        names = [
-            part.partition("=")[0].strip()
-            for part in arguments.removesuffix(")").split(",")
-            if "=" in part
-        ]
-        found.append((name, names))
+    for line in table.splitlines()[2:]:
+        for text in re.findall(r"`([^`]+)`", line.split("|")[1]):
+            found.append((text.partition("(")[0], re.findall(r"(\w+)=", text)))
     return found
 
 
-def test_every_argument_of_dataloader_is_explained():
-    from torch.utils.data import DataLoader
+def parameters(function: Callable[..., object]) -> list[str]:
+    return list(inspect.signature(function).parameters)
 
-    explained = [
-        name
-        for cell in first_column("from-dataloader.md", "`DataLoader`")
-        for name, _ in calls(cell)
-    ]
-    assert explained == list(inspect.signature(DataLoader).parameters)
+
+def test_every_argument_of_dataloader_is_explained():
+    explained = [name for name, _ in calls("from-dataloader.md", "`DataLoader`")]
+    assert explained == parameters(data.DataLoader)
 
 
 def test_what_to_leave_out_is_what_build_refuses():
@@ -60,78 +47,45 @@ def test_what_to_leave_out_is_what_build_refuses():
 
 
 def test_every_sampler_of_torch_is_explained():
-    import torch.utils.data as data
-
-    cells = first_column("from-dataloader.md", "`torch.utils.data`")
-    named = {name for cell in cells for name, _ in calls(cell)}
-    assert named == {name for name in data.__all__ if name.endswith("Sampler")} - {"Sampler"}
-    for cell in cells:
-        for name, keywords in calls(cell):
-            assert set(keywords) <= set(inspect.signature(getattr(data, name)).parameters)
+    named = calls("from-dataloader.md", "`torch.utils.data`")
+    samplers = {name for name in data.__all__ if name.endswith("Sampler")} - {"Sampler"}
+    assert {name for name, _ in named} == samplers
+    for name, keywords in named:
+        assert set(keywords) <= set(parameters(getattr(data, name)))
 
 
-@pytest.fixture
-def wds():
-    return pytest.importorskip("webdataset", minversion="1.0.2")  # the version that the page names
-
-
-def test_webdataset_reads_as_its_page_says(wds):
-    named = [
-        call for cell in first_column("from-webdataset.md", "webdataset") for call in calls(cell)
-    ]
+def test_webdataset_works_as_its_page_says():
+    wds = pytest.importorskip("webdataset", minversion="1.0.2")  # the version that the page names
+    named = calls("from-webdataset.md", "webdataset")
     for name, keywords in named:
         if name.startswith("."):
             assert callable(getattr(wds.WebDataset, name[1:]))
         else:
-            assert set(keywords) <= set(inspect.signature(getattr(wds, name)).parameters), name
+            assert set(keywords) <= set(parameters(getattr(wds, name))), name
     assert len(named) > 15
-
-
-def test_webdataset_writes_as_its_page_says(wds):
-    named = [
-        name
-        for cell in first_column("from-webdataset.md", "`ShardWriter`")
-        for name, _ in calls(cell)
-    ]
-    options = {
-        *inspect.signature(wds.ShardWriter).parameters,
-        *inspect.signature(wds.TarWriter).parameters,
-    }
-    assert set(named) <= options
-    assert len(named) > 4
+    options = {name for name, _ in calls("from-webdataset.md", "`ShardWriter`")}
+    assert options <= {*parameters(wds.ShardWriter), *parameters(wds.TarWriter)}
+    assert len(options) > 4
 
 
 def test_loaders_knows_the_transforms_that_the_page_on_ffcv_names():
-    from loaders.transforms.parse import read_recipe
-
-    lines = (
-        (DOCS / "from-ffcv.md").read_text("utf-8").split("| decoder or transform |")[1].splitlines()
-    )
-    rows = [line.split("|")[2] for line in lines if line.startswith("|")]
+    table = (DOCS / "from-ffcv.md").read_text("utf-8").split("| decoder or transform |")[1]
+    rows = [line.split("|")[2] for line in table.splitlines() if line.startswith("|")]
     lists = [text for row in rows for text in re.findall(r'`([{"].+?)`', row)]
     for text in lists:
-        items = eval(
-            f"[{text}]", {"mean": [123.675, 116.28, 103.53], "std": [58.395, 57.12, 57.375]}
-        )
+        items = eval(f"[{text}]", {"mean": MEAN, "std": STD})
         assert read_recipe(items, image_size=lambda: (256, 256), num_classes=4).operations
     assert len(lists) > 6
 
 
 def test_mean_and_deviation_of_ffcv_give_the_same_values():
-    from loaders.transforms.parse import read_recipe
-
     def normalized(**arguments):
-        *_, step = read_recipe(
-            [{"NormalizeImage": arguments}], image_size=lambda: (8, 8)
-        ).operations
-        return [
-            (pixel * step.scale - mean) / std
-            for pixel in (0, 255)
-            for mean, std in zip(step.mean, step.std, strict=True)
-        ]
+        recipe = read_recipe(
+            [{"NormalizeImage": arguments}], image_size=lambda: (8, 8), num_classes=4
+        )
+        step = recipe.operations[-1]
+        channels = zip(step.mean, step.std, strict=True)
+        return [((pixel * step.scale - m) / s) for m, s in channels for pixel in (0, 255)]
 
-    ours, theirs = (
-        normalized(),
-        normalized(scale=1.0, mean=[123.675, 116.28, 103.53], std=[58.395, 57.12, 57.375]),
-    )
-    assert theirs == pytest.approx(ours)
+    theirs = normalized(scale=1.0, mean=MEAN, std=STD)
+    assert theirs == pytest.approx(normalized())

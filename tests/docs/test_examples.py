@@ -84,23 +84,13 @@ def sources(make_photos, tmp_path_factory) -> Path:
     (folder / "list.txt").write_text(
         "".join(f"{name} {number % 2}\n" for number, name in enumerate(names))
     )
-    rows = [
-        f"{name},{('cat', 'dog')[n % 2]},{('train', 'val')[n // 4]},{n}"
+    columns = [
+        {"path": name, "label": ("cat", "dog")[n % 2], "split": ("train", "val")[n // 4], "age": n}
         for n, name in enumerate(names)
     ]
+    rows = [",".join(map(str, row.values())) for row in columns]
     (folder / "table.csv").write_text("\n".join(["path,label,split,age", *rows]) + "\n")
-    lines = [
-        json.dumps(
-            {
-                "path": name,
-                "label": ("cat", "dog")[n % 2],
-                "split": ("train", "val")[n // 4],
-                "age": n,
-            }
-        )
-        for n, name in enumerate(names)
-    ]
-    (folder / "table.jsonl").write_text("\n".join(lines) + "\n")
+    (folder / "table.jsonl").write_text("".join(json.dumps(row) + "\n" for row in columns))
     people = [path.relative_to(folder) for path in sorted(photos.glob("*/*"))]
     rows = [f"{path},person {n % 20},camera {n % 3}" for n, path in enumerate(people)]
     (folder / "people.csv").write_text("\n".join(["path,identity,camera", *rows]) + "\n")
@@ -110,14 +100,10 @@ def sources(make_photos, tmp_path_factory) -> Path:
             encode(photo(number))
         )
     make_sources.hugging_face(folder / "beans", make_sources.VALID)
-    make_sources.zip_archive(folder / "archives", make_sources.VALID).src.rename(
-        folder / "photos.zip"
-    )
-    (folder / "archives").rmdir()
-    make_sources.tar_archive(folder / "archives", make_sources.VALID).src.rename(
-        folder / "photos.tar"
-    )
-    (folder / "archives").rmdir()
+    for kind in ("zip", "tar"):
+        make_archive = getattr(make_sources, f"{kind}_archive")
+        make_archive(folder / "archives", make_sources.VALID).src.rename(folder / f"photos.{kind}")
+        (folder / "archives").rmdir()
     make_sources.imagenet_tars(folder / "imagenet", make_sources.VALID)
     for name, make in (("recordio", "recordio"), ("caffe", "caffe_lmdb"), ("lsun", "lsun_lmdb")):
         getattr(make_sources, make)(folder / name, make_sources.VALID)
@@ -239,13 +225,8 @@ def test_every_example_runs_as_printed(page, folder, dataprep, programs):
 
     if page.name == "README.md":
         made = {path.parent.name for path in folder.glob("*/manifest.json")}
-        assert made >= {
-            "photos-tfrecord",
-            "photos-webdataset",
-            "photos-256",
-            "photos-raw",
-            "shards",
-        }
+        named = "photos-tfrecord photos-webdataset photos-256 photos-raw shards"
+        assert made >= {*named.split()}
 
 
 def parse_commands(code: str) -> None:
@@ -306,17 +287,8 @@ def test_every_command_is_shown():
         for line in commands(block)
         if " " in line
     }
-    assert shown >= {
-        "convert",
-        "index",
-        "verify",
-        "info",
-        "report",
-        "memory",
-        "preview",
-        "bench",
-        "tune",
-    }
+    named = "convert index verify info report memory preview bench tune"
+    assert shown >= {*named.split()}
 
 
 def messages() -> list[str]:

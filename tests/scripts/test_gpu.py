@@ -48,22 +48,16 @@ def test_steps_run_once_and_go_on_after_a_failure(gpu, tmp_path):
         "endurance",
     ]  # fmt: skip
     out = tmp_path / "out"
-    assert (
-        out / "tests.log"
-    ).read_text() == f"-m pytest -n 6 -m not alone --passed {out}/tests.passed tests/gpu\n"
-    assert (
-        out / "memory.log"
-    ).read_text() == f"-m pytest -m alone --passed {out}/memory.passed tests/gpu\n"
-    logs = [(tmp_path / "out" / f"{name}.log").read_text().split() for name in ended[2:]]
+    for name, options in (("tests", "-n 6 -m not alone"), ("memory", "-m alone")):
+        called = f"-m pytest {options} --passed {out}/{name}.passed tests/gpu\n"
+        assert (out / f"{name}.log").read_text() == called
+    logs = [(out / f"{name}.log").read_text().split() for name in ended[2:]]
     assert all((ROOT / log[0] / f"{log[1]}.py").is_file() for log in logs)
     assert all(str(tmp_path / "photos") in log for log in logs)
     status, lines = gpu("out", CIFAR="photos")
     assert status == 0
-    assert [line.partition(":")[0] for line in lines if ": ended in " in line] == [
-        "pipelines",
-        "plain",
-        "modern",
-    ]
+    ended = [line.partition(":")[0] for line in lines if ": ended in " in line]
+    assert ended == ["pipelines", "plain", "modern"]
     assert "tests: ended before" in lines
 
 
@@ -71,8 +65,6 @@ def test_chosen_steps(gpu, tmp_path):
     assert gpu("out", "thread", "tests") == (0, ["tests: ended in N s", "thread: ended in N s"])
     status, (line,) = gpu("out", "tune", "nothing")
     assert status == 2
-    assert line.startswith(
-        "scripts/gpu: there is no step nothing. Hint: the steps are tests memory thread shared"
-        " training "
-    )
+    hint = "Hint: the steps are tests memory thread shared training "
+    assert line.startswith(f"scripts/gpu: there is no step nothing. {hint}")
     assert not (tmp_path / "out" / "tune.log").exists()

@@ -47,11 +47,10 @@ def datasets(dataprep, tmp_path_factory):
     folder = tmp_path_factory.mktemp("reid")
 
     def convert(name, *options):
-        done = dataprep(
-            "convert", "--src", folder / name, "--out", folder / f"{name}-made", *options
-        )
+        out = folder / f"{name}-made"
+        done = dataprep("convert", "--src", folder / name, "--out", out, *options)
         assert done.returncode == 0, done.stderr
-        return folder / f"{name}-made"
+        return out
 
     for number in range(12):
         for camera in (1, 2):
@@ -97,9 +96,8 @@ def run(*options):
 
 
 def losses(output):
-    return {
-        int(step): float(loss) for step, loss in re.findall(r"step (\d+): loss ([\d.]+)", output)
-    }
+    found = re.findall(r"step (\d+): loss ([\d.]+)", output)
+    return {int(step): float(loss) for step, loss in found}
 
 
 def scores(output):
@@ -114,16 +112,11 @@ def search_with_loops(query, gallery, itself=False):
     """Return the sums of rank-1 and average precision and the number of counted queries, with plain loops."""
     firsts, precisions = [], []
     for number, (features, label, camera) in enumerate(zip(*query, strict=True)):
-        similar = gallery[0] @ features
-        found = [
-            gallery[1][other] == label
-            for other in np.argsort(-similar, kind="stable")
-            if not (
-                number == other
-                if itself
-                else gallery[1][other] == label and gallery[2][other] == camera
-            )
-        ]
+        found = []
+        for other in np.argsort(-gallery[0] @ features, kind="stable"):
+            same_camera = gallery[1][other] == label and gallery[2][other] == camera
+            if not (number == other if itself else same_camera):
+                found.append(gallery[1][other] == label)
         if not any(found):
             continue
         places = [place for place, correct in enumerate(found, 1) if correct]
@@ -137,9 +130,8 @@ def percentages(first, precision, queries):
 
 
 def make_embeddings(script, features, labels, cameras):
-    return script.Embeddings(
-        torch.tensor(features).float(), torch.tensor(labels), torch.tensor(cameras)
-    )
+    features, labels, cameras = map(torch.tensor, (features, labels, cameras))
+    return script.Embeddings(features.float(), labels, cameras)
 
 
 numbers = st.integers(0, 3)
@@ -222,9 +214,8 @@ def test_killed_and_resumed_gives_the_same_weights(script, datasets, tmp_path):
     processes = 2
     dataset, complete, stopped = datasets["market"], tmp_path / "whole.pt", tmp_path / "stopped.pt"
     options = ("--epochs", 3, "--save-every", 3, "--evaluate-every", 1, "--margin", 0.3)
-    printed = output_of_forks(
-        arguments(dataset, complete, *options, processes=processes), processes
-    )
+    call = arguments(dataset, complete, *options, processes=processes)
+    printed = output_of_forks(call, processes)
     assert list(losses(printed)) == list(range(1, 3 * PER_EPOCH + 1))
 
     again = arguments(dataset, stopped, *options, processes=processes)
@@ -233,9 +224,7 @@ def test_killed_and_resumed_gives_the_same_weights(script, datasets, tmp_path):
     assert PER_EPOCH < step < 3 * PER_EPOCH
     resumed = output_of_forks([*again, "--resume"], processes)
     expected = losses(printed)
-    assert losses(resumed) == {
-        number: expected[number] for number in range(step + 1, 3 * PER_EPOCH + 1)
-    }
+    assert losses(resumed) == {n: expected[n] for n in range(step + 1, 3 * PER_EPOCH + 1)}
     assert printed.splitlines()[-1] == resumed.splitlines()[-1]
 
     first, second = torch.load(complete), torch.load(stopped)
@@ -244,12 +233,10 @@ def test_killed_and_resumed_gives_the_same_weights(script, datasets, tmp_path):
         assert torch.equal(weights, second["model"][name]), name
 
     # The evaluation does not depend on the number of processes.
-    query, gallery = (
-        embedded(script, dataset, complete, split, "camera") for split in ("query", "gallery")
-    )
-    assert scores(printed)[2] == pytest.approx(
-        percentages(*search_with_loops(query, gallery)), abs=0.006
-    )
+    splits = ("query", "gallery")
+    sides = [embedded(script, dataset, complete, split, "camera") for split in splits]
+    found = percentages(*search_with_loops(*sides))
+    assert scores(printed)[2] == pytest.approx(found, abs=0.006)
 
 
 @pytest.mark.parametrize(("name", "column"), [("named", "camera"), ("plain", "key")])
@@ -269,14 +256,8 @@ def test_val_is_both_query_and_gallery(script, datasets, tmp_path, name, column)
     ("options", "message"),
     [
         (("--samples", 1), "--identities and --samples must be at least 2"),
-        (
-            ("--identities", 13),
-            "a batch needs 13 different identities .* Hint: set classes_per_batch=12",
-        ),
-        (
-            ("--checkpoint", "/no such folder/run.pt"),
-            "--checkpoint /no such folder/run.pt: the folder does not exist. Hint: create it.",
-        ),
+        (("--identities", 13), "a batch needs 13 different identities .* set classes_per_batch=12"),
+        (("--checkpoint", "/none/run.pt"), "--checkpoint /none/run.pt: the folder does not exist"),
         (("--model", "resnet50"), "--model resnet50 needs torchvision, which is not installed"),
         (("--seed", -1), "seed must be an integer of at least 0, got -1"),
     ],
@@ -296,10 +277,7 @@ def test_unusable_checkpoints_are_rejected(datasets, tmp_path):
     run(datasets["plain"], checkpoint, "--epochs", 1)
     again = (datasets["plain"], checkpoint, "--resume", "--epochs")
     intact = checkpoint.read_bytes()
-    damaged = (
-        f"--checkpoint {checkpoint} is damaged, or belongs to another script, --model or number of"
-        " processes ("
-    )
+    damaged = f"--checkpoint {checkpoint} is damaged, or belongs to another script, --model or"
     for data, more, message in [
         (
             intact,
