@@ -20,30 +20,19 @@ from manifests.store import manifest_bytes, parse_manifest, read_revision
 
 
 def shard(split: str, number: int) -> Shard:
-    files = (
-        File(f"{split}-{number:05d}{suffix}", 10, "crc32c:00000000")
-        for suffix in (".tar", ".idx", ".parquet")
-    )
-    file, index, table = files
+    names = (f"{split}-{number:05d}.{end}" for end in ("tar", "idx", "parquet"))
+    file, index, table = (File(name, 10, "crc32c:00000000") for name in names)
     return Shard(file, 5, index, table)
 
 
 def make(shards: dict[str, int], revisions: tuple[Revision, ...] = ()) -> Manifest:
-    splits = tuple(
-        Split(name, tuple(shard(name, n) for n in range(count))) for name, count in shards.items()
-    )
-    components = Components(("jpg",), "cls")
-    options = {"plan": "0" * 32}
+    splits = [
+        Split(name, tuple(shard(name, n) for n in range(each))) for name, each in shards.items()
+    ]
     return Manifest(
-        "webdataset",
-        "encoded",
-        components,
-        ("a", "b"),
-        splits,
-        options=options,
-        creator="convert",
-        revisions=revisions,
-    )
+        "webdataset", "encoded", Components(("jpg",), "cls"), ("a", "b"), tuple(splits),
+        options={"plan": "0" * 32}, creator="convert", revisions=revisions,
+    )  # fmt: skip
 
 
 def revision(parent: Manifest, classes: int = 2, **added: int) -> Revision:
@@ -82,11 +71,7 @@ def test_what_each_revision_added():
         (("parent",), "sha256:0", "revisions[0].parent must be `sha256:` and 64 hex digits"),
         (("splits", "train", "shards"), 2, "the shards of revision 1 in split 'train' have other samples"),
         (("splits", "train", "shards"), 99, "the shards of revision 1 in split 'train' have other samples"),
-        (
-            ("splits", "test"),
-            {"shards": 1, "samples": 5},
-            "the shards of revision 1 in split 'test' have other samples",
-        ),
+        (("splits", "test"), {"shards": 1, "samples": 5}, "the shards of revision 1 in split 'test' have"),
         (("classes",), 3, "revisions end with 3 classes, but there are 2"),
         (("options", "plan"), 7, "revisions[0].options.plan must be text, not 7"),
         (("source",), None, "revisions[0].source must be text, not None"),
@@ -108,17 +93,11 @@ def test_older_revisions_are_files_of_their_own(tmp_path):
     for number, manifest in enumerate((FIRST, SECOND)):
         (tmp_path / old_manifest_name(number)).write_bytes(manifest_bytes(manifest))
     (tmp_path / "manifest.json").write_bytes(manifest_bytes(THIRD))
-    assert [read_revision(tmp_path, number) for number in (0, 1, 2, None)] == [
-        FIRST,
-        SECOND,
-        THIRD,
-        THIRD,
-    ]
+    found = [read_revision(tmp_path, number) for number in (0, 1, 2, None)]
+    assert found == [FIRST, SECOND, THIRD, THIRD]
     with pytest.raises(CallError, match="has no revision 3"):
         read_revision(tmp_path, 3)
     (tmp_path / "manifest.1.json").write_bytes(manifest_bytes(replace(SECOND, classes=("a", "c"))))
-    with pytest.raises(
-        ManifestError,
-        match="this is not the manifest of revision 1: revision 2 states another digest",
-    ):
+    message = "this is not the manifest of revision 1: revision 2 states another digest"
+    with pytest.raises(ManifestError, match=message):
         read_revision(tmp_path, 1)

@@ -30,12 +30,8 @@ from manifests.tables import parse_shard_list, shard_list_bytes
 names = st.text(
     st.characters(exclude_characters="\0/", exclude_categories=["Cs"]), min_size=1, max_size=8
 ).filter(lambda name: name != "..")
-files = st.builds(
-    File,
-    names,
-    st.integers(0, 2**63 - 1),
-    st.none() | st.integers(0, 2**32 - 1).map("crc32c:{:08x}".format),
-)
+checksums = st.integers(0, 2**32 - 1).map("crc32c:{:08x}".format)
+files = st.builds(File, names, st.integers(0, 2**63 - 1), st.none() | checksums)
 shards = st.builds(Shard, files, st.integers(0, 2**40), files, files)
 splits = st.lists(
     st.builds(Split, names, st.lists(shards, max_size=4).map(tuple)),
@@ -49,19 +45,19 @@ def few_shards(monkeypatch):
     monkeypatch.setattr(store, "MAX_SHARDS_IN_JSON", 2)
 
 
+CHECKSUMS = {"tar": "crc32c:0123abcd", "idx": None, "parquet": "crc32c:ffffffff"}
+#: The number of shards of each split of `made`.
+SHARDS = {"train": 2, "val": 1, "x": 0}
+
+
 def made(count=3):
-    shards = tuple(
-        Shard(
-            File(f"train-{number:05d}.tar", 10_240 + number, f"crc32c:{number:08x}"),
-            number,
-            File(f"train-{number:05d}.idx", 10, None),
-            File(f"train-{number:05d}.parquet", 20, "crc32c:ffffffff"),
-        )
+    files = [
+        [File(f"train-{number:05d}.{end}", 20 + number, sum_) for end, sum_ in CHECKSUMS.items()]
         for number in range(count)
-    )
-    return replace(
-        MANIFEST, splits=(Split("train", shards[:-1]), Split("val", shards[-1:]), Split("x", ()))
-    )
+    ]
+    shards = tuple(Shard(file, n, *others) for n, (file, *others) in enumerate(files))
+    splits = (Split("train", shards[:-1]), Split("val", shards[-1:]), Split("x", ()))
+    return replace(MANIFEST, splits=splits)
 
 
 def write(folder, manifest):
@@ -143,10 +139,7 @@ def column(name, values, kind):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (
-            column("name", ["a", "../b", "c"], "string"),
-            "'../b' is empty or points outside of the dataset folder",
-        ),
+        (column("name", ["a", "../b", "c"], "string"), "'../b' is empty or points outside"),
         (column("index_name", ["a", "/b", "c"], "string"), "'/b' is empty or points outside"),
         (column("bytes", [1, -2, 3], "int64"), "column 'bytes' contains a negative number"),
         (column("samples", [1, None, 3], "int64"), "column 'samples' has rows without a value"),
@@ -154,15 +147,12 @@ def column(name, values, kind):
         (column("split", ["train"] * 3, "string"), "its splits, or their numbers of shards, are not those"),
         (lambda table: table.slice(0, 2), "its splits, or their numbers of shards, are not those"),
         (lambda table: table.drop_columns(["table_bytes"]), "its columns must be split, name, samples"),
-        (
-            lambda table: table.append_column("more", pa.array([1, 2, 3])),
-            "its columns must be split, name, samples",
-        ),
+        (lambda table: table.append_column("more", pa.array([1, 2, 3])), "its columns must be split, name"),
     ],
 )  # fmt: skip
 def test_a_list_that_was_made_to_do_harm_is_refused(change, message):
     with pytest.raises(ValueError, match=re.escape(message)):
-        parse_shard_list(edited(change), {"train": 2, "val": 1, "x": 0})
+        parse_shard_list(edited(change), SHARDS)
 
 
 @pytest.mark.usefixtures("few_shards")
@@ -173,10 +163,8 @@ def test_a_list_that_was_made_to_do_harm_is_refused(change, message):
         ({"shard_list": None}, "shard_list must be an object"),
         ({"splits": {"train": {"samples": 2, "shards": 2}}}, "are not those of the manifest"),
         ({"splits": {"train": {"samples": 1, "shards": []}}}, "splits.train.shards must be an integer"),
-        (
-            {"splits": {name: {"samples": 7, "shards": n} for name, n in {"train": 2, "val": 1, "x": 0}.items()}},
-            "split 'train' has samples=7, but its shards have 1",
-        ),
+        ({"splits": {name: {"samples": 7, "shards": n} for name, n in SHARDS.items()}},
+         "split 'train' has samples=7, but its shards have 1"),
         ({"schema_version": 1}, "splits.train.shards must be an array"),
     ],
 )  # fmt: skip
