@@ -99,7 +99,7 @@ RUNS = {
         ["1 workers", "2 workers", "2 commands of one worker", "1 workers", "2 workers"],
     ),
     "shared_gpu": (
-        f"{DATA} 8 --batch-size 4 --device cpu --seconds 0.1 --processes 2",
+        f"{DATA} 8 --batch-size 4 --device cpu --seconds 0.1 --processes 1",
         ["loaders.build", "DALI by hand"],
     ),
     "train_speed": (
