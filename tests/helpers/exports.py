@@ -11,7 +11,7 @@ import json
 import tarfile
 import zipfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -55,6 +55,7 @@ class Expected(NamedTuple):
 
 
 Make = Callable[[Path], Expected]
+Samples = dict[str, tuple[str, Any]]
 
 
 def samples_of(source: Source, root: Path | None = None) -> dict[str, tuple[str, Any]]:
@@ -94,8 +95,8 @@ def boxes_of(
     return boxes
 
 
-def check_content(read: Callable[[Path], Source], make: Make, folder: Path) -> None:
-    """Write a layout, and check that exactly what is in it is read."""
+def check_content(read: Callable[[Path], Source], make: Make, folder: Path) -> Expected:
+    """Write a layout, and check that exactly what is in it is read; return what is in it."""
     expected = make(folder)
     source = read(folder)
     assert source.label_type == expected.label_type
@@ -104,6 +105,7 @@ def check_content(read: Callable[[Path], Source], make: Make, folder: Path) -> N
     for text in expected.notices:
         assert any(text in notice for notice in source.notices), source.notices
     assert not source.rejected
+    return expected
 
 
 @cache
@@ -127,9 +129,10 @@ def write_pictures(folder: Path, names: Iterable[str]) -> list[str]:
     return found
 
 
-def boxed(numbers: Iterable[int]) -> list[list[tuple[Any, ...]]]:
-    """Return the boxes of some images as an `Expected` has them."""
-    return [[*BOXES[number]] for number in numbers]
+def boxed(names: Sequence[str], numbers: Iterable[int], split: str = "train") -> Samples:
+    """Return the boxes of some pictures as an `Expected` has them."""
+    pairs = zip(names, numbers, strict=True)
+    return {name: (split, [*BOXES[number]]) for name, number in pairs}
 
 
 # --- COCO -----------------------------------------------------------------------------------------
@@ -174,14 +177,13 @@ def make_roboflow_coco(folder: Path) -> Expected:
     """
     above = {"id": 0, "name": "pets", "supercategory": "none"}
     categories = [above, *_categories(1, supercategory="pets")]
-    samples: dict[str, tuple[str, Any]] = {}
+    samples: Samples = {}
     for place, split, numbers in (("train", "train", (0, 1, 2)), ("valid", "val", (3, 4))):
         names = [f"{number}_jpg.rf.0a1b2c.jpg" for number in numbers]
         for number, name in zip(numbers, names, strict=True):
             write(folder, f"{place}/{name}", picture(number))
         write(folder, f"{place}/_annotations.coco.json", coco(names, numbers, categories))
-        for name, boxes in zip(names, boxed(numbers), strict=True):
-            samples[f"{place}/{name}"] = split, boxes
+        samples |= boxed([f"{place}/{name}" for name in names], numbers, split)
     write(folder, "README.roboflow.txt", "https://roboflow.com")
     notice = "valid/_annotations.coco.json: left out the category 0, 'pets', above all others"
     return Expected("boxes", NAMES, samples, [notice, "1 image without a box"])
@@ -192,16 +194,16 @@ def make_lvis(folder: Path) -> Expected:
 
     https://www.lvisdataset.org/dataset
     """
-    samples: dict[str, tuple[str, Any]] = {}
+    samples: Samples = {}
     for split, numbers in (("train", (0, 1)), ("val", (3, 4))):
         names = [f"train2017/{number:012d}.jpg" for number in numbers]
         urls = [f"http://images.cocodataset.org/{name}" for name in names]
         more = {"neg_category_ids": [2], "not_exhaustive_category_ids": []}
         text = coco(urls, numbers, _categories(synset="x.n.01"), key="coco_url", more=more)
         write(folder, f"lvis_v1_{split}.json", text)
-        for number, name, boxes in zip(numbers, names, boxed(numbers), strict=True):
+        for number, name in zip(numbers, names, strict=True):
             write(folder, name, picture(number))
-            samples[name] = split, boxes
+        samples |= boxed(names, numbers, split)
     return Expected("boxes", NAMES, samples, ["neg_category_ids of 2 images are not converted"])
 
 
@@ -213,14 +215,9 @@ def make_lvis_05(folder: Path) -> Expected:
     names = [f"{number:012d}.jpg" for number in range(5)]
     old = [f"COCO_train2014_{name}" for name in names]
     write(folder, "annotations/lvis_v0.5_train.json", coco(old, range(5), _categories()))
-    write_pictures(folder, [f"train2017/{name}" for name in names])
-    samples = dict(zip(names, boxed(range(5)), strict=True))
-    found = {f"train2017/{name}": ("train", boxes) for name, boxes in samples.items()}
-    (folder / "train2017").rename(folder / "train")
-    found = {name.replace("train2017", "train"): each for name, each in found.items()}
-    return Expected(
-        "boxes", NAMES, found, ["'COCO_train2014_000000000000.jpg' is read as '000000000000.jpg'"]
-    )
+    samples = boxed(write_pictures(folder, [f"train/{name}" for name in names]), range(5))
+    notice = "'COCO_train2014_000000000000.jpg' is read as '000000000000.jpg'"
+    return Expected("boxes", NAMES, samples, [notice])
 
 
 def make_objects365(folder: Path) -> Expected:
@@ -228,15 +225,36 @@ def make_objects365(folder: Path) -> Expected:
 
     https://www.objects365.org, `Objects365V2Dataset` of MMDetection
     """
-    samples: dict[str, tuple[str, Any]] = {}
+    samples: Samples = {}
     for split, numbers in (("train", (0, 1, 2)), ("val", (3, 4))):
         names = [f"patch{number}/objects365_v1_{number:08d}.jpg" for number in numbers]
         stated = [f"images/v1/{name}" for name in names]
         write(folder, f"zhiyuan_objv2_{split}.json", coco(stated, numbers, _categories()))
-        for number, name, boxes in zip(numbers, names, boxed(numbers), strict=True):
+        for number, name in zip(numbers, names, strict=True):
             write(folder, f"{split}/{name}", picture(number))
-            samples[f"{split}/{name}"] = split, boxes
+        samples |= boxed([f"{split}/{name}" for name in names], numbers, split)
     return Expected("boxes", NAMES, samples, ["is read as 'patch0/objects365_v1_00000000.jpg'"])
+
+
+#: Tools that export images and one file of COCO: the path of an image, its name in the file, the
+#: file, and the first number of a category.
+COCO_TOOLS = {
+    # FiftyOne, `COCODetectionDataset`
+    "fiftyone-coco": ("data/{}.jpg", "{}.jpg", "labels.json", 0),
+    # Label Studio, "COCO"
+    "label-studio-coco": ("images/0a1b2c-{}.jpg", "images/0a1b2c-{}.jpg", "result.json", 0),
+    # CVAT, "COCO 1.0"
+    "cvat-coco": ("images/default/{}.jpg", "{}.jpg", "annotations/instances_default.json", 1),
+}
+
+
+def make_coco_of_tool(tool: str, folder: Path) -> Expected:
+    """The export of one of the tools above."""
+    path, name, file, first = COCO_TOOLS[tool]
+    names = write_pictures(folder, [path.format(number) for number in range(5)])
+    stated = [name.format(number) for number in range(5)]
+    write(folder, file, coco(stated, range(5), _categories(first)))
+    return Expected("boxes", NAMES, boxed(names, range(5)))
 
 
 def _inat_json(names: Sequence[str], labels: Sequence[str], species: Sequence[str]) -> str:
@@ -280,13 +298,11 @@ def make_inaturalist_2021(folder: Path) -> Expected:
         f"{at:05d}_Animalia_Chordata_Aves_X_Y_{name.replace(' ', '_')}"
         for at, name in enumerate(SPECIES)
     ]
-    samples, names, labels = {}, [], []
-    for number in range(5):
-        names.append(f"train/{folders[number % 3]}/{number}.jpg")
-        labels.append(SPECIES[number % 3])
-        samples[names[-1]] = "train", labels[-1]
+    names = [f"train/{folders[number % 3]}/{number}.jpg" for number in range(5)]
+    labels = [SPECIES[number % 3] for number in range(5)]
     write_pictures(folder, names)
     write(folder, "train.json", _inat_json(names, labels, SPECIES))
+    samples = {name: ("train", label) for name, label in zip(names, labels, strict=True)}
     return Expected("class", SPECIES, samples)
 
 
@@ -299,41 +315,14 @@ def make_visual_wake_words(folder: Path) -> Expected:
         {"id": 0, "name": "not-dog", "supercategory": "background"},
         {"id": 1, "name": "dog", "supercategory": "animal"},
     ]
-    samples: dict[str, tuple[str, Any]] = {}
-    for split, numbers in (("train", (1, 2)), ("val", (1, 2))):
-        names = [f"COCO_{split}2014_{number:012d}.jpg" for number in numbers]
-        write(folder, f"annotations/instances_{split}.json", coco(names, numbers, categories))
-        for number, name in zip(numbers, names, strict=True):
+    samples: Samples = {}
+    for split in ("train", "val"):
+        names = [f"COCO_{split}2014_{number:012d}.jpg" for number in (1, 2)]
+        write(folder, f"annotations/instances_{split}.json", coco(names, (1, 2), categories))
+        for number, name in enumerate(names, 1):
             write(folder, f"all2014/{name}", picture(number))
-            samples[f"all2014/{name}"] = split, [*BOXES[number]]
+        samples |= boxed([f"all2014/{name}" for name in names], (1, 2), split)
     return Expected("boxes", ["not-dog", "dog"], samples)
-
-
-def make_fiftyone(folder: Path) -> Expected:
-    """FiftyOne, `COCODetectionDataset`: data/ and labels.json."""
-    names = [f"{number}.jpg" for number in range(5)]
-    write_pictures(folder, [f"data/{name}" for name in names])
-    write(folder, "labels.json", coco(names, range(5), _categories(0)))
-    found = zip(names, boxed(range(5)), strict=True)
-    return Expected("boxes", NAMES, {f"data/{name}": ("train", each) for name, each in found})
-
-
-def make_label_studio_coco(folder: Path) -> Expected:
-    """Label Studio, "COCO": images/ and result.json."""
-    names = write_pictures(folder, [f"images/0a1b2c-{number}.jpg" for number in range(5)])
-    write(folder, "result.json", coco(names, range(5), _categories(0)))
-    found = zip(names, boxed(range(5)), strict=True)
-    return Expected("boxes", NAMES, {name: ("train", each) for name, each in found})
-
-
-def make_cvat_coco(folder: Path) -> Expected:
-    """CVAT, "COCO 1.0": annotations/instances_default.json and images/."""
-    names = [f"{number}.jpg" for number in range(5)]
-    write_pictures(folder, [f"images/default/{name}" for name in names])
-    write(folder, "annotations/instances_default.json", coco(names, range(5), _categories()))
-    found = zip(names, boxed(range(5)), strict=True)
-    samples = {f"images/default/{name}": ("train", each) for name, each in found}
-    return Expected("boxes", NAMES, samples)
 
 
 # --- YOLO -----------------------------------------------------------------------------------------
@@ -363,7 +352,7 @@ def write_pairs(
     label: str,
     text: Callable[[int], str],
     splits: Mapping[str, str] | None = None,
-) -> dict[str, tuple[str, Any]]:
+) -> Samples:
     """Write the pictures with a file of labels each; return split and boxes by path.
 
     Args:
@@ -374,25 +363,27 @@ def write_pairs(
         splits: names of the folders of the splits.
 
     """
-    samples: dict[str, tuple[str, Any]] = {}
+    samples: Samples = {}
     for number, split in enumerate(SPLITS):
         named = (splits or {}).get(split, split)
         path = image.format(split=named, n=number)
         write(folder, path, picture(number))
         write(folder, label.format(split=named, n=number), text(number))
-        samples[path] = split if "{split}" in image else "train", [*BOXES[number]]
+        samples |= boxed([path], [number], split if "{split}" in image else "train")
     return samples
 
 
 ROBOFLOW = {"val": "valid"}
 
 
-def make_ultralytics(folder: Path) -> Expected:
+def make_ultralytics(folder: Path, **form: Any) -> Expected:
     """Ultralytics: images/SPLIT, labels/SPLIT, and a YAML file with a mapping of names.
 
     https://docs.ultralytics.com/datasets/detect/
     """
-    samples = write_pairs(folder, "images/{split}/{n}.jpg", "labels/{split}/{n}.txt", yolo)
+    samples = write_pairs(
+        folder, "images/{split}/{n}.jpg", "labels/{split}/{n}.txt", partial(yolo, **form)
+    )
     names = "".join(f"  {number}: {name}\n" for number, name in enumerate(NAMES))
     paths = "path: ../datasets/pets  # root\ntrain: images/train\nval: images/val\ntest:\n"
     write(folder, "pets.yaml", f"{paths}names:\n{names}")
@@ -411,65 +402,37 @@ def make_ultralytics_background(folder: Path) -> Expected:
     return expected._replace(notices=notices)
 
 
-def make_roboflow_yolo(folder: Path) -> Expected:
-    """Roboflow, "YOLOv8": SPLIT/images, SPLIT/labels, and data.yaml.
+#: The names of the classes, one a line.
+LINES = "".join(f"{name}\n" for name in NAMES)
+_LIST = "".join(f"data/obj_train_data/{number}.jpg\n" for number in range(5))
 
-    https://roboflow.com/formats/yolov8-pytorch-txt
-    """
-    samples = write_pairs(
-        folder,
-        "{split}/images/{n}_jpg.rf.0a.jpg",
-        "{split}/labels/{n}_jpg.rf.0a.txt",
-        yolo,
-        ROBOFLOW,
-    )
-    names = ", ".join(f"'{name}'" for name in NAMES)
-    paths = "train: ../train/images\nval: ../valid/images\ntest: ../test/images\n"
-    write(folder, "data.yaml", f"{paths}\nnc: 3\nnames: [{names}]\n\nroboflow:\n  version: 1\n")
-    return Expected("boxes", NAMES, samples)
-
-
-def make_roboflow_darknet(folder: Path) -> Expected:
-    """Roboflow, "YOLO Darknet": both files in the folder of the split, and _darknet.labels.
-
-    https://roboflow.com/formats/yolo-darknet-txt
-    """
-    samples = write_pairs(folder, "{split}/{n}.jpg", "{split}/{n}.txt", yolo, ROBOFLOW)
-    for split in ("train", "valid"):
-        write(folder, f"{split}/_darknet.labels", "\n".join(NAMES))
-    return Expected("boxes", NAMES, samples)
+#: Tools that write a file of YOLO for each image: the paths of both, and other files.
+YOLO_TOOLS: dict[str, tuple[str, str, dict[str, str]]] = {
+    # https://roboflow.com/formats/yolov8-pytorch-txt
+    "roboflow-yolo": ("{split}/images/{n}_jpg.rf.0a.jpg", "{split}/labels/{n}_jpg.rf.0a.txt",
+        {"data.yaml": ("train: ../train/images\nval: ../valid/images\ntest: ../test/images\n\nnc: 3\n" "names: ['dog', 'cat', 'bird']\n\nroboflow:\n  version: 1\n")}),
+    # https://roboflow.com/formats/yolo-darknet-txt
+    "roboflow-darknet": ("{split}/{n}.jpg", "{split}/{n}.txt",
+        {"train/_darknet.labels": LINES.rstrip(), "valid/_darknet.labels": LINES.rstrip()}),
+    # https://labelstud.io/guide/export
+    "label-studio-yolo": ("images/{n}.jpg", "labels/{n}.txt",
+        {"classes.txt": LINES.rstrip(), "notes.json": '{"categories": [], "info": {}}'}),
+    # https://docs.cvat.ai/docs/manual/advanced/formats/format-yolo/
+    "cvat-yolo": ("obj_train_data/{n}.jpg", "obj_train_data/{n}.txt",
+        {"obj.names": LINES,
+        "obj.data": "classes = 3\ntrain = data/train.txt\nnames = data/obj.names\n",
+        "train.txt": _LIST}),
+    # https://github.com/HumanSignal/labelImg#steps-yolo
+    "labelimg-yolo": ("{n}.jpg", "{n}.txt", {"classes.txt": LINES}),
+}  # fmt: skip
 
 
-def make_label_studio_yolo(folder: Path) -> Expected:
-    """Label Studio, "YOLO": images/, labels/, classes.txt and notes.json.
-
-    https://labelstud.io/guide/export
-    """
-    samples = write_pairs(folder, "images/{n}.jpg", "labels/{n}.txt", yolo)
-    write(folder, "classes.txt", "\n".join(NAMES))
-    write(folder, "notes.json", '{"categories": [], "info": {}}')
-    return Expected("boxes", NAMES, samples)
-
-
-def make_cvat_yolo(folder: Path) -> Expected:
-    """CVAT, "YOLO 1.1": obj_train_data/, obj.names, obj.data and train.txt.
-
-    https://docs.cvat.ai/docs/manual/advanced/formats/format-yolo/
-    """
-    samples = write_pairs(folder, "obj_train_data/{n}.jpg", "obj_train_data/{n}.txt", yolo)
-    write(folder, "obj.names", "\n".join(NAMES) + "\n")
-    write(folder, "obj.data", "classes = 3\ntrain = data/train.txt\nnames = data/obj.names\n")
-    write(folder, "train.txt", "".join(f"data/{path}\n" for path in samples))
-    return Expected("boxes", NAMES, samples)
-
-
-def make_labelimg_yolo(folder: Path) -> Expected:
-    """LabelImg, "YOLO": both files and classes.txt in one folder.
-
-    https://github.com/HumanSignal/labelImg#steps-yolo
-    """
-    samples = write_pairs(folder, "{n}.jpg", "{n}.txt", yolo)
-    write(folder, "classes.txt", "\n".join(NAMES) + "\n")
+def make_yolo_of_tool(tool: str, folder: Path) -> Expected:
+    """The export of one of the tools above."""
+    image, label, files = YOLO_TOOLS[tool]
+    samples = write_pairs(folder, image, label, yolo, ROBOFLOW)
+    for name, text in files.items():
+        write(folder, name, text)
     return Expected("boxes", NAMES, samples)
 
 
@@ -493,10 +456,7 @@ def make_yolo_segmentation(folder: Path) -> Expected:
 
     https://docs.ultralytics.com/datasets/segment/
     """
-    expected = make_ultralytics(folder)
-    for path, number in zip(expected.samples, range(5), strict=True):
-        label = path.replace("images", "labels").replace("jpg", "txt")
-        write(folder, label, yolo(number, polygon=True))
+    expected = make_ultralytics(folder, polygon=True)
     return expected._replace(notices=["read the boxes around 7 polygons"])
 
 
@@ -505,10 +465,7 @@ def make_yolo_pose(folder: Path) -> Expected:
 
     https://docs.ultralytics.com/datasets/pose/
     """
-    expected = make_ultralytics(folder)
-    for path, number in zip(expected.samples, range(5), strict=True):
-        label = path.replace("images", "labels").replace("jpg", "txt")
-        write(folder, label, yolo(number, points=" 0.5 0.5 2 0 0 0"))
+    expected = make_ultralytics(folder, points=" 0.5 0.5 2 0 0 0")
     with (folder / "pets.yaml").open("a") as file:
         file.write("kpt_shape: [2, 3]\n")
     return expected._replace(notices=["left out the key points of all objects"])
@@ -528,31 +485,21 @@ def voc(number: int) -> str:
     return f"<annotation><filename>{number}.jpg</filename>{size}{''.join(objects)}</annotation>"
 
 
-def make_roboflow_voc(folder: Path) -> Expected:
-    """Roboflow, "Pascal VOC XML": both files in the folder of the split.
+#: Tools that write a file of Pascal VOC for each image: the paths of both.
+VOC_TOOLS = {
+    # https://roboflow.com/formats/pascal-voc-xml
+    "roboflow-voc": ("{split}/{n}.jpg", "{split}/{n}.xml"),
+    # https://github.com/HumanSignal/labelImg#steps-pascalvoc
+    "labelimg-voc": ("{n}.jpg", "{n}.xml"),
+    # https://www.kaggle.com/datasets/andrewmvd/face-mask-detection, and many others
+    "kaggle-voc": ("images/{n}.jpg", "annotations/{n}.xml"),
+}
 
-    https://roboflow.com/formats/pascal-voc-xml
-    """
-    samples = write_pairs(folder, "{split}/{n}.jpg", "{split}/{n}.xml", voc, ROBOFLOW)
+
+def make_voc_of_tool(tool: str, folder: Path) -> Expected:
+    """The export of one of the tools above."""
+    samples = write_pairs(folder, *VOC_TOOLS[tool], voc, ROBOFLOW)
     write(folder, "README.dataset.txt", "pets")
-    return Expected("boxes", sorted(NAMES), samples)
-
-
-def make_labelimg_voc(folder: Path) -> Expected:
-    """LabelImg, "PascalVOC": both files in one folder.
-
-    https://github.com/HumanSignal/labelImg#steps-pascalvoc
-    """
-    samples = write_pairs(folder, "{n}.jpg", "{n}.xml", voc)
-    return Expected("boxes", sorted(NAMES), samples)
-
-
-def make_kaggle_voc(folder: Path) -> Expected:
-    """Kaggle, "Face Mask Detection" and many others: images/ and annotations/*.xml.
-
-    https://www.kaggle.com/datasets/andrewmvd/face-mask-detection
-    """
-    samples = write_pairs(folder, "images/{n}.jpg", "annotations/{n}.xml", voc)
     return Expected("boxes", sorted(NAMES), samples)
 
 
@@ -605,31 +552,26 @@ def _objects(number: int, *, names: bool = False) -> Any:
     return {"bbox": boxes, "category" if names else "categories": labels}
 
 
-def make_metadata_objects(folder: Path) -> Expected:
-    """Hugging Face, `imagefolder`, object detection: boxes with numbers of classes."""
-    names = write_pictures(folder, [f"train/{number}.jpg" for number in range(5)])
+def make_metadata_objects(folder: Path, place: str = "train", *, names: bool = False) -> Expected:
+    """Hugging Face, `imagefolder`, object detection: boxes with numbers of classes, or with names."""
+    paths = write_pictures(folder, [f"{place}/{number}.jpg" for number in range(5)])
     lines = []
-    for number, name in enumerate(names):
-        row = {"file_name": name.removeprefix("train/"), "objects": _objects(number)}
-        lines.append(json.dumps(row))
-    write(folder, "train/metadata.jsonl", "\n".join(lines))
-    samples: dict[str, tuple[str, Any]] = {}
-    for number, name in enumerate(names):
-        boxes = [(str(NAMES.index(label)), *sides) for label, *sides in BOXES[number]]
-        samples[name] = "train", boxes
-    return Expected("boxes", ["0", "1", "2"], samples)
+    samples: Samples = {}
+    for number, path in enumerate(paths):
+        labels = [each if names else NAMES.index(each) for each, *_ in BOXES[number]]
+        boxes = [[x1, y1, x2 - x1, y2 - y1] for _, x1, y1, x2, y2 in BOXES[number]]
+        objects = {"bbox": boxes, "category" if names else "categories": labels}
+        lines.append(json.dumps({"file_name": f"{number}.jpg", "objects": objects}))
+        corners = [sides for _, *sides in BOXES[number]]
+        pairs = zip(labels, corners, strict=True)
+        samples[path] = "train", [(str(label), *sides) for label, sides in pairs]
+    write(folder, f"{place}/metadata.jsonl", "\n".join(lines))
+    return Expected("boxes", sorted(NAMES) if names else ["0", "1", "2"], samples)
 
 
 def make_metadata_object_names(folder: Path) -> Expected:
     """The same with names of classes, in a folder called data."""
-    names = write_pictures(folder, [f"data/train/{number}.jpg" for number in range(5)])
-    lines = []
-    for number in range(5):
-        row = {"file_name": f"{number}.jpg", "objects": _objects(number, names=True)}
-        lines.append(json.dumps(row))
-    write(folder, "data/train/metadata.jsonl", "\n".join(lines))
-    samples = {name: ("train", boxes) for name, boxes in zip(names, boxed(range(5)), strict=True)}
-    return Expected("boxes", sorted(NAMES), samples)
+    return make_metadata_objects(folder, "data/train", names=True)
 
 
 def make_roboflow_classes(folder: Path) -> Expected:
@@ -637,7 +579,7 @@ def make_roboflow_classes(folder: Path) -> Expected:
 
     https://roboflow.com/formats/multi-label-classification-csv
     """
-    samples: dict[str, tuple[str, Any]] = {}
+    samples: Samples = {}
     for place, split, numbers in (("train", "train", (0, 1, 2)), ("valid", "val", (3, 4))):
         lines = ["filename, dog, cat, bird"]
         for number in numbers:
@@ -666,38 +608,37 @@ def make_class_tars(folder: Path) -> Expected:
 
     https://github.com/Alibaba-MIIL/ImageNet21K, dataset_preprocessing/processing_instructions.md
     """
-    return _class_archives(folder, ".tar", ("n01440764", "n01443537"))
+    folder.mkdir(parents=True, exist_ok=True)
+    classes = ("n01440764", "n01443537")
+    samples: Samples = {}
+    for name, numbers in zip(classes, ((0, 2), (1, 3, 4)), strict=True):
+        with tarfile.open(folder / f"{name}.tar", "w") as archive:
+            for number in numbers:
+                info = tarfile.TarInfo(f"{name}_{number}.JPEG")
+                info.size = len(picture(number))
+                archive.addfile(info, io.BytesIO(picture(number)))
+                samples[f"{name}.tar/{info.name}"] = "train", name
+    return Expected("class", classes, samples)
 
 
 def make_class_zips(folder: Path) -> Expected:
     """A zip for each class."""
-    return _class_archives(folder, ".zip", ("cat", "dog"))
-
-
-def _class_archives(folder: Path, suffix: str, classes: Sequence[str]) -> Expected:
-    samples = {}
+    folder.mkdir(parents=True, exist_ok=True)
+    classes = ("cat", "dog")
+    samples: Samples = {}
     for name, numbers in zip(classes, ((0, 2), (1, 3, 4)), strict=True):
-        members = [f"{name}_{number}.JPEG" for number in numbers]
-        path = folder / f"{name}{suffix}"
-        folder.mkdir(parents=True, exist_ok=True)
-        if suffix == ".tar":
-            with tarfile.open(path, "w") as archive:
-                for number, member in zip(numbers, members, strict=True):
-                    info = tarfile.TarInfo(member)
-                    info.size = len(picture(number))
-                    archive.addfile(info, io.BytesIO(picture(number)))
-        else:
-            with zipfile.ZipFile(path, "w") as packed:
-                for number, member in zip(numbers, members, strict=True):
-                    packed.writestr(f"{name}/{member}", picture(number))
-        above = "" if suffix == ".tar" else f"{name}/"
-        for member in members:
-            samples[f"{path.name}/{above}{member}"] = "train", name
+        with zipfile.ZipFile(folder / f"{name}.zip", "w") as archive:
+            for number in numbers:
+                archive.writestr(f"{name}/{number}.JPEG", picture(number))
+                samples[f"{name}.zip/{name}/{number}.JPEG"] = "train", name
     return Expected("class", classes, samples)
 
 
 #: The layouts by name.
 LAYOUTS: dict[str, Make] = {
+    **{tool: partial(make_coco_of_tool, tool) for tool in COCO_TOOLS},
+    **{tool: partial(make_yolo_of_tool, tool) for tool in YOLO_TOOLS},
+    **{tool: partial(make_voc_of_tool, tool) for tool in VOC_TOOLS},
     "roboflow-coco": make_roboflow_coco,
     "lvis-v1": make_lvis,
     "lvis-v0.5": make_lvis_05,
@@ -705,22 +646,11 @@ LAYOUTS: dict[str, Make] = {
     "inaturalist-2019": make_inaturalist_2019,
     "inaturalist-2021": make_inaturalist_2021,
     "visual-wake-words": make_visual_wake_words,
-    "fiftyone-coco": make_fiftyone,
-    "label-studio-coco": make_label_studio_coco,
-    "cvat-coco": make_cvat_coco,
     "ultralytics": make_ultralytics,
     "ultralytics-background": make_ultralytics_background,
-    "roboflow-yolo": make_roboflow_yolo,
-    "roboflow-darknet": make_roboflow_darknet,
-    "label-studio-yolo": make_label_studio_yolo,
-    "cvat-yolo": make_cvat_yolo,
-    "labelimg-yolo": make_labelimg_yolo,
     "yolo-lists": make_yolo_lists,
     "yolo-segmentation": make_yolo_segmentation,
     "yolo-pose": make_yolo_pose,
-    "roboflow-voc": make_roboflow_voc,
-    "labelimg-voc": make_labelimg_voc,
-    "kaggle-voc": make_kaggle_voc,
     "metadata-csv": make_metadata_csv,
     "metadata-text": make_metadata_text,
     "metadata-parquet": make_metadata_parquet,

@@ -12,37 +12,30 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from helpers import exports
-from helpers.sources import has_notice, read
+from helpers.sources import has_notice, read, refused
 from PIL import Image
 
 from dataprep.options import Downscale, Options
 from dataprep.run.convert import convert_dataset
 from dataprep.sources import coco, imagenet, voc, yolo
 from dataprep.sources import exports as tables_beside
-from dataprep.sources.recognize import SourceOptions, read_sources
-from manifests.errors import CallError, SourceError
 
 
 @pytest.mark.parametrize("name", exports.LAYOUTS)
 def test_layouts(name, tmp_path):
-    exports.check_content(read, exports.LAYOUTS[name], tmp_path / "source")
-
-
-@pytest.mark.parametrize("name", exports.LAYOUTS)
-def test_layouts_in_the_only_folder_of_an_archive(name, tmp_path):
+    """A folder, and an archive in which it is the only folder."""
     root = tmp_path / "source"
-    expected = exports.LAYOUTS[name](root)
+    expected = exports.check_content(read, exports.LAYOUTS[name], root)
     path = shutil.make_archive(str(tmp_path / "packed"), "zip", tmp_path, "source")
     if name in exports.NOT_IN_ARCHIVES:
-        with pytest.raises(SourceError, match="an archive for each class"):
-            read_sources([path], SourceOptions())
+        refused(path, "an archive for each class")
         return
     source = read(path)
-    assert (source.label_type, list(source.classes)) == (expected.label_type, [*expected.classes])
-    found = {}
-    for image, each in exports.samples_of(source, root).items():
-        found[image.removeprefix("packed.zip/source/")] = each
-    assert found == expected.samples
+    assert (source.label_type, [*source.classes]) == (expected.label_type, [*expected.classes])
+    found = exports.samples_of(source, root)
+    assert {p.removeprefix("packed.zip/source/"): each for p, each in found.items()} == (
+        expected.samples
+    )
 
 
 # --- COCO -----------------------------------------------------------------------------------------
@@ -58,11 +51,9 @@ def test_categories_of_whole_images(tmp_path):
 
 
 def test_several_categories_of_an_image_are_no_class(tmp_path):
-    exports.make_fiftyone(tmp_path)
-    with pytest.raises(
-        SourceError, match=r"0.jpg has 2 categories \(2 images .*Hint: set --label-type multi-label"
-    ):
-        read(tmp_path, label_type="class")
+    exports.LAYOUTS["fiftyone-coco"](tmp_path)
+    message = r"0.jpg has 2 categories \(2 images .*Hint: set --label-type multi-label"
+    refused(tmp_path, message, label_type="class")
     source = read(tmp_path, label_type="multi-label")
     assert source.extra["labels"].to_pylist() == [[0, 1], [0], [], [1, 2], [1]]
 
@@ -101,20 +92,17 @@ def test_the_same_boxes_as_pycocotools(tmp_path):
         assert source.extra["boxes"][number].as_py() == boxes
 
 
-def test_two_files_of_a_split_are_refused(tmp_path):
+@pytest.mark.parametrize(
+    ("copy", "message"),
+    [
+        ("train.json", "several annotation files are of the split 'train'"),
+        ("lvis_v1_val.json", "lvis_v1_val.json: image .* listed twice .* or lvis_v1_t"),
+    ],
+)
+def test_two_files_of_the_same_images_are_refused(copy, message, tmp_path):
     exports.make_lvis(tmp_path)
-    (tmp_path / "train.json").write_text((tmp_path / "lvis_v1_train.json").read_text())
-    with pytest.raises(SourceError, match="several annotation files are of the split 'train'"):
-        read(tmp_path)
-
-
-def test_an_image_in_two_files_is_refused(tmp_path):
-    exports.make_lvis(tmp_path)
-    (tmp_path / "lvis_v1_val.json").write_text((tmp_path / "lvis_v1_train.json").read_text())
-    with pytest.raises(
-        SourceError, match=r"lvis_v1_val.json: image .* listed twice .* or lvis_v1_t"
-    ):
-        read(tmp_path)
+    shutil.copy(tmp_path / "lvis_v1_train.json", tmp_path / copy)
+    refused(tmp_path, message)
 
 
 # --- the libraries read the same ------------------------------------------------------------------
@@ -142,6 +130,50 @@ def test_the_same_rows_as_datasets(name, tmp_path):
     assert found == expected.samples
 
 
+# --- files that do not fit ------------------------------------------------------------------------
+
+OBJECTS = "train/metadata.jsonl"
+ROW = '{"file_name": "0.jpg", "objects": {"bbox": [[1, 2, 3, 4]]'
+
+#: A layout, a file with its new text, and the message.
+WRONG = [
+    ("ultralytics", "labels/train/0.txt", "3 0.5 0.5 0.1 0.1\n",
+     "0.txt, line 1: no class name is known for the class 3; there are 3 names"),
+    ("ultralytics", "labels/train/0.txt", "0 0.5 0.5 0.1 0.1 0.9\n", "neither `class x y width height`"),
+    ("ultralytics", "labels/val/3.txt", "0 0.5 0.5 0.1 0.1\nred 1 2 3 4\n", "line 2: the line 'red 1"),
+    ("ultralytics", "labels/train/0.txt", "0 1 1 1 1\n0.5 0.5 0.5 0.1 0.1\n", "line 2"),
+    ("ultralytics", "labels/classes.txt", "a\nb\nc\n", "the class names are not those in"),
+    ("ultralytics", "pets.yaml", "names: dog\n", "no class name is known for the class 1"),
+    ("ultralytics", "pets.yaml", "names: 1.5\n", "class name 0 is 1.5, which is not text"),
+    ("ultralytics", "pets.yaml", "names: [dog, yes, cat]\n", "class name 1 is True, .* in quotes"),
+    ("ultralytics", "pets.yaml", "names: {0: dog, 2: cat}\n", "class name 1 is None"),
+    ("ultralytics", "pets.yaml", "train: images\n", "no file has the names of the classes"),
+    ("ultralytics", "pets.yaml", "names: [a\n", "invalid YAML"),
+    ("ultralytics", "val2/1.jpg", "x", "val2/ has no labels"),
+    ("metadata-objects", OBJECTS, '{"file_name": 5, "label": "cat"}', "image '5' does not exist"),
+    ("metadata-objects", OBJECTS, f'{ROW}, "categories": [0]}}}}\n{{"file_name": "1.jpg", "objects": "none"}}',
+     "has none of the columns label"),
+    ("metadata-objects", OBJECTS, f"{ROW}}}}}", "must be {"),
+    ("metadata-objects", OBJECTS, f'{ROW}, "categories": []}}}}', "must be {"),
+    ("metadata-objects", OBJECTS, f'{ROW.replace(", 4", "")}, "categories": [0]}}}}', "must be {"),
+    ("metadata-objects", OBJECTS, '{"file_name": "0.jpg", "objects": [1]}', "must be {"),
+    ("metadata-csv", OBJECTS, '{"file_name": "1.jpg"}', "several tables"),
+    ("metadata-csv", "validation/metadata.csv", "file_name,class\n0003.jpg,cat\n", "column 'label' is empty"),
+    ("metadata-csv", "validation/metadata.csv", "name,label\n1.jpg,cat\n", "no column 'file_name'"),
+    ("metadata-csv", "train/metadata.csv", "file_name,label\n,cat\n", "image 'train' does not exist"),
+    ("metadata-csv", "train/metadata.csv", "file_name,label\n9.jpg,cat\n", "does not exist"),
+    ("roboflow-classes", "train/_classes.csv", "filename, dog, cat, bird\n0_jpg.rf.0a.jpg, 2, 1, 0\n",
+     "neither 0 nor 1"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "path", "text", "message"), WRONG, ids=range(len(WRONG)))
+def test_files_that_do_not_fit_are_named(name, path, text, message, tmp_path):
+    exports.LAYOUTS[name](tmp_path)
+    exports.write(tmp_path, path, text)
+    refused(tmp_path, message)
+
+
 # --- YOLO -----------------------------------------------------------------------------------------
 
 
@@ -154,46 +186,13 @@ def test_boxes_become_pixels(tmp_path):
         exif[274] = 6
         width, height = image.size
         image.rotate(90, expand=True).save(path, exif=exif)
-    for name, options in (("same", {}), ("small", {"downscale": Downscale(shorter=48)})):
-        out = tmp_path / name
-        convert_dataset(read(tmp_path / "source"), str(out), Options(**options))
-        table = pq.read_table(out / "train-00000.parquet")
-        scale = 1 if name == "same" else 48 / min(width, height)
-        for row in table.to_pylist():
-            if row["source"] == "images/train/1.jpg":
-                assert np.allclose(row["boxes"], [[0, 0, width * scale, height * scale]], atol=0.6)
-                assert abs(row["annotated_width"] - width * scale) < 1
-
-
-WRONG_YOLO = {
-    "a class without a name": (
-        ("labels/train/0.txt", "3 0.5 0.5 0.1 0.1\n"),
-        r"0.txt, line 1: no class name is known for the class 3; there are 3 names",
-    ),
-    "a number of the confidence": (
-        ("labels/train/0.txt", "0 0.5 0.5 0.1 0.1 0.9\n"),
-        "neither `class x y width height`",
-    ),
-    "text": (("labels/val/3.txt", "0 0.5 0.5 0.1 0.1\nred 1 2 3 4\n"), "line 2: the line 'red 1"),
-    "a fraction as class": (("labels/train/0.txt", "0 1 1 1 1\n0.5 0.5 0.5 0.1 0.1\n"), "line 2"),
-    "one name": (("pets.yaml", "names: dog\n"), "no class name is known for the class 1"),
-    "no list": (("pets.yaml", "names: 1.5\n"), "class name 0 is 1.5, which is not text"),
-    "yes": (("pets.yaml", "names: [dog, yes, cat]\n"), r"class name 1 is True, .* in quotes"),
-    "a hole": (("pets.yaml", "names: {0: dog, 2: cat}\n"), "class name 1 is None"),
-    "no names": (("pets.yaml", "train: images\n"), "no file has the names of the classes"),
-    "two lists of names": (("labels/classes.txt", "a\nb\nc\n"), "the class names are not those in"),
-    "no YAML": (("pets.yaml", "names: [a\n"), "invalid YAML"),
-    "a split without labels": (("val2/1.jpg", "x"), "val2/ has no labels"),
-}
-
-
-@pytest.mark.parametrize("name", WRONG_YOLO)
-def test_wrong_labels_of_yolo_are_named(name, tmp_path):
-    (path, text), message = WRONG_YOLO[name]
-    exports.make_ultralytics(tmp_path)
-    exports.write(tmp_path, path, text)
-    with pytest.raises((CallError, SourceError), match=message):
-        read(tmp_path)
+    for downscale in (None, Downscale(shorter=48)):
+        out, scale = tmp_path / str(bool(downscale)), 48 / min(width, height) if downscale else 1
+        convert_dataset(read(tmp_path / "source"), str(out), Options(downscale=downscale))
+        rows = pq.read_table(out / "train-00000.parquet").to_pylist()
+        (row,) = [row for row in rows if row["source"] == "images/train/1.jpg"]
+        assert np.allclose(row["boxes"], [[0, 0, width * scale, height * scale]], atol=0.6)
+        assert abs(row["annotated_width"] - width * scale) < 1
 
 
 def test_other_folders_than_splits_are_skipped(tmp_path):
@@ -223,70 +222,10 @@ def test_names_of_yolo_can_be_given(tmp_path):
     assert source.extra["box_labels"].to_pylist() == [[1, 2], [2], [], [0, 0, 1], [1]]
     (tmp_path / "pets.yaml").unlink()
     assert read(tmp_path, classes=("x", "y", "z")).extra["box_labels"].to_pylist()[0] == [1, 0]
-    with pytest.raises(CallError, match=r"--label-type mask: the .txt files of .* are boxes"):
-        read(tmp_path, label_type="mask")
+    refused(tmp_path, "--label-type mask: the .txt files of .* are boxes", label_type="mask")
 
 
 # --- tables beside the images ---------------------------------------------------------------------
-
-WRONG_TABLES = {
-    "two kinds": ("train/metadata.jsonl", '{"file_name": "1.jpg"}', "several tables"),
-    "columns": (
-        "validation/metadata.csv",
-        "file_name,class\n0003.jpg,cat\n",
-        "column 'label' is empty",
-    ),
-    "an empty name": (
-        "train/metadata.csv",
-        "file_name,label\n,cat\n",
-        "image 'train' does not exist",
-    ),
-    "no image": ("train/metadata.csv", "file_name,label\n9.jpg,cat\n", "does not exist"),
-    "objects": (
-        "train/metadata.jsonl",
-        '{"file_name": "1.jpg", "objects": {"bbox": 1}}',
-        "several",
-    ),
-    "no column": ("validation/metadata.csv", "name,label\n1.jpg,cat\n", "no column 'file_name'"),
-}
-
-
-WRONG_OBJECTS = {
-    "numbers as names": ('{"file_name": 5, "label": "cat"}', "image '5' does not exist"),
-    "text as objects": (
-        '{"file_name": "0.jpg", "objects": {"bbox": [[1, 2, 3, 4]], "categories": [0]}}\n'
-        '{"file_name": "1.jpg", "objects": "none"}',
-        "has none of the columns label",
-    ),
-    "no categories": ('{"file_name": "0.jpg", "objects": {"bbox": [[1, 2, 3, 4]]}}', "must be {"),
-    "three numbers": (
-        '{"file_name": "0.jpg", "objects": {"bbox": [[1, 2, 3]], "categories": [0]}}',
-        "must be {",
-    ),
-    "a list": ('{"file_name": "0.jpg", "objects": [1]}', "must be {"),
-    "too few": (
-        '{"file_name": "0.jpg", "objects": {"bbox": [[1, 2, 3, 4]], "categories": []}}',
-        "must be {",
-    ),
-}
-
-
-@pytest.mark.parametrize("name", WRONG_OBJECTS)
-def test_wrong_objects_are_named(name, tmp_path):
-    text, message = WRONG_OBJECTS[name]
-    exports.make_metadata_objects(tmp_path)
-    exports.write(tmp_path, "train/metadata.jsonl", text)
-    with pytest.raises((CallError, SourceError), match=message):
-        read(tmp_path)
-
-
-@pytest.mark.parametrize("name", WRONG_TABLES)
-def test_wrong_tables_are_named(name, tmp_path):
-    path, text, message = WRONG_TABLES[name]
-    exports.make_metadata_csv(tmp_path)
-    exports.write(tmp_path, path, text)
-    with pytest.raises(SourceError, match=message):
-        read(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -303,24 +242,14 @@ def test_archives_that_are_no_classes_are_named(names, folders, message, tmp_pat
         with zipfile.ZipFile(tmp_path / name, "w") as packed:
             for folder in folders:
                 packed.writestr(f"{folder}1.jpg", exports.picture(0))
-    with pytest.raises(SourceError, match=message):
-        read(tmp_path)
-
-
-def test_a_column_of_roboflow_is_no_regression(tmp_path):
-    exports.make_roboflow_classes(tmp_path)
-    path = tmp_path / "train/_classes.csv"
-    path.write_text(path.read_text().replace("1, 1, 0", "2, 1, 0"))
-    with pytest.raises(SourceError, match="neither 0 nor 1"):
-        read(tmp_path)
+    refused(tmp_path, message)
 
 
 def test_captions_beside_the_images_are_named_and_the_hint_works(tmp_path):
     for number, text in enumerate(exports.TEXTS):
         exports.write(tmp_path, f"{number}.jpg", exports.picture(number))
         exports.write(tmp_path, f"{number}.txt", text)
-    with pytest.raises(SourceError, match=r"0.txt: .* a text for each image, .* metadata.jsonl"):
-        read(tmp_path)
+    refused(tmp_path, r"0.txt: .* a text for each image, .* metadata.jsonl")
     lines = []
     for number, text in enumerate(exports.TEXTS):
         lines.append(json.dumps({"file_name": f"{number}.jpg", "text": text}))
@@ -330,7 +259,7 @@ def test_captions_beside_the_images_are_named_and_the_hint_works(tmp_path):
 
 def test_labels_of_windows_are_read(tmp_path):
     """A byte order mark, and carriage returns."""
-    exports.make_labelimg_yolo(tmp_path)
+    exports.LAYOUTS["labelimg-yolo"](tmp_path)
     expected = read(tmp_path).extra["boxes"]
     for path in tmp_path.glob("*.txt"):
         path.write_text("\ufeff" + path.read_text().replace("\n", "\r\n"), newline="")

@@ -96,21 +96,21 @@ REFUSED = [
      f"column 'label' has other class names.* than in {TRAIN}"),
     ({f"cropped/{TRAIN}": {}, f"full/{TRAIN}": {}},
      r"several folders \(cropped/, full/\).* Hint: give one of them"),
-    ({"train.clean-00000-of-00001.parquet": {}}, "split 'train.clean' cannot be part of a file name"),
+    ({"train.clean-00000-of-00001.parquet": {}},
+     "split 'train.clean' cannot be part of a file name"),
     ({"a.parquet": {}, "b.parquet": {"columns": {"image": ["1.jpg"] * 3, "label": [0] * 3}}},
      r"b\.parquet: the file has no column 'image'"),
     ({"a.parquet": {}, "b.parquet": {"columns": {"label": ["cat"] * 3}}},
      "b.parquet: column label has the type string, but int64"),
-    ({"a.parquet": {}, "b.parquet": {"columns": {"kind": [1] * 3}}}, "the file has no column 'label'"),
-    ({"a.parquet": {"columns": {"image": pa.array([{"bytes": None, "path": "x.jpg"}] * 3, PATHS), "label": [0] * 3}}},
-     "column 'image' contains no images, only paths"),
-    *(({"test.parquet": {"columns": {"label": label}}}, message) for label, message in (
-        ([0, -1, 1], "test.parquet, row 1: label -1 is out of the range 0 to 1"),
-        ([0, 1, 2], "row 2: label 2 is out of the range"),
-        ([0, None, 1], "row 1: column 'label' is empty"),
-        ([None] * 3, "no image has a label"),
-        ([True, False, True], "column 'label' has the type bool"),
-    )),
+    ({"a.parquet": {}, "b.parquet": {"columns": {"kind": [1] * 3}}},
+     "the file has no column 'label'"),
+    ({"a.parquet": {"columns": {"image": pa.array([{"bytes": None, "path": "x.jpg"}] * 3, PATHS),
+     "label": [0] * 3}}}, "column 'image' contains no images, only paths"),
+    *(({"test.parquet": {"columns": {"label": label}}}, message) for label,
+     message in (([0, -1, 1], "test.parquet, row 1: label -1 is out of the range 0 to 1"), ([0, 1,
+     2], "row 2: label 2 is out of the range"), ([0, None, 1], "row 1: column 'label' is empty"),
+     ([None] * 3, "no image has a label"), ([True, False, True],
+     "column 'label' has the type bool"))),
 ]  # fmt: skip
 
 
@@ -134,7 +134,8 @@ def test_names_as_labels(tmp_path):
     [
         ("image", 5, SourceVanishedError, "has changed since it was scanned"),
         ("photo", 0, SourceVanishedError, "the column does not exist any more"),
-        ("image", 0, Rejected, "unpacks to .* bytes, but the limit is 100; write the file with row groups of"),
+        ("image", 0, Rejected,
+         "unpacks to .* bytes, but the limit is 100; write the file with row groups of"),
     ],
 )  # fmt: skip
 def test_images_that_cannot_be_read(column, row, error, message, tmp_path, monkeypatch):

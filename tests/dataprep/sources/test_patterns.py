@@ -297,19 +297,11 @@ def test_a_pattern_reads_labels_and_columns(make_tree):
 LABELS = [
     ({"pattern": "{label}-{camera}"}, ("cat", "dog"), [0, 1], {"camera": [1, 2]}),
     ({"pattern": "{class}-*"}, ("cat", "dog"), [0, 1], {}),
-    (
-        {"pattern": "{kind}-{n}", "label_column": "n"},
-        ("1", "02"),
-        [0, 1],
-        {"kind": ["cat", "dog"], "n": [1, 2]},
-    ),
-    (
-        {"pattern": "{label}-*", "classes": ("dog", "cow", "cat")},
-        ("dog", "cow", "cat"),
-        [2, 0],
-        {},
-    ),
-]
+    ({"pattern": "{kind}-{n}", "label_column": "n"}, ("1", "02"), [0, 1],
+     {"kind": ["cat", "dog"], "n": [1, 2]}),
+    ({"pattern": "{label}-*", "classes": ("dog", "cow", "cat")}, ("dog", "cow", "cat"), [2, 0],
+     {}),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("options", "classes", "labels", "columns"), LABELS)

@@ -8,10 +8,8 @@ from unittest import mock
 
 import pytest
 from helpers import exports, published
-from helpers.sources import has_notice, read
+from helpers.sources import has_notice, read, refused
 from helpers.torchvision_oracle import import_torchvision
-
-from manifests.errors import CallError, SourceError
 
 
 @pytest.mark.parametrize("name", published.LAYOUTS)
@@ -52,45 +50,23 @@ ORACLES = {
     "SUN397": ("SUN397", {"train": {}}, _loaded),
     "EuroSAT": ("EuroSAT", {"train": {}}, _loaded),
     "DTD": ("DTD", {split: {"split": split} for split in ("train", "val", "test")}, _loaded),
-    "GTSRB": (
-        "GTSRB",
-        {"train": {"split": "train"}, "test": {"split": "test"}},
-        lambda dataset: dataset._samples,
-    ),
-    "Stanford Cars": (
-        "StanfordCars",
-        {"train": {"split": "train"}, "test": {"split": "test"}},
-        _loaded,
-    ),
-    "Flowers 102": (
-        "Flowers102",
-        {split: {"split": split} for split in ("train", "val", "test")},
-        _loaded,
-    ),
-    "Pets": (
-        "OxfordIIITPet",
-        {"train": {"split": "trainval"}, "test": {"split": "test"}},
-        lambda dataset: zip(dataset._images, dataset._labels, strict=True),
-    ),
-    "FGVC-Aircraft": (
-        "FGVCAircraft",
-        {split: {"split": split} for split in ("train", "val", "test")},
-        _loaded,
-    ),
-    "CelebA": (
-        "CelebA",
+    "GTSRB": ("GTSRB", {"train": {"split": "train"}, "test": {"split": "test"}},
+        lambda dataset: dataset._samples),
+    "Stanford Cars": ("StanfordCars", {"train": {"split": "train"}, "test": {"split": "test"}},
+        _loaded),
+    "Flowers 102": ("Flowers102", {split: {"split": split} for split in ("train", "val", "test")},
+        _loaded),
+    "Pets": ("OxfordIIITPet", {"train": {"split": "trainval"}, "test": {"split": "test"}},
+        lambda dataset: zip(dataset._images, dataset._labels, strict=True)),
+    "FGVC-Aircraft": ("FGVCAircraft",
+        {split: {"split": split} for split in ("train", "val", "test")}, _loaded),
+    "CelebA": ("CelebA",
         {"train": {"split": "train"}, "val": {"split": "valid"}, "test": {"split": "test"}},
-        _celeba,
-    ),
-    "Places365": (
-        "Places365",
-        {
-            "train": {"split": "train-standard", "small": True},
-            "val": {"split": "val", "small": True},
-        },
-        _loaded,
-    ),
-}
+        _celeba),
+    "Places365": ("Places365",
+        {"train": {"split": "train-standard", "small": True}, "val": {"split": "val",
+        "small": True}}, _loaded),
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -137,32 +113,22 @@ def test_levels_of_aircraft(tmp_path):
     assert source.classes == ("Boeing", "McDonnell Douglas", "Airbus")
     assert _labels(source)[:2] == ["Airbus", "Airbus"]
     assert source.extra.column_names == ["variant", "family"]
-    with pytest.raises(CallError, match=r"--label-column maker: .* has no such column"):
-        read(tmp_path, label_column="maker")
-
-
-def test_two_classes_of_one_name(tmp_path):
-    published.make_aircraft(tmp_path)
-    _appended(next(tmp_path.rglob("variants.txt")), "707-320\n")
-    with pytest.raises(SourceError, match="two classes have the same name"):
-        read(tmp_path)
+    refused(tmp_path, "--label-column maker: .* has no such column", label_column="maker")
 
 
 def test_identities_of_celeba(tmp_path):
     published.make_celeba(tmp_path)
+    assert has_notice(read(tmp_path), "--label-column identity")
     source = read(tmp_path, label_column="identity")
     assert source.classes == ("9", "10", "2880", "2937")
     assert _labels(source) == ["2880", "2937", "2880", "10", "9", "9", "2937"]
-    assert has_notice(read(tmp_path), "--label-column identity")
 
 
 def test_species_and_masks_of_pets(tmp_path):
     published.make_pets(tmp_path)
     source = read(tmp_path, label_column="species")
-    assert source.classes == ("cat", "dog")
-    assert _labels(source)[:4] == ["cat", "cat", "cat", "cat"]
-    masks = read(tmp_path / "oxford-iiit-pet", label_type="mask")
-    assert masks.label_type == "mask"
+    assert (source.classes, _labels(source)[:4]) == (("cat", "dog"), ["cat"] * 4)
+    assert read(tmp_path / "oxford-iiit-pet", label_type="mask").label_type == "mask"
 
 
 def test_partitions(tmp_path):
@@ -174,8 +140,7 @@ def test_partitions(tmp_path):
     published.make_sun397_partitions(tmp_path / "sun")
     source = read(tmp_path / "sun", split_column="split10")
     assert "a/abbey/sun_0abc.jpg" not in source.path.to_pylist()
-    with pytest.raises(CallError, match="split1 to split10"):
-        read(tmp_path / "sun", split_column="split11")
+    refused(tmp_path / "sun", "split1 to split10", split_column="split11")
 
 
 def test_all_textures_of_an_image(tmp_path):
@@ -240,81 +205,47 @@ PARTS = {
 def test_a_part_is_missing(name, part, tmp_path):
     published.LAYOUTS[name](tmp_path)
     next(tmp_path.rglob(part)).unlink()
-    with pytest.raises(SourceError, match=f"this looks like .*{part}.* does not exist. Hint: "):
-        read(tmp_path)
+    refused(tmp_path, f"this looks like .*{part}.* does not exist. Hint: ")
     assert len(read(tmp_path, label_type="none"))
 
 
-def _appended(path, text):
-    path.write_text(path.read_text() + text)
+def _ids(value):
+    return "".join(f"{number} {value}\n" for number in range(1, 7))
 
 
-DAMAGES = {
-    "an image is missing": (
-        lambda root: next(root.rglob("Bird_0003*")).unlink(),
-        r"images.txt, line 4: path .*Bird_0003_10.jpg' does not exist \(1 in total\)",
-    ),
-    "an image twice": (
-        lambda root: [
-            _appended(root / "images.txt", "9 002.Laysan_Albatross/Bird_0003_10.jpg\n"),
-            _appended(root / "image_class_labels.txt", "9 1\n"),
-            _appended(root / "train_test_split.txt", "9 1\n"),
-        ],
-        "images.txt, line 7: path .*Bird_0003_10.jpg' is listed twice",
-    ),
-    "an id without a class": (
-        lambda root: [
-            _appended(root / "images.txt", "9 x.jpg\n"),
-            _appended(root / "train_test_split.txt", "9 1\n"),
-        ],
-        "images.txt, line 7: id '9' is not in image_class_labels.txt",
-    ),
-    "an id twice": (
-        lambda root: _appended(root / "image_class_labels.txt", "3 1\n"),
-        "image_class_labels.txt, line 7: id '3' is listed twice",
-    ),
-    "an unknown class": (
-        lambda root: (root / "image_class_labels.txt").write_text("".join(
-            f"{at + 1} 7\n" for at in range(6)
-        )),
-        "number '7' is not in classes.txt",
-    ),
-    "another split": (
-        lambda root: (root / "train_test_split.txt").write_text("".join(
-            f"{at + 1} 2\n" for at in range(6)
-        )),
-        "train_test_split.txt, line 1: split '2' is not 1 or 0",
-    ),
-    "a line without a value": (
-        lambda root: _appended(root / "train_test_split.txt", "\n8\n"),
-        "train_test_split.txt, line 8: the line does not have the form `id split`",
-    ),
-    "an empty file": (
-        lambda root: (root / "train_test_split.txt").write_text("\n"),
-        "images.txt, line 1: id '1' is not in train_test_split.txt",
-    ),
-    "no images": (
-        lambda root: (root / "images.txt").write_text(""),
-        "the source contains no images",
-    ),
-    "not UTF-8": (
-        lambda root: (root / "classes.txt").write_bytes(b"1 \xff\n"),
-        "classes.txt, byte 2: the file is not valid UTF-8",
-    ),
-    "classes of one name": (
-        lambda root: (root / "classes.txt").write_text("1 a\n2 b\n3 a\n"),
-        "has 3 numbers of classes, but 2 names",
-    ),
-}  # fmt: skip
+IMAGES, LABELS, SPLITS = "images.txt", "image_class_labels.txt", "train_test_split.txt"
+
+#: Files of CUB-200-2011 with their new text, which begins with + if it follows the old one; and the
+#: message.
+DAMAGES = [
+    ({"images/002.Laysan_Albatross/Bird_0003_10.jpg": None},
+     rf"{IMAGES}, line 4: path .*Bird_0003_10.jpg' does not exist \(1 in total\)"),
+    ({IMAGES: "+9 002.Laysan_Albatross/Bird_0003_10.jpg\n", LABELS: "+9 1\n", SPLITS: "+9 1\n"},
+     f"{IMAGES}, line 7: path .*Bird_0003_10.jpg' is listed twice"),
+    ({IMAGES: "+9 x.jpg\n", SPLITS: "+9 1\n"}, f"{IMAGES}, line 7: id '9' is not in {LABELS}"),
+    ({LABELS: "+3 1\n"}, f"{LABELS}, line 7: id '3' is listed twice"),
+    ({LABELS: _ids(7)}, "number '7' is not in classes.txt"),
+    ({SPLITS: _ids(2)}, f"{SPLITS}, line 1: split '2' is not 1 or 0"),
+    ({SPLITS: "+\n8\n"}, f"{SPLITS}, line 8: the line does not have the form `id split`"),
+    ({SPLITS: "\n"}, f"{IMAGES}, line 1: id '1' is not in {SPLITS}"),
+    ({IMAGES: ""}, "the source contains no images"),
+    ({"classes.txt": b"1 \xff\n"}, "classes.txt, byte 2: the file is not valid UTF-8"),
+    ({"classes.txt": "1 a\n2 b\n3 a\n"}, "has 3 numbers of classes, but 2 names"),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("name", DAMAGES)
-def test_damaged_files(name, tmp_path):
+@pytest.mark.parametrize(("changes", "message"), DAMAGES, ids=range(len(DAMAGES)))
+def test_damaged_files(changes, message, tmp_path):
     published.make_cub(tmp_path)
-    damage, message = DAMAGES[name]
-    damage(tmp_path / "CUB_200_2011")
-    with pytest.raises(SourceError, match=message):
-        read(tmp_path)
+    for name, text in changes.items():
+        path = tmp_path / "CUB_200_2011" / name
+        if text is None:
+            path.unlink()
+        elif isinstance(text, bytes):
+            path.write_bytes(text)
+        else:
+            path.write_text(path.read_text() + text[1:] if text.startswith("+") else text)
+    refused(tmp_path, message)
 
 
 @pytest.mark.parametrize("name", ["Flowers 102", "Stanford Cars", "Stanford Cars in one folder"])
@@ -324,22 +255,21 @@ def test_damaged_mat_files(name, tmp_path):
         content = path.read_bytes()
         for damaged in (content[:150], b"x" * 200, content[:-40]):
             path.write_bytes(damaged)
-            with pytest.raises(SourceError, match=f"{path.name}: the file is damaged"):
-                read(tmp_path)
+            refused(tmp_path, f"{path.name}: the file is damaged")
         path.write_bytes(content)
 
 
-def test_an_image_of_a_mat_file_is_missing(tmp_path):
-    published.make_flowers(tmp_path)
-    next(tmp_path.rglob("image_00003.jpg")).unlink()
-    with pytest.raises(SourceError, match=r"setid.mat: id '3' has no image \(1 in total\)"):
-        read(tmp_path)
-
-
-def test_labels_of_another_type_are_not_invented(tmp_path):
-    published.make_cub(tmp_path)
-    with pytest.raises((CallError, SourceError)):
-        read(tmp_path, label_type="mask")
-    next(tmp_path.rglob("bounding_boxes.txt")).unlink()
-    with pytest.raises(SourceError, match=r"bounding_boxes\.txt does not exist"):
-        read(tmp_path, label_type="boxes")
+def test_parts_that_do_not_fit(tmp_path):
+    flowers, planes, birds = tmp_path / "a", tmp_path / "b", tmp_path / "c"
+    published.make_flowers(flowers)
+    next(flowers.rglob("image_00003.jpg")).unlink()
+    refused(flowers, r"setid.mat: id '3' has no image \(1 in total\)")
+    published.make_aircraft(planes)
+    variants = next(planes.rglob("variants.txt"))
+    variants.write_text(f"{variants.read_text()}707-320\n")
+    refused(planes, "two classes have the same name")
+    # Labels of another type are not invented.
+    published.make_cub(birds)
+    refused(birds, "mask", label_type="mask")
+    next(birds.rglob("bounding_boxes.txt")).unlink()
+    refused(birds, r"bounding_boxes\.txt does not exist", label_type="boxes")

@@ -97,14 +97,16 @@ def test_records_without_an_image_are_skipped(tmp_path):
 
 
 REFUSED = [
-    ([record_of(JPEG, 0, 0), record_of(JPEG, 1, 1, labels=3)], "train.rec, record 1: the image has 3 labels"),
+    ([record_of(JPEG, 0, 0), record_of(JPEG, 1, 1, labels=3)],
+     "train.rec, record 1: the image has 3 labels"),
     ([record_of(JPEG, 0.5, 0)], r"train.rec, record 0: the label 0\.5 is not a class number"),
     ([record_of(JPEG, float("nan"), 0)], "the label nan is not a class number"),
     ([record_of(JPEG, -1, 0)], "label -1 is out of the range"),
     ([record_of(JPEG, 3e7, 0)], "label 30000000 is out of the range"),
     ([MAGIC + struct.pack("<I", 4) + b"abcd"], "record 0: the record has no header of an image"),
     ([record_of(JPEG, 0, 0), b"x" * 100], "there is no record here"),
-    ([MAGIC + struct.pack("<I", 2 << 29 | 4) + b"abcd"], "the parts of a record are in a wrong order"),
+    ([MAGIC + struct.pack("<I", 2 << 29 | 4) + b"abcd"],
+     "the parts of a record are in a wrong order"),
     ([record_of(MAGIC, 0, 0)[:-8]], "the file ends within a record"),
     ([], "the file is empty"),
 ]  # fmt: skip

@@ -104,20 +104,14 @@ REFUSED = {
     "no number": ([*MARKET, "query/-2-_c1s1_1.jpg"], r"1 of 7 file names does not match '.*_c\{"),
     "no camera": ([*MARKET, "query/0003_cXs1_1.jpg"], "1 of 7 file names does not match"),
     "no name": (["bounding_box_train/a.jpg", "query/b.jpg"], "2 of 2 file names do not match"),
-    "text as identity": (
-        {**msmt17(), "list_val.txt": "0000/0000_001_14_0303noon_0009_1.jpg x\n"},
-        "list_val.txt, line 1: identity 'x' is not a number",
-    ),
-    "a missing image": (
-        {**msmt17(), "list_query.txt": "\n0000/gone_000_12_a.jpg 0\n"},
-        "list_query.txt, line 2: image 'test/0000/gone_000_12_a.jpg' does not exist",
-    ),
-    "listed twice": (
-        {**msmt17(), "list_val.txt": "0000/0000_000_01_0303morning_0008_0.jpg 0\n"},
-        "list_val.txt, line 1: .*is listed twice",
-    ),
+    "text as identity": ({**msmt17(), "list_val.txt": "0000/0000_001_14_0303noon_0009_1.jpg x\n"},
+        "list_val.txt, line 1: identity 'x' is not a number"),
+    "a missing image": ({**msmt17(), "list_query.txt": "\n0000/gone_000_12_a.jpg 0\n"},
+        "list_query.txt, line 2: image 'test/0000/gone_000_12_a.jpg' does not exist"),
+    "listed twice": ({**msmt17(), "list_val.txt": "0000/0000_000_01_0303morning_0008_0.jpg 0\n"},
+        "list_val.txt, line 1: .*is listed twice"),
     "a path that is no name": ({**msmt17(), "list_query.txt": "list 0\n"}, "does not match"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("case", REFUSED)

@@ -5,6 +5,7 @@ And masks that cannot be used.
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import shutil
@@ -14,13 +15,12 @@ import pyarrow.parquet as pq
 import pytest
 from helpers import annotated, oracles
 from helpers.pictures import encode
-from helpers.sources import has_notice, read
+from helpers.sources import has_notice, read, refused
 from PIL import Image
 
 from dataprep.options import Downscale, Options
 from dataprep.run.convert import convert_dataset
 from dataprep.verification.verify import verify_dataset
-from manifests.errors import CallError, SourceError
 from manifests.store import read_manifest
 
 
@@ -31,67 +31,42 @@ def seconds(source):
 PAIRS = {
     "masks": (["images/1.jpg", "images/a/2.png"], ["masks/1.png", "masks/a/2.png"], ("train",)),
     "endings": (["imgs/1.jpg", "imgs/2.jpg"], ["gt/1_mask.png", "gt/2_gt.png"], ("train",)),
-    "splits inside": (
-        ["images/train/1.jpg", "images/val/2.jpg"],
-        ["labels/train/1.png", "labels/val/2.png"],
-        ("train", "val"),
-    ),
-    "splits around": (
-        ["train/images/1.jpg", "valid/images/2.jpg"],
-        ["train/masks/1.png", "valid/masks/2.png"],
-        ("train", "val"),
-    ),
+    "splits inside": (["images/train/1.jpg", "images/val/2.jpg"],
+        ["labels/train/1.png", "labels/val/2.png"], ("train", "val")),
+    "splits around": (["train/images/1.jpg", "valid/images/2.jpg"],
+        ["train/masks/1.png", "valid/masks/2.png"], ("train", "val")),
     "pets": (["images/Abyssinian_1.jpg"], ["annotations/trimaps/Abyssinian_1.png"], ("train",)),
-    "ade20k": (
-        ["images/training/1.jpg", "images/validation/2.jpg"],
-        ["annotations/training/1.png", "annotations/validation/2.png"],
-        ("train", "val"),
-    ),
-    "ade20k archive": (
-        ["ADEChallengeData2016/images/training/1.jpg"],
-        ["ADEChallengeData2016/annotations/training/1.png"],
-        ("train",),
-    ),
-    "cityscapes": (
-        [
-            "leftImg8bit/train/ulm/ulm_0_leftImg8bit.png",
-            "leftImg8bit/val/bonn/bonn_1_leftImg8bit.png",
-        ],
-        [
-            "gtFine/train/ulm/ulm_0_gtFine_labelIds.png",
-            "gtFine/val/bonn/bonn_1_gtFine_labelIds.png",
-        ],
-        ("train", "val"),
-    ),
-}
+    "ade20k": (["images/training/1.jpg", "images/validation/2.jpg"],
+        ["annotations/training/1.png", "annotations/validation/2.png"], ("train", "val")),
+    "ade20k archive": (["ADEChallengeData2016/images/training/1.jpg"],
+        ["ADEChallengeData2016/annotations/training/1.png"], ("train",)),
+    "cityscapes": (["leftImg8bit/train/ulm/ulm_0_leftImg8bit.png",
+        "leftImg8bit/val/bonn/bonn_1_leftImg8bit.png"],
+        ["gtFine/train/ulm/ulm_0_gtFine_labelIds.png",
+        "gtFine/val/bonn/bonn_1_gtFine_labelIds.png"], ("train", "val")),
+}  # fmt: skip
+
+
+def without_prefix(paths):
+    return [path.removeprefix("ADEChallengeData2016/") for path in paths]
 
 
 @pytest.mark.parametrize("name", PAIRS)
 def test_masks_are_found(name, make_tree):
     images, masks, splits = PAIRS[name]
     more = ["gtFine/train/ulm/ulm_0_gtFine_instanceIds.png", "gtFine/test/x/x_gtFine_labelIds.png"]
-    source = read(make_tree([*images, *masks, *(more if name == "cityscapes" else [])]))
-    prefix = "ADEChallengeData2016/" if name == "ade20k archive" else ""
-    assert seconds(source) == [
-        (a.removeprefix(prefix), b.removeprefix(prefix)) for a, b in zip(images, masks, strict=True)
-    ]
+    root = make_tree([*images, *masks, *(more if name == "cityscapes" else [])])
+    source = read(root)
+    expected = zip(without_prefix(images), without_prefix(masks), strict=True)
+    assert seconds(source) == [*expected]
     assert (source.label_type, source.splits, source.rejected) == ("mask", splits, ())
-
-
-@pytest.mark.parametrize("archive", [False, True], ids=["folder", "archive"])
-@pytest.mark.parametrize("name", PAIRS)
-def test_without_labels_the_images_alone_are_read(name, archive, make_tree, tmp_path):
-    images, masks, splits = PAIRS[name]
-    src = make_tree([*images, *masks])
-    if archive:
-        src = shutil.make_archive(str(tmp_path / "photos"), "zip", src)
-    source = read(src, label_type="none")
-    paths = [path.removeprefix("photos.zip/") for path in source.path.to_pylist()]
-    expected = sorted(images)
-    if name == "ade20k archive" and not archive:
-        expected = [path.partition("/")[2] for path in expected]
-    assert (sorted(paths), source.splits, source.label_type) == (expected, splits, "none")
-    assert has_notice(source, "which belongs to the images in")
+    # Without labels, the images alone are read.
+    for src in (root, shutil.make_archive(f"{root.parent}/photos", "zip", root)):
+        source = read(src, label_type="none")
+        paths = [path.removeprefix("photos.zip/") for path in source.path.to_pylist()]
+        assert sorted(without_prefix(paths)) == sorted(without_prefix(images))
+        assert (source.splits, source.label_type) == (splits, "none")
+        assert has_notice(source, "which belongs to the images in")
 
 
 def test_folders_with_names_of_masks_are_images_if_no_images_are_beside_them(make_tree):
@@ -110,10 +85,8 @@ def test_names_of_classes(make_tree):
 
 
 def test_names_of_classes_of_ade20k(make_tree):
-    table = (
-        "Idx\tRatio\tTrain\tVal\tStuff\tName\n1\t0.1\t1\t1\t1\twall\n2\t0.1\t1\t1\t1\tbuilding,"
-        " edifice\n"
-    )
+    head, row = "Idx\tRatio\tTrain\tVal\tStuff\tName\n", "0.1\t1\t1\t1"
+    table = f"{head}1\t{row}\twall\n2\t{row}\tbuilding, edifice\n"
     images, masks, _ = PAIRS["ade20k"]
     files = {**dict.fromkeys([*images, *masks], b"x"), "objectInfo150.txt": table}
     assert read(make_tree(files)).classes == ("other", "wall", "building")
@@ -123,13 +96,14 @@ def test_depth_maps(make_tree):
     files = ["images/1.jpg", "masks/1.png", "depth/1_depth.png"]
     assert read(make_tree(files)).label_type == "mask"
     source = read(make_tree(files), label_type="depth")
-    assert (source.label_type, seconds(source)) == (
-        "depth",
-        [("images/1.jpg", "depth/1_depth.png")],
-    )
-    images = ["leftImg8bit/train/ulm/u_leftImg8bit.png"]
-    source = read(make_tree([*images, "disparity/train/ulm/u_disparity.png"]), label_type="depth")
-    assert source.extra["mask_source"].to_pylist() == ["disparity/train/ulm/u_disparity.png"]
+    assert source.label_type == "depth"
+    assert seconds(source) == [("images/1.jpg", "depth/1_depth.png")]
+
+
+def test_disparities_of_cityscapes(make_tree):
+    images = ["leftImg8bit/train/ulm/u_leftImg8bit.png", "disparity/train/ulm/u_disparity.png"]
+    source = read(make_tree(images), label_type="depth")
+    assert seconds(source) == [tuple(images)]
 
 
 def test_images_without_masks_and_masks_without_images(make_tree):
@@ -144,74 +118,62 @@ def test_images_without_masks_and_masks_without_images(make_tree):
     }
 
 
-WITHOUT_MASKS = {
-    "skipped test: there is no masks/test/": [
-        "images/train/1.jpg",
-        "masks/train/1.png",
-        "images/test/2.jpg",
-    ],
-    "skipped test/: its images have no labels": [
-        "train/images/1.jpg",
-        "train/masks/1.png",
-        "test/images/2.jpg",
-    ],
-}
+#: Files of which the first two are a pair, and notices about the others.
+NOTICES = [
+    (["images/train/1.jpg", "masks/train/1.png", "images/test/2.jpg"],
+     ["skipped test: there is no masks/test/"]),
+    (["train/images/1.jpg", "train/masks/1.png", "test/images/2.jpg"],
+     ["skipped test/: its images have no labels"]),
+    (["images/train/1.jpg", "masks/train/1.png", "images/more/2.jpg", "masks/more/2.png"],
+     ["skipped images/more/, which is not the name of a split"]),
+    (["images/train/1.jpg", "masks/train/1.png", "images/3.jpg"],
+     ["skipped 1 image outside of the splits: images/3.jpg"]),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("notice", WITHOUT_MASKS)
-def test_a_split_without_masks_is_skipped(notice, make_tree):
-    files = WITHOUT_MASKS[notice]
+@pytest.mark.parametrize(("files", "notices"), NOTICES)
+def test_what_is_left_out_is_said(files, notices, make_tree):
     source = read(make_tree(files))
     assert (seconds(source), source.splits) == ([(files[0], files[1])], ("train",))
-    assert has_notice(source, notice)
+    assert all(has_notice(source, notice) for notice in notices)
 
 
-def test_images_outside_of_the_splits_are_mentioned(make_tree):
-    files = [
-        "images/train/1.jpg",
-        "masks/train/1.png",
-        "images/more/2.jpg",
-        "masks/more/2.png",
-        "images/3.jpg",
-    ]
-    source = read(make_tree(files))
-    assert seconds(source) == [("images/train/1.jpg", "masks/train/1.png")]
-    assert has_notice(source, "skipped images/more/, which is not the name of a split")
-    assert has_notice(source, "skipped 1 image outside of the splits: images/3.jpg")
+MIXED = [*("train/images/1.jpg", "train/masks/1.png", "train/depth/1.png")]
+MIXED += ["val/images/2.jpg", "val/depth/2.png"]
+CITY = "leftImg8bit/train/ulm/u_leftImg8bit.png"
+TWO = "val/ and valid/ are two names of the same split"
+
+#: Files, the label type, and the message.
+REFUSED = [
+    ([f"images/{s}/1.jpg" for s in ("val", "valid")] + [f"masks/{s}/1.png" for s in ("val",
+     "valid")], None, TWO),
+    ([f"{s}/{name}" for s in ("val", "valid") for name in ("images/1.jpg", "masks/1.png")], None,
+     TWO),
+    (["images/1.jpg", "masks/1.png", "masks/1_mask.png"], None,
+     "masks/1.*png and masks/1.*png belong to the same image"),
+    (["images/1.jpg", "masks/2.png"], None, "no image has a mask of the same name"),
+    (MIXED, None, "some splits have masks, and others depth maps"),
+    ([CITY, "gtFine/train/ulm/u.png"], "depth",
+     "Cityscapes has no disparity/ for --label-type depth"),
+    ([CITY, "disparity/train/ulm/u.png"], "mask",
+     "Cityscapes has no gtFine/ or gtCoarse/ for --label-type mask"),
+    (["images/1.jpg", "masks/1.png"], "boxes",
+     r"--label-type boxes: .* has labels of the type mask \(images with"),
+    (["images/1.jpg", "masks/1.png"], "depth",
+     r"--label-type depth: .* has labels of the type mask \(images with"),
+    (["images/1.jpg", "depth/1.png"], "mask",
+     r"--label-type mask: .* has labels of the type depth \(images with"),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "names", [("images/{}/1.jpg", "masks/{}/1.png"), ("{}/images/1.jpg", "{}/masks/1.png")]
-)
-def test_two_folders_of_one_split_are_refused(names, make_tree):
-    with pytest.raises(SourceError, match="val/ and valid/ are two names of the same split"):
-        read(make_tree([name.format(split) for name in names for split in ("val", "valid")]))
+@pytest.mark.parametrize(("files", "label_type", "message"), REFUSED, ids=range(len(REFUSED)))
+def test_folders_that_do_not_fit_are_refused(files, label_type, message, make_tree):
+    refused(make_tree(files), message, label_type=label_type)
 
 
-def test_splits_with_masks_and_with_depth_maps(make_tree):
-    files = [
-        "train/images/1.jpg",
-        "train/masks/1.png",
-        "train/depth/1.png",
-        "val/images/2.jpg",
-        "val/depth/2.png",
-    ]
-    with pytest.raises(SourceError, match="some splits have masks, and others depth maps"):
-        read(make_tree(files))
-    source = read(make_tree(files), label_type="depth")
+def test_depth_maps_of_all_splits_may_be_chosen(make_tree):
+    source = read(make_tree(MIXED), label_type="depth")
     assert (source.splits, source.label_type) == (("train", "val"), "depth")
-
-
-def test_two_masks_of_an_image_are_refused(make_tree):
-    with pytest.raises(
-        SourceError, match=r"masks/1.*png and masks/1.*png belong to the same image"
-    ):
-        read(make_tree(["images/1.jpg", "masks/1.png", "masks/1_mask.png"]))
-
-
-def test_folders_in_which_nothing_fits_are_refused(make_tree):
-    with pytest.raises(SourceError, match="no image has a mask of the same name"):
-        read(make_tree(["images/1.jpg", "masks/2.png"]))
 
 
 # Content
@@ -226,20 +188,25 @@ def save(folder, name, image, **options):
     image.save(path, **options)
 
 
-def classes_of(out):
-    """Return the stored masks as arrays, by the name of their image."""
+def convert(folder, fmt="tfrecord"):
+    """Convert a source; return the stored masks by the name of their image, and rejected images."""
+    out = folder / fmt
+    convert_dataset(read(folder / "src"), str(out), Options(fmt=fmt))
+    assert not verify_dataset(str(out)).problems
     found = {}
     for split in read_manifest(out).splits:
         for shard in split.shards:
             data = (out / shard.file.name).read_bytes()
             for row in pq.read_table(out / shard.table.name).to_pylist():
                 start = row["mask_offset"]
-                (path := out.parent / "mask.png").write_bytes(
-                    data[start : start + row["mask_size"]]
-                )
-                with Image.open(path) as image:
-                    found[os.path.basename(row["source"])] = (image.mode, np.asarray(image))
-    return found
+                with Image.open(io.BytesIO(data[start : start + row["mask_size"]])) as image:
+                    found[os.path.basename(row["source"])] = image.mode, np.asarray(image)
+    rejected = {}
+    if (out / "rejected.jsonl").exists():
+        for line in (out / "rejected.jsonl").read_text().splitlines():
+            row = json.loads(line)
+            rejected[os.path.basename(row["source"])] = row["reason"], row["detail"]
+    return found, rejected
 
 
 def test_class_numbers_of_all_kinds_of_png_are_kept(tmp_path):
@@ -259,72 +226,50 @@ def test_class_numbers_of_all_kinds_of_png_are_kept(tmp_path):
         save(tmp_path, f"src/masks/{name}.png", mask, **options)
         save(tmp_path, f"src/images/{name}.png", Image.new("RGB", SIZE, "red"))
     for fmt in ("tfrecord", "webdataset"):
-        out = tmp_path / fmt
-        convert_dataset(read(tmp_path / "src"), str(out), Options(fmt=fmt))
-        found = classes_of(out)
+        found, _ = convert(tmp_path, fmt)
         assert {*found} == {f"{name}.png" for name in kinds}
         for name, (mode, values) in found.items():
             assert mode == "L", name
             assert (values == numbers).all(), name
-        assert not verify_dataset(str(out)).problems
 
 
+#: Masks that cannot be used, the reason, and the detail.
 REJECTED = {
-    "another size": (
-        Image.new("L", (30, 40)),
-        "mask-size",
-        "30x40 pixels, but the upright image has 40x30",
-    ),
-    "red": (
-        Image.new("RGB", SIZE, "red"),
-        "unsupported",
-        "colors of 8 bits, but a mask has one class number",
-    ),
-    "16 bits": (
-        Image.fromarray(np.full(SIZE[::-1], 300, np.uint16)),
-        "unsupported",
-        "the value 300, but classes go from 0 to 255",
-    ),
-}
+    "size": (Image.new("L", (30, 40)), "mask-size",
+        "30x40 pixels, but the upright image has 40x30"),
+    "red": (Image.new("RGB", SIZE, "red"), "unsupported",
+        "colors of 8 bits, but a mask has one class number"),
+    "16 bits": (Image.fromarray(np.full(SIZE[::-1], 300, np.uint16)), "unsupported",
+        "the value 300, but classes go from 0 to 255"),
+}  # fmt: skip
 
 
 def test_masks_that_cannot_be_used_reject_their_image(tmp_path):
-    for name, (mask, _, _) in REJECTED.items():
+    masks = {name: mask for name, (mask, *_) in REJECTED.items()}
+    for name, mask in {**masks, "good": Image.new("L", SIZE), "jpeg": Image.new("L", SIZE)}.items():
         save(tmp_path, f"src/masks/{name}.png", mask)
         save(tmp_path, f"src/images/{name}.png", Image.new("RGB", SIZE, "red"))
-    save(tmp_path, "src/masks/good.png", Image.new("L", SIZE))
-    save(tmp_path, "src/images/good.png", Image.new("RGB", SIZE, "red"))
     (tmp_path / "src/masks/jpeg.png").write_bytes(encode(Image.new("L", SIZE), "jpg"))
-    save(tmp_path, "src/images/jpeg.png", Image.new("RGB", SIZE, "red"))
-    out = tmp_path / "out"
-    convert_dataset(read(tmp_path / "src"), str(out), Options())
-    rows = {
-        row["source"]: row
-        for row in map(json.loads, (out / "rejected.jsonl").read_text().splitlines())
-    }
-    assert {*classes_of(out)} == {"good.png"}
+    found, rejected = convert(tmp_path)
+    assert {*found} == {"good.png"}
     for name, (_, reason, detail) in REJECTED.items():
-        row = rows[f"images/{name}.png"]
-        assert row["reason"] == reason
-        assert row["detail"].startswith(f"its mask masks/{name}.png has {detail}")
-    assert "is a JPEG, but masks and depths are stored as PNG" in rows["images/jpeg.png"]["detail"]
+        stored = rejected[f"{name}.png"]
+        assert stored[0] == reason
+        assert stored[1].startswith(f"its mask masks/{name}.png has {detail}")
+    assert "is a JPEG, but masks and depths are stored as PNG" in rejected["jpeg.png"][1]
 
 
 def test_the_orientation_of_the_image_counts(tmp_path):
-    """A photograph that is stored on its side is shown upright.
-
-    Its mask must have the upright size.
-    """
+    """The mask of a photograph that is stored on its side must have the upright size."""
     image, exif = Image.new("RGB", SIZE, "blue"), Image.Exif()
     exif[0x0112] = 6
     for name, size in {"upright": SIZE[::-1], "as stored": SIZE}.items():
         save(tmp_path, f"src/images/{name}.jpg", image, exif=exif)
         save(tmp_path, f"src/masks/{name}.png", Image.new("L", size))
-    out = tmp_path / "out"
-    convert_dataset(read(tmp_path / "src"), str(out), Options())
-    assert {*classes_of(out)} == {"upright.jpg"}
-    (row,) = map(json.loads, (out / "rejected.jsonl").read_text().splitlines())
-    assert row["detail"].endswith("40x30 pixels, but the upright image has 30x40")
+    found, rejected = convert(tmp_path)
+    assert {*found} == {"upright.jpg"}
+    ((_, detail),) = rejected.values()
+    assert detail.endswith("40x30 pixels, but the upright image has 30x40")
 
 
 def test_depth_maps_have_16_bits(tmp_path):
@@ -332,33 +277,12 @@ def test_depth_maps_have_16_bits(tmp_path):
     save(tmp_path, "src/depth/2.png", Image.new("L", SIZE))
     for number in (1, 2):
         save(tmp_path, f"src/images/{number}.png", Image.new("RGB", SIZE, "red"))
-    out = tmp_path / "out"
-    convert_dataset(read(tmp_path / "src"), str(out), Options())
-    ((_, values),) = classes_of(out).values()
+    found, rejected = convert(tmp_path)
+    ((_, values),) = found.values()
     assert (values == 40_000).all()
-    (row,) = map(json.loads, (out / "rejected.jsonl").read_text().splitlines())
-    assert (
-        row["detail"]
-        == "its depth depth/2.png has gray values of 8 bits, but a depth map has gray values of 16"
-        " bits"
-    )
-
-
-def test_boxes_that_do_not_fit_the_image_reject_it(tmp_path):
-    annotations = annotated.coco_json()
-    annotations["images"][0] |= {"width": 200, "height": 200}  # another size than the file
-    del annotations["images"][1]["width"], annotations["images"][1]["height"]
-    annotations["annotations"][3]["bbox"] = [0, 0, 500, 10]
-    source = read(annotated.make_coco(tmp_path / "coco", annotations=annotations))
-    assert source.rejected == ()
-    out = tmp_path / "out"
-    convert_dataset(source, str(out), Options())
-    rows = [json.loads(line) for line in (out / "rejected.jsonl").read_text().splitlines()]
-    details = {row["source"][-5:]: row["detail"] for row in rows}
-    assert details == {
-        "0.png": "its boxes refer to an image of 200x200 pixels, but it has 160x120",
-        "1.png": "boxes[0] (0, 0, 500, 10) is outside of the image of 131x97 pixels",
-    }
+    ((_, detail),) = rejected.values()
+    kind = "gray values of 8 bits, but a depth map has gray values of 16 bits"
+    assert detail == f"its depth depth/2.png has {kind}"
 
 
 def test_boxes_of_a_photograph_on_its_side(tmp_path):
@@ -370,46 +294,13 @@ def test_boxes_of_a_photograph_on_its_side(tmp_path):
     path.unlink()
     upright = Image.fromarray(annotated.pictures()[0])
     upright.transpose(Image.Transpose.ROTATE_90).save(path, "jpeg", exif=exif, quality=95)
-    for options in (
-        Options(shuffle=False),
-        Options(shuffle=False, downscale=Downscale(longest=80)),
-    ):
-        out = tmp_path / f"out-{bool(options.downscale)}"
-        convert_dataset(read(folder), str(out), options)
-        table = pq.read_table(out / "train-00000.parquet").slice(0, 1).to_pylist()[0]
-        scale = 0.5 if options.downscale else 1
-        assert (table["annotated_width"], table["annotated_height"]) == (
-            width * scale,
-            height * scale,
-        )
-        np.testing.assert_allclose(table["boxes"], annotated.boxes()[0] * scale)
+    for downscale in (None, Downscale(longest=80)):
+        out, scale = tmp_path / f"out-{bool(downscale)}", 0.5 if downscale else 1
+        convert_dataset(read(folder), str(out), Options(shuffle=False, downscale=downscale))
+        row = pq.read_table(out / "train-00000.parquet").slice(0, 1).to_pylist()[0]
+        assert row["annotated_width"] == width * scale
+        assert row["annotated_height"] == height * scale
+        np.testing.assert_allclose(row["boxes"], annotated.boxes()[0] * scale)
         record = oracles.parse_example(oracles.read_tfrecord(out / "train-00000.tfrecord")[0])
-        np.testing.assert_allclose(
-            record["image/object/bbox/xmax"], annotated.boxes()[0][:, 2] / width, atol=1e-6
-        )
-
-
-@pytest.mark.parametrize(
-    ("label_type", "missing"), [("depth", "disparity/"), ("mask", "gtFine/ or gtCoarse/")]
-)
-def test_cityscapes_without_what_was_chosen(label_type, missing, make_tree):
-    folder = "disparity" if label_type == "mask" else "gtFine"
-    source = make_tree(["leftImg8bit/train/ulm/u_leftImg8bit.png", f"{folder}/train/ulm/u.png"])
-    with pytest.raises(
-        SourceError, match=f"Cityscapes has no {missing} for --label-type {label_type}"
-    ):
-        read(source, label_type=label_type)
-
-
-@pytest.mark.parametrize(
-    ("second", "label_type", "has"),
-    [("masks", "boxes", "mask"), ("masks", "depth", "mask"), ("depth", "mask", "depth")],
-)
-def test_labels_of_another_type_are_named(second, label_type, has, make_tree):
-    """The folder is one that is converted, so the message must not say that it is not."""
-    folder = make_tree(["images/1.jpg", f"{second}/1.png"])
-    with pytest.raises(
-        CallError,
-        match=rf"--label-type {label_type}: .* has labels of the type {has} \(images with",
-    ):
-        read(folder, label_type=label_type)
+        right = annotated.boxes()[0][:, 2] / width
+        np.testing.assert_allclose(record["image/object/bbox/xmax"], right, atol=1e-6)
