@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
+import sys
 import tomllib
+import zipfile
 from fnmatch import fnmatch
 from pathlib import Path
 
@@ -36,6 +40,37 @@ def test_the_image_contains_what_the_build_needs(copied):
     }
     assert set(copied) >= packages | files
     assert all((ROOT / source).exists() for source in copied)
+
+
+@pytest.mark.slow
+def test_the_wheel_has_every_file_of_the_packages_and_no_other(copied, tmp_path):
+    source = tmp_path / "source"
+    for name in copied:
+        if (ROOT / name).is_dir():
+            shutil.copytree(
+                ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__")
+            )
+        else:
+            source.mkdir(exist_ok=True)
+            shutil.copy(ROOT / name, source)
+    code = "import sys; from setuptools import build_meta; build_meta.build_wheel(sys.argv[1])"
+    done = subprocess.run(
+        [sys.executable, "-c", code, tmp_path],
+        cwd=source,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    (wheel,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        names = {name for name in archive.namelist() if ".dist-info/" not in name}
+        (commands,) = [name for name in archive.namelist() if name.endswith("entry_points.txt")]
+        assert b"dataprep = dataprep.cli:run" in archive.read(commands)
+    packages = {name.partition("/")[0] for name in names}
+    assert packages == {"dataprep", "loaders", "manifests"}
+    files = {path for package in packages for path in (ROOT / package).rglob("*") if path.is_file()}
+    assert names == {str(path.relative_to(ROOT)) for path in files if path.suffix != ".pyc"}
 
 
 def test_nothing_that_is_copied_is_kept_from_the_builder(copied):
