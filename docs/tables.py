@@ -1,9 +1,15 @@
-"""Write the tables of options, sources, presets and transform names into the pages of docs/: `python docs/tables.py`."""
+"""Write the tables of options, sources, presets, transform names and measurements into the pages of docs/: `python docs/tables.py`.
+
+Measurements are recorded in measurements.json: a table has its columns and rows, and the commands,
+the machine and the date that they are from. Cells are text, because a figure has a spread.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -118,6 +124,20 @@ def name_row(info: Meaning) -> tuple[str, ...]:
     return f"`{info.name}`", ", ".join(info.libraries), ", ".join(arguments), text
 
 
+def measurements() -> Mapping[str, Mapping[str, Any]]:
+    """Return the recorded tables by name."""
+    return json.loads((FOLDER / "measurements.json").read_text("utf-8"))
+
+
+def measured(record: Mapping[str, Any]) -> str:
+    """Return a recorded table, with what measured it below."""
+    origin = f"{record['machine']}, {record['date']}"
+    commands = ", ".join(f"`{command}`" for command in record["commands"])
+    if commands:
+        origin = f"{origin}: {commands}"
+    return f"{table(record['columns'], record['rows'])}\n<small>{origin}</small>\n"
+
+
 def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Return a table in Markdown."""
     lines = [headings, ["---"] * len(headings), *rows]
@@ -127,12 +147,13 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 #: The tables of each page.
-TABLES = {
+TABLES: dict[str, dict[str, Callable[[], str]]] = {
     "transforms.md": {"presets": presets, "names": names},
     "look.md": {"options of report": lambda: options_of("report")},
     "duplicates.md": {"options of duplicates": lambda: options_of("duplicates")},
     "sources.md": {"kinds of sources": sources},
     "format.md": {"stored options": stored_options},
+    "measurements.md": {name: partial(measured, record) for name, record in measurements().items()},
 }
 
 

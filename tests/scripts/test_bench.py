@@ -277,8 +277,17 @@ def test_commands_in_the_guides_exist(scripts):
         for option in re.findall(r"(?<=\s)--[a-z-]+", command):
             assert option in parser._option_string_actions, f"{file}: {name} {option}"
     assert len(seen) > 15
+    recorded = json.loads((ROOT / "docs" / "measurements.json").read_text("utf-8"))
+    for record in recorded.values():
+        assert {len(row) for row in record["rows"]} == {len(record["columns"])}
+        for command in record["commands"]:
+            *_, name, rest = re.split(r"^(?:python scripts/bench|loaders) (\w+)", command)
+            if name in known:
+                harness.make_parser(name)[0].parse_args(shlex.split(rest))
+            else:
+                assert command.startswith("loaders bench ")
     for file in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]:
-        old = re.findall(r"scripts/bench/\w+(?:\.py)?", file.read_text())
+        old = re.findall(r"scripts/bench/\w+(?:\.py)?|\b\w+\.py --\w+", file.read_text())
         assert not old, f"{file.name}: {old}"
 
 
