@@ -15,13 +15,17 @@ SUFFIX = {"tfrecord": ".tfrecord", "webdataset": ".tar"}
 
 
 def write_images(
-    folder: Path, numbers: Iterable[int], classes: tuple[str, ...], first: int = 0
+    folder: Path,
+    numbers: Iterable[int],
+    classes: tuple[str, ...],
+    first: int = 0,
+    **options: object,
 ) -> Path:
     """Write ``cat/0000.jpg`` and so on, in these classes in turn; `first` chooses other images."""
     for number in numbers:
         path = folder / classes[number % len(classes)] / f"{number:04d}.jpg"
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(encode(photo(first + number, 40, 30)))
+        path.write_bytes(encode(photo(first + number, 40, 30), **options))
     return folder
 
 

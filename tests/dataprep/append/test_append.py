@@ -94,16 +94,6 @@ def test_the_list_of_rejected_images_of_an_old_revision_is_checked_and_repaired(
     assert snapshot(out) == before
 
 
-def test_options_that_are_not_given_are_those_of_the_dataset(sources, convert, tmp_path):
-    out = tmp_path / "out"
-    convert(sources[0], out, "--fmt", "webdataset", "--samples-per-shard", 6, "--seed", 5)
-    convert(sources[1], out, "--append", "--seed", 6)
-    options = read_manifest(out).revisions[0].options
-    assert (options["fmt"], options["shard_samples"], options["seed"]) == ("webdataset", 6, 6)
-    names = [shard.name for shard in read_manifest(out).splits[0].shards]
-    assert names == [f"train-{number:05d}.tar" for number in range(6)]
-
-
 def test_new_splits(sources, convert, tmp_path):
     out, second = tmp_path / "out", tmp_path / "splits"
     convert(sources[0], out, "--val-fraction", 0.2)
@@ -157,19 +147,6 @@ def test_an_interrupted_append_can_be_removed(
     assert "another append" in convert(other, dataset, "--append", status=2).output
     assert "what an interrupted append wrote was removed" in invoke("revert", dataset).stdout
     assert snapshot(dataset) == before
-
-
-@IN_BOTH_FORMATS
-def test_conversion_without_append_keeps_an_appended_dataset(dataset, sources, convert, snapshot):
-    options = ("--fmt", read_manifest(dataset).format, "--samples-per-shard", 8)
-    made = snapshot(dataset)
-    convert(sources[1], dataset, "--append")
-    before = snapshot(dataset)
-    output = convert(sources[0], dataset, *options, status=2).output
-    assert "is at revision 1: images were appended to it" in output
-    assert snapshot(dataset) == before
-    convert(sources[0], dataset, *options, "--overwrite")
-    assert snapshot(dataset) == made
 
 
 # Sources and options that an append refuses, with the message. The paths are made by the test.
@@ -239,24 +216,6 @@ def test_a_prepared_dataset_can_be_appended(dataset, sources, convert, tmp_path)
     assert read_manifest(dataset).revision == 1
 
 
-def test_a_list_of_shards_for_each_revision(
-    sources, convert, invoke, snapshot, monkeypatch, tmp_path
-):
-    for module in ("manifests.store", "manifests.tables", "dataprep.plan.assign"):
-        monkeypatch.setattr(f"{module}.MAX_SHARDS_IN_JSON", 3)
-    out = tmp_path / "out"
-    convert(sources[0], out, "--samples-per-shard", 4)
-    before = snapshot(out)
-    convert(sources[1], out, "--append")
-    after = snapshot(out)
-    assert after["manifest.shards.parquet"] == before["manifest.shards.parquet"]
-    assert "manifest.shards.1.parquet" in after
-    assert [read_revision(out, number).splits[0].samples for number in (0, 1)] == [20, 28]
-    assert has_no_problems(out)
-    invoke("revert", out)
-    assert snapshot(out) == before
-
-
 def test_work_and_finish_leave_an_appended_dataset_alone(
     sources, convert, invoke, snapshot, tmp_path
 ):
@@ -273,28 +232,6 @@ def test_work_and_finish_leave_an_appended_dataset_alone(
     ):
         assert "is at revision 1: images were appended to it" in invoke(*command, status=2).output
     assert snapshot(out) == before
-
-
-def test_labels_of_several_classes_are_numbered_as_in_the_dataset(
-    sources, convert, invoke, tmp_path
-):
-    found = {"cat/0000.jpg": "cat|red", "dog/0001.jpg": "dog", "cat/0002.jpg": "blue|cat|red"}
-    columns, labels = "path,label", list(found.items())
-    a = write_csv(sources[0] / "a.csv", columns, labels[:2])
-    b = write_csv(sources[0] / "b.csv", columns, labels[2:])
-    options = ["--label-type", "multi-label", "--label-separator", "|"]
-    out, both = tmp_path / "out", tmp_path / "both"
-    convert(a, out, *options)
-    convert(b, out, "--append", *options)
-    convert(a, both, "--src", b, *options)
-    for folder in (out, both):
-        classes = read_manifest(folder).classes
-        assert classes == ("cat", "dog", "red", "blue")
-        for row in rows_of(folder):
-            names = {classes[label] for label in row["labels"]}
-            assert names == {*found[row["source"]].split("|")}
-        assert has_no_problems(folder)
-    assert "has the label type multi-label" in convert(sources[1], out, "--append", status=2).output
 
 
 @pytest.mark.parametrize("options", [[], ["--resize-shorter", 20]])
@@ -444,14 +381,6 @@ def test_a_source_that_has_grown_is_not_a_damaged_shard(dataset, sources, conver
     output = convert(sources[0], dataset, "--append").output
     assert "20 images of the source are in" in output
     assert len(rows_of(dataset)) == 24
-
-
-def test_append_has_the_output_folder_of_convert(sources, invoke, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    invoke("convert", "--src", "first")
-    write_images(sources[0], range(20, 24), PETS)
-    invoke("convert", "--src", "first", "--append")
-    assert len(rows_of(tmp_path / "first-tfrecord")) == 24
 
 
 def test_too_few_new_images_for_another_split(dataset, sources, convert):

@@ -141,21 +141,6 @@ def test_equal_labels_are_recognized_and_others_refused(kind, resize, append, sn
         assert snapshot(out) == before
 
 
-def test_masks_that_other_libraries_encoded_are_equal(append, monkeypatch, tmp_path):
-    """A palette is replaced by class numbers.
-
-    Another version of Pillow or zlib makes another PNG of them.
-    """
-    out, source = tmp_path / "out", write(tmp_path / "source", "palette")
-    save = Image.Image.save
-    with monkeypatch.context() as patch:
-        patch.setattr(
-            Image.Image, "save", lambda image, file, kind: save(image, file, kind, compress_level=0)
-        )
-        append("palette", source, out)
-    assert SAME in append("palette", source, out)
-
-
 @pytest.mark.parametrize("workers", [1, 2])
 def test_masks_are_compared_in_parts_and_no_file_is_read_twice(workers, masks, invoke, monkeypatch):
     """Not even if masks have other bytes, so that their pixels are compared."""
@@ -256,16 +241,6 @@ def test_a_mask_that_cannot_be_read_is_another_one(change, rejected, masks, appe
     mask = source / "masks" / "1.png"
     mask.write_bytes(change(mask.read_bytes()))
     assert refusal(1) + rejected in append("mask", source, out, status=2)
-
-
-def test_masks_are_compared_with_a_dataset_at_a_relative_path(append, monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
-    source = write(Path("source"), "mask")
-    append("mask", source, "sets/out", "--fmt", "webdataset")
-    add_note(source, 1)
-    assert SAME in append("mask", source, "sets/out")
-    write(source, "mask", changed=(2,))
-    assert f"{refusal(2)}; --append" in append("mask", source, "sets/out", status=2)
 
 
 def test_masks_that_cannot_be_compared_are_named(append, monkeypatch, tmp_path):

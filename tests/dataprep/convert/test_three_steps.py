@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import os
 import shutil
 from pathlib import Path
@@ -10,12 +9,11 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from helpers.datasets import without_plan, write_csv
 
 from dataprep import storage
-from dataprep.run.commit import write_dataset
 from dataprep.run.finish import finish
 from dataprep.verification.verify import verify_dataset
-from manifests.store import read_manifest
 
 
 @pytest.fixture(scope="module")
@@ -31,74 +29,51 @@ def source(make_photos, tmp_path_factory):
     return folder
 
 
-@pytest.fixture(scope="module")
-def table(source):
-    """A CSV of the same images with columns of several types, some of which are called like columns of the plan."""
-    path = source.parent / "table.csv"
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(["path", "label", "shard", "shard_", "score", "note", "container"])
-        for number, image in enumerate(sorted(source.rglob("*.*"))):
-            label = image.parent.name
-            writer.writerow(
-                [
-                    image.relative_to(source.parent),
-                    label,
-                    number,
-                    f"s{number}",
-                    number / 7,
-                    "",
-                    "é" * (number % 3),
-                ]
-            )
-    return path
-
-
-def without_plan(files: dict[str, bytes]) -> dict[str, bytes]:
-    return {name: data for name, data in files.items() if not name.startswith(".dataprep/plan/")}
-
-
+REJECTED = ("--max-rejected", 1, "--workers", 1)
+SHARDS = ("--samples-per-shard", 8)
 CASES = {
-    "tfrecord": ["--samples-per-shard", 8],
-    "webdataset": ["--fmt", "webdataset", "--samples-per-shard", 8, "--no-shuffle"],
-    "resized": [
-        "--fmt",
-        "webdataset",
-        "--samples-per-shard",
-        20,
-        "--resize-shorter",
-        30,
-        "--val-fraction",
-        0.2,
-    ],
-    "raw": ["--store", "raw", "--raw-size", 16, "--shard-size", "4096B", "--validate", "decode"],
+    "tfrecord": SHARDS,
+    "webdataset": ("--fmt", "webdataset", *SHARDS, "--no-shuffle"),
+    "resized": ("--fmt", "webdataset", "--resize-shorter", 30, "--val-fraction", 0.2),
+    "raw": ("--store", "raw", "--raw-size", 16, "--shard-size", "4096B", "--validate", "decode"),
 }
 
 
+@pytest.fixture
+def same_bytes(invoke, convert, snapshot, tmp_path):
+    """A function that checks that three steps give the files of one; returns the folder."""
+
+    def check(source, *options, tasks=("0/1",)):
+        convert(source, tmp_path / "a", *options, *REJECTED)
+        out = tmp_path / "b"
+        planned = invoke("plan", "--src", source, *options, "--out", out)
+        assert "plan is complete" in planned.stdout
+        for task in tasks:
+            invoke("work", out, "--task", task, "--workers", 1)
+        invoke("finish", out, *REJECTED)
+        assert without_plan(snapshot(out)) == snapshot(tmp_path / "a")
+        return out
+
+    return check
+
+
 @pytest.mark.parametrize("case", CASES)
-def test_the_same_bytes_as_convert(case, source, invoke, snapshot, tmp_path):
-    options = ["--src", source, *CASES[case]]
-    invoke("convert", *options, "--out", tmp_path / "a", "--max-rejected", 1, "--workers", 1)
-    out = tmp_path / "b"
-    assert "plan is complete" in invoke("plan", *options, "--out", out).stdout
-    for task in ("1/3", "0/3", "2/3"):
-        invoke("work", out, "--task", task, "--workers", 1)
-    invoke("finish", out, "--max-rejected", 1, "--workers", 1)
-    assert without_plan(snapshot(out)) == snapshot(tmp_path / "a")
+def test_the_same_bytes_as_convert(case, source, same_bytes):
+    out = same_bytes(source, *CASES[case], tasks=("1/3", "0/3", "2/3"))
     assert verify_dataset(str(out), workers=1).problems == ()
 
 
-def test_columns_of_the_source_keep_their_types_and_values(table, invoke, snapshot, tmp_path):
-    options = ["--src", table, "--samples-per-shard", 10]
-    invoke("convert", *options, "--out", tmp_path / "a", "--max-rejected", 1, "--workers", 1)
-    out = tmp_path / "b"
-    invoke("plan", *options, "--out", out)
-    invoke("work", out, "--workers", 1)
-    invoke("finish", out, "--max-rejected", 1, "--workers", 1)
-    assert without_plan(snapshot(out)) == snapshot(tmp_path / "a")
+def test_columns_of_the_source_keep_their_types_and_values(source, same_bytes):
+    """Some are called like columns of the plan."""
+    rows = [
+        (image.relative_to(source.parent), image.parent.name, n, f"s{n}", n / 7, "", "é" * (n % 3))
+        for n, image in enumerate(sorted(source.rglob("*.*")))
+    ]
+    columns = "path,label,shard,shard_,score,note,container"
+    same_bytes(write_csv(source.parent / "table.csv", columns, rows), *SHARDS)
 
 
-def test_images_inside_of_parquet_files(source, invoke, snapshot, tmp_path):
+def test_images_inside_of_parquet_files(source, same_bytes, tmp_path):
     """As Hugging Face distributes them."""
     images = sorted(source.glob("class*/*.*"))
     table = pa.table({
@@ -108,29 +83,16 @@ def test_images_inside_of_parquet_files(source, invoke, snapshot, tmp_path):
     })  # fmt: skip
     (tmp_path / "photos").mkdir()
     pq.write_table(table, tmp_path / "photos" / "train-00000-of-00001.parquet", row_group_size=7)
-    options = ["--src", tmp_path / "photos", "--samples-per-shard", 8]
-    invoke("convert", *options, "--out", tmp_path / "a", "--workers", 1)
-    out = tmp_path / "b"
-    invoke("plan", *options, "--out", out)
-    invoke("work", out, "--workers", 1)
-    invoke("finish", out, "--workers", 1)
-    assert without_plan(snapshot(out)) == snapshot(tmp_path / "a")
+    out = same_bytes(tmp_path / "photos", *SHARDS)
     names = pq.read_schema(out / ".dataprep" / "plan" / "source-00000.parquet").names
-    assert names[5:] == [
-        "container_",
-        "reader",
-        "position",
-        "length",
-        "key_",
-        "crc32c",
-        "container",
-    ]
+    own = ["container_", "reader", "position", "length", "key_", "crc32c", "container"]
+    assert names[5:] == own
 
 
 def test_every_step_can_be_repeated(source, invoke, snapshot, tmp_path):
     """Also by `convert`, and after the dataset is complete."""
-    options, out = ["--src", source, "--samples-per-shard", 8, "--no-shuffle"], tmp_path / "out"
-    finish = ("finish", out, "--max-rejected", 1, "--workers", 1)
+    options, out = ["--src", source, *SHARDS, "--no-shuffle"], tmp_path / "out"
+    finish = ("finish", out, *REJECTED)
     for _ in range(2):
         invoke("plan", *options, "--out", out)
     for _ in range(2):
@@ -142,7 +104,7 @@ def test_every_step_can_be_repeated(source, invoke, snapshot, tmp_path):
         finish,
         ("work", out, "--task", "0/2", "--workers", 1),
         ("plan", *options, "--out", out),
-        ("convert", *options, "--out", out, "--max-rejected", 1, "--workers", 1),
+        ("convert", *options, "--out", out, *REJECTED),
         finish,
     ):
         invoke(*command)
@@ -158,10 +120,8 @@ def test_finish_names_the_tasks_to_run_again(source, invoke, snapshot, tmp_path)
     for task in ("0/4", "3/4"):
         invoke("work", out, "--task", task, "--workers", 1)
     error = invoke("finish", out, "--workers", 1, status=3).stderr
-    assert (
-        "5 shards of 10 are missing or damaged: train-00001, train-00002, train-00005, train-00006"
-        in error
-    )
+    names = "train-00001, train-00002, train-00005, train-00006"
+    assert f"5 shards of 10 are missing or damaged: {names}" in error
     assert "run tasks 1,2 of 4 again" in error
     assert not (out / "manifest.json").exists()
     for task in ("1/4", "2/4"):
@@ -169,77 +129,41 @@ def test_finish_names_the_tasks_to_run_again(source, invoke, snapshot, tmp_path)
     invoke("finish", out, "--max-rejected", 1, "--workers", 1)
     damaged = out / "train-00004.idx"
     damaged.write_bytes(damaged.read_bytes()[:-1] + b"7")
-    assert (
-        "1 shard of 10 is missing or damaged: train-00004"
-        in invoke("finish", out, "--workers", 1, status=3).stderr
-    )
+    error = invoke("finish", out, "--workers", 1, status=3).stderr
+    assert "1 shard of 10 is missing or damaged: train-00004" in error
 
 
 def test_a_plan_that_was_moved_with_its_source_is_the_same(source, invoke, snapshot, tmp_path):
     """Two plans of the same source are equal byte for byte, so `diff` compares them."""
-    for name in ("a", "b"):
-        invoke("plan", "--src", source, "--out", tmp_path / name)
-    assert snapshot(tmp_path / "a" / ".dataprep" / "plan") == snapshot(
-        tmp_path / "b" / ".dataprep" / "plan"
-    )
     copy = Path(shutil.copytree(source, tmp_path / "copy", copy_function=shutil.copyfile))
-    invoke("plan", "--src", copy, "--out", tmp_path / "c")
-    first, second = (snapshot(tmp_path / name / ".dataprep" / "plan") for name in ("a", "c"))
-    assert first["source-00000.parquet"] == second["source-00000.parquet"]
-    lines = zip(first["plan.json"].splitlines(), second["plan.json"].splitlines(), strict=True)
-    assert [line.split(b":")[0].strip() for line, other in lines if line != other] == [
-        b'"root"',
-        b'"checksum"',
-    ]
+    plans = []
+    for name, src in (("a", source), ("b", source), ("c", copy)):
+        invoke("plan", "--src", src, "--out", tmp_path / name)
+        plans.append(snapshot(tmp_path / name / ".dataprep" / "plan"))
+    first, second, moved = plans
+    assert first == second
+    assert first["source-00000.parquet"] == moved["source-00000.parquet"]
+    lines = zip(first["plan.json"].splitlines(), moved["plan.json"].splitlines(), strict=True)
+    changed = [line.split(b":")[0].strip() for line, other in lines if line != other]
+    assert changed == [b'"root"', b'"checksum"']
 
 
 def test_duckdb_reads_the_plan(source, invoke, tmp_path):
     duckdb = pytest.importorskip("duckdb")
     out = tmp_path / "out"
-    invoke("plan", "--src", source, "--out", out, "--samples-per-shard", 8)
-    query = (
-        "SELECT shard, count(*), sum(size) FROM '{}/.dataprep/plan/source-*.parquet' GROUP BY shard ORDER BY"
-        " shard"
-    )
-    rows = duckdb.sql(query.format(out)).fetchall()
-    assert [(name, count) for name, count, _ in rows] == [
-        (f"train-{n:05d}", 8 if n < 9 else 3) for n in range(10)
-    ]
-    assert sum(size for *_, size in rows) == sum(
-        path.stat().st_size for path in source.rglob("*.*")
-    )
-    groups = duckdb.sql(
-        f"SELECT DISTINCT row_group_id FROM parquet_metadata('{out}/.dataprep/plan/source-00000.parquet')"
-    )
+    invoke("plan", "--src", source, "--out", out, *SHARDS)
+    plan = f"'{out}/.dataprep/plan/source-00000.parquet'"
+    query = f"SELECT shard, count(*), sum(size) FROM {plan} GROUP BY shard ORDER BY shard"
+    names, counts, sizes = zip(*duckdb.sql(query).fetchall(), strict=True)
+    assert names == tuple(f"train-{number:05d}" for number in range(10))
+    assert counts == (8,) * 9 + (3,)
+    assert sum(sizes) == sum(path.stat().st_size for path in source.rglob("*.*"))
+    groups = duckdb.sql(f"SELECT DISTINCT row_group_id FROM parquet_metadata({plan})")
     assert len(groups) == 10, "one row group for each shard"
-
-
-def test_work_writes_nothing_where_nothing_is_left(source, invoke, tmp_path):
-    out = tmp_path / "out"
-    invoke("plan", "--src", source, "--out", out, "--samples-per-shard", 40)
-    result = invoke("work", out, "--task", "5/6", "--workers", 1)  # the plan has 2 shards
+    result = invoke("work", out, "--task", "11/12", "--workers", 1)  # the plan has 10 shards
     assert "0 shards written" in result.stdout
     assert sorted(os.listdir(out)) == [".dataprep"]
     assert sorted(os.listdir(out / ".dataprep")) == ["journal.json", "plan", "stamps.json"]
-
-
-def test_another_process_finishes_first(source, invoke, snapshot, tmp_path, monkeypatch):
-    out, copy = tmp_path / "out", tmp_path / "copy"
-    invoke("plan", "--src", source, "--out", out, "--samples-per-shard", 20)
-    invoke("work", out, "--workers", 1)
-    shutil.copytree(out, copy)
-    invoke("finish", copy, "--max-rejected", 1, "--workers", 1)
-
-    def write_late(job, results):
-        monkeypatch.undo()
-        finish(str(out), workers=1)  # removes the folder of the temporary files
-        return write_dataset(job, results)
-
-    monkeypatch.setattr("dataprep.run.finish.write_dataset", write_late)
-    late = finish(str(out), workers=1)
-    assert late.manifest == read_manifest(out)
-    assert late.rejected == 15
-    assert snapshot(out) == snapshot(copy)
 
 
 class KilledError(Exception):
@@ -253,10 +177,8 @@ def with_empty_shards(source, invoke, snapshot, tmp_path):
     invoke("plan", "--src", source, "--out", out, *CASES["webdataset"])
     invoke("work", out, "--workers", 1)
     shutil.copytree(out, done)
-    invoke("finish", done, "--max-rejected", 1, "--workers", 1)
-    (name,) = {path.name for path in out.glob("*.parquet")} - {
-        path.name for path in done.glob("*.parquet")
-    }
+    invoke("finish", done, *REJECTED)
+    (name,) = {path.name for path in out.glob("*.parquet")} - {*os.listdir(done)}
     return out, snapshot(done), name
 
 
@@ -279,28 +201,3 @@ def test_finish_is_killed_before_one_of_the_renames_of_the_manifest(
             finish(str(out), workers=1)
     assert finish(str(out), workers=1).rejected == 15
     assert snapshot(out) == expected
-
-
-def test_a_late_worker_of_a_shard_without_images(with_empty_shards, source, invoke, snapshot):
-    """It writes the table of the shard again after `finish` has removed it."""
-    out, expected, name = with_empty_shards
-    table = (out / name).read_bytes()
-    finish(str(out), workers=1)
-    for call in (["finish", out], ["convert", "--src", source, "--out", out, *CASES["webdataset"]]):
-        (out / name).write_bytes(table)
-        invoke(*call, "--max-rejected", 1, "--workers", 1)
-        assert not (out / name).exists()
-    assert snapshot(out) == expected
-
-
-def test_finish_removes_temporary_files_of_one_that_was_killed(
-    with_empty_shards, snapshot, tmp_path
-):
-    out, expected, _ = with_empty_shards
-    shutil.copytree(out, tmp_path / "before")
-    finish(str(out), workers=1)
-    shutil.copytree(tmp_path / "before" / ".dataprep/partial", out / ".dataprep/partial")
-    assert any((out / ".dataprep/partial").iterdir())
-    finish(str(out), workers=1)
-    assert snapshot(out) == expected
-    assert not (out / ".dataprep/partial").exists()

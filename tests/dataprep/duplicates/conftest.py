@@ -11,7 +11,7 @@ from PIL import Image
 
 #: Photographs that are not copies of each other; those with fewer than 64 pixels on a side are
 #: added by tests.
-PHOTOGRAPHS = (
+PHOTOGRAPHS = [
     "astronaut",
     "coffee",
     "chelsea",
@@ -23,7 +23,7 @@ PHOTOGRAPHS = (
     "page",
     "brick",
     "grass",
-)
+]
 
 
 @pytest.fixture(scope="session")
@@ -44,23 +44,17 @@ def source(pictures: dict[str, Image.Image], tmp_path: Path) -> Path:
 
     The mirrored one is in another class.
     """
-    root = tmp_path / "photos"
+    images = {"val/a/astronaut.jpg": encode(pictures["astronaut"], quality=90)}
     for number, name in enumerate(PHOTOGRAPHS[:-1]):
-        _write(
-            root / "train" / "ab"[number % 2] / f"{name}.jpg", encode(pictures[name], quality=90)
-        )
+        images[f"train/{'ab'[number % 2]}/{name}.jpg"] = encode(pictures[name], quality=90)
     coffee, coins, moon = (pictures[name] for name in ("coffee", "coins", "moon"))
-    _write(root / "val/a/astronaut.jpg", encode(pictures["astronaut"], quality=90))
-    _write(
-        root / "val/b/half.jpg",
-        encode(coffee.resize((coffee.width // 2, coffee.height // 2)), quality=70),
-    )
-    _write(root / "val/a/mirrored.jpg", encode(coins.transpose(Image.Transpose.FLIP_LEFT_RIGHT)))
-    _write(root / "val/a/rotated.png", encode(moon.transpose(Image.Transpose.ROTATE_90), "PNG"))
-    _write(root / "val/b/grass.jpg", encode(pictures["grass"], quality=90))
-    return root
-
-
-def _write(path: Path, data: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(data)
+    half = coffee.resize((coffee.width // 2, coffee.height // 2))
+    images["val/b/half.jpg"] = encode(half, quality=70)
+    images["val/a/mirrored.jpg"] = encode(coins.transpose(Image.Transpose.FLIP_LEFT_RIGHT))
+    images["val/a/rotated.png"] = encode(moon.transpose(Image.Transpose.ROTATE_90), "PNG")
+    images["val/b/grass.jpg"] = encode(pictures["grass"], quality=90)
+    for name, data in images.items():
+        path = tmp_path / "photos" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    return tmp_path / "photos"

@@ -1,4 +1,4 @@
-"""`dataprep duplicates` on photographs with copies of every kind."""
+"""`dataprep duplicates` on photographs with copies of every kind, and what it stores and shows."""
 
 from __future__ import annotations
 
@@ -6,12 +6,19 @@ import json
 import shutil
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
-from helpers.pictures import encode
+from helpers.datasets import FORMATS, rows_of, write_csv
+from helpers.pictures import encode, photo
+from helpers.sources import read
 from PIL import Image
 
-from dataprep.duplicates import search
-from dataprep.options import MAX_PIXELS
+from dataprep.duplicates import collection, search
+from dataprep.duplicates.collection import collect
+from dataprep.duplicates.find import find_duplicates
+from dataprep.options import HASHES_NAME, MAX_PIXELS
+from manifests.errors import StorageError
 from manifests.store import read_manifest
 
 #: Each copy of the fixture `source`: its original, distance and symmetry. The rotation is clockwise
@@ -24,8 +31,20 @@ COPIES = {
 }
 
 
-def run(invoke, *arguments, status):
-    return json.loads(invoke("duplicates", *arguments, "--json", status=status).stdout)
+@pytest.fixture
+def out(tmp_path):
+    return tmp_path / "out"
+
+
+@pytest.fixture
+def run(invoke):
+    """A function that compares images, and returns the JSON; as text, to compare it."""
+
+    def compare(*arguments, status, text=False):
+        output = invoke("duplicates", *arguments, "--json", status=status).stdout
+        return output if text else json.loads(output)
+
+    return compare
 
 
 def check_pairs(result):
@@ -39,55 +58,36 @@ def check_pairs(result):
         assert pair["leak"]
         assert pair["conflicting_labels"] == (copy == "val/a/mirrored.jpg")
     assert result["pairs"][0]["conflicting_labels"], "conflicting labels come first"
-    assert [
-        (leak["images"], leak["of"]["split"], leak["in"]["split"]) for leak in result["leaks"]
-    ] == [(4, "val", "train")]
+    (leak,) = result["leaks"]
+    assert (leak["images"], leak["of"]["split"], leak["in"]["split"]) == (4, "val", "train")
     assert (result["exact"], result["near"], result["conflicts"], result["groups"]) == (1, 3, 1, 4)
 
 
-def test_a_source(invoke, source):
-    result = run(invoke, source, status=1)
+def test_a_source(run, invoke, source):
+    result = run(source, status=1)
     check_pairs(result)
     assert all(image["key"] is None for pair in result["pairs"] for image in pair["images"])
-
-
-@pytest.mark.parametrize("fmt", ["tfrecord", "webdataset"])
-def test_a_dataset(invoke, source, tmp_path, fmt):
-    invoke(
-        "convert",
-        "--src",
-        source,
-        "--out",
-        tmp_path / "out",
-        "--fmt",
-        fmt,
-        "--samples-per-shard",
-        4,
-    )
-    result = run(invoke, tmp_path / "out", status=1)
-    check_pairs(result)
-    keys = [image["key"] for pair in result["pairs"] for image in pair["images"]]
-    assert len(set(keys)) == 8
-    assert all(keys)
-
-
-def test_text(invoke, source):
     output = invoke("duplicates", source, "--limit", 2, status=1).stdout
     assert output.index("conflicting labels") < output.index("same bytes, different splits")
     assert "4 images of val are also in train" in output
     assert "and 2 more; --limit 4 lists all" in output
     output = invoke("duplicates", source, "--limit", 0, status=1).stdout
     assert output.startswith("4 pairs are not listed; --limit 4 lists all\n")
-    assert "4 images of val are also in train" in output
     assert "not listed" not in invoke("duplicates", source, "--limit", 4, status=1).stdout
-
-
-def test_distance(invoke, source):
-    result = run(invoke, source, "--distance", -1, status=1)
+    result = run(source, "--distance", -1, status=1)
     assert (result["exact"], result["near"]) == (1, 0)
 
 
-def test_across_datasets(invoke, source, tmp_path):
+@pytest.mark.parametrize("fmt", FORMATS)
+def test_a_dataset(convert, run, source, out, fmt):
+    convert(source, out, "--fmt", fmt, "--samples-per-shard", 4)
+    result = run(out, status=1)
+    check_pairs(result)
+    keys = {image["key"] for pair in result["pairs"] for image in pair["images"]}
+    assert len(keys - {None}) == 8
+
+
+def test_across_datasets(run, invoke, source, tmp_path):
     """A dataset in which nothing repeats has no leak.
 
     Two have one, whatever their splits are called.
@@ -96,105 +96,77 @@ def test_across_datasets(invoke, source, tmp_path):
     shutil.copytree(source / "train", a)
     shutil.copytree(source / "val", b)
     assert "no image is in more than one split" in invoke("duplicates", a).stdout
+    one, other = ({"dataset": str(folder), "split": "train"} for folder in (a, b))
     for option in ((), ("--across",)):
-        result = run(invoke, a, b, *option, status=1)
+        result = run(a, b, *option, status=1)
         assert (result["exact"], result["near"]) == (1, 3)
-        (leak,) = result["leaks"]
-        assert leak == {
-            "images": 4,
-            "of": {"dataset": str(b), "split": "train"},
-            "in": {"dataset": str(a), "split": "train"},
-        }
+        assert result["leaks"] == [{"images": 4, "of": other, "in": one}]
 
 
-def test_across_leaves_out_pairs_within_a_split(invoke, source):
+def test_across_leaves_out_pairs_within_a_split(run, source):
     shutil.copy(source / "val/b/half.jpg", source / "val/b/same.jpg")
     coffee = Image.open(source / "train/b/coffee.jpg")
     (source / "train/b/again.jpg").write_bytes(encode(coffee, quality=60))
-    assert run(invoke, source, status=1)["near"] == 5
-    assert run(invoke, source, "--across", status=1)["near"] == 4
+    assert run(source, status=1)["near"] == 5
+    assert run(source, "--across", status=1)["near"] == 4
 
 
 def test_images_that_do_not_decode_are_named(invoke, source):
-    data = bytearray((source / "val/b/grass.jpg").read_bytes())
+    data = (source / "val/b/grass.jpg").read_bytes()
     (source / "val/b/damaged.jpg").write_bytes(b"\xff\xd8 nothing")
-    (source / "val/b/cut.jpg").write_bytes(bytes(data[: len(data) // 3]))
+    (source / "val/b/cut.jpg").write_bytes(data[: len(data) // 3])
     result = invoke("duplicates", source, "--json", status=1)
     assert "damaged.jpg" in result.stderr
     assert json.loads(result.stdout)["images"] == 17
 
 
-def test_equal_checksums_are_not_equal_images(monkeypatch, invoke, source):
+def test_equal_checksums_are_not_equal_images(monkeypatch, run, source):
     """Images count as copies only if their bytes are equal, not if their CRC-32C and their size are."""
-    from dataprep.duplicates import collection as content
-
-    monkeypatch.setattr(content, "crc32c", lambda data: 1)
+    monkeypatch.setattr(collection, "crc32c", lambda data: 1)
     original = source / "train/a/astronaut.jpg"
     (source / "train/b/other.jpg").write_bytes(original.read_bytes()[:-1] + b"\0")
-    assert run(invoke, source, "--workers", 1, status=1)["exact"] == 1
+    assert run(source, "--workers", 1, status=1)["exact"] == 1
 
 
-def test_too_many_pairs(monkeypatch, invoke, source):
+def test_refusals(monkeypatch, invoke, source):
+    monkeypatch.chdir(source.parent)
+    assert "is given twice" in invoke("duplicates", source, f"{source.name}/", status=2).stderr
     monkeypatch.setattr(search, "MAX_PAIRS", 2)
     output = invoke("duplicates", source, status=2).stderr
     assert "more than 2 pairs" in output
     assert "set a smaller --distance; -1 finds only images with the same bytes" in output
 
 
-def test_labels_that_are_not_classes(invoke, pictures, tmp_path):
+def test_labels_that_are_not_classes(convert, run, invoke, pictures, tmp_path):
     """Copies with other numbers are in conflict.
 
     Those with the same are not, and images without labels never are.
     """
-    rows = ["path,label"]
-    for name, value in (("coffee", 0.25), ("coins", 0.5)):
-        for quality, change in ((90, 0), (60, int(name == "coins"))):
+    rows = []
+    for name, values in (("coffee", (0.25, 0.25)), ("coins", (0.5, 1.5))):
+        for quality, value in zip((90, 60), values, strict=True):
             (tmp_path / f"{name}{quality}.jpg").write_bytes(encode(pictures[name], quality=quality))
-            rows.append(f"{name}{quality}.jpg,{value + change}")
-    (tmp_path / "list.csv").write_text("\n".join(rows) + "\n")
-    invoke(
-        "convert",
-        "--src",
-        tmp_path / "list.csv",
-        "--label-type",
-        "regression",
-        "--out",
-        tmp_path / "numbers",
-    )
-    result = run(invoke, tmp_path / "numbers", status=0)
-    assert (result["near"], result["conflicts"]) == (2, 1)
-    assert {image["label"] for image in result["pairs"][0]["images"]} == {"0.5", "1.5"}
-    invoke(
-        "convert",
-        "--src",
-        tmp_path / "list.csv",
-        "--label-type",
-        "none",
-        "--out",
-        tmp_path / "none",
-    )
-    result = run(invoke, tmp_path / "none", status=0)
-    assert (result["near"], result["conflicts"]) == (2, 0)
-    result = run(invoke, tmp_path / "numbers", tmp_path / "none", status=1)
-    assert (result["exact"], result["conflicts"]) == (
-        4,
-        1,
-    ), "a label does not contradict an image without one"
+            rows.append((f"{name}{quality}.jpg", value))
+    table = write_csv(tmp_path / "list.csv", "path,label", rows)
+    for kind, conflicts in (("regression", 1), ("none", 0)):
+        convert(table, tmp_path / kind, "--label-type", kind)
+        result = run(tmp_path / kind, status=0)
+        assert (result["near"], result["conflicts"]) == (2, conflicts)
+        if conflicts:
+            labels = {image["label"] for image in result["pairs"][0]["images"]}
+            assert labels == {"0.5", "1.5"}
+    result = run(tmp_path / "regression", tmp_path / "none", status=1)
+    counts = (result["exact"], result["conflicts"])
+    assert counts == (4, 1), "a label does not contradict an image without one"
+    images = tmp_path / "flat"
+    images.mkdir()
+    for path in tmp_path.glob("coffee*"):
+        shutil.copy(path, images)
+    invoke("duplicates", images, status=2)
+    assert run(images, "--label-type", "none", status=0)["near"] == 1
 
 
-def test_a_dataset_given_twice(invoke, source, monkeypatch):
-    monkeypatch.chdir(source.parent)
-    assert "is given twice" in invoke("duplicates", source, f"{source.name}/", status=2).stderr
-
-
-def test_a_folder_without_class_folders(invoke, pictures, tmp_path):
-    for quality in (90, 60):
-        (tmp_path / f"{quality}.jpg").write_bytes(encode(pictures["coffee"], quality=quality))
-    invoke("duplicates", tmp_path, status=2)
-    assert run(invoke, tmp_path, "--label-type", "none", status=0)["near"] == 1
-
-
-def test_images_above_the_default_limit_of_pixels_are_compared(invoke, tmp_path):
+def test_images_above_the_default_limit_of_pixels_are_compared(convert, invoke, out, tmp_path):
     """If the option says so, for `duplicates` and for a conversion: a manifest does not raise the limit."""
     blocks = np.random.default_rng(0).integers(0, 256, (20, 20), np.uint8)
     (tmp_path / "photos" / "class").mkdir(parents=True)
@@ -202,13 +174,193 @@ def test_images_above_the_default_limit_of_pixels_are_compared(invoke, tmp_path)
         image = np.kron(blocks, np.ones((side, side), np.uint8))
         (tmp_path / f"photos/class/{side}.png").write_bytes(encode(image, "PNG"))
     limit = ("--max-pixels", 2 * MAX_PIXELS)
-    invoke("convert", "--src", tmp_path / "photos", "--out", tmp_path / "out", *limit)
-    refused = invoke("duplicates", tmp_path / "out", "--json", "--no-store")
+    convert(tmp_path / "photos", out, *limit)
+    refused = invoke("duplicates", out, "--json", "--no-store")
     assert "1 image cannot be compared" in refused.stderr
     assert f"a --max-pixels above {MAX_PIXELS} accepts it" in refused.stderr
-    found = invoke("duplicates", tmp_path / "out", "--json", *limit)
+    found = invoke("duplicates", out, "--json", *limit)
     assert "cannot be compared" not in found.stderr
     assert json.loads(found.stdout)["near"] == 1
-    dropped = ("--out", tmp_path / "dropped", "--duplicates", "drop", *limit)
-    invoke("convert", "--src", tmp_path / "photos", *dropped)
+    convert(tmp_path / "photos", tmp_path / "dropped", "--duplicates", "drop", *limit)
     assert read_manifest(tmp_path / "dropped").shards[0].samples == 1
+
+
+# --- hashes that are stored beside a dataset ------------------------------------------------------
+
+
+def test_computed_hashes_are_stored_beside_the_dataset(
+    convert, invoke, monkeypatch, snapshot, source, out, tmp_path
+):
+    """The second run reads no image, whatever has no hash, and no other file changes."""
+    (source / "train/a/white.png").write_bytes(encode(np.full((80, 90, 3), 255, np.uint8), "PNG"))
+    data = (source / "val/b/grass.jpg").read_bytes()
+    (source / "val/b/odd.jpg").write_bytes(data[: len(data) // 2] + b"\xff\xd9")
+    convert(source, out, "--samples-per-shard", 4)
+    before = snapshot(out)
+    first = invoke("duplicates", out, "--json", "--no-store", status=1)
+    assert snapshot(out) == before
+    assert invoke("duplicates", out, "--json", status=1).stdout == first.stdout
+    after = snapshot(out)
+    assert {**before, HASHES_NAME: after[HASHES_NAME]} == after
+    invoke("verify", out)
+    monkeypatch.setattr(collection, "read_some", None)
+    again = invoke("duplicates", out, "--json", status=1)
+    texts = (again.stdout, again.stderr)
+    assert texts == (first.stdout, first.stderr), "also the image that does not decode"
+    assert snapshot(out) == after
+    options = ("--duplicates", "drop", "--where", "path not like '%coffee%'")
+    convert(out, tmp_path / "dropped", *options)
+    assert "val/b/half.jpg" in {row["source"] for row in rows_of(tmp_path / "dropped")}
+
+
+@pytest.fixture
+def counts(monkeypatch):
+    """A list that receives the number of images of each reading."""
+    counts, read_some = [], collection.read_some
+
+    def counted(images, rows, *args, **options):
+        counts.append(len(rows))
+        return read_some(images, rows, *args, **options)
+
+    monkeypatch.setattr(collection, "read_some", counted)
+    return counts
+
+
+def test_only_new_images_are_read_after_an_append(convert, run, invoke, counts, pictures, source, out, tmp_path):  # fmt: skip
+    convert(source, out)
+    run(out, status=1)
+    (tmp_path / "more" / "a").mkdir(parents=True)
+    new = encode(pictures["brick"].rotate(7), quality=80)
+    (tmp_path / "more" / "a" / "new.jpg").write_bytes(new)
+    convert(tmp_path / "more", out, "--append")
+    counts.clear()
+    for _ in range(2):
+        run(out, status=1)
+    invoke("revert", out)
+    run(out, status=1)
+    assert counts == [1]
+
+
+def test_stored_hashes_that_do_not_fit_are_computed_again(
+    convert, run, counts, source, out, tmp_path
+):
+    other = tmp_path / "other"
+    convert(source, out)
+    convert(source, other, "--seed", 5)
+    expected = run(out, status=1, text=True)
+    run(other, status=1)
+    good, path = (out / HASHES_NAME).read_bytes(), out / HASHES_NAME
+    table = pq.read_table(path)
+    counts.clear()
+    recipe = json.dumps({"recipe": "dct256-2"})
+    wrong = [
+        (other / HASHES_NAME).read_bytes(),
+        good[:-40],
+        b"",
+        *(table.replace_schema_metadata({b"dataprep": text}) for text in (recipe, b"[", b"[]")),
+        table.drop_columns(["hash"]),
+        table.set_column(3, "hash", pa.array(["0" * 64] * len(table))),
+        table.slice(0, 0),
+    ]
+    for number, changed in enumerate(wrong):
+        if isinstance(changed, bytes):
+            path.write_bytes(changed)
+        else:
+            pq.write_table(changed, path)
+        assert run(out, status=1, text=True) == expected, number
+        assert len(counts) == number + 1
+        assert path.read_bytes() == good, number
+    assert all(counts)
+
+
+def test_a_dataset_that_cannot_be_written_to(convert, invoke, monkeypatch, source, out):
+    convert(source, out)
+
+    def refuse(path, _):
+        raise StorageError("the file cannot be written (Read-only file system)", file=path)
+
+    monkeypatch.setattr("dataprep.storage.replace_file", refuse)
+    output = invoke("duplicates", out, status=1).stderr
+    reason = "the file cannot be written (Read-only file system)"
+    assert f"the hashes are not stored ({reason})" in output
+    assert not (out / HASHES_NAME).exists()
+
+
+# --- progress: each step is shown once, from its beginning to its end, however many parts it has --
+
+
+@pytest.fixture
+def mixed(tmp_path):
+    """Two folders with large images, small ones that look alike, and copies of both, also of each other."""
+    for name, quality in (("first", 90), ("second", 80)):
+        folder = tmp_path / name / "cat"
+        folder.mkdir(parents=True)
+        for number in range(6):
+            for side in (48, 96):
+                data = encode(photo(number, side, side), quality=quality)
+                (folder / f"{side}-{number}.jpg").write_bytes(data)
+                (folder / f"{side}-{number}-copy.jpg").write_bytes(data)
+    return tmp_path / "first", tmp_path / "second"
+
+
+def steps_of(result):
+    """The states of each step, in the order in which they were shown."""
+    steps = {}
+    for event in map(json.loads, result.stderr.splitlines()):
+        if event["event"] == "progress":
+            steps.setdefault(event["step"], []).append((event["done"], event["total"]))
+    return steps
+
+
+#: What is shown of 48 images: the beginning and the end.
+SHOWN = [(0, 48), (48, 48)]
+
+
+def test_steps_are_shown_once(invoke, convert, mixed, tmp_path):
+    for options, status in (((), 1), (("--distance", -1), 0)):
+        result = invoke("duplicates", *mixed, "--log-json", "--json", *options, status=status)
+        assert steps_of(result) == {"hashing": SHOWN, "comparing": SHOWN}
+    first, second = mixed
+    options = ("--src", second, "--duplicates", "drop", "--log-json")
+    steps = steps_of(convert(first, tmp_path / "dropped", *options))
+    assert [*steps] == ["hashing", "comparing", "converting"]
+    assert steps["hashing"] == steps["comparing"] == SHOWN
+
+
+def test_revisions_with_other_options_are_one_step(convert, mixed, tmp_path):
+    (first, second), out = mixed, tmp_path / "out"
+    convert(first, out)
+    convert(second, out, "--append", "--val-fraction", 0.5)
+    for folder in mixed:
+        (folder / "cat" / "new.jpg").write_bytes(encode(photo(9, 80, 80)))
+    shown = steps_of(convert(first, out, "--src", second, "--append", "--log-json"))["comparing"]
+    assert len(shown) == 2
+    assert shown[0][0] == 0
+    assert shown[1][0] == shown[1][1] > 0
+
+
+class Steps:
+    """The images that are done after each advance that took time."""
+
+    def __init__(self):
+        self.total, self.done, self.reached = 0, 0, set()
+
+    def start(self, images, shards):
+        self.total += images
+
+    def advance(self, shard, images, *, resumed=False):
+        self.done += images
+        if not resumed:
+            self.reached.add(self.done)
+
+
+def test_each_part_of_the_search_advances_its_share(mixed):
+    """Half of the images that are repeated; then large and small ones in proportion.
+
+    A third of these in the search.
+    """
+    images = collect([read(folder) for folder in mixed], workers=1)
+    steps = Steps()
+    assert len(find_duplicates(images, workers=1, progress=steps).pairs.first)
+    assert (steps.total, steps.done) == (48, 48)
+    assert {24, 24 + 12, 24 + 12 + 4, 48} <= steps.reached

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import signal
-from pathlib import Path
 
 import pytest
-from helpers.pictures import encode, photo
+from helpers.datasets import write_images
 
 from manifests.errors import ExitStatus
 
@@ -35,43 +34,35 @@ cli.run()
 SEARCH, CHECK = "*/*.npy", "*/pixels"
 
 
-@pytest.fixture
-def small_copies(tmp_path) -> Path:
+CASES = [
+    ("duplicates", SEARCH, signal.SIGINT),
+    ("duplicates", CHECK, signal.SIGTERM),
+    ("convert", CHECK, signal.SIGINT),
+    ("report", SEARCH, signal.SIGINT),
+    ("report", CHECK, signal.SIGINT),
+]
+
+
+@pytest.mark.parametrize(("command", "file", "number"), CASES)
+def test_no_temporary_file_remains(command, file, number, convert, warm, monkeypatch, tmp_path):
     """Small images, each twice in different quality: their pixels are compared."""
-    (tmp_path / "photos" / "cat").mkdir(parents=True)
-    for number in range(4):
-        for quality in (80, 95):
-            path = tmp_path / "photos" / "cat" / f"{number}-{quality}.jpg"
-            path.write_bytes(encode(photo(number, 40, 30), quality=quality))
-    return tmp_path / "photos"
-
-
-@pytest.mark.parametrize(
-    ("command", "file", "number", "status"),
-    [
-        ("duplicates", SEARCH, signal.SIGINT, 130),
-        ("duplicates", CHECK, signal.SIGINT, 130),
-        ("duplicates", CHECK, signal.SIGTERM, ExitStatus.STOPPED),
-        ("convert", CHECK, signal.SIGINT, 130),
-        ("report", SEARCH, signal.SIGINT, 130),
-        ("report", CHECK, signal.SIGINT, 130),
-    ],
-)
-def test_no_temporary_file_remains(
-    command, file, number, status, small_copies, invoke, warm, monkeypatch, tmp_path
-):
-    out, temporary = tmp_path / "out", tmp_path / "temporary"
+    out, temporary, source = tmp_path / "out", tmp_path / "temporary", tmp_path / "photos"
+    for name, quality in (("low", 80), ("high", 95)):
+        write_images(source, range(4), (name,), quality=quality)
     temporary.mkdir()
-    arguments: list[object] = [command, small_copies]
-    if command == "convert":
-        arguments = [command, "--src", small_copies, "--out", out, "--duplicates", "drop"]
-    elif command == "report":
-        invoke("convert", "--src", small_copies, "--out", out, "--hash")
-        arguments = [command, out, "--out", tmp_path / "report.html"]
+    if command == "report":
+        convert(source, out, "--hash")
+    arguments = {
+        "duplicates": (source,),
+        "convert": ("--src", source, "--out", out, "--duplicates", "drop"),
+        "report": (out, "--out", tmp_path / "report.html"),
+    }[command]
     monkeypatch.setenv("TMPDIR", str(temporary))
-    done = warm.run("-c", PROGRAM, int(number), temporary / file, *arguments, "--workers=2")
-    assert done.returncode == status, done.stderr
+    call = ("-c", PROGRAM, int(number), temporary / file, command, *arguments, "--workers=2")
+    done = warm.run(*call)
+    is_interrupt = number == signal.SIGINT
+    assert done.returncode == (130 if is_interrupt else ExitStatus.STOPPED), done.stderr
     assert done.stdout.count("the file exists") == 1
-    reason = "interrupted" if number == signal.SIGINT else "stopped by SIGTERM"
+    reason = "interrupted" if is_interrupt else "stopped by SIGTERM"
     assert f"dataprep: {reason}. Run the same command again" in done.stderr.splitlines()[-1]
     assert list(temporary.iterdir()) == []

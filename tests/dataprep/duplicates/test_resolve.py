@@ -6,8 +6,8 @@ import json
 import shutil
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
+from helpers.datasets import rows_of, run_steps
 from helpers.pictures import encode
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,51 +23,48 @@ from manifests.store import read_manifest
 
 
 @pytest.fixture
-def convert(invoke, tmp_path):
+def convert(convert, tmp_path):
+    """A function that converts a source to a folder of a name; return it and the result."""
+
     def run(source, *options, name="out", status=0):
-        result = invoke(
-            "convert", "--src", source, "--out", tmp_path / name, *options, status=status
-        )
-        return tmp_path / name, result
+        return tmp_path / name, convert(source, tmp_path / name, *options, status=status)
 
     return run
 
 
-def samples(dataset):
-    """Return the sources of each split."""
-    return {
-        split.name: {
-            name
-            for shard in split.shards
-            for name in pq.read_table(dataset / shard.table.name)["source"].to_pylist()
-        }
-        for split in read_manifest(dataset).splits
-    }
+def values_of(dataset, column="source"):
+    """Return the values of each split."""
+    found = {split.name: set() for split in read_manifest(dataset).splits}
+    for row in rows_of(dataset):
+        found[row["split"]].add(row[column])
+    return found
 
 
-def test_keep_is_the_default(convert, source):
+def leaks_of(invoke, dataset, status=0):
+    return json.loads(invoke("duplicates", dataset, "--json", status=status).stdout)["leaks"]
+
+
+def test_keep_is_the_default_and_same_split_loses_nothing(convert, invoke, source):
+    """What val shares with train moves to train."""
     out, _ = convert(source)
-    assert sum(map(len, samples(out).values())) == 15
+    assert sum(map(len, values_of(out).values())) == 15
     assert not {"duplicates", "distance", "hash"} & {*read_manifest(out).options}
+    out, result = convert(source, "--duplicates", "same-split", name="same")
+    found = values_of(out)
+    assert found["val"] == {"val/b/grass.jpg"}
+    assert len(found["train"]) == 14
+    assert "4 images moved from val to train" in result.stderr
+    assert leaks_of(invoke, out) == []
 
 
 def test_drop(convert, invoke, source):
     """Copies are dropped from train, so that results on val stay comparable."""
     out, result = convert(source, "--duplicates", "drop")
-    found = samples(out)
-    assert found["val"] == {
-        "val/a/astronaut.jpg",
-        "val/b/half.jpg",
-        "val/a/mirrored.jpg",
-        "val/a/rotated.png",
-        "val/b/grass.jpg",
-    }
-    dropped = {
-        "train/a/astronaut.jpg",
-        "train/b/coffee.jpg",
-        "train/b/coins.jpg",
-        "train/a/moon.jpg",
-    }
+    found = values_of(out)
+    val = ("a/astronaut.jpg", "b/half.jpg", "a/mirrored.jpg", "a/rotated.png", "b/grass.jpg")
+    assert found["val"] == {f"val/{name}" for name in val}
+    names = ("a/astronaut.jpg", "b/coffee.jpg", "b/coins.jpg", "a/moon.jpg")
+    dropped = {f"train/{name}" for name in names}
     assert len(found["train"]) == 6
     assert not found["train"] & dropped
     rows = [json.loads(line) for line in (out / "rejected.jsonl").read_text().splitlines()]
@@ -95,13 +92,11 @@ def test_drop_and_split_by_duplicates(convert, invoke, monkeypatch, pictures, tm
     options = ("--duplicates", "drop", "--split-by", "duplicates", "--val-fraction", 0.3)
     out, result = convert(tmp_path / "photos", *options)
     assert f"copies left out: {len(pictures)} of {2 * len(pictures)} images" in result.stdout
-    assert len(samples(out)["val"]) == 3
+    assert len(values_of(out)["val"]) == 3
     invoke("duplicates", out)
     source = read_source(str(tmp_path / "photos"))
-    one, other = (
-        np.array([0, 1], np.int32),
-        np.array([1, 2], np.int32),
-    )  # 0 and 2 are near 1, but not near each other
+    # 0 and 2 are near 1, but not near each other.
+    one, other = np.array([0, 1], np.int32), np.array([1, 2], np.int32)
     pairs = make_pairs(one, other, np.zeros(2, np.uint8))
     every = np.arange(len(source))
     found = Duplicates(every, every, pairs, 31)
@@ -109,16 +104,6 @@ def test_drop_and_split_by_duplicates(convert, invoke, monkeypatch, pictures, tm
     left = resolve.resolve_duplicates(source, Options(duplicates="drop", split_by="duplicates"))
     assert len(left) == len(source) - 1
     assert left.copies.tolist()[:3] == [0, 0, 2]
-
-
-def test_same_split(convert, invoke, source):
-    """Nothing is lost: what val shares with train moves to train."""
-    out, result = convert(source, "--duplicates", "same-split")
-    found = samples(out)
-    assert found["val"] == {"val/b/grass.jpg"}
-    assert len(found["train"]) == 14
-    assert "4 images moved from val to train" in result.stderr
-    assert json.loads(invoke("duplicates", out, "--json").stdout)["leaks"] == []
 
 
 @pytest.fixture
@@ -129,45 +114,34 @@ def many(pictures, tmp_path):
         for quality in (95, 80, 60, 40):
             path = root / "ab"[number % 2] / f"{name}-{quality}.jpg"
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(
-                encode(
-                    picture.resize((picture.width - quality, picture.height - 40)), quality=quality
-                )
-            )
+            smaller = picture.resize((picture.width - quality, picture.height - 40))
+            path.write_bytes(encode(smaller, quality=quality))
     return root
 
 
 @pytest.mark.parametrize("option", [("--split-by", "duplicates"), ("--duplicates", "same-split")])
 def test_new_splits_take_whole_groups(convert, invoke, many, option):
     out, result = convert(many, "--val-fraction", 0.3, "--test-fraction", 0.2, *option)
-    found = samples(out)
+    found = values_of(out)
     assert {len(names) for names in found.values()} == {12, 8, 24}
-    names = {
-        split: {source.rsplit("-", 1)[0] for source in sources} for split, sources in found.items()
-    }
+    names = {split: {name.rsplit("-", 1)[0] for name in found[split]} for split in found}
     assert not names["train"] & names["val"]
     assert not names["test"] & (names["train"] | names["val"])
     assert "not stratified" not in result.stderr
-    assert json.loads(invoke("duplicates", out, "--json").stdout)["leaks"] == []
-    # Without the option, copies of most photographs are on both sides.
-    plain, _ = convert(many, "--val-fraction", 0.3, "--hash", name="plain")
-    assert json.loads(invoke("duplicates", plain, "--json", status=1).stdout)["leaks"]
+    assert leaks_of(invoke, out) == []
+    if option[0] == "--split-by":  # without it, copies of most photographs are on both sides
+        plain, _ = convert(many, "--val-fraction", 0.3, "--hash", name="plain")
+        assert leaks_of(invoke, plain, status=1)
 
 
-def test_a_prepared_dataset_with_hashes(convert, invoke, monkeypatch, many):
+def test_a_prepared_dataset_with_hashes(convert, invoke, many, tmp_path):
+    """In one step, and in three."""
+    options = ("--duplicates", "drop", "--distance", 20, "--hash")
     hashed, _ = convert(many, "--hash", name="hashed")
-    out, _ = convert(hashed, "--duplicates", "drop", "--hash")
-    assert len(samples(out)["train"]) == 11
-    assert read_manifest(out).options["duplicates"] == "drop"
-
-
-def test_three_steps_give_the_same_bytes(convert, invoke, source, tmp_path):
-    whole, _ = convert(source, "--duplicates", "drop", "--distance", 20)
-    steps = tmp_path / "steps"
-    invoke("plan", "--src", source, "--out", steps, "--duplicates", "drop", "--distance", 20)
-    invoke("work", steps, "--task", "0/1")
-    invoke("finish", steps)
-    assert (whole / "manifest.json").read_bytes() == (steps / "manifest.json").read_bytes()
+    out, _ = convert(hashed, *options)
+    assert len(values_of(out)["train"]) == 11
+    steps = run_steps(invoke, "--src", hashed, *options, out=tmp_path / "steps")
+    assert (out / "manifest.json").read_bytes() == (steps / "manifest.json").read_bytes()
 
 
 def test_a_changed_image_makes_another_plan(convert, many):
@@ -183,51 +157,15 @@ def test_a_changed_image_makes_another_plan(convert, many):
 
 
 def test_options_that_contradict_each_other(convert, source):
-    assert "has no effect" in convert(source, "--distance", 5, status=2)[1].stderr
-    stderr = convert(source, "--duplicates", "same-split", "--split-by", "label", status=2)[
-        1
-    ].stderr
-    assert "excludes --duplicates same-split" in stderr
-    assert (
-        "requires --val-fraction" in convert(source, "--split-by", "duplicates", status=2)[1].stderr
-    )
-
-
-def test_a_column_of_that_name_is_a_column(convert, source, tmp_path):
-    table = tmp_path / "list.csv"
-    paths = sorted(str(path.relative_to(source)) for path in source.rglob("*.jpg"))
-    rows = [f"{path},x,{number % 3}" for number, path in enumerate(paths)]
-    table.write_text("\n".join(["path,label,duplicates", *rows]) + "\n")
-    out, _ = convert(
-        table,
-        "--image-root",
-        source,
-        "--split-by",
-        "column:duplicates",
-        "--val-fraction",
-        0.4,
-        "--classes",
-        _classes(tmp_path),
-    )
-    numbers = {
-        split.name: {
-            value
-            for shard in split.shards
-            for value in pq.read_table(out / shard.table.name)["duplicates"].to_pylist()
-        }
-        for split in read_manifest(out).splits
-    }
-    assert not numbers["train"] & numbers["val"]
-    # The word alone means copies, whatever columns there are.
-    options = ("--image-root", source, "--split-by", "duplicates", "--val-fraction", 0.4)
-    copies, _ = convert(table, *options, "--classes", _classes(tmp_path), name="copies")
-    assert read_manifest(copies).options["split_by"] == "duplicates"
-    assert samples(copies) != samples(out)
-
-
-def _classes(folder):
-    (folder / "classes.txt").write_text("x\n")
-    return folder / "classes.txt"
+    for options, message in (
+        (("--distance", 5), "has no effect"),
+        (
+            ("--duplicates", "same-split", "--split-by", "label"),
+            "excludes --duplicates same-split",
+        ),
+        (("--split-by", "duplicates"), "requires --val-fraction"),
+    ):
+        assert message in convert(source, *options, status=2)[1].stderr
 
 
 @pytest.mark.parametrize(("kept", "turns"), [(0, "rotated 90"), (1, "rotated 270")])
@@ -261,11 +199,7 @@ def test_no_two_images_that_are_kept_are_copies(case, random):
     found = Duplicates(item, first_image, make_pairs(first, second, bits), 31)
     rank = np.array(random.sample(range(len(items)), len(items)))
     original, distance, _ = choose_originals(found, rank)
-    is_copy = (
-        {(a, b) for a, b in edges}
-        | {(b, a) for a, b in edges}
-        | {(a, a) for a in range(len(names))}
-    )
+    is_copy = {*edges, *((b, a) for a, b in edges), *((a, a) for a in range(len(names)))}
     kept = [image for image in range(len(items)) if original[image] < 0]
     for image in range(len(items)):
         near = [other for other in kept if other != image and (item[image], item[other]) in is_copy]

@@ -57,14 +57,13 @@ class TestRuns:
         expected = [[(n, sum(numbers[:at])) for at, n in enumerate(numbers)] for numbers in work]
         assert sorted([[part[:2] for part in result] for result in results]) == sorted(expected)
 
-    def test_all_processes_work_on_one_task(self, engine, tmp_path):
+    def test_all_processes_work_on_one_task_and_on_whole_tasks(self, engine, tmp_path):
         work = [(number, str(tmp_path), 3) for number in range(100)]
         (result,) = engine.run_with_pool(tasks.parts_that_meet, [work], 3)
         assert [number for number, _, _ in result] == list(range(100))
         assert len({process for _, _, process in result}) == 3
-
-    def test_whole_tasks_run_in_all_processes(self, engine, tmp_path):
-        work = tasks.until_all_take_part(str(tmp_path), 3)
+        (tmp_path / "whole").mkdir()
+        work = tasks.until_all_take_part(str(tmp_path / "whole"), 3)
         results = list(engine.run_with_pool(tasks.whole_task, work, 3))
         assert sorted(number for number, _ in results) == list(range(len(results)))
         assert len({process for _, process in results}) == 3
@@ -78,10 +77,8 @@ class TestRuns:
     @pytest.mark.parametrize("workers", [2, 3])
     def test_parts_that_wait_for_a_reply_are_bounded(self, engine, tmp_path, workers):
         most = PARTS_PER_WORKER * workers
-        (result,) = engine.run_with_pool(
-            tasks.count_before_replies, [(str(tmp_path), 60, most)], workers
-        )
-        assert result == (most, 60)
+        work = [(str(tmp_path), 60, most)]
+        assert [*engine.run_with_pool(tasks.count_before_replies, work, workers)] == [(most, 60)]
 
 
 def test_one_worker_starts_no_process_and_no_thread(tmp_path):
@@ -113,14 +110,13 @@ def test_an_error_in_the_task_iterator_is_raised():
         run(tasks.sum_of_parts, failing())
 
 
-def test_a_dead_worker_ends_the_run():
+@pytest.mark.parametrize("function", [tasks.kill_a_worker, tasks.lose_the_file])
+def test_a_dead_worker_ends_the_run(function, tmp_path):
+    """Also if its files are removed."""
+    parent = os.getpid()
+    work = [parent if function == tasks.kill_a_worker else (str(tmp_path), parent)]
     with pytest.raises(WorkerDiedError, match=r"was killed.*run the same command again"):
-        run(tasks.kill_a_worker, [os.getpid()])
-
-
-def test_a_dead_worker_is_named_though_its_files_are_removed(tmp_path):
-    with pytest.raises(WorkerDiedError, match="was killed"):
-        run(tasks.lose_the_file, [(str(tmp_path), os.getpid())])
+        run(function, work)
 
 
 def test_closing_early_ends_tasks_that_wait():
@@ -160,13 +156,9 @@ except KeyboardInterrupt:
 @pytest.mark.parametrize("moment", [1, 3, 8])
 def test_an_interrupt_while_the_pool_is_being_locked_ends_the_run(moment):
     """An exception at this moment would leave the pool locked, so its threads would never end."""
-    command = [sys.executable, "-c", INTERRUPTED, str(moment)]
+    program = [sys.executable, "-c", INTERRUPTED, str(moment)]
+    environment = {**os.environ, "PYTHONPATH": PYTHONPATH}
     done = subprocess.run(
-        command,
-        env={**os.environ, "PYTHONPATH": PYTHONPATH},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
+        program, env=environment, capture_output=True, text=True, timeout=60, check=True
     )
     assert done.stdout == "interrupted True\n", done.stderr

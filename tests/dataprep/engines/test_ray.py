@@ -88,18 +88,6 @@ def test_same_bytes_and_messages_as_the_local_engine(
     assert snapshot(tmp_path / "out") == expected
 
 
-def test_append(make_photos, expected, convert_here, invoke, snapshot, tmp_path):
-    new = make_photos(tmp_path / "new", 30, classes=5)
-    for name in ("local", "ray"):
-        for file, data in expected.items():
-            (tmp_path / name / file).parent.mkdir(parents=True, exist_ok=True)
-            (tmp_path / name / file).write_bytes(data)
-    local = invoke("convert", "--src", new, "--out", tmp_path / "local", "--append", "--workers", 1)
-    for done in (local, convert_here("--append", src=new, out=tmp_path / "ray")):
-        assert "is at revision 1: 1" in done.stdout
-    assert snapshot(tmp_path / "ray") == snapshot(tmp_path / "local")
-
-
 def test_a_client_of_the_cluster(dataprep, source, cluster, expected, snapshot, tmp_path):
     pytest.importorskip("grpc", reason="Ray's client needs grpcio")
     ray = ("--engine", "ray", "--address", cluster.client_address)

@@ -68,11 +68,10 @@ int_list = of(
     st.lists(int64, max_size=2).map(lambda v: message(1, b"".join(map(varint, v)))),
     unknown,
 )
+floats = st.lists(st.floats(width=32), max_size=2)
 float_list = of(
     st.floats(width=32).map(lambda v: b"\x0d" + struct.pack("<f", v)),
-    st.lists(st.floats(width=32), max_size=2).map(
-        lambda v: message(1, struct.pack(f"<{len(v)}f", *v))
-    ),
+    floats.map(lambda v: message(1, struct.pack(f"<{len(v)}f", *v))),
     unknown,
 )
 feature = of(
@@ -179,41 +178,33 @@ def unusual_examples(image: bytes, label: int) -> dict[str, bytes]:
     """Valid Examples with an image and a label, each with something that TensorFlow's writer does not write."""
     usual = make_example({IMAGE: image, LABEL: label})
     image_value, label_value = message(1, message(1, image)), message(3, message(1, varint(label)))
-    image_entry, label_entry = (
-        entry_of(IMAGE.encode(), image_value),
-        entry_of(LABEL.encode(), label_value),
-    )
+    one, other = entry_of(IMAGE.encode(), image_value), entry_of(LABEL.encode(), label_value)
 
-    def with_entry(data: bytes) -> bytes:
-        return message(1, data + image_entry + label_entry)
+    def features(*entries: bytes) -> bytes:
+        return message(1, b"".join(entries))
 
+    def labeled(value: bytes) -> bytes:
+        return entry_of(LABEL.encode(), message(3, value))
+
+    floats = message(2, b"\x0d" + bytes(4) + b"\x0d" + bytes(4))
+    turned = message(1, message(2, image_value) + message(1, IMAGE.encode()))
+    noted = entry_of(IMAGE.encode(), message(7, b"note") + image_value)
+    padded = message(1, message(1, LABEL.encode(), 2) + message(2, label_value))
     return {
-        "a long name": with_entry(entry_of(b"n" * 200, message(3, b"\x08\x01"))),
-        "a name of 128 bytes": with_entry(entry_of(b"n" * 128, message(1, message(1, b"x")))),
-        "unpacked floats": with_entry(
-            entry_of(b"box", message(2, b"\x0d" + bytes(4) + b"\x0d" + bytes(4)))
+        "a long name": features(entry_of(b"n" * 200, message(3, b"\x08\x01")), one, other),
+        "a name of 128 bytes": features(
+            entry_of(b"n" * 128, message(1, message(1, b"x"))), one, other
         ),
-        "an unpacked label": message(
-            1, image_entry + entry_of(LABEL.encode(), message(3, b"\x08" + varint(label)))
-        ),
-        "value before key": message(
-            1, message(1, message(2, image_value) + message(1, IMAGE.encode())) + label_entry
-        ),
+        "unpacked floats": features(entry_of(b"box", floats), one, other),
+        "an unpacked label": features(one, labeled(b"\x08" + varint(label))),
+        "value before key": features(turned, other),
         "an unknown field": usual + message(15, b"more") + b"\x78\x05",
-        "unknown fields inside": message(
-            1, message(9, b"x") + image_entry + label_entry + b"\x38\x01"
-        ),
-        "an unknown field in a feature": message(
-            1, entry_of(IMAGE.encode(), message(7, b"note") + image_value) + label_entry
-        ),
-        "a repeated feature": message(
-            1, entry_of(LABEL.encode(), message(3, b"\x08\x63")) + image_entry + label_entry
-        ),
-        "a feature without a value": with_entry(message(1, message(1, b"empty"))),
-        "two messages of features": message(1, image_entry) + message(1, label_entry),
-        "lengths in more bytes": message(
-            1, image_entry + message(1, message(1, LABEL.encode(), 2) + message(2, label_value)), 3
-        ),
+        "unknown fields inside": features(message(9, b"x"), one, other, b"\x38\x01"),
+        "an unknown field in a feature": features(noted, other),
+        "a repeated feature": features(labeled(b"\x08\x63"), one, other),
+        "a feature without a value": features(message(1, message(1, b"empty")), one, other),
+        "two messages of features": features(one) + features(other),
+        "lengths in more bytes": message(1, one + padded, 3),
     }
 
 

@@ -93,21 +93,6 @@ def samples(shard):
 # --- the table ----------------------------------------------------------------------------------
 
 
-def test_every_sample_is_written_once_with_all_columns_of_the_source(dataset, expected, table):
-    import pyarrow.parquet as pq
-
-    rows = [row for shard in expected for row, _ in shard]
-    assert len(expected) == 3
-    assert [len(shard) for shard in expected] == [5, 5, 4]
-    assert len({row["key"] for row in rows}) == len(rows)
-    by_source = {row["source"]: row for row in rows}
-    for stated in pq.read_table(table).to_pylist():
-        row = by_source.pop(stated.pop("path"))
-        assert LABEL_NAMES[row["label"]] == stated.pop("label")
-        assert {name: row[name] for name in stated} == stated
-    assert by_source == {}
-
-
 def test_table_offsets_point_at_the_images(dataset, expected):
     from PIL import Image
 
@@ -197,17 +182,6 @@ def test_the_bytes_depend_on_neither_workers_nor_folder(dataset, table, fmt, con
     assert digests(out) == digests(dataset)
     convert(table, tmp_path / "other", *options, "--seed", 1)
     assert digests(tmp_path / "other")["train-00000.parquet"] != digests(out)["train-00000.parquet"]
-
-
-def test_without_shuffle_samples_are_in_order_of_names(image_folder, fmt, convert, tmp_path):
-    out = tmp_path / "out"
-    convert(image_folder, out, "--fmt", fmt, "--no-shuffle", "--shard-size", "20KB")
-    tables = [read_table(path).to_pylist() for _, _, path in shards_of(out)]
-    assert [row["source"] for rows in tables for row in rows] == sorted(
-        str(path.relative_to(image_folder)) for path in image_folder.glob("*/*")
-    )
-    assert len(tables) > 1
-    assert all(sum(row["size"] for row in rows) <= 20_000 for rows in tables)
 
 
 # --- write and scan, with Hypothesis ------------------------------------------------------------

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import subprocess
-import tarfile
 
 import pytest
 
-from dataprep.formats import FORMATS, ScanOptions, webdataset
+from dataprep.formats import ScanOptions, webdataset
 from dataprep.indexing.index import index_shards
 from dataprep.labels.kinds import KINDS
 from dataprep.options import IndexOptions
@@ -114,13 +113,6 @@ def test_a_tail_of_zeros(number, padded, records, tmp_path):
     assert index(tmp_path, "none").manifest.splits[0].samples == number
 
 
-def test_a_short_tail_of_zeros_in_an_archive_that_is_not_padded(padded, records, tmp_path):
-    end = records[-1].end
-    data = padded[: records[-1].start] + bytes(end - records[-1].start + 1024)
-    assert len(data) % RECORD
-    assert failed(tmp_path, data).byte == records[-1].start
-
-
 @pytest.mark.parametrize("options", [(), ("-b1",), ("--format=gnu",), ("--format=pax",), ("-b2",)])
 def test_archives_of_tar_are_accepted(options, files, tmp_path):
     subprocess.run(["tar", "cf", tmp_path / "a.tar", *options, "-C", files, "."], check=True)
@@ -130,13 +122,6 @@ def test_archives_of_tar_are_accepted(options, files, tmp_path):
         keys_for_tar(tmp_path / "a.tar")
     )
     assert not verify_dataset(str(tmp_path), decode=True, workers=1).problems
-
-
-def test_archives_of_python_are_accepted(files, tmp_path):
-    with tarfile.open(tmp_path / "a.tar", "w") as archive:
-        for path in sorted(files.iterdir()):
-            archive.add(path, path.name)
-    assert index(tmp_path, "none").manifest.splits[0].samples == 8
 
 
 @pytest.mark.parametrize("extra", [0, 1, 2, 3, 19, 20, 21])
@@ -173,36 +158,3 @@ def test_verify_finds_a_tail_of_zeros_and_a_hole(padded, records, tmp_path):
         problems = verify_dataset(str(tmp_path), workers=1).problems
         assert problems[0].file == "a.tar"
         assert problems[0].byte >= start
-
-
-@pytest.fixture(scope="module")
-def tfrecord_shard(image_folder, dataprep, tmp_path_factory):
-    out = tmp_path_factory.mktemp("out")
-    assert dataprep("convert", "--src", image_folder, "--out", out, "--workers", 1).returncode == 0
-    return (out / "train-00000.tfrecord").read_bytes()
-
-
-@pytest.mark.parametrize("zeros", [1, 12, 16, 512, 4096])
-@pytest.mark.parametrize("number", [1, 5, 8])
-def test_zeros_in_a_tfrecord_shard(zeros, number, tfrecord_shard):
-    """TFRecord has no end marker: zeros have no valid CRC.
-
-    One shard after another is a valid shard.
-    """
-    data = tfrecord_shard
-    module = FORMATS["tfrecord"]
-    options = ScanOptions(module.components("encoded", KINDS["class"]))
-
-    def read(shard):
-        return list(module.scan(lambda at, _: (shard, at), len(shard), "a", options))
-
-    records = read(data)
-    start = records[number].start if number < len(records) else len(data)
-    for damaged in (
-        data[:start] + bytes(zeros) + data[start + zeros :],
-        data[:start] + bytes(zeros),
-    ):
-        with pytest.raises(ShardError) as caught:
-            read(damaged)
-        assert caught.value.byte == start
-    assert len(read(data + data)) == 2 * len(records)

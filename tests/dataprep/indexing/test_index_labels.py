@@ -3,79 +3,53 @@
 from __future__ import annotations
 
 import json
-import tarfile
-from io import BytesIO
 
 import pyarrow.parquet as pq
 import pytest
 from helpers import oracles
+from helpers.datasets import FORMATS
 
 from manifests.store import read_manifest
 
-N = 5
-CAPTIONS = [f"a photo, number {number} é" for number in range(N)]
-FORMATS = pytest.mark.parametrize("fmt", ["tfrecord", "webdataset"])
+CAPTIONS = [f"a photo, number {number} é" for number in range(5)]
 
 
 @pytest.fixture
-def shards(tmp_path, jpegs):
-    """A function that writes a shard of images with captions and without labels."""
-
-    def write(fmt, captions=CAPTIONS):
-        folder = tmp_path / "shards"
-        folder.mkdir()
-        images = [jpegs[number % len(jpegs)] for number in range(N)]
-        if fmt == "tfrecord":
-            records = [
-                {
-                    "image/encoded": image,
-                    **({} if caption is None else {"image/caption": caption.encode()}),
-                }
-                for image, caption in zip(images, captions, strict=True)
-            ]
-            oracles.write_tfrecord(folder / "00000.tfrecord", map(oracles.make_example, records))
-            return folder
-        with tarfile.open(folder / "00000.tar", "w", format=tarfile.USTAR_FORMAT) as archive:
-            for number, (image, caption) in enumerate(zip(images, captions, strict=True)):
-                text = json.dumps({"caption": caption, "url": f"http://x/{number}.jpg"}).encode()
-                files = {
-                    "jpg": image,
-                    "json": text,
-                    **({} if caption is None else {"txt": caption.encode()}),
-                }
-                for extension, data in files.items():
-                    member = tarfile.TarInfo(f"{number:09d}.{extension}")
-                    member.size = len(data)
-                    archive.addfile(member, BytesIO(data))
-        return folder
-
-    return write
+def folder(tmp_path, jpegs, request):
+    """A shard of images with captions and without labels."""
+    path, records, files = tmp_path / "shards", [], []
+    path.mkdir()
+    for number, caption in enumerate(CAPTIONS):
+        image, text = jpegs[number % len(jpegs)], caption.encode()
+        records.append(oracles.make_example({"image/encoded": image, "image/caption": text}))
+        stated = json.dumps({"caption": caption, "url": f"http://x/{number}.jpg"}).encode()
+        for extension, data in {"jpg": image, "json": stated, "txt": text}.items():
+            files.append((f"{number:09d}.{extension}", data))
+    if request.param == "tfrecord":
+        oracles.write_tfrecord(path / "00000.tfrecord", records)
+    else:
+        oracles.write_tar(path / "00000.tar", files)
+    return path
 
 
-@FORMATS
-@pytest.mark.parametrize("options", [["--label-type", "none"], ["--label-type", "caption"]])
-def test_records_without_classes_are_indexed(shards, fmt, options, invoke, tmp_path):
-    folder = shards(fmt)
+@pytest.mark.parametrize("folder", FORMATS, indirect=True)
+@pytest.mark.parametrize("label_type", ["none", "caption"])
+def test_records_without_classes_are_indexed(folder, label_type, convert, invoke, tmp_path):
     assert "add --label-type none or caption" in invoke("index", folder, status=2).stderr
-    invoke("index", folder, *options, "--validate", "header")
+    invoke("index", folder, "--label-type", label_type, "--validate", "header")
     manifest = read_manifest(folder)
-    label_type = "caption" if "caption" in options else "none"
-    assert (manifest.label_type, manifest.classes, manifest.components.label) == (
-        label_type,
-        (),
-        None,
-    )
+    stated = (manifest.label_type, manifest.classes, manifest.components.label)
+    assert stated == (label_type, (), None)
     table = pq.read_table(folder / "00000.parquet")
     assert "label" not in table.column_names
     if label_type == "caption":
         assert table["caption"].to_pylist() == CAPTIONS
     assert "no problems" in invoke("verify", folder).output
     # Re-sharded, the captions stay.
-    invoke("convert", "--src", folder, "--out", tmp_path / "again", "--no-shuffle")
+    convert(folder, tmp_path / "again", "--no-shuffle")
     again = pq.read_table(tmp_path / "again" / "train-00000.parquet")
-    assert again.drop_columns(["key", "offset"]).equals(table.drop_columns(["key", "offset"]).select(
-        again.drop_columns(["key", "offset"]).column_names
-    ))  # fmt: skip
+    again = again.drop_columns(["key", "offset"])
+    assert again.equals(table.select(again.column_names))
     # A lost table is made again from the shard.
     before = (folder / "00000.parquet").read_bytes()
     (folder / "00000.parquet").unlink()

@@ -6,7 +6,6 @@ import gzip
 import json
 import os
 import re
-import tarfile
 import zlib
 from dataclasses import replace
 
@@ -14,9 +13,7 @@ import pytest
 from helpers import oracles
 from helpers.pictures import encode, photo
 
-from dataprep.formats import webdataset
 from dataprep.indexing.index import index_shards
-from dataprep.labels.kinds import KINDS
 from dataprep.options import IndexOptions
 from dataprep.verification.verify import verify_dataset
 from manifests.errors import CallError, DamagedError, ShardError
@@ -119,6 +116,8 @@ def assert_found(error, message):
     assert re.search(pattern, str(error), re.DOTALL)
 
 
+LONG = '"' + "x" * 500_000 + '"'
+
 # Options, or the JSON of the first record: what the first record shows is wrong usage.
 FIRST = [
     ({}, {"label": "missing"}, "--label missing: "),
@@ -139,16 +138,7 @@ FIRST = [
     ),
     *(
         (f'{{"label": {text}}}', LABEL_KEY, "--label-key label.*no integer member 'label'")
-        for text in (
-            "NaN",
-            "Infinity",
-            "1.0",
-            "true",
-            '"1"',
-            "null",
-            '"' + "x" * 500_000 + '"',
-            '"\\ud800"',
-        )
+        for text in ("NaN", "Infinity", "1.0", "true", '"1"', "null", '"\\ud800"', LONG)
     ),
     *(
         (f'{{"label": {text}}}', LABEL_KEY, "no integer member 'label' of up to 64 bits")
@@ -210,9 +200,10 @@ def test_a_file_that_is_not_a_shard(tmp_path, name, data, message):
     # The first shard is read before any is indexed, so this ends the run.
     with pytest.raises(DamagedError) as caught:
         index(tmp_path, label="cls")
-    assert caught.value.file == str(tmp_path / name)
-    assert caught.value.byte is not None
-    assert caught.value.hint
+    error = caught.value
+    assert error.file == str(tmp_path / name)
+    assert error.byte is not None
+    assert error.hint
     if name == "a.tfrecord" or "compressed" not in message:
         assert_found(caught.value, message)
     assert os.listdir(tmp_path) == [name]
@@ -259,7 +250,7 @@ def test_a_header_that_states_more_pixels_than_a_table_can(tmp_path, invoke):
     files = [("0.png", image), ("0.cls", b"0"), ("1.png", bytes(damaged)), ("1.cls", b"0")]
     oracles.write_tar(tmp_path / "train-0.tar", files)
     invoke("index", tmp_path, "--workers", 1, status=1)
-    (row,) = [json.loads(line) for line in (tmp_path / "rejected.jsonl").read_text().splitlines()]
+    row = json.loads((tmp_path / "rejected.jsonl").read_text())
     assert row["reason"] == "too-large"
     assert row["detail"].endswith(": 2147483680x24 pixels, but the limit is 2147483647 per side")
 
@@ -269,10 +260,12 @@ def test_every_broken_shard_is_reported(tmp_path, invoke):
         oracles.write_tar(tmp_path / f"{number}.tar", sample())
         if number % 2:
             os.truncate(tmp_path / f"{number}.tar", 900)
-    result = invoke("index", tmp_path, "--workers", 1, status=1)
-    lines = result.stderr.splitlines()
-    assert [str(tmp_path / f"{n}.tar") in lines[n // 2] for n in (1, 3)] == [True, True]
-    assert "2 shards cannot be indexed" in lines[-1]
+    *_, first, second, last = invoke(
+        "index", tmp_path, "--workers", 1, status=1
+    ).stderr.splitlines()
+    assert str(tmp_path / "1.tar") in first
+    assert str(tmp_path / "3.tar") in second
+    assert "2 shards cannot be indexed" in last
 
 
 # --- values that are stored, or left out ---------------------------------------------------------
@@ -301,8 +294,7 @@ def test_an_unused_json_may_contain_anything(tmp_path, text):
 def test_texts_that_cannot_be_stored_are_left_out(text, tmp_path):
     members = ", ".join(f'"{name}": {text}' for name in ("class", "source", "url"))
     write_record(tmp_path, sample(json=f"{{{members}}}".encode()))
-    manifest = index(tmp_path).manifest
-    assert manifest.classes == ("0", "1")
+    assert index(tmp_path).manifest.classes == ("0", "1")
     assert read_table(tmp_path / "a.parquet")["source"].to_pylist()[1] == "b.jpg"
     assert not verify_dataset(str(tmp_path), workers=1).problems
 
@@ -312,17 +304,6 @@ def test_a_large_label_needs_max_classes(tmp_path):
     assert index(tmp_path, max_classes=8).manifest.classes[-1] == "7"
     names = index(tmp_path, max_classes=1, classes=tuple("abcdefgh"), overwrite=True)
     assert names.manifest.classes[-1] == "h"
-
-
-def test_a_shard_error_keeps_messages_short():
-    """A name of a megabyte in an archive."""
-    info = tarfile.TarInfo("n" * 200_000 + ".txt").tobuf(tarfile.GNU_FORMAT)
-    data = info + bytes(10240)
-    components = webdataset.components("encoded", KINDS["class"])
-    options = webdataset.ScanOptions(components)
-    with pytest.raises(ShardError) as caught:
-        list(webdataset.scan(lambda at, _: (data, at), len(data), "a.tar", options))
-    assert len(str(caught.value)) < 2000
 
 
 # --- verify -------------------------------------------------------------------------------------

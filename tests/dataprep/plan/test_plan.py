@@ -43,9 +43,8 @@ def make_source(sizes, split=None, splits=("train",), **extra):
 
 
 def rows(plan, split=None):
-    return [
-        row for shard in plan.shards if split in (None, shard.split) for row in shard.rows.tolist()
-    ]
+    shards = [shard for shard in plan.shards if split in (None, shard.split)]
+    return [row for shard in shards for row in shard.rows.tolist()]
 
 
 sizes = st.lists(st.integers(UNREADABLE, 1000), min_size=1, max_size=60)
@@ -64,7 +63,9 @@ def test_each_row_appears_once_and_shards_stay_within_limits(data, sizes, option
     source = make_source(sizes, split, ("train", "val", "test"))
     plan = make_plan(source, options)
     assert sorted(rows(plan)) == list(range(len(sizes)))
+    assert make_plan(source, options).fingerprint == plan.fingerprint
     for number, name in enumerate(source.splits):
+        assert options.shuffle or rows(plan, name) == sorted(rows(plan, name))
         shards = [shard for shard in plan.shards if shard.split == name]
         assert [shard.name for shard in shards] == [f"{name}-{n:05d}" for n in range(len(shards))]
         assert sorted(rows(plan, name)) == [row for row, code in enumerate(split) if code == number]
@@ -81,37 +82,13 @@ def test_each_row_appears_once_and_shards_stay_within_limits(data, sizes, option
                 assert last or sum(shard_lengths) + lengths[index + 1][0] > options.shard_bytes
 
 
-@given(sizes, options)
-def test_same_seed_gives_same_plan(sizes, options):
-    source = make_source(sizes)
-    plan, again = make_plan(source, options), make_plan(source, options)
-    assert plan.fingerprint == again.fingerprint
-    assert [shard.rows.tolist() for shard in plan.shards] == [
-        shard.rows.tolist() for shard in again.shards
-    ]
-    if not options.shuffle:
-        assert rows(plan) == list(range(len(sizes)))
-
-
 def test_each_seed_and_split_has_its_own_order():
     source = make_source([1] * 400, [0] * 200 + [1] * 200, ("train", "val"))
-    orders = [
-        rows(make_plan(source, Options(seed=seed)), split)
-        for seed in range(4)
-        for split in source.splits
-    ]
+    plans = [make_plan(source, Options(seed=seed)) for seed in range(4)]
+    orders = [rows(plan, split) for plan in plans for split in source.splits]
     relative = {tuple(np.array(order) % 200) for order in orders}
     assert len(relative) == len(orders)
     assert tuple(range(200)) not in relative
-
-
-def test_shuffle_is_uniform():
-    """Over 800 seeds, sample 0 lands on each of 8 positions approximately equally often."""
-    positions = Counter(
-        rows(make_plan(make_source([1] * 8), Options(seed=seed))).index(0) for seed in range(800)
-    )
-    assert set(positions) == set(range(8))
-    assert max(positions.values()) < 150
 
 
 GOLDEN_ORDER = [14, 0, 4, 6, 3, 19, 9, 5, 18, 7, 17, 1, 8, 10, 2, 12, 13, 16, 11, 15]
@@ -125,36 +102,10 @@ def test_golden_order():
     assert rows(make_plan(source, Options(seed=0))) == GOLDEN_ORDER
     plan = make_plan(source, Options(seed=7, val_fraction=0.25, shard_samples=6))
     assert [shard.rows.tolist() for shard in plan.shards] == GOLDEN_SPLIT
-    assert [shard.name for shard in plan.shards] == [
-        "train-00000",
-        "train-00001",
-        "train-00002",
-        "val-00000",
-    ]
+    names = ["train-00000", "train-00001", "train-00002", "val-00000"]
+    assert [shard.name for shard in plan.shards] == names
     plan = make_plan(source, Options(seed=7, val_fraction=0.25, split_by="group"))
     assert rows(plan, "val") == GOLDEN_GROUPS
-
-
-@given(st.integers(1, 300), st.floats(0, 1, exclude_max=True), st.integers(0, 9))
-def test_val_fraction_is_exact(count, fraction, seed):
-    options = Options(val_fraction=fraction, seed=seed)
-    if fraction and round(count * fraction) in (0, count):  # one of the two splits would be empty
-        with pytest.raises(CallError, match="--val-fraction"):
-            make_plan(make_source([1] * count), options)
-        return
-    plan = make_plan(make_source([1] * count), options)
-    assert abs(len(rows(plan, "val")) - count * fraction) <= 0.5
-    assert sorted(rows(plan)) == list(range(count))
-    assert (plan.splits == ("train", "val")) == (fraction > 0)
-
-
-def test_val_fraction_takes_images_from_train_only():
-    source = make_source([1] * 30, [0] * 20 + [1] * 10, ("train", "test"))
-    plan = make_plan(source, Options(val_fraction=0.3))
-    assert plan.splits == ("train", "val", "test")
-    assert len(rows(plan, "val")) == 6
-    assert set(rows(plan, "val")) < set(range(20))
-    assert sorted(rows(plan, "test")) == list(range(20, 30))
 
 
 GROUPS = {
@@ -168,11 +119,8 @@ GROUPS = {
 @settings(max_examples=examples())
 @given(st.data(), st.sampled_from(sorted(GROUPS)), st.floats(0.01, 0.9), st.integers(0, 5))
 def test_split_by_keeps_groups_in_one_split(data, kind, fraction, seed):
-    groups = data.draw(
-        st.lists(st.none() | GROUPS[kind], min_size=2, max_size=40).filter(
-            lambda g: any(x is not None for x in g)
-        )
-    )
+    some = st.lists(st.none() | GROUPS[kind], min_size=2, max_size=40)
+    groups = data.draw(some.filter(lambda each: set(each) != {None}))
     source = make_source([1] * len(groups), group=groups)
     try:
         plan = make_plan(source, Options(val_fraction=fraction, split_by="group", seed=seed))
@@ -192,61 +140,71 @@ def test_split_by_keeps_groups_in_one_split(data, kind, fraction, seed):
     assert 0 <= room < min(Counter(names[row] for row in rows(plan, "train")).values())
 
 
-@pytest.mark.parametrize(
-    ("source", "options", "message"),
-    [
+FOUR, BY_LABEL = make_source([1] * 4), {"split_by": "label", "val_fraction": 0.5}
+NO_COLUMN = "no column of that name. Hint:"
+REFUSED = [
+    (
+        FOUR,
+        {"split_by": "x"},
+        "--split-by requires --val-fraction or --test-fraction. Hint: set the fraction of train",
+    ),
+    (
+        FOUR,
+        {"split_by": "x", "val_fraction": 0.5},
+        f"--split-by x: the source has {NO_COLUMN} choose one of: label.",
+    ),
+    (
+        make_source([1] * 4, identity=[1] * 4),
+        {"split_by": "identity", "val_fraction": 0.5},
+        "--split-by identity makes 1 group, which --val-fraction 0.5 cannot divide into two splits",
+    ),
+    (
+        make_source([1] * 4, nothing=pa.nulls(4)),
+        {"split_by": "nothing", "val_fraction": 0.5},
+        "cannot divide into two splits",
+    ),
+    (
+        make_source([1] * 4, [0, 0, 1, 1], ("train", "val")),
+        {"val_fraction": 0.5},
+        "already has a val split. Hint: leave out --val-fraction, or convert train alone with"
+        " --where \"split = 'train'\"",
+    ),
+    (
+        replace(FOUR, label_type="none", classes=()),
+        BY_LABEL,
+        f"{NO_COLUMN} leave out --split-by, or set it to duplicates.",
+    ),
+    (make_source([1] * 4, splits=("test",)), {"val_fraction": 0.5}, "no train split"),
+    (FOUR, {"val_fraction": 0.01}, "--val-fraction"),
+    (FOUR, {"val_fraction": 0.99}, "--val-fraction"),
+    *(
+        # A manifest that someone else wrote may contain them.
+        (make_source([1], splits=(name,)), {}, "cannot be part of a file name")
+        for name in ("../other/train", "/tmp/train", "..", ".hidden", "a\0b", "\udc80")
+    ),
+    *(
+        # File systems allow 255 bytes for a name, so a longer one can never be written.
         (
-            make_source([1] * 4),
-            Options(split_by="x"),
-            (
-                "--split-by requires --val-fraction or --test-fraction. Hint: set the fraction of"
-                " train"
-            ),
-        ),
-        (
-            make_source([1] * 4),
-            Options(split_by="x", val_fraction=0.5),
-            "--split-by x: the source has no column of that name. Hint: choose one of: label.",
-        ),
-        (
-            make_source([1] * 4, identity=[1] * 4),
-            Options(split_by="identity", val_fraction=0.5),
-            (
-                "--split-by identity makes 1 group, which --val-fraction 0.5 cannot divide into two"
-                " splits"
-            ),
-        ),
-        (
-            make_source([1] * 4, nothing=pa.nulls(4)),
-            Options(split_by="nothing", val_fraction=0.5),
-            "cannot divide into two splits",
-        ),
-        (
-            make_source([1] * 4, [0, 0, 1, 1], ("train", "val")),
-            Options(val_fraction=0.5),
-            (
-                "already has a val split. Hint: leave out --val-fraction, or convert train alone"
-                " with --where \"split = 'train'\""
-            ),
-        ),
-        (
-            replace(make_source([1] * 4), label_type="none", classes=()),
-            Options(split_by="label", val_fraction=0.5),
-            "no column of that name. Hint: leave out --split-by, or set it to duplicates.",
-        ),
-        (make_source([1] * 4, splits=("test",)), Options(val_fraction=0.5), "no train split"),
-        (make_source([1] * 4), Options(val_fraction=0.01), "--val-fraction"),
-        (make_source([1] * 4), Options(val_fraction=0.99), "--val-fraction"),
-    ],
-)
-def test_invalid_options_are_refused(source, options, message):
-    with pytest.raises(CallError, match=message):
-        make_plan(source, options)
+            make_source([1], splits=("s" * length,)),
+            {},
+            f"has a name of {length} bytes, but the limit is 100",
+        )
+        for length in (101, 300)
+    ),
+]
+
+
+@pytest.mark.parametrize(("source", "options", "message"), REFUSED, ids=range(len(REFUSED)))
+def test_what_is_refused(source, options, message):
+    with pytest.raises(CallError, match=re.escape(message)):
+        make_plan(source, Options(**options))
 
 
 def test_huge_shard_sizes_give_one_shard():
-    assert len(make_plan(make_source([1 << 40] * 3), Options(shard_bytes=10**30)).shards) == 1
-    assert len(make_plan(make_source([1] * 3), Options(shard_samples=10**30)).shards) == 1
+    for options in (Options(shard_bytes=10**30), Options(shard_samples=10**30)):
+        assert len(make_plan(make_source([1 << 40] * 3), options).shards) == 1
+    longest = make_plan(make_source([1], splits=("s" * 100,)), Options())
+    assert longest.shards[0].name == "s" * 100 + "-00000"
 
 
 CHANGES = {
@@ -262,28 +220,18 @@ CHANGES = {
 
 @pytest.mark.parametrize("column", CHANGES)
 def test_fingerprint_covers_samples_classes_and_options(column):
-    from dataclasses import replace
-
     source = make_source([5, 5], camera=[1, 2], splits=("train", "val"))
     fingerprint = make_plan(source, Options()).fingerprint
     change = {column: CHANGES[column]}
-    changed = (
-        replace(source, **change)
-        if column in ("classes", "splits")
-        else source.with_columns(**change)
-    )
+    if column in ("classes", "splits"):
+        changed = replace(source, **change)
+    else:
+        changed = source.with_columns(**change)
     assert make_plan(changed, Options()).fingerprint != fingerprint
-    assert (
-        make_plan(replace(source, root="/another", notices=("x",)), Options()).fingerprint
-        == fingerprint
-    )
-    for options in (
-        Options(seed=1),
-        Options(fmt="webdataset"),
-        Options(validate="none"),
-        Options(shard_bytes=1),
-    ):
-        assert make_plan(source, options).fingerprint != fingerprint
+    moved = replace(source, root="/another", notices=("x",))
+    assert make_plan(moved, Options()).fingerprint == fingerprint
+    for option in ({"seed": 1}, {"fmt": "webdataset"}, {"validate": "none"}, {"shard_bytes": 1}):
+        assert make_plan(source, Options(**option)).fingerprint != fingerprint
 
 
 def test_keys_are_unique_without_dots_and_spaces():
@@ -298,34 +246,10 @@ def test_every_source_can_be_split_by_label(name):
     source = make_source([1] * 40).with_columns(label=np.arange(40, dtype=np.int32) % 8)
     source = replace(source, classes=tuple("abcdefgh"))
     plan = make_plan(source, Options(val_fraction=0.25, split_by=name))
-    labels = {
-        split: {int(source.label[row]) for row in rows(plan, split)} for split in ("train", "val")
-    }
-    assert (len(labels["train"]), len(labels["val"]), labels["train"] & labels["val"]) == (
-        6,
-        2,
-        set(),
+    train, val = (
+        {int(source.label[row]) for row in rows(plan, split)} for split in ("train", "val")
     )
-
-
-@pytest.mark.parametrize(("length", "is_refused"), [(100, False), (101, True), (300, True)])
-def test_long_split_names(length, is_refused):
-    """File systems allow 255 bytes for a name, so a longer one can never be written."""
-    source = make_source([1], splits=("s" * length,))
-    if is_refused:
-        with pytest.raises(CallError, match=rf"has a name of {length} bytes, but the limit is 100"):
-            make_plan(source, Options())
-    else:
-        assert make_plan(source, Options()).shards[0].name == "s" * 100 + "-00000"
-
-
-@pytest.mark.parametrize(
-    "name", ["../other/train", "/tmp/train", "..", ".hidden", "a\0b", "\udc80"]
-)
-def test_split_names_that_would_leave_the_output_folder(name):
-    """A manifest that someone else wrote may contain them."""
-    with pytest.raises(CallError, match="cannot be part of a file name"):
-        make_plan(make_source([1], splits=(name,)), Options())
+    assert (len(train), len(val), train & val) == (6, 2, set())
 
 
 @given(names=st.lists(st.text(max_size=30), min_size=1, max_size=40, unique=True))
@@ -334,9 +258,8 @@ def test_a_manifest_that_would_be_too_long_is_refused_before_any_work(names):
     source = replace(make_source([100] * 9), classes=tuple(names))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(store, "MAX_MANIFEST_BYTES", 0)
-        with pytest.raises(
-            CallError, match="the class names and the list of shards take about"
-        ) as caught:
+        message = "the class names and the list of shards take about"
+        with pytest.raises(CallError, match=message) as caught:
             make_plan(source, Options(shard_samples=2))
         estimate = int(re.search(r"about ([\d,]+) bytes", str(caught.value))[1].replace(",", ""))
         file = File(f"{'x' * MAX_SPLIT_NAME}-0000000000.tfrecord", 1 << 40, "crc32c:01234567")
@@ -352,19 +275,13 @@ def test_a_manifest_that_would_be_too_long_is_refused_before_any_work(names):
 
 def test_the_fingerprint_is_that_of_the_whole_table_in_memory():
     """It is computed as a stream; shards that earlier releases wrote must keep their plan."""
-    extra = pa.table(
-        {"camera": pa.chunked_array([[1, 2], [3] * 7]), "note": ["ä", None, *"bcdefgh"]}
-    )
+    cameras, notes = pa.chunked_array([[1, 2], [3] * 7]), ["ä", None, *"bcdefgh"]
+    extra = pa.table({"camera": cameras, "note": notes})
     source, options = make_source([100] * 9).with_columns(extra=extra), Options(shard_samples=2)
     digest = hashlib.sha256(
         json.dumps([1, options.as_json(), source.classes, source.splits]).encode()
     )
-    columns = {
-        "path": source.path,
-        "label": source.label,
-        "split": source.split,
-        "size": source.size,
-    }
+    columns = {name: getattr(source, name) for name in ("path", "label", "split", "size")}
     table = pa.table({**columns, "camera": extra["camera"], "note": extra["note"]}).combine_chunks()
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema.remove_metadata()) as stream:

@@ -15,6 +15,7 @@ from dataprep.plan.splits import assign_splits
 from dataprep.sources import Source
 from dataprep.sources.base import sample_table
 from manifests.errors import CallError
+from manifests.labels import arrow_type
 
 
 def make_source(labels, splits=("train",), split=None, **extra):
@@ -35,9 +36,14 @@ def make_source(labels, splits=("train",), split=None, **extra):
     )
 
 
-def per_class(source, splits, name):
-    rows = splits.index == splits.names.index(name)
-    return np.bincount(source.label[rows], minlength=len(source.classes))
+def split(source, **options):
+    """Return the splits, and the number of images of each class in each."""
+    splits = assign_splits(source, Options(**options))
+    counts = {}
+    for number, name in enumerate(splits.names):
+        own = source.label[splits.index == number]
+        counts[name] = np.bincount(own, minlength=len(source.classes)).tolist()
+    return splits, counts
 
 
 labels = st.lists(st.integers(0, 6), min_size=3, max_size=200)
@@ -47,28 +53,23 @@ fractions = st.floats(0.01, 0.6)
 @given(labels, fractions, st.none() | fractions, st.integers(0, 5))
 def test_each_class_gives_its_share(labels, val, test, seed):
     source = make_source(labels)
-    options = Options(val_fraction=val, test_fraction=test or 0.0, seed=seed)
+    options = {"val_fraction": val, "test_fraction": test or 0.0, "seed": seed}
     sizes = [round(fraction * len(labels)) for fraction in (val, test) if fraction]
     if min(sizes) == 0 or sum(sizes) >= len(labels):
         with pytest.raises(CallError, match="leaves a split empty"):
-            assign_splits(source, options)
+            split(source, **options)
         return
-    splits = assign_splits(source, options)
+    splits, found = split(source, **options)
     total = np.bincount(source.label, minlength=len(source.classes))
-    counts = {name: per_class(source, splits, name) for name in splits.names}
+    counts = {name: np.array(each) for name, each in found.items()}
     assert (sum(counts.values()) == total).all()
     for name, fraction in (("val", val), ("test", test)):
         if not fraction:
             assert name not in splits.names
             continue
         assert counts[name].sum() == round(fraction * len(labels))
-        without = {
-            source.classes[label] for label in np.flatnonzero((total > 0) & (counts[name] == 0))
-        }
-        notices = [
-            notice for notice in splits.notices if notice.startswith(f"{name} has no images of")
-        ]
-        assert len(notices) == bool(without)
+        is_reported = [each.startswith(f"{name} has no images of") for each in splits.notices]
+        assert sum(is_reported) == ((total > 0) & (counts[name] == 0)).any()
     # Without a second split, and as long as classes have images to spare, no class is off by a
     # whole image.
     if not test and (counts["train"] >= 1)[total > 0].all() and (total[total > 0] > 2).all():
@@ -77,127 +78,93 @@ def test_each_class_gives_its_share(labels, val, test, seed):
 
 
 def test_stratified_splits_of_large_classes_are_exact():
-    source = make_source(
-        [label for label, count in enumerate((1000, 500, 20)) for _ in range(count)]
-    )
-    splits = assign_splits(source, Options(val_fraction=0.1, test_fraction=0.2))
-    assert splits.names == ("train", "val", "test")
-    assert {name: per_class(source, splits, name).tolist() for name in splits.names} == {
-        "train": [700, 350, 14],
-        "val": [100, 50, 2],
-        "test": [200, 100, 4],
-    }
+    source = make_source([0] * 1000 + [1] * 500 + [2] * 20)
+    splits, counts = split(source, val_fraction=0.1, test_fraction=0.2)
+    assert counts == {"train": [700, 350, 14], "val": [100, 50, 2], "test": [200, 100, 4]}
     assert splits.notices == ()
 
 
-def test_a_val_split_smaller_than_the_number_of_classes_is_reported():
+def test_classes_without_images_in_a_split_are_reported():
     """840 classes of two images: val has at most one image of a class, and 504 classes have none."""
-    source = make_source([label for label in range(840) for _ in range(2)])
-    splits = assign_splits(source, Options(val_fraction=0.2))
-    assert Counter(per_class(source, splits, "val").tolist()) == {0: 504, 1: 336}
-    assert len(splits.notices) == 1
-    assert (
-        "val has no images of 504 of 840 classes, because it has only 336 images: c"
-        in splits.notices[0]
-    )
-    assert splits.notices[0].endswith(", ...")
-
-
-def test_classes_of_one_image_that_only_val_has_are_reported():
-    splits = assign_splits(make_source(range(10)), Options(val_fraction=0.5))
+    splits, counts = split(make_source([*range(840)] * 2), val_fraction=0.2)
+    assert Counter(counts["val"]) == {0: 504, 1: 336}
+    (notice,) = splits.notices
+    reason = "val has no images of 504 of 840 classes, because it has only 336 images: c"
+    assert reason in notice
+    assert notice.endswith(", ...")
+    splits, _ = split(make_source(range(10)), val_fraction=0.5)
     assert [notice.split(",")[0] for notice in splits.notices] == [
         "train has no images of 5 of 10 classes",
         "val has no images of 5 of 10 classes",
     ]
+    groups = make_source([n // 5 for n in range(60)])
+    assert split(groups, val_fraction=0.25, split_by="label")[0].notices == ()
 
 
 def test_rare_classes_keep_their_last_image_in_train():
     source = make_source([0] * 97 + [1, 2, 3])
     for seed in range(20):
-        splits = assign_splits(source, Options(val_fraction=0.5, seed=seed))
-        assert per_class(source, splits, "train").tolist() == [47, 1, 1, 1]
-
-
-@pytest.mark.parametrize("seeds", [(0, 1)])
-def test_the_seed_decides_which_images(seeds):
-    source = make_source([0, 1] * 50)
-    first, second = (
-        assign_splits(source, Options(val_fraction=0.2, seed=seed)).index.tolist() for seed in seeds
-    )
-    assert first != second
-    assert first == assign_splits(source, Options(val_fraction=0.2, seed=seeds[0])).index.tolist()
+        assert split(source, val_fraction=0.5, seed=seed)[1]["train"] == [47, 1, 1, 1]
 
 
 def test_only_train_is_divided():
     source = make_source([0, 1] * 30, ("train", "test"), [0] * 40 + [1] * 20)
-    splits = assign_splits(source, Options(val_fraction=0.25))
+    splits, counts = split(source, val_fraction=0.25)
     assert splits.names == ("train", "val", "test")
-    assert per_class(source, splits, "val").tolist() == [5, 5]
+    assert counts["val"] == [5, 5]
     assert splits.index[40:].tolist() == [2] * 20
 
 
 def test_groups_go_to_three_splits():
     source = make_source([n % 4 for n in range(60)], person=[n // 3 for n in range(60)])
-    splits = assign_splits(source, Options(val_fraction=0.2, test_fraction=0.2, split_by="person"))
-    sides = {
-        name: {n // 3 for n in np.flatnonzero(splits.index == k)}
-        for k, name in enumerate(splits.names)
-    }
-    assert [len(side) for side in sides.values()] == [12, 4, 4]
-    assert sum(map(len, sides.values())) == len(set.union(*sides.values()))
+    splits, _ = split(source, val_fraction=0.2, test_fraction=0.2, split_by="person")
+    sides = [{n // 3 for n in np.flatnonzero(splits.index == k)} for k in range(3)]
+    assert [len(side) for side in sides] == [12, 4, 4]
+    assert len(set.union(*sides)) == 20
     assert splits.notices == (
         "the new splits consist of whole groups of person, so they are not stratified by label",
     )
 
 
-def test_groups_of_labels_are_not_reported_as_missing_classes():
-    source = make_source([n // 5 for n in range(60)])
-    assert assign_splits(source, Options(val_fraction=0.25, split_by="label")).notices == ()
+PERSON = make_source([0] * 4, person=[0, 0, 0, 1])
+REFUSED = [
+    (
+        make_source([0] * 4, ("train", "test"), [0, 0, 1, 1]),
+        {"test_fraction": 0.5},
+        "already has a test split",
+    ),
+    (
+        make_source([0] * 4, ("val",)),
+        {"test_fraction": 0.5},
+        "--test-fraction: the source has no train split",
+    ),
+    (
+        make_source([0] * 4),
+        {"test_fraction": 0.5, "val_fraction": 0.5},
+        "--val-fraction 0.5 and --test-fraction 0.5 of 4 images leaves a split empty",
+    ),
+    (
+        PERSON,
+        {"test_fraction": 0.25, "val_fraction": 0.25, "split_by": "person"},
+        "--split-by person makes 2 groups, which --test-fraction 0.25 cannot divide into three"
+        " splits",
+    ),
+]
 
 
-@pytest.mark.parametrize(
-    ("source", "options", "message"),
-    [
-        (
-            make_source([0] * 4, ("train", "test"), [0, 0, 1, 1]),
-            {"test_fraction": 0.5},
-            "already has a test split",
-        ),
-        (
-            make_source([0] * 4, ("val",)),
-            {"test_fraction": 0.5},
-            "--test-fraction: the source has no train split",
-        ),
-        (
-            make_source([0] * 4),
-            {"test_fraction": 0.5, "val_fraction": 0.5},
-            "--val-fraction 0.5 and --test-fraction 0.5 of 4 images leaves a split empty",
-        ),
-        (
-            make_source([0] * 4, person=[0, 0, 0, 1]),
-            {"test_fraction": 0.25, "val_fraction": 0.25, "split_by": "person"},
-            (
-                "--split-by person makes 2 groups, which --test-fraction 0.25 cannot divide into"
-                " three splits"
-            ),
-        ),
-    ],
-)
+@pytest.mark.parametrize(("source", "options", "message"), REFUSED)
 def test_invalid_options_are_refused(source, options, message):
     with pytest.raises(CallError, match=message):
-        assign_splits(source, Options(**options))
+        split(source, **options)
 
 
 def test_the_hint_for_large_groups_is_a_fraction_that_works():
     source = make_source([0] * 7, person=[0, 0, 0, 0, 1, 1, 1])
     with pytest.raises(CallError, match=r"which --val-fraction 0[.]2 cannot") as caught:
-        assign_splits(source, Options(val_fraction=0.2, split_by="person"))
-    assert (
-        "the smallest group has 3 images of 7: set --val-fraction to 0.43 or more"
-        in caught.value.hint
-    )
-    made = assign_splits(source, Options(val_fraction=0.43, split_by="person"))
-    assert np.bincount(made.index).tolist() == [4, 3]
+        split(source, val_fraction=0.2, split_by="person")
+    hint = "the smallest group has 3 images of 7: set --val-fraction to 0.43 or more"
+    assert hint in caught.value.hint
+    assert split(source, val_fraction=0.43, split_by="person")[1] == {"train": [4], "val": [3]}
 
 
 def test_another_way_to_split_has_another_fingerprint():
@@ -205,3 +172,75 @@ def test_another_way_to_split_has_another_fingerprint():
     assert Options(val_fraction=0.1).as_json()["stratified"] is True
     assert "stratified" not in Options(val_fraction=0.1, split_by="x").as_json()
     assert not {"stratified", "test_fraction"} & {*Options().as_json()}
+
+
+# --- labels that are not one class ----------------------------------------------------------------
+
+N = 1000
+
+
+def val_rows(label_type, classes=(), split_by=None, **columns):
+    """Return a source of these labels, which rows are in val, and what is said about it."""
+    source = Source(
+        root="/images",
+        layout="test",
+        table=sample_table(
+            pa.array([f"{number}.jpg" for number in range(N)], pa.large_string()),
+            size=np.ones(N, np.int64),
+            extra=pa.table(columns),
+        ),
+        classes=classes,
+        label_type=label_type,
+    )
+    splits = assign_splits(source, Options(val_fraction=0.1, split_by=split_by))
+    rows = np.flatnonzero(splits.index == splits.names.index("val"))
+    return source, rows, splits.notices
+
+
+def several(lists):
+    """Return the labels of images with several classes."""
+    return {"labels": pa.array(lists, arrow_type("integers"))}
+
+
+def test_rare_classes_are_in_both_splits():
+    """A class of 10 among 1,000 images with several classes is in val, as often as its share says."""
+    lists = [[0, *([1] if row % 2 else []), *([2] if row % 100 == 7 else [])] for row in range(N)]
+    source, rows, notices = val_rows("multi-label", ("common", "half", "rare"), **several(lists))
+    strata = source.labels.strata(source.label, source.extra, len(source.classes))
+    assert np.bincount(strata).tolist() == [500, 490, 10]
+    assert len(rows) == 100
+    assert sum(2 in lists[row] for row in rows) == 1
+    assert sum(1 in lists[row] for row in rows) == 50
+    assert notices == ("the new splits are stratified by the rarest class of each image",)
+
+
+def test_images_without_a_class_are_a_stratum():
+    lists = [[0] if row < 900 else [] for row in range(N)]
+    _, rows, _ = val_rows("multi-label", ("a",), **several(lists))
+    assert np.bincount(rows < 900).tolist() == [10, 90]
+
+
+def test_a_class_without_an_image_in_val_is_reported():
+    lists = [[0] if row else [1] for row in range(N)]
+    _, rows, notices = val_rows("multi-label", ("a", "b"), **several(lists))
+    is_reported = any("has no images of 1 of 2 classes: b" in notice for notice in notices)
+    assert is_reported == (0 not in rows)
+
+
+def test_numbers_have_the_same_distribution_in_both_splits():
+    values = np.random.default_rng(0).normal(size=N) ** 3
+    column = pa.array([[value] for value in values.tolist()], arrow_type("floats"))
+    _, rows, notices = val_rows("regression", values=column)
+    tenths = np.quantile(values, np.linspace(0, 1, 11)[1:-1])
+    counts = np.bincount(np.searchsorted(tenths, values[rows]), minlength=10)
+    assert counts.tolist() == pytest.approx([10] * 10, abs=1)
+    assert notices == ("the new splits are stratified by the tenths of the first number",)
+
+
+def test_other_labels_are_split_at_random_and_a_note_says_so():
+    for kind, columns in (("none", {}), ("caption", {"caption": pa.array(["x"] * N)})):
+        _, rows, notices = val_rows(kind, **columns)
+        assert len(rows) == 100
+        assert "cannot be stratified" in notices[0]
+    with pytest.raises(CallError, match="--split-by label: the source has no column of that name"):
+        val_rows("none", split_by="label")

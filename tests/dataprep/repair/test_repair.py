@@ -124,23 +124,6 @@ def test_replaced_and_missing_images_are_named(make, repair, source, out):
     assert not (out / ".dataprep/partial").exists()
 
 
-@IN_BOTH_FORMATS
-def test_indexed_dataset(make, repair, invoke, snapshot, tmp_path, fmt, out):
-    make("--fmt", fmt)
-    folder = tmp_path / "indexed"
-    folder.mkdir()
-    for shard in out.glob(f"*{SUFFIX[fmt]}"):
-        shutil.copy(shard, folder)
-    invoke("index", folder, "--validate", "header")
-    files = snapshot(folder)
-    for path in folder.glob("*00001.[ip]*"):
-        path.unlink()
-    assert "2 files repaired" in repair(folder=folder)
-    assert snapshot(folder) == files
-    flip(folder / f"train-00000{SUFFIX[fmt]}")
-    assert "not repaired" in repair(folder=folder, status=1)
-
-
 def test_refusals(make, repair, tmp_path, out):
     make()
     assert "--src" in repair("--pattern", "{label}_*", status=2)

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 
+import numpy as np
 import pytest
+from helpers import annotated
+from helpers.datasets import flip
+from PIL import Image
 
 from dataprep import storage
 from dataprep.ledger.fence import begin_conversion
 from dataprep.ledger.state import inspect
+from dataprep.options import Downscale
 from dataprep.plan.assign import Options, make_plan
 from dataprep.plan.files import job_of
 from dataprep.run.convert import convert_dataset
 from dataprep.run.prepare import find_resumable
 from dataprep.shards import write as shards
-from dataprep.sources import read_source
+from dataprep.sources import SourceOptions, read_source
 from dataprep.storage.temporary import JOURNAL_NAME
 from dataprep.verification.verify import verify_dataset
 from manifests.errors import CallError
@@ -22,16 +29,21 @@ from manifests.errors import CallError
 OPTIONS = Options(shard_samples=5)
 
 
-@pytest.fixture
-def source(make_photos, tmp_path):
-    return read_source(str(make_photos(tmp_path / "photos", 15, side=16)))
+def convert(source, out, options=OPTIONS, **more):
+    return convert_dataset(source, str(out), options, workers=1, **more)
 
 
-@pytest.fixture
-def complete(source, snapshot, tmp_path):
+@pytest.fixture(scope="module")
+def source(make_photos, tmp_path_factory):
+    return read_source(str(make_photos(tmp_path_factory.mktemp("resume") / "photos", 15, side=16)))
+
+
+@pytest.fixture(scope="module")
+def complete(source, snapshot, tmp_path_factory):
     """All files of a complete dataset, by name."""
-    convert_dataset(source, str(tmp_path / "complete"), OPTIONS, workers=1)
-    return snapshot(tmp_path / "complete")
+    out = tmp_path_factory.mktemp("complete") / "out"
+    convert(source, out)
+    return snapshot(out)
 
 
 @pytest.fixture
@@ -51,16 +63,17 @@ def test_stopped_run_leaves_the_mark_and_the_next_run_removes_it(
     with monkeypatch.context() as patch:
         patch.setattr("dataprep.run.work.write_shard", fail_on_last)
         with pytest.raises(KeyboardInterrupt):
-            convert_dataset(source, str(out), OPTIONS, workers=1)
+            convert(source, out)
     mark = json.loads((out / JOURNAL_NAME).read_text())
     assert mark["options"] == {**OPTIONS.as_json(), "plan": make_plan(source, OPTIONS).fingerprint}
     assert "Run the same command again" in mark["note"]
     assert not (out / "manifest.json").exists()
-    assert convert_dataset(source, str(out), OPTIONS, workers=1).resumed == 2
+    assert convert(source, out).resumed == 2
     assert snapshot(out) == complete
 
 
 LEFT_BY_A_KILL = ["train-00001.tfrecord", "train-00001.idx"]
+REFUSED = "which was not made from this source with these options"
 
 
 def write_mark(source, out):
@@ -70,49 +83,48 @@ def write_mark(source, out):
     return plan
 
 
+def check_refused(source, out, snapshot, message):
+    before = snapshot(out)
+    with pytest.raises(CallError, match=message):
+        convert(source, out)
+    assert snapshot(out) == before
+
+
 @pytest.mark.parametrize("count", [1, 2])
 def test_shard_without_table_is_rewritten_if_its_table_is_among_the_temporary_files(
     count, source, complete, out, snapshot
 ):
-    """A kill between the renames of a shard's files leaves this."""
+    """A kill between the renames of a shard's files leaves this. Releases without the mark leave no mark."""
+    for name in LEFT_BY_A_KILL[:count]:
+        (out / name).write_bytes(complete[name])
+    without = r"'train-00001\.\w+', which was not made .* move it away"
+    check_refused(source, out, snapshot, without)
+    shutil.rmtree(out)
+    out.mkdir()
     write_mark(source, out)
     for name in LEFT_BY_A_KILL[:count]:
         (out / name).write_bytes(complete[name])
-    (out / storage.PARTIALS_NAME).mkdir(exist_ok=True, parents=True)
-    (out / storage.PARTIALS_NAME / "made-by-dataprep").touch()
-    (out / storage.PARTIALS_NAME / "123-train-00001.parquet").write_bytes(
-        complete["train-00001.parquet"]
-    )
-    assert convert_dataset(source, str(out), OPTIONS, workers=1).resumed == 0
+    partials = out / storage.PARTIALS_NAME
+    partials.mkdir(exist_ok=True, parents=True)
+    (partials / "made-by-dataprep").touch()
+    (partials / "123-train-00001.parquet").write_bytes(complete["train-00001.parquet"])
+    assert convert(source, out).resumed == 0
     assert snapshot(out) == complete
 
 
 @pytest.mark.parametrize("name", [*LEFT_BY_A_KILL, "train-00001.parquet", "rejected.jsonl"])
-def test_the_mark_does_not_make_files_of_others_ours(name, source, out, snapshot):
+def test_files_of_others_are_refused(name, source, out, snapshot):
     """Another tool may write a file under a planned name while a dataset is incomplete."""
-    write_mark(source, out)
-    (out / name).write_bytes(b"of another tool")
-    before = snapshot(out)
-    with pytest.raises(
-        CallError, match=f"'{name}', which was not made from this source with these options"
-    ):
-        convert_dataset(source, str(out), OPTIONS, workers=1)
-    assert snapshot(out) == before
-
-
-@pytest.mark.parametrize("mark", [None, b"", b"[]", b"{}", b'{"options": {"plan": "another"}}'])
-@pytest.mark.parametrize("name", [*LEFT_BY_A_KILL, "train-00001.parquet", "rejected.jsonl"])
-def test_files_are_refused_if_nothing_names_the_plan(mark, name, source, out, snapshot):
-    (out / name).write_bytes(b"of another tool")
-    if mark is not None:
-        (out / ".dataprep").mkdir()
-        (out / JOURNAL_NAME).write_bytes(mark)
-    before = snapshot(out)
-    with pytest.raises(
-        CallError, match=f"'{name}', which was not made from this source with these options"
-    ):
-        convert_dataset(source, str(out), OPTIONS, workers=1)
-    assert snapshot(out) == before
+    for mark in (None, b"", b"[]", b"{}", b'{"options": {"plan": "another"}}', "of this plan"):
+        shutil.rmtree(out)
+        out.mkdir()
+        if mark == "of this plan":
+            write_mark(source, out)
+        elif mark is not None:
+            (out / ".dataprep").mkdir()
+            (out / JOURNAL_NAME).write_bytes(mark)
+        (out / name).write_bytes(b"of another tool")
+        check_refused(source, out, snapshot, f"'{name}', {REFUSED}")
 
 
 @pytest.mark.parametrize("name", ["train-00003.tfrecord", "val-00000.idx", "train-00000.tar"])
@@ -125,39 +137,20 @@ def test_files_that_the_plan_does_not_write_are_refused_even_with_the_mark(name,
 
 
 def test_finished_shards_without_mark_are_resumed(source, complete, out, snapshot):
-    """Releases without the mark leave this when they are killed."""
+    """Releases without the mark leave this when they are killed. A complete dataset is not rewritten."""
     for name in ("train-00000.tfrecord", "train-00000.idx", "train-00000.parquet"):
         (out / name).write_bytes(complete[name])
-    assert convert_dataset(source, str(out), OPTIONS, workers=1).resumed == 1
+    assert convert(source, out).resumed == 1
     assert snapshot(out) == complete
-
-
-@pytest.mark.parametrize("count", [1, 2])
-def test_shard_without_table_and_without_mark_is_refused(count, source, complete, out, snapshot):
-    """Releases without the mark leave this if they are killed between the renames of a shard's files."""
-    for name in LEFT_BY_A_KILL[:count]:
-        (out / name).write_bytes(complete[name])
-    before = snapshot(out)
-    with pytest.raises(CallError, match=r"'train-00001\.\w+', which was not made .* move it away"):
-        convert_dataset(source, str(out), OPTIONS, workers=1)
-    assert snapshot(out) == before
-
-
-def test_complete_dataset_is_neither_marked_nor_rewritten(source, out):
-    convert_dataset(source, str(out), OPTIONS, workers=1)
     before = {path.name: path.stat().st_mtime_ns for path in out.iterdir()}
-    assert convert_dataset(source, str(out), OPTIONS, workers=1).resumed == 3
+    assert convert(source, out).resumed == 3
     assert {path.name: path.stat().st_mtime_ns for path in out.iterdir()} == before
 
 
-def test_an_interrupted_overwrite_keeps_no_damaged_shard(source, tmp_path, monkeypatch):
+def test_an_interrupted_overwrite_keeps_no_damaged_shard(source, out, monkeypatch):
     """It was killed before it removed the old shards, which are of the same plan: the next one must not resume them."""
-    out = tmp_path / "out"
-    convert_dataset(source, str(out), OPTIONS, workers=1)
-    shard = next(out.glob("*.tfrecord"))
-    data = bytearray(shard.read_bytes())
-    data[200] ^= 255
-    shard.write_bytes(data)
+    convert(source, out)
+    flip(next(out.glob("*.tfrecord")), 200)
 
     def killed(resumable):
         raise ZeroDivisionError
@@ -165,6 +158,70 @@ def test_an_interrupted_overwrite_keeps_no_damaged_shard(source, tmp_path, monke
     with monkeypatch.context() as patch:
         patch.setattr("dataprep.run.prepare.remove_outdated", killed)
         with pytest.raises(ZeroDivisionError):
-            convert_dataset(source, str(out), OPTIONS, workers=1, overwrite=True)
-    assert convert_dataset(source, str(out), OPTIONS, workers=1, overwrite=True).resumed == 0
+            convert(source, out, overwrite=True)
+    assert convert(source, out, overwrite=True).resumed == 0
     assert not verify_dataset(str(out), workers=1).problems
+
+
+# --- a mask that was replaced between two runs is noticed, as a replaced image is -----------------
+
+
+@pytest.fixture(params=["mask", "depth", "voc"])
+def masks(request, tmp_path):
+    """Return a function that reads a source, and one of its masks."""
+    folder = tmp_path / "source"
+    if request.param == "voc":
+        annotated.make_voc(folder)
+        options = SourceOptions(label_type="mask")
+        return lambda: read_source(str(folder), options), folder / "SegmentationClass/2.png"
+    annotated.make_pairs(folder, seconds=f"{request.param}s", kind=request.param)
+    return lambda: read_source(str(folder), SourceOptions()), folder / f"{request.param}s/2.png"
+
+
+def change(mask):
+    """Replace a mask by one with other values, of the same kind."""
+    with Image.open(mask) as opened:
+        values, palette = np.array(opened), opened.getpalette()
+    image = Image.fromarray(values[::-1].copy())
+    if palette:
+        image.putpalette(palette)
+    image.save(mask)
+
+
+def content(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+
+
+def test_shards_of_other_masks_are_refused_or_written_again(masks, out, tmp_path):
+    """A complete dataset is refused; a run that was killed before the manifest writes some shards again."""
+    (read, mask), options, new = masks, Options(shard_samples=2), tmp_path / "new"
+    convert(read(), out, options)
+    killed = shutil.copytree(out, tmp_path / "killed")
+    (killed / "manifest.json").unlink()
+    change(mask)
+    replaced = rf"image {mask.parent.name}/2.png of the source was replaced since"
+    with pytest.raises(CallError, match=replaced):
+        convert(read(), out, options)
+    convert(read(), out, options, overwrite=True)
+    convert(read(), new, options)
+    assert content(out) == content(new)
+    result = convert(read(), killed, options)
+    assert content(killed) == content(new)
+    assert 0 < result.resumed < len([*killed.glob("*.tfrecord")])
+
+
+@pytest.mark.parametrize(
+    "options", [Options(shard_samples=2), Options(downscale=Downscale(shorter=40))]
+)
+def test_a_copy_of_the_source_is_the_same(options, masks, out, tmp_path):
+    read, mask = masks
+    convert(read(), out, options)
+    before = content(out)
+    shutil.copy(mask, tmp_path / "copy.png")
+    os.replace(tmp_path / "copy.png", mask)
+    if options.downscale:  # checksums are those of resized images
+        with pytest.raises(CallError, match="may have been replaced"):
+            convert(read(), out, options)
+    else:
+        assert convert(read(), out, options).resumed
+    assert content(out) == before
