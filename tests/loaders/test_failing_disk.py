@@ -1,7 +1,4 @@
-"""A shard that is shortened while it is in use is an error that names it.
-
-A network file system is not mapped.
-"""
+"""A shard that is shortened while it is in use is an error that names it; a network file system is not mapped."""
 
 import gc
 import json
@@ -14,8 +11,8 @@ import numpy as np
 import pytest
 from helpers import HELPERS
 from helpers.eventually import eventually
+from helpers.loading import build, take
 
-import loaders
 from loaders.dataset import files
 from loaders.dataset.damage import ShardCheck
 from loaders.dataset.files import MappedBytes, OpenFiles, is_readable, map_file
@@ -59,16 +56,13 @@ for case in json.loads(sys.argv[1]):
 """
 
 
-@pytest.mark.parametrize("fmt", ["tfrecord", "webdataset"])
-def test_a_shard_that_is_shortened_while_it_is_in_use(make_dataset, mixed, fmt, python):
-    cases = [
-        (
-            str(make_dataset(fmt, mixed, name=f"{shuffle} {mmap}")),
-            {"shuffle": shuffle, "mmap": mmap},
-        )
-        for shuffle in (True, False, "buffer")
-        for mmap in (True, False)
-    ]
+def test_a_shard_that_is_shortened_while_it_is_in_use(make_dataset, mixed, python):
+    cases = []
+    for number, shuffle in enumerate((True, False, "buffer")):
+        for mmap in (True, False):
+            fmt = ("tfrecord", "webdataset")[(number + mmap) % 2]
+            folder = make_dataset(fmt, mixed, name=f"{shuffle} {mmap}")
+            cases.append((str(folder), {"shuffle": shuffle, "mmap": mmap}))
     done = python.run("-c", CODE, json.dumps(cases), HELPERS, timeout=600)
     assert done.returncode == 0, (done.returncode, done.stderr)
     lines = done.stdout.splitlines()
@@ -79,14 +73,18 @@ def test_a_shard_that_is_shortened_while_it_is_in_use(make_dataset, mixed, fmt, 
         assert "Hint: " in message, options
 
 
-def test_a_page_beyond_the_end_of_a_shortened_file(tmp_path):
+@pytest.fixture
+def mapped(tmp_path):
     path = tmp_path / "file"
     path.write_bytes(bytes(10_000))
-    file = map_file(str(path), 10_000)
+    return path, map_file(str(path), 10_000)
+
+
+def test_a_page_beyond_the_end_of_a_shortened_file(mapped):
+    path, file = mapped
     assert is_readable(file.address)
     assert is_readable(file.address + 9_999)
-    with open(path, "r+b") as stream:
-        stream.truncate(100)
+    os.truncate(path, 100)
     assert is_readable(file.address + 4_000)
     assert not is_readable(file.address + 9_999)
     path.unlink()
@@ -94,18 +92,15 @@ def test_a_page_beyond_the_end_of_a_shortened_file(tmp_path):
 
 
 @pytest.mark.parametrize("permitted", [True, False])
-def test_the_first_of_many_bytes_that_cannot_be_read(tmp_path, monkeypatch, permitted):
+def test_the_first_of_many_bytes_that_cannot_be_read(mapped, monkeypatch, permitted):
     """Some containers do not permit the system call that checks all at once."""
     if not permitted:
         monkeypatch.setattr(MappedBytes, "_copy", lambda self, first, count: -1)
-    path = tmp_path / "file"
-    path.write_bytes(bytes(10_000))
-    file = map_file(str(path), 10_000)
+    path, file = mapped
     addresses = file.address + np.tile([0, 4_095, 9_999], 1_000)
     assert MappedBytes(addresses).find_unreadable() is None
     assert MappedBytes(addresses[:0]).find_unreadable() is None
-    with open(path, "r+b") as stream:
-        stream.truncate(4_096)
+    os.truncate(path, 4_096)
     assert MappedBytes(addresses).find_unreadable() == 2
     assert MappedBytes(np.delete(addresses, np.arange(2, 2_500, 3))).find_unreadable() == 1_668
     assert MappedBytes(file.address + np.zeros(3_000, np.int64)).find_unreadable() is None
@@ -113,58 +108,44 @@ def test_the_first_of_many_bytes_that_cannot_be_read(tmp_path, monkeypatch, perm
 
 def test_files_are_read_without_mapping(tmp_path, monkeypatch):
     monkeypatch.setattr(OpenFiles, "max_open", 3)
-    paths = []
-    for number in range(7):
-        path = tmp_path / str(number)
+    paths = [tmp_path / str(number) for number in range(7)]
+    for number, path in enumerate(paths):
         path.write_bytes(bytes(range(number, number + 100)))
-        paths.append(str(path))
-    files = OpenFiles(paths, [100] * 7)
+    opened = OpenFiles([str(path) for path in paths], [100] * 7)
     for number in (0, 1, 2, 6, 5, 4, 3, 0, 0, 6):
-        files.prefetch(number, 0, 100)
-        assert files.read(number, 10, 5).tolist() == list(range(number + 10, number + 15))
-    with open(paths[6], "r+b") as stream:
-        stream.truncate(12)
+        opened.prefetch(number, 0, 100)
+        assert opened.read(number, 10, 5).tolist() == list(range(number + 10, number + 15))
+    os.truncate(paths[6], 12)
     with pytest.raises(ValueError, match="is 12 bytes long"):
-        files.read(6, 10, 5)
-    files.clear()
-
-
-def open_shards(folder):
-    """Return the shards of a dataset that this process has open.
-
-    Loaders of other tests have others.
-    """
-    links = []
-    for handle in Path("/proc/self/fd").iterdir():
-        with suppress(OSError):
-            links.append(Path(os.readlink(handle)))
-    return [link for link in links if link.parent == folder and link.name.startswith("train-")]
+        opened.read(6, 10, 5)
+    opened.clear()
 
 
 def test_a_loader_that_is_dropped_closes_its_files(make_dataset, mixed):
     folder = make_dataset("tfrecord", mixed).resolve()
-    options = {
-        "batch_size": 2,
-        "transforms": "imagenet-eval",
-        "device": "cpu",
-        "num_threads": 1,
-        "mmap": False,
-    }
-    loader = loaders.build(folder, shuffle=True, **options)
-    next(iter(loader))
-    assert open_shards(folder)
-    del loader
+
+    def open_shards():
+        """Return the open shards of this dataset; loaders of other tests have others."""
+        links = []
+        for handle in Path("/proc/self/fd").iterdir():
+            with suppress(OSError):
+                links.append(Path(os.readlink(handle)))
+        return [link for link in links if link.parent == folder and link.name.startswith("train-")]
 
     def closed():
         gc.collect()  # again: a thread that ends later may leave what it used in a cycle of references
-        return not open_shards(folder)
+        return not open_shards()
 
+    loader = build(folder, mmap=False)
+    next(iter(loader))
+    assert open_shards()
+    del loader
     assert eventually(closed)
 
 
 @pytest.mark.parametrize("fmt", ["tfrecord", "webdataset"])
-def test_images_that_are_read_equal_those_that_are_mapped(make_dataset, mixed, fmt):
-    split = open_split(make_dataset(fmt, mixed), "train")
+def test_images_that_are_read_equal_those_that_are_mapped(prepared, fmt):
+    split = open_split(prepared[f"mixed {fmt}"], "train")
     rows = SampleTables(split).columns(["label"], requested_by="a test")["label"].argsort()
     both = [StoredImages(split, SampleTables(split), mmap=mmap) for mmap in (True, False)]
     mapped, read = ([image.tobytes() for image in records.images(rows)] for records in both)
@@ -176,24 +157,18 @@ def test_images_that_are_read_equal_those_that_are_mapped(make_dataset, mixed, f
 
 def test_a_change_of_a_shard_that_is_read(make_dataset, mixed):
     split = open_split(make_dataset("tfrecord", mixed), "train")
-    path = split.path(split.shards[0].file)
-    with open(path, "r+b") as stream:
-        content = bytearray(stream.read())
-        stream.seek(0)
-        stream.write(bytes(byte ^ 1 for byte in content))
+    path = Path(split.path(split.shards[0].file))
+    path.write_bytes(bytes(byte ^ 1 for byte in path.read_bytes()))
     records = StoredImages(split, SampleTables(split), mmap=False)
     with pytest.raises(ShardError, match="the shard has changed since its sample table was made"):
-        records.images(
-            SampleTables(split).columns(["label"], requested_by="a test")["label"][:1] * 0
-        )
+        records.images(np.zeros(1, np.int64))
 
 
 def test_every_shard_is_checked_in_turn(make_dataset, mixed, monkeypatch):
     monkeypatch.setattr(ShardCheck, "PER_CALL", 2)
     split = open_split(make_dataset("tfrecord", mixed, shards=5), "train")
     check = ShardCheck(split)
-    with open(split.path(split.shards[4].file), "r+b") as stream:
-        stream.truncate(3)
+    os.truncate(split.path(split.shards[4].file), 3)
     check(), check()
     with pytest.raises(ShardError, match="the file is 3 bytes long"):
         check()
@@ -202,9 +177,10 @@ def test_every_shard_is_checked_in_turn(make_dataset, mixed, monkeypatch):
 @pytest.mark.parametrize(
     ("number", "name"), [(0x6969, "NFS"), (0x65735546, "FUSE"), (0x0BD00BD0, "Lustre")]
 )
-def test_network_file_systems(make_dataset, mixed, monkeypatch, number, name):
-    folder = make_dataset("tfrecord", mixed)
+def test_network_file_systems(prepared, monkeypatch, number, name):
+    folder = prepared["mixed tfrecord"]
     assert files.network_filesystem(str(folder)) is None
+    assert files.network_filesystem("/does/not/exist") is None
 
     def statfs(path, buffer):
         buffer[:8] = number.to_bytes(8, sys.byteorder)
@@ -212,13 +188,8 @@ def test_network_file_systems(make_dataset, mixed, monkeypatch, number, name):
 
     monkeypatch.setattr(files._libc, "statfs", statfs)
     assert files.network_filesystem(str(folder)) == name
-    options = {"batch_size": 4, "transforms": "imagenet-eval", "device": "cpu"}
-    with loaders.build(folder, **options) as loader:
+    with build(folder) as loader:
         assert (loader.options.mmap, loader.options.shuffle) == (False, "buffer")
-        assert len(list(loader)) == 5
-    with loaders.build(folder, shuffle=True, mmap=True, **options) as loader:
+        take(loader, 5)
+    with build(folder, shuffle=True, mmap=True) as loader:
         assert (loader.options.mmap, loader.options.shuffle) == (True, True)
-
-
-def test_a_path_without_file_system():
-    assert files.network_filesystem("/does/not/exist") is None

@@ -1,17 +1,10 @@
 """Every pair of a framework and a type of numbers: the values that NumPy has, or an error that says what to do."""
 
-from __future__ import annotations
-
-import importlib
-
 import numpy as np
 import pytest
-from helpers import annotated
+from helpers.loading import build
 
-import loaders
-from dataprep.options import Options
-from dataprep.run.convert import convert_dataset
-from dataprep.sources import read_source
+from loaders import devices
 from loaders.devices import _JAX_DTYPES, _PADDLE_DTYPES, Device, converted, load_framework
 from manifests.errors import CallError
 
@@ -43,54 +36,43 @@ def test_numbers_keep_their_values_or_are_refused(table, dtype):
 
 
 @pytest.mark.parametrize("name", ["torch", "numpy", "jax", "paddle"])
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_frameworks_have_the_values_of_numpy(name, dtype):
+def test_frameworks_have_the_values_of_numpy(name):
     pytest.importorskip(name)
-    array = np.array([[0, 1], [100, 127]], dtype)
-    tensor = load_framework(name).numbers(array, Device("cpu"))
-    found = tensor if isinstance(tensor, np.ndarray) else np.asarray(tensor.tolist())
-    assert tuple(tensor.shape) == (2, 2)
-    assert found.tolist() == array.tolist()
+    for dtype in DTYPES:
+        array = np.array([[0, 1], [100, 127]], dtype)
+        tensor = load_framework(name).numbers(array, Device("cpu"))
+        found = tensor if isinstance(tensor, np.ndarray) else np.asarray(tensor.tolist())
+        assert tuple(tensor.shape) == (2, 2)
+        assert found.tolist() == array.tolist()
 
 
 @pytest.mark.parametrize("name", ["torch", "jax", "paddle"])
-def test_depth_maps_and_columns(name, tmp_path):
+def test_depth_maps_and_columns(name, prepared):
     pytest.importorskip(name)
-    source = annotated.make_pairs(tmp_path / "source", seconds="depth", kind="depth")
-    convert_dataset(read_source(str(source)), str(tmp_path / "data"), Options())
+    resize = [{"Resize": {"size": [20, 30], "interpolation": "nearest"}}]
+    options = {"batch_size": 5, "transforms": resize, "dtype": "uint8", "shuffle": False}
+    options["fields"] = ("image", "depth", "index", "width")
     seen = {}
     for framework in ("numpy", name):
-        with loaders.build(
-            str(tmp_path / "data"),
-            batch_size=5,
-            transforms=[{"Resize": {"size": [20, 30], "interpolation": "nearest"}}],
-            fields=("image", "depth", "index", "width"),
-            framework=framework,
-            device="cpu",
-            dtype="uint8",
-            shuffle=False,
-        ) as loader:
+        with build(prepared["depth tfrecord"], framework=framework, **options) as loader:
             seen[framework] = [np.asarray(value.tolist()) for value in next(iter(loader))]
     for expected, found in zip(seen["numpy"], seen[name], strict=True):
         assert expected.max() > 1
         assert (expected == found).all()
 
 
-def test_an_error_names_the_field(make_dataset, mixed, monkeypatch):
+def test_an_error_names_the_field(prepared, monkeypatch):
     """A framework that cannot represent a number of a column."""
-    module = importlib.import_module("loaders.devices")
-    numpy = module._numpy()
+    numpy = devices._numpy()
 
     def refuse(array, device):
-        return converted(array, {"int64": "int8"}, "jax", module._ENABLE_X64)
+        return converted(array, {"int64": "int8"}, "jax", devices._ENABLE_X64)
 
-    monkeypatch.setitem(
-        module._FRAMEWORKS, "numpy", lambda: module.Framework(numpy.images, refuse, numpy.device)
-    )
-    folder = make_dataset("tfrecord", mixed)
+    framework = devices.Framework(numpy.images, refuse, numpy.device)
+    monkeypatch.setitem(devices._FRAMEWORKS, "numpy", lambda: framework)
+    message = r"field 'size': .* Hint: call jax.config.update"
     with (
-        loaders.build(folder, batch_size=1, transforms=[], fields=("label", "size"),
-                      device="cpu", framework="numpy", shuffle=False) as loader,
-        pytest.raises(CallError, match=r"field 'size': .* Hint: call jax.config.update"),
-    ):  # fmt: skip
+        build(prepared["mixed tfrecord"], fields=("label", "size"), framework="numpy") as loader,
+        pytest.raises(CallError, match=message),
+    ):
         next(iter(loader))

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import yaml
+from helpers.loading import build, take
 
 import loaders
 import loaders.resolve as resolve_module
@@ -24,85 +25,49 @@ DEFAULTS = {"batch_size": 4, "transforms": "imagenet-eval", "device": "cpu"}
 
 
 @pytest.fixture
-def folder(make_dataset, mixed):
-    return make_dataset("tfrecord", mixed)
+def folder(prepared):
+    return prepared["mixed tfrecord"]
+
+
+def spec_of(folder, **options):
+    return resolve_module.resolve(BuildRequest(dataset=folder, **{**DEFAULTS, **options}))
 
 
 def resolve(folder, **options):
-    return resolve_module.resolve(BuildRequest(dataset=folder, **{**DEFAULTS, **options})).options
+    return spec_of(folder, **options).options
 
 
-def estimates(folder, dtype):
-    request = BuildRequest(dataset=folder, **{**DEFAULTS, "device": "gpu", "dtype": dtype})
-    spec = resolve_module.resolve(request)
-    return estimate_memory(spec.sizes, spec.settings)
-
-
-def test_resolved_options_contain_no_none(folder):
+def test_defaults(folder):
     options = resolve(folder)
     assert isinstance(options, ResolvedOptions)
     assert all(getattr(options, field.name) is not None for field in fields(options))
-
-
-def test_the_loader_shows_its_options(folder):
-    with loaders.build(
-        folder, batch_size=np.int16(4), transforms="imagenet-eval", device="cpu", seed=5
+    assert (options.shuffle, options.last_batch, options.prefetch) == (True, "drop", 2)
+    assert (options.memory_limit, options.device, options.ranks) == (
+        math.inf,
+        Device("cpu"),
+        Ranks(0, 1),
+    )
+    with build(
+        folder, **DEFAULTS | {"batch_size": np.int16(4)}, num_threads=None, seed=5
     ) as loader:
         assert loader.options == resolve(folder, seed=5)
         assert type(loader.options.batch_size) is int
-        assert loader.samples == 23
         with pytest.raises(AttributeError):
             loader.options = None
         with pytest.raises(FrozenInstanceError):
             loader.options.batch_size = 5
 
 
-def test_defaults_for_training(folder):
-    options = resolve(folder)
-    assert (options.shuffle, options.last_batch, options.prefetch, options.memory_limit) == (
-        True,
-        "drop",
-        2,
-        math.inf,
-    )
-    assert options.device == Device("cpu")
-    assert options.ranks == Ranks(0, 1)
-
-
-def test_defaults_for_evaluation(make_dataset, mixed):
-    options = resolve(make_dataset("tfrecord", mixed, split="val"), split="val")
-    assert (options.shuffle, options.last_batch) == (False, "partial")
-
-
 def test_arguments_override_the_config_and_the_config_overrides_defaults(folder, tmp_path):
     config = tmp_path / "config.yaml"
     sampler = {"name": "BatchSampler", "batch_size": 6, "drop_last": False, "shuffle": False}
-    section = {
-        "dataset": {"transform_ops": [{"ResizeImage": {"size": [32, 32]}}]},
-        "sampler": sampler,
-    }
+    transforms = {"transform_ops": [{"ResizeImage": {"size": [32, 32]}}]}
+    section = {"dataset": transforms, "sampler": sampler}
     config.write_text(yaml.safe_dump({"DataLoader": {"Train": section}}))
     options = resolve(folder, transforms=config, batch_size=None)
     assert (options.batch_size, options.last_batch, options.shuffle) == (6, "partial", False)
     options = resolve(folder, transforms=config, batch_size=5, last_batch="pad", shuffle=True)
     assert (options.batch_size, options.last_batch, options.shuffle) == (5, "pad", True)
-
-
-@pytest.mark.parametrize(
-    ("limit", "message"),
-    [
-        (
-            "4 apples",
-            r"memory_limit='4 apples' is not a size in bytes\. Hint: pass for example \"4GiB\"",
-        ),
-        ("0GiB", "memory_limit must be an integer of at least 1, got 0"),
-        (-1, "memory_limit must be an integer of at least 1, got -1"),
-        ("9999999TiB", "memory_limit must be at most 1152921504606846976, got "),
-    ],
-)
-def test_wrong_memory_limits(folder, limit, message):
-    with pytest.raises(loaders.CallError, match=message):
-        resolve(folder, memory_limit=limit)
 
 
 @pytest.mark.parametrize(
@@ -130,7 +95,7 @@ def two_gpus(monkeypatch):
 
 
 @pytest.mark.usefixtures("two_gpus")
-def test_defaults_on_a_gpu(folder):
+def test_defaults_on_a_gpu(folder, monkeypatch):
     options = resolve(folder, device="auto")
     assert options.device == Device("gpu", 1)
     assert str(options.device) == "gpu:1"
@@ -138,23 +103,9 @@ def test_defaults_on_a_gpu(folder):
     assert (options.num_threads, options.hw_decoder_load, options.prefetch) == (8, 0.65, 2)
     assert resolve(folder, device="gpu", device_id=0).device == Device("gpu", 0)
     assert resolve(folder, device="cpu").device == Device("cpu")
-
-
-@pytest.mark.usefixtures("two_gpus")
-def test_several_ranks_use_the_gpu_of_their_local_rank(folder, monkeypatch):
     monkeypatch.setenv("LOCAL_RANK", "2")
     assert resolve(folder, device="gpu", rank=2, world_size=4).device == Device("gpu", 0)
     assert resolve(folder, device="gpu", rank=0, world_size=1).device == Device("gpu", 1)
-
-
-@pytest.mark.usefixtures("two_gpus")
-def test_a_gpu_that_does_not_exist(folder):
-    message = (
-        r"device_id=2, but this machine has 2 GPUs, numbered from 0\. Hint: choose 0 to 1, or"
-        r" remove device_id"
-    )
-    with pytest.raises(loaders.CallError, match=message):
-        resolve(folder, device="gpu", device_id=2)
 
 
 @pytest.mark.usefixtures("two_gpus")
@@ -166,14 +117,25 @@ def test_memory_limits(folder, limit, expected):
     assert resolve(folder, device="gpu", memory_limit=limit).memory_limit == expected
 
 
-def test_a_memory_limit_on_the_cpu(folder):
-    message = (
-        'memory_limit limits GPU memory, but the device is "cpu". Hint: remove memory_limit, or set'
-        ' device="gpu"'
-    )
-    for device in ("cpu", "auto"):
-        with pytest.raises(loaders.CallError, match=message):
-            resolve(folder, device=device, memory_limit="4GiB")
+@pytest.mark.usefixtures("two_gpus")
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"device_id": 2},
+         r"device_id=2, but this machine has 2 GPUs, numbered from 0\. Hint: choose 0 to 1, or"
+         r" remove device_id"),
+        ({"memory_limit": "0.5GiB"},
+         r"memory_limit is 0\.50 GiB, but batches of 4 take an estimated 0\.\d\d GiB of GPU memory\."
+         r" Hint: raise"),
+    ],
+)  # fmt: skip
+def test_what_a_gpu_does_not_have(folder, options, message):
+    with pytest.raises(loaders.CallError, match=message):
+        resolve(folder, device="gpu", **options)
+
+
+class Referable:
+    """An object that a weak reference can refer to."""
 
 
 @pytest.mark.usefixtures("two_gpus")
@@ -181,9 +143,8 @@ def test_the_open_loaders_of_a_process_share_the_limit(folder, monkeypatch):
     reservations = Reservations()
     monkeypatch.setattr("loaders.resolve.RESERVATIONS", reservations)
     loader, elsewhere = Referable(), Referable()
-    reservations.add(
-        loader, 1, MemoryEstimate(context=2**30, decoder=2**31, images=0, finished_batches=2**30)
-    )
+    taken = MemoryEstimate(context=2**30, decoder=2**31, images=0, finished_batches=2**30)
+    reservations.add(loader, 1, taken)
     reservations.add(elsewhere, 0, MemoryEstimate(0, 2**40, 0, 0))
     message = (
         r"memory_limit is 3\.50 GiB, .* and the other open loaders of this process take 3\.00 GiB\."
@@ -199,30 +160,17 @@ def test_the_open_loaders_of_a_process_share_the_limit(folder, monkeypatch):
     assert reservations.total(0) == 0
 
 
-class Referable:
-    """An object that a weak reference can refer to."""
-
-
 @pytest.mark.usefixtures("two_gpus")
 def test_bfloat16_counts_the_float32_batches_of_dali(folder):
     image = 3 * 224 * 224
-    assert estimates(folder, "float32").finished_batches == 4 * image * 4 * 3
-    assert estimates(folder, "bfloat16").finished_batches == 4 * image * (4 * 3 + 2 * 2)
+    for dtype, expected in (("float32", 4 * 3), ("bfloat16", 4 * 3 + 2 * 2)):
+        spec = spec_of(folder, device="gpu", dtype=dtype)
+        assert estimate_memory(spec.sizes, spec.settings).finished_batches == 4 * image * expected
 
 
 @pytest.mark.usefixtures("two_gpus")
-def test_a_memory_limit_that_the_estimate_exceeds(folder):
-    message = (
-        r"memory_limit is 0\.50 GiB, but batches of 4 take an estimated 0\.\d\d GiB of GPU memory\."
-        r" Hint: raise"
-    )
-    with pytest.raises(loaders.CallError, match=message):
-        resolve(folder, device="gpu", memory_limit="0.5GiB")
-    assert resolve(folder, device="gpu", memory_limit="4GiB").memory_limit == 4 * 2**30
-
-
-@pytest.mark.usefixtures("two_gpus")
-def test_a_memory_limit_needs_the_image_sizes(folder):
+def test_a_memory_limit_needs_the_image_sizes(make_dataset, mixed):
+    folder = make_dataset("tfrecord", mixed)
     for path in folder.glob("*.parquet"):
         pq.write_table(pq.read_table(path).drop_columns(["width"]), path)
     assert resolve(folder, device="gpu").hw_decoder_load == 0.65
@@ -232,20 +180,17 @@ def test_a_memory_limit_needs_the_image_sizes(folder):
 
 def test_transforms_are_fused_once_per_build(folder, monkeypatch):
     calls = []
-    fuse_module = sys.modules[
-        "loaders.transforms.fuse"
-    ]  # the package has the function under this name
-    monkeypatch.setattr(
-        fuse_module, "fuse", lambda operations: calls.append(operations) or fuse(operations)
-    )
-    with loaders.build(folder, batch_size=4, transforms="imagenet-train", device="cpu") as loader:
+    # The package has the function under the name of the module.
+    module = sys.modules["loaders.transforms.fuse"]
+    monkeypatch.setattr(module, "fuse", lambda steps: calls.append(steps) or fuse(steps))
+    with build(folder, transforms="imagenet-train") as loader:
         loader.explain()
-        next(iter(loader))
+        take(loader, 1)
     assert len(calls) == 1
     # No other module could call it.
-    holders = [
+    holders = {
         name
-        for name, module in sys.modules.items()
-        if name.startswith("loaders") and hasattr(module, "fuse")
-    ]
-    assert set(holders) <= {"loaders.transforms", "loaders.transforms.fuse"}
+        for name, each in sys.modules.items()
+        if name[:7] == "loaders" and hasattr(each, "fuse")
+    }
+    assert holders <= {"loaders.transforms", "loaders.transforms.fuse"}
