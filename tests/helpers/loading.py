@@ -13,7 +13,7 @@ import torch
 import loaders
 from dataprep.options import Options
 from dataprep.run.convert import convert_dataset
-from dataprep.sources import read_source
+from dataprep.sources import SourceOptions, read_source
 from helpers import annotated, damaged, handmade, small
 from helpers.pictures import encode, photo
 
@@ -55,6 +55,13 @@ def equal(first: Any, second: Any) -> bool:
     if isinstance(first, torch.Tensor):
         return torch.equal(first, second)
     return np.array_equal(first, second)
+
+
+def converted(src: Path, out: Path, fmt: Any = "tfrecord", **options: Any) -> Path:
+    """Convert a source into shards of 4 samples; the options are the fields of `SourceOptions`."""
+    source = read_source(str(src), SourceOptions(**options))
+    convert_dataset(source, str(out), Options(fmt=fmt, shard_samples=4), workers=1)
+    return out
 
 
 def mixed() -> list[handmade.Sample]:

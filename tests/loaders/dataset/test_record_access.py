@@ -6,13 +6,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from helpers.datasets import FORMATS
 from helpers.examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loaders.dataset.images import StoredImages
 from loaders.dataset.split import open_split
-from loaders.dataset.tables import SampleTables
+from loaders.dataset.tables import NO_CHECKSUM, SampleTables
 from manifests.errors import ShardError, TableError
 from manifests.tables import read_table
 
@@ -21,12 +22,17 @@ def open_records(split):
     return StoredImages(split, SampleTables(split))
 
 
-FORMATS = pytest.mark.parametrize("fmt", ["tfrecord", "webdataset"])
+EACH_FORMAT = pytest.mark.parametrize("fmt", FORMATS)
 
 
-@FORMATS
-def test_rows_in_any_order(make_dataset, mixed, fmt):
-    records = open_records(open_split(make_dataset(fmt, mixed), "train"))
+def change_column(path, column, values):
+    table = read_table(path)
+    pq.write_table(table.set_column(table.column_names.index(column), column, values), path)
+
+
+@EACH_FORMAT
+def test_rows_in_any_order(prepared, mixed, fmt):
+    records = open_records(open_split(prepared[f"mixed {fmt}"], "train"))
     stored = [data for start in range(3) for _, data, _ in mixed[start::3]]
 
     @settings(max_examples=examples(50))
@@ -41,15 +47,15 @@ def test_rows_in_any_order(make_dataset, mixed, fmt):
     records.close()
 
 
-def test_images_stay_valid_after_close(make_dataset, mixed):
-    records = open_records(open_split(make_dataset("webdataset", mixed), "train"))
+def test_images_stay_valid_after_close(prepared, mixed):
+    records = open_records(open_split(prepared["mixed webdataset"], "train"))
     (image,) = records.images(np.array([0]))
     records.close()
     del records
     assert image.tobytes() == mixed[0][1]
 
 
-@FORMATS
+@EACH_FORMAT
 def test_a_changed_shard_is_rejected(make_dataset, mixed, fmt):
     """The length is the same, so only the checksum shows the change."""
     folder = make_dataset(fmt, mixed)
@@ -74,7 +80,7 @@ def test_a_changed_shard_is_rejected(make_dataset, mixed, fmt):
         open_records(split).images(np.array([0, first + 2]))
 
 
-@FORMATS
+@EACH_FORMAT
 @pytest.mark.parametrize("damage", ["truncated", "missing"])
 def test_a_truncated_or_missing_shard(make_dataset, mixed, fmt, damage):
     split = open_split(make_dataset(fmt, mixed), "train")
@@ -86,10 +92,8 @@ def test_a_truncated_or_missing_shard(make_dataset, mixed, fmt, damage):
         os.truncate(path, split.shards[2].file.bytes - 512)
     last = np.array([split.samples - 1])
     records.prefetch(last)  # prefetching raises nothing
-    with pytest.raises(
-        ShardError,
-        match="cannot be read" if damage == "missing" else "bytes long, but the manifest states",
-    ):
+    message = "cannot be read" if damage == "missing" else "bytes long, but the manifest states"
+    with pytest.raises(ShardError, match=message):
         records.images(last)
 
 
@@ -100,16 +104,12 @@ def test_a_table_that_points_outside_its_shard(make_dataset, mixed, column, valu
     folder = make_dataset("webdataset", mixed)
     split = open_split(folder, "train")
     path = split.path(split.shards[1].table)
-    table = read_table(path)
-    values = table[column].to_pylist()
+    values = read_table(path)[column].to_pylist()
     values[3] = value
-    table = table.set_column(table.column_names.index(column), column, pa.array(values, pa.int64()))
-    pq.write_table(table, path)
-    problem = (
-        "column 'offset' contains -1"
-        if value == -1
-        else "the table places an image outside its shard"
-    )
+    change_column(path, column, pa.array(values, pa.int64()))
+    problem = "the table places an image outside its shard"
+    if value == -1:
+        problem = "column 'offset' contains -1"
     with pytest.raises(TableError, match=rf"00001\.parquet, record 3: {problem}"):
         open_records(split)
 
@@ -118,9 +118,10 @@ def test_tables_without_checksums(make_dataset, mixed):
     folder = make_dataset("tfrecord", mixed)
     split = open_split(folder, "train")
     for shard in split.shards:
-        table = read_table(split.path(shard.table))
-        missing = pa.nulls(table.num_rows, pa.uint32())
-        table = table.set_column(table.column_names.index("crc32c"), "crc32c", missing)
-        pq.write_table(table, split.path(shard.table))
+        missing = pa.nulls(shard.samples, pa.uint32())
+        change_column(split.path(shard.table), "crc32c", missing)
+    checksums = SampleTables(split).columns(["crc32c"], requested_by="a test")["crc32c"]
+    assert checksums.dtype == np.uint32
+    assert (checksums == NO_CHECKSUM).all()
     (image,) = open_records(split).images(np.array([5]))
     assert image.tobytes() == mixed[15][1]

@@ -1,14 +1,13 @@
-"""`SampleTables` opens each sample table of a split once per build."""
+"""What identifies a split; `SampleTables` opens each sample table of a split once per build."""
 
+import hashlib
 import json
 
-import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from loaders.dataset.split import open_split
-from loaders.dataset.tables import NO_CHECKSUM, SampleTables
+from loaders.dataset.tables import SampleTables
 from manifests.errors import CallError, TableError
 
 #: Builds a loader, and prints how often Python opened each sample table. Arrow opens no file: it
@@ -46,15 +45,13 @@ def count_opens(python, folder, **options):
 @pytest.fixture
 def classes(make_dataset, mixed):
     """Two classes, so that a PK sampler has several samples of each."""
-    return make_dataset(
-        "tfrecord", [(extension, data, row % 2) for row, (extension, data, _) in enumerate(mixed)]
-    )
+    samples = [(extension, data, label % 2) for extension, data, label in mixed]
+    return make_dataset("tfrecord", samples)
 
 
 @pytest.mark.parametrize(
     "options",
     [
-        {"pk": True, "fields": ["image", "label", "key"], "transforms": WHOLE_IMAGES},
         {"pk": True, "fields": ["image", "label", "key", "index"], "transforms": "imagenet-train"},
         {"fields": ["image", "label", "key", "index"], "transforms": WHOLE_IMAGES},
     ],
@@ -69,6 +66,14 @@ def test_a_build_that_needs_no_column_opens_no_table(classes, python):
     assert count_opens(python, classes, transforms="imagenet-train", shuffle=False) == {}
 
 
+def test_the_fingerprint_is_that_of_the_text_of_all_files_and_is_computed_once(classes):
+    """Checkpoints of earlier releases contain it."""
+    split = open_split(classes, "train")
+    text = repr([(shard.file, shard.index) for shard in split.shards])
+    assert split.fingerprint == hashlib.sha256(text.encode()).hexdigest()[:16]
+    assert split.fingerprint is split.fingerprint
+
+
 def test_columns_are_cached(classes):
     tables = SampleTables(open_split(classes, "train"))
     first = tables.columns(["label", "offset"], requested_by="a test")
@@ -79,21 +84,9 @@ def test_columns_are_cached(classes):
 
 def test_a_column_that_does_not_exist(classes):
     tables = SampleTables(open_split(classes, "train"))
-    with pytest.raises(
-        CallError, match=r"a test uses 'labell', which is not a column .* did you mean 'label'\?"
-    ):
+    message = r"a test uses 'labell', which is not a column .* did you mean 'label'\?"
+    with pytest.raises(CallError, match=message):
         tables.columns(["labell"], requested_by="a test")
-
-
-def test_missing_checksums_are_marked(classes):
-    split = open_split(classes, "train")
-    path = split.path(split.shards[0].table)
-    table = pq.read_table(path)
-    place = table.column_names.index("crc32c")
-    pq.write_table(table.set_column(place, "crc32c", pa.nulls(table.num_rows, pa.uint32())), path)
-    checksums = SampleTables(split).columns(["crc32c"], requested_by="a test")["crc32c"]
-    assert checksums.dtype == np.uint32
-    assert (checksums == NO_CHECKSUM).sum() == split.shards[0].samples
 
 
 @pytest.mark.parametrize("damage", ["missing", "cut", "without widths"])
