@@ -37,13 +37,21 @@ OUTLIERS = 0.015
 #: weighs fewer pixels. The guide states it.
 BORDER = 15
 #: What torchvision says of images that are too small: to blur them it reflects more pixels than
-#: they have, and the perspective of a line of pixels has no solution.
-TOO_SMALL = ("Padding size should be less", "does not have full rank")
+#: they have, the perspective of a line of pixels has no solution, and it rounds sides down to 0.
+TOO_SMALL = (
+    "Padding size should be less",
+    "does not have full rank",
+    "height and width must be > 0",
+    "output sizes should be greater than 0",
+)
+#: What torchvision says of tensors for which it lacks a filter that it has for images of Pillow.
+OF_TENSORS = "is unsupported with Tensor input"
 #: What newer versions of Pillow say of policies that ask for no bits of a color.
 OF_PILLOW = "bits must be between"
 RESIZES = ("Resize", "Crop", "ScaleJitter")
 
 Transform = Callable[[Any], Any]
+Mixer = Callable[..., Sequence[NDArray[Any]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +68,8 @@ class Case:
         is_exact: whether every draw of the library gives the same image.
         can_fail: whether the library can fail by a fault of its own.
         mixing: what can mix the images of a batch after the steps, one of them; `None` mixes
-            nothing. Empty if nothing mixes.
+            nothing. Empty if nothing mixes. Each takes the images and labels before it and after
+            ours, and returns what the library makes with the draw of ours.
 
     """
 
@@ -72,7 +81,7 @@ class Case:
     moves: int
     is_exact: bool
     can_fail: bool = False
-    mixing: Sequence[Any] = ()
+    mixing: Sequence[Mixer | None] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,11 +137,15 @@ def run_ours(
     return batches, [str(each.message) for each in caught]
 
 
+def _has_channels_last(image: Any) -> bool:
+    shape = np.asarray(image).shape
+    return len(shape) == 3 and (isinstance(image, Image.Image) or shape[0] != 3)
+
+
 def _as_array(image: Any) -> NDArray[Any]:
     """Return an image as float64, [channels, height, width], or crops, [crops, C, H, W]."""
     array = np.asarray(image, np.float64)
-    is_last = array.ndim == 3 and (isinstance(image, Image.Image) or array.shape[0] != 3)
-    return array.transpose(2, 0, 1) if is_last else array
+    return array.transpose(2, 0, 1) if _has_channels_last(image) else array
 
 
 def run_oracle(
@@ -142,16 +155,21 @@ def run_oracle(
     value: Any = image
     for step in steps:
         value = step(value)
-        is_image = isinstance(value, Image.Image)
-        if noise is not None and (is_image or getattr(value, "dtype", None) == np.uint8):
+        if noise is not None and str(np.asarray(value).dtype) == "uint8":
             array = np.asarray(value, np.int16)
             changed = array + noise.integers(-1, 2, array.shape)
             if any(name in type(step).__name__ for name in RESIZES):
-                inner = changed[1:-1, 1:-1].copy()
-                changed += noise.choice((-BORDER, BORDER), array.shape).astype(np.int16)
-                changed[1:-1, 1:-1] = inner
+                border = noise.choice((-BORDER, BORDER), array.shape).astype(np.int16)
+                inside = (
+                    border[1:-1, 1:-1] if _has_channels_last(value) else border[..., 1:-1, 1:-1]
+                )
+                inside[:] = 0
+                changed += border
             changed = changed.clip(0, 255).astype(np.uint8)
-            value = Image.fromarray(changed) if is_image else changed
+            if isinstance(value, Image.Image):
+                value = Image.fromarray(changed)
+            else:
+                value = changed if isinstance(value, np.ndarray) else torch.from_numpy(changed)
     return _as_array(value)
 
 
@@ -190,36 +208,39 @@ def _library_outcome(case: Case, images: Sequence[Image.Image]) -> Outcome | lis
         return [run_oracle(case.steps, image, None).shape for image in images]
     except Exception as error:  # libraries raise whatever fits
         text = f"{type(error).__name__}: {error}"
-    if case.can_fail or OF_PILLOW in text:
+    if case.can_fail or OF_PILLOW in text or OF_TENSORS in text:
         return Outcome("library fails", text)
     if any(each in text for each in TOO_SMALL):
         return Outcome("too small", text)
     return Outcome("only the library refuses", text)
 
 
-def compare_mixing(case: Case, folder: Path, count: int) -> Outcome:
+def compare_mixing(
+    case: Case, folder: Path, count: int
+) -> tuple[NDArray[Any], Sequence[str], Outcome]:
     """Compare what mixes the images of a batch, by the draw that our pixels and labels show.
 
-    The images before the mixing are ours: lists without mixing compare them with the library.
+    Return our images before it, too, and the warnings.
     """
-    steps = list(case.transforms.transforms)
-    ((plain, labels),), _ = run_ours(folder, type(case.transforms)(steps[:-1]), count)
-    ((mixed, shares),), _ = run_ours(folder, case.transforms, count)
+    whole = case.transforms
+    before = whole[:-1] if isinstance(whole, list) else type(whole)(whole.transforms[:-1])
+    ((plain, labels),), _ = run_ours(folder, before, count)
+    ((mixed, shares),), stated = run_ours(folder, whole, count)
     failed = ""
     for mixer in case.mixing:
         images, weights = plain, np.eye(shares.shape[-1] if shares.ndim > 1 else count)[labels]
         if mixer is not None:
-            images, weights = run_mixer(mixer, images, weights, mixed, shares)
+            images, weights = mixer(images, weights, mixed, shares)
         elif shares.ndim == 1:
             shares = np.eye(count)[shares]
         pixels = np.abs(images - mixed).max() / case.unit
         if pixels <= LEVELS and np.abs(weights - shares).max() < 1e-3:
-            return Outcome("equal")
+            return plain, stated, Outcome("equal")
         failed = f"mixed images differ by {pixels:.0f} of 255, labels {weights.tolist()}"
-    return Outcome("difference", f"{failed}, ours {shares.tolist()}")
+    return plain, stated, Outcome("difference", f"{failed}, ours {shares.tolist()}")
 
 
-def _find_box(changed: NDArray[Any], is_same: NDArray[Any], area: int) -> tuple[int, ...]:
+def find_box(changed: NDArray[Any], is_same: NDArray[Any], area: int) -> tuple[int, ...]:
     """Return the left, top, right and bottom of a box with an area, in which all else is the same.
 
     All are 0 if there is none.
@@ -260,7 +281,7 @@ def run_mixer(
     if type(mixer).__name__ == "CutMix":
         changed = (np.abs(images - mixed) > 1e-6).any(axis=(0, 1))
         is_same = (images == np.roll(images, 1, axis=0)).all(axis=(0, 1))
-        box = _find_box(changed, is_same, round((1 - own) * changed.size))
+        box = find_box(changed, is_same, round((1 - own) * changed.size))
         params = {"box": box, "lam_adjusted": own}
     batch = [torch.from_numpy(np.ascontiguousarray(each)) for each in (images, labels)]
     with mock.patch.object(mixer, "make_params", return_value=params):
@@ -269,18 +290,20 @@ def run_mixer(
 
 def compare(case: Case, folder: Path, images: Sequence[Image.Image]) -> Outcome:
     """Compare a list on all images of a dataset."""
-    expected = _library_outcome(case, images)
+    expected, found, outcome = _library_outcome(case, images), [], Outcome("equal")
     try:
         if case.mixing:
-            return compare_mixing(case, folder, len(images))
-        batches, stated = run_ours(folder, case.transforms)
+            plain, stated, outcome = compare_mixing(case, folder, len(images))
+            found = list(plain)
+        else:
+            batches, stated = run_ours(folder, case.transforms)
+            found = [batch[0][0] for batch in batches]
     except (CallError, TypeError) as error:
         return Outcome("both refused" if isinstance(expected, Outcome) else "refused", str(error))
     except Exception as error:
         return Outcome("crash", f"{type(error).__name__}: {error}")
     if isinstance(expected, Outcome):
         return expected
-    found = [batch[0][0] for batch in batches]
     for array, image, shape in zip(found, images, expected, strict=True):
         if case.is_exact:
             differs = compare_images(array, case, image)
@@ -291,4 +314,4 @@ def compare(case: Case, folder: Path, images: Sequence[Image.Image]) -> Outcome:
         if differs:
             detail = f"{image.height} x {image.width}: {differs}"
             return Outcome("warned" if stated else "difference", detail)
-    return Outcome("equal")
+    return outcome

@@ -16,7 +16,9 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from lists.compare import SIZES as COUNTS
 from lists.compare import Case
+from lists.paddle_mixing import draw_mixing, make_mixers
 
 Arguments = dict[str, Any]
 #: Returns arguments, and whether every draw of the operator gives the same image.
@@ -55,7 +57,7 @@ def _always(**arguments: Any) -> Draw:
         del kind
         given = {}
         for name, values in arguments.items():
-            if name in _REQUIRED or rng.random() < 0.8:
+            if name in _REQUIRED or rng.random() < 0.9:
                 given[name] = rng.choice(values)
         return given, True
 
@@ -79,7 +81,8 @@ def _resize(rng: random.Random, kind: str) -> tuple[Arguments, bool]:
 def _crop_at_ratio(rng: random.Random, kind: str) -> tuple[Arguments, bool]:
     # PaddleClas fails for a share of a line of pixels.
     pad = 0 if kind == "tiny" else rng.choice((4, 0))
-    return {"size": 32, "pad": pad, **rng.choice(({}, {"interpolation": "bilinear"}))}, True
+    bilinear = {"interpolation": "bilinear"}
+    return {"size": 32, "pad": pad, **rng.choice(({}, bilinear, bilinear))}, True
 
 
 def _crop(rng: random.Random, kind: str) -> tuple[Arguments, bool]:
@@ -175,8 +178,16 @@ LAST: dict[str, Draw] = {
 }  # fmt: skip
 
 
+#: How often names are drawn that are in few tables, or whose arguments are rare; others: once.
+_WEIGHTS = {
+    "RandFlipImage": 0.3, "RandomHorizontalFlip": 0.3, "RandomGrayscale": 0.6, "RandCropImage": 3,
+    "ResizeImage": 2.2, "CropImageAtRatio": 1.5, "RandomCropImage": 1.5, "Pad_paddle_vision": 2,
+    "Padv2": 2, "Pad": 2, "Cutout": 1.3, "CropImage": 2, "RandomRot90": 0.9,
+}  # fmt: skip
+
+
 def _of(table: dict[str, Draw], rng: random.Random, kind: str) -> tuple[str, Arguments, bool]:
-    name = rng.choice([*table])
+    name = rng.choices([*table], [_WEIGHTS.get(each, 1) for each in table])[0]
     arguments, is_exact = table[name](rng, kind)
     return name, arguments, is_exact
 
@@ -197,9 +208,9 @@ def _images(rng: random.Random, kind: str) -> list[tuple[str, Arguments, bool]]:
         # It makes floats, which policies do not take.
         if drawn[-1][0] == "Padv2":
             same = FLIPS
-    drawn += [_of(same, rng, kind) for _ in range(rng.randint(1, 3))]
+    drawn += [_of(same, rng, kind) for _ in range(rng.randint(2, 4))]
     # Last of these, because it makes floats too; of an image of Pillow, it makes nothing.
-    if first is FIRST and rng.random() < 0.15:
+    if first is not PILLOW[0] and rng.random() < 0.22:
         drawn.append(("PCALighting", {}, False))
     return drawn
 
@@ -217,7 +228,7 @@ def draw(rng: random.Random, kind: str) -> Case:
         drawn.append(("NormalizeImage", arguments, True))
         unit = 1 / 255 / min(std)
         last = [("ToCHWImage", {}, True)]
-        if rng.random() < 0.4:
+        if rng.random() < 0.5:
             last.append(_of(LAST, rng, kind))
         # It takes height, width and channels.
         if last[-1][0] == "RandomErasing":
@@ -229,10 +240,21 @@ def draw(rng: random.Random, kind: str) -> Case:
         # A config can name an operator that the package does not list.
         operator = getattr(module, name, None) or getattr(module.ops.operators, name)
         steps.append(_as_step(operator(**arguments)))
+    # Images of one size, in the order of channels that the operators for batches take.
+    mixing = []
+    sized = not any(name == "RandomRot90" or "resize_short" in each for name, each, _ in drawn)
+    if sized and unit < 1:
+        drawn.append((*draw_mixing(rng, kind), True))
+        mixing = make_mixers(module, *drawn[-1][:2], len(COUNTS[kind]))
     config = [{name: arguments or None} for name, arguments, _ in drawn]
     used = []
     for name, arguments, _ in drawn:
         used += [(name, ""), *((name, argument) for argument in arguments)]
+        if name == "OpSampler":
+            # PaddleClas gives the number of classes to each of the operators.
+            shared = {*arguments} & {"class_num"}
+            for each in {*arguments} - shared:
+                used += [(each, ""), *((each, name) for name in {*arguments[each]} | shared)]
     moves = sum(arguments.get("interpolation") == "nearest" for _, arguments, _ in drawn)
     return Case(
         text=str(config),
@@ -243,6 +265,7 @@ def draw(rng: random.Random, kind: str) -> Case:
         moves=moves,
         is_exact=all(is_exact for _, _, is_exact in drawn),
         can_fail=True,
+        mixing=mixing,
     )
 
 

@@ -40,7 +40,7 @@ def _train(rng: random.Random) -> tuple[dict[str, Any], bool]:
     arguments: dict[str, Any] = {"is_training": True}
     is_exact = rng.random() < 0.5
     if is_exact:
-        if rng.random() < 0.2:
+        if rng.random() < 0.4:
             return {**arguments, "no_aug": True}, True
         arguments.update(scale=(1.0, 1.0), ratio=(1.0, 1.0), color_jitter=None)
         arguments["hflip"] = rng.choice((0.0, 1.0))
@@ -92,8 +92,14 @@ def draw(rng: random.Random, kind: str) -> Case:
         arguments["interpolation"] = rng.choice(filters)
     if rng.random() < 0.5:
         arguments.update(mean=(0.5, 0.4, 0.3), std=(0.5, 0.25, 0.2))
-    for name, value in (("use_prefetcher", True), ("normalize", False), ("separate", True)):
-        if rng.random() < 0.06:
+    # Without training, timm does not separate the steps.
+    separated = 0.4 if arguments.get("is_training") and not is_exact else 0
+    for name, value, share in (
+        ("use_prefetcher", True, 0.08),
+        ("normalize", False, 0.08),
+        ("separate", True, separated),
+    ):
+        if rng.random() < share:
             arguments[name] = value
     shown = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
     made = _factory().create_transform(**arguments)

@@ -6,12 +6,13 @@ import importlib
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
 from helpers.torchvision_oracle import import_torchvision
 
-from lists.compare import Case
+from lists.compare import Case, run_mixer
 
 v1, v2 = import_torchvision()
 functional = importlib.import_module("torchvision.transforms.functional")
@@ -293,7 +294,7 @@ def _scale_jitter(d: Drawing) -> Step:
     scale = d.fixed(0.7, 1.5)
     arguments["scale_range"] = (scale, scale)
     arguments["interpolation"] = d.rng.choice(FILTERS[:2])
-    if d.rng.random() < 0.5:
+    if d.rng.random() < 0.8:
         arguments["antialias"] = True
     d.size = None
     moves = arguments["interpolation"] == "nearest"
@@ -522,7 +523,10 @@ def draw(rng: random.Random, kind: str) -> Case:
     module = (v1, v2)[version - 1]
     steps = draw_list(rng, version)
     objects = [_make(step, module, v1.InterpolationMode) for step in steps]
-    mixing = [_make(step, module, None) for step in steps[-1].walk() if step.name in MIXERS]
+    mixing: list[Any] = []
+    for step in steps[-1].walk():
+        if step.name in MIXERS:
+            mixing.append(partial(run_mixer, _make(step, module, None)))
     if mixing and steps[-1].arguments.get("p", 1.0) in (0.0, 0.5):
         mixing.append(None)
     # torchvision stacks crops with a function; here ToTensor follows them.
