@@ -24,7 +24,9 @@ from dataprep.shards import write as shards
 from dataprep.sources import SourceOptions, read_source
 from dataprep.storage.temporary import JOURNAL_NAME
 from dataprep.verification.verify import verify_dataset
+from manifests import store
 from manifests.errors import CallError
+from manifests.tables import SHARD_LIST_NAME
 
 OPTIONS = Options(shard_samples=5)
 
@@ -161,6 +163,21 @@ def test_an_interrupted_overwrite_keeps_no_damaged_shard(source, out, monkeypatc
             convert(source, out, overwrite=True)
     assert convert(source, out, overwrite=True).resumed == 0
     assert not verify_dataset(str(out), workers=1).problems
+
+
+def test_a_list_of_shards_beside_the_manifest(image_folder, out, monkeypatch):
+    monkeypatch.setattr(store, "MAX_SHARDS_IN_JSON", 2)
+    source, options = read_source(str(image_folder)), Options(fmt="webdataset", shard_samples=1)
+    shards = convert(source, out, options).manifest.shards
+    assert (out / SHARD_LIST_NAME).exists()
+    assert verify_dataset(str(out), workers=1).problems == ()
+    before = (out / "manifest.json").stat().st_mtime_ns
+    assert convert(source, out, options).resumed == len(shards) > 2
+    assert (out / "manifest.json").stat().st_mtime_ns == before
+    # The new dataset needs no list.
+    convert(source, out, Options(fmt="webdataset"), overwrite=True)
+    assert not (out / SHARD_LIST_NAME).exists()
+    assert verify_dataset(str(out), workers=1).problems == ()
 
 
 # --- a mask that was replaced between two runs is noticed, as a replaced image is -----------------

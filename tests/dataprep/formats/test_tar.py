@@ -1,12 +1,15 @@
-"""What follows the end of an archive: nothing is lost without a word. GNU tar is the oracle."""
+"""What follows the end of an archive, and its extended headers. GNU tar and `tarfile` are the oracles."""
 
 from __future__ import annotations
 
+import io
 import subprocess
+import tarfile
 
 import pytest
 
 from dataprep.formats import ScanOptions, webdataset
+from dataprep.formats.tar import members
 from dataprep.indexing.index import index_shards
 from dataprep.labels.kinds import KINDS
 from dataprep.options import IndexOptions
@@ -158,3 +161,66 @@ def test_verify_finds_a_tail_of_zeros_and_a_hole(padded, records, tmp_path):
         problems = verify_dataset(str(tmp_path), workers=1).problems
         assert problems[0].file == "a.tar"
         assert problems[0].byte >= start
+
+
+# --- extended headers (PAX): names and sizes as Python's `tarfile` reads them ----------------------
+
+
+def archive(**headers: str) -> bytes:
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w", format=tarfile.PAX_FORMAT) as tar:
+        info = tarfile.TarInfo("a.jpg")
+        info.size, info.pax_headers = 3, headers
+        tar.addfile(info, io.BytesIO(b"abc"))
+    return out.getvalue()
+
+
+def names(data: bytes) -> list[tuple[str, int, int]]:
+    found = members(lambda at, _: (data, at), len(data), "a.tar")
+    return [(member.name, member.data, member.size) for member in found]
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"path": "x" * 300 + ".jpg"},
+        {"path": "caf\u00e9.jpg"},
+        {"comment": "\n15 path=b.jpg\n"},
+        {"comment": "line\nfeed", "path": "b.jpg"},
+        {"comment": "= =", "path": "a=b c.jpg"},
+        {"comment": "x" * 5000},
+        {"mtime": "1.5", "path": "b.jpg"},
+    ],
+    ids=repr,
+)
+def test_names_are_those_of_tarfile(headers):
+    data = archive(**headers)
+    with tarfile.open(fileobj=io.BytesIO(data)) as tar:
+        assert names(data) == [(member.name, member.offset_data, member.size) for member in tar]
+
+
+@pytest.mark.parametrize("size", ["", "'", "-1", "3.0", "9" * 30])
+def test_a_size_that_is_not_a_number_is_an_error(size):
+    with pytest.raises(ShardError, match="the size in an extended header is not a number"):
+        names(archive(size=size))
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        b"x",
+        b"0 a=b\n",
+        b"99 a=b\n",
+        b"6 a=b\n"[:-1] + b"x",
+        b"\n",
+        b" a=b\n",
+        b"9999999999999 a=b\n",
+    ],
+)
+def test_a_damaged_record_is_an_error(record):
+    data = archive(comment="y" * (len(record) + 40))
+    start = data.index(b" comment=") - 2
+    end = data.index(b"\n", start) + 1
+    changed = data[:start] + record.ljust(end - start, b"\0") + data[end:]
+    with pytest.raises(ShardError, match="an extended header is damaged"):
+        names(changed)
