@@ -3,8 +3,6 @@
 import gc
 import os
 import resource
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
@@ -13,26 +11,12 @@ import pytest
 from helpers.eventually import eventually
 
 import loaders.dataset.files
-from loaders.dataset.files import Mappings, map_file, prefetch
+from loaders.dataset.files import Mappings, map_file, prefetch, resident_bytes
 
 
 def mapped_ranges(name):
     with open("/proc/self/maps") as maps:
         return sum(name in line for line in maps)
-
-
-def resident(path):
-    """Return how many pages of a file are in memory."""
-    script = (
-        "import"
-        " ctypes,mmap,os,sys;f=os.open(sys.argv[1],os.O_RDONLY);n=os.fstat(f).st_size;m=mmap.mmap(f,n,prot=1,flags=mmap.MAP_SHARED);v=(ctypes.c_ubyte*(n//4096))();b=__import__('numpy').frombuffer(m,'u1');ctypes.CDLL(None).mincore(ctypes.c_void_p(b.ctypes.data),ctypes.c_size_t(n),v);print(sum(x&1"
-        " for x in v))"
-    )
-    return int(
-        subprocess.run(
-            [sys.executable, "-c", script, path], capture_output=True, text=True, check=True
-        ).stdout
-    )
 
 
 def test_content_equals_the_file(tmp_path):
@@ -105,14 +89,14 @@ def test_prefetched_bytes_are_read_into_memory(disk_path, monkeypatch, unavailab
         file.flush()
         os.fsync(file.fileno())
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-    resident_before = resident(path)
-    if resident_before > 900:
+    mapped = map_file(path, 4096 * 2000)
+    before = resident_bytes(mapped)
+    if before > 900 * 4096:
         pytest.skip("this file system keeps everything in memory")
     if unavailable == "_PROCESS_MADVISE":
         monkeypatch.setattr(loaders.dataset.files, unavailable, -1)
     elif unavailable:
         monkeypatch.delattr(os, unavailable)
-    mapped = map_file(path, 4096 * 2000)
     offsets = np.arange(1100) * 4096 + 100
     prefetch(mapped.address + offsets, np.full(1100, 3000))
-    assert eventually(lambda: resident(path) - resident_before >= 1000)
+    assert eventually(lambda: resident_bytes(mapped) - before >= 1000 * 4096)

@@ -119,6 +119,12 @@ def test_a_replacement_is_not_in_the_batch_already():
             assert len(set(rows.tolist())) == 4
 
 
+def test_samples_that_the_last_batch_would_drop_take_the_place_of_bad_ones():
+    bad = int(make(9, 4, Ranks(), last_batch="drop").rank_rows(0, 0)[1])
+    rows = given_rows(make(9, 4, Ranks(), last_batch="drop", bad={bad}))
+    assert sorted(np.concatenate(rows).tolist()) == [row for row in range(9) if row != bad]
+
+
 def test_without_bad_rows_the_order_is_the_planned_one():
     intact, order = make(30, 4, Ranks(1, 2), mode="skip"), make(30, 4, Ranks(1, 2), mode="replace")
     plan = intact.plan.batch(0, 2)
