@@ -61,9 +61,28 @@ def parse_header(data: bytes) -> ImageInfo:
             raise Rejected("unsupported", f"{_OTHER_FRAMES[marker]} JPEG")
         elif marker in (_START_OF_SCAN, _END_OF_IMAGE):
             raise Rejected("corrupt", f"the JPEG has no frame header before byte {at}")
+        elif marker == _FILL:
+            at += 1
         else:
-            at += 1 if marker == _FILL else 2
+            raise _without_segment(marker, at)
     raise IncompleteHeader
+
+
+def _without_segment(marker: int, at: int) -> Rejected:
+    return Rejected(
+        "corrupt", f"the JPEG has the marker 0x{marker:02x} at byte {at}, in its header"
+    )
+
+
+def check_segments(data: bytes) -> None:
+    """Check that every marker before the first scan begins a segment.
+
+    Raises:
+        Rejected: one does not.
+
+    """
+    for _ in _segments(data):
+        pass
 
 
 def read_metadata(data: bytes) -> dict[str, bytes]:
@@ -120,7 +139,12 @@ _METADATA = frozenset({*range(0xE1, 0xEE), 0xEF, 0xFE})
 
 
 def _segments(data: bytes) -> Iterator[tuple[int, int, int]]:
-    """Yield the marker, the first byte and the end of each segment before the first scan."""
+    """Yield the marker, the first byte and the end of each segment before the first scan.
+
+    Raises:
+        Rejected: a marker has no segment. DALI reads a length after each marker, so it refuses it.
+
+    """
     at = 2
     while at + 4 <= len(data) and data[at] == 0xFF:
         marker = data[at + 1]
@@ -129,7 +153,7 @@ def _segments(data: bytes) -> Iterator[tuple[int, int, int]]:
         if marker == 0xFF:  # fill byte
             at += 1
         elif marker in _WITHOUT_LENGTH:
-            at += 2
+            raise _without_segment(marker, at)
         else:
             end = at + 2 + (data[at + 2] << 8 | data[at + 3])
             yield marker, at, end

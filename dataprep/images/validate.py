@@ -188,6 +188,7 @@ def check_decodes(data: bytes, info: ImageInfo) -> None:
     """
     if info.format == "jpeg":
         try:
+            jpeg.check_segments(data)
             jpeg.decode_jpeg(data, 1, 1)
         except jpeg.UnknownSubsampling:
             open_with_pillow(data, info)

@@ -204,6 +204,10 @@ def _jpegs() -> Iterator[Case]:
         KEPT,
         "corrupt",
     )
+    yield case("fill bytes.jpg", whole[:2] + b"\xff" * 3 + whole[2:])
+    yield case("marker without a length.jpg", whole[:2] + b"\xff\x01" + whole[2:], "corrupt")
+    tables = whole[:scan] + b"\xff\xd0" + whole[scan:]
+    yield case("marker without a length after the frame.jpg", tables, KEPT, "corrupt")
     yield case("no scan.jpg", whole[:scan] + b"\xff\xd9", KEPT, "corrupt")
     yield case("trailing garbage.jpg", whole + b"garbage" * 30)
     yield case("trailing zeros.jpg", whole + bytes(900))
