@@ -164,7 +164,8 @@ def _arguments(command: Command, options: dict[str, Any]) -> Iterator[str]:
             continue
         if option.is_flag:
             if value is not True:
-                raise CallError(f"{name}={value!r} is neither True nor False")
+                message = f"{name}={value!r} is neither True nor False"
+                raise CallError(message, hint=f"set {name}=True, or leave it out")
             yield option.opts[0]
             continue
         for each in _listed(value) if option.multiple else [value]:

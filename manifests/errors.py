@@ -169,9 +169,11 @@ class DataProblemError(DatasetError):
 
     status = ExitStatus.DATA_PROBLEM
 
-    def __init__(self, message: str, *, result: dict[str, Any], hint: str = "") -> None:
+    def __init__(
+        self, message: str, *, result: dict[str, Any] | None = None, hint: str = ""
+    ) -> None:
         super().__init__(message, hint=hint)
-        self.result = result
+        self.result = result or {}  # pickle makes an error of its message, and then adds the rest
 
 
 class DamagedError(DatasetError):
