@@ -184,8 +184,8 @@ def test_a_dry_run_refuses_what_convert_refuses(image_folder, out, convert, chan
     ("name", "complete"),
     [
         ("train-00001.tar", True),
-        ("train-00001.idx", False),
-        ("train-00001.parquet", True),
+        ("train-00001.idx", True),
+        ("train-00001.parquet", False),
         ("rejected.jsonl", False),
     ],
 )

@@ -237,13 +237,13 @@ def test_no_flipped_bit_changes_a_value_undetected(tmp_path):
     write_table(build_table(ROWS), str(path))
     whole, rows = path.read_bytes(), read_table(path).to_pylist()
     detected = 0
-    for at in range(4, pq.read_metadata(path).row_group(0).total_byte_size, 3):
+    for at in range(4, pq.read_metadata(path).row_group(0).total_byte_size):
         path.write_bytes(whole[:at] + bytes([whole[at] ^ 4]) + whole[at + 1 :])
         try:
             assert read_table(path).to_pylist() == rows
         except TableError:
             detected += 1
-    assert detected > 16
+    assert detected > 50
 
 
 TYPE_NAMES = dict(

@@ -8,29 +8,11 @@ import pytest
 from click.testing import CliRunner
 
 from dataprep.cli import main
-from dataprep.commands.convert import convert
-
-HEADINGS = [
-    "Source and output",
-    "Reading the source",
-    "Labels",
-    "Splits and duplicates",
-    "Shards",
-    "Images",
-    "Options",
-]
 
 
 def printed(command: str, help_option: str) -> list[str]:
     text = CliRunner().invoke(main, [command, help_option], terminal_width=80).stdout
     return re.findall(r"^  (?:-h, )?(--[a-z-]+)", text, re.MULTILINE)
-
-
-def test_each_option_is_printed_once_under_its_heading():
-    text = CliRunner().invoke(main, ["convert", "--help-all"]).stdout
-    assert re.findall(r"^([A-Z][a-z ]+):$", text, re.MULTILINE) == HEADINGS
-    declared = [option for parameter in convert.params for option in parameter.opts]
-    assert sorted(printed("convert", "--help-all")) == sorted([*declared, "--help"])
 
 
 @pytest.mark.parametrize("command", ["convert", "plan"])

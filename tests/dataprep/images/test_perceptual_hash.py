@@ -83,12 +83,6 @@ def test_names_of_the_symmetries():
         assert (transform_pixels(pixels, name) == turned).all(), name
 
 
-def test_a_rotated_photograph_is_near():
-    original, turned = picture("coffee"), picture("coffee").transpose(Image.Transpose.ROTATE_270)
-    hashes = transform_hashes(hash_of(encode(original)), "rotated 90")
-    assert distances(hashes, hash_of(encode(turned))) <= 16
-
-
 def test_raw_pixels_have_nearly_the_hash_of_the_image():
     square = photograph("astronaut")
     raw = parse_hashes(hash_image(square.tobytes(), ImageInfo("raw", 512, 512)))

@@ -12,7 +12,7 @@ from PIL import Image
 
 from dataprep.images import base, downscale
 from dataprep.images.base import ImageInfo
-from dataprep.options import Downscale, Options, Raw
+from dataprep.options import Options, Raw
 
 WIDTH, HEIGHT = 2048, 1152
 PIXELS = WIDTH * HEIGHT * 4
@@ -35,7 +35,7 @@ def png():
     return out.getvalue()
 
 
-def prepare_counting(data, options, log):
+def prepare_counting(data, log):
     """Prepare an image, and append to a file how the bytes of pixels that are held change."""
     decode, resample = downscale.decode, downscale.resample
 
@@ -50,19 +50,14 @@ def prepare_counting(data, options, log):
 
     downscale.decode, downscale.resample = counting_decode, counting_resample
     for _ in range(2):
-        downscale.prepare(data, options)
+        downscale.prepare(data, Options(raw=Raw(256, "pad")))
 
 
-@pytest.mark.parametrize(
-    "options", [Options(downscale=Downscale(shorter=256)), Options(raw=Raw(256, "pad"))]
-)
-def test_eight_processes_hold_few_images(options, png, shared, tmp_path, monkeypatch):
+def test_eight_processes_hold_few_images(png, shared, tmp_path, monkeypatch):
     monkeypatch.setattr(base, "PIXEL_MEMORY", 2 * PIXELS + 1)
     log = os.open(tmp_path / "log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     context = multiprocessing.get_context("fork")
-    processes = [
-        context.Process(target=prepare_counting, args=(png, options, log)) for _ in range(8)
-    ]
+    processes = [context.Process(target=prepare_counting, args=(png, log)) for _ in range(8)]
     for process in processes:
         process.start()
     for process in processes:

@@ -30,6 +30,12 @@ def test_a_full_disk_is_named(number, monkeypatch, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_other_errors_stay(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with pytest.raises(PermissionError), temporary_folder():
+        raise PermissionError(errno.EACCES, "no")
+
+
 def test_no_folder_for_temporary_files(monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", None)
     monkeypatch.setattr(tempfile, "_candidate_tempdir_list", lambda: ["/nowhere"])
