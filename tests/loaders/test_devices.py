@@ -1,6 +1,6 @@
-"""Which GPU a loader uses, as each framework reports it.
+"""Which GPU a loader uses, the values of each framework, and CUDA's hardware queues.
 
-The frameworks other than torch are stand-ins.
+The frameworks other than torch are stand-ins where a test needs their GPUs.
 """
 
 import sys
@@ -8,13 +8,24 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from helpers.loading import build
 
 from loaders import devices
-from loaders.devices import Device, Gpus, find_device, find_gpus, load_framework
+from loaders.devices import (
+    _JAX_DTYPES,
+    _PADDLE_DTYPES,
+    VARIABLE,
+    Device,
+    Gpus,
+    converted,
+    find_device,
+    find_gpus,
+    load_framework,
+    queues_note,
+    request_queues,
+)
 from loaders.ranks import Ranks, check_group, find_ranks
 from manifests.errors import CallError
-
-EIGHT = Gpus(8)
 
 
 def jax_device(number, process=0):
@@ -80,9 +91,8 @@ def test_jax_without_a_gpu(jax):
 
 @pytest.mark.parametrize(("built", "expected"), [(True, Device("gpu", 2)), (False, Device("cpu"))])
 def test_paddle_asks_paddle(monkeypatch, built, expected):
-    device = SimpleNamespace(
-        cuda=SimpleNamespace(device_count=lambda: 4), get_device=lambda: "gpu:2"
-    )
+    cuda = SimpleNamespace(device_count=lambda: 4)
+    device = SimpleNamespace(cuda=cuda, get_device=lambda: "gpu:2")
     module = SimpleNamespace(is_compiled_with_cuda=lambda: built, device=device)
     monkeypatch.setitem(sys.modules, "paddle", module)
     assert find_device("auto", None, Ranks(), find_gpus("paddle")) == expected
@@ -96,15 +106,12 @@ def test_numpy_asks_the_driver_if_torch_has_no_cuda(monkeypatch):
     assert find_device("auto", None, Ranks(), find_gpus("torch")) == Device("cpu")
 
 
-def test_a_machine_without_a_driver(monkeypatch):
+def test_what_is_not_installed(monkeypatch):
     def missing(name):
         raise OSError(name)
 
     monkeypatch.setattr("ctypes.CDLL", missing)
     assert devices._cuda_count() == 0
-
-
-def test_a_framework_that_is_not_installed(monkeypatch):
     monkeypatch.setitem(sys.modules, "paddle", None)
     assert find_gpus("paddle") == Gpus(0)
 
@@ -124,7 +131,111 @@ def test_a_framework_that_is_not_installed(monkeypatch):
 def test_the_gpu_of_a_rank(monkeypatch, environment, current, expected):
     for name in ("LOCAL_RANK", "MPI_LOCALRANKID"):
         monkeypatch.delenv(name, raising=False)
-    for name, value in environment.items():
-        monkeypatch.setenv(name, value)
+        if name in environment:
+            monkeypatch.setenv(name, environment[name])
     gpus = Gpus(8, lambda: current)
     assert find_device("gpu", None, Ranks(3, 8), gpus) == Device("gpu", expected)
+
+
+# --- the values of each framework ------------------------------------------------------------------
+
+DTYPES = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
+          "float16", "float32", "float64")  # fmt: skip
+
+#: What numbers of 64 bits can have and their types of 32 bits do not.
+LARGE = {"int64": -(2**40), "uint64": 2**63 + 1, "float64": 0.1}
+
+
+@pytest.mark.parametrize("table", [_JAX_DTYPES, _PADDLE_DTYPES])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_numbers_keep_their_values_or_are_refused(table, dtype):
+    small = np.array([0, 1, 100], dtype)
+    kept = converted(small, table, "x", "")
+    assert kept.dtype.name == table.get(dtype, dtype)
+    assert kept.tolist() == small.tolist()
+    if dtype[0] in "iu":
+        limits = np.array([np.iinfo(dtype).min, np.iinfo(dtype).max], dtype)
+        try:
+            assert converted(limits, table, "x", "").tolist() == limits.tolist()
+        except CallError:
+            assert dtype in LARGE
+    if dtype in table and dtype in LARGE:
+        with pytest.raises(CallError, match=f"of type {dtype}, which framework='x' would change"):
+            converted(np.array([1, LARGE[dtype]], dtype), table, "x", "")
+    if dtype == "float64":
+        assert np.isnan(converted(np.array([np.nan]), table, "x", "")[0])
+
+
+@pytest.mark.parametrize("name", ["torch", "numpy", "jax", "paddle"])
+def test_frameworks_have_the_values_of_numpy(name):
+    pytest.importorskip(name)
+    for dtype in DTYPES:
+        array = np.array([[0, 1], [100, 127]], dtype)
+        tensor = load_framework(name).numbers(array, Device("cpu"))
+        found = tensor if isinstance(tensor, np.ndarray) else np.asarray(tensor.tolist())
+        assert tuple(tensor.shape) == (2, 2)
+        assert found.tolist() == array.tolist()
+
+
+@pytest.mark.parametrize("name", ["torch", "jax", "paddle"])
+def test_depth_maps_and_columns(name, prepared):
+    pytest.importorskip(name)
+    resize = [{"Resize": {"size": [20, 30], "interpolation": "nearest"}}]
+    options = {"batch_size": 5, "transforms": resize, "dtype": "uint8", "shuffle": False}
+    options["fields"] = ("image", "depth", "index", "width")
+    seen = {}
+    for framework in ("numpy", name):
+        with build(prepared["depth tfrecord"], framework=framework, **options) as loader:
+            seen[framework] = [np.asarray(value.tolist()) for value in next(iter(loader))]
+    for expected, found in zip(seen["numpy"], seen[name], strict=True):
+        assert expected.max() > 1
+        assert (expected == found).all()
+
+
+def test_an_error_names_the_field(prepared, monkeypatch):
+    """A framework that cannot represent a number of a column."""
+    numpy = devices._numpy()
+
+    def refuse(array, device):
+        return converted(array, {"int64": "int8"}, "jax", devices._ENABLE_X64)
+
+    framework = devices.Framework(numpy.images, refuse, numpy.device)
+    monkeypatch.setitem(devices._FRAMEWORKS, "numpy", lambda: framework)
+    message = r"field 'size': .* Hint: call jax.config.update"
+    with (
+        build(prepared["mixed tfrecord"], fields=("label", "size"), framework="numpy") as loader,
+        pytest.raises(CallError, match=message),
+    ):
+        next(iter(loader))
+
+
+# --- CUDA's hardware queues -----------------------------------------------------------------------
+
+
+def torch_with(*, started):
+    return {"torch": SimpleNamespace(cuda=SimpleNamespace(is_initialized=lambda: started))}
+
+
+@pytest.mark.parametrize(
+    ("before", "modules", "after", "late"),
+    [
+        ({}, {}, "16", False),
+        ({}, torch_with(started=False), "16", False),
+        ({}, torch_with(started=True), "16", True),
+        ({VARIABLE: "1"}, torch_with(started=True), "1", False),
+    ],
+)
+def test_the_number_is_set_unless_it_was(before, modules, after, late):
+    environ = dict(before)
+    assert request_queues(environ, modules) is late
+    assert environ[VARIABLE] == after
+
+
+def test_a_wrong_number_is_explained(monkeypatch):
+    for enough in ("16", "32"):
+        monkeypatch.setenv(VARIABLE, enough)
+        assert queues_note() is None
+    monkeypatch.setenv(VARIABLE, "1")
+    assert "CUDA_DEVICE_MAX_CONNECTIONS is 1: with fewer than 16" in queues_note()
+    monkeypatch.setattr(devices, "STARTED_BEFORE", True)
+    assert "import loaders first, or set CUDA_DEVICE_MAX_CONNECTIONS=16" in queues_note()

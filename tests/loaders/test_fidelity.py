@@ -20,9 +20,8 @@ def with_pillow(encoded):
     """Return an image after Resize(256) and CenterCrop(224) of torchvision with Pillow: uint8 [224, 224, 3]."""
     image = Image.open(io.BytesIO(encoded)).convert("RGB")
     short = min(image.size)
-    image = image.resize(
-        [int(256 * side / short) for side in image.size], Image.Resampling.BILINEAR
-    )
+    sides = [int(256 * side / short) for side in image.size]
+    image = image.resize(sides, Image.Resampling.BILINEAR)
     left, top = (round((side - 224) / 2) for side in image.size)
     return np.asarray(image.crop((left, top, left + 224, top + 224)))
 
@@ -30,13 +29,8 @@ def with_pillow(encoded):
 def photographs():
     # For the last picture, the longer side is rounded from 385.7 to 385, and the crop starts at 80
     # instead of 80.5.
-    pictures = [
-        data.astronaut(),
-        data.coffee(),
-        data.rocket(),
-        data.chelsea(),
-        data.chelsea()[:298, :449],
-    ]
+    chelsea = data.chelsea()
+    pictures = [data.astronaut(), data.coffee(), data.rocket(), chelsea, chelsea[:298, :449]]
     for picture in pictures:
         yield "jpg", encode(picture, "jpg", quality=90)
         yield "jpg", encode(np.swapaxes(picture, 0, 1).copy(), "jpg", quality=75, subsampling=0)
@@ -46,9 +40,7 @@ def photographs():
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_eval_preset_matches_pillow(make_dataset, dtype):
-    samples = [
-        (extension, encoded, label) for label, (extension, encoded) in enumerate(photographs())
-    ]
+    samples = [(kind, encoded, label) for label, (kind, encoded) in enumerate(photographs())]
     folder = make_dataset("webdataset", samples, shards=1, split="val")
     loader = loaders.build(
         folder, split="val", batch_size=7, transforms="imagenet-eval", device="cpu", dtype=dtype,

@@ -55,18 +55,15 @@ def test_torch_multiprocessing(run):
     results = run("spawn")
     check(results)
     for rank, each in enumerate(results):
-        # A loader that was built before the process group would read as rank 0 of 1 in both
-        # processes.
+        # A loader that was built before the process group would read as rank 0 of 1 in both.
         told = (
             f"(no launcher, so one process), but torch.distributed says rank {rank} of 2. Hint:"
             " build the loader after"
         )
         assert all(told in message for message in each["early"])
         # Seeds 0 and 1: an error on both ranks.
-        assert (
-            "the loaders of the ranks differ: seed is 0 on rank 0, but 1 on rank 1. Hint:"
-            in each["differing"]
-        )
+        told = "the loaders of the ranks differ: seed is 0 on rank 0, but 1 on rank 1. Hint:"
+        assert told in each["differing"]
     # A rank that reads a split alone waits for nobody.
     assert [row for batch in results[0]["alone"] for row in batch] == list(range(21))
 
@@ -89,14 +86,7 @@ def test_lightning(run):
 
 @pytest.mark.skipif(importlib.util.find_spec("accelerate") is None, reason="needs accelerate")
 def test_accelerate(run):
-    options = [
-        "--multi_gpu",
-        "--num_processes",
-        "2",
-        "--num_machines",
-        "1",
-        "--main_process_port",
-        "0",
-    ]
-    options += ["--mixed_precision", "no", "--dynamo_backend", "no"]
-    check(run("accelerate", "-m", "accelerate.commands.launch", *options, modules=["accelerate"]))
+    options = "--multi_gpu --num_processes 2 --num_machines 1 --main_process_port 0"
+    options += " --mixed_precision no --dynamo_backend no"
+    launch = ["-m", "accelerate.commands.launch", *options.split()]
+    check(run("accelerate", *launch, modules=["accelerate"]))

@@ -44,9 +44,8 @@ def equal_sizes(width, height, count=10):
 )
 def test_the_estimate_equals_the_measurement(size, batch, window, measured):
     """Measured with DALI 2.4, 12 threads, a hardware load of 0.65 and float16, in MiB of the whole process."""
-    estimate = (
-        estimate_memory(equal_sizes(*size), LoadSettings(batch, IMAGE_BYTES, window)).total / MIB
-    )
+    settings = LoadSettings(batch, IMAGE_BYTES, window)
+    estimate = estimate_memory(equal_sizes(*size), settings).total / MIB
     assert estimate == pytest.approx(measured, rel=0.1)
 
 
@@ -65,22 +64,21 @@ def test_the_estimate_follows_threads_and_the_hardware_load(batch, threads, load
     )
 
 
+@settings(max_examples=30)
 @given(st.integers(1, 600), st.integers(16, 5000), st.integers(16, 5000))
 def test_larger_batches_and_images_need_more_memory(batch, width, height):
-    settings = LoadSettings(batch, IMAGE_BYTES)
-    least = estimate_memory(equal_sizes(width, height), settings).total
-    assert (
-        estimate_memory(equal_sizes(width, height), replace(settings, batch_size=batch + 1)).total
-        > least
-    )
-    assert estimate_memory(equal_sizes(2 * width, 2 * height), settings).total > least
-    assert (
-        estimate_memory(equal_sizes(width, height), replace(settings, window=None)).images
-        >= estimate_memory(equal_sizes(width, height), settings).images
-    )
-    assert estimate_memory(equal_sizes(width, height).resized(16), settings).total <= least
+    def estimated(sizes, **changes):
+        return estimate_memory(sizes, replace(LoadSettings(batch, IMAGE_BYTES), **changes))
+
+    sizes = equal_sizes(width, height)
+    least = estimated(sizes)
+    assert estimated(sizes, batch_size=batch + 1).total > least.total
+    assert estimated(equal_sizes(2 * width, 2 * height)).total > least.total
+    assert estimated(sizes, window=None).images >= least.images
+    assert estimated(sizes.resized(16)).total <= least.total
 
 
+@settings(max_examples=50)
 @given(st.lists(st.integers(1, 10**8), min_size=1, max_size=50), st.integers(1, 64))
 def test_the_largest_batch_is_between_the_mean_and_the_maximum(each, batch):
     array = np.array(each, np.float64)
@@ -108,29 +106,20 @@ def test_the_largest_batch_size_that_fits(batch, limit):
 
 
 def test_sizes_are_resized_like_the_converter_does():
-    sizes = ImageSizes(
-        np.array([4000, 300, 100], np.int32), np.array([2000, 600, 90], np.int32)
-    ).resized(256)
+    sides = [np.array(each, np.int32) for each in ([4000, 300, 100], [2000, 600, 90])]
+    sizes = ImageSizes(*sides).resized(256)
     assert sizes.widths.tolist() == [512, 256, 100]
     assert sizes.heights.tolist() == [256, 512, 90]
-
-
-def test_raw_pixels_need_no_decoder():
-    estimate = estimate_memory(
-        equal_sizes(256, 256), LoadSettings(256, IMAGE_BYTES, None, encoded=False)
-    )
-    assert estimate.decoder == 0
-    assert estimate.total > estimate.context
 
 
 @pytest.mark.parametrize(("batch_size", "measured"), [(64, 812), (256, 1196)])
 def test_the_estimate_for_raw_pixels_equals_the_measurement(batch_size, measured):
     """Measured on an H200, in MiB. `tests/gpu` measures it again."""
     sizes = equal_sizes(256, 256)
-    estimate = (
-        estimate_memory(sizes, default_settings(sizes, batch_size, None, encoded=False)).total / MIB
-    )
-    assert estimate == pytest.approx(measured, rel=0.15)
+    estimate = estimate_memory(sizes, default_settings(sizes, batch_size, None, encoded=False))
+    assert estimate.total / MIB == pytest.approx(measured, rel=0.15)
+    assert estimate.decoder == 0
+    assert estimate.total > estimate.context
 
 
 @pytest.mark.parametrize(
@@ -138,8 +127,5 @@ def test_the_estimate_for_raw_pixels_equals_the_measurement(batch_size, measured
     [(341, 256, 8), (375, 375, 12), (500, 375, 12), (1920, 1080, 12), (3840, 2160, 4)],
 )
 def test_threads_depend_on_the_image_size(width, height, threads):
-    assert (
-        equal_sizes(width, height).threads
-        == default_settings(equal_sizes(width, height), 32, CropWindow()).threads
-        == threads
-    )
+    sizes = equal_sizes(width, height)
+    assert sizes.threads == default_settings(sizes, 32, CropWindow()).threads == threads

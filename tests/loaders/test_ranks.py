@@ -182,13 +182,6 @@ def test_evaluation_on_several_ranks_returns_each_sample_once(prepared, fmt, wor
         assert sorted(labels) == list(range(23))
 
 
-def test_no_rank_ends_with_an_empty_batch(prepared):
-    # The parts of two ranks are 11 and 12 of the 23 samples, in batches of 11.
-    options = {"last_batch": "partial", "shuffle": False, "batch_size": 11}
-    for loader in open_ranks(prepared["mixed tfrecord"], 2, fields=("image",), **options):
-        assert [images.shape for (images,) in loader] == [(11, 3, 32, 32)]
-
-
 @pytest.mark.parametrize(
     ("fmt", "world", "shuffle"),
     [("tfrecord", 2, True), ("webdataset", 3, True), ("tfrecord", 3, "buffer")],

@@ -51,14 +51,6 @@ def test_images_match_their_rows(prepared, fmt, sampler):
     assert len(set(rows_of_sources.values())) == len(rows_of_sources)
 
 
-def test_a_shuffled_epoch_contains_every_sample_once(people):
-    options = {"sampler": ShuffledSampler(), "last_batch": "partial", "fields": ("index",)}
-    with build(people, **options) as loader:
-        epochs = [flat(loader) for _ in range(3)]
-    assert [sorted(epoch) for epoch in epochs] == [list(range(40))] * 3
-    assert len(set(map(tuple, epochs))) == 3
-
-
 @pytest.mark.parametrize(
     ("last_batch", "wide", "narrow"),
     [
