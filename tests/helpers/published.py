@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -487,19 +488,28 @@ def make_gtsrb_as_distributed(folder: Path) -> Expected:
     return expected._replace(samples=samples)
 
 
-def make_cars_of_kaggle(folder: Path) -> Expected:
-    """Kaggle's archives of Stanford Cars: each folder of images twice."""
-    expected = make_cars(folder)
-    places = {
-        "devkit": "car_devkit/devkit",
-        "cars_train": "x/cars_train",
-        "cars_test": "y/cars_test",
-    }
-    _moved(folder / "stanford_cars", places)
-    _moved(folder / "stanford_cars", {"x": "cars_train", "y": "cars_test"})
-    samples = {}
+#: Datasets of Kaggle in which folders are doubled: the dataset, the folder, and the doubled ones.
+DOUBLED: dict[str, tuple[Callable[[Path], Expected], str, tuple[str, ...]]] = {
+    "Stanford Cars of Kaggle": (make_cars, "stanford_cars", ("cars_train", "cars_test", "devkit")),
+    "Food-101 of Kaggle": (make_food, "food-101", ("meta",)),
+    "Pets of Kaggle": (make_pets, "oxford-iiit-pet", ("images", "annotations")),
+    "Caltech-256 of Kaggle": (make_caltech256, "caltech256", ("256_ObjectCategories",)),
+    "FGVC-Aircraft of Kaggle": (make_aircraft, "", ("fgvc-aircraft-2013b",)),
+}
+
+
+def make_doubled(name: str, folder: Path) -> Expected:
+    """A dataset of Kaggle in which archives were unpacked into folders of their names."""
+    make, root, names = DOUBLED[name]
+    expected, samples = make(folder), {}
+    for each in names:
+        _moved(folder / root, {each: f"x/{each}"})
+        _moved(folder / root, {"x": "car_devkit" if each == "devkit" else each})
     for path, row in expected.samples.items():
-        samples[f"{path.split('/')[0]}/{path}"] = row
+        top = path.split("/")[0]
+        samples[f"{top}/{path}" if top in names else path] = row
+    if not root:  # Kaggle puts tables beside it
+        _lines(folder, "train.csv", ["filename,Classes,Labels", "0034309.jpg,A300B4,1"])
     return expected._replace(samples=samples)
 
 
@@ -514,43 +524,6 @@ def make_large_places365(folder: Path) -> Expected:
         small, _, name = path.partition("/")
         samples[f"{'val_large' if small == 'val_256' else 'data_large'}/{name}"] = row
     return expected._replace(samples=samples, notices=["skipped data_256, other copies"])
-
-
-def make_food_of_kaggle(folder: Path) -> Expected:
-    """Kaggle's food41: the folder of the lists twice."""
-    expected = make_food(folder)
-    _moved(folder / "food-101", {"meta": "x/meta"})
-    _moved(folder / "food-101", {"x": "meta"})
-    return expected
-
-
-def make_pets_of_kaggle(folder: Path) -> Expected:
-    """Kaggle's the-oxfordiiit-pet-dataset: both folders twice."""
-    expected = make_pets(folder)
-    root = folder / "oxford-iiit-pet"
-    _moved(root, {"images": "x/images", "annotations": "y/annotations"})
-    _moved(root, {"x": "images", "y": "annotations"})
-    samples = {f"images/{path}": row for path, row in expected.samples.items()}
-    return expected._replace(samples=samples)
-
-
-def make_doubled_caltech256(folder: Path) -> Expected:
-    """Kaggle's caltech256: the folder of the classes twice."""
-    expected = make_caltech256(folder)
-    _moved(folder / "caltech256", {"256_ObjectCategories": "x/256_ObjectCategories"})
-    _moved(folder, {"caltech256/x": "256_ObjectCategories"})
-    (folder / "caltech256").rmdir()
-    samples = {f"256_ObjectCategories/{path}": row for path, row in expected.samples.items()}
-    return expected._replace(samples=samples)
-
-
-def make_doubled_aircraft(folder: Path) -> Expected:
-    """Kaggle's fgvc-aircraft: the folder around data/ twice, and tables beside it."""
-    expected = make_aircraft(folder)
-    _moved(folder, {"fgvc-aircraft-2013b": "x/fgvc-aircraft-2013b"})
-    _moved(folder, {"x": "fgvc-aircraft-2013b"})
-    _lines(folder, "train.csv", ["filename,Classes,Labels", "0034309.jpg,A300B4,1"])
-    return expected
 
 
 #: All published datasets, by a name for the test.
@@ -578,11 +551,7 @@ LAYOUTS: dict[str, Callable[[Path], Expected]] = {
     "CelebA of Kaggle": make_celeba_of_kaggle,
     "CelebA as distributed": make_celeba_as_distributed,
     "GTSRB as distributed": make_gtsrb_as_distributed,
-    "Stanford Cars of Kaggle": make_cars_of_kaggle,
-    "Food-101 of Kaggle": make_food_of_kaggle,
-    "Pets of Kaggle": make_pets_of_kaggle,
-    "Caltech-256 of Kaggle": make_doubled_caltech256,
-    "FGVC-Aircraft of Kaggle": make_doubled_aircraft,
+    **{name: partial(make_doubled, name) for name in DOUBLED},
     "Places365": make_places365,
     "Places365 in the original size": make_large_places365,
 }

@@ -61,23 +61,6 @@ def test_an_archive_that_replaced_another_one_is_read(kind, tmp_path):
         assert (source.classes, load(source)) == (("cat", "dog"), [JPEG, JPEG])
 
 
-@pytest.mark.parametrize(
-    ("names", "splits"),
-    [
-        (["1.jpg", "2.jpg"], ["train", "train"]),
-        (["cat/1.jpg", "dog/2.jpg"], ["train", "train"]),
-        (["all/train/1.jpg", "all/val/a/2.jpg"], ["train", "val"]),
-        (["2.jpg", "train/1.jpg"], ["train", "train"]),
-    ],
-    ids=["flat", "folders", "splits", "an image beside splits"],
-)
-def test_an_archive_without_labels(names, splits, tmp_path):
-    source = read(write(tmp_path / "photos.tar", names), label_type="none")
-    paths = [path.removeprefix("photos.tar/") for path in source.path.to_pylist()]
-    found = [source.splits[split] for split in source.split]
-    assert (paths, found, load(source)) == (names, splits, [JPEG] * len(names))
-
-
 @pytest.mark.parametrize("style", [tarfile.GNU_FORMAT, tarfile.PAX_FORMAT], ids=["gnu", "pax"])
 @pytest.mark.parametrize("folder", ["cat", "long" * 40, "dög"], ids=["short", "long", "unicode"])
 def test_links_in_a_tar_are_followed_or_listed(style, folder, tmp_path):

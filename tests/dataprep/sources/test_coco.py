@@ -158,11 +158,6 @@ def test_files_that_are_no_annotations(coco, text, message):
     refused(folder, message)
 
 
-def test_items_and_numbers_may_end_between_two_reads(coco, monkeypatch):
-    monkeypatch.setattr("dataprep.sources.text_tables._READ", 7)
-    assert len(read(coco())) == 5
-
-
 def test_an_item_that_does_not_end_is_refused_early(coco, monkeypatch):
     monkeypatch.setattr("dataprep.sources.text_tables._MAX_ITEM", 1000)
     folder, text = coco(), '{"images": [{"id": "' + "x" * 10_000_000

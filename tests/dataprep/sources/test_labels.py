@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import numpy as np
 import pyarrow as pa
@@ -395,17 +396,20 @@ def test_a_table_or_list_without_labels(make_table):
     assert len(read(table.parent / "list.txt", label_type="none")) == 2
 
 
-@pytest.mark.parametrize(
-    ("names", "splits", "counts"),
-    [
-        (["1.jpg", "2.jpg"], ("train",), [2]),
-        (["train/deep/1.jpg", "val/2.jpg", "train/deep/3.jpg"], ("train", "val"), [2, 1]),
-    ],
-)
-def test_folders_without_labels(names, splits, counts, make_tree):
-    source = read(make_tree(names), label_type="none")
-    assert (source.label_type, source.splits) == ("none", splits)
-    assert np.bincount(source.split).tolist() == counts
+@pytest.mark.parametrize("kind", ["folder", "zip", "tar"])
+def test_folders_and_archives_without_labels(kind, make_tree):
+    images, splits = (
+        ["1.jpg", "a/2.jpg", "train/3.jpg"],
+        ["train/deep/1.jpg", "train/3.jpg", "val/2.jpg"],
+    )
+    for names, expected in ((images, ["train"] * 3), (splits, ["train", "train", "val"])):
+        root = make_tree(names)
+        src = root if kind == "folder" else shutil.make_archive(str(root), kind, root)
+        source = read(src, label_type="none")
+        paths = [path.removeprefix(f"source.{kind}/") for path in source.path.to_pylist()]
+        found = dict(zip(paths, [source.splits[split] for split in source.split], strict=True))
+        assert (source.label_type, found) == ("none", dict(zip(names, expected, strict=True)))
+        shutil.rmtree(root)
 
 
 # --- refused --------------------------------------------------------------------------------------
