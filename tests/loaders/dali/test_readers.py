@@ -61,21 +61,15 @@ def test_a_thread_waits_only_if_it_had_nothing_to_do(monkeypatch, idle, paused):
     assert bool(pauses) == paused
 
 
-def test_the_thread_ends_with_the_object():
+@pytest.mark.parametrize("is_stopped", [False, True])
+def test_the_thread_ends_with_the_object_or_when_it_is_stopped(is_stopped):
     compute = Recorder()
     ahead = Ahead(compute, 2, "test")
     ahead(0)
-    del ahead
-    (thread,) = compute.threads
-    thread.join(60)
-    assert not thread.is_alive()
-
-
-def test_stop_ends_the_thread():
-    compute = Recorder()
-    ahead = Ahead(compute, 2, "test")
-    ahead(0)
-    ahead.stop()
+    if is_stopped:
+        ahead.stop()
+    else:
+        del ahead
     (thread,) = compute.threads
     thread.join(60)
     assert not thread.is_alive()

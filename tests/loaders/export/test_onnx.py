@@ -8,6 +8,8 @@ import sys
 
 import numpy as np
 import pytest
+from helpers.exported import NORMALIZE
+from helpers.exported import RECIPES as SERVED
 from helpers.pictures import encode, photo
 from PIL import Image
 
@@ -18,54 +20,24 @@ from manifests.errors import CallError
 onnx = pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
 
-NORMALIZE = {"NormalizeImage": {"mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}}
+#: Some of the lists that Triton gets, and what only ONNX must approximate.
 RECIPES = {
-    "preset": ("imagenet-eval", {}),
-    "half": (
-        [{"Resize": {"size": 40}}, {"CenterCrop": {"size": 32}}, NORMALIZE],
-        {"dtype": "float16"},
-    ),
-    "bytes": ([{"Resize": {"size": [30, 40]}}], {"dtype": "uint8", "layout": "NHWC"}),
-    "paddle": (
-        [
-            {"ResizeImage": {"resize_short": 40}},
-            {"CropImage": {"size": 32}},
-            NORMALIZE,
-            "ToCHWImage",
-        ],
-        {},
-    ),
+    **{name: SERVED[name] for name in ("preset", "half", "bytes", "paddle", "padding", "ratio", "bgr")},
     "cubic": ([{"Resize": {"size": [50, 60], "interpolation": "bicubic"}}, NORMALIZE], {}),
     "nearest": ([{"Resize": {"size": [50, 60], "interpolation": "nearest"}}, "ToTensor"], {}),
-    "padding": (
-        [
-            {"Resize": {"size": 30}},
-            {"Pad": {"padding": 3}},
-            {"CenterCrop": {"size": 63}},
-            "ToTensor",
-        ],
-        {},
-    ),
-    "ratio": ([{"CropImageAtRatio": {"size": 32, "pad": 4}}, NORMALIZE], {}),
-    "longest": (
-        [{"Resize": {"size": 50, "max_size": 60}}, {"CenterCrop": {"size": 64}}, NORMALIZE],
-        {},
-    ),
-    "bgr": (
-        [{"DecodeImage": {"to_rgb": False}}, {"Resize": {"size": [32, 32]}}, NORMALIZE],
-        {"layout": "NHWC"},
-    ),
-}
+    "odd padding": ([{"Resize": {"size": 30}}, {"Pad": {"padding": 3}}, {"CenterCrop": {"size": 63}}, "ToTensor"], {}),
+    "longest": ([{"Resize": {"size": 50, "max_size": 60}}, {"CenterCrop": {"size": 64}}, NORMALIZE], {}),
+}  # fmt: skip
 
 
 def levels(recipe, difference):
     """Return a difference of images as levels of a pixel."""
     if recipe == "bytes":
         return difference
-    if recipe in ("nearest", "padding"):
+    if recipe in ("nearest", "padding", "odd padding"):
         return difference * 255
     std = np.array([0.229, 0.224, 0.225]) * 255
-    return difference * (std if recipe == "bgr" else std[:, None, None])
+    return difference * std[:, None, None]
 
 
 @pytest.fixture(scope="module")

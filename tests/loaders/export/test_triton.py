@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 from helpers import serve_models
+from helpers.exported import NORMALIZE, RECIPES
 
 import loaders
 from loaders.cli import main
@@ -20,20 +21,7 @@ from loaders.export import triton
 from loaders.export.command import export
 from manifests.errors import CallError, StorageError
 
-NORMALIZE = {"NormalizeImage": {"mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}}
 LARGEST = 12
-RECIPES = {
-    "preset": ("imagenet-eval", {}),
-    "half": ([{"Resize": {"size": 40}}, {"CenterCrop": {"size": 32}}, NORMALIZE], {"dtype": "float16"}),
-    "bytes": ([{"Resize": {"size": [30, 40]}}], {"dtype": "uint8", "layout": "NHWC"}),
-    "paddle": ([{"ResizeImage": {"resize_short": 40}}, {"CropImage": {"size": 32}}, NORMALIZE, "ToCHWImage"], {}),
-    "padding": ([{"Resize": {"size": 30}}, {"Pad": {"padding": 3}}, {"CenterCrop": {"size": 64}}, "ToTensor"], {}),
-    "crops": ([{"Resize": {"size": 40}}, {"FiveCrop": {"size": 32}}, NORMALIZE], {}),
-    "gray": ([{"Resize": {"size": 40}}, {"CenterCrop": {"size": 32}}, "Grayscale", "ToTensor"], {}),
-    "colors": ([{"Resize": {"size": [32, 32]}}, "ToHSV"], {"dtype": "uint8"}),
-    "bgr": ([{"DecodeImage": {"to_rgb": False}}, {"Resize": {"size": [32, 32]}}, NORMALIZE], {}),
-    "ratio": ([{"CropImageAtRatio": {"size": 32, "pad": 4}}, NORMALIZE], {}),
-}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -182,42 +170,30 @@ def test_refused_by_name(photos, tmp_path, transforms, names):
     assert not (tmp_path / "out").exists()
 
 
-def test_sampler_of_a_paddleclas_config_is_refused(photos, tmp_path):
+def test_other_inputs_are_refused(photos, make_photos, dataprep, tmp_path):
     config = tmp_path / "reid.yaml"
     config.write_text(
         "DataLoader:\n  Train:\n    dataset:\n      transform_ops:\n"
         "        - ResizeImage: {size: [32, 32]}\n        - NormalizeImage: {}\n"
         "    sampler: {name: PKSampler, batch_size: 8, sample_per_id: 2}\n"
     )
-    with pytest.raises(CallError, match="the config's sampler PKSampler chooses samples"):
-        export(photos, str(tmp_path / "out"), transforms=str(config), target="triton", device="cpu")
-
-
-def test_raw_pixels_are_refused(make_photos, dataprep, tmp_path):
-    photos = make_photos(tmp_path / "photos", 4)
-    done = dataprep(
-        "convert", "--src", photos, "--out", tmp_path / "raw", "--store", "raw", "--raw-size", "32"
-    )
+    make_photos(tmp_path / "photos", 4)
+    raw = ("--store", "raw", "--raw-size", "32")
+    done = dataprep("convert", "--src", tmp_path / "photos", "--out", tmp_path / "raw", *raw)
     assert done.returncode == 0, done.stderr
-    with pytest.raises(CallError, match="stores pixels"):
-        export(
-            str(tmp_path / "raw"),
-            str(tmp_path / "out"),
-            transforms="reid-eval",
-            target="triton",
-            device="cpu",
-        )
-
-
-def test_object_stores_are_refused(tmp_path):
-    with pytest.raises(CallError, match="is in an object store"):
-        export(
-            "s3://bucket/data",
-            str(tmp_path / "out"),
-            transforms="imagenet-eval",
-            target="triton",
-            device="cpu",
-        )
+    for folder, transforms, message in (
+        (photos, str(config), "the config's sampler PKSampler chooses samples"),
+        (tmp_path / "raw", "reid-eval", "stores pixels"),
+        ("s3://bucket/data", "imagenet-eval", "is in an object store"),
+    ):
+        with pytest.raises(CallError, match=message):
+            export(
+                str(folder),
+                str(tmp_path / "out"),
+                transforms=transforms,
+                target="triton",
+                device="cpu",
+            )
 
 
 # --- the folder -----------------------------------------------------------------------------------
@@ -249,50 +225,21 @@ def test_command(photos, tmp_path):
     assert run(photos, out, *options, "--name", "pre-process").exit_code == 2
 
 
-def test_failed_write_leaves_the_old_export(photos, tmp_path, monkeypatch):
-    export(
-        photos, str(tmp_path), transforms="imagenet-eval", target="triton", device="cpu", samples=1
-    )
-    monkeypatch.setattr(
-        "os.rename", lambda *paths: (_ for _ in ()).throw(OSError(28, "No space left on device"))
-    )
-    with pytest.raises(StorageError, match="No space left"):
-        export(
-            photos,
-            str(tmp_path),
-            transforms="reid-eval",
-            target="triton",
-            device="cpu",
-            overwrite=True,
-        )
-    assert [path.name for path in tmp_path.iterdir()] == ["preprocess"]
-    assert "shorter=256" in (tmp_path / "preprocess" / "export.json").read_text()
-
-
-def test_the_old_export_comes_back_if_the_new_one_cannot_take_its_place(
-    photos, tmp_path, monkeypatch
-):
-    export(
-        photos, str(tmp_path), transforms="imagenet-eval", target="triton", device="cpu", samples=1
-    )
+@pytest.mark.parametrize("failing", [1, 2], ids=["the old one stays", "the old one comes back"])
+def test_failed_write_leaves_the_old_export(photos, tmp_path, monkeypatch, failing):
+    options = {"target": "triton", "device": "cpu"}
+    export(photos, str(tmp_path), transforms="imagenet-eval", samples=1, **options)
     rename, calls = os.rename, []
 
     def fails_once(*paths):
         calls.append(paths)
-        if len(calls) == 2:
-            raise OSError(5, "Input/output error")
+        if len(calls) == failing:
+            raise OSError(28, "No space left on device")
         rename(*paths)
 
     monkeypatch.setattr("os.rename", fails_once)
-    with pytest.raises(StorageError, match="Input/output error"):
-        export(
-            photos,
-            str(tmp_path),
-            transforms="reid-eval",
-            target="triton",
-            device="cpu",
-            overwrite=True,
-        )
+    with pytest.raises(StorageError, match="No space left"):
+        export(photos, str(tmp_path), transforms="reid-eval", overwrite=True, **options)
     assert [path.name for path in tmp_path.iterdir()] == ["preprocess"]
     assert "shorter=256" in (tmp_path / "preprocess" / "export.json").read_text()
 

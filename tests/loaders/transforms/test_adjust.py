@@ -1,7 +1,6 @@
 """Sizes and strengths of a list of transforms are changed as if the user had written other numbers."""
 
 import pytest
-from helpers.torchvision_oracle import import_torchvision
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -99,27 +98,6 @@ CROP = {"RandomResizedCrop": {"size": 64}}
 )  # fmt: skip
 def test_a_magnitude_is_as_if_written_so(item, magnitude, expected):
     assert operations([CROP, item], magnitude=magnitude) == operations([CROP, expected])
-
-
-def test_objects_of_torchvision_take_a_magnitude():
-    _, v2 = import_torchvision()
-
-    def policies(magnitude):
-        return [
-            CROP,
-            v2.RandAugment(magnitude=magnitude),
-            v2.RandomApply([v2.RandAugment(magnitude=magnitude)]),
-            # A Compose stays one choice of two.
-            v2.RandomChoice(
-                [
-                    v2.Compose([v2.RandAugment(magnitude=magnitude), v2.RandomInvert()]),
-                    v2.RandomInvert(),
-                ],
-                p=[0.2, 0.8],
-            ),
-        ]
-
-    assert operations(policies(9), magnitude=4) == operations(policies(4))
 
 
 @pytest.mark.parametrize(

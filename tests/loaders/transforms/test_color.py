@@ -6,7 +6,7 @@ Each ``check_*`` function takes `gpu`, so that tests/gpu can run it on a GPU.
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import combinations, permutations
+from itertools import permutations
 from typing import Any, get_args, get_type_hints
 
 import cv2
@@ -21,7 +21,7 @@ from PIL import Image, ImageEnhance
 from scipy import stats
 from skimage import color
 
-from loaders.dali.color import jitter_plans, motion_kernels, stretch_contrast
+from loaders.dali.color import motion_kernels, stretch_contrast
 from loaders.transforms.base import ImageSpec
 from loaders.transforms.color import (
     ColorJitter,
@@ -107,26 +107,6 @@ def check_hue_is_shifted_in_hsv(gpu: bool = False) -> None:
             pillow = differences(each, hue_shifted_in_bytes(image, shift))
             assert pillow.mean() <= 1.7
             assert pillow.max() <= 15
-
-
-CHANGES = ("brightness", "contrast", "saturation", "hue")
-
-
-@pytest.mark.parametrize(
-    "names", [names for count in range(1, 5) for names in combinations(CHANGES, count)]
-)
-def test_every_order_is_planned(names):
-    row, plans = jitter_plans(names)
-    blends = [name for name in names if name in ("brightness", "saturation")]
-    found = [
-        tuple(
-            blends[made - 1] if name == "blend" else name
-            for name, made in zip(row, plan, strict=True)
-            if made
-        )
-        for plan in plans
-    ]
-    assert found == [*permutations(names)]
 
 
 def check_spaces(gpu: bool = False) -> None:

@@ -10,8 +10,6 @@ import pytest
 from helpers.pictures import encode
 
 import loaders
-from loaders.dataset.split import open_split
-from loaders.dataset.tables import SampleTables
 from loaders.transforms.argument import parse_transforms
 from loaders.transforms.fuse import computes_on_cpu, fuse
 
@@ -36,14 +34,6 @@ def large(make_dataset):
 
 def build(folder, transforms):
     return loaders.build(folder, batch_size=4, transforms=transforms, device="cpu", num_threads=1)
-
-
-def test_image_sizes_come_from_the_sample_tables(large):
-    sizes = SampleTables(open_split(large, "train")).image_sizes()
-    assert sizes.largest == (1200, 900)
-    assert sorted(sizes.decoded.tolist()) == [
-        3 * pixels for pixels in (1200, 120000, 480000, 1080000)
-    ]
 
 
 def test_work_on_whole_images_causes_a_warning(large):

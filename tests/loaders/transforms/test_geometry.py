@@ -70,6 +70,11 @@ def coordinates(height: int, width: int) -> np.ndarray:
     return np.stack([rows, columns, np.ones_like(rows)], axis=-1).astype(np.float32)
 
 
+def pairs(operation: Any, images: Sequence[np.ndarray], gpu: bool) -> Any:
+    """Return each image with the result of an operation."""
+    return zip(images, run_operation(operation, images, gpu=gpu), strict=True)
+
+
 def differences(found: np.ndarray, expected: np.ndarray) -> np.ndarray:
     assert found.shape == expected.shape
     return np.abs(found.astype(float) - expected)
@@ -117,11 +122,7 @@ def check_filters_match_pillow(gpu: bool = False) -> None:
 def check_uint8_is_close_to_pillow(gpu: bool = False) -> None:
     """Pillow's uint8 results differ because it rounds between the two passes, and at the edges."""
     for name, resampling in RESAMPLING.items():
-        for image, found in zip(
-            photographs(),
-            run_operation(Resize((97, 131), filter=name), photographs(), gpu=gpu),
-            strict=True,
-        ):
+        for image, found in pairs(Resize((97, 131), filter=name), photographs(), gpu):
             expected = np.asarray(Image.fromarray(image).resize((131, 97), resampling))
             different = differences(found, expected)
             assert different.mean() < 0.25
@@ -132,9 +133,7 @@ def check_linear_matches_opencv(gpu: bool = False) -> None:
     for size in SIZES:
         for uint8, limit in ((True, 1), (False, 2e-4)):
             images = photographs(uint8)
-            for image, found in zip(
-                images, run_operation(Resize(size, antialias=False), images, gpu=gpu), strict=True
-            ):
+            for image, found in pairs(Resize(size, antialias=False), images, gpu):
                 expected = cv2.resize(image, size[::-1], interpolation=cv2.INTER_LINEAR)
                 assert differences(found, expected).max() <= limit
 
@@ -144,9 +143,7 @@ def check_nearest(gpu: bool = False) -> None:
     for size in SIZES:
         for uint8 in (True, False):
             images = photographs(uint8)
-            for image, found in zip(
-                images, run_operation(Resize(size, filter="nearest"), images, gpu=gpu), strict=True
-            ):
+            for image, found in pairs(Resize(size, filter="nearest"), images, gpu):
                 rows, columns = (
                     (np.arange(after) + 0.5) * before / after
                     for before, after in zip(image.shape, size, strict=False)
@@ -215,11 +212,7 @@ def check_center(gpu: bool = False) -> None:
     for kind in (np.uint8, np.float32):
         images = [rng.integers(1, 256, (*shape, 3)).astype(kind) for shape in shapes]
         for rounding, start in (("down", as_paddleclas), ("even", as_torchvision)):
-            for image, found in zip(
-                images,
-                run_operation(Crop((8, 11), rounding=rounding), images, gpu=gpu),
-                strict=True,
-            ):
+            for image, found in pairs(Crop((8, 11), rounding=rounding), images, gpu):
                 top, left = (
                     start(side, crop) for side, crop in zip(image.shape, (8, 11), strict=False)
                 )
@@ -303,7 +296,7 @@ def check_crop_at_ratio(gpu: bool = False) -> None:
         crop = CropAtRatio(size, size / (size + pad))
         for uint8, limit in ((True, 1), (False, 2e-4)):
             images = photographs(uint8)
-            for image, found in zip(images, run_operation(crop, images, gpu=gpu), strict=True):
+            for image, found in pairs(crop, images, gpu):
                 side = int(size / (size + pad) * min(image.shape[:2]))
                 top, left = ((each - side) // 2 for each in image.shape[:2])
                 expected = cv2.resize(image[top : top + side, left : left + side], (size, size))
@@ -386,9 +379,7 @@ def check_pad(gpu: bool = False) -> None:
         for mode in ("constant", "edge", "reflect", "symmetric"):
             for each in sides:
                 operation = Pad(*each, fill=fill, mode=mode)
-                for image, found in zip(
-                    images, run_operation(operation, images, gpu=gpu), strict=True
-                ):
+                for image, found in pairs(operation, images, gpu):
                     expected = padded(image, operation)
                     assert np.array_equal(found, expected), operation
                     assert found.dtype == image.dtype
@@ -433,9 +424,7 @@ def check_pad_to(gpu: bool = False) -> None:
             images = photographs(uint8)
             for at in ("center", "center even", "start", "end", (13, 2)):
                 operation = PadTo(size, 32, at, fill)
-                for image, found in zip(
-                    images, run_operation(operation, images, gpu=gpu), strict=True
-                ):
+                for image, found in pairs(operation, images, gpu):
                     target = size or tuple(math.ceil(side / 32) * 32 for side in image.shape[:2])
                     room = [
                         after - before for after, before in zip(target, image.shape, strict=False)

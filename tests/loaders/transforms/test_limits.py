@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers.graphs import run_operation
-from helpers.parsing import INFO, named_parameters, recipe_error, valid_arguments
+from helpers.parsing import named_parameters, recipe_error, valid_arguments
 
 from loaders.samplers.choose import configured_sampler
 from loaders.transforms import base
@@ -163,7 +163,3 @@ def test_samplers_of_configs_have_limits() -> None:
         assert len(str(caught.value)) < 600
     _, notes = configured_sampler({"name": "x" * 10**6}, 64)
     assert len(notes[0]) < 300
-
-
-def test_every_name_is_tried() -> None:
-    assert set(INFO) == set(known_transforms())

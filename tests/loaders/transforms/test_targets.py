@@ -43,7 +43,6 @@ from loaders.transforms.geometry import (
     Rotate,
     RotateAround,
 )
-from loaders.transforms.mixing import Cutmix
 from loaders.transforms.parse import known_transforms, read_recipe
 from manifests.errors import CallError
 
@@ -249,37 +248,6 @@ def test_padded_boxes() -> None:
 # What cannot be followed
 # ----------------------------------------------------------------------------------------------
 
-REFUSED = [
-    ("boxes", "RandomRotation", {"degrees": 10, "prob": 1}, "parallel"),
-    ("boxes", "RandomAffine", {"degrees": 10}, "parallel"),
-    ("boxes", "RandomPerspective", {}, "parallel"),
-    ("boxes", "ElasticTransform", {}, "parallel"),
-    ("boxes", "RandAugment", {"num_ops": 2}, "'shear_x' moves pixels"),
-    ("masks", "RandAugment", {"num_ops": 2}, "'shear_x' moves pixels"),
-    ("masks", "TrivialAugmentWide", {}, "'shear_x' moves pixels"),
-    ("masks", "AugMix", {"severity": 3}, "moves pixels"),
-    ("masks", "FiveCrop", {"size": 32}, "several crops"),
-    ("boxes", "TenCrop", {"size": 32}, "several crops"),
-    (
-        "boxes",
-        "Pad",
-        {"padding": 4, "padding_mode": "reflect", "library": "torchvision"},
-        "second time",
-    ),
-]
-
-
-@pytest.mark.parametrize(
-    ("targets", "name", "arguments", "reason"), REFUSED, ids=lambda value: str(value)[:20]
-)
-def test_refused_words(targets: Any, name: str, arguments: dict[str, Any], reason: str) -> None:
-    items = [{"Resize": {"size": [40, 40]}}, {name: arguments}]
-    with pytest.raises(CallError) as caught:
-        require_followed(read_recipe(items), targets)
-    assert caught.value.message.startswith(f"transforms[1]: {name}(")
-    assert f"cannot keep {targets} right" in caught.value.message
-    assert reason in caught.value.message
-
 
 #: The words that are refused, with some of the reason. All other words keep masks and boxes right.
 REFUSED_FOR_BOTH = {
@@ -320,16 +288,6 @@ def test_every_word_is_followed_or_refused_by_name(kind: Any) -> None:
         place = f"transforms[{len(before)}]: {name}("
         assert caught.value.message.startswith(place)
         assert refused[name] in caught.value.message.partition(f") cannot keep {kind} right: ")[2]
-
-
-def test_mixing_is_refused() -> None:
-    with pytest.raises(CallError, match=r"cannot keep masks right: it mixes each image"):
-        require_followed(read_recipe([Resize((32, 32)), Cutmix()]), "masks")
-    with pytest.raises(CallError, match=r"exchanges the width and the height"):
-        require_followed(read_recipe([RandomRightAngle(), Resize((32, 32))]), "boxes")
-    inside = RandomApply((Rotate((0, 9)),))
-    with pytest.raises(CallError, match=r"RandomApply.* cannot keep boxes right"):
-        require_followed(read_recipe([inside, Resize((32, 32))]), "boxes")
 
 
 #: Fusion makes them of operations that labels have followed.

@@ -14,7 +14,7 @@ from helpers.torchvision_oracle import import_torchvision
 from PIL.Image import Resampling
 
 from loaders.transforms.color import RandomGrayscale
-from loaders.transforms.combinators import RandomApply, RandomChoice, RandomOrder
+from loaders.transforms.combinators import RandomChoice
 from loaders.transforms.decode_normalize import Decode, Normalize, Rescale
 from loaders.transforms.erasing import RandomErasing
 from loaders.transforms.parse import known_transforms, read_recipe
@@ -140,11 +140,6 @@ def test_v2_conversions():
     assert "for values from 0 to 1, but the values are from 0 to 255" in text
 
 
-def test_mixing_is_for_the_batch():
-    recipe = read_recipe([v2.CenterCrop(8), v2.MixUp(alpha=0.3, num_classes=5)])
-    assert repr(recipe.mixing) == "(Mixup(alpha=0.3, classes=5, pairing='previous'),)"
-
-
 @BOTH
 def test_lambda_is_a_function_of_the_batch(t):
     recipe = read_recipe([t.CenterCrop(8), t.Lambda(len)])
@@ -197,15 +192,6 @@ def test_every_class_has_a_name_or_a_reason():
     assert dict(re.findall(r"^\| `(\w+)` \| (.*) \|$", guide, re.M)).items() >= REFUSED.items()
 
 
-def test_classes_instead_of_objects_are_not_transforms():
-    assert recipe_error([v2.RandomInvert]).startswith("transforms[0] is not a transform: <class")
-
-
-def test_orders_and_chances():
-    assert isinstance(words(v2.RandomOrder([v2.RandomInvert()]))[1], RandomOrder)
-    assert isinstance(words(v2.RandomApply([v2.RandomInvert()]))[1], RandomApply)
-
-
 def test_a_compose_in_a_choice_is_one_transform() -> None:
     both = torch.nn.Sequential(v2.RandomInvert(1.0), v2.RandomHorizontalFlip(1.0))
     compose = v1.Compose([v1.RandomInvert(1.0), v1.RandomHorizontalFlip(1.0)])
@@ -255,14 +241,6 @@ def test_numbers_of_numpy_and_torch() -> None:
     assert words("ToTensor", v1.Normalize(mean, std)) == plain
     assert words("ToTensor", {"Normalize": {"mean": list(mean), "std": tuple(std)}}) == plain
     assert words({"CenterCrop": {"size": np.int64(9)}}) == words({"CenterCrop": {"size": 9}})
-
-
-def test_a_sequence_of_one_number_is_the_number() -> None:
-    assert words(v1.ToTensor(), v1.Normalize((0.5,), (0.5,))) == words(
-        v1.ToTensor(), {"Normalize": {"mean": 0.5, "std": 0.5}}
-    )
-    assert words(v1.Resize((20,))) == words({"Resize": {"size": 20}})
-    assert words(v1.Pad((3,), fill=(9,))) == words({"Pad": {"padding": 3, "fill": 9}})
 
 
 def to_rgb(image):

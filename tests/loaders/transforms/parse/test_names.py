@@ -64,27 +64,6 @@ def test_table_states_a_difference_if_the_default_arguments_give_a_note(name):
     assert not noted or differs or name == "OpSampler"
 
 
-def test_table_states_arguments_with_defaults():
-    resize, sampler = INFO["Resize"].arguments, INFO["OpSampler"].arguments
-    assert [(name, each.default) for name, each in resize.items()] == [
-        ("size", None),
-        ("interpolation", "bilinear"),
-        ("antialias", True),
-        ("max_size", None),
-    ]
-    assert [(name, each.is_required) for name, each in sampler.items()] == [
-        ("class_num", False),
-        ("**operators", True),
-    ]
-    assert INFO["ToTensor"].arguments == {}
-    assert INFO["TimmAutoAugment"].libraries == ("PaddleClas", "timm")
-
-
-def test_a_name_has_one_meaning_in_a_library():
-    meanings = [(each.name, library) for each in transform_table() for library in each.libraries]
-    assert len(set(meanings)) == len(meanings)
-
-
 # Every name
 # --------------------------------------------------------------------------------------------------
 
@@ -176,25 +155,3 @@ def test_unknown_name_suggests_the_nearest(name, suggestion):
     text = recipe_error([name])
     assert f"transforms[0]: {name!r} is not a known transform. Hint: did you mean " in text
     assert suggestion in text
-
-
-def test_name_unlike_any_other_lists_all():
-    text = recipe_error(["quux"])
-    assert all(name in text for name in known_transforms())
-
-
-def test_unknown_argument_suggests_the_nearest():
-    text = recipe_error([CROP, {"ResizeImage": {"resize_shrt": 8}}])
-    assert (
-        text == "transforms[1]: ResizeImage has no argument 'resize_shrt'. Hint: did you mean"
-        " resize_short?"
-    )
-    text = recipe_error([{"CropImage": {"size": 8, "xyz": 1}}])
-    assert text == "transforms[0]: CropImage has no argument 'xyz'. Hint: valid names are size."
-    text = recipe_error([{"ToTensor": {"scale": 1}}])
-    assert (
-        text
-        == "transforms[0]: ToTensor has no argument 'scale'. Hint: ToTensor takes no arguments."
-    )
-    assert "has no argument 3" in recipe_error([{"CropImage": {3: 1, "size": 8}}])
-    assert "has no argument 3" in recipe_error([CROP, {"OpSampler": {3: 1}}])

@@ -134,26 +134,6 @@ def test_class_num_of_old_configs(write):
     assert read_config(write(WHOLE.replace("      class_num: 7\n", ""))).num_classes == 9
 
 
-def test_query_and_gallery(write):
-    path = write("""
-        DataLoader:
-          Train: {dataset: {transform_ops: [{ResizeImage: {size: 8}}]}}
-          Eval:
-            Query: {dataset: {transform_ops: [{ResizeImage: {size: 9}}]}, sampler: {batch_size: 2}}
-            Gallery: {dataset: {transform_ops: [{ResizeImage: {size: 10}}]}, sampler: {batch_size: 3}}
-    """)
-    for split in ("val", "query", "test"):
-        query = read_config(path, split)
-        assert (query.transforms, query.batch_size) == (({"ResizeImage": {"size": 9}},), 2)
-    gallery = read_config(path, "gallery")
-    assert (gallery.transforms, gallery.batch_size) == (({"ResizeImage": {"size": 10}},), 3)
-
-
-def test_key_transform(write):
-    path = write("Train: {dataset: {name: D, transform: [{Resize: {size: [8, 9]}}]}}")
-    assert read_config(path).transforms == ({"Resize": {"size": [8, 9]}},)
-
-
 def test_multi_scale_sampler(write):
     config = read_config(
         write("""

@@ -84,166 +84,126 @@ def test_presets_parse(name):
     assert recipe.output == ImageSpec(recipe.output.size, is_uint8=False)
 
 
-def test_unknown_preset_suggests_the_nearest():
-    with pytest.raises(CallError) as error:
-        get_preset("imagenet-trian")
-    assert (
-        str(error.value)
-        == "transforms='imagenet-trian' is neither a preset nor an existing YAML file. Hint: did"
-        " you mean 'imagenet-train'?"
-    )
+NORMALIZE = {"Normalize": {"mean": MEAN, "std": STD}}
+ONE_SIZE = (
+    "but a batch needs one size. Hint: add a crop (CropImage, RandCropImage) or a resize to a fixed"
+    " size (ResizeImage with size)."
+)
+ONLY_ONCE = (
+    "images are already decoded at this point. Hint: decode only once, as the first transform."
+)
+AT_THE_END = "Hint: move functions to the end of the list."
+
+#: A list, options of `read_recipe`, and the begin and the end of the message.
+REFUSED: list[tuple[list[Any], dict[str, Any], str, str]] = [
+    # Where the mistake is.
+    ([CROP, {"CropImage": {"size": "x"}}], {"source": "a.yaml: transform_ops"},
+     "a.yaml: transform_ops[1]: CropImage: size must be one integer or two", "integers, got 'x'"),
+    ([CROP], {"batch": ["MixUp", {"CutMix": {"alpha": 0}}]}, "batch_transforms[1]: CutMix: alpha", ""),
+    ([CROP], {"batch": [3], "source": "a.yaml: transform_ops"},
+     "a.yaml: batch_transform_ops[0] is not a transform: 3", ""),
+    ([{"RandomResizedCrop": {"size": 8, "scale": [1, 0.5]}}], {},
+     "transforms[0]: RandomResizedCrop: scale must be two numbers from 0 to 1 in ascending", ""),
+    ([CROP, "NormalizeImage", "ToHSV"], {},
+     "transforms[2]: ToHSV needs uint8 values from 0 to 255", "move it before the normalization."),
+    ([CROP, "ToHSV", "RandomGrayscale"], {},
+     "transforms[2]: RandomGrayscale needs red, green and blue channels, but the images are HSV", ""),
+    # Arguments.
+    *(([{name: {**valid_arguments(name), argument: wrong}}], {},
+       f"transforms[0]: {name}: {argument} must be True or False, got {wrong!r}", "")
+      for name, argument, wrong in (
+          ("DecodeImage", "to_rgb", "False"), ("DecodeImage", "channel_first", 0),
+          ("RandCropImage", "use_log_aspect", None), ("Resize", "antialias", []),
+          ("RandomRotation", "expand", 1), ("RandomCrop", "pad_if_needed", "no"),
+          ("ResizeImage", "return_numpy", 0), ("NormalizeImage", "output_fp16", None),
+          ("Normalize", "to_rgb", "True"))),
+    *(([{"NormalizeImage": {"order": wrong}}], {},
+       f"transforms[0]: NormalizeImage: order must be one of 'chw', 'hwc', '', got {wrong!r}", "")
+      for wrong in ("nchw", "CHW", None, 3)),
+    ([{"Normalize": {"mean": 0.5, "std": 0.5, "data_format": "NCHW"}}], {},
+     "transforms[0]: Normalize: data_format must be one of 'CHW', 'HWC', got 'NCHW'", ""),
+    *(([{"CropImage": wrong}], {}, f"transforms[0]: CropImage takes named arguments, got {wrong!r}.",
+       "Hint: write {'CropImage': {argument: value}}.") for wrong in (8, "8", [8], True, 0, "")),
+    *(([CROP, wrong], {}, f"transforms[1] is not a transform: {wrong!r}", "")
+      for wrong in (None, 3, b"Resize", [], ["Resize"], (), {}, {**CROP, "Resize": {"size": 8}},
+                    {3: {}}, {None: None}, Resize, Flip, int)),
+    # The order.
+    ([CROP, doubled, "NormalizeImage"], {},
+     "transforms[1]: doubled(images) is a function, which is called with the finished batch, but"
+     " transforms[2] comes after it. ", AT_THE_END),
+    ([Halved(), CROP], {}, "transforms[0]: Halved(images) is a function", AT_THE_END),
+    ([CROP, doubled], {"batch": ["MixUp"]}, "transforms[1]: doubled(images) is a function",
+     f"but batch_transforms[0] comes after it. {AT_THE_END}"),
+    ([CROP, "DecodeImage"], {}, "transforms[1]: ", ONLY_ONCE),
+    (["DecodeImage", CROP, "DecodeImage"], {}, "transforms[2]: ", ONLY_ONCE),
+    (["DecodeImage", Decode()], {}, "transforms[1]: ", ONLY_ONCE),
+    ([CROP, {"MixUp": {"alpha": 0.2}}, "RandomHorizontalFlip"], {},
+     "transforms[2]: RandomHorizontalFlip() works on single images, but comes after transforms[1],"
+     " which mixes the images of a batch.", "Hint: move transforms that mix images to the end."),
+    # Sizes.
+    ([], {}, "transforms: images have different sizes, ", ONE_SIZE),
+    (["DecodeImage"], {}, "transforms: images have different sizes after DecodeImage(), ", ONE_SIZE),
+    ([{"ResizeImage": {"resize_short": 8}}, "NormalizeImage", "ToCHWImage"], {},
+     "transforms: images have different sizes after NormalizeImage(), ", ONE_SIZE),
+    ([{"CropImage": {"size": [8, 9]}}, "RandomRot90"], {},
+     "transforms: images have different sizes after RandomRot90(), ", ONE_SIZE),
+    ([Flip()], {"batch": ["MixUp"]}, f"batch_transforms[0]: images have different sizes after {Flip()!r},"
+     " but MixUp() needs one size. Hint: add ", "(ResizeImage with size) before it."),
+    # The scale of the values.
+    ([CROP, "ToTensor", {"NormalizeImage": {}}], {},
+     "transforms[2]: the values are already from 0 to 1 at this point, and are scaled by 0.003922"
+     " again. ", "Hint: remove ToTensor before it, or use Normalize, which does not scale."),
+    ([CROP, "ToTensor", {"NormalizeImage": {"scale": "0.00392157"}}], {},
+     "transforms[2]: the values are already from 0 to 1", ""),
+    ([CROP, "NormalizeImage", Normalize((0, 0, 0), (1, 1, 1))], {},
+     "transforms[2]: the values are already normalized at this point", ""),
+    ([CROP, "ToTensor", "ToTensor"], {}, "transforms[2]: ToTensor needs uint8 values", ""),
+    ([CROP, NORMALIZE], {},
+     "transforms[1]: the mean (0.485, 0.456, 0.406) and std (0.229, 0.224, 0.225) are for values from"
+     " 0 to 1, but the values are from 0 to 255. Hint: put ToTensor before it, or use",
+     "NormalizeImage, which scales by 1/255."),
+    ([CROP, {"NormalizeImage": {"scale": 1.0}}], {}, "transforms[1]: the mean (0.485", ""),
+    ([CROP, "ToTensor", {"Normalize": {"mean": 127.5, "std": 127.5}}], {},
+     "transforms[2]: the mean (127.5, 127.5, 127.5)",
+     "Hint: divide mean and std by 255, or remove ToTensor before it."),
+]  # fmt: skip
 
 
-def test_errors_state_the_location():
-    text = recipe_error([CROP, {"CropImage": {"size": "x"}}], source="a.yaml: transform_ops")
-    assert (
-        text
-        == "a.yaml: transform_ops[1]: CropImage: size must be one integer or two integers, got 'x'"
-    )
-    text = recipe_error([CROP], batch=["MixUp", {"CutMix": {"alpha": 0}}])
-    assert text.startswith("batch_transforms[1]: CutMix: alpha")
-    text = recipe_error([CROP], batch=[3], source="a.yaml: transform_ops")
-    assert text.startswith("a.yaml: batch_transform_ops[0] is not a transform: 3")
-    text = recipe_error([{"RandomResizedCrop": {"size": 8, "scale": [1, 0.5]}}])
-    assert text.startswith(
-        "transforms[0]: RandomResizedCrop: scale must be two numbers from 0 to 1 in ascending order"
-    )
-    text = recipe_error([CROP, "NormalizeImage", "ToHSV"])
-    assert text.startswith("transforms[2]: ToHSV needs uint8 values from 0 to 255")
-    assert text.endswith("Hint: move it before the normalization.")
-    text = recipe_error([CROP, "ToHSV", "RandomGrayscale"])
-    assert text.startswith(
-        "transforms[2]: RandomGrayscale needs red, green and blue channels, but the images are HSV"
-    )
+@pytest.mark.parametrize(("items", "options", "start", "end"), REFUSED)
+def test_lists_are_refused(items: list[Any], options: dict[str, Any], start: str, end: str) -> None:
+    text = recipe_error(items, **options)
+    assert text.startswith(start)
+    assert text.endswith(end)
 
 
 @pytest.mark.parametrize(
-    "item",
-    [None, 3, 1.5, b"Resize", [], ["Resize"], (), {}, {"Resize": {"size": 8}, "CropImage": {"size": 8}}, {3: {}},
-     {None: None}, Resize, Flip, int],
-)  # fmt: skip
-def test_items_that_are_not_transforms(item):
-    text = recipe_error([CROP, item])
-    assert text.startswith(f"transforms[1] is not a transform: {item!r}")
-    assert "write a name, or a name with arguments" in text
-
-
-@pytest.mark.parametrize(
-    ("name", "argument"),
+    "items",
     [
-        ("DecodeImage", "to_rgb"),
-        ("DecodeImage", "channel_first"),
-        ("RandCropImage", "use_log_aspect"),
-        ("Resize", "antialias"),
-        ("RandomRotation", "expand"),
-        ("RandomCrop", "pad_if_needed"),
-        ("ResizeImage", "return_numpy"),
-        ("NormalizeImage", "output_fp16"),
-        ("Normalize", "to_rgb"),
+        ["ToTensor", NORMALIZE],
+        ["ToTensor", NORMALIZE, NORMALIZE],
+        ["ToTensor", {"NormalizeImage": {"scale": 1.0}}],
+        ["NormalizeImage"],
+        [{"NormalizeImage": {"scale": 1.0, "mean": [123.7, 116.3, 103.5], "std": [58, 57, 57]}}],
+        [{"Normalize": {"mean": 127.5, "std": 127.5}}],
+        [{"NormalizeImage": {"scale": 1.0, "mean": [0, 0, 0], "std": [1, 1, 1]}}],
+        [{"NormalizeImage": {"scale": 1.0, "mean": [0, 0, 0], "std": [255, 255, 255]}}],
     ],
 )
-def test_flags_must_be_bools(name, argument):
-    arguments = valid_arguments(name)
-    for value in ("False", 0, None, []):
-        assert (
-            recipe_error([{name: arguments | {argument: value}}])
-            == f"transforms[0]: {name}: {argument} must be True or False, got {value!r}"
-        )
+def test_lists_that_scale_once(items):
+    assert not read_recipe([CROP, *items]).output.is_uint8
 
 
-@pytest.mark.parametrize("order", ["chw", "hwc", ""])
-def test_channel_order_is_checked_and_changes_nothing(order):
-    assert parse_transform("NormalizeImage", {"order": order}) == parse_transform(
-        "NormalizeImage", {}
-    )
-    for wrong in ("nchw", "CHW", None, 3):
-        assert (
-            recipe_error([{"NormalizeImage": {"order": wrong}}])
-            == "transforms[0]: NormalizeImage: order must be one of 'chw', 'hwc', '', got"
-            f" {wrong!r}"
-        )
+def test_what_changes_nothing():
+    plain = parse_transform("NormalizeImage", {})
+    for order in ("chw", "hwc", ""):
+        assert parse_transform("NormalizeImage", {"order": order}) == plain
     given = {"mean": 0.5, "std": 0.5}
-    assert parse_transform("Normalize", given | {"data_format": "HWC"}) == parse_transform(
-        "Normalize", given
-    )
-    assert "data_format must be one of 'CHW', 'HWC', got 'NCHW'" in recipe_error(
-        [{"Normalize": given | {"data_format": "NCHW"}}]
-    )
-
-
-def test_half_precision_gives_a_note():
-    assert not read_recipe([CROP, "NormalizeImage"]).all_notes
+    same = parse_transform("Normalize", {**given, "data_format": "HWC"})
+    assert same == parse_transform("Normalize", given)
     (note,) = read_recipe([CROP, {"NormalizeImage": {"output_fp16": True}}]).all_notes
     assert "build's dtype sets the type of a batch" in note
-
-
-@pytest.mark.parametrize("arguments", [8, "8", [8], True, 0, ""])
-def test_arguments_must_be_named(arguments):
-    assert (
-        recipe_error([{"CropImage": arguments}])
-        == f"transforms[0]: CropImage takes named arguments, got {arguments!r}. "
-        "Hint: write {'CropImage': {argument: value}}."
-    )
-
-
-def test_functions_come_last():
-    text = recipe_error([CROP, doubled, "NormalizeImage"])
-    assert (
-        text
-        == "transforms[1]: doubled(images) is a function, which is called with the finished batch,"
-        " but transforms[2] comes after it. Hint: move functions to the end of the list."
-    )
-    assert recipe_error([Halved(), CROP]).startswith("transforms[0]: Halved(images) is a function")
-    assert recipe_error([CROP, doubled], batch=["MixUp"]).endswith(
-        "but batch_transforms[0] comes after it. Hint: move functions to the end of the list."
-    )
-
-
-def test_decoding_comes_first_and_once():
-    for items in (
-        [CROP, "DecodeImage"],
-        ["DecodeImage", CROP, "DecodeImage"],
-        ["DecodeImage", Decode()],
-    ):
-        text = recipe_error(items)
-        assert (
-            text == f"transforms[{len(items) - 1}]: images are already decoded at this point. "
-            "Hint: decode only once, as the first transform."
-        )
-
-
-def test_varying_sizes_at_the_end_are_an_error():
-    for items, after in (
-        ([], ""),
-        (["DecodeImage"], " after DecodeImage()"),
-        (
-            [{"ResizeImage": {"resize_short": 8}}, "NormalizeImage", "ToCHWImage"],
-            " after NormalizeImage()",
-        ),
-        ([{"CropImage": {"size": [8, 9]}}, "RandomRot90"], " after RandomRot90()"),
-    ):
-        text = recipe_error(items)
-        assert (
-            text
-            == f"transforms: images have different sizes{after}, but a batch needs one size. Hint:"
-            " add a crop (CropImage, RandCropImage) or a resize to a fixed size (ResizeImage"
-            " with size)."
-        )
-    text = recipe_error([Flip()], batch=["MixUp"])
-    assert text.startswith(
-        f"batch_transforms[0]: images have different sizes after {Flip()!r}, but MixUp() needs one"
-        " size. Hint: add "
-    )
-    assert text.endswith("(ResizeImage with size) before it.")
-
-
-def test_mixing_comes_last():
-    text = recipe_error([CROP, {"MixUp": {"alpha": 0.2}}, "RandomHorizontalFlip"])
-    assert (
-        text == "transforms[2]: RandomHorizontalFlip() works on single images, but comes after"
-        " transforms[1], which mixes the images of a batch. Hint: move transforms that mix"
-        " images to the end."
-    )
+    with pytest.raises(CallError, match=r"is neither a preset nor .* mean 'imagenet-train'"):
+        get_preset("imagenet-trian")
 
 
 def test_number_of_classes_of_mixed_labels():

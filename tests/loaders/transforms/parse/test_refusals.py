@@ -123,6 +123,14 @@ REFUSED: list[tuple[Any, str]] = [
      "p must be 1 numbers, one per transform"),
     ({"RandomChoice": {"transforms": ["RandomInvert", "RandomEqualize"], "p": [0, -1]}},
      "weights must be"),
+    ({"ResizeImage": {"resize_shrt": 8}},
+     "no argument 'resize_shrt'. Hint: did you mean resize_short?"),
+    ({"CropImage": {"size": 8, "xyz": 1}}, "no argument 'xyz'. Hint: valid names are size."),
+    ({"AutoAugment": {"policy": "mnist"}},
+     "policy must be one of imagenet, cifar10, svhn, got 'mnist'"),
+    ({"ToTensor": {"scale": 1}}, "no argument 'scale'. Hint: ToTensor takes no arguments."),
+    ({"CropImage": {3: 1, "size": 8}}, "has no argument 3"),
+    ({"OpSampler": {3: 1}}, "has no argument 3"),
 ]  # fmt: skip
 
 

@@ -76,13 +76,6 @@ def test_an_error_shows_both_spellings_if_the_list_does_not_say(name, others):
         assert read_recipe([RESIZE, {name: {**arguments, "library": library}}])
 
 
-@pytest.mark.parametrize("name", AMBIGUOUS)
-def test_the_libraries_have_different_transforms(name):
-    arguments = arguments_of(name)
-    both = [parse_transform(name, {**arguments, "library": library}) for library in LISTS]
-    assert both[0] != both[1]
-
-
 @pytest.mark.parametrize("name", ONLY)
 def test_arguments_decide(name):
     for library, arguments in zip(LISTS, ONLY[name], strict=True):
@@ -113,12 +106,6 @@ def test_padding():
     assert "padding_mode has no effect, as in PaddleClas" in recipe.all_notes[0]
     assert "Pad is another transform in torchvision than in PaddleClas" in recipe_error(
         [RESIZE, mirrored]
-    )
-
-
-def test_auto_augment():
-    assert "policy must be one of imagenet, cifar10, svhn, got 'mnist'" in recipe_error(
-        [{"AutoAugment": {"policy": "mnist"}}]
     )
 
 
