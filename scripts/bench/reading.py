@@ -108,7 +108,6 @@ def read_through(folder: Path) -> None:
 def run(report: Report, args: argparse.Namespace) -> None:
     """Compare all samplers for each format."""
     if args.cold:
-        args.work.mkdir(parents=True, exist_ok=True)
         require_disk(args.work)
     names = [NATIVE, "ShuffledSampler", "ClassBalancedSampler", "PKSampler"]
     for fmt in args.formats:

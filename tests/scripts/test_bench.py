@@ -34,7 +34,7 @@ compiler.graph_break = lambda *_, **__: None
 """
 #: A fork of a process without torch is cheaper.
 WITHOUT_TORCH = (
-    *("cloud", "convert", "downscale", "duplicates", "index", "plan_scale", "report_page"),
+    *("cloud", "convert", "downscale", "duplicates", "plan_scale", "report_page"),
     *("scaling", "trees"),
 )
 DATA = "--images {photos} --work {work} --count"
@@ -66,10 +66,6 @@ RUNS = {
     "gpu_work": (
         f"{DATA} 8 {TINY} --profiled 2",
         ["loaders.build, full", "DALI by hand, full"],
-    ),
-    "index": (
-        f"{DATA} 20 {ONE} --formats webdataset",
-        ["dataprep index", "wds2idx, a command per shard", "wds2idx, its loop alone"],
     ),
     "large_images": (
         f"{DATA} 8 --batch-size 4 --device cpu --threads 1 --loads 0 --seconds 0.01 {ONE} --once",
@@ -228,19 +224,19 @@ CHECKED = {
         ("load", "--count 3 --batch-size 4", "--count 3 is less than --batch-size 4"),
         ("shared_gpu", "--count 9", "--count 9 is no multiple of --batch-size 32"),
         ("cache", f"--rivals-python {sys.executable}", "cannot import streaming and litdata"),
-        ("index", "--cold", "is in memory. Hint: set --work to a folder on a disk."),
+        ("reading", "--cold", "is in memory. Hint: set --work to a folder on a disk."),
         ("nothing", "", "There is no subject 'nothing'. The subjects are accuracy, "),
     ],
 )
 def test_wrong_options_are_rejected(name, arguments, message, photos, tmp_path, bench):
-    work = Path("/dev/shm/no such folder") if name == "index" else tmp_path / "work"
-    if name == "index" and not work.parent.is_dir():
+    work = Path("/dev/shm/no such folder") if name == "reading" else tmp_path / "work"
+    if name == "reading" and not work.parent.is_dir():
         pytest.skip("there is no file system in memory")
     given = ["--device", "cpu", "--count", "8", "--batch-size", "4"] if "zzz" in arguments else []
     done = bench(name, "--images", photos, "--work", work, *given, *arguments.split())
     assert done.returncode == 2
     assert message in done.stderr
-    assert name != "index" or not work.exists()
+    assert name != "reading" or not work.exists()
 
 
 def test_the_list_has_every_subject(scripts, capsys, monkeypatch):
