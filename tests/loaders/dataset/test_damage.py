@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from awscrt.checksums import crc32c
 from helpers import loading
 from helpers.datasets import FORMATS
 from helpers.loading import converted
+from hypothesis import given
+from hypothesis import strategies as st
 
+from loaders.dataset import damage
 from loaders.dataset.damage import check_indexes
 from loaders.dataset.split import open_split
+from manifests.dali_index import format_index, iter_index, tfrecord_line, webdataset_line
 from manifests.errors import IndexFileError
 from manifests.serialization import checksum_text
 from manifests.store import manifest_bytes, read_manifest
@@ -115,3 +120,29 @@ def test_an_index_of_version_1_1_is_accepted(dataset):
     store_index(dataset, b"\n".join([header.replace(b"v1.2", b"v1.1"), *kept, b""]))
     with build(dataset) as loader:
         assert sum(len(labels) for _, labels in loader) == 4
+
+
+# --- positions in whole indexes -----------------------------------------------------------------
+
+positions = st.integers(0, 1000)
+names = st.sampled_from(["jpg", "a.cls", "é.json"])
+tfrecords = st.lists(st.builds(tfrecord_line, positions, positions), min_size=1, max_size=4)
+components = st.tuples(names, positions.map(lambda n: 512 * n), positions, names)
+webdatasets = st.lists(
+    st.lists(components, min_size=1, max_size=3).map(webdataset_line), min_size=1, max_size=4
+)
+
+
+@given(
+    st.one_of(
+        tfrecords.map(lambda x: ("tfrecord", x)), webdatasets.map(lambda x: ("webdataset", x))
+    ),
+    st.integers(-1, 1),
+)
+def test_an_index_fits_if_its_last_byte_is_in_the_shard(index, more):
+    fmt, lines = index
+    data = format_index(fmt, lines)
+    end = max(entry.end for entry in iter_index(fmt, data))
+    for samples, length in ((len(lines), end + more), (len(lines) + more, end)):
+        shard = SimpleNamespace(samples=samples, file=SimpleNamespace(bytes=length))
+        assert damage._fits(data, shard, fmt) == (samples == len(lines) and length >= end)

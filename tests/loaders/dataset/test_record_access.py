@@ -11,6 +11,7 @@ from helpers.examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from loaders.dataset import images
 from loaders.dataset.images import StoredImages
 from loaders.dataset.split import open_split
 from loaders.dataset.tables import NO_CHECKSUM, SampleTables
@@ -44,6 +45,17 @@ def test_rows_in_any_order(prepared, mixed, fmt):
         records.prefetch(np.array(rows))
 
     check()
+    records.close()
+
+
+def test_the_bytes_of_the_images_are_prefetched(prepared, monkeypatch):
+    ranges = []
+    monkeypatch.setattr(images, "prefetch", lambda *places: ranges.append([*map(list, places)]))
+    records = open_records(open_split(prepared["mixed tfrecord"], "train"))
+    rows = np.array([20, 3, 11])
+    assert records.prefetch(rows).exception() is None
+    found = records.images(rows)
+    assert ranges == [[[image.ctypes.data for image in found], [len(image) for image in found]]]
     records.close()
 
 
