@@ -26,20 +26,17 @@ def sources(tmp_path) -> tuple[Path, Path]:
 
 @pytest.fixture
 def dataset(request, sources, convert, tmp_path) -> Path:
-    """The first source, converted: to TFRecord, unless a test is parametrized with `IN_BOTH_FORMATS`."""
+    """The first source, converted: to TFRecord, unless a test names another format."""
     out, fmt = tmp_path / "out", getattr(request, "param", "tfrecord")
     convert(sources[0], out, "--fmt", fmt, "--samples-per-shard", 8)
     return out
-
-
-IN_BOTH_FORMATS = pytest.mark.parametrize("dataset", FORMATS, indirect=True)
 
 
 def has_no_problems(dataset: Path) -> bool:
     return verify_dataset(str(dataset), decode=True, workers=1).problems == ()
 
 
-@IN_BOTH_FORMATS
+@pytest.mark.parametrize("dataset", FORMATS, indirect=True)
 def test_old_files_keep_their_bytes_and_new_samples_follow(dataset, sources, convert, snapshot):
     before, old = snapshot(dataset), rows_of(dataset)
     write_images(sources[1], range(99, 100), ("fox",))

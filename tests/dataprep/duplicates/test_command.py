@@ -101,6 +101,9 @@ def test_across_datasets(run, invoke, source, tmp_path):
         result = run(a, b, *option, status=1)
         assert (result["exact"], result["near"]) == (1, 3)
         assert result["leaks"] == [{"images": 4, "of": other, "in": one}]
+    output = invoke("duplicates", a, b, status=1).stdout
+    assert f"{a} train" in output
+    assert f"{b} train" in output
 
 
 def test_across_leaves_out_pairs_within_a_split(run, source):
