@@ -30,21 +30,17 @@ def error(operator, reason):
 def test_an_image_that_cannot_be_decoded(operator):
     found = translate_error(error(operator, "Failed to decode\nsample #3"), SPLIT)
     assert isinstance(found, DamagedError)
-    assert (
-        str(found)
-        == "/data/my set: an image cannot be decoded (DALI says: Failed to decode sample #3). "
+    assert str(found) == (
+        "/data/my set: an image cannot be decoded (DALI says: Failed to decode sample #3). "
         "Hint: run `dataprep verify --decode '/data/my set'` to find it."
     )
 
 
-def test_a_record_that_cannot_be_read(monkeypatch):
+def test_a_record_that_cannot_be_read_or_an_index_that_is_damaged(monkeypatch):
     monkeypatch.setattr(bad_images, "find_index_error", lambda split: None)
     found = translate_error(error("readers.tfrecord", "Invalid record"), SPLIT)
     assert isinstance(found, DamagedError)
     assert "/data/my set: a record cannot be read (DALI says: Invalid record)" in str(found)
-
-
-def test_a_damaged_index_is_the_cause_of_a_failed_read(monkeypatch):
     fault = IndexFileError("is damaged", file="a.idx")
     monkeypatch.setattr(bad_images, "find_index_error", lambda split: fault)
     assert translate_error(error("readers.webdataset", "Malformed index"), SPLIT) is fault

@@ -119,16 +119,6 @@ def check_filters_match_pillow(gpu: bool = False) -> None:
                 assert differences(found, normalized(expected)).max() < 3e-3
 
 
-def check_uint8_is_close_to_pillow(gpu: bool = False) -> None:
-    """Pillow's uint8 results differ because it rounds between the two passes, and at the edges."""
-    for name, resampling in RESAMPLING.items():
-        for image, found in pairs(Resize((97, 131), filter=name), photographs(), gpu):
-            expected = np.asarray(Image.fromarray(image).resize((131, 97), resampling))
-            different = differences(found, expected)
-            assert different.mean() < 0.25
-            assert different[3:-3, 3:-3].max() <= (4 if name == "lanczos" else 2)
-
-
 def check_linear_matches_opencv(gpu: bool = False) -> None:
     for size in SIZES:
         for uint8, limit in ((True, 1), (False, 2e-4)):

@@ -216,7 +216,7 @@ def assert_same_steps(
         )
 
 
-@pytest.mark.parametrize("bins", [2, 9, 25, 101])
+@pytest.mark.parametrize("bins", [9, 25])
 def test_posterize_keeps_the_bits_of_torchvision(bins: int) -> None:
     """With these numbers of bins, some numbers of bits are halves before they are rounded."""
     image = photographs()[0][:32, :32]
