@@ -103,7 +103,9 @@ def read_image_folders(src: str, _: Any, options: SourceOptions) -> Source:
     above, stray = [*dict.fromkeys(above)], []
     for folder in above:
         stray += list_images(src, folder)
-    tables = _tables(files_in(src))
+    tables = []
+    for folder in above:
+        tables += [os.path.join(folder, name) for name in _tables(files_in(src, folder))]
     no_classes = [name for name in source.classes if _NO_CLASS.search(name)]
     if tables or no_classes or any(each.notices for each in found.values()):
         refuse_one_class(src, source, options, tables)
@@ -202,7 +204,9 @@ def refuse_one_class(src: str, source: Source, options: SourceOptions, tables: N
     if len(source.classes) == 1 and not (options.classes or options.class_folders):
         give = "give the folder that contains all class folders"
         if tables:
-            command = table_command(src, tables[0], source.classes[0])
+            # The folder of the class can be in one that was entered.
+            folder = "".join(source.path[0].as_py().partition(source.classes[0])[:2])
+            command = table_command(src, tables[0], folder)
             give += f", or the table with the labels: {command}"
         raise SourceError(
             f"{source.classes[0]} would be the only class, because only this folder"
@@ -630,7 +634,7 @@ def read_class_folders(
         SourceError: a class name is not valid UTF-8, or not in `options.classes`.
 
     """
-    scan = Scan(root)
+    scan = Scan(root, label_folders)  # as in COVID/images/ and COVID/masks/
     names, images, of_splits = [], [], []
     for folders in class_folders.values():
         for folder in folders:

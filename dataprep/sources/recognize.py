@@ -357,7 +357,7 @@ FILES = (
         in_archives=False,
         example="train-00000-of-00001.parquet",
     ),
-    refused.LABELBOX,
+    refused.EXPORT,
     *box_tables.KINDS,
     Kind(
         "a table of paths",

@@ -349,13 +349,18 @@ ARRAYS_HINT = (
     " Python under Arrays of pixels"
 )
 
-#: Members of the rows of an export of Labelbox, old and new.
-_LABELBOX = re.compile(rb'"(DataRow ID|data_row)"\s*:')
-
-_LABELBOX_HINT = (
-    "write a table from it, with a row for each box: image,xmin,ymin,xmax,ymax,label; or with a row"
-    " for each image: image,label"
-)
+#: Exports of tools: the members of their rows, old and new, and what to do instead.
+_EXPORTS = {
+    "an export of Labelbox": (
+        rb'"(DataRow ID|data_row)"\s*:',
+        "write a table from it, with a row for each box: image,xmin,ymin,xmax,ymax,label; or with a"
+        " row for each image: image,label",
+    ),
+    "an export of Label Studio": (
+        rb'"(annotations|completions)"\s*:\s*\[\s*\{[^}]*"result"\s*:',
+        "export the project again: as COCO or YOLO for boxes, as CSV for classes",
+    ),
+}
 
 #: Files with boxes beside the images, and with which tools they are made.
 BOXES = {
@@ -394,14 +399,16 @@ def _other_files(src: str, folders: Names) -> list[str]:
     return sorted(others)
 
 
-def _find_labelbox(src: str, folders: Names, _: SourceOptions) -> Layout | None:
-    """Return an export of Labelbox: a file, or one of the first JSON files in a folder."""
+def _find_export(src: str, folders: Names, _: SourceOptions) -> Layout | None:
+    """Return an export of a tool: a file, or one of the first JSON files in a folder."""
     paths = [src, *_other_files(src, folders)]
     for path in with_suffix(paths, ".json", ".jsonl", ".ndjson")[:_MAX_FOLDERS]:
         with open_file(path, SOURCE_ANNOTATIONS) as file:
-            is_export = _LABELBOX.search(file.read(1 << 12))
-        if is_export and not (os.path.dirname(path) == src and _is_stray(path, folders)):
-            return Layout("an export of Labelbox", (path,), _LABELBOX_HINT)
+            start = file.read(1 << 12)
+        for name, (members, hint) in _EXPORTS.items():
+            is_beside = os.path.dirname(path) == src
+            if re.search(members, start) and not (is_beside and _is_stray(path, folders)):
+                return Layout(name, (path,), hint)
     return None
 
 
@@ -469,9 +476,9 @@ def refuse(_: str, found: Layout, __: SourceOptions) -> NoReturn:
     )
 
 
-LABELBOX = Kind("an export of Labelbox", _find_labelbox, refuse)
+EXPORT = Kind("an export of a tool", _find_export, refuse)
 
 KINDS = (
-    LABELBOX,
+    EXPORT,
     Kind("a folder of files that are not converted", find_refused, refuse),
 )

@@ -125,6 +125,21 @@ LAYOUTS = {
         "looks like Stanford Online Products.*--label-column class_id"),
     "Labelbox": ({"images/1.jpg": "x", "annotations/export.json": LABELBOX}, {},
         "export.json: this looks like an export of Labelbox"),
+    "Label Studio": (
+        {"images/1.jpg": "x", "p.json": '[{"annotations": [{"id": 1, "result": []}], "i": "1.jpg"}]'},
+        {},
+        "p.json: this looks like an export of Label Studio",
+    ),
+    "masks in class folders": (
+        ["COVID/images/1.png", "COVID/masks/1.png", "Normal/images/2.png", "Normal/masks/2.png"],
+        {"class_folders": "outer"},
+        {"train COVID": 1, "train Normal": 1},
+    ),
+    "IP102": (
+        {"ip102/images/2.jpg": "x", "ip102/train.txt": "2.jpg 0\n", "ip102/classes.txt": "1 a b\n"},
+        {},
+        "images would be the only class.*--src .*ip102/train.txt --image-root .*ip102/images;",
+    ),
     "Labelbox of other images": ({"a/7.jpg": "x", "b/8.jpg": "x", "export.json": LABELBOX}, {},
         {"train a": 1, "train b": 1}),
     "VisDrone": (["VisDrone2019-DET-val/images/1.jpg", "VisDrone2019-DET-val/annotations/1.txt"],
