@@ -421,9 +421,15 @@ def composed(item: Any) -> list[Any] | None:
     Else ``None``.
 
     Raises:
-        CallError: an object has a `Compose` for each image, such as what makes two crops of it.
+        CallError: an object has a `Compose` for each image, such as what makes two crops of it, or
+            it is of albumentations.
 
     """
+    if _is_of("albumentations", item):
+        raise CallError(
+            f"{type(item).__name__} of albumentations takes one image, by keyword, and is not translated",
+            hint="write the transforms of torchvision that do the same: docs/transforms.md has all names",
+        )
     if _is_of("torchvision.transforms._presets", item):
         return _preprocessing(item)
     if _is_compose(item):
@@ -489,9 +495,21 @@ def _has_torchvision_base(item: Any) -> bool:
     )
 
 
+def _plain_base(kind: type) -> type:
+    """Return the class whose transform a class is: DINO's GaussianBlur only calls the constructor of RandomApply."""
+    while not kind.__module__.startswith("torchvision.transforms") and len(kind.__bases__) == 1:
+        for name, value in vars(kind).items():
+            is_data = name.startswith("__") and not hasattr(value, "__get__")
+            if not is_data and name not in ("__init__", "__repr__"):
+                return kind
+        (kind,) = kind.__bases__
+    return kind
+
+
 def _translate(location: str, item: Any) -> dict[str, dict[str, Any]]:
-    name = type(item).__name__
-    if not _is_of("torchvision.transforms", item):
+    kind = _plain_base(type(item))
+    name = kind.__name__
+    if not kind.__module__.startswith("torchvision.transforms"):
         raise CallError(
             f"{location}: {name} is a class of yours that extends a transform of torchvision, and"
             " cannot be translated",

@@ -167,8 +167,19 @@ def test_what_cannot_be_translated_is_named():
     )
 
     class Mine(v2.Transform):
-        pass
+        def transform(self, image, params):
+            return image
 
+    class Blur(v1.RandomApply):
+        def __init__(self):
+            super().__init__([v1.GaussianBlur(3)])
+
+    blurred = read_recipe([Blur(), v2.CenterCrop(8)]).operations
+    assert (
+        blurred == read_recipe([v1.RandomApply([v1.GaussianBlur(3)]), v2.CenterCrop(8)]).operations
+    )
+    flip = type("HorizontalFlip", (), {"__module__": "albumentations.core"})
+    assert recipe_error([flip()]).startswith("HorizontalFlip of albumentations takes one image")
     assert recipe_error([Mine()]).startswith("transforms[0]: Mine is a class of yours that extends")
     assert "Grayscale: num_output_channels must be 3, got 1" in recipe_error([v1.Grayscale()])
     deep = v2.RandomInvert()
