@@ -35,6 +35,10 @@ REFUSED = {
         ({"batch_size": True}, "batch_size must be an integer of at least 1, got True"),
         ({"batch_size": 2**31}, "batch_size must be at most 2147483647, got 2147483648"),
         ({"batch_size": 24}, "batch_size=24 is more than the 23 samples of split 'train'"),
+        (
+            {"batch_size": 24, "shuffle": False},
+            "batch_size=24 is more than the 23 samples of split 'train'",
+        ),
         ({"prefetch": 65}, "prefetch must be at most 64, got 65"),
         ({"fields": None}, "fields must be a list of names, got None"),
         ({"fields": ["label", 3]}, "fields must be a list of names"),

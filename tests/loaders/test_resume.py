@@ -10,12 +10,16 @@ from helpers import damaged, small
 from helpers.loading import build, column, equal, state_after, take
 
 import loaders
+from loaders.transforms.crop_resize import RandomResizedCrop
+from loaders.transforms.decode_normalize import Normalize
+from loaders.transforms.geometry import Flip
 from manifests.errors import CallError, DamagedError
 
 LARGE = {"batch_size": 6, "transforms": small.TRAIN}
+RANDOM = [{"RandCropImage": {"size": 24}}, {"RandFlipImage": {"flip_code": 1}}]
 PLACED = {
     "batch_size": 2,
-    "transforms": [{"RandomResizedCrop": {"size": [48, 64]}}, "RandomHorizontalFlip", "ToTensor"],
+    "transforms": [RandomResizedCrop((48, 64)), Flip(), Normalize((0, 0, 0), (1, 1, 1))],
     "sampler": loaders.ShuffledSampler(),
 }
 VIEWS = [
@@ -40,8 +44,8 @@ KINDS = {
         "people webdataset",
         {**LARGE, "sampler": loaders.PKSampler(3, 2, by="identity", across="camera")},
     ),
-    "skip": ("damaged tfrecord", {**LARGE, "on_error": "skip"}),
-    "replace": ("damaged webdataset", {**LARGE, "on_error": "replace"}),
+    "skip": ("damaged tfrecord", {"transforms": RANDOM, "on_error": "skip"}),
+    "replace": ("damaged webdataset", {"transforms": RANDOM, "on_error": "replace"}),
     "views": ("photos tfrecord", {"transforms": [], "views": VIEWS}),
     "masks": ("mask tfrecord", {**PLACED, "fields": ("image", "mask")}),
     "boxes": ("boxes tfrecord", {**PLACED, "fields": ("image", "boxes")}),
