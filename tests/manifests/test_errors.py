@@ -128,4 +128,5 @@ def test_every_error_has_a_hint(package):
 
 @pytest.mark.parametrize("number", sorted(errno.errorcode))
 def test_every_error_of_the_operating_system_has_a_hint(number):
-    assert ". Hint: " in str(machine_fault(OSError(number, os.strerror(number), "file")))
+    text = str(machine_fault(OSError(number, os.strerror(number), "file")))
+    assert text.startswith(f"file: {os.strerror(number)}. Hint: ")
