@@ -43,15 +43,6 @@ def load(file, row, column="image.bytes"):
     return read_location(str(file.parent), location, 0)
 
 
-def test_one_file(tmp_path):
-    file = write(tmp_path / "train-00000-of-00001.parquet")
-    source = read(file)
-    classes = ("cat", "dog", "cat")
-    assert rows(source) == [("train", f"{file.name}/{n}", each) for n, each in enumerate(classes)]
-    assert source.layout == "Parquet with images in column image"
-    assert load(file, 2) == JPEG
-
-
 def test_files_with_nothing_but_images(tmp_path):
     for name in ("train", "test"):
         pq.write_table(pa.table({"image": [JPEG, JPEG]}), tmp_path / f"{name}.parquet")

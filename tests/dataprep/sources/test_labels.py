@@ -156,14 +156,6 @@ def test_a_separator_without_effect_is_mentioned(image_folder, make_table):
 HOT = [[1, 0], [0, 1], [1, 1], [0, 0]]
 
 
-@pytest.mark.parametrize("kind", [".jsonl", ".parquet"])
-def test_lists_of_names_are_several_classes(kind, make_table):
-    source = read(make_table(kind, labels=(["cat"], ["dog", "cat"], [], ["bird", "dog"]) * 3))
-    assert (source.label_type, source.classes) == ("multi-label", ("bird", "cat", "dog"))
-    assert source.extra.to_pydict() == {"labels": [[1], [1, 2], [], [0, 2]] * 3}
-    assert has_notice(source, "3 images without a class")
-
-
 def test_lists_of_indices_and_of_zeros_and_ones(make_table):
     table = make_table(".parquet", labels=[[0], [2, 0], [], [1]] * 3)
     source = read(table, classes=("a", "b", "c", "d"))
