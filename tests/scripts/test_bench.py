@@ -34,7 +34,7 @@ compiler.graph_break = lambda *_, **__: None
 """
 #: A fork of a process without torch is cheaper.
 WITHOUT_TORCH = (
-    *("cloud", "convert", "downscale", "duplicates", "plan_scale", "report_page"),
+    *("cloud", "convert", "downscale", "duplicates", "index", "plan_scale", "report_page"),
     *("scaling", "trees"),
 )
 DATA = "--images {photos} --work {work} --count"
@@ -66,6 +66,10 @@ RUNS = {
     "gpu_work": (
         f"{DATA} 8 {TINY} --profiled 2",
         ["loaders.build, full", "DALI by hand, full"],
+    ),
+    "index": (
+        f"{DATA} 20 {ONE} --formats webdataset",
+        ["dataprep index", "wds2idx, a command per shard", "wds2idx, its loop alone"],
     ),
     "large_images": (
         f"{DATA} 8 --batch-size 4 --device cpu --threads 1 --loads 0 --seconds 0.01 {ONE} --once",
