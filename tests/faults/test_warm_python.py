@@ -24,7 +24,10 @@ def test_a_process_that_was_killed_starts_again():
             imported, server, *arguments = done.stdout.split()
             assert (imported, arguments) == ("True", ["a", "b"])
             ours = subprocess.run(
-                [executable, "-c", REPORT, "x"], capture_output=True, text=True, check=True
+                [executable, "-B", "-Wignore", "-c", REPORT, "x"],
+                capture_output=True,
+                text=True,
+                check=True,
             )
             assert ours.stdout.startswith("True ")
             servers.add(server)

@@ -23,8 +23,8 @@ _CLIENT = """#!{python} -IS
 import _socket, marshal, os, sys
 arguments = sys.argv[1:]
 program = [*arguments]
-while program and (program[0] in ("-u", "-P", "-W") or program[:2] == ["-X", "utf8={utf8}"]):
-    del program[: 1 + (program[0] not in ("-u", "-P"))]
+while program and (program[0][:2] in ("-u", "-P", "-B", "-W") or program[:2] == ["-X", "utf8={utf8}"]):
+    del program[: 1 + (program[0] in ("-W", "-X"))]
 if not program or program[0][:1] == "-" and program[0] not in ("-c", "-m"):
     os.execv({python!r}, [{python!r}, *arguments])
 files = [int(name) for name in os.listdir("/proc/self/fd") if os.path.exists("/proc/self/fd/" + name)]
