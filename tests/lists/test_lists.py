@@ -27,6 +27,6 @@ def test_a_difference_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
         return [(images * 0.9, *labels) for images, *labels in batches], stated
 
     monkeypatch.setattr(lists.compare, "run_ours", run_darker)
-    # The first list of the seed that is beyond its limits by it.
+    # Of lists that draw, only shapes are compared; the pixels of this one are.
     results = check(Range("torchvision", 1, 14, 15))
     assert any(result.outcome.kind == "difference" for result in results)
