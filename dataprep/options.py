@@ -439,8 +439,10 @@ class Options:
         where                          plan.splits: filter_source
         duplicates, distance           duplicates.results: resolve_duplicates
         validate, max_pixels           images.validate: check_image rejects images. It is called for each image
-                                       that is read: by shards.source_image (convert, work, append, repair,
-                                       duplicates) and, before an image is resized, by images.downscale.
+                                       that is read: by shards.write, if it is stored as it is; by
+                                       shards.source_image, otherwise (convert, work, append, repair,
+                                       duplicates); by images.downscale, before it is resized; and by run.known,
+                                       for label images of an append.
                                        verify --decode and duplicates have a --max-pixels of their own, because
                                        a manifest is not trusted to raise the limit (`max_pixels_of`); pictures
                                        of a report have the default limit

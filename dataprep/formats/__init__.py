@@ -5,6 +5,8 @@
     base          the interface `RecordFormat`
     tfrecord      implements it, with example_proto (``tf.train.Example``)
     webdataset    implements it, with tar
+
+What a label is in a record is said by its kind: `features` and `members` in `dataprep.labels.kinds`.
 """
 
 from __future__ import annotations

@@ -3,7 +3,8 @@
 ::
 
     kinds       `KINDS`: the record of each type; begin here
-    base        what a record answers: from the column of a source to the groups of a report
+    base        what a record answers: from the column of a source, and the features and files in a
+                shard, to the groups of a report
     boxes       boxes: collected from annotations, and moved with their image
     images      masks and depth maps as they are stored
     class_file  files of class names

@@ -28,8 +28,9 @@ other files of its plan and the temporary files of dead processes, and writes wh
 bytes are the same as without the kill. A shard with an image that could not be read is written
 again. `run.prepare` lists the steps of a conversion in their order, and `run.convert` has the steps
 of an append. A kill right after a manifest was written leaves COMPLETE with a journal, which the
-next command removes. Of a killed `work`, another `work` removes the temporary files, if it runs on
-the same machine, and `finish` removes all; `storage.temporary` has the table.
+next command removes. Workers end with the process that started them. Of a killed `work`, another
+`work` removes the temporary files, if it runs on the same machine, and `finish` removes all if no
+shard is missing; `storage.temporary` has the table.
 
 A conversion has no manifest until it ends. On a file system, its last step renames the manifest
 twice, first to `JOURNAL_NAME`, so for a moment the journal is a complete manifest; see

@@ -163,7 +163,10 @@ def _check_names(splits: Sequence[str]) -> None:
 
 
 def shard_name(split: str, number: int) -> str:
-    """Return the name of a shard; `number` counts the shards of its split from 0, also in appends."""
+    """Return the name of a shard; `number` counts the shards of its split from 0.
+
+    An append goes on after the last number of the dataset: `run.convert` renames what it plans.
+    """
     return f"{split}-{number:05d}"
 
 
