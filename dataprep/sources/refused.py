@@ -401,7 +401,7 @@ def _other_files(src: str, folders: Names) -> list[str]:
 
 def _find_export(src: str, folders: Names, _: SourceOptions) -> Layout | None:
     """Return an export of a tool: a file, or one of the first JSON files in a folder."""
-    paths = [src, *_other_files(src, folders)]
+    paths = _other_files(src, folders) if storage.is_folder(src) else [src]
     for path in with_suffix(paths, ".json", ".jsonl", ".ndjson")[:_MAX_FOLDERS]:
         with open_file(path, SOURCE_ANNOTATIONS) as file:
             start = file.read(1 << 12)
