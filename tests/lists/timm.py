@@ -96,7 +96,7 @@ def draw(rng: random.Random, kind: str) -> Case:
     separated = 0.4 if arguments.get("is_training") and not is_exact else 0
     for name, value, share in (
         ("use_prefetcher", True, 0.08),
-        ("normalize", False, 0.08),
+        ("normalize", False, 0.15),
         ("separate", True, separated),
     ):
         if rng.random() < share:

@@ -420,7 +420,7 @@ def _mixing(d: Drawing) -> Step:
     def one() -> Step:
         arguments: dict[str, Any] = {"alpha": d.rng.choice((0.2, 1.0, 3.0))}
         # Left out, the number of classes is the dataset's.
-        if d.rng.random() < 0.5:
+        if d.rng.random() < 0.7:
             arguments["num_classes"] = 9
         return Step(d.rng.choice(MIXERS), arguments)
 
@@ -442,11 +442,11 @@ def _crops(d: Drawing) -> list[Step]:
     """Return five or ten crops of an image, and the function that stacks them."""
     height, width = d.size or (8, 8)
     size = d.rng.choice((min(height, width), (height, max(1, width // 2))))
-    if d.rng.random() < 0.5:
+    if d.rng.random() < 0.3:
         crop = Step("FiveCrop", {"size": size})
     else:
         crop = Step("TenCrop", {"size": size})
-        if d.rng.random() < 0.5:
+        if d.rng.random() < 0.7:
             crop.arguments["vertical_flip"] = d.rng.random() < 0.5
     return [crop, Step("Lambda", {"lambd": _stack})]
 
@@ -481,7 +481,7 @@ def draw_list(rng: random.Random, version: int) -> list[Step]:
     if rng.random() < 0.2:
         return steps
     # Lambda of v2 gets one crop at a time.
-    if version == 1 and rng.random() < 0.15:
+    if version == 1 and rng.random() < 0.3:
         return [*steps, *_crops(d)]
     steps += _floats(d, steps)
     if rng.random() < 0.7:
@@ -490,7 +490,7 @@ def draw_list(rng: random.Random, version: int) -> list[Step]:
         steps.append(_erasing(d))
     if version == 2 and rng.random() < 0.1:
         steps.append(Step("ToPureTensor", {}))
-    if version == 2 and d.size is not None and rng.random() < 0.2:
+    if version == 2 and d.size is not None and rng.random() < 0.4:
         steps.append(_mixing(d))
     return steps
 
