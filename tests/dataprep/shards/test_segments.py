@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing
+from types import SimpleNamespace
 
 import pytest
 from helpers.bad_images import exif
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from dataprep.engines import LocalEngine
 from dataprep.options import Downscale, Options, Raw
 from dataprep.run.convert import convert_dataset
+from dataprep.run.work import ShardTasks
 from dataprep.shards import write as divide_module
 from dataprep.shards.write import divide, divides
 from dataprep.sources import read_source
@@ -104,6 +106,14 @@ def test_shards_that_are_copied_are_not_divided_while_there_are_enough():
         True,
     ]
     assert all(divides(OPTIONS[kind], 1000, 4) for kind in ("resized", "raw", "checked"))
+
+
+def test_the_last_shards_of_a_run_are_divided():
+    def read(number):
+        return SimpleNamespace(_replace=lambda divided: (number, divided))
+
+    tasks = ShardTasks(SimpleNamespace(options=OPTIONS["copied"]), [5, 6, 7, 8], 3, read)
+    assert [*tasks] == [(5, False), (6, False), (7, True), (8, True)]
 
 
 def test_a_disk_that_returns_other_bytes_is_noticed(tmp_path, monkeypatch):
