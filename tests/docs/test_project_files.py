@@ -89,6 +89,18 @@ def test_the_base_image_has_a_tested_python():
     assert f"Programming Language :: Python :: {version}" in PROJECT["project"]["classifiers"]
 
 
+def test_hadolint_accepts_the_dockerfile():
+    hadolint = shutil.which("hadolint", path=str(Path(sys.executable).parent)) or shutil.which(
+        "hadolint"
+    )
+    if hadolint is None:
+        pytest.skip("hadolint is not installed")
+    done = subprocess.run(
+        [hadolint, ROOT / "Dockerfile"], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "")
+
+
 def test_the_citation_is_of_this_version():
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text("utf-8"))
     assert set(citation) >= {

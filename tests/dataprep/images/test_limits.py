@@ -38,7 +38,12 @@ def folder(all_bombs, tmp_path_factory) -> Path:
     return path
 
 
-MODES = {"default": (), "raw": ("--store", "raw", "--raw-size", "64")}
+MODES = {
+    "default": (),
+    "decode": ("--validate", "decode"),
+    "resize": ("--resize-shorter", "256"),
+    "raw": ("--store", "raw", "--raw-size", "64"),
+}
 
 
 @pytest.mark.parametrize("mode", MODES)
