@@ -263,18 +263,20 @@ def _refuse_copies(source: Source, options: SourceOptions) -> None:
 
 
 #: Endings of the names of smaller copies, as of WordPress, beside an image without the ending.
-_SMALLER = r"(?i)([-_](thumb(nail)?|small|medium|large|preview|scaled|\d+x\d+)|@\dx)$"
+_SMALLER = r"(?i)([-_](thumb(nail)?|small|medium|large|preview|scaled|\d+x\d+)|@\dx)(\.\w+)$"
 
 
 def _copy_notices(paths: pa.Array) -> Iterator[str]:
     """Report images that are called like smaller copies of images beside them."""
+    named = paths.filter(pc.match_substring_regex(paths, _SMALLER))
+    if not len(named):  # as almost always: the names of all images need not be looked up
+        return
     stems = pc.replace_substring_regex(paths, r"\.\w+$", "")
-    copies = pc.replace_substring_regex(stems, _SMALLER, "")
-    is_copy = pc.and_(pc.not_equal(copies, stems), pc.is_in(copies, stems))
-    if count := pc.sum(is_copy).as_py():
+    copies = named.filter(pc.is_in(pc.replace_substring_regex(named, _SMALLER, ""), stems))
+    if len(copies):
         yield (
-            f"{plural(count, 'image')} named like smaller copies of other images are converted, too,"
-            f" such as {paths.filter(is_copy)[0]}; move them away, or see `dataprep duplicates`"
+            f"{plural(len(copies), 'image')} named like smaller copies of other images are converted,"
+            f" too, such as {copies[0]}; move them away, or see `dataprep duplicates`"
         )
 
 
