@@ -324,10 +324,14 @@ def _cut(
 
 
 def _apply_crop(
-    crop: Crop | RandomResizedCrop | CropAtRatio, image: Node, context: GraphContext, *how: Any
+    crop: Crop | RandomResizedCrop | CropAtRatio,
+    image: Node,
+    context: GraphContext,
+    policy: str = "pad",
+    color: Sequence[float] = (),
 ) -> Node:
     region = find_region(crop, lambda dtype: image.shape(dtype=dtype), context)
-    return _cut(image, region, context, *how)
+    return _cut(image, region, context, policy, color)
 
 
 @apply.register
