@@ -15,7 +15,7 @@ from typing import Any
 
 import click
 
-from dataprep.cli import main
+from dataprep.commands.base import main
 from dataprep.options import Options, declaration, flag_of, types_of
 from dataprep.sources.recognize import FOLDERS, KINDS
 from loaders.transforms.argument import PRESETS

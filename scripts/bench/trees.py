@@ -33,7 +33,7 @@ OPTIONS = [
     option("--cpus", None, "run on these CPUs only", type=int, nargs="+"),
 ]
 #: Imports a tree in place of the installed one.
-PROGRAM = "import sys; sys.path.insert(0, {tree!r}); from dataprep.cli import run; run()"
+PROGRAM = "import sys; sys.path.insert(0, {tree!r}); from dataprep.__main__ import run; run()"
 RATIO = at_least(0.97)  # commands per second, to the tree before
 
 

@@ -70,7 +70,7 @@ def invoke() -> Invoke:
 
     A traceback fails the test.
     """
-    from dataprep.cli import main
+    from dataprep.commands.base import main
 
     def run(*arguments: object, status: int = 0) -> Result:
         result = CliRunner().invoke(main, [str(argument) for argument in arguments])

@@ -41,7 +41,7 @@ def files(folder):
 HELP_OF_ALL = """
 import sys
 from click.testing import CliRunner
-from dataprep.cli import main
+from dataprep.commands.base import main
 for call in (["--help"], ["convert"], *([command, "--help"] for command in sys.argv[1:])):
     assert CliRunner().invoke(main, call).output
 print(*{name.partition(".")[0] for name in sys.modules})

@@ -10,8 +10,7 @@ import click
 import pytest
 
 import dataprep
-from dataprep.cli import main
-from dataprep.commands.base import DeclaredOption
+from dataprep.commands.base import DeclaredOption, main
 
 
 @pytest.fixture

@@ -11,8 +11,7 @@ from pathlib import Path
 import click
 import pytest
 
-from dataprep.cli import main
-from dataprep.commands.base import DeclaredOption
+from dataprep.commands.base import DeclaredOption, main
 from dataprep.options import (
     Downscale,
     Options,
@@ -47,7 +46,7 @@ sys.modules["dataprep.options"] = module
 exec(compile(tree, path, "exec"), module.__dict__)
 
 from click.testing import CliRunner
-from dataprep.cli import main
+from dataprep.commands.base import main
 from dataprep.plan.files import foreign_file_error
 from dataprep.options import Downscale, Options
 

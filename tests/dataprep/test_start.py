@@ -16,7 +16,7 @@ UNUSED = {
 CONVERT = """
 import os, sys
 os._exit = lambda status: (print("modules:", *sys.modules), sys.stdout.flush(), sys.exit(status))
-from dataprep.cli import run
+from dataprep.__main__ import run
 run()
 """
 

@@ -9,7 +9,7 @@ import click
 import pytest
 import yaml
 
-from dataprep.cli import main
+from dataprep.commands.base import main
 from dataprep.run.work import parse_task
 
 PAGE = Path(__file__).parents[2] / "docs" / "clusters.md"

@@ -19,7 +19,7 @@ from helpers import make_sources, oracles
 from helpers.pictures import encode, photo
 from helpers.warm_python import WarmPython
 
-from dataprep.cli import main
+from dataprep.commands.base import main
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("manifests", "dataprep", "loaders")

@@ -66,7 +66,7 @@ def test_the_wheel_has_every_file_of_the_packages_and_no_other(copied, tmp_path)
     with zipfile.ZipFile(wheel) as archive:
         names = {name for name in archive.namelist() if ".dist-info/" not in name}
         (commands,) = [name for name in archive.namelist() if name.endswith("entry_points.txt")]
-        assert b"dataprep = dataprep.cli:run" in archive.read(commands)
+        assert b"dataprep = dataprep.__main__:run" in archive.read(commands)
     packages = {name.partition("/")[0] for name in names}
     assert packages == {"dataprep", "loaders", "manifests"}
     files = {path for package in packages for path in (ROOT / package).rglob("*") if path.is_file()}

@@ -304,7 +304,7 @@ def check_little_memory(case: Case, done: subprocess.CompletedProcess[str], fold
 
 #: How `-c` starts a program.
 START = {
-    "dataprep": "from dataprep.cli import run; sys.argv[0] = 'dataprep'",
+    "dataprep": "from dataprep.__main__ import run; sys.argv[0] = 'dataprep'",
     "loaders": "from manifests.process.program import run_loaders as run; sys.argv[0] = 'loaders'",
 }
 

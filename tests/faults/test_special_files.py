@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from helpers.special_files import SPECIAL_FILES, stopped_after
 
 import loaders
-from dataprep.cli import main
+from dataprep.commands.base import main
 from dataprep.storage.temporary import _RECORD_NAME, PARTIALS_NAME
 from manifests.errors import CallError, DamagedError, ShardError
 from manifests.schema import FORMAT_NAMES

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 # Commands import these when they need them. Importing them here saves every child process the time.
-import dataprep.cli
+import dataprep.__main__
 import dataprep.commands.convert
 import dataprep.indexing.index
 import dataprep.report.make
@@ -75,7 +75,7 @@ def command(
         sys.argv = ["dataprep", *words]
         # `report` starts another program for the estimate of GPU memory, and a case must not.
         vars(dataprep.report.make)["MemoryEstimate"] = _NoEstimate
-        dataprep.cli.run()
+        dataprep.__main__.run()
 
     try:
         outcome = isolated(run, writable)

@@ -94,7 +94,7 @@ def convert(source, fmt, out):
     command = [
         sys.executable,
         "-m",
-        "dataprep.cli",
+        "dataprep",
         "convert",
         "--src",
         source,

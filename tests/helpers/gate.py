@@ -168,9 +168,9 @@ def _wait_until_open(folder: str) -> None:
 
 
 def _run() -> None:
-    from dataprep import cli
+    from dataprep import __main__ as program
 
-    cli.handle_interrupts("dataprep")
+    program.handle_interrupts("dataprep")
     import no_progress  # noqa: F401
 
     options, arguments = (
@@ -195,7 +195,7 @@ def _run() -> None:
             start, f"{start}    import gate\n    gate.hold(*{call})\n"
         )
     sys.argv[:] = ["dataprep", *arguments]
-    cli.run()
+    program.run()
 
 
 if __name__ == "__main__":

@@ -53,7 +53,7 @@ class Process:
             for number, file in enumerate(self._outputs, 1):
                 os.dup2(file.fileno(), number)
             sys.argv[:] = ["dataprep", *map(str, arguments)]
-            from dataprep.cli import run
+            from dataprep.__main__ import run
 
             try:
                 run()

@@ -7,7 +7,7 @@ import re
 import pytest
 from click.testing import CliRunner
 
-from dataprep.cli import main
+from dataprep.commands.base import main
 
 
 def printed(command: str, help_option: str) -> list[str]:

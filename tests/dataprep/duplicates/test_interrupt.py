@@ -13,8 +13,8 @@ from manifests.errors import ExitStatus
 #: file exists.
 PROGRAM = """
 import glob, os, sys
-from dataprep import cli
-cli.handle_interrupts("dataprep")
+from dataprep import __main__ as program
+program.handle_interrupts("dataprep")
 from dataprep.engines import LocalEngine
 
 number, pattern = int(sys.argv.pop(1)), sys.argv.pop(1)
@@ -27,7 +27,7 @@ def interrupted(*arguments):
     return run(*arguments)
 
 LocalEngine.run = interrupted
-cli.run()
+program.run()
 """
 
 #: A file of the search for near hashes, and one of the check of pixels.

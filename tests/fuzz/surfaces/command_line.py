@@ -9,7 +9,7 @@ from random import Random
 
 import click
 
-import dataprep.cli
+from dataprep.commands.base import main
 from fuzz import mutate
 from fuzz.checks import Case, command, require, write_case
 from fuzz.seeds import dataset, images, table
@@ -121,9 +121,9 @@ _DATASETS = {kind: dataset(kind) for kind in ("tfrecord", "webdataset")}
 
 
 def make(rng: Random) -> Case:
-    context = click.Context(dataprep.cli.main)
-    name = rng.choice(dataprep.cli.main.list_commands(context))
-    parameters = dataprep.cli.main.get_command(context, name).params
+    context = click.Context(main)
+    name = rng.choice(main.list_commands(context))
+    parameters = main.get_command(context, name).params
     options = [each for each in parameters if isinstance(each, click.Option) and not each.hidden]
     words = [name, "--workers", "1"] if name != "info" else [name]
     if name == "convert":
