@@ -23,54 +23,32 @@ import os
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pairs
 import torch
-from harness import CORES, Report, Row, at_most, option, use_device
+from feeds import MEAN, OURS, STD, TORCHVISION, channels_last, data_loader
+from harness import CORES, Report, Row, at_most, option, torch_device
 from inputs import convert
-from pairs import (
-    MEAN,
-    OURS,
-    STD,
-    data_loader,
-    dataset_folder,
-    read_results,
-    remaining_seeds,
-    report_pairs,
-    run_seeds,
-    run_sides,
-    split_folders,
-    to_device,
-)
-from pairs import OPTIONS as PAIRS
+from pairs import dataset_folder, split_folders, to_device
 from torch import nn
 from torch.nn import functional
 
 import loaders
 
-TORCHVISION = "torchvision"
 #: The name of a transform and its arguments.
 Step = tuple[str, dict[str, Any]]
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a model is trained.
+    """How a model is trained: names and arguments of transforms, pixels of a side, epochs and steps.
 
-    Attributes:
-        augment: names of torchvision's transforms before the conversion to a tensor, with their
-            arguments.
-        size: side of the training images in pixels; images of 32 pixels fit into memory.
-        erase: probability of random erasing.
-        mixes: whether batches are mixed, by mixup or CutMix, half of them each.
-        epochs: epochs of training.
-        batch_size: images per step.
-        lr: maximum learning rate.
-
+    Images of 32 pixels fit into memory. `erase` is a probability; with `mixes`, batches are mixed by
+    mixup or CutMix, half of them each.
     """
 
     augment: tuple[Step, ...]
@@ -113,11 +91,9 @@ RECIPES = {
 TAKES = "30 minutes for 24 seeds"
 NEEDS = "images of classes such as CIFAR-10, torchvision, scipy, a GPU"
 OPTIONS = [
-    *PAIRS,
+    *pairs.OPTIONS,
     option("--recipe", "plain", "how to train", choices=RECIPES),
-    option("--epochs", None, "instead of the recipe's, as the next two", type=int),
-    option("--batch-size", None, "images of a step", type=int),
-    option("--lr", None, "maximum learning rate", type=float),
+    option("--epochs", None, "instead of the recipe's", type=int),
     option("--threads", min(CORES, 4), "threads of our loader"),
 ]
 #: Differences of the accuracy in percentage points: half the 95% interval, and its farthest limit.
@@ -131,47 +107,30 @@ WIDTHS = (32, 64, 128, 256)
 WARM_UP = 0.2
 
 
-def convolution(inputs: int, outputs: int, stride: int = 1) -> list[nn.Module]:
-    return [nn.Conv2d(inputs, outputs, 3, stride, padding=1, bias=False)]
+def convolution(inputs: int, outputs: int, stride: int = 1, *, pool: bool = False) -> list[Any]:
+    layers: list[Any] = [nn.Conv2d(inputs, outputs, 3, stride, padding=1, bias=False)]
+    layers += [nn.MaxPool2d(2)] if pool else []
+    return [*layers, nn.BatchNorm2d(outputs), nn.ReLU()]
 
 
-class Block(nn.Module):
-    """A convolution that halves the sides, and a residual one."""
-
-    def __init__(self, inputs: int, outputs: int) -> None:
-        super().__init__()
-        end = [nn.BatchNorm2d(outputs), nn.ReLU()]
-        self.down = nn.Sequential(*convolution(inputs, outputs), nn.MaxPool2d(2), *end)
-        end = [nn.BatchNorm2d(outputs), nn.ReLU()]
-        self.residual = nn.Sequential(*convolution(outputs, outputs), *end)
+class Residual(nn.Sequential):
+    """Layers whose output is added to their input."""
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
-        """Return [B, outputs, H / 2, W / 2]."""
-        smaller: torch.Tensor = self.down(images)
-        added: torch.Tensor = smaller + self.residual(smaller)
-        return added
-
-
-class Network(nn.Module):
-    """A residual network with seven convolutions."""
-
-    def __init__(self, classes: int, size: int) -> None:
-        super().__init__()
-        stem = convolution(3, WIDTHS[0], stride=2 if size > 48 else 1)
-        blocks = [Block(*pair) for pair in pairwise(WIDTHS)]
-        self.features = nn.Sequential(*stem, nn.BatchNorm2d(WIDTHS[0]), nn.ReLU(), *blocks)
-        self.classifier = nn.Linear(WIDTHS[-1], classes, bias=False)
-
-    def forward(self, images: torch.Tensor) -> torch.Tensor:
-        """Return class scores, [B, classes]."""
-        scores: torch.Tensor = self.classifier(self.features(images).amax((2, 3)))
-        return scores * 0.125
+        """Return the same shape, [B, C, H, W]."""
+        forward: Callable[..., torch.Tensor] = super().forward
+        return images + forward(images)
 
 
 def make_network(classes: int, size: int, seed: int, device: torch.device) -> nn.Module:
-    """Return a network whose initial weights depend only on the seed."""
+    """Return a residual network with seven convolutions, whose weights depend only on the seed."""
     torch.manual_seed(seed)
-    network: Any = Network(classes, size)
+    layers = convolution(3, WIDTHS[0], stride=2 if size > 48 else 1)
+    for inputs, outputs in pairwise(WIDTHS):
+        layers += convolution(inputs, outputs, pool=True)
+        layers.append(Residual(*convolution(outputs, outputs)))
+    layers += [nn.AdaptiveMaxPool2d(1), nn.Flatten(), nn.Linear(WIDTHS[-1], classes, bias=False)]
+    network: Any = nn.Sequential(*layers)
     moved: nn.Module = network.to(device, memory_format=torch.channels_last)
     return moved
 
@@ -191,7 +150,7 @@ def train(
     done = 0
     for images, labels in batches:
         with autocast(device):
-            scores = model(images.to(memory_format=torch.channels_last)).float()
+            scores = model(images.to(memory_format=torch.channels_last)).float() / 8
             loss: Any = functional.cross_entropy(scores, labels, label_smoothing=0.1)
         optimizer.zero_grad()
         loss.backward()
@@ -229,38 +188,12 @@ def evaluate(model: nn.Module, images: torch.Tensor, labels: torch.Tensor) -> fl
 
 # --- torchvision ----------------------------------------------------------------------------------
 
+
 #: Batches of an epoch, in order; labels are int64 [B], or float32 [B, classes].
 Batches = Iterator[tuple[torch.Tensor, torch.Tensor]]
 
 
-class Images:
-    """An ImageFolder whose random numbers depend on the seed and the step, and not on the worker process."""
-
-    def __init__(self, folder: Path, steps: Sequence[Any], *, small: bool = False) -> None:
-        """Read the names of the files; if all are `small`, a process decodes each of them once."""
-        datasets = importlib.import_module("torchvision.datasets")
-        decode = decode_once if small else datasets.folder.default_loader
-        kinds = transforms()
-        self.folder = datasets.ImageFolder(str(folder), kinds.Compose([*steps]), loader=decode)
-
-    def __len__(self) -> int:
-        return len(self.folder)
-
-    def __getitems__(self, keys: Sequence[tuple[int, int, int]]) -> list[Any]:
-        """Return the samples of a batch; a key is the seed, the step and the row."""
-        seed, step, _ = keys[0]
-        torch.manual_seed(zlib.crc32(f"{seed} {step}".encode()))
-        return [self.folder[row] for _, _, row in keys]
-
-
-@cache
-def decode_once(path: str) -> Any:
-    return importlib.import_module("torchvision.datasets").folder.default_loader(path)
-
-
-def shuffled_keys(
-    images: int, seeds: Sequence[int], recipe: Recipe
-) -> Iterator[list[tuple[int, int, int]]]:
+def shuffled_keys(images: int, seeds: Sequence[int], recipe: Recipe) -> Iterator[list[pairs.Key]]:
     """Return the keys of all batches of the runs with each seed, one run after the other."""
     size = recipe.batch_size
     for seed in seeds:
@@ -268,22 +201,23 @@ def shuffled_keys(
         for epoch in range(recipe.epochs):
             order = np.random.default_rng([seed, epoch]).permutation(images).tolist()
             for start in range(0, images - size + 1, size):
-                yield [(seed, step, row) for row in order[start : start + size]]
+                yield [(f"{seed} {step}", row) for row in order[start : start + size]]
                 step += 1
 
 
 def torchvision_runs(
-    folder: Path, recipe: Recipe, seeds: Sequence[int], device: torch.device, workers: int
+    args: argparse.Namespace, recipe: Recipe, seeds: Sequence[int]
 ) -> Callable[[int], Batches]:
     """Return a function that gives the batches of the run with a seed, in the order of `seeds`.
 
     One `DataLoader` makes the batches of all runs, so its processes start once and never wait at
     the end of an epoch.
     """
-    images = Images(folder, recipe.train_transforms(), small=recipe.size == 32)
+    folder, device = split_folders(args.images)[0], torch_device(args)
+    images = pairs.Images(folder, recipe.train_transforms(), once=recipe.size == 32)
     steps = len(images) // recipe.batch_size * recipe.epochs
     keys = list(shuffled_keys(len(images), seeds, recipe))
-    batches = iter(data_loader(images, keys, device, workers))
+    batches = iter(data_loader(images, keys, args, args.workers, ahead=4))
     v2 = importlib.import_module("torchvision.transforms.v2")
     classes = len(images.folder.classes)
     both = [v2.CutMix(num_classes=classes, alpha=1.0), v2.MixUp(num_classes=classes, alpha=0.2)]
@@ -292,18 +226,17 @@ def torchvision_runs(
     def run(seed: int) -> Batches:
         torch.manual_seed(zlib.crc32(f"mixing {seed}".encode()))
         for _ in range(steps):
-            batch = to_device(next(batches), device)
-            yield mix(*batch) if recipe.mixes else batch
+            pixels, labels, _ = to_device(next(batches), device)
+            yield mix(pixels, labels) if recipe.mixes else (pixels, labels)
 
     return run
 
 
-def torchvision_images(folder: Path, recipe: Recipe, device: torch.device, workers: int) -> Any:
+def torchvision_images(args: argparse.Namespace, recipe: Recipe) -> Any:
     """Return all images of the evaluation and their labels, on the device."""
-    images = Images(folder, recipe.eval_transforms())
-    rows = [(0, 0, row) for row in range(len(images))]
-    keys = [rows[start : start + 256] for start in range(0, len(rows), 256)]
-    return joined([to_device(each, device) for each in data_loader(images, keys, device, workers)])
+    images = pairs.Images(split_folders(args.images)[1], recipe.eval_transforms())
+    loader = data_loader(images, images.in_order(), args, args.workers)
+    return joined([to_device(each, torch_device(args))[:2] for each in loader])
 
 
 # --- loaders.build --------------------------------------------------------------------------------
@@ -313,33 +246,29 @@ MIXUP, CUTMIX = {"alpha": 0.2, "prob": 0.5}, {"alpha": 1.0, "prob": 0.5}
 MIX = {"OpSampler": {"MixupOperator": MIXUP, "CutmixOperator": CUTMIX}}
 
 
-def our_runs(
-    dataset: Path, recipe: Recipe, device: torch.device, threads: int
-) -> Callable[[int], Batches]:
+def our_runs(args: argparse.Namespace, recipe: Recipe) -> Callable[[int], Batches]:
     """Return a function that gives the batches of the run with a seed."""
     steps = [*recipe.train_transforms(), *([MIX] if recipe.mixes else [])]
-    options = {"transforms": steps, "batch_size": recipe.batch_size, **shared(device, threads)}
 
     def run(seed: int) -> Batches:
-        with loaders.build(dataset, seed=seed, **options) as batches:
+        with build(args, seed=seed, transforms=steps, batch_size=recipe.batch_size) as batches:
             for _ in range(recipe.epochs):
-                for images, labels in batches:
-                    yield images.permute(0, 3, 1, 2), labels
+                yield from channels_last(batches)
 
     return run
 
 
-def our_images(dataset: Path, recipe: Recipe, device: torch.device, threads: int) -> Any:
+def our_images(args: argparse.Namespace, recipe: Recipe) -> Any:
     """Return all images of the evaluation and their labels, on the device."""
-    options: Row = {"transforms": recipe.eval_transforms(), "batch_size": 256, "split": "val"}
-    with loaders.build(dataset, **options, **shared(device, threads)) as batches:
-        return joined([(images.permute(0, 3, 1, 2), labels) for images, labels in batches])
+    steps = recipe.eval_transforms()
+    with build(args, transforms=steps, batch_size=256, split="val") as batches:
+        return joined([*channels_last(batches)])
 
 
-def shared(device: torch.device, threads: int) -> Any:
-    gpu = device.type == "cuda"
-    options = {"device": "gpu" if gpu else "cpu", "dtype": "float16" if gpu else "float32"}
-    return {**options, "layout": "NHWC", "num_threads": threads}
+def build(args: argparse.Namespace, **options: Any) -> Any:
+    dtype = "float16" if args.device == "gpu" else "float32"
+    shared = {"device": args.device, "num_threads": args.threads, "layout": "NHWC", "dtype": dtype}
+    return loaders.build(dataset_folder(args), **shared, **options)
 
 
 def joined(batches: Sequence[Any]) -> Any:
@@ -369,40 +298,38 @@ def count_images(folder: Path) -> int:
 
 def run_side(side: str, args: argparse.Namespace, recipe: Recipe, settings: Row) -> None:
     """Train with one loader, for each seed that has no result, while there is time."""
-    device = use_device(args)
+    device = torch_device(args)
     torch.backends.cudnn.benchmark = True
-    train_folder, val_folder = split_folders(args.images)
     if side == TORCHVISION:
-        seeds = remaining_seeds(side, args, settings)
-        images, labels = torchvision_images(val_folder, recipe, device, args.workers)
-        make_batches = torchvision_runs(train_folder, recipe, seeds, device, args.workers)
+        images, labels = torchvision_images(args, recipe)
+        seeds = pairs.remaining_seeds(side, args, settings)
+        make_batches = torchvision_runs(args, recipe, seeds)
     else:
-        images, labels = our_images(dataset_folder(args), recipe, device, args.threads)
-        make_batches = our_runs(dataset_folder(args), recipe, device, args.threads)
-    steps = count_images(train_folder) // recipe.batch_size * recipe.epochs
+        images, labels = our_images(args, recipe)
+        make_batches = our_runs(args, recipe)
+    steps = count_images(split_folders(args.images)[0]) // recipe.batch_size * recipe.epochs
 
     def train_once(seed: int) -> dict[str, float]:
         model = make_network(int(labels.max()) + 1, recipe.size, seed, device)
         loss = train(model, make_batches(seed), steps, recipe.lr, device)
         return {"accuracy": evaluate(model, images, labels), "loss": loss}
 
-    run_seeds(side, args, settings, train_once)
+    pairs.run_seeds(side, args, settings, train_once)
 
 
 def run(report: Report, args: argparse.Namespace) -> None:
     """Train with both loaders, and compare."""
-    changed = {name: getattr(args, name) for name in ("epochs", "batch_size", "lr")}
-    changed = {name: value for name, value in changed.items() if value is not None}
-    recipe = replace(RECIPES[args.recipe], **changed)
+    recipe = RECIPES[args.recipe]
+    recipe = replace(recipe, epochs=args.epochs or recipe.epochs)
     settings: Row = {"recipe": args.recipe, "images": args.images.resolve().name}
     settings |= {name: getattr(recipe, name) for name in ("size", "epochs", "batch_size", "lr")}
     prepare(args)
     sides = (TORCHVISION, OURS)
-    run_sides(sides, run_side, args, recipe, settings)
+    pairs.run_sides(sides, run_side, args, recipe, settings)
     images = count_images(split_folders(args.images)[0])
     title = f"{args.recipe}, {recipe.epochs} epochs of {images:,} images"
-    found = read_results(args.results, settings)
-    mean, half = report_pairs(report, found, sides, title, ["accuracy"])["accuracy"]
+    found = pairs.read_results(args.results, settings)
+    mean, half = pairs.report_pairs(report, found, sides, title, ["accuracy"])["accuracy"]
     report.check(f"{args.recipe}: half the interval of the accuracy", half, HALF)
     report.check(
         f"{args.recipe}: limit of the interval farthest from 0", abs(mean) + half, FARTHEST

@@ -27,22 +27,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pairs
 import torch
-from harness import FOLDER, Report, Row, at_least, at_most, option, use_device
+from feeds import MEAN, OURS, STD, data_loader
+from harness import FOLDER, Report, Row, at_least, at_most, option
 from inputs import convert
-from pairs import (
-    MEAN,
-    OURS,
-    STD,
-    data_loader,
-    dataset_folder,
-    read_results,
-    report_pairs,
-    run_seeds,
-    run_sides,
-    to_device,
-)
-from pairs import OPTIONS as PAIRS
+from pairs import Key, dataset_folder, to_device
 
 sys.path.insert(0, str(FOLDER.parent))
 import train
@@ -51,7 +41,7 @@ import train_reid
 TAKES = "30 minutes for 10 seeds"
 NEEDS = "images of identities such as Omniglot, torchvision, scipy, a GPU"
 OPTIONS = [
-    *PAIRS,
+    *pairs.OPTIONS,
     option("--model", "resnet18", "backbone", choices=["resnet50", "resnet18", "tiny"]),
     option("--epochs", 6, "epochs of a run"),
     option("--identities", 64, "identities in a batch (P)"),
@@ -65,8 +55,6 @@ HEIGHT, WIDTH = 256, 128
 #: The absolute mean difference, divided by half its 95% interval; and the upper end of the interval
 #: of the difference, in percentage points.
 WITHIN_NOISE, NOT_WORSE = at_most(1.0), at_least(0.0)
-#: The name of a batch, which seeds its random numbers, and a row.
-Key = tuple[str, int]
 
 
 class Erase:
@@ -87,44 +75,23 @@ class Erase:
         return image
 
 
-class Images:
-    """An ImageFolder that also returns the row, with random numbers that depend only on the seed and the batch."""
+def plain_images(folder: Path, classes: list[str], *, train: bool) -> pairs.Images:
+    """Return a split with plain transforms; labels number the identities of all splits, `classes`."""
+    from torchvision import transforms
 
-    def __init__(self, folder: Path, classes: list[str], *, train: bool) -> None:
-        """Read the names of the files; labels number the identities of all splits, `classes`."""
-        from torchvision import datasets, transforms
-
-        steps = [transforms.Resize((HEIGHT, WIDTH))]
-        if train:
-            steps += [transforms.RandomHorizontalFlip(), transforms.Pad(10)]
-            steps.append(transforms.RandomCrop((HEIGHT, WIDTH)))
-        steps += [transforms.ToTensor(), transforms.Normalize(MEAN, STD)]
-        steps += [Erase()] if train else []
-        self.folder = datasets.ImageFolder(str(folder), transforms.Compose(steps))
-        self.labels = [classes.index(name) for name in self.folder.classes]
-
-    def __len__(self) -> int:
-        return len(self.folder)
-
-    def __getitems__(self, keys: list[Key]) -> list[Any]:
-        """Return image, identity and row of each sample."""
-        random.seed(keys[0][0])
-        torch.manual_seed(random.getrandbits(32))
-        found = [(*self.folder[row], row) for _, row in keys]
-        return [(image, self.labels[label], row) for image, label, row in found]
+    steps: list[Any] = [transforms.Resize((HEIGHT, WIDTH))]
+    if train:
+        steps += [transforms.RandomHorizontalFlip(), transforms.Pad(10)]
+        steps.append(transforms.RandomCrop((HEIGHT, WIDTH)))
+    steps += [transforms.ToTensor(), transforms.Normalize(MEAN, STD)]
+    return pairs.Images(folder, [*steps, Erase()] if train else steps, classes)
 
 
 @dataclass
 class PlainLoader:
     """A plain loader of one split, with what train_reid.py uses of a `loaders.Loader`.
 
-    Attributes:
-        batches: of all epochs.
-        length: batches in an epoch.
-        device: where the batches go.
-        classes: the names of the identities.
-        with_rows: whether a batch has its rows, which exclude a query from its own results.
-
+    Its batches are of all epochs. Their rows exclude a query from its own results.
     """
 
     batches: Iterator[Any]
@@ -175,13 +142,9 @@ def identity_batches(
 
 @dataclass(frozen=True)
 class SameBatches:
-    """A sampler that returns the batches of the plain loader.
+    """A sampler that returns the batches of the plain loader, in all epochs of `length` batches.
 
-    Attributes:
-        files: of the images that the rows of `batches` number, relative to the source.
-        batches: rows of each batch, of all epochs.
-        length: batches in an epoch.
-
+    Their rows number `files`, which are relative to the source.
     """
 
     files: tuple[str, ...]
@@ -226,20 +189,20 @@ def same_batches(args: argparse.Namespace, length: int) -> SameBatches:
 
 def plain_loaders(args: argparse.Namespace, length: int, classes: list[str], device: Any) -> Any:
     """Return the plain loaders of train and val."""
-    images = Images(args.images / "train", classes, train=True)
-    evaluated = Images(args.images / "val", classes, train=False)
+    images = plain_images(args.images / "train", classes, train=True)
     keys = identity_batches(images.folder.targets, args, args.epochs * length, args.seed)
-    rows = [("val", row) for row in range(len(evaluated))]
-    parts = [rows[start : start + 256] for start in range(0, len(rows), 256)]
-    train = iter(data_loader(images, keys, device, args.workers))
-    val = iter(data_loader(evaluated, parts, device, args.workers))
+    evaluated = plain_images(args.images / "val", classes, train=False)
+    parts = evaluated.in_order()
+    train, val = (
+        iter(data_loader(*each, args, args.workers, ahead=4))
+        for each in ((images, keys), (evaluated, parts))
+    )
     loader = PlainLoader(train, length, device, classes, with_rows=False)
     return loader, [PlainLoader(val, len(parts), device, classes, with_rows=True)]
 
 
 def run_side(side: str, args: argparse.Namespace, settings: Row) -> None:
     """Train with one loader, for each seed that has no result, while there is time."""
-    use_device(args)
     device = train.init_distributed(args.device == "gpu")
     torch.backends.cudnn.benchmark = True
     args.dataset, args.seed = str(dataset_folder(args)), args.first_seed
@@ -264,7 +227,7 @@ def run_side(side: str, args: argparse.Namespace, settings: Row) -> None:
         return {"rank-1": 100 * rank1, "mAP": 100 * mean_precision}
 
     try:
-        run_seeds(side, args, settings, train_once)
+        pairs.run_seeds(side, args, settings, train_once)
     finally:
         args.checkpoint.unlink(missing_ok=True)
         torch.distributed.destroy_process_group()
@@ -277,14 +240,14 @@ def run(report: Report, args: argparse.Namespace) -> None:
     settings |= {name: getattr(args, name) for name in names}
     if not (dataset_folder(args) / "manifest.json").exists():
         convert(args.images, dataset_folder(args), "tfrecord")
-    run_sides((PLAIN, OURS, SAME), run_side, args, settings)
+    pairs.run_sides((PLAIN, OURS, SAME), run_side, args, settings)
     identities = len(os.listdir(args.images / "train"))
     title = f"{args.model}, {args.epochs} epochs, {identities:,} identities"
-    found, scores = read_results(args.results, settings), ("rank-1", "mAP")
-    for name, (mean, half) in report_pairs(report, found, (PLAIN, SAME), title, scores).items():
-        ratio = abs(mean) / half
-        report.check(
-            f"{name}, the same batches: difference / half its interval", ratio, WITHIN_NOISE
-        )
-    for name, (mean, half) in report_pairs(report, found, (PLAIN, OURS), title, scores).items():
+    found, scores = pairs.read_results(args.results, settings), ("rank-1", "mAP")
+    same = pairs.report_pairs(report, found, (PLAIN, SAME), title, scores)
+    for name, (mean, half) in same.items():
+        checked = f"{name}, the same batches: difference / half its interval"
+        report.check(checked, abs(mean) / half, WITHIN_NOISE)
+    other = pairs.report_pairs(report, found, (PLAIN, OURS), title, scores)
+    for name, (mean, half) in other.items():
         report.check(f"{name}, PKSampler: upper end of the interval", mean + half, NOT_WORSE)

@@ -9,12 +9,12 @@ the loader, which already fetches the first batches. "The store" is how fast the
 the same bytes without a loader: whole shards in requests of 8 MiB, or one request for each image,
 with as many requests at a time as the cache sends. The latency is added by a proxy.
 
-RIVALS is a virtual environment with ``mosaicml-streaming``, ``litdata``, ``boto3``, ``torch`` and
-``nvidia-dali``. Its libraries read the same photographs from the same server, from shards of the
-same size, and make the same batches on the CPU. They read in as many worker processes as there are
-cores. With ``dali`` these send the encoded images to DALI in the main process; with ``pillow`` they
-decode with Pillow themselves, as both guides do. They shuffle as their options do by default, and
-compare no checksums. The CPU time of `loaders` includes the first batches of the next epoch.
+RIVALS is a virtual environment with ``mosaicml-streaming``, ``litdata``, ``boto3``, ``torch``,
+``torchvision`` and ``nvidia-dali``. Its libraries read the same photographs from the same server,
+from shards of the same size, and make the same batches on the CPU, in as many worker processes as
+there are cores. With ``dali`` these send the encoded images to DALI in the main process; with
+``pillow`` they decode, as both guides do. They shuffle as their options do by default. The CPU time
+of `loaders` includes the first batches of the next epoch.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ import os
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -38,15 +38,14 @@ from harness import (
     FOLDER,
     Report,
     Row,
-    Timing,
+    Side,
+    Target,
     WrongOptionError,
     at_least,
     option,
-    time_in_turn,
-    use_device,
     usual,
 )
-from inputs import convert, repeat_images, run_command, shard_files
+from inputs import prepare, run_command, shard_files
 from stores import BUCKET, latency_proxy, served, use_endpoint
 
 from loaders.cache.fetcher import CONNECTIONS
@@ -61,18 +60,14 @@ ORDERS = ("in order", "shuffled", "PK")
 PACKAGES = {"mosaicml": "streaming", "litdata": "litdata"}
 DECODERS = ("dali", "pillow")
 OPTIONS = [
-    *usual("cache", count=8192, repeats=3),
+    *usual("cache", count=8192, repeats=3, batch_size=256),
     DEVICE,
-    option("--batch-size", 256, "images of a batch"),
-    option("--shard-size", "64MiB", "size of the shards"),
     option("--orders", [*ORDERS], "orders of an epoch", choices=ORDERS),
     option("--latency", 0.0, "also measure with so many ms more for every request"),
     option("--rivals-python", None, "Python that has the other libraries", type=Path),
-    option("--rivals", [*PACKAGES], "libraries to compare with", choices=PACKAGES),
-    option("--decoders", [*DECODERS], "what decodes their images", choices=DECODERS),
 ]
 URL = f"s3://{BUCKET}/set"
-REQUEST_BYTES = 8 << 20
+REQUEST_BYTES, SHARD_SIZE = 8 << 20, "64MiB"
 #: Ratios of images per second: in order, to the slower of the store and the local loader; PK, to the
 #: slower of ranged reads and the local loader; to the local loader; with latency, to without; and
 #: to other libraries.
@@ -131,45 +126,44 @@ def image_parts(local: Path) -> list[tuple[str, int, int]]:
     return [parts[number] for number in np.random.default_rng(0).permutation(len(parts))]
 
 
-def measure(args: argparse.Namespace, local: Path) -> dict[str, Timing]:
+def compare(report: Report, args: argparse.Namespace, local: Path, added: str) -> dict[str, float]:
+    """Measure the store, the local dataset and the cache; return the median seconds of each."""
     cache = args.work / "cache"
-    sides: dict[str, Callable[[], float | None]] = {
-        "the store, whole shards": partial(read_parts, shard_parts(local)),
-        "the store, image by image": partial(read_parts, image_parts(local)),
+    stores = {"in order": "the store, whole shards", "PK": "the store, image by image"}
+    sides: dict[str, Side] = {
+        stores["in order"]: partial(read_parts, shard_parts(local)),
+        stores["PK"]: partial(read_parts, image_parts(local)),
     }
+    pairs: list[tuple[str, str, Target | None]] = []
     for order in args.orders:
         sides[f"local, {order}"] = partial(epoch, local, args, order)
         sides[f"cold, {order}"] = partial(cold, args, order, cache)
         sides[f"warm, {order}"] = partial(epoch, URL, args, order, cache)
-    return time_in_turn(sides, repeats=args.repeats)
-
-
-def compare(report: Report, args: argparse.Namespace, local: Path, endpoint: str) -> None:
-    """Measure the store, the local dataset and the cache, without latency and with it."""
-    # A proxy that adds nothing keeps the ways equal.
-    with latency_proxy(endpoint, 0) if args.latency else nullcontext(endpoint) as place:
-        use_endpoint(place)
-        timings = measure(args, local)
+        pairs.append((f"warm, {order}", f"local, {order}", WARM))
+    title = f"{args.count:,} images, batch {args.batch_size}{added}"
+    sizes = {"images": args.count, "repeats": args.repeats}
+    timings = report.compare(title, sides, pairs=[] if added else pairs, **sizes)
     medians = {name: timing.median for name, timing in timings.items()}
-    report.rates(f"{args.count:,} images, batch {args.batch_size}", timings, args.count)
-    for order, store, target in (
-        ("in order", "the store, whole shards", COLD),
-        ("PK", "the store, image by image", COLD_PK),
-    ):
-        if order in args.orders:
-            slower = max(medians[store], medians[f"local, {order}"])
-            name = f"cold, {order} / slower of {store} and local"
+    for order, target in (("in order", COLD), ("PK", COLD_PK)):
+        if order in args.orders and not added:
+            slower = max(medians[stores[order]], medians[f"local, {order}"])
+            name = f"cold, {order} / slower of {stores[order]} and local"
             report.check(name, slower / medians[f"cold, {order}"], target)
-    report.ratios(timings, [(f"warm, {order}", f"local, {order}", WARM) for order in args.orders])
-    if args.latency:
-        with latency_proxy(endpoint, args.latency) as place:
+    return medians
+
+
+def compare_latency(report: Report, args: argparse.Namespace, local: Path, endpoint: str) -> None:
+    """Measure without latency and with it, both through a proxy."""
+    found = {}
+    for latency in (0, args.latency):
+        with latency_proxy(endpoint, latency) as place:
             use_endpoint(place)
-            late = measure(args, local)
-        use_endpoint(endpoint)
-        report.rates(f"with {args.latency:g} ms more for every request", late, args.count)
-        for order in args.orders:
-            ratio = medians[f"cold, {order}"] / late[f"cold, {order}"].median
-            report.check(f"cold, {order}: with latency / without", ratio, LATENCY)
+            added = f", with {latency:g} ms more for every request" if latency else ""
+            found[latency] = compare(report, args, local, added)
+    use_endpoint(endpoint)
+    for order in args.orders:
+        ratio = found[0][f"cold, {order}"] / found[args.latency][f"cold, {order}"]
+        report.check(f"cold, {order}: with latency / without", ratio, LATENCY)
 
 
 # --- other libraries ------------------------------------------------------------------------------
@@ -181,21 +175,18 @@ class Rival:
     def __init__(self, process: subprocess.Popen[str], name: str) -> None:
         self._process = process
         self.name = f"{name} {self._answer().split()[1]}"
-        #: Seconds of CPU time of each epoch, by whether its cache was empty.
-        self.cpu_seconds: dict[bool, list[float]] = {True: [], False: []}
 
-    def epoch(self, folder: Path, order: str, count: int, *, empty: bool) -> float:
-        """Read an epoch; return the seconds."""
+    def epoch(self, folder: Path, order: str, count: int, *, empty: bool) -> tuple[float, float]:
+        """Read an epoch; return the seconds and the CPU seconds."""
         if empty:
             shutil.rmtree(folder, ignore_errors=True)
         pipe: Any = self._process.stdin
-        pipe.write(f"{folder} {order.replace(' ', '-')}\n")
+        pipe.write(f"{order.replace(' ', '-')} {folder}\n")
         pipe.flush()
         seconds, cpu_seconds, images = self._answer().split()
         if int(images) != count:
             raise SystemExit(f"{self.name} read {images} images instead of {count}")
-        self.cpu_seconds[empty].append(float(cpu_seconds))
-        return float(seconds)
+        return float(seconds), float(cpu_seconds)
 
     def _answer(self) -> str:
         pipe: Any = self._process.stdout
@@ -205,15 +196,11 @@ class Rival:
         return line
 
 
-def rival_command(args: argparse.Namespace, name: str, *arguments: object) -> list[str]:
-    given = (args.rivals_python, FOLDER / "rivals_epoch.py", name, *arguments)
-    return [*map(str, given)]
-
-
 @contextmanager
 def rival(args: argparse.Namespace, name: str, decoder: str, endpoint: str) -> Iterator[Rival]:
     """Start the other Python, which reads epochs."""
-    command = rival_command(args, name, "read", endpoint, BUCKET, args.batch_size, decoder)
+    command = [args.rivals_python, FOLDER / "rivals_epoch.py", name, "read", endpoint, BUCKET]
+    command += [str(args.batch_size), decoder]
     pipes: Row = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     with open(args.work / f"{name}-{decoder}.log", "wb") as log:
         process = subprocess.Popen(command, stderr=log, **pipes)
@@ -228,7 +215,8 @@ def write(args: argparse.Namespace, name: str, src: Path) -> None:
     """Put the images into the bucket as a library stores them."""
     folder = args.work / f"stored-{name}"
     shutil.rmtree(folder, ignore_errors=True)
-    run_command(rival_command(args, name, "write", src, folder))
+    command = [args.rivals_python, FOLDER / "rivals_epoch.py", name, "write", src, folder]
+    run_command([*map(str, command)])
     upload(folder, f"s3://{BUCKET}/{name}")
 
 
@@ -245,40 +233,34 @@ def compare_rivals(report: Report, args: argparse.Namespace, src: Path, endpoint
     mine = args.work / "cache"
     with ExitStack() as stack:
         running = {}
-        for name in args.rivals:
+        for name in PACKAGES:
             write(args, name, src)
-            for decoder in args.decoders:
+            for decoder in DECODERS:
                 process = stack.enter_context(rival(args, name, decoder, endpoint))
                 running[f"{process.name}, {decoder}"] = process
         for order in args.orders:
-            sides: dict[str, Callable[[], float | None]] = {
+            sides: dict[str, Side] = {
                 "loaders, cold": partial(cold, args, order, mine),
                 "loaders, warm": partial(epoch, URL, args, order, mine),
             }
-            pairs = []
-            for number, (side, process) in enumerate(running.items()):
-                folder = args.work / f"cache-{number}"
-                process.cpu_seconds = {True: [], False: []}
+            pairs: list[tuple[str, str, Target | None]] = []
+            for side, process in running.items():
                 for state in ("cold", "warm"):
+                    folder = args.work / f"cache-{side}"
                     read = partial(process.epoch, folder, order, args.count)
                     sides[f"{side}, {state}"] = partial(read, empty=state == "cold")
                     pairs.append((f"loaders, {state}", f"{side}, {state}", RIVAL))
-            timings = time_in_turn(sides, repeats=args.repeats)
-            for side, process in running.items():
-                for state in ("cold", "warm"):
-                    seconds = process.cpu_seconds[state == "cold"][1:]
-                    timings[f"{side}, {state}"].cpu_seconds = seconds
-            report.rates(f"{order}: {args.count:,} images", timings, args.count)
-            report.ratios(timings, pairs)
+            title, sizes = f"{order}: {args.count:,} images", (args.count, args.repeats)
+            report.compare(title, sides, images=sizes[0], repeats=sizes[1], pairs=pairs)
 
 
 def check_rivals(args: argparse.Namespace) -> None:
     """Refuse a Python without the libraries."""
     missing = []
-    for name in args.rivals:
-        command = [args.rivals_python, "-c", f"import {PACKAGES[name]}"]
+    for package in PACKAGES.values():
+        command = [args.rivals_python, "-c", f"import {package}"]
         if subprocess.run(command, capture_output=True, check=False).returncode:
-            missing.append(PACKAGES[name])
+            missing.append(package)
     if missing:
         raise WrongOptionError(f"--rivals-python cannot import {' and '.join(missing)}")
     if "PK" in args.orders or args.device == "gpu":
@@ -289,19 +271,16 @@ def check_rivals(args: argparse.Namespace) -> None:
 
 def run(report: Report, args: argparse.Namespace) -> None:
     """Compare the cache with the store and a local dataset, or with other libraries."""
-    use_device(args)
-    if args.count < args.batch_size:
-        raise WrongOptionError(f"--count {args.count} is less than --batch-size {args.batch_size}")
     if args.rivals_python:
         check_rivals(args)
-    src = repeat_images(args.images, args.work / "src", args.count)
-    local = args.work / "local"
-    shutil.rmtree(local, ignore_errors=True)
-    convert(src, local, "webdataset", "--shard-size", args.shard_size)
+    args.fmt = "webdataset"
+    src, local = prepare(args, "full", "--shard-size", SHARD_SIZE)
     args.count = args.count // args.batch_size * args.batch_size
     with served(args.work / "server") as endpoint:
         upload(local, URL)
         if args.rivals_python:
             compare_rivals(report, args, src, endpoint)
+        elif args.latency:
+            compare_latency(report, args, local, endpoint)
         else:
-            compare(report, args, local, endpoint)
+            compare(report, args, local, "")

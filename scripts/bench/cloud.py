@@ -19,7 +19,7 @@ import multiprocessing.pool
 import os
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -29,7 +29,7 @@ from unittest.mock import patch
 
 import numpy as np
 import simplejpeg
-from harness import Report, Row, at_least, option, time_in_turn, usual
+from harness import Report, Row, Side, at_least, option, usual
 from inputs import convert, convert_here, photographs
 from stores import BUCKET, served
 
@@ -87,15 +87,15 @@ def copy_shard(keys: list[str], target: str) -> None:
 
 
 def plain(pool: multiprocessing.pool.Pool) -> None:
-    shards: list[list[str]] = [[]]
-    size = 0
+    shards: list[list[str]] = []
+    size = SHARD
     for listed in plain_store().list("images", chunk_size=1000):
         for meta in listed:
-            if size + meta["size"] > SHARD:
-                shards.append([])
-                size = 0
-            shards[-1].append(meta["path"])
             size += meta["size"]
+            if size > SHARD:
+                shards.append([])
+                size = meta["size"]
+            shards[-1].append(meta["path"])
     tasks = [(keys, f"out/{number}") for number, keys in enumerate(shards)]
     pool.starmap(copy_shard, tasks, chunksize=1)
 
@@ -114,14 +114,19 @@ def compare(report: Report, args: argparse.Namespace) -> None:
     ours, command = "dataprep, bucket to bucket", "dataprep, as a command"
     options = ("--shard-size", SHARD, "--workers", args.workers)
     here = partial(convert_here, src, out, args.workers, fmt="webdataset", shard_bytes=SHARD)
-    sides: dict[str, Callable[[], None]] = {
+    sides: dict[str, Side] = {
         ours: here,
         command: partial(convert, src, out, "webdataset", *options),
         "plain obstore": partial(plain, pool),
     }
-    timings = time_in_turn(sides, repeats=args.repeats, reset=partial(clear, out))
-    report.rates(f"{args.count:,} images from bucket to bucket", timings, args.count)
-    report.ratios(timings, [(name, "plain obstore", PLAIN) for name in (ours, command)])
+    report.compare(
+        f"{args.count:,} images from bucket to bucket",
+        sides,
+        images=args.count,
+        repeats=args.repeats,
+        pairs=[(name, "plain obstore", PLAIN) for name in (ours, command)],
+        reset=partial(clear, out),
+    )
     pool.terminate()
 
 
@@ -181,11 +186,8 @@ def report_requests(report: Report, args: argparse.Namespace) -> None:
     for fenced in (True, False):
         low, high = (count_requests(args, shards, fenced=fenced) for shards in args.shards)
         each = (high.total() - low.total()) / (many - few)
-        row: Row = {
-            "requests": f"with{'' if fenced else 'out'} fencing",
-            "for each shard": f"{each:g}",
-        }
-        row |= {"for the run": f"{low.total() - few * each:g}"}
+        row: Row = {"requests": f"with{'' if fenced else 'out'} fencing"}
+        row |= {"for each shard": f"{each:g}", "for the run": f"{low.total() - few * each:g}"}
         rows.append(row | {"kinds": ", ".join(f"{n} {kind}" for kind, n in sorted(high.items()))})
     report.table(f"Requests of runs of {few} and {many} shards", rows)
 

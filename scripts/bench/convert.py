@@ -16,13 +16,13 @@ import multiprocessing.pool
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from awscrt.checksums import crc32c
-from harness import Report, at_least, option, time_in_turn, usual
+from harness import ONLY, Report, Side, at_least, chosen, option, usual
 from inputs import bytes_in, clear, convert, convert_here, repeat_images
 from PIL import Image
 
@@ -31,7 +31,7 @@ NEEDS = "photographs, 7 GB of memory; measures TensorFlow if it is installed"
 OPTIONS = [
     *usual("convert", count=30_000, repeats=5),
     option("--workers", 2, "processes"),
-    option("--only", [""], "measure only the sides whose names contain one of these words"),
+    ONLY,
 ]
 SHARD = 256 << 20
 SHARD_WRITER, TFRECORD_WRITER, TAR = at_least(6.0), at_least(3.0), at_least(0.8)
@@ -125,55 +125,45 @@ def copy_in_processes(
 def run(report: Report, args: argparse.Namespace) -> None:
     """Time all sides in turn."""
     src = repeat_images(args.images, args.work / "src", args.count)
-    out = args.work / "out"
-    pool = multiprocessing.get_context("spawn").Pool(args.workers)
-    here = {"workers": args.workers, "shard_bytes": SHARD}
-    options = ("--shard-size", SHARD, "--workers", args.workers)
-    copied = f"{args.workers} processes that only copy"
-    checked = f"{args.workers} that copy, check, read back"
-    ours, command, records = (
-        "dataprep, webdataset",
-        "dataprep webdataset, as a command",
-        "dataprep, tfrecord",
+    out, workers = args.work / "out", args.workers
+    pool = multiprocessing.get_context("spawn").Pool(workers)
+    copy = partial(copy_in_processes, pool, src, out, workers)
+    options = ("--shard-size", SHARD, "--workers", workers)
+    here = {"workers": workers, "shard_bytes": SHARD}
+    ours, records = "dataprep, webdataset", "dataprep, tfrecord"
+    command = "dataprep webdataset, as a command"
+    copied, checked = (
+        f"{workers} processes that only copy",
+        f"{workers} that copy, check, read back",
     )
     files, features = "ShardWriter, the same files", "TFRecordWriter, the same features"
-    sides: dict[str, Callable[[], None]] = {
+    samples, examples = "ShardWriter, image and label", "TFRecordWriter, image and label"
+    sides: dict[str, Side] = {
         ours: partial(convert_here, src, out, fmt="webdataset", **here),
         command: partial(convert, src, out, "webdataset", *options),
         records: partial(convert_here, src, out, fmt="tfrecord", **here),
-        copied: partial(copy_in_processes, pool, src, out, args.workers, checked=False),
-        checked: partial(copy_in_processes, pool, src, out, args.workers, checked=True),
+        copied: partial(copy, checked=False),
+        checked: partial(copy, checked=True),
         "GNU tar": partial(tar, src, out),
         files: partial(shard_writer, src, out, same=True),
-        "ShardWriter, image and label": partial(shard_writer, src, out, same=False),
+        samples: partial(shard_writer, src, out, same=False),
     }
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     if importlib.util.find_spec("tensorflow"):
         sides[features] = partial(tensorflow_writer, src, out, same=True)
-        sides["TFRecordWriter, image and label"] = partial(tensorflow_writer, src, out, same=False)
-    for name in list(sides):
-        if not any(word in name for word in args.only):
-            del sides[name]
-    ready = bytes_in(src)
-    timings = time_in_turn(sides, repeats=args.repeats, reset=lambda: clear(out, ready=ready))
-    report.rates(
-        f"{args.count:,} images, {args.repeats} repeats after one warm-up", timings, args.count
+        sides[examples] = partial(tensorflow_writer, src, out, same=False)
+    pairs = [(ours, files, SHARD_WRITER), (ours, samples, SHARD_WRITER)]
+    pairs += [(side, files, SHARD_WRITER) for side in (command, copied, checked)]
+    pairs += [(ours, "GNU tar", TAR)]
+    pairs += [(records, side, TFRECORD_WRITER) for side in (features, examples)]
+    pairs += [(side, features, TFRECORD_WRITER) for side in (copied, checked)]
+    report.compare(
+        f"{args.count:,} images, {args.repeats} repeats after one warm-up",
+        chosen(sides, args.only),
+        images=args.count,
+        repeats=args.repeats,
+        pairs=pairs,
+        reset=partial(clear, out, ready=bytes_in(src)),
     )
-    pairs = [
-        (ours, files),
-        (ours, "ShardWriter, image and label"),
-        (command, files),
-        (copied, files),
-        (checked, files),
-    ]
-    report.ratios(timings, [(*pair, SHARD_WRITER) for pair in pairs])
-    report.ratios(timings, [(ours, "GNU tar", TAR)])
-    pairs = [
-        (records, features),
-        (records, "TFRecordWriter, image and label"),
-        (copied, features),
-        (checked, features),
-    ]
-    report.ratios(timings, [(*pair, TFRECORD_WRITER) for pair in pairs])
     pool.terminate()
     shutil.rmtree(out, ignore_errors=True)

@@ -1,8 +1,8 @@
 """Downscaling: `dataprep convert --resize-shorter 256` against a loop over Pillow in as many processes.
 
-The photographs are measured as they are (ImageNet's have 110 KB), and enlarged to 3840x2160 pixels:
-JPEGs of about `--length` bytes, baseline and progressive, PNG and WebP. Both sides read the same
-images from memory and write to memory, in turn. `dataprep` does all of its work: scan, plan,
+The photographs are measured as they are (ImageNet's have 110 KB), and enlarged to JPEGs of
+3840x2160 pixels and about 900 KB. Both sides read the same images from memory and write to memory,
+in turn. `dataprep` does all of its work: scan, plan,
 decoding that detects damage, encoding, index, table, checksums, reading back, and the start of its
 second process. The Pillow loop opens, converts to RGB, resizes with Lanczos and saves, in forked
 processes, which start at once. With one worker, the ratio compares the time per image and core.
@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from harness import Report, Row, at_least, option, time_in_turn, usual
-from inputs import as_jpeg, clear, convert_here, encoded, enlarged, photographs, powers_of_two
+from harness import Report, Row, Side, at_least, option, powers_of_two, usual
+from inputs import as_jpeg, clear, convert_here, encoded, enlarged, fill_folder, photographs
 from PIL import Image
 from skimage.metrics import peak_signal_noise_ratio, structural_similarity
 
@@ -33,52 +33,39 @@ from dataprep.images.other_formats import orientation_of
 from dataprep.images.validate import check_image
 from dataprep.options import Downscale, Options
 
-#: Images of `photographs` are not enlarged.
-PHOTOS = "photographs"
-KINDS: dict[str, tuple[str, str, dict[str, Any]]] = {
-    PHOTOS: ("jpg", "JPEG", {}),
-    "JPEG": ("jpg", "JPEG", {}),
-    "progressive JPEG": ("jpg", "JPEG", {"progressive": True}),
-    "PNG": ("png", "PNG", {"compress_level": 6}),
-    "WebP": ("webp", "WEBP", {"quality": 80, "method": 2}),
-}
+PHOTOS, LARGE = "photographs", "JPEG"
 TAKES = "25 minutes on two cores"
 NEEDS = "photographs, scikit-image, 3 GB of memory"
 OPTIONS = [
     *usual("downscale", count=1440, repeats=3),
     option("--different", 24, "different photographs that the images are made from"),
-    option("--length", 900_000, "approximate bytes of a JPEG"),
     option("--workers", powers_of_two(default_workers()), "processes"),
-    option("--only", [*KINDS], "kinds of images to measure", choices=KINDS),
+    option("--only", [PHOTOS, LARGE], "kinds of images to measure", choices=[PHOTOS, LARGE]),
 ]
 TO = Downscale(shorter=256)
 QUALITY = 90
-#: Images of these kinds, per thousand of --count.
-SHARE = {PHOTOS: 2000, "PNG": 150, "WebP": 150}
 #: Ratio of images per second to the Pillow loop, and the similarity of the images.
-TARGETS = {PHOTOS: at_least(1.5), "JPEG": at_least(6.0)}
-OTHER, SIMILAR = at_least(1.0), {"PSNR, dB": at_least(45.0), "SSIM": at_least(0.995)}
-GAINED = at_least(-0.1)
+TARGETS = {PHOTOS: at_least(1.5), LARGE: at_least(6.0)}
+SIMILAR = {
+    "PSNR, dB": at_least(45.0),
+    "SSIM": at_least(0.995),
+    "dB gained to Pillow's JPEG": at_least(-0.1),
+}
 
 
 def make_images(args: argparse.Namespace, src: Path, kind: str) -> list[Path]:
     """Make an ImageFolder of one kind, and return its different images."""
-    suffix, name, options = KINDS[kind]
     files = photographs(args.images)
-    shutil.rmtree(src, ignore_errors=True)
-    (src / "class").mkdir(parents=True)
+    folder = args.work / "different"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
     made: list[Path] = []
     for file in files[:: max(1, len(files) // args.different)][: args.different]:
-        if kind == PHOTOS:
-            data = file.read_bytes()
-        elif name == "JPEG":
-            data = as_jpeg(enlarged(file), args.length, **options)
-        else:
-            data = encoded(enlarged(file), name, **options)
-        made.append(src / "class" / f"{len(made):08d}.{suffix}")
+        data = file.read_bytes() if kind == PHOTOS else as_jpeg(enlarged(file), 900_000)
+        made.append(folder / f"{len(made)}.jpg")
         made[-1].write_bytes(data)
-    for number in range(len(made), args.count * SHARE.get(kind, 1000) // 1000):
-        shutil.copyfile(made[number % len(made)], src / "class" / f"{number:08d}.{suffix}")
+    count = args.count * (2 if kind == PHOTOS else 1)
+    fill_folder(made, src, max(count, len(made)), 1, shutil.copyfile)
     return made
 
 
@@ -95,7 +82,7 @@ def pillow_loop(files: list[Path], out: Path) -> None:
 
 def in_processes(src: Path, out: Path, workers: int) -> None:
     out.mkdir()
-    files = sorted((src / "class").iterdir())
+    files = sorted(src.rglob("*.jpg"))
     with multiprocessing.get_context("fork").Pool(workers) as pool:
         parts = [(files[number::workers], out) for number in range(workers)]
         pool.starmap(pillow_loop, parts, chunksize=1)
@@ -139,22 +126,18 @@ def report_similarity(report: Report, kind: str, files: list[Path]) -> None:
     found = [values for values in map(similarity, files) if values]
     if not found:  # all photographs are small
         return
-    names = (*SIMILAR, "dB gained to Pillow's JPEG")
-    columns = dict(zip(names, zip(*found, strict=True), strict=True))
+    columns = dict(zip(SIMILAR, zip(*found, strict=True), strict=True))
     lengths = [file.stat().st_size / 1e6 for file in files]
     rows: list[Row] = []
     for name, values in columns.items():
         low, mean = float(min(values)), float(statistics.mean(values))
         rows.append({"similarity": name, "min": low, "mean": mean})
-    report.table(
-        f"{kind}: {len(found)} images of {min(lengths):.2f} to {max(lengths):.2f} MB", rows
-    )
+    title = f"{kind}: {len(found)} images of {min(lengths):.2f} to {max(lengths):.2f} MB"
+    report.table(title, rows)
     for row in rows:
-        if row["similarity"] in SIMILAR:
-            name = row["similarity"]
-            report.check(f"{kind}, minimum {name}", row["min"], SIMILAR[name])
-        else:
-            report.check(f"{kind}, mean {row['similarity']}", row["mean"], GAINED)
+        name = row["similarity"]
+        which = "mean" if name.startswith("dB") else "min"
+        report.check(f"{kind}, {which} {name}", row[which], SIMILAR[name])
 
 
 def run(report: Report, args: argparse.Namespace) -> None:
@@ -162,16 +145,15 @@ def run(report: Report, args: argparse.Namespace) -> None:
     src, out = args.work / "src", args.work / "out"
     for kind in args.only:
         report_similarity(report, kind, make_images(args, src, kind))
-        count = len(list((src / "class").iterdir()))
-        sides, pairs = {}, []
+        count = len(list(src.rglob("*.jpg")))
+        sides: dict[str, Side] = {}
+        pairs = []
         for workers in args.workers:
             mine, loop = (f"{side}, {kind}, workers: {workers}" for side in ("dataprep", "Pillow"))
             sides[mine] = partial(convert_here, src, out, workers, downscale=TO)
             sides[loop] = partial(in_processes, src, out, workers)
-            pairs.append((mine, loop, TARGETS.get(kind, OTHER)))
-        reset = partial(clear, out, ready=1 << 24)
-        timings = time_in_turn(sides, repeats=args.repeats, reset=reset)
-        report.rates(f"{kind}: {count:,} images", timings, count)
-        report.ratios(timings, pairs)
+            pairs.append((mine, loop, TARGETS[kind]))
+        title, reset = f"{kind}: {count:,} images", partial(clear, out, ready=1 << 24)
+        report.compare(title, sides, images=count, repeats=args.repeats, pairs=pairs, reset=reset)
         shutil.rmtree(src)
         shutil.rmtree(out)

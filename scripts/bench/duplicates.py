@@ -27,15 +27,15 @@ import os
 import resource
 import subprocess
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from io import BytesIO
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from harness import Report, Row, WrongOptionError, cpu_seconds, measure_command, option
-from hashed_dataset import make_hashed_dataset
-from inputs import dataprep, encoded, photographs
+import pyarrow as pa
+from harness import Report, Row, WrongOptionError, measure_command, option, timed
+from inputs import convert_here, dataprep, encoded, photographs, repeat_shards
 from numpy.typing import NDArray
 from PIL import Image, ImageEnhance
 
@@ -46,8 +46,9 @@ from dataprep.duplicates.pixels import SYMMETRIES, Symmetry, parse_hashes, trans
 from dataprep.duplicates.search import distances
 from dataprep.images.perceptual_hash import hash_image
 from dataprep.images.validate import check_image
-from dataprep.options import DEFAULT_DISTANCE
+from dataprep.options import DEFAULT_DISTANCE, HASH_COLUMN
 from dataprep.sources import read_source
+from manifests.tables import build_table, write_table
 
 TAKES = "3 minutes; 20 minutes for each search or dataset of 1280000x1280000"
 NEEDS = "photographs, 4 GB of memory; CIFAR-10 and the pairs of ciFAIR for --judged"
@@ -59,6 +60,8 @@ OPTIONS = [
     option("--judged", None, "images, and pairs of them", nargs=2, type=Path),
     option("--imagededup", None, "JSON: hashes of the judged images by imagededup", type=Path),
 ]
+#: Of the datasets: the samples of a shard, the bytes of an image, and the classes.
+SAMPLES_PER_SHARD, IMAGE_BYTES, CLASSES = 10_000, 110_000, 1000
 Hashes = NDArray[np.uint64]
 Pair = frozenset[str]
 
@@ -104,9 +107,8 @@ def hashes_of(files: list[bytes]) -> tuple[Hashes, NDArray[np.bool_]]:
 
 def measure_changes(files: list[bytes], report: Report) -> Hashes:
     """Report the changed copies and the false pairs; return the hashes of the photographs."""
-    start = time.process_time()
-    hashes, has_hash = hashes_of(files)
-    milliseconds = (time.process_time() - start) / len(files) * 1e3
+    with timed() as spent:
+        hashes, has_hash = hashes_of(files)
     images = [Image.open(BytesIO(data)).convert("RGB") for data in files]
     rows: list[Row] = []
     for name, (change, quality, symmetry) in CHANGES.items():
@@ -126,10 +128,9 @@ def measure_changes(files: list[bytes], report: Report) -> Hashes:
         near += int((between <= DEFAULT_DISTANCE).sum())
         least = min(least, int(between.min()))
     row = {"photographs": len(files), "with a hash": len(own), "false pairs": near}
-    row |= {"least bits": least, "ms per image": milliseconds}
-    report.table(
-        "Different photographs", [row | {"mean KB": sum(map(len, files)) / len(files) / 1e3}]
-    )
+    row |= {"least bits": least, "ms per image": spent["CPU s"] / len(files) * 1e3}
+    row["mean KB"] = sum(map(len, files)) / len(files) / 1e3
+    report.table("Different photographs", [row])
     return own
 
 
@@ -166,16 +167,58 @@ def measure_search(own: Hashes, size: str, workers: int | None) -> Row:
         queries = many_hashes(own, first, 1)
         planted = {(source, first + target) for source, target in plant(queries, hashes)}
         hashes, side = np.concatenate([queries, hashes]), np.repeat([0, 1], [first, second])
-    cpu, wall = cpu_seconds(), time.perf_counter()
-    pairs = search_hashes(hashes, DEFAULT_DISTANCE, side, workers=workers)
-    cpu, wall = cpu_seconds() - cpu, time.perf_counter() - wall
+    with timed() as spent:
+        pairs = search_hashes(hashes, DEFAULT_DISTANCE, side, workers=workers)
     found = set(zip(pairs.first.tolist(), pairs.second.tolist(), strict=True))
     missing = {(min(pair), max(pair)) for pair in planted} - found
     who = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
     peak = sum(resource.getrusage(each).ru_maxrss for each in who) / 1e6
-    row = {"search": size, "CPU s": cpu, "wall s": wall, "minutes on two free cores": cpu / 120}
+    cpu = spent["CPU s"]
+    row = {"search": size, "CPU s": cpu, "wall s": spent["seconds"]}
+    row |= {"minutes on two free cores": cpu / 120}
     row |= {"peak GB": peak, "pairs": len(found), "planted pairs missed": len(missing)}
     return row | {"load": os.getloadavg()[0]}
+
+
+def make_dataset(out: Path, hashes: Hashes, val: int, image: Path, first: int) -> None:
+    """Write a dataset with these hashes, whose samples are numbered from `first`; the last ones are in val.
+
+    Its shards are empty: no two images have the same checksum, so the command reads none of them.
+    """
+    images = out.with_name(f"{out.name}-images") / "class"
+    images.mkdir(parents=True)
+    (images / image.name).write_bytes(image.read_bytes())
+    example = out.with_name(f"{out.name}-example")
+    convert_here(images.parent, example, 1, hash=True)
+    # A file without content takes no space.
+    os.truncate(next(example.glob("*.tfrecord")), IMAGE_BYTES * SAMPLES_PER_SHARD)
+    parts, counts = [], dict[str, int]()
+    for split, start, end in (
+        ("train", 0, len(hashes) - val),
+        ("val", len(hashes) - val, len(hashes)),
+    ):
+        starts = range(start, end, SAMPLES_PER_SHARD)
+        parts += [(split, at, min(at + SAMPLES_PER_SHARD, end)) for at in starts]
+        counts |= {split: len(starts)} if starts else {}
+
+    def make_table(shard: int, path: Path) -> int:
+        split, start, end = parts[shard]
+        rows, text = np.arange(start, end), hashes[start:end].tobytes().hex()
+        columns: dict[str, Any] = {
+            "key": [f"{row - start:08d}" for row in rows],
+            "label": rows % CLASSES,
+            "source": [f"{split}/n{row % CLASSES:08d}/{row:010d}.JPEG" for row in rows.tolist()],
+            "offset": (rows - start) * IMAGE_BYTES,
+            "size": np.full(len(rows), IMAGE_BYTES),
+            "crc32c": (first + rows).astype(np.uint32),
+            HASH_COLUMN: pa.array([text[64 * at : 64 * at + 64] for at in range(len(rows))]),
+        }
+        columns |= {name: np.full(len(rows), 500) for name in ("width", "height")}
+        write_table(build_table(columns), str(path))
+        return len(rows)
+
+    classes = tuple(f"n{number:08d}" for number in range(CLASSES))
+    repeat_shards(example, out, counts, make_table, classes=classes)
 
 
 def measure_dataset(own: Hashes, size: str, image: Path) -> Row:
@@ -188,9 +231,8 @@ def measure_dataset(own: Hashes, size: str, image: Path) -> Row:
         folders, start = list[Path](), 0
         for count in counts:
             folders.append(Path(folder) / f"dataset-{len(folders)}")
-            val = 0 if len(counts) > 1 else last
-            part = hashes[start : start + count]
-            make_hashed_dataset(folders[-1], part, val, image, first=start)
+            part, val = hashes[start : start + count], 0 if len(counts) > 1 else last
+            make_dataset(folders[-1], part, val, image, start)
             start += count
         del hashes
         across = ["--across"] * (len(counts) > 1)
@@ -216,19 +258,17 @@ def judged_row(tool: str, distance: int, pairs: set[Pair], judged: set[Pair], cp
 
 def judge_ours(folder: Path, judged: set[Pair], wanted: list[int]) -> Iterator[Row]:
     """Yield a row for each distance. Only images of different splits are compared."""
-    start = cpu_seconds()
-    source = read_source(str(folder))
-    images = collect([source], workers=1)
-    hashing = cpu_seconds() - start
+    with timed() as hashing:
+        source = read_source(str(folder))
+        images = collect([source], workers=1)
     paths = source.path.to_pylist()
     for distance in wanted:
-        start = cpu_seconds()
-        found = find_duplicates(images, distance, across=True, workers=1)
-        cpu = hashing + cpu_seconds() - start
+        with timed() as search:
+            found = find_duplicates(images, distance, across=True, workers=1)
         first, second = found.first_image[found.pairs.first], found.first_image[found.pairs.second]
         numbers = zip(first.tolist(), second.tolist(), strict=True)
         pairs = {frozenset((paths[a], paths[b])) for a, b in numbers}
-        yield judged_row("dataprep", distance, pairs, judged, cpu)
+        yield judged_row("dataprep", distance, pairs, judged, hashing["CPU s"] + search["CPU s"])
 
 
 def judge_imagededup(file: Path, judged: set[Pair], wanted: list[int]) -> Iterator[Row]:

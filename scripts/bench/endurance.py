@@ -21,7 +21,6 @@ import gc
 import itertools
 import os
 import shutil
-import subprocess
 import threading
 import time
 from collections import Counter
@@ -35,8 +34,18 @@ from typing import Any
 
 import numpy as np
 import torch
-from harness import DEVICE, Report, Row, at_most, option, process_memory, usual
-from inputs import FORMATS, convert, repeat_images, store_options
+from harness import (
+    FORMATS,
+    Report,
+    Row,
+    at_most,
+    option,
+    process_memory,
+    query_gpus,
+    replaced,
+    usual,
+)
+from inputs import prepare
 
 import loaders
 from loaders.dataset.split import open_split
@@ -47,7 +56,6 @@ TAKES = "20 minutes"
 NEEDS = "photographs, scipy; measures the GPU too if there is one"
 OPTIONS = [
     *usual("endurance", count=64),
-    DEVICE,
     option("--minutes", 20.0, "duration"),
 ]
 STORES = ("full", "256", "raw")
@@ -59,12 +67,8 @@ NORMALIZE = {"Normalize": {"mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 
 AUGMENT: list[Any] = [{"RandomResizedCrop": {"size": 96}}, "RandomHorizontalFlip"]
 AUGMENT += ["TrivialAugmentWide", "ToTensor", NORMALIZE]
 #: Growth of the process after the first quarter of the run.
-GROWTH = {
-    "host MiB": at_most(64),
-    "GPU MiB": at_most(32),
-    "files": at_most(0.5),
-    "threads": at_most(0.5),
-}
+GROWTH = {"host MiB": at_most(64), "GPU MiB": at_most(32)}
+GROWTH |= {"files": at_most(0.5), "threads": at_most(0.5)}
 
 
 @dataclass(frozen=True)
@@ -86,12 +90,8 @@ class Endurance:
     def build(self, fmt: str, store: str, **options: Any) -> Any:
         """Build a loader of a dataset; `options` replace the defaults."""
         self.loaders += 1
-        given: Row = {
-            "batch_size": BATCH,
-            "transforms": AUGMENT,
-            "fields": ("image", "label", "key"),
-        }
-        given |= {"dtype": "float32", "num_threads": 2, **options}
+        given: Row = {"batch_size": BATCH, "transforms": AUGMENT, "dtype": "float32"}
+        given |= {"fields": ("image", "label", "key"), "num_threads": 2, **options}
         if store != CACHED:
             return loaders.build(self.folders[fmt, store], **given)
         folder = self.folders[fmt, "full"]
@@ -232,9 +232,7 @@ def gpu_mib() -> float:
     """Return the memory of the GPU that this process uses, or that all use if nvidia-smi does not know processes."""
     if not torch.cuda.is_available():
         return 0.0
-    query = ["nvidia-smi", "--query-compute-apps=pid,used_memory", "--format=csv,noheader,nounits"]
-    done = subprocess.run(query, capture_output=True, text=True, check=False)
-    for line in done.stdout.splitlines():
+    for line in query_gpus("--query-compute-apps=pid,used_memory"):
         pid, _, memory = line.partition(",")
         if pid.strip() == str(os.getpid()) and memory.strip().isdigit():
             return float(memory)
@@ -252,18 +250,18 @@ def growth(samples: list[Sample], name: str) -> float:
     return float(slope * (times[-1] - times[0]))
 
 
-def prepare(args: argparse.Namespace) -> dict[tuple[str, str], Path]:
-    """Make a dataset for each format and store, and one with damaged images."""
-    src = repeat_images(args.images, args.work / f"src-{args.count}", args.count, classes=8)
+def make_datasets(args: argparse.Namespace) -> dict[tuple[str, str], Path]:
+    """Make a dataset for each format and store, and a copy with damaged images."""
     folders = {}
-    for fmt, store in itertools.product(FORMATS, (*STORES, DAMAGED)):
-        folder = args.work / f"{fmt}-{store}-{args.count}"
-        if not (folder / "manifest.json").exists():
-            options = store_options("full" if store == DAMAGED else store)
-            convert(src, folder, fmt, "--samples-per-shard", max(1, args.count // 4), *options)
-            if store == DAMAGED:
-                damage(folder)
-        folders[fmt, store] = folder
+    for fmt, store in itertools.product(FORMATS, STORES):
+        sized = ("--samples-per-shard", max(1, args.count // 4))
+        folders[fmt, store] = prepare(replaced(args, fmt=fmt), store, *sized, classes=8)[1]
+    for fmt in FORMATS:
+        folder = folders[fmt, "full"].with_name(f"{fmt}-{args.count}-{DAMAGED}")
+        if not folder.exists():
+            shutil.copytree(folders[fmt, "full"], folder)
+            damage(folder)
+        folders[fmt, DAMAGED] = folder
     return folders
 
 
@@ -279,10 +277,8 @@ def damage(folder: Path) -> None:
 
 def run(report: Report, args: argparse.Namespace) -> None:
     """Run cycles until the time is over, and report the trend."""
-    devices = [args.device]
-    if args.device == "auto":
-        devices = ["cpu", "gpu"] if torch.cuda.is_available() else ["cpu"]
-    endurance = Endurance(prepare(args))
+    devices = ["cpu", "gpu"] if torch.cuda.is_available() else ["cpu"]
+    endurance = Endurance(make_datasets(args))
     start_request_threads()
     start, samples = time.monotonic(), list[Sample]()
     while not samples or samples[-1].minutes < args.minutes:

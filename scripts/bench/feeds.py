@@ -7,12 +7,13 @@ import importlib
 import itertools
 import multiprocessing
 import os
-import queue
-import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -112,31 +113,23 @@ def turns_feed(
 ) -> Iterator[Feed]:
     """Open several loaders, each driven by a thread of its own, whose batches are taken in turn."""
     threads = max(1, min(8, (options.pop("num_threads", None) or CORES) // pipelines))
-    stopped = threading.Event()
-    queues: list[queue.Queue[Any]] = [queue.Queue(1) for _ in range(pipelines)]
-
-    def drive(batches: Iterator[Any], ready: queue.Queue[Any]) -> None:
-        for batch in batches:
-            while not stopped.is_set():
-                try:
-                    ready.put(batch, timeout=0.1)
-                    break
-                except queue.Full:
-                    continue
-            if stopped.is_set():
-                return
-
     with ExitStack() as stack:
-        running = []
-        for rank, each in enumerate(queues):
+        turns = deque[Any]()
+        for rank in range(pipelines):
             ranks = {"rank": rank, "world_size": pipelines, "num_threads": threads}
             feed = stack.enter_context(our_feed(dataset, args, **options, **ranks))
-            running.append(threading.Thread(target=drive, args=(feed.batches, each), daemon=True))
-            running[-1].start()
-        yield Feed((each.get() for each in itertools.cycle(queues)), 2 * pipelines)
-        stopped.set()
-        for thread in running:
-            thread.join()
+            pool = stack.enter_context(ThreadPoolExecutor(1))
+            turns.append(partial(pool.submit, next, feed.batches))
+
+        def batches() -> Iterator[Any]:
+            # Each thread is two batches ahead.
+            waiting = deque((submit, submit()) for submit in (*turns, *turns))
+            while True:
+                submit, batch = waiting.popleft()
+                waiting.append((submit, submit()))
+                yield batch.result()
+
+        yield Feed(batches(), 2 * pipelines)
 
 
 @contextmanager
@@ -144,23 +137,18 @@ def hand_feed(
     dataset: Path, args: argparse.Namespace, layout: str = "NCHW", **options: Any
 ) -> Iterator[Feed]:
     """Open a DALI pipeline with our loader's options and DALI's own reader, as NVIDIA's examples do."""
-    if not {"num_threads", "hw_decoder_load", "prefetch"} <= options.keys():
+    names = ("num_threads", "hw_decoder_load", "prefetch")
+    if not {*names} <= options.keys():
         with open_loader(dataset, args, **options) as loader:
-            names = ("num_threads", "hw_decoder_load", "prefetch")
             options = {name: getattr(loader.options, name) for name in names}
     batches = by_hand(dataset, args, layout.removeprefix("N"), **options)
     yield Feed(channels_last(batches) if layout == "NHWC" else batches, options["prefetch"])
 
 
 def by_hand(
-    dataset: Path,
-    args: argparse.Namespace,
-    layout: str,
-    *,
-    num_threads: int,
-    hw_decoder_load: float,
-    prefetch: int,
-) -> Iterator[Any]:
+    dataset: Path, args: argparse.Namespace, layout: str, *, num_threads: int,
+    hw_decoder_load: float, prefetch: int,
+) -> Iterator[Any]:  # fmt: skip
     """Yield the batches of a DALI pipeline that does the work of imagenet-train."""
     dali: Any = importlib.import_module("nvidia.dali")
     fn, types, tfrecord = dali.fn, dali.types, dali.tfrecord
@@ -212,14 +200,9 @@ def by_hand(
         )
         return images, label.gpu() if gpu and records else label
 
-    made = pipeline(
-        batch_size=args.batch_size,
-        num_threads=num_threads,
-        device_id=torch.cuda.current_device() if gpu else None,
-        seed=1,
-        prefetch_queue_depth=prefetch,
-        exec_dynamic=True,
-    )
+    device = torch.cuda.current_device() if gpu else None
+    sizes = {"batch_size": args.batch_size, "num_threads": num_threads, "device_id": device}
+    made = pipeline(**sizes, seed=1, prefetch_queue_depth=prefetch, exec_dynamic=True)
     for images, labels in outputs(made):
         numbers = from_dlpack(labels.as_tensor())
         if not records:  # a label is text
@@ -238,6 +221,23 @@ def outputs(pipeline: Any) -> Iterator[Any]:
         yield batch
 
 
+def data_loader(
+    images: Any, batches: Any, args: argparse.Namespace, workers: int, ahead: int = 2
+) -> Any:
+    """Return torch's DataLoader of batches of keys, whose processes start once for all epochs."""
+    # A process that runs DALI has threads and must not be forked. The fork server has only imported
+    # torchvision.
+    multiprocessing.set_forkserver_preload(["torchvision.transforms.v2"])
+    several: Any = {"multiprocessing_context": "forkserver", "prefetch_factor": ahead}
+    return torch.utils.data.DataLoader(
+        images,
+        batch_sampler=batches,
+        num_workers=workers,
+        pin_memory=args.device == "gpu",
+        **(several if workers else {}),
+    )
+
+
 @contextmanager
 def torchvision_feed(
     folder: Path, args: argparse.Namespace, version: str, workers: int, batch_size: int
@@ -246,41 +246,29 @@ def torchvision_feed(
 
     The sampler never ends, so there is no pause between epochs.
     """
-    from torch.utils.data import DataLoader, RandomSampler
+    from torch.utils.data import BatchSampler, RandomSampler
     from torchvision.datasets import ImageFolder
 
-    # A process that runs DALI has threads and must not be forked. The fork server has only imported
-    # torchvision.
-    multiprocessing.set_forkserver_preload(["torchvision.transforms.v2"])
-    suffix = ".v2" if version == "v2" else ""
-    kinds: Any = importlib.import_module(f"torchvision.transforms{suffix}")
+    kinds: Any = importlib.import_module(f"torchvision.transforms{'.v2' * (version == 'v2')}")
     steps = [kinds.RandomResizedCrop(224, antialias=True), kinds.RandomHorizontalFlip()]
     if version == "v2":
         steps += [kinds.ToImage(), kinds.ToDtype(torch.float32, scale=True)]
     else:
         steps.append(kinds.ToTensor())
     data = ImageFolder(str(folder), kinds.Compose([*steps, kinds.Normalize(MEAN, STD)]))
-    gpu = args.device == "gpu"
-    loader: DataLoader[Any] = DataLoader(
-        data,
-        batch_size,
-        sampler=RandomSampler(data, num_samples=len(data) * 10_000),
-        num_workers=workers,
-        pin_memory=gpu,
-        multiprocessing_context="forkserver" if workers else None,
-    )
+    order = RandomSampler(data, num_samples=len(data) * 10_000)
+    loader = data_loader(data, BatchSampler(order, batch_size, drop_last=False), args, workers)
 
-    def batches() -> Generator[Any]:
+    def batches() -> Any:
         for images, labels in loader:
-            if gpu:
+            if args.device == "gpu":
                 moved = images.to("cuda", non_blocking=True)
                 yield moved.half(), labels.to("cuda", non_blocking=True)
             else:
                 yield images, labels
 
-    made = batches()
-    yield Feed(made, 2 * workers, workers)
-    made.close()
+    with closing(batches()) as made:
+        yield Feed(made, 2 * workers, workers)
 
 
 Opener = Callable[[], Any]

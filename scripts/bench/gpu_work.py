@@ -19,18 +19,14 @@ from pathlib import Path
 
 import torch
 from feeds import Feed
-from harness import DEVICE, Report, Row, option, replaced, use_device, usual
-from inputs import FMT, STORES
+from harness import Report, Row, option, replaced, torch_device, usual
 from torch.profiler import ProfilerActivity, profile
 from train_speed import cached_feed, count_steps, make_datasets, make_sides, make_step, train
 
 TAKES = "5 minutes"
 NEEDS = "photographs, torchvision, a GPU"
 OPTIONS = [
-    *usual("train", count=6_400),
-    DEVICE,
-    FMT,
-    option("--stores", ["full", "256", "raw"], f"how images are stored: {STORES}"),
+    *usual("train", count=6_400, stores=["full", "256", "raw"], feeds=True),
     option("--models", ["resnet50", "resnet18"], "of torchvision; vit_s or tiny"),
     option("--batch-sizes", [256], "images of a batch"),
     option("--profiled", 20, "batches to profile"),
@@ -81,9 +77,9 @@ def step_times(cached: Feed, args: argparse.Namespace, device: torch.device) -> 
 
 def run(report: Report, args: argparse.Namespace) -> None:
     """Profile the feeds of each batch size."""
-    device = use_device(args)
+    device = torch_device(args)
     torch.backends.cudnn.benchmark = True
-    args.hand, args.pipelines, args.torchvision, args.workers, args.option = True, [], [], [], []
+    args.hand, args.pipelines, args.torchvision, args.workers = True, [], [], []
     datasets = make_datasets(args)
     for batch_size in args.batch_sizes:
         sized = replaced(args, batch_size=batch_size)

@@ -9,13 +9,14 @@ line in one sentence. `TAKES` and `NEEDS` are strings, which `--list` reads with
 module: a machine may lack what it imports. `OPTIONS` are the options, made by `option` and `usual`.
 `run(report, args)` measures, and passes what it finds to the report:
 
-- `time_in_turn` runs each side once to warm up, then all sides in turn as often as `--repeats` says,
-  so that a slow moment of the machine meets every side. `Report.rates` prints the median and the
-  spread, `Report.ratios` compares runs that followed each other.
+- `Report.compare` runs each side once to warm up, then all sides in turn as often as `--repeats`
+  says, so that a slow moment of the machine meets every side. It prints the median and the spread,
+  and compares runs that followed each other.
 - A target is `at_least` or `at_most` a number, and stands in the module whose figure it limits.
 - `--json` writes the tables and the checks with the machine, the versions and the command.
 - `apart` calls a function in a new process, for measurements of memory, of the start, and of files
   that no process has mapped.
+- `inputs` makes images and datasets, and `feeds` opens what feeds a model.
 
 The packages of this tree are measured, also if it is only a copy that nobody has installed.
 """
@@ -36,8 +37,9 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -53,11 +55,6 @@ PACKAGES = (
     *("nvidia-dali-cuda120", "nvidia-dali-cuda130", "torch", "torchvision"),
 )
 Row = dict[str, Any]
-
-main_file = Path(getattr(sys.modules["__main__"], "__file__", None) or "/")
-if main_file.parent.resolve() == FOLDER and main_file.stem not in ("__main__", "rivals_epoch"):
-    # `python scripts/bench/SUBJECT.py` is the same as `python scripts/bench SUBJECT`.
-    os.execv(sys.executable, [sys.executable, str(FOLDER), main_file.stem, *sys.argv[1:]])
 
 # The packages come first: `tests`, whose helpers some subjects use, has folders of the same names.
 sys.path[:0] = [path for path in (str(ROOT), str(ROOT / "tests")) if path not in sys.path]
@@ -89,26 +86,66 @@ IMAGES = option("--images", None, "folder of photographs (JPEG)", type=Path, req
 DEVICE = option(
     "--device", "auto", "auto is the GPU if there is one", choices=["auto", "gpu", "cpu"]
 )
+FORMATS = ("tfrecord", "webdataset")
+STORES = "full (as they are), raw, or the pixels of the shorter side"
+ONLY = option("--only", [""], "measure only what has one of these words in its name")
 
 
-def usual(subject: str, *, count: int | None = None, repeats: int | None = None) -> list[Any]:
-    """Return the options that most subjects have, with these defaults."""
+def usual(
+    subject: str,
+    *,
+    count: int | None = None,
+    repeats: int | None = None,
+    batch_size: int | None = None,
+    stores: Sequence[str] = (),
+    feeds: bool = False,
+) -> list[Any]:
+    """Return the options that most subjects have, with these defaults; `feeds` are read by a device."""
     work = Path("/dev/shm/bench") / subject
     options = [option("--work", work, "folder for the files, in memory if it can be")]
     if count is not None:
         options += [IMAGES, option("--count", count, "images, which repeat the photographs")]
     if repeats is not None:
         options.append(option("--repeats", repeats, "measurements of each side, after a warm-up"))
+    if batch_size is not None:
+        options.append(option("--batch-size", batch_size, "images of a batch"))
+    if stores:
+        options.append(option("--stores", [*stores], f"how images are stored: {STORES}"))
+    if feeds:
+        options += [DEVICE, option("--fmt", "tfrecord", "format of the shards", choices=FORMATS)]
     return options
 
 
-def use_device(args: argparse.Namespace) -> Any:
-    """Replace `--device auto` by what this machine has; return torch's device."""
+def check_options(args: argparse.Namespace) -> None:
+    """Replace `--device auto` by what this machine has, and refuse fewer images than a batch."""
+    if getattr(args, "device", "") == "auto":
+        import torch
+
+        args.device = "gpu" if torch.cuda.is_available() else "cpu"
+    sizes = [*getattr(args, "batch_sizes", []), getattr(args, "batch_size", None) or 0]
+    if getattr(args, "count", max(sizes)) < max(sizes):
+        option = "--batch-sizes" if "batch_sizes" in args else "--batch-size"
+        raise WrongOptionError(f"--count {args.count} is less than {option} {max(sizes)}")
+
+
+def torch_device(args: argparse.Namespace) -> Any:
+    """Return the device of the arguments for torch."""
     import torch
 
-    if args.device == "auto":
-        args.device = "gpu" if torch.cuda.is_available() else "cpu"
     return torch.device("cuda", 0) if args.device == "gpu" else torch.device("cpu")
+
+
+def powers_of_two(most: int) -> list[int]:
+    return sorted({*(1 << bit for bit in range(most.bit_length())), most})
+
+
+def chosen(sides: Mapping[str, Any], only: Sequence[str]) -> dict[str, Any]:
+    """Return the sides that `--only` names, at least one."""
+    found = {name: each for name, each in sides.items() if any(word in name for word in only)}
+    if not found:
+        known = ", ".join(sides)
+        raise WrongOptionError(f"--only {' '.join(only)} matches none of the sides: {known}")
+    return found
 
 
 def replaced(args: argparse.Namespace, **values: Any) -> argparse.Namespace:
@@ -169,6 +206,7 @@ def main() -> None:
     parser, module = make_parser(first)
     args = parser.parse_args(sys.argv[2:])
     try:
+        check_options(args)
         with Report(first, args.json) as report:
             module.run(report, args)
     except WrongOptionError as error:
@@ -191,36 +229,34 @@ class Timing:
         return statistics.median(self.seconds)
 
 
+#: What is measured; a side that returns seconds, perhaps with CPU seconds, has timed itself.
+Side = Callable[[], float | tuple[float, float] | None]
+
+
 def time_in_turn(
-    sides: Mapping[str, Callable[[], float | None]],
-    *,
-    repeats: int,
-    reset: Callable[[], None] = lambda: None,
+    sides: Mapping[str, Side], *, repeats: int, reset: Callable[[], object] = lambda: None
 ) -> dict[str, Timing]:
-    """Time every side `repeats` times, in turn, after one round of warm-up.
-
-    Args:
-        sides: a function for each side. A side that returns seconds has timed itself.
-        repeats: rounds that count.
-        reset: called before each run of a side.
-
-    """
+    """Time every side `repeats` times, in turn, after one round of warm-up, each after `reset`."""
     timings = {name: Timing() for name in sides}
     for repeat in range(repeats + 1):
         for name, side in sides.items():
             reset()
-            start, cpu_start = time.perf_counter(), cpu_seconds()
-            own = side()
-            seconds = time.perf_counter() - start if own is None else own
+            with timed() as row:
+                own = side()
             if repeat:
-                timings[name].seconds.append(seconds)
-                timings[name].cpu_seconds.append(cpu_seconds() - cpu_start)
+                seconds, cpu = own if isinstance(own, tuple) else (own, row["CPU s"])
+                timings[name].seconds.append(row["seconds"] if seconds is None else seconds)
+                timings[name].cpu_seconds.append(cpu)
     return timings
 
 
-def cpu_seconds() -> float:
-    """Return the CPU time of this process and its finished children."""
-    return sum(os.times()[:4])
+@contextmanager
+def timed() -> Iterator[Row]:
+    """Put the seconds of the block, and its CPU seconds in this process and ended children, into a row."""
+    row: Row = {}
+    start, cpu_start = time.perf_counter(), sum(os.times()[:4])
+    yield row
+    row |= {"seconds": time.perf_counter() - start, "CPU s": sum(os.times()[:4]) - cpu_start}
 
 
 def apart(function: Callable[..., Any], *arguments: Any) -> Any:
@@ -229,9 +265,14 @@ def apart(function: Callable[..., Any], *arguments: Any) -> Any:
         return pool.submit(function, *arguments).result()
 
 
-def reset_peak() -> None:
-    """Begin to measure VmHWM, the peak of the memory of this process."""
-    Path("/proc/self/clear_refs").write_text("5")
+def measure_call(function: Callable[[], Any]) -> Row:
+    """Return the seconds, the CPU seconds and this process's peak memory in MB of a call."""
+    Path("/proc/self/clear_refs").write_text("5")  # VmHWM begins anew
+    with timed() as row:
+        kept = function()
+    row["peak MB"] = process_memory("VmHWM") / 1e6
+    del kept
+    return row
 
 
 def process_memory(name: str) -> int:
@@ -255,13 +296,13 @@ def memory_of_session(session: int) -> int:
 
 def measure_command(command: Sequence[object], **pipes: Any) -> tuple[Row, int]:
     """Run a command; return its seconds, CPU seconds and peak memory in MB, and its status."""
-    start, cpu_start, peak = time.perf_counter(), cpu_seconds(), 0
-    process = subprocess.Popen([*map(str, command)], start_new_session=True, **pipes)
-    while process.poll() is None:
-        peak = max(peak, memory_of_session(process.pid))
-        time.sleep(0.05)
-    seconds, cpu = time.perf_counter() - start, cpu_seconds() - cpu_start
-    return {"seconds": seconds, "CPU s": cpu, "peak MB": peak / 1e6}, process.returncode
+    peak = 0
+    with timed() as row:
+        process = subprocess.Popen([*map(str, command)], start_new_session=True, **pipes)
+        while process.poll() is None:
+            peak = max(peak, memory_of_session(process.pid))
+            time.sleep(0.05)
+    return row | {"peak MB": peak / 1e6}, process.returncode
 
 
 # --- reporting ------------------------------------------------------------------------------------
@@ -318,6 +359,22 @@ class Report:
         shown = [{key: row[key] for key in row if key not in hidden} for row in rows]
         print(f"\n{title}\n{format_table(shown)}", flush=True)
         self.results["tables"].append({"title": title, "rows": [dict(row) for row in rows]})
+
+    def compare(
+        self,
+        title: str,
+        sides: Mapping[str, Side],
+        *,
+        images: int,
+        repeats: int,
+        pairs: Sequence[tuple[str, str, Target | None]] = (),
+        reset: Callable[[], object] = lambda: None,
+    ) -> dict[str, Timing]:
+        """Time all sides in turn, print their rates and ratios, and return the timings."""
+        timings = time_in_turn(sides, repeats=repeats, reset=reset)
+        self.rates(title, timings, images)
+        self.ratios(timings, pairs)
+        return timings
 
     def rates(self, title: str, timings: Mapping[str, Timing], images: int) -> None:
         """Print images per second of each side: median and spread."""
@@ -390,17 +447,17 @@ def machine() -> Row:
         "cpu": models[0] if models else platform.machine(),
         "cores": CORES,
         "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9),
-        "gpus": gpus(),
+        "gpus": query_gpus("--query-gpu=name,driver_version"),
         "system": platform.platform(),
     }
 
 
-def gpus() -> list[str]:
-    """Return name and driver of each GPU, as nvidia-smi lists them."""
+def query_gpus(query: str) -> list[str]:
+    """Return the lines with which nvidia-smi answers, none without it."""
     if shutil.which("nvidia-smi") is None:
         return []
-    query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
-    done = subprocess.run(query, capture_output=True, text=True, check=False)
+    command = ["nvidia-smi", query, "--format=csv,noheader,nounits"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     return done.stdout.strip().splitlines() if done.returncode == 0 else []
 
 

@@ -14,23 +14,13 @@ import runpy
 import shutil
 import sys
 import sysconfig
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import harness
-from harness import Report, WrongOptionError, at_least, option, time_in_turn, usual
-from inputs import (
-    FORMATS,
-    convert,
-    dataprep,
-    drop_pages,
-    repeat_images,
-    require_disk,
-    run_command,
-    shard_files,
-)
+from harness import FORMATS, Report, Side, WrongOptionError, at_least, option, replaced, usual
+from inputs import dataprep, drop_pages, prepare, require_disk, run_command, shard_files
 
 TAKES = "10 minutes"
 NEEDS = "photographs, DALI with its tools, 5 GB of memory"
@@ -55,10 +45,10 @@ def tool(name: str) -> str:
     return found
 
 
-def tfrecord2idx_commands(shards: list[Path]) -> None:
+def index_each(shards: list[Path], *command: str) -> None:
+    """Run a command for each shard."""
     for shard in shards:
-        files = [str(shard), str(shard.with_suffix(".idx"))]
-        run_command([harness.PYTHON, "-c", WITHOUT_TENSORFLOW, tool("tfrecord2idx"), *files])
+        run_command([*command, str(shard), str(shard.with_suffix(".idx"))])
 
 
 def tfrecord2idx_loop(shards: list[Path]) -> None:
@@ -69,29 +59,12 @@ def tfrecord2idx_loop(shards: list[Path]) -> None:
         runpy.run_path(tool("tfrecord2idx"))
 
 
-def wds2idx_commands(shards: list[Path]) -> None:
-    for shard in shards:
-        run_command([tool("wds2idx"), str(shard), str(shard.with_suffix(".idx"))])
-
-
 def wds2idx_loop(shards: list[Path]) -> None:
     from wds2idx import IndexCreator
 
     for shard in shards:
         with IndexCreator(str(shard), str(shard.with_suffix(".idx")), verbose=False) as creator:
             creator.create_index()
-
-
-TOOLS: dict[str, dict[str, Callable[[list[Path]], None]]] = {
-    "tfrecord": {
-        "tfrecord2idx, a command per shard": tfrecord2idx_commands,
-        "tfrecord2idx, its loop alone": tfrecord2idx_loop,
-    },
-    "webdataset": {
-        "wds2idx, a command per shard": wds2idx_commands,
-        "wds2idx, its loop alone": wds2idx_loop,
-    },
-}
 
 
 def reset(shards: list[Path], cold: bool) -> None:
@@ -109,19 +82,33 @@ def run(report: Report, args: argparse.Namespace) -> None:
     if args.cold:
         require_disk(args.work)
     for fmt in args.formats:
-        folder = args.work / fmt
-        if not (folder / "complete").exists():
-            convert(repeat_images(args.images, args.work / "src", args.count), folder, fmt)
-            (folder / "complete").touch()
+        folder = prepare(replaced(args, fmt=fmt))[1]
         shards = shard_files(folder)
-        index = partial(run_command, dataprep("index", folder))
-        sides: dict[str, Callable[[], None]] = {"dataprep index": index}
-        sides |= {name: partial(function, shards) for name, function in TOOLS[fmt].items()}
-        again = partial(reset, shards, args.cold)
-        timings = time_in_turn(sides, repeats=args.repeats, reset=again)
-        where = f"{'not ' if args.cold else ''}in the page cache"
-        report.rates(
-            f"{fmt}: {args.count:,} samples in {len(shards)} shards, {where}", timings, args.count
+        start: tuple[str, ...]
+        if fmt == "tfrecord":
+            name, loop = "tfrecord2idx", tfrecord2idx_loop
+            start = (harness.PYTHON, "-c", WITHOUT_TENSORFLOW, tool(name))
+        else:
+            name, loop, start = "wds2idx", wds2idx_loop, (tool("wds2idx"),)
+        ours, commands, alone = (
+            "dataprep index",
+            f"{name}, a command per shard",
+            f"{name}, its loop alone",
         )
+        sides: dict[str, Side] = {
+            ours: partial(run_command, dataprep("index", folder)),
+            commands: partial(index_each, shards, *start),
+            alone: partial(loop, shards),
+        }
+        where = f"{'not ' if args.cold else ''}in the page cache"
         target = COLD if args.cold else WARM
-        report.ratios(timings, [("dataprep index", name, target) for name in TOOLS[fmt]])
+        report.compare(
+            f"{fmt}: {args.count:,} samples in {len(shards)} shards, {where}",
+            sides,
+            images=args.count,
+            repeats=args.repeats,
+            pairs=[(ours, name, target) for name in (commands, alone)],
+            reset=partial(reset, shards, args.cold),
+        )
+        # The tools of DALI leave no manifest, so nothing can be used again.
+        shutil.rmtree(folder)

@@ -7,24 +7,17 @@ import io
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import harness
 import numpy as np
-from harness import WrongOptionError
+from harness import STORES, WrongOptionError
 from PIL import Image
 
 SIZE_4K = (3840, 2160)
-FORMATS = ("tfrecord", "webdataset")
-FMT: Any = ("--fmt", {"choices": FORMATS, "default": "tfrecord"})
-STORES = "full (as they are), raw, or the pixels of the shorter side"
-
-
-def powers_of_two(most: int) -> list[int]:
-    return sorted({*(1 << bit for bit in range(most.bit_length())), most})
 
 
 # --- images ---------------------------------------------------------------------------------------
@@ -40,20 +33,30 @@ def photographs(folder: Path) -> list[Path]:
 
 def repeat_images(photos: Path, src: Path, count: int, classes: int = 100) -> Path:
     """Make an ImageFolder of `count` images from the photographs; each image is a separate file."""
-    if src.exists() and sum(len(files) for _, _, files in os.walk(src)) == count:
-        return src
-    fill_folder(photographs(photos), src, count, classes, shutil.copyfile)
+    if not src.exists() or sum(len(files) for _, _, files in os.walk(src)) != count:
+        fill_folder(photographs(photos), src, count, classes, shutil.copyfile)
     return src
 
 
-def link_images(photos: Sequence[Path], src: Path, count: int, classes: int = 100) -> None:
-    """Make an ImageFolder of hard links: many images, in the memory of a few."""
-    fill_folder(photos, src, count, classes, os.link)
+def copy_photographs(photos: Path, work: Path) -> list[Path]:
+    """Copy the photographs to where their hard links can be."""
+    folder, copies = work / "originals", []
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    for number, file in enumerate(photographs(photos)):
+        copies.append(folder / f"{number}.jpg")
+        shutil.copyfile(file, copies[-1])
+    return copies
 
 
 def fill_folder(
-    files: Sequence[Path], src: Path, count: int, classes: int, put: Callable[[Path, Path], object]
+    files: Sequence[Path],
+    src: Path,
+    count: int,
+    classes: int = 100,
+    put: Callable[[Path, Path], object] = os.link,
 ) -> None:
+    """Make an ImageFolder of `count` images: hard links are many images in the memory of a few."""
     shutil.rmtree(src, ignore_errors=True)
     for number in range(min(classes, count)):
         (src / f"class{number:04d}").mkdir(parents=True)
@@ -124,29 +127,22 @@ def convert_here(src: Path | str, out: Path | str, workers: int, **options: Any)
 
 def store_options(store: str) -> list[str]:
     """Return the options of ``dataprep convert`` for a store: one of `STORES`."""
-    if store == "full":
-        return []
-    if store == "raw":
-        return ["--store", "raw"]
+    if store in ("full", "raw"):
+        return ["--store", "raw"] if store == "raw" else []
     if not store.isdigit():
         raise WrongOptionError(f"--stores {store}: a store is {STORES}")
     return ["--resize-shorter", store]
 
 
-def prepare(args: argparse.Namespace, store: str = "full") -> tuple[Path, Path]:
+def prepare(
+    args: argparse.Namespace, store: str = "full", *options: object, classes: int = 100
+) -> tuple[Path, Path]:
     """Return an ImageFolder of `count` images, hard links to the photographs, and a dataset of it."""
-    options = store_options(store)
+    options = (*store_options(store), *options)
     src = args.work / f"src-{args.count}"
     out: Path = args.work / f"{args.fmt}-{args.count}-{store}"
     if not (out / "manifest.json").exists():
-        originals = args.work / "originals"
-        shutil.rmtree(originals, ignore_errors=True)
-        originals.mkdir(parents=True)
-        copies = []
-        for number, file in enumerate(photographs(args.images)):
-            copies.append(originals / f"{number}.jpg")
-            shutil.copyfile(file, copies[-1])
-        link_images(copies, src, args.count)
+        fill_folder(copy_photographs(args.images, args.work), src, args.count, classes)
         convert(src, out, args.fmt, *options)
     return src, out
 
@@ -154,18 +150,18 @@ def prepare(args: argparse.Namespace, store: str = "full") -> tuple[Path, Path]:
 def repeat_shards(
     base: Path,
     out: Path,
-    count: int,
-    make_table: Callable[[int, Path], None] | None = None,
+    counts: Mapping[str, int],
+    make_table: Callable[[int, Path], int] | None = None,
     **manifest: Any,
 ) -> Path:
-    """Make a dataset of `count` shards that are hard links to the few shards of another dataset.
+    """Make a dataset whose shards are hard links to the few shards of another dataset.
 
     Args:
         base: the other dataset, with one split.
         out: the folder of the new one, which is kept if it is complete.
-        count: the number of shards.
-        make_table: writes the sample table of a shard, given its number and its path; else it is a
-            hard link, too.
+        counts: the number of shards of each split.
+        make_table: writes the sample table of a shard, given its number in all splits and its path,
+            and returns the number of rows; else the table is a hard link, too.
         manifest: changes of the manifest.
 
     """
@@ -177,22 +173,26 @@ def repeat_shards(
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True)
     whole = read_manifest(base)
-    (split,) = whole.splits
-    made = []
-    for number in range(count):
-        shard = split.shards[number % len(split.shards)]
-        files = []
-        for file in (shard.file, shard.index, shard.table):
-            name = f"train-{number:05d}{Path(file.name).suffix}"
-            if file is shard.table and make_table is not None:
-                make_table(number, out / name)
-                files.append(File(name, (out / name).stat().st_size, None))
-            else:
-                os.link(base / file.name, out / name)
-                files.append(replace(file, name=name))
-        made.append(Shard(files[0], shard.samples, files[1], files[2]))
-    changed = replace(whole, splits=(Split("train", tuple(made)),), **manifest)
-    for name, content in manifest_files(changed).items():
+    given, made = whole.splits[0].shards, 0
+    splits = []
+    for split, count in counts.items():
+        shards = []
+        for number in range(count):
+            shard = given[made % len(given)]
+            samples, files = shard.samples, []
+            for file in (shard.file, shard.index, shard.table):
+                name = f"{split}-{number:05d}{Path(file.name).suffix}"
+                if file is shard.table and make_table is not None:
+                    samples = make_table(made, out / name)
+                    files.append(File(name, (out / name).stat().st_size, None))
+                else:
+                    os.link(base / file.name, out / name)
+                    length = (out / name).stat().st_size
+                    files.append(replace(file, name=name, bytes=length))
+            shards.append(Shard(files[0], samples, files[1], files[2]))
+            made += 1
+        splits.append(Split(split, tuple(shards)))
+    for name, content in manifest_files(replace(whole, splits=tuple(splits), **manifest)).items():
         (out / name).write_bytes(content)
     return out
 

@@ -16,22 +16,17 @@ from typing import Any
 
 import torch
 from feeds import HAND, OURS, Feed, endless, hand_feed, measure_seconds, open_loader
-from harness import DEVICE, Report, Row, apart, at_least, at_most, option, use_device, usual
-from inputs import FMT, prepare
+from harness import Report, Row, apart, at_least, at_most, option, usual
+from inputs import prepare
 
 from loaders.memory import estimate_memory
 
 TAKES = "5 minutes"
 NEEDS = "large photographs (4K), a GPU"
 OPTIONS = [
-    *usual("large", count=512, repeats=3),
-    DEVICE,
-    FMT,
-    option("--batch-size", 32, "images of a batch"),
+    *usual("large", count=512, repeats=3, batch_size=32, feeds=True),
     option("--threads", [1, 2, 4, 6, 8], "values of num_threads"),
     option("--loads", [0.65, 0.75, 0.9], "values of hw_decoder_load"),
-    option("--hand", [8.0, 0.65], "threads and load of DALI by hand", nargs=2),
-    option("--once", False, "measure DALI by hand and the defaults only once"),
     option("--seconds", 0.5, "duration of a repeat"),
 ]
 DEFAULTS = f"{OURS}, defaults"
@@ -79,12 +74,11 @@ def measure(args: argparse.Namespace, dataset: Path, before: int, point: Any) ->
 
 def run(report: Report, args: argparse.Namespace) -> None:
     """Measure every point in a process of its own."""
-    use_device(args)
     dataset, before = prepare(args)[1], used_memory(args)
-    ends = [(HAND, int(args.hand[0]), args.hand[1]), (DEFAULTS, None, None)]
+    ends = [(HAND, 8, 0.65), (DEFAULTS, None, None)]
     points = [*ends, *((OURS, *pair) for pair in itertools.product(args.threads, args.loads))]
     rows: list[Row] = []
-    for point in points if args.once else [*points, *ends]:
+    for point in [*points, *ends]:
         rows.append(apart(measure, args, dataset, before, point))
         print(", ".join(map(str, rows[-1].values())), flush=True)
     report.table("Large images", rows)

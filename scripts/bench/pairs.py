@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import math
 import multiprocessing
+import random
 import statistics
 import time
+import zlib
 from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import torch
 from harness import CORES, DEVICE, Report, Row, option, usual
 
-OURS = "loaders.build"
-MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+#: The name of a batch, which seeds its random numbers, and a row.
+Key = tuple[str, int]
 OPTIONS = [
     ("images", {"type": Path, "help": "folder with train/CLASS/ and val/CLASS/"}),
     *usual("accuracy"),
@@ -41,18 +45,42 @@ def dataset_folder(args: argparse.Namespace) -> Path:
     return Path(args.work) / f"accuracy-{args.images.resolve().name}"
 
 
-def data_loader(images: Any, keys: list[Any], device: torch.device, workers: int) -> Any:
-    """Return a DataLoader of batches of keys, whose processes start once for all epochs."""
-    # A process that uses a GPU must not be forked. The fork server has only imported modules.
-    multiprocessing.set_forkserver_preload(["torchvision"])
-    return torch.utils.data.DataLoader(
-        images,
-        batch_sampler=keys,
-        num_workers=workers,
-        pin_memory=device.type == "cuda",
-        multiprocessing_context="forkserver" if workers else None,
-        prefetch_factor=4 if workers else None,
-    )
+@cache
+def decode_once(path: str) -> Any:
+    return importlib.import_module("torchvision.datasets").folder.default_loader(path)
+
+
+class Images:
+    """An ImageFolder with rows, whose random numbers depend only on the names of the batches."""
+
+    def __init__(
+        self, folder: Path, steps: Sequence[Any], classes: Sequence[str] = (), *, once: bool = False
+    ) -> None:
+        """Read the names of the files; labels number `classes`, by default those of the folder.
+
+        With `once`, each process decodes an image at most once.
+        """
+        datasets = importlib.import_module("torchvision.datasets")
+        compose = importlib.import_module("torchvision.transforms").Compose
+        decode = decode_once if once else datasets.folder.default_loader
+        self.folder = datasets.ImageFolder(str(folder), compose([*steps]), loader=decode)
+        names = list(classes or self.folder.classes)
+        self.labels = [names.index(name) for name in self.folder.classes]
+
+    def __len__(self) -> int:
+        return len(self.folder)
+
+    def in_order(self) -> list[list[Key]]:
+        """Return the keys of all images, in batches of 256."""
+        keys = [("in order", row) for row in range(len(self))]
+        return [keys[start : start + 256] for start in range(0, len(keys), 256)]
+
+    def __getitems__(self, keys: Sequence[Key]) -> list[Any]:
+        """Return image, label and row of each sample of a batch."""
+        random.seed(keys[0][0])
+        torch.manual_seed(zlib.crc32(keys[0][0].encode()))
+        found = [(*self.folder[row], row) for _, row in keys]
+        return [(image, self.labels[label], row) for image, label, row in found]
 
 
 def to_device(batch: Any, device: torch.device) -> Any:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import shutil
-import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -19,7 +18,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from harness import Report, Row, apart, at_most, option, process_memory, reset_peak
+from harness import Report, Row, apart, at_most, measure_call, option, process_memory, timed
 from inputs import repeat_shards
 from PIL import Image
 
@@ -39,17 +38,6 @@ CLASSES = 1000
 #: ext4 allows 65,000 names of a file.
 MAX_LINKS = 60_000
 OPTIONS_OF_SHARDS = Options(shard_samples=SAMPLES_PER_SHARD)
-
-
-def measured(function: Callable[[], Any]) -> Row:
-    """Return the seconds of a call, and the peak of the process's memory during it, in MB."""
-    reset_peak()
-    start, cpu_start = time.perf_counter(), time.process_time()
-    kept = function()
-    row = {"seconds": time.perf_counter() - start, "CPU s": time.process_time() - cpu_start}
-    row["peak MB"] = process_memory("VmHWM") / 1e6
-    del kept
-    return row
 
 
 # --- sources --------------------------------------------------------------------------------------
@@ -95,7 +83,7 @@ def make_dataset(work: Path, shards: int) -> str:
         count = max(4, -(-shards // MAX_LINKS)) * SAMPLES_PER_SHARD
         shutil.rmtree(few, ignore_errors=True)
         convert_dataset(small_source(work / "images", count), str(few), OPTIONS_OF_SHARDS)
-    return str(repeat_shards(few, work / f"dataset-{shards}", shards))
+    return str(repeat_shards(few, work / f"dataset-{shards}", {"train": shards}))
 
 
 # --- steps ----------------------------------------------------------------------------------------
@@ -105,7 +93,7 @@ def plan(folder: Path, shards: int) -> Row:
     out, source = folder / f"plan-{shards}", absent_source(shards * SAMPLES_PER_SHARD)
     shutil.rmtree(out, ignore_errors=True)
     own = process_memory("VmRSS") / 1e6
-    row = measured(lambda: plan_dataset(source, str(out), OPTIONS_OF_SHARDS))
+    row = measure_call(lambda: plan_dataset(source, str(out), OPTIONS_OF_SHARDS))
     return row | {"of it source MB": own}
 
 
@@ -118,7 +106,7 @@ def read_rows(folder: Path, shards: int) -> Row:
         tasks = stored_tasks(job, range(len(job.shards)), 1, stored)
         return [len(tasks.read(number * (shards - 1) // ROWS_OF).keys) for number in range(ROWS_OF)]
 
-    return measured(read)
+    return measure_call(read)
 
 
 def finish_work(folder: Path, shards: int) -> Row:
@@ -126,12 +114,12 @@ def finish_work(folder: Path, shards: int) -> Row:
     shutil.rmtree(out, ignore_errors=True)
     plan_dataset(small_source(folder / "images", samples), str(out), OPTIONS_OF_SHARDS)
     work(str(out))
-    return measured(lambda: finish(str(out), workers=1))
+    return measure_call(lambda: finish(str(out), workers=1))
 
 
 def opened(function: Callable[[str], Any], folder: Path, shards: int) -> Row:
     out = make_dataset(folder, shards)
-    return measured(lambda: function(out))
+    return measure_call(lambda: function(out))
 
 
 def build(dataset: str) -> Any:
@@ -149,11 +137,12 @@ def sample(name: str, folder: Path, shards: int) -> Row:
     arguments = (64, 4) if name == "PKSampler" else ()
     sampler = getattr(loaders, name)(*arguments)
     split = open_split(make_dataset(folder, shards), "train")
-    start = time.perf_counter()
-    columns = SampleTables(split).columns(sampler.columns, requested_by=name)
-    read = time.perf_counter() - start
+    with timed() as read:
+        columns = SampleTables(split).columns(sampler.columns, requested_by=name)
     given = {"samples": split.samples, "batch_size": 256, "world_size": 1, "seed": 0}
-    return measured(lambda: sampler.plan(columns, **given).batch(0, 0)) | {"labels s": read}
+    return measure_call(lambda: sampler.plan(columns, **given).batch(0, 0)) | {
+        "labels s": read["seconds"]
+    }
 
 
 #: Each step, and the option with its numbers of shards.

@@ -1,7 +1,7 @@
 """Reading without decoding: each sampler against DALI's native reader, which reads in stored order.
 
-Reading passes the encoded images to a DALI operator that reads their headers and does not decode;
-with --out DALI also copies them to its outputs. With --cold each measurement runs in a new process,
+Reading passes the encoded images to a DALI operator that reads their headers and does not decode.
+With --cold each measurement runs in a new process,
 after the shards were dropped from the page cache; every byte is copied, and the disk itself is
 measured by reading the shards from end to end. `us of the thread` is the CPU time, for a sample, of
 the thread that trains: it calls the sampler, locates the images and passes them to DALI.
@@ -22,8 +22,20 @@ from pathlib import Path
 from typing import Any
 
 from feeds import samplers
-from harness import CORES, Report, Row, apart, at_least, at_most, option, time_in_turn, usual
-from inputs import FORMATS, convert, drop_pages, repeat_images, require_disk, shard_files
+from harness import (
+    CORES,
+    FORMATS,
+    Report,
+    Row,
+    Side,
+    apart,
+    at_least,
+    at_most,
+    option,
+    replaced,
+    usual,
+)
+from inputs import drop_pages, prepare, require_disk, shard_files
 from nvidia.dali import fn
 from nvidia.dali.pipeline import Pipeline
 
@@ -37,11 +49,9 @@ from loaders.samplers.order import Batching, PlannedOrder
 TAKES = "3 minutes"
 NEEDS = "photographs; a disk for --cold"
 OPTIONS = [
-    *usual("reading", count=20_000, repeats=5),
-    option("--batch-size", 256, "samples of a batch"),
+    *usual("reading", count=20_000, repeats=5, batch_size=256),
     option("--formats", [*FORMATS], "formats of the shards", choices=FORMATS),
     option("--threads", CORES, "threads of DALI"),
-    option("--out", False, "also copy the images to DALI's outputs"),
     option("--cold", False, "read from the disk; --work must be on one"),
 ]
 NATIVE, DISK = "native reader", "the disk, end to end"
@@ -70,7 +80,7 @@ def reader(folder: Path, name: str, args: argparse.Namespace) -> Callable[[], fl
         make = partial(read_planned, upcoming, StoredImages(split, tables), prefetch=PREFETCH)
     with pipeline:
         encoded = make().encoded
-        pipeline.set_outputs(encoded if args.out else fn.peek_image_shape(encoded))
+        pipeline.set_outputs(encoded if args.cold else fn.peek_image_shape(encoded))
     pipeline.build()
 
     def read() -> float:
@@ -87,7 +97,6 @@ def read_cold(folder: Path, name: str, args: argparse.Namespace) -> float:
 
     It needs a new process: the page cache cannot drop pages that a process has mapped.
     """
-    args.out = True
     read = partial(read_through, folder) if name == DISK else reader(folder, name, args)
     drop_pages(shard_files(folder))
     start = time.perf_counter()
@@ -111,23 +120,24 @@ def run(report: Report, args: argparse.Namespace) -> None:
         require_disk(args.work)
     names = [NATIVE, "ShuffledSampler", "ClassBalancedSampler", "PKSampler"]
     for fmt in args.formats:
-        folder = args.work / f"{fmt}-{args.count}"
-        if not (folder / "manifest.json").exists():
-            src = repeat_images(args.images, args.work / "src", args.count)
-            convert(src, folder, fmt, "--samples-per-shard", max(1, args.count // SHARDS))
+        per_shard = ("--samples-per-shard", max(1, args.count // SHARDS))
+        folder = prepare(replaced(args, fmt=fmt), "full", *per_shard)[1]
         threads: dict[str, list[float]] = {}
-        sides: dict[str, Callable[[], float | None]] = {}
+        sides: dict[str, Side] = {}
         for name in [*names, DISK] if args.cold else names:
             if args.cold:
                 sides[name] = partial(apart, read_cold, folder, name, args)
             else:
                 threads[name] = []
                 sides[name] = partial(record, reader(folder, name, args), threads[name])
-        timings = time_in_turn(sides, repeats=args.repeats)
-        where = "not in the page cache" if args.cold else "in memory"
-        report.rates(f"reading, {fmt}, {where}", timings, args.count)
         other, target = (DISK, COLD) if args.cold else (NATIVE, WARM)
-        report.ratios(timings, [(name, other, target) for name in names[1:]])
+        report.compare(
+            f"reading, {fmt}, {'not in the page cache' if args.cold else 'in memory'}",
+            sides,
+            images=args.count,
+            repeats=args.repeats,
+            pairs=[(name, other, target) for name in names[1:]],
+        )
         for name, seconds in threads.items():
             microseconds = statistics.median(seconds[1:]) / args.count * 1e6
             # DALI's own reader needs the thread only for the calls, so it is what to compare with.

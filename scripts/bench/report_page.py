@@ -38,7 +38,7 @@ def make_dataset(base: Path, out: Path, shards: int) -> None:
     table = read_table(base / read_manifest(base).splits[0].shards[0].table.name)
     rng, rows = np.random.default_rng(0), len(table)
 
-    def make_table(number: int, path: Path) -> None:
+    def make_table(number: int, path: Path) -> int:
         # Half of the classes have few images.
         labels = np.minimum(rng.integers(0, CLASSES, rows), rng.integers(0, CLASSES, rows))
         keys = [f"{number * rows + row:08d}" for row in range(rows)]
@@ -48,9 +48,11 @@ def make_dataset(base: Path, out: Path, shards: int) -> None:
         for name, column in columns.items():
             part = part.set_column(part.column_names.index(name), name, column)
         write_table(part, str(path))
+        return rows
 
     classes = tuple(f"class {label:04d}" for label in range(CLASSES))
-    repeat_shards(base, out, shards, make_table, classes=classes, rejected=None, creator="index")
+    changed = {"classes": classes, "rejected": None, "creator": "index"}
+    repeat_shards(base, out, {"train": shards}, make_table, **changed)
 
 
 def run(report: Report, args: argparse.Namespace) -> None:

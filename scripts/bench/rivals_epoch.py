@@ -3,7 +3,7 @@
     python rivals_epoch.py NAME write IMAGES FOLDER                  # store the images as NAME does
     python rivals_epoch.py NAME read ENDPOINT BUCKET BATCH DECODER   # read epochs of s3://BUCKET/NAME
 
-Each line of the standard input of the second, ``CACHE ORDER``, reads an epoch. The answer has its
+Each line of the standard input of the second, ``ORDER CACHE``, reads an epoch. The answer has its
 seconds, its CPU seconds, and the number of images. The decoder is ``dali``: the worker processes
 read the images, and DALI decodes them in this process, as `loaders` does; or ``pillow``: the worker
 processes decode them, as the guides of both libraries do.
@@ -20,7 +20,7 @@ import random
 import sys
 import time
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -97,38 +97,24 @@ def encoded_batch(samples: list[dict[str, Any]]) -> Batch:
     return [sample["image"] for sample in samples], [sample["label"] for sample in samples]
 
 
+@cache
+def augmentation() -> Any:
+    from torchvision import transforms
+
+    steps = [transforms.RandomResizedCrop(SIZE), transforms.RandomHorizontalFlip()]
+    return transforms.Compose([*steps, transforms.ToTensor(), transforms.Normalize(MEAN, STD)])
+
+
 def decoded_batch(samples: list[dict[str, Any]]) -> Batch:
-    """Crop and decode with Pillow, as torchvision does, into one tensor: float32 [n, 3, 224, 224]."""
+    """Decode with Pillow and torchvision into one tensor: float32 [n, 3, 224, 224]."""
     import torch
-
-    images = np.stack([pillow_crop(sample["image"]) for sample in samples])
-    return torch.from_numpy(images), [sample["label"] for sample in samples]
-
-
-def pillow_crop(data: bytes) -> Any:
     from PIL import Image
 
-    with Image.open(io.BytesIO(data)) as file:
-        image = file.convert("RGB")
-    image = image.resize((SIZE, SIZE), Image.Resampling.BILINEAR, box=random_box(*image.size))
-    pixels = (np.asarray(image, np.float32) / 255 - np.array(MEAN, np.float32)) / np.array(
-        STD, np.float32
-    )
-    if random.random() < 0.5:
-        pixels = pixels[:, ::-1]
-    return np.ascontiguousarray(pixels.transpose(2, 0, 1))
-
-
-def random_box(width: int, height: int) -> tuple[int, int, int, int]:
-    """Return the crop of torchvision's RandomResizedCrop: left, upper, right, lower."""
-    for _ in range(10):
-        area = width * height * random.uniform(*AREA)
-        aspect = np.exp(random.uniform(*np.log(ASPECT)))
-        w, h = round((area * aspect) ** 0.5), round((area / aspect) ** 0.5)
-        if 0 < w <= width and 0 < h <= height:
-            left, upper = random.randint(0, width - w), random.randint(0, height - h)
-            return left, upper, left + w, upper + h
-    return 0, 0, width, height
+    images = []
+    for sample in samples:
+        with Image.open(io.BytesIO(sample["image"])) as file:
+            images.append(augmentation()(file.convert("RGB")))
+    return torch.stack(images), [sample["label"] for sample in samples]
 
 
 def decode_with_dali(batches: Iterator[Batch], batch: int) -> Iterator[Batch]:
@@ -198,7 +184,7 @@ def read_epochs(name: str, endpoint: str, bucket: str, size: str, decoder: str) 
     print(f"{name} {package.__version__}", file=answers)
     library, batch = {"mosaicml": mosaicml, "litdata": litdata}[name], int(size)
     for line in sys.stdin:
-        folder, order = line.split()
+        order, folder = line.rstrip("\n").split(" ", 1)
         where = (f"s3://{bucket}/{name}", Path(folder), endpoint)
         make = partial(library, *where, shuffle=order == "shuffled", batch=batch)
         print(*epoch(make, decoder, batch), file=answers)

@@ -13,20 +13,20 @@ from __future__ import annotations
 import argparse
 import importlib
 import itertools
-import multiprocessing
 import os
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
-from multiprocessing.connection import Connection
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from feeds import HAND, OURS, endless, open_loader
-from harness import DEVICE, Report, Row, WrongOptionError, apart, at_most, option, use_device, usual
-from inputs import FMT, prepare
+from harness import Report, Row, WrongOptionError, apart, at_most, option, usual
+from inputs import prepare
 from torch.utils.dlpack import from_dlpack
 
 import loaders
@@ -34,10 +34,7 @@ import loaders
 TAKES = "2 minutes"
 NEEDS = "photographs, a GPU"
 OPTIONS = [
-    *usual("shared", count=512),
-    DEVICE,
-    FMT,
-    option("--batch-size", 32, "images of a batch, which divides --count"),
+    *usual("shared", count=512, batch_size=32, feeds=True),
     option("--processes", [1, 6, 14], "numbers of processes"),
     option("--queues", [32], "hardware queues of a process"),
     option("--seconds", 10.0, "duration of each comparison"),
@@ -94,69 +91,53 @@ def write_epoch(args: argparse.Namespace, side: str, file: Path) -> None:
     np.save(file, torch.stack([batch.cpu() for batch in batches]).numpy())
 
 
-def compare_batches(args: argparse.Namespace, side: str, file: Path, pipe: Connection) -> None:
-    """Compare the batches of some seconds with the written ones, once the pipe says so."""
+def compare_batches(args: argparse.Namespace, side: str, file: Path, ready: Path) -> Row:
+    """Compare the batches of some seconds with the written ones, once all processes are ready."""
     try:
         batches = SIDES[side](args)
         expected = torch.from_numpy(np.load(file)).to("cuda" if args.device == "gpu" else "cpu")
         following = zip(batches, itertools.cycle(expected), strict=False)
         next(following)
-        pipe.send("ready")
-        pipe.recv()
-        found = {"images": 0, "wrong": 0, "slightly different": 0}
-        end = time.monotonic() + args.seconds
-        while time.monotonic() < end:
-            batch, as_written = next(following)
-            wrong, slightly = count_different(batch, as_written)
-            found["images"] += len(batch)
-            found["wrong"] += wrong
-            found["slightly different"] += slightly
-        pipe.send(found)
-    except Exception as error:
-        pipe.send(f"{type(error).__name__}: {error}".splitlines()[-1])
-
-
-def receive(pipe: Connection) -> Any:
-    """Return what a process sends, or that it was killed."""
-    try:
-        return pipe.recv()
-    except EOFError:
-        return "the process was killed"
+    finally:
+        ready.touch()
+    # A process that was killed is not waited for any longer.
+    end = time.monotonic() + 60
+    while len(list(ready.parent.iterdir())) < args.together and time.monotonic() < end:
+        time.sleep(0.01)
+    found = {"images": 0, "wrong": 0, "slightly different": 0}
+    end = time.monotonic() + args.seconds
+    while time.monotonic() < end:
+        batch, as_written = next(following)
+        wrong, slightly = count_different(batch, as_written)
+        found["images"] += len(batch)
+        found["wrong"] += wrong
+        found["slightly different"] += slightly
+    return found
 
 
 def measure(args: argparse.Namespace, side: str, file: Path, processes: int, queues: int) -> Row:
     """Run the processes at the same time, and add up what they found."""
     os.environ["CUDA_DEVICE_MAX_CONNECTIONS"] = str(queues)  # inherited by the processes
-    context = multiprocessing.get_context("spawn")
-    pipes, running = [], []
-    for _ in range(processes):
-        pipe, other = context.Pipe()
-        running.append(context.Process(target=compare_batches, args=(args, side, file, other)))
-        running[-1].start()
-        other.close()  # so that the end of the process is the end of the pipe
-        pipes.append(pipe)
-    states = [receive(pipe) for pipe in pipes]
-    for number, pipe in enumerate(pipes):
-        if states[number] == "ready":
-            pipe.send("go")
+    args.together = processes
     total: Row = {"side": side, "processes": processes, "queues": queues}
     total |= {"images": 0, "wrong": 0, "slightly different": 0, "failed": 0}
-    for number, pipe in enumerate(pipes):
-        found = receive(pipe) if states[number] == "ready" else states[number]
-        if isinstance(found, str):
-            total["failed"] += 1
-            print(f"{side}, a process of {processes}: {found}", file=sys.stderr)
-            continue
-        for name, count in found.items():
-            total[name] += count
-    for process in running:
-        process.join()
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(processes) as pool:
+        running = []
+        for number in range(processes):
+            ready = Path(folder) / str(number)
+            running.append(pool.submit(apart, compare_batches, args, side, file, ready))
+        for each in running:
+            if error := each.exception():
+                total["failed"] += 1
+                print(f"{side}, a process of {processes}: {error!r}", file=sys.stderr)
+                continue
+            for name, count in each.result().items():
+                total[name] += count
     return total
 
 
 def run(report: Report, args: argparse.Namespace) -> None:
     """Compare each side with all numbers of processes and queues."""
-    use_device(args)
     if args.count % args.batch_size:
         raise WrongOptionError(
             f"--count {args.count} is no multiple of --batch-size {args.batch_size}"

@@ -33,26 +33,22 @@ import torch
 from feeds import OURS, Feed, Opener, hand_feed, our_feed, synchronize, torchvision_feed, turns_feed
 from harness import (
     CORES,
-    DEVICE,
     Report,
     Row,
     WrongOptionError,
     at_least,
     option,
     replaced,
-    use_device,
+    torch_device,
     usual,
 )
-from inputs import FMT, STORES, prepare
+from inputs import prepare
 from torch import distributed, nn
 
 TAKES = "15 minutes with --hand"
 NEEDS = "photographs, torchvision, a GPU for the stated figures"
 OPTIONS = [
-    *usual("train", count=6_400),
-    DEVICE,
-    FMT,
-    option("--stores", ["full", "256"], f"how images are stored: {STORES}"),
+    *usual("train", count=6_400, stores=["full", "256"], feeds=True),
     option("--models", ["resnet50", "resnet18", "vit_s"], "of torchvision; vit_s, tiny or none"),
     option("--batch-sizes", [256], "images of a batch"),
     option("--torchvision", [], "also measure its loaders, v1 or v2", nargs="*"),
@@ -60,7 +56,6 @@ OPTIONS = [
     option("--hand", False, "also measure DALI pipelines written by hand"),
     option("--pipelines", [], "also measure so many loaders in turn", type=int, nargs="*"),
     option("--cuda-graphs", False, "capture each model's step in a CUDA graph"),
-    option("--option", [], "of build", nargs=2, action="append", metavar=("NAME", "NUMBER")),
     option("--seconds", 1.0, "duration of the cached batch's steps in a round"),
     option("--rounds", 5, "measurements of each side"),
 ]
@@ -79,24 +74,11 @@ Step = Callable[[Any, Any], None]
 
 @dataclass
 class Measured:
-    """What was measured of a feed, in each round.
-
-    Attributes:
-        rates: images per second.
-        limits: images per second with the cached batch, just before.
-        waits: milliseconds per step that the training thread spent in `next`.
-
-    """
+    """What was measured of a feed: images per second, those with the cached batch just before, and ms in `next`."""
 
     rates: list[float] = field(default_factory=list)
     limits: list[float] = field(default_factory=list)
     waits: list[float] = field(default_factory=list)
-
-    def add(self, limit: float, rate: float, wait: float) -> None:
-        """Add a round."""
-        self.limits.append(limit)
-        self.rates.append(rate)
-        self.waits.append(wait)
 
 
 # --- feeds ----------------------------------------------------------------------------------------
@@ -118,8 +100,6 @@ def make_sides(datasets: dict[str, Path], args: argparse.Namespace) -> dict[str,
     """Return what opens each side."""
     sides: dict[str, Opener] = {}
     options: Row = {"layout": "NHWC"}
-    for name, value in args.option:
-        options[name] = float(value) if "." in value else int(value)
     for store in args.stores:
         sides[f"{OURS}, {store}"] = partial(our_feed, datasets[store], args, **options)
         for number in args.pipelines:
@@ -267,7 +247,10 @@ def measure(
             for _, (model, step) in itertools.product(range(args.rounds), steps.items()):
                 limit, _ = train(cached, step, counts[model], args.batch_size)
                 rate, wait = train(feed, step, counts[model], args.batch_size)
-                measured[model][name].add(limit, rate, wait)
+                feed_of = measured[model][name]
+                feed_of.limits.append(limit)
+                feed_of.rates.append(rate)
+                feed_of.waits.append(wait)
     return measured
 
 
@@ -300,11 +283,9 @@ def report_feeds(report: Report, title: str, model: str, measured: dict[str, Mea
 
 def run(report: Report, args: argparse.Namespace) -> None:
     """Measure all batch sizes."""
-    device = use_device(args)
+    device = torch_device(args)
     if args.cuda_graphs and (args.device == "cpu" or "RANK" in os.environ):
         raise WrongOptionError("--cuda-graphs needs a GPU, and no torchrun")
-    if args.count < max(args.batch_sizes):
-        raise WrongOptionError(f"--count {args.count} is less than a batch")
     if args.device == "gpu":
         device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
         torch.cuda.set_device(device)

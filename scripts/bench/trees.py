@@ -21,8 +21,8 @@ from pathlib import Path
 
 import harness
 from convert import SHARD, copy_in_processes
-from harness import ROOT, Report, at_least, option, time_in_turn, usual
-from inputs import FORMATS, repeat_images, run_command
+from harness import FORMATS, ROOT, Report, Side, at_least, option, usual
+from inputs import repeat_images, run_command
 
 TAKES = "20 minutes"
 NEEDS = "photographs, another source tree, 7 GB of memory"
@@ -55,16 +55,19 @@ def run(report: Report, args: argparse.Namespace) -> None:
     few = repeat_images(args.images, args.work / "few", 20)
     out = args.work / "out"
     reset = partial(shutil.rmtree, out, ignore_errors=True)
+    compare = partial(report.compare, repeats=args.repeats, reset=reset)
     for workers in args.workers:
         pool = multiprocessing.get_context("spawn").Pool(workers)
         for fmt in FORMATS:
             options = ("--fmt", fmt, "--workers", workers, "--shard-size", SHARD, "--out", out)
             convert = ("convert", "--src", src, *options)
-            sides = {name: partial(command, tree, *convert) for name, tree in trees.items()}
+            sides: dict[str, Side] = {}
+            for name, tree in trees.items():
+                sides[name] = partial(command, tree, *convert)
             sides["copy"] = partial(copy_in_processes, pool, src, out, workers, checked=False)
-            timings = time_in_turn(sides, repeats=args.repeats, reset=reset)
-            report.rates(f"{fmt}, {workers} workers, {args.count:,} images", timings, args.count)
-            report.ratios(timings, [("now", "before", RATIO), ("now", "copy", None)])
+            title = f"{fmt}, {workers} workers, {args.count:,} images"
+            pairs = [("now", "before", RATIO), ("now", "copy", None)]
+            compare(title, sides, images=args.count, pairs=pairs)
         pool.terminate()
     starts: dict[str, tuple[object, ...]] = {
         "--help": ("--help",),
@@ -73,7 +76,6 @@ def run(report: Report, args: argparse.Namespace) -> None:
     }
     for title, arguments in starts.items():
         sides = {name: partial(command, tree, *arguments) for name, tree in trees.items()}
-        timings = time_in_turn(sides, repeats=args.repeats, reset=reset)
-        report.rates(f"start-up: {title}, commands in 100 s", timings, 100)
-        report.ratios(timings, [("now", "before", RATIO)])
+        name = f"start-up: {title}, commands in 100 s"
+        compare(name, sides, images=100, pairs=[("now", "before", RATIO)])
     reset()

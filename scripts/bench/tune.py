@@ -12,8 +12,8 @@ import itertools
 import time
 from functools import partial
 
-from harness import DEVICE, Report, Row, at_least, option, usual
-from inputs import FMT, STORES, prepare
+from harness import Report, Row, at_least, option, usual
+from inputs import prepare
 
 from loaders.bench.measure import Method, Rate
 from loaders.tune.command import describe, make_problem, search
@@ -22,12 +22,9 @@ from loaders.tuning import Tuning
 TAKES = "10 minutes"
 NEEDS = "photographs, a GPU for the stated figures"
 OPTIONS = [
-    *usual("tune", count=5_120, repeats=3),
-    DEVICE,
-    FMT,
-    option("--stores", ["full", "256", "raw"], f"how images are stored: {STORES}"),
-    option("--batch-size", 256, "images of a batch"),
-    option("--model", None, "as `loaders tune --model`"),
+    *usual(
+        "tune", count=5_120, repeats=3, batch_size=256, stores=["full", "256", "raw"], feeds=True
+    ),
     option("--seconds", 0.5, "duration of a repeat"),
     option("--rounds", 3, "rounds of the last comparison"),
     option("--threads", [4, 8, 12, 16], "grid: values of num_threads"),
@@ -46,7 +43,7 @@ def compare(report: Report, store: str, args: argparse.Namespace) -> None:
         split="train",
         batch_size=args.batch_size,
         device=args.device,
-        model=args.model,
+        model=None,
         method=Method(args.seconds, args.repeats),
         announce=partial(print, flush=True),
     )

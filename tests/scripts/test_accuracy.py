@@ -57,10 +57,10 @@ def test_both_sides_learn(scripts, images, tmp_path, monkeypatch, name):
     )
     args = arguments(images, tmp_path)
     accuracy.prepare(args)
-    for side in (accuracy.TORCHVISION, pairs.OURS):
+    for side in (accuracy.TORCHVISION, accuracy.OURS):
         accuracy.run_side(side, argparse.Namespace(**vars(args) | {"seeds": 1}), recipe, SETTINGS)
     found = pairs.read_results(args.results, SETTINGS)
-    assert set(found) == {accuracy.TORCHVISION, pairs.OURS}
+    assert set(found) == {accuracy.TORCHVISION, accuracy.OURS}
     for runs in found.values():
         if name == "plain":
             assert runs[0]["accuracy"] > 60
@@ -141,7 +141,7 @@ def test_our_loader_returns_the_batches_of_the_plain_one(scripts, images, tmp_pa
     src = identities(images, tmp_path / "reid")
     args = arguments(src, tmp_path, epochs=2, identities=3, samples=4, seed=5)
     reid.convert(src, reid.dataset_folder(args), "tfrecord")
-    plain = reid.Images(src / "train", ["class0", "class1", "class2"], train=False).folder
+    plain = reid.plain_images(src / "train", ["class0", "class1", "class2"], train=False).folder
     keys = reid.identity_batches(plain.targets, args, 2 * 6, seed=5)
     expected = [
         [str(Path(plain.samples[row][0]).relative_to(src)) for _, row in batch] for batch in keys
@@ -164,10 +164,10 @@ def test_reid_trains_with_all_loaders(scripts, images, tmp_path):
         src, tmp_path, model="tiny", epochs=1, identities=3, samples=4, lr=1e-3, seeds=1
     )
     reid.convert(src, reid.dataset_folder(args), "tfrecord")
-    for side in (reid.PLAIN, pairs.OURS, reid.SAME):
+    for side in (reid.PLAIN, reid.OURS, reid.SAME):
         reid.run_side(side, argparse.Namespace(**vars(args)), SETTINGS)
     found = pairs.read_results(args.results, SETTINGS)
-    assert set(found) == {reid.PLAIN, pairs.OURS, reid.SAME}
+    assert set(found) == {reid.PLAIN, reid.OURS, reid.SAME}
     for runs in found.values():
         assert list(runs) == [0]
         assert 0 < runs[0]["mAP"] <= 100
