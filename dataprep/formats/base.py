@@ -12,9 +12,10 @@ import mmap
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
-from dataprep.images.base import MAX_BYTES, ImageInfo, IncompleteHeader, Rejected
+from dataprep.images.base import MAX_BYTES, ImageInfo, IncompleteHeader, Rejected, check_pixel_kind
 from dataprep.images.validate import parse_header
 from dataprep.labels.base import LabelKind, PendingSample
+from manifests.pixels import RGB8
 from manifests.schema import Components, Store
 
 #: Random access to a shard. ``view(at, n)`` returns a buffer, and the position in that buffer of
@@ -195,6 +196,7 @@ def image_header(view: ByteView, at: int, size: int) -> ImageInfo:
         length = max(length, min(size, len(data) - i, 4096))
         try:
             info = parse_header(data[i : i + length])
+            check_pixel_kind(info, RGB8)
         except IncompleteHeader:
             if length == size:
                 break

@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple, ParamSpec, TypeVar
 
+from manifests.pixels import RGB8, PixelKind
+
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
@@ -96,12 +98,15 @@ class ImageInfo(NamedTuple):
             encoding.
         width: in pixels, as stored, before EXIF orientation is applied.
         height: in pixels, as stored, before EXIF orientation is applied.
+        pixels: what a pixel is. `RGB8` if decoders make that of it without loss, apart from alpha
+            values: of gray, of a palette and of CMYK.
 
     """
 
     format: str
     width: int
     height: int
+    pixels: PixelKind = RGB8
 
 
 class Rejected(Exception):  # noqa: N818  (the result of a check, not a program error)
@@ -117,6 +122,18 @@ class Rejected(Exception):  # noqa: N818  (the result of a check, not a program 
         super().__init__(f"{reason}: {detail}")
         self.reason = reason
         self.detail = detail
+
+
+def check_pixel_kind(info: ImageInfo, kind: PixelKind) -> None:
+    """Check that an image has pixels of a kind.
+
+    Raises:
+        Rejected: it has others, so a decoder would return other channels or fewer bits.
+
+    """
+    if info.pixels != kind:
+        hint = "convert it to 8-bit gray or RGB first"
+        raise Rejected("unsupported", f"{info.format.upper()} with {info.pixels}; {hint}")
 
 
 class IncompleteHeader(Exception):  # noqa: N818

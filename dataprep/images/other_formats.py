@@ -13,6 +13,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from dataprep.images.base import MAX_RLE_PIXELS, MAX_TAGS, ImageInfo, IncompleteHeader, Rejected
+from manifests.pixels import RGB8, PixelKind, PixelType
 
 # --- BMP ------------------------------------------------------------------------------------------
 
@@ -160,6 +161,8 @@ _PPM = re.compile(
 #: A longer header is not one.
 _MAX_PPM_HEADER = 4096
 
+_MAX_BYTE = 255
+
 #: Bits per pixel of each kind whose pixels are not text, if the largest value is 255.
 _PPM_BITS = {4: 1, 5: 8, 6: 24}
 
@@ -173,6 +176,9 @@ def parse_ppm(data: bytes) -> ImageInfo:
 
     """
     kind, width, height, largest, _ = _read_ppm(data)
+    pixels = RGB8
+    if largest > _MAX_BYTE:
+        pixels = PixelKind(_PPM_BITS.get(kind, 0) // 8, "uint16")
     if kind not in _PPM_BITS:
         raise Rejected("unsupported", "PPM with pixels as text; convert it to a PPM of bytes first")
     if largest not in (1, 255, 65535):
@@ -182,7 +188,7 @@ def parse_ppm(data: bytes) -> ImageInfo:
         )
     if not width or not height:
         raise Rejected("corrupt", f"PPM of {width}x{height} pixels")
-    return ImageInfo("ppm", width, height)
+    return ImageInfo("ppm", width, height, pixels)
 
 
 def check_ppm(data: bytes) -> None:
@@ -193,7 +199,7 @@ def check_ppm(data: bytes) -> None:
 
     """
     kind, width, height, largest, start = _read_ppm(data)
-    bits = width * _PPM_BITS[kind] * (1 + (largest > 255))
+    bits = width * _PPM_BITS[kind] * (1 + (largest > _MAX_BYTE))
     needed = start + (bits + 7) // 8 * height
     if needed > len(data):
         raise Rejected("truncated", f"the PPM should be {needed} bytes, got {len(data)}")
@@ -335,12 +341,14 @@ _SHORT = 3
 
 _CHUNKY, _SEPARATE = 1, 2
 _NO_COMPRESSION = 1
+#: Compressions that DALI decodes: none, LZW, JPEG, Deflate by both of its numbers, PackBits, ZSTD.
+_DECODED = (_NO_COMPRESSION, 5, 7, 8, 32946, 32773, 50000)
 
 _Tags = dict[int, tuple[int, ...]]
 
 
 def parse_tiff(data: bytes) -> ImageInfo:
-    """Read the size from the first directory.
+    """Read the size and the kind of pixels from the first directory.
 
     Raises:
         Rejected: the TIFF is damaged, or DALI does not decode TIFFs of this kind.
@@ -352,11 +360,39 @@ def parse_tiff(data: bytes) -> ImageInfo:
     if not width or not height:
         raise Rejected("corrupt", "the TIFF's first directory has no width or height")
     bits, sample_formats = set(tags.get(_BITS, (1,))), set(tags.get(_SAMPLE_FORMAT, (1,)))
-    if not bits <= {8, 16} or sample_formats != {1}:
+    if bits not in ({8}, {16}) or sample_formats != {1}:
         depth = ", ".join(map(str, sorted(bits)[:8]))
         sample_kind = "" if sample_formats == {1} else ", not unsigned integers"
         raise Rejected("unsupported", f"TIFF with {depth} bits per sample{sample_kind}")
-    return ImageInfo("tiff", width, height)
+    coding = _single(tags, _COMPRESSION, _NO_COMPRESSION)
+    if coding not in _DECODED:
+        raise Rejected("unsupported", f"TIFF with compression {coding}; save it with Deflate first")
+    return ImageInfo("tiff", width, height, _tiff_pixels(tags))
+
+
+#: Color models (tag 262), and the samples of a pixel of 8 bits of which decoders make RGB: gray,
+#: inverted or not; RGB; a palette; CMYK, YCbCr and CIELab. Alpha values follow.
+_COLOR_SAMPLES = {0: (1,), 1: (1, 3), 2: (3,), 3: (1,), 5: (4,), 6: (3,), 8: (3,)}
+_RGB = 2
+#: Meanings of a further sample (tag 338): alpha values that the colors are multiplied with, or not.
+_ALPHA = (1, 2)
+_TIFF_TYPES: dict[int, PixelType] = {8: "uint8", 16: "uint16"}
+
+
+def _tiff_pixels(tags: _Tags) -> PixelKind:
+    """Return what a pixel of a TIFF is.
+
+    A fourth sample that is not alpha is a channel, for example near infrared.
+    """
+    kind = PixelKind(_single(tags, _SAMPLES, 1), _TIFF_TYPES[_single(tags, _BITS, 8)])
+    model, extra = _single(tags, _PHOTOMETRIC, 1), tags.get(_EXTRA_SAMPLES, ())
+    colors = kind.channels
+    # Decoders read gray with alpha as RGB without a gap between its pixels.
+    if model == _RGB and len(extra) == 1 and extra[0] in _ALPHA:
+        colors -= 1
+    if kind.dtype == "uint8" and colors in _COLOR_SAMPLES.get(model, ()):
+        return RGB8
+    return kind
 
 
 def decoded_pixels(data: bytes, info: ImageInfo) -> int:

@@ -9,11 +9,14 @@ from itertools import takewhile
 from typing import NamedTuple
 
 from dataprep.images.base import MAX_EXTRA_BYTES, MAX_TEXT_BYTES, ImageInfo, Rejected
+from manifests.pixels import RGB8, PixelKind
 
 #: Allowed bits per sample, and samples per pixel, of each color type (section 11.2.1).
 _DEPTHS = {0: (1, 2, 4, 8, 16), 2: (8, 16), 3: (1, 2, 4, 8), 4: (8, 16), 6: (8, 16)}
 _CHANNELS = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}
 _PALETTE = 3
+#: Bits of a sample that do not fit into a byte.
+_DEEP = 16
 _PALETTE_SIZES = range(3, 3 * 256 + 1, 3)
 #: Bit of a letter that makes it lowercase. In the first letter of a chunk's type it means that a
 #: decoder need not know the chunk; in the third it is reserved (section 5.4).
@@ -21,7 +24,7 @@ _ANCILLARY = _RESERVED = 0x20
 
 
 def parse_header(data: bytes) -> ImageInfo:
-    """Read the size from the IHDR chunk.
+    """Read the size and the kind of pixels from the IHDR chunk.
 
     Raises:
         Rejected: the PNG is damaged.
@@ -33,7 +36,11 @@ def parse_header(data: bytes) -> ImageInfo:
     width, height = struct.unpack_from(">II", data, 16)
     if not width or not height:
         raise Rejected("corrupt", f"PNG of {width}x{height} pixels")
-    return ImageInfo("png", width, height)
+    depth, color_type = struct.unpack_from("BB", data, 24)
+    pixels = RGB8
+    if depth == _DEEP and color_type in _CHANNELS:
+        pixels = PixelKind(_CHANNELS[color_type], "uint16")
+    return ImageInfo("png", width, height, pixels)
 
 
 def check_complete(data: bytes) -> None:

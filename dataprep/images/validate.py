@@ -19,11 +19,13 @@ from dataprep.images.base import (
     ImageInfo,
     IncompleteHeader,
     Rejected,
+    check_pixel_kind,
     failed,
     pixels_of,
     rejects_failures,
 )
 from dataprep.options import MAX_PIXELS, Validation
+from manifests.pixels import RGB8, PixelKind
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -35,7 +37,10 @@ _SMALL = math.isqrt(min(PIXELS_PER_BYTE.values()) * MIN_COUNTED_BYTES)
 
 
 def check_image(
-    data: bytes, validation: Validation = "header", max_pixels: int = MAX_PIXELS
+    data: bytes,
+    validation: Validation = "header",
+    max_pixels: int = MAX_PIXELS,
+    pixels: PixelKind | None = RGB8,
 ) -> ImageInfo:
     """Return the format and size of an encoded image, and check it.
 
@@ -45,15 +50,19 @@ def check_image(
             ``"header"`` also checks that the image is complete. ``"decode"`` also decodes it, which
             reads every byte of the compressed pixels.
         max_pixels: images with more pixels are rejected as decompression bombs.
+        pixels: images with pixels of another kind are rejected. `None` accepts every kind.
 
     Raises:
         Rejected: the image must not go into a shard.
 
     """
     try:
-        kind, width, height = info = _parse_header(data)
+        info = _parse_header(data)
+        kind, width, height = info[:3]
         if width > _SMALL or height > _SMALL or kind == "tiff" or width * height > max_pixels:
             _check_size(data, info, max_pixels)
+        if pixels is not None:
+            check_pixel_kind(info, pixels)
         if validation != "none":
             _check_complete(data, info)
         if validation == "decode":
@@ -73,7 +82,7 @@ def _check_size(data: bytes, info: ImageInfo, max_pixels: int) -> None:
     A user who raises `max_pixels` above its default has large images, so the limit that depends on
     the size of the file no longer applies.
     """
-    kind, width, height = info
+    kind, width, height = info[:3]
     pixels = width * height
     limit = PIXELS_PER_BYTE[kind] * max(len(data), MIN_COUNTED_BYTES)
     size = f"{width}x{height} pixels"
@@ -155,6 +164,8 @@ _OTHER_FORMATS = (
     (0, b"\xff\x0a", "JPEG XL"),
     (0, b"\0\0\0\x0cJXL ", "JPEG XL"),
     (0, b"8BPS", "Photoshop"),
+    (0, b"II+\0", "BigTIFF"),
+    (0, b"MM\0+", "BigTIFF"),
     (0, b"\0\0\x01\0", "ICO"),
     (0, b"P7\n", "PAM"),
     (0, b"PF\n", "PFM"),

@@ -67,7 +67,7 @@ def make_thumbnail(data: bytes | memoryview, max_pixels: int = MAX_PIXELS) -> Th
 
     """
     data = bytes(data)
-    info = check_image(data, "none", max_pixels)
+    info = check_image(data, "none", max_pixels, None)
     decoded = decode(data, info, *_thumbnail_size(info.width, info.height))
     return Thumbnail(shrink(as_image(decoded.image), decoded.orientation), info.format)
 

@@ -200,8 +200,13 @@ def _has_same_pixels(mask: bytes, stored: StoredMask, max_pixels: int) -> bool:
     place = Location(shard, "range", stored.offset, stored.size, crc32c=stored.crc32c)
     unchanged = Options(validate="none", max_pixels=max_pixels)
     try:
-        there = load_image(os.path.dirname(shard), shard, stored.size, unchanged, place).data
-        a, b = (label_values(data, check_image(data, "none", max_pixels)) for data in (mask, there))
+        there = load_image(
+            os.path.dirname(shard), shard, stored.size, unchanged, place, pixels=None
+        ).data
+        a, b = (
+            label_values(data, check_image(data, "none", max_pixels, None))
+            for data in (mask, there)
+        )
     except Rejected:
         return False
     return a.dtype == b.dtype and np.array_equal(a, b)

@@ -22,6 +22,7 @@ from dataprep.options import CHANGE_COLUMNS, HASH_COLUMN, Options, Raw
 from dataprep.progress import Progress
 from manifests.errors import DatasetError, SourceError, SourceVanishedError, raise_machine_fault
 from manifests.labels import MASK_SOURCE, LabelType
+from manifests.pixels import RGB8, PixelKind
 from manifests.remote.url import join_path, parse_url
 from manifests.schema import UNREADABLE
 
@@ -88,6 +89,7 @@ def load_image(
     pending: Future[Buffer] | None = None,
     known_hash: str | None = None,
     placed: bool = False,
+    pixels: PixelKind | None = RGB8,
 ) -> LoadedImage:
     """Read a source image and prepare it for a shard.
 
@@ -100,6 +102,7 @@ def load_image(
         pending: what `start_reading` returned for the image.
         known_hash: the perceptual hash of the source image, if it is known.
         placed: whether to return the placement.
+        pixels: the kind of pixels that the image must have; `None` accepts every kind.
 
     Raises:
         Rejected: the image must not go into a shard.
@@ -119,7 +122,7 @@ def load_image(
 
             stored, info, changes = prepare(data, options)
     else:
-        info = check_image(data, options.validate, options.max_pixels)
+        info = check_image(data, options.validate, options.max_pixels, pixels)
     # Boxes and masks move with the pixels of their image.
     if placed:
         placement = _placement(data, LoadedImage(stored, info, changes), options)
@@ -312,7 +315,9 @@ def load_label_image(
     # A label image is checked like an image, and moves with it instead of being resized.
     unchanged = replace(options, downscale=None, raw=None)
     try:
-        data, info, *_ = load_image(root, path, size, unchanged, place, pending=pending)
+        data, info, *_ = load_image(
+            root, path, size, unchanged, place, pending=pending, pixels=None
+        )
     except Rejected as error:
         raise Rejected(error.reason, f"{name}: {error.detail}") from None
     except SourceVanishedError as error:

@@ -445,7 +445,7 @@ def write_segment(batch: Batch) -> Generator[int, int, Segment]:
     index_line = FORMATS[task.options.fmt].index_line
     records, lines = segment.records, segment.index_lines
     for row, at, sample, envelope, values in pending:
-        begin, size, (image_format, width, height) = start + at, sample.size, sample.info
+        begin, size, (image_format, width, height, _) = start + at, sample.size, sample.info
         if sample.mask:
             values["mask_offset"] = begin + envelope.mask_start
             values["mask_size"], values["mask_crc32c"] = len(sample.mask), crc32c(sample.mask)

@@ -137,7 +137,7 @@ def _percent_notices(
                 suppress(Rejected, IncompleteHeader, OSError),
                 open_file(path, SOURCE_ARCHIVE) as file,
             ):
-                sizes[row] = parse_header(file.read(1 << 16))[1:]
+                sizes[row] = parse_header(file.read(1 << 16))[1:3]
     known = sizes[image]
     shares = np.minimum(1, _PERCENT / known[known.all(axis=1)])
     is_percent = corners.max() >= _LARGE or (corners != corners.round()).any()

@@ -24,7 +24,14 @@ from dataprep.formats import (
     ScanOptions,
     read_bytes,
 )
-from dataprep.images.base import FAILED, FAILED_HINT, MAX_BYTES, ImageInfo, Rejected
+from dataprep.images.base import (
+    FAILED,
+    FAILED_HINT,
+    MAX_BYTES,
+    ImageInfo,
+    Rejected,
+    check_pixel_kind,
+)
 from dataprep.images.validate import check_image, parse_header
 from dataprep.labels.kinds import KINDS
 from dataprep.options import MAX_PIXELS, max_pixels_of
@@ -39,6 +46,7 @@ from manifests.errors import (
     UnreachableError,
 )
 from manifests.files import INDEX, SHARD, TABLE, FileKind, read_file
+from manifests.pixels import RGB8
 from manifests.process.text import plural, shown
 from manifests.schema import File, Manifest, Sample, Shard
 from manifests.serialization import checksum_text
@@ -288,7 +296,9 @@ def _image_info(image: bytes, check: ShardCheck) -> ImageInfo:
     if pixels is None:
         if check.decode:
             return check_image(image, "decode", check.max_pixels)
-        return parse_header(image)
+        info = parse_header(image)
+        check_pixel_kind(info, RGB8)
+        return info
     needed = math.prod(pixels)
     if len(image) != needed:
         shape = "x".join(map(str, pixels))

@@ -41,11 +41,6 @@ def photograph(seed, size=(420, 330)):
     return Image.fromarray(np.clip(pixels, 0, 255).astype(np.uint8))
 
 
-def gray_16_bit(image):
-    """Encode as PNG with 16 bits per pixel, gray."""
-    return encode(Image.fromarray(np.asarray(image)[..., 0].astype("<u2") * 257), "PNG")
-
-
 def rotated(image):
     exif = Image.Exif()
     exif[0x0112] = 6
@@ -67,7 +62,6 @@ LIKE_PILLOW = {
 }
 DECODABLE = {
     "jpeg-cmyk": ("jpg", lambda image: encode(image.convert("CMYK"), "JPEG", quality=92)),
-    "png-16": ("png", gray_16_bit),
     "png-alpha": ("png", lambda image: encode(image.convert("RGBA"), "PNG")),
     "png-gray-alpha": ("png", lambda image: encode(image.convert("LA"), "PNG")),
 }

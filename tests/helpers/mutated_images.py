@@ -111,7 +111,7 @@ def _seeds() -> Iterator[bytes]:
         ("TIFF", "RGB", {"compression": "tiff_lzw", "tiffinfo": {317: 2}}),
         ("TIFF", "RGB", {"tiffinfo": {278: 4}}),
         *(("BMP", mode, {}) for mode in ("1", "L", "P")),
-        *(("PPM", mode, {}) for mode in ("1", "L", "I;16")),
+        *(("PPM", mode, {}) for mode in ("1", "L")),
     ):
         yield encode(picture.convert(mode), kind, **options)
     yield png_of(64, 48, interlaced_rows(), interlaced=True)
