@@ -27,7 +27,6 @@ def _photographs() -> dict[str, bytes]:
     woman = Image.fromarray(photograph("astronaut")).resize((64, 64))
     transparent = cup.copy()
     transparent.putalpha(Image.fromarray(np.tile(np.arange(90, dtype=np.uint8) * 2, (60, 1))))
-    deep = np.asarray(woman.convert("L")).astype(np.uint16) * 257
     rotated = Image.Exif()
     rotated[0x0112] = 6
     return {
@@ -40,7 +39,7 @@ def _photographs() -> dict[str, bytes]:
         "color.png": encode(cup.resize((45, 30)), "png"),
         "palette.png": encode(cat.quantize(32), "png"),
         "transparent.png": encode(transparent.resize((45, 30)), "png"),
-        "deep.png": encode(deep, "png"),
+        "dim.png": encode(woman.convert("L"), "png"),
         "lossy.webp": encode(cup, "webp", quality=60),
         "copy of plain.jpg": encode(cat.resize((72, 48)), "jpg", quality=60),
     }
