@@ -2,7 +2,7 @@
 
 ::
 
-    the program      cli; packages commands (one file a command), report (one HTML page)
+    the program      __main__; packages commands (one file a command), report (one HTML page)
     from Python      interface: the commands as functions, `dataprep.convert`
     what to convert  packages sources (folders, lists, tables, datasets), containers (images inside larger files)
     a conversion     options, canary, progress, arrays (types of NumPy arrays); packages run (begin here), plan (split, order, shard and its name),
