@@ -5,14 +5,14 @@ another dataset at the same URL and verifies it. Then the first run continues. I
 nothing that the other dataset lists, write no manifest, and end with status 3. In a folder, the
 lock keeps the second run out.
 
-``STALE_MOMENTS=20`` suspends each run at so many moments.
+The moments are spread over each run, and differ between the runs. `scripts/test --long` suspends
+each run at 20 moments (``STALE_MOMENTS=20``).
 """
 
 from __future__ import annotations
 
 import multiprocessing
 import os
-import random
 import re
 import shutil
 import signal
@@ -20,10 +20,12 @@ import socket
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from itertools import cycle
 from pathlib import Path
 
 import pytest
 from helpers.gate import Gate
+from helpers.object_stores import empty_folder
 from helpers.processes import pause, signal_group
 
 from dataprep.engines import LocalEngine
@@ -35,8 +37,8 @@ from manifests.remote.url import is_url
 from manifests.serialization import old_manifest_name
 from manifests.store import MANIFEST_NAME, REJECTED_NAME, read_manifest
 
-#: Moments at which each run is suspended.
-MOMENTS = int(os.environ.get("STALE_MOMENTS", "3"))
+#: Moments at which each run is suspended in an object store, and as many in a folder.
+MOMENTS = int(os.environ.get("STALE_MOMENTS", "1"))
 
 #: At most the files of one shard are on their way when a run loses the folder.
 UNDER_WAY = 3
@@ -119,9 +121,9 @@ def sources(make_photos, tmp_path_factory) -> Path:
 class Machines:
     """Two machines: each has its own folder for temporary files, and so its own lock of a URL."""
 
-    def __init__(self, tmp_path: Path, monkeypatch, sources: Path, dataprep, start) -> None:
+    def __init__(self, tmp_path: Path, monkeypatch, sources: Path, dataprep, start, made) -> None:
         self._tmp_path, self._patch, self._sources = tmp_path, monkeypatch, sources
-        self._dataprep, self._start = dataprep, start
+        self._dataprep, self._start, self._made = dataprep, start, made
         self._count = 0
 
     def run(self, command: Command, out: str, *, machine: str = "other"):
@@ -136,6 +138,20 @@ class Machines:
         for command in commands:
             done = self.run(command, out)
             assert done is None or done.returncode == 0, (command, done.stdout, done.stderr)
+
+    def prepare(self, commands: Sequence[Command], out: str) -> None:
+        """Make the dataset of these commands at an empty place; from the second time on, copy it."""
+        key = (is_url(out), *commands)
+        if key not in self._made:
+            self.must(commands, out)
+            self._made[key] = _read(out)
+        elif is_url(out):
+            for name, data in self._made[key].items():
+                open_store(out).put(name, data)
+        else:
+            for name, data in self._made[key].items():
+                Path(out, name).parent.mkdir(parents=True, exist_ok=True)
+                Path(out, name).write_bytes(data)
 
     def suspend(self, command: Command, out: str, changes: int):
         """Start a run and suspend it before a change; return its gate and it."""
@@ -172,9 +188,15 @@ def _one_worker(command: Command) -> Sequence[str]:
     return () if command[0] in ("plan", "revert") else ("--workers", "1")
 
 
+@pytest.fixture(scope="module")
+def made() -> dict[tuple[object, ...], dict[str, bytes]]:
+    """The files of datasets that were made, by the kind of place and the commands."""
+    return {}
+
+
 @pytest.fixture
-def machines(tmp_path, monkeypatch, sources, dataprep, start) -> Machines:
-    return Machines(tmp_path, monkeypatch, sources, dataprep, start)
+def machines(tmp_path, monkeypatch, sources, dataprep, start, made) -> Machines:
+    return Machines(tmp_path, monkeypatch, sources, dataprep, start, made)
 
 
 def _remove(out: str, name: str) -> None:
@@ -184,13 +206,17 @@ def _remove(out: str, name: str) -> None:
         Path(out, name).unlink()
 
 
-def _objects(out: str) -> dict[str, bytes]:
+def _read(out: str) -> dict[str, bytes]:
+    """Return all files, with the bookkeeping."""
     if is_url(out):
         store = open_store(out)
-        found = {info.name: bytes(store.get(info.name)) for info in store.list_objects()}
-    else:
-        found = {path.name: path.read_bytes() for path in Path(out).iterdir() if path.is_file()}
-    return {name: data for name, data in found.items() if "/" not in name}
+        return {info.name: bytes(store.get(info.name)) for info in store.list_objects()}
+    files = (path for path in Path(out).rglob("*") if path.is_file())
+    return {str(path.relative_to(out)): path.read_bytes() for path in files}
+
+
+def _objects(out: str) -> dict[str, bytes]:
+    return {name: data for name, data in _read(out).items() if "/" not in name}
 
 
 def _listed(out: str) -> set[str]:
@@ -218,31 +244,29 @@ def _plan_of_manifest(out: str) -> str:
     return str(revision.get("plan"))
 
 
-def _moments(count: int, seed: str) -> list[int]:
-    """Return at most `MOMENTS` numbers of changes, with the first and the last one."""
-    chosen = {0, count - 1}
-    rest = list(range(1, count - 1))
-    random.Random(seed).shuffle(rest)
-    for number in rest:
-        if len(chosen) < MOMENTS:
-            chosen.add(number)
-    return sorted(chosen)[: max(MOMENTS, 1)]
+def _moments(count: int, name: str) -> list[int]:
+    """Return `MOMENTS` of a run's changes, at even distances; each case begins elsewhere."""
+    begin = [*CASES].index(name) * 0.618
+    return sorted({int((begin + each / MOMENTS) % 1 * count) for each in range(MOMENTS)})
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_in_an_object_store_a_stale_run_changes_nothing(name, bucket, machines) -> None:
+def test_in_an_object_store_a_stale_run_changes_nothing(name, server_environment, machines) -> None:
     case = CASES[name]
-    made = f"{bucket}/undisturbed"
-    machines.must(case.before, made)
-    changes = machines.changes(case.stale, made)
-    own_plan = _plan_of_manifest(made)
+    with empty_folder("google", server_environment) as bucket:
+        machines.prepare(case.before, str(bucket))
+        changes = machines.changes(case.stale, str(bucket))
+        own_plan = _plan_of_manifest(str(bucket))
     failures = []
-    for moment in _moments(len(changes), name):
-        out = f"{bucket}/{moment}"
-        machines.must(case.before, out)
-        found = _disturb(case, machines, out, moment, own_plan)
+    kinds = cycle(("seaweedfs", "google"))
+    for kind, moment in zip(kinds, _moments(len(changes), name), strict=False):
+        with empty_folder(kind, server_environment) as bucket:
+            machines.prepare(case.before, str(bucket))
+            found = _disturb(case, machines, str(bucket), moment, own_plan)
         if found:
-            failures.append(f"suspended before change {moment}, {changes[moment]}: {found}")
+            failures.append(
+                f"in {kind}, suspended before change {moment}, {changes[moment]}: {found}"
+            )
     assert not failures, "\n".join(failures)
 
 
@@ -375,7 +399,7 @@ def test_files_of_others_stay_in_a_dataset_that_no_run_has_taken_over(bucket, ma
 def test_in_a_folder_the_lock_keeps_others_out(name, machines, tmp_path) -> None:
     case = CASES[name]
     first = tmp_path / "undisturbed"
-    machines.must(case.before, str(first))
+    machines.prepare(case.before, str(first))
     changes = machines.changes(case.stale, str(first))
     rest = {"plan": [WORK, FINISH], "work": [FINISH]}.get(case.stale[0], [])
     machines.must(rest, str(first))
@@ -383,7 +407,7 @@ def test_in_a_folder_the_lock_keeps_others_out(name, machines, tmp_path) -> None
     for moment in _moments(len(changes), name):
         out = tmp_path / f"out {moment}"
         place = f"suspended before change {moment}, {changes[moment]}"
-        machines.must(case.before, str(out))
+        machines.prepare(case.before, str(out))
         _, process = machines.suspend(case.stale, str(out), moment)
         try:
             for command in case.meanwhile:
