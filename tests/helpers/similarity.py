@@ -1,4 +1,7 @@
-"""Open encoded images, and measure how similar two images are."""
+"""Open encoded images, and measure how similar two images are.
+
+The metrics are imported when they are used: they import scipy.stats, which takes seconds.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,6 @@ import io
 
 import numpy as np
 from PIL import Image
-from skimage.metrics import peak_signal_noise_ratio, structural_similarity
 
 
 def open_image(data: bytes) -> Image.Image:
@@ -17,6 +19,8 @@ def open_image(data: bytes) -> Image.Image:
 
 def psnr(first: Image.Image, second: Image.Image) -> float:
     """Return the peak signal-to-noise ratio of two images of the same size, in dB."""
+    from skimage.metrics import peak_signal_noise_ratio
+
     left, right = _pixels(first, second)
     return (
         float("inf") if np.array_equal(left, right) else float(peak_signal_noise_ratio(left, right))
@@ -25,6 +29,8 @@ def psnr(first: Image.Image, second: Image.Image) -> float:
 
 def ssim(first: Image.Image, second: Image.Image) -> float:
     """Return the structural similarity of two images of the same size."""
+    from skimage.metrics import structural_similarity
+
     left, right = _pixels(first, second)
     if np.array_equal(left, right):
         return 1.0
