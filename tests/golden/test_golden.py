@@ -14,7 +14,7 @@ import pytest
 from golden.recording import Recorder, difference, library_versions
 from golden.scenarios import SCENARIOS
 from helpers import object_stores
-from helpers.servers import BUCKET
+from helpers.servers import BUCKET, find_weed
 
 from manifests.remote.store import open_store
 
@@ -33,7 +33,11 @@ def test_a_scenario_is_as_recorded(name, tmp_path, dataprep, server_environment,
     with ExitStack() as stack:
 
         def bucket():
-            stack.enter_context(object_stores.environment(server_environment("moto")))
+            stack.enter_context(
+                object_stores.environment(
+                    server_environment("seaweedfs" if find_weed() else "moto")
+                )
+            )
             return open_store(f"s3://{BUCKET}/golden {name}")
 
         (tmp_path / "w").mkdir()
