@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from dataclasses import fields
 from pathlib import Path
 
@@ -31,6 +29,8 @@ WITHOUT_A_FIELD = """
 import ast, importlib.abc, importlib.util, json, runpy, sys
 
 record, name, folder = sys.argv[1:]
+for loaded in [each for each in sys.modules if each.partition(".")[0] == "dataprep"]:
+    del sys.modules[loaded]
 path = "dataprep/options.py"
 tree = ast.parse(open(path).read())
 for each in tree.body:
@@ -71,17 +71,13 @@ print(json.dumps({
         ("", "", "--max-pixels", {"max_pixels": 5}),
     ],
 )
-def test_without_its_declaration_an_option_is_nowhere(record, name, flag, recorded, tmp_path):
+def test_without_its_declaration_an_option_is_nowhere(
+    record, name, flag, recorded, python, tmp_path
+):
     members = {**Options(downscale=Downscale(shorter=8)).as_json(), **recorded, "plan": ""}
     (tmp_path / "manifest.json").write_text(json.dumps({"options": members}))
-    run = subprocess.run(
-        [sys.executable, "-c", WITHOUT_A_FIELD, record, name, str(tmp_path)],
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=ROOT,
-    )
-    found = json.loads(run.stdout)
+    program = ("-c", WITHOUT_A_FIELD, record, name, str(tmp_path))
+    found = json.loads(python.run(*program, cwd=ROOT, check=True).stdout)
     member = f'"{name or "max_pixels"}"'
     assert {
         "help": f"  {flag} " in found["help"],
