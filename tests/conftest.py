@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from helpers import gate, no_progress, one_worker
-from helpers.examples import RANDOM
+from helpers.examples import RANDOM, examples
 from helpers.object_stores import bucket, server_environment, store
 from helpers.pictures import SUFFIXES, encode, photo
 from helpers.warm_python import WarmPython
@@ -29,6 +29,7 @@ settings.register_profile(
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
     derandomize=not RANDOM,
+    max_examples=examples(),
 )
 settings.load_profile("suite")
 

@@ -85,7 +85,7 @@ def pytest_terminal_summary(
     if _COUNT in config.stash:
         kept, more = config.stash[_COUNT]
         terminalreporter.write_line(
-            f"--fast ran {kept:,} tests, with a tenth of their random examples, and left out {more:,}:"
+            f"--fast ran {kept:,} tests, with a sixth of their random examples, and left out {more:,}:"
             f" further cases of these, and tests that start programs. It also left out loaders/transforms except parse, and"
             f" {', '.join(LEFT_OUT)}."
         )
