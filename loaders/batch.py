@@ -10,9 +10,13 @@ import numpy as np
 from loaders.arrays import Array
 from loaders.devices import Framework
 from loaders.progress import Position
-from loaders.spec import LoaderSpec
+from loaders.spec import LoaderSpec, draw_budgets, draw_dropout
 from loaders.transforms.mixing import mixed_labels, mixed_values
+from loaders.transforms.patches import PATCH_FIELDS, Places, place_patches
 from manifests.errors import CallError
+
+#: Rows and columns of patches as DALI returns them, among the values of the views.
+_GRIDS = "grids from DALI"
 
 
 def make_batch(
@@ -34,6 +38,7 @@ def make_batch(
     """
     # One value for each view, by field; and one value, by field.
     of_views, values = _take_apart(outputs, spec)
+    places = _place_patches(of_views, spec, position)
     if "valid" in spec.options.fields:
         values["valid"] = spec.order.valid(position)
     size, batch = spec.order.size(position), []
@@ -42,7 +47,9 @@ def make_batch(
         try:
             tensors = []
             for view, value in enumerate(given):
-                tensors.append(_tensor(name, value, spec, framework, view=view, size=size))
+                tensors.append(
+                    _tensor(name, value, spec, framework, view=view, size=size, places=places[view])
+                )
         except CallError as error:  # such as a number that the framework does not have
             raise CallError(f"field {name!r}: {error.message}", hint=error.hint) from None
         if spec.recipe.views and name in of_views:
@@ -76,13 +83,50 @@ def _take_apart(
         boxes = [fields.boxes(rows, arrays.pop(0)) for _ in range(views)]
         for name in boxes[0]:
             of_views[name] = [each[name] for each in boxes]
+    if spec.recipe.patchify[0] is not None:
+        of_views[_GRIDS], arrays = arrays[:views], arrays[views:]
     if arrays:
         _mix_labels(values, spec, *arrays)
     return of_views, values
 
 
+def _place_patches(
+    of_views: dict[str, Sequence[Any]], spec: LoaderSpec, position: Position
+) -> list[Places | None]:
+    """Return where the patches of each view go, and add the fields that say it to `of_views`.
+
+    A view whose images stay where they are has `None`.
+    """
+    options, found = spec.options, []
+    places: list[Places | None] = [None] * len(spec.recipe.outputs)
+    all_grids = of_views.pop(_GRIDS, ())
+    for view, (grids, operation) in enumerate(zip(all_grids, spec.recipe.patchify, strict=False)):
+        rearranges = operation is not None and operation.rearranges
+        if operation is None or not (rearranges or set(PATCH_FIELDS) & set(options.fields)):
+            continue
+        # An empty batch gets one image; see `_images`.
+        size = max(spec.order.size(position), 1)
+        at = (options, position.epoch, position.batch)
+        budget = int(draw_budgets(operation, *at)[0])
+        words = draw_dropout(operation, *at, view)[:size]
+        found.append(place_patches(operation, grids[:size].astype(np.int64), budget, words))
+        if rearranges:
+            places[view] = found[-1]
+    if found:
+        for name in PATCH_FIELDS:
+            of_views[name] = [each.fields[name] for each in found]
+    return places
+
+
 def _tensor(
-    name: str, value: Any, spec: LoaderSpec, framework: Framework, *, view: int, size: int
+    name: str,
+    value: Any,
+    spec: LoaderSpec,
+    framework: Framework,
+    *,
+    view: int,
+    size: int,
+    places: Places | None = None,
 ) -> Any:
     """Return the value of a field, or of one view, as a tensor of `size` samples, or as a list."""
     recipe, device = spec.recipe, spec.options.device
@@ -90,7 +134,18 @@ def _tensor(
         functions = recipe.batch_functions
         if recipe.views:
             functions = recipe.views[view].batch_functions
-        return _images(value, spec, framework, size, functions)
+        images = framework.images(value, spec.options.dtype, device)
+        # The last batch of a rank may be empty, and functions need not handle that. They get one of
+        # the images that fill DALI's batch, so that the empty result has the shape and the type of
+        # the other batches.
+        if places is not None:
+            # The patches of all images as rows of one matrix.
+            patches = images.reshape((-1, images.shape[2]))
+            images = patches[framework.numbers(places.sources(images.shape[1]), device)]
+        elif size < spec.options.batch_size:
+            images = images[: max(size, 1)]
+        images = _changed(images, functions)
+        return images if size else images[:0]
     if name == spec.fields.label_image:
         return framework.images(value, "uint8", device)[:size]
     value = value[:size]
@@ -110,20 +165,9 @@ def _mix_labels(values: dict[str, Any], spec: LoaderSpec, partners: Array, weigh
             values[name] = mixed_values(np.asarray(values[name]), partners, weights, smooth)
 
 
-def _images(
-    outputs: Any,
-    spec: LoaderSpec,
-    framework: Framework,
-    size: int,
-    functions: Sequence[Callable[[Any], Any]],
-) -> Any:
-    # The last batch of a rank may be empty, and functions need not handle that. They get one of
-    # the images that fill DALI's batch, so that the empty result has the shape and the type of the
-    # other batches.
-    given = max(size, 1)
-    tensor = framework.images(outputs, spec.options.dtype, spec.options.device)
-    if given < spec.options.batch_size:
-        tensor = tensor[:given]
+def _changed(tensor: Any, functions: Sequence[Callable[[Any], Any]]) -> Any:
+    """Return the images of a batch after the user's functions."""
+    count = len(tensor)
     for function in functions:
         name = getattr(function, "__name__", type(function).__name__)
         kind = f"{getattr(tensor, 'dtype', type(tensor))} {tuple(getattr(tensor, 'shape', ()))}"
@@ -132,9 +176,9 @@ def _images(
         except Exception as error:
             error.add_note(f"loaders called the function {name} with the finished batch, {kind}")
             raise
-        if not hasattr(tensor, "__len__") or len(tensor) != given:
+        if not hasattr(tensor, "__len__") or len(tensor) != count:
             raise CallError(
-                f"the function {name} in transforms must return a tensor of {given} images",
+                f"the function {name} in transforms must return a tensor of {count} images",
                 hint="change the batch that the function receives, and return all of its images",
             )
-    return tensor if size else tensor[:0]
+    return tensor

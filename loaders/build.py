@@ -144,6 +144,8 @@ def build(
     - ``"valid"``: bool tensor [B], false for samples that only fill up a batch: with
       ``last_batch="pad"`` the repeated ones, and with `on_error` the samples that take the place of
       an image that cannot be decoded.
+    - ``"grid"``, ``"tokens"``, ``"mask"``, ``"segments"``, with `loaders.transforms.Patchify`, which
+      documents them and the shape of ``"image"``: where the patches of the images are.
     - any other name: a column of the sample tables, such as ``"key"`` or ``"source"``. A tensor [B]
       if the column is numeric, has no missing value, and has one type in all tables; else a list.
       ``"column:NAME"`` is the source's column of this name, also if the name is one of these.

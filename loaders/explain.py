@@ -122,13 +122,17 @@ def _batch_lines(spec: LoaderSpec) -> Iterator[str]:
     tensors = ""
     if spec.recipe.views:
         tensors = f"{len(spec.recipe.views)} tensors of "
+    images = f"{options.batch_size} x "
+    patchify = spec.recipe.patchify[0]
+    if patchify is not None and patchify.row_tokens is not None:
+        images = f"{options.batch_size} images in rows of "
     batch_bytes = options.batch_size * spec.settings.image_bytes
     hardware = ""
     if options.device.is_gpu:
         share = f"{options.hw_decoder_load:.0%}"
         hardware = f"; the hardware decoder decodes {share} of the JPEG images"
     yield (
-        f"A batch: {tensors}{options.batch_size} x {' and '.join(shapes)}"
+        f"A batch: {tensors}{images}{' and '.join(shapes)}"
         f" {options.dtype}{_placed(spec)}, {batch_bytes / 2**20:,.1f} MiB; prefetch:"
         f" {options.prefetch}; threads:"
         f" {options.num_threads}{hardware}"
@@ -159,6 +163,9 @@ def _placed(spec: LoaderSpec) -> str:
 
 def _shape(output: ImageSpec, layout: str) -> tuple[int | str, ...]:
     """Return the shape of an image in a batch."""
+    if output.patches is not None:
+        tokens, side = output.patches
+        return tokens, side**2 * output.channels
     height, width = output.size or _ANY_SIZE
     shape: tuple[int | str, ...] = (output.channels, height, width)
     if layout == "NHWC":

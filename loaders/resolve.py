@@ -54,6 +54,7 @@ from loaders.transforms.fuse import (
 from loaders.transforms.parse import Recipe
 from loaders.transforms.parse.recipe import adjusted
 from loaders.transforms.parse.sequence import check_fits, depends_on_size
+from loaders.transforms.patches import PATCH_FIELDS
 from loaders.tuning import Tuning, tuning_key, use_tuning
 from manifests.errors import CallError
 from manifests.remote.url import is_url, local_path
@@ -104,7 +105,7 @@ def resolve(request: BuildRequest) -> LoaderSpec:
         tuned, tuning_warnings = use_tuning(request.tuning, key, order.batch_size)
     # Reading the sizes takes time, so only what needs them reads them.
     whole_images = works_on_whole_images(fusion.operations)
-    needs_sizes = device.is_gpu or whole_images or recipe.output.size is None
+    needs_sizes = device.is_gpu or whole_images or recipe.output.pixels is None
     sizes = tables.image_sizes() if needs_sizes else None
     defaults = default_tuning(recipe, fusion, device, cores, sizes)
     options = _options(request, split, chosen, device, tuning=tuned, defaults=defaults)
@@ -116,7 +117,9 @@ def resolve(request: BuildRequest) -> LoaderSpec:
     num_classes = 0
     if split.manifest.labels.is_class:
         num_classes = _num_classes(split, recipe)
-    shadowed = shadowed_columns(tables, options.fields)
+    shadowed = shadowed_columns(
+        tables, options.fields, PATCH_FIELDS * (recipe.patchify[0] is not None)
+    )
     # Opened last: what failed after this would leave the files open.
     images = None
     if order.is_planned:
@@ -334,7 +337,21 @@ def _fields(
     planned: bool,
 ) -> Fields:
     """Find where each field comes from, and check that masks and boxes follow the transforms."""
-    fields = Fields(split, tables, options.fields, planned=planned)
+    labels, names = split.manifest.labels, options.fields
+    patchify = recipe.patchify[0]
+    if patchify is not None:
+        # A mask of the dataset is refused, not replaced by the mask of the patches.
+        others = set(PATCH_FIELDS)
+        if labels.is_placed:
+            others -= set(labels.fields)
+        names = tuple(each for each in names if each not in others)
+        if "segments" in options.fields and patchify.row_tokens is None:
+            raise CallError(
+                'the field "segments" says which image of a row a patch belongs to, but each row has'
+                " one image",
+                hint='set row_tokens of Patchify, or leave "segments" out of fields',
+            )
+    fields = Fields(split, tables, names, planned=planned)
     if fields.label_image:
         require_followed(recipe, "masks")
     if fields.has_boxes:
@@ -444,18 +461,23 @@ def _settings(
     """Return how batches are made, for the estimate of memory, which the limit must allow."""
     # Batches of any size have at most the size of the largest stored image.
     largest = sizes.largest if sizes else (0, 0)
-    values = pixels = 0
-    for output in recipe.outputs:
-        size = math.prod(output.size or largest)
+    values = pixels = moved = 0
+    for output, patchify in zip(recipe.outputs, recipe.patchify, strict=True):
+        size = output.pixels or math.prod(largest)
         values += max(1, output.crops) * output.channels * size
         pixels += size
+        # The framework moves patches to their rows.
+        if patchify is not None and patchify.rearranges:
+            moved += (patchify.most_tokens + 1) * patchify.patch**2 * output.channels
     # Per pixel of a mask or depth map. They are decoded whole, and moved in a second copy.
     label_bytes = sum(LABEL_IMAGE_BYTES.get(name, 0) for name in options.fields)
+    # DALI has no bfloat16: it returns float32, which the framework converts.
+    staged_bytes = values * DTYPE_BYTES["float32"] * (options.dtype == "bfloat16")
+    staged_bytes += moved * DTYPE_BYTES[options.dtype]
     settings = LoadSettings(
         batch_size=options.batch_size,
         image_bytes=values * DTYPE_BYTES[options.dtype] + pixels * label_bytes,
-        # DALI has no bfloat16: it returns float32, which the framework converts.
-        staged_bytes=values * DTYPE_BYTES["float32"] * (options.dtype == "bfloat16"),
+        staged_bytes=staged_bytes,
         window=decode_window(fusion.operations),
         full_size_images=full_size_images(fusion.operations) + 2 * label_bytes / 3,
         threads=options.num_threads,

@@ -7,17 +7,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
+from loaders.arrays import Ints, Words
 from loaders.dataset.fields import Fields
 from loaders.dataset.images import Images
 from loaders.dataset.split import OpenSplit
 from loaders.memory import ImageSizes, LoadSettings
 from loaders.options import ResolvedOptions
+from loaders.samplers.draws import random_words
 from loaders.samplers.order import Order
 from loaders.transforms.base import AS_WRITTEN, Adjustment
 from loaders.transforms.fuse import (
     Fusion,
 )
 from loaders.transforms.parse import Recipe
+from loaders.transforms.patches import Patchify, chosen_budgets
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,3 +65,29 @@ class LoaderSpec:
     warnings: tuple[str, ...]
     written: Recipe
     adjustment: Adjustment = AS_WRITTEN
+
+
+#: What words are drawn for; with the seed, the epoch and the batch, their key. The dropout of a view
+#: adds the number of the view.
+_BUDGETS, _DROPOUT = 2**32, 2**32 + 1
+
+
+def draw_budgets(operation: Patchify, options: ResolvedOptions, epoch: int, batch: int) -> Ints:
+    """Return the budget of each image of a batch in tokens, int64 [batch_size].
+
+    All images of a global batch have one budget, equal on all ranks, unless rows contain several
+    images.
+    """
+    key, count = (options.seed, epoch, batch, _BUDGETS), options.batch_size
+    if operation.row_tokens is None:
+        return np.repeat(chosen_budgets(operation, random_words(2, *key, 0)), count)
+    return chosen_budgets(operation, random_words(count + 1, *key, options.ranks.rank))
+
+
+def draw_dropout(
+    operation: Patchify, options: ResolvedOptions, epoch: int, batch: int, view: int
+) -> Words:
+    """Return random words for the patches of each image of a batch, uint64 [batch_size, most]."""
+    most = operation.most_tokens * bool(operation.dropout)
+    key = (options.seed, epoch, batch, _DROPOUT + view, options.ranks.rank)
+    return random_words(options.batch_size * most, *key).reshape(options.batch_size, most)

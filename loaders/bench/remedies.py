@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import os
 import shlex
 import warnings
@@ -155,7 +156,10 @@ def _convert(source: str, options: str, out: str) -> str:
 
 def _useful_side(spec: LoaderSpec) -> int:
     """Return the smallest size that `loaders memory` suggests and the transforms need."""
-    needed = max(max(output.size or (0, 0)) for output in spec.recipe.outputs)
+    # Patches have the pixels of their budget, whatever the shape of the image.
+    needed = max(
+        max(output.size or (math.isqrt(output.pixels or 0),)) for output in spec.recipe.outputs
+    )
     return next((side for side in sorted(RESIZE_CHOICES) if side >= needed), needed)
 
 

@@ -6,7 +6,8 @@
     pipeline              build a pipeline, start it, and take batches from it; begin here
     readers               encoded images: in the order of a sampler, or in stored order
     graph                 `apply`, random streams, what all graphs share
-    decode_normalize, color, combinators, crop_resize, erasing, geometry, mixing, policies
+    decode_normalize, color, combinators, crop_resize, erasing, geometry, mixing, patches,
+                          policies
                           the operations of the module of this name in `loaders.transforms`;
                           policy_steps: the steps of a policy
     targets               boxes, masks and depth maps follow the pixels
@@ -24,6 +25,7 @@ from loaders.dali import (  # noqa: F401
     decode_normalize,
     erasing,
     geometry,
+    patches,
     policies,
 )
 from loaders.dali.graph import GraphContext, Node, Pipeline, RandomStreams, apply

@@ -13,7 +13,7 @@ import numpy as np
 
 from loaders.dali.bad_images import translate_error
 from loaders.dali.graph import Node, Pipeline, RandomStreams, dali
-from loaders.dali.pipeline import make_pipeline
+from loaders.dali.pipeline import make_pipeline, pipeline_budgets
 from loaders.dali.readers import add_reader, derive_seed
 from loaders.spec import LoaderSpec
 from loaders.transforms.base import Operation
@@ -42,6 +42,7 @@ def describe_draws(spec: LoaderSpec) -> list[tuple[str, ...]]:
         seed=seed,
         views=[each.operations for each in spec.view_fusions],
         random=streams,
+        budgets=partial(pipeline_budgets, spec, 0, 0),
     )
     try:
         return streams.texts(pipeline)

@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from loaders.arrays import Ints
 from loaders.transforms.base import ImageSpec, Operation
 from manifests.errors import CallError
 
@@ -157,6 +158,8 @@ class GraphContext:
         frames: whether the nodes are frames, which tell where the transforms put boxes
             (`loaders.dali.targets`), and not images.
         hw_decoder_load: share of the images, 0 to 1, that the GPU's hardware JPEG decoder takes.
+        budgets: returns the budgets of the images of a batch for `Patchify`, by the number of the
+            batch from the start of the pipeline. `None` if nothing is drawn for a batch.
 
     """
 
@@ -166,6 +169,7 @@ class GraphContext:
     mask_fill: int | None = None
     frames: bool = False
     hw_decoder_load: float = 0.0
+    budgets: Callable[[Any, int], Ints] | None = None
 
     def fill(self, values: Sequence[float]) -> list[float]:
         """Return the value of pixels from outside the image: one per channel, or the one of a mask."""

@@ -6,9 +6,11 @@ import ctypes
 import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, Literal, TypeAlias
 
+from loaders.arrays import Ints
 from loaders.dali.bad_images import translate_error
 from loaders.dali.decode_normalize import finish
 from loaders.dali.graph import (
@@ -23,15 +25,17 @@ from loaders.dali.graph import (
     fn,
 )
 from loaders.dali.mixing import mix
+from loaders.dali.patches import cut
 from loaders.dali.readers import READER, add_reader, derive_seed
 from loaders.dali.targets import frames, label_images
 from loaders.dataset.damage import find_index_error
 from loaders.dataset.split import OpenSplit
 from loaders.options import ResolvedOptions
 from loaders.progress import Progress
-from loaders.spec import LoaderSpec
+from loaders.spec import LoaderSpec, draw_budgets
 from loaders.transforms.base import ImageSpec, Operation
 from loaders.transforms.parse import Recipe
+from loaders.transforms.patches import Patchify
 from manifests.errors import DamagedError, IndexFileError
 from manifests.labels import LabelType
 
@@ -48,6 +52,7 @@ def make_pipeline(
     label_image: LabelType | None = None,
     with_frames: bool = False,
     random: RandomStreams | None = None,
+    budgets: Callable[[Any, int], Ints] | None = None,
 ) -> Pipeline:
     """Return a loader's pipeline, not yet built.
 
@@ -60,7 +65,9 @@ def make_pipeline(
     3. the reader's other outputs (`ReaderOutputs.metadata`), on the CPU,
     4. the frames of the images, if the fields contain boxes, on the CPU, for each view; see
       `loaders.dali.targets`,
-    5. if the recipe mixes images: each sample's int32 partner and float32 share of its own label,
+    5. rows and columns of the patches of the images, if the recipe cuts them, int32 [2] on the CPU,
+      for each view,
+    6. if the recipe mixes images: each sample's int32 partner and float32 share of its own label,
       on the CPU.
 
     Args:
@@ -76,10 +83,11 @@ def make_pipeline(
         label_image: what the label images are, if a field needs them.
         with_frames: whether to return the frames, which tell where the transforms put boxes.
         random: the random values; `None` draws them from `seed`.
+        budgets: see `GraphContext`.
 
     """
     pipeline = new_pipeline(options, seed, checkpoint)
-    context = new_context(options, random or RandomStreams(seed))
+    context = replace(new_context(options, random or RandomStreams(seed)), budgets=budgets)
     with_images = "image" in options.fields
     with pipeline:
         records = read()
@@ -99,6 +107,13 @@ def make_pipeline(
             ]
         else:
             images = [finished(operations, image, spec, context, options)]
+        grids = []
+        for number, (patchify, output) in enumerate(
+            zip(recipe.patchify, recipe.outputs, strict=True)
+        ):
+            if patchify is not None:
+                images[number], grid = cut(patchify, images[number], output.channels, context)
+                grids.append(grid)
         written = [view.operations for view in recipe.views] or [()]
         labels, moved = [], []
         if label_image is not None and records.label_image is not None:
@@ -109,7 +124,7 @@ def make_pipeline(
             moved = frames(records.encoded, recipe.operations, context, seed, views=written)
         # DALI computes only what the outputs need. If they contain no images, it decodes none.
         pipeline.set_outputs(
-            *(images if with_images else []), *labels, *records.metadata, *moved, *extra
+            *(images if with_images else []), *labels, *records.metadata, *moved, *grids, *extra
         )
     return pipeline
 
@@ -146,12 +161,18 @@ def finished(
     context: GraphContext,
     options: ResolvedOptions,
 ) -> Node:
-    """Apply operations to images of `spec`, and convert the result to the dtype and layout of the batch."""
+    """Apply operations to images of `spec`, and convert the result to the dtype and layout of the batch.
+
+    Images that are cut into patches later are HWC.
+    """
     last: Any = None
     if operations and operations[-1].normalizes:
         *operations, last = operations
     image, spec = apply_all(operations, image, spec, context)
-    return finish(image, last, spec, context, dtype=options.dtype, layout=options.layout)
+    layout: str = options.layout
+    if spec.patches is not None:
+        layout = "NHWC"
+    return finish(image, last, spec, context, dtype=options.dtype, layout=layout)
 
 
 def keep_pipelines(pipelines: Iterable[Pipeline]) -> None:
@@ -168,6 +189,23 @@ def release_memory() -> None:
     The pools are global and outlive pipelines.
     """
     dali.backend.ReleaseUnusedMemory()
+
+
+def pipeline_budgets(
+    spec: LoaderSpec, started: int, skipped: int, operation: Patchify, number: int
+) -> Ints:
+    """Return the budgets of the images of a batch by its number from the start of the pipeline.
+
+    Args:
+        spec: what the loader is built from.
+        started: epoch of the pipeline's first batch.
+        skipped: batches of that epoch that come before the first batch.
+        operation: the operation.
+        number: number of the batch.
+
+    """
+    epochs, batch = divmod(skipped + number, spec.order.runs)
+    return draw_budgets(operation, spec.options, started + epochs, batch)
 
 
 _log = logging.getLogger(__name__)
@@ -195,6 +233,7 @@ def start_pipeline(spec: LoaderSpec, progress: Progress) -> Pipeline:
         checkpoint=progress.checkpoint,
         label_image=spec.fields.label_image,
         with_frames=spec.fields.has_boxes,
+        budgets=partial(pipeline_budgets, spec, started, skipped),
     )
     try:
         pipeline.build()

@@ -198,11 +198,21 @@ def _take(array: Array, rows: Ints, *, dtype: str | None = None) -> Values:
     return values
 
 
-def shadowed_columns(tables: SampleTables, names: Sequence[str]) -> list[str]:
-    """Return a warning for each field that hides a column of the same name."""
+def shadowed_columns(
+    tables: SampleTables, names: Sequence[str], of_patches: Sequence[str] = ()
+) -> list[str]:
+    """Return a warning for each field that hides a column of the same name.
+
+    Args:
+        tables: the sample tables.
+        names: names of the fields.
+        of_patches: names of fields that say where the patches of images are.
+
+    """
     meanings = {
         "index": "the row of the sample in the split",
         "valid": "false for samples that fill up a batch",
+        **dict.fromkeys(of_patches, "of the patches of the images"),
     }
     warnings = []
     for name, meaning in meanings.items():

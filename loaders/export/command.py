@@ -252,6 +252,9 @@ def _recipe_problems(recipe: Recipe) -> Iterator[str]:
             )
         elif any(isinstance(each, BatchOperation) for each in item.operations):
             yield f"{item.location}, {item.description}, mixes the images of a batch"
+    if recipe.patchify[0] is not None:
+        yield "Patchify cuts images into patches, and a server returns images of one size"
+        return
     # With views, the operations of each would have to be tried, and they are refused anyway.
     if not recipe.views:
         from loaders.dali.serving import find_random

@@ -26,6 +26,7 @@ from loaders.samplers.order import Batching, PlannedOrder
 from loaders.spec import LoaderSpec
 from loaders.transforms.base import Operation, short_repr
 from loaders.transforms.decode_normalize import Normalize, Rescale
+from manifests.errors import CallError
 from manifests.labels import LABELS
 from manifests.process.text import cut_middle, plural, printable
 
@@ -59,10 +60,15 @@ def preview_spec(
         epoch: epoch of the batch.
 
     Raises:
-        CallError: a number is wrong.
+        CallError: a number is wrong, or the images are cut into patches.
         DamagedError: an image cannot be decoded.
 
     """
+    if spec.recipe.patchify[0] is not None:
+        raise CallError(
+            "a preview shows images, but Patchify cuts them into patches",
+            hint="preview the list without Patchify",
+        )
     samples = require_int("samples", samples, 1, maximum=_MAX_SAMPLES)
     by, upcoming = spec.order.traits.by, spec.order.upcoming(epoch, 0)
     if draws is None:

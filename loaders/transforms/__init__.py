@@ -6,8 +6,9 @@ package imports DALI or torch; `loaders.dali` turns the records into a graph::
 
     argument, parse/    from what users pass to a list of operations, presets; begin here
     base                what an operation is: its traits, checks of its fields, and limits
-    color, combinators, crop_resize, decode_normalize, geometry, erasing, mixing, policies
-                        the operations, as records of their parameters; mixing also draws them
+    color, combinators, crop_resize, decode_normalize, geometry, erasing, mixing, patches, policies
+                        the operations, as records of their parameters; mixing and patches also
+                        compute what they draw
     fuse                fewer operations that give the same images, and what they cost
 """
 
@@ -26,6 +27,7 @@ _MODULES = (
     "erasing",
     "geometry",
     "mixing",
+    "patches",
     "policies",
 )
 

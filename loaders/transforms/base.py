@@ -116,6 +116,8 @@ class ImageSpec:
         color_space: ``"RGB"``, ``"BGR"``, ``"GRAY"``, ``"LAB"``, ``"HSV"`` or ``"YCbCr"``.
         crops: number of crops that `MultiCrop` has made of every image; 0 for plain images. Images
             are then NHWC.
+        patches: the most patches of a row of a batch, and the side of a patch in pixels, if
+            `Patchify` cuts images, whose sizes then vary; else ``None``.
 
     """
 
@@ -124,6 +126,15 @@ class ImageSpec:
     is_uint8: bool = True
     color_space: str = "RGB"
     crops: int = 0
+    patches: tuple[int, int] | None = None
+
+    @property
+    def pixels(self) -> int | None:
+        """Pixels of an image, or of a row of patches, with padding; ``None`` if sizes vary."""
+        if self.patches is not None:
+            tokens, side = self.patches
+            return tokens * side**2
+        return self.size and self.size[0] * self.size[1]
 
     def with_size(self, size: Size | None) -> ImageSpec:
         """Return a copy with another size."""

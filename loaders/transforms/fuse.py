@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
@@ -12,6 +13,7 @@ from loaders.transforms.crop_resize import Crop, CropAtRatio, RandomResizedCrop,
 from loaders.transforms.decode_normalize import Decode, Normalize, ToFloat, Unpack
 from loaders.transforms.geometry import Flip
 from loaders.transforms.parse import Recipe
+from loaders.transforms.patches import Patchify
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +171,10 @@ def _swap(
     return (second, first) if second.commutes(first, before) else None
 
 
+def _before_flip(first: Flip, second: Patchify, _: tuple[Operation, ...]) -> tuple[Operation, ...]:
+    return second, first
+
+
 def _decode_crop(
     first: Decode, second: RandomResizedCrop | CropAtRatio, _: tuple[Operation, ...]
 ) -> tuple[Operation, ...]:
@@ -207,6 +213,13 @@ RULES: tuple[Rule, ...] = (
         _swap,
         "{second} before {first}: {first} works on each pixel separately, so its result is the same"
         " with fewer bytes, except for rounding",
+    ),
+    Rule(
+        Flip,
+        (Patchify,),
+        _before_flip,
+        "{second} before {first}: its resize treats both sides alike, so the result is the same with"
+        " fewer bytes, except for rounding",
     ),
     Rule(
         Decode,
@@ -287,8 +300,8 @@ def order_warnings(
         batch_size: images per batch.
 
     """
-    height, width = recipe.output.size or sizes.largest
-    if sizes.mean_pixels <= _WARN_RATIO * height * width:
+    pixels = recipe.output.pixels or math.prod(sizes.largest)
+    if sizes.mean_pixels <= _WARN_RATIO * pixels:
         return ()
     large_width, large_height = sizes.largest
     late = _first_shrinking(operations)
@@ -296,7 +309,7 @@ def order_warnings(
         f"{_description(early, recipe)} works on whole images of up to {large_width}x{large_height}"
         f" pixels, because it comes before {_description(operations[late].written, recipe)}: a"
         f" batch takes {_mib(batch_size * sizes.mean_pixels)} on average instead of"
-        f" {_mib(batch_size * height * width)}. Put the operation that makes images smaller first"
+        f" {_mib(batch_size * pixels)}. Put the operation that makes images smaller first"
         " if a slightly different result is acceptable"
         for early in operations[1:late]
     )

@@ -68,6 +68,7 @@ from loaders.transforms.parse.arguments import (
     read_width_height,
     setting,
 )
+from loaders.transforms.patches import Patchify
 from manifests.errors import CallError
 from manifests.process.text import shown, suggest
 
@@ -187,6 +188,11 @@ def _read_window(value: Any, name: str) -> Size:
     if not all(side % 2 for side in window):
         raise CallError(f"{name} must be odd, got {shown(value)}")
     return window
+
+
+def _read_budgets(value: Any, name: str) -> Any:
+    """Read a number of tokens, several, or none."""
+    return tuple(value) if is_list(value) else value
 
 
 def _read_flip_code(value: Any, name: str) -> str:
@@ -399,6 +405,20 @@ _ROWS: tuple[Meaning, ...] = (
         "Downscale an image and upscale it again, with random filters.",
         {"prob": Argument(read_as_given, REQUIRED, "probability")},
         notes=("PaddleClas also draws the area filter; here it is never drawn",),
+    ),
+    Meaning(
+        "Patchify",
+        _LOADERS,
+        Patchify,
+        "Resize each image to a budget of tokens and cut it into patches, for a NaFlex ViT.",
+        {
+            "patch": Argument(read_as_given, 16),
+            "max_tokens": Argument(_read_budgets, 256),
+            "position": Argument(read_as_given, "grid"),
+            "dropout": Argument(read_number, 0.0),
+            "row_tokens": Argument(read_as_given, None),
+            "interpolation": Argument(read_as_given, "cubic", "filter"),
+        },
     ),
     # Flip, rotate, pad.
     Meaning(

@@ -35,6 +35,7 @@ from loaders.transforms.parse.sequence import (
     check_functions_are_last,
     check_sequence,
 )
+from loaders.transforms.patches import Patchify
 from manifests.errors import CallError
 from manifests.process.text import shown
 
@@ -100,6 +101,15 @@ class Recipe:
     def outputs(self) -> tuple[ImageSpec, ...]:
         """Spec of the images of each tensor in a batch."""
         return tuple(view.output for view in self.views) or (self.output,)
+
+    @property
+    def patchify(self) -> tuple[Patchify | None, ...]:
+        """What cuts the images of each tensor in a batch into patches; `None` if nothing does."""
+        lists = [_operations((*self.items, *view.items)) for view in self.views]
+        found: list[Patchify | None] = []
+        for operations in lists or [_operations(self.items)]:
+            found.append(next((each for each in operations if isinstance(each, Patchify)), None))
+        return tuple(found)
 
     @property
     def all_notes(self) -> tuple[str, ...]:
@@ -262,6 +272,11 @@ def read_views(
             "transforms that mix images cannot be combined with views",
             hint="mix the tensors yourself",
         )
+    if len({each is None for each in recipe.patchify}) > 1:
+        raise CallError(
+            "Patchify cuts the images of some views into patches, but not of all",
+            hint="put Patchify into each view, or build two loaders",
+        )
     return recipe
 
 
@@ -384,6 +399,11 @@ def _changed(recipe: Recipe, change: Callable[[RecipeItem], RecipeItem]) -> Reci
 
 def _with_size(recipe: Recipe, size: Size) -> Recipe:
     before = recipe.outputs[0].size
+    if recipe.outputs[0].patches is not None:
+        raise CallError(
+            f"size={size} is not possible: Patchify gives each image the size of its budget",
+            hint="build another loader with other max_tokens",
+        )
     if before is None:
         raise CallError(
             f"size={size} is not possible: the images have different sizes",

@@ -18,7 +18,7 @@ from loaders.transforms.parse.arguments import errors_at
 from loaders.transforms.parse.items import RecipeItem
 from manifests.errors import CallError
 
-#: Operations that work on images of several crops.
+#: Operations that work on images of several crops, and of patches.
 _AFTER_CROPS = (Rescale, ToFloat, Normalize)
 
 
@@ -74,6 +74,7 @@ def check_sequence(
                     hint="decode only once, as the first transform",
                 )
             _check_after_crops(item, operation, spec)
+            _check_after_patches(item, operation, spec)
             # Images of a batch are mixed pixel by pixel.
             if isinstance(operation, BatchOperation):
                 if spec.size is None:
@@ -97,7 +98,7 @@ def check_sequence(
         if item.operations:
             last = item
     # A batch is one tensor, so its images have one size.
-    if spec.size is None and not any_size:
+    if spec.size is None and spec.patches is None and not any_size:
         raise _sizes_vary(source, last, "a batch needs one size")
     return spec
 
@@ -173,6 +174,18 @@ def _check_after_crops(item: RecipeItem, operation: Operation, spec: ImageSpec) 
             f"{item.location}: {item.description} comes after FiveCrop or TenCrop",
             hint=(
                 "move it before them; only ToTensor, Normalize and functions of the batch may"
+                " follow"
+            ),
+        )
+
+
+def _check_after_patches(item: RecipeItem, operation: Operation, spec: ImageSpec) -> None:
+    if spec.patches is not None and not isinstance(operation, _AFTER_CROPS):
+        raise CallError(
+            f"{item.location}: {item.description} comes after Patchify, which cuts images into"
+            " patches",
+            hint=(
+                "move it before Patchify; only ToTensor, Normalize and functions of the batch may"
                 " follow"
             ),
         )

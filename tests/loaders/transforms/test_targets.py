@@ -262,6 +262,7 @@ REFUSED_FOR_BOTH = {
         ("RandAugment", "RandAugmentV2", "RandAugmentV3", "RandAugmentV4"), "moves pixels"
     ),
     **dict.fromkeys(("FiveCrop", "TenCrop"), "several crops"),
+    "Patchify": "cuts images into patches",
 }
 REFUSED_FOR_BOXES = {
     **dict.fromkeys(

@@ -1,0 +1,272 @@
+"""Patchify: images cut into patches for a NaFlex ViT, its sizes, and where each patch goes in a batch.
+
+Pure: what is random comes in as random words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loaders.arrays import Array, Ints, Words
+from loaders.transforms.base import (
+    MAX_PIXELS,
+    MAX_VALUES,
+    Filter,
+    ImageSpec,
+    Operation,
+    Targets,
+    check_int,
+    check_number,
+    integers,
+)
+from manifests.errors import CallError
+from manifests.naflex import MOST_RATIO
+from manifests.process.text import shown
+
+#: Limits of the side of a patch in pixels, and of the patches of an image or a row.
+MAX_PATCH = 256
+MAX_TOKENS = 2**14
+
+#: Fields of a batch that only lists with Patchify have.
+PATCH_FIELDS = ("grid", "tokens", "mask", "segments")
+
+
+def _check_budgets(name: str, value: Any) -> None:
+    """Check a number of tokens, a tuple of several, or `None`."""
+    if value is None:
+        return
+    values = value if isinstance(value, tuple) else (value,)
+    if not 1 <= len(values) <= MAX_VALUES:
+        raise CallError(f"{name} must be a number or 1 to {MAX_VALUES} numbers, got {shown(value)}")
+    for each in values:
+        check_int(name, each, 1, MAX_TOKENS)
+
+
+def _check_dropout(name: str, value: Any) -> None:
+    check_number(name, value, 0)
+    if value >= 1:
+        raise CallError(f"{name} must be below 1, got {shown(value)}")
+
+
+@dataclass(frozen=True, slots=True)
+class Patchify(Operation):
+    """Resize each image to a budget of tokens, keep its aspect ratio, and cut it into patches.
+
+    The size is the size of timm's NaFlex rule, ``timm.data.naflex_transforms.ResizeToSequence``
+    (``get_image_size_for_seq``, https://github.com/huggingface/pytorch-image-models): the largest
+    ratio, up to timm's precision of 1e-5, with ``ceil(height * ratio / patch) * ceil(width * ratio
+    / patch) <= budget``; both sides are then rounded up to whole patches. Images are enlarged, too.
+
+    A batch has the patches row by row, the values of a patch in the order of its rows, columns and
+    channels, and zeros after the last patch: ``image`` is [B, T, patch * patch * channels], as in
+    timm's ``patchify_image`` and ``NaFlexCollator``. T is the budget; with `dropout`, the patches
+    that are kept of the budget. More fields: ``grid`` (int64 [B, 2], rows and columns of patches of
+    each image), ``tokens`` (int64 [B], patches of each image in the batch), ``mask`` (bool [B, T],
+    false for padding).
+
+    It is the last transform of an image. The normalization may come before or after it: it always
+    runs after the resize, as in timm, and padding is 0 in normalized values.
+
+    Attributes:
+        patch: side of a patch in pixels.
+        max_tokens: the budget of an image in patches. Of several, one is drawn for each global
+            batch, from the seed, the epoch and the number of the batch, equally on all ranks; with
+            `row_tokens`, one for each image. `None`, which needs `row_tokens`, keeps the size of an
+            image, rounded up to whole patches, if it has at most `row_tokens` patches.
+        position: ``"grid"``, or ``"tokens"``: the field ``grid`` is then int64 [B, T, 2], row and
+            column of each patch in its image, 0 for padding, as timm's ``patch_coord``.
+        dropout: share of the patches of each image that are left out, from 0 to below 1. At least
+            one stays, and the others keep their order. It needs ``position="tokens"``.
+        row_tokens: length T of rows that contain several images each: ``image`` is then [R, T, ...]
+            with as many rows as the batch needs, and so are ``mask`` and the positions of tokens.
+            The field ``segments`` (int64 [R, T]) is the number of the image in the batch that each
+            patch belongs to, -1 for padding: attention stays within equal numbers. Labels,
+            ``tokens`` and other fields have a value for each image of the batch.
+        filter: interpolation filter.
+        antialias: whether the filter widens when it shrinks the image.
+
+    """
+
+    shrinks = True
+    resizes = True
+    is_light = True
+    nests = False
+
+    patch: Annotated[int, integers(1, MAX_PATCH)] = 16
+    max_tokens: Annotated[int | tuple[int, ...] | None, _check_budgets] = 256
+    position: Literal["grid", "tokens"] = "grid"
+    dropout: Annotated[float, _check_dropout] = 0.0
+    row_tokens: Annotated[int, integers(1, MAX_TOKENS)] | None = None
+    filter: Filter = "cubic"
+    antialias: bool = True
+
+    def _check(self) -> None:
+        if self.max_tokens is None and self.row_tokens is None:
+            raise CallError(
+                "max_tokens=None keeps the sizes of images, which needs rows of one length",
+                hint="set row_tokens, for example row_tokens=1024, or max_tokens=256",
+            )
+        if self.row_tokens is not None and self.most_tokens > self.row_tokens:
+            raise CallError(
+                f"max_tokens={self.max_tokens} does not fit into row_tokens={self.row_tokens}",
+                hint=f"set row_tokens={self.most_tokens} or more",
+            )
+        if self.dropout and self.position == "grid":
+            raise CallError(
+                f"dropout={self.dropout:g} leaves out patches, so the grid of an image does not say"
+                " where the others are",
+                hint='set position="tokens"',
+            )
+        if self.most_tokens * self.patch**2 > MAX_PIXELS:
+            raise CallError(f"{self.most_tokens} patches of {self.patch} pixels are too many")
+
+    @property
+    def budgets(self) -> tuple[int, ...]:
+        """The budgets to draw from."""
+        if isinstance(self.max_tokens, tuple):
+            return self.max_tokens
+        return (self.max_tokens or self.row_tokens or 0,)
+
+    @property
+    def most_tokens(self) -> int:
+        """The largest budget."""
+        return max(self.budgets)
+
+    @property
+    def most_ratio(self) -> float:
+        """The largest ratio of a resize: 1 for images that keep their size."""
+        if self.max_tokens is None:
+            return 1.0
+        return MOST_RATIO
+
+    @property
+    def rearranges(self) -> bool:
+        """Whether the patches of a batch are not simply one image after another."""
+        return bool(self.dropout) or self.row_tokens is not None
+
+    def kept(self, tokens: Ints) -> Ints:
+        """Return how many of the patches of images stay; of all patches, if there is no dropout."""
+        return np.maximum(1, (tokens * (1 - self.dropout)).astype(np.int64))
+
+    def output(self, spec: ImageSpec) -> ImageSpec:
+        """Return the spec of patches."""
+        length = self.row_tokens or int(self.kept(np.array(self.most_tokens)))
+        return replace(spec.with_size(None), patches=(length, self.patch))
+
+    def commutes(self, first: Operation, before: Iterable[Operation]) -> bool:
+        """Return whether the filter mixes pixels that `first` treats alike."""
+        return first.linear
+
+    def loses(self, targets: Targets) -> str:
+        """Return that no label can follow it."""
+        return "it cuts images into patches"
+
+
+def chosen_budgets(operation: Patchify, words: Words) -> Ints:
+    """Return a budget for each random word but the first: all equally often, in random order.
+
+    Rows of several images are fuller if every batch has the same lengths.
+    """
+    order = np.argsort(words[1:], kind="stable") + int(words[0] >> np.uint64(32))
+    chosen: Ints = np.array(operation.budgets, np.int64)[order % len(operation.budgets)]
+    return chosen
+
+
+# Where the patches of a batch go
+# --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where the patches of n images are in a batch of R rows of T patches.
+
+    Attributes:
+        fields: the `PATCH_FIELDS` of the batch, as `Patchify` documents them.
+        image: number of the image of each place, int64 [R, T]; -1 for padding.
+        patch: number of the patch in its image, int64 [R, T]; -1 for padding.
+
+    """
+
+    fields: dict[str, Array]
+    image: Ints
+    patch: Ints
+
+    def sources(self, width: int) -> Ints:
+        """Return the index of each place in the patches of all images, one image after another.
+
+        Args:
+            width: patches of an image with its padding; the last one is always padding.
+
+        """
+        return np.where(self.image >= 0, self.image * width + self.patch, width - 1)
+
+
+def place_patches(operation: Patchify, grids: Ints, budget: int, words: Words) -> Places:
+    """Return where the patches of images are in a batch.
+
+    Args:
+        operation: the operation.
+        grids: rows and columns of patches of each image, int64 [n, 2].
+        budget: budget of the images of the batch.
+        words: random words for the dropout, uint64 [n, at least the most patches of an image].
+
+    """
+    counts = grids.prod(axis=1)
+    most = int(counts.max(initial=1))
+    within = np.arange(most)
+    kept = within < counts[:, None]
+    tokens = operation.kept(counts)
+    if operation.dropout:
+        # The patches with the smallest words stay.
+        order = np.argsort(np.where(kept, words[:, :most], ~np.uint64(0)), axis=1, kind="stable")
+        ranks = np.argsort(order, axis=1)
+        kept &= ranks < tokens[:, None]
+    image, patch = np.nonzero(kept)
+    if operation.row_tokens is None:
+        width = int(operation.kept(np.array(budget)))
+        row, start, rows = np.arange(len(grids)), np.zeros(len(grids), np.int64), len(grids)
+    else:
+        width = operation.row_tokens
+        row, start, rows = pack(tokens, width)
+    # The number of a patch among the ones that stay.
+    first = np.cumsum(tokens) - tokens
+    column = start[image] + np.arange(len(image)) - first[image]
+    places = np.full((2, rows, width), -1, np.int64)
+    places[:, row[image], column] = image, patch
+    fields = {"grid": grids, "tokens": tokens, "mask": places[0] >= 0, "segments": places[0]}
+    if operation.position == "tokens":
+        position = np.zeros((rows, width, 2), np.int64)
+        position[row[image], column] = np.stack(np.divmod(patch, grids[image, 1]), axis=1)
+        fields["grid"] = position
+    return Places(fields, places[0], places[1])
+
+
+#: Number of the row of each image, where it starts in the row, and the number of rows.
+Packed: TypeAlias = tuple[NDArray[np.int64], NDArray[np.int64], int]
+
+
+def pack(tokens: Ints, width: int) -> Packed:
+    """Put images into rows: the longest image first, each into the first row with room for it.
+
+    The window is the batch. Equal lengths stay in order, so the result depends on the lengths only.
+
+    Args:
+        tokens: patches of each image, at most `width`, int64 [n].
+        width: length of a row.
+
+    """
+    row, start = np.zeros(len(tokens), np.int64), np.zeros(len(tokens), np.int64)
+    room = np.full(len(tokens), width, np.int64)
+    rows = 0
+    for image in np.argsort(-tokens, kind="stable").tolist():
+        # Rows that are not begun have room, so there always is one.
+        place = int(np.argmax(room >= tokens[image]))
+        row[image], start[image] = place, width - room[place]
+        room[place] -= tokens[image]
+        rows = max(rows, place + 1)
+    return row, start, rows

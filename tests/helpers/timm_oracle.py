@@ -1,0 +1,36 @@
+"""Import timm's NaFlex transforms as the oracle of Patchify, or skip the tests of a module without them."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from helpers.torchvision_oracle import import_torchvision
+
+
+def import_naflex() -> ModuleType:
+    """Return ``timm.data.naflex_transforms``.
+
+    The import leaves out the rest of timm, whose models need several seconds and other packages.
+    """
+    import_torchvision()
+    # `scripts/setup` installs both there.
+    folder = Path(sys.prefix) / "oracles"
+    if not (folder / "timm").exists():
+        pytest.skip("needs timm", allow_module_level=True)
+    before = set(sys.modules)
+    for name in ("timm", "timm.data"):
+        module = ModuleType(name)
+        module.__path__ = [str(folder.joinpath(*name.split(".")))]
+        sys.modules[name] = module
+    sys.path.append(str(folder))
+    try:
+        return importlib.import_module("timm.data.naflex_transforms")
+    finally:
+        sys.path.remove(str(folder))
+        for name in {each for each in sys.modules if each.split(".")[0] == "timm"} - before:
+            del sys.modules[name]
