@@ -9,7 +9,7 @@ import os
 import stat
 import tempfile
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from functools import cached_property
@@ -143,16 +143,12 @@ class RemoteFiles(LocalFiles):
 
     def publish(self, pairs: Sequence[tuple[str, str]]) -> None:
         """Upload temporary files, in this order, and remove each of them."""
-        created = []
+        created: list[str] = []
         for temporary, path in pairs:
             store, name = _place(path)
-            with _mapped(temporary) as data:
-                try:
-                    if self._put(store, name, path, data):
-                        created.append(name)
-                except LostFolderError:
-                    _delete_unlisted(store, created)
-                    raise
+            with _mapped(temporary) as data, _deleted_if_lost(store, created):
+                if self._put(store, name, path, data):
+                    created.append(name)
             _unlink(temporary)
 
     def _put(self, store: Store, name: str, path: str, data: bytes | mmap.mmap) -> bool:
@@ -169,7 +165,8 @@ class RemoteFiles(LocalFiles):
             if has_parts:
                 begin_upload(parse_url(path))
             store.put(name, data)
-            self._check(store)
+            with _deleted_if_lost(store, [name]):
+                self._check(store)
             return False
         found: ObjectInfo | None = None
         for _ in range(_TRIES):
@@ -207,13 +204,15 @@ class RemoteFiles(LocalFiles):
                 self.publish([pair for pair in others if _differs(*pair)])
             else:
                 self.publish(others)
-                try:
+                written = [os.path.basename(each) for _, each in others]
+                with _deleted_if_lost(store, written):
                     self._check(store)
-                except LostFolderError:
-                    _delete_unlisted(store, [os.path.basename(each) for _, each in others])
-                    raise
-                if not store.create(name, table):
-                    self._is_written(store, name, path, table)
+                    if store.create(name, table):
+                        # The process may have been suspended before the store had the table.
+                        written.append(name)
+                        self._check(store)
+                    else:
+                        self._is_written(store, name, path, table)
         for each, _ in pairs:
             _unlink(each)
 
@@ -382,18 +381,23 @@ def _unlink(temporary: str) -> None:
         os.unlink(temporary)
 
 
-def _delete_unlisted(store: Store, names: Iterable[str]) -> None:
-    """Delete objects that this run has written and that no manifest lists, after it has lost the folder.
+@contextmanager
+def _deleted_if_lost(store: Store, names: Collection[str]) -> Iterator[None]:
+    """If this run has lost the folder, delete objects that it has written and that no manifest lists.
 
     While another conversion works, there is no manifest, and they stay. An append that works looks
     at all of its objects before it writes its manifest.
     """
-    with suppress(DatasetError):
-        manifest = read_manifest(str(store))
-        listed = {file.name for file in manifest.shard_files}
-        for name in names:
-            if name not in listed:
-                store.delete(name)
+    try:
+        yield
+    except LostFolderError:
+        with suppress(DatasetError):
+            manifest = read_manifest(str(store))
+            listed = {file.name for file in manifest.shard_files}
+            for name in names:
+                if name not in listed:
+                    store.delete(name)
+        raise
 
 
 def _has_content(store: Store, found: ObjectInfo, data: bytes | mmap.mmap) -> bool:
