@@ -13,12 +13,16 @@ import logging
 import platform
 from collections.abc import Iterator, Mapping
 from functools import cache
+from typing import TYPE_CHECKING, get_args
 
-from dataprep.options import Downscale, Options, Raw
+from dataprep.options import Downscale, Options, Raw, Transcode, transcoder_versions
 from manifests.errors import StoppedError
 from manifests.process.program import release
 from manifests.process.text import printable
 from manifests.records import record
+
+if TYPE_CHECKING:
+    from PIL import Image
 
 _log = logging.getLogger(__name__)
 
@@ -43,14 +47,26 @@ _MUST_BE_EQUAL = ("dataprep", "Pillow", "cykooz-resizer", "simplejpeg", "pyarrow
 
 
 @cache
-def canary() -> Canary:
+def canary(*, transcodes: bool = False) -> Canary:
     """Compute the canary of this machine.
 
     It takes less than 0.1 s after the libraries are imported.
+
+    Args:
+        transcodes: whether images that DALI does not decode are transcoded. The libraries that
+            decode them then take part.
+
     """
     versions = _versions()
-    digest = hashlib.sha256(repr([versions[name] for name in _MUST_BE_EQUAL]).encode())
-    for data in (*_prepared_pictures(), _table()):
+    must_be_equal = [versions[name] for name in _MUST_BE_EQUAL]
+    pictures = [*_prepared_pictures()]
+    if transcodes:
+        decoders = transcoder_versions()
+        versions |= decoders
+        must_be_equal += decoders.values()
+        pictures += _transcoded_pictures()
+    digest = hashlib.sha256(repr(must_be_equal).encode())
+    for data in (*pictures, _table()):
         digest.update(len(data).to_bytes(8, "little") + data)
     return Canary(digest.hexdigest()[:32], versions)
 
@@ -62,7 +78,7 @@ def check_canary(expected: Canary) -> None:
         StoppedError: it does not; nothing must be written here.
 
     """
-    own = canary()
+    own = canary(transcodes=transcoder_versions().keys() <= expected.versions.keys())
     if own.digest == expected.digest:
         _log.info("this machine writes the same bytes as the one that made the plan")
         return
@@ -159,9 +175,30 @@ def _prepared_pictures() -> Iterator[bytes]:
             yield prepare(data, options).data
 
 
+def _transcoded_pictures() -> Iterator[bytes]:
+    """Yield the stored bytes of a GIF in each format."""
+    from dataprep.images.downscale import prepare
+
+    file = io.BytesIO()
+    _picture().save(file, "GIF")
+    for target in get_args(Transcode):
+        yield prepare(file.getvalue(), Options(transcode=target)).data
+
+
 def _pictures() -> Iterator[bytes]:
     import numpy as np
     import simplejpeg
+
+    picture = _picture()
+    yield bytes(simplejpeg.encode_jpeg(np.asarray(picture), 92, "RGB", "420"))
+    for name in ("PNG", "WEBP"):
+        file = io.BytesIO()
+        picture.crop((0, 0, 150, 100)).save(file, name)
+        yield file.getvalue()
+
+
+def _picture() -> Image.Image:
+    import numpy as np
     from PIL import Image
 
     y, x = np.mgrid[0:300, 0:400]
@@ -169,11 +206,7 @@ def _pictures() -> Iterator[bytes]:
     pixels = np.stack([x * y // 97 + x, (x // 5 + y // 3) * 7, (x ^ y) * 3], axis=-1).astype(
         np.uint8
     )
-    yield bytes(simplejpeg.encode_jpeg(np.ascontiguousarray(pixels), 92, "RGB", "420"))
-    for name in ("PNG", "WEBP"):
-        file = io.BytesIO()
-        Image.fromarray(pixels[:100, :150]).save(file, name)
-        yield file.getvalue()
+    return Image.fromarray(pixels)
 
 
 def _table() -> bytes:

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator
+from contextlib import suppress
 from dataclasses import Field, asdict, field, fields, is_dataclass, replace
 from functools import cache
 from types import NoneType
@@ -43,6 +44,8 @@ Validation = Literal["none", "header", "decode"]
 Filter = Literal["lanczos", "bicubic", "bilinear", "box"]
 Subsampling = Literal["keep", "444", "422", "420"]
 Fit = Literal["crop", "pad"]
+#: The formats that images which DALI does not decode can be stored in.
+Transcode = Literal["jpeg", "png", "webp"]
 ClassFolders = Literal["outer", "inner"]
 #: What an append does if images of the dataset are not in the source as they were.
 Edits = Literal["refuse", "keep removed", "ignore"]
@@ -59,8 +62,9 @@ DEFAULT_DISTANCE, MAX_DISTANCE = 31, 63
 #: column.
 BY_DUPLICATES = "duplicates"
 
-#: Additional columns of a sample table if images are resized or stored as pixels: width and height
-#: in pixels and format of the source image, and the changes made to the image, separated by spaces.
+#: Additional columns of a sample table if images are resized, transcoded or stored as pixels: width
+#: and height in pixels and format of the source image, and the changes made to the image, separated
+#: by spaces.
 CHANGE_COLUMNS = ("original_width", "original_height", "original_format", "change")
 
 #: Additional column of a sample table with the perceptual hash of each stored image: 64 hex digits.
@@ -82,6 +86,7 @@ NORMALIZATIONS = {
     "rgb": "converted to RGB",
     "alpha": "transparency removed",
     "icc": "color profile applied",
+    "frame": "first of several frames or images",
 }
 
 #: Largest seed of a plan. On the command line, integers have 64 bits.
@@ -446,7 +451,7 @@ class Options:
                                        verify --decode and duplicates have a --max-pixels of their own, because
                                        a manifest is not trusted to raise the limit (`max_pixels_of`); pictures
                                        of a report have the default limit
-        downscale, raw                 images.downscale: prepare
+        downscale, raw, transcode      images.downscale: prepare
         hash                           shards.source_image: load_image
 
     A finished dataset states them in its manifest: an append inherits them (`inherit`), and repair
@@ -537,6 +542,16 @@ class Options:
         stored="if set",
         inherited=True,
     )
+    transcode: Transcode | None = option(
+        None,
+        "Store images of formats that DALI does not decode in this one: AVIF, HEIC (needs the extra"
+        " [heic]), JPEG XL (extra [jxl]), and the first frame of a GIF. They become upright sRGB"
+        " without metadata. JPEG and WebP have quality 90, or --quality.",
+        _IMAGES,
+        unset="such images are rejected",
+        stored="if set",
+        inherited=True,
+    )
     where: str | None = option(
         None,
         'Convert only images that match FILTER, a condition in SQL, for example "size > 10000 and'
@@ -583,7 +598,7 @@ class Options:
     @property
     def changes_images(self) -> bool:
         """Whether stored images may differ from the source images."""
-        return bool(self.downscale or self.raw)
+        return bool(self.downscale or self.raw or self.transcode)
 
     @property
     def finds_duplicates(self) -> bool:
@@ -638,7 +653,7 @@ class Options:
         if (self.val_fraction or self.test_fraction) and not self.split_by:
             members["stratified"] = True
         if self.changes_images or self.hash or self.finds_duplicates:
-            members["made_by"] = library_versions()
+            members["made_by"] = library_versions(transcodes=self.transcode is not None)
         return members
 
     def inherit(self, newest: Options, given: Collection[str]) -> Options:
@@ -673,10 +688,18 @@ def max_pixels_of(manifest: Manifest) -> int:
     return max(limits, default=MAX_PIXELS)
 
 
-def library_versions() -> dict[str, str]:
+#: Packages of the extras [heic] and [jxl].
+_TRANSCODERS = ("pillow-heif", "pillow-jxl-plugin")
+
+
+def library_versions(*, transcodes: bool) -> dict[str, str]:
     """Return the versions of the libraries that process images.
 
     Other versions may produce other bytes.
+
+    Args:
+        transcodes: whether images of formats that DALI does not decode are transcoded.
+
     """
     from importlib.metadata import version
 
@@ -684,7 +707,21 @@ def library_versions() -> dict[str, str]:
     import simplejpeg
 
     versions = {"Pillow": PIL.__version__, "simplejpeg": simplejpeg.__version__}
-    return {**versions, "cykooz-resizer": version("cykooz-resizer")}
+    versions["cykooz-resizer"] = version("cykooz-resizer")
+    if transcodes:
+        versions |= transcoder_versions()
+    return versions
+
+
+def transcoder_versions() -> dict[str, str]:
+    """Return the versions of the packages that decode what DALI does not decode."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    versions = dict.fromkeys(_TRANSCODERS, "none")
+    for name in versions:
+        with suppress(PackageNotFoundError):
+            versions[name] = version(name)
+    return versions
 
 
 def options_from_json(body: Member) -> Options:

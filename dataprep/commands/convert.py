@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 import os
 import shutil
 from collections.abc import Collection, Iterator, Sequence
@@ -244,7 +245,7 @@ def _print_plan(planned: Planned, out: str) -> None:
     images, source_bytes = planned_images(source, remaining)
     trial = run_trial(source, remaining, options)
     size = trial.stored * images if options.changes_images else source_bytes
-    about = "about " if options.downscale else ""
+    about = "about " if options.downscale or options.transcode else ""
     free = shutil.disk_usage(planned.writable).free
     print_line(f"out: {out}, {about}{format_bytes(size)} to write, {format_bytes(free)} free")
     if not remaining:
@@ -578,28 +579,35 @@ def _excess(result: ConvertResult, max_rejected: float) -> str:
     return f"the fraction of rejected images is greater than --max-rejected {max_rejected:g}"
 
 
+#: What the column ``change`` says of an image that DALI does not decode.
+_TRANSCODED = "transcoded"
+
+
 def _change_table(result: ConvertResult) -> Iterator[str]:
-    """Yield the lines of a table: images and bytes before and after, kept, resized and rejected."""
-    kept = result.changes.get("", (0, 0, 0))
+    """Yield the lines of a table: images and bytes before and after, by what became of them."""
     stored = [sum(column) for column in zip(*result.changes.values(), strict=True)]
-    resized = [whole - part for whole, part in zip(stored, kept, strict=True)]
-    rows = {
-        "kept": (*kept[:2], format_bytes(kept[2])),
-        "resized": (*resized[:2], format_bytes(resized[2])),
-        "rejected": (result.rejected, result.bytes - stored[1], "-"),
-        "all": (result.images, result.bytes, format_bytes(stored[2])),
-    }
+    totals = {"kept": [0, 0, 0], "resized": [0, 0, 0]}
+    for made, counts in result.changes.items():
+        name = "resized" if made else "kept"
+        if _TRANSCODED in made.split():
+            name = _TRANSCODED
+        totals[name] = [*map(operator.add, totals.get(name, [0, 0, 0]), counts)]
+    rows = {}
+    for name, (images, before, after) in totals.items():
+        rows[name] = images, before, format_bytes(after)
+    rows["rejected"] = result.rejected, result.bytes - stored[1], "-"
+    rows["all"] = result.images, result.bytes, format_bytes(stored[2])
     yield f"{'':10}{'images':>12}{'before':>12}{'after':>12}"
-    for name, (images, before, after) in rows.items():
-        yield f"{name:10}{images:>12,}{format_bytes(before):>12}{after:>12}"
+    for name, (number, size, shown) in rows.items():
+        yield f"{name:10}{number:>12,}{format_bytes(size):>12}{shown:>12}"
     # An image can have several normalizations, so their counts do not add up.
-    counts = []
+    normalized = []
     for change, text in NORMALIZATIONS.items():
-        if images := _count_changed(result, change):
-            counts.append(f"{text} {images:,}")
-    if counts:
-        images = plural(_count_changed(result, *NORMALIZATIONS), "image")
-        yield f"normalized: {images} ({', '.join(counts)})"
+        if number := _count_changed(result, change):
+            normalized.append(f"{text} {number:,}")
+    if normalized:
+        number_text = plural(_count_changed(result, *NORMALIZATIONS), "image")
+        yield f"normalized: {number_text} ({', '.join(normalized)})"
 
 
 def _count_changed(result: ConvertResult, *changes: str) -> int:

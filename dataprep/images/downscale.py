@@ -1,4 +1,4 @@
-"""Prepare an encoded image for a shard: downscale it, decode it to raw pixels, or keep its bytes."""
+"""Prepare an encoded image for a shard: shrink it, transcode it, make raw pixels, or keep its bytes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ import simplejpeg
 from PIL import Image
 
 from dataprep.arrays import UInt8Array
+from dataprep.images import transcode
 from dataprep.images.base import ImageInfo, Rejected, pixels_of, rejects_failures
+from dataprep.images.foreign import identify
 from dataprep.images.jpeg import read_metadata
 from dataprep.images.other_formats import orientation_of
 from dataprep.images.pixels import Decoded, decode, resample, size_of, sufficient_size
@@ -31,8 +33,8 @@ class StoredImage(NamedTuple):
         info: its format and size. Format ``"raw"`` is uint8 RGB [H, W, 3].
         extra: a value for each of `CHANGE_COLUMNS`: the original width, height and format, and the
             changes. ``change`` is empty if there are no changes. Otherwise, it lists ``resized``,
-            ``cropped``, ``padded``, ``turned`` (the EXIF orientation is applied), and the values of
-            `dataprep.images.pixels.Decoded.repairs`.
+            ``transcoded``, ``cropped``, ``padded``, ``turned`` (the EXIF orientation is applied),
+            and the values of `dataprep.images.pixels.Decoded.repairs`.
 
     """
 
@@ -43,7 +45,7 @@ class StoredImage(NamedTuple):
 
 @rejects_failures
 def prepare(data: bytes, options: Options) -> StoredImage:
-    """Validate an image and apply `options.raw` or `options.downscale` to it.
+    """Validate an image and apply `options.raw`, `options.downscale` or `options.transcode` to it.
 
     Raises:
         Rejected: the image must not go into a shard.
@@ -53,11 +55,17 @@ def prepare(data: bytes, options: Options) -> StoredImage:
     validation = options.validate
     if validation == "decode":
         validation = "header"
-    info = check_image(data, validation, options.max_pixels)
+    found = identify(data) if options.transcode else None
+    if found:
+        info = transcode.measure(data, found, options.max_pixels)
+    else:
+        info = check_image(data, validation, options.max_pixels)
     if options.raw:
         stored, stored_info, change = _to_raw(data, info, options.raw)
     elif options.downscale and (size := target_size(info.width, info.height, options.downscale)):
         stored, stored_info, change = _to_jpeg(data, info, size, options.downscale)
+    elif found:
+        stored, stored_info, change = _transcode(data, info, options)
     else:
         if options.validate == "decode":
             check_decodes(data, info)
@@ -110,6 +118,19 @@ def _encode(pixels: UInt8Array, downscale: Downscale, subsampling: str) -> bytes
 #: Gray pixels have no channel axis.
 _GRAY_DIMENSIONS = 2
 _SUBSAMPLINGS = ("444", "422", "420", "440", "411")
+
+
+# --- another format -------------------------------------------------------------------------------
+
+
+def _transcode(
+    data: bytes, info: ImageInfo, options: Options
+) -> tuple[bytes, ImageInfo, list[str]]:
+    with pixels_of(info):
+        pixels, changes = transcode.decode(data, info)
+        stored = transcode.encode(pixels, options)
+    # `verify` will check it like any other image of its format.
+    return stored, check_image(stored, "header", options.max_pixels), ["transcoded", *changes]
 
 
 # --- raw pixels -----------------------------------------------------------------------------------

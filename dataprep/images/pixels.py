@@ -35,7 +35,8 @@ from cykooz_resizer import (
 from PIL import Image, ImageCms
 
 from dataprep.arrays import UInt8Array
-from dataprep.images.base import MAX_PROFILE_STAGES, ImageInfo, Rejected
+from dataprep.images import transcode
+from dataprep.images.base import EXTENSIONS, MAX_PROFILE_STAGES, ImageInfo, Rejected
 from dataprep.images.jpeg import UnknownSubsampling, decode_jpeg, read_metadata
 from dataprep.images.other_formats import orientation_of
 from dataprep.images.png import check_palette, check_pixels
@@ -231,7 +232,7 @@ class Decoded(NamedTuple):
             formats.
         repairs: the conversions that were necessary: ``"rgb"`` (from CMYK, a palette, 16 bits, or 1
             bit), ``"alpha"`` (the alpha channel is dropped), ``"icc"`` (from a profile other than
-            sRGB).
+            sRGB). For images that DALI does not decode, also ``"frame"`` and ``"turned"``.
         averaging: pixels per side that were averaged: each pixel of `image` is the mean of
             `averaging` x `averaging` pixels of the encoded image.
 
@@ -259,6 +260,9 @@ def decode(data: bytes, info: ImageInfo, width: int, height: int) -> Decoded:
     """
     image: Image.Image | UInt8Array
     subsampling = ""
+    if info.format not in EXTENSIONS:
+        image, changes = transcode.decode(data, info)
+        return Decoded(image, 1, "", changes, 1.0)
     if info.format == "jpeg":
         image, subsampling = _decode_jpeg(data, info, width, height)
         metadata: Mapping[Any, Any] = read_metadata(data)
@@ -274,7 +278,7 @@ def decode(data: bytes, info: ImageInfo, width: int, height: int) -> Decoded:
     averaging = 1.0
     if round(8 / scale) in _AVERAGING_EIGHTHS:
         averaging = scale
-    pixels, repairs = _to_srgb_or_gray(image, metadata.get("icc_profile"))
+    pixels, repairs = to_srgb_or_gray(image, metadata.get("icc_profile"))
     return Decoded(pixels, orientation_of(metadata), subsampling, repairs, averaging)
 
 
@@ -308,12 +312,16 @@ def _decode_jpeg(
 # --- colors ---------------------------------------------------------------------------------------
 
 
-def _to_srgb_or_gray(
+def to_srgb_or_gray(
     image: Image.Image | UInt8Array, profile: bytes | None
 ) -> tuple[Image.Image | UInt8Array, tuple[str, ...]]:
     """Convert an image to 8-bit gray or RGB; return it with the repairs.
 
     An array has these colors already.
+
+    Raises:
+        Rejected: the colors cannot be converted.
+
     """
     if not isinstance(image, Image.Image) and not profile:
         return image, ()

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from dataprep.images import jpeg, other_formats, png
+from dataprep.images import foreign, jpeg, other_formats, png
 from dataprep.images.base import (
     MAX_SIDE,
     MIN_COUNTED_BYTES,
@@ -60,7 +60,7 @@ def check_image(
         info = _parse_header(data)
         kind, width, height = info[:3]
         if width > _SMALL or height > _SMALL or kind == "tiff" or width * height > max_pixels:
-            _check_size(data, info, max_pixels)
+            check_size(data, info, max_pixels)
         if pixels is not None:
             check_pixel_kind(info, pixels)
         if validation != "none":
@@ -76,11 +76,15 @@ def check_image(
     return info
 
 
-def _check_size(data: bytes, info: ImageInfo, max_pixels: int) -> None:
+def check_size(data: bytes, info: ImageInfo, max_pixels: int) -> None:
     """Check the number of pixels to decode.
 
     A user who raises `max_pixels` above its default has large images, so the limit that depends on
     the size of the file no longer applies.
+
+    Raises:
+        Rejected: there are too many.
+
     """
     kind, width, height = info[:3]
     pixels = width * height
@@ -152,17 +156,11 @@ def _check_complete(data: bytes, info: ImageInfo) -> None:
         raise Rejected("truncated", detail) from None
 
 
-#: Formats that DALI does not decode: offset, bytes that identify the format, and name.
+#: Formats that neither DALI nor `--transcode` decodes: offset, bytes that identify the format, and
+#: name.
 _OTHER_FORMATS = (
-    (0, b"GIF8", "GIF"),
-    (4, b"ftypavif", "AVIF"),
-    (4, b"ftypavis", "AVIF"),
-    (4, b"ftyphei", "HEIC"),
-    (4, b"ftypmif1", "HEIF"),
     (0, b"\0\0\0\x0cjP  ", "JPEG 2000"),
     (0, b"\xff\x4f\xff\x51", "JPEG 2000"),
-    (0, b"\xff\x0a", "JPEG XL"),
-    (0, b"\0\0\0\x0cJXL ", "JPEG XL"),
     (0, b"8BPS", "Photoshop"),
     (0, b"II+\0", "BigTIFF"),
     (0, b"MM\0+", "BigTIFF"),
@@ -176,6 +174,8 @@ _OTHER_FORMATS = (
 def _unknown_format(data: bytes) -> Rejected:
     if not data:
         return Rejected("empty", "0 bytes")
+    if found := foreign.identify(data):
+        return foreign.unsupported(found)
     for at, magic, name in _OTHER_FORMATS:
         if data[at : at + len(magic)] == magic:
             return Rejected("unsupported", f"{name}; convert it to JPEG, PNG or WebP first")

@@ -18,8 +18,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dataprep.arrays import Int64Array
-from dataprep.options import HASH_COLUMN, Options
+from dataprep.arrays import BoolArray, Int64Array
+from dataprep.options import HASH_COLUMN, Options, Transcode
 from dataprep.plan.splits import ORDER_STREAM, assign_splits, permutation
 from dataprep.sources import Source
 from manifests.errors import CallError, SourceError
@@ -94,12 +94,26 @@ def make_plan(source: Source, options: Options) -> ConversionPlan:
         sizes.clip(min=0, out=sizes)
         if options.raw:
             sizes[:] = math.prod(options.raw.pixels)
-        elif options.downscale:
-            sizes.clip(max=options.downscale.estimated_max_bytes, out=sizes)
+        else:
+            if options.transcode:
+                sizes[_are_foreign(source, rows)] *= _GROWTH[options.transcode]
+            if options.downscale:
+                sizes.clip(max=options.downscale.estimated_max_bytes, out=sizes)
         for index, (start, stop) in enumerate(_shard_bounds(sizes, options)):
             shards.append(ShardPlan(shard_name(name, index), name, rows[start:stop]))
     _check_manifest(source, shards)
     return ConversionPlan(tuple(shards), fingerprint_of(source, options.as_json()), splits.notices)
+
+
+#: Estimated bytes of an image in each format for a byte of an AVIF, a HEIC or a JPEG XL.
+_GROWTH: dict[Transcode, int] = {"jpeg": 3, "png": 12, "webp": 2}
+_FOREIGN = r"(?i)\.(avif|heic|heif|jxl)$"
+
+
+def _are_foreign(source: Source, rows: Int64Array) -> BoolArray:
+    """Return which rows have the names of images that grow when they are transcoded, bool [n]."""
+    matches = pc.match_substring_regex(source.path.take(pa.array(rows)), _FOREIGN)
+    return np.asarray(matches, np.bool_)
 
 
 #: Bytes that a shard takes in the manifest, at most: its three files with their names, lengths and

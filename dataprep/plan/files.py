@@ -303,7 +303,7 @@ def write_plan(source: Source, job: Job, append: PlannedAppend | None = None) ->
         with storage.translate_errors(path, "the file cannot be written"):
             tables.append(write_plan_table(temporary, name, source, shards, job.revision))
         pairs.append((temporary, path))
-    own = canary()
+    own = canary(transcodes=job.options.transcode is not None)
     stored = StoredPlan(
         fingerprint=job.fingerprint,
         options=job.options.as_json(),
@@ -428,7 +428,8 @@ def check_plan(job: Job, *, overwrite: bool) -> bool:
         return True
     # A run that starts over replaces the plan of any other run.
     if overwrite:
-        return stored.fingerprint != job.fingerprint or stored.canary != canary().digest
+        own = canary(transcodes=job.options.transcode is not None)
+        return stored.fingerprint != job.fingerprint or stored.canary != own.digest
     if stored.append:
         return False  # the caller checks whether something was appended to the dataset
     if stored.fingerprint != job.fingerprint:
@@ -543,7 +544,7 @@ def foreign_file_error(out: str, name: str, options: Options) -> CallError:
     recorded = recorded or _recorded_options(os.path.join(out, JOURNAL_NAME))
     versions = and_versions = ""
     if options.changes_images:
-        versions = _other_versions(recorded)
+        versions = _other_versions(recorded, options)
     if versions:
         and_versions = " and library versions"
     return CallError(
@@ -610,12 +611,12 @@ def _flatten(options: Mapping[str, Any]) -> dict[str, Any]:
     return flat
 
 
-def _other_versions(recorded: Mapping[str, Any]) -> str:
+def _other_versions(recorded: Mapping[str, Any], options: Options) -> str:
     """Describe the installed library versions and the versions that made the dataset.
 
     Empty if they are the same.
     """
-    installed = library_versions()
+    installed = library_versions(transcodes=options.transcode is not None)
     if not recorded:
         return f" and {_join_versions(installed)}"
     used = recorded.get("made_by", installed)

@@ -201,7 +201,7 @@ class Expected(NamedTuple):
     canary: Canary
 
 
-def check_machines(engine: Engine, source: Source, out: str) -> None:
+def check_machines(engine: Engine, source: Source, out: str, *, transcodes: bool) -> None:
     """Check all machines of an engine.
 
     Call it while the folder for temporary files exists, which keeps the probe.
@@ -217,7 +217,7 @@ def check_machines(engine: Engine, source: Source, out: str) -> None:
     storage.write_partial(os.path.join(out, probe), b"")
     # The first and the last image: a source may be spread over several file systems.
     images = source.images(np.arange(len(source))[:: max(1, len(source) - 1)])
-    engine.check(check_machine, Expected(out, probe, images, canary()))
+    engine.check(check_machine, Expected(out, probe, images, canary(transcodes=transcodes)))
 
 
 def check_machine(expected: Expected) -> None:
@@ -405,7 +405,7 @@ def check_columns(base: Folder, source: Source, options: Options) -> None:
         path = os.path.join(base.out, part.shards[0].table.name)
         schema = read_table(path, label_type=base.manifest.label_type).schema
         added: set[str] = set()
-        if part.options.get("downscale") or part.options.get("raw"):
+        if part.options.keys() & {"downscale", "raw", "transcode"}:
             added.update(CHANGE_COLUMNS)
         if part.options.get("hash"):
             added.add(HASH_COLUMN)

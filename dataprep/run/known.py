@@ -467,7 +467,7 @@ def comparable(base: Folder, members: Mapping[str, object], pairs: pa.Table) -> 
         options = options_of(members)
         if not options.changes_images:
             return replace(options, validate="none")
-        if made_by == library_versions():
+        if made_by == library_versions(transcodes=options.transcode is not None):
             return options
     except MemberError as error:
         reason = str(error)

@@ -136,7 +136,9 @@ def write_shards(
     if not run.is_complete:
         left = [number for number, shard in enumerate(shards) if shard.name not in run.finished]
         if not engine.is_local:
-            check_machines(engine, run.source, job.out)
+            check_machines(
+                engine, run.source, job.out, transcodes=job.options.transcode is not None
+            )
     # Only what is left is written; the order of the results is the order of the plan.
     images = sum(len(shards[number].rows) for number in left)
     tasks = ShardTasks(

@@ -112,7 +112,7 @@ def load_image(
     data = stored = read_image(root, source, size, location, pending)
     changes: dict[str, Any] = {}
     placement = None
-    if options.downscale or options.raw:
+    if options.changes_images:
         # Pixels of a prepared dataset stay as they are. Its columns say how they were made.
         if location is not None and location.reader == "pixels" and options.raw:
             info = _info_of_pixels(data, options.raw)
@@ -313,7 +313,7 @@ def load_label_image(
         with suppress(OSError, DatasetError):
             size = storage.stat(join_path(root, path)).st_size
     # A label image is checked like an image, and moves with it instead of being resized.
-    unchanged = replace(options, downscale=None, raw=None)
+    unchanged = replace(options, downscale=None, raw=None, transcode=None)
     try:
         data, info, *_ = load_image(
             root, path, size, unchanged, place, pending=pending, pixels=None

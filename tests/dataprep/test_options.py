@@ -122,12 +122,16 @@ RAW = {"size": 9, "fit": "crop", "filter": "lanczos"}
         (Options(shard_bytes=5, shard_samples=3), {**PLAIN, "shard_samples": 3}),
         (Options(val_fraction=0.1), {**PLAIN, "val_fraction": 0.1, "stratified": True}),
         (Options(where="size > 1"), {**PLAIN, "where": "size > 1"}),
-        (Options(raw=Raw(9)), {**PLAIN, "raw": RAW, "made_by": library_versions()}),
+        (Options(raw=Raw(9)), {**PLAIN, "raw": RAW, "made_by": library_versions(transcodes=False)}),
+        (
+            Options(transcode="webp"),
+            {**PLAIN, "transcode": "webp", "made_by": library_versions(transcodes=True)},
+        ),
         (
             Options(hash=True, duplicates="drop", test_fraction=0.2, split_by="x"),
             {
                 **PLAIN, "split_by": "x", "test_fraction": 0.2, "hash": "dct256-1", "duplicates": "drop",
-                "distance": 31, "made_by": library_versions(),
+                "distance": 31, "made_by": library_versions(transcodes=False),
             },
         ),
     ],

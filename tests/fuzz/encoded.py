@@ -289,3 +289,34 @@ def odd_tiff(rng: Random, data: bytes) -> bytes:
     body = b"".join(struct.pack(f"{order}HHII", *tag) for tag in tags)
     head = data[:4] + struct.pack(f"{order}I", len(data))
     return head + data[8:] + struct.pack(f"{order}H", len(tags)) + body + bytes(4)
+
+
+# --- AVIF ---------------------------------------------------------------------------------------
+
+
+def avifs() -> list[bytes]:
+    small = photo(5, 24, 16)
+    kinds: tuple[tuple[str, dict[str, Any]], ...] = (
+        ("RGB", {}),
+        ("RGBA", {"exif": exif(6)}),
+        ("L", {"icc_profile": bytes(300)}),
+        ("RGB", {"save_all": True, "append_images": [photo(6, 24, 16)]}),
+    )
+    return [encode(small.convert(mode), "AVIF", speed=10, **options) for mode, options in kinds]
+
+
+#: Boxes that say how large an image is, how it is turned, how its colors and its bytes are stored.
+_BOXES = (b"ispe", b"irot", b"imir", b"colr", b"pixi", b"av1C", b"iloc", b"ipma", b"iinf", b"pitm")
+
+
+def odd_avif(rng: Random, data: bytes) -> bytes:
+    """Change the content or the length of a box, or the coded pixels."""
+    at = data.find(rng.choice(_BOXES))
+    if at < 0 or rng.random() < 0.3:
+        start = data.index(b"mdat") + 4
+        return data[:start] + mutate.mutate_bytes(rng, data[start:], 20)
+    if rng.random() < 0.2:
+        at -= 8  # the length is before the name
+    start = at + 4 + rng.randrange(16)
+    value = struct.pack(">I", rng.choice((0, 1, 7, 24, 4000, 30_000, 1 << 16, 0xFFFFFFFF)))
+    return data[:start] + value + data[start + 4 :]

@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dataprep.images.isolated import PROGRAM
+
 #: Limits of one command. The harder limits below only protect the machine.
 MAX_MEMORY = 512 << 20
 MAX_SECONDS = 5
@@ -197,7 +199,8 @@ _EXECUTIONS = (
     "pickle.find_class",
 )
 
-#: The one program that `dataprep report` starts, because `dataprep` never imports `loaders`.
+#: The one program that `dataprep report` starts, because `dataprep` never imports `loaders`. Beside
+#: it, `convert` starts the process that decodes images.
 _MEMORY_ESTIMATE = ["-P", "-m", "loaders", "memory", "--batch-size"]
 
 
@@ -210,7 +213,7 @@ def _watch(report: int, writable: Sequence[str]) -> None:
         elif event in _CHANGES:
             paths = [_in_folder(arguments, *numbers) for numbers in _CHANGES[event]]
         else:
-            if event in _EXECUTIONS and not _is_memory_estimate(event, arguments):
+            if event in _EXECUTIONS and not _is_expected(event, arguments):
                 os.write(
                     report,
                     f"executes: {event}{arguments!r:.300}\n".encode("utf-8", "backslashreplace"),
@@ -236,10 +239,13 @@ def _in_folder(arguments: tuple[Any, ...], number: int, folder_number: int | Non
     return os.path.join(os.readlink(f"/proc/self/fd/{folder}"), os.fsdecode(path))
 
 
-def _is_memory_estimate(event: str, arguments: tuple[Any, ...]) -> bool:
+def _is_expected(event: str, arguments: tuple[Any, ...]) -> bool:
+    """Return whether a program is started that `dataprep` starts for any input."""
     if event != "subprocess.Popen":
         return False
     program, command, folder, environment = arguments
+    if command == [sys.executable, "-c", PROGRAM.format(path=sys.path)]:
+        return program == sys.executable and folder is None
     inherited = folder is environment is None
     return inherited and program == sys.executable and _estimates(command)
 

@@ -24,6 +24,7 @@ NAMES = {
     "bmp": "images",
     "tiff": "images",
     "ppm": "images",
+    "avif": "images",
     "list": "lists",
     "csv": "lists",
     "parquet": "lists",

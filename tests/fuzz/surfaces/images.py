@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from random import Random
@@ -30,6 +30,14 @@ _OPTIONS = (
 )
 
 
+#: For formats that DALI does not decode.
+_TRANSCODE = (
+    ("--transcode", "png"),
+    ("--transcode", "webp", "--fmt", "webdataset"),
+    ("--transcode", "jpeg", "--resize-shorter", "8"),
+)
+
+
 class Images:
     """A surface: images of one format."""
 
@@ -38,7 +46,9 @@ class Images:
         suffix: str,
         seeds: Callable[[], list[bytes]],
         special: Callable[[Random, bytes], bytes],
+        options: Sequence[tuple[str, ...]] = _OPTIONS,
     ) -> None:
+        self.options = options
         self.suffix = suffix
         self.seeds = cache(seeds)
         self.special = special
@@ -46,7 +56,7 @@ class Images:
     def make(self, rng: Random) -> Case:
         """Return images, one of which may be intact."""
         case = {f"{number:02d}.{self.suffix}": self._mutated(rng) for number in range(_COUNT)}
-        return {**case, "options": json.dumps(rng.choice(_OPTIONS)).encode()}
+        return {**case, "options": json.dumps(rng.choice(self.options)).encode()}
 
     def _mutated(self, rng: Random) -> bytes:
         data = rng.choice(self.seeds())
@@ -90,7 +100,7 @@ class Images:
         if "raw" not in options:
             for row in stored:
                 require(
-                    "--resize-shorter" in options
+                    not {"--resize-shorter", "--transcode"}.isdisjoint(options)
                     or row["data"] == images[Path(row["source"]).name],
                     "other bytes",
                 )
@@ -177,4 +187,5 @@ SURFACES = {
     "bmp": Images("bmp", encoded.bmps, encoded.odd_bmp),
     "tiff": Images("tif", encoded.tiffs, encoded.odd_tiff),
     "ppm": Images("ppm", encoded.ppms, encoded.odd_ppm),
+    "avif": Images("avif", encoded.avifs, encoded.odd_avif, _TRANSCODE),
 }

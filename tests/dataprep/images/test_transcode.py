@@ -1,0 +1,215 @@
+"""`--transcode`: formats that DALI does not decode become images of another format, with the pixels of their decoder."""
+
+from __future__ import annotations
+
+import io
+import json
+import signal
+import struct
+from contextlib import suppress
+
+import numpy as np
+import pytest
+from helpers.bad_images import exif
+from helpers.pictures import encode, photo
+from helpers.shards import decode_with_dali, stored_samples
+from PIL import Image, ImageCms
+
+from dataprep.images import decoders, foreign
+from dataprep.images.base import Rejected
+from dataprep.images.downscale import prepare
+from dataprep.images.isolated import ISOLATED, Limits
+from dataprep.options import Downscale, Options, Raw
+from dataprep.run.convert import convert_dataset
+from dataprep.sources import read_source
+
+pillow_heif = pytest.importorskip("pillow_heif")
+pytest.importorskip("pillow_jxl")
+pillow_heif.register_heif_opener()
+
+PNG = Options(transcode="png")
+PICTURE = photo(3, 120, 90)
+LOSSLESS = {
+    "AVIF": {"quality": 100, "subsampling": "4:4:4"},
+    "HEIF": {"quality": -1},
+    "JXL": {"lossless": True},
+}
+FORMATS = (*LOSSLESS, "GIF")
+
+
+def encoded(kind: str, image: Image.Image = PICTURE, **options: object) -> bytes:
+    return encode(image, kind, **{**LOSSLESS.get(kind, {}), **options})
+
+
+def pixels_of(data: bytes) -> np.ndarray:
+    return np.asarray(Image.open(io.BytesIO(data)).convert("RGB"), int)
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_pixels_are_the_pixels_of_the_decoder(kind):
+    data = encoded(kind)
+    stored = prepare(data, PNG)
+    assert np.array_equal(pixels_of(stored.data), pixels_of(data))
+    assert [*stored.extra.values()][:3] == [120, 90, kind.lower()]
+    assert stored.extra["change"] == ("transcoded rgb" if kind == "GIF" else "transcoded")
+    # As stable as the decoder: resumed runs and appends compare bytes.
+    assert prepare(data, PNG) == stored
+
+
+@pytest.mark.parametrize("kind", ["AVIF", "HEIF"])
+def test_orientation_is_applied_once_and_dropped(kind):
+    stored = prepare(encoded(kind, exif=exif(6)), PNG)
+    upright = np.asarray(PICTURE.transpose(Image.Transpose.ROTATE_270), int)
+    assert np.abs(pixels_of(stored.data) - upright).mean() < 5
+    assert stored.extra == {
+        "original_width": 90,
+        "original_height": 120,
+        "original_format": kind.lower(),
+        "change": "transcoded turned" if kind == "AVIF" else "transcoded",
+    }
+    assert not Image.open(io.BytesIO(stored.data)).info
+
+
+def test_the_jpeg_in_a_jpeg_xl_is_turned(tmp_path):
+    (tmp_path / "a.jpg").write_bytes(encode(PICTURE, "JPEG", exif=exif(6), quality=95))
+    with Image.open(tmp_path / "a.jpg") as image:
+        data = encode(image, "JXL", lossless_jpeg=True)
+    stored = prepare(data, PNG)
+    assert (stored.info.width, stored.info.height) == (90, 120)
+    assert stored.extra["change"] == "transcoded turned"
+
+
+@pytest.mark.parametrize("kind", ["AVIF", "HEIF"])
+def test_a_color_profile_becomes_srgb(kind):
+    profile = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB"))
+    # An sRGB profile whose red and blue are swapped.
+    data = bytearray(profile.tobytes())
+    entries = {
+        data[at : at + 4].decode(): at
+        for at in range(132, 132 + 12 * struct.unpack_from(">I", data, 128)[0], 12)
+    }
+    red, blue = entries["rXYZ"] + 4, entries["bXYZ"] + 4
+    data[red : red + 8], data[blue : blue + 8] = data[blue : blue + 8], data[red : red + 8]
+    data[84:100] = bytes(16)
+    stored = prepare(encoded(kind, icc_profile=bytes(data)), PNG)
+    assert "icc" in stored.extra["change"].split()
+    assert np.abs(pixels_of(stored.data)[..., ::-1] - np.asarray(PICTURE, int)).mean() < 6
+
+
+def test_colors_without_a_profile_that_are_not_srgb_are_refused():
+    data = encoded("AVIF", PICTURE.resize((16, 16)))
+    at = data.index(b"colrnclx") + 8
+    for primaries, transfer, reason in (
+        (9, 16, r"high dynamic range \(PQ\)"),
+        (12, 13, "primaries 12"),
+    ):
+        with pytest.raises(Rejected, match=f"unsupported: .*{reason}"):
+            prepare(data[:at] + struct.pack(">HH", primaries, transfer) + data[at + 4 :], PNG)
+
+
+def test_the_first_frame_of_several():
+    frames = {"save_all": True, "append_images": [photo(8, 120, 90)]}
+    for kind in ("GIF", "AVIF"):
+        stored = prepare(encoded(kind, **frames), PNG)
+        assert "frame" in stored.extra["change"].split()
+        assert np.array_equal(pixels_of(stored.data), pixels_of(encoded(kind, **frames)))
+
+
+@pytest.mark.parametrize(
+    ("options", "form", "size", "change"),
+    [
+        (Options(transcode="jpeg"), "jpeg", (120, 90), "transcoded"),
+        (Options(transcode="webp"), "webp", (120, 90), "transcoded"),
+        (Options(transcode="png", downscale=Downscale(shorter=45)), "jpeg", (60, 45), "resized"),
+        (
+            Options(transcode="png", downscale=Downscale(shorter=200)),
+            "png",
+            (120, 90),
+            "transcoded",
+        ),
+        (Options(transcode="png", raw=Raw(32)), "raw", (32, 32), "resized cropped"),
+    ],
+)
+def test_it_composes_with_other_options(options, form, size, change):
+    data = encoded("AVIF")
+    stored = prepare(data, options)
+    assert (stored.info.format, stored.info.width, stored.info.height, stored.extra["change"]) == (
+        form,
+        *size,
+        change,
+    )
+    if form in ("jpeg", "webp") and size == (120, 90):
+        assert np.abs(pixels_of(stored.data) - pixels_of(data)).mean() < 4
+
+
+def test_a_missing_package_is_named(monkeypatch):
+    monkeypatch.setattr("dataprep.images.transcode.find_spec", lambda _: None)
+    with pytest.raises(
+        Rejected, match=r"HEIC needs pillow_heif; .*pip install 'dataprep-loaders\[heic\]'"
+    ):
+        prepare(encoded("HEIF"), PNG)
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_without_the_option_the_reason_names_it(kind):
+    with pytest.raises(
+        Rejected, match=r"unsupported: .* DALI does not decode; dataprep convert --transcode"
+    ):
+        prepare(encoded(kind), Options(downscale=Downscale(shorter=10)))
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_damaged_and_large_images_are_rejected(kind):
+    data = encoded(kind)
+    for damaged in (data[:40], data[: len(data) // 2]):
+        with suppress(Rejected):
+            prepare(damaged, PNG)
+    with pytest.raises(Rejected, match="too-large: 120x90 pixels, but the limit is 9999"):
+        prepare(data, Options(transcode="png", max_pixels=9999))
+    # The next image decodes.
+    assert prepare(data, PNG).info.width == 120
+
+
+def test_a_decoder_that_crashes_or_works_too_long_costs_one_image():
+    data = encoded("AVIF", Image.new("RGB", (3000, 3000)), speed=10)
+    flat = encoded("GIF", Image.new("L", (9000, 9000)))
+    with pytest.raises(Rejected, match="too-large: decoding it takes more than 16 MiB of memory"):
+        ISOLATED.call("decode", flat, {"kind": "gif"}, Limits(16 << 20, 60))
+    ISOLATED.call("measure", data, {"kind": "avif"}, Limits(1 << 30, 60))
+    ISOLATED._process.send_signal(signal.SIGSEGV)
+    with pytest.raises(Rejected, match="corrupt: the decoder crashed with SIGSEGV"):
+        ISOLATED.call("measure", data, {"kind": "avif"}, Limits(1 << 30, 60))
+    assert ISOLATED.call("measure", data, {"kind": "avif"}, Limits(1 << 30, 60))[0]["width"] == 3000
+
+
+@pytest.mark.parametrize("size", [(8, 8), (264, 256), (300, 7), (70_000, 1), (1, 2000)])
+def test_the_header_of_a_jpeg_xl(size):
+    data = encoded("JXL", Image.new("L", size))
+    assert decoders.measure(data, "jxl")[0] == {"width": size[0], "height": size[1]}
+
+
+def test_brands():
+    assert foreign.identify(b"\0\0\0\x1cftypmif1\0\0\0\0mif1avifmiaf").name == "AVIF"
+    assert foreign.identify(b"\0\0\0\x18ftypmif1\0\0\0\0mif1heic").name == "HEIC"
+    assert foreign.identify(b"\0\0\0\x18ftypisom\0\0\0\0isommp42") is None
+
+
+@pytest.mark.parametrize("fmt", ["tfrecord", "webdataset"])
+def test_a_dataset_that_dali_decodes(fmt, tmp_path):
+    folder = tmp_path / "images" / "a"
+    folder.mkdir(parents=True)
+    for kind in FORMATS:
+        (folder / f"{kind}.{kind.lower()}").write_bytes(encoded(kind))
+    (folder / "plain.png").write_bytes(plain := encode(PICTURE, "PNG"))
+    convert_dataset(
+        read_source(str(folder.parent)), str(tmp_path / "out"), Options(fmt=fmt, transcode="png")
+    )
+    rows = [*stored_samples(tmp_path / "out")]
+    assert len(rows) == 5
+    for (row, stored), image in zip(rows, decode_with_dali(tmp_path / "out"), strict=True):
+        data = (folder.parent / row.source).read_bytes()
+        assert np.array_equal(image, pixels_of(data))
+        assert row.source != "a/plain.png" or stored == plain
+    options = json.loads((tmp_path / "out" / "manifest.json").read_text())["options"]
+    assert options["transcode"] == "png"
+    assert {"pillow-heif", "pillow-jxl-plugin"} < options["made_by"].keys()
