@@ -28,7 +28,7 @@ from loaders.transforms.crop_resize import (
     ResizeWithin,
     ScaleJitter,
 )
-from loaders.transforms.fuse import CropResize, ResizeCrop
+from loaders.transforms.fuse import CropResize, PadCrop, ResizeCrop
 
 #: Adding and subtracting this number rounds a float32 to the nearest integer, and halves to even.
 _ROUND_EVEN = 1.5 * 2**23
@@ -283,11 +283,13 @@ def _bounded_shape(crop: RandomResizedCrop, shape: Node, context: GraphContext) 
     return math.clamp(math.sqrt(t_and_inverse * area), 1.0 / shape[:2], 1.0)
 
 
-def _crop_start(crop: Crop, sides: Node, context: GraphContext, *, fits: bool) -> Node:
-    """Return the top and left of a crop, float32 [2].
+def _crop_start(crop: Crop, sides: Node | Size, context: GraphContext, *, fits: bool) -> Node:
+    """Return the top and left of a crop, float32 [2], of images with these sides: a tuple if known.
 
     They are negative where the image is smaller than the crop. Set `fits` if no image is smaller.
     """
+    if isinstance(sides, tuple):
+        return _known_crop_start(crop, sides, context)
     room = sides - constant(crop.size)
     if crop.at == "random":
         draw = _place(crop, context)
@@ -295,9 +297,7 @@ def _crop_start(crop: Crop, sides: Node, context: GraphContext, *, fits: bool) -
             start = math.floor(draw * (room + 1.0))
         else:
             start = math.floor(draw * (math.abs(room) + 1.0)) + math.min(room, 0.0)
-        context.random.show(
-            lambda start: f"crop at {start[1]:.0f}, {start[0]:.0f}", lambda: (start,)
-        )
+        context.random.show(_describe_start, lambda: (start,))
         return start
     half = room * 0.5
     if crop.rounding == "down":
@@ -306,6 +306,24 @@ def _crop_start(crop: Crop, sides: Node, context: GraphContext, *, fits: bool) -
     # If the padding of a small image is odd, torchvision adds the smaller half at the top and the
     # left.
     return start if fits else math.max(start, math.min(math.ceil(half), 0.0))
+
+
+def _known_crop_start(crop: Crop, size: Size, context: GraphContext) -> Node:
+    """Return what `_crop_start` does, with fewer operators: a small image takes little else."""
+    room = np.subtract(size, crop.size)
+    if crop.at == "random":
+        start = math.floor(_place(crop, context) * constant(np.abs(room) + 1))
+        if (room < 0).any():
+            start += constant(np.minimum(room, 0))
+        context.random.show(_describe_start, lambda: (start,))
+        return start
+    if crop.rounding == "down":
+        return constant(room // 2)
+    return constant(np.maximum(np.round(room / 2), np.minimum(np.ceil(room / 2), 0)))
+
+
+def _describe_start(start: NDArray[Any]) -> str:
+    return f"crop at {start[1]:.0f}, {start[0]:.0f}"
 
 
 def _cut(
@@ -323,22 +341,23 @@ def _cut(
     )
 
 
-def _apply_crop(
-    crop: Crop | RandomResizedCrop | CropAtRatio,
-    image: Node,
-    context: GraphContext,
-    policy: str = "pad",
-    color: Sequence[float] = (),
-) -> Node:
-    region = find_region(crop, lambda dtype: image.shape(dtype=dtype), context)
-    return _cut(image, region, context, policy, color)
-
-
 @apply.register
 def _(operation: Crop, image: Node, spec: ImageSpec, context: GraphContext) -> Node:
     # Only of images that EXIF turns, the size is not checked before.
     policy = "error" if operation.fits else "pad"
-    return _apply_crop(operation, image, context, policy, operation.fill)
+    start = _crop_start(operation, spec.size or image_sides(image), context, fits=False)
+    region = Region(start, constant(operation.size))
+    return _cut(image, region, context, policy, operation.fill)
+
+
+@apply.register
+def _(operation: PadCrop, image: Node, spec: ImageSpec, context: GraphContext) -> Node:
+    pad, crop = operation.pad, operation.crop
+    sides: Node | Size | None = pad.output(spec).size
+    if sides is None:
+        sides = image_sides(image) + constant((pad.top + pad.bottom, pad.left + pad.right))
+    start = _crop_start(crop, sides, context, fits=crop.fits) - constant((pad.top, pad.left))
+    return _cut(image, Region(start, constant(crop.size)), context, color=pad.fill)
 
 
 @apply.register
@@ -371,7 +390,8 @@ def _(operation: MultiCrop, image: Node, spec: ImageSpec, context: GraphContext)
 def _(
     operation: RandomResizedCrop | CropAtRatio, image: Node, spec: ImageSpec, context: GraphContext
 ) -> Node:
-    return apply(operation.resize, _apply_crop(operation, image, context), spec, context)
+    region = find_region(operation, lambda dtype: image.shape(dtype=dtype), context)
+    return apply(operation.resize, _cut(image, region, context), spec, context)
 
 
 @apply.register
@@ -393,9 +413,9 @@ def _(operation: ResizeCrop, image: Node, spec: ImageSpec, context: GraphContext
     # Resize only the region of the image that becomes the crop.
     crop = operation.crop
     target = resize_target(operation.resize, image, spec)
+    start = _crop_start(crop, target, context, fits=True)
     if isinstance(target, tuple):
         target = constant(target)
-    start = _crop_start(crop, target, context, fits=True)
     begin = start / target
     end = (start + constant(crop.size)) / target
     return resize(

@@ -11,7 +11,7 @@ from loaders.memory import CropWindow, ImageSizes
 from loaders.transforms.base import ImageSpec, Operation, Range
 from loaders.transforms.crop_resize import Crop, CropAtRatio, RandomResizedCrop, Resize
 from loaders.transforms.decode_normalize import Decode, Normalize, ToFloat, Unpack
-from loaders.transforms.geometry import Flip
+from loaders.transforms.geometry import Flip, Pad
 from loaders.transforms.parse import Recipe
 from loaders.transforms.patches import Patchify
 
@@ -78,6 +78,26 @@ class CropResize(Operation):
     def output(self, spec: ImageSpec) -> ImageSpec:
         """Return the spec of images of the crop's output size."""
         return self.crop.output(spec)
+
+
+@dataclass(frozen=True, slots=True)
+class PadCrop(Operation):
+    """Crop a padded image in one pass: the border is made only where the crop contains it."""
+
+    shrinks = True
+    is_light = True
+
+    pad: Pad
+    crop: Crop
+
+    @property
+    def written(self) -> Operation:
+        """The crop."""
+        return self.crop
+
+    def output(self, spec: ImageSpec) -> ImageSpec:
+        """Return the spec of images of the crop's size."""
+        return self.crop.output(self.pad.output(spec))
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +213,26 @@ def _resize_crop(
     return (ResizeCrop(first, second),) if second.never_pads((*before, first)) else None
 
 
+def _pad_crop(
+    first: Pad, second: Crop, before: tuple[Operation, ...]
+) -> tuple[Operation, ...] | None:
+    if first.mode != "constant":
+        return None
+    spec = ImageSpec()
+    for operation in (*before, first):
+        spec = operation.output(spec)
+    added = first.top + first.bottom, first.left + first.right
+    if spec.size is not None:
+        stays_inside = second.size[0] <= spec.size[0] and second.size[1] <= spec.size[1]
+    else:
+        # The sizes in the sample tables were checked. EXIF may turn an image, which then fits too.
+        stays_inside = second.fits and second.size[0] == second.size[1] and added[0] == added[1]
+    one_color = not second.fits and first.fill == second.fill
+    if not (stays_inside or one_color):
+        return None
+    return (PadCrop(first, second),)
+
+
 def _float_normalize(
     first: ToFloat, second: Normalize, _: tuple[Operation, ...]
 ) -> tuple[Operation, ...]:
@@ -239,6 +279,12 @@ RULES: tuple[Rule, ...] = (
         (Crop,),
         _resize_crop,
         "{first} + {second}: only the pixels that the crop keeps are computed",
+    ),
+    Rule(
+        Pad,
+        (Crop,),
+        _pad_crop,
+        "{first} + {second}: one pass over the pixels pads and crops",
     ),
     # Before the flip: the normalization of bytes then follows it.
     Rule(

@@ -7,6 +7,7 @@ Random operations draw the same values in both cases, because an operation seeds
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import cache
 from itertools import cycle
 from typing import Any
@@ -37,7 +38,14 @@ from loaders.transforms.crop_resize import (
 )
 from loaders.transforms.decode_normalize import Decode, Normalize, Rescale, Unpack
 from loaders.transforms.erasing import RandomErasing
-from loaders.transforms.fuse import CropResize, DecodeCrop, FlipNormalize, ResizeCrop, fuse
+from loaders.transforms.fuse import (
+    CropResize,
+    DecodeCrop,
+    FlipNormalize,
+    PadCrop,
+    ResizeCrop,
+    fuse,
+)
 from loaders.transforms.geometry import Flip, Pad, PadTo, RandomRightAngle, Rotate
 from manifests.errors import CallError
 
@@ -54,6 +62,7 @@ FLIP = Flip()
 PLAIN = RandomResizedCrop((8, 9), filter="cubic", antialias=False)
 NEAREST = CropAtRatio(8, 0.5, "nearest")
 UNPACK = Unpack((64, 64))
+PAD = Pad(5, 4, 3, 4, fill=(9, 80, 170))
 GRAY = (RandomGrayscale(), ConvertColor("GRAY"))
 
 #: Operations, what runs, and how the reasons begin.
@@ -69,6 +78,12 @@ FUSED: list[tuple[tuple[Operation, ...], tuple[Operation, ...], list[str]]] = [
      ["Decode"]),
     ((UNPACK, RANDOM_CROP, FLIP), (UNPACK, CropResize(RANDOM_CROP), FLIP),
      ["RandomResizedCrop in one pass: stored pixels need no decoding"]),
+    *(((*first, PAD, crop), (*first, PadCrop(PAD, crop)), ["Pad + Crop: one pass"]) for first, crop in (
+        ((UNPACK,), Crop((64, 60), "random")),
+        ((UNPACK,), Crop((72, 72), "random", fits=True)),
+        ((Decode(),), Crop((99, 99), "random", fits=True)),  # the sizes were checked
+        ((Decode(),), Crop((99, 60), fill=PAD.fill)),  # one color outside of the image
+    )),
     # Rules apply to the result of other rules.
     ((Decode(), NORMALIZE, SHORT, CROP), (Decode(), ResizeCrop(SHORT, CROP), NORMALIZE),
      ["Resize before Normalize", "Crop before Normalize", "Resize + Crop"]),
@@ -109,6 +124,10 @@ FUSED: list[tuple[tuple[Operation, ...], tuple[Operation, ...], list[str]]] = [
         (Decode(), NORMALIZE, Crop((8, 8))),  # zeros before and after normalization differ
         (Decode(), SHORT, ConvertColor("LAB"), Crop((65, 65))),
         (Decode(), Pad(4, 4, 4, 4), NORMALIZE),
+        (UNPACK, PAD, Crop((73, 60))),  # outside of the padding is another color
+        (UNPACK, Pad(4, 4, 4, 4, mode="edge"), Crop((64, 60))),
+        (Decode(), Pad(5, 4, 5, 4), Crop((8, 8), fits=True)),  # an image that EXIF turns may not fit
+        (Decode(), Pad(4, 4, 4, 4), Crop((9, 8), fits=True)),
         (Decode(), Flip(0.5, "vertical"), NORMALIZE),
         (Decode(), Flip(0.5, "both"), NORMALIZE),
         (Decode(), FLIP, Rescale()),
@@ -189,6 +208,8 @@ def unfused(sequence: Sequence[Operation]) -> Iterator[Operation]:
                     rest.pop(0)
             case ResizeCrop(resize, crop):
                 yield from (resize, crop)
+            case PadCrop(pad, crop):
+                yield from (pad, crop)
             case FlipNormalize(flip, normalize):
                 yield from (flip, normalize)
             case other:
@@ -382,6 +403,17 @@ def check_resized_crops(gpu: bool = False) -> None:
     # If two pixels are equally near, either may be taken.
     different = differences([Resize(shorter=64, filter="nearest"), CROP], gpu=gpu)
     assert np.mean([(each > 0).mean() for each in different]) < 0.01
+
+
+def check_padded_crops(gpu: bool = False) -> None:
+    pads = PAD, Pad(1, 2, 7, 20, fill=(9, 80, 170))
+    crops = Crop((57, 63), "random"), Crop((56, 48), rounding="down"), Crop((65, 71))
+    for pad in pads:
+        for crop in crops:
+            large = replace(crop, size=(300, 400), fill=pad.fill)
+            for sequence in ([Resize((57, 63)), pad, crop], [pad, large]):
+                different = differences(sequence, gpu=gpu)
+                assert not max(each.max() for each in different), sequence
 
 
 def check_padding_stays_zero(gpu: bool = False) -> None:
