@@ -43,6 +43,10 @@ RowsOf: TypeAlias = Callable[[int], NDArray[np.int64]]
 #: shards, or copies if the shards are read instead.
 PREPARED_BATCHES = 2
 
+#: Raw images of at most this many bytes are copied into one array for each batch. For larger ones,
+#: the copy takes longer than DALI saves by not handling each image (scripts/bench small).
+COPIED_BYTES = 16_384
+
 #: Number of batches for which a planned reader asks the operating system to load images into memory
 #: in advance.
 READ_AHEAD_BATCHES = 8
@@ -195,12 +199,19 @@ class _Preparation:
         self._requested = number + READ_AHEAD_BATCHES + 1
         rows = self._rows_of(number)
         encoded, check_readable = self._images.images_to_check(rows, self._component)
-        # DALI takes a list of arrays too, but converts it when it asks for the batch, in 1 ms for
-        # 256 images.
-        tensors = [*map(TensorCPU, encoded)]
-        images = TensorListCPU(tensors, "", contiguous=False)
+        images = _tensor_list(encoded)
         self._alive.append(images)
         return images, check_readable
+
+
+def _tensor_list(encoded: Sequence[NDArray[np.uint8]]) -> Any:
+    """Return images as DALI's tensor list, which keeps their memory: one array if they are small and raw."""
+    size = len(encoded[0])
+    if size <= COPIED_BYTES and all(len(each) == size for each in encoded):
+        return TensorListCPU(np.concatenate(encoded).reshape(-1, size), "")
+    # DALI takes a list of arrays too, but converts it when it asks for the batch, in 1 ms for 256
+    # images.
+    return TensorListCPU([*map(TensorCPU, encoded)], "", contiguous=False)
 
 
 def _used_batches(prefetch: int) -> int:
