@@ -352,7 +352,7 @@ class Downscale:
     """The size that large images are reduced to before they are stored, and how they are encoded.
 
     Both sides of an image shrink by the same factor: the smallest reduction that meets both
-    `shorter` and `longest`. Images are never enlarged.
+    `shorter` and `longest`, or `pixels`. Images are never enlarged.
     """
 
     shorter: int | None = option(
@@ -366,6 +366,14 @@ class Downscale:
         "Shrink images until the longer side has at most N pixels.",
         _IMAGES,
         flag="--max-side",
+    )
+    pixels: int | None = option(
+        None,
+        "Shrink images until they have at most N pixels in all, for training at several shapes:"
+        " 224 x 224 are 50176.",
+        _IMAGES,
+        flag="--resize-pixels",
+        stored="if set",
     )
     only_above: int | None = option(
         None,
@@ -390,6 +398,8 @@ class Downscale:
 
         The plan uses it to divide shards before images are resized.
         """
+        if self.pixels is not None:
+            return int(self.pixels * _JPEG_BYTES_PER_PIXEL)
         # Images up to this side are stored as they are; others have about 4:3.
         unchanged = self.only_above or 0
         if self.shorter is None:
@@ -647,7 +657,7 @@ class Options:
             if declared.applies and not getattr(self, declared.applies):
                 continue
             if isinstance(value, (Downscale, Raw)):
-                value = asdict(value)
+                value = _part_as_json(value)
             members[each.name] = declared.stored_as or value
         # These two have no option: they state how the dataset was made.
         if (self.val_fraction or self.test_fraction) and not self.split_by:
@@ -676,6 +686,14 @@ class Options:
             if declaration(each).inherited and each.name not in own:
                 taken[each.name] = getattr(newest, each.name)
         return replace(self, **taken)
+
+
+def _part_as_json(part: Downscale | Raw) -> dict[str, Any]:
+    members = asdict(part)
+    for each in fields(part):
+        if declaration(each).stored == "if set" and members[each.name] == each.default:
+            del members[each.name]
+    return members
 
 
 def max_pixels_of(manifest: Manifest) -> int:

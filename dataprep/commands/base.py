@@ -341,9 +341,16 @@ def _stored_images(values: Mapping[str, Any]) -> dict[str, Downscale | Raw]:
     _refuse(Raw, raw, downscale, "requires --store raw", hint)
     # Without a size, images are stored as they are.
     side = downscale.get("shorter") or downscale.get("longest")
+    if "pixels" in downscale:
+        hint = "leave one of them out"
+        others = ("pixels", "quality", "subsampling", "filter")
+        reason = f"cannot be used with --resize-pixels {downscale['pixels']}"
+        _refuse(Downscale, downscale, others, reason, hint)
+        return {"downscale": Downscale(**downscale)}
     if side is None:
         hint = "set the size of the stored images with one of them"
-        _refuse(Downscale, downscale, (), "requires --resize-shorter or --max-side", hint)
+        reason = "requires --resize-shorter, --max-side or --resize-pixels"
+        _refuse(Downscale, downscale, (), reason, hint)
         return {}
     if downscale.get("only_above", side) < side:
         name = "--max-side"

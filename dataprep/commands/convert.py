@@ -256,7 +256,11 @@ def _print_plan(planned: Planned, out: str) -> None:
     shrunk = trial
     if not options.downscale:
         shrunk = run_trial(source, remaining, replace(options, downscale=downscale, raw=None))
-    sides = {"--resize-shorter": downscale.shorter, "--max-side": downscale.longest}
+    sides = {
+        "--resize-shorter": downscale.shorter,
+        "--max-side": downscale.longest,
+        "--resize-pixels": downscale.pixels,
+    }
     resize = " ".join(f"{flag} {side}" for flag, side in sides.items() if side)
     print_line(
         f"disk: {format_bytes(source_bytes)} for the images as they are; about"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -81,8 +82,15 @@ def target_size(width: int, height: int, downscale: Downscale) -> tuple[int, int
     if downscale.only_above is not None and measured <= downscale.only_above:
         return None
     factor = min((downscale.shorter or short) / short, (downscale.longest or long) / long)
+    if downscale.pixels is not None:
+        factor = math.sqrt(downscale.pixels / (short * long))
     if factor >= 1:
         return None
+    if downscale.pixels is not None:
+        # Sides that are both rounded up can have a few pixels too many.
+        short = max(1, round(short * factor))
+        short, long = sorted((short, min(round(long * factor), downscale.pixels // short)))
+        return (long, short) if width > height else (short, long)
     return max(1, round(width * factor)), max(1, round(height * factor))
 
 

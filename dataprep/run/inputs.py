@@ -352,7 +352,7 @@ def check_options(base: Folder, options: Options) -> Options:
     if options.raw and options.downscale:
         raise CallError(
             f"{out} stores {stored}, which are not resized",
-            hint="leave out --resize-shorter, --max-side and the options that belong to them",
+            hint="leave out --resize-shorter, --max-side, --resize-pixels and their options",
         )
     return options
 

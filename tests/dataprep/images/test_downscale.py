@@ -51,6 +51,22 @@ def test_target_size(width, height, shorter, longest, only_above):
         assert abs(new_side - max(Fraction(1), side * factor)) <= Fraction(1, 2)
 
 
+@given(lengths, lengths, lengths)
+def test_an_area_is_met_as_closely_as_the_aspect_ratio_allows(width, height, pixels):
+    size = target_size(width, height, Downscale(pixels=pixels))
+    assert (size is None) == (width * height <= pixels)
+    if size is None:
+        return
+    assert size[0] * size[1] <= pixels
+    assert (size[0] > size[1]) <= (width > height)
+    factor = (pixels / (width * height)) ** 0.5
+    if min(width, height) * factor >= 1:
+        for side, new_side in zip((width, height), size, strict=True):
+            # The longer side gives way if the shorter one is rounded up.
+            assert abs(side * factor - new_side) <= 1 + max(width, height) / min(width, height)
+    assert target_size(20_000, 50, Downscale(pixels=224 * 224)) == (4480, 11)
+
+
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "BMP", "TIFF", "PPM"])
 @pytest.mark.parametrize(
     "to", [Downscale(200), Downscale(longest=300), Downscale(100, only_above=200), Downscale(999)]
