@@ -216,6 +216,7 @@ def downscaled(r: Recorder) -> None:
     convert_both(r, "photos", "--resize-shorter", 32, "--samples-per-shard", 5)
     several = ("--max-side", 40, "--only-above", 48, "--quality", 80, "--subsampling", "420")
     convert(r, "photos", *several, "--filter", "bicubic", out="several")
+    convert(r, "photos", "--resize-pixels", 900, out="area")
 
 
 @scenario
@@ -439,6 +440,7 @@ def mismatch(r: Recorder) -> None:
         ("--validate", "none"),
         ("--max-pixels", 1000),
         ("--resize-shorter", 8),
+        ("--resize-pixels", 64),
         ("--max-side", 8, "--quality", 50),
         ("--store", "raw", "--raw-size", 8),
         ("--hash",),
