@@ -2,7 +2,7 @@
 
 Each kind of run is killed before a random change of a file or object, or at a random time, as often
 as ``RANDOM_KILLS`` says for all kinds together. ``RANDOM_KILLS_LIST`` names a file to which each
-test appends what it killed: ``kind``, ``phase`` and how often.
+test appends what it killed: ``kind``, ``phase`` and how often. `scripts/test --long` kills 100.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ KINDS = {
 }
 
 #: Runs to kill, for each kind.
-KILLS = max(1, int(os.environ.get("RANDOM_KILLS", "16")) // len(KINDS))
+KILLS = max(1, int(os.environ.get("RANDOM_KILLS", "8")) // len(KINDS))
 
 
 @pytest.fixture(autouse=True)

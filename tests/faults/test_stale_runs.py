@@ -22,6 +22,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from itertools import cycle
 from pathlib import Path
+from typing import Any
 
 import pytest
 from helpers.gate import Gate
@@ -82,6 +83,9 @@ class Case:
     meanwhile: Sequence[Command]
     is_equal: bool = False
 
+
+#: What completes the dataset of a run.
+REST = {"plan": [WORK, FINISH], "work": [FINISH]}
 
 CASES = {
     "convert, overwrite": Case((), FIRST, [OTHER]),
@@ -150,6 +154,18 @@ class Machines:
                 Path(out, name).parent.mkdir(parents=True, exist_ok=True)
                 Path(out, name).write_bytes(data)
 
+    def undisturbed(self, case: Case, out: str) -> tuple[list[str], str, dict[str, bytes]]:
+        """Run a case's run alone; return what it changes, the plan, and the files of the dataset."""
+        key = (is_url(out), *case.before, "then", case.stale)
+        if key not in self._made:
+            self.prepare(case.before, out)
+            changes = self._changes(case.stale, out)
+            plan = _plan_of_manifest(out)
+            if not is_url(out):
+                self.must(REST.get(case.stale[0], []), out)
+            self._made[key] = changes, plan, _objects(out)
+        return self._made[key]
+
     def suspend(self, command: Command, out: str, changes: int):
         """Start a run and suspend it before a change; return its gate and it."""
         self._count += 1
@@ -161,7 +177,7 @@ class Machines:
         gate.open()
         return gate, process
 
-    def changes(self, command: Command, out: str) -> list[str]:
+    def _changes(self, command: Command, out: str) -> list[str]:
         """Run a command undisturbed, and return what it changes."""
         self._count += 1
         gate = Gate(self._tmp_path / f"gate {self._count}", changes=1 << 30)
@@ -186,8 +202,8 @@ def _one_worker(command: Command) -> Sequence[str]:
 
 
 @pytest.fixture(scope="module")
-def made() -> dict[tuple[object, ...], dict[str, bytes]]:
-    """The files of datasets that were made, by the kind of place and the commands."""
+def made() -> dict[tuple[object, ...], Any]:
+    """What `Machines` has made, by the kind of place and the commands."""
     return {}
 
 
@@ -251,9 +267,7 @@ def _moments(count: int, name: str) -> list[int]:
 def test_in_an_object_store_a_stale_run_changes_nothing(name, server_environment, machines) -> None:
     case = CASES[name]
     with empty_folder("google", server_environment) as bucket:
-        machines.prepare(case.before, str(bucket))
-        changes = machines.changes(case.stale, str(bucket))
-        own_plan = _plan_of_manifest(str(bucket))
+        changes, own_plan, _ = machines.undisturbed(case, str(bucket))
     failures = []
     kinds = cycle(("seaweedfs", "google"))
     for kind, moment in zip(kinds, _moments(len(changes), name), strict=False):
@@ -395,12 +409,8 @@ def test_files_of_others_stay_in_a_dataset_that_no_run_has_taken_over(bucket, ma
 @pytest.mark.parametrize("name", CASES)
 def test_in_a_folder_the_lock_keeps_others_out(name, machines, tmp_path) -> None:
     case = CASES[name]
-    first = tmp_path / "undisturbed"
-    machines.prepare(case.before, str(first))
-    changes = machines.changes(case.stale, str(first))
-    rest = {"plan": [WORK, FINISH], "work": [FINISH]}.get(case.stale[0], [])
-    machines.must(rest, str(first))
-    expected = _objects(str(first))
+    changes, _, expected = machines.undisturbed(case, str(tmp_path / "undisturbed"))
+    rest = REST.get(case.stale[0], [])
     for moment in _moments(len(changes), name):
         out = tmp_path / f"out {moment}"
         place = f"suspended before change {moment}, {changes[moment]}"
