@@ -32,7 +32,6 @@ import pairs
 import torch
 from feeds import MEAN, OURS, STD, TORCHVISION, channels_last, data_loader
 from harness import CORES, Report, Row, at_most, option, torch_device
-from inputs import convert
 from pairs import dataset_folder, split_folders, to_device
 from torch import nn
 from torch.nn import functional
@@ -261,7 +260,8 @@ def our_runs(args: argparse.Namespace, recipe: Recipe) -> Callable[[int], Batche
 def our_images(args: argparse.Namespace, recipe: Recipe) -> Any:
     """Return all images of the evaluation and their labels, on the device."""
     steps = recipe.eval_transforms()
-    with build(args, transforms=steps, batch_size=256, split="val") as batches:
+    split = split_folders(args.images)[1].name
+    with build(args, transforms=steps, batch_size=256, split=split) as batches:
         return joined([*channels_last(batches)])
 
 
@@ -277,19 +277,6 @@ def joined(batches: Sequence[Any]) -> Any:
 
 
 # --- runs -----------------------------------------------------------------------------------------
-
-
-def prepare(args: argparse.Namespace) -> None:
-    """Convert the images. They stay encoded as they are, so both loaders decode the same bytes."""
-    folder = dataset_folder(args)
-    if (folder / "manifest.json").exists():
-        return
-    named = folder.with_name(f"{folder.name}-src")
-    named.mkdir(parents=True, exist_ok=True)
-    for name, target in zip(("train", "val"), split_folders(args.images), strict=True):
-        if not (named / name).exists():
-            (named / name).symlink_to(target.resolve())
-    convert(named, folder, "tfrecord")
 
 
 def count_images(folder: Path) -> int:
@@ -323,7 +310,7 @@ def run(report: Report, args: argparse.Namespace) -> None:
     recipe = replace(recipe, epochs=args.epochs or recipe.epochs)
     settings: Row = {"recipe": args.recipe, "images": args.images.resolve().name}
     settings |= {name: getattr(recipe, name) for name in ("size", "epochs", "batch_size", "lr")}
-    prepare(args)
+    pairs.prepare(args)
     sides = (TORCHVISION, OURS)
     pairs.run_sides(sides, run_side, args, recipe, settings)
     images = count_images(split_folders(args.images)[0])

@@ -31,7 +31,6 @@ import pairs
 import torch
 from feeds import MEAN, OURS, STD, data_loader
 from harness import FOLDER, Report, Row, at_least, at_most, option
-from inputs import convert
 from pairs import Key, dataset_folder, to_device
 
 sys.path.insert(0, str(FOLDER.parent))
@@ -238,8 +237,7 @@ def run(report: Report, args: argparse.Namespace) -> None:
     names = ("model", "epochs", "identities", "samples", "lr")
     settings: Row = {"images": args.images.resolve().name}
     settings |= {name: getattr(args, name) for name in names}
-    if not (dataset_folder(args) / "manifest.json").exists():
-        convert(args.images, dataset_folder(args), "tfrecord")
+    pairs.prepare(args)
     pairs.run_sides((PLAIN, OURS, SAME), run_side, args, settings)
     identities = len(os.listdir(args.images / "train"))
     title = f"{args.model}, {args.epochs} epochs, {identities:,} identities"

@@ -31,20 +31,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import harness
 import numpy as np
 from feeds import open_loader, samplers
-from harness import (
-    DEVICE,
-    FOLDER,
-    Report,
-    Row,
-    Side,
-    Target,
-    WrongOptionError,
-    at_least,
-    option,
-    usual,
-)
+from harness import DEVICE, FOLDER, Report, Row, Side, Target, WrongOptionError, at_least, option
 from inputs import prepare, run_command, shard_files
 from stores import BUCKET, latency_proxy, served, use_endpoint
 
@@ -60,7 +50,7 @@ ORDERS = ("in order", "shuffled", "PK")
 PACKAGES = {"mosaicml": "streaming", "litdata": "litdata"}
 DECODERS = ("dali", "pillow")
 OPTIONS = [
-    *usual("cache", count=8192, repeats=3, batch_size=256),
+    *harness.usual("cache", count=8192, repeats=3, batch_size=256),
     DEVICE,
     option("--orders", [*ORDERS], "orders of an epoch", choices=ORDERS),
     option("--latency", 0.0, "also measure with so many ms more for every request"),

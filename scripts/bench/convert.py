@@ -37,36 +37,26 @@ SHARD = 256 << 20
 SHARD_WRITER, TFRECORD_WRITER, TAR = at_least(6.0), at_least(3.0), at_least(0.8)
 
 
-def labeled(src: Path) -> Iterator[tuple[Path, int, str]]:
+def labeled(src: Path) -> Iterator[tuple[Path, int, str, tuple[int, int]]]:
+    """Yield each file with its label, its class, and its width and height from the header."""
     for label, folder in enumerate(sorted(src.iterdir())):
         for file in sorted(folder.iterdir()):
-            yield file, label, folder.name
+            with Image.open(file) as image:
+                yield file, label, folder.name, image.size
 
 
-def size_of(file: Path) -> tuple[int, int]:
-    """Return width and height from the header of an image."""
-    with Image.open(file) as image:
-        return image.size
-
-
-def shard_writer(src: Path, out: Path, *, same: bool) -> None:
-    """Write image and label with `webdataset`; with `same`, also the .json that `dataprep` writes."""
+def shard_writer(src: Path, out: Path) -> None:
+    """Write the same files as `dataprep` with `webdataset`."""
     import webdataset
 
     out.mkdir()
     options = {"maxsize": SHARD, "maxcount": 1 << 40, "verbose": 0}
     with webdataset.ShardWriter(f"{out}/%05d.tar", **options) as sink:
-        for number, (file, label, name) in enumerate(labeled(src)):
-            sample: dict[str, Any] = {
-                "__key__": f"{number:08d}",
-                "jpg": file.read_bytes(),
-                "cls": label,
-            }
-            if same:
-                width, height = size_of(file)
-                fields = {"key": sample["__key__"], "label": label, "class": name}
-                sample["json"] = fields | {"width": width, "height": height, "source": str(file)}
-            sink.write(sample)
+        for number, (file, label, name, (width, height)) in enumerate(labeled(src)):
+            key = f"{number:08d}"
+            fields = {"key": key, "label": label, "class": name, "width": width}
+            fields |= {"height": height, "source": str(file)}
+            sink.write({"__key__": key, "jpg": file.read_bytes(), "cls": label, "json": fields})
 
 
 def tar(src: Path, out: Path) -> None:
@@ -74,8 +64,8 @@ def tar(src: Path, out: Path) -> None:
     subprocess.run(["tar", "--format=ustar", "-C", src, "-cf", out / "all.tar", "."], check=True)
 
 
-def tensorflow_writer(src: Path, out: Path, *, same: bool) -> None:
-    """Write image and label with TensorFlow; with `same`, all features that `dataprep` writes."""
+def tensorflow_writer(src: Path, out: Path) -> None:
+    """Write the same features as `dataprep` with TensorFlow."""
     import tensorflow as tf
 
     def feature(value: bytes | int) -> Any:
@@ -85,12 +75,10 @@ def tensorflow_writer(src: Path, out: Path, *, same: bool) -> None:
 
     out.mkdir()
     with tf.io.TFRecordWriter(f"{out}/all.tfrecord") as sink:
-        for file, label, name in labeled(src):
+        for file, label, name, (width, height) in labeled(src):
             values: dict[str, bytes | int] = {"encoded": file.read_bytes(), "class/label": label}
-            if same:
-                width, height = size_of(file)
-                values |= {"class/text": name.encode(), "filename": str(file).encode()}
-                values |= {"format": b"JPEG", "height": height, "width": width}
+            values |= {"class/text": name.encode(), "filename": str(file).encode()}
+            values |= {"format": b"JPEG", "height": height, "width": width}
             features = {f"image/{key}": feature(value) for key, value in values.items()}
             example = tf.train.Example(features=tf.train.Features(feature=features))
             sink.write(example.SerializeToString())
@@ -117,7 +105,7 @@ def copy_in_processes(
     pool: multiprocessing.pool.Pool, src: Path, out: Path, workers: int, *, checked: bool
 ) -> None:
     out.mkdir()
-    paths = [str(file) for file, _, _ in labeled(src)]
+    paths = [str(file) for file in sorted(src.rglob("*.jpg"))]
     parts = [(paths[start::workers], f"{out}/{start}", checked) for start in range(workers)]
     pool.starmap(copy_files, parts)
 
@@ -137,7 +125,6 @@ def run(report: Report, args: argparse.Namespace) -> None:
         f"{workers} that copy, check, read back",
     )
     files, features = "ShardWriter, the same files", "TFRecordWriter, the same features"
-    samples, examples = "ShardWriter, image and label", "TFRecordWriter, image and label"
     sides: dict[str, Side] = {
         ours: partial(convert_here, src, out, fmt="webdataset", **here),
         command: partial(convert, src, out, "webdataset", *options),
@@ -145,18 +132,14 @@ def run(report: Report, args: argparse.Namespace) -> None:
         copied: partial(copy, checked=False),
         checked: partial(copy, checked=True),
         "GNU tar": partial(tar, src, out),
-        files: partial(shard_writer, src, out, same=True),
-        samples: partial(shard_writer, src, out, same=False),
+        files: partial(shard_writer, src, out),
     }
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     if importlib.util.find_spec("tensorflow"):
-        sides[features] = partial(tensorflow_writer, src, out, same=True)
-        sides[examples] = partial(tensorflow_writer, src, out, same=False)
-    pairs = [(ours, files, SHARD_WRITER), (ours, samples, SHARD_WRITER)]
-    pairs += [(side, files, SHARD_WRITER) for side in (command, copied, checked)]
-    pairs += [(ours, "GNU tar", TAR)]
-    pairs += [(records, side, TFRECORD_WRITER) for side in (features, examples)]
-    pairs += [(side, features, TFRECORD_WRITER) for side in (copied, checked)]
+        sides[features] = partial(tensorflow_writer, src, out)
+    pairs = [(side, files, SHARD_WRITER) for side in (ours, command, copied, checked)]
+    pairs += [(side, features, TFRECORD_WRITER) for side in (records, copied, checked)]
+    pairs.append((ours, "GNU tar", TAR))
     report.compare(
         f"{args.count:,} images, {args.repeats} repeats after one warm-up",
         chosen(sides, args.only),

@@ -32,19 +32,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import harness
 import numpy as np
 import torch
-from harness import (
-    FORMATS,
-    Report,
-    Row,
-    at_most,
-    option,
-    process_memory,
-    query_gpus,
-    replaced,
-    usual,
-)
+from harness import FORMATS, Report, Row, at_most, option, process_memory, query_gpus, replaced
 from inputs import prepare
 
 import loaders
@@ -55,7 +46,7 @@ from manifests.tables import read_table
 TAKES = "20 minutes"
 NEEDS = "photographs, scipy; measures the GPU too if there is one"
 OPTIONS = [
-    *usual("endurance", count=64),
+    *harness.usual("endurance", count=64),
     option("--minutes", 20.0, "duration"),
 ]
 STORES = ("full", "256", "raw")

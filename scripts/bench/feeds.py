@@ -9,7 +9,7 @@ import multiprocessing
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
@@ -272,11 +272,6 @@ def torchvision_feed(
 
 
 Opener = Callable[[], Any]
-
-
-def first_batches_agree(firsts: Sequence[Any]) -> bool:
-    """Whether batches of images have the same shape, dtype and device."""
-    return len({(images.shape[1:], images.dtype, images.device) for images in firsts}) == 1
 
 
 def measure_seconds(feed: Feed, batches: int, least: float) -> tuple[float, float, float]:

@@ -124,8 +124,8 @@ def check_options(args: argparse.Namespace) -> None:
         args.device = "gpu" if torch.cuda.is_available() else "cpu"
     sizes = [*getattr(args, "batch_sizes", []), getattr(args, "batch_size", None) or 0]
     if getattr(args, "count", max(sizes)) < max(sizes):
-        option = "--batch-sizes" if "batch_sizes" in args else "--batch-size"
-        raise WrongOptionError(f"--count {args.count} is less than {option} {max(sizes)}")
+        name = "--batch-sizes" if "batch_sizes" in args else "--batch-size"
+        raise WrongOptionError(f"--count {args.count} is less than {name} {max(sizes)}")
 
 
 def torch_device(args: argparse.Namespace) -> Any:

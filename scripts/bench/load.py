@@ -23,34 +23,10 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
-from feeds import (
-    HAND,
-    OURS,
-    TORCHVISION,
-    Feed,
-    Opener,
-    first_batches_agree,
-    hand_feed,
-    measure_seconds,
-    our_feed,
-    samplers,
-    torchvision_feed,
-)
-from harness import (
-    CORES,
-    FORMATS,
-    ONLY,
-    Report,
-    Target,
-    Timing,
-    WrongOptionError,
-    at_least,
-    at_most,
-    chosen,
-    option,
-    replaced,
-    usual,
-)
+import feeds
+import harness
+from feeds import HAND, OURS, TORCHVISION, Feed, Opener, hand_feed, samplers
+from harness import CORES, FORMATS, ONLY, Report, Target, Timing, WrongOptionError, at_least, option
 from inputs import prepare
 
 import loaders
@@ -59,7 +35,7 @@ TAKES = "5 minutes for each store"
 NEEDS = "photographs, a GPU for the stated figures; measures torchvision if it is installed"
 DEFAULT, TOLERANT = "default", "on_error=skip"
 OPTIONS = [
-    *usual("load", count=25_600, repeats=5, batch_size=256, stores=["full"], feeds=True),
+    *harness.usual("load", count=25_600, repeats=5, batch_size=256, stores=["full"], feeds=True),
     option("--formats", [], "formats of the shards, instead of --fmt", choices=FORMATS),
     option("--samplers", [DEFAULT], f"samplers: {', '.join([DEFAULT, *samplers(1, 1), TOLERANT])}"),
     option("--min-seconds", 1.0, "minimum duration of a measurement"),
@@ -71,7 +47,7 @@ TO_TORCHVISION_ON_CPU = at_least(1.7)
 TO_HAND = {"full": at_least(0.97), "256": at_least(0.97), "raw": at_least(0.95)}
 #: To the reader of DALI, and to the same sampler that does not tolerate bad images.
 TO_BUFFER, TO_STRICT = at_least(0.97), at_least(0.99)
-THREAD_US = at_most(20)
+THREAD_US = harness.at_most(20)
 
 
 def openers(src: Path, dataset: Path, args: argparse.Namespace) -> dict[str, Opener]:
@@ -84,11 +60,13 @@ def openers(src: Path, dataset: Path, args: argparse.Namespace) -> dict[str, Ope
             options["shuffle"] = "buffer"
         if sampler == TOLERANT:
             options = {"sampler": loaders.ShuffledSampler(), "on_error": "skip"}
-        found[our_name(sampler, args)] = partial(our_feed, dataset, args, **options)
+        found[our_name(sampler, args)] = partial(feeds.our_feed, dataset, args, **options)
     found[HAND] = partial(hand_feed, dataset, args)
     if importlib.util.find_spec("torchvision"):
-        found[TORCHVISION] = partial(torchvision_feed, src, args, "v1", CORES, args.batch_size)
-    return chosen(found, args.only)
+        found[TORCHVISION] = partial(
+            feeds.torchvision_feed, src, args, "v1", CORES, args.batch_size
+        )
+    return harness.chosen(found, args.only)
 
 
 def our_name(sampler: str, args: argparse.Namespace) -> str:
@@ -104,7 +82,7 @@ def measure(
     for repeat, (name, feed) in itertools.product(range(args.repeats + 1), sides.items()):
         size = len(feed.take(1)[0])
         batches = max(1, args.count // size)
-        seconds, cpu, thread = measure_seconds(feed, batches, args.min_seconds)
+        seconds, cpu, thread = feeds.measure_seconds(feed, batches, args.min_seconds)
         if repeat:
             images = batches * size
             timings[name].seconds.append(seconds * args.count / images)
@@ -121,7 +99,7 @@ def compare(report: Report, store: str, args: argparse.Namespace) -> None:
         for name, opener in openers(src, dataset, args).items():
             sides[name] = stack.enter_context(opener())
         firsts = [feed.take(1)[0] for feed in sides.values()]
-        if not first_batches_agree(firsts):
+        if len({(images.shape[1:], images.dtype, images.device) for images in firsts}) > 1:
             raise SystemExit(f"the sides differ: {[(each.shape, each.dtype) for each in firsts]}")
         firsts.clear()
         timings, threads = measure(sides, args)
@@ -152,4 +130,4 @@ def run(report: Report, args: argparse.Namespace) -> None:
             )
     args.count = args.count // args.batch_size * args.batch_size
     for store, fmt in itertools.product(args.stores, args.formats or [args.fmt]):
-        compare(report, store, replaced(args, fmt=fmt))
+        compare(report, store, harness.replaced(args, fmt=fmt))

@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 from harness import CORES, DEVICE, Report, Row, option, usual
+from inputs import convert
 
 #: The name of a batch, which seeds its random numbers, and a row.
 Key = tuple[str, int]
@@ -45,6 +46,12 @@ def dataset_folder(args: argparse.Namespace) -> Path:
     return Path(args.work) / f"accuracy-{args.images.resolve().name}"
 
 
+def prepare(args: argparse.Namespace) -> None:
+    """Convert the images. They stay encoded as they are, so all loaders decode the same bytes."""
+    if not (dataset_folder(args) / "manifest.json").exists():
+        convert(args.images, dataset_folder(args), "tfrecord")
+
+
 @cache
 def decode_once(path: str) -> Any:
     return importlib.import_module("torchvision.datasets").folder.default_loader(path)
@@ -56,7 +63,7 @@ class Images:
     def __init__(
         self, folder: Path, steps: Sequence[Any], classes: Sequence[str] = (), *, once: bool = False
     ) -> None:
-        """Read the names of the files; labels number `classes`, by default those of the folder.
+        """Read the names of the files; labels number `classes`, by default the folders.
 
         With `once`, each process decodes an image at most once.
         """

@@ -21,20 +21,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import harness
 from feeds import samplers
-from harness import (
-    CORES,
-    FORMATS,
-    Report,
-    Row,
-    Side,
-    apart,
-    at_least,
-    at_most,
-    option,
-    replaced,
-    usual,
-)
+from harness import CORES, FORMATS, Report, Row, Side, apart, at_least, at_most, option, replaced
 from inputs import drop_pages, prepare, require_disk, shard_files
 from nvidia.dali import fn
 from nvidia.dali.pipeline import Pipeline
@@ -49,7 +38,7 @@ from loaders.samplers.order import Batching, PlannedOrder
 TAKES = "3 minutes"
 NEEDS = "photographs; a disk for --cold"
 OPTIONS = [
-    *usual("reading", count=20_000, repeats=5, batch_size=256),
+    *harness.usual("reading", count=20_000, repeats=5, batch_size=256),
     option("--formats", [*FORMATS], "formats of the shards", choices=FORMATS),
     option("--threads", CORES, "threads of DALI"),
     option("--cold", False, "read from the disk; --work must be on one"),

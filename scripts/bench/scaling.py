@@ -23,16 +23,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import inputs
 from harness import IMAGES, ONLY, Report, Row, at_least, chosen, option, powers_of_two, timed, usual
-from inputs import (
-    as_jpeg,
-    convert_here,
-    copy_photographs,
-    dataprep,
-    enlarged,
-    fill_folder,
-    photographs,
-)
+from inputs import as_jpeg, convert_here, copy_photographs, dataprep, enlarged, fill_folder
 
 from dataprep.engines import default_workers
 from dataprep.options import Downscale, Raw
@@ -76,7 +69,7 @@ def make_originals(args: argparse.Namespace) -> dict[str, list[Path]]:
     """Copy the photographs, and enlarge some of them; return the files of each kind."""
     copies = copy_photographs(args.images, args.work)
     kinds: dict[str, list[Path]] = {"photos": copies, "4k": []}
-    photos = photographs(args.images)
+    photos = inputs.photographs(args.images)
     some = photos[:: max(1, len(photos) // args.different)][: args.different]
     with multiprocessing.get_context("spawn").Pool(min(default_workers(), len(some))) as pool:
         for number, data in enumerate(pool.imap(enlarge, some)):

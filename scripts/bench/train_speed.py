@@ -29,26 +29,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import harness
 import torch
 from feeds import OURS, Feed, Opener, hand_feed, our_feed, synchronize, torchvision_feed, turns_feed
-from harness import (
-    CORES,
-    Report,
-    Row,
-    WrongOptionError,
-    at_least,
-    option,
-    replaced,
-    torch_device,
-    usual,
-)
+from harness import CORES, Report, Row, WrongOptionError, at_least, option, replaced, torch_device
 from inputs import prepare
 from torch import distributed, nn
 
 TAKES = "15 minutes with --hand"
 NEEDS = "photographs, torchvision, a GPU for the stated figures"
 OPTIONS = [
-    *usual("train", count=6_400, stores=["full", "256"], feeds=True),
+    *harness.usual("train", count=6_400, stores=["full", "256"], feeds=True),
     option("--models", ["resnet50", "resnet18", "vit_s"], "of torchvision; vit_s, tiny or none"),
     option("--batch-sizes", [256], "images of a batch"),
     option("--torchvision", [], "also measure its loaders, v1 or v2", nargs="*"),
@@ -74,7 +65,7 @@ Step = Callable[[Any, Any], None]
 
 @dataclass
 class Measured:
-    """What was measured of a feed: images per second, those with the cached batch just before, and ms in `next`."""
+    """What was measured of a feed: images per second, also with the cached batch just before, and ms in `next`."""
 
     rates: list[float] = field(default_factory=list)
     limits: list[float] = field(default_factory=list)

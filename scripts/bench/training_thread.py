@@ -66,7 +66,7 @@ def clock() -> Iterator[Counter[str]]:
             finally:
                 spent[library] += sign * (time.perf_counter() - start)
 
-        # DALI inspects the arguments of a callback, and sees those of the function.
+        # DALI inspects the arguments of a callback, and has to see the ones of the function.
         return functools.update_wrapper(timed, function)
 
     patches: list[tuple[str, int, Any, str]] = [

@@ -56,7 +56,7 @@ def test_both_sides_learn(scripts, images, tmp_path, monkeypatch, name):
         accuracy.RECIPES[name], batch_size=24, epochs=6 if name == "plain" else 1, lr=0.05
     )
     args = arguments(images, tmp_path)
-    accuracy.prepare(args)
+    pairs.prepare(args)
     for side in (accuracy.TORCHVISION, accuracy.OURS):
         accuracy.run_side(side, argparse.Namespace(**vars(args) | {"seeds": 1}), recipe, SETTINGS)
     found = pairs.read_results(args.results, SETTINGS)
@@ -140,7 +140,7 @@ def test_our_loader_returns_the_batches_of_the_plain_one(scripts, images, tmp_pa
     reid = scripts("accuracy_reid")
     src = identities(images, tmp_path / "reid")
     args = arguments(src, tmp_path, epochs=2, identities=3, samples=4, seed=5)
-    reid.convert(src, reid.dataset_folder(args), "tfrecord")
+    reid.pairs.prepare(args)
     plain = reid.plain_images(src / "train", ["class0", "class1", "class2"], train=False).folder
     keys = reid.identity_batches(plain.targets, args, 2 * 6, seed=5)
     expected = [
@@ -163,7 +163,7 @@ def test_reid_trains_with_all_loaders(scripts, images, tmp_path):
     args = arguments(
         src, tmp_path, model="tiny", epochs=1, identities=3, samples=4, lr=1e-3, seeds=1
     )
-    reid.convert(src, reid.dataset_folder(args), "tfrecord")
+    reid.pairs.prepare(args)
     for side in (reid.PLAIN, reid.OURS, reid.SAME):
         reid.run_side(side, argparse.Namespace(**vars(args)), SETTINGS)
     found = pairs.read_results(args.results, SETTINGS)
