@@ -319,7 +319,7 @@ def check_names(before: Names, names: Names, first: str, second: str) -> None:
 
     """
     are_numbers = all(map(_NUMBER.fullmatch, before))
-    if before and names and are_numbers != all(map(_NUMBER.fullmatch, names)):
+    if names and are_numbers != all(map(_NUMBER.fullmatch, names)):
         numbers, number, named, name = second, names[0], first, before[0]
         if are_numbers:
             numbers, number, named, name = first, before[0], second, names[0]

@@ -169,7 +169,7 @@ def _check_configurations(root: str, files: Names) -> None:
     """Check that the files are not several configurations of a dataset, which contain the same images."""
     folders = sorted({file.split("/")[0] for file in files if "/" in file})
     if len(folders) > 1 and not all(folder.lower() in SPLIT_WORDS for folder in folders):
-        shown = ", ".join(f"{name}/" for name in folders[:5])
+        shown = first_names([f"{name}/" for name in folders])
         raise SourceError(
             f"the folder has Parquet files in several folders ({shown}), which may be versions of"
             " one dataset",

@@ -141,7 +141,9 @@ class Scan:
         self._labels = labels
         # Images whose names need no look at each character.
         self._plain_suffixes = IMAGE_SUFFIXES.difference(labels)
-        if is_url(root) and not mounted_at(root):
+        #: Whether a path is the path of a URL, which ``?`` and ``#`` end.
+        self._in_url = is_url(root) and not mounted_at(root)
+        if self._in_url:
             self._plain_suffixes = frozenset()
         self.rejected: list[RejectedRow] = []
         self.folders = {storage.identify(root)}
@@ -258,7 +260,7 @@ class Scan:
     def _problem(self, path: str, name: str) -> str:
         if not is_unicode(path):
             return "the file name is not valid UTF-8; rename the file"
-        if ("?" in name or "#" in name) and is_url(self.root) and not mounted_at(self.root):
+        if self._in_url and ("?" in name or "#" in name):
             return "the name contains ? or #, which end the path of a URL; rename it"
         return ""
 

@@ -146,6 +146,7 @@ def test_another_append_waits(sources, copy, append, invoke, snapshot, tmp_path)
     append("plan", out)
     plan = json.loads((out / ".dataprep" / "plan" / "plan.json").read_text())
     assert plan["plan_version"] == 2, "older releases would write the first shards again"
+    assert "label_type" not in plan, "plans of classes do not state it"
     planned = snapshot(out)
     third = write_images(tmp_path / "third", range(50, 53), ("eel",))
     for command in ("plan", "convert"):

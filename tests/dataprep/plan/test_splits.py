@@ -84,6 +84,13 @@ def test_stratified_splits_of_large_classes_are_exact():
     assert splits.notices == ()
 
 
+@pytest.mark.parametrize(("sizes", "val"), [([14, 16], [1, 2]), ([2, 18], [1, 1])])
+def test_classes_without_any_come_first_then_large_remainders(sizes, val):
+    source = make_source([label for label, size in enumerate(sizes) for _ in range(size)])
+    for seed in range(5):
+        assert split(source, val_fraction=0.1, seed=seed)[1]["val"] == val
+
+
 def test_classes_without_images_in_a_split_are_reported():
     """840 classes of two images: val has at most one image of a class, and 504 classes have none."""
     splits, counts = split(make_source([*range(840)] * 2), val_fraction=0.2)

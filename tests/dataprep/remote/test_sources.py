@@ -153,6 +153,16 @@ def test_names_that_cannot_be_part_of_a_url_are_rejected(images, store, name) ->
     assert source.path == before.path
 
 
+def test_names_in_an_archive_are_no_part_of_its_url(images, store, tmp_path) -> None:
+    data = next(images.rglob("*.jpg")).read_bytes()
+    store.put("photos.tar", tar_of([("cat/what?.jpg", data), ("dog/né#2.jpg", data)]))
+    source = read_source(f"{store}/photos.tar")
+    assert (source.rejected, len(source)) == ((), 2)
+    (tmp_path / "cat").mkdir()
+    (tmp_path / "cat" / "né?.jpg").write_bytes(data)
+    assert read_source(str(tmp_path)).rejected == ()
+
+
 def test_plan_work_and_finish_with_images_in_an_object_store(
     images, store, invoke, tmp_path
 ) -> None:

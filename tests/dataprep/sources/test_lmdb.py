@@ -56,6 +56,16 @@ def test_the_images_are_those_of_dali(tmp_path):
     assert source.label.tolist() == expected
 
 
+def test_fields_at_the_edge_of_what_is_read_at_once(tmp_path):
+    """A number of ten bytes lies across it, and the image ends where its value ends."""
+    image = b"\x22" + datum_of(JPEG, 1).partition(b"\x22")[2].removesuffix(b"\x28\x01\x38\x01")
+    rest = b"\x10" + b"\xff" * 9 + b"\x01\x28\x01\x38\x01" + image
+    values = {b"%08d" % n: b"\x32" + bytes([n]) + bytes(n) + rest for n in range(30, 70)}
+    source = read(database(tmp_path / "db", values))
+    assert set(load(source)) == {JPEG}
+    assert set(source.label.tolist()) == {1}
+
+
 @pytest.fixture(scope="module")
 def scratch(tmp_path_factory):
     return tmp_path_factory.mktemp("lmdb")
@@ -141,6 +151,8 @@ REFUSED = {
     "pixels": ("db", {b"a": datum_of(JPEG, 1, encoded=False)}, "as pixels; only encoded images"),
     "no datum": ("db", {b"a": DATUM, b"b": b"x"}, "record 1 with the key b: it "),
     "a long field": ("db", {b"a": DATUM, b"b": b"\x22\x7f"}, "a field is longer than the value"),
+    "cut off": ("db", {b"a": DATUM, b"b": DATUM[:-1]}, "record 1 with the key b: it is cut off"),
+    "eleven bytes": ("db", {b"a": DATUM, b"b": b"\x10" + b"\xff" * 10 + b"\1"}, "it is cut off"),
     "no label": ("db", {b"a": DATUM, b"b": b"\x08\x01"}, "key b: it has no image or no label"),
     "no records": ("db", {}, "the source contains no images"),
 }

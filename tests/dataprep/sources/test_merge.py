@@ -13,7 +13,7 @@ from dataprep.containers import locations_of
 from dataprep.options import Options
 from dataprep.shards.source_image import load_image
 from dataprep.sources import Source, SourceOptions, recognize
-from dataprep.sources.merge import merge_sources
+from dataprep.sources.merge import check_names, merge_sources
 from dataprep.sources.recognize import read_sources
 from dataprep.verification.verify import verify_dataset
 from manifests.errors import CallError, SourceError
@@ -146,12 +146,15 @@ def test_wrong_rename_tables(lines, message, convert, tmp_path):
 def test_numbers_and_names_do_not_match(merge, tmp_path):
     a, out = write(tmp_path / "a", ["cat/1.jpg", "dog/1.jpg"]), tmp_path / "out"
     b = table(tmp_path, "b.txt", "a/cat/1.jpg 0\na/dog/1.jpg 1\n")
-    output = merge(a, b, out=out, status=2)
-    assert f"{b}: the classes are numbers, such as 0, but those of {a} have names" in output
+    for sources in ((a, b), (b, a)):
+        output = merge(*sources, out=out, status=2)
+        assert f"{b}: the classes are numbers, such as 0, but those of {a} have names" in output
+        assert "names, such as cat" in output
     options = ["--classes", table(tmp_path, "classes.txt", "cat\ndog\n")]
     output = merge(a, b, out=out, options=options)
     assert "2 images of the sources are listed more than once" in output
     assert read_manifest(out).classes == ("cat", "dog")
+    check_names(["cat"], [], "first", "a source in which no image has a class")
 
 
 def test_columns_are_merged_by_name(tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 
 import pyarrow.parquet as pq
 import pytest
@@ -13,7 +14,7 @@ from helpers.sources import read, refused
 from PIL import Image
 
 from dataprep.containers import locations_of, read_location
-from manifests.store import read_dataset, read_manifest
+from manifests.store import manifest_files, read_dataset, read_manifest
 
 
 def tables(folder):
@@ -177,7 +178,13 @@ def unfinished(folder):
     (folder / JOURNAL).write_text("{}")
 
 
+def without_classes(folder):
+    for name, content in manifest_files(replace(read_manifest(folder), classes=())).items():
+        (folder / name).write_bytes(content)
+
+
 DAMAGES = [
+    (without_classes, "but the manifest names 0 classes"),
     (lambda d: (d / SHARD).unlink(), f"{SHARD}: the shard is missing"),
     (lambda d: (d / SHARD).write_bytes(b"x"), "the shard has 1 bytes, but the manifest says"),
     (lambda d: (d / TABLE).unlink(), f"{TABLE}: the sample table is missing"),
