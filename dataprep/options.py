@@ -46,6 +46,8 @@ Subsampling = Literal["keep", "444", "422", "420"]
 Fit = Literal["crop", "pad"]
 #: The formats that images which DALI does not decode can be stored in.
 Transcode = Literal["jpeg", "png", "webp"]
+#: Center and width of a window of the values of a DICOM.
+Window = tuple[float, float]
 ClassFolders = Literal["outer", "inner"]
 #: What an append does if images of the dataset are not in the source as they were.
 Edits = Literal["refuse", "keep removed", "ignore"]
@@ -87,6 +89,7 @@ NORMALIZATIONS = {
     "alpha": "transparency removed",
     "icc": "color profile applied",
     "frame": "first of several frames or images",
+    "window": "window applied",
 }
 
 #: Largest seed of a plan. On the command line, integers have 64 bits.
@@ -461,7 +464,8 @@ class Options:
                                        verify --decode and duplicates have a --max-pixels of their own, because
                                        a manifest is not trusted to raise the limit (`max_pixels_of`); pictures
                                        of a report have the default limit
-        downscale, raw, transcode      images.downscale: prepare
+        downscale, raw, transcode,
+        window                         images.downscale: prepare
         hash                           shards.source_image: load_image
 
     A finished dataset states them in its manifest: an append inherits them (`inherit`), and repair
@@ -555,10 +559,21 @@ class Options:
     transcode: Transcode | None = option(
         None,
         "Store images of formats that DALI does not decode in this one: AVIF, HEIC (needs the extra"
-        " [heic]), JPEG XL (extra [jxl]), and the first frame of a GIF. They become upright sRGB"
-        " without metadata. JPEG and WebP have quality 90, or --quality.",
+        " [heic]), JPEG XL (extra [jxl]), DICOM (extra [dicom]), and the first frame of a GIF. They"
+        " become upright sRGB without metadata. JPEG and WebP have quality 90, or --quality.",
         _IMAGES,
         unset="such images are rejected",
+        stored="if set",
+        inherited=True,
+    )
+    window: str | None = option(
+        None,
+        "With --transcode: the rescaled values of a gray DICOM that become black to white. 40,400"
+        " shows soft tissue of a CT.",
+        _IMAGES,
+        unset="only values of 8 bits are accepted",
+        unit="CENTER,WIDTH",
+        rare=True,
         stored="if set",
         inherited=True,
     )
@@ -611,6 +626,17 @@ class Options:
         return bool(self.downscale or self.raw or self.transcode)
 
     @property
+    def window_values(self) -> Window | None:
+        """Center and width of the window; `None` if there is none."""
+        try:
+            center, width = map(float, (self.window or "").split(","))
+        except ValueError:
+            return None
+        if not math.isfinite(center) or not 1 < width < math.inf:
+            return None
+        return center, width
+
+    @property
     def finds_duplicates(self) -> bool:
         """Whether the images of the source have to be compared before the plan is made."""
         return self.duplicates != "keep" or self.split_by == BY_DUPLICATES
@@ -643,6 +669,15 @@ class Options:
             raise CallError(
                 f"--distance {self.distance} has no effect",
                 hint="add --duplicates drop, --duplicates same-split or --split-by duplicates",
+            )
+        if self.window is not None and self.transcode is None:
+            raise CallError(
+                f"--window {self.window} has no effect", hint="add --transcode png, or leave it out"
+            )
+        if self.window is not None and self.window_values is None:
+            raise CallError(
+                f"--window {self.window} is not a center and a width above 1",
+                hint="write them like 40,400; with a negative center, like --window=-600,1500",
             )
 
     def as_json(self) -> dict[str, Any]:
@@ -706,8 +741,11 @@ def max_pixels_of(manifest: Manifest) -> int:
     return max(limits, default=MAX_PIXELS)
 
 
-#: Packages of the extras [heic] and [jxl].
-_TRANSCODERS = ("pillow-heif", "pillow-jxl-plugin")
+#: Packages of the extras [heic], [jxl] and [dicom].
+_TRANSCODERS = (
+    *("pillow-heif", "pillow-jxl-plugin"),
+    *("pydicom", "pylibjpeg", "pylibjpeg-libjpeg", "pylibjpeg-openjpeg", "pylibjpeg-rle"),
+)
 
 
 def library_versions(*, transcodes: bool) -> dict[str, str]:

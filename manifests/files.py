@@ -84,6 +84,7 @@ IMAGE_SUFFIXES = frozenset(
         ".jp2",
         ".j2k",
         ".jxl",
+        ".dcm",
         ".ppm",
         ".pgm",
         ".pbm",

@@ -16,6 +16,7 @@ import numpy as np
 from PIL import Image, UnidentifiedImageError
 
 from dataprep.arrays import UInt8Array
+from dataprep.images import dicom
 from dataprep.images.base import Rejected
 from dataprep.images.downscale import apply_orientation
 from dataprep.images.other_formats import orientation_of
@@ -31,7 +32,10 @@ def describe(error: Exception) -> str:
 
 def measure(data: bytes, kind: str) -> tuple[Values, bytes]:
     """Return the width and height of an image, upright."""
-    if kind == "jxl":
+    orientation = 1
+    if kind == "dicom":
+        width, height = dicom.measure(data)
+    elif kind == "jxl":
         width, height, orientation = _measure_jxl(data)
     else:
         image = _open(data, kind)
@@ -41,13 +45,20 @@ def measure(data: bytes, kind: str) -> tuple[Values, bytes]:
     return {"width": width, "height": height}, b""
 
 
-def decode(data: bytes, kind: str) -> tuple[Values, bytes]:
+def decode(
+    data: bytes, kind: str, window: tuple[float, float] | None = None
+) -> tuple[Values, bytes]:
     """Return the pixels of an image, and the changes that were made to get them.
 
     The pixels are uint8 [H, W] of gray or [H, W, 3] of sRGB.
     """
-    image = _open(data, kind)
     changes = []
+    if kind == "dicom":
+        values, profile = dicom.decode(data, window)
+        pixels, repairs = to_srgb_or_gray(values, profile)
+        changes = ["window"] if window and values.ndim == _GRAY_DIMENSIONS else []
+        return _answer(np.asarray(pixels), [*changes, *repairs])
+    image = _open(data, kind)
     if getattr(image, "is_animated", False):
         changes.append("frame")
     image.load()
@@ -59,8 +70,15 @@ def decode(data: bytes, kind: str) -> tuple[Values, bytes]:
     if orientation != 1:
         changes.append("turned")
     changes += repairs
-    array: UInt8Array = apply_orientation(np.asarray(pixels), orientation)
-    return {"shape": array.shape, "changes": changes}, array.tobytes()
+    return _answer(apply_orientation(np.asarray(pixels), orientation), changes)
+
+
+#: Gray pixels have no channel axis.
+_GRAY_DIMENSIONS = 2
+
+
+def _answer(pixels: UInt8Array, changes: list[str]) -> tuple[Values, bytes]:
+    return {"shape": pixels.shape, "changes": changes}, pixels.tobytes()
 
 
 #: Functions by name, for `dataprep.images.isolated`.

@@ -19,7 +19,7 @@ from dataprep.images.jpeg import read_metadata
 from dataprep.images.other_formats import orientation_of
 from dataprep.images.pixels import Decoded, decode, resample, size_of, sufficient_size
 from dataprep.images.validate import check_decodes, check_image
-from dataprep.options import CHANGE_COLUMNS, Downscale, Options, Raw
+from dataprep.options import CHANGE_COLUMNS, Downscale, Options, Raw, Window
 from manifests.records import record
 
 #: Longest side, in pixels, that libjpeg encodes.
@@ -62,9 +62,11 @@ def prepare(data: bytes, options: Options) -> StoredImage:
     else:
         info = check_image(data, validation, options.max_pixels)
     if options.raw:
-        stored, stored_info, change = _to_raw(data, info, options.raw)
+        stored, stored_info, change = _to_raw(data, info, options.raw, options.window_values)
     elif options.downscale and (size := target_size(info.width, info.height, options.downscale)):
-        stored, stored_info, change = _to_jpeg(data, info, size, options.downscale)
+        stored, stored_info, change = _to_jpeg(
+            data, info, size, options.downscale, options.window_values
+        )
     elif found:
         stored, stored_info, change = _transcode(data, info, options)
     else:
@@ -98,7 +100,11 @@ def target_size(width: int, height: int, downscale: Downscale) -> tuple[int, int
 
 
 def _to_jpeg(
-    data: bytes, info: ImageInfo, size: tuple[int, int], downscale: Downscale
+    data: bytes,
+    info: ImageInfo,
+    size: tuple[int, int],
+    downscale: Downscale,
+    window: Window | None,
 ) -> tuple[bytes, ImageInfo, list[str]]:
     if max(size) > MAX_SIDE:
         raise Rejected(
@@ -106,7 +112,7 @@ def _to_jpeg(
             f"{size[0]}x{size[1]} pixels after resizing, but a JPEG has at most {MAX_SIDE} per"
             " side; set --max-side",
         )
-    pixels, decoded = resize_image(data, info, size, downscale)
+    pixels, decoded = resize_image(data, info, size, downscale, window)
     height, width = pixels.shape[:2]
     jpeg = _encode(pixels, downscale, decoded.subsampling)
     return jpeg, ImageInfo("jpeg", width, height), ["resized", *_repairs(decoded)]
@@ -135,7 +141,7 @@ def _transcode(
     data: bytes, info: ImageInfo, options: Options
 ) -> tuple[bytes, ImageInfo, list[str]]:
     with pixels_of(info):
-        pixels, changes = transcode.decode(data, info)
+        pixels, changes = transcode.decode(data, info, options.window_values)
         stored = transcode.encode(pixels, options)
     # `verify` will check it like any other image of its format.
     return stored, check_image(stored, "header", options.max_pixels), ["transcoded", *changes]
@@ -144,9 +150,11 @@ def _transcode(
 # --- raw pixels -----------------------------------------------------------------------------------
 
 
-def _to_raw(data: bytes, info: ImageInfo, raw: Raw) -> tuple[bytes, ImageInfo, list[str]]:
+def _to_raw(
+    data: bytes, info: ImageInfo, raw: Raw, window: Window | None
+) -> tuple[bytes, ImageInfo, list[str]]:
     size = _raw_size(info, raw)
-    pixels, decoded = resize_image(data, info, size, raw)
+    pixels, decoded = resize_image(data, info, size, raw, window)
     if pixels.ndim == _GRAY_DIMENSIONS:
         pixels = np.repeat(pixels[..., None], 3, axis=2)
     change = []
@@ -170,7 +178,11 @@ def _raw_size(info: ImageInfo, raw: Raw) -> tuple[int, int]:
 
 
 def resize_image(
-    data: bytes, info: ImageInfo, size: tuple[int, int], options: Downscale | Raw
+    data: bytes,
+    info: ImageInfo,
+    size: tuple[int, int],
+    options: Downscale | Raw,
+    window: Window | None = None,
 ) -> tuple[UInt8Array, Decoded]:
     """Decode and resize an image, crop or pad it to raw pixels, then apply its EXIF orientation.
 
@@ -179,6 +191,7 @@ def resize_image(
         info: its format and size.
         size: target width and height, before the orientation is applied.
         options: the filter; and how to make raw pixels.
+        window: `Options.window_values`.
 
     Returns:
         The pixels, uint8 [H, W] of gray or [H, W, 3] of sRGB, and how the image was decoded, with
@@ -190,7 +203,7 @@ def resize_image(
     """
     sufficient = sufficient_size(size, options.filter)
     with pixels_of(info, *sufficient):
-        decoded = decode(data, info, *sufficient)
+        decoded = decode(data, info, *sufficient, window)
         width, height = size_of(decoded.image)
         if (width, height) == (info.height, info.width):
             size = size[::-1]  # Pillow applies the orientation of a TIFF, which may swap the sides

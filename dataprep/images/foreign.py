@@ -31,6 +31,7 @@ _AVIF = Foreign("avif", "AVIF", "PIL._avif")
 _HEIF = Foreign("heif", "HEIC", "pillow_heif", "heic")
 _JXL = Foreign("jxl", "JPEG XL", "pillow_jxl", "jxl")
 _GIF = Foreign("gif", "GIF", "PIL")
+_DICOM = Foreign("dicom", "DICOM", "pydicom", "dicom")
 
 _STARTS = {b"GIF8": _GIF, b"\xff\x0a": _JXL, b"\0\0\0\x0cJXL ": _JXL}
 
@@ -40,8 +41,15 @@ _HEIF_BRANDS = {b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b
 _MAX_BRANDS = 256
 
 
+def is_dicom(data: bytes) -> bool:
+    """Return whether a file is a DICOM. What comes before its mark may be the header of a TIFF."""
+    return data[128:132] == b"DICM" and not data.startswith((b"\xff\xd8\xff", b"\x89PNG", b"RIFF"))
+
+
 def identify(data: bytes) -> Foreign | None:
     """Return the format of an image if it is one of these."""
+    if is_dicom(data):
+        return _DICOM
     if data[4:8] == b"ftyp":
         end = min(int.from_bytes(data[:4], "big"), _MAX_BRANDS)
         brands = {data[8:12]}

@@ -41,7 +41,7 @@ from dataprep.images.jpeg import UnknownSubsampling, decode_jpeg, read_metadata
 from dataprep.images.other_formats import orientation_of
 from dataprep.images.png import check_palette, check_pixels
 from dataprep.images.validate import open_with_pillow
-from dataprep.options import Filter
+from dataprep.options import Filter, Window
 
 #: The averaged image has at least this many times the target's pixels per side, so that no loss is
 #: visible.
@@ -245,7 +245,9 @@ class Decoded(NamedTuple):
     averaging: float
 
 
-def decode(data: bytes, info: ImageInfo, width: int, height: int) -> Decoded:
+def decode(
+    data: bytes, info: ImageInfo, width: int, height: int, window: Window | None = None
+) -> Decoded:
     """Decode an image; a JPEG at the smallest of libjpeg's scales that is sufficient.
 
     Args:
@@ -253,6 +255,7 @@ def decode(data: bytes, info: ImageInfo, width: int, height: int) -> Decoded:
         info: its format and size.
         width: width that the decoded JPEG has at least.
         height: height that the decoded JPEG has at least.
+        window: `Options.window_values`.
 
     Raises:
         Rejected: the image is damaged, or its colors cannot be converted to RGB.
@@ -261,7 +264,7 @@ def decode(data: bytes, info: ImageInfo, width: int, height: int) -> Decoded:
     image: Image.Image | UInt8Array
     subsampling = ""
     if info.format not in EXTENSIONS:
-        image, changes = transcode.decode(data, info)
+        image, changes = transcode.decode(data, info, window)
         return Decoded(image, 1, "", changes, 1.0)
     if info.format == "jpeg":
         image, subsampling = _decode_jpeg(data, info, width, height)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import simplejpeg
@@ -18,7 +18,7 @@ from dataprep.images.base import ImageInfo, Rejected
 from dataprep.images.foreign import Foreign
 from dataprep.images.isolated import ISOLATED, Limits
 from dataprep.images.validate import check_size
-from dataprep.options import Options, Transcode
+from dataprep.options import Options, Transcode, Window
 
 if TYPE_CHECKING:
     from dataprep.arrays import UInt8Array
@@ -50,8 +50,15 @@ def measure(data: bytes, found: Foreign, max_pixels: int) -> ImageInfo:
     return info
 
 
-def decode(data: bytes, info: ImageInfo) -> tuple[UInt8Array, tuple[str, ...]]:
+def decode(
+    data: bytes, info: ImageInfo, window: Window | None
+) -> tuple[UInt8Array, tuple[str, ...]]:
     """Decode an image that was measured.
+
+    Args:
+        data: the encoded image.
+        info: what `measure` returned.
+        window: `Options.window_values`.
 
     Returns:
         The pixels, upright, uint8 [H, W] of gray or [H, W, 3] of sRGB; and the changes that this
@@ -62,7 +69,10 @@ def decode(data: bytes, info: ImageInfo) -> tuple[UInt8Array, tuple[str, ...]]:
 
     """
     limits = _limits(data, info.width * info.height)
-    values, content = ISOLATED.call("decode", data, {"kind": info.format}, limits)
+    settings: dict[str, Any] = {"kind": info.format}
+    if info.format == "dicom":
+        settings["window"] = window
+    values, content = ISOLATED.call("decode", data, settings, limits)
     pixels = np.frombuffer(content, np.uint8).reshape(values["shape"])
     if pixels.shape[:2] != (info.height, info.width):
         height, width = pixels.shape[:2]

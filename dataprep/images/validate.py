@@ -128,7 +128,8 @@ def _parse_header(data: bytes) -> ImageInfo:
             return other_formats.parse_webp(data)
         if data[:2] == b"BM":
             return other_formats.parse_bmp(data)
-        if data[:4] in (b"II*\0", b"MM\0*"):
+        # The bytes of a file that is a TIFF and a DICOM have the tags of the patient.
+        if data[:4] in (b"II*\0", b"MM\0*") and not foreign.is_dicom(data):
             return other_formats.parse_tiff(data)
         if data[:1] == b"P" and data[1:2] in b"123456" and data[2:3].isspace():
             return other_formats.parse_ppm(data)

@@ -8,6 +8,7 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -83,6 +84,25 @@ def suffix_of(name: str) -> str:
     """Return the extension of a file name in lower case, with its dot."""
     # The same as `os.path.splitext` for names that do not start with a dot, at a third of the cost.
     return name[name.rfind(".") :].lower() if "." in name else ""
+
+
+def is_dicom(path: str, suffix: str) -> bool:
+    """Return whether a local file is a DICOM whose name has no extension, or is a UID: 1.2.840.1."""
+    if suffix.strip(".0123456789") or (is_url(path) and not mounted_at(path)):
+        return False
+    with suppress(OSError):
+        # Opening a named pipe would block.
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            return os.pread(handle, 4, 128) == b"DICM"
+        finally:
+            os.close(handle)
+    return False
+
+
+def _is_image(folder: str, name: str) -> bool:
+    suffix = suffix_of(name)
+    return suffix in IMAGE_SUFFIXES or is_dicom(os.path.join(folder, name), suffix)
 
 
 #: `stats_of` a file that cannot be read.
@@ -241,7 +261,7 @@ class Scan:
                     is_link[name] = entry.is_symlink()
                 elif suffix in self._labels:
                     self.label_files[path] = entry_stats(entry)
-                elif suffix in IMAGE_SUFFIXES:
+                elif suffix in IMAGE_SUFFIXES or is_dicom(os.path.join(self.root, path), suffix):
                     images.append((path, *entry_stats(entry)))
                 else:
                     self._skipped[suffix or "no extension"] += 1
@@ -400,7 +420,7 @@ def look_into(path: str) -> Content:
                 continue
             if is_folder(entry):
                 folders.append(name)
-            elif suffix_of(name) in IMAGE_SUFFIXES:
+            elif _is_image(path, name):
                 return Content(has_images=True)
             else:
                 has_files = True
@@ -432,7 +452,9 @@ def list_images(root: str, folder: str = "") -> list[str]:
     with storage.scan_folder(os.path.join(root, folder)) as entries:
         for entry in entries:
             name = entry.name
-            if suffix_of(name) in IMAGE_SUFFIXES and not is_junk(name) and not is_folder(entry):
+            if is_junk(name) or is_folder(entry):
+                continue
+            if _is_image(os.path.join(root, folder), name):
                 names.append(os.path.join(folder, name))
     return sorted(names)
 

@@ -320,3 +320,44 @@ def odd_avif(rng: Random, data: bytes) -> bytes:
     start = at + 4 + rng.randrange(16)
     value = struct.pack(">I", rng.choice((0, 1, 7, 24, 4000, 30_000, 1 << 16, 0xFFFFFFFF)))
     return data[:start] + value + data[start + 4 :]
+
+
+# --- DICOM (PS3.5 and PS3.10) -------------------------------------------------------------------
+
+
+def _element(tag: int, kind: bytes, value: bytes) -> bytes:
+    head = struct.pack("<HH2s", tag >> 16, tag & 0xFFFF, kind)
+    if kind in (b"OB", b"OW"):
+        return head + struct.pack("<HI", 0, len(value)) + value
+    return head + struct.pack("<H", len(value)) + value
+
+
+def _dicom(colors: bytes, samples: int, bits: int) -> bytes:
+    """Make a DICOM of 24x16 pixels: a preamble, the mark, the transfer syntax, and tags in order."""
+    numbers = ((0x280010, 16), (0x280011, 24), (0x280100, bits), (0x280101, bits))
+    tags = {0x280002: (b"US", struct.pack("<H", samples)), 0x280004: (b"CS", colors)}
+    tags |= {tag: (b"US", struct.pack("<H", number)) for tag, number in numbers}
+    tags |= {0x280102: (b"US", struct.pack("<H", bits - 1)), 0x280103: (b"US", b"\0\0")}
+    tags |= {0x280006: (b"US", b"\0\0"), 0x281052: (b"DS", b"-5"), 0x281053: (b"DS", b"1 ")}
+    tags[0x100010] = (b"PN", b"NAME^OF^PATIENT ")
+    pixels = photo(5, 24, 16).convert("RGB" if samples > 1 else "L").tobytes()
+    tags[0x7FE00010] = (b"OW", pixels * (bits // 8))
+    body = b"".join(_element(tag, *value) for tag, value in sorted(tags.items()))
+    meta = _element(0x20010, b"UI", b"1.2.840.10008.1.2.1\0")
+    return (
+        bytes(128) + b"DICM" + _element(0x20000, b"UL", struct.pack("<I", len(meta))) + meta + body
+    )
+
+
+def dicoms() -> list[bytes]:
+    kinds = ((b"MONOCHROME2 ", 1, 16), (b"MONOCHROME1 ", 1, 8), (b"RGB ", 3, 8))
+    return [_dicom(*kind) for kind in kinds]
+
+
+def odd_dicom(rng: Random, data: bytes) -> bytes:
+    """Change a byte of the tags, or a length or a value after a tag's name."""
+    at = data.index(b"\x28\0") + rng.randrange(160)
+    if rng.random() < 0.5:
+        return data[:at] + bytes([rng.randrange(256)]) + data[at + 1 :]
+    value = struct.pack("<H", rng.choice((0, 1, 3, 8, 16, 24, 32, 5000, 0xFFFF)))
+    return data[:at] + value + data[at + 2 :]

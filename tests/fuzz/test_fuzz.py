@@ -19,7 +19,7 @@ GROUPS = {
     ("tfrecord", "tar", "list", "csv", "parquet"): 3,
     ("jpeg", "png", "webp"): 2,
     ("bmp", "tiff", "ppm"): 3,
-    ("avif",): 2,
+    ("avif", "dicom"): 2,
     ("yaml", "checkpoint"): 5,
     ("command",): 6,
     ("coco", "voc", "masks", "labels"): 2,

@@ -25,6 +25,7 @@ NAMES = {
     "tiff": "images",
     "ppm": "images",
     "avif": "images",
+    "dicom": "images",
     "list": "lists",
     "csv": "lists",
     "parquet": "lists",

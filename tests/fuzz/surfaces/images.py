@@ -38,6 +38,9 @@ _TRANSCODE = (
 )
 
 
+_WINDOW = tuple((*options, "--window", "90,180") for options in _TRANSCODE)
+
+
 class Images:
     """A surface: images of one format."""
 
@@ -188,4 +191,5 @@ SURFACES = {
     "tiff": Images("tif", encoded.tiffs, encoded.odd_tiff),
     "ppm": Images("ppm", encoded.ppms, encoded.odd_ppm),
     "avif": Images("avif", encoded.avifs, encoded.odd_avif, _TRANSCODE),
+    "dicom": Images("dcm", encoded.dicoms, encoded.odd_dicom, _WINDOW),
 }
