@@ -161,6 +161,25 @@ class SplitFacts:
 
 
 @record
+class ShapeFacts:
+    """What training at several shapes keeps of the images of a split, as shares from 0 to 1.
+
+    Attributes:
+        split: the split.
+        images: images with a known size.
+        square_crop: pixels of an image, on average, that the largest centered square leaves out.
+        naflex: patches of a budget, on average, that are padding if images keep their shapes (timm's
+            NaFlex rule, 256 patches of 16 pixels). No pixel is left out.
+
+    """
+
+    split: str
+    images: int
+    square_crop: float
+    naflex: float
+
+
+@record
 class ClassFacts:
     """One class.
 
@@ -412,6 +431,7 @@ class Report:
         balance: one for each split.
         histograms: by name.
         size_grid: images by width and height.
+        shapes: one for each split with images of known size.
         changes: number of images by what `dataprep convert` changed, of which an image may have
             several; empty if the bytes of the source are stored.
         source_pixels: number of pixels of all source images. `None` if the bytes of the source are
@@ -439,6 +459,7 @@ class Report:
     balance: tuple[Balance, ...]
     histograms: Mapping[str, Histogram]
     size_grid: SizeGrid
+    shapes: tuple[ShapeFacts, ...]
     changes: Mapping[str, int]
     source_pixels: int | None
     original_formats: Mapping[str, int]

@@ -131,6 +131,7 @@ def make_report(
                 **statistics.brightness_histogram(columns, pictures, sampled),
             },
             size_grid=statistics.size_grid(columns),
+            shapes=statistics.shape_facts(columns),
             changes=ranked(statistics.count_changes(columns)),
             source_pixels=statistics.source_pixels(columns),
             original_formats=ranked(statistics.count_texts(columns, "original_format")),

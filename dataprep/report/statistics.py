@@ -25,6 +25,7 @@ from dataprep.report.facts import (
     Looks,
     OddImage,
     Rows,
+    ShapeFacts,
     SizeClass,
     SizeGrid,
     SplitFacts,
@@ -32,6 +33,7 @@ from dataprep.report.facts import (
 )
 from dataprep.report.pictures import EXTREMES, Pictures
 from dataprep.summary.info import quantiles
+from manifests.naflex import token_grids
 from manifests.schema import Manifest
 
 #: Preferred numbers (ISO 3, R10) of one decade: bins of equal ratio whose bounds are round.
@@ -213,6 +215,36 @@ def size_grid(columns: Columns) -> SizeGrid:
     heights, widths = map(partial(_edges, most=20), sides)
     counts = np.histogramdd(tuple(sides), [heights, widths])[0].astype(int)
     return SizeGrid(widths, heights, tuple(map(tuple, counts.tolist())))
+
+
+#: Patches of an image and side of a patch for the comparison of shapes, the defaults of NaFlex.
+TOKENS, PATCH = 256, 16
+
+
+def shape_facts(columns: Columns) -> tuple[ShapeFacts, ...]:
+    """Describe for each split what a square crop loses, and what images of their own shapes do."""
+    facts = []
+    # Neither depends on the EXIF orientation, which the tables do not have.
+    known = np.minimum(columns.height, columns.width) > 0
+    for number, split in enumerate(columns.splits):
+        rows = (columns.split == number) & known
+        # Many images have one size: both sides as one number.
+        sizes = columns.height[rows].astype(np.int64) << 32 | columns.width[rows]
+        distinct, counts = np.unique(sizes, return_counts=True)
+        if not len(distinct):
+            continue
+        found = np.stack([distinct >> 32, distinct & 0xFFFFFFFF], axis=1)
+        lost = 1 - found.min(axis=1) / found.max(axis=1)
+        tokens = token_grids(found, PATCH, TOKENS).prod(axis=1)
+        facts.append(
+            ShapeFacts(
+                split=split,
+                images=len(sizes),
+                square_crop=round(float(np.average(lost, weights=counts)), 6),
+                naflex=round(1 - float(np.average(tokens, weights=counts)) / TOKENS, 6),
+            )
+        )
+    return tuple(facts)
 
 
 def count_texts(columns: Columns, name: str) -> Counter[str]:

@@ -23,6 +23,7 @@ from dataprep.report.facts import ClassFacts, ranked
 from dataprep.report.page import bin_name, class_chart, histogram_chart
 from dataprep.report.pictures import EXTREMES
 from dataprep.report.statistics import odd_sizes
+from manifests.naflex import token_grids
 from manifests.schema import Split
 
 SPLITS = ("train", "val", "test")
@@ -96,6 +97,22 @@ def test_round_edges_enclose_the_range(low, more, most):
     assert all(first < second for first, second in pairwise(edges))
     assert len(edges) - 1 <= max(most, 11)
     assert all(float(f"{edge:.3g}") == edge for edge in edges)
+
+
+@given(columns())
+def test_shapes_are_counted_one_by_one(data):
+    facts = {each.split: each for each in statistics.shape_facts(data)}
+    sides = [*zip(data.split.tolist(), data.height.tolist(), data.width.tolist(), strict=True)]
+    assert {*facts} == {SPLITS[split] for split, *_ in sides}
+    for name, found in facts.items():
+        own = np.array([size for split, *size in sides if SPLITS[split] == name])
+        assert found.images == len(own)
+        assert found.square_crop == pytest.approx(
+            np.mean([1 - min(size) / max(size) for size in own]), abs=1e-6
+        )
+        tokens = token_grids(own, 16, 256).prod(axis=1)
+        assert found.naflex == pytest.approx(1 - tokens.mean() / 256, abs=1e-6)
+        assert 0 <= found.naflex < 1
 
 
 @settings(max_examples=examples())
