@@ -102,16 +102,25 @@ def _fits(data: bytes, shard: Shard, fmt: Format) -> bool:
 
     The index is the one that the manifest describes. False for some valid ones of other tools.
     """
-    first, step, header = 0, 2, b""
     if fmt == "webdataset":
-        first, step, header = 1, 4, b"v1.2 %d\n" % shard.samples
-    tokens = data.removeprefix(header).split()
-    numbers = [*tokens[first::step], *tokens[first + 1 :: step]]
-    lines = data.count(b"\n") - len(header.splitlines())
-    if lines != shard.samples or len(tokens) % step or not b"".join(numbers).isdigit():
-        return False
+        header = b"v1.2 %d\n" % shard.samples
+        tokens = data.removeprefix(header).split()
+        places = [*tokens[1::4], *tokens[2::4]]
+        if data.count(b"\n") != shard.samples + 1 or len(tokens) % 4:
+            return False
+        if not b"".join(places).isdigit():
+            return False
+        numbers = np.fromstring(b" ".join(places), np.int64, sep=" ").reshape(2, -1)
+    else:
+        # What is left without the digits tells that each line is two numbers.
+        if data.translate(None, b"0123456789") != b" \n" * shard.samples:
+            return False
+        numbers = np.fromstring(data, np.int64, sep=" ")
+        if len(numbers) != 2 * shard.samples:
+            return False
+        numbers = numbers.reshape(-1, 2).T
     # A number that is too large for int64 is read as the largest one. No sums: they could overflow.
-    begins, sizes = np.fromstring(b" ".join(numbers), np.int64, sep=" ").reshape(2, -1)
+    begins, sizes = numbers
     return bool(((begins <= shard.file.bytes) & (sizes <= shard.file.bytes - begins)).all())
 
 
