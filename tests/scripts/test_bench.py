@@ -102,6 +102,10 @@ RUNS = {
         f"{DATA} 8 --batch-size 4 --device cpu --seconds 0.1 --processes 1",
         ["loaders.build", "DALI by hand"],
     ),
+    "small": (
+        f"--work {{work}} --count 16 --sizes 32 --batch-sizes 8 --device cpu {ONE}",
+        ["DALI by hand", "*, in order", "*, shuffled", "*, P x K"],
+    ),
     "train_speed": (
         f"{DATA} 8 {TINY} --hand --pipelines 2",
         ["cached batch", "loaders.build, full", "2 pipelines, full", "DALI by hand, full"],
