@@ -142,15 +142,18 @@ class Machines:
 
     def prepare(self, commands: Sequence[Command], out: str) -> None:
         """Make the dataset of these commands at an empty place; from the second time on, copy it."""
-        key = (is_url(out), *commands)
+        self.once((is_url(out), *commands), out, lambda: self.must(commands, out))
+
+    def once(self, key: tuple[object, ...], out: str, make: Callable[[], object]) -> None:
+        """Make what is at an empty place; from the second time on, copy it."""
         if key not in self._made:
-            self.must(commands, out)
+            make()
             self._made[key] = _read(out)
-        elif is_url(out):
-            for name, data in self._made[key].items():
+            return
+        for name, data in self._made[key].items():
+            if is_url(out):
                 open_store(out).put(name, data)
-        else:
-            for name, data in self._made[key].items():
+            else:
                 Path(out, name).parent.mkdir(parents=True, exist_ok=True)
                 Path(out, name).write_bytes(data)
 
@@ -366,11 +369,15 @@ def test_the_next_run_removes_what_a_killed_stale_run_left(
     stale, meanwhile, left = KILLED[name]
     out, store = f"{bucket}/made", open_store(f"{bucket}/made")
     made = FIRST if name == "append" else convert("other")
-    machines.must([FIRST] if name == "append" else [], out)
-    _, process = machines.suspend(stale, out, 1)
-    machines.must(meanwhile, out)
-    signal_group(process.pid, signal.SIGKILL)
-    process.communicate(timeout=300)
+
+    def kill() -> None:
+        machines.must([FIRST] if name == "append" else [], out)
+        _, process = machines.suspend(stale, out, 1)
+        machines.must(meanwhile, out)
+        signal_group(process.pid, signal.SIGKILL)
+        process.communicate(timeout=300)
+
+    machines.once((name, "killed"), out, kill)
     before = _objects(out)
     for each in left:
         store.put(each, b"of the run that was killed")
