@@ -559,8 +559,8 @@ class Options:
     transcode: Transcode | None = option(
         None,
         "Store images of formats that DALI does not decode in this one: AVIF, HEIC (needs the extra"
-        " [heic]), JPEG XL (extra [jxl]), DICOM (extra [dicom]), and the first frame of a GIF. They"
-        " become upright sRGB without metadata. JPEG and WebP have quality 90, or --quality.",
+        " [heic]), JPEG XL (extra [jxl]), DICOM (extra [dicom]), the first frame of a GIF, and uint8"
+        " arrays in .npy files that a list or a table names. They become upright sRGB without metadata. JPEG and WebP have quality 90, or --quality.",
         _IMAGES,
         unset="such images are rejected",
         stored="if set",

@@ -5,7 +5,7 @@
     validate                     which format, and whether the image is complete: jpeg, png, other_formats (BMP, WebP,
                                  TIFF); begin here
     downscale                    what a shard stores of an image: pixels (decode and resize), transcode
-    foreign                      which format that DALI does not decode; decoders and dicom (its pixels) run in a
+    foreign                      which format that DALI does not decode; decoders, dicom and array_file (its pixels) run in a
                                  process of their own: isolated
     perceptual_hash              hashes of images that look alike
     base                         what an image is and why one is rejected; how many decoded pixels there may be

@@ -16,7 +16,7 @@ import numpy as np
 from PIL import Image, UnidentifiedImageError
 
 from dataprep.arrays import UInt8Array
-from dataprep.images import dicom
+from dataprep.images import array_file, dicom
 from dataprep.images.base import Rejected
 from dataprep.images.downscale import apply_orientation
 from dataprep.images.other_formats import orientation_of
@@ -35,6 +35,8 @@ def measure(data: bytes, kind: str) -> tuple[Values, bytes]:
     orientation = 1
     if kind == "dicom":
         width, height = dicom.measure(data)
+    elif kind == "npy":
+        width, height = array_file.measure(data)
     elif kind == "jxl":
         width, height, orientation = _measure_jxl(data)
     else:
@@ -58,6 +60,8 @@ def decode(
         pixels, repairs = to_srgb_or_gray(values, profile)
         changes = ["window"] if window and values.ndim == _GRAY_DIMENSIONS else []
         return _answer(np.asarray(pixels), [*changes, *repairs])
+    if kind == "npy":
+        return _answer(array_file.decode(data), [])
     image = _open(data, kind)
     if getattr(image, "is_animated", False):
         changes.append("frame")

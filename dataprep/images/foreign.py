@@ -32,8 +32,14 @@ _HEIF = Foreign("heif", "HEIC", "pillow_heif", "heic")
 _JXL = Foreign("jxl", "JPEG XL", "pillow_jxl", "jxl")
 _GIF = Foreign("gif", "GIF", "PIL")
 _DICOM = Foreign("dicom", "DICOM", "pydicom", "dicom")
+_NPY = Foreign("npy", "NumPy array", "numpy")
 
-_STARTS = {b"GIF8": _GIF, b"\xff\x0a": _JXL, b"\0\0\0\x0cJXL ": _JXL}
+_STARTS = {
+    b"GIF8": _GIF,
+    b"\xff\x0a": _JXL,
+    b"\0\0\0\x0cJXL ": _JXL,
+    b"\x93NUMPY": _NPY,
+}
 
 #: Brands in the first box of a file of ISO/IEC 14496-12. A file has several of them.
 _AVIF_BRANDS = {b"avif", b"avis"}

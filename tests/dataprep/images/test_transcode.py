@@ -213,3 +213,41 @@ def test_a_dataset_that_dali_decodes(fmt, tmp_path):
     options = json.loads((tmp_path / "out" / "manifest.json").read_text())["options"]
     assert options["transcode"] == "png"
     assert {"pillow-heif", "pillow-jxl-plugin"} < options["made_by"].keys()
+
+
+def npy(array: np.ndarray) -> bytes:
+    file = io.BytesIO()
+    np.save(file, array)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("shape", [(7, 9), (7, 9, 3), (7, 9, 1)])
+def test_arrays_are_stored_as_they_are(shape):
+    values = np.arange(np.prod(shape), dtype=np.uint8).reshape(shape)
+    for array in (values, np.asfortranarray(values)):
+        stored = prepare(npy(array), PNG)
+        pixels = np.asarray(Image.open(io.BytesIO(stored.data)))
+        assert np.array_equal(pixels.reshape(shape), values)
+        assert (stored.extra["original_format"], stored.extra["change"]) == ("npy", "transcoded")
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (
+            npy(np.zeros((4, 4), np.uint16)),
+            r"unsupported: NumPy array of uint16 with the shape \(4, 4\)",
+        ),
+        (npy(np.zeros((4, 4), np.float32)), "unsupported: NumPy array of float32"),
+        (npy(np.zeros((4, 4, 13), np.uint8)), "unsupported: NumPy array of uint8 with the shape"),
+        (npy(np.array([[{}]], object)), "unsupported: NumPy array of objects"),
+        (npy(np.zeros((4, 4), np.uint8))[:-1], "truncated: .* but the file has 15"),
+        (npy(np.zeros((4, 4), np.uint8)) + b"x", "corrupt: .* but the file has 17"),
+        (npy(np.zeros((0, 4), np.uint8)), "corrupt: NumPy array of 4x0 pixels"),
+        (npy(np.zeros((4, 4), np.uint8)).replace(b"(4, 4)", b"(9**9,"), "corrupt"),
+        (b"\x93NUMPY\x03\0" + bytes(99), "unsupported: .* version"),
+    ],
+)
+def test_other_arrays_are_refused(data, reason):
+    with pytest.raises(Rejected, match=reason):
+        prepare(data, PNG)

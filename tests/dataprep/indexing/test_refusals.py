@@ -228,7 +228,7 @@ def test_a_tar_size_that_is_not_octal(tmp_path, size):
 OTHER_IMAGES = {
     "pixels": (bytes(range(3, 99)), "is not-an-image (byte "),
     "GIF": (b"GIF89a" + bytes(90), "GIF, which DALI does not decode; dataprep convert --transcode"),
-    "NumPy": (b"\x93NUMPY\x01\x00v\x00" + bytes(90), "starts with b'\\x93NUMPY"),
+    "NumPy": (b"\x93NUMPY\x01\x00v\x00" + bytes(90), "NumPy array, which DALI does not decode"),
 }
 
 
