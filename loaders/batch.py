@@ -98,11 +98,12 @@ def _place_patches(
     A view whose images stay where they are has `None`.
     """
     options, found = spec.options, []
+    names = set(PATCH_FIELDS).intersection(options.fields)
     places: list[Places | None] = [None] * len(spec.recipe.outputs)
     all_grids = of_views.pop(_GRIDS, ())
     for view, (grids, operation) in enumerate(zip(all_grids, spec.recipe.patchify, strict=False)):
         rearranges = operation is not None and operation.rearranges
-        if operation is None or not (rearranges or set(PATCH_FIELDS) & set(options.fields)):
+        if operation is None or not (rearranges or names):
             continue
         # An empty batch gets one image; see `_images`.
         size = max(spec.order.size(position), 1)
@@ -112,9 +113,9 @@ def _place_patches(
         found.append(place_patches(operation, grids[:size].astype(np.int64), budget, words))
         if rearranges:
             places[view] = found[-1]
-    if found:
-        for name in PATCH_FIELDS:
-            of_views[name] = [each.fields[name] for each in found]
+    for name in names:
+        if found:
+            of_views[name] = [each.field(name) for each in found]
     return places
 
 

@@ -186,24 +186,53 @@ class Places:
     """Where the patches of n images are in a batch of R rows of T patches.
 
     Attributes:
-        fields: the `PATCH_FIELDS` of the batch, as `Patchify` documents them.
-        image: number of the image of each place, int64 [R, T]; -1 for padding.
-        patch: number of the patch in its image, int64 [R, T]; -1 for padding.
+        operation: the operation.
+        grids: rows and columns of patches of each image, int64 [n, 2].
+        tokens: patches of each image that stay, int64 [n].
+        shape: R and T.
+        image: number of the image of each patch, int64 [patches].
+        patch: number of the patch in its image, int64 [patches].
+        at: index of the patch in the rows, one row after another, int64 [patches].
 
     """
 
-    fields: dict[str, Array]
+    operation: Patchify
+    grids: Ints
+    tokens: Ints
+    shape: tuple[int, int]
     image: Ints
     patch: Ints
+    at: Ints
+
+    def field(self, name: str) -> Array:
+        """Return one of the `PATCH_FIELDS`, as `Patchify` documents them."""
+        if name == "tokens":
+            return self.tokens
+        if name == "mask":
+            return self._spread(np.True_, np.zeros(self.shape, np.bool_))
+        if name == "segments":
+            return self._spread(self.image, np.full(self.shape, -1))
+        if self.operation.position == "grid":
+            return self.grids
+        position = np.zeros((*self.shape, 2), np.int64)
+        columns = self.grids[:, 1].repeat(self.tokens)
+        row = self.patch // columns
+        flat = position.reshape(-1, 2)
+        flat[self.at, 0], flat[self.at, 1] = row, self.patch - row * columns
+        return position
 
     def sources(self, width: int) -> Ints:
-        """Return the index of each place in the patches of all images, one image after another.
+        """Return the index of each place in the patches of all images, int64 [R, T].
 
         Args:
             width: patches of an image with its padding; the last one is always padding.
 
         """
-        return np.where(self.image >= 0, self.image * width + self.patch, width - 1)
+        return self._spread(self.image * width + self.patch, np.full(self.shape, width - 1))
+
+    def _spread(self, values: Any, places: Array) -> Array:
+        places.reshape(-1)[self.at] = values
+        return places
 
 
 def place_patches(operation: Patchify, grids: Ints, budget: int, words: Words) -> Places:
@@ -217,33 +246,26 @@ def place_patches(operation: Patchify, grids: Ints, budget: int, words: Words) -
 
     """
     counts = grids.prod(axis=1)
-    most = int(counts.max(initial=1))
-    within = np.arange(most)
-    kept = within < counts[:, None]
     tokens = operation.kept(counts)
-    if operation.dropout:
-        # The patches with the smallest words stay.
-        order = np.argsort(np.where(kept, words[:, :most], ~np.uint64(0)), axis=1, kind="stable")
-        ranks = np.argsort(order, axis=1)
-        kept &= ranks < tokens[:, None]
-    image, patch = np.nonzero(kept)
     if operation.row_tokens is None:
-        width = int(operation.kept(np.array(budget)))
-        row, start, rows = np.arange(len(grids)), np.zeros(len(grids), np.int64), len(grids)
+        width, rows = int(operation.kept(np.array(budget))), len(grids)
+        begin = np.arange(rows) * width
     else:
         width = operation.row_tokens
         row, start, rows = pack(tokens, width)
-    # The number of a patch among the ones that stay.
-    first = np.cumsum(tokens) - tokens
-    column = start[image] + np.arange(len(image)) - first[image]
-    places = np.full((2, rows, width), -1, np.int64)
-    places[:, row[image], column] = image, patch
-    fields = {"grid": grids, "tokens": tokens, "mask": places[0] >= 0, "segments": places[0]}
-    if operation.position == "tokens":
-        position = np.zeros((rows, width, 2), np.int64)
-        position[row[image], column] = np.stack(np.divmod(patch, grids[image, 1]), axis=1)
-        fields["grid"] = position
-    return Places(fields, places[0], places[1])
+        begin = row * width + start
+    image = np.arange(len(grids)).repeat(tokens)
+    # The number of a patch among the patches of its image that stay.
+    within = np.arange(len(image)) - (np.cumsum(tokens) - tokens).repeat(tokens)
+    patch = within
+    if operation.dropout:
+        # The patches with the smallest words stay.
+        drawn = words[:, : int(counts.max(initial=1))].copy()
+        drawn[np.arange(drawn.shape[1]) >= counts[:, None]] = ~np.uint64(0)
+        last = np.sort(drawn, axis=1)[np.arange(len(drawn)), tokens - 1]
+        patch = np.flatnonzero(drawn <= last[:, None]) % drawn.shape[1]
+    shape = (rows, width)
+    return Places(operation, grids, tokens, shape, image, patch, begin.repeat(tokens) + within)
 
 
 #: Number of the row of each image, where it starts in the row, and the number of rows.

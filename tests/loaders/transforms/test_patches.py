@@ -281,7 +281,7 @@ def test_rows_do_not_overlap():
     assert used.sum() == tokens.sum()
     assert pack(tokens[:0], 10)[2] == 0
     one = place_patches(Patchify(), np.array([[1, 1]]), 256, np.zeros((1, 0), np.uint64))
-    assert one.fields["mask"].sum() == 1
+    assert one.field("mask").sum() == 1
 
 
 # --- with everything else -------------------------------------------------------------------------
