@@ -311,7 +311,7 @@ def test_other_parts_of_a_loader_work(prepared):
             for images, valid in loader:
                 assert images.shape[0] == len(valid) == count
             assert loader.errors
-    options = {"last_batch": "partial", "shuffle": False, "batch_size": 7}
+    options = {"last_batch": "partial", "shuffle": False, "batch_size": 7, "framework": "numpy"}
     rows = {"Patchify": {"patch": 8, "row_tokens": 64, "max_tokens": None}}
     with build_list(
         prepared["mixed tfrecord"], [rows], **options, fields=("image", "tokens", "segments")
