@@ -8,10 +8,11 @@ result is one of equally spaced ratios, and this finds the same one without a se
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 #: The range in which timm searches, and the length at which it ends.
 _LEAST, MOST_RATIO, _PRECISION = 1e-6, 100.0, 1e-5
@@ -35,6 +36,8 @@ def token_grids(
         most_ratio: largest ratio of a resize; 1 never enlarges an image.
 
     """
+    import numpy as np  # the modules of manifests load no array library by themselves
+
     rows = np.arange(1, budget + 1)
     columns = budget // rows
     # A ratio is possible if some number of rows has room for the height, and leaves enough columns.
