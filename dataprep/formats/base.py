@@ -196,7 +196,8 @@ def image_header(view: ByteView, at: int, size: int) -> ImageInfo:
         length = max(length, min(size, len(data) - i, 4096))
         try:
             info = parse_header(data[i : i + length])
-            check_pixel_kind(info, RGB8)
+            if info.pixels is not RGB8:
+                check_pixel_kind(info, RGB8)
         except IncompleteHeader:
             if length == size:
                 break
