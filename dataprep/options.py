@@ -376,6 +376,7 @@ class Downscale:
         " 224 x 224 are 50176.",
         _IMAGES,
         flag="--resize-pixels",
+        rare=True,
         stored="if set",
     )
     only_above: int | None = option(
@@ -563,6 +564,7 @@ class Options:
         " arrays in .npy files that a list or a table names. They become upright sRGB without metadata. JPEG and WebP have quality 90, or --quality.",
         _IMAGES,
         unset="such images are rejected",
+        rare=True,
         stored="if set",
         inherited=True,
     )
