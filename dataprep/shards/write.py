@@ -238,6 +238,9 @@ def _write_records(task: ShardTask, pool: Pool, path: str) -> Segment:
 def _batches(task: ShardTask, path: str, partial: str) -> Iterator[Batch]:
     root, paths, sizes, locations = task.images
     stored, max_bytes = None, MAX_BATCH_BYTES
+    if task.divided and not task.options.reads_pixels:
+        # The main process hands each batch over twice, which limits the speed of many processes.
+        max_bytes = 2 * MAX_BATCH_BYTES
     if task.options.raw:
         stored = math.prod(task.options.raw.pixels)
     if storage.has_latency(root):

@@ -12,12 +12,13 @@ from helpers.pictures import encode, photo
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dataprep.containers import SourceImages
 from dataprep.engines import LocalEngine
 from dataprep.options import Downscale, Options, Raw
 from dataprep.run.convert import convert_dataset
 from dataprep.run.work import ShardTasks
 from dataprep.shards import write as divide_module
-from dataprep.shards.write import divide, divides
+from dataprep.shards.write import ShardTask, divide, divides
 from dataprep.sources import read_source
 from dataprep.verification.verify import verify_dataset
 from manifests.errors import StorageError
@@ -106,6 +107,17 @@ def test_shards_that_are_copied_are_not_divided_while_there_are_enough():
         True,
     ]
     assert all(divides(OPTIONS[kind], 1000, 4) for kind in ("resized", "raw", "checked"))
+
+
+def test_batches_that_processes_only_copy_are_larger():
+    images = SourceImages("src", [str(number) for number in range(16)], [1 << 19] * 16, [None] * 16)
+    counts = {}
+    for kind, divided in (("copied", False), ("copied", True), ("resized", True)):
+        task = ShardTask(
+            "out", "train-00000", images, OPTIONS[kind], "", images.paths, None, {}, None, divided
+        )
+        counts[kind, divided] = len([*divide_module._batches(task, "", "")])
+    assert counts == {("copied", False): 8, ("copied", True): 4, ("resized", True): 8}
 
 
 def test_the_last_shards_of_a_run_are_divided():
