@@ -16,9 +16,10 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dataprep.images.base import Rejected
 
@@ -42,8 +43,8 @@ class Limits(NamedTuple):
 PROGRAM = """
 import sys
 sys.path[:] = {path!r}
-from dataprep.images.isolated import serve
-serve()
+from dataprep.images import decoders, isolated
+isolated.serve(decoders.STEPS, decoders.describe)
 """
 
 
@@ -149,36 +150,46 @@ def _start() -> subprocess.Popen[bytes]:
 # --- in the child process -------------------------------------------------------------------------
 
 
-def serve() -> None:
-    """Read images from standard input and answer with their pixels until the input ends."""
+#: A function that decodes: from an encoded image and settings to values and bytes.
+Step = Callable[..., tuple[dict[str, Any], bytes]]
+
+
+def serve(steps: Mapping[str, Step], describe: Callable[[Exception], str]) -> None:
+    """Read images from standard input and answer with their pixels until the input ends.
+
+    Args:
+        steps: the functions that the parent process can call, by name.
+        describe: makes one line of what a function has raised.
+
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the parent, which ends the input
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     requests = sys.stdin.buffer
     while line := requests.readline():
-        _answer(json.loads(line), requests, answers)
+        request = json.loads(line)
+        data = requests.read(request["bytes"])
+        step = partial(steps[request["step"]], data, **request["settings"])
+        values, content = _apply(step, Limits(*request["limits"]), describe)
+        answers.write(json.dumps({**values, "bytes": len(content)}).encode() + b"\n")
+        answers.write(content)
+        answers.flush()
 
 
-def _answer(request: dict[str, Any], requests: BinaryIO, answers: BinaryIO) -> None:
-    from dataprep.images import decoders
-
-    data = requests.read(request["bytes"])
-    limits = Limits(*request["limits"])
-    values: dict[str, Any]
-    content = b""
+def _apply(
+    step: Step, limits: Limits, describe: Callable[[Exception], str]
+) -> tuple[dict[str, Any], bytes]:
+    """Return what a function returns, or why the image is rejected."""
     try:
         with _limited(limits):
-            values, content = decoders.STEPS[request["step"]](data, **request["settings"])
+            return step()
     except Rejected as error:
-        values = {"reason": error.reason, "detail": error.detail}
+        return {"reason": error.reason, "detail": error.detail}, b""
     except MemoryError:
         detail = f"decoding it takes more than {limits.memory >> 20} MiB of memory"
-        values = {"reason": "too-large", "detail": detail}
+        return {"reason": "too-large", "detail": detail}, b""
     except Exception as error:  # damaged images raise many kinds
-        values = {"reason": "corrupt", "detail": decoders.describe(error)}
-    answers.write(json.dumps({**values, "bytes": len(content)}).encode() + b"\n")
-    answers.write(content)
-    answers.flush()
+        return {"reason": "corrupt", "detail": describe(error)}, b""
 
 
 @contextmanager
