@@ -63,7 +63,7 @@ def make_dataset(work: Path, size: int, count: int) -> Path:
     shutil.rmtree(src, ignore_errors=True)
     rng = np.random.default_rng(size)
     for number in range(count):
-        folder = src / f"class{number % max(2, count // 50):03d}"
+        folder = src / f"class{number % max(2, count // 8):04d}"
         folder.mkdir(parents=True, exist_ok=True)
         coarse = Image.fromarray(rng.integers(0, 256, (5, 5, 3), np.uint8))
         coarse.resize((size, size)).save(folder / f"{number}.ppm")
