@@ -32,6 +32,7 @@ from typing import Any, Literal, get_args, get_type_hints
 from manifests.errors import CallError
 from manifests.json_members import MAX_INTEGER, Member, MemberError, shorten
 from manifests.labels import LABELS, MAX_LABEL, LabelType
+from manifests.pixels import MAX_CHANNELS, RGB8, PixelKind, PixelType
 from manifests.records import keyword_record, record
 from manifests.schema import DEFAULT_MAX_CLASSES, Format, Manifest, Store
 
@@ -465,6 +466,7 @@ class Options:
                                        verify --decode and duplicates have a --max-pixels of their own, because
                                        a manifest is not trusted to raise the limit (`max_pixels_of`); pictures
                                        of a report have the default limit
+        channels, dtype                images.validate: check_image, where it checks the other limits
         downscale, raw, transcode,
         window                         images.downscale: prepare
         hash                           shards.source_image: load_image
@@ -547,6 +549,25 @@ class Options:
         rare=True,
         inherited=True,
     )
+    channels: int | None = option(
+        None,
+        "Channels of every image: images with others are rejected.",
+        _IMAGES,
+        unset="as the images have; 3 for gray and RGB of 8 bits",
+        rare=True,
+        stored="if set",
+        inherited=True,
+        high=MAX_CHANNELS,
+    )
+    dtype: PixelType | None = option(
+        None,
+        "Type of the values of every image: images with others are rejected.",
+        _IMAGES,
+        unset="as the images have",
+        rare=True,
+        stored="if set",
+        inherited=True,
+    )
     downscale: Downscale | None = option(None, flag="", stored="if set", inherited=True)
     raw: Raw | None = option(
         None,
@@ -623,6 +644,11 @@ class Options:
         return "raw" if self.raw else "encoded"
 
     @property
+    def pixels(self) -> PixelKind:
+        """What a pixel of every image is."""
+        return PixelKind(self.channels or RGB8.channels, self.dtype or RGB8.dtype)
+
+    @property
     def changes_images(self) -> bool:
         """Whether stored images may differ from the source images."""
         return bool(self.downscale or self.raw or self.transcode)
@@ -666,6 +692,13 @@ class Options:
                 f"--split-by {self.split_by} excludes --duplicates same-split: copies could be in"
                 " groups of different splits",
                 hint="use --duplicates drop, or leave one of them out",
+            )
+        decodes = self.changes_images or self.hash or self.finds_duplicates
+        if self.pixels != RGB8 and decodes:
+            raise CallError(
+                f"the images have {self.pixels}, but images are resized, stored as raw pixels and"
+                " compared only if they are gray or RGB of 8 bits",
+                hint="leave out --resize-shorter, --max-side, --store, --hash and --duplicates",
             )
         if not self.finds_duplicates and self.distance != DEFAULT_DISTANCE:
             raise CallError(

@@ -506,7 +506,7 @@ def _info(manifest: Manifest, view: ByteView, record: Record) -> ImageInfo:
     if manifest.pixels:
         height, width, _ = manifest.pixels
         return ImageInfo("raw", width, height)
-    return image_header(view, record.offset, record.size)
+    return image_header(view, record.offset, record.size, manifest.kind)
 
 
 def _members_of(

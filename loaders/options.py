@@ -45,7 +45,7 @@ BatchT_co = TypeVar("BatchT_co", bound=tuple[Any, ...], covariant=True)
 T = TypeVar("T")
 
 DeviceChoice: TypeAlias = Literal["auto", "gpu", "cpu"]
-DType: TypeAlias = Literal["float16", "bfloat16", "float32", "uint8"]
+DType: TypeAlias = Literal["float16", "bfloat16", "float32", "uint8", "uint16"]
 #: Other names of dtypes, which `canonical_dtype` translates.
 DTypeAlias: TypeAlias = Literal[
     "fp16",
@@ -58,6 +58,7 @@ DTypeAlias: TypeAlias = Literal[
     "torch.float32",
     "byte",
     "torch.uint8",
+    "torch.uint16",
 ]
 Layout: TypeAlias = Literal["NCHW", "NHWC"]
 Shuffle: TypeAlias = Literal["buffer"] | bool
@@ -72,7 +73,7 @@ LABEL_IMAGE_BYTES: dict[str, int] = {
 FrameworkName: TypeAlias = Literal["torch", "numpy", "jax", "paddle"]
 
 #: Bytes of one value of an image.
-DTYPE_BYTES: dict[DType, int] = {"float16": 2, "bfloat16": 2, "float32": 4, "uint8": 1}
+DTYPE_BYTES: dict[DType, int] = {"float16": 2, "bfloat16": 2, "float32": 4, "uint8": 1, "uint16": 2}
 
 
 #: Largest integer of an argument, if nothing else limits it.

@@ -34,6 +34,7 @@ from loaders.options import (
     DTYPE_BYTES,
     LABEL_IMAGE_BYTES,
     BuildRequest,
+    DType,
     ResolvedOptions,
     first_given,
 )
@@ -42,6 +43,7 @@ from loaders.samplers.choose import ChosenOrder, choose_order, on_network
 from loaders.spec import LoaderSpec
 from loaders.transforms.argument import ParsedTransforms, parse_transforms, require_followed
 from loaders.transforms.base import MAX_PIXELS, Adjustment, Size
+from loaders.transforms.decode_normalize import Normalize, Rescale, ToFloat
 from loaders.transforms.fuse import (
     Fusion,
     computes_on_cpu,
@@ -63,6 +65,9 @@ _log = logging.getLogger(__name__)
 
 #: EXIF's tag of the orientation, and its values that swap height and width.
 _ORIENTATION, _SIDEWAYS = 274, (5, 6, 7, 8)
+
+#: Types of 16 bits, which have fewer values than images of uint16 or float32.
+_HALF = ("float16", "bfloat16")
 
 #: Maximum default number of threads with a GPU and operators on the CPU, which wait for all
 #: threads. Images per second on an H200 with 16 cores, a PaddleClas list that computes its crop on
@@ -89,6 +94,7 @@ def resolve(request: BuildRequest) -> LoaderSpec:
         views=request.views,
         image_size=lambda: one_size(split, tables),
         batch_size=request.batch_size,
+        kind=split.manifest.kind,
     )
     chosen = choose_order(request, parsed, split, tables)
     order = chosen.order
@@ -234,6 +240,7 @@ def _recipe(
     request: BuildRequest, parsed: ParsedTransforms, split: OpenSplit, notes: tuple[str, ...]
 ) -> Recipe:
     recipe = replace(parsed.recipe, notes=(*parsed.recipe.notes, *notes))
+    _check_dtype(request.dtype, recipe)
     if request.dtype == "uint8" and not all(output.is_uint8 for output in recipe.outputs):
         raise CallError(
             'dtype="uint8", but the transforms return normalized float values',
@@ -242,6 +249,27 @@ def _recipe(
     if split.manifest.pixels is None:
         return recipe
     return replace(recipe, raw_size=split.manifest.pixels[:2])
+
+
+def _check_dtype(dtype: DType, recipe: Recipe) -> None:
+    """Check that a dtype has all values of the images of a batch.
+
+    Raises:
+        CallError: it has not; the values are not scaled to a range that it has.
+
+    """
+    own = recipe.kind.dtype
+    operations = [each for item in recipe.all_items for each in item.operations]
+    as_stored = not any(isinstance(each, (ToFloat, Normalize)) for each in operations)
+    is_scaled = any(isinstance(each, (Rescale, Normalize)) for each in operations)
+    if dtype == "uint16" and not (as_stored and own == "uint16"):
+        message = 'dtype="uint16" is for datasets of uint16, without transforms that scale values'
+        raise CallError(message, hint='set dtype="float32"')
+    if own != "uint8" and (dtype == "uint8" or (dtype in _HALF and not is_scaled)):
+        hint = 'set dtype="float32"'
+        if as_stored and own == "uint16":
+            hint = f'{hint} or dtype="uint16"'
+        raise CallError(f'dtype="{dtype}" cannot store all values of {own}', hint=hint)
 
 
 def _open(request: BuildRequest) -> OpenSplit:

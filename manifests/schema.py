@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 
 from manifests.json_members import is_unicode
 from manifests.labels import LABELS, LabelSchema, LabelType
+from manifests.pixels import RGB8, PixelKind
 from manifests.records import record
 
 SCHEMA_VERSION = 1
@@ -256,6 +257,7 @@ class Manifest:
             row-major order. `None` if `store` is ``"encoded"``.
         label_type: what the label of a sample is.
         creator: the command that made the dataset, ``"convert"`` or ``"index"``.
+        kind: what a pixel of every image is.
         revisions: what was appended since the dataset was made, the oldest first.
 
     """
@@ -271,6 +273,7 @@ class Manifest:
     label_type: LabelType = "class"
     creator: Creator = field(kw_only=True)
     revisions: tuple[Revision, ...] = ()
+    kind: PixelKind = RGB8
 
     @property
     def labels(self) -> LabelSchema:

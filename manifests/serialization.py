@@ -20,6 +20,7 @@ from typing import Any, get_args
 from awscrt.checksums import crc32c
 
 from manifests.json_members import Member, MemberError, parse_json, shorten
+from manifests.pixels import MAX_CHANNELS, RGB8, PixelKind, PixelType
 from manifests.schema import (
     SCHEMA_VERSION,
     SHARD_LIST_VERSION,
@@ -162,7 +163,7 @@ def manifest_to_json(manifest: Manifest, shard_list: File | None = None) -> dict
         "creator": manifest.creator,
         "format": manifest.format,
         "store": manifest.store,
-        "pixels": manifest.pixels,
+        "pixels": manifest.pixels or (manifest.kind != RGB8 and manifest.kind._asdict()),
         "components": components,
         # A reader that knows only classes refuses what it would misread: such a table has no column
         # `label`.
@@ -221,7 +222,8 @@ def manifest_from_json(body: Member, listed: Sequence[Split] | None = None) -> M
     members = {"label_type": "class", "revisions": (), **body.mapping(), "splits": ()}
     if body["rejected"].value is None:
         del members["rejected"]
-    manifest = replace(Member(members).record(Manifest), splits=tuple(listed))
+    kind = _take_kind(members)
+    manifest = replace(Member(members).record(Manifest), splits=tuple(listed), kind=kind)
     for number, revision in enumerate(Member(members)["revisions"].items(), 1):
         _check_revision(number, revision)
     if manifest.rejected:
@@ -240,6 +242,21 @@ def manifest_from_json(body: Member, listed: Sequence[Split] | None = None) -> M
         )
     check_revisions(manifest)
     return manifest
+
+
+def _take_kind(members: dict[str, Any]) -> PixelKind:
+    """Remove what a pixel of encoded images is from the members of a manifest, and return it.
+
+    RGB of 8 bits, unless the manifest states another kind.
+    """
+    members["kind"] = None
+    # Of raw pixels, the member is their size.
+    if members.get("store") != "encoded" or members.get("pixels") is None:
+        return RGB8
+    kind = Member(members)["pixels"]
+    del members["pixels"]
+    channels = kind["channels"].integer(1, MAX_CHANNELS)
+    return PixelKind(channels, kind["dtype"].one_of(get_args(PixelType)))
 
 
 def _split_from_json(name: str, body: Member) -> Split:

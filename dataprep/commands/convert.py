@@ -38,6 +38,7 @@ from dataprep.options import (
     WorkOptions,
 )
 from manifests.errors import CallError, DataProblemError, ExitStatus
+from manifests.pixels import RGB8
 from manifests.process.interrupts import cleanup_on_interrupt
 from manifests.process.text import agree, format_bytes, format_duration, plural, printable
 from manifests.records import keyword_record, record
@@ -102,6 +103,8 @@ def _convert(
             engine.start("dataprep.shards.write")
         request = resolve_request(run, options)
         source = read_samples(run, reading, request, run.workers)
+        if not run.append:
+            request = _with_pixels(source, request)
         if run.append:
             return request.out, _append(source, request, run, engine)
 
@@ -299,6 +302,8 @@ def plan(*, run: RunOptions, reading: SourceOptions, options: Options) -> ExitSt
     request = resolve_request(run, options)
     out = request.out
     source = read_samples(run, reading, request)
+    if not run.append:
+        request = _with_pixels(source, request)
     resumed = 0
     if run.append:
         with ProgressBar("comparing") as bar, cleanup_on_interrupt():
@@ -489,6 +494,16 @@ def read_samples(
     console.notes(samples.notices)
     # Not the sources before they were merged, which take as much memory.
     return samples
+
+
+def _with_pixels(source: Source, request: ConvertRequest) -> ConvertRequest:
+    """Return what is asked for, with the kind of pixels that the images have; print other than usual ones."""
+    from dataprep.run.inputs import resolve_pixels
+
+    options = resolve_pixels(source, request.options)
+    if options.pixels != RGB8:
+        console.info(f"pixels: {options.pixels}")
+    return replace(request, options=options)
 
 
 def _print_contents(src: str, source: Source) -> None:

@@ -14,6 +14,7 @@ from dataprep.commands.console import ProgressBar
 from dataprep.labels.kinds import KINDS
 from dataprep.options import DiffOptions, InfoOptions, ReportOptions
 from manifests.errors import CallError, ExitStatus
+from manifests.pixels import RGB8
 from manifests.process.text import (
     MAX_SHOWN,
     cut_middle,
@@ -78,6 +79,8 @@ def _print_summary(out: str, summary: DatasetSummary) -> None:
     raw = ""
     if summary.pixels:
         raw = f" raw {'x'.join(map(str, summary.pixels))},"
+    elif summary.kind != RGB8:
+        raw = f" {summary.kind},"
     print_line(f"{out}: {summary.format},{raw} {samples}, {format_bytes(summary.bytes)}")
     # What each append added.
     for revision in summary.revisions:

@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol
 from dataprep.images.base import MAX_BYTES, ImageInfo, IncompleteHeader, Rejected, check_pixel_kind
 from dataprep.images.validate import parse_header
 from dataprep.labels.base import LabelKind, PendingSample
-from manifests.pixels import RGB8
+from manifests.pixels import RGB8, PixelKind
 from manifests.schema import Components, Store
 
 #: Random access to a shard. ``view(at, n)`` returns a buffer, and the position in that buffer of
@@ -175,16 +175,17 @@ class RecordFormat(Protocol):
 _MAX_SIDE = 2**31 - 1
 
 
-def image_header(view: ByteView, at: int, size: int) -> ImageInfo:
+def image_header(view: ByteView, at: int, size: int, kind: PixelKind = RGB8) -> ImageInfo:
     """Parse the header of an image inside a shard, reading as little of the image as possible.
 
     Args:
         view: the shard.
         at: first byte of the image.
         size: length of the image in bytes.
+        kind: what its pixels must be.
 
     Raises:
-        Rejected: DALI cannot decode the image, or its header is truncated.
+        Rejected: the pixels are others, DALI cannot decode the image, or its header is truncated.
 
     """
     if size > MAX_BYTES:
@@ -196,8 +197,8 @@ def image_header(view: ByteView, at: int, size: int) -> ImageInfo:
         length = max(length, min(size, len(data) - i, 4096))
         try:
             info = parse_header(data[i : i + length])
-            if info.pixels is not RGB8:
-                check_pixel_kind(info, RGB8)
+            if info.pixels is not kind:
+                check_pixel_kind(info, kind)
         except IncompleteHeader:
             if length == size:
                 break

@@ -134,8 +134,10 @@ def check_pixel_kind(info: ImageInfo, kind: PixelKind) -> None:
 
     """
     if info.pixels != kind:
-        hint = "convert it to 8-bit gray or RGB first"
-        raise Rejected("unsupported", f"{info.format.upper()} with {info.pixels}; {hint}")
+        rest = "convert it to 8-bit gray or RGB first"
+        if kind != RGB8:
+            rest = f"the dataset has {kind}"
+        raise Rejected("unsupported", f"{info.format.upper()} with {info.pixels}; {rest}")
 
 
 class IncompleteHeader(Exception):  # noqa: N818

@@ -60,7 +60,7 @@ def prepare(data: bytes, options: Options) -> StoredImage:
     if found:
         info = transcode.measure(data, found, options.max_pixels)
     else:
-        info = check_image(data, validation, options.max_pixels)
+        info = check_image(data, validation, options.max_pixels, options.pixels)
     if options.raw:
         stored, stored_info, change = _to_raw(data, info, options.raw, options.window_values)
     elif options.downscale and (size := target_size(info.width, info.height, options.downscale)):
@@ -343,7 +343,7 @@ def _orientation(data: bytes, info: ImageInfo) -> int:
     metadata: Mapping[Any, Any] = {}
     if info.format == "jpeg":
         metadata = read_metadata(data)
-    elif info.format == "tiff" or _has_metadata(data, info):
+    elif info.format != "tiff" and _has_metadata(data, info):
         with Image.open(io.BytesIO(data), formats=(info.format,)) as image:
             metadata = image.info
     if info.format == "tiff":

@@ -7,13 +7,14 @@ import logging
 import operator
 import re
 import struct
+import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import cache
 from typing import Any, NamedTuple
 
 from dataprep.images.base import MAX_RLE_PIXELS, MAX_TAGS, ImageInfo, IncompleteHeader, Rejected
-from manifests.pixels import RGB8, PixelKind, PixelType
+from manifests.pixels import MAX_CHANNELS, RGB8, PixelKind, PixelType
 
 # --- BMP ------------------------------------------------------------------------------------------
 
@@ -176,9 +177,6 @@ def parse_ppm(data: bytes) -> ImageInfo:
 
     """
     kind, width, height, largest, _ = _read_ppm(data)
-    pixels = RGB8
-    if largest > _MAX_BYTE:
-        pixels = PixelKind(_PPM_BITS.get(kind, 0) // 8, "uint16")
     if kind not in _PPM_BITS:
         raise Rejected("unsupported", "PPM with pixels as text; convert it to a PPM of bytes first")
     if largest not in (1, 255, 65535):
@@ -188,7 +186,10 @@ def parse_ppm(data: bytes) -> ImageInfo:
         )
     if not width or not height:
         raise Rejected("corrupt", f"PPM of {width}x{height} pixels")
-    return ImageInfo("ppm", width, height, pixels)
+    if largest > _MAX_BYTE:
+        pixels = PixelKind(_PPM_BITS[kind] // 8, "uint16")
+        raise Rejected("unsupported", f"PPM with {pixels}; convert it to a PNG first")
+    return ImageInfo("ppm", width, height)
 
 
 def check_ppm(data: bytes) -> None:
@@ -360,7 +361,8 @@ def parse_tiff(data: bytes) -> ImageInfo:
     if not width or not height:
         raise Rejected("corrupt", "the TIFF's first directory has no width or height")
     bits, sample_formats = set(tags.get(_BITS, (1,))), set(tags.get(_SAMPLE_FORMAT, (1,)))
-    if bits not in ({8}, {16}) or sample_formats != {1}:
+    is_float = (bits, sample_formats) == ({32}, {_FLOAT})
+    if not is_float and (bits not in ({8}, {16}) or sample_formats != {1}):
         depth = ", ".join(map(str, sorted(bits)[:8]))
         sample_kind = "" if sample_formats == {1} else ", not unsigned integers"
         raise Rejected("unsupported", f"TIFF with {depth} bits per sample{sample_kind}")
@@ -376,7 +378,11 @@ _COLOR_SAMPLES = {0: (1,), 1: (1, 3), 2: (3,), 3: (1,), 5: (4,), 6: (3,), 8: (3,
 _RGB = 2
 #: Meanings of a further sample (tag 338): alpha values that the colors are multiplied with, or not.
 _ALPHA = (1, 2)
-_TIFF_TYPES: dict[int, PixelType] = {8: "uint8", 16: "uint16"}
+_TIFF_TYPES: dict[int, PixelType] = {8: "uint8", 16: "uint16", 32: "float32"}
+#: Value of tag 339.
+_FLOAT = 3
+#: What DALI returns bit for bit, if pixels are not RGB of 8 bits.
+_EXACT_MODELS, _EXACT_CODINGS, _EXACT_PREDICTORS = (1, _RGB), (_NO_COMPRESSION, 8, 32946), (1, 2)
 
 
 def _tiff_pixels(tags: _Tags) -> PixelKind:
@@ -392,7 +398,54 @@ def _tiff_pixels(tags: _Tags) -> PixelKind:
         colors -= 1
     if kind.dtype == "uint8" and colors in _COLOR_SAMPLES.get(model, ()):
         return RGB8
+    problem = ""
+    if kind.channels > MAX_CHANNELS or model not in _EXACT_MODELS:
+        problem = f"color model {model}"
+    elif kind.channels > 1 and _single(tags, _PLANAR, _CHUNKY) != _CHUNKY:
+        problem = "a plane for each channel; write the channels of a pixel side by side first"
+    elif _single(tags, _COMPRESSION, _NO_COMPRESSION) not in _EXACT_CODINGS:
+        problem = "another compression than Deflate; save it with Deflate or without first"
+    elif _single(tags, _PREDICTOR, 1) not in _EXACT_PREDICTORS:
+        problem = "a predictor for floats; save it without first"
+    elif _single(tags, _ORIENTATION, 1) != 1:
+        problem = "an orientation; turn the pixels first"
+    if problem:
+        raise Rejected("unsupported", f"TIFF with {kind} and {problem}")
     return kind
+
+
+#: Bytes to decompress at a time.
+_STEP = 1 << 18
+
+
+def check_parts(data: bytes, info: ImageInfo) -> None:
+    """Decompress the strips or tiles of a TIFF whose pixels are not RGB of 8 bits.
+
+    Raises:
+        Rejected: a part is damaged or too short.
+
+    """
+    tags = _read_tags(data)
+    if _single(tags, _COMPRESSION, _NO_COMPRESSION) == _NO_COMPRESSION:
+        return  # `check_tiff` has compared the lengths
+    parts = _read_layout(tags, info)
+    for number, (at, length) in enumerate(zip(*(tags[tag] for tag in parts.tags), strict=False)):
+        rows = parts.height
+        if parts.tags is _STRIPS:
+            rows = min(rows, info.height - number % parts.down * rows)
+        needed, produced = rows * parts.width * info.pixels.size, 0
+        stream, rest = zlib.decompressobj(), data[at : at + length]
+        try:
+            while rest and produced < needed:
+                produced += len(stream.decompress(rest, _STEP))
+                rest = stream.unconsumed_tail
+        except zlib.error as error:
+            raise Rejected(
+                "corrupt", f"part {number} of the TIFF does not decode: {error}"
+            ) from None
+        if produced < needed:
+            detail = f"part {number} of the TIFF should be {needed} bytes, got {produced}"
+            raise Rejected("corrupt", detail)
 
 
 def decoded_pixels(data: bytes, info: ImageInfo) -> int:

@@ -15,6 +15,7 @@ from manifests.pixels import RGB8, PixelKind
 _DEPTHS = {0: (1, 2, 4, 8, 16), 2: (8, 16), 3: (1, 2, 4, 8), 4: (8, 16), 6: (8, 16)}
 _CHANNELS = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}
 _PALETTE = 3
+_GRAY_ALPHA = 2
 #: Bits of a sample that do not fit into a byte.
 _DEEP = 16
 _PALETTE_SIZES = range(3, 3 * 256 + 1, 3)
@@ -40,6 +41,8 @@ def parse_header(data: bytes) -> ImageInfo:
     pixels = RGB8
     if depth == _DEEP and color_type in _CHANNELS:
         pixels = PixelKind(_CHANNELS[color_type], "uint16")
+    if pixels.channels == _GRAY_ALPHA:
+        raise Rejected("unsupported", f"PNG with {pixels}, gray and alpha; remove alpha first")
     return ImageInfo("png", width, height, pixels)
 
 

@@ -94,6 +94,8 @@ def check_size(data: bytes, info: ImageInfo, max_pixels: int) -> None:
         tiles = other_formats.decoded_pixels(data, info)
         if tiles > pixels:
             pixels, size = tiles, f"{size} in tiles of {tiles} pixels"
+    # Pixels of more bytes count as several.
+    limit //= -(-info.pixels.size // RGB8.size)
     if pixels > max_pixels:
         raise Rejected("too-large", f"{size}, but the limit is {max_pixels}")
     if pixels > limit and max_pixels <= MAX_PIXELS:
@@ -198,7 +200,9 @@ def check_decodes(data: bytes, info: ImageInfo) -> None:
         Rejected: the image does not decode, or the decoder warns about it.
 
     """
-    if info.format == "jpeg":
+    if info.format == "tiff" and info.pixels != RGB8:
+        other_formats.check_parts(data, info)
+    elif info.format == "jpeg":
         try:
             jpeg.check_segments(data)
             jpeg.decode_jpeg(data, 1, 1)

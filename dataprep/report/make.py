@@ -35,6 +35,7 @@ from dataprep.report.pictures import (
 )
 from dataprep.report.statistics import MemoryEstimate
 from manifests.errors import CallError
+from manifests.pixels import RGB8
 from manifests.process.options import check_output_file
 from manifests.process.text import printable
 from manifests.store import read_manifest
@@ -79,6 +80,11 @@ def make_report(
             f"{folder} has {len(manifest.splits):,} splits, but a report shows at most"
             f" {MAX_SPLITS}",
             hint="join splits with `dataprep convert`",
+        )
+    if manifest.kind != RGB8:
+        raise CallError(
+            f"{printable(folder)} has {manifest.kind}, but a report shows 8-bit gray and RGB",
+            hint="see `dataprep info` and the sample tables",
         )
     with closing(MemoryEstimate(folder, options.batch_size)) as memory:
         # Everything that the tables say, of all images.

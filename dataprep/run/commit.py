@@ -142,6 +142,7 @@ def write_dataset(job: Job, results: Sequence[ShardResult]) -> ConvertResult:
         options={**options.as_json(), "plan": job.fingerprint},
         pixels=options.raw.pixels if options.raw else None,
         label_type=job.label_type,
+        kind=options.pixels,
     )
     manifest = _with_shards(nothing, job, results, job.splits)
     publish_manifest(job.out, manifest, empty_tables(results))

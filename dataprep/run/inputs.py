@@ -8,6 +8,7 @@ import secrets
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,6 +33,7 @@ from dataprep.sources.base import NamedSource
 from dataprep.sources.columns import column_error, joined_type, value_type
 from manifests.errors import CallError, SourceVanishedError, StorageError
 from manifests.json_members import MemberError, parse_json
+from manifests.pixels import RGB8, PixelKind
 from manifests.process.text import plural, printable
 from manifests.serialization import parts
 from manifests.tables import read_table
@@ -143,6 +145,62 @@ class Trial(NamedTuple):
     rate: float
     measured: int
     stored: float
+
+
+# --- what a pixel is ------------------------------------------------------------------------------
+
+#: Images whose headers are read, evenly over the source.
+_MEASURED = 32
+#: Formats with pixels of several kinds, by the ends of names.
+_SEVERAL_KINDS = (".png", ".tif", ".tiff")
+
+
+def resolve_pixels(source: Source, options: Options) -> Options:
+    """Return the options with the channels and the type of the pixels that the images have.
+
+    Images in formats that only have RGB of 8 bits are not read. An image that is not read, and has
+    other pixels than the others, is rejected when it is converted.
+
+    Raises:
+        CallError: the images that are read have pixels of several kinds, and the options do not say
+            which to take; or the other options are not for such pixels.
+
+    """
+    if source.pixels is not None or (options.channels and options.dtype):
+        return _with_pixels(options, options.pixels)
+    rows = np.unique(np.linspace(0, len(source) - 1, _MEASURED).astype(np.int64))
+    found: dict[PixelKind, list[str]] = {}
+    root, *columns = source.images(rows)
+    for path, size, location in zip(*columns, strict=True):
+        kind = RGB8
+        if path.lower().endswith(_SEVERAL_KINDS):
+            try:
+                kind = load_image(
+                    root, path, size, Options(), location, any_pixels=True
+                ).info.pixels
+            except Rejected:
+                continue  # the run says why
+        if options.channels in (None, kind.channels) and options.dtype in (None, kind.dtype):
+            found.setdefault(kind, []).append(path)
+    if len(found) > 1:
+        counts = []
+        for kind, paths in found.items():
+            counts.append(f"{len(paths)} with {kind}, such as {printable(paths[0])}")
+        most = max(found, key=lambda kind: len(found[kind]))
+        raise CallError(
+            f"a dataset has pixels of one kind, but of {sum(map(len, found.values()))} images of"
+            f" {printable(source.root)} that were looked at, there are {'; '.join(counts)}",
+            hint=f"set --channels {most.channels} --dtype {most.dtype}, which rejects the others",
+        )
+    return _with_pixels(options, next(iter(found), options.pixels))
+
+
+def _with_pixels(options: Options, kind: PixelKind) -> Options:
+    # RGB of 8 bits is the default, and not stored.
+    channels, dtype = (None, None) if kind == RGB8 else kind
+    options = replace(options, channels=channels, dtype=dtype)
+    options.check()
+    return options
 
 
 def run_trial(source: Source, shards: Sequence[ShardPlan], options: Options) -> Trial:
@@ -349,6 +407,8 @@ def check_options(base: Folder, options: Options) -> Options:
         stored = f"raw pixels of {manifest.pixels[1]}x{manifest.pixels[0]}"
     if (options.raw.pixels if options.raw else None) != manifest.pixels:
         raise CallError(f"{out} stores {stored}", hint="leave out --store and --raw-size")
+    if options.pixels != manifest.kind:
+        raise CallError(f"{out} has {manifest.kind}", hint="leave out --channels and --dtype")
     if options.raw and options.downscale:
         raise CallError(
             f"{out} stores {stored}, which are not resized",

@@ -201,7 +201,7 @@ def _has_same_pixels(mask: bytes, stored: StoredMask, max_pixels: int) -> bool:
     unchanged = Options(validate="none", max_pixels=max_pixels)
     try:
         there = load_image(
-            os.path.dirname(shard), shard, stored.size, unchanged, place, pixels=None
+            os.path.dirname(shard), shard, stored.size, unchanged, place, any_pixels=True
         ).data
         a, b = (
             label_values(data, check_image(data, "none", max_pixels, None))

@@ -22,7 +22,6 @@ from dataprep.options import CHANGE_COLUMNS, HASH_COLUMN, Options, Raw
 from dataprep.progress import Progress
 from manifests.errors import DatasetError, SourceError, SourceVanishedError, raise_machine_fault
 from manifests.labels import MASK_SOURCE, LabelType
-from manifests.pixels import RGB8, PixelKind
 from manifests.remote.url import join_path, parse_url
 from manifests.schema import UNREADABLE
 
@@ -89,7 +88,7 @@ def load_image(
     pending: Future[Buffer] | None = None,
     known_hash: str | None = None,
     placed: bool = False,
-    pixels: PixelKind | None = RGB8,
+    any_pixels: bool = False,
 ) -> LoadedImage:
     """Read a source image and prepare it for a shard.
 
@@ -102,7 +101,7 @@ def load_image(
         pending: what `start_reading` returned for the image.
         known_hash: the perceptual hash of the source image, if it is known.
         placed: whether to return the placement.
-        pixels: the kind of pixels that the image must have; `None` accepts every kind.
+        any_pixels: whether its pixels may be of another kind than `options.pixels`.
 
     Raises:
         Rejected: the image must not go into a shard.
@@ -122,6 +121,7 @@ def load_image(
 
             stored, info, changes = prepare(data, options)
     else:
+        pixels = None if any_pixels else options.pixels
         info = check_image(data, options.validate, options.max_pixels, pixels)
     # Boxes and masks move with the pixels of their image.
     if placed:
@@ -316,7 +316,7 @@ def load_label_image(
     unchanged = replace(options, downscale=None, raw=None, transcode=None)
     try:
         data, info, *_ = load_image(
-            root, path, size, unchanged, place, pending=pending, pixels=None
+            root, path, size, unchanged, place, pending=pending, any_pixels=True
         )
     except Rejected as error:
         raise Rejected(error.reason, f"{name}: {error.detail}") from None

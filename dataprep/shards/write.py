@@ -466,7 +466,7 @@ def _prepare_records(batch: Batch, segment: Segment) -> tuple[list[_Pending], li
     """
     task = batch.task
     options, class_names, kind = task.options, task.class_names, KINDS[task.label_type]
-    make_envelope = FORMATS[options.fmt].envelope
+    make_envelope, pixels = FORMATS[options.fmt].envelope, options.pixels
     class_lists = kind.class_lists
     # Most images are copied, and each call for them shows in the speed.
     is_copied = not (options.changes_images or options.hash or kind.is_placed)
@@ -490,7 +490,8 @@ def _prepare_records(batch: Batch, segment: Segment) -> tuple[list[_Pending], li
         try:
             if is_copied:
                 data = read_image(root, source, size, location, pending)
-                info, every = check_image(data, options.validate, options.max_pixels), extra
+                info = check_image(data, options.validate, options.max_pixels, pixels)
+                every = extra
             else:
                 data, info, values, mask = _prepare(batch, row - batch.first, pending, label_image)
                 every = extra | values

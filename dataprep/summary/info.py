@@ -17,6 +17,7 @@ from dataprep.labels.kinds import KINDS
 from manifests.errors import DamagedError
 from manifests.files import REJECTED, read_lines
 from manifests.labels import LabelType
+from manifests.pixels import RGB8, PixelKind
 from manifests.remote.url import absolute
 from manifests.schema import Format, Manifest, Pixels, Revision, Split, Store
 from manifests.store import read_dataset, read_manifest
@@ -96,6 +97,7 @@ class DatasetSummary:
             Empty without any.
         splits: one summary per split, by name, in the order of the manifest.
         label_type: what the labels are.
+        kind: what a pixel of every image is.
 
     """
 
@@ -112,11 +114,15 @@ class DatasetSummary:
     revisions: Sequence[RevisionSummary]
     splits: Mapping[str, SplitSummary]
     label_type: LabelType = "class"
+    kind: PixelKind = RGB8
 
     def as_json(self) -> dict[str, Any]:
         """Return the summary as plain data for JSON, without the members that most datasets do not need."""
         data, labels = asdict(self), KINDS[self.label_type]
-        if self.pixels is None:
+        del data["kind"]
+        if self.kind != RGB8:
+            data["pixels"] = self.kind._asdict()
+        elif self.pixels is None:
             del data["pixels"]
         if not self.revisions:
             del data["revisions"], data["rejected_file"]
@@ -155,6 +161,7 @@ def summarize(folder: str) -> DatasetSummary:
         revisions=list(map(_summarize_revision, manifest.revisions, count(1))),
         splits=splits,
         label_type=manifest.label_type,
+        kind=manifest.kind,
     )
 
 

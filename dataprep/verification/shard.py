@@ -46,7 +46,6 @@ from manifests.errors import (
     UnreachableError,
 )
 from manifests.files import INDEX, SHARD, TABLE, FileKind, read_file
-from manifests.pixels import RGB8
 from manifests.process.text import plural, shown
 from manifests.schema import File, Manifest, Sample, Shard
 from manifests.serialization import checksum_text
@@ -295,9 +294,9 @@ def _image_info(image: bytes, check: ShardCheck) -> ImageInfo:
     pixels = check.manifest.pixels
     if pixels is None:
         if check.decode:
-            return check_image(image, "decode", check.max_pixels)
+            return check_image(image, "decode", check.max_pixels, check.manifest.kind)
         info = parse_header(image)
-        check_pixel_kind(info, RGB8)
+        check_pixel_kind(info, check.manifest.kind)
         return info
     needed = math.prod(pixels)
     if len(image) != needed:

@@ -308,7 +308,10 @@ def _decode_whole(spec: LoaderSpec, encoded: Node, context: GraphContext) -> Seq
         return [whole]
     # Some damaged files can be decoded as a whole, but no region of them, even if the region is the
     # whole image.
-    kwargs = decoder_kwargs(Decode(), context)
+    decode = Decode()
+    if isinstance(first, Decode):
+        decode = first
+    kwargs = decoder_kwargs(decode, context)
     return [whole, fn.decoders.image_slice(encoded, [0.0, 0.0], [1.0, 1.0], **kwargs)]
 
 

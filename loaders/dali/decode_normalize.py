@@ -11,6 +11,7 @@ from loaders.dali.graph import GraphContext, Node, apply, fn, types
 from loaders.transforms.base import ImageSpec
 from loaders.transforms.decode_normalize import Decode, Normalize, Rescale, ToFloat, Unpack
 from loaders.transforms.fuse import DecodeCrop, FlipNormalize
+from manifests.pixels import FULL_VALUES, RGB8
 
 
 @apply.register
@@ -24,6 +25,8 @@ def _(operation: Unpack, image: Node, spec: ImageSpec, context: GraphContext) ->
 @apply.register
 def _(operation: Decode, image: Node, spec: ImageSpec, context: GraphContext) -> Node:
     kwargs = decoder_kwargs(operation, context)
+    if operation.kind != RGB8:
+        return context.to_device(fn.decoders.image(image, **kwargs))
     if context.gpu:
         # Interpolates chroma as the CPU decoder does. Evaluation decodes whole images, and its
         # results should not depend on the device.
@@ -39,18 +42,31 @@ def _(operation: DecodeCrop, image: Node, spec: ImageSpec, context: GraphContext
         # time.
         attempts = attempt_kwargs(operation.crop, context)
         context.random.show(describe_pixels, lambda: _window(image, attempts))
-        return fn.decoders.image_random_crop(image, **attempts, **kwargs)
+        pixels = fn.decoders.image_random_crop(image, **attempts, **kwargs)
+        return _decoded(pixels, kwargs, context)
     region = find_region(
         operation.crop, lambda dtype: fn.peek_image_shape(image, dtype=dtype), context
     )
-    return fn.decoders.image_slice(image, region.start, region.shape, **region.kwargs, **kwargs)
+    pixels = fn.decoders.image_slice(image, region.start, region.shape, **region.kwargs, **kwargs)
+    return _decoded(pixels, kwargs, context)
+
+
+def _decoded(pixels: Node, kwargs: dict[str, Any], context: GraphContext) -> Node:
+    """Return decoded pixels on the device of the images, where the mixed decoder leaves them."""
+    if kwargs["device"] == "mixed":
+        return pixels
+    return context.to_device(pixels)
 
 
 def decoder_kwargs(operation: Decode, context: GraphContext) -> dict[str, Any]:
     """Return the keyword arguments of DALI's decoders.
 
-    With a GPU, the mixed decoder takes bytes on the CPU and returns pixels on the GPU.
+    With a GPU, the mixed decoder takes bytes on the CPU and returns pixels on the GPU. Other pixels
+    than RGB of 8 bits are decoded on the CPU: there it is tested that no bit is lost.
     """
+    kind = operation.kind
+    if kind != RGB8:
+        return {"device": "cpu", "output_type": types.ANY_DATA, "dtype": _PIXELS[kind.dtype]}
     space = types.RGB if operation.space == "RGB" else types.BGR
     if not context.gpu:
         return {"device": "cpu", "output_type": space}
@@ -66,6 +82,9 @@ def _window(encoded: Node, attempts: dict[str, Any]) -> Sequence[Node]:
     return window
 
 
+#: What the decoder returns for each type of the pixels of a dataset.
+_PIXELS = {"uint8": types.UINT8, "uint16": types.UINT16, "float32": types.FLOAT}
+
 #: The dtype that DALI returns for each dtype of a batch. DALI has no bfloat16, so the framework
 #: converts float32.
 _DTYPES = {
@@ -73,6 +92,7 @@ _DTYPES = {
     "float32": types.FLOAT,
     "bfloat16": types.FLOAT,
     "uint8": types.UINT8,
+    "uint16": types.UINT16,
 }
 
 
@@ -93,7 +113,7 @@ def finish(
             normalizes and converts.
         spec: size, channels and number of crops of `image`.
         context: where the graph runs, and its random values.
-        dtype: `"float16"`, `"bfloat16"` (returned as float32), `"float32"` or `"uint8"`.
+        dtype: `"float16"`, `"bfloat16"` (returned as float32), `"float32"`, `"uint8"` or `"uint16"`.
         layout: `"NCHW"` or `"NHWC"`.
 
     """
@@ -115,7 +135,7 @@ def _(
 
 @apply.register
 def _(operation: Rescale, image: Node, spec: ImageSpec, context: GraphContext) -> Node:
-    return fn.cast(image, dtype=types.FLOAT) / 255.0
+    return fn.cast(image, dtype=types.FLOAT) / FULL_VALUES[spec.kind.dtype]
 
 
 @apply.register
@@ -134,11 +154,12 @@ def _normalize(
 ) -> Node:
     mirror = 0 if operation.flip is None else flip_coin(operation.flip, context)
     operation = operation.normalize
+    scale = operation.factor(spec.kind)
     return fn.crop_mirror_normalize(
         image,
         mirror=mirror,
-        mean=[value / operation.scale for value in operation.mean],
-        std=[value / operation.scale for value in operation.std],
+        mean=[value / scale for value in operation.mean],
+        std=[value / scale for value in operation.std],
         dtype=dtype,
         output_layout=f"F{layout}" if spec.crops else layout,
         pad_output=operation.channels == 4,

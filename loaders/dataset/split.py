@@ -20,6 +20,7 @@ from loaders.arrays import Floats, Ints
 from manifests.errors import CallError
 from manifests.files import INDEX, SHARD, FileKind, file_length, reading
 from manifests.labels import LabelType
+from manifests.pixels import RGB8
 from manifests.process.text import printable, suggest
 from manifests.schema import File, Manifest, Shard
 from manifests.store import read_revision
@@ -330,7 +331,7 @@ def _check_alike(first: OpenSplit, part: OpenSplit) -> None:
             f" has {other.label_type}",
             hint="convert both with the same --label-type",
         )
-    if (other.store, other.pixels) != (one.store, one.pixels):
+    if (other.store, other.pixels, other.kind) != (one.store, one.pixels, one.kind):
         raise CallError(
             f"{first.folder} stores {_stored(one)}, but {part.folder} stores {_stored(other)}",
             hint="convert both with the same --store and --resize options",
@@ -338,6 +339,8 @@ def _check_alike(first: OpenSplit, part: OpenSplit) -> None:
 
 
 def _stored(manifest: Manifest) -> str:
+    if manifest.kind != RGB8:
+        return f"images with {manifest.kind}"
     if manifest.pixels is None:
         return "encoded images"
     return f"raw pixels of {manifest.pixels[1]} x {manifest.pixels[0]}"

@@ -22,6 +22,7 @@ from loaders.transforms.argument import ParsedTransforms, parse_transforms
 from loaders.transforms.base import BatchOperation, Size
 from loaders.transforms.parse import Recipe
 from manifests.errors import CallError
+from manifests.pixels import RGB8
 from manifests.process.program import release
 from manifests.process.text import plural, printable, shown
 from manifests.remote.url import refuse_url
@@ -112,6 +113,11 @@ def export(
     # Check everything that is cheap before images are decoded.
     check_folder(folder, overwrite=overwrite)
     opened = _split(dataset, split)
+    if opened.manifest.kind != RGB8:
+        raise CallError(
+            f"{printable(dataset)} has {opened.manifest.kind}, but models are exported for 8-bit RGB",
+            hint="call the loader's transforms in your server, or name another dataset",
+        )
     parsed = parse_transforms(transforms, split=opened.name, image_size=lambda: _size_of(opened))
     check_exportable(parsed)
     if target == "triton" and opened.manifest.store == "raw":

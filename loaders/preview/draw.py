@@ -28,6 +28,7 @@ from loaders.transforms.base import Operation, short_repr
 from loaders.transforms.decode_normalize import Normalize, Rescale
 from manifests.errors import CallError
 from manifests.labels import LABELS
+from manifests.pixels import RGB8
 from manifests.process.text import cut_middle, plural, printable
 
 #: Samples and draws of a preview, so that it stays a picture.
@@ -175,6 +176,11 @@ def _run(
     repeated = np.repeat(rows, draws)
     size, ranks, manifest = len(repeated), spec.options.ranks, spec.split.manifest
     fields: tuple[str, ...] = ("image",)
+    if manifest.kind != RGB8:
+        raise CallError(
+            f"{printable(spec.split.folder)} has {manifest.kind}, but a preview shows 8-bit RGB",
+            hint="take batches from loaders.build and draw three of their channels",
+        )
     if manifest.labels.is_class:
         fields = ("image", "label")
     options = replace(

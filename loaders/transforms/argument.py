@@ -12,6 +12,7 @@ from loaders.transforms.parse import Recipe, read_recipe, read_views
 from loaders.transforms.parse.items import composed
 from loaders.transforms.parse.paddleclas import read_config
 from manifests.errors import CallError
+from manifests.pixels import RGB8, PixelKind
 from manifests.process.text import shown, suggest
 
 #: Transforms as users write them.
@@ -126,6 +127,7 @@ def parse_transforms(
     views: Sequence[Any] | None = None,
     image_size: Callable[[], Size | None] = lambda: None,
     batch_size: int | None = None,
+    kind: PixelKind = RGB8,
 ) -> ParsedTransforms:
     """Parse the name of a preset, a list of transforms, a torchvision `Compose`, or the path of a YAML file.
 
@@ -137,6 +139,7 @@ def parse_transforms(
         image_size: returns the height and width of all images of the dataset, or `None` if they
             vary.
         batch_size: images in a batch, if given: one image can have any size.
+        kind: what a pixel of the dataset is.
 
     Raises:
         CallError: the preset or the file does not exist, or a transform is unknown or wrong.
@@ -154,10 +157,12 @@ def parse_transforms(
             )
         if views is not None:
             return ParsedTransforms(
-                read_views(transforms, views, image_size=image_size, any_size=batch_size == 1)
+                read_views(
+                    transforms, views, image_size=image_size, any_size=batch_size == 1, kind=kind
+                )
             )
         return ParsedTransforms(
-            read_recipe(transforms, image_size=image_size, any_size=batch_size == 1)
+            read_recipe(transforms, image_size=image_size, any_size=batch_size == 1, kind=kind)
         )
     if views is not None:
         raise CallError(
@@ -189,13 +194,16 @@ def parse_transforms(
             image_size=image_size,
             library=config.library,
             any_size=(batch_size or config.batch_size) == 1,
+            kind=kind,
         )
         return ParsedTransforms(
             recipe, config.batch_size, config.drop_last, config.shuffle, config.sampler
         )
     items, batch = get_preset(path)
     return ParsedTransforms(
-        read_recipe(items, source=f"{path}: transforms", batch=batch, image_size=image_size)
+        read_recipe(
+            items, source=f"{path}: transforms", batch=batch, image_size=image_size, kind=kind
+        )
     )
 
 

@@ -19,6 +19,7 @@ from typing import (
 )
 
 from manifests.errors import CallError
+from manifests.pixels import MAX_CHANNELS, RGB8, PixelKind
 from manifests.process.text import shown
 
 # Limits on what a list of transforms may ask for, so that no config takes unbounded memory or time.
@@ -118,6 +119,7 @@ class ImageSpec:
             are then NHWC.
         patches: the most patches of a row of a batch, and the side of a patch in pixels, if
             `Patchify` cuts images, whose sizes then vary; else ``None``.
+        kind: what a pixel of the dataset is. `is_uint8` says what its values are now.
 
     """
 
@@ -127,6 +129,7 @@ class ImageSpec:
     color_space: str = "RGB"
     crops: int = 0
     patches: tuple[int, int] | None = None
+    kind: PixelKind = RGB8
 
     @property
     def pixels(self) -> int | None:
@@ -269,6 +272,9 @@ class Operation(Checked):
     #: Whether a combinator can contain it.
     nests: ClassVar[bool] = True
 
+    #: Whether it takes pixels of every `PixelKind`: any number of channels, also uint16 and float32.
+    any_pixels: ClassVar[bool] = False
+
     @property
     def takes(self) -> Literal["any", "channels", "uint8", "colors", "uint8 colors"]:
         """Images that it takes.
@@ -338,13 +344,14 @@ class Operation(Checked):
             CallError: the operation does not support such images.
 
         """
-        if "uint8" in self.takes and not spec.is_uint8:
+        if spec.kind != RGB8 and not self.any_pixels:
             raise CallError(
-                f"{type(self).__name__} needs uint8 values from 0 to 255, but the images are"
-                " normalized at this point",
-                hint="move it before the normalization",
+                f"{type(self).__name__} needs 3 channels of uint8, but the dataset has {spec.kind}",
+                hint="use only crops, resizes, flips, ToTensor and Normalize for such pixels",
             )
-        if self.takes != "any" and spec.channels != 3:
+        if "uint8" in self.takes and not spec.is_uint8:
+            raise needs_bytes(self)
+        if self.takes != "any" and spec.channels != spec.kind.channels:
             raise CallError(
                 f"{type(self).__name__} needs three channels, but the images have"
                 f" {spec.channels} at this point",
@@ -394,6 +401,15 @@ class Operation(Checked):
         if targets == "boxes" and self.moves == "tilted":
             return "it does not keep the sides of boxes parallel to those of the image"
         return None
+
+
+def needs_bytes(operation: Operation) -> CallError:
+    """Return the error of an operation on bytes that comes after the normalization."""
+    return CallError(
+        f"{type(operation).__name__} needs uint8 values from 0 to 255, but the images are"
+        " normalized at this point",
+        hint="move it before the normalization",
+    )
 
 
 class BatchOperation(Operation):
@@ -620,6 +636,22 @@ def ranges(minimum: float, maximum: float = float("inf")) -> Check:
     """Return a check that a value is a `Range` inside another one; see `check_range`."""
     return partial(check_range, minimum=minimum, maximum=maximum)
 
+
+def check_kind(name: str, value: object) -> None:
+    """Check that a value is a `PixelKind`."""
+    check_type(name, value, PixelKind)
+
+
+def check_bands(name: str, value: Any) -> None:
+    """Check that a value is a tuple of numbers, one for each channel."""
+    count = 1
+    if isinstance(value, tuple):
+        count = min(max(len(value), 1), MAX_CHANNELS)
+    check_numbers(name, value, count)
+
+
+#: One value per channel of any number of channels.
+Bands: TypeAlias = Annotated[tuple[float, ...], check_bands]
 
 #: A number from 0 to 1.
 Probability: TypeAlias = Annotated[float, check_probability]

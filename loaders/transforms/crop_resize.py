@@ -32,6 +32,7 @@ class Resampling(Operation):
 
     __slots__ = ()
 
+    any_pixels = True
     moves = "straight"
     shrinks = True
     resizes = True
@@ -57,6 +58,7 @@ class Crop(Operation):
 
     """
 
+    any_pixels = True
     moves = "straight"
     shrinks = True
     is_light = True
@@ -173,6 +175,7 @@ class KeepSize(Operation):
 
     """
 
+    any_pixels = True
     moves = "straight"
     shrinks = True
     is_light = True

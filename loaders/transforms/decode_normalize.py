@@ -2,41 +2,59 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from dataclasses import dataclass, field, replace
+from typing import Annotated, ClassVar, Literal
 
 from loaders.transforms.base import (
-    Color,
+    Bands,
     ImageSpec,
     Operation,
     Sides,
     Values,
+    check_kind,
+    needs_bytes,
 )
 from manifests.errors import CallError
+from manifests.pixels import FULL_VALUES, RGB8, PixelKind
 from manifests.process.text import shown
 
 #: A smaller factor scales values from 0-255. PaddleClas's configs use 1/255 and 0.00392157.
 _SCALES = 0.02
 
+#: Difference of a factor from 1/255 at most: configs round it.
+_SAME = 1e-3
+
 
 @dataclass(frozen=True, slots=True)
 class Decode(Operation):
-    """Decode an image to uint8 HWC and apply its EXIF orientation.
+    """Decode an image to HWC and apply its EXIF orientation.
 
     Attributes:
         space: channel order, ``"RGB"`` or ``"BGR"``.
+        kind: what a pixel of the dataset is; its values are returned as they are stored.
 
     """
 
+    any_pixels = True
     moves = "nothing"
     is_light = True
     nests = False
 
     space: Literal["RGB", "BGR"] = "RGB"
+    # The repr is a part of checkpoints, which are of one dataset.
+    kind: Annotated[PixelKind, check_kind] = field(default=RGB8, repr=False)
 
     def output(self, spec: ImageSpec) -> ImageSpec:
         """Return the spec of decoded images, whose sizes vary."""
-        return ImageSpec(color_space=self.space)
+        kind = self.kind
+        if kind == RGB8:
+            kind = spec.kind
+        if kind != RGB8 and self.space != "RGB":
+            raise CallError(f"the dataset has {kind}, which have no order BGR", hint="remove it")
+        is_uint8 = kind.dtype == "uint8"
+        return ImageSpec(
+            channels=kind.channels, is_uint8=is_uint8, color_space=self.space, kind=kind
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +90,7 @@ class Normalize(Operation):
     Attributes:
         mean: one value per channel, after scaling.
         std: one value per channel, after scaling; not 0.
-        scale: factor for values from 0 to 255.
+        scale: factor for values from 0 to 255; see `factor`.
         channels: 3, or 4 to append a channel of zeros.
 
     """
@@ -82,11 +100,12 @@ class Normalize(Operation):
     linear = True
     is_light = True
     normalizes = True
+    any_pixels = True
     #: What one pass over the pixels does with it, as for `FlipNormalize`.
     flip = None
 
-    mean: Color
-    std: Color
+    mean: Bands
+    std: Bands
     scale: float = 1 / 255
     channels: int = 3
 
@@ -100,7 +119,36 @@ class Normalize(Operation):
 
     def output(self, spec: ImageSpec) -> ImageSpec:
         """Return a float32 spec with `channels` channels."""
-        return replace(Operation.output(self, spec), is_uint8=False, channels=self.channels)
+        channels, kind = self.channels, Operation.output(self, spec).kind
+        if kind != RGB8 and channels != RGB8.channels:
+            raise CallError("channel_num is for RGB images", hint="leave it out")
+        if kind != RGB8:
+            channels = kind.channels
+        return replace(spec, is_uint8=False, channels=channels)
+
+    def check_channels(self, kind: PixelKind) -> None:
+        """Check that there is a mean and a standard deviation for each channel.
+
+        Raises:
+            CallError: there is not.
+
+        """
+        for name, values in (("mean", self.mean), ("std", self.std)):
+            if len(values) != kind.channels:
+                raise CallError(
+                    f"{name} must be {kind.channels} numbers, one for each channel, got"
+                    f" {shown(values)}",
+                    hint="give a mean and a std for each channel of the dataset",
+                )
+
+    def factor(self, kind: PixelKind) -> float:
+        """Return the factor of the values of a kind of pixels.
+
+        A scale of 1/255 is for bytes: it makes values from 0 to 1 of the whole range of the type.
+        """
+        if kind.dtype != "uint8" and abs(self.scale * FULL_VALUES["uint8"] - 1) < _SAME:
+            return 1 / FULL_VALUES[kind.dtype]
+        return self.scale
 
     @property
     def normalize(self) -> Normalize:
@@ -115,6 +163,8 @@ class Normalize(Operation):
                 other values.
 
         """
+        if len(self.mean) != RGB8.channels:
+            return Values.NORMALIZED
         if values is not Values.BYTES and abs(self.scale) < _SCALES:
             raise CallError(
                 f"the values are already {values.value} at this point, and are scaled by"
@@ -143,7 +193,9 @@ class Normalize(Operation):
 
 @dataclass(frozen=True, slots=True)
 class ToFloat(Operation):
-    """Convert uint8 values to float32 values from 0 to 255."""
+    """Convert values to float32; uint8 values stay from 0 to 255."""
+
+    any_pixels = True
 
     takes: ClassVar[Literal["channels", "uint8"]] = "channels"
     moves = "nothing"
@@ -158,10 +210,20 @@ class ToFloat(Operation):
 
 @dataclass(frozen=True, slots=True)
 class Rescale(ToFloat):
-    """Scale uint8 values from 0-255 to float32 values from 0 to 1."""
+    """Scale uint8 values from 0-255 to float32 values from 0 to 1, other values by their full range."""
 
-    takes = "uint8"
     scale = 1 / 255
+
+    def output(self, spec: ImageSpec) -> ImageSpec:
+        """Return a float32 spec.
+
+        Raises:
+            CallError: the values are scaled or normalized already.
+
+        """
+        if spec.kind == RGB8 and not spec.is_uint8:
+            raise needs_bytes(self)
+        return ToFloat.output(self, spec)
 
     def values_after(self, values: Values) -> Values:
         """Return that the values are from 0 to 1."""

@@ -75,6 +75,7 @@ class Flip(Operation):
 
     """
 
+    any_pixels = True
     moves = "straight"
     is_light = True
 

@@ -140,7 +140,7 @@ EDITS = [
     *((RAW, ("pixels",), pixels, WRONG)
       for pixels in (None, [], [40, 30], [40, 30, 1], [40, 0, 3], [40, -1, 3], [40, 30.0, 3], "40")),
     (RAW, ("pixels",), GONE, "store is 'raw', but pixels is None"),
-    (RAW, ("store",), "encoded", "store is 'encoded', but pixels is"),
+    (RAW, ("store",), "encoded", "pixels must be an object"),
 ]  # fmt: skip
 
 

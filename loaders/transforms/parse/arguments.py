@@ -204,6 +204,13 @@ def read_channels(value: Any, name: str) -> Color:
     return numbers[0], numbers[1], numbers[2]
 
 
+def read_bands(value: Any, name: str) -> tuple[float, ...]:
+    """Read one number for three channels, or a list with a number for each channel."""
+    if not is_list(value):
+        return read_channels(value, name)
+    return read_numbers(value, name)
+
+
 def read_fill(value: Any, name: str) -> Color:
     """Read torchvision's ``fill``: a color, or `None` for black."""
     if value is None:
@@ -293,6 +300,9 @@ Number: TypeAlias = Annotated[float, read_number]
 Pair: TypeAlias = Annotated[tuple[float, float], read_pair]
 Shares: TypeAlias = Annotated[Range, read_shares]
 Channels: TypeAlias = Annotated[Any, read_channels]
+
+#: One number for three channels, or a list with a number for each channel.
+Means: TypeAlias = Annotated[Any, read_bands]
 Fill: TypeAlias = Annotated[Any, read_fill]
 HeightWidth: TypeAlias = Annotated[Any, read_height_width]
 WidthHeight: TypeAlias = Annotated[Any, read_width_height]

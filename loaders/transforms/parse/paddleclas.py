@@ -24,6 +24,7 @@ from loaders.transforms.parse.arguments import (
     Channels,
     HeightWidth,
     Library,
+    Means,
     Note,
     Number,
     Pair,
@@ -61,8 +62,8 @@ def decode_image(
 
 def normalize_image(
     scale: Number | None = None,
-    mean: Channels | None = None,
-    std: Channels | None = None,
+    mean: Means | None = None,
+    std: Means | None = None,
     order: str = "chw",
     output_fp16: Bool = False,
     channel_num: int = 3,

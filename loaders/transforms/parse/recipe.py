@@ -37,6 +37,7 @@ from loaders.transforms.parse.sequence import (
 )
 from loaders.transforms.patches import Patchify
 from manifests.errors import CallError
+from manifests.pixels import RGB8, PixelKind
 from manifests.process.text import shown
 
 Items: TypeAlias = tuple[RecipeItem, ...]
@@ -84,6 +85,7 @@ class Recipe:
             the output of the first.
         library: the library to which the names of the list belong; `None` if they do not say.
         arrays: whether DecodeImage makes arrays, which PaddleClas resizes with OpenCV.
+        kind: what a pixel of the dataset is.
 
     """
 
@@ -96,6 +98,7 @@ class Recipe:
     views: tuple[View, ...] = ()
     library: Library | None = None
     arrays: bool = False
+    kind: PixelKind = RGB8
 
     @property
     def outputs(self) -> tuple[ImageSpec, ...]:
@@ -133,6 +136,8 @@ class Recipe:
         first: Operation = Decode()
         if listed and isinstance(listed[0], Decode):
             first = listed.pop(0)
+        if isinstance(first, Decode) and self.kind != RGB8:
+            first = replace(first, kind=self.kind)
         # Raw pixels need no decoding, and their table says the size.
         if self.raw_size is not None and isinstance(first, Decode):
             first = Unpack(self.raw_size, first.space)
@@ -184,6 +189,7 @@ def read_recipe(
     image_size: Callable[[], Size | None] = lambda: None,
     library: Library | None = None,
     any_size: bool = False,
+    kind: PixelKind = RGB8,
 ) -> Recipe:
     """Parse and check a list of transforms.
 
@@ -198,6 +204,7 @@ def read_recipe(
             vary. It is called only if the transforms do not give all images one size.
         library: the library of names that two libraries have; `None` if the other names decide.
         any_size: whether images may have different sizes, because a batch has one image.
+        kind: what a pixel of the dataset is.
 
     Raises:
         CallError: an item is unknown, wrong or in the wrong position; the message names the item's
@@ -215,7 +222,14 @@ def read_recipe(
     with names_of(library, arrays=arrays):
         parsed = _parsed(located)
     recipe = Recipe(
-        parsed, (), ImageSpec(), num_classes, tuple(notes), library=library, arrays=arrays
+        parsed,
+        (),
+        ImageSpec(),
+        num_classes,
+        tuple(notes),
+        library=library,
+        arrays=arrays,
+        kind=kind,
     )
     return _with_sizes(recipe, [], source, image_size, any_size=any_size)
 
@@ -226,6 +240,7 @@ def read_views(
     *,
     image_size: Callable[[], Size | None],
     any_size: bool = False,
+    kind: PixelKind = RGB8,
 ) -> Recipe:
     """Parse and check a list of transforms that all views share, and one list for each view.
 
@@ -234,6 +249,7 @@ def read_views(
         views: for each view a list as in `read_recipe`, or a torchvision `Compose`.
         image_size: as in `read_recipe`.
         any_size: as in `read_recipe`.
+        kind: as in `read_recipe`.
 
     Raises:
         CallError: see `read_recipe`; or a view mixes images, or there are too many views.
@@ -264,7 +280,7 @@ def read_views(
                 hint="write DecodeImage once, in transforms",
             )
         shared, lists = (decoding[0],), [own[1:] for own in lists]
-    recipe = Recipe(shared, (), ImageSpec(), library=library, arrays=arrays)
+    recipe = Recipe(shared, (), ImageSpec(), library=library, arrays=arrays, kind=kind)
     recipe = _with_sizes(recipe, lists, "transforms", image_size, any_size=any_size)
     # A mixed label would belong to one view only.
     if any(isinstance(each, Mixing) for each in _operations(recipe.all_items)):
@@ -347,18 +363,20 @@ def _checked(
     views = []
     for number, own in enumerate(lists):
         items = (*recipe.items, *own)
-        functions, output = _result(items, f"views[{number}]", any_size=any_size)
+        functions, output = _result(items, f"views[{number}]", recipe.kind, any_size=any_size)
         views.append(View(own, functions, output))
     if views:
         return replace(recipe, views=tuple(views), output=views[0].output)
-    functions, output = _result(recipe.items, source, any_size=any_size)
+    functions, output = _result(recipe.items, source, recipe.kind, any_size=any_size)
     return replace(recipe, batch_functions=functions, output=output)
 
 
-def _result(items: Items, source: str, *, any_size: bool) -> tuple[Functions, ImageSpec]:
+def _result(
+    items: Items, source: str, kind: PixelKind, *, any_size: bool
+) -> tuple[Functions, ImageSpec]:
     """Check that items can run in order; return the user's functions and the images' spec."""
     check_functions_are_last(items)
-    output = check_sequence(items, source, any_size=any_size)
+    output = check_sequence(items, source, any_size=any_size, kind=kind)
     return tuple(item.function for item in items if item.function), output
 
 

@@ -17,6 +17,7 @@ from loaders.transforms.decode_normalize import Decode, Normalize, Rescale, ToFl
 from loaders.transforms.parse.arguments import errors_at
 from loaders.transforms.parse.items import RecipeItem
 from manifests.errors import CallError
+from manifests.pixels import RGB8, PixelKind
 
 #: Operations that work on images of several crops, and of patches.
 _AFTER_CROPS = (Rescale, ToFloat, Normalize)
@@ -46,7 +47,7 @@ def check_functions_are_last(items: Sequence[RecipeItem]) -> None:
 
 
 def check_sequence(
-    items: Sequence[RecipeItem], source: str, *, any_size: bool = False
+    items: Sequence[RecipeItem], source: str, *, any_size: bool = False, kind: PixelKind = RGB8
 ) -> ImageSpec:
     """Check that each operation supports its predecessor's output; return the final images' spec.
 
@@ -54,13 +55,14 @@ def check_sequence(
         items: the items of the list, parsed.
         source: name of the list in error messages.
         any_size: whether the final images may have different sizes.
+        kind: what a pixel of the dataset is.
 
     Raises:
         SizesVaryError: the images of a batch would have different sizes.
         CallError: an operation does not support the images at its place.
 
     """
-    spec, last, mixing = Decode().output(ImageSpec()), None, None
+    spec, last, mixing = Decode().output(ImageSpec(kind=kind)), None, None
     values = Values.BYTES
     for number, item in enumerate(items):
         # What an item needs before it runs.
@@ -90,7 +92,7 @@ def check_sequence(
                 )
             # Records know their own names, users the names that they wrote.
             try:
-                spec, values = operation.output(spec), operation.values_after(values)
+                spec, values = operation.output(spec), _values_after(operation, values, kind)
             except CallError as error:
                 message = _as_written(error.message, item)
                 raise CallError(f"{item.location}: {message}", hint=error.hint) from None
@@ -101,6 +103,15 @@ def check_sequence(
     if spec.size is None and spec.patches is None and not any_size:
         raise _sizes_vary(source, last, "a batch needs one size")
     return spec
+
+
+def _values_after(operation: Operation, values: Values, kind: PixelKind) -> Values:
+    """Return what values are after an operation; of other pixels than RGB of 8 bits, it is not checked."""
+    if isinstance(operation, Normalize):
+        operation.check_channels(kind)
+    if kind != RGB8:
+        return values
+    return operation.values_after(values)
 
 
 def depends_on_size(items: Sequence[RecipeItem]) -> bool:
@@ -151,7 +162,7 @@ def _subclasses(base: type[Operation]) -> Iterator[type[Operation]]:
 
 
 def _check_bytes(item: RecipeItem, spec: ImageSpec) -> None:
-    if item.needs_bytes and not spec.is_uint8:
+    if item.needs_bytes and spec.kind == RGB8 and not spec.is_uint8:
         raise CallError(
             f"{item.location}: {item.description} would convert floating-point images back, which"
             " is not supported",

@@ -25,9 +25,9 @@ from loaders.transforms.parse.arguments import (
     BatchFunction,
     Bool,
     Chains,
-    Channels,
     Fill,
     HeightWidth,
+    Means,
     NeedsBytes,
     Note,
     Pair,
@@ -56,9 +56,7 @@ _FLOATS = ("float32", "float16", "bfloat16", "float64", "float", "half", "double
 # --------------------------------------------------------------------------------------------------
 
 
-def normalize(
-    mean: Channels, std: Channels, data_format: str = "CHW", to_rgb: Bool = False
-) -> Parsed:
+def normalize(mean: Means, std: Means, data_format: str = "CHW", to_rgb: Bool = False) -> Parsed:
     """Subtract `mean` and divide by `std`; use it after ToTensor."""
     check_choice("data_format", data_format, ("CHW", "HWC"))
     if to_rgb:

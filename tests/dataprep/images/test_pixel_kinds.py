@@ -35,7 +35,8 @@ def source(tmp_path):
 
 @pytest.mark.parametrize("change", [(), ("--resize-shorter", 16), ("--store", "raw")])
 def test_convert_refuses_them_by_name(source, tmp_path, invoke, change):
-    invoke("convert", "--src", source, "--out", tmp_path / "out", *change, status=1)
+    kind = ("--channels", 3, "--dtype", "uint8")
+    invoke("convert", "--src", source, "--out", tmp_path / "out", *kind, *change, status=1)
     rejected = (tmp_path / "out" / "rejected.jsonl").read_text()
     assert rejected.count("unsupported") == len(OTHERS)
     assert all(what in rejected for _, what in OTHERS.values())
@@ -65,7 +66,7 @@ def test_verify_finds_them(source, tmp_path, invoke, monkeypatch, decode):
         patch.setattr("dataprep.images.validate.check_pixel_kind", lambda *_: None)
         convert_dataset(read_source(str(source)), str(tmp_path / "out"), Options(), workers=1)
     found = invoke("verify", tmp_path / "out", *decode, "--workers", 1, status=1).stdout
-    assert all(what in found for _, what in OTHERS.values())
+    assert all(what in found for name, (_, what) in OTHERS.items() if not name.endswith(".pgm"))
 
 
 def test_a_picture_with_alpha_is_rgb():

@@ -1,0 +1,279 @@
+"""Images of more than 8 bits or other channels come back bit for bit, or are refused by name."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+import tifffile
+from helpers.pictures import encode
+
+import loaders
+from manifests.errors import CallError
+from manifests.store import read_manifest
+
+H, W = 37, 45
+
+
+def values(dtype: str, channels: int, seed: int = 0) -> np.ndarray:
+    """Make pixels [H, W, C] over the whole range of a type."""
+    rng = np.random.default_rng(seed)
+    if dtype == "float32":
+        return (rng.random((H, W, channels)) * 3000 - 500).astype(np.float32)
+    return rng.integers(0, np.iinfo(dtype).max, (H, W, channels), dtype, endpoint=True)
+
+
+def tiff(pixels: np.ndarray, **options: object) -> bytes:
+    from io import BytesIO
+
+    file = BytesIO()
+    kind = {"photometric": "minisblack", "planarconfig": "contig", **options}
+    if pixels.shape[2] == 1:
+        pixels, _ = pixels[..., 0], kind.pop("planarconfig")
+    tifffile.imwrite(file, pixels, **kind)
+    return file.getvalue()
+
+
+def png(pixels: np.ndarray) -> bytes:
+    order = {1: [0], 3: [2, 1, 0], 4: [2, 1, 0, 3]}[pixels.shape[2]]
+    return cv2.imencode(".png", pixels[..., order])[1].tobytes()
+
+
+TIFFS = {
+    "plain": {},
+    "strips": {"rowsperstrip": 5},
+    "deflate": {"compression": "zlib"},
+    "predictor": {"compression": "zlib", "predictor": 2},
+    "tiles": {"tile": (16, 16)},
+    "deflated tiles": {"tile": (16, 32), "compression": "zlib"},
+    "big-endian": {"byteorder": ">"},
+}
+#: Type, channels, suffix, and the encoder of an array.
+VARIANTS = {
+    f"{name} {dtype} x{channels}": (dtype, channels, "tif", lambda a, o=options: tiff(a, **o))
+    for name, options in TIFFS.items()
+    for dtype in ("uint8", "uint16", "float32")
+    for channels in (1, 2, 3, 4, 5, 13)
+    if (dtype, channels) not in {("uint8", 1), ("uint8", 3)}
+    if (name, dtype) != ("predictor", "float32")
+}
+VARIANTS |= {f"png x{n}": ("uint16", n, "png", png) for n in (1, 3, 4)}
+FORMATS = ("tfrecord", "webdataset")
+
+
+@pytest.fixture(scope="session")
+def invoke(dataprep):
+    """A function that runs the command line and checks its exit status."""
+
+    def run(*arguments, status=0):
+        result = dataprep(*arguments)
+        assert result.returncode == status, result.stdout + result.stderr
+        return result
+
+    return run
+
+
+def write(folder: Path, name: str, count: int = 3) -> list[np.ndarray]:
+    dtype, channels, suffix, encoder = VARIANTS[name]
+    (folder / "a").mkdir(parents=True)
+    arrays = [values(dtype, channels, seed) for seed in range(count)]
+    for number, array in enumerate(arrays):
+        (folder / "a" / f"{number}.{suffix}").write_bytes(encoder(array))
+    return arrays
+
+
+def build(out, **options):
+    kwargs = {"split": "train", "batch_size": 1, "device": "cpu", "shuffle": False}
+    return loaders.build(str(out), **{**kwargs, "transforms": [], "framework": "numpy", **options})
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_pixels_come_back_bit_for_bit(name, tmp_path, invoke):
+    arrays = write(tmp_path / "src", name)
+    dtype, channels, *_ = VARIANTS[name]
+    number = list(VARIANTS).index(name)
+    source, out, fmt = tmp_path / "src", tmp_path / "out", FORMATS[number % 2]
+    if number % 3 == 0:
+        source = tmp_path / "src.zip"
+        with zipfile.ZipFile(source, "w") as archive:
+            for path in sorted((tmp_path / "src").rglob("*.*")):
+                archive.write(path, path.relative_to(tmp_path / "src"))
+    plan = ("convert", "--src", source, "--out", out, "--fmt", fmt, "--validate", "decode")
+    assert f"of {dtype}" in invoke(*plan).stderr
+    invoke("verify", out, "--workers", 1)
+    invoke("verify", out, "--decode", "--workers", 1)
+    assert read_manifest(str(out)).kind == (channels, dtype)
+    assert f"of {dtype}" in invoke("info", out).stdout
+    found = [batch for batch, *_ in build(out, dtype=dtype, layout="NHWC")]
+    assert len(found) == len(arrays)
+    stored = {array.tobytes() for array in arrays}
+    assert all(each.dtype == dtype and each[0].tobytes() in stored for each in found)
+
+
+@pytest.fixture(scope="module")
+def bands(tmp_path_factory, invoke):
+    """A dataset of 13 bands of uint16."""
+    folder = tmp_path_factory.mktemp("bands")
+    arrays = write(folder / "src", "deflate uint16 x13", 8)
+    invoke("convert", "--src", folder / "src", "--out", folder / "out", "--no-shuffle")
+    return folder / "out", np.stack(arrays)
+
+
+def test_normalize_takes_a_mean_for_each_channel(bands):
+    out, arrays = bands
+    mean, std = np.linspace(0.1, 0.7, 13), np.linspace(0.2, 0.4, 13)
+    steps = ["ToTensor", {"Normalize": {"mean": mean.tolist(), "std": std.tolist()}}]
+    found = np.concatenate([b for b, *_ in build(out, transforms=steps, dtype="float32")])
+    expected = ((arrays / 65535 - mean) / std).transpose(0, 3, 1, 2)
+    assert np.abs(found - expected).max() < 1e-5
+    raw = [{"NormalizeImage": {"scale": 1.0, "mean": (mean * 1e4).tolist(), "std": [1e3] * 13}}]
+    found = np.concatenate([b for b, *_ in build(out, transforms=raw, dtype="float32")])
+    assert np.abs(found - (arrays - mean * 1e4).transpose(0, 3, 1, 2) / 1e3).max() < 1e-4
+
+
+def triangle(size: int, source: int) -> np.ndarray:
+    """Return the weights of an antialiased triangle filter that repeats the border, float64 [size, source]."""
+    scale = source / size
+    centers, places = (np.arange(size) + 0.5) * scale, np.arange(-3, source + 3)
+    distance = np.abs(places[None] + 0.5 - centers[:, None]) / max(scale, 1)
+    weights = np.zeros((size, source))
+    for number, column in zip(
+        places.clip(0, source - 1), np.clip(1 - distance, 0, None).T, strict=True
+    ):
+        weights[:, number] += column
+    return weights / weights.sum(1, keepdims=True)
+
+
+def test_resized_pixels_are_close_to_a_triangle_filter(bands):
+    out, arrays = bands
+    steps = [{"Resize": {"size": [20, 24]}}]
+    found = np.concatenate(
+        [b for b, *_ in build(out, transforms=steps, dtype="uint16", layout="NHWC")]
+    )
+    expected = np.einsum("yh,xw,nhwc->nyxc", triangle(20, H), triangle(24, W), arrays)
+    assert np.abs(found - expected).max() <= 65535 / 2**15
+
+
+@pytest.mark.parametrize("sampler", ["pk", "balanced", "shuffled", "views", "random"])
+def test_crops_and_flips_move_all_channels_together(bands, sampler, tmp_path):
+    out, arrays = bands
+    steps = [{"RandomCrop": {"size": 16}}, "RandomHorizontalFlip", "RandomVerticalFlip"]
+    options: dict[str, object] = {"batch_size": 2, "shuffle": None}
+    if sampler == "pk":
+        options["sampler"] = loaders.PKSampler(1, 2)
+    elif sampler == "balanced":
+        options["sampler"] = loaders.ClassBalancedSampler()
+    elif sampler == "shuffled":
+        options["sampler"] = loaders.ShuffledSampler()
+    elif sampler == "views":
+        options |= {"views": [steps, steps]}
+        steps = []
+    elif sampler == "random":
+        steps = [{"RandomResizedCrop": {"size": 16}}]
+    loader = build(out, transforms=steps, dtype="uint16", **options)
+    images = next(iter(loader))[0]
+    for image in images if sampler == "views" else [images]:
+        assert image.shape == (2, 13, 16, 16)
+        assert image.dtype == np.uint16
+    if sampler in ("pk", "balanced", "shuffled"):
+        pixels = {each.tobytes() for each in arrays.reshape(-1, 13)}
+        assert all(
+            each.tobytes() in pixels for each in images.transpose(0, 2, 3, 1).reshape(-1, 13)
+        )
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {
+                "transforms": [
+                    "ToTensor",
+                    {"RandomRotation": {"degrees": 9, "library": "torchvision"}},
+                ]
+            },
+            "13 channels of uint16",
+        ),
+        ({"transforms": [{"ColorJitter": {"brightness": 1}}]}, "13 channels of uint16"),
+        ({"transforms": "imagenet-train"}, "mean must be 13 numbers"),
+        (
+            {"transforms": ["ToTensor", {"RandomErasing": {"library": "torchvision"}}]},
+            "13 channels of uint16",
+        ),
+        (
+            {"transforms": ["ToTensor", {"Normalize": {"mean": [0] * 3, "std": [1] * 3}}]},
+            "13 numbers",
+        ),
+        ({"dtype": "float16"}, "cannot store all values"),
+        ({"dtype": "uint8"}, "cannot store all values"),
+        ({"transforms": ["ToTensor"], "dtype": "uint16"}, "without transforms that scale"),
+    ],
+)
+def test_the_loader_refuses_what_it_cannot_do(bands, options, message):
+    with pytest.raises(CallError, match=message) as caught:
+        build(bands[0], **{"dtype": "float32", **options})
+    assert caught.value.hint or "13 numbers" in message
+
+
+def test_an_8_bit_dataset_is_not_uint16(tmp_path, invoke):
+    (tmp_path / "src" / "a").mkdir(parents=True)
+    (tmp_path / "src" / "a" / "1.png").write_bytes(encode(values("uint8", 3), "png"))
+    invoke("convert", "--src", tmp_path / "src", "--out", tmp_path / "out")
+    with pytest.raises(CallError, match="for datasets of uint16"):
+        build(tmp_path / "out", dtype="uint16")
+
+
+REFUSED = {
+    "planar": tiff(values("uint16", 3).transpose(2, 0, 1), planarconfig="separate"),
+    "lzma": tiff(values("uint16", 3), compression="lzma"),
+    "int16": tiff(values("uint16", 3).view(np.int16)),
+    "float64": tiff(values("float32", 3).astype(np.float64)),
+    "inverted": tiff(values("uint16", 1), photometric="miniswhite"),
+    "bigtiff": tiff(values("uint16", 3), bigtiff=True),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_convert_refuses_what_would_not_come_back(name, tmp_path, invoke):
+    write(tmp_path / "src", "plain uint16 x3")
+    (tmp_path / "src" / "a" / "bad.tif").write_bytes(REFUSED[name])
+    invoke("convert", "--src", tmp_path / "src", "--out", tmp_path / "out", status=1)
+    assert "bad.tif" in (tmp_path / "out" / "rejected.jsonl").read_text()
+
+
+def test_mixed_sources_are_refused_with_counts(tmp_path, invoke):
+    write(tmp_path / "src", "plain uint16 x13")
+    (tmp_path / "src" / "a" / "other.tif").write_bytes(tiff(values("uint16", 4)))
+    convert = ("convert", "--src", tmp_path / "src", "--out", tmp_path / "out")
+    error = invoke(*convert, status=2).stderr
+    assert "3 with 13 channels of uint16" in error
+    assert "1 with 4 channels of uint16, such as a/other.tif" in error
+    invoke(*convert, "--channels", 13, "--dtype", "uint16", status=1)
+    assert read_manifest(str(tmp_path / "out")).kind == (13, "uint16")
+    for change in (("--store", "raw"), ("--resize-shorter", 9), ("--hash",)):
+        options = (*convert, "--channels", 13, "--dtype", "uint16", *change, "--overwrite")
+        assert "13 channels of uint16" in invoke(*options, status=2).stderr
+
+
+def test_append_merge_repair_and_damage(tmp_path, invoke):
+    write(tmp_path / "src", "deflate uint16 x13")
+    out = tmp_path / "out"
+    invoke("convert", "--src", tmp_path / "src", "--out", out)
+    next(out.glob("*.parquet")).unlink()
+    invoke("repair", out, "--src", tmp_path / "src")
+    (tmp_path / "more" / "a").mkdir(parents=True)
+    (tmp_path / "more" / "a" / "9.tif").write_bytes(tiff(values("uint16", 13, 9)))
+    (tmp_path / "more" / "a" / "x.tif").write_bytes(tiff(values("uint16", 4, 9)))
+    invoke("convert", "--src", tmp_path / "more", "--out", out, "--append", status=1)
+    assert len([*build(out, dtype="uint16")]) == 4
+    invoke("convert", "--src", out, "--out", tmp_path / "again", "--fmt", "webdataset")
+    assert read_manifest(str(tmp_path / "again")).kind == (13, "uint16")
+    invoke("verify", out, "--decode", "--workers", 1)
+    data = (tmp_path / "src" / "a" / "0.tif").read_bytes()
+    (tmp_path / "src" / "a" / "0.tif").write_bytes(data[:2000] + bytes(500) + data[2500:])
+    options = ("--out", tmp_path / "bad", "--validate", "decode")
+    invoke("convert", "--src", tmp_path / "src", *options, status=1)
+    assert '"corrupt"' in (tmp_path / "bad" / "rejected.jsonl").read_text()
