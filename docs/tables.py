@@ -80,8 +80,9 @@ def presets() -> str:
     """Return one row per preset: its list, and the size of its images."""
     rows = []
     for name, (images, batch) in PRESETS.items():
-        height, width = read_recipe(images, batch=batch, num_classes=2).output.size
-        rows.append((f'`"{name}"`', f"`{literal([*images, *batch])}`", f"{height} x {width}"))
+        size = read_recipe(images, batch=batch, num_classes=2).output.size
+        text = "of the bucket" if size is None else f"{size[0]} x {size[1]}"
+        rows.append((f'`"{name}"`', f"`{literal([*images, *batch])}`", text))
     return table(("preset", "list", "height x width"), rows)
 
 

@@ -35,6 +35,7 @@ from loaders import devices as _devices  # noqa: F401 - it sets CUDA_DEVICE_MAX_
 from loaders.build import build
 from loaders.options import Batch
 from loaders.samplers import (
+    BucketSampler,
     ClassBalancedSampler,
     PKSampler,
     RepeatedSampler,
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Batch",
+    "BucketSampler",
     "CallError",
     "ClassBalancedSampler",
     "DamagedError",

@@ -162,14 +162,14 @@ def build(
         positional: must be empty: only `dataset` is given by position.
         mix: share of each dataset in an epoch, positive numbers, for example ``[0.7, 0.3]``. A
             sample of a dataset with a larger share than its size repeats. `None` reads every sample
-            once.
+            once. Of the samplers, only `BucketSampler` can be combined with it.
         split: name of the split.
         batch_size: number of samples per batch on this rank (B). Optional if a PaddleClas config
             gives it.
         transforms: operations on each image, and optionally on the batch:
 
             - the name of a preset: ``"imagenet-train"``, ``"imagenet-eval"``, ``"modern-train"``,
-              ``"reid-train"``, ``"reid-eval"``
+              ``"bucket-train"``, ``"bucket-eval"``, ``"reid-train"``, ``"reid-eval"``
             - a list. Each item is a name (``"ToCHWImage"``), a name with arguments as in
               PaddleClas' ``transform_ops`` or torchvision (``{"ResizeImage": {"size": 224}}``), or
               a record of `loaders.transforms`, or an object of `torchvision.transforms`. The last
@@ -182,7 +182,7 @@ def build(
             tuple of tensors, one for each view; likewise the values of ``"mask"``, ``"depth"``,
             ``"boxes"``, ``"box_labels"`` and ``"box_counts"``.
         sampler: chooses the samples of each batch: `ShuffledSampler`, `ClassBalancedSampler`,
-            `PKSampler`, or any object that follows the protocol `loaders.samplers.Sampler`. `None`
+            `PKSampler`, `BucketSampler`, or any object that follows the protocol `loaders.samplers.Sampler`. `None`
             means the sampler of a PaddleClas config, else every sample once per epoch, in the order
             that `shuffle` gives.
         shuffle: whether each epoch has a new order. With `True`, `ShuffledSampler` gives the order,
@@ -214,7 +214,8 @@ def build(
             ``"partial"`` returns a shorter batch, which the ranks share evenly. If fewer samples
             than ranks are left, training leaves them out; in evaluation some ranks get an empty
             batch, or, if `fields` has ``"valid"``, one sample that is not valid. ``"pad"`` repeats
-            the last sample until the batch is full. `None` means ``"drop"`` for the split
+            the last sample until the batch is full. With `BucketSampler`, these are about the last
+            batch of each bucket, and ``"drop"`` carries its samples into the next epoch. `None` means ``"drop"`` for the split
             ``"train"`` and ``"partial"`` for others.
         fields: contents of a batch, in this order.
         framework: library of the returned tensors.
@@ -249,7 +250,8 @@ def build(
             it, and only the end of the epoch changes: the last batch is shorter (in training it has
             one repeated sample if nothing is left for it), or with ``last_batch="drop"`` filled up
             with samples that the epoch leaves out, else with repeated ones. ``"replace"`` takes
-            another sample of the same class in its place; with `PKSampler`, of the same identity.
+            another sample of the same class in its place; with `PKSampler`, of the same identity;
+            with `BucketSampler`, of the same bucket.
             Neither changes the number of batches or their size; `Loader.errors` lists the images,
             and a warning is logged. Both read through a sampler.
         other: ``drop_last=True`` means ``last_batch="drop"``, and ``drop_last=False`` means

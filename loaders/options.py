@@ -429,7 +429,9 @@ class BuildRequest:
             raise CallError(
                 "mix gives the shares of several datasets, but dataset names one", hint="remove mix"
             )
-        if self.sampler is not None or self.shuffle is not None:
+        # A `BucketSampler` without an order of its own can draw by any weights.
+        orders = self.sampler is not None and not hasattr(self.sampler, "mixed")
+        if orders or self.shuffle is not None:
             raise CallError(
                 "mix decides what an epoch contains, so it cannot be combined with sampler or"
                 " shuffle",

@@ -164,6 +164,15 @@ class Progress:
         return replace(self, phase=phase, position=at, saved=at, checkpoint=checkpoint)
 
 
+@dataclass(frozen=True, slots=True)
+class BatchShape:
+    """Samples of a rank's batch, and the height and the width that its images get, in pixels."""
+
+    samples: int
+    height: int
+    width: int
+
+
 @dataclass(frozen=True)
 class Upcoming:
     """The batches of a loader from now on.
@@ -173,7 +182,9 @@ class Upcoming:
             the pipeline.
         global_rows: the same for the batch of all ranks together.
         batches: batches in an epoch.
-        batch_size: samples in a batch of this rank.
+        batch_size: samples in a batch of this rank; in the largest one, if they differ.
+        shape: returns the shape of this rank's batch by its number; `None` if the sampler does not
+            give the images of a batch a size.
         within: if given, only rows from the first number to before the second one are read, and
             they are counted from the first one.
 
@@ -183,6 +194,7 @@ class Upcoming:
     global_rows: Callable[[int], Ints]
     batches: int
     batch_size: int
+    shape: Callable[[int], BatchShape] | None = None
     within: tuple[int, int] | None = None
 
     def of_rank(self, number: int) -> Ints:

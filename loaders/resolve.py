@@ -5,10 +5,8 @@ Never imports DALI.
 
 from __future__ import annotations
 
-import io
 import logging
 import math
-import warnings
 from contextlib import suppress
 from dataclasses import fields, replace
 from typing import Any
@@ -17,6 +15,7 @@ import numpy as np
 
 from loaders.dataset.fields import Fields, shadowed_columns
 from loaders.dataset.images import Images, open_images
+from loaders.dataset.orientation import turned
 from loaders.dataset.split import OpenSplit, join_splits, open_split
 from loaders.dataset.tables import SampleTables
 from loaders.devices import Device, find_device, find_gpus
@@ -40,9 +39,10 @@ from loaders.options import (
 )
 from loaders.ranks import usable_cores
 from loaders.samplers.choose import ChosenOrder, choose_order, on_network
+from loaders.samplers.order import Order
 from loaders.spec import LoaderSpec
 from loaders.transforms.argument import ParsedTransforms, parse_transforms, require_followed
-from loaders.transforms.base import MAX_PIXELS, Adjustment, Size
+from loaders.transforms.base import MAX_PIXELS, Adjustment, Size, no_buckets
 from loaders.transforms.decode_normalize import Normalize, Rescale, ToFloat
 from loaders.transforms.fuse import (
     Fusion,
@@ -62,9 +62,6 @@ from manifests.errors import CallError
 from manifests.remote.url import is_url, local_path
 
 _log = logging.getLogger(__name__)
-
-#: EXIF's tag of the orientation, and its values that swap height and width.
-_ORIENTATION, _SIDEWAYS = 274, (5, 6, 7, 8)
 
 #: Types of 16 bits, which have fewer values than images of uint16 or float32.
 _HALF = ("float16", "bfloat16")
@@ -99,6 +96,7 @@ def resolve(request: BuildRequest) -> LoaderSpec:
     chosen = choose_order(request, parsed, split, tables)
     order = chosen.order
     recipe = _recipe(request, parsed, split, chosen.notes)
+    _check_buckets(recipe, order)
     _check_crops(recipe, split, tables)
     fusion, *view_fusions = fuse_recipe(recipe)
     ranks, gpus = chosen.batching.ranks, find_gpus(request.framework)
@@ -115,7 +113,7 @@ def resolve(request: BuildRequest) -> LoaderSpec:
     sizes = tables.image_sizes() if needs_sizes else None
     defaults = default_tuning(recipe, fusion, device, cores, sizes)
     options = _options(request, split, chosen, device, tuning=tuned, defaults=defaults)
-    settings = _settings(recipe, fusion, options, sizes, spread=order.traits.spread)
+    settings = _settings(recipe, fusion, options, sizes, order)
     slow_orders: tuple[str, ...] = ()
     if sizes and whole_images:
         slow_orders = order_warnings(recipe, fusion.operations, sizes, order.batch_size)
@@ -164,6 +162,29 @@ def resolve(request: BuildRequest) -> LoaderSpec:
     return spec
 
 
+def _check_buckets(recipe: Recipe, order: Order) -> None:
+    """Check that transforms take the size of a bucket if, and only if, batches have buckets.
+
+    Raises:
+        CallError: only one of the two.
+
+    """
+    if order.shaped is None and recipe.of_buckets:
+        raise no_buckets()
+    if order.shaped is not None and any(recipe.patchify):
+        raise CallError(
+            "BucketSampler and Patchify both give images their size", hint="remove one of them"
+        )
+    if order.shaped is not None and not recipe.of_buckets:
+        raise CallError(
+            "BucketSampler gives each batch the size of its bucket, but no transform takes it",
+            hint=(
+                'set transforms="bucket-train", or size="bucket" in RandomResizedCrop, RandomCrop,'
+                " CenterCrop or Resize"
+            ),
+        )
+
+
 def _check_crops(recipe: Recipe, split: OpenSplit, tables: SampleTables) -> None:
     """Check that each image is large enough for the crops that must fit into it.
 
@@ -193,7 +214,7 @@ def _check_crops(recipe: Recipe, split: OpenSplit, tables: SampleTables) -> None
                 # other images of the size are not turned, their batch raises an error.
                 with suppress(CallError):
                     check_fits(items, (width, height))
-                    if split.is_remote or _is_turned(split, tables, row):
+                    if split.is_remote or turned(split, tables, np.array([row])).any():
                         continue
                 key = tables.columns(["key"], requested_by="the transforms")["key"][row]
                 raise CallError(
@@ -212,28 +233,9 @@ def one_size(split: OpenSplit, tables: SampleTables) -> Size | None:
     same = bool((sizes.heights == height).all() and (sizes.widths == width).all())
     if not same or min(height, width) == 0 or height * width > MAX_PIXELS:
         return None
-    if height != width and not split.is_remote and _is_turned(split, tables):
+    if height != width and not split.is_remote and turned(split, tables, np.array([0])).any():
         return width, height
     return height, width
-
-
-def _is_turned(split: OpenSplit, tables: SampleTables, row: int = 0) -> bool:
-    """Return whether decoding turns the image of a row on its side; the tables do not say it.
-
-    If another image is turned otherwise, its batch raises an error.
-    """
-    from PIL import Image
-
-    images = open_images(split, tables, mmap=False, tolerant=True)
-    try:
-        (data,) = images.images(np.array([row], np.int64))
-        with warnings.catch_warnings(), Image.open(io.BytesIO(data.tobytes())) as image:
-            warnings.simplefilter("ignore")  # a damaged EXIF block, for example
-            return image.getexif().get(_ORIENTATION, 1) in _SIDEWAYS
-    except (OSError, SyntaxError, ValueError):
-        return False  # Decoding reports a damaged image.
-    finally:
-        images.close()
 
 
 def _recipe(
@@ -469,7 +471,7 @@ def adjusted_spec(spec: LoaderSpec, adjustment: Adjustment) -> LoaderSpec:
         recipe=recipe,
         fusion=fusion,
         view_fusions=tuple(view_fusions),
-        settings=_settings(recipe, fusion, spec.options, spec.sizes, spread=spec.settings.spread),
+        settings=_settings(recipe, fusion, spec.options, spec.sizes, spec.order),
         order_warnings=warnings,
         adjustment=adjustment,
     )
@@ -483,12 +485,13 @@ def _settings(
     fusion: Fusion,
     options: ResolvedOptions,
     sizes: ImageSizes | None,
-    *,
-    spread: bool,
+    order: Order,
 ) -> LoadSettings:
     """Return how batches are made, for the estimate of memory, which the limit must allow."""
     # Batches of any size have at most the size of the largest stored image.
     largest = sizes.largest if sizes else (0, 0)
+    if order.shaped is not None:
+        largest = max(order.shaped.shapes, key=math.prod)
     values = pixels = moved = 0
     for output, patchify in zip(recipe.outputs, recipe.patchify, strict=True):
         size = output.pixels or math.prod(largest)
@@ -511,7 +514,7 @@ def _settings(
         threads=options.num_threads,
         hardware_load=options.hw_decoder_load,
         prefetch=options.prefetch,
-        spread=spread,
+        spread=order.traits.spread,
         encoded=recipe.raw_size is None,
     )
     if options.memory_limit != math.inf:

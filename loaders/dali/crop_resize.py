@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from loaders.dali.combinators import select, where
 from loaders.dali.graph import GraphContext, Node, apply, constant, fn, image_sides, math, types
-from loaders.transforms.base import Filter, ImageSpec, Operation, Size
+from loaders.transforms.base import BUCKET, Filter, ImageSpec, Operation, Size
 from loaders.transforms.crop_resize import (
     Crop,
     CropAtRatio,
@@ -51,18 +51,20 @@ def round_half_even(values: Node) -> Node:
     return (values + _ROUND_EVEN) - _ROUND_EVEN
 
 
-def resize_target(operation: Resize, image: Node, spec: ImageSpec) -> Node | Size:
+def resize_target(
+    operation: Resize, image: Node, spec: ImageSpec, context: GraphContext
+) -> Node | Size:
     """Return the height and width that `operation` gives an image: a tuple if known, else float32 [2] per sample."""
     size = operation.output(spec).size
-    return size if size is not None else resized_sides(operation, image_sides(image))
+    return size if size is not None else resized_sides(operation, image_sides(image), context)
 
 
-def resized_sides(operation: Resize, sides: Node) -> Node:
+def resized_sides(operation: Resize, sides: Node, context: GraphContext) -> Node:
     """Return the height and width, float32 [2], that `operation` gives an image with these sides."""
     if operation.size is not None:
-        return sides * 0.0 + constant(operation.size)
+        return sides * 0.0 + context.sides(operation.size)
     if isinstance(operation, ResizeKeepRatio):
-        ratios = sides / constant(operation.target)
+        ratios = sides / context.sides(operation.target)
         choose = fn.reductions.min
         if operation.fits:
             choose = fn.reductions.max
@@ -107,7 +109,7 @@ def interpolation(owner: Operation, name: Filter, context: GraphContext) -> Any:
 
 @apply.register
 def _(operation: Resize, image: Node, spec: ImageSpec, context: GraphContext) -> Node:
-    return resize(operation, image, resize_target(operation, image, spec), context)
+    return resize(operation, image, resize_target(operation, image, spec, context), context)
 
 
 @apply.register
@@ -231,7 +233,7 @@ def _(crop: CropAtRatio, shape_of: ShapeOf, context: GraphContext) -> Region:
 @find_region.register
 def _(crop: Crop, shape_of: ShapeOf, context: GraphContext) -> Region:
     start = _crop_start(crop, shape_of(types.FLOAT)[:2], context, fits=False)
-    return Region(start, constant(crop.size))
+    return Region(start, context.sides(crop.size))
 
 
 def _place(crop: Operation, context: GraphContext) -> Node:
@@ -273,6 +275,10 @@ def _bounded_shape(crop: RandomResizedCrop, shape: Node, context: GraphContext) 
         log_ratio = math.log(context.random.uniform(crop, "ratio", low, high))
     # A weighted sum over log height, log width and log channels needs one operator less than a
     # difference of two.
+    if crop.size == BUCKET:
+        log_ratio = log_ratio + fn.reductions.sum(
+            math.log(context.sides(BUCKET)) * constant((-1.0, 1.0))
+        )
     log_t = fn.reductions.sum(math.log(shape) * constant((1.0, -1.0, 0.0))) + log_ratio
     t_and_inverse = math.exp(log_t * constant((-1.0, 1.0)))
     largest = fn.reductions.min(t_and_inverse)
@@ -289,8 +295,10 @@ def _crop_start(crop: Crop, sides: Node | Size, context: GraphContext, *, fits: 
     They are negative where the image is smaller than the crop. Set `fits` if no image is smaller.
     """
     if isinstance(sides, tuple):
-        return _known_crop_start(crop, sides, context)
-    room = sides - constant(crop.size)
+        if crop.size != BUCKET:
+            return _known_crop_start(crop, sides, context)
+        sides = constant(sides)
+    room = sides - context.sides(crop.size)
     if crop.at == "random":
         draw = _place(crop, context)
         if fits:
@@ -346,7 +354,7 @@ def _(operation: Crop, image: Node, spec: ImageSpec, context: GraphContext) -> N
     # Only of images that EXIF turns, the size is not checked before.
     policy = "error" if operation.fits else "pad"
     start = _crop_start(operation, spec.size or image_sides(image), context, fits=False)
-    region = Region(start, constant(operation.size))
+    region = Region(start, context.sides(operation.size))
     return _cut(image, region, context, policy, operation.fill)
 
 
@@ -412,7 +420,7 @@ def _(operation: CropResize, image: Node, spec: ImageSpec, context: GraphContext
 def _(operation: ResizeCrop, image: Node, spec: ImageSpec, context: GraphContext) -> Node:
     # Resize only the region of the image that becomes the crop.
     crop = operation.crop
-    target = resize_target(operation.resize, image, spec)
+    target = resize_target(operation.resize, image, spec, context)
     start = _crop_start(crop, target, context, fits=True)
     if isinstance(target, tuple):
         target = constant(target)

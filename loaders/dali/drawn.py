@@ -74,7 +74,7 @@ class ShownStreams(RandomStreams):
 
     def __init__(self, seed: int, batch_size: int) -> None:
         super().__init__(seed)
-        self._batch_size = batch_size
+        self._samples = batch_size
         self._last_seed = 0
         self._nodes: list[Node] = []
         self._descriptions: list[_Description] = []
@@ -99,7 +99,7 @@ class ShownStreams(RandomStreams):
 
     def show_drawn(self, describe: Callable[[np.random.Generator, int], Sequence[str]]) -> None:
         """Describe what `from_numpy` draws for the first batch of the first epoch."""
-        texts = describe(np.random.default_rng([self._last_seed, 0, 0]), self._batch_size)
+        texts = describe(np.random.default_rng([self._last_seed, 0, 0]), self._samples)
         self._descriptions.append(_Description(lambda image, _: texts[image]))
 
     def show_only(self, first: int, node: Node, value: int = 1) -> None:
@@ -134,14 +134,14 @@ class ShownStreams(RandomStreams):
                 )
                 for part in parts
             )
-            for image in range(self._batch_size)
+            for image in range(self._samples)
         ]
 
     def _values(self, pipeline: Pipeline) -> list[_Values]:
         constants = {at: node.value for at, node in enumerate(self._nodes) if _is_constant(node)}
         drawn = [at for at in range(len(self._nodes)) if at not in constants]
         columns: dict[int, Sequence[Any]] = {
-            at: [value] * self._batch_size for at, value in constants.items()
+            at: [value] * self._samples for at, value in constants.items()
         }
         if drawn:
             pipeline.set_outputs(*(self._nodes[at] for at in drawn))
@@ -154,8 +154,7 @@ class ShownStreams(RandomStreams):
                 at: [*map(_plain, output)] for at, output in zip(drawn, pipeline.run(), strict=True)
             }
         return [
-            [columns[at][image] for at in range(len(self._nodes))]
-            for image in range(self._batch_size)
+            [columns[at][image] for at in range(len(self._nodes))] for image in range(self._samples)
         ]
 
     def _add(self, node: Node) -> int:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from loaders.arrays import Ints
-from loaders.transforms.base import ImageSpec, Operation
+from loaders.transforms.base import BUCKET, AnySize, ImageSpec, Operation, no_buckets
 from manifests.errors import CallError
 
 try:
@@ -52,9 +52,22 @@ class RandomStreams:
     the second time.
     """
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, batch_size: Callable[[int], int] | None = None) -> None:
+        """Begin the draws.
+
+        Args:
+            seed: seed of the graph.
+            batch_size: returns the samples of a batch by its number, counted from the start of the
+                pipeline; `None` if all batches have as many as the graph.
+
+        """
         self._seed = seed
+        self._batch_size = batch_size
         self._uses: Counter[int] = Counter()
+
+    def again(self, seed: int) -> RandomStreams:
+        """Return the draws from the beginning, for batches of the same sizes."""
+        return RandomStreams(seed, self._batch_size)
 
     def seed(self, owner: Operation, name: str) -> int:
         """Return a seed, 0 to 2**31 - 1, for a DALI operator that draws random values itself."""
@@ -97,7 +110,7 @@ class RandomStreams:
         Args:
             owner: the operation that uses the values.
             name: name of the draw.
-            batch_size: samples in a batch.
+            batch_size: samples in a batch; in the largest one, if they differ.
             draw: takes a generator and the batch size, and returns one array for each output,
                 int32, float32, uint8 or bool. The first axis is the sample.
             ndims: number of dimensions of a sample, for each output.
@@ -105,10 +118,17 @@ class RandomStreams:
         """
         seed = self.seed(owner, name)
         example = draw(np.random.default_rng(0), batch_size)
+
+        def draw_batch(batch: Any) -> tuple[NDArray[Any], ...]:
+            count = batch_size
+            if self._batch_size is not None:
+                count = self._batch_size(batch.iteration)
+            return tuple(
+                draw(np.random.default_rng([seed, batch.epoch_idx, batch.iteration]), count)
+            )
+
         nodes: Sequence[Node] = fn.external_source(
-            lambda batch: tuple(
-                draw(np.random.default_rng([seed, batch.epoch_idx, batch.iteration]), batch_size)
-            ),
+            draw_batch,
             num_outputs=len(ndims),
             batch=True,
             batch_info=True,
@@ -160,6 +180,8 @@ class GraphContext:
         hw_decoder_load: share of the images, 0 to 1, that the GPU's hardware JPEG decoder takes.
         budgets: returns the budgets of the images of a batch for `Patchify`, by the number of the
             batch from the start of the pipeline. `None` if nothing is drawn for a batch.
+        bucket: height and width of the batch's bucket, float32 [2] for each sample, on the CPU.
+            `None` if the sampler gives batches no size.
 
     """
 
@@ -170,6 +192,20 @@ class GraphContext:
     frames: bool = False
     hw_decoder_load: float = 0.0
     budgets: Callable[[Any, int], Ints] | None = None
+    bucket: Node | None = None
+
+    def sides(self, size: AnySize | None) -> Node:
+        """Return a height and a width, float32 [2]: of the batch's bucket, or the same for all.
+
+        Raises:
+            CallError: the size is the one of the bucket, but batches have no buckets.
+
+        """
+        if size != BUCKET:
+            return constant(size or ())
+        if self.bucket is None:
+            raise no_buckets()
+        return self.bucket
 
     def fill(self, values: Sequence[float]) -> list[float]:
         """Return the value of pixels from outside the image: one per channel, or the one of a mask."""
@@ -264,6 +300,7 @@ class ReaderOutputs:
             WebDataset. `None` if only the sample tables contain labels, or if no field needs it.
         source: the file and position of each record: uint8 [W] text. `None` if no field needs it.
         row: each sample's row in the split: an int64 scalar. `None` without a sampler.
+        bucket: height and width of the batch's bucket: float32 [2]. `None` without buckets.
         label_image: encoded masks or depth maps: uint8 [bytes]. `None` if no field needs them.
 
     """
@@ -272,6 +309,7 @@ class ReaderOutputs:
     label: Node | None = None
     source: Node | None = None
     row: Node | None = None
+    bucket: Node | None = None
     label_image: Node | None = None
 
     @property

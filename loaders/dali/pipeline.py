@@ -91,6 +91,7 @@ def make_pipeline(
     with_images = "image" in options.fields
     with pipeline:
         records = read()
+        context = replace(context, bucket=records.bucket)
         image, spec = records.encoded, ImageSpec()
         extra: list[Node] = []
         if views:
@@ -234,6 +235,7 @@ def start_pipeline(spec: LoaderSpec, progress: Progress) -> Pipeline:
         label_image=spec.fields.label_image,
         with_frames=spec.fields.has_boxes,
         budgets=partial(pipeline_budgets, spec, started, skipped),
+        random=RandomStreams(seed, _batch_size(spec, started, skipped)),
     )
     try:
         pipeline.build()
@@ -253,6 +255,13 @@ def start_pipeline(spec: LoaderSpec, progress: Progress) -> Pipeline:
         "the pipeline is started in %.2f s, at batch %d", time.monotonic() - begin, position.batch
     )
     return pipeline
+
+
+def _batch_size(spec: LoaderSpec, started: int, skipped: int) -> Callable[[int], int] | None:
+    """Return a function that returns the samples of a batch of a pipeline, if they differ."""
+    upcoming = spec.order.upcoming(started, skipped)
+    shape = upcoming.shape if upcoming else None
+    return None if shape is None else lambda number: shape(number).samples
 
 
 def take_batch(
@@ -321,7 +330,7 @@ def start_stage(spec: LoaderSpec, stage: Stage) -> Pipeline:
             # disk.
             result = fn.reductions.max(records.encoded)
         else:
-            context = new_context(options, RandomStreams(seed))
+            context = replace(new_context(options, RandomStreams(seed)), bucket=records.bucket)
             result = apply(spec.fusion.operations[0], records.encoded, ImageSpec(), context)
         pipeline.set_outputs(result, *records.metadata)
     pipeline.build()

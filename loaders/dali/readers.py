@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from loaders.dali.graph import Node, ReaderOutputs, dali, fn, types
 from loaders.dataset.images import Images
 from loaders.dataset.split import OpenSplit
-from loaders.progress import Upcoming
+from loaders.progress import BatchShape, Upcoming
 from loaders.ranks import Ranks
 from loaders.samplers.draws import permutation
 from manifests.schema import Shard
@@ -113,11 +113,25 @@ def read_planned(
     # Several sources, so that DALI drops the ones that no output needs.
     encoded = fn.external_source(batches.images, dtype=types.UINT8, ndim=1, **kwargs)
     row = fn.external_source(batches.rows, dtype=types.INT64, ndim=0, **kwargs)
+    bucket = None
+    if upcoming.shape is not None:
+        sides = _sides_of(upcoming.shape)
+        bucket = fn.external_source(sides, dtype=types.FLOAT, ndim=1, batch=True, batch_info=True)
     if not with_label_images:
-        return ReaderOutputs(encoded, row=row)
+        return ReaderOutputs(encoded, row=row, bucket=bucket)
     of_labels = PlannedBatches(upcoming, rows_of, images, prefetch, component=1)
     label_image = fn.external_source(of_labels.images, dtype=types.UINT8, ndim=1, **kwargs)
-    return ReaderOutputs(encoded, row=row, label_image=label_image)
+    return ReaderOutputs(encoded, row=row, bucket=bucket, label_image=label_image)
+
+
+def _sides_of(shape: Callable[[int], BatchShape]) -> Callable[[Any], NDArray[np.float32]]:
+    """Return a source of the height and width of a batch's bucket, float32 [B, 2]."""
+
+    def sides(batch: Any) -> NDArray[np.float32]:
+        own = shape(batch.iteration)
+        return np.full((own.samples, 2), (own.height, own.width), np.float32)
+
+    return sides
 
 
 class PlannedBatches:

@@ -29,7 +29,6 @@ from loaders.dali.geometry import flip_coin, padded_region
 from loaders.dali.graph import (
     GraphContext,
     Node,
-    RandomStreams,
     apply,
     apply_all,
     constant,
@@ -38,7 +37,7 @@ from loaders.dali.graph import (
     move_frame,
     types,
 )
-from loaders.transforms.base import ImageSpec, Operation
+from loaders.transforms.base import BUCKET, ImageSpec, Operation
 from loaders.transforms.combinators import Combinator
 from loaders.transforms.crop_resize import (
     Crop,
@@ -82,7 +81,9 @@ def label_images(
     # DALI rotates int16 but not uint16. No operation computes with the values.
     if is_signed:
         pixels = fn.reinterpret(pixels, dtype=types.INT16)
-    as_masks = replace(context, gpu=False, random=RandomStreams(seed), mask_fill=LABELS[kind].fill)
+    as_masks = replace(
+        context, gpu=False, random=context.random.again(seed), mask_fill=LABELS[kind].fill
+    )
     pixels, spec = apply_all(operations, pixels, ImageSpec(), as_masks)
     found = []
     for view in views:
@@ -124,7 +125,7 @@ def frames(
     start = constant([[0, 0], [1, 1], [0, 0], [0, 0], [0, 0]])
     # The constants describe an image without an area; its sides are also its second corner.
     frame = start + fn.stack(sides, sides * 0.0, sides * 0.0, sides * 0.0, sides)
-    as_frames = replace(context, random=RandomStreams(seed), frames=True)
+    as_frames = replace(context, random=context.random.again(seed), frames=True)
     frame, spec = apply_all(operations, frame, ImageSpec(), as_frames)
     return [apply_all(view, frame, spec, as_frames)[0] for view in views]
 
@@ -173,7 +174,8 @@ def _(
             frame, *(fn.cast(each, dtype=types.FLOAT) for each in (region.start, region.shape))
         )
     # A crop at its own scale is scaled by 1.
-    return _scale(frame, constant(operation.output(ImageSpec()).size or ()))
+    output = operation.output(ImageSpec())
+    return _scale(frame, context.sides(BUCKET if output.of_bucket else output.size))
 
 
 @move_frame.register
@@ -183,7 +185,7 @@ def _(operation: KeepSize, frame: Node, spec: ImageSpec, context: GraphContext) 
 
 @move_frame.register
 def _(operation: Resize, frame: Node, spec: ImageSpec, context: GraphContext) -> Node:
-    return _scale(frame, resized_sides(operation, frame[0]))
+    return _scale(frame, resized_sides(operation, frame[0], context))
 
 
 @move_frame.register

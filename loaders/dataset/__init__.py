@@ -8,6 +8,7 @@ Imports neither torch nor DALI.
     tables      the sample tables: columns, read at once or shard by shard
     images      the encoded images by row: of local shards, of several datasets, in memory
                 (`loaders.cache` has the images of object stores)
+    orientation which images EXIF turns on their side
     files       what images are read from: mapped files, open files
     fields      labels and columns of a batch; labels has the ones that are lists
     damage      wrong lengths, wrong indexes

@@ -14,7 +14,15 @@ from loaders.export.folder import Golden, npy
 from loaders.export.triton import Exported, output_dims
 from loaders.options import DType
 from loaders.spec import LoaderSpec
-from loaders.transforms.base import Filter, ImageSpec, Operation, Size
+from loaders.transforms.base import (
+    BUCKET,
+    AnySize,
+    Filter,
+    ImageSpec,
+    Operation,
+    Size,
+    no_buckets,
+)
 from loaders.transforms.color import ConvertColor
 from loaders.transforms.crop_resize import Crop, CropAtRatio, KeepSize, Resize, ResizeWithin
 from loaders.transforms.decode_normalize import Decode, Normalize, Rescale, ToFloat, Unpack
@@ -247,6 +255,13 @@ def _not_supported(operation: Operation, detail: str = "") -> CallError:
     )
 
 
+def _fixed(size: AnySize) -> Size:
+    """Return a size in pixels. A server gets images without an aspect bucket."""
+    if size == BUCKET:
+        raise no_buckets()
+    return size
+
+
 def _floats(size: Size) -> Float32s:
     return np.array(size, np.float32)
 
@@ -277,7 +292,7 @@ def _target(graph: Graph, operation: Resize, image: str) -> str:
     The arithmetic is the same as in `loaders.dali.crop_resize`.
     """
     if operation.size is not None:
-        return graph.constant(_floats(operation.size))
+        return graph.constant(_floats(_fixed(operation.size)))
     # The last operations need the size of each image, which a model learns when it runs.
     sides = graph.sides(image)
     target, most = sides, float("inf")
@@ -332,13 +347,15 @@ def _resized(
 
 def _crop(graph: Graph, operation: Crop, image: str, spec: ImageSpec) -> str:
     # As in `loaders.dali.crop_resize`.
-    half = graph.add("Mul", graph.add("Sub", graph.sides(image), _floats(operation.size)), 0.5)
+    half = graph.add(
+        "Mul", graph.add("Sub", graph.sides(image), _floats(_fixed(operation.size))), 0.5
+    )
     if operation.rounding == "down":
         start = graph.add("Floor", half)
     else:
         start = graph.add("Round", half)
         start = graph.add("Max", start, graph.add("Min", graph.add("Ceil", half), 0.0))
-    return _cut(graph, image, start, operation.size)
+    return _cut(graph, image, start, _fixed(operation.size))
 
 
 def _cut(graph: Graph, image: str, start: str, size: Size) -> str:

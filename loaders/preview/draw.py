@@ -22,9 +22,10 @@ from loaders.dataset.images import open_images
 from loaders.dataset.tables import SampleTables
 from loaders.options import require_int
 from loaders.preview.preview import Draw, Group, Item, Pixels, Preview
+from loaders.progress import BatchShape
 from loaders.samplers.order import Batching, PlannedOrder
 from loaders.spec import LoaderSpec
-from loaders.transforms.base import Operation, short_repr
+from loaders.transforms.base import Operation, Size, short_repr
 from loaders.transforms.decode_normalize import Normalize, Rescale
 from manifests.errors import CallError
 from manifests.labels import LABELS
@@ -80,10 +81,16 @@ def preview_spec(
     if by is None or upcoming is None:
         what = f"Random samples of {plural(spec.split.samples, 'sample')}."
         rows = _random_rows(spec.split.samples, samples, spec.options.seed)
+        if upcoming is not None and upcoming.shape is not None:
+            what = "The first samples of the first batch, which have one aspect bucket."
+            rows = np.unique(upcoming.rank_rows(0)[:samples])
     else:
         what = f"The first batch of {short(spec.order.text)}, grouped by {short(by)}."
         rows, titles = _grouped_rows(spec, tables, by, upcoming.rank_rows(0), samples)
-    shown = _run(spec, open_loader, tables, rows, draws)
+    shape = None
+    if upcoming is not None and upcoming.shape is not None:
+        shape = upcoming.shape(0)
+    shown = _run(spec, open_loader, tables, rows, draws, shape=shape)
     items = _items(spec, tables, rows, shown)
     return Preview(
         title=f"{spec.split.title}, split {spec.split.name}",
@@ -150,6 +157,35 @@ class _OneBatch:
         return self.rows
 
 
+@dataclass(frozen=True, kw_only=True)
+class _OneBatchOfBucket(_OneBatch):
+    """The same, of one aspect bucket. Implements `loaders.samplers.base.ShapedPlan`."""
+
+    shape: BatchShape
+    batches: int = 1
+    global_text: str = ""
+
+    @property
+    def shapes(self) -> tuple[Size, ...]:
+        return ((self.shape.height, self.shape.width),)
+
+    @property
+    def wholes(self) -> tuple[int, ...]:
+        return (len(self.rows),)
+
+    @property
+    def buckets(self) -> Ints:
+        return np.zeros(0, np.int64)
+
+    def bucket(self, epoch: int, number: int) -> int:
+        del epoch, number
+        return 0
+
+    def count(self, epoch: int, number: int) -> int:
+        del epoch, number
+        return len(self.rows)
+
+
 @dataclass(frozen=True, slots=True)
 class _Shown:
     """What a preview shows of some samples.
@@ -167,7 +203,13 @@ class _Shown:
 
 
 def _run(
-    spec: LoaderSpec, open_loader: OpenLoader, tables: SampleTables, rows: Ints, draws: int
+    spec: LoaderSpec,
+    open_loader: OpenLoader,
+    tables: SampleTables,
+    rows: Ints,
+    draws: int,
+    *,
+    shape: BatchShape | None,
 ) -> _Shown:
     """Build a loader of one batch, which has each row `draws` times in succession."""
     from loaders.dali.drawn import describe_draws
@@ -193,6 +235,8 @@ def _run(
         on_error="raise",
     )
     plan = _OneBatch(np.tile(repeated, ranks.world_size))
+    if shape is not None:
+        plan = _OneBatchOfBucket(rows=plan.rows, shape=shape)
     changed = replace(
         spec,
         options=options,

@@ -7,14 +7,16 @@ epoch. Never imports DALI::
     base        the interfaces `Sampler` and `Plan`; begin here
     choose      from the arguments of `loaders.build` to an order: choose a sampler, and call it
     order       the part of each rank in an epoch, and how it continues without bad images
-    balanced, pk, shuffled, subset, weighted
+    balanced, bucket, pk, shuffled, subset, weighted
                 the samplers
+    shapes      aspect buckets: find them, and what they lose
     draws       what they are made of: random permutations, groups of rows, shares of an epoch
     check       test a custom sampler
 """
 
 from loaders.samplers.balanced import ClassBalancedSampler
 from loaders.samplers.base import Plan, Sampler
+from loaders.samplers.bucket import BucketSampler
 from loaders.samplers.check import check_sampler
 from loaders.samplers.pk import PKSampler
 from loaders.samplers.shuffled import RepeatedSampler, SequentialSampler, ShuffledSampler
@@ -22,6 +24,7 @@ from loaders.samplers.subset import SubsetSampler
 from loaders.samplers.weighted import WeightedSampler
 
 __all__ = [
+    "BucketSampler",
     "ClassBalancedSampler",
     "PKSampler",
     "Plan",

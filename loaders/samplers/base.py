@@ -8,16 +8,18 @@ from __future__ import annotations
 import hashlib
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeAlias, TypeVar
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from loaders.arrays import Array, Ints
+from loaders.options import LastBatch
+from loaders.transforms.base import Size
 from manifests.errors import CallError
 
 Rows: TypeAlias = Ints
@@ -27,6 +29,10 @@ Indices: TypeAlias = NDArray[np.integer[Any]]
 #: Name under which a sampler gets the number of the shard of each row, int32 [samples]: no column
 #: of the sample tables.
 SHARD = "shard of the row"
+
+#: Names under which a sampler gets the height and the width of each image as decoding returns it:
+#: the columns of the sample tables have them before EXIF orientation.
+UPRIGHT = ("upright height of the image", "upright width of the image")
 
 #: Version of the orders that these samplers draw. Raise it when a sampler with the same arguments
 #: draws other samples than before: loading an older checkpoint then raises an error instead of
@@ -82,6 +88,54 @@ class Plan(Protocol):
         ...
 
 
+class ShapedPlan(Plan, Protocol):
+    """A plan whose batches have sizes of their own: in pixels, and in samples.
+
+    All methods of a plan are still pure and thread-safe. Numbers of batches are from 0; a number
+    that the epoch does not have is an `IndexError`.
+    """
+
+    @property
+    def batches(self) -> int:
+        """Batches in every epoch."""
+        ...
+
+    @property
+    def shapes(self) -> tuple[Size, ...]:
+        """Height and width of the images of each bucket, in pixels."""
+        ...
+
+    @property
+    def buckets(self) -> Rows:
+        """The number of the bucket of each row, int64 [samples of the split]."""
+        ...
+
+    @property
+    def wholes(self) -> Sequence[int]:
+        """Samples of a whole global batch of each bucket: multiples of the world size."""
+        ...
+
+    @property
+    def global_text(self) -> str:
+        """What checkpoints compare besides the text of the sampler; may be empty."""
+        ...
+
+    def bucket(self, epoch: int, number: int) -> int:
+        """Return the number of the bucket of a global batch."""
+        ...
+
+    def count(self, epoch: int, number: int) -> int:
+        """Return the number of samples of a global batch, at least 1."""
+        ...
+
+
+def shaped(plan: Plan) -> ShapedPlan | None:
+    """Return the plan if its batches have sizes of their own, else `None`."""
+    if not hasattr(plan, "shapes"):
+        return None
+    return cast(ShapedPlan, plan)
+
+
 class Sampler(Protocol):
     """The argument of ``loaders.build(sampler=...)``: an immutable record of options.
 
@@ -96,7 +150,7 @@ class Sampler(Protocol):
     def columns(self) -> tuple[str, ...]:
         """Columns of the sample tables that `plan` needs, for example ``("label",)``.
 
-        Also `SHARD`.
+        Also `SHARD`, and the names of `UPRIGHT`.
         """
         ...
 
@@ -136,14 +190,14 @@ class Traits:
     Attributes:
         draws: whether it draws an order of its own, as for training.
         by: column by which it groups samples. `None` if it does not.
-        fixed: whether its batches have a fixed composition, so that samples cannot move up.
+        fixed: what its batches always are, so that samples cannot move up. Empty if they can.
         spread: whether it spreads large images over the batches.
 
     """
 
     draws: bool = True
     by: str | None = None
-    fixed: bool = False
+    fixed: str = ""
     spread: bool = False
 
 
@@ -334,9 +388,14 @@ class EpochPlan(ABC):
             IndexError: the epoch has no such batch.
 
         """
+        halfway = number == -(-length // width) // 2
+        return self.slice_of(epoch, batch_slice(number, width, length), halfway=halfway)
+
+    def slice_of(self, epoch: int, part: slice, *, halfway: bool) -> Indices:
+        """Return a part of an epoch's array; in the middle of the epoch, begin to draw the next."""
         # By the middle of the epoch, no one reads the one before it, whose memory the next takes.
-        values = self._epochs.get(epoch, self.draw_epoch)[batch_slice(number, width, length)]
-        if number == -(-length // width) // 2 and epoch + 1 not in self._epochs:
+        values = self._epochs.get(epoch, self.draw_epoch)[part]
+        if halfway and epoch + 1 not in self._epochs:
             # Without a thread, the next epoch is drawn when it is requested.
             with suppress(RuntimeError):
                 threading.Thread(
@@ -396,6 +455,15 @@ def on_one_rank(sampler: Sampler, world_size: int) -> Sampler:
     """
     method: Callable[[int], Sampler] | None = getattr(sampler, "on_one_rank", None)
     return method(world_size) if callable(method) else sampler
+
+
+def with_last_batch(sampler: Sampler, last_batch: LastBatch) -> Sampler:
+    """Return the sampler whose epochs end as `last_batch` says.
+
+    Only a sampler whose epochs can end in several ways has a method `with_last_batch`.
+    """
+    method: Callable[[LastBatch], Sampler] | None = getattr(sampler, "with_last_batch", None)
+    return method(last_batch) if callable(method) else sampler
 
 
 def sampler_text(sampler: Sampler, text: Callable[[Sampler], str] = repr) -> str:

@@ -14,6 +14,7 @@ import numpy as np
 from loaders.arrays import Array
 from loaders.dataset.damage import check_indexes
 from loaders.dataset.files import network_filesystem
+from loaders.dataset.orientation import upright_sizes
 from loaders.dataset.split import OpenSplit, mix_weights
 from loaders.dataset.tables import TABLE_DTYPES, SampleTables
 from loaders.options import BuildRequest, LastBatch, Shuffle, first_given, require_int
@@ -22,6 +23,7 @@ from loaders.samplers.balanced import has_lists
 from loaders.samplers.base import (
     CHECK_SAMPLER,
     SHARD,
+    UPRIGHT,
     Fit,
     Plan,
     Sampler,
@@ -29,8 +31,11 @@ from loaders.samplers.base import (
     is_own,
     on_one_rank,
     sampler_text,
+    shaped,
     traits_of,
+    with_last_batch,
 )
+from loaders.samplers.bucket import BucketSampler
 from loaders.samplers.order import Batching, Order, Peers, PlannedOrder, StoredOrder
 from loaders.samplers.pk import PKSampler
 from loaders.samplers.shuffled import SequentialSampler, ShuffledSampler
@@ -121,6 +126,8 @@ def _chosen_sampler(
     split: OpenSplit, request: BuildRequest, sampler: Sampler | None, shuffle: Shuffle
 ) -> Sampler | None:
     """Return the sampler that reads the split; `None` for DALI's own readers."""
+    if request.mix is not None and isinstance(sampler, BucketSampler):
+        return sampler.mixed(mix_weights(split.parts, request.mix))
     if sampler is not None:
         return sampler
     if request.mix is not None:
@@ -216,17 +223,23 @@ def planned_order(
     """
     world_size, fitting = batching.ranks.world_size, batching
     fit = Fit(columns, split.samples, batching.batch_size, world_size, batching.seed)
-    plan = fit_sampler(sampler, fit)
-    if batching.last_batch == "partial" and plan.samples < batching.batch_size:
+    ending = with_last_batch(sampler, batching.last_batch)
+    plan = fit_sampler(ending, fit)
+    by_shape = shaped(plan)
+    if by_shape is not None:
+        # DALI's batches are at most as large as the largest one.
+        fitting = replace(batching, batch_size=max(by_shape.wholes) // world_size)
+    elif batching.last_batch == "partial" and plan.samples < batching.batch_size:
         # DALI decodes full batches.
         fitting = replace(batching, batch_size=plan.samples)
-        plan = fit_sampler(sampler, replace(fit, batch_size=plan.samples))
+        plan = fit_sampler(ending, replace(fit, batch_size=plan.samples))
     order = PlannedOrder(
         split.samples,
         fitting,
         plan,
         text=_shown_text(sampler),
-        global_text=_shown_text(on_one_rank(sampler, world_size)),
+        global_text=_shown_text(on_one_rank(sampler, world_size))
+        + (by_shape.global_text if by_shape else ""),
         traits=traits_of(sampler),
     )
     # Without this check, a loop over the loader would end at once.
@@ -266,12 +279,17 @@ def tolerant_order(
     """
     if mode == "skip" and order.traits.fixed:
         raise CallError(
-            'on_error="skip" would move samples into other batches, which then are not P x K',
+            'on_error="skip" would move samples into other batches, which then are not'
+            f" {order.traits.fixed}",
             hint='set on_error="replace"',
         )
     peers, by = None, order.traits.by
     drawable = getattr(order.plan, "drawable", None)
-    if by is None and LABELS[tables.label_type].is_class:
+    if order.shaped is not None:
+        # A row is replaced by one of the same bucket.
+        codes = np.where(getattr(order.plan, "drawable", True), order.shaped.buckets, -1)
+        peers = Peers.of_codes(codes)
+    elif by is None and LABELS[tables.label_type].is_class:
         by = "label"
     if mode == "replace" and by is not None:
         columns = tables.columns([by], requested_by=type(sampler).__name__)
@@ -380,11 +398,15 @@ def sampler_columns(split: OpenSplit, tables: SampleTables, sampler: Sampler) ->
         raise CallError(
             f"{name}.columns must be a tuple of column names, got {columns!r}", hint=CHECK_SAMPLER
         )
-    found = tables.columns([column for column in columns if column != SHARD], requested_by=name)
+    made = (SHARD, *UPRIGHT)  # no columns of the tables
+    found = tables.columns([each for each in columns if each not in made], requested_by=name)
     if SHARD in columns:
-        # No column of the tables, so it is made here.
         samples = split.counts
         found[SHARD] = np.repeat(np.arange(len(samples), dtype=np.int32), samples)
+    if UPRIGHT[0] in columns:
+        sides = tables.columns(["height", "width"], requested_by=name)
+        upright = upright_sizes(split, tables, sides["height"], sides["width"])
+        found |= dict(zip(UPRIGHT, upright, strict=True))
     if is_own(sampler):
         return found
     # The tables are read as narrow types. A custom sampler may calculate with the values, and gets the types that the guide names.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -15,9 +15,17 @@ import numpy as np
 
 from loaders.arrays import Array, Bools
 from loaders.options import LastBatch
-from loaders.progress import Position, Upcoming
+from loaders.progress import BatchShape, Position, Upcoming
 from loaders.ranks import Ranks
-from loaders.samplers.base import CHECK_SAMPLER, Epochs, Plan, Rows, Traits
+from loaders.samplers.base import (
+    CHECK_SAMPLER,
+    Epochs,
+    Plan,
+    Rows,
+    ShapedPlan,
+    Traits,
+    shaped,
+)
 from loaders.samplers.draws import random_words, read_codes
 from manifests.errors import CallError, DamagedError
 
@@ -91,19 +99,27 @@ class Order(ABC):
     def too_few(self) -> int:
         """Samples of a last batch that has fewer than ranks; 0 if it has more."""
         rest = self.samples % self.global_batch
-        if rest >= self.batching.ranks.world_size:
+        # Of aspect buckets, no last batch is left out of an epoch.
+        if self.shaped is not None or rest >= self.batching.ranks.world_size:
             return 0
         return rest
 
     @property
     def batches(self) -> int:
         """Batches in an epoch, equal on every rank."""
+        if self.shaped is not None:
+            return self.shaped.batches
         full, rest = divmod(self.samples, self.global_batch)
         last_batch = self.batching.last_batch
         left_out = self.batching.training and last_batch == "partial" and self.too_few
         if not rest or last_batch == "drop" or left_out:
             return full
         return full + 1
+
+    @property
+    def shaped(self) -> ShapedPlan | None:
+        """The plan, if its batches have sizes of their own."""
+        return None
 
     @property
     def runs(self) -> int:
@@ -123,7 +139,7 @@ class Order(ABC):
     def size(self, position: Position) -> int:
         """Return the number of samples in the batch that comes next."""
         if self.batching.last_batch != "partial":
-            return self.batching.batch_size
+            return self._whole(position.epoch, position.batch)
         own = self._own(position)
         # The mean over an empty batch is NaN.
         if self.batching.training or self.batching.filled:
@@ -132,7 +148,12 @@ class Order(ABC):
 
     def valid(self, position: Position) -> Bools:
         """Return which samples of the next batch are real, not padding: bool [batch_size]."""
-        return np.arange(self.batching.batch_size) < self._own(position)
+        return np.arange(self._whole(position.epoch, position.batch)) < self._own(position)
+
+    def _whole(self, epoch: int, number: int) -> int:
+        """Return the size of a batch of this rank once it is filled up."""
+        del epoch, number
+        return self.batching.batch_size
 
     def upcoming(self, started: int, skipped: int) -> Upcoming | None:
         """Return the batches of a pipeline; `None` if DALI's own reader decides them.
@@ -218,6 +239,11 @@ class Peers:
             drawn = {name: columns[name][rows]}
         codes = np.full(samples, -1)
         codes[rows] = read_codes(drawn, name, len(rows))
+        return cls.of_codes(codes)
+
+    @classmethod
+    def of_codes(cls, codes: Rows) -> Peers:
+        """Group the rows by their codes, int64 [rows]; rows of the code -1 have no peers."""
         members = np.argsort(codes, kind="stable")
         return cls(codes, members, codes[members])
 
@@ -269,6 +295,11 @@ class PlannedOrder(Order):
         return self.plan.samples
 
     @property
+    def shaped(self) -> ShapedPlan | None:
+        """The plan, if its batches have sizes of their own."""
+        return shaped(self.plan)
+
+    @property
     def version(self) -> int | None:
         """`ORDER_VERSION` of the sampler, which checkpoints compare."""
         version: int | None = getattr(self.plan, "order_version", None)
@@ -286,7 +317,21 @@ class PlannedOrder(Order):
             global_rows=lambda run: self.global_rows(skipped + run, started),
             batches=self.batches,
             batch_size=self.batching.batch_size,
+            shape=self._shape_of(skipped, started),
         )
+
+    def _shape_of(self, skipped: int, started: int) -> Callable[[int], BatchShape] | None:
+        plan = self.shaped
+        if plan is None:
+            return None
+
+        def shape(run: int) -> BatchShape:
+            epochs, number = divmod(skipped + run, self.batches)
+            epoch = started + epochs
+            height, width = plan.shapes[plan.bucket(epoch, number)]
+            return BatchShape(self._whole(epoch, number), height, width)
+
+        return shape
 
     def without(self, bad: frozenset[int]) -> PlannedOrder:
         """Return this order without these rows."""
@@ -299,17 +344,25 @@ class PlannedOrder(Order):
         if self._skips:
             _, distinct = self._streams.get(position.epoch, self._compute_stream)
             return max(0, min(size, distinct - position.batch * size))
-        part = self.rank_part(position.batch)
+        part = self.rank_part(position.epoch, position.batch)
         own: int = part.stop - part.start
         return own
 
-    def _count(self, number: int) -> int:
+    def _whole(self, epoch: int, number: int) -> int:
+        plan = self.shaped
+        if plan is None:
+            return self.batching.batch_size
+        return plan.wholes[plan.bucket(epoch, number)] // self.batching.ranks.world_size
+
+    def _count(self, epoch: int, number: int) -> int:
         """Return the number of samples in a global batch."""
+        if self.shaped:
+            return self.shaped.count(epoch, number)
         return max(0, min(self.global_batch, self.samples - number * self.global_batch))
 
-    def rank_part(self, number: int) -> slice:
+    def rank_part(self, epoch: int, number: int) -> slice:
         """Return the part of a global batch that this rank reads."""
-        count, ranks = self._count(number), self.batching.ranks
+        count, ranks = self._count(epoch, number), self.batching.ranks
         # Integer division spreads what is left: the parts differ by one sample at most.
         first = ranks.rank * count // ranks.world_size
         return slice(first, (ranks.rank + 1) * count // ranks.world_size)
@@ -334,7 +387,8 @@ class PlannedOrder(Order):
             # The rows after a bad one move up, so all batches of the epoch are needed.
             stream, _ = self._streams.get(started + epochs, self._compute_stream)
             size = self.batching.batch_size
-            return self._filled_up(stream[number * size : (number + 1) * size], stream)
+            own = stream[number * size : (number + 1) * size]
+            return self._filled_up(own, stream, size)
         rows = self._planned(started + epochs, number)
         if self.bad:
             self._replace_bad(rows, started + epochs, number)
@@ -358,18 +412,18 @@ class PlannedOrder(Order):
     def _planned(self, epoch: int, number: int) -> Rows:
         """Return the rows of this rank's batch as the sampler plans them."""
         global_batch = self._checked(epoch, number)
-        return self._filled_up(global_batch[self.rank_part(number)], global_batch)
+        own = global_batch[self.rank_part(epoch, number)]
+        return self._filled_up(own, global_batch, self._whole(epoch, number))
 
-    def _filled_up(self, rows: Rows, source: Rows) -> Rows:
+    def _filled_up(self, rows: Rows, source: Rows, size: int) -> Rows:
         """Return a whole batch: its rows, then the last row of `source` as often as needed."""
-        missing = self.batching.batch_size - len(rows)
-        return np.concatenate([rows, np.repeat(source[-1:], missing)])
+        return np.concatenate([rows, np.repeat(source[-1:], size - len(rows))])
 
     def _checked(self, epoch: int, number: int) -> Rows:
         with self.lock:
             # Copy, because the plan may own and reuse the array it returned.
             rows = np.array(self.plan.batch(epoch, number))
-        expected = self._count(number)
+        expected = self._count(epoch, number)
         # Wrong rows would read other images, or fail in the middle of an epoch.
         is_valid = rows.shape == (expected,) and rows.dtype.kind == "i"
         if not is_valid or rows.min() < 0 or rows.max() >= self.rows:
@@ -389,7 +443,10 @@ class PlannedOrder(Order):
     def _compute_stream(self, epoch: int) -> tuple[Rows, int]:
         """Return the good rows of this rank, at least as many as the batches need, unless partial."""
         planned = np.concatenate(
-            [self._checked(epoch, each)[self.rank_part(each)] for each in range(self.batches)]
+            [
+                self._checked(epoch, each)[self.rank_part(epoch, each)]
+                for each in range(self.batches)
+            ]
         )
         # A rank without samples of its own has one batch, which repeats a sample of another rank.
         rows = self._without_bad(planned if len(planned) else self._checked(epoch, 0))

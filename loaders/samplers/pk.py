@@ -124,7 +124,7 @@ class PKSampler(OwnSampler):
     @property
     def traits(self) -> Traits:
         """What a loader knows about the sampler."""
-        return Traits(by=self.by, fixed=True)
+        return Traits(by=self.by, fixed="P x K")
 
     def _fitted(self, fit: Fit) -> Plan:
         return _PKPlan(self, fit)

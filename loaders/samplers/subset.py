@@ -11,18 +11,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loaders.arrays import Array, Bools
+from loaders.options import LastBatch
 from loaders.samplers.base import (
     ComparedByText,
     Fit,
     Plan,
     Rows,
     Sampler,
+    ShapedPlan,
     Traits,
     array_text,
     check_is_sampler,
     on_one_rank,
     sampler_text,
+    shaped,
     traits_of,
+    with_last_batch,
 )
 from loaders.samplers.shuffled import ShuffledSampler
 from manifests.errors import CallError
@@ -79,6 +83,10 @@ class SubsetSampler(ComparedByText):
         """Return the sampler that gives the global batches of several ranks to one rank."""
         return replace(self, sampler=on_one_rank(self.sampler, world_size))
 
+    def with_last_batch(self, last_batch: LastBatch) -> SubsetSampler:
+        """Return the sampler whose epochs end as `last_batch` says."""
+        return replace(self, sampler=with_last_batch(self.sampler, last_batch))
+
     @property
     def traits(self) -> Traits:
         """What a loader knows about the other sampler."""
@@ -94,7 +102,10 @@ class SubsetSampler(ComparedByText):
         rows = self._chosen(fit.columns, fit.samples)
         columns = {name: fit.columns[name][rows] for name in self.sampler.columns}
         plan = replace(fit, columns=columns, samples=len(rows)).plan(self.sampler)
-        return _SubsetPlan(plan, rows, fit.samples)
+        by_shape = shaped(plan)
+        if by_shape is None:
+            return _SubsetPlan(plan, rows, fit.samples)
+        return _ShapedSubsetPlan(by_shape, rows, fit.samples)
 
     def _chosen(self, columns: Mapping[str, Array], samples: int) -> Rows:
         if self.where is None:
@@ -193,3 +204,15 @@ class _SubsetPlan:
 
     def batch(self, epoch: int, number: int) -> Rows:
         return self._rows[self._plan.batch(epoch, number)]
+
+
+class _ShapedSubsetPlan(_SubsetPlan):
+    """A plan of a subset whose batches have sizes of their own. Implements `ShapedPlan`."""
+
+    def __init__(self, plan: ShapedPlan, rows: Rows, split_samples: int) -> None:
+        super().__init__(plan, rows, split_samples)
+        self.batches, self.shapes, self.wholes = plan.batches, plan.shapes, plan.wholes
+        self.global_text, self.bucket, self.count = plan.global_text, plan.bucket, plan.count
+        # A row outside of the subset is in no bucket.
+        self.buckets = np.full(split_samples, -1)
+        self.buckets[rows] = plan.buckets

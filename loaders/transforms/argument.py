@@ -34,6 +34,19 @@ PRESETS: dict[str, tuple[Items, Items]] = {
         (),
     ),
     "imagenet-eval": (({"Resize": {"size": 256}}, {"CenterCrop": {"size": 224}}, _NORMALIZE), ()),
+    # The crop of OpenCLIP (https://arxiv.org/abs/2212.07143), in the shape of the batch's bucket.
+    "bucket-train": (
+        (
+            {"RandomResizedCrop": {"size": "bucket", "scale": [0.9, 1.0], "ratio": [1.0, 1.0]}},
+            "RandomHorizontalFlip",
+            _NORMALIZE,
+        ),
+        (),
+    ),
+    "bucket-eval": (
+        ({"ResizeToCover": {"size": "bucket"}}, {"CenterCrop": {"size": "bucket"}}, _NORMALIZE),
+        (),
+    ),
     # Bag of tricks for re-identification (https://arxiv.org/abs/1903.07071).
     "reid-train": (
         (

@@ -16,6 +16,7 @@ from typing import (
     get_args,
     get_origin,
     get_type_hints,
+    overload,
 )
 
 from manifests.errors import CallError
@@ -93,6 +94,10 @@ MAX_EPOCH_SAMPLES = 2**25
 #: Height and width in pixels.
 Size: TypeAlias = tuple[int, int]
 
+#: The size of images that have the size of their batch's aspect bucket, see `BucketSampler`.
+BUCKET: Literal["bucket"] = "bucket"
+AnySize: TypeAlias = Size | Literal["bucket"]
+
 #: Minimum and maximum, both inclusive.
 Range: TypeAlias = tuple[float, float]
 
@@ -120,6 +125,8 @@ class ImageSpec:
         patches: the most patches of a row of a batch, and the side of a patch in pixels, if
             `Patchify` cuts images, whose sizes then vary; else ``None``.
         kind: what a pixel of the dataset is. `is_uint8` says what its values are now.
+        of_bucket: whether all images of a batch have one size, which depends on the aspect bucket of
+            the batch. `size` is then ``None``.
 
     """
 
@@ -130,6 +137,7 @@ class ImageSpec:
     crops: int = 0
     patches: tuple[int, int] | None = None
     kind: PixelKind = RGB8
+    of_bucket: bool = False
 
     @property
     def pixels(self) -> int | None:
@@ -139,9 +147,11 @@ class ImageSpec:
             return tokens * side**2
         return self.size and self.size[0] * self.size[1]
 
-    def with_size(self, size: Size | None) -> ImageSpec:
+    def with_size(self, size: AnySize | None) -> ImageSpec:
         """Return a copy with another size."""
-        return replace(self, size=size)
+        if size == BUCKET:
+            return replace(self, size=None, of_bucket=True)
+        return replace(self, size=size, of_bucket=False)
 
 
 class Values(Enum):
@@ -213,8 +223,14 @@ class Scale:
     height: float
     width: float
 
-    def size(self, size: Size) -> Size:
-        """Return a scaled height and width, at least 1."""
+    @overload
+    def size(self, size: Size) -> Size: ...
+    @overload
+    def size(self, size: AnySize) -> AnySize: ...
+    def size(self, size: AnySize) -> AnySize:
+        """Return a scaled height and width, at least 1. The size of a bucket stays."""
+        if size == BUCKET:
+            return size
         return max(1, round(size[0] * self.height)), max(1, round(size[1] * self.width))
 
     def length(self, length: int, least: int = 1) -> int:
@@ -501,6 +517,22 @@ def check_size(name: str, value: object) -> None:
         )
 
 
+def no_buckets() -> CallError:
+    """Return the error of transforms with ``size="bucket"`` in a loader without aspect buckets."""
+    return CallError(
+        'the transforms have size="bucket", but the sampler does not give batches a bucket',
+        hint="pass sampler=loaders.BucketSampler(), or a size in pixels",
+    )
+
+
+def check_any_size(name: str, value: object) -> None:
+    """Check that a value is a `Size`, or ``"bucket"``."""
+    if isinstance(value, str):
+        check_choice(name, value, [BUCKET])
+    else:
+        check_size(name, value)
+
+
 def check_int(name: str, value: Any, minimum: int, maximum: int | None = None) -> None:
     """Check that a value is an integer of at least `minimum` and at most `maximum`, or what DALI can store."""
     if not _is_int(value) or value < minimum or (maximum is not None and value > maximum):
@@ -661,4 +693,6 @@ ByteColor: TypeAlias = Annotated[Color, numbers_each(3, 0, 255)]
 
 #: A `Size` with sides from 1 to `MAX_SIDE`.
 Sides: TypeAlias = Annotated[Size, check_size]
+#: The same, or the size of the batch's bucket.
+AnySides: TypeAlias = Annotated[AnySize, check_any_size]
 Side: TypeAlias = Annotated[int, check_side]

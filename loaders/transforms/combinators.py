@@ -205,13 +205,13 @@ def _common(operation: Operation, specs: Sequence[ImageSpec]) -> ImageSpec:
     if spaces <= {"GRAY", "RGB"} or spaces <= {"GRAY", "BGR"}:
         specs = [replace(each, color_space=space) for each in specs]
     first = specs[0]
-    if any(replace(each, size=None) != replace(first, size=None) for each in specs):
+    if any(each.with_size(None) != first.with_size(None) for each in specs):
         raise CallError(
             f"{type(operation).__name__} would give images of different types, because a transform"
             " in it changes the color space, the number of channels, or bytes to floating point",
             hint="move that transform out of the list in it",
         )
-    return first if all(each.size == first.size for each in specs) else first.with_size(None)
+    return first if all(each == first for each in specs) else first.with_size(None)
 
 
 def _check_chain(name: str, chain: Chain) -> None:

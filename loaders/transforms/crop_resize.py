@@ -7,7 +7,9 @@ from dataclasses import dataclass, field, replace
 from typing import Annotated, Literal
 
 from loaders.transforms.base import (
+    BUCKET,
     MAX_SIDE,
+    AnySides,
     Color,
     Filter,
     ImageSpec,
@@ -49,7 +51,8 @@ class Crop(Operation):
     """Crop to a fixed size. A smaller image is padded with `fill`, unless it `fits`.
 
     Attributes:
-        size: height and width of the crop in pixels.
+        size: height and width of the crop in pixels; ``"bucket"`` takes the size of the batch's
+            bucket.
         at: ``"center"``, or ``"random"`` for a uniformly distributed position.
         rounding: how the position of a center crop is rounded: ``"down"`` as in PaddleClas, or
             ``"even"`` (half to even) as in torchvision.
@@ -63,7 +66,7 @@ class Crop(Operation):
     shrinks = True
     is_light = True
 
-    size: Sides
+    size: AnySides
     at: Literal["center", "random"] = "center"
     rounding: Literal["down", "even"] = "even"
     # Not in the `repr`, which seeds the random numbers: the positions do not depend on these.
@@ -77,7 +80,7 @@ class Crop(Operation):
             CallError: the crop must fit, and the images are smaller.
 
         """
-        if self.fits:
+        if self.fits and self.size != BUCKET:
             _check_fits(self.size, spec, " or set pad_if_needed=True")
         return spec.with_size(self.size)
 
@@ -96,6 +99,8 @@ class Crop(Operation):
 
     def never_pads(self, before: Iterable[Operation]) -> bool:
         """Return whether the crop is never larger than the images that the operations `before` return."""
+        if self.size == BUCKET:
+            return False
         for each in reversed([*before]):
             if each.shorter_side is not None:
                 return max(self.size) <= each.shorter_side
@@ -112,20 +117,22 @@ class RandomResizedCrop(Resampling):
     """Crop a random region and resize it (Inception-style augmentation, https://arxiv.org/abs/1409.4842).
 
     Attributes:
-        size: height and width of the output in pixels.
+        size: height and width of the output in pixels; ``"bucket"`` takes the size of the batch's
+            bucket.
         area: minimum and maximum area of the crop as a fraction of the image's area.
-        ratio: minimum and maximum aspect ratio of the crop, width / height.
+        ratio: minimum and maximum aspect ratio of the crop, width / height; with ``size="bucket"``,
+            divided by the aspect ratio of the bucket, so (1, 1) never distorts.
         sampling: ``"attempts"`` draws area and log-ratio up to ten times until the crop fits, as
             torchvision does. If none of them fits, it takes the largest crop that fits, at a random
             position (torchvision: at the center). ``"bounded"`` draws once and limits the area so
-            that the crop fits, as PaddleClas does.
+            that the crop fits, as PaddleClas does; ``size="bucket"`` is always drawn in this way.
         log_ratio: whether ``"bounded"`` draws the ratio uniformly on a log scale.
         filter: interpolation filter.
         antialias: whether the filter widens when it shrinks the image.
 
     """
 
-    size: Sides
+    size: AnySides
     area: Annotated[Range, ranges(0, 1)] = (0.08, 1.0)
     ratio: Annotated[Range, ranges(0.01, 100)] = (3 / 4, 4 / 3)
     sampling: Literal["attempts", "bounded"] = "attempts"
@@ -136,7 +143,7 @@ class RandomResizedCrop(Resampling):
     def _check(self) -> None:
         if self.area[1] == 0:
             raise CallError(f"the maximum of area must be above 0, got {shown(self.area)}")
-        if self.attempts and not self.log_ratio:
+        if self.sampling == "attempts" and not self.log_ratio:
             raise CallError(
                 'log_ratio=False needs sampling="bounded"',
                 hint='set sampling="bounded" too, or remove log_ratio',
@@ -145,7 +152,7 @@ class RandomResizedCrop(Resampling):
     @property
     def attempts(self) -> bool:
         """Whether the region is drawn in attempts."""
-        return self.sampling == "attempts"
+        return self.sampling == "attempts" and self.size != BUCKET
 
     @property
     def decoded(self) -> tuple[Range, Range]:
@@ -288,7 +295,8 @@ class Resize(Resampling):
     """Resize to a fixed size, or resize the shorter side to a length and keep the aspect ratio.
 
     Attributes:
-        size: height and width in pixels; ``None`` if `shorter` is set.
+        size: height and width in pixels; ``"bucket"`` takes the size of the batch's bucket; ``None`` if
+            `shorter` is set.
         shorter: length of the shorter side in pixels; ``None`` if `size` is set.
         filter: interpolation filter.
         antialias: whether the filter widens when it shrinks the image, as in Pillow and torchvision
@@ -300,7 +308,7 @@ class Resize(Resampling):
 
     is_light = True
 
-    size: Sides | None = None
+    size: AnySides | None = None
     shorter: Side | None = None
     filter: Filter = "linear"
     antialias: bool = True
@@ -387,7 +395,8 @@ class ResizeKeepRatio(Resize):
     A class of its own, because the ``repr`` of `Resize` seeds random numbers.
 
     Attributes:
-        target: height and width in pixels; one side of the image gets the length of the target's.
+        target: height and width in pixels, or ``"bucket"`` for the batch's bucket; one side of the image
+            gets the length of the target's.
         fits: whether the image fits into the target, so that the other side is shorter. Else the
             other side is longer.
 
@@ -395,7 +404,7 @@ class ResizeKeepRatio(Resize):
 
     shorter_side = None
 
-    target: Sides = (224, 224)
+    target: AnySides = (224, 224)
     fits: bool = False
 
     def _check(self) -> None:
@@ -406,8 +415,8 @@ class ResizeKeepRatio(Resize):
 
     def output(self, spec: ImageSpec) -> ImageSpec:
         """Return the spec with the new size, which is known if the input size is known."""
-        if spec.size is None:
-            return spec
+        if spec.size is None or self.target == BUCKET:
+            return spec.with_size(None)
         (height, width), (rows, columns) = spec.size, self.target
         ratios = (height / rows, width / columns)
         ratio = max(ratios) if self.fits else min(ratios)
@@ -448,7 +457,8 @@ class ScaleJitter(Operation):
     def scaled(self, scale: Scale) -> ScaleJitter:
         """Scale the target, whose first side torchvision divides by the width."""
         width, height = self.target
-        return replace(self, target=scale.size((height, width))[::-1])
+        height, width = scale.size((height, width))
+        return replace(self, target=(width, height))
 
 
 @dataclass(frozen=True, slots=True)

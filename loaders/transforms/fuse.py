@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from loaders.memory import CropWindow, ImageSizes
-from loaders.transforms.base import ImageSpec, Operation, Range
+from loaders.transforms.base import BUCKET, ImageSpec, Operation, Range
 from loaders.transforms.crop_resize import Crop, CropAtRatio, RandomResizedCrop, Resize
 from loaders.transforms.decode_normalize import Decode, Normalize, ToFloat, Unpack
 from loaders.transforms.geometry import Flip, Pad
@@ -221,6 +221,8 @@ def _pad_crop(
     spec = ImageSpec()
     for operation in (*before, first):
         spec = operation.output(spec)
+    if second.size == BUCKET or spec.of_bucket:
+        return None
     added = first.top + first.bottom, first.left + first.right
     if spec.size is not None:
         stays_inside = second.size[0] <= spec.size[0] and second.size[1] <= spec.size[1]

@@ -90,7 +90,7 @@ REFUSED = {
         ({"transforms": "imagenet-trian"}, "did you mean 'imagenet-train'?"),
         (
             {"transforms": "zzz"},
-            "valid names are 'imagenet-train', 'imagenet-eval', 'reid-train', 'reid-eval', 'modern",
+            "valid names are 'imagenet-train', 'imagenet-eval', 'bucket-train', 'bucket-eval', 'reid-",
         ),
         ({"transforms": [{"ResizeImage": {"size": 10**9}}]}, "size must be (height, width), each"),
         ({"transforms": []}, "images have different sizes, but a batch needs one size"),

@@ -16,7 +16,9 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeAlias, TypeGuard
 
 from loaders.transforms.base import (
+    BUCKET,
     MAX_NUMBER_LENGTH,
+    AnySize,
     Color,
     Filter,
     Operation,
@@ -218,6 +220,13 @@ def read_fill(value: Any, name: str) -> Color:
     return read_channels(value, name)
 
 
+def read_any_size(value: Any, name: str = "size") -> AnySize:
+    """Read a size in torchvision's order, or ``"bucket"``."""
+    if value == BUCKET:
+        return BUCKET
+    return read_height_width(value, name)
+
+
 def read_height_width(value: Any, name: str = "size") -> Size:
     """Read a size in torchvision's order: one integer for a square, or (height, width)."""
     sides = value if is_list(value) else (value, value)
@@ -305,6 +314,7 @@ Channels: TypeAlias = Annotated[Any, read_channels]
 Means: TypeAlias = Annotated[Any, read_bands]
 Fill: TypeAlias = Annotated[Any, read_fill]
 HeightWidth: TypeAlias = Annotated[Any, read_height_width]
+HeightWidthOrBucket: TypeAlias = Annotated[Any, read_any_size]
 WidthHeight: TypeAlias = Annotated[Any, read_width_height]
 Bool: TypeAlias = Annotated[bool, read_bool]
 Probability: TypeAlias = Annotated[float, read_probability]

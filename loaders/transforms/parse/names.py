@@ -35,7 +35,7 @@ from loaders.transforms.color import (
     RandomBlur,
     RandomGrayscale,
 )
-from loaders.transforms.crop_resize import Crop, MultiCrop, RandomDownscale
+from loaders.transforms.crop_resize import Crop, MultiCrop, RandomDownscale, ResizeKeepRatio
 from loaders.transforms.decode_normalize import Rescale
 from loaders.transforms.erasing import HideAndSeek
 from loaders.transforms.geometry import Elastic, Flip, RandomPerspective, RandomRightAngle
@@ -55,6 +55,7 @@ from loaders.transforms.parse.arguments import (
     choice,
     is_list,
     optional,
+    read_any_size,
     read_as_given,
     read_bool,
     read_fill,
@@ -357,7 +358,13 @@ _ROWS: tuple[Meaning, ...] = (
         paddleclas.crop_image_at_ratio,
         differs="Bilinear is exact; the other filters follow Pillow.",
     ),
-    Meaning("CenterCrop", _BOTH, Crop, "Crop the center, (height, width).", {"size": _SIZE}),
+    Meaning(
+        "CenterCrop",
+        _BOTH,
+        Crop,
+        "Crop the center, (height, width).",
+        {"size": Argument(read_any_size, REQUIRED)},
+    ),
     Meaning(
         "FiveCrop",
         _TORCHVISION,
@@ -397,6 +404,13 @@ _ROWS: tuple[Meaning, ...] = (
     Meaning("ResizeImage", _PADDLECLAS, paddleclas.resize_image, differs=CV2_DIFFERS),
     Meaning("Resize", _PADDLECLAS, paddleclas.resize, differs=_ARRAYS, of_arrays=True),
     Meaning("Resize", _TORCHVISION, torchvision.resize, differs=TORCHVISION_DIFFERS),
+    Meaning(
+        "ResizeToCover",
+        _LOADERS,
+        ResizeKeepRatio,
+        "Resize until the image covers (height, width), or the bucket; the aspect ratio stays.",
+        {"size": Argument(read_any_size, REQUIRED, "target")},
+    ),
     Meaning("ScaleJitter", _TORCHVISION, torchvision.scale_jitter, differs=TORCHVISION_DIFFERS),
     Meaning(
         "RandomInterpolationAugment",

@@ -8,6 +8,7 @@ from itertools import chain
 from typing import Any, TypeAlias
 
 from loaders.transforms.base import (
+    BUCKET,
     MAX_TRANSFORMS,
     MAX_VIEWS,
     Adjustment,
@@ -156,6 +157,11 @@ class Recipe:
         for view in self.views:
             parts.append(f"view({' '.join(map(repr, view.operations))})")
         return " ".join(parts)
+
+    @property
+    def of_buckets(self) -> bool:
+        """Whether an operation, or one inside of it, has the size of the batch's aspect bucket."""
+        return repr(BUCKET) in self.text
 
     @property
     def smoothing(self) -> float:
@@ -421,6 +427,11 @@ def _with_size(recipe: Recipe, size: Size) -> Recipe:
         raise CallError(
             f"size={size} is not possible: Patchify gives each image the size of its budget",
             hint="build another loader with other max_tokens",
+        )
+    if recipe.of_buckets:
+        raise CallError(
+            f"size={size} is not possible: the sampler gives each batch the size of its bucket",
+            hint="build a loader with another BucketSampler",
         )
     if before is None:
         raise CallError(

@@ -100,7 +100,8 @@ def check_sequence(
         if item.operations:
             last = item
     # A batch is one tensor, so its images have one size.
-    if spec.size is None and spec.patches is None and not any_size:
+    known = spec.size is not None or spec.patches is not None or spec.of_bucket
+    if not known and not any_size:
         raise _sizes_vary(source, last, "a batch needs one size")
     return spec
 

@@ -27,6 +27,7 @@ from loaders.transforms.parse.arguments import (
     Chains,
     Fill,
     HeightWidth,
+    HeightWidthOrBucket,
     Means,
     NeedsBytes,
     Note,
@@ -37,10 +38,10 @@ from loaders.transforms.parse.arguments import (
     Shares,
     WarpFilter,
     is_list,
+    read_any_size,
     read_around_zero,
     read_channels,
     read_fill,
-    read_height_width,
     read_number,
     read_numbers,
     read_pair,
@@ -120,7 +121,7 @@ def pad(padding: Any, fill: Any = 0, padding_mode: str = "constant") -> Parsed:
 
 
 def random_crop(
-    size: HeightWidth,
+    size: HeightWidthOrBucket,
     padding: Any = None,
     pad_if_needed: Bool = False,
     fill: Any = 0,
@@ -139,7 +140,7 @@ def random_crop(
 
 
 def random_resized_crop(
-    size: HeightWidth,
+    size: HeightWidthOrBucket,
     scale: Shares = (0.08, 1.0),
     ratio: Pair = (3 / 4, 4 / 3),
     interpolation: Any = "bilinear",
@@ -180,7 +181,7 @@ def resize_to(size: Any, filters: Mapping[str, Any]) -> Resize:
     """Return a resize of the shorter side to an integer, or a resize to (height, width)."""
     if isinstance(size, int):
         return Resize(shorter=size, **filters)
-    return Resize(read_height_width(size), **filters)
+    return Resize(read_any_size(size), **filters)
 
 
 def scale_jitter(

@@ -102,7 +102,7 @@ def test_skipped_images_leave_no_empty_batch_in_training(samples, world_size, ba
         order = planned(kind, samples, Ranks(rank, world_size), batch_size, training=True)
         own: set[int] = set()
         for number in range(order.batches):
-            own.update(order.global_rows(number, 0)[order.rank_part(number)].tolist())
+            own.update(order.global_rows(number, 0)[order.rank_part(0, number)].tolist())
         if own <= bad:
             continue  # every image of the rank is damaged, which is an error
         order = order.without(frozenset(bad))

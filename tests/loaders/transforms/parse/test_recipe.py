@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from loaders.transforms.argument import PRESETS, get_preset, parse_transforms
-from loaders.transforms.base import ImageSpec
+from loaders.transforms.base import BUCKET, ImageSpec
 from loaders.transforms.crop_resize import Crop, Resize
 from loaders.transforms.decode_normalize import Decode, Normalize
 from loaders.transforms.geometry import Flip
@@ -81,7 +81,8 @@ def test_only_decoding_is_added():
 def test_presets_parse(name):
     items, batch = get_preset(name)
     recipe = read_recipe(items, source=name, batch=batch)
-    assert recipe.output == ImageSpec(recipe.output.size, is_uint8=False)
+    size = BUCKET if recipe.of_buckets else recipe.output.size
+    assert recipe.output == ImageSpec(is_uint8=False).with_size(size)
 
 
 NORMALIZE = {"Normalize": {"mean": MEAN, "std": STD}}

@@ -1,0 +1,73 @@
+"""Which images decoding turns on their side: the sample tables have sizes before EXIF orientation."""
+
+from __future__ import annotations
+
+import io
+import warnings
+
+import numpy as np
+
+from loaders.arrays import Array, Bools, Ints
+from loaders.dataset.images import open_images
+from loaders.dataset.split import OpenSplit
+from loaders.dataset.tables import SampleTables
+
+#: EXIF's tag of the orientation, and its values that swap height and width.
+_ORIENTATION, _SIDEWAYS = 274, (5, 6, 7, 8)
+
+#: Bytes of a JPEG that contain its EXIF block, which is one of its first segments of up to 64 KiB.
+_HEAD = 1 << 18
+
+#: Images that are looked at first. Only if one of them is turned, all of them are looked at, 50 µs
+#: each: datasets mostly contain photographs of cameras, or images that a program has written.
+_FIRST = 1000
+_AT_ONCE = 1000
+
+
+def turned(split: OpenSplit, tables: SampleTables, rows: Ints) -> Bools:
+    """Return which images decoding turns on their side: bool [rows]. Reads their headers.
+
+    An image whose header cannot be read is not turned; decoding reports it.
+    """
+    images = open_images(split, tables, mmap=True, tolerant=True)
+    found = np.zeros(len(rows), bool)
+    try:
+        for start in range(0, len(rows), _AT_ONCE):
+            part = rows[start : start + _AT_ONCE]
+            for place, data in enumerate(images.images(part)):
+                found[start + place] = _is_turned(data)
+    finally:
+        images.close()
+    return found
+
+
+def _is_turned(data: Array) -> bool:
+    from PIL import Image
+
+    is_jpeg = data[:2].tobytes() == b"\xff\xd8"
+    head = data[:_HEAD] if is_jpeg else data
+    try:
+        with warnings.catch_warnings(), Image.open(io.BytesIO(head.tobytes())) as image:
+            warnings.simplefilter("ignore")  # a damaged EXIF block, for example
+            return image.getexif().get(_ORIENTATION, 1) in _SIDEWAYS
+    except (OSError, SyntaxError, ValueError):
+        return False
+
+
+def upright_sizes(
+    split: OpenSplit, tables: SampleTables, heights: Array, widths: Array
+) -> tuple[Array, Array]:
+    """Return the heights and widths of images as decoding returns them, [samples] each.
+
+    Of a dataset in an object store, no image is fetched for this: sizes stay as the tables have them.
+    """
+    # A square image looks the same in a table, and raw pixels are upright.
+    rows = np.flatnonzero(heights != widths)
+    if split.is_remote or split.manifest.pixels is not None or not len(rows):
+        return heights, widths
+    first = rows[np.unique(np.linspace(0, len(rows) - 1, _FIRST).astype(np.int64))]
+    if not turned(split, tables, first).any():
+        return heights, widths
+    on_side = np.zeros(len(heights), bool)
+    on_side[rows] = turned(split, tables, rows)
+    return np.where(on_side, widths, heights), np.where(on_side, heights, widths)

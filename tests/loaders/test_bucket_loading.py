@@ -1,0 +1,315 @@
+"""Loaders with aspect buckets: pixels as Pillow makes them, equal shapes on ranks, resume, labels that follow."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from helpers import annotated
+from helpers.loading import build, converted, equal, state_after
+from helpers.pictures import photo
+from PIL import Image
+
+import loaders
+from dataprep.options import Options, Raw
+from dataprep.run.convert import convert_dataset
+from dataprep.sources import SourceOptions, read_source
+from loaders.transforms.crop_resize import Crop, RandomResizedCrop, Resize, ResizeKeepRatio
+from loaders.transforms.geometry import Flip
+from manifests.errors import CallError, DamagedError
+
+SHAPES = [(64, 48), (48, 64), (56, 56), (96, 48), (90, 44)]
+GIVEN = [(32, 48), (48, 32), (40, 40), (24, 48)]
+SAMPLER = loaders.BucketSampler(GIVEN, multiple_of=8)
+SIDEWAYS = 6
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """57 photographs of five shapes; of the fourth, cameras were turned: their JPEGs say so."""
+    root = tmp_path_factory.mktemp("shapes")
+    for number in range(57):
+        width, height = SHAPES[number % 5]
+        path = root / "src" / f"class{number % 3}" / f"{number:02}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        exif = Image.Exif()
+        picture = photo(number, width=width, height=height)
+        if number % 5 == 3:
+            exif[274] = SIDEWAYS
+        picture.save(path, quality=98, subsampling=0, exif=exif)
+    return converted(root / "src", root / "shards"), root / "src"
+
+
+def upright(path):
+    with Image.open(path) as image:
+        pixels = image.convert("RGB")
+        return pixels.transpose(Image.Transpose.ROTATE_270) if image.getexif().get(274) else pixels
+
+
+def sampled(dataset, **options):
+    return build(dataset, **{"sampler": SAMPLER, "batch_size": 4, "dtype": "float32", **options})
+
+
+def covered(image, height, width):
+    """Return an image resized until it covers a size."""
+    ratio = min(image.height / height, image.width / width)
+    size = round(image.width / ratio), round(image.height / ratio)
+    return image.resize(size, Image.Resampling.BILINEAR)
+
+
+def cuts(image, height, width):
+    """Yield every crop of an image."""
+    pixels = np.asarray(image).astype(float)
+    for top in range(image.height - height + 1):
+        for left in range(image.width - width + 1):
+            yield pixels[top : top + height, left : left + width]
+
+
+def regions(image, height, width):
+    """Yield the largest regions with the ratio of a size, resized to it."""
+    share = min(image.height / height, image.width / width)
+    low = int(height * share), int(width * share)
+    sides = {(rows, columns) for rows in (low[0], low[0] + 1) for columns in (low[1], low[1] + 1)}
+    for rows, columns in sides:
+        places = np.ndindex(max(image.height - rows + 1, 0), max(image.width - columns + 1, 0))
+        for top, left in places:
+            box = (left, top, left + columns, top + rows)
+            resized = image.resize((width, height), Image.Resampling.BILINEAR, box=box)
+            yield np.asarray(resized).astype(float)
+
+
+def center(image, height, width):
+    top, left = round((image.height - height) / 2), round((image.width - width) / 2)
+    yield np.asarray(image).astype(float)[top : top + height, left : left + width]
+
+
+ORACLES = {
+    "Resize": (
+        [{"Resize": {"size": "bucket"}}],
+        lambda image, h, w: [np.asarray(image.resize((w, h), Image.Resampling.BILINEAR))],
+    ),
+    "cover and center": (
+        [ResizeKeepRatio(target="bucket"), {"CenterCrop": {"size": "bucket"}}],
+        lambda image, h, w: center(covered(image, h, w), h, w),
+    ),
+    "CenterCrop": ([{"CenterCrop": {"size": "bucket"}}], center),
+    "RandomCrop": ([{"RandomCrop": {"size": "bucket"}}], cuts),
+    "cover and RandomCrop": (
+        [ResizeKeepRatio(target="bucket"), {"RandomCrop": {"size": "bucket"}}],
+        lambda image, h, w: cuts(covered(image, h, w), h, w),
+    ),
+    "RandomResizedCrop": (
+        [{"RandomResizedCrop": {"size": "bucket", "scale": [1, 1], "ratio": [1, 1]}}],
+        regions,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ORACLES)
+def test_images_are_as_pillow_makes_them(folder, name):
+    transforms, oracle = ORACLES[name]
+    dataset, source = folder
+    options = {"fields": ("image", "source"), "last_batch": "partial", "layout": "NHWC"}
+    seen = []
+    with sampled(dataset, transforms=transforms, **options) as loader:
+        for images, names in loader:
+            height, width = images.shape[1:3]
+            assert (height, width) in GIVEN
+            for image, path in zip(images.numpy().astype(float), names, strict=True):
+                expected = oracle(upright(source / path), height, width)
+                assert min(np.abs(each - image).mean() for each in expected) < 2
+                seen.append(path)
+    assert len(seen) == len(set(seen)) == 57
+
+
+def test_photographs_that_exif_turns_are_in_the_buckets_of_what_they_show(folder):
+    dataset, source = folder
+    options = {"fields": ("index", "source"), "last_batch": "partial"}
+    with sampled(dataset, transforms="bucket-eval", **options) as loader:
+        plan = loader.spec.order.plan
+        for rows, names in loader:
+            for row, path in zip(rows.tolist(), names, strict=True):
+                image, (height, width) = upright(source / path), plan.shapes[plan.buckets[row]]
+                assert (image.height > image.width) == (height > width)
+
+
+MODES = {
+    "carried": {},
+    "padded": {"last_batch": "pad"},
+    "pixels": {"sampler": loaders.BucketSampler(GIVEN, multiple_of=8, batch="pixels", pixels=1000)},
+    "partial pixels": {
+        "sampler": loaders.BucketSampler(GIVEN, multiple_of=8, batch="pixels", pixels=1400),
+        "last_batch": "partial",
+    },
+}
+COLORS = [
+    {"RandomResizedCrop": {"size": "bucket"}},
+    {"ColorJitter": {"brightness": 0.4}},
+    {"RandomErasing": {"p": 1.0}},
+    "RandomHorizontalFlip",
+]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_resume_at_each_batch_is_exact(folder, mode):
+    options = {
+        "transforms": COLORS, "fields": ("image", "index", "valid"), **MODES[mode]
+    }  # fmt: skip
+    with sampled(folder[0], **options) as loader:
+        whole = [*loader, *loader]
+        for count in range(len(loader) + 1):
+            loader.set_epoch(0)
+            with sampled(folder[0], **options) as other:
+                other.load_state_dict(json.loads(json.dumps(state_after(loader, count))))
+                assert equal(
+                    [*other, *other][: len(whole) - count], whole[count:][: 2 * len(loader)]
+                )
+
+
+def test_another_number_of_ranks_continues_the_epoch(folder):
+    options = {"fields": ("index",), "transforms": "bucket-train"}
+    with sampled(folder[0], batch_size=8, **options) as alone:
+        expected = [rows.tolist() for (rows,) in alone]
+        alone.set_epoch(0)
+        state = state_after(alone, 2)
+    parts = []
+    for rank in range(2):
+        with sampled(folder[0], batch_size=4, rank=rank, world_size=2, **options) as loader:
+            loader.load_state_dict(state)
+            parts.append([rows.tolist() for (rows,) in loader])
+    assert [first + second for first, second in zip(*parts, strict=True)] == expected[2:]
+
+
+PROGRAM = """
+import json, sys, loaders
+sampler = loaders.BucketSampler([(32, 48), (48, 32), (40, 40), (24, 48)], multiple_of=8,
+    batch=sys.argv[2], pixels=1000)
+with loaders.build(sys.argv[1], batch_size=4, transforms="bucket-train", device="cpu",
+                   sampler=sampler, fields=("image", "index"), num_threads=1) as loader:
+    print(json.dumps([[list(images.shape), rows.tolist()] for images, rows in loader]))
+"""
+
+
+@pytest.mark.parametrize("batch", ["images", "pixels"])
+def test_two_processes_have_batches_of_equal_shapes(folder, batch):
+    running = []
+    for rank in range(2):
+        variables = {"RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": str(rank)}
+        command = [sys.executable, "-c", PROGRAM, str(folder[0]), batch]
+        process = subprocess.Popen(
+            ["env", *(f"{name}={value}" for name, value in variables.items()), *command],
+            stdout=subprocess.PIPE,
+        )
+        running.append(process)
+    first, second = (json.loads(process.communicate(timeout=300)[0]) for process in running)
+    assert [shape for shape, _ in first] == [shape for shape, _ in second]
+    assert len({tuple(shape) for shape, _ in first}) > 2
+    for (_, own), (_, other) in zip(first, second, strict=True):
+        assert not set(own) & set(other)
+
+
+@pytest.mark.parametrize("kind", ["mask", "boxes"])
+def test_masks_and_boxes_follow(prepared, kind):
+    # The same transforms at the size of the only bucket.
+    places = [
+        lambda size: [RandomResizedCrop(size, sampling="bounded", area=(0.3, 0.9)), Flip()],
+        lambda size: [Resize(size), Flip(1.0, "vertical")],
+        lambda size: [ResizeKeepRatio(target=size), Crop(size, at="random")],
+    ]
+    fields = ("image", kind) if kind == "mask" else ("image", "boxes", "box_counts")
+    for make in places:
+        options = {"batch_size": len(annotated.SIZES), "fields": fields, "last_batch": "pad"}
+        sampler = loaders.BucketSampler([(64, 64)])
+        dataset = prepared[f"{kind} tfrecord"]
+        with build(dataset, transforms=make("bucket"), sampler=sampler, **options) as loader:
+            first = next(iter(loader))
+        assert first[0].shape[2:] == (64, 64)
+        if kind == "mask":
+            assert first[1].shape == (5, 64, 64)
+            continue
+        # Draws depend on the text of a transform: compare what draws nothing.
+        if make is places[1]:
+            with build(dataset, transforms=make((64, 64)), sampler=loaders.ShuffledSampler(),
+                       **options) as loader:  # fmt: skip
+                whole = next(iter(loader))
+            assert sorted(first[2].tolist()) == sorted(whole[2].tolist())
+
+
+def test_a_bad_image_is_replaced_by_one_of_its_bucket(folder, tmp_path):
+    with sampled(folder[0], transforms="bucket-train", on_error="replace") as loader:
+        order = loader.spec.order
+        bad = int(order.rank_rows(0, 0)[0])
+        found = order.without(frozenset({bad})).rank_rows(0, 0)
+        assert bad not in found
+        assert len(set(order.plan.buckets[found].tolist())) == 1
+    with pytest.raises(CallError, match="which then are not of one bucket"):
+        sampled(folder[0], transforms="bucket-train", on_error="skip")
+
+
+def test_a_mix_of_datasets_keeps_its_shares(folder, tmp_path):
+    again = converted(folder[1], tmp_path / "again")
+    options = {"mix": [1, 3], "fields": ("index",), "last_batch": "pad", "batch_size": 6}
+    with sampled([folder[0], again], transforms="bucket-train", **options) as loader:
+        rows = np.concatenate([rows.numpy() for (rows,) in loader])
+    assert np.mean(rows >= 57) == pytest.approx(0.75, abs=0.05)
+
+
+def test_raw_pixels_have_one_bucket(folder, tmp_path):
+    source = read_source(str(folder[1]), SourceOptions())
+    convert_dataset(source, str(tmp_path / "raw"), Options(raw=Raw(48)), workers=1)
+    with sampled(tmp_path / "raw", transforms="bucket-train") as loader:
+        assert len({images.shape for images, _ in loader}) == 1
+
+
+def test_a_preview_shows_one_bucket(folder):
+    with sampled(folder[0], transforms="bucket-train", dtype="float32") as loader:
+        preview = loader.preview(samples=3)
+    assert "one aspect bucket" in " ".join(preview.notes)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"transforms": "bucket-train", "sampler": None}, "does not give batches a bucket"),
+        ({"transforms": [{"Resize": {"size": [32, 32]}}]}, "but no transform takes it"),
+        ({"transforms": [{"FiveCrop": {"size": "bucket"}}]}, "size must be"),
+        (
+            {"transforms": [{"Resize": {"size": "bucket"}}, {"Patchify": {"max_tokens": 16}}]},
+            "BucketSampler and Patchify both give images their size",
+        ),
+        ({"transforms": [{"Resize": {"size": "buckets"}}]}, "size must be"),
+        (
+            {"transforms": [{"Resize": {"size": "bucket"}}, {"Resize": {"size": 32}}]},
+            "images have different sizes",
+        ),
+        (
+            {"transforms": [{"Resize": {"size": "bucket"}}, {"MixupOperator": {"alpha": 1.0}}]},
+            "needs one size",
+        ),
+    ],
+)
+def test_what_does_not_fit_together_is_refused(folder, options, message):
+    with pytest.raises(CallError, match=message):
+        sampled(folder[0], **options)
+
+
+def test_a_random_crop_larger_than_an_image_is_an_error(folder):
+    sampler = loaders.BucketSampler([(128, 128)])
+    crop = [{"RandomCrop": {"size": "bucket"}}]
+    with (
+        sampled(folder[0], transforms=crop, sampler=sampler) as loader,
+        pytest.raises(DamagedError, match="smaller than a transform needs"),
+    ):
+        next(iter(loader))
+    padded = [{"CenterCrop": {"size": "bucket"}}]
+    with sampled(folder[0], transforms=padded, sampler=sampler) as loader:
+        assert next(iter(loader))[0].shape == (4, 3, 128, 128)
+
+
+def test_the_size_of_a_bucket_cannot_be_set(folder):
+    with sampled(folder[0], transforms="bucket-train", dtype="float32") as loader:
+        with pytest.raises(CallError, match="gives each batch the size of its bucket"):
+            loader.set(size=64)
+        assert isinstance(next(iter(loader))[0], torch.Tensor)
