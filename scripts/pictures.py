@@ -1,4 +1,4 @@
-"""Make the pictures in docs/images: a batch with captions, and screenshots of a report.
+"""Make the pictures in docs/images: a batch with captions, crops, and screenshots of a report.
 
 Needs Chromium.
 
@@ -17,7 +17,7 @@ from io import BytesIO
 from pathlib import Path
 
 from demo import dataprep, make_photos
-from PIL import Image
+from PIL import Image, ImageOps
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [
@@ -80,6 +80,31 @@ def take_screenshots(browser: Browser, page: Path, out: Path) -> None:
             save_small(picture.crop((0, start, width, end)), out / name)
 
 
+def make_shapes(path: Path) -> None:
+    """Show crops of photographs: above to a square, below to their aspect bucket."""
+    import numpy as np
+    from helpers.photographs import photograph
+
+    from loaders.samplers.shapes import candidates, find_buckets, nearest_buckets
+
+    # Parts of the photographs, in the shapes of a wide, a high and two usual cameras.
+    chosen = (("astronaut", 512, 340), ("chelsea", 240, 451), ("coffee", 400, 600),
+              ("rocket", 427, 600))  # fmt: skip
+    photos = [photograph(name)[:height, :width] for name, height, width in chosen]
+    heights, widths = np.array([photo.shape[:2] for photo in photos]).T
+    buckets = find_buckets(heights, widths, candidates(224 * 224, 16), 3)
+    numbers, _ = nearest_buckets(heights, widths, buckets)
+    rows = [[(224, 224)] * len(photos), [buckets[each] for each in numbers]]
+    spaces = [max(width, 224) + 8 for _, width in rows[1]]
+    page = Image.new("RGB", (8 + sum(spaces), 544), "white")
+    for top, sizes in zip((8, 248), rows, strict=True):
+        left = 8
+        for photo, (height, width), space in zip(photos, sizes, spaces, strict=True):
+            page.paste(ImageOps.fit(Image.fromarray(photo), (width, height)), (left, top))
+            left += space
+    save_small(page, path)
+
+
 def save_small(picture: Image.Image, path: Path, limit: int = 120_000) -> None:
     """Save a JPEG of at most `limit` bytes."""
     for quality in range(88, 30, -4):
@@ -99,6 +124,7 @@ def main() -> None:
 
     import loaders
 
+    make_shapes(args.out / "shapes.jpg")
     with tempfile.TemporaryDirectory() as work:
         photos, dataset, page = (
             Path(work, "photos"),
