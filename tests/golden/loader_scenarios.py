@@ -70,6 +70,7 @@ _TRANSFORMS: dict[str, list[Any]] = {
         *_each("ResizeImage", {"size": 16, "interpolation": "bicubic"}),
         *_each("ResizeImage", {"size": 16, "interpolation": "lanczos"}),
         *_each("ScaleJitter", {"target_size": [20, 30]}, {"target_size": [9, 9], "antialias": False}),
+        *_each("ResizeToCover", {"size": [20, 30]}),
         *_each("RandomInterpolationAugment", {"prob": 0.9}),
         *_each("RandomResizedCrop", {"size": 20}, {"size": [12, 28], "interpolation": "bicubic"}),
         *_each("RandomResizedCrop", {"size": 20, "scale": [0.5, 0.6], "ratio": [1, 1]}),
