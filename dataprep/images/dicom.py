@@ -96,15 +96,16 @@ def _read(data: bytes, *, stop_before_pixels: bool = False) -> Any:
 
 def _decode(data: bytes, window: tuple[float, float] | None) -> tuple[UInt8Array, bytes | None]:
     dataset = _read(data)
+    if "PixelData" not in dataset:
+        raise Rejected("unsupported", "DICOM without pixels, or with pixels of floats")
     _check_syntax(dataset.file_meta.TransferSyntaxUID)
     pixels: AnyArray = dataset.pixel_array
     if dataset.PhotometricInterpretation in _COLORS:
         return np.ascontiguousarray(pixels), dataset.get("ICCProfile")
-    slope = float(dataset.get("RescaleSlope", 1))
-    intercept = float(dataset.get("RescaleIntercept", 0))
+    slope, intercept = _rescale(dataset)
     if window is not None:
         gray = apply_window(pixels * slope + intercept, *window)
-    elif pixels.dtype != np.uint8 or (slope, intercept) != (1, 0):
+    elif pixels.dtype != np.uint8 or (dataset.BitsStored, slope, intercept) != (8, 1, 0):
         raise Rejected(
             "unsupported",
             f"DICOM with values of {dataset.BitsStored} bits; --window CENTER,WIDTH makes 8 bits of"
@@ -113,6 +114,12 @@ def _decode(data: bytes, window: tuple[float, float] | None) -> tuple[UInt8Array
     else:
         gray = pixels
     return 255 - gray if dataset.PhotometricInterpretation == "MONOCHROME1" else gray, None
+
+
+def _rescale(dataset: Any) -> tuple[float, float]:
+    """Return slope and intercept. Scanners write empty tags, too, which state nothing."""
+    slope, intercept = dataset.get("RescaleSlope"), dataset.get("RescaleIntercept")
+    return float(1 if slope is None else slope), float(intercept or 0)
 
 
 def _check_syntax(syntax: Any) -> None:

@@ -111,6 +111,7 @@ def test_values_signs_and_monochrome1():
         made(values),
         made((values + 1024).astype(np.uint16), RescaleSlope=1, RescaleIntercept=-1024),
         made(values // 2, RescaleSlope=2, RescaleIntercept=0),
+        made(values, RescaleSlope=None, RescaleIntercept=None),
     ):
         assert np.abs(stored(data, WINDOW).astype(int) - window).max() <= 1
     inverted = made(values, PhotometricInterpretation="MONOCHROME1")
@@ -133,6 +134,8 @@ def test_values_signs_and_monochrome1():
         (lambda: file_of("MR_truncated"), r"corrupt: DICOM that pydicom does not read \(ValueError\)"),
         (lambda: made(np.zeros((5000, 5000), np.uint8))[:9000], "too-large: 5000x5000 pixels in 9000 bytes"),
         (lambda: made(np.zeros((4, 4), np.uint8), RescaleSlope=2), "unsupported: .*--window"),
+        (lambda: made(np.zeros((4, 4), np.uint8), BitsStored=4, HighBit=3), "unsupported: .*4 bits; --window"),
+        (lambda: made(np.zeros((4, 4), np.uint8)).replace(b"\xe0\x7f\x10", b"\xe0\x7f\x08"), "unsupported: DICOM without pixels"),
     ],
 )  # fmt: skip
 def test_refusals(data, reason):
