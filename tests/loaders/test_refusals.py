@@ -57,7 +57,7 @@ REFUSED = {
         ({"hw_decoder_load": True}, "hw_decoder_load must be a number from 0 to 1, got True"),
         (
             {"dtype": "int8"},
-            "dtype must be one of 'float16', 'bfloat16', 'float32', 'uint8', got 'int8'",
+            "dtype must be one of 'float16', 'bfloat16', 'float32', 'uint8', 'uint16', got 'int8'",
         ),
         ({"layout": "CHW"}, "layout must be one of 'NCHW', 'NHWC', got 'CHW'"),
         ({"last_batch": "keep"}, "last_batch must be one of 'drop', 'partial', 'pad', got 'keep'"),
