@@ -75,5 +75,5 @@ def unsupported(found: Foreign) -> Rejected:
     return Rejected(
         "unsupported",
         f"{found.name}, which DALI does not decode; dataprep convert --transcode jpeg, png or webp"
-        " stores it in that format",
+        " reads the original file, not a shard of it",
     )

@@ -227,7 +227,10 @@ def test_a_tar_size_that_is_not_octal(tmp_path, size):
 #: Images of sound shards that are not indexed, and the reason.
 OTHER_IMAGES = {
     "pixels": (bytes(range(3, 99)), "is not-an-image (byte "),
-    "GIF": (b"GIF89a" + bytes(90), "GIF, which DALI does not decode; dataprep convert --transcode"),
+    "GIF": (
+        b"GIF89a" + bytes(90),
+        "GIF, which DALI does not decode; dataprep convert --transcode jpeg, png or webp reads the original file, not a shard",
+    ),
     "NumPy": (b"\x93NUMPY\x01\x00v\x00" + bytes(90), "NumPy array, which DALI does not decode"),
 }
 
