@@ -16,6 +16,7 @@ from loaders.transforms.base import (
 from loaders.transforms.decode_normalize import Decode, Normalize, Rescale, ToFloat
 from loaders.transforms.parse.arguments import errors_at
 from loaders.transforms.parse.items import RecipeItem
+from loaders.transforms.patches import Patchify
 from manifests.errors import CallError
 from manifests.pixels import RGB8, PixelKind
 
@@ -192,15 +193,16 @@ def _check_after_crops(item: RecipeItem, operation: Operation, spec: ImageSpec) 
 
 
 def _check_after_patches(item: RecipeItem, operation: Operation, spec: ImageSpec) -> None:
-    if spec.patches is not None and not isinstance(operation, _AFTER_CROPS):
-        raise CallError(
-            f"{item.location}: {item.description} comes after Patchify, which cuts images into"
-            " patches",
-            hint=(
-                "move it before Patchify; only ToTensor, Normalize and functions of the batch may"
-                " follow"
-            ),
-        )
+    if spec.patches is None or isinstance(operation, _AFTER_CROPS):
+        return
+    hint = "move it before Patchify; only ToTensor, Normalize and functions of the batch may follow"
+    # Neither of them can stand before Patchify.
+    if isinstance(operation, (BatchOperation, Patchify)):
+        hint = "leave it out"
+    raise CallError(
+        f"{item.location}: {item.description} comes after Patchify, which cuts images into patches",
+        hint=hint,
+    )
 
 
 def _check_known_size(item: RecipeItem, spec: ImageSpec) -> None:
