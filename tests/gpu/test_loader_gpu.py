@@ -47,7 +47,8 @@ def build(folder, **options):
 @pytest.mark.parametrize("name", PRESETS)
 @FORMATS
 def test_presets(folders, fmt, name):
-    with build(folders[fmt], transforms=name) as loader:
+    sampler = loaders.BucketSampler() if name.startswith("bucket-") else None
+    with build(folders[fmt], transforms=name, sampler=sampler) as loader:
         for images, labels in loader:
             assert images.is_cuda
             assert labels.is_cuda
