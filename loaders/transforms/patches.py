@@ -208,10 +208,14 @@ class Places:
         """Return one of the `PATCH_FIELDS`, as `Patchify` documents them."""
         if name == "tokens":
             return self.tokens
-        if name == "mask":
-            return self._spread(np.True_, np.zeros(self.shape, np.bool_))
+        if name == "grid":
+            return self._grid()
         if name == "segments":
             return self._spread(self.image, np.full(self.shape, -1))
+        return self._spread(np.True_, np.zeros(self.shape, np.bool_))
+
+    def _grid(self) -> Ints:
+        """Return rows and columns of each image, or the position of each patch."""
         if self.operation.position == "grid":
             return self.grids
         position = np.zeros((*self.shape, 2), np.int64)
