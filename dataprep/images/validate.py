@@ -61,7 +61,7 @@ def check_image(
         kind, width, height = info[:3]
         if width > _SMALL or height > _SMALL or kind == "tiff" or width * height > max_pixels:
             check_size(data, info, max_pixels)
-        if pixels is not None and info.pixels is not pixels:
+        if pixels is not None and info.pixels != pixels:
             check_pixel_kind(info, pixels)
         if validation != "none":
             _check_complete(data, info)
