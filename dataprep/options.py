@@ -582,7 +582,8 @@ class Options:
         None,
         "Store images of formats that DALI does not decode in this one: AVIF, HEIC (needs the extra"
         " [heic]), JPEG XL (extra [jxl]), DICOM (extra [dicom]), the first frame of a GIF, and uint8"
-        " arrays in .npy files that a list or a table names. They become upright sRGB without metadata. JPEG and WebP have quality 90, or --quality if images are resized.",
+        " arrays in .npy files that a list or a table names. They become upright sRGB without"
+        " metadata. JPEG and WebP have quality 90, or the quality of resized images.",
         _IMAGES,
         unset="such images are rejected",
         rare=True,
