@@ -86,6 +86,11 @@ class Images:
             1,
             "--workers",
             1,
+            # Others are rejected then. Otherwise, a source of mixed kinds is refused as a whole.
+            "--channels",
+            3,
+            "--dtype",
+            "uint8",
             *options,
         )
         command(*convert, writable=[out], statuses=(0,))
