@@ -90,7 +90,7 @@ def test_problems_of_the_data_are_errors_with_the_result(source):
         ({"append": "yes"}, "append='yes' is neither True nor False"),
         ({"resize_shorter": True}, "Invalid value for '--resize-shorter': 'True' is not a valid"),
         ({"classes": ["a", "b"]}, "classes: ['a', 'b'] is neither text nor a number"),
-        ({"only_above": 300}, "--only-above 300 requires --resize-shorter or --max-side"),
+        ({"only_above": 300}, "--only-above 300 requires --resize-shorter, --max-side"),
         ({"src": []}, "Missing option '--src'. Hint: add --src SRC"),
         ({"src": "--nothing"}, "--nothing does not exist"),
         ({"fmt": "zip"}, "'zip' is not one of 'tfrecord', 'webdataset'"),

@@ -250,7 +250,7 @@ def test_masks_that_cannot_be_compared_are_named(append, monkeypatch, tmp_path):
     """
     out, source = tmp_path / "out", write(tmp_path / "source", "mask")
     append("mask", source, out, "--resize-shorter", 20)
-    monkeypatch.setattr(known, "library_versions", lambda: "others")
+    monkeypatch.setattr(known, "library_versions", lambda **_: "others")
     output = append("mask", source, out)
     assert SAME in output
     assert "note: the masks of these images were not compared" in output

@@ -292,7 +292,7 @@ def test_every_word_is_followed_or_refused_by_name(kind: Any) -> None:
 
 
 #: Fusion makes them of operations that labels have followed.
-FUSED = ("CropResize", "DecodeCrop", "FlipNormalize", "ResizeCrop")
+FUSED = ("CropResize", "DecodeCrop", "FlipNormalize", "PadCrop", "ResizeCrop")
 
 
 def test_every_operation_is_known() -> None:
