@@ -62,7 +62,8 @@ def decoder_kwargs(operation: Decode, context: GraphContext) -> dict[str, Any]:
     """Return the keyword arguments of DALI's decoders.
 
     With a GPU, the mixed decoder takes bytes on the CPU and returns pixels on the GPU. Other pixels
-    than RGB of 8 bits are decoded on the CPU: there it is tested that no bit is lost.
+    than RGB of 8 bits are decoded on the CPU: there it is tested that no bit is lost. The mixed
+    decoder of DALI 2.4 returns other values for TIFFs of float32.
     """
     kind = operation.kind
     if kind != RGB8:
