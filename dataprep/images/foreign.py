@@ -34,6 +34,9 @@ _GIF = Foreign("gif", "GIF", "PIL")
 _DICOM = Foreign("dicom", "DICOM", "pydicom", "dicom")
 _NPY = Foreign("npy", "NumPy array", "numpy")
 
+#: Ends of the names of images that take several times as many bytes in a format that DALI decodes.
+COMPACT_SUFFIXES = (".avif", ".heic", ".heif", ".jxl")
+
 _STARTS = {
     b"GIF8": _GIF,
     b"\xff\x0a": _JXL,

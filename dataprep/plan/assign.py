@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dataprep.arrays import BoolArray, Int64Array
+from dataprep.images.foreign import COMPACT_SUFFIXES
 from dataprep.options import HASH_COLUMN, Options, Transcode
 from dataprep.plan.splits import ORDER_STREAM, assign_splits, permutation
 from dataprep.sources import Source
@@ -96,7 +97,7 @@ def make_plan(source: Source, options: Options) -> ConversionPlan:
             sizes[:] = math.prod(options.raw.pixels)
         else:
             if options.transcode:
-                sizes[_are_foreign(source, rows)] *= _GROWTH[options.transcode]
+                sizes[_are_compact(source, rows)] *= _GROWTH[options.transcode]
             if options.downscale:
                 sizes.clip(max=options.downscale.estimated_max_bytes, out=sizes)
         for index, (start, stop) in enumerate(_shard_bounds(sizes, options)):
@@ -105,15 +106,17 @@ def make_plan(source: Source, options: Options) -> ConversionPlan:
     return ConversionPlan(tuple(shards), fingerprint_of(source, options.as_json()), splits.notices)
 
 
-#: Estimated bytes of an image in each format for a byte of an AVIF, a HEIC or a JPEG XL.
+#: Estimated bytes of an image in each format for a byte of an image with `COMPACT_SUFFIXES`.
 _GROWTH: dict[Transcode, int] = {"jpeg": 3, "png": 12, "webp": 2}
-_FOREIGN = r"(?i)\.(avif|heic|heif|jxl)$"
 
 
-def _are_foreign(source: Source, rows: Int64Array) -> BoolArray:
+def _are_compact(source: Source, rows: Int64Array) -> BoolArray:
     """Return which rows have the names of images that grow when they are transcoded, bool [n]."""
-    matches = pc.match_substring_regex(source.path.take(pa.array(rows)), _FOREIGN)
-    return np.asarray(matches, np.bool_)
+    paths = source.path.take(pa.array(rows))
+    found = np.zeros(len(rows), np.bool_)
+    for suffix in COMPACT_SUFFIXES:
+        found |= np.asarray(pc.ends_with(paths, suffix, ignore_case=True), np.bool_)
+    return found
 
 
 #: Bytes that a shard takes in the manifest, at most: its three files with their names, lengths and
