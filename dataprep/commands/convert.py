@@ -103,8 +103,7 @@ def _convert(
             engine.start("dataprep.shards.write")
         request = resolve_request(run, options)
         source = read_samples(run, reading, request, run.workers)
-        if not run.append:
-            request = _with_pixels(source, request)
+        request = _with_pixels(run, source, request)
         if run.append:
             return request.out, _append(source, request, run, engine)
 
@@ -302,8 +301,7 @@ def plan(*, run: RunOptions, reading: SourceOptions, options: Options) -> ExitSt
     request = resolve_request(run, options)
     out = request.out
     source = read_samples(run, reading, request)
-    if not run.append:
-        request = _with_pixels(source, request)
+    request = _with_pixels(run, source, request)
     resumed = 0
     if run.append:
         with ProgressBar("comparing") as bar, cleanup_on_interrupt():
@@ -496,10 +494,15 @@ def read_samples(
     return samples
 
 
-def _with_pixels(source: Source, request: ConvertRequest) -> ConvertRequest:
-    """Return what is asked for, with the kind of pixels that the images have; print other than usual ones."""
+def _with_pixels(run: RunOptions, source: Source, request: ConvertRequest) -> ConvertRequest:
+    """Return what is asked for, with the kind of pixels that the images have; print unusual ones.
+
+    An append has the kind of its dataset.
+    """
     from dataprep.run.inputs import resolve_pixels
 
+    if run.append:
+        return request
     options = resolve_pixels(source, request.options)
     if options.pixels != RGB8:
         console.info(f"pixels: {options.pixels}")
