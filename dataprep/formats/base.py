@@ -197,8 +197,7 @@ def image_header(view: ByteView, at: int, size: int, kind: PixelKind = RGB8) -> 
         length = max(length, min(size, len(data) - i, 4096))
         try:
             info = parse_header(data[i : i + length])
-            if info.pixels != kind:
-                check_pixel_kind(info, kind)
+            check_pixel_kind(info, kind)
         except IncompleteHeader:
             if length == size:
                 break

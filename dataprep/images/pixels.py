@@ -2,7 +2,8 @@
 
 An encoded image becomes 8-bit sRGB or gray pixels, no larger than needed. DALI decodes the same
 colors from an image stored unchanged: the alpha channel is dropped and the other channels stay
-unchanged, and CMYK without a profile becomes RGB as (255 - C)(255 - K) / 255. CMYK values in a JPEG are assumed to be inverted, as Adobe stores them.
+unchanged, and CMYK without a profile becomes RGB as (255 - C)(255 - K) / 255. CMYK values in a JPEG
+are assumed to be inverted, as Adobe stores them.
 
 Resizing is fast, with a result close to a filter over all pixels. A large image is first reduced, by averaging blocks of pixels, to at least twice the target size.
 The filter then resizes it to the target. Averaging blurs, so a final step sharpens by the same
