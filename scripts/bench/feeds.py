@@ -134,20 +134,27 @@ def turns_feed(
 
 @contextmanager
 def hand_feed(
-    dataset: Path, args: argparse.Namespace, layout: str = "NCHW", **options: Any
+    dataset: Path,
+    args: argparse.Namespace,
+    layout: str = "NCHW",
+    policy: Callable[[Any], Any] | None = None,
+    **options: Any,
 ) -> Iterator[Feed]:
-    """Open a DALI pipeline with our loader's options and DALI's own reader, as NVIDIA's examples do."""
+    """Open a DALI pipeline with our loader's options and DALI's own reader, as NVIDIA's examples do.
+
+    A policy is a function of the resized images in its graph.
+    """
     names = ("num_threads", "hw_decoder_load", "prefetch")
     if not {*names} <= options.keys():
         with open_loader(dataset, args, **options) as loader:
             options = {name: getattr(loader.options, name) for name in names}
-    batches = by_hand(dataset, args, layout.removeprefix("N"), **options)
+    batches = by_hand(dataset, args, layout.removeprefix("N"), policy=policy, **options)
     yield Feed(channels_last(batches) if layout == "NHWC" else batches, options["prefetch"])
 
 
 def by_hand(
     dataset: Path, args: argparse.Namespace, layout: str, *, num_threads: int,
-    hw_decoder_load: float, prefetch: int,
+    hw_decoder_load: float, prefetch: int, policy: Callable[[Any], Any] | None = None,
 ) -> Iterator[Any]:  # fmt: skip
     """Yield the batches of a DALI pipeline that does the work of imagenet-train."""
     dali: Any = importlib.import_module("nvidia.dali")
@@ -187,11 +194,15 @@ def by_hand(
         )
         return fn.resize(decoded, **resize)
 
-    @dali.pipeline_def  # type: ignore[untyped-decorator]
+    # DALI's policies are written with its conditionals.
+    @dali.pipeline_def(enable_conditionals=policy is not None)  # type: ignore[untyped-decorator]
     def pipeline() -> Any:
         image, label = read()
+        images = augment(image)
+        if policy is not None:
+            images = policy(images)
         images = fn.crop_mirror_normalize(
-            augment(image),
+            images,
             mirror=fn.random.coin_flip(probability=0.5),
             mean=[255 * value for value in MEAN],
             std=[255 * value for value in STD],

@@ -45,6 +45,10 @@ TINY = "--models tiny --rounds 1 --seconds 0.01 --device cpu --batch-sizes 4 --s
 RUNS = {
     "accuracy": "images in train/ and val/: test_accuracy.py trains with both loaders",
     "accuracy_reid": "images in train/ and val/: test_accuracy.py trains with all loaders",
+    "augment": (
+        f"{DATA} 8 --batch-size 4 --device cpu {ONE} --min-seconds 0 --only plain Trivial trivial",
+        ["plain", "TrivialAugmentWide", "DALI by hand, plain", "*, trivial_augment_wide"],
+    ),
     "cache": (
         f"{DATA} 64 --batch-size 32 {ONE} --device cpu --orders 'in order'",
         ["the store, *", "the store, *", "local, in order", "cold, in order", "warm, in order"],
