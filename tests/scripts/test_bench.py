@@ -102,6 +102,10 @@ RUNS = {
         "--images {photos} --work {work} --seconds 0.01 --different 1 --workers 2 --only raw",
         ["1 workers", "2 workers", "2 commands of one worker", "1 workers", "2 workers"],
     ),
+    "shapes": (
+        f"{DATA} 8 --batch-size 4 --device cpu {ONE} --only bucket Patchify rows",
+        ["*, batch=images", "*, batch=pixels", "Patchify 256", "rows of 1024"],
+    ),
     "shared_gpu": (
         f"{DATA} 8 --batch-size 4 --device cpu --seconds 0.1 --processes 1",
         ["loaders.build", "DALI by hand"],
