@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Generator
 from contextlib import closing
+from functools import lru_cache
 from itertools import combinations_with_replacement, product
 from typing import NamedTuple
 
@@ -129,10 +130,17 @@ class SearchTask(NamedTuple):
 
         Return also the rows of both sides, one side after the other, and where the second begins.
         """
-        a = np.load(_bits_path(self.folder, self.first, 0), mmap_mode="r")
-        b = np.load(_bits_path(self.folder, self.second, self.symmetry), mmap_mode="r")
-        rows = [np.load(_rows_path(self.folder, side)) for side in (self.first, self.second)]
-        return a, b, np.concatenate(rows), 0 if self.first == self.second else len(a)
+        return _load_sides(self.folder, self.first, self.second, self.symmetry)
+
+
+@lru_cache(maxsize=1)  # the tasks of all bands follow each other
+def _load_sides(
+    folder: str, first: int, second: int, symmetry: int
+) -> tuple[UInt64Array, UInt64Array, Int64Array, int]:
+    a = np.load(_bits_path(folder, first, 0), mmap_mode="r")
+    b = np.load(_bits_path(folder, second, symmetry), mmap_mode="r")
+    rows = [np.load(_rows_path(folder, side)) for side in (first, second)]
+    return a, b, np.concatenate(rows), 0 if first == second else len(a)
 
 
 def _bits_path(folder: str, side: int, symmetry: int) -> str:
@@ -186,6 +194,7 @@ def _run(
         for pairs in engine.run(function, tasks, most):
             yield pairs
             share.advance("task", 1)
+        _load_sides.cache_clear()
 
 
 def search_part(task: SearchTask) -> Pairs:
