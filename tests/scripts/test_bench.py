@@ -84,6 +84,10 @@ RUNS = {
         " --samplers buffer ShuffledSampler on_error=skip --only loaders hand",
         ["loaders.build, buffer", "*, ShuffledSampler", "*, on_error=skip", "DALI by hand"] * 2,
     ),
+    "pixels": (
+        f"--work {{work}} --count 8 --size 32 --batch-size 4 --workers 1 --seconds 0 --device cpu {ONE}",
+        ["loaders.build", "tifffile, 1 workers"],
+    ),
     "plan_scale": (
         "--work {work} --shards 1 2 --plan-shards 1 2 --finish-shards 1 2"
         " --steps plan 'rows of 20 shards' finish build",

@@ -1,0 +1,144 @@
+"""Tiles of many bands: `loaders.build` beside DataLoaders with rasterio, tifffile or torchgeo.
+
+    python scripts/bench pixels
+
+The tiles are made: 13 bands of uint16 in class folders, as TIFFs with Deflate and a predictor. All
+sides read the same files, crop and flip at random, and normalize each band; a DataLoader normalizes
+whole batches, on the GPU if there is one. rasterio reads only the window. Before the measurement,
+all sides read the first batch as it is, and the digests of its pixels are printed and compared.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import importlib
+import importlib.util
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tifffile
+import torch
+from feeds import OURS, Feed, data_loader, endless, measure_seconds
+from harness import DEVICE, Report, at_least, at_most, option, usual
+from inputs import convert
+
+import loaders
+
+TAKES = "5 minutes"
+NEEDS = "2 GB of memory; rasterio and torchgeo are measured if they are installed"
+OPTIONS = [
+    *usual("pixels", repeats=5, batch_size=64),
+    DEVICE,
+    option("--count", 1024, "tiles"),
+    option("--size", 256, "side of the tiles in pixels"),
+    option("--seconds", 2.0, "shortest measurement of a side"),
+    option("--workers", [4, 16], "processes of the DataLoaders"),
+]
+BANDS, MEAN, STD = 13, 2000.0, 1000.0
+#: Patches per second beside each DataLoader.
+SHARE = at_least(1.0)
+
+
+def make_tiles(folder: Path, count: int, size: int) -> None:
+    """Write steps of brightness with noise of 6 bits, in 10 classes."""
+    rng = np.random.default_rng(0)
+    noise = rng.integers(0, 64, (size, size, BANDS), np.uint16)
+    for number in range(count):
+        path = folder / f"class{number % 10}" / f"{number:05d}.tif"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        steps = rng.integers(500, 4000, (8, 8, BANDS), np.uint16)
+        fields = steps.repeat(-(-size // 8), 0).repeat(-(-size // 8), 1)[:size, :size]
+        pixels = fields + np.roll(noise, number, (0, 1))
+        layout: Any = {"photometric": "minisblack", "planarconfig": "contig", "predictor": 2}
+        tifffile.imwrite(path, pixels, compression="zlib", **layout)
+
+
+def read_tifffile(path: str, top: int, left: int, side: int) -> Any:
+    return tifffile.imread(path)[top : top + side, left : left + side].transpose(2, 0, 1)
+
+
+def read_rasterio(path: str, top: int, left: int, side: int) -> Any:
+    with importlib.import_module("rasterio").open(path) as file:
+        return file.read(window=((top, top + side), (left, left + side)))
+
+
+def read_torchgeo(path: str, top: int, left: int, side: int) -> Any:
+    """Do what torchgeo's NonGeoClassificationDataset does with a file."""
+    whole = importlib.import_module("torchgeo.datasets.utils").rasterio_loader(path)
+    return whole.astype(np.float32).transpose(2, 0, 1)[:, top : top + side, left : left + side]
+
+
+READERS = {"tifffile": read_tifffile, "rasterio": read_rasterio, "torchgeo": read_torchgeo}
+
+
+class Tiles(torch.utils.data.Dataset[Any]):
+    """Class folders of tiles that a function reads, with random crops and flips."""
+
+    def __init__(self, folder: Path, size: int, reader: Any) -> None:
+        self.paths = sorted(map(str, folder.rglob("*.tif")))
+        self.size, self.crop, self.reader = size, size * 7 // 8, reader
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def __getitem__(self, number: int) -> Any:
+        top, left = torch.randint(self.size - self.crop + 1, (2,)).tolist()
+        pixels = torch.from_numpy(self.reader(self.paths[number], top, left, self.crop))
+        flipped = pixels.flip(2) if torch.rand(()) < 0.5 else pixels.contiguous()
+        return flipped, int(Path(self.paths[number]).parent.name[5:])
+
+
+def batches_of(tiles: Tiles, args: argparse.Namespace, workers: int) -> Iterator[Any]:
+    """Yield normalized batches of a DataLoader, which never ends."""
+    order = torch.utils.data.RandomSampler(tiles, num_samples=len(tiles) * 10_000)
+    batches = torch.utils.data.BatchSampler(order, args.batch_size, drop_last=True)
+    device = "cuda" if args.device == "gpu" else "cpu"
+    for images, labels in data_loader(tiles, batches, args, workers):
+        pixels = images.to(device, non_blocking=True).float()
+        yield pixels.sub_(MEAN).div_(STD), labels.to(device, non_blocking=True)
+
+
+def digest(images: Any) -> str:
+    """Return a digest of the pixels as uint16."""
+    return hashlib.sha256(images.cpu().numpy().astype(np.uint16).tobytes()).hexdigest()[:16]
+
+
+def run(report: Report, args: argparse.Namespace) -> None:
+    """Compare all readers with `loaders.build`."""
+    folder, dataset = args.work / f"tiles-{args.count}-{args.size}", args.work / "dataset"
+    if not folder.exists():
+        make_tiles(folder, args.count, args.size)
+    shutil.rmtree(dataset, ignore_errors=True)
+    convert(folder, dataset, "tfrecord", "--no-shuffle")
+    readers = {name: READERS[name] for name in READERS if importlib.util.find_spec(name)}
+    options: Any = {"batch_size": args.batch_size, "device": args.device, "last_batch": "drop"}
+    with loaders.build(dataset, transforms=[], dtype="uint16", shuffle=False, **options) as plain:
+        digests = {OURS: digest(next(iter(plain))[0])}
+    for name, reader in readers.items():
+        first = Tiles(folder, args.size, reader).paths[: args.batch_size]
+        whole = np.stack([reader(path, 0, 0, args.size) for path in first])
+        digests[name] = digest(torch.from_numpy(whole))
+    print(digests)
+    report.check("different digests", len({*digests.values()}), at_most(1))
+
+    scale = {"scale": 1.0, "mean": [MEAN] * BANDS, "std": [STD] * BANDS}
+    steps: list[Any] = [{"RandomCrop": {"size": args.size * 7 // 8}}, "RandomHorizontalFlip"]
+    steps += [{"NormalizeImage": scale}]
+    loader = loaders.build(dataset, transforms=steps, dtype="float32", **options)
+    feeds = {OURS: Feed(endless(loader), loader.options.prefetch)}
+    for workers in args.workers:
+        for name, reader in readers.items():
+            batches = batches_of(Tiles(folder, args.size, reader), args, workers)
+            feeds[f"{name}, {workers} workers"] = Feed(batches, 2 * workers, workers)
+    count = args.count // args.batch_size
+    sides = {
+        name: lambda feed=feed: measure_seconds(feed, count, args.seconds)[:2]
+        for name, feed in feeds.items()
+    }
+    title = f"{args.size} x {args.size} x {BANDS}, {args.device}, batches of {args.batch_size}"
+    images, pairs = count * args.batch_size, [(OURS, name, SHARE) for name in [*sides][1:]]
+    report.compare(title, sides, images=images, repeats=args.repeats, pairs=pairs)
