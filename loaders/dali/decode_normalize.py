@@ -155,12 +155,12 @@ def _normalize(
 ) -> Node:
     mirror = 0 if operation.flip is None else flip_coin(operation.flip, context)
     operation = operation.normalize
-    scale = operation.factor(spec.kind)
+    scale, count = operation.factor(spec.kind), spec.kind.channels
     return fn.crop_mirror_normalize(
         image,
         mirror=mirror,
-        mean=[value / scale for value in operation.mean],
-        std=[value / scale for value in operation.std],
+        mean=[value / scale for value in operation.mean[:count]],
+        std=[value / scale for value in operation.std[:count]],
         dtype=dtype,
         output_layout=f"F{layout}" if spec.crops else layout,
         pad_output=operation.channels == 4,

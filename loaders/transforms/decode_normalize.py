@@ -134,7 +134,9 @@ class Normalize(Operation):
 
         """
         for name, values in (("mean", self.mean), ("std", self.std)):
-            if len(values) != kind.channels:
+            # One number stands for three channels.
+            is_gray = kind.channels == 1 and len({*values}) == 1
+            if len(values) != kind.channels and not is_gray:
                 raise CallError(
                     f"{name} must be {kind.channels} numbers, one for each channel, got"
                     f" {shown(values)}",
