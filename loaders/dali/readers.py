@@ -44,7 +44,7 @@ RowsOf: TypeAlias = Callable[[int], NDArray[np.int64]]
 PREPARED_BATCHES = 2
 
 #: Raw images of at most this many bytes are copied into one array for each batch. For larger ones,
-#: the copy takes longer than DALI saves by not handling each image (scripts/bench small).
+#: the copy takes longer than DALI saves by not handling each image.
 COPIED_BYTES = 16_384
 
 #: Number of batches for which a planned reader asks the operating system to load images into memory
@@ -372,8 +372,7 @@ _Values: TypeAlias = "SimpleQueue[tuple[int | None, Any, BaseException | None]]"
 
 #: Seconds that a thread waits before it works, if it had nothing to do for plenty of time.
 #: Otherwise it would take the interpreter's lock from the thread that has just asked for a value,
-#: each time that one enters a call that releases the lock: `next` of a loader took 1 ms longer
-#: (scripts/bench training_thread).
+#: each time that one enters a call that releases the lock: `next` of a loader took 1 ms longer.
 _PAUSE, _PLENTY = 0.002, 0.008
 
 #: The threads that run, and their jobs.

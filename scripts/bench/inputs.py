@@ -31,13 +31,6 @@ def photographs(folder: Path) -> list[Path]:
     return found
 
 
-def repeat_images(photos: Path, src: Path, count: int, classes: int = 100) -> Path:
-    """Make an ImageFolder of `count` images from the photographs; each image is a separate file."""
-    if not src.exists() or sum(len(files) for _, _, files in os.walk(src)) != count:
-        fill_folder(photographs(photos), src, count, classes, shutil.copyfile)
-    return src
-
-
 def copy_photographs(photos: Path, work: Path) -> list[Path]:
     """Copy the photographs to where their hard links can be."""
     folder, copies = work / "originals", []
@@ -202,10 +195,6 @@ def repeat_shards(
 
 def shard_files(folder: Path) -> list[Path]:
     return sorted(file for file in folder.iterdir() if file.suffix in (".tfrecord", ".tar"))
-
-
-def bytes_in(folder: Path) -> int:
-    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
 
 
 def clear(out: Path, *, ready: int) -> None:

@@ -44,7 +44,7 @@ def test_steps_run_once_and_go_on_after_a_failure(gpu, tmp_path):
     assert f"pipelines: status 1 after N s, see {tmp_path / 'out' / 'pipelines.log'}" in lines
     ended = [line.partition(":")[0] for line in lines if ": ended in " in line]
     assert ended == [
-        "tests", "memory", "thread", "shared", "training", "torchvision", "convolution", "work", "tune", "photographs",
+        "tests", "memory", "shared", "training", "torchvision", "convolution", "work", "tune", "photographs",
         "endurance",
     ]  # fmt: skip
     out = tmp_path / "out"
@@ -62,9 +62,9 @@ def test_steps_run_once_and_go_on_after_a_failure(gpu, tmp_path):
 
 
 def test_chosen_steps(gpu, tmp_path):
-    assert gpu("out", "thread", "tests") == (0, ["tests: ended in N s", "thread: ended in N s"])
-    status, (line,) = gpu("out", "tune", "nothing")
+    assert gpu("out", "tune", "tests") == (0, ["tests: ended in N s", "tune: ended in N s"])
+    status, (line,) = gpu("out", "work", "nothing")
     assert status == 2
-    hint = "Hint: the steps are tests memory thread shared training "
+    hint = "Hint: the steps are tests memory shared training "
     assert line.startswith(f"scripts/gpu: there is no step nothing. {hint}")
-    assert not (tmp_path / "out" / "tune.log").exists()
+    assert not (tmp_path / "out" / "work.log").exists()
