@@ -18,7 +18,7 @@ LEFT_OUT = (
     *(f"dataprep/{name}" for name in ("append", "convert", "duplicates", "engines", "indexing",
                                       "remote", "repair", "report", "resume", "verification")),
     *(f"loaders/{name}" for name in ("bench", "cache", "export", "preview", "tune")),
-    "dataprep/images/test_limits.py", "loaders/test_launchers.py", "loaders/test_types.py",
+    "dataprep/images/test_limits.py", "loaders/test_launchers.py",
 )  # fmt: skip
 
 #: Fixtures that start programs or servers.
