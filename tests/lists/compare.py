@@ -102,24 +102,18 @@ class Outcome:
         }  # fmt: skip
 
 
-def make_datasets(folder: Path) -> dict[str, tuple[Path, list[Image.Image]]]:
-    """Write one dataset of PNG images of each kind of size; return their folders and images."""
-    datasets = {}
-    for kind, sizes in SIZES.items():
-        images = []
-        samples = []
-        for number, (height, width) in enumerate(sizes):
-            picture = photograph(("astronaut", "chelsea", "coffee")[number % 3])
-            image = Image.fromarray(picture).resize((width, height), Image.Resampling.LANCZOS)
-            buffer = io.BytesIO()
-            image.save(buffer, "png")
-            images.append(image)
-            samples.append(("png", buffer.getvalue(), number))
-        datasets[kind] = (
-            handmade.make_dataset(folder / kind, "webdataset", samples, shards=1),
-            images,
-        )
-    return datasets
+def make_dataset(folder: Path, kind: str) -> tuple[Path, list[Image.Image]]:
+    """Write a dataset of PNG images of a kind of size; return its folder and the images."""
+    images = []
+    samples = []
+    for number, (height, width) in enumerate(SIZES[kind]):
+        picture = photograph(("astronaut", "chelsea", "coffee")[number % 3])
+        image = Image.fromarray(picture).resize((width, height), Image.Resampling.LANCZOS)
+        buffer = io.BytesIO()
+        image.save(buffer, "png")
+        images.append(image)
+        samples.append(("png", buffer.getvalue(), number))
+    return handmade.make_dataset(folder / kind, "webdataset", samples, shards=1), images
 
 
 def run_ours(
