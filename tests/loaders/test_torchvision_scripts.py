@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import torch
 from helpers.pictures import encode, photo
 from helpers.torchvision_oracle import import_torchvision
 from PIL import Image
@@ -38,46 +37,6 @@ def images_of(dataset, transforms, **options):
     } | options
     with loaders.build(dataset, transforms=transforms, **options) as loader:
         return next(iter(loader))[0]
-
-
-@pytest.mark.parametrize("t", [v1, v2], ids=["v1", "v2"])
-def test_compose_gives_the_batches_of_torchvision(dataset, pictures, t):
-    transform = t.Compose([t.Resize(48), t.CenterCrop(40), t.ToTensor(), t.Normalize(MEAN, STD)])
-    found = images_of(dataset, transform)
-    expected = torch.stack([transform(each) for each in pictures])
-    assert (found - expected).abs().max() < 3 / 255 / 0.224
-    assert (found - expected).abs().mean() < 0.01
-
-
-@pytest.mark.parametrize("vertical", [False, True])
-def test_ten_crops_are_those_of_torchvision(dataset, pictures, vertical):
-    for t in (v1, v2):
-        transform = t.Compose([t.TenCrop((30, 41), vertical), t.Lambda(lambda crops: crops)])
-        found = images_of(dataset, [t.TenCrop((30, 41), vertical)], dtype="uint8")
-        assert found.shape == (6, 10, 3, 30, 41)
-        for crops, picture in zip(found, pictures, strict=True):
-            for crop, expected in zip(crops, transform(picture), strict=True):
-                assert (crop.permute(1, 2, 0).numpy() == np.asarray(expected)).all()
-
-
-def test_five_crops_are_normalized_and_reach_functions(dataset, pictures):
-    crops = v2.FiveCrop(32)
-    items = [
-        crops,
-        "ToTensor",
-        {"Normalize": {"mean": MEAN, "std": STD}},
-        lambda batch: batch.flatten(1).mean(1),
-    ]
-    scaled = v2.Compose(
-        [v2.ToImage(), v2.ToDtype(torch.float32, scale=True), v2.Normalize(MEAN, STD)]
-    )
-    expected = torch.stack(
-        [torch.stack([scaled(each) for each in crops(picture)]) for picture in pictures]
-    )
-    assert torch.allclose(images_of(dataset, items[:3]), expected, atol=1e-5)
-    assert torch.allclose(images_of(dataset, items), expected.flatten(1).mean(1), atol=1e-4)
-    channels_last = images_of(dataset, items[:3], layout="NHWC")
-    assert torch.allclose(channels_last, expected.permute(0, 1, 3, 4, 2), atol=1e-5)
 
 
 def test_only_normalization_follows_crops(dataset):

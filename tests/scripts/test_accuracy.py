@@ -2,7 +2,6 @@
 
 import argparse
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,8 +9,6 @@ import torch
 from helpers.pictures import encode, photo
 from helpers.torchvision_oracle import import_torchvision
 from scipy import stats
-
-import loaders
 
 import_torchvision()
 
@@ -67,15 +64,6 @@ def test_both_sides_learn(scripts, images, tmp_path, monkeypatch, name):
         assert np.isfinite(runs[0]["loss"])
 
 
-def test_the_learning_rate_rises_and_falls_to_zero(scripts):
-    rates = [scripts("accuracy").triangle(50)(step) for step in range(51)]
-    assert max(rates) == pytest.approx(1, abs=0.1)
-    assert rates[0] < 0.15
-    assert rates[49] < 0.05
-    assert rates[50] == 0
-    assert all(rate > 0 for rate in rates[:50])
-
-
 def test_interval(scripts):
     differences = [0.1, -0.2, 0.3, 0.05, 0.0, 0.15]
     mean, half = scripts("pairs").paired_interval(differences)
@@ -95,20 +83,6 @@ def test_finished_seeds_are_not_repeated(scripts, tmp_path):
     rows = [json.loads(line) for line in args.results.read_text().splitlines()]
     found = [(row["side"], row["seed"], row["accuracy"]) for row in rows]
     assert found == [("one", 0, 0), ("one", 1, 1)]
-
-
-def test_pairs_are_reported_with_their_interval(scripts, capsys):
-    found = {"a": {}, "b": {}}
-    for seed, value in enumerate((70.0, 71.0, 72.5)):
-        found["a"][seed] = {"accuracy": value, "seconds": 1.0}
-        found["b"][seed] = {"accuracy": value + 0.5, "seconds": 1.0}
-    report = scripts("harness").Report("accuracy")
-    intervals = scripts("pairs").report_pairs(report, found, ("a", "b"), "title", ["accuracy"])
-    assert intervals["accuracy"] == pytest.approx((0.5, 0))
-    assert (
-        "accuracy, b - a: +0.500 ± 0.000 percentage points (95%, 3 pairs)"
-        in capsys.readouterr().out
-    )
 
 
 def test_plain_loader_of_identities(scripts):
@@ -133,28 +107,6 @@ def identities(images, folder):
     (folder / "train").symlink_to(images / "train")
     (folder / "val").symlink_to(images / "test")
     return folder
-
-
-def test_our_loader_returns_the_batches_of_the_plain_one(scripts, images, tmp_path):
-    """The images of a batch are the same files, in the same order, for each batch of two epochs."""
-    reid = scripts("accuracy_reid")
-    src = identities(images, tmp_path / "reid")
-    args = arguments(src, tmp_path, epochs=2, identities=3, samples=4, seed=5)
-    reid.pairs.prepare(args)
-    plain = reid.plain_images(src / "train", ["class0", "class1", "class2"], train=False).folder
-    keys = reid.identity_batches(plain.targets, args, 2 * 6, seed=5)
-    expected = [
-        [str(Path(plain.samples[row][0]).relative_to(src)) for _, row in batch] for batch in keys
-    ]
-    sampler = reid.same_batches(args, 6)
-    loader = loaders.build(
-        reid.dataset_folder(args), batch_size=12, sampler=sampler, device="cpu", fields=("image", "label", "source"),
-        transforms="reid-eval",
-    )  # fmt: skip
-    with loader:
-        found = [list(sources) for _ in range(2) for *_, sources in loader]
-    assert len(loader) == 6
-    assert found == expected
 
 
 def test_reid_trains_with_all_loaders(scripts, images, tmp_path):

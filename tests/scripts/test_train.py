@@ -99,11 +99,3 @@ def test_a_missing_gpu_is_reported_before_anything_starts(tmp_path, monkeypatch)
         "process 1 of this machine has no GPU, because torch sees only 1. "
         "Hint: start one process per GPU with --nproc-per-node."
     ]
-
-
-def test_help_states_the_defaults(monkeypatch):
-    monkeypatch.setenv("COLUMNS", "80")
-    text = " ".join(call([sys.executable, SCRIPT, "--help"]).stdout.split())
-    for name, default in {"epochs": 90, "val-split": "val", "seed": 0, "lr": 0.1}.items():
-        assert re.search(rf"--{name} [A-Z_]+ .*?\(default: {default}\)", text)
-    assert "With --resume, training continues with the next batch" in text

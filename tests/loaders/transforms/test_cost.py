@@ -3,8 +3,6 @@
 Operators on the CPU limit the threads.
 """
 
-import warnings
-
 import numpy as np
 import pytest
 from helpers.pictures import encode
@@ -40,13 +38,6 @@ def test_work_on_whole_images_causes_a_warning(large):
     with pytest.warns(UserWarning, match=WARNING):
         loader = build(large, ["AutoAugment", *SMALL])
     assert "warning: " in loader.explain()
-
-
-@pytest.mark.parametrize("transforms", [[*SMALL, "AutoAugment"], [{"NormalizeImage": {}}, *SMALL]])
-def test_work_on_small_images_causes_no_warning(large, transforms):
-    with warnings.catch_warnings():
-        warnings.filterwarnings("error", message=".*works on whole images")
-        assert "warning: " not in build(large, transforms).explain()
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,6 @@ from loaders.transforms.erasing import (
 )
 from manifests.errors import CallError
 
-FLOAT = ImageSpec(is_uint8=False)
 SIZE, COUNT = (50, 70), 16
 
 #: Operations whose pixels follow from draws of NumPy.
@@ -220,17 +219,6 @@ CHECKS = [each for name, each in list(globals().items()) if name.startswith("che
 @pytest.mark.parametrize("check", CHECKS)
 def test_on_cpu(check):
     check()
-
-
-def test_specs_stay_the_same():
-    for operation in (*DRAWN, KeepPart()):
-        assert not operation.pointwise
-        assert operation.output(ImageSpec(size=(3, 4))) == ImageSpec(size=(3, 4))
-    with pytest.raises(CallError, match="normalized"):
-        Cutout(fill=None).output(FLOAT)
-    for operation in (RandomErasing(), Cutout()):
-        with pytest.raises(CallError, match="needs three channels, but the images have 4"):
-            operation.output(ImageSpec(channels=4, is_uint8=False))
 
 
 @pytest.mark.parametrize("sizes", [(), (0,), (16, -1), (1.5,), [16]])

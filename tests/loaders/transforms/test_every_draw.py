@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import nvidia.dali as dali
-import pytest
 from helpers.chance import MIN_PVALUE, assert_equal_counts, assert_probability
 from helpers.draws import Recorder, graph
 from helpers.parsing import INFO, parse_operations, valid_arguments
@@ -129,8 +128,3 @@ def test_no_draw_is_left_out():
     }
     assert drawn - simple - covered == set()
     assert covered <= drawn
-
-
-@pytest.mark.parametrize("module", ELSEWHERE)
-def test_the_modules_exist(module):
-    __import__(module)

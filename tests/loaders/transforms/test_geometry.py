@@ -16,7 +16,6 @@ import numpy as np
 import pytest
 from helpers.chance import MIN_PVALUE, assert_equally_likely, assert_probability
 from helpers.graphs import run_many, run_operation, run_stacked
-from helpers.parsing import parse_operations
 from helpers.photographs import photograph
 from PIL import Image
 from scipy import stats
@@ -32,7 +31,6 @@ from loaders.transforms.crop_resize import (
 from loaders.transforms.geometry import Flip, Pad, PadTo, RandomRightAngle, Rotate
 from manifests.errors import CallError
 
-FLOAT = ImageSpec(is_uint8=False)
 SIZES = ((97, 131), (224, 224), (301, 257), (31, 17))
 RESAMPLING = {
     "linear": Image.Resampling.BILINEAR,
@@ -510,20 +508,3 @@ def test_output_specs():
     for operation in (Pad(1, 1, 1, 1), PadTo()):
         assert operation.output(ImageSpec()).size is None
     assert not any(operation.pointwise for operation in RANDOM)
-
-
-def test_a_random_crop_pads_with_its_fill() -> None:
-    image = np.ones((6, 8, 3), np.uint8)
-    crop = parse_operations("RandomCrop", size=9, pad_if_needed=True, fill=[9, 8, 7])
-    (padded,) = run_operation(crop, [image])
-    outside = padded[(padded != 1).any(axis=2)]
-    assert len(outside) == 9 * 9 - 6 * 8
-    assert (outside == (9, 8, 7)).all()
-
-
-def test_a_random_crop_with_one_ratio_and_area_is_the_whole_square() -> None:
-    image = np.ascontiguousarray(photograph("coffee")[:60, :60])
-    crop = parse_operations("RandCropImage", size=20, scale=[1, 1], ratio=[1, 1])
-    (cropped,) = run_operation(crop, [image])
-    (resized,) = run_operation(parse_operations("ResizeImage", size=20), [image])
-    assert (cropped == resized).all()

@@ -2,27 +2,17 @@
 
 from __future__ import annotations
 
-import resource
 import time
-from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
 import pytest
-from helpers.graphs import run_operation
 from helpers.parsing import named_parameters, recipe_error, valid_arguments
 
 from loaders.samplers.choose import configured_sampler
 from loaders.transforms import base
-from loaders.transforms.base import Operation
-from loaders.transforms.color import GaussianBlur, RandomBlur
-from loaders.transforms.crop_resize import Resize
-from loaders.transforms.erasing import Cutout, GridMask, HideAndSeek, RandomErasing
-from loaders.transforms.geometry import Pad, PadTo
 from loaders.transforms.parse import known_transforms, read_recipe
 from loaders.transforms.parse.items import parse_transform
 from loaders.transforms.parse.paddleclas import read_config
-from loaders.transforms.policies import MixedChains, RandomSteps, Step, SubPolicies
 from manifests.errors import CallError
 
 CROP = {"CropImage": {"size": 8}}
@@ -63,12 +53,6 @@ def test_extreme_arguments_are_parsed_or_refused_at_once(name: str) -> None:
             assert time.thread_time() - started < 2
 
 
-@pytest.mark.parametrize("name", known_transforms())
-def test_extreme_names_of_arguments(name: str) -> None:
-    for argument in ("x" * 10**6, 10**5000, nested(5000).__len__):
-        assert 0 < len(error_text(name, {argument: 1})) < 2000  # type: ignore[dict-item]
-
-
 def test_lists_have_a_limit() -> None:
     most = base.MAX_TRANSFORMS
     assert len(read_recipe([CROP] * most).items) == most
@@ -86,35 +70,6 @@ def test_images_of_known_size_have_a_limit() -> None:
     )
     text = recipe_error([{"CropImage": {"size": 16384}}, {"Pad": {"padding": 16384}}, CROP])
     assert "makes images of 49152 x 49152 pixels, but at most 32768 per side" in text
-
-
-def most_of_everything() -> Iterator[Operation]:
-    """Return operations whose counts and lengths are as large as the limits allow."""
-    steps = tuple(
-        Step(name) for name in ("rotate", "color", "sharpness", "equalize", "cutout", "posterize")
-    )
-    yield RandomErasing(1.0, (0.0, 1.0), attempts=base.MAX_ATTEMPTS, mode="pixels")
-    yield Cutout(base.MAX_HOLES, base.MAX_SIDE)
-    yield Cutout(100, 8, None)
-    yield GridMask((2, base.MAX_SIDE), base.MAX_ANGLES)
-    yield HideAndSeek((1, base.MAX_SIDE))
-    yield GaussianBlur((base.MAX_GAUSSIAN, 1))
-    yield RandomBlur(1.0, base.MAX_MOTION, base.MAX_MOTION_ANGLE, base.MAX_GAUSSIAN)
-    yield RandomSteps(steps, base.MAX_STEPS)
-    yield SubPolicies((steps * 3,))
-    yield MixedChains(steps, base.MAX_CHAINS, base.MAX_CHAIN_STEPS)
-    yield Pad(100, 100, 100, 100)
-    yield PadTo(None, 1000)
-    yield Resize((300, 300))
-
-
-@pytest.mark.parametrize("operation", [*most_of_everything()], ids=lambda each: type(each).__name__)
-def test_the_largest_operations_run(operation: Operation) -> None:
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    images = [np.random.default_rng(0).integers(0, 256, (40, 60, 3), np.uint8)] * 2
-    outputs = run_operation(operation, images)
-    assert all(each.dtype == np.uint8 for each in outputs)
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 512 * 1024  # KiB
 
 
 def test_values_of_configs_have_limits(tmp_path) -> None:

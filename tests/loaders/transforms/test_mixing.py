@@ -8,7 +8,6 @@ import numpy as np
 import nvidia.dali as dali
 import pytest
 from nvidia.dali import fn
-from scipy import stats
 
 import loaders
 from loaders.dali.graph import GraphContext, RandomStreams
@@ -215,33 +214,10 @@ def test_fmix_regions_are_connected():
     assert max(map(len, soft)) > 100
 
 
-def test_uncorrected_share_is_the_area_before_clipping():
-    corrected = [blend.share[0] for blend in blends(MixupCutmix(0, 1.0), 300)]
-    drawn = [blend.share[0] for blend in blends(MixupCutmix(0, 1.0, correct=False), 300)]
-    # Clipping and rounding down make the box smaller.
-    assert (np.array(corrected) >= np.array(drawn) - 1e-6).all()
-    assert stats.kstest(drawn, stats.uniform.cdf).pvalue > 1e-4
-
-
-def test_one_of_always_mixes_if_probabilities_add_up_to_one():
-    operation = MixOneOf((Mixup(1.0), Mixup(2.0), Mixup(4.0)), (0.1, 0.2, 0.7))
-    assert all(blend.share[0] < 1 for blend in blends(operation, 3000))
-
-
 def test_one_of_pairs_images_as_its_operations_do():
     operations = (Mixup(pairing="previous"), Cutmix(pairing="previous"))
     for blend in blends(MixOneOf(operations, (0.5, 0.5)), 5):
         assert (blend.partner == np.roll(np.arange(BATCH), 1)).all()
-
-
-def test_hybrid_with_one_kind_enabled():
-    for blend in blends(MixupCutmix(0.0, 1.0), 50):
-        assert set(np.unique(blend.weight())) <= {0, 1}
-    for blend in blends(MixupCutmix(1.0, 0.0), 50):
-        assert blend.weight().shape == (BATCH, 1, 1, 1)
-    for blend in blends(MixupCutmix(1.0, 1.0, probability=0), 20):
-        assert (blend.share == 1).all()
-        assert not blend.weight().any()
 
 
 # Labels
@@ -258,14 +234,6 @@ def test_rows_of_labels_add_up_to_one():
     mixed = mixed_labels(np.array([1]), np.array([0], np.int32), np.ones(1, np.float32), 4, 0.1)
     assert np.allclose(mixed, [[0.025, 0.925, 0.025, 0.025]])
     assert [each.smoothing for each in (Mixup(), Cutmix(), Fmix(), MixupCutmix())] == [0, 0, 0, 0.1]
-
-
-def test_labels():
-    labels, partner = np.array([0, 2, 2]), np.array([1, 2, 0], np.int32)
-    share = np.array([0.75, 0.5, 1.0], np.float32)
-    mixed = mixed_labels(labels, partner, share, 4)
-    assert mixed.dtype == np.float32
-    assert np.allclose(mixed, [[0.75, 0, 0.25, 0], [0, 0, 1, 0], [0, 0, 1, 0]])
 
 
 def test_labels_outside_the_classes_are_an_error():

@@ -310,25 +310,6 @@ def check_resize_keep_ratio(gpu: bool = False) -> None:
             assert_close(each, expected, 2, 0.07, longest)
 
 
-def test_the_sizes_of_resize_within_are_those_of_torchvision() -> None:
-    rng = np.random.default_rng(0)
-    for _ in range(500):
-        height, width, size = (int(side) for side in rng.integers(1, 3000, 3))
-        longest = size + int(rng.integers(1, 2000))
-        expected = v1.functional._compute_resized_output_size((height, width), [size], longest)
-        found = (
-            parse_operation("Resize", size=size, max_size=longest)
-            .output(ImageSpec((height, width)))
-            .size
-        )
-        assert found == tuple(max(1, side) for side in expected)
-        expected = v2.functional._geometry._compute_resized_output_size(
-            (height, width), None, max_size=longest
-        )
-        found = parse_operation("Resize", max_size=longest).output(ImageSpec((height, width))).size
-        assert found == tuple(max(1, side) for side in expected)
-
-
 def test_a_crop_may_pad_what_resize_within_made_smaller() -> None:
     """Fusion must not take the shorter side for at least the size of the crop."""
     image = photographs()[1]

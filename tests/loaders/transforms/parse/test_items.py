@@ -203,28 +203,6 @@ def test_every_class_has_a_name_or_a_reason():
     assert dict(re.findall(r"^\| `(\w+)` \| (.*) \|$", guide, re.M)).items() >= REFUSED.items()
 
 
-def test_a_compose_in_a_choice_is_one_transform() -> None:
-    both = torch.nn.Sequential(v2.RandomInvert(1.0), v2.RandomHorizontalFlip(1.0))
-    compose = v1.Compose([v1.RandomInvert(1.0), v1.RandomHorizontalFlip(1.0)])
-    for inner in (both, compose, v2.Compose(list(compose.transforms))):
-        (choice,) = (
-            read_recipe(
-                [v1.RandomChoice([inner, v1.RandomInvert(0.0)]), {"CenterCrop": {"size": 8}}]
-            )
-            .items[0]
-            .operations
-        )
-        assert [len(chain) for chain in choice.chains] == [2, 1]
-        (order,) = (
-            read_recipe(
-                [v1.RandomOrder([v1.RandomInvert(0.5), inner]), {"CenterCrop": {"size": 8}}]
-            )
-            .items[0]
-            .operations
-        )
-        assert [len(chain) for chain in order.chains] == [1, 2]
-
-
 def test_one_of_several_mixing_operations() -> None:
     mix = [v2.CutMix(num_classes=7), v2.MixUp(num_classes=7)]
     for item, probabilities in (
@@ -273,13 +251,6 @@ def test_a_conversion_to_rgb_does_nothing(function) -> None:
     assert words(v1.Resize(9), function, v1.ToTensor()) == plain
     assert words(v1.Lambda(function), v1.Resize(9), v1.ToTensor()) == plain
     assert not read_recipe([{"CenterCrop": {"size": 8}}, function]).batch_functions
-
-
-@pytest.mark.parametrize(
-    "function", [lambda img: img.convert("L"), lambda img: img.convert("RGB").rotate(9), len]
-)
-def test_other_functions_are_kept(function) -> None:
-    assert read_recipe([{"CenterCrop": {"size": 8}}, function]).batch_functions == (function,)
 
 
 def test_a_value_for_each_type_of_input_is_the_value_of_images() -> None:

@@ -14,7 +14,7 @@ from helpers.pictures import encode
 import loaders
 from loaders.transforms.mixing import Cutmix, MixOneOf, Mixup, MixupCutmix
 from loaders.transforms.parse import read_recipe
-from loaders.transforms.parse.paddleclas import Config, read_config
+from loaders.transforms.parse.paddleclas import read_config
 from manifests.errors import CallError
 
 WHOLE = """
@@ -123,31 +123,8 @@ def test_sections_of_a_config(write):
     assert found.sampler is found.batch_size is found.drop_last is found.shuffle is None
 
 
-def test_bare_list(write):
-    text = "- ResizeImage: {size: 8}\n- ToCHWImage\n"
-    config = read_config(write(text))
-    assert config == Config(({"ResizeImage": {"size": 8}}, "ToCHWImage"))
-    assert read_config(write(text), "val") == config
-
-
 def test_class_num_of_old_configs(write):
     assert read_config(write(WHOLE.replace("      class_num: 7\n", ""))).num_classes == 9
-
-
-def test_multi_scale_sampler(write):
-    config = read_config(
-        write("""
-            Train:
-              dataset: {name: MultiScaleDataset, transform_ops: [{RandCropImage: {size: 224}}]}
-              sampler: {name: MultiScaleSampler, scales: [160, 192], first_bs: 500, is_training: True}
-        """)
-    )
-    assert config.batch_size == 500
-    assert config.drop_last is None
-    assert config.sampler["scales"] == [160, 192]
-    assert config.notes == (
-        "Train.sampler.scales is ignored: all batches have the size that the transforms set",
-    )
 
 
 def test_ignored_keys_give_notes(write):
@@ -233,14 +210,6 @@ def test_byte_order_mark(write):
 )  # fmt: skip
 def test_invalid_configs(write, text, message):
     assert assert_config_error(write(text), message).line is None
-
-
-def test_eval_section_is_missing(write):
-    assert_config_error(
-        write("DataLoader: {Train: {dataset: {transform_ops: []}}}"),
-        "DataLoader.Eval is missing",
-        split="val",
-    )
 
 
 # Examples of configs

@@ -21,7 +21,6 @@ from loaders.transforms.base import BUCKET, ImageSpec
 from loaders.transforms.crop_resize import Crop, Resize
 from loaders.transforms.decode_normalize import Decode, Normalize
 from loaders.transforms.geometry import Flip
-from loaders.transforms.mixing import Mixup
 from loaders.transforms.parse import known_transforms, read_recipe
 from loaders.transforms.parse.items import parse_transform
 from manifests.errors import CallError
@@ -41,33 +40,6 @@ class Halved:
 
 # Lists
 # --------------------------------------------------------------------------------------------------
-
-
-def test_list_with_every_kind_of_item():
-    recipe = read_recipe(
-        ["DecodeImage", {"ResizeImage": {"size": 12}}, Flip(0.25), {"CropImage": {"size": [8, 9]}},
-         {"NormalizeImage": None}, "ToCHWImage", {"MixUp": {"alpha": 0.3}}, doubled, Halved(), len],
-        notes=["a note"],
-    )  # fmt: skip
-    assert recipe.operations == (
-        Decode(), Resize((12, 12), antialias=False), Flip(0.25), Crop((9, 8), rounding="down"), Normalize(MEAN, STD)
-    )  # fmt: skip
-    assert recipe.mixing == (Mixup(0.3, None, "previous"),)
-    assert [each.location for each in recipe.items] == [
-        f"transforms[{number}]" for number in range(10)
-    ]
-    assert [each.description for each in recipe.items[-4:]] == [
-        "MixUp(alpha=0.3)",
-        "doubled(images)",
-        "Halved(images)",
-        "len(images)",
-    ]
-    assert recipe.items[2].description == repr(Flip(0.25))
-    assert recipe.batch_functions[0] is doubled
-    assert recipe.batch_functions[2] is len
-    assert recipe.output == ImageSpec((9, 8), is_uint8=False)
-    assert recipe.output.size == (9, 8)
-    assert recipe.all_notes == ("a note",)
 
 
 def test_only_decoding_is_added():
