@@ -115,27 +115,6 @@ def test_a_bug_is_one_line_that_says_what_to_report(monkeypatch):
 # --- convert ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("fmt", ["tfrecord", "webdataset"])
-def test_convert_verify_info(image_folder, out, convert, invoke, fmt):
-    options = ["--fmt", fmt, "--val-fraction", 0.25, "--shard-size", "99999999999TiB"]
-    result = convert(image_folder, out, *options)
-    assert "ImageFolder, 14 images in 3 classes" in result.stderr
-    assert "train: 10 samples" in result.stdout
-    assert "val: 4 samples" in result.stdout
-    assert f"{out} is complete" in result.stdout
-    assert (
-        f"no problems in {out}: 14 samples in 2 shards" in invoke("verify", out, "--decode").stdout
-    )
-    text = invoke("info", out).stdout
-    assert f"{fmt}, 14 samples in 3 classes" in text
-    suffix = {"tfrecord": "tfrecord", "webdataset": "tar"}[fmt]
-    expected = {
-        f"{split}-00000.{kind}" for split in ("train", "val") for kind in (suffix, "idx", "parquet")
-    }
-    assert set(files(out)) == expected | {"manifest.json"}
-    assert [path.name for path in (out / ".dataprep").iterdir()] == ["stamps.json"]
-
-
 @pytest.mark.parametrize("options", [[], ["--val-fraction", "0.5", "--fmt", "webdataset"]])
 def test_a_dry_run_writes_nothing(image_folder, out, tmp_path, convert, options):
     before = sorted(str(path) for path in tmp_path.rglob("*"))
@@ -256,28 +235,22 @@ def test_no_valid_images(splits, jpegs, tmp_path, out, convert, invoke):
 
 WRONG = [
     ([], "Missing option '--src'. Hint: add --src SRC; `main convert --help`"),
-    (["--src", "{none}"], "none does not exist"),
-    (["--src", "{src}", "--fmt", "lmdb"], "--fmt"),
     (["--src", "{src}", "--shard-size", "large"], "256MiB"),
     (["--src", "{src}", "--shard-size", "0"], "less than one byte"),
     (["--src", "{src}", "--shard-size", "256"], "256 means 256 bytes, less than 1 MiB"),
     (["--src", "{src}", "--shard-size", "1048575"], "less than 1 MiB"),
     (["--src", "{src}", "--shard-size", "-5MB"], "--shard-size"),
     (["--src", "{src}", "--shard-size", "nan"], "--shard-size"),
-    (["--src", "{src}", "--samples-per-shard", "0"], "--samples-per-shard"),
     (["--src", "{src}", "--seed", "-1"], "--seed"),
     (["--src", "{src}", "--val-fraction", "1"], "--val-fraction"),
     (["--src", "{src}", "--val-fraction", "nan"], "--val-fraction"),
     (["--src", "{src}", "--max-rejected", "1.5"], "--max-rejected"),
     (["--src", "{src}", "--max-rejected", "nan"], "--max-rejected"),
     (["--src", "{src}", "--max-rejected", "150%"], "--max-rejected"),
-    (["--src", "{src}", "--max-rejected", "x%"], "'x%' is not a valid fraction"),
     (["--src", "{src}", "--workers", "0"], "--workers"),
-    (["--src", "{src}", "--split-by", "x"], "--split-by requires --val-fraction"),
     (["--src", "{src}", "--split-by", "x", "--val-fraction", "0.5"], "no column of that name"),
     (["--src", "{src}", "--path-column", "x"], "--path-column does not apply to {src}"),
     (["--src", "{src}", "--image-root", "x"], "--image-root does not apply to {src}"),
-    (["--src", "{src}", "--classes", "{none}"], "--classes"),
     (["--src", "{src}", "--classes", "{src}"], "--classes"),
     (["--src", "{src}", "--out", "{file}"], "{file}"),
     (["--src", "{src}", "--out", "{file}/below"], "{file}"),
@@ -291,8 +264,6 @@ WRONG = [
     (["--src", "{src}", "--resize-pixels", "9", "--store", "raw"], "--resize-pixels 9 cannot be used with --store raw"),
     (["--src", "{src}", "--subsampling", "444"], "--subsampling 444 requires --resize-shorter"),
     (["--src", "{src}", "--filter", "box"], "--filter box requires"),
-    (["--src", "{src}", "--only-above", "500"], "--only-above 500 requires"),
-    (["--src", "{src}", "--raw-size", "64"], "--raw-size 64 requires --store raw"),
     (["--src", "{src}", "--raw-fit", "pad"], "--raw-fit pad requires --store raw"),
     (["--src", "{src}", "--store", "raw", "--resize-shorter", "9"], "9 cannot be used with --store raw"),
     (["--src", "{src}", "--store", "raw", "--quality", "64"], "64 cannot be used with --store raw"),
@@ -323,31 +294,6 @@ def test_wrong_usage_of_convert(
     other = ("Usage:", "Try ", "note:")
     lines = [line for line in result.stderr.splitlines() if line and not line.startswith(other)]
     assert len(lines) <= 2
-
-
-@pytest.mark.parametrize("arguments", [["verify", "--decode"], ["info", "--json"]])
-@pytest.mark.parametrize(
-    ("exists", "message", "status"),
-    [
-        (False, "does not exist. Hint: give the folder of a prepared dataset", 2),
-        (True, "the manifest is missing, so the dataset is incomplete", 1),
-    ],
-)
-def test_a_folder_without_a_dataset(tmp_path, invoke, arguments, exists, message, status):
-    folder = tmp_path / "data"
-    if exists:
-        folder.mkdir()
-    result = invoke(*arguments, folder, status=status)
-    assert message in result.output
-    assert str(folder) in result.output
-
-
-@pytest.mark.parametrize("command", ["info", "verify", "report", "repair", "revert", "diff"])
-def test_a_folder_of_images(image_folder, invoke, command):
-    folders = [image_folder] * (2 if command == "diff" else 1)
-    error = invoke(command, *folders, status=2).stderr
-    assert "this is a folder of images" in error
-    assert f"run `dataprep convert --src {image_folder}` first" in error or command == "revert"
 
 
 @pytest.mark.parametrize(

@@ -11,15 +11,10 @@ from helpers.special_files import SPECIAL_FILES
 
 from manifests import files
 from manifests.files import (
-    INDEX,
-    MANIFEST,
     MAX_LINE_BYTES,
-    REJECTED,
     SHARD,
     SOURCE_LIST,
-    TABLE,
     file_length,
-    kind_of,
     open_handle,
     read_file,
     read_lines,
@@ -70,28 +65,6 @@ def test_the_length_has_a_limit(kind, tmp_path):
             use(path, kind)
 
 
-def test_a_regular_file_and_a_link_to_it(tmp_path):
-    path = tmp_path / "file"
-    path.write_bytes(b"one\ntwo")
-    (tmp_path / "link").symlink_to("file")
-    for each in (path, str(path), tmp_path / "link"):
-        assert read_file(each, TABLE) == b"one\ntwo"
-        assert list(read_lines(each, TABLE)) == [b"one\n", b"two"]
-        assert file_length(each, TABLE) == 7
-    handle = open_handle(path, TABLE)
-    assert os.get_blocking(handle)
-    assert not os.get_inheritable(handle)
-    os.close(handle)
-
-
-def test_errors_of_the_system_are_not_changed(tmp_path):
-    for use in (open_handle, read_file, file_length, lambda *args: next(read_lines(*args))):
-        with pytest.raises(FileNotFoundError):
-            use(tmp_path / "missing", INDEX)
-        with pytest.raises(NotADirectoryError):
-            use(Path(__file__, "x"), INDEX)
-
-
 def test_a_file_that_grows_is_read_up_to_its_length(tmp_path, monkeypatch):
     """A program that appends faster than this one reads must not keep it reading."""
     path, lengths, fstat = tmp_path / "log", [], os.fstat
@@ -118,15 +91,3 @@ def test_a_line_has_a_limit(tmp_path):
     with pytest.raises(SOURCE_LIST.error, match="longer than 1,048,576 bytes") as caught:
         list(read_lines(path, SOURCE_LIST))
     assert caught.value.line == 2
-
-
-def test_the_kind_of_a_name():
-    names = {
-        "a/manifest.json": MANIFEST,
-        "train-00000.idx": INDEX,
-        "t.parquet": TABLE,
-        "rejected.jsonl": REJECTED,
-    }
-    assert {name: kind_of(name) for name in names} == names
-    for shard in ("train-00000.tar", "x.tfrecord", "train-00000-of-00010"):
-        assert kind_of(shard) == SHARD

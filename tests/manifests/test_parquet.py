@@ -133,16 +133,6 @@ def test_one_long_text_among_many_rows_takes_its_own_length():
     assert counting.max_memory() < 200 << 20  # Arrow alone reserves 6 GB
 
 
-def test_names_are_looked_up_exactly():
-    opened = bounded(write(TABLE))
-    assert opened.read(["a.b"]).column_names == ["a.b"]
-    with pytest.raises(ParquetError, match="no column 'a'"):
-        opened.read(["a"])
-    both = pa.table({"a": [1], "a.b": [2]})
-    with pytest.raises(ParquetError, match="column 'a' is nested"):
-        bounded(write(both)).read(["a"])
-
-
 def test_two_columns_of_one_name():
     with pytest.raises(ParquetError, match="two columns have the name 'x'"):
         bounded(write(pa.Table.from_arrays([pa.array([1])] * 2, ["x", "x"])))

@@ -33,19 +33,6 @@ def change(folder, columns, row_group_size=2):
     pq.write_table(table, path, row_group_size=row_group_size, write_page_checksum=True)
 
 
-def test_row_groups_are_batches_in_stored_order(folder):
-    change(folder, {})
-    found = list(manifests.read_dataset(folder, ["label"]))
-    assert [(each.split, each.number, each.first, len(each.table)) for each in found] == [
-        ("train", 0, 0, 5),
-        ("train", 1, 0, 2),
-        ("train", 1, 2, 2),
-        ("train", 1, 4, 1),
-    ]
-    labels = [label for each in found for label in each.table["label"].to_pylist()]
-    assert labels == [label for n in range(2) for _, _, label in SAMPLES[n::2]]
-
-
 def test_nothing_is_read_before_it_is_needed(folder):
     (folder / "train-00001.parquet").unlink()
     batches = manifests.read_dataset(folder)

@@ -7,13 +7,6 @@ import sys
 from pathlib import Path
 
 import manifests
-from manifests import schema
-from manifests.schema import split_order
-
-
-def test_order_of_splits():
-    assert split_order({"zoo", "test", "val", "a", "train"}) == ("train", "val", "test", "a", "zoo")
-    assert set(schema.SPLIT_ALIASES.values()) == set(schema.SPLIT_NAMES)
 
 
 def test_importing_manifests_loads_no_heavy_package():

@@ -8,20 +8,15 @@ from dataclasses import replace
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from awscrt.checksums import crc32c
-from helpers.examples import examples
 from helpers.records import MANIFEST, with_valid_checksum
-from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from manifests import store
 from manifests.errors import ManifestError
 from manifests.schema import File, Shard, Split
-from manifests.serialization import checksum_text
 from manifests.store import (
     MANIFEST_NAME,
     SHARD_LIST_NAME,
-    has_shard_list,
     manifest_files,
     read_manifest,
 )
@@ -63,31 +58,6 @@ def made(count=3):
 def write(folder, manifest):
     for name, content in manifest_files(manifest).items():
         (folder / name).write_bytes(content)
-
-
-@settings(max_examples=examples())
-@given(splits)
-def test_round_trip(splits):
-    data = shard_list_bytes(splits)
-    assert parse_shard_list(data, {split.name: len(split.shards) for split in splits}) == tuple(
-        splits
-    )
-    assert shard_list_bytes(splits) == data
-
-
-def test_a_dataset_of_more_shards_than_the_limit_has_a_list(tmp_path, few_shards):
-    assert list(manifest_files(made(2))) == [MANIFEST_NAME]
-    assert not has_shard_list(made(2))
-    manifest = made(3)
-    assert list(manifest_files(manifest)) == [SHARD_LIST_NAME, MANIFEST_NAME]
-    write(tmp_path, manifest)
-    body = json.loads((tmp_path / MANIFEST_NAME).read_text())
-    data = (tmp_path / SHARD_LIST_NAME).read_bytes()
-    assert body["schema_version"] == 2
-    assert body["splits"]["train"] == {"samples": 1, "shards": 2}
-    stated = {"name": SHARD_LIST_NAME, "bytes": len(data), "checksum": checksum_text(crc32c(data))}
-    assert body["shard_list"] == stated
-    assert read_manifest(tmp_path) == manifest
 
 
 @pytest.mark.usefixtures("few_shards")

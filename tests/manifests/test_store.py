@@ -62,14 +62,6 @@ manifests = st.builds(
 # --- manifest -----------------------------------------------------------------------------------
 
 
-@settings(max_examples=examples())
-@given(manifests)
-def test_manifest_round_trip(manifest):
-    data = manifest_bytes(manifest)
-    assert parse_manifest(data) == manifest
-    assert manifest_bytes(parse_manifest(data)) == data
-
-
 def test_every_edit_of_a_byte_is_detected():
     data = manifest_bytes(MANIFEST)
     for at in range(len(data)):
@@ -303,14 +295,6 @@ metadata = st.builds(
     .map(tuple),
     st.none() | st.dictionaries(st.text(max_size=8), st.tuples(counts, counts, counts), max_size=2),
 )  # fmt: skip
-
-
-@settings(max_examples=examples())
-@given(st.just("index") | metadata)
-def test_metadata_round_trip(tmp_path_factory, conversion):
-    path = tmp_path_factory.getbasetemp() / "metadata.parquet"
-    write_table(build_table(ROWS, conversion), str(path))
-    assert read_table_metadata(path) == conversion
 
 
 def test_a_table_made_by_another_tool_has_no_metadata(tmp_path):

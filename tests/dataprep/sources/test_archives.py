@@ -51,16 +51,6 @@ def load(source):
 KINDS = pytest.mark.parametrize("kind", ["tar", "zip"])
 
 
-@KINDS
-def test_an_archive_that_replaced_another_one_is_read(kind, tmp_path):
-    """In the same process, under the same name."""
-    path = tmp_path / f"photos.{kind}"
-    for names in (["cat/1.jpg", "dog/2.jpg"], ["cat/a longer name.jpg", "dog/2.jpg"]):
-        path.unlink(missing_ok=True)
-        source = read(write(path, names))
-        assert (source.classes, load(source)) == (("cat", "dog"), [JPEG, JPEG])
-
-
 @pytest.mark.parametrize("style", [tarfile.GNU_FORMAT, tarfile.PAX_FORMAT], ids=["gnu", "pax"])
 @pytest.mark.parametrize("folder", ["cat", "long" * 40, "dög"], ids=["short", "long", "unicode"])
 def test_links_in_a_tar_are_followed_or_listed(style, folder, tmp_path):
@@ -116,15 +106,6 @@ def test_a_table_in_an_archive_or_beside_it(place, tmp_path):
 @pytest.mark.parametrize("name", ["photos", "photos.ZIP"])
 def test_a_zip_archive_of_any_name(name, tmp_path):
     assert len(read(zip_of(tmp_path / name, [("cat/1.jpg", JPEG)]))) == 1
-
-
-def test_notes_about_what_is_left_out(tmp_path):
-    names = ["1.jpg", "train/2.jpg", "train/cat/3.jpg", "extra/x/4.jpg", "train/cat/note.txt"]
-    source = read(write(tmp_path / "a.tar", [*names, "train/cat/.5.jpg"]))
-    assert source.path.to_pylist() == ["a.tar/train/cat/3.jpg"]
-    assert has_notice(source, "skipped extra/")
-    assert has_notice(source, "skipped 2 images outside of class folders")
-    assert has_notice(source, ".txt 1", "hidden files 1")
 
 
 def test_names_that_leave_the_folder_are_rejected(tmp_path, convert):

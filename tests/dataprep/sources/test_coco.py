@@ -71,13 +71,6 @@ def test_crowds_and_boxes_without_an_area_are_left_out(coco):
     assert has_notice(source, "clipped 1 box")
 
 
-def test_fractions_and_predictions_are_said(coco):
-    source = read(coco(set_all(bbox=[0.25, 0.25, 0.5, 0.5], score=0.9, keypoints=[])))
-    assert has_notice(source, "all boxes are from 0 to 1, so they are fractions")
-    assert has_notice(source, "annotations with a score are converted, which may be predictions")
-    assert source.extra["annotated_width"].to_pylist() == [1] * 5
-
-
 @pytest.mark.parametrize(
     ("number", "box"),
     [
@@ -196,20 +189,6 @@ def test_splits_whose_images_are_not_there_are_skipped(coco):
     source = read(folder)
     assert source.splits == ("val",)
     assert has_notice(source, "skipped instances_train2017.json: its images are not there")
-
-
-def test_other_places_of_images_and_annotations(coco, tmp_path):
-    folder = coco()
-    file = (folder / "annotations/instances_train2017.json").rename(tmp_path / "export.json")
-    source = read(file, image_root=str(folder / "train2017"))
-    assert (len(source), source.splits) == (5, ("train",))
-    (folder / "annotations").rmdir()
-    (folder / "train2017").rename(folder / "valid")
-    file.rename(folder / "valid" / "_annotations.coco.json")
-    source = read(folder)
-    assert (source.splits, source.path[4].as_py()) == (("val",), "valid/000000000004.png")
-    (folder / "valid" / "000000000000.png").unlink()
-    refused(folder, r"image 'valid/0{12}.png' does not exist in folder .* \(1 in total\)")
 
 
 def test_key_points_are_left_out_if_the_boxes_are_chosen(coco):

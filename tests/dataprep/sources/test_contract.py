@@ -6,7 +6,6 @@ import builtins
 import json
 import os
 
-import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from helpers import HELPERS
@@ -16,7 +15,6 @@ from helpers.sources import DUKE, MARKET, VERI, msmt17, read, rows, shuffled_sca
 from dataprep.engines import LocalEngine
 from dataprep.options import Options
 from dataprep.run.convert import convert_dataset
-from dataprep.sources import UNREADABLE
 from dataprep.verification.verify import verify_dataset
 from manifests.errors import SourceVanishedError
 from manifests.store import read_manifest
@@ -80,22 +78,6 @@ def expected(source):
 
 def files_of(folder):
     return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_scan_is_complete_and_deterministic(kind, made):
-    source, again = read(made(kind).src), read(made(kind).src)
-    assert rows(source) == rows(again)
-    assert source.classes == made(kind).classes
-    assert {*source.splits} == {*made(kind).splits}
-    assert sorted(source.path.to_pylist()) == sorted(made(kind).names)
-    assert len({*source.path.to_pylist()}) == len(IMAGES)
-    assert (source.size != UNREADABLE).all()
-    assert source.stamp is None or source.stamp.shape == (len(source), 2)
-    assert np.array_equal(source.size, again.size)
-    if source.location is not None:
-        assert source.location.equals(again.location)
-        assert len(source.location) == len(source)
 
 
 @pytest.mark.parametrize("kind", KILLED)

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from helpers import exports
-from helpers.sources import has_notice, read, refused
+from helpers.sources import read, refused
 from PIL import Image
 
 from dataprep.options import Downscale, Options
@@ -56,16 +56,6 @@ def test_several_categories_of_an_image_are_no_class(tmp_path):
     refused(tmp_path, message, label_type="class")
     source = read(tmp_path, label_type="multi-label")
     assert source.extra["labels"].to_pylist() == [[0, 1], [0], [], [1, 2], [1]]
-
-
-def test_an_image_without_a_category_is_rejected(tmp_path):
-    exports.make_inaturalist_2021(tmp_path)
-    text = json.loads((tmp_path / "train.json").read_text())
-    del text["annotations"][1]
-    (tmp_path / "train.json").write_text(json.dumps(text))
-    source = read(tmp_path)
-    assert [each["detail"] for each in source.rejected] == ["no annotation has a category of it"]
-    assert source.label.tolist() == [0, 2, 0, 1]
 
 
 def test_the_same_images_as_torchvision(tmp_path):
@@ -193,14 +183,6 @@ def test_boxes_become_pixels(tmp_path):
         (row,) = [row for row in rows if row["source"] == "images/train/1.jpg"]
         assert np.allclose(row["boxes"], [[0, 0, width * scale, height * scale]], atol=0.6)
         assert abs(row["annotated_width"] - width * scale) < 1
-
-
-def test_other_folders_than_splits_are_skipped(tmp_path):
-    exports.make_ultralytics(tmp_path)
-    exports.write(tmp_path, "images/extra/1.jpg", "x")
-    source = read(tmp_path)
-    assert len(source) == 5
-    assert has_notice(source, "skipped images/extra/, which is not the name of a split")
 
 
 @pytest.mark.parametrize("line", ["0 1.1 0.5 0.1 0.1", "0 0.1 0.1 0.9 0.9"])

@@ -106,27 +106,6 @@ def test_given_classes_determine_the_labels_and_empty_ones_keep_theirs(make_tree
     assert has_notice(source, "1 of 3 classes has no images: b")
 
 
-@pytest.mark.parametrize(
-    ("folders", "splits"),
-    [
-        (("train", "val"), ("train", "val")),
-        (("train", "val", "test"), ("train", "val", "test")),
-        (("Training", "validation"), ("train", "val")),
-        (("TRAIN", "valid", "Testing"), ("train", "val", "test")),
-        (("val",), ("val",)),
-    ],
-)
-def test_splits(make_tree, folders, splits):
-    names = [f"{folder}/{name}/{n}.jpg" for folder in folders for name in "ab" for n in "12"]
-    source = read(make_tree(names[::-1]))
-    assert (source.splits, source.classes) == (splits, ("a", "b"))
-    expected = []
-    for path in names:
-        split = splits[folders.index(path.split("/")[0])]
-        expected.append((split, path, path.split("/")[1]))
-    assert rows(source) == expected
-
-
 # --- which folders are the classes ----------------------------------------------------------------
 
 #: Files of a folder, and the split and class of each image, in order.
@@ -254,14 +233,6 @@ def test_links_to_a_folder_above_do_not_repeat_inner_classes(make_tree):
     assert len(read(root, class_folders="inner")) == 3
 
 
-def test_what_was_read_is_said(make_tree):
-    source = read(make_tree(TREES["each split in itself"][0]))
-    assert has_notice(source, "read seg_train/ as train and seg_val/ as val")
-    assert has_notice(source, "read the class folders in seg_train/seg_train/")
-    source = read(make_tree(["d/cat/1.jpg", "d/dog/1.jpg"]).parent)
-    assert has_notice(source, "read source/, the only folder")
-
-
 @pytest.mark.parametrize(
     ("names", "notice"),
     [
@@ -371,16 +342,6 @@ def test_the_real_path_wins_whatever_the_order_of_the_folder(seed, make_tree, mo
     source = read(root)
     assert source.path.to_pylist() == ["a/1.jpg", "z/3.jpg", "z/first/4.jpg", "z/real/2.jpg"]
     assert has_notice(source, "skipped a/link: it is the same folder as z/real")
-
-
-def test_two_splits_of_one_folder(make_tree):
-    """`ln -s train val` is a common way to try a script."""
-    root = make_tree(["train/a/1.jpg"])
-    (root / "val").symlink_to("train")
-    assert [row[:2] for row in rows(read(root))] == [
-        ("train", "train/a/1.jpg"),
-        ("val", "val/a/1.jpg"),
-    ]
 
 
 def test_deep_trees(dataprep, tmp_path):

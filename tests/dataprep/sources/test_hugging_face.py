@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from helpers.pictures import encode, photo
-from helpers.sources import has_notice, read, refused, rows
+from helpers.sources import has_notice, read, refused
 
 from dataprep.containers import read_location
 from dataprep.containers.base import Location
@@ -115,14 +115,6 @@ def test_files_that_are_refused(files, message, tmp_path):
     refused(tmp_path, message)
 
 
-def test_names_as_labels(tmp_path):
-    source = read(write(tmp_path / "a.parquet", {"label": ["cat", "dog", "cat"]}))
-    assert source.classes == ("cat", "dog")
-    write(tmp_path / "b.parquet", {"label": [1, 1, 0]})
-    write(tmp_path / "a.parquet", features={"other": IMAGE})
-    assert {row[2] for row in rows(read(tmp_path))} == {"dog", "cat"}
-
-
 @pytest.mark.parametrize(
     ("column", "row", "error", "message"),
     [
@@ -213,20 +205,6 @@ def test_lists_of_class_labels(feature, name, tmp_path):
     refused(write(tmp_path / "train.parquet", columns, features=features), "3")
 
 
-@pytest.mark.parametrize(
-    "feature",
-    [
-        {"feature": {"x": {"names": ["a"], "_type": "ClassLabel"}}, "_type": "Sequence"},
-        {"feature": {"dtype": "int64", "_type": "Value"}, "_type": "List"},
-        *([], [LABEL, LABEL], None, "ClassLabel"),
-    ],
-)
-def test_features_that_are_not_lists_of_class_labels(feature, tmp_path):
-    columns, features = {"labels": [[2], [0], [2]]}, {"labels": feature}
-    source = read(write(tmp_path / "train.parquet", columns, features=features))
-    assert source.classes == ("0", "1", "2")
-
-
 def test_binary_columns(tmp_path):
     file = tmp_path / "a.parquet"
     pq.write_table(pa.table({"content": [JPEG, JPEG], "label": [0, 1]}), file)
@@ -314,9 +292,3 @@ def test_a_shard_reads_few_row_groups():
     assert first != sorted(first)
     other = make_plan(source, Options(shard_samples=200, seed=1)).shards[0]
     assert other.rows.tolist() != first
-
-
-def test_small_row_groups_are_mixed():
-    source = grouped_source(50, 10, 1 << 10)  # all of them fit into a window
-    shard = make_plan(source, Options(shard_samples=100)).shards[0]
-    assert len({*source.group[shard.rows].tolist()}) > 30

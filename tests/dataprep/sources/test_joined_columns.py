@@ -5,13 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pytest
-from helpers.examples import examples
 from helpers.pictures import encode, photo
 from helpers.tables import write_table
-from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dataprep.sources.columns import joined_type
 from manifests.store import read_dataset
 
 LARGE = (1 << 53) + 1
@@ -35,16 +32,6 @@ def columns(draw):
     types = {"null": pa.null(), "string": pa.string(), "bool": pa.bool_()}
     arrow = types.get(name) or pa.from_numpy_dtype(np.dtype(name))
     return pa.array(draw(st.lists(st.none() | values, max_size=4)), arrow)
-
-
-@settings(max_examples=examples(60), deadline=None)
-@given(st.lists(columns(), min_size=1, max_size=3))
-def test_a_joined_type_has_every_value(parts):
-    joined = joined_type(parts)
-    if joined is None:
-        return
-    for part in parts:
-        assert part.cast(joined).to_pylist() == part.to_pylist()
 
 
 #: The values of the column in two sources, and the values of both; `None` if they are refused.
@@ -104,14 +91,6 @@ def test_merge_and_append_follow_one_rule(kind, pair, tables, invoke, tmp_path):
         again = tmp_path / f"{out.name}-again"
         invoke("convert", "--src", out, "--out", again, "--fmt", "webdataset")
         assert stored(again) == expected
-
-
-def test_unsigned_integers(tables, invoke, tmp_path):
-    sources = []
-    for number, values in enumerate((pa.array([7, 8], pa.uint64()), pa.array([-1, 8]))):
-        sources += ["--src", tables(".parquet", number, values)]
-    invoke("convert", *sources, "--out", tmp_path / "out")
-    assert stored(tmp_path / "out") == [7, 8, -1, 8]
 
 
 def test_an_integer_that_a_record_cannot_have_is_refused(tables, convert, tmp_path):

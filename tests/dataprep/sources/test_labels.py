@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from helpers.label_tables import CAPTIONS, TAGS
 from helpers.sources import has_notice, read, refused
 from helpers.tables import LISTED, TABLES, write_table
-from hypothesis import given
-from hypothesis import strategies as st
 
 from dataprep.labels.cells import find_separator, lists_in_text
 
@@ -69,22 +65,6 @@ def test_several_labels_are_recognized(name):
         assert lists.to_pylist() == [["cat", "hot dog"], ["cat"], []] * 5
 
 
-@given(
-    st.lists(
-        st.lists(st.text(min_size=1, max_size=4).filter(str.strip), max_size=3),
-        min_size=1,
-        max_size=5,
-    )
-)
-def test_lists_are_read_as_json_writes_them(lists):
-    for ascii_only in (True, False):
-        cells = [json.dumps(items, ensure_ascii=ascii_only) for items in lists]
-        found = lists_in_text(pa.array(cells, TEXT))
-        assert found is not None
-        if found.type.value_type == TEXT:
-            assert found.to_pylist() == lists
-
-
 @pytest.mark.parametrize(
     ("cells", "separator"),
     [
@@ -127,24 +107,6 @@ def test_several_labels_are_refused_or_read_in_every_table(kind, name, make_tabl
             assert read(table, label_type="class").classes == tuple(sorted({*cells}))
 
 
-#: Cells, options, and the classes.
-SEPARATED = [
-    (["cat", "dog|cat", "bird | dog", ""], {}, ("bird", "cat", "dog")),
-    (["cat", "dog;cat", "bird;dog", ""], {"label_separator": ";"}, ("bird", "cat", "dog")),
-    (["0", "2 0", "1", "3"], {"label_separator": " "}, ("0", "1", "2", "3")),
-]
-
-
-@pytest.mark.parametrize(("labels", "options", "classes"), SEPARATED)
-def test_text_with_a_separator_is_several_classes(labels, options, classes, make_table):
-    source = read(make_table(".csv", label=labels * 3), **options)
-    assert (source.label_type, source.classes) == ("multi-label", classes)
-    # The option wins.
-    labels = [label or "none" for label in labels]
-    table = make_table(".csv", label=labels)
-    assert read(table, label_type="class").classes == tuple(sorted(labels))
-
-
 def test_a_separator_without_effect_is_mentioned(image_folder, make_table):
     text = "--label-separator has no effect: "
     assert has_notice(read(image_folder, label_separator=","), text, "the type class")
@@ -154,16 +116,6 @@ def test_a_separator_without_effect_is_mentioned(image_folder, make_table):
 # --- lists ----------------------------------------------------------------------------------------
 
 HOT = [[1, 0], [0, 1], [1, 1], [0, 0]]
-
-
-def test_lists_of_indices_and_of_zeros_and_ones(make_table):
-    table = make_table(".parquet", labels=[[0], [2, 0], [], [1]] * 3)
-    source = read(table, classes=("a", "b", "c", "d"))
-    assert source.classes == ("a", "b", "c", "d")
-    assert source.extra["labels"].to_pylist() == [[0], [0, 2], [], [1]] * 3
-    source = read(make_table(".parquet", labels=[[0, 1, 1], [0, 0, 0], [1, 0, 0]] * 4))
-    assert source.extra["labels"].to_pylist() == [[1, 2], [], [0]] * 4
-    assert source.classes == ("0", "1", "2")
 
 
 @pytest.mark.parametrize("number", [int, float])
@@ -226,15 +178,6 @@ def test_zeros_in_front_are_a_part_of_a_name(kind, label_type, make_table):
     assert source.label.tolist() == [1, 0, 1]
 
 
-@pytest.mark.parametrize("kind", [".csv", ".parquet", ".jsonl"])
-def test_fractions_are_a_regression(kind, make_table):
-    values = [number / 4 for number in range(12)]
-    source = read(make_table(kind, label=values))
-    assert (source.label_type, source.classes) == ("regression", ())
-    assert source.extra["values"].to_pylist() == [[value] for value in values]
-    assert source.extra["values"].type.value_type == pa.float32()
-
-
 def test_ages_are_not_classes(make_table):
     """60 ages must not become 60 classes without a word."""
     ages = [18 + 5 * number for number in range(12)]
@@ -274,28 +217,7 @@ def test_integers_with_a_decimal_point_may_be_classes(make_table):
     assert (source.label_type, source.classes) == ("class", ("0.0", "1.0", "2.0"))
 
 
-def test_several_numbers(make_table):
-    pairs = [[number / 3, -number] for number in range(12)]
-    expected = np.float32(pairs).tolist()
-    assert read(make_table(".parquet", values=pairs)).extra["values"].to_pylist() == expected
-    x, y = zip(*pairs, strict=True)
-    columns = read(make_table(".csv", x=x, y=y), label_column="x,y")
-    assert columns.extra["values"].to_pylist() == expected
-    options = {"label_type": "regression", "label_separator": " ", "label_column": "at"}
-    text = read(make_table(".csv", at=[f"{a} {b}" for a, b in pairs]), **options)
-    assert text.extra["values"].to_pylist() == expected
-
-
 # --- one column for each class --------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("zero", [0, -1, 0.0, "false", "False"])
-def test_columns_of_zeros_and_ones_are_classes(zero, make_table):
-    one = {"false": "true", "False": "True"}.get(zero, type(zero)(1))
-    columns = {"cat": [zero, one, one] * 4, "dog": [one, zero, one] * 4}
-    source = read(make_table(".csv", **columns), label_column="cat,dog")
-    assert (source.label_type, source.classes) == ("multi-label", ("cat", "dog"))
-    assert source.extra["labels"].to_pylist() == [[1], [0], [0, 1]] * 4
 
 
 @pytest.mark.parametrize("one", [1, 1.0])
@@ -355,15 +277,6 @@ def test_one_number_for_each_image_or_none_may_be_multi_label(make_table):
 
 
 # --- text, and nothing ----------------------------------------------------------------------------
-
-
-def test_captions(make_table):
-    texts = [f"a photo of number {number}" for number in range(12)]
-    source = read(make_table(".csv", caption=texts))
-    assert (source.label_type, source.extra.to_pydict()) == ("caption", {"caption": texts})
-    table = make_table(".csv", label=texts)
-    assert read(table, label_type="caption").extra.to_pydict() == {"caption": texts}
-    assert has_notice(read(table), "--label-type regression, caption or none")
 
 
 def test_blank_words_are_said_and_booleans_are_names(make_table):

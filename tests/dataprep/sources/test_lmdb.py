@@ -10,9 +10,9 @@ import lmdb
 import numpy as np
 import nvidia.dali
 import pytest
-from helpers.make_sources import VALID, caffe_lmdb, datum_of, lsun_lmdb, write_lmdb
+from helpers.make_sources import VALID, caffe_lmdb, datum_of, write_lmdb
 from helpers.pictures import encode, photo
-from helpers.sources import read, refused, rows
+from helpers.sources import read, refused
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from nvidia.dali import fn
@@ -105,18 +105,6 @@ def test_the_values_are_those_of_the_library(transactions, scratch):
     assert [
         (entry.key, opened.read(entry.position, entry.length)) for entry in entries(opened)
     ] == expected
-
-
-def test_lsun_gives_class_and_split_by_the_names_of_the_folders(tmp_path):
-    made = lsun_lmdb(tmp_path / "lsun")
-    source = read(made.src)
-    assert (source.layout, source.classes, source.splits) == (
-        "LMDB of LSUN",
-        ("cat", "dog", "eel"),
-        ("train", "val"),
-    )
-    one = read(made.src / "dog_val_lmdb")
-    assert {row[::2] for row in rows(one)} == {("val", "dog")}
 
 
 def test_keys_of_any_bytes(tmp_path):

@@ -16,7 +16,7 @@ from dataprep.sources import Source, SourceOptions, recognize
 from dataprep.sources.merge import check_names, merge_sources
 from dataprep.sources.recognize import read_sources
 from dataprep.verification.verify import verify_dataset
-from manifests.errors import CallError, SourceError
+from manifests.errors import CallError
 from manifests.store import read_dataset, read_manifest
 
 
@@ -56,25 +56,6 @@ def classes_of(out: Path) -> list[tuple[str, str, str]]:
 
 def merged(*srcs: Path, **options: object) -> Source:
     return merge_sources(read_sources([str(src) for src in srcs], SourceOptions(**options)))
-
-
-def test_classes_are_merged_by_name_and_samples_say_where_they_are_from(merge, tmp_path):
-    a = write(tmp_path / "a", ["train/cat/1.jpg", "train/eel/1.jpg", "val/cat/2.jpg"])
-    b = write(tmp_path / "b", ["dog/1.jpg", "cat/1.jpg", "ant/1.jpg"])
-    (b / "cat" / "broken.jpg").write_bytes(b"")
-    out = tmp_path / "out"
-    output = merge(a, b, out=out, options=["--max-rejected", 1])
-    assert read_manifest(out).classes == ("cat", "eel", "ant", "dog")
-    assert classes_of(out) == [
-        ("a/train/cat/1.jpg", "cat", "train"),
-        ("a/train/eel/1.jpg", "eel", "train"),
-        ("a/val/cat/2.jpg", "cat", "val"),
-        ("b/ant/1.jpg", "ant", "train"),
-        ("b/cat/1.jpg", "cat", "train"),
-        ("b/dog/1.jpg", "dog", "train"),
-    ]
-    assert f"4 classes: {a} 2, {b} 3; 1 in all sources" in output
-    assert '"source": "b/cat/broken.jpg"' in (out / "rejected.jsonl").read_text()
 
 
 @pytest.mark.parametrize("second", [name for name in MAKERS if name != "image folder"])
@@ -155,18 +136,6 @@ def test_numbers_and_names_do_not_match(merge, tmp_path):
     assert "2 images of the sources are listed more than once" in output
     assert read_manifest(out).classes == ("cat", "dog")
     check_names(["cat"], [], "first", "a source in which no image has a class")
-
-
-def test_columns_are_merged_by_name(tmp_path):
-    write(tmp_path, ["x/1.jpg", "x/2.jpg"])
-    a = table(tmp_path, "a.csv", "path,label,age,name\nx/1.jpg,cat,3,Ada\n")
-    b = table(tmp_path, "b.csv", "path,label,age\nx/2.jpg,cat,4.5\n")
-    rows = merged(a, b).extra.to_pylist()
-    assert rows == [{"age": 3.0, "name": "Ada"}, {"age": 4.5, "name": None}]
-    table(tmp_path, "b.csv", "path,label,age\nx/2.jpg,cat,old\n")
-    message = r"column age has the type .*string, but int64 in .*a.csv"
-    with pytest.raises(SourceError, match=message):
-        merged(a, b)
 
 
 def test_several_classes_stay_sorted_and_unique(tmp_path):

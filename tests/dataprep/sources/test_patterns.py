@@ -6,20 +6,17 @@ from functools import cache
 
 import pyarrow as pa
 import pytest
-from helpers.examples import examples
-from helpers.sources import has_notice, refused, rows
+from helpers.sources import has_notice, refused
 from helpers.sources import read as read_tree
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from dataprep.sources.patterns import (
-    INTEGER,
     MAX_PATTERN,
     find_label,
     match_names,
     parse_pattern,
     read_names,
-    sorted_values,
     to_integers,
 )
 from manifests.errors import CallError, SourceError
@@ -35,45 +32,6 @@ def read(pattern, stem, folder="some/fol.der/", **options):
 
 
 # --- matching -----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("pattern", "stem", "parts"),
-    [
-        ("{identity}_c{camera}s*", "0002_c1s1_000451_03", {"identity": "0002", "camera": "1"}),
-        ("{identity}_c{camera}s*", "-1_c6s4_000451_03", {"identity": "-1", "camera": "6"}),
-        ("{identity}_c{camera}_*", "0001_c001_00016450_0", {"identity": "0001", "camera": "001"}),
-        ("{a}_{b}", "x_y_z", {"a": "x", "b": "y_z"}),
-        ("{a}_{b}", "_x_y", {"a": "_x", "b": "y"}),
-        ("{a}_{b}", "x_", None),
-        ("{a}_{b}", "_", None),
-        ("{a}", "é日\n.b c", {"a": "é日\n.b c"}),
-        ("?{a}", "日本", {"a": "本"}),
-        ("?{a}", "a", None),
-        ("*{a}", "abc", {"a": "abc"}),
-        ("*-{a}", "x-y-z", {"a": "y-z"}),
-        ("{a}-*-", "x--", {"a": "x"}),
-        ("{a}.[b]$|^(c)+\\d", "7.[b]$|^(c)+\\d", {"a": "7"}),
-        ("{a}x", "ax\n", None),
-    ],
-)
-def test_the_parts_of_a_file_name(pattern, stem, parts):
-    assert read(pattern, stem) == parts
-
-
-def test_folder_and_extension_are_not_matched():
-    assert read("{a}.b", "x.b", folder="a.b/x.b/c") == {"a": "cx"}
-    assert read("{a}_z", "x_z", folder="") == {"a": "x"}
-    assert read("{a}.jpg", "x") is None
-
-
-@pytest.mark.parametrize("stem", ["a_c1", "_c1", "--1_c1", "1a_c1", "1_c", f"{10**18}_c1", "٣_c1"])
-def test_integer_patterns_reject_other_text(stem):
-    assert read("{identity}_c{camera}", "-0001_c01", value=INTEGER) == {
-        "identity": "-0001",
-        "camera": "01",
-    }
-    assert read("{identity}_c{camera}", stem, value=INTEGER) is None
 
 
 LETTERS = "ab_é1.\\[^$+(|\n"
@@ -194,21 +152,6 @@ def test_invalid_patterns(pattern, message):
 
 
 @pytest.mark.parametrize(
-    ("pattern", "given", "label"),
-    [
-        ("{identity}_{camera}", None, "identity"),
-        ("{identity}_{label}", None, "label"),
-        ("{camera}_{class}", None, "class"),
-        ("{identity}_{camera}", "camera", "camera"),
-        (f"{{{'a' * 100}}}", "a" * 100, "a" * 100),
-    ],
-)
-def test_label_of_a_pattern(pattern, given, label):
-    found = find_label(parse_pattern(pattern), given, ("label", "class", "identity"))
-    assert found == label
-
-
-@pytest.mark.parametrize(
     ("pattern", "given", "message"),
     [
         ("{a}_{b}", None, "--pattern has no part for the label"),
@@ -262,35 +205,7 @@ def test_to_integers(names, values):
     assert column.to_pylist() == (values or names)
 
 
-@settings(max_examples=examples())
-@given(st.lists(st.from_regex(r"-?[0129]{1,4}", fullmatch=True), min_size=1, max_size=6))
-def test_to_integers_keeps_distinct_names_distinct(names):
-    column = to_integers(text(names))
-    distinct = len({int(name) for name in names}) == len({*names})
-    assert column.to_pylist() == ([int(name) for name in names] if distinct else names)
-
-
-def test_classes_are_sorted_as_numbers_or_as_text():
-    assert sorted_values(text(["10", "9", "-1", "10"])) == ("-1", "9", "10")
-    assert sorted_values(text(["10", "9", "x"])) == ("10", "9", "x")
-    assert sorted_values(text(["0010", "0009", "0002"])) == ("0002", "0009", "0010")
-
-
 # --- sources --------------------------------------------------------------------------------------
-
-
-def test_a_pattern_reads_labels_and_columns(make_tree):
-    names = ["b/10_c2sx.jpg", "a/2_c1s.png", "2_c10s_.jpg"]
-    source = read_tree(make_tree(names), pattern="{identity}_c{camera}s*")
-    assert source.layout == "file names like {identity}_c{camera}s*"
-    assert (source.splits, source.classes) == (("train",), ("2", "10"))
-    assert rows(source) == [
-        ("train", "2_c10s_.jpg", "2", 2, 10),
-        ("train", "a/2_c1s.png", "2", 2, 1),
-        ("train", "b/10_c2sx.jpg", "10", 10, 2),
-    ]
-    assert source.extra.schema == pa.schema({"identity": pa.int64(), "camera": pa.int64()})
-    assert has_notice(source, "2_c1s.png is identity 2, camera 1")
 
 
 #: Options, and the classes, labels and columns of `cat-1.jpg` and `dog-02.jpg`.
@@ -337,23 +252,6 @@ def test_splits_of_a_pattern(make_tree, folders, splits):
     assert ("skipped 1 image outside of the splits: cover.jpg" in source.notices) == bool(outside)
 
 
-@pytest.mark.parametrize("split", ["", "train/"])
-def test_a_pattern_adds_columns_to_class_folders(split, make_tree):
-    """The label is the class folder; the columns are for `--split-by`."""
-    names = [f"{split}{name}" for name in ("cat/ann_1.jpg", "cat/bob_2.jpg", "dog/ann_3.jpg")]
-    source = read_tree(make_tree(names), pattern="{person}_{number}")
-    assert [row[2:] for row in rows(source)] == [
-        ("cat", "ann", 1),
-        ("cat", "bob", 2),
-        ("dog", "ann", 3),
-    ]
-
-
-def test_a_pattern_says_what_the_names_mean(make_tree):
-    names = ["images/train/1.jpg", "labels/train/1.txt", "data.yaml"]
-    assert read_tree(make_tree(names), pattern="{label}").classes == ("1",)
-
-
 BREEDS = ("Abyssinian", "american_bulldog", "american_pit_bull_terrier")
 NUMBERED = ("0001", "00010", "00011")
 
@@ -386,8 +284,3 @@ def test_the_last_separator_counts_before_a_number(case, make_tree):
     source = read_tree(root, pattern=pattern)
     assert source.classes == labels
     assert has_notice(source, "file names are read like this", f"{names[0]} is")
-
-
-def test_columns_that_are_no_different_integers_stay_text(make_tree):
-    source = read_tree(make_tree(["anna_c1sx.jpg", "7_c01s.jpg"]), pattern="{identity}_c{camera}s*")
-    assert source.extra.to_pydict() == {"identity": ["7", "anna"], "camera": ["01", "1"]}

@@ -47,17 +47,6 @@ def dataset(original, tmp_path, convert):
     return tmp_path / "dataset"
 
 
-def test_another_format_with_the_same_content(dataset, tmp_path, convert, invoke):
-    out = tmp_path / "out"
-    convert(dataset, out, "--fmt", "webdataset", "--samples-per-shard", 4)
-    assert read_manifest(out).classes == read_manifest(dataset).classes
-    names = ("label", "width", "height", "size", "crc32c", "number")
-    assert values(out, *names) == values(dataset, *names)
-    before, after = tables(dataset), tables(out)
-    assert {name: row[0] for name, row in after.items()} == {n: r[0] for n, r in before.items()}
-    invoke("verify", out, "--decode", "--workers", 1)
-
-
 def test_images_are_not_decoded(dataset, tmp_path, convert, monkeypatch):
     monkeypatch.setattr(Image, "open", None)
     convert(dataset, tmp_path / "out")
@@ -212,8 +201,3 @@ def test_a_dataset_is_not_written_over_itself(dataset, convert):
         assert "is inside the source" in result.stderr
     assert (dataset / SHARD).read_bytes() == before
     refused(dataset, "does not apply to .*, which is a prepared dataset", label_column="number")
-
-
-def test_a_manifest_of_another_tool_is_ignored(make_tree):
-    root = make_tree(["cat/1.jpg", "dog/1.jpg"], **{"manifest.json": b'{"version": 3}'})
-    assert read(root).layout == "ImageFolder"

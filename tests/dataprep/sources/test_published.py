@@ -124,13 +124,6 @@ def test_identities_of_celeba(tmp_path):
     assert _labels(source) == ["2880", "2937", "2880", "10", "9", "9", "2937"]
 
 
-def test_species_and_masks_of_pets(tmp_path):
-    published.make_pets(tmp_path)
-    source = read(tmp_path, label_column="species")
-    assert (source.classes, _labels(source)[:4]) == (("cat", "dog"), ["cat"] * 4)
-    assert read(tmp_path / "oxford-iiit-pet", label_type="mask").label_type == "mask"
-
-
 def test_partitions(tmp_path):
     published.make_dtd(tmp_path / "dtd")
     source = read(tmp_path / "dtd", split_column="split3")
@@ -141,13 +134,6 @@ def test_partitions(tmp_path):
     source = read(tmp_path / "sun", split_column="split10")
     assert "a/abbey/sun_0abc.jpg" not in source.path.to_pylist()
     refused(tmp_path / "sun", "split1 to split10", split_column="split11")
-
-
-def test_all_textures_of_an_image(tmp_path):
-    published.make_dtd(tmp_path)
-    source = read(tmp_path, label_column="joint", label_separator=" ")
-    assert source.label_type == "multi-label"
-    assert source.extra["labels"][0].as_py() == [0, 1]
 
 
 def test_without_labels_the_splits_stay(tmp_path):

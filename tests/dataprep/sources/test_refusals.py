@@ -335,13 +335,6 @@ def test_tables_of_parquet_name_the_column(columns, line, message, make_tree):
     assert (error.file, error.line) == (str(file), line)
 
 
-def test_two_columns_of_one_name_in_parquet(make_tree):
-    file = make_tree(IMAGES) / "l.parquet"
-    columns = [pa.array(["1.jpg"]), *[pa.array([0])] * 3]
-    pq.write_table(pa.Table.from_arrays(columns, ["path", "label", "x", "x"]), file)
-    refused(file, "two columns have the name 'x'")
-
-
 def test_missing_images_are_counted_up_to_a_limit(make_tree, monkeypatch):
     monkeypatch.setattr(listed, "MAX_MISSING", 3)
     root = make_tree(IMAGES)

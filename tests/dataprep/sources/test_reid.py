@@ -94,10 +94,6 @@ def test_what_is_unusual_is_said(case, make_tree):
     assert cameras is None or source.extra["camera"].to_pylist() == cameras
 
 
-def test_one_folder_of_a_layout_is_not_enough(make_tree):
-    assert read(make_tree(["query/1.jpg", "answer/2.jpg"])).classes == ("answer", "query")
-
-
 REFUSED = {
     "other text": ([*MARKET, "query/person.jpg"], "1 of 7 .*: query/person.jpg"),
     "VeRi in Market": ([*MARKET, "query/0003_c1_f0046182.jpg"], "1 of 7 .*0003_c1_f0046182"),
@@ -185,12 +181,3 @@ def test_a_pattern_keeps_the_junk_of_a_published_layout(people, convert, tmp_pat
         "bounding_box_test/0003_c6s3_070942_02.jpg": ("gallery", 3, 6),
         "query/0003_c1s6_015971_00.jpg": ("query", 3, 1),
     }
-
-
-@pytest.mark.parametrize("dry", [(), ("--dry-run",)])
-def test_errors_write_nothing(dry, people, convert, tmp_path):
-    src, out = people(["0001_c2_f0046182.jpg"]), tmp_path / "out"
-    result = convert(src, out, "--pattern", "{identity}-{camera}", *dry, status=2)
-    assert "not match '{identity}-{camera}': 0001_c2_f0046182.jpg" in result.stderr
-    assert result.stderr.count("\n") == 1
-    assert not out.exists()

@@ -171,11 +171,6 @@ def test_folders_that_do_not_fit_are_refused(files, label_type, message, make_tr
     refused(make_tree(files), message, label_type=label_type)
 
 
-def test_depth_maps_of_all_splits_may_be_chosen(make_tree):
-    source = read(make_tree(MIXED), label_type="depth")
-    assert (source.splits, source.label_type) == (("train", "val"), "depth")
-
-
 # Content
 # --------------------------------------------------------------------------------------------------
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import unicodedata
 
 import pyarrow as pa
@@ -15,7 +14,7 @@ from helpers.tables import LISTED, TABLES, write_table
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dataprep.sources import listed, text_tables
+from dataprep.sources import text_tables
 from manifests.errors import SourceError
 
 PATHS = ("0.jpg", "1.jpg", "2.jpg")
@@ -28,23 +27,6 @@ def images(make_tree):
 
 
 # --- lists ----------------------------------------------------------------------------------------
-
-
-def test_paddleclas_lists(make_tree):
-    images = dict.fromkeys(["train/a b  c.jpg", "train/2.jpg", "val/1.jpg", "test/9.jpg"], "x")
-    lists = {
-        "train_list.txt": "train/a b  c.jpg 2\r\n\n  ./train/2.jpg\t0  \n",
-        "val_list.txt": b"\xef\xbb\xbfval/1.jpg 1",
-        "test_list.txt": "test/9.jpg 2\n",
-    }
-    source = read(make_tree({**images, **lists}))
-    assert rows(source) == [
-        ("train", "train/a b  c.jpg", "2"),
-        ("train", "train/2.jpg", "0"),
-        ("val", "val/1.jpg", "1"),
-        ("test", "test/9.jpg", "2"),
-    ]
-    assert (source.splits, source.classes) == (("train", "val", "test"), ("0", "1", "2"))
 
 
 #: Three labels, the class names that are given, and the class names and labels.
@@ -72,22 +54,6 @@ def test_labels_are_integers_or_names(images, labels, given, classes, expected):
         return
     source = read(images / "l.txt", classes=given)
     assert (source.classes, source.label.tolist()) == (classes, expected)
-
-
-@pytest.mark.parametrize(
-    ("name", "split"),
-    [
-        ("val.txt", "val"),
-        ("Validation_list.txt", "val"),
-        ("test_list.txt", "test"),
-        ("mine.txt", "train"),
-    ],
-)
-def test_the_name_of_a_list_is_its_split(name, split, images):
-    """A label behind a tab may have blanks."""
-    (images / name).write_text("0.jpg\tgolden retriever\n")
-    source = read(images / name)
-    assert (source.splits, source.classes) == ((split,), ("golden retriever",))
 
 
 def test_image_root(make_tree, tmp_path):
@@ -135,14 +101,6 @@ def test_paths_are_read_as_files_that_exist(kind, make_tree):
         assert has_notice(source, "not exist as written") == changed
 
 
-@pytest.mark.parametrize("kind", LISTED)
-def test_ids_that_are_numbers(kind, make_tree):
-    root = make_tree(["1.jpg", "20.jpg"])
-    table = write_table(root, kind, {"id": [1, 20], "label": ["x", "y"]})
-    options = {} if kind == ".txt" else {"path_column": "id"}
-    assert read(table, **options).path.to_pylist() == ["1.jpg", "20.jpg"]
-
-
 #: The files, the path in the list, and what the error says.
 NO_IMAGE = {
     "two images of this name": (("1.jpg", "1.png"), "1", "can be 1.jpg or 1.png"),
@@ -184,18 +142,6 @@ def test_a_path_and_its_absolute_twin_are_the_same_image(kind, through_link, mak
     columns = {"path": ["a/1.jpg", "a/2.jpg", twin], "label": [0, 1, 1]}
     message = r"line [34]: image '.*a/1\.jpg' is listed twice .*line [12]"
     refused(write_table(root, kind, columns), message)
-
-
-@settings(max_examples=examples(100), deadline=None)
-@given(
-    st.lists(st.sampled_from(["a.jpg", "b", ".", "..", "", "a..b", ".a", "日本"]), max_size=5).map(
-        "/".join
-    )
-)
-def test_paths_are_normalized_as_by_os_path(path):
-    column = pa.array([path, "x"], pa.large_string())
-    normal = listed.normalize_paths(column, lambda row: ("table", row))
-    assert normal.to_pylist() == [os.path.normpath(path), "x"]
 
 
 # --- columns --------------------------------------------------------------------------------------
@@ -265,16 +211,6 @@ def test_dictionaries_of_parquet_are_names(images):
     columns = {"path": pa.array(PATHS), "label": pa.array(["b", "a", "b"]).dictionary_encode()}
     pq.write_table(pa.table(columns), images / "l.parquet")
     assert [row[2] for row in rows(read(images / "l.parquet"))] == ["b", "a", "b"]
-
-
-def test_max_classes_limits_integer_labels_only(images):
-    table = write_table(images, ".csv", {"path": PATHS, "label": (0, 7, 0)})
-    assert len(read(table, max_classes=8).classes) == 8
-    refused(table, "label 7 is out of the range 0 to 6", max_classes=7)
-    assert len(read(table, max_classes=1, classes=tuple("abcdefgh")).classes) == 8
-    names = write_table(images, ".tsv", {"path": PATHS, "label": LABELS, "split": ["a" * 100] * 3})
-    source = read(names, max_classes=1)
-    assert (source.classes, source.splits) == (("a", "b"), ("a" * 100,))
 
 
 @pytest.mark.parametrize("kind", TABLES)
@@ -465,19 +401,6 @@ def test_one_row_for_each_label(kind, images):
 
 
 @pytest.mark.parametrize("kind", TABLES)
-def test_one_row_for_each_caption(kind, images):
-    fox = "a fox runs" if kind == ".tsv" else "a fox\nruns"
-    captions = ("a cat", "an animal", "a dog", "a bird", fox)
-    source = read(write_table(images, kind, {"image": TWICE, "caption": captions}))
-    assert source.label_type == "caption"
-    assert source.extra["caption"].to_pylist() == [
-        "a cat\nan animal",
-        "a dog\na fox runs",
-        "a bird",
-    ]
-
-
-@pytest.mark.parametrize("kind", TABLES)
 def test_columns_with_several_values_for_an_image_are_left_out(kind, images):
     columns = {
         "path": TWICE,
@@ -512,20 +435,6 @@ def box_table(images, kind, names, corners, **others):
     sides = dict(zip(names, zip(*corners, strict=True), strict=True))
     paths = {"filename": ("0.jpg", "0.jpg", "2.jpg"), "class": ("dog", "cat", "dog")}
     return write_table(images, kind, {**paths, **sides, **others})
-
-
-@pytest.mark.parametrize("names", NAMES, ids="-".join)
-@pytest.mark.parametrize("kind", TABLES)
-def test_one_row_for_each_box(kind, names, images):
-    others = {"camera": (3, 3, 4), "truncated": (0, 1, 0)}
-    source = read(box_table(images, kind, names, NAMES[names], **others))
-    assert (source.label_type, source.classes) == ("boxes", ("cat", "dog"))
-    assert source.path.to_pylist() == ["0.jpg", "2.jpg"]
-    assert source.extra["boxes"].to_pylist() == [[[1, 2, 30, 40], [5, 6, 50, 60]], [[0, 0, 9, 9]]]
-    assert source.extra["box_labels"].to_pylist() == [[1, 0], [1]]
-    assert source.label_origin == f"columns {', '.join(names)}"
-    assert source.extra["camera"].to_pylist() == [3, 4]
-    assert "truncated" not in source.extra.column_names
 
 
 @pytest.mark.parametrize("kind", TABLES)

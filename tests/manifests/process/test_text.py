@@ -9,12 +9,10 @@ from hypothesis import strategies as st
 from manifests.process.text import (
     MAX_LINE,
     agree,
-    cut_middle,
     format_duration,
     one_line,
     parse_bytes,
     plural,
-    printable,
     suggest,
 )
 
@@ -39,29 +37,10 @@ UNITS = {"": 1, "B": 1, **{f"{p}B": 1000**n for n, p in enumerate("KMGT", 1)}}
 UNITS |= {f"{p}{end}": 1024**n for n, p in enumerate("KMGT", 1) for end in ("", "i", "iB")}
 
 
-@given(
-    st.integers(0, 10**18 - 1),
-    st.sampled_from(sorted(UNITS)),
-    st.sampled_from(["", " "]),
-    st.booleans(),
-)
-def test_a_whole_number_with_a_unit_is_parsed_exactly(number, unit, space, lower):
-    text = f"{number}{space}{unit}"
-    assert parse_bytes(text.lower() if lower else text) == number * UNITS[unit]
-
-
 @given(st.integers(0, 2**20), st.integers(1, 9), st.sampled_from(sorted(set(UNITS) - {"", "B"})))
 def test_a_fraction_is_rounded_down(number, tenths, unit):
     exact = (10 * number + tenths) * UNITS[unit] // 10
     assert abs(parse_bytes(f"{number}.{tenths}{unit}") - exact) <= max(1, exact >> 52)
-
-
-@given(st.text(max_size=12))
-def test_any_text_gives_a_size_or_a_value_error(text):
-    try:
-        assert parse_bytes(text) >= 0
-    except ValueError as error:
-        assert str(error) == f"{text!r} is not a size in bytes"  # noqa: PT017
 
 
 CROPS = ("RandomCrop", "CenterCrop", "Resize")
@@ -110,11 +89,6 @@ def test_suggestions_without_quotes():
     assert suggest("x", iter(["first", "second"]), quote=False) == "valid names are first, second"
 
 
-@given(st.lists(st.text("abcXYZ", min_size=1, max_size=8), min_size=1, max_size=5))
-def test_a_known_name_is_its_own_suggestion(names):
-    assert repr(names[-1]) in suggest(names[-1], names)
-
-
 def test_counts():
     counts = ["1 class", "0 classes", "1,200 classes", "1 shard", "1,000,000 images", "2 identities",
               "2 batches"]  # fmt: skip
@@ -128,26 +102,6 @@ def test_durations():
     durations = {0: "0 s", 59.4: "59 s", 59.6: "1 min 0 s", 192: "3 min 12 s", 7500: "2 h 5 min",
                  100_800: "1 d 4 h"}  # fmt: skip
     assert {seconds: format_duration(seconds) for seconds in durations} == durations
-
-
-@given(st.text(max_size=12))
-def test_an_escaped_name_fits_on_one_line(name):
-    shown = printable(name)
-    assert shown.isprintable()
-    assert shown == name or not name.isprintable()
-    assert len(shown) >= len(name)
-
-
-@given(st.text(max_size=300), st.integers(100, 200))
-def test_a_short_text_keeps_its_beginning_and_its_end(text, limit):
-    short = cut_middle(text, limit)
-    assert len(short) <= limit + 10
-    if len(text) <= limit:
-        assert short == text
-    else:
-        assert text.startswith(short[:20])
-        assert text.endswith(short[-20:])
-        assert f"({len(text) - limit:,} characters left out)" in short
 
 
 @given(
