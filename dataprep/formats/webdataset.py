@@ -342,7 +342,8 @@ def by_kind_of(group: Group, images: frozenset[str]) -> dict[str, tar.Member]:
 
 #: Extensions of images, compared with the whole extension of a file or with its last part.
 IMAGE_EXTENSIONS = frozenset(
-    {"jpg", "jpeg", "png", "webp", "bmp", "tif", "tiff", "ppm", "pgm", "img", "image"}
+    {"jpg", "jpeg", "png", "webp", "bmp", "tif", "tiff", "ppm", "pgm", "jp2", "j2k"}
+    | {"img", "image"}
 )
 
 

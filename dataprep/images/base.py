@@ -29,7 +29,7 @@ MAX_BYTES = 1 << 29
 
 #: Pixels for each byte of the file, unless the user raised `max_pixels`. A file below 1 MiB counts
 #: as 1 MiB. Decoding and converting the colors takes up to 12 bytes per pixel, and 20 for a WebP.
-PIXELS_PER_BYTE = {"jpeg": 24, "png": 24, "webp": 16, "bmp": 24, "tiff": 24, "ppm": 24}
+PIXELS_PER_BYTE = {"jpeg": 24, "png": 24, "webp": 16, "bmp": 24, "tiff": 24, "ppm": 24, "jp2": 12}
 #: Formats that are transcoded take longer: their pixels are also encoded.
 PIXELS_PER_BYTE |= {"avif": 12, "heif": 12, "jxl": 12, "gif": 12, "dicom": 12, "npy": 12}
 MIN_COUNTED_BYTES = 1 << 20
@@ -45,6 +45,9 @@ MAX_SCANS = 500
 
 #: Pixels times scans of a progressive JPEG.
 MAX_SCAN_PIXELS = 2_500_000_000
+
+#: Tiles of a JPEG 2000: a decoder needs 12 KiB for each, however small it is.
+MAX_TILES = 8192
 
 #: Tags of a TIFF. All their values together must fit into the file, so they cannot share one large
 #: array.
@@ -70,6 +73,7 @@ EXTENSIONS = {
     "bmp": "bmp",
     "tiff": "tif",
     "ppm": "ppm",
+    "jp2": "jp2",
 }
 
 #: Each reason in ``rejected.jsonl`` with its meaning.

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from dataprep.images import foreign, jpeg, other_formats, png
+from dataprep.images import foreign, jpeg, jpeg2000, other_formats, png
 from dataprep.images.base import (
     MAX_SIDE,
     MIN_COUNTED_BYTES,
@@ -123,21 +123,26 @@ def parse_header(data: bytes) -> ImageInfo:
 def _parse_header(data: bytes) -> ImageInfo:
     if data[:3] == b"\xff\xd8\xff":
         return jpeg.parse_header(data)
+    parse: Callable[[bytes], ImageInfo] | None = None
+    if data[:8] == b"\x89PNG\r\n\x1a\n":
+        parse = png.parse_header
+    elif data[:4] == b"RIFF" and data[8:12] == b"WEBP":
+        parse = other_formats.parse_webp
+    elif data[:2] == b"BM":
+        parse = other_formats.parse_bmp
+    # The bytes of a file that is a TIFF and a DICOM have the tags of the patient.
+    elif data[:4] in (b"II*\0", b"MM\0*") and not foreign.is_dicom(data):
+        parse = other_formats.parse_tiff
+    elif data[:1] == b"P" and data[1:2] in b"123456" and data[2:3].isspace():
+        parse = other_formats.parse_ppm
+    elif data.startswith((jpeg2000.SIGNATURE, jpeg2000.CODESTREAM)):
+        parse = jpeg2000.parse_header
+    if parse is None:
+        raise _unknown_format(data)
     try:
-        if data[:8] == b"\x89PNG\r\n\x1a\n":
-            return png.parse_header(data)
-        if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
-            return other_formats.parse_webp(data)
-        if data[:2] == b"BM":
-            return other_formats.parse_bmp(data)
-        # The bytes of a file that is a TIFF and a DICOM have the tags of the patient.
-        if data[:4] in (b"II*\0", b"MM\0*") and not foreign.is_dicom(data):
-            return other_formats.parse_tiff(data)
-        if data[:1] == b"P" and data[1:2] in b"123456" and data[2:3].isspace():
-            return other_formats.parse_ppm(data)
+        return parse(data)
     except (struct.error, IndexError):
         raise IncompleteHeader from None
-    raise _unknown_format(data)
 
 
 _CHECKS: dict[str, Callable[[bytes], None]] = {
@@ -147,6 +152,7 @@ _CHECKS: dict[str, Callable[[bytes], None]] = {
     "bmp": other_formats.check_bmp,
     "tiff": other_formats.check_tiff,
     "ppm": other_formats.check_ppm,
+    "jp2": jpeg2000.check_complete,
 }
 
 
@@ -162,8 +168,6 @@ def _check_complete(data: bytes, info: ImageInfo) -> None:
 #: Formats that neither DALI nor `--transcode` decodes: offset, bytes that identify the format, and
 #: name.
 _OTHER_FORMATS = (
-    (0, b"\0\0\0\x0cjP  ", "JPEG 2000"),
-    (0, b"\xff\x4f\xff\x51", "JPEG 2000"),
     (0, b"8BPS", "Photoshop"),
     (0, b"II+\0", "BigTIFF"),
     (0, b"MM\0+", "BigTIFF"),
@@ -220,7 +224,7 @@ def check_decodes(data: bytes, info: ImageInfo) -> None:
 _PILLOW_LOCK = threading.Lock()
 
 
-#: Pillow's modules for the formats. If one is not imported, `Image.open` imports all its 70 modules.
+#: Pillow's modules for the formats, and its name for one. If a module is not imported, `Image.open` imports all its 70 modules.
 _PLUGINS = {
     "bmp": "Bmp",
     "jpeg": "Jpeg",
@@ -228,7 +232,9 @@ _PLUGINS = {
     "ppm": "Ppm",
     "tiff": "Tiff",
     "webp": "WebP",
+    "jp2": "Jpeg2K",
 }
+_PILLOW_NAMES = {"jp2": "JPEG2000"}
 
 
 def open_with_pillow(data: bytes, info: ImageInfo) -> Image:
@@ -251,7 +257,8 @@ def open_with_pillow(data: bytes, info: ImageInfo) -> Image:
         # `inspect` has checked the number of pixels.
         limit, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, None
         try:
-            image = Image.open(io.BytesIO(data), formats=(info.format,))
+            name = _PILLOW_NAMES.get(info.format, info.format)
+            image = Image.open(io.BytesIO(data), formats=(name,))
             _check_same_size(image, info)
             image.load()
         except (Rejected, MemoryError):

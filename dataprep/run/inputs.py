@@ -152,7 +152,7 @@ class Trial(NamedTuple):
 #: Images whose headers are read, evenly over the source.
 _MEASURED = 32
 #: Formats with pixels of several kinds, by the ends of names.
-_SEVERAL_KINDS = (".png", ".tif", ".tiff")
+_SEVERAL_KINDS = (".png", ".tif", ".tiff", ".jp2", ".j2k")
 
 
 def resolve_pixels(source: Source, options: Options) -> Options:

@@ -291,6 +291,31 @@ def odd_tiff(rng: Random, data: bytes) -> bytes:
     return head + data[8:] + struct.pack(f"{order}H", len(tags)) + body + bytes(4)
 
 
+# --- JPEG 2000 ----------------------------------------------------------------------------------
+
+
+def jp2s() -> list[bytes]:
+    small = photo(5, 24, 16)
+    tiles = {"tile_size": (16, 16), "no_jp2": True}
+    return [
+        encode(small.convert(mode), "JPEG2000", **o)
+        for mode, o in (("RGB", {}), ("RGBA", {}), ("RGB", tiles))
+    ]
+
+
+def odd_jp2(rng: Random, data: bytes) -> bytes:
+    """Change a field of the boxes, of the size, or of the head of a tile."""
+    start = data.index(b"\xff\x4f\xff\x51")
+    at = rng.choice(
+        (
+            rng.randrange(12, max(start, 13)),
+            start + rng.randrange(48),
+            data.index(b"\xff\x90") + rng.randrange(12),
+        )
+    )
+    return data[:at] + bytes([rng.choice((0, 1, 2, 7, 8, 15, 16, 127, 255))]) + data[at + 1 :]
+
+
 # --- AVIF ---------------------------------------------------------------------------------------
 
 

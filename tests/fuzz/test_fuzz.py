@@ -18,7 +18,7 @@ GROUPS = {
     ("manifest", "index", "table"): 3,
     ("tfrecord", "tar", "list", "csv", "parquet"): 3,
     ("jpeg", "png", "webp"): 2,
-    ("bmp", "tiff", "ppm"): 3,
+    ("bmp", "tiff", "ppm", "jp2"): 3,
     ("avif", "dicom"): 2,
     ("yaml", "checkpoint"): 5,
     ("command",): 6,

@@ -319,9 +319,18 @@ def _others() -> Iterator[Case]:
     yield case("cut.tif", tiff[: len(tiff) // 2], "truncated")
     yield case("picture.gif", encoded_photo("GIF"), "unsupported")
     yield case("a gif.jpg", animated("GIF"), "unsupported")
-    for name, kind in (("picture.avif", "AVIF"), ("picture.jp2", "JPEG2000")):
-        if (data := optional(lambda kind=kind: encoded_photo(kind))) is not None:
-            yield case(name, data, "unsupported")
+    if (data := optional(lambda: encoded_photo("AVIF"))) is not None:
+        yield case("picture.avif", data, "unsupported")
+    jp2 = encoded_photo("JPEG2000")
+    yield case("picture.jp2", jp2)
+    yield case("transparent.jp2", encoded_photo("JPEG2000", "RGBA"))
+    yield case("picture.j2k", jp2[jp2.index(b"jp2c") + 4 :])
+    yield case("gray.jp2", encoded_photo("JPEG2000", "L"), "unsupported")
+    yield case("gray and alpha.jp2", encoded_photo("JPEG2000", "LA"), "unsupported")
+    yield case("12 bits.jp2", jp2.replace(b"\0\x03\x07", b"\0\x03\x0b"), "unsupported")
+    yield case("tiles.jp2", jp2.replace(jp2[-2:], b""), "truncated")
+    yield case("cut.jp2", jp2[: len(jp2) // 2], "truncated")
+    yield case("cut in the header.jp2", jp2[:40], "truncated")
     yield case("picture.heic", b"\0\0\0\x18ftypheic\0\0\0\0mif1heic", "unsupported")
 
 

@@ -37,9 +37,15 @@ def tiff(pixels: np.ndarray, **options: object) -> bytes:
     return file.getvalue()
 
 
-def png(pixels: np.ndarray) -> bytes:
+def png(pixels: np.ndarray, suffix: str = "png", *options: int) -> bytes:
     order = {1: [0], 3: [2, 1, 0], 4: [2, 1, 0, 3]}[pixels.shape[2]]
-    return cv2.imencode(".png", pixels[..., order])[1].tobytes()
+    return cv2.imencode(f".{suffix}", pixels[..., order], options)[1].tobytes()
+
+
+def jpeg2000(pixels: np.ndarray, suffix: str) -> bytes:
+    """Encode a file without loss and without a box that says which channel is alpha, or its codestream."""
+    data = png(pixels, "jp2", cv2.IMWRITE_JPEG2000_COMPRESSION_X1000, 1000)
+    return data if suffix == "jp2" else data[data.index(b"jp2c") + 4 :]
 
 
 TIFFS = {
@@ -59,6 +65,17 @@ VARIANTS = {
     for channels in (1, 2, 3, 4, 5, 13)
     if (dtype, channels) not in {("uint8", 1), ("uint8", 3)}
     if (name, dtype) != ("predictor", "float32")
+}
+VARIANTS |= {
+    f"{suffix} {dtype} x{channels}": (dtype, channels, suffix, lambda a, s=suffix: jpeg2000(a, s))
+    for suffix in ("jp2", "j2k")
+    for dtype, channels in (
+        ("uint8", 1),
+        *[("uint8", 4)] * (suffix == "j2k"),
+        ("uint16", 1),
+        ("uint16", 3),
+        ("uint16", 4),
+    )
 }
 VARIANTS |= {f"png x{n}": ("uint16", n, "png", png) for n in (1, 3, 4)}
 FORMATS = ("tfrecord", "webdataset")

@@ -24,6 +24,7 @@ NAMES = {
     "bmp": "images",
     "tiff": "images",
     "ppm": "images",
+    "jp2": "images",
     "avif": "images",
     "dicom": "images",
     "list": "lists",

@@ -195,6 +195,7 @@ SURFACES = {
     "bmp": Images("bmp", encoded.bmps, encoded.odd_bmp),
     "tiff": Images("tif", encoded.tiffs, encoded.odd_tiff),
     "ppm": Images("ppm", encoded.ppms, encoded.odd_ppm),
+    "jp2": Images("jp2", encoded.jp2s, encoded.odd_jp2),
     "avif": Images("avif", encoded.avifs, encoded.odd_avif, _TRANSCODE),
     "dicom": Images("dcm", encoded.dicoms, encoded.odd_dicom, _WINDOW),
 }
