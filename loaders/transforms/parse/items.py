@@ -67,6 +67,20 @@ class RecipeItem:
         """The notes with the item's location and description."""
         return [f"{self.location}, {self.description}: {note}" for note in self.notes]
 
+    def function_error(self, why: str, move: str) -> CallError:
+        """Return the error of a function that something follows or surrounds; `move` is the hint."""
+        name = _name_of(self.function) if self.function else ""
+        # MoCo and BYOL have classes of their own, which take one image of Pillow.
+        for known in {name, f"Random{name}"}.intersection(known_transforms()):
+            move = (
+                f"write {{{known!r}: {{...}}}} or torchvision's {known} instead of your own class"
+            )
+        return CallError(
+            f"{self.location}: {self.description} is a function, which is called with the finished"
+            f" batch{why}",
+            hint=move,
+        )
+
 
 # Items
 # --------------------------------------------------------------------------------------------------
@@ -289,11 +303,7 @@ def _read_transforms(value: Any, name: str) -> Noted:
             for written in flatten(f"{name}[{number}]", transform):
                 item = parse_item(*written)
                 if item.function:
-                    raise CallError(
-                        f"{item.location}: {item.description} is a function, which is called with"
-                        " the finished batch",
-                        hint="move it to the end of the outermost list",
-                    )
+                    raise item.function_error("", "move it to the end of the outermost list")
                 operations.extend(item.operations)
                 notes.extend(map(Note, item.located_notes))
             chains.append(tuple(operations))

@@ -40,11 +40,8 @@ def check_functions_are_last(items: Sequence[RecipeItem]) -> None:
         if item.function:
             function = item
         elif function:
-            raise CallError(
-                f"{function.location}: {function.description} is a function, which is called with"
-                f" the finished batch, but {item.location} comes after it",
-                hint="move functions to the end of the list",
-            )
+            why = f", but {item.location} comes after it"
+            raise function.function_error(why, "move functions to the end of the list")
 
 
 def check_sequence(

@@ -105,6 +105,8 @@ REFUSED: list[tuple[list[Any], dict[str, Any], str, str]] = [
      "transforms[1]: doubled(images) is a function, which is called with the finished batch, but"
      " transforms[2] comes after it. ", AT_THE_END),
     ([Halved(), CROP], {}, "transforms[0]: Halved(images) is a function", AT_THE_END),
+    ([type("Solarize", (Halved,), {})(), CROP], {}, "transforms[0]: Solarize(images) is a function",
+     "Hint: write {'RandomSolarize': {...}} or torchvision's RandomSolarize instead of your own class."),
     ([CROP, doubled], {"batch": ["MixUp"]}, "transforms[1]: doubled(images) is a function",
      f"but batch_transforms[0] comes after it. {AT_THE_END}"),
     ([CROP, "DecodeImage"], {}, "transforms[1]: ", ONLY_ONCE),
