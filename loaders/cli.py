@@ -349,7 +349,7 @@ def bench(
     results = measure(dataset, method=Method(seconds, repeats), announce=print_status, **options)
     print_status("")
     if html is not None:
-        write_output_file(html, page(results).encode(), "page")
+        write_output_file(html, page(results), "page")
     if json_output:
         _print_json(as_json(results))
     else:

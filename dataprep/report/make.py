@@ -50,11 +50,11 @@ _PICTURE_BYTES, _OTHER_BYTES = 4_500, 1_000_000
 
 
 class MadeReport(NamedTuple):
-    """A finished report: its facts, the page, and the text of ``report.json``."""
+    """A finished report: its facts, and the bytes of the page and of ``report.json``."""
 
     report: Report
-    html: str
-    json: str
+    html: bytes
+    json: bytes
 
 
 def make_report(
@@ -164,7 +164,9 @@ def make_report(
         rejected=shown,
         has_source=options.source is not None,
     )
-    return MadeReport(report, make_page(report, material, options.max_size), report.as_json(names))
+    return MadeReport(
+        report, make_page(report, material, options.max_size), report.as_json(names).encode()
+    )
 
 
 def _choose_sheets(columns: Columns, ranks: Ranks, max_size: int) -> dict[int, Rows]:
@@ -262,6 +264,6 @@ def write_report(made: MadeReport, out: str) -> None:
     # The page is last: whoever sees it finds its facts.
     paths = [json_path(out), out]
     with storage.partials(os.path.dirname(out), is_alone=False):
-        for path, text in zip(paths, (made.json, made.html), strict=True):
-            storage.write_partial(path, text.encode())
+        for path, data in zip(paths, (made.json, made.html), strict=True):
+            storage.write_partial(path, data)
         storage.publish(paths)

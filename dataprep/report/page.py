@@ -156,8 +156,8 @@ class Material:
     has_source: bool
 
 
-def make_page(report: Report, material: Material, max_size: int) -> str:
-    """Return the page, with as many pictures per class as fit into `max_size` bytes.
+def make_page(report: Report, material: Material, max_size: int) -> bytes:
+    """Return the page in UTF-8, with as many pictures per class as fit into `max_size` bytes.
 
     Raises:
         CallError: not even a page without contact sheets fits.
@@ -166,7 +166,7 @@ def make_page(report: Report, material: Material, max_size: int) -> str:
     render = partial(_render, report, material, max_size)
     # Pictures fill the room that the text leaves. More of them count more than their quality.
     bare = render(0, QUALITIES[0])
-    size = len(bare.encode())
+    size = len(bare)
     if size > max_size:
         raise CallError(
             f"--max-size is {format_bytes(max_size)}, but the report takes {format_bytes(size)}"
@@ -176,7 +176,7 @@ def make_page(report: Report, material: Material, max_size: int) -> str:
     for per_class in range(_first_guess(material, max_size - size), 0, -1):
         for quality in QUALITIES:
             page = render(per_class, quality)
-            if len(page.encode()) <= max_size:
+            if len(page) <= max_size:
                 return page
     return bare
 
@@ -194,7 +194,9 @@ def _first_guess(material: Material, room: int) -> int:
     return min(most, max(1, int(fitting)))
 
 
-def _render(report: Report, material: Material, max_size: int, per_class: int, quality: int) -> str:
+def _render(
+    report: Report, material: Material, max_size: int, per_class: int, quality: int
+) -> bytes:
     # Each part of the page has one JPEG with its pictures.
     odd = chain(*report.looks.odd.values())
     shown: dict[str, Iterable[int]] = {

@@ -183,7 +183,7 @@ _BAR_OF = Markup(
 )
 
 
-def page(results: Results) -> str:
+def page(results: Results) -> bytes:
     """Return a whole page. It loads nothing from the network and runs no script."""
     title = f"Loading {results.subject.dataset}, split {results.subject.split}"
     rows, verdict = all_rows(results), sentence(results)

@@ -136,7 +136,7 @@ def encoder(path: str) -> Callable[[Preview], bytes]:
     """
     ending = os.path.splitext(path)[1].lower()
     if ending in (".html", ".htm"):
-        return lambda preview: page(preview).encode()
+        return page
     if ending in (".png", ".jpg", ".jpeg", ".webp"):
         return lambda preview: encoded_sheet(preview, ending)
     raise CallError(
@@ -169,7 +169,7 @@ _FIGURE = Markup(
 _IMAGE = Markup('<img src="{uri}" alt="{alt}" loading="lazy">')
 
 
-def page(preview: Preview) -> str:
+def page(preview: Preview) -> bytes:
     """Return a whole page. It loads nothing from the network and runs no script."""
     return make_page(GENERATOR, preview.title, fragment(preview))
 

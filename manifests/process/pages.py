@@ -10,13 +10,14 @@ import re
 
 from markupsafe import Markup, escape
 
-_PAGE = Markup(
+_HEAD = Markup(
     '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n{mark}\n<meta'
     ' http-equiv="Content-Security-Policy" content="default-src \'none\'; img-src data:; style-src'
     ' \'unsafe-inline\'">\n<meta name="viewport" content="width=device-width,'
     ' initial-scale=1">\n<title>{title}</title>\n<link rel="icon" href="data:,">\n<style>\n'
-    "{style}\n</style>\n</head>\n<body>\n{body}\n</body>\n</html>\n"
+    "{style}\n</style>\n</head>\n<body>\n"
 )
+_END = b"\n</body>\n</html>\n"
 
 _STYLE = Markup(":root { color-scheme: light dark } body { margin: 0; padding: 16px }")
 
@@ -29,8 +30,8 @@ def page_mark(command: str) -> str:
     return f'<meta name="generator" content="{command}">'
 
 
-def make_page(mark: str, title: str, body: Markup, style: Markup = _STYLE) -> str:
-    """Return a whole page.
+def make_page(mark: str, title: str, body: Markup, style: Markup = _STYLE) -> bytes:
+    """Return a whole page in UTF-8.
 
     Args:
         mark: what `page_mark` returned.
@@ -39,7 +40,9 @@ def make_page(mark: str, title: str, body: Markup, style: Markup = _STYLE) -> st
         style: its style sheet.
 
     """
-    return str(_PAGE.format(mark=Markup(mark), title=title, body=body, style=style))  # noqa: S704
+    head = _HEAD.format(mark=Markup(mark), title=title, style=style)  # noqa: S704
+    # A body can have megabytes, and two bytes a character: it is encoded once and not formatted.
+    return b"".join((head.encode(), body.encode(), _END))
 
 
 def mark_code(text: str, code: re.Pattern[str] = BACKQUOTED) -> Markup:

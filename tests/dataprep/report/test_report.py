@@ -560,5 +560,5 @@ def test_what_a_killed_run_left_is_removed(tmp_path):
     (partials / "made-by-dataprep").touch()
     host, machine, _, start = this_owner().split(".")
     (partials / f"{host}.{machine}.99999999.{start}-r.html").write_bytes(b"<p>")
-    write_report(SimpleNamespace(json="{}", html="<p>"), str(tmp_path / "r.html"))
+    write_report(SimpleNamespace(json=b"{}", html=b"<p>"), str(tmp_path / "r.html"))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["r.html", "r.json"]

@@ -96,7 +96,7 @@ def test_bench_as_json(photographs, tmp_path):
     """What a script prints is not in it, and the page of an earlier run is replaced."""
     script, page_file = tmp_path / "train.py", tmp_path / "bench.html"
     script.write_text("print('imported')\ndef step(images, labels):\n    print('loss 0.1')\n")
-    page_file.write_text(page(make_results((4, 3, 2, 1))))
+    page_file.write_bytes(page(make_results((4, 3, 2, 1))))
     text = run("bench", photographs, "--model", script, "--json", "--html", page_file)
     results = json.loads(text)
     assert results["limit"] in results["stages"]
@@ -264,18 +264,18 @@ def hostile():
 
 
 def test_names_are_escaped_and_commands_are_code(hostile):
-    text = page(hostile)
+    text = page(hostile).decode()
     assert "<script>" not in text
     assert "&lt;script&gt;" in text
     assert "default-src 'none'" in text
     remedy = Remedy("with shards at 256 px", "run `dataprep convert --src a<b`", rate(9_000))
-    text = page(make_results((9_000, 1_000, 990, 980), remedies=(remedy,)))
+    text = page(make_results((9_000, 1_000, 990, 980), remedies=(remedy,))).decode()
     assert "<code>dataprep convert --src a&lt;b</code>" in text
 
 
 @pytest.mark.skipif(find_chromium() is None, reason="needs Chromium or Chrome")
 def test_page_in_a_browser(hostile, tmp_path):
-    (tmp_path / "bench.html").write_text(page(hostile))
+    (tmp_path / "bench.html").write_bytes(page(hostile))
     bars = "[...document.querySelectorAll('svg rect')]"
     with chromium(tmp_path) as browser:
         for width in (390, 1400):
