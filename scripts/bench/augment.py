@@ -3,11 +3,9 @@
     python scripts/bench augment --images PHOTOS/ --stores full 256
     python scripts/bench augment --images PHOTOS/ --device cpu --batch-size 32 --count 320 --only plain Jitter
 
-All sides read the same shards in memory, and return float16 tensors on the GPU, or float32 tensors
-on the CPU. Plain is imagenet-train; by hand it has DALI's own reader. Every other recipe adds one
-transform to it, except `modern-train` and a list that is common for small datasets: resize, rotate,
-crop, flip, jitter. By hand, DALI's policies run between resize and normalization, where users put
-them. The sides are measured in turn, as in `load`.
+Plain is imagenet-train. By hand, DALI has its own reader, and its policies run between resize and
+normalization. The sides are measured in turn, as in `load`. On a GPU, PyTorch's profiler then counts
+the kernels of a batch, and the milliseconds in which at least one of them runs.
 """
 
 from __future__ import annotations
@@ -17,9 +15,10 @@ import importlib
 import warnings
 from collections.abc import Callable
 from contextlib import ExitStack
-from functools import partial
+from functools import partial, partialmethod
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import feeds
 import harness
@@ -33,6 +32,9 @@ NEEDS = "photographs, a GPU for the stated figures"
 OPTIONS = [
     *harness.usual("augment", count=5_120, repeats=3, batch_size=256, stores=["full"], feeds=True),
     option("--min-seconds", 0.5, "minimum duration of a measurement"),
+    option("--profiled", 4, "batches to profile on a GPU"),
+    option("--concurrency", "BACKEND", "DALI's operator concurrency", choices=("BACKEND", "FULL")),
+    option("--streams", "PER_BACKEND", "DALI's policy of streams; PER_OPERATOR with FULL"),
     ONLY,
 ]
 PLAIN, HAND = "plain", "DALI by hand, "
@@ -67,13 +69,8 @@ def hand_policies() -> dict[str, Callable[[Any], Any] | None]:
         return fn.random.uniform(range=[*bounds])
 
     def jitter(images: Any) -> Any:
-        return fn.color_twist(
-            images,
-            brightness=uniform(0.6, 1.4),
-            contrast=uniform(0.6, 1.4),
-            saturation=uniform(0.6, 1.4),
-            hue=uniform(-36, 36),
-        )
+        factors = {name: uniform(0.6, 1.4) for name in ("brightness", "contrast", "saturation")}
+        return fn.color_twist(images, hue=uniform(-36, 36), **factors)
 
     return {
         PLAIN: None,
@@ -97,17 +94,29 @@ def openers(dataset: Path, args: argparse.Namespace) -> dict[str, Opener]:
 
 def run(report: Report, args: argparse.Namespace) -> None:
     """Measure all recipes of each store."""
+    dali: Any = importlib.import_module("nvidia.dali")
+    made = {"concurrency": getattr(dali.OperatorConcurrency, args.concurrency)}
+    made["stream_policy"] = getattr(dali.StreamPolicy, args.streams)
     args.count = args.count // args.batch_size * args.batch_size
-    for store in args.stores:
-        _, dataset = prepare(args, store)
-        with ExitStack() as stack:
-            sides = {}
-            for name, opener in openers(dataset, args).items():
-                sides[name] = stack.enter_context(opener())
-            timings, _ = measure(sides, args)
-        report.rates(f"{store}, {args.fmt}: batches of {args.batch_size}", timings, args.count)
-        for name in timings:
-            plain = HAND + PLAIN if name.startswith(HAND) else PLAIN
-            target = RECIPES.get(name, (None, 0))[1] if store == "full" else 0
-            if name != plain:
-                report.ratios(timings, [(name, plain, at_least(target) if target else None)])
+    with patch.object(dali.Pipeline, "__init__", partialmethod(dali.Pipeline.__init__, **made)):
+        for store in args.stores:
+            compare(report, store, prepare(args, store)[1], args)
+
+
+def compare(report: Report, store: str, dataset: Path, args: argparse.Namespace) -> None:
+    """Measure all recipes of a dataset."""
+    with ExitStack() as stack:
+        sides = {}
+        for name, opener in openers(dataset, args).items():
+            sides[name] = stack.enter_context(opener())
+        timings, _ = measure(sides, args)
+        report.rates(f"{store}, batches of {args.batch_size}", timings, args.count)
+        if args.device == "gpu":
+            work = importlib.import_module("gpu_work").work
+            rows = [{"of a batch": name, **work(sides[name], args.profiled)} for name in sides]
+            report.table(f"{store}: work of the GPU", rows)
+    for name in timings:
+        plain = HAND + PLAIN if name.startswith(HAND) else PLAIN
+        target = at_least(RECIPES[name][1]) if store == "full" and name in RECIPES else None
+        if name != plain:
+            report.ratios(timings, [(name, plain, target)])
