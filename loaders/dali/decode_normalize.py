@@ -123,7 +123,12 @@ def finish(
         return _normalize(image, last, spec, context, dtype=dali_dtype, layout=layout[1:])
     if layout == "NCHW":
         image = fn.transpose(image, perm=[0, 3, 1, 2] if spec.crops else [2, 0, 1])
-    return fn.cast(image, dtype=dali_dtype)
+    return as_dtype(image, dtype)
+
+
+def as_dtype(image: Node, dtype: str) -> Node:
+    """Convert images to the dtype of a batch, or to what the framework makes it of."""
+    return fn.cast(image, dtype=_DTYPES[dtype])
 
 
 @apply.register(Normalize)

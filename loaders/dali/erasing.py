@@ -61,11 +61,16 @@ def _erase(
 ) -> Node:
     """Erase part `number` of the parts that `_parts` draws."""
     start, part, *color = drawn
+    half = context.dtype == "float16"
     context.random.show(
         lambda start, part: describe_pixels(start, part, "erased") if start[0] >= 0 else "",
         lambda: (start, part),
     )
     fill = _fill_values(operation.fill, spec)
+    if half:
+        # `fn.erase` knows no float16 on a GPU, so it copies these values as the integers of their bits.
+        image = fn.reinterpret(image, dtype=types.INT16)
+        fill = np.array(fill, np.float16).view(np.int16).astype(float).tolist()
 
     def erase(image: Node, start: Node, part: Node, *drawn: Node) -> Node:
         match operation.mode:
@@ -85,7 +90,8 @@ def _erase(
         name = f"pixels {number}" if number else "pixels"
         nodes += [_noise(operation, name, part, spec, context), _sides(image, spec)]
     # On a GPU, erasing a part outside the image takes less time than a branch.
-    return erase(*nodes) if context.gpu else where(start[0] >= 0.0, nodes, erase)
+    erased = erase(*nodes) if context.gpu else where(start[0] >= 0.0, nodes, erase)
+    return fn.reinterpret(erased, dtype=types.FLOAT16) if half else erased
 
 
 def _noise(

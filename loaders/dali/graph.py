@@ -182,6 +182,7 @@ class GraphContext:
             batch from the start of the pipeline. `None` if nothing is drawn for a batch.
         bucket: height and width of the batch's bucket, float32 [2] for each sample, on the CPU.
             `None` if the sampler gives batches no size.
+        dtype: dtype of the images, after the normalization has made the batch's. Empty before it.
 
     """
 
@@ -193,6 +194,7 @@ class GraphContext:
     hw_decoder_load: float = 0.0
     budgets: Callable[[Any, int], Ints] | None = None
     bucket: Node | None = None
+    dtype: str = ""
 
     def sides(self, size: AnySize | None) -> Node:
         """Return a height and a width, float32 [2]: of the batch's bucket, or the same for all.

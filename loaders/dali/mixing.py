@@ -23,6 +23,7 @@ def mix(
     context: GraphContext,
     *,
     with_images: bool = True,
+    layout: str = "NHWC",
 ) -> tuple[Node, Node, Node]:
     """Mix the images of a batch.
 
@@ -31,16 +32,17 @@ def mix(
 
     Args:
         operations: the operation to run, as a sequence of length 1.
-        images: HWC images that match `spec`.
+        images: images that match `spec`, HWC or CHW.
         spec: size, channels, dtype and color space of `images`; the size must be known.
         context: where the graph runs, and its random values. All samples of a batch are mixed,
             including the samples that pad the last batch.
         with_images: whether to mix the images. If `False`, the images are returned unchanged and
             only the partners and shares for the labels are drawn. Their values do not depend on
             `with_images`.
+        layout: layout of the batch, `"NHWC"` or `"NCHW"`.
 
     Returns:
-        A tuple: float32 HWC images, or `images` if not `with_images`; the index of each sample's
+        A tuple: float32 images in that layout, or `images` if not `with_images`; the index of each sample's
         partner in the batch, an int32 scalar; and the share of the sample's own label, a float32
         scalar from 0 to 1. Partner and share are on the CPU.
 
@@ -56,7 +58,12 @@ def mix(
 
     def draw(rng: np.random.Generator, batch_size: int) -> tuple[NDArray[Any], ...]:
         blend = draw_blend(mixing, size, batch_size, rng)
-        return blend.partner, blend.share, *(blend.factors if with_images else ())
+        if not with_images:
+            return blend.partner, blend.share
+        factors = blend.factors
+        if layout == "NCHW":
+            factors = np.moveaxis(factors[0], -1, 1), np.moveaxis(factors[1], -1, 1)
+        return blend.partner, blend.share, *factors
 
     ndims = (0, 0, 3, 3) if with_images else (0, 0)
     partner, share, *factors = context.random.from_numpy(

@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeAlias
 
 from loaders.arrays import Ints
 from loaders.dali.bad_images import translate_error
-from loaders.dali.decode_normalize import finish
+from loaders.dali.decode_normalize import as_dtype, finish
 from loaders.dali.graph import (
     GraphContext,
     Node,
@@ -99,15 +99,16 @@ def make_pipeline(
             images = []
             for each in views:
                 context.random.next_view()
-                images.append(finished(each, image, spec, context, options))
+                images.append(finished(each, image, spec, context, options)[0])
         elif recipe.mixing:
-            image, spec = apply_all(operations, image, spec, context)
-            image, *extra = mix(recipe.mixing, image, spec, context, with_images=with_images)
-            images = [
-                finish(image, None, spec, context, dtype=options.dtype, layout=options.layout)
-            ]
+            exact = replace(options, dtype="float32")
+            image, spec = finished(operations, image, spec, context, exact)
+            image, *extra = mix(
+                recipe.mixing, image, spec, context, layout=options.layout, with_images=with_images
+            )
+            images = [as_dtype(image, options.dtype)]
         else:
-            images = [finished(operations, image, spec, context, options)]
+            images = [finished(operations, image, spec, context, options)[0]]
         grids = []
         for number, (patchify, output) in enumerate(
             zip(recipe.patchify, recipe.outputs, strict=True)
@@ -161,19 +162,36 @@ def finished(
     spec: ImageSpec,
     context: GraphContext,
     options: ResolvedOptions,
-) -> Node:
+) -> tuple[Node, ImageSpec]:
     """Apply operations to images of `spec`, and convert the result to the dtype and layout of the batch.
 
     Images that are cut into patches later are HWC.
     """
-    last: Any = None
-    if operations and operations[-1].normalizes:
-        *operations, last = operations
-    image, spec = apply_all(operations, image, spec, context)
+    before, last, after = _around_normalization(operations)
+    image, spec = apply_all(before, image, spec, context)
+    if after and (spec.size is None or "int" in options.dtype):
+        image, spec = apply_all([last, *after], image, spec, context)
+        last, after = None, []
     layout: str = options.layout
     if spec.patches is not None:
         layout = "NHWC"
-    return finish(image, last, spec, context, dtype=options.dtype, layout=layout)
+    image = finish(image, last, spec, context, dtype=options.dtype, layout=layout)
+    if last is not None:
+        spec = last.output(spec)
+    return apply_all(after, image, spec, replace(context, dtype=options.dtype))
+
+
+def _around_normalization(operations: Sequence[Operation]) -> tuple[Any, Any, Sequence[Operation]]:
+    """Return the operations before the normalization, the normalization, and the operations after it.
+
+    If an operation after it needs HWC images, it is `None`, and all operations are before it.
+    """
+    for at in range(len(operations) - 1, -1, -1):
+        if operations[at].normalizes:
+            return operations[:at], operations[at], operations[at + 1 :]
+        if not operations[at].any_layout:
+            break
+    return operations, None, ()
 
 
 def keep_pipelines(pipelines: Iterable[Pipeline]) -> None:

@@ -124,7 +124,7 @@ def _graph(
     operations: Sequence[Operation], context: GraphContext, options: ResolvedOptions
 ) -> Node:
     encoded = fn.external_source(name=INPUT, dtype=types.UINT8, ndim=1)
-    return finished(operations, encoded, ImageSpec(), context, options)
+    return finished(operations, encoded, ImageSpec(), context, options)[0]
 
 
 def serialize(source: str) -> bytes:

@@ -329,6 +329,11 @@ class Operation(Checked):
         return False
 
     @property
+    def any_layout(self) -> bool:
+        """Whether it takes float images of a known size in the dtype and layout of a batch."""
+        return False
+
+    @property
     def needs_size(self) -> bool:
         """Whether `output` raises an error for images that are too small."""
         return False

@@ -65,6 +65,11 @@ class RandomErasing(Operation):
         """The largest number of rectangles in an image."""
         return 1
 
+    @property
+    def any_layout(self) -> bool:
+        """Whether it takes images in the dtype and layout of a batch: random colors are float32."""
+        return self.mode == "constant"
+
 
 @dataclass(frozen=True, slots=True)
 class EraseSeveral(RandomErasing):
