@@ -60,6 +60,9 @@ _GRAY = np.array([0.299, 0.587, 0.114])
 #: The kernel of Pillow's `ImageFilter.SMOOTH`.
 _SMOOTH = np.array([[1, 1, 1], [1, 5, 1], [1, 1, 1]]) / 13
 
+#: Multiplies values before a cast that clips them, so that only 0 and 255 are left.
+_STEEP = 1000.0
+
 #: Added before a cast that rounds to nearest, to round down instead. It is above -0.5 because
 #: float32 results may be slightly below the integer that they represent.
 ROUND_DOWN = -0.498
@@ -87,6 +90,9 @@ def settings(step: Step) -> tuple[Numbers, Numbers]:
         base[:], change[:] = gray, np.eye(3).ravel() - gray
     elif name == "brightness":
         change[:] = np.eye(3).ravel()
+    elif name == "contrast":
+        # The shares of the image and of its mean.
+        base[:2], change[:2] = (0, 1), (1, -1)
     elif name == "sharpness":
         detail = np.pad([[1.0]], 1) - _SMOOTH
         base[:], change[:] = -detail.ravel(), detail.ravel()
@@ -131,6 +137,9 @@ def prepare(key: tuple[Any, ...], values: Numbers, center: Numbers, size: Size |
     if key[0] == "move" and size is not None:
         ready[:, :6] = _matrices(values, size)
     elif key[0] == "bytes":
+        # From the first inverted integer on, `_STEEP` times the distance to the middle between it and
+        # the one before it is above 255. float32 drops errors of the argument.
+        ready[:, 0] = (0.5 - np.ceil(values[:, 0].astype(np.float32))) * _STEEP
         ready[:, 1] = 256 - 2.0 ** (8 - np.floor(values[:, 1]))
     elif key[0] == "cutout" and size is not None:
         half = values[:, :1]
@@ -208,11 +217,12 @@ def _mix_channels(_: GraphContext, _size: Size | None, image: Node, values: Node
     return fn.coord_transform(image, M=values, T=ROUND_DOWN, dtype=types.UINT8)
 
 
-def _contrast(context: GraphContext, _size: Size | None, image: Node, values: Node) -> Node:
-    factor = context.to_device(values)[0, 0]
+def _contrast(_: GraphContext, _size: Size | None, image: Node, values: Node) -> Node:
     gray = fn.color_space_conversion(image, image_type=types.RGB, output_type=types.GRAY)
-    mean = math.floor(fn.reductions.mean(gray, axes=[0, 1], keep_dims=True) + 0.5)
-    return fn.cast(image * factor + (mean * (1 - factor) + ROUND_DOWN), dtype=types.UINT8)
+    # The cast rounds to an integer, as Pillow does.
+    mean = fn.cast(fn.reductions.mean(gray, axes=[0, 1], keep_dims=True), dtype=types.UINT8)
+    other = fn.coord_transform(mean, M=values[0, 1], T=ROUND_DOWN)
+    return fn.cast(fn.coord_transform(image, M=values[0, 0]) + other, dtype=types.UINT8)
 
 
 def _sharpness(context: GraphContext, size: Size | None, image: Node, values: Node) -> Node:
@@ -220,22 +230,24 @@ def _sharpness(context: GraphContext, size: Size | None, image: Node, values: No
     if size is not None and min(size) < 3:
         return image
     shape = image.shape(dtype=types.INT32)[0:2] if size is None else list(size)
-    inner, extends = image, 1.0
+    inner = image
     if size is None:
         # DALI raises for images that are smaller than the kernel.
         inner = fn.slice(image, start=[0, 0], shape=math.max(shape, 3), axes=[0, 1],
                          out_of_bounds_policy="pad")  # fmt: skip
-        extends = fn.cast(context.to_device(fn.reductions.min(shape)) > 2, dtype=types.FLOAT)
     change = fn.filter(inner, context.to_device(values), mode="valid", dtype=types.FLOAT)
     change = fn.slice(change, start=[-1, -1], shape=shape, axes=[0, 1], out_of_bounds_policy="pad")
-    return fn.cast(image + change * extends + ROUND_DOWN, dtype=types.UINT8)
+    if size is None:
+        extends = context.to_device(fn.reductions.min(shape)) > 2
+        change = change * fn.cast(extends, dtype=types.FLOAT)
+    return fn.cast(image + change + ROUND_DOWN, dtype=types.UINT8)
 
 
 def _bytes(context: GraphContext, _size: Size | None, image: Node, values: Node) -> Node:
     """Invert values at or above a threshold, and keep only the highest bits."""
-    on_device = context.to_device(values)
-    mask = fn.cast(on_device[0, 1], dtype=types.UINT8)
-    return (image ^ ((image >= on_device[0, 0]) * _byte(255))) & mask
+    inverted = fn.coord_transform(image, M=_STEEP, T=values[0, 0], dtype=types.UINT8)
+    mask = context.to_device(fn.cast(values[0, 1], dtype=types.UINT8))
+    return (image ^ inverted) & mask
 
 
 def _solarize_add(context: GraphContext, _size: Size | None, image: Node, values: Node) -> Node:
@@ -246,10 +258,10 @@ def _solarize_add(context: GraphContext, _size: Size | None, image: Node, values
 def _autocontrast(_: GraphContext, _size: Size | None, image: Node, _values: Node = None) -> Node:
     low = fn.reductions.min(image, axes=[0, 1], keep_dims=True)
     high = fn.reductions.max(image, axes=[0, 1], keep_dims=True)
-    # A channel with a single value keeps it: its scale is 0, and the value is added.
-    flat = low == high
-    scale = (high > low) * 255.0 / (high - low + flat)
-    return fn.cast(image * scale + (low * (flat - scale) + ROUND_DOWN), dtype=types.UINT8)
+    # A channel with a single value keeps it: nothing is left of it to scale, and the value is added.
+    scale = 255.0 / math.max(high - low, 1)
+    kept = low * (low == high) + ROUND_DOWN
+    return fn.cast((image - low) * scale + kept, dtype=types.UINT8)
 
 
 def _equalize(_: GraphContext, _size: Size | None, image: Node, _values: Node = None) -> Node:
