@@ -34,7 +34,7 @@ from manifests.json_members import MAX_INTEGER, Member, MemberError, shorten
 from manifests.labels import LABELS, MAX_LABEL, LabelType
 from manifests.pixels import MAX_CHANNELS, RGB8, PixelKind, PixelType
 from manifests.records import keyword_record, record
-from manifests.schema import DEFAULT_MAX_CLASSES, Format, Manifest, Store
+from manifests.schema import DEFAULT_MAX_CLASSES, Format, Manifest, Pixels, Store
 
 #: Images with more pixels are rejected as decompression bombs. The value is Pillow's default.
 MAX_PIXELS = 178_956_970
@@ -73,6 +73,10 @@ CHANGE_COLUMNS = ("original_width", "original_height", "original_format", "chang
 #: Additional column of a sample table with the perceptual hash of each stored image: 64 hex digits.
 #: Null if the image is too flat to have one.
 HASH_COLUMN = "perceptual_hash"
+
+#: Additional columns of a sample table with a list for each stored image, which has a number for
+#: each band: smallest and largest value, mean, standard deviation, and share of pixels without data.
+STATISTICS_COLUMNS = ("band_min", "band_max", "band_mean", "band_std", "band_nodata")
 
 #: How hashes are computed; see `dataprep.images.perceptual_hash`. Hashes of different recipes
 #: cannot be compared.
@@ -417,7 +421,7 @@ class Downscale:
 
 @record
 class Raw:
-    """Store pixels of one size instead of encoded images: uint8 RGB [size, size, 3], row by row."""
+    """Store pixels of one size instead of encoded images: [size, size, channels], row by row."""
 
     size: int = option(
         256,
@@ -435,11 +439,6 @@ class Raw:
         rare=True,
     )
     filter: Filter = _filter()
-
-    @property
-    def pixels(self) -> tuple[int, int, int]:
-        """Height, width and channels of every image."""
-        return self.size, self.size, 3
 
 
 @record
@@ -469,7 +468,7 @@ class Options:
         channels, dtype                images.validate: check_image, where it checks the other limits
         downscale, raw, transcode,
         window                         images.downscale: prepare
-        hash                           shards.source_image: load_image
+        hash, statistics               shards.source_image: load_image
 
     A finished dataset states them in its manifest: an append inherits them (`inherit`), and repair
     and the comparison with known images (run.known) read images with them.
@@ -620,6 +619,15 @@ class Options:
         stored_as=HASH_RECIPE,
         inherited=True,
     )
+    statistics: bool = option(
+        False,
+        "Store the statistics of each band of each image in the sample tables. dataprep info and"
+        " report show them, with the normalization that they give.",
+        _IMAGES,
+        rare=True,
+        stored="if set",
+        inherited=True,
+    )
     duplicates: Resolution = option(
         "keep",
         "What to do with images that occur more than once, also in another size, quality or"
@@ -650,6 +658,16 @@ class Options:
         return PixelKind(self.channels or RGB8.channels, self.dtype or RGB8.dtype)
 
     @property
+    def raw_pixels(self) -> Pixels | None:
+        """Height, width and channels of every image; `None` if images are encoded."""
+        return (self.raw.size, self.raw.size, self.pixels.channels) if self.raw else None
+
+    @property
+    def raw_bytes(self) -> int:
+        """Bytes of every image that is stored raw; 0 if images are encoded."""
+        return self.raw.size**2 * self.pixels.size if self.raw else 0
+
+    @property
     def changes_images(self) -> bool:
         """Whether stored images may differ from the source images."""
         return bool(self.downscale or self.raw or self.transcode)
@@ -673,13 +691,20 @@ class Options:
     @property
     def reads_pixels(self) -> bool:
         """Whether images are decoded, so that the CPU and not the disk limits the speed."""
-        return self.changes_images or self.hash or self.validate == "decode"
+        return self.adds_columns or self.validate == "decode"
+
+    @property
+    def adds_columns(self) -> bool:
+        """Whether each image is decoded or changed, so that the tables say more about it."""
+        return self.changes_images or self.hash or self.statistics
 
     @property
     def added_columns(self) -> tuple[str, ...]:
-        """Columns that are added to the sample tables and records."""
-        changes = CHANGE_COLUMNS if self.changes_images else ()
-        return (*changes, HASH_COLUMN) if self.hash else changes
+        """Columns that are added to the sample tables."""
+        columns = CHANGE_COLUMNS if self.changes_images else ()
+        if self.hash:
+            columns = (*columns, HASH_COLUMN)
+        return (*columns, *STATISTICS_COLUMNS) if self.statistics else columns
 
     def check(self) -> None:
         """Check that the options fit together.
@@ -694,12 +719,12 @@ class Options:
                 " groups of different splits",
                 hint="use --duplicates drop, or leave one of them out",
             )
-        decodes = self.changes_images or self.hash or self.finds_duplicates
-        if self.pixels != RGB8 and decodes:
+        changes = self.downscale or self.transcode or self.hash or self.finds_duplicates
+        if self.pixels != RGB8 and changes:
             raise CallError(
-                f"the images have {self.pixels}, but images are resized, stored as raw pixels and"
-                " compared only if they are gray or RGB of 8 bits",
-                hint="leave out --resize-shorter, --max-side, --store, --hash and --duplicates",
+                f"the images have {self.pixels}, but images are resized and compared only if they"
+                " are gray or RGB of 8 bits",
+                hint="leave out --resize-shorter, --max-side, --hash and --duplicates",
             )
         if not self.finds_duplicates and self.distance != DEFAULT_DISTANCE:
             raise CallError(
@@ -733,7 +758,7 @@ class Options:
         # These two have no option: they state how the dataset was made.
         if (self.val_fraction or self.test_fraction) and not self.split_by:
             members["stratified"] = True
-        if self.changes_images or self.hash or self.finds_duplicates:
+        if self.adds_columns or self.finds_duplicates:
             members["made_by"] = library_versions(transcodes=self.transcode is not None)
         return members
 

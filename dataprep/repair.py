@@ -505,7 +505,7 @@ def _types(
 def _info(manifest: Manifest, view: ByteView, record: Record) -> ImageInfo:
     if manifest.pixels:
         height, width, _ = manifest.pixels
-        return ImageInfo("raw", width, height)
+        return ImageInfo("raw", width, height, manifest.kind)
     return image_header(view, record.offset, record.size, manifest.kind)
 
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from manifests.json_members import is_unicode
 from manifests.labels import LABELS, LabelSchema, LabelType
-from manifests.pixels import RGB8, PixelKind
+from manifests.pixels import MAX_CHANNELS, RGB8, PixelKind
 from manifests.records import record
 
 SCHEMA_VERSION = 1
@@ -96,7 +96,7 @@ _Side = Annotated[int, 1, MAX_SIDE]
 RejectedRow = Mapping[str, str]
 
 #: Height, width and channels of raw images.
-Pixels = tuple[_Side, _Side, Annotated[int, 3, 3]]
+Pixels = tuple[_Side, _Side, Annotated[int, 1, MAX_CHANNELS]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,8 +253,8 @@ class Manifest:
         splits: in the order train, val, test, then the others by name.
         rejected: the file ``rejected.jsonl``. `None` if every source image was written.
         options: the options that made the dataset, without paths.
-        pixels: height, width and channels of every image if `store` is ``"raw"``: uint8 RGB in
-            row-major order. `None` if `store` is ``"encoded"``.
+        pixels: height, width and channels of every image if `store` is ``"raw"``: values of the
+            type of `kind`, little-endian, in row-major order. `None` if `store` is ``"encoded"``.
         label_type: what the label of a sample is.
         creator: the command that made the dataset, ``"convert"`` or ``"index"``.
         kind: what a pixel of every image is.
@@ -274,6 +274,11 @@ class Manifest:
     creator: Creator = field(kw_only=True)
     revisions: tuple[Revision, ...] = ()
     kind: PixelKind = RGB8
+
+    @property
+    def raw_bytes(self) -> int:
+        """Bytes of every image if `store` is ``"raw"``, else 0."""
+        return self.pixels[0] * self.pixels[1] * self.kind.size if self.pixels else 0
 
     @property
     def labels(self) -> LabelSchema:

@@ -163,7 +163,7 @@ def manifest_to_json(manifest: Manifest, shard_list: File | None = None) -> dict
         "creator": manifest.creator,
         "format": manifest.format,
         "store": manifest.store,
-        "pixels": manifest.pixels or (manifest.kind != RGB8 and manifest.kind._asdict()),
+        "pixels": _pixels_to_json(manifest),
         "components": components,
         # A reader that knows only classes refuses what it would misread: such a table has no column
         # `label`.
@@ -244,19 +244,35 @@ def manifest_from_json(body: Member, listed: Sequence[Split] | None = None) -> M
     return manifest
 
 
-def _take_kind(members: dict[str, Any]) -> PixelKind:
-    """Remove what a pixel of encoded images is from the members of a manifest, and return it.
+def _pixels_to_json(manifest: Manifest) -> Any:
+    """Return the height, width and channels of raw RGB of 8 bits; of other pixels, all that is known."""
+    if manifest.kind == RGB8:
+        return manifest.pixels
+    kind = manifest.kind._asdict()
+    if manifest.pixels:
+        kind |= {"height": manifest.pixels[0], "width": manifest.pixels[1]}
+    return kind
 
-    RGB of 8 bits, unless the manifest states another kind.
+
+def _take_kind(members: dict[str, Any]) -> PixelKind:
+    """Return what a pixel is: RGB of 8 bits, unless the manifest states another kind.
+
+    The member of the manifest becomes the size of raw pixels, or is removed.
     """
     members["kind"] = None
-    # Of raw pixels, the member is their size.
-    if members.get("store") != "encoded" or members.get("pixels") is None:
+    pixels = Member(members)["pixels"] if members.get("pixels") is not None else None
+    if pixels is None:
         return RGB8
-    kind = Member(members)["pixels"]
+    is_raw = members.get("store") == "raw"
+    if is_raw and isinstance(pixels.value, list):
+        for channels in pixels.items()[2:]:
+            channels.integer(RGB8.channels, RGB8.channels)
+        return RGB8
     del members["pixels"]
-    channels = kind["channels"].integer(1, MAX_CHANNELS)
-    return PixelKind(channels, kind["dtype"].one_of(get_args(PixelType)))
+    count = pixels["channels"].integer(1, MAX_CHANNELS)
+    if is_raw:
+        members["pixels"] = [pixels["height"].value, pixels["width"].value, count]
+    return PixelKind(count, pixels["dtype"].one_of(get_args(PixelType)))
 
 
 def _split_from_json(name: str, body: Member) -> Split:

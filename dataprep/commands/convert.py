@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import operator
 import os
 import shutil
@@ -253,23 +252,25 @@ def _print_plan(planned: Planned, out: str) -> None:
     if not remaining:
         return
 
-    # The disk space of the images as they are, shrunk, and as raw pixels.
-    downscale, raw = options.downscale or Downscale(shorter=256), options.raw or Raw()
-    shrunk = trial
-    if not options.downscale:
-        shrunk = run_trial(source, remaining, replace(options, downscale=downscale, raw=None))
-    sides = {
-        "--resize-shorter": downscale.shorter,
-        "--max-side": downscale.longest,
-        "--resize-pixels": downscale.pixels,
-    }
-    resize = " ".join(f"{flag} {side}" for flag, side in sides.items() if side)
-    print_line(
-        f"disk: {format_bytes(source_bytes)} for the images as they are; about"
-        f" {format_bytes(shrunk.stored * images)} with {resize}, measured on"
-        f" {plural(shrunk.measured, 'image')}; {format_bytes(math.prod(raw.pixels) * images)} with"
-        f" --store raw --raw-size {raw.size}"
-    )
+    # Other pixels are not shrunk.
+    if options.pixels == RGB8:
+        # The disk space of the images as they are, shrunk, and as raw pixels.
+        downscale, raw = options.downscale or Downscale(shorter=256), options.raw or Raw()
+        shrunk = trial
+        if not options.downscale:
+            shrunk = run_trial(source, remaining, replace(options, downscale=downscale, raw=None))
+        sides = {
+            "--resize-shorter": downscale.shorter,
+            "--max-side": downscale.longest,
+            "--resize-pixels": downscale.pixels,
+        }
+        resize = " ".join(f"{flag} {side}" for flag, side in sides.items() if side)
+        print_line(
+            f"disk: {format_bytes(source_bytes)} for the images as they are; about"
+            f" {format_bytes(shrunk.stored * images)} with {resize}, measured on"
+            f" {plural(shrunk.measured, 'image')}; {format_bytes(raw.size**2 * RGB8.size * images)} with"
+            f" --store raw --raw-size {raw.size}"
+        )
     # A worker writes one shard after the other.
     processes = min(planned.workers, len(remaining))
     seconds = max(images / trial.rate / processes, 1)

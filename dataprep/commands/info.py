@@ -93,6 +93,7 @@ def _print_summary(out: str, summary: DatasetSummary) -> None:
         )
     for name, split in summary.splits.items():
         _print_split(name, split)
+    _print_bands(summary)
     if summary.rejected:
         print_line()
         print_line(
@@ -120,6 +121,18 @@ def _print_split(name: str, split: SplitSummary) -> None:
         print_line(f"  {_class_sizes(split.labels)}")
     if split.without_class:
         print_line(f"  {plural(split.without_class, 'sample')} without a class")
+
+
+def _print_bands(summary: DatasetSummary) -> None:
+    """Print the statistics of each band, and what normalizes them."""
+    if not summary.bands:
+        return
+    print_line()
+    _print_row("band", ("min", "max", "mean", "std", "no data"), "")
+    for each in summary.bands:
+        cells = (each.minimum, each.maximum, each.mean, each.std, each.nodata)
+        _print_row(str(each.band), cells, ".4g")
+    print_line(f"  after ToTensor: {summary.normalize}")
 
 
 def _print_row(title: str, cells: Iterable[Any], form: str) -> None:

@@ -19,7 +19,9 @@ from dataprep.images.jpeg import read_metadata
 from dataprep.images.other_formats import orientation_of
 from dataprep.images.pixels import Decoded, decode, resample, size_of, sufficient_size
 from dataprep.images.validate import check_decodes, check_image
+from dataprep.images.values import read_values
 from dataprep.options import CHANGE_COLUMNS, Downscale, Options, Raw, Window
+from manifests.pixels import RGB8
 from manifests.records import record
 
 #: Longest side, in pixels, that libjpeg encodes.
@@ -31,7 +33,7 @@ class StoredImage(NamedTuple):
 
     Attributes:
         data: its bytes.
-        info: its format and size. Format ``"raw"`` is uint8 RGB [H, W, 3].
+        info: its format and size. Format ``"raw"`` is [H, W, C].
         extra: a value for each of `CHANGE_COLUMNS`: the original width, height and format, and the
             changes. ``change`` is empty if there are no changes. Otherwise, it lists ``resized``,
             ``transcoded``, ``cropped``, ``padded``, ``turned`` (the EXIF orientation is applied),
@@ -153,6 +155,8 @@ def _transcode(
 def _to_raw(
     data: bytes, info: ImageInfo, raw: Raw, window: Window | None
 ) -> tuple[bytes, ImageInfo, list[str]]:
+    if info.pixels != RGB8:
+        return _to_raw_values(data, info, raw.size)
     size = _raw_size(info, raw)
     pixels, decoded = resize_image(data, info, size, raw, window)
     if pixels.ndim == _GRAY_DIMENSIONS:
@@ -163,6 +167,16 @@ def _to_raw(
     if info.width != info.height:
         change.append({"crop": "cropped", "pad": "padded"}[raw.fit])
     return pixels.tobytes(), ImageInfo("raw", raw.size, raw.size), [*change, *_repairs(decoded)]
+
+
+def _to_raw_values(data: bytes, info: ImageInfo, side: int) -> tuple[bytes, ImageInfo, list[str]]:
+    """Store the values of other pixels, little-endian; they are not resized."""
+    if (info.width, info.height) != (side, side):
+        detail = f"{info.width}x{info.height} pixels of {info.pixels}, which are not resized to"
+        raise Rejected("unsupported", f"{detail} --raw-size {side}")
+    values = read_values(data, info)
+    stored = values.astype(values.dtype.newbyteorder("<"), copy=False)
+    return stored.tobytes(), info._replace(format="raw"), []
 
 
 def _raw_size(info: ImageInfo, raw: Raw) -> tuple[int, int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import logging
+import math
 import operator
 import re
 import struct
@@ -11,10 +12,13 @@ import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import cache
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dataprep.images.base import MAX_RLE_PIXELS, MAX_TAGS, ImageInfo, IncompleteHeader, Rejected
 from manifests.pixels import MAX_CHANNELS, RGB8, PixelKind, PixelType
+
+if TYPE_CHECKING:
+    from dataprep.arrays import AnyArray
 
 # --- BMP ------------------------------------------------------------------------------------------
 
@@ -383,6 +387,10 @@ _TIFF_TYPES: dict[int, PixelType] = {8: "uint8", 16: "uint16", 32: "float32"}
 _FLOAT = 3
 #: What DALI returns bit for bit, if pixels are not RGB of 8 bits.
 _EXACT_MODELS, _EXACT_CODINGS, _EXACT_PREDICTORS = (1, _RGB), (_NO_COMPRESSION, 8, 32946), (1, 2)
+#: The predictor that stores the difference of each value from the value to its left.
+_DIFFERENCES = 2
+#: Tag of the value without data, as text.
+_GDAL_NODATA = 42113
 
 
 def _tiff_pixels(tags: _Tags) -> PixelKind:
@@ -414,6 +422,45 @@ def _tiff_pixels(tags: _Tags) -> PixelKind:
     return kind
 
 
+def tiff_values(data: bytes, info: ImageInfo) -> AnyArray:
+    """Decode a TIFF whose pixels are not RGB of 8 bits, [H, W, C].
+
+    Raises:
+        Rejected: a part is damaged or too short.
+
+    """
+    import numpy as np  # most runs only read headers
+
+    tags, dtype = _read_tags(data), np.dtype(info.pixels.dtype)
+    parts, stored = _read_layout(tags, info), f"{_ORDERS[data[:2]]}{dtype.kind}{dtype.itemsize}"
+    width, height, across = parts.width, parts.height, parts.across
+    # Floats are subtracted as integers, too.
+    bits, is_difference = f"u{dtype.itemsize}", _single(tags, _PREDICTOR, 1) == _DIFFERENCES
+    shape = (parts.down * height, across * width, info.pixels.channels)
+    values = np.zeros(shape, dtype)
+    for number, part in enumerate(_parts(data, info)):
+        content = b"".join(part)
+        rows = len(content) // (width * info.pixels.size)
+        pixels = np.frombuffer(content, stored).astype(dtype).reshape(rows, width, shape[2])
+        if is_difference:
+            pixels = np.cumsum(pixels.view(bits), axis=1, dtype=bits).view(dtype)
+        top, left = number // across * height, number % across * width
+        values[top : top + rows, left : left + width] = pixels
+    return values[: info.height, : info.width]
+
+
+def nodata_of(data: bytes) -> float:
+    """Return the value of pixels without data that GDAL has written into a TIFF; NaN if it has not."""
+    order = _ORDERS[data[:2]]
+    directory = struct.unpack_from(order + "I", data, 4)[0]
+    for tag, _, items, at in _entries(data, order, directory):
+        if tag == _GDAL_NODATA:
+            start = struct.unpack_from(order + "I", data, at)[0] if items > 4 else at
+            with suppress(ValueError):
+                return float(data[start : start + items].rstrip(b"\0 "))
+    return math.nan
+
+
 #: Bytes to decompress at a time.
 _STEP = 1 << 18
 
@@ -425,27 +472,41 @@ def check_parts(data: bytes, info: ImageInfo) -> None:
         Rejected: a part is damaged or too short.
 
     """
+    for part in _parts(data, info):
+        for _ in part:
+            pass
+
+
+def _parts(data: bytes, info: ImageInfo) -> Iterator[Iterator[bytes]]:
+    """Yield the pieces of the strips or tiles of such a TIFF. All are as long as they should be."""
     tags = _read_tags(data)
-    if _single(tags, _COMPRESSION, _NO_COMPRESSION) == _NO_COMPRESSION:
-        return  # `check_tiff` has compared the lengths
-    parts = _read_layout(tags, info)
-    for number, (at, length) in enumerate(zip(*(tags[tag] for tag in parts.tags), strict=False)):
+    coding, parts = _single(tags, _COMPRESSION, _NO_COMPRESSION), _read_layout(tags, info)
+    offsets, lengths = (tags[tag][: parts.number] for tag in parts.tags)
+    for number, (at, length) in enumerate(zip(offsets, lengths, strict=False)):
         rows = parts.height
         if parts.tags is _STRIPS:
             rows = min(rows, info.height - number % parts.down * rows)
-        needed, produced = rows * parts.width * info.pixels.size, 0
-        stream, rest = zlib.decompressobj(), data[at : at + length]
-        try:
-            while rest and produced < needed:
-                produced += len(stream.decompress(rest, _STEP))
-                rest = stream.unconsumed_tail
-        except zlib.error as error:
-            raise Rejected(
-                "corrupt", f"part {number} of the TIFF does not decode: {error}"
-            ) from None
-        if produced < needed:
-            detail = f"part {number} of the TIFF should be {needed} bytes, got {produced}"
-            raise Rejected("corrupt", detail)
+        needed = rows * parts.width * info.pixels.size
+        if coding == _NO_COMPRESSION:
+            # `check_tiff` has compared the lengths.
+            yield iter([data[at : at + needed]])
+        else:
+            yield _inflated(data[at : at + length], needed, number)
+
+
+def _inflated(rest: bytes, needed: int, number: int) -> Iterator[bytes]:
+    stream, produced = zlib.decompressobj(), 0
+    try:
+        while rest and produced < needed:
+            piece = stream.decompress(rest, min(_STEP, needed - produced))
+            produced += len(piece)
+            yield piece
+            rest = stream.unconsumed_tail
+    except zlib.error as error:
+        raise Rejected("corrupt", f"part {number} of the TIFF does not decode: {error}") from None
+    if produced < needed:
+        detail = f"part {number} of the TIFF should be {needed} bytes, got {produced}"
+        raise Rejected("corrupt", detail)
 
 
 def decoded_pixels(data: bytes, info: ImageInfo) -> int:

@@ -237,8 +237,11 @@ _PLUGINS = {
 _PILLOW_NAMES = {"jp2": "JPEG2000"}
 
 
-def open_with_pillow(data: bytes, info: ImageInfo) -> Image:
+def open_with_pillow(data: bytes, info: ImageInfo, order: str = "") -> Image:
     """Open an image with Pillow and decode it.
+
+    Of RGB and RGBA of 16 bits in a PNG, Pillow keeps one byte of each value: the first one as
+    `order` "B" (big-endian), and the second one as "L".
 
     Raises:
         Rejected: Pillow does not decode the image, warns about it, or finds another size than
@@ -260,6 +263,8 @@ def open_with_pillow(data: bytes, info: ImageInfo) -> Image:
             name = _PILLOW_NAMES.get(info.format, info.format)
             image = Image.open(io.BytesIO(data), formats=(name,))
             _check_same_size(image, info)
+            if order:
+                image.tile = [image.tile[0]._replace(args=f"{image.mode};16{order}")]
             image.load()
         except (Rejected, MemoryError):
             raise

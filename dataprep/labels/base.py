@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias
 
+from dataprep.options import STATISTICS_COLUMNS
 from manifests.errors import CallError
 from manifests.labels import LABELS, LabelSchema, LabelType, arrow_type, find_wrong_value
 from manifests.process.text import plural
@@ -192,10 +193,11 @@ class LabelKind(LabelSchema):
         raise TypeError(f"labels of the type {self.name} are no images")
 
     def other_columns(self, extra: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
-        """Return the extra columns of a sample that are not its label."""
-        if self.is_class:
+        """Return the extra columns of a sample that its record has: not its label, and no statistics."""
+        if self.is_class and STATISTICS_COLUMNS[0] not in extra:
             return extra.items()
-        return [(name, value) for name, value in extra.items() if name not in self.columns]
+        left_out = (*self.columns, *STATISTICS_COLUMNS)
+        return [(name, value) for name, value in extra.items() if name not in left_out]
 
     def features(self, sample: PendingSample) -> Iterable[Feature]:
         """Return the TFRecord features with the label, except the label image."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -20,7 +19,7 @@ import pyarrow.compute as pc
 
 from dataprep.arrays import BoolArray, Int64Array
 from dataprep.images.foreign import COMPACT_SUFFIXES
-from dataprep.options import HASH_COLUMN, Options, Transcode
+from dataprep.options import HASH_COLUMN, STATISTICS_COLUMNS, Options, Transcode
 from dataprep.plan.splits import ORDER_STREAM, assign_splits, permutation
 from dataprep.sources import Source
 from manifests.errors import CallError, SourceError
@@ -94,7 +93,7 @@ def make_plan(source: Source, options: Options) -> ConversionPlan:
         sizes = source.size[rows]
         sizes.clip(min=0, out=sizes)
         if options.raw:
-            sizes[:] = math.prod(options.raw.pixels)
+            sizes[:] = options.raw_bytes
         else:
             if options.transcode:
                 sizes[_are_compact(source, rows)] *= _GROWTH[options.transcode]
@@ -133,7 +132,7 @@ def _check_manifest(source: Source, shards: Sequence[ShardPlan]) -> None:
 
 
 def _check_columns(source: Source, options: Options) -> None:
-    if source.pixels is not None and (options.raw is None or options.raw.pixels != source.pixels):
+    if source.pixels not in (None, options.raw_pixels):
         height = source.pixels[0]
         raise CallError(
             f"the source stores raw pixels of {source.pixels[1]}x{height}, which cannot be encoded"
@@ -157,7 +156,11 @@ def _check_columns(source: Source, options: Options) -> None:
         return
     for name in options.added_columns:
         if name in source.extra.column_names:
-            added_by = "--hash" if name == HASH_COLUMN else "resizing or --store raw"
+            added_by = "resizing or --store raw"
+            if name == HASH_COLUMN:
+                added_by = "--hash"
+            elif name in STATISTICS_COLUMNS:
+                added_by = "--statistics"
             raise CallError(
                 f"the source has a column {name!r}, and {added_by} adds a column of that name",
                 hint="rename the column of the source",

@@ -10,6 +10,7 @@ from operator import attrgetter
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from dataprep.arrays import Int64Array
+from dataprep.summary.bands import BandFacts
 from manifests.records import record
 from manifests.schema import Pixels
 
@@ -441,6 +442,9 @@ class Report:
         copies: images with the same bytes, and images that look alike.
         looks: what the pixels say.
         cost: what training costs.
+        bands: the statistics of each band; empty without `convert --statistics`.
+        normalize: the transform of these statistics; empty likewise.
+        shown_bands: the bands that pictures show as red, green and blue; empty if they are RGB.
 
     """
 
@@ -467,6 +471,9 @@ class Report:
     copies: Copies
     looks: Looks
     cost: Cost
+    bands: tuple[BandFacts, ...] = ()
+    normalize: str = ""
+    shown_bands: tuple[int, ...] = ()
 
     def as_json(self, names: Mapping[int, SampleName]) -> str:
         """Return the report as JSON.

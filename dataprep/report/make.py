@@ -34,6 +34,7 @@ from dataprep.report.pictures import (
     show_rejected,
 )
 from dataprep.report.statistics import MemoryEstimate
+from dataprep.summary.bands import normalize_line, read_bands
 from manifests.errors import CallError
 from manifests.pixels import RGB8
 from manifests.process.options import check_output_file
@@ -81,11 +82,6 @@ def make_report(
             f" {MAX_SPLITS}",
             hint="join splits with `dataprep convert`",
         )
-    if manifest.kind != RGB8:
-        raise CallError(
-            f"{printable(folder)} has {manifest.kind}, but a report shows 8-bit gray and RGB",
-            hint="see `dataprep info` and the sample tables",
-        )
     with closing(MemoryEstimate(folder, options.batch_size)) as memory:
         # Everything that the tables say, of all images.
         columns, problems = read_columns(folder, manifest)
@@ -102,7 +98,7 @@ def make_report(
         listed += chain(*map(attrgetter("rows"), copies.shown))
         keep = np.unique(np.concatenate([np.array(listed, np.int64), *sheets.values()]))
         rows = np.union1d(sampled, keep)
-        tasks = list(picture_tasks(folder, columns, rows, keep, manifest.pixels))
+        tasks = list(picture_tasks(folder, columns, rows, keep, manifest))
         _log.info(
             "%s: the tables of %d samples are read; %d images are decoded",
             folder,
@@ -116,6 +112,8 @@ def make_report(
 
         # What follows from the tables and the pixels.
         splits = statistics.split_facts(columns, manifest)
+        # Damaged tables are named above.
+        bands = () if problems else read_bands(folder, manifest)
         flagged = _flagged(columns, pictures, copied, rejected.names)
         classes = statistics.class_facts(columns, flagged)
         report = Report(
@@ -151,6 +149,9 @@ def make_report(
                 batch_size=options.batch_size,
                 encoded=manifest.store == "encoded",
             ),
+            bands=bands,
+            normalize=normalize_line(bands, manifest),
+            shown_bands=() if manifest.kind == RGB8 else manifest.kind.shown,
         )
 
     # The findings are conclusions from all other facts. Names are read only of what is shown.

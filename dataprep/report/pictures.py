@@ -23,18 +23,20 @@ from PIL import Image, ImageFile
 from dataprep import storage
 from dataprep.arrays import BoolArray, Float32Array, UInt8Array
 from dataprep.images import jpeg
-from dataprep.images.base import MAX_BYTES, Rejected, failed
+from dataprep.images.base import MAX_BYTES, ImageInfo, Rejected, failed
 from dataprep.images.downscale import apply_orientation
 from dataprep.images.pixels import as_image, decode
-from dataprep.images.validate import check_image
+from dataprep.images.validate import check_image, open_with_pillow
+from dataprep.images.values import read_values
 from dataprep.options import MAX_PIXELS
 from dataprep.report.facts import FailedImage, OddImage, RejectedFacts, Rows, ranked
 from dataprep.verification.shard import Problem
 from manifests.errors import DamagedError, DatasetError, SourceError
 from manifests.files import REJECTED, FileKind, open_file, read_lines
 from manifests.json_members import parse_json
+from manifests.pixels import RGB8, show_bands
 from manifests.process.text import cut_middle, jpeg_uri, printable
-from manifests.schema import Manifest, Pixels
+from manifests.schema import Manifest
 from manifests.store import REJECTED_NAME
 
 if TYPE_CHECKING:
@@ -68,8 +70,22 @@ def make_thumbnail(data: bytes | memoryview, max_pixels: int = MAX_PIXELS) -> Th
     """
     data = bytes(data)
     info = check_image(data, "none", max_pixels, None)
+    if info.pixels != RGB8:
+        return thumbnail_of(data, info)
     decoded = decode(data, info, *_thumbnail_size(info.width, info.height))
     return Thumbnail(shrink(as_image(decoded.image), decoded.orientation), info.format)
+
+
+def thumbnail_of(data: bytes, info: ImageInfo) -> Thumbnail:
+    """Decode an image of other pixels, or a raw one, to a thumbnail of three of its bands."""
+    if info.format == "jp2":
+        # Pillow has 8 bits of colors, which is enough for a picture.
+        pixels = np.atleast_3d(np.asarray(open_with_pillow(data, info)))
+    else:
+        pixels = read_values(data, info)
+    if info.pixels != RGB8:
+        pixels = show_bands(pixels)
+    return Thumbnail(shrink(Image.fromarray(pixels)), info.format)
 
 
 def encode_thumbnail(pixels: UInt8Array) -> bytes:
@@ -184,14 +200,16 @@ class PictureTask(NamedTuple):
         path: the shard.
         images: row in `Columns`, first byte and number of bytes of each image, int64 [images, 3].
         keep: rows whose thumbnails are needed.
-        pixels: height, width and channels if the shard stores raw pixels, else `None`.
+        raw: what the images are if the shard stores raw pixels, else `None`.
+        raw_bytes: bytes of each of them.
 
     """
 
     path: str
     images: Rows
     keep: Rows
-    pixels: Pixels | None
+    raw: ImageInfo | None
+    raw_bytes: int
 
 
 class Pictures(NamedTuple):
@@ -235,9 +253,13 @@ _NO_PICTURES = Pictures(
 
 
 def picture_tasks(
-    folder: str, columns: Columns, rows: Rows, keep: Rows, pixels: Pixels | None
+    folder: str, columns: Columns, rows: Rows, keep: Rows, manifest: Manifest
 ) -> Iterator[PictureTask]:
     """Divide rows into tasks, none of which has rows of several shards."""
+    raw = None
+    if manifest.pixels:
+        height, width, _ = manifest.pixels
+        raw = ImageInfo("raw", width, height, manifest.kind)
     images = np.stack([rows, columns.offset[rows], columns.size[rows]], axis=1)
     is_kept = np.isin(rows, keep)
     end = 0
@@ -247,7 +269,8 @@ def picture_tasks(
         low, high = np.searchsorted(rows, [first, end])
         for at in range(low, high, _TASK_IMAGES):
             part = slice(at, min(high, at + _TASK_IMAGES))
-            yield PictureTask(path, images[part], rows[part][is_kept[part]], pixels)
+            kept = rows[part][is_kept[part]]
+            yield PictureTask(path, images[part], kept, raw, manifest.raw_bytes)
 
 
 def decode_pictures(task: PictureTask) -> Pictures:
@@ -278,7 +301,7 @@ def _thumbnails(task: PictureTask) -> Iterator[Thumbnail | str]:
         with storage.open_view(task.path, span=1 << 16) as (view, length):
             for _, offset, size in task.images.tolist():
                 try:
-                    yield _thumbnail(view, length, offset, size, task.pixels)
+                    yield _thumbnail(view, length, offset, size, task)
                 except Rejected as error:
                     yield f"{error.reason}: {error.detail}"
                 done += 1
@@ -292,22 +315,19 @@ def _thumbnail(
     length: int,
     offset: int,
     size: int,
-    pixels: Pixels | None,
+    task: PictureTask,
 ) -> Thumbnail:
     """Decode one image of a shard, which has `length` bytes; see `PictureTask`."""
     if offset + size > length:
         raise Rejected("truncated", f"the shard ends at byte {length}, before the end of the image")
     if size > MAX_BYTES:
         raise Rejected("too-large", f"{size} bytes, but the limit is {MAX_BYTES}")
-    if pixels and size != math.prod(pixels):
-        raise Rejected("truncated", f"{size} bytes instead of {'x'.join(map(str, pixels))}")
+    if task.raw and size != task.raw_bytes:
+        raise Rejected("truncated", f"{size} bytes instead of {task.raw_bytes}")
     buffer, at = view(offset, size)
     data = memoryview(buffer)[at : at + size]
     try:
-        if not pixels:
-            return make_thumbnail(data)
-        image = Image.fromarray(np.frombuffer(data, np.uint8).reshape(pixels))
-        return Thumbnail(shrink(image), "raw")
+        return thumbnail_of(bytes(data), task.raw) if task.raw else make_thumbnail(data)
     except (Rejected, MemoryError):
         raise
     except Exception as error:

@@ -140,7 +140,7 @@ def write_dataset(job: Job, results: Sequence[ShardResult]) -> ConvertResult:
         splits=(),
         rejected=_write_rejected(job.out, REJECTED_NAME, rejected_rows(job, results)),
         options={**options.as_json(), "plan": job.fingerprint},
-        pixels=options.raw.pixels if options.raw else None,
+        pixels=options.raw_pixels,
         label_type=job.label_type,
         kind=options.pixels,
     )

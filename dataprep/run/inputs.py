@@ -24,7 +24,14 @@ from dataprep.labels.columns import count_numbers, is_text
 from dataprep.labels.kinds import KINDS
 from dataprep.ledger.finished import check_output
 from dataprep.ledger.state import INCOMPLETE, Folder, inspect
-from dataprep.options import CHANGE_COLUMNS, HASH_COLUMN, Options, SourceOptions, options_from_json
+from dataprep.options import (
+    CHANGE_COLUMNS,
+    HASH_COLUMN,
+    STATISTICS_COLUMNS,
+    Options,
+    SourceOptions,
+    options_from_json,
+)
 from dataprep.plan.assign import ShardPlan
 from dataprep.progress import Progress
 from dataprep.shards.source_image import load_image
@@ -112,7 +119,7 @@ def select_samples(
 
     """
     from dataprep.plan.splits import filter_source
-    from dataprep.sources.prepared import without_hashes
+    from dataprep.sources.prepared import without_added
 
     if options.where is not None:
         source = filter_source(source, options.where)
@@ -122,7 +129,7 @@ def select_samples(
         source = resolve_duplicates(
             source, options, workers=workers, progress=progress, search_progress=search_progress
         )
-    return source if options.hash else without_hashes(source)
+    return without_added(source, options)
 
 
 # --- try some images ------------------------------------------------------------------------------
@@ -167,7 +174,11 @@ def resolve_pixels(source: Source, options: Options) -> Options:
 
     """
     if source.pixels is not None or (options.channels and options.dtype):
-        return _with_pixels(options, options.pixels)
+        # Raw pixels have no headers.
+        kind = options.pixels
+        if source.pixels is not None:
+            kind = source.kind
+        return _with_pixels(options, kind)
     rows = np.unique(np.linspace(0, len(source) - 1, _MEASURED).astype(np.int64))
     found: dict[PixelKind, list[str]] = {}
     root, *columns = source.images(rows)
@@ -405,7 +416,7 @@ def check_options(base: Folder, options: Options) -> Options:
     stored = "encoded images"
     if manifest.pixels:
         stored = f"raw pixels of {manifest.pixels[1]}x{manifest.pixels[0]}"
-    if (options.raw.pixels if options.raw else None) != manifest.pixels:
+    if options.raw_pixels != manifest.pixels:
         raise CallError(f"{out} stores {stored}", hint="leave out --store and --raw-size")
     if options.pixels != manifest.kind:
         raise CallError(f"{out} has {manifest.kind}", hint="leave out --channels and --dtype")
@@ -469,13 +480,15 @@ def check_columns(base: Folder, source: Source, options: Options) -> None:
             added.update(CHANGE_COLUMNS)
         if part.options.get("hash"):
             added.add(HASH_COLUMN)
+        if part.options.get("statistics"):
+            added.update(STATISTICS_COLUMNS)
         for column in options.added_columns:
             if column in schema.names and column not in added:
                 raise CallError(
                     f"--append: {printable(base.out)} has a column {column!r} that came with a"
                     " source, and the options add a column of this name",
                     hint=(
-                        "leave out --hash or the options that resize, or make a new dataset without"
+                        "leave out --hash, --statistics or the options that resize, or make a new dataset without"
                         " this column"
                     ),
                 )

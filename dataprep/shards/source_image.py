@@ -18,7 +18,7 @@ from dataprep.engines import Engine
 from dataprep.images.base import MAX_BYTES, ImageInfo, Rejected
 from dataprep.images.validate import check_image
 from dataprep.labels.kinds import KINDS
-from dataprep.options import CHANGE_COLUMNS, HASH_COLUMN, Options, Raw
+from dataprep.options import CHANGE_COLUMNS, HASH_COLUMN, Options
 from dataprep.progress import Progress
 from manifests.errors import DatasetError, SourceError, SourceVanishedError, raise_machine_fault
 from manifests.labels import MASK_SOURCE, LabelType
@@ -114,7 +114,7 @@ def load_image(
     if options.changes_images:
         # Pixels of a prepared dataset stay as they are. Its columns say how they were made.
         if location is not None and location.reader == "pixels" and options.raw:
-            info = _info_of_pixels(data, options.raw)
+            info = _info_of_pixels(data, options.raw.size, options)
         else:
             # Imports imaging libraries that most runs do not need.
             from dataprep.images.downscale import prepare
@@ -131,6 +131,10 @@ def load_image(
 
         known = known_hash if stored is data else None
         changes[HASH_COLUMN] = known or hash_or_none(stored, info)
+    if options.statistics:
+        from dataprep.images.values import band_statistics  # imports imaging libraries
+
+        changes |= band_statistics(stored, info)
     return LoadedImage(stored, info, changes, placement)
 
 
@@ -144,13 +148,10 @@ def _placement(data: bytes, image: LoadedImage, options: Options) -> Placement:
     return find_placement(data, info, image.info, options.raw, changed=changed)
 
 
-def _info_of_pixels(data: bytes, raw: Raw) -> ImageInfo:
-    height, width, channels = raw.pixels
-    if len(data) != height * width * channels:
-        raise Rejected(
-            "corrupt", f"{len(data)} bytes are not the pixels of a {width}x{height} image"
-        )
-    return ImageInfo("raw", width, height)
+def _info_of_pixels(data: bytes, side: int, options: Options) -> ImageInfo:
+    if len(data) != options.raw_bytes:
+        raise Rejected("corrupt", f"{len(data)} bytes are not the pixels of a {side}x{side} image")
+    return ImageInfo("raw", side, side, options.pixels)
 
 
 #: Errors that concern the source as a whole, its disk or its network: they stop the run. Any other
@@ -313,7 +314,7 @@ def load_label_image(
         with suppress(OSError, DatasetError):
             size = storage.stat(join_path(root, path)).st_size
     # A label image is checked like an image, and moves with it instead of being resized.
-    unchanged = replace(options, downscale=None, raw=None, transcode=None)
+    unchanged = replace(options, downscale=None, raw=None, transcode=None, statistics=False)
     try:
         data, info, *_ = load_image(
             root, path, size, unchanged, place, pending=pending, any_pixels=True

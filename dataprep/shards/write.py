@@ -6,7 +6,6 @@ worker starts quickly.
 
 from __future__ import annotations
 
-import math
 import os
 from bisect import bisect_right
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
@@ -25,7 +24,7 @@ from dataprep.formats import FORMATS, Envelope, PendingSample, ScanOptions
 from dataprep.images.base import ImageInfo, Rejected
 from dataprep.images.validate import check_image
 from dataprep.labels.kinds import KINDS
-from dataprep.options import HASH_COLUMN, Options
+from dataprep.options import HASH_COLUMN, STATISTICS_COLUMNS, Options
 from dataprep.progress import report_images
 from dataprep.shards.source_image import (
     load_image,
@@ -237,12 +236,10 @@ def _write_records(task: ShardTask, pool: Pool, path: str) -> Segment:
 
 def _batches(task: ShardTask, path: str, partial: str) -> Iterator[Batch]:
     root, paths, sizes, locations = task.images
-    stored, max_bytes = None, MAX_BATCH_BYTES
+    stored, max_bytes = task.options.raw_bytes or None, MAX_BATCH_BYTES
     if task.divided and not task.options.reads_pixels:
         # The main process hands each batch over twice, which limits the speed of many processes.
         max_bytes = 2 * MAX_BATCH_BYTES
-    if task.options.raw:
-        stored = math.prod(task.options.raw.pixels)
     if storage.has_latency(root):
         max_bytes = REMOTE_BATCH_BYTES
     column = KINDS[task.label_type].class_lists
@@ -306,6 +303,9 @@ def _table_columns(task: ShardTask, records: Sequence[StoredRecord]) -> dict[str
             types[name] = arrow_type(kind)
     if task.options.hash:
         types[HASH_COLUMN] = pa.string()  # the column may have no value at all
+    if task.options.statistics:
+        numbers = pa.list_(pa.field("element", pa.float64()))
+        types |= dict.fromkeys(STATISTICS_COLUMNS, numbers)
     for name, arrow in types.items():
         columns[name] = pa.array([each[name] for each in values], arrow)
     return columns
@@ -469,7 +469,7 @@ def _prepare_records(batch: Batch, segment: Segment) -> tuple[list[_Pending], li
     make_envelope, pixels = FORMATS[options.fmt].envelope, options.pixels
     class_lists = kind.class_lists
     # Most images are copied, and each call for them shows in the speed.
-    is_copied = not (options.changes_images or options.hash or kind.is_placed)
+    is_copied = not (options.adds_columns or kind.is_placed)
     root, paths, sizes, locations = task.images
     count = len(paths)
     label_images: Iterable[Future[Buffer] | None] = repeat(None, count)

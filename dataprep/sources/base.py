@@ -25,6 +25,7 @@ from dataprep.labels.kinds import KINDS as LABEL_KINDS
 from dataprep.options import SourceOptions
 from manifests.errors import SourceError
 from manifests.labels import LabelType
+from manifests.pixels import RGB8, PixelKind
 from manifests.process.text import plural
 from manifests.records import record
 from manifests.schema import TABLE_COLUMNS, split_order
@@ -71,6 +72,7 @@ class Source:
         label_type: what the labels are.
         label_origin: where the labels come from, to show to the user: ``"column 'tags', separated
             by '|'"``.
+        kind: what a pixel is, if the images are pixels that are not encoded.
         pixels: height, width and channels if the images are pixels that are not encoded. `None` if
             they are encoded.
         prepared: whether the source is a dataset of this project. Then columns that a conversion
@@ -89,6 +91,7 @@ class Source:
     label_type: LabelType = "class"
     label_origin: str = ""
     pixels: tuple[int, int, int] | None = None
+    kind: PixelKind = RGB8
     prepared: bool = False
 
     def __len__(self) -> int:

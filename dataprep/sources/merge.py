@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from dataprep.containers import location_table
 from dataprep.labels.class_file import read_names_file
 from dataprep.labels.columns import HOT, count_numbers, named_classes, own_spelling
-from dataprep.options import CHANGE_COLUMNS, HASH_COLUMN, SourceOptions
+from dataprep.options import CHANGE_COLUMNS, HASH_COLUMN, STATISTICS_COLUMNS, SourceOptions
 from dataprep.sources.base import (
     Integers,
     NamedSource,
@@ -35,6 +35,7 @@ from dataprep.sources.base import (
 from dataprep.sources.columns import joined_columns
 from manifests.errors import CallError, SourceError
 from manifests.labels import MASK_SOURCE
+from manifests.pixels import RGB8
 from manifests.process.text import agree, plural, suggest
 from manifests.remote.url import absolute, is_url
 
@@ -95,7 +96,10 @@ def _check(parts: Sequence[NamedSource]) -> None:
             )
     # Samples of one dataset have labels and images of one kind.
     for src, source in parts[1:]:
-        if source.pixels != first.pixels:
+        if (source.pixels, source.pixels and source.kind) != (
+            first.pixels,
+            first.pixels and first.kind,
+        ):
             raise SourceError(
                 f"it stores {_stored(source)}, but {first_src} {_stored(first)}",
                 file=src,
@@ -131,7 +135,8 @@ def _check(parts: Sequence[NamedSource]) -> None:
 def _stored(source: Source) -> str:
     if source.pixels is None:
         return "encoded images"
-    return f"raw pixels of {source.pixels[1]}x{source.pixels[0]}"
+    kind = "" if source.kind == RGB8 else f" with {source.kind}"
+    return f"raw pixels of {source.pixels[1]}x{source.pixels[0]}{kind}"
 
 
 def _notices(parts: Sequence[NamedSource], merged: Source) -> Iterator[str]:
@@ -210,7 +215,7 @@ def _with_equal_types(parts: Sequence[NamedSource]) -> list[NamedSource]:
     has_prepared = any(part.source.prepared for part in parts)
     for src, source in parts:
         for name in source.extra.column_names:
-            is_used = name in (*CHANGE_COLUMNS, HASH_COLUMN)
+            is_used = name in (*CHANGE_COLUMNS, HASH_COLUMN, *STATISTICS_COLUMNS)
             if is_used and has_prepared and not source.prepared:
                 raise SourceError(
                     f"it has a column {name!r}, which prepared datasets use for another purpose",

@@ -19,7 +19,13 @@ from dataprep import storage
 from dataprep.containers import location_table
 from dataprep.labels.columns import number_labels
 from dataprep.labels.kinds import KINDS as LABEL_KINDS
-from dataprep.options import HASH_COLUMN, HASH_RECIPE, SourceOptions
+from dataprep.options import (
+    HASH_COLUMN,
+    HASH_RECIPE,
+    STATISTICS_COLUMNS,
+    Options,
+    SourceOptions,
+)
 from dataprep.sources.base import Kind, Source, joined_paths, one_array, sample_table, text_array
 from dataprep.sources.columns import joined_columns
 from dataprep.sources.merge import relabel
@@ -113,6 +119,7 @@ def read_prepared(src: str, _: Any, options: SourceOptions) -> Source:
         folders=frozenset({storage.identify(src)}),
         label_type=manifest.label_type,
         pixels=manifest.pixels,
+        kind=manifest.kind,
         prepared=True,
     )
     return _with_classes(source, options)
@@ -210,11 +217,21 @@ def without_foreign_hashes(extra: pa.Table, manifest: Manifest) -> pa.Table:
     return extra.drop_columns([HASH_COLUMN])
 
 
-def without_hashes(source: Source) -> Source:
-    """Return a source without the hashes of a prepared dataset, for a conversion that does not record their recipe."""
-    if not source.prepared or HASH_COLUMN not in source.extra.column_names:
-        return source
-    return source.with_columns(extra=source.extra.drop_columns([HASH_COLUMN]))
+def without_added(source: Source, options: Options) -> Source:
+    """Return a source without the columns of a prepared dataset that would not be true of its copy.
+
+    A conversion without `Options.hash` does not record the recipe of the hashes. Statistics are of
+    images that stay as they are.
+    """
+    columns: list[str] = []
+    if source.prepared and not options.hash:
+        columns.append(HASH_COLUMN)
+    if source.prepared and (options.changes_images or options.statistics):
+        columns += STATISTICS_COLUMNS
+    unused = [name for name in source.extra.column_names if name in columns]
+    if unused:
+        source = source.with_columns(extra=source.extra.drop_columns(unused))
+    return source
 
 
 KINDS = (

@@ -14,6 +14,7 @@ import numpy as np
 
 from dataprep.arrays import AnyArray
 from dataprep.labels.kinds import KINDS
+from dataprep.summary.bands import BandFacts, normalize_line, read_bands
 from manifests.errors import DamagedError
 from manifests.files import REJECTED, read_lines
 from manifests.labels import LabelType
@@ -98,6 +99,8 @@ class DatasetSummary:
         splits: one summary per split, by name, in the order of the manifest.
         label_type: what the labels are.
         kind: what a pixel of every image is.
+        bands: the statistics of each band. Empty without `convert --statistics`.
+        normalize: the transform of these statistics. Empty likewise.
 
     """
 
@@ -115,6 +118,8 @@ class DatasetSummary:
     splits: Mapping[str, SplitSummary]
     label_type: LabelType = "class"
     kind: PixelKind = RGB8
+    bands: Sequence[BandFacts] = ()
+    normalize: str = ""
 
     def as_json(self) -> dict[str, Any]:
         """Return the summary as plain data for JSON, without the members that most datasets do not need."""
@@ -124,6 +129,8 @@ class DatasetSummary:
             data["pixels"] = self.kind._asdict()
         elif self.pixels is None:
             del data["pixels"]
+        if not self.bands:
+            del data["bands"], data["normalize"]
         if not self.revisions:
             del data["revisions"], data["rejected_file"]
         if labels.is_class:
@@ -146,6 +153,7 @@ def summarize(folder: str) -> DatasetSummary:
 
     """
     manifest = read_manifest(folder)
+    bands = read_bands(folder, manifest)
     splits = {each.name: _summarize_split(folder, manifest, each) for each in manifest.splits}
     return DatasetSummary(
         folder=absolute(folder),
@@ -162,6 +170,8 @@ def summarize(folder: str) -> DatasetSummary:
         splits=splits,
         label_type=manifest.label_type,
         kind=manifest.kind,
+        bands=bands,
+        normalize=normalize_line(bands, manifest),
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from bisect import bisect_right
 from collections import Counter
@@ -298,12 +297,12 @@ def _image_info(image: bytes, check: ShardCheck) -> ImageInfo:
         info = parse_header(image)
         check_pixel_kind(info, check.manifest.kind)
         return info
-    needed = math.prod(pixels)
+    needed = check.manifest.raw_bytes
     if len(image) != needed:
         shape = "x".join(map(str, pixels))
         raise Rejected("corrupt", f"{len(image)} bytes, but {shape} pixels need {needed}")
     height, width, _ = pixels
-    return ImageInfo("raw", width, height)
+    return ImageInfo("raw", width, height, check.manifest.kind)
 
 
 def _check_envelope(  # noqa: PLR0917

@@ -16,7 +16,12 @@ from manifests.pixels import FULL_VALUES, RGB8
 
 @apply.register
 def _(operation: Unpack, image: Node, spec: ImageSpec, context: GraphContext) -> Node:
-    pixels = context.to_device(fn.reshape(image, shape=[*operation.size, 3], layout="HWC"))
+    shape = [*operation.size, operation.kind.channels]
+    if operation.kind.dtype != "uint8":
+        # Images in a shard begin anywhere, but values of several bytes have to be aligned.
+        image = context.to_device(image) if context.gpu else fn.copy(image)
+        return fn.reinterpret(image, shape=shape, dtype=_PIXELS[operation.kind.dtype], layout="HWC")
+    pixels = context.to_device(fn.reshape(image, shape=shape, layout="HWC"))
     if operation.space == "RGB":
         return pixels
     return fn.color_space_conversion(pixels, image_type=types.RGB, output_type=types.BGR)

@@ -20,16 +20,17 @@ from loaders.arrays import Array, Bytes, Floats, Ints
 from loaders.dataset.fields import Fields
 from loaders.dataset.images import open_images
 from loaders.dataset.tables import SampleTables
+from loaders.devices import CPU
 from loaders.options import require_int
 from loaders.preview.preview import Draw, Group, Item, Pixels, Preview
 from loaders.progress import BatchShape
 from loaders.samplers.order import Batching, PlannedOrder
 from loaders.spec import LoaderSpec
 from loaders.transforms.base import Operation, Size, short_repr
-from loaders.transforms.decode_normalize import Normalize, Rescale
+from loaders.transforms.decode_normalize import Decode, Normalize, Rescale, Unpack
 from manifests.errors import CallError
 from manifests.labels import LABELS
-from manifests.pixels import RGB8
+from manifests.pixels import RGB8, PixelKind, show_bands
 from manifests.process.text import cut_middle, plural, printable
 
 #: Samples and draws of a preview, so that it stays a picture.
@@ -212,17 +213,14 @@ def _run(
     shape: BatchShape | None,
 ) -> _Shown:
     """Build a loader of one batch, which has each row `draws` times in succession."""
+    # DALI is imported where it is used.
     from loaders.dali.drawn import describe_draws
+    from loaders.dali.serving import decode_images
 
     # Each rank would read its own part, so every part is the whole batch.
     repeated = np.repeat(rows, draws)
     size, ranks, manifest = len(repeated), spec.options.ranks, spec.split.manifest
     fields: tuple[str, ...] = ("image",)
-    if manifest.kind != RGB8:
-        raise CallError(
-            f"{printable(spec.split.folder)} has {manifest.kind}, but a preview shows 8-bit RGB",
-            hint="take batches from loaders.build and draw three of their channels",
-        )
     if manifest.labels.is_class:
         fields = ("image", "label")
     options = replace(
@@ -250,7 +248,12 @@ def _run(
         # The loader closes its images.
         with closing(open_images(spec.split, tables, mmap=spec.options.mmap)) as again:
             drawn = describe_draws(replace(changed, images=again))
-            originals = [show_original(each, manifest.pixels) for each in again.images(rows)]
+            stored, first = again.images(rows), spec.recipe.operations[0]
+            if manifest.kind == RGB8 or not isinstance(first, (Decode, Unpack)):
+                originals = [show_original(each, manifest.pixels) for each in stored]
+            else:
+                whole = decode_images(stored, first, CPU)
+                originals = [_small(Image.fromarray(show_bands(each))) for each in whole]
         mixed = [""] * size
         for weights in map(_array, labels):
             if weights.ndim == 2:
@@ -276,17 +279,15 @@ def _show(
     """
     recipe, layout = spec.recipe, spec.options.layout
     tensors, names = [images], [""]
-    displays = [
-        Display(recipe.operations, recipe.output.color_space, layout, recipe.batch_functions)
-    ]
+    kind, functions = recipe.kind, recipe.batch_functions
+    displays = [Display(recipe.operations, recipe.output.color_space, layout, functions, kind)]
     if recipe.views:
         tensors, names, displays = list(images), [], []
         for number, view in enumerate(recipe.views, 1):
             names.append(f"view {number}")
             operations = (*recipe.operations, *view.operations)
-            displays.append(
-                Display(operations, view.output.color_space, layout, view.batch_functions)
-            )
+            space = view.output.color_space
+            displays.append(Display(operations, space, layout, view.batch_functions, kind))
     arrays = list(map(_array, tensors))
     shown = []
     for number, texts in enumerate(drawn):
@@ -337,7 +338,12 @@ class Display:
     """
 
     def __init__(
-        self, operations: Sequence[Operation], space: str, layout: str, functions: Sequence[Any]
+        self,
+        operations: Sequence[Operation],
+        space: str,
+        layout: str,
+        functions: Sequence[Any],
+        kind: PixelKind,
     ) -> None:
         """Find out how values relate to brightness.
 
@@ -346,17 +352,19 @@ class Display:
             space: color space of the finished images.
             layout: ``"NCHW"`` or ``"NHWC"``.
             functions: the user's functions of a batch, whose effect is not known.
+            kind: what a pixel of the dataset is. Three bands of other pixels than RGB are stretched.
 
         """
+        self._layout, self._space, self._unknown = layout, space, bool(functions)
+        self._bands = () if kind == RGB8 else kind.shown
         # A pixel value p from 0 to 255 has become p * factor + offset, by channel.
         self._factor, self._offset = np.ones(3), np.zeros(3)
         for operation in operations:
             if isinstance(operation, Rescale):
                 self._scale(1 / 255, 0.0)
-            elif isinstance(operation, Normalize):
+            elif isinstance(operation, Normalize) and not self._bands:
                 std = np.array(operation.std)
                 self._scale(operation.scale / std, -np.array(operation.mean) / std)
-        self._layout, self._space, self._unknown = layout, space, bool(functions)
         self.note = self._describe(functions)
 
     def _scale(self, factor: Any, offset: Any) -> None:
@@ -367,6 +375,8 @@ class Display:
         values = np.asarray(image, np.float64)
         if self._layout == "NCHW":
             values = values.transpose(1, 2, 0)
+        if self._bands:
+            return np.asarray(show_bands(values))
         # A fourth channel is padding.
         values = values[..., :3]
         channels = values.shape[2]
@@ -381,6 +391,9 @@ class Display:
         return np.ascontiguousarray(np.nan_to_num(values).clip(0, 255).round().astype(np.uint8))
 
     def _describe(self, functions: Sequence[Any]) -> str:
+        if self._bands:
+            bands = ", ".join(map(str, dict.fromkeys(self._bands)))
+            return f"Of each image the bands {bands} are shown, stretched between percentiles."
         if functions:
             names = ", ".join(getattr(each, "__name__", type(each).__name__) for each in functions)
             return (

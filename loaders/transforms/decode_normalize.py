@@ -61,24 +61,27 @@ class Decode(Operation):
 class Unpack(Operation):
     """Reshape stored pixels to an image.
 
-    Replaces `Decode` for datasets that store raw uint8 RGB pixels, row by row.
+    Replaces `Decode` for datasets that store raw pixels, row by row.
 
     Attributes:
         size: height and width of every stored image.
         space: channel order of the output, ``"RGB"`` or ``"BGR"``.
+        kind: as for `Decode`.
 
     """
 
+    any_pixels = True
     moves = "nothing"
     is_light = True
     nests = False
 
     size: Sides
     space: Literal["RGB", "BGR"] = "RGB"
+    kind: Annotated[PixelKind, check_kind] = field(default=RGB8, repr=False)
 
     def output(self, spec: ImageSpec) -> ImageSpec:
         """Return the spec of images of the stored size."""
-        return ImageSpec(size=self.size, color_space=self.space)
+        return replace(Decode(self.space, self.kind).output(spec), size=self.size)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,14 +12,16 @@ import tifffile
 import loaders
 
 SIDES = (61, 83)
+RAW = ("--store", "raw", "--raw-size", SIDES[0])
 DEFLATE = {"compression": "zlib", "predictor": 2}
-#: Type, channels and encoder of each kind; `None` stores the array raw.
+#: Type, channels and encoder of each kind; those named raw are stored as pixels.
 KINDS = {
     "tiff x13": ("uint16", 13, DEFLATE),
     "big-endian tiff x13": ("uint16", 13, {"byteorder": ">"}),
     "tiff x4": ("uint8", 4, {}),
     "float tiff x1": ("float32", 1, {}),
     "float tiff x13": ("float32", 13, {}),
+    "raw x13": ("uint16", 13, DEFLATE),
     "png x1": ("uint16", 1, "png"),
     "png x3": ("uint16", 3, "png"),
     "png x4": ("uint16", 4, "png"),
@@ -43,7 +45,9 @@ def dataset(request, tmp_path_factory, dataprep):
     """A dataset of 8 images of one kind and their pixels [8, H, W, C], smooth with noise."""
     dtype, channels, how = KINDS[request.param]
     rng, full = np.random.default_rng(0), 1.0 if dtype == "float32" else np.iinfo(dtype).max
-    arrays = rng.random((8, *SIDES, channels)) * full
+    height, width = SIDES
+    is_raw = request.param.startswith("raw")
+    arrays = rng.random((8, height, height if is_raw else width, channels)) * full
     arrays = arrays.astype(dtype)
     folder = tmp_path_factory.mktemp("pixels")
     suffix, fmt = ("png", "webdataset") if how == "png" else ("tif", "tfrecord")
@@ -51,7 +55,7 @@ def dataset(request, tmp_path_factory, dataprep):
         path = folder / "src" / f"class{number % 2}" / f"{number}.{suffix}"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(encode(each, how))
-    options = ("--fmt", fmt, "--no-shuffle")
+    options = ("--fmt", fmt, "--no-shuffle", *(RAW if is_raw else ()))
     done = dataprep("convert", "--src", folder / "src", "--out", folder / "out", *options)
     assert done.returncode == 0, done.stderr
     # The images of a class follow each other.

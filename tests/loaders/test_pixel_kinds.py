@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 import zipfile
 from pathlib import Path
 
 import cv2
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 import tifffile
 from helpers.pictures import encode
+from PIL import Image
 
 import loaders
 from manifests.errors import CallError
@@ -139,6 +142,17 @@ def bands(tmp_path_factory, invoke):
     return folder / "out", np.stack(arrays)
 
 
+def test_a_preview_shows_three_bands(bands, tmp_path):
+    mean = {"Normalize": {"mean": [0.5] * 13, "std": [0.1] * 13}}
+    loader = build(bands[0], transforms=["ToTensor", mean], dtype="float32")
+    preview = loader.preview(samples=2)
+    assert "bands 4, 3, 2" in str(preview.notes)
+    for item in preview.items:
+        assert np.abs(item.original.astype(int) - item.draws[0].pixels).max() <= 1
+        assert item.original.std() > 50
+    preview.save(tmp_path / "preview.html")
+
+
 def test_normalize_takes_a_mean_for_each_channel(bands):
     out, arrays = bands
     mean, std = np.linspace(0.1, 0.7, 13), np.linspace(0.2, 0.4, 13)
@@ -235,6 +249,113 @@ def test_the_loader_refuses_what_it_cannot_do(bands, options, message):
     assert caught.value.hint or "13 numbers" in message
 
 
+@pytest.mark.parametrize("name", ["png x1", "png x3", "tiles uint8 x4", "predictor uint16 x13"])
+def test_statistics_make_the_normalization(name, tmp_path, invoke):
+    """The printed transform makes the mean 0 and the deviation 1, and tables have what NumPy finds."""
+    arrays = write(tmp_path / "src", name)
+    out, again = tmp_path / "out", tmp_path / "again"
+    invoke("convert", "--src", tmp_path / "src", "--out", out, "--statistics", "--no-shuffle")
+    table = pq.read_table(next(out.glob("*.parquet")))
+    for column, function in (("band_min", np.min), ("band_mean", np.mean), ("band_std", np.std)):
+        expected = [function(each.reshape(-1, each.shape[2]), 0) for each in arrays]
+        assert np.allclose(table[column].to_pylist(), expected, rtol=1e-12)
+    line = invoke("info", out).stdout.rpartition("after ToTensor: ")[2].strip()
+    steps = ["ToTensor", eval(line, {"Normalize": lambda **values: {"Normalize": values}})]
+    found = np.concatenate([b for b, *_ in build(out, transforms=steps, dtype="float32")])
+    assert np.abs(found.mean((0, 2, 3))).max() < 1e-4
+    assert np.abs(found.std((0, 2, 3)) - 1).max() < 1e-4
+    invoke("report", out, "--out", tmp_path / "report.html")
+    assert line in (tmp_path / "report.html").read_text()
+    # A copy keeps the columns.
+    invoke("convert", "--src", out, "--out", again, "--fmt", "webdataset", "--no-shuffle")
+    assert pq.read_table(next(again.glob("*.parquet")))["band_std"] == table["band_std"]
+
+
+def test_statistics_leave_out_pixels_without_data(tmp_path, invoke):
+    array = values("float32", 2)
+    array[:4, :, 0], array[0, 0, 1] = -9999, np.nan
+    (tmp_path / "src" / "a").mkdir(parents=True)
+    tag = [(42113, "s", 0, "-9999", True)]
+    (tmp_path / "src" / "a" / "1.tif").write_bytes(tiff(array, extratags=tag))
+    invoke("convert", "--src", tmp_path / "src", "--out", tmp_path / "out", "--statistics")
+    row = pq.read_table(next((tmp_path / "out").glob("*.parquet"))).to_pylist()[0]
+    assert np.allclose(row["band_nodata"], [4 / H, 1 / (H * W)])
+    assert row["band_min"] == [array[4:, :, 0].min(), np.nanmin(array[..., 1])]
+
+
+@pytest.mark.parametrize(
+    "name", ["png x3", "plain uint8 x4", "plain float32 x1", "deflate uint16 x13"]
+)
+@pytest.mark.parametrize("fmt", FORMATS)
+def test_raw_pixels_come_back_bit_for_bit(name, fmt, tmp_path, invoke):
+    dtype, channels, suffix, encoder = VARIANTS[name]
+    arrays = [values(dtype, channels, seed)[:, :H] for seed in range(4)]
+    (tmp_path / "src" / "a").mkdir(parents=True)
+    for number, array in enumerate(arrays):
+        (tmp_path / "src" / "a" / f"{number}.{suffix}").write_bytes(encoder(array))
+    raw, encoded = tmp_path / "raw", tmp_path / "encoded"
+    source = ("convert", "--src", tmp_path / "src", "--fmt", fmt, "--no-shuffle")
+    invoke(*source, "--out", raw, "--store", "raw", "--raw-size", H)
+    invoke(*source, "--out", encoded)
+    invoke("verify", raw, "--decode", "--workers", 1)
+    invoke("convert", "--src", raw, "--out", tmp_path / "again", "--store", "raw", "--raw-size", H)
+    steps = [{"RandomCrop": {"size": 24}}, {"Resize": {"size": [16, 16]}}, "RandomHorizontalFlip"]
+    for folder in (raw, tmp_path / "again"):
+        found = np.concatenate([each for each, *_ in build(folder, dtype=dtype, layout="NHWC")])
+        assert {each.tobytes() for each in found} == {each.tobytes() for each in arrays}
+    one, other = (
+        next(iter(build(each, transforms=steps, dtype=dtype, batch_size=4)))[0]
+        for each in (raw, encoded)
+    )
+    assert np.array_equal(one, other)
+
+
+#: Ends of names of images that packages ship.
+PACKAGED = {".png", ".jpg", ".jpeg", ".tif", ".tiff", ".webp", ".bmp", ".ppm", ".gif", ".jp2"}
+
+
+def read_packaged(path: Path) -> np.ndarray:
+    """Read a file as its library does: whole, and RGB if it has 8 bits."""
+    pixels = cv2.imread(str(path), cv2.IMREAD_UNCHANGED)
+    if pixels is None or pixels.dtype == np.uint8:
+        with Image.open(path) as image:
+            return np.asarray(image.convert("RGB"))
+    pixels = pixels.reshape(*pixels.shape[:2], -1)
+    return pixels[..., ::-1] if pixels.shape[2] == 3 else pixels
+
+
+@pytest.mark.parametrize("kind", [(3, "uint8"), (3, "uint16"), (1, "uint16")])
+def test_files_of_installed_packages_come_back_whole(kind, tmp_path, invoke):
+    """Each image in an installed package is rejected by name, or read as its library reads it."""
+    files = {}
+    for folder in {Path(each) for each in sys.path if each.endswith("-packages")}:
+        for path in folder.rglob("*.*"):
+            if path.suffix.lower() in PACKAGED:
+                package, name = path.relative_to(folder).parts[0], f"{len(files)}{path.suffix}"
+                (tmp_path / "src" / package).mkdir(parents=True, exist_ok=True)
+                files[f"{package}/{name}"] = path
+                (tmp_path / "src" / package / name).write_bytes(path.read_bytes())
+    out, (channels, dtype) = tmp_path / "out", kind
+    options = ("--channels", channels, "--dtype", dtype, "--no-shuffle")
+    if dtype == "uint8":
+        options += ("--transcode", "png")
+    invoke("convert", "--src", tmp_path / "src", "--out", out, *options, status=1)
+    rejected = (out / "rejected.jsonl").read_text().splitlines()
+    if not [*out.glob("*.parquet")]:
+        pytest.skip("no installed package has such an image")
+    sources = pq.read_table(out / "train-00000.parquet")["source"].to_pylist()
+    assert len(sources) + len(rejected) == len(files)
+    invoke("verify", out, "--workers", 1)
+    invoke("verify", out, "--decode", "--workers", 1)
+    found = [each[0] for each, *_ in build(out, dtype=dtype, layout="NHWC")]
+    for name, pixels in zip(sources, found, strict=True):
+        expected = read_packaged(files[name])
+        assert pixels.shape == expected.shape, name
+        # Decoders of JPEG round differently.
+        most = 4 if name.endswith(("jpg", "jpeg")) else 0
+        assert np.abs(pixels.astype(int) - expected).max() <= most, name
+
+
 def test_an_8_bit_dataset_is_not_uint16(tmp_path, invoke):
     (tmp_path / "src" / "a").mkdir(parents=True)
     (tmp_path / "src" / "a" / "1.png").write_bytes(encode(values("uint8", 3), "png"))
@@ -270,7 +391,7 @@ def test_mixed_sources_are_refused_with_counts(tmp_path, invoke):
     assert "1 with 4 channels of uint16, such as a/other.tif" in error
     invoke(*convert, "--channels", 13, "--dtype", "uint16", status=1)
     assert read_manifest(str(tmp_path / "out")).kind == (13, "uint16")
-    for change in (("--store", "raw"), ("--resize-shorter", 9), ("--hash",)):
+    for change in (("--resize-shorter", 9), ("--hash",)):
         options = (*convert, "--channels", 13, "--dtype", "uint16", *change, "--overwrite")
         assert "13 channels of uint16" in invoke(*options, status=2).stderr
 

@@ -141,7 +141,7 @@ class Recipe:
             first = replace(first, kind=self.kind)
         # Raw pixels need no decoding, and their table says the size.
         if self.raw_size is not None and isinstance(first, Decode):
-            first = Unpack(self.raw_size, first.space)
+            first = Unpack(self.raw_size, first.space, first.kind)
             listed = [each for each in listed if each != KeepSize(self.raw_size)]
         return (first, *listed)
 
