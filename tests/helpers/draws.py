@@ -1,4 +1,4 @@
-"""The random numbers of transforms, without images: what draws in the graph of an operation, and 100,000 draws of it.
+"""The random numbers of transforms, without images: what draws in the graph of an operation, and 50,000 draws of it.
 
 A function that takes `gpu` builds the graph for that device, as the loader does.
 """
@@ -23,12 +23,12 @@ from loaders.dali import apply
 from loaders.dali.graph import GraphContext, RandomStreams
 from loaders.transforms.base import ImageSpec
 
-COUNT, BATCH = 100_000, 5000
+COUNT, BATCH = 50_000, 5000
 
 #: Draws of torchvision, which takes up to 65 microseconds for one.
 REFERENCE = 10_000
 
-#: Draws that are compared with those. 100,000 would detect hardly more than 30,000, and take longer
+#: Draws that are compared with those. 50,000 would detect hardly more than 30,000, and take longer
 #: in a graph.
 COMPARED = 30_000
 

@@ -546,12 +546,6 @@ def make_metadata_parquet(folder: Path) -> Expected:
     return Expected("class", ["cat", "dog"], samples, ["the folders of splits in the paths"])
 
 
-def _objects(number: int, *, names: bool = False) -> Any:
-    boxes = [[x1, y1, x2 - x1, y2 - y1] for _, x1, y1, x2, y2 in BOXES[number]]
-    labels = [each[0] if names else NAMES.index(each[0]) for each in BOXES[number]]
-    return {"bbox": boxes, "category" if names else "categories": labels}
-
-
 def make_metadata_objects(folder: Path, place: str = "train", *, names: bool = False) -> Expected:
     """Hugging Face, `imagefolder`, object detection: boxes with numbers of classes, or with names."""
     paths = write_pictures(folder, [f"{place}/{number}.jpg" for number in range(5)])

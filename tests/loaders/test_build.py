@@ -10,8 +10,7 @@ import weakref
 
 import pytest
 import torch
-from helpers import small
-from helpers.loading import build, column, equal, take
+from helpers.loading import build, equal, take
 
 import loaders
 from loaders import transforms
@@ -69,28 +68,6 @@ def test_every_operation_is_public():
     assert concrete - fused <= set(transforms.__all__)
 
 
-@pytest.mark.parametrize(
-    ("name", "preset", "dtype", "layout"),
-    [
-        ("mixed tfrecord", "imagenet-train", "float16", "NCHW"),
-        ("mixed webdataset", "imagenet-eval", "float32", "NHWC"),
-        ("mixed webdataset", "imagenet-train", "bfloat16", "NHWC"),
-    ],
-)
-def test_shapes_types_and_values_of_batches(prepared, name, preset, dtype, layout):
-    with build(prepared[name], transforms=preset, dtype=dtype, layout=layout) as loader:
-        images, labels = next(iter(loader))
-    assert images.shape == ((4, 3, 224, 224) if layout == "NCHW" else (4, 224, 224, 3))
-    assert images.dtype == getattr(torch, dtype)
-    assert images.device.type == labels.device.type == "cpu"
-    assert images.is_contiguous()
-    assert (labels.shape, labels.dtype) == ((4,), torch.int64)
-    # The mean color of each image is ten times its label.
-    red = images[:, 0].float() if layout == "NCHW" else images[..., 0].float()
-    values = (red.mean((1, 2)) * 0.229 + 0.485) * 255
-    assert torch.allclose(values, 10.0 * labels, atol=3)
-
-
 @pytest.mark.parametrize("framework", ["torch", "numpy"])
 def test_the_loader_does_not_keep_a_returned_batch(prepared, framework):
     """A training script may delete a batch to release its memory before it asks for the next one."""
@@ -99,72 +76,6 @@ def test_the_loader_does_not_keep_a_returned_batch(prepared, framework):
             kept = [weakref.ref(images), weakref.ref(labels)]
             del images, labels
             assert [reference() for reference in kept] == [None, None]
-
-
-@pytest.mark.parametrize(
-    ("fmt", "rows", "last_batch", "sizes"),
-    [
-        ("tfrecord", 23, "drop", [4] * 5),
-        ("webdataset", 23, "partial", [4] * 5 + [3]),
-        ("tfrecord", 23, "pad", [4] * 6),
-        ("tfrecord", 8, "drop", [4] * 2),
-        ("tfrecord", 8, "partial", [4] * 2),
-        ("webdataset", 8, "pad", [4] * 2),
-        ("webdataset", 1, "pad", [4]),
-    ],
-)
-def test_last_batch_of_each_epoch(make_dataset, mixed, fmt, rows, last_batch, sizes):
-    shards = 3 if rows == 23 else 1
-    folder = make_dataset(fmt, mixed[:rows], shards=shards)
-    order = [label for start in range(shards) for label in range(start, rows, shards)]
-    expected = (order + order[-1:] * 4)[: sum(sizes)]
-    with build(folder, last_batch=last_batch, shuffle=False) as loader:
-        for _ in range(3):
-            batches = list(loader)
-            assert [len(images) for images, _ in batches] == sizes
-            assert torch.cat([labels for _, labels in batches]).tolist() == expected
-        assert len(loader) == len(sizes)
-
-
-def test_only_training_is_shuffled_by_default(prepared, make_dataset, mixed):
-    folder = make_dataset("tfrecord", mixed, split="val")
-    with (
-        build(prepared["mixed tfrecord"], last_batch="partial", fields=("label",)) as train,
-        build(folder, split="val", fields=("label",)) as val,
-    ):
-        assert column(train) != column(train)
-        assert column(val) == column(val)
-        assert (val.options.shuffle, val.options.last_batch) == (False, "partial")
-        assert val.classes == tuple(f"class {label}" for label in range(23))
-
-
-def test_the_same_seed_returns_the_same_batches(prepared):
-    first, again, other = (
-        build(prepared["mixed webdataset"], transforms=small.TRAIN, seed=seed) for seed in (5, 5, 6)
-    )
-    for _ in range(2):
-        batches = list(first)
-        assert equal(batches, list(again))
-        assert not equal([labels for _, labels in batches], [labels for _, labels in other])
-        assert not torch.equal(batches[0][0], batches[1][0])
-
-
-def test_leaving_a_loop_ends_the_epoch(prepared):
-    options = {"shuffle": False, "last_batch": "partial", "fields": ("label",)}
-    with build(prepared["mixed tfrecord"], **options) as loader:
-        whole = column(loader)
-        for taken in (1, 5, 6):
-            assert [labels.tolist() for (labels,) in take(loader, taken)] == whole[:taken]
-            assert column(loader) == whole
-
-
-def test_an_epoch_whose_batches_were_all_taken_needs_no_restart(prepared):
-    with build(prepared["mixed tfrecord"], shuffle=False) as loader:
-        for epoch in range(3):
-            take(loader, len(loader))
-            # A restarted pipeline would have started with this epoch.
-            position = {"epoch": epoch, "batch": 5, "read": 6 * epoch + 5, "started": 0}
-            assert loader.state_dict()["position"] == {**position, "skipped": 0}
 
 
 def test_batches_stay_valid_after_the_loader_is_closed(prepared):

@@ -80,22 +80,6 @@ def test_progress(progress, phase, next_epoch, restarts, position, saved):
     assert (progress.position, progress.saved) == (Position(*position), Position(*saved))
 
 
-def test_iterations_and_checkpoints_are_counted():
-    assert [NEW.iteration, begin(begin(NEW)).iteration, begin(TWO).iteration] == [0, 2, 2]
-    assert [NEW.checkpoint, TWO.checkpoint] == [b"", b"checkpoint 2"]
-    assert ONE.run_started().checkpoint == b"checkpoint 1"
-    # An exception may be the reason why an epoch was left, so the last batch stays known.
-    assert TWO.leave().checkpoint == b"checkpoint 2"
-    resumable = TWO.leave().resumable
-    assert (resumable.saved, resumable.checkpoint) == (Position(epoch=1, started=1), b"")
-
-
-@pytest.mark.parametrize("progress", [NEW, ALL])
-def test_only_an_epoch_between_two_batches_can_be_left(progress):
-    assert progress.leave() is progress
-    assert progress.resumable is progress
-
-
 @given(st.lists(st.sampled_from(["iterate", "batch", "interrupt", "leave", "resume"]), max_size=40))
 def test_every_sequence_of_calls_keeps_the_counts_consistent(calls):
     progress = begin(Progress.start(BATCHES))

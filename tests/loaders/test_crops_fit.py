@@ -54,18 +54,6 @@ def test_an_image_that_is_too_small_is_refused(folder, transforms, message):
         build(folder, [], views=[[{"CenterCrop": {"size": 60}}], transforms])
 
 
-def test_the_error_names_an_image_and_the_remedy(folder):
-    with pytest.raises(CallError) as caught:
-        build(folder, [{"RandomCrop": {"size": [80, 100]}}])
-    assert caught.value.message == (
-        "transforms[0]: a crop of 80 x 100 pixels (height x width) does not fit into an image of"
-        " 60 x 100, such as the one with the key '000004'"
-    )
-    assert caught.value.hint == (
-        "put a resize to at least this size before it, or set pad_if_needed=True"
-    )
-
-
 @pytest.mark.parametrize(
     "transforms",
     [

@@ -1,24 +1,18 @@
 """A shard that is shortened while it is in use is an error that names it; a network file system is not mapped."""
 
-import gc
 import json
 import os
 import sys
-from contextlib import suppress
-from pathlib import Path
 
 import numpy as np
 import pytest
 from helpers import HELPERS
-from helpers.eventually import eventually
 from helpers.loading import build, take
 
 from loaders.dataset import files
 from loaders.dataset.damage import ShardCheck
-from loaders.dataset.files import MappedBytes, OpenFiles, is_readable, map_file
-from loaders.dataset.images import StoredImages
+from loaders.dataset.files import MappedBytes, OpenFiles, map_file
 from loaders.dataset.split import open_split
-from loaders.dataset.tables import SampleTables
 from manifests.errors import ShardError
 
 #: In a process for each case, shortens every shard after the first batch. Without a check, reading
@@ -80,17 +74,6 @@ def mapped(tmp_path):
     return path, map_file(str(path), 10_000)
 
 
-def test_a_page_beyond_the_end_of_a_shortened_file(mapped):
-    path, file = mapped
-    assert is_readable(file.address)
-    assert is_readable(file.address + 9_999)
-    os.truncate(path, 100)
-    assert is_readable(file.address + 4_000)
-    assert not is_readable(file.address + 9_999)
-    path.unlink()
-    assert not is_readable(file.address + 9_999)
-
-
 @pytest.mark.parametrize("permitted", [True, False])
 def test_the_first_of_many_bytes_that_cannot_be_read(mapped, monkeypatch, permitted):
     """Some containers do not permit the system call that checks all at once."""
@@ -119,49 +102,6 @@ def test_files_are_read_without_mapping(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="is 12 bytes long"):
         opened.read(6, 10, 5)
     opened.clear()
-
-
-def test_a_loader_that_is_dropped_closes_its_files(make_dataset, mixed):
-    folder = make_dataset("tfrecord", mixed).resolve()
-
-    def open_shards():
-        """Return the open shards of this dataset; loaders of other tests have others."""
-        links = []
-        for handle in Path("/proc/self/fd").iterdir():
-            with suppress(OSError):
-                links.append(Path(os.readlink(handle)))
-        return [link for link in links if link.parent == folder and link.name.startswith("train-")]
-
-    def closed():
-        gc.collect()  # again: a thread that ends later may leave what it used in a cycle of references
-        return not open_shards()
-
-    loader = build(folder, mmap=False)
-    next(iter(loader))
-    assert open_shards()
-    del loader
-    assert eventually(closed)
-
-
-@pytest.mark.parametrize("fmt", ["tfrecord", "webdataset"])
-def test_images_that_are_read_equal_those_that_are_mapped(prepared, fmt):
-    split = open_split(prepared[f"mixed {fmt}"], "train")
-    rows = SampleTables(split).columns(["label"], requested_by="a test")["label"].argsort()
-    both = [StoredImages(split, SampleTables(split), mmap=mmap) for mmap in (True, False)]
-    mapped, read = ([image.tobytes() for image in records.images(rows)] for records in both)
-    assert mapped == read
-    for records in both:
-        assert records.prefetch(rows).exception() is None
-        records.close()
-
-
-def test_a_change_of_a_shard_that_is_read(make_dataset, mixed):
-    split = open_split(make_dataset("tfrecord", mixed), "train")
-    path = Path(split.path(split.shards[0].file))
-    path.write_bytes(bytes(byte ^ 1 for byte in path.read_bytes()))
-    records = StoredImages(split, SampleTables(split), mmap=False)
-    with pytest.raises(ShardError, match="the shard has changed since its sample table was made"):
-        records.images(np.zeros(1, np.int64))
 
 
 def test_every_shard_is_checked_in_turn(make_dataset, mixed, monkeypatch):

@@ -9,7 +9,6 @@ from helpers import loading
 from helpers.loading import column, state_after
 from helpers.pictures import encode
 
-import loaders
 from manifests.errors import CallError
 from manifests.store import MANIFEST_NAME, manifest_bytes, read_manifest
 
@@ -73,26 +72,6 @@ def test_classes_are_matched_by_name(datasets, shuffle):
             assert shuffle or names[:12] == read(first)
     with build(datasets[::-1], shuffle=False) as reversed_list:
         assert reversed_list.classes == ("cat", "dog", "bee", "ant")
-
-
-def test_mix_gives_each_dataset_its_share(datasets):
-    with build(datasets, mix=[1, 3], fields=("image", "label")) as loader:
-        counts = Counter(name for _ in range(20) for name in read(loader))
-    # 18 samples in an epoch: 4.5 of the first dataset and 13.5 of the second, whose classes are
-    # equally frequent.
-    assert sum(counts.values()) == 360
-    assert abs(counts["dog"] - 90) <= 20
-    assert abs(counts["ant"] - 30) <= 20
-
-
-def test_samplers_and_fields_see_both(datasets):
-    options = {"batch_size": 4, "sampler": loaders.PKSampler(2, 2), "last_batch": "drop"}
-    with build(datasets, **options, fields=("label",)) as loader:
-        assert all(a == b != c == d for a, b, c, d in column(loader))
-    with build(datasets, shuffle=False, fields=("index", "key", "source")) as loader:
-        batches = list(loader)
-    assert np.concatenate([index for index, *_ in batches]).tolist() == list(range(18))
-    assert sum(len(sources) for *_, sources in batches) == 18
 
 
 def test_a_checkpoint_resumes(datasets):

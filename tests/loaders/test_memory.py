@@ -16,7 +16,6 @@ from loaders.memory import (
     default_settings,
     estimate_memory,
     largest_batch,
-    worst_batch,
 )
 
 IMAGE_BYTES = 224 * 224 * 3 * 2
@@ -78,22 +77,6 @@ def test_larger_batches_and_images_need_more_memory(batch, width, height):
     assert estimated(sizes.resized(16)).total <= least.total
 
 
-@settings(max_examples=50)
-@given(st.lists(st.integers(1, 10**8), min_size=1, max_size=50), st.integers(1, 64))
-def test_the_largest_batch_is_between_the_mean_and_the_maximum(each, batch):
-    array = np.array(each, np.float64)
-    worst = worst_batch(array, batch, spread=False)
-    assert worst_batch(array, batch, spread=True) == pytest.approx(batch * array.mean())
-    assert batch * array.mean() * (1 - 1e-9) <= worst <= batch * array.max() * (1 + 1e-9)
-
-
-def test_no_batch_of_several_epochs_exceeds_the_estimate():
-    draw = np.random.default_rng(1)
-    each = draw.choice([0.5, 2, 25], 100_000, p=[0.7, 0.25, 0.05]) * MIB
-    batches = draw.permutation(each)[: 390 * 256].reshape(390, 256).sum(1)
-    assert batches.max() <= worst_batch(each, 256, spread=False) <= 1.7 * batches.mean()
-
-
 @settings(max_examples=examples())
 @given(st.integers(1, 512), st.integers(900, 20_000))
 def test_the_largest_batch_size_that_fits(batch, limit):
@@ -103,13 +86,6 @@ def test_the_largest_batch_size_that_fits(batch, limit):
         assert estimate_memory(sizes, replace(settings, batch_size=most)).total <= limit * MIB
     if most < batch:
         assert estimate_memory(sizes, replace(settings, batch_size=most + 1)).total > limit * MIB
-
-
-def test_sizes_are_resized_like_the_converter_does():
-    sides = [np.array(each, np.int32) for each in ([4000, 300, 100], [2000, 600, 90])]
-    sizes = ImageSizes(*sides).resized(256)
-    assert sizes.widths.tolist() == [512, 256, 100]
-    assert sizes.heights.tolist() == [256, 512, 90]
 
 
 @pytest.mark.parametrize(("batch_size", "measured"), [(64, 812), (256, 1196)])

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 from helpers import annotated, loading
-from helpers.loading import take
 
 import loaders
 from dataprep.options import Downscale, Options, Raw
@@ -18,57 +17,11 @@ from manifests.tables import read_table
 
 RAW = [{"Resize": {"size": [96, 112]}}]
 ORDERS = {"stored": {"shuffle": False}, "planned": {"sampler": loaders.ShuffledSampler()}}
-CASES = [("tfrecord", "stored"), ("tfrecord", "planned"), ("webdataset", "stored"),
-         ("webdataset", "planned")]  # fmt: skip
 
 
 def build(dataset, fields, order, transforms=RAW, **kwargs):
     options = {"batch_size": 2, "dtype": "float32", "last_batch": "partial", **ORDERS[order]}
     return loading.build(dataset, fields=fields, transforms=transforms, **{**options, **kwargs})
-
-
-@pytest.mark.parametrize(("fmt", "order"), CASES)
-@pytest.mark.parametrize("kind", ["mask", "depth"])
-def test_masks_and_depth_maps(prepared, kind, fmt, order):
-    given = annotated.masks() if kind == "mask" else annotated.depths()
-    seen = []
-    with build(prepared[f"{kind} {fmt}"], (kind, "image", "source"), order) as loader:
-        for seconds, images, names in loader:
-            assert images.shape[0] == seconds.shape[0] == len(names)
-            assert seconds.dtype == (torch.uint8 if kind == "mask" else torch.uint16)
-            for second, name in zip(seconds, names, strict=True):
-                number = int(name.split("/")[1].split(".")[0])
-                height, width = given[number].shape
-                rows = ((np.arange(96) + 0.5) * height / 96).astype(int)
-                columns = ((np.arange(112) + 0.5) * width / 112).astype(int)
-                # Centers between two pixels may take the other one.
-                assert (second.numpy() == given[number][rows][:, columns]).mean() > 0.95
-                seen.append(number)
-    assert sorted(seen) == [0, 1, 2, 3, 4]
-
-
-@pytest.mark.parametrize(("fmt", "order"), CASES)
-def test_boxes(prepared, fmt, order):
-    fields = ("boxes", "box_labels", "box_counts", "image_id", "image")
-    flipped = [*RAW, {"RandomHorizontalFlip": {"p": 1.0}}]
-    seen = []
-    with build(prepared[f"boxes {fmt}"], fields, order, flipped) as loader:
-        assert list(loader.classes) == ["person", "bicycle", "train"]
-        for batch in loader:
-            dtypes = [torch.float32, torch.int64, torch.int64]
-            assert [values.dtype for values in batch[:3]] == dtypes
-            for corners, classes, count, image_id in zip(*batch[:4], strict=True):
-                picture = int(image_id) - 1000
-                given, (height, width) = annotated.boxes()[picture], annotated.SIZES[picture]
-                expected = given * ([112 / width, 96 / height] * 2)
-                expected[:, [0, 2]] = 112 - expected[:, [2, 0]]
-                assert count == len(given)
-                np.testing.assert_allclose(corners[:count], expected, atol=1e-3)
-                assert classes[:count].tolist() == annotated.box_labels()[picture]
-                assert classes[count:].eq(-1).all()
-                assert corners[count:].eq(0).all()
-                seen.append(picture)
-    assert sorted(seen) == [0, 1, 2, 3, 4]
 
 
 def test_masks_with_other_numbers_of_classes_are_not_joined(tmp_path):
@@ -82,13 +35,6 @@ def test_masks_with_other_numbers_of_classes_are_not_joined(tmp_path):
     message = r"the value 1 in the masks of .*dog is the class dog, but .*cat it is cat"
     with pytest.raises(CallError, match=message):
         build([made["sky,cat"], made["sky,dog"]], ("mask",), "planned")
-
-
-def test_fields_without_images(prepared):
-    with build(prepared["boxes tfrecord"], ("box_counts",), "stored") as loader:
-        assert torch.cat([counts for (counts,) in loader]).sum() == sum(map(len, annotated.boxes()))
-    with build(prepared["mask webdataset"], ("mask",), "planned") as loader:
-        assert torch.cat([masks for (masks,) in loader]).shape == (5, 96, 112)
 
 
 STORED = {
@@ -146,30 +92,6 @@ def placed(height, width, how):
     if how == "downscale":
         offset = [-round((side - 72) / 2) for side in resized]
     return [new / side for new, side in zip(resized, sides, strict=True)], offset
-
-
-@pytest.mark.parametrize(
-    ("kind", "line"),
-    [
-        ("mask", "and 2 x 96 x 112 uint8 masks"),
-        ("depth", "and 2 x 96 x 112 uint16 depth maps"),
-        ("boxes", "their boxes"),
-    ],
-)
-def test_explain_names_what_follows_the_images(prepared, kind, line):
-    with build(prepared[f"{kind} tfrecord"], ("image", kind), "stored") as loader:
-        assert line in loader.explain()
-    # Without the field, any transform may be used.
-    steps = [*RAW, "RandAugmentV2"]
-    build(prepared[f"{kind} tfrecord"], ("image",), "stored", steps).close()
-
-
-def test_another_size_of_the_images_is_that_of_the_masks(prepared):
-    crop = [{"RandomResizedCrop": {"size": [48, 64]}}, "RandomHorizontalFlip", "ToTensor"]
-    with build(prepared["mask tfrecord"], ("image", "mask"), "planned", crop) as loader:
-        loader.set(size=(80, 80))
-        images, masks = take(loader, 1)[0]
-    assert images.shape[2:] == masks.shape[1:] == (80, 80)
 
 
 @pytest.mark.parametrize("order", ORDERS)

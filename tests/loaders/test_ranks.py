@@ -2,13 +2,12 @@
 
 import subprocess
 import sys
-from collections import Counter
 from pathlib import Path
 
 import numpy as np
 import pytest
 from helpers import small
-from helpers.loading import build, column, equal
+from helpers.loading import build, equal
 from helpers.pictures import encode
 from hypothesis import given
 from hypothesis import strategies as st
@@ -161,43 +160,6 @@ def test_the_shares_of_all_ranks_add_up_to_all_samples(samples, world, completed
 def open_ranks(folder, world, **options):
     options = {"fields": ("label",), "batch_size": 3, "world_size": world, **options}
     return [build(folder, rank=rank, **options) for rank in range(world)]
-
-
-@pytest.mark.parametrize(
-    ("fmt", "world", "shuffle"),
-    [
-        ("tfrecord", 5, False),
-        ("tfrecord", 1, True),
-        ("webdataset", 23, False),
-        ("webdataset", 2, True),
-    ],
-)
-def test_evaluation_on_several_ranks_returns_each_sample_once(prepared, fmt, world, shuffle):
-    options = {"last_batch": "partial", "shuffle": shuffle}
-    ranks = open_ranks(prepared[f"mixed {fmt}"], world, **options)
-    for _ in range(2):
-        epoch = [column(loader) for loader in ranks]
-        assert len({len(batches) for batches in epoch}) == 1
-        labels = [label for batches in epoch for labels in batches for label in labels]
-        assert sorted(labels) == list(range(23))
-
-
-@pytest.mark.parametrize(
-    ("fmt", "world", "shuffle"),
-    [("tfrecord", 2, True), ("webdataset", 3, True), ("tfrecord", 3, "buffer")],
-)
-def test_training_returns_the_same_number_of_full_batches_on_every_rank(
-    prepared, fmt, world, shuffle
-):
-    ranks, seen = open_ranks(prepared[f"mixed {fmt}"], world, shuffle=shuffle), Counter()
-    for _ in range(4):
-        epoch = [column(loader) for loader in ranks]
-        for batches in epoch:
-            assert [len(labels) for labels in batches] == [3] * (23 // world // 3)
-        read = [label for batches in epoch for labels in batches for label in labels]
-        assert len(set(read)) == len(read)
-        seen.update(read)
-    assert set(seen) == set(range(23))
 
 
 def test_ranks_draw_different_augmentations(make_dataset):

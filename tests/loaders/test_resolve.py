@@ -2,7 +2,6 @@
 
 import gc
 import math
-import sys
 from dataclasses import FrozenInstanceError, fields
 from types import SimpleNamespace
 
@@ -10,7 +9,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from helpers.loading import build, take
+from helpers.loading import build
 
 import loaders
 import loaders.resolve as resolve_module
@@ -19,7 +18,6 @@ from loaders.memory import MemoryEstimate, Reservations, estimate_memory
 from loaders.options import BuildRequest, ResolvedOptions
 from loaders.ranks import Ranks
 from loaders.resolve import MAX_THREADS_COMPUTING
-from loaders.transforms.fuse import fuse
 
 DEFAULTS = {"batch_size": 4, "transforms": "imagenet-eval", "device": "cpu"}
 
@@ -176,21 +174,3 @@ def test_a_memory_limit_needs_the_image_sizes(make_dataset, mixed):
     assert resolve(folder, device="gpu").hw_decoder_load == 0.65
     with pytest.raises(loaders.CallError, match="memory_limit needs the sizes of all images"):
         resolve(folder, device="gpu", memory_limit="4GiB")
-
-
-def test_transforms_are_fused_once_per_build(folder, monkeypatch):
-    calls = []
-    # The package has the function under the name of the module.
-    module = sys.modules["loaders.transforms.fuse"]
-    monkeypatch.setattr(module, "fuse", lambda steps: calls.append(steps) or fuse(steps))
-    with build(folder, transforms="imagenet-train") as loader:
-        loader.explain()
-        take(loader, 1)
-    assert len(calls) == 1
-    # No other module could call it.
-    holders = {
-        name
-        for name, each in sys.modules.items()
-        if name[:7] == "loaders" and hasattr(each, "fuse")
-    }
-    assert holders <= {"loaders.transforms", "loaders.transforms.fuse"}

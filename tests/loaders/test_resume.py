@@ -64,7 +64,7 @@ KINDS = {
         {"batch_size": 8, "transforms": GROWING, "shuffle": "buffer"},
     ),
 }
-SIZES = ({"size": 32, "magnitude": 3}, {"size": 48, "magnitude": 6}, {"size": 64, "magnitude": 9})
+SIZES = ({"size": 32, "magnitude": 3}, {"size": 48, "magnitude": 6})
 
 
 @pytest.mark.parametrize(("number", "kind"), [*enumerate(KINDS)], ids=KINDS)
@@ -73,7 +73,7 @@ def test_resumes_bit_for_bit(prepared, number, kind):
     dataset, options = KINDS[kind]
 
     def epochs(loader, first):
-        for epoch in range(first, 3):
+        for epoch in range(first, 2):
             if kind.startswith("growing"):
                 loader.set(**SIZES[epoch])
             yield epoch
@@ -167,19 +167,6 @@ def test_set_epoch_of_the_next_epoch_keeps_the_pipeline(prepared):
         assert (position["epoch"], position["batch"], position["started"]) == (8, 1, 7)
 
 
-@pytest.mark.parametrize("shuffle", [False, "buffer", True])
-def test_a_state_after_break_begins_the_next_epoch_as_the_loader_does(prepared, shuffle):
-    with (
-        build(prepared["mixed tfrecord"], shuffle=shuffle, fields=("label",)) as whole,
-        build(prepared["mixed tfrecord"], shuffle=shuffle, fields=("label",)) as first,
-        build(prepared["mixed tfrecord"], shuffle=shuffle, fields=("label",)) as second,
-    ):
-        epochs = [column(whole) for _ in range(2)]
-        take(first, 3)
-        second.load_state_dict(first.state_dict())
-        assert column(first) == column(second) == epochs[1]
-
-
 def test_a_state_in_the_handler_of_an_exception_continues_the_epoch(prepared):
     def interrupt():
         raise KeyboardInterrupt
@@ -253,23 +240,6 @@ def test_a_state_resumes_at_another_world_size(prepared, order, last_batch, take
     states = [state_after(each, 1) for each in four]
     assert global_batches(ranks(1, states[3:])) == epochs[2][1:]
     assert global_batches(ranks(4, states)) == epochs[2][1:]
-
-
-def test_augmentation_after_a_resume_at_another_world_size_is_reproducible(prepared):
-    folder, half = prepared["mixed tfrecord"], {"rank": 1, "world_size": 2}
-    with (
-        build(folder, batch_size=8, transforms=small.TRAIN) as first,
-        build(folder, transforms=small.TRAIN, **half) as one,
-        build(folder, transforms=small.TRAIN, **half) as other,
-    ):
-        state = state_after(first, 1)
-        one.load_state_dict(state)
-        other.load_state_dict(state)
-        assert equal(list(one), list(other))
-        iteration = iter(one)
-        next(iteration)
-        other.load_state_dict(one.state_dict())
-        assert equal(list(other), list(iteration))
 
 
 def test_a_run_that_stopped_at_a_bad_image_resumes_without_it(tmp_path):

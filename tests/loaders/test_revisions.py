@@ -77,14 +77,6 @@ def test_readers_of_the_old_revision_are_not_disturbed(shuffle, added, made, tmp
         assert equal(list(old), expected[2:])
 
 
-def test_the_newest_revision_has_all_images(made):
-    with build(made / "new", shuffle=False) as loader:
-        batches = list(loader)
-    assert sorted(label for _, labels, _ in batches for label in labels) == [0] * 12 + [1] * 6
-    names = [*(f"cat/{n:02d}.jpg" for n in range(12)), *(f"ant/{n}.jpg" for n in range(20, 26))]
-    assert {source for *_, sources in batches for source in sources} == set(names)
-
-
 def test_several_datasets(made):
     both = [made / "new", made / "old"]
     with build(both) as loader:

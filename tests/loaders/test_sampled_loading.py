@@ -51,34 +51,6 @@ def test_images_match_their_rows(prepared, fmt, sampler):
     assert len(set(rows_of_sources.values())) == len(rows_of_sources)
 
 
-@pytest.mark.parametrize(
-    ("last_batch", "wide", "narrow"),
-    [
-        ("drop", PK, PKSampler(1, 2, by="identity", across="camera")),
-        ("partial", ShuffledSampler(), ShuffledSampler()),
-        ("pad", ClassBalancedSampler("identity"), ClassBalancedSampler("identity")),
-        ("pad", ShuffledSampler(), ShuffledSampler()),
-    ],
-)
-def test_ranks_divide_the_batches_of_a_single_rank(people, last_batch, wide, narrow):
-    """Three ranks with batches of 2 read the batches of 6 of one rank, in order."""
-    options = {"fields": ("index",), "last_batch": last_batch}
-    alone = build(people, sampler=wide, **options)
-    ranks = [
-        build(people, sampler=narrow, batch_size=2, rank=rank, world_size=3, **options)
-        for rank in range(3)
-    ]
-    assert {len(loader) for loader in ranks} == {len(alone)}
-    for _ in range(2):
-        for together, *parts in zip(column(alone), *map(column, ranks), strict=True):
-            joined = [row for part in parts for row in part]
-            if last_batch == "pad":
-                assert set(joined) == set(together)
-                assert [len(part) for part in parts] == [2, 2, 2]
-            else:
-                assert joined == together
-
-
 @pytest.mark.parametrize("fmt", ["tfrecord", "webdataset"])
 def test_shards_of_another_tool(prepared, fmt, tmp_path, dataprep):
     """Shards alone, indexed by `dataprep index`, are sampled in the same way."""
@@ -143,16 +115,6 @@ def test_a_sampler_that_fails_while_a_state_is_loaded_is_named(people):
             loader.load_state_dict(state)
         # The loader is back where it was.
         assert next(iter(loader))[0].tolist() == list(range(6))
-
-
-def test_numpy_integers_are_accepted(people):
-    given = {"sampler": PKSampler(np.uint8(3), np.int64(2)), "seed": np.int32(3)}
-    with (
-        build(people, sampler=PKSampler(3, 2), seed=3) as plain,
-        build(people, **given, batch_size=np.int16(6)) as other,
-    ):
-        other.load_state_dict(plain.state_dict())
-    assert ClassBalancedSampler(alpha=np.float32(0.5), samples=np.int32(1000)).samples == 1000
 
 
 def test_a_partial_batch_larger_than_an_epoch_is_not_padded(people):

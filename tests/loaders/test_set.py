@@ -94,16 +94,6 @@ def test_a_script_that_sets_the_same_values_again_resumes(build):
             assert equal([*taken, *train(second)[0]], expected)
 
 
-def test_after_break_set_begins_the_next_epoch(build):
-    with build() as loader, build() as other:
-        take(loader, 1)
-        loader.set(size=48)
-        assert loader.epoch == 1
-        other.set_epoch(1)
-        other.set(size=48)
-        assert equal(list(loader), list(other))
-
-
 @pytest.mark.parametrize(
     ("transforms", "change", "message"),
     [

@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 from helpers.pictures import encode, photo
 from helpers.torchvision_oracle import import_torchvision
-from PIL import Image
 
 import loaders
-from manifests.errors import CallError, DamagedError
+from manifests.errors import CallError
 
 v1, v2 = import_torchvision()
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
@@ -68,24 +67,3 @@ def test_images_of_one_size_need_no_crop(make_dataset, size):
         assert f"all images have {size[0]} x {size[1]} pixels" in loader.explain()
     mixed = images_of(folder, ["RandomHorizontalFlip", {"MixUp": {"num_classes": 3}}])
     assert mixed.shape == (6, 3, *size)
-
-
-def test_images_of_different_sizes_need_one(dataset):
-    with pytest.raises(
-        CallError,
-        match=r"images have different sizes after ToTensor\(\), but a batch needs one size",
-    ):
-        images_of(dataset, ["ToTensor"])
-
-
-def test_an_image_that_differs_from_its_table_is_an_error(make_dataset):
-    """The table has the size before the EXIF orientation."""
-    plain = encode(photo(0, 40, 30))
-    exif = Image.Exif()
-    exif[0x0112] = 6
-    turned = encode(photo(1, 40, 30), exif=exif.tobytes())
-    folder = make_dataset("tfrecord", [("jpg", plain, 0), ("jpg", turned, 0)], shards=1)
-    with pytest.raises(
-        DamagedError, match=r"does not have the size that the sample tables state.*put a resize"
-    ):
-        images_of(folder, ["ToTensor"], batch_size=2)

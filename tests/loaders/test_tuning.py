@@ -91,13 +91,6 @@ def test_a_file_for_something_else_is_refused_with_the_reason(dataset, file, cha
     assert "Hint: run `loaders tune` again for this machine" in str(raised.value)
 
 
-def test_other_transforms_and_another_dataset(prepared, dataset, file):
-    with pytest.raises(CallError, match="the transforms were different"):
-        build(dataset, tuning=file(), transforms="imagenet-eval")
-    with pytest.raises(CallError, match="the dataset or its split was another one"):
-        build(prepared["mixed tfrecord"], tuning=file())
-
-
 def test_the_entry_that_fits_is_used_and_the_most_similar_one_is_explained(dataset, file, key):
     others = [Entry(replace(key, cores=99), 4, Tuning(9), {}), Entry(KEY, 4, Tuning(8), {})]
     with build(dataset, tuning=file(entries=others)) as loader:

@@ -4,9 +4,7 @@ import re
 from collections import Counter
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
-import torch
 from helpers import loading
 from helpers.damaged import BAD, SAMPLES, make
 
@@ -14,37 +12,10 @@ import loaders
 from loaders.dataset.fields import shadowed_columns
 
 SIZE = [{"Resize": {"size": [16, 16]}}]
-ORDERS = [
-    ("tfrecord", {"shuffle": False}),
-    ("webdataset", {"shuffle": "buffer"}),
-    ("webdataset", {"shuffle": True}),
-    ("tfrecord", {"sampler": loaders.SequentialSampler()}),
-]
 
 
 def build(folder, **options):
     return loading.build(folder, **{"fields": ("index", "valid"), "transforms": SIZE, **options})
-
-
-@pytest.mark.parametrize(("fmt", "order"), ORDERS)
-def test_each_sample_is_valid_once(prepared, fmt, order):
-    """39 samples on 3 ranks in batches of 4: 48 places, of which 9 fill up."""
-    folder = prepared[f"gray {fmt}"]
-    for epoch in range(2):
-        counts, places = Counter(), 0
-        for rank in range(3):
-            with build(folder, last_batch="pad", rank=rank, world_size=3, **order) as loader:
-                loader.set_epoch(epoch)
-                for index, valid in loader:
-                    assert valid.dtype == torch.bool
-                    assert valid.shape == index.shape == (4,)
-                    counts.update(index[valid].tolist())
-                    places += len(valid)
-        assert counts == Counter(range(SAMPLES))
-        assert places == 48
-    for last_batch, samples in (("drop", 36), ("partial", SAMPLES)):
-        with build(folder, last_batch=last_batch, **order) as loader:
-            assert sum(len(valid) for _, valid in loader if valid.all()) == samples
 
 
 @pytest.mark.parametrize(("split", "own"), [("val", 1), ("train", 13)])
@@ -80,14 +51,6 @@ def test_samples_that_are_fewer_than_the_ranks_are_announced(tmp_path, options, 
         build(folder, rank=1, world_size=3, last_batch="partial", **options).close()
 
 
-def test_a_batch_without_samples_is_padded(prepared):
-    """The only global batch of 39 samples, divided among 50 ranks."""
-    options = {"last_batch": "pad", "shuffle": True, "batch_size": 30, "rank": 0, "world_size": 50}
-    with build(prepared["gray tfrecord"], **options) as loader:
-        ((_, valid),) = loader
-        assert valid.tolist() == [False] * 30
-
-
 @pytest.mark.parametrize(
     ("on_error", "last_batch"),
     [("skip", "pad"), ("skip", "partial"), ("replace", "partial"), ("replace", "drop")],
@@ -103,16 +66,6 @@ def test_what_takes_the_place_of_a_bad_image_is_not_valid(prepared, on_error, la
             assert set(counts.values()) == {1}
             assert not set(counts) & set(BAD)
             assert last_batch == "drop" or len(counts) == SAMPLES - len(BAD)
-
-
-@pytest.mark.parametrize("shuffle", [True, False])
-def test_the_mask_alone(prepared, shuffle):
-    """DALI's pipeline needs an output, although the mask comes from none."""
-    options = {"fields": ("valid",), "last_batch": "pad", "framework": "numpy"}
-    with build(prepared["gray tfrecord"], shuffle=shuffle, **options) as loader:
-        masks = [valid for (valid,) in loader]
-    assert masks[0].dtype == np.bool_
-    assert np.concatenate(masks).sum() == SAMPLES
 
 
 def test_a_column_of_the_same_name_is_reported():

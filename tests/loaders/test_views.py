@@ -6,7 +6,6 @@ import torch
 from helpers import annotated, loading
 from helpers.loading import state_after, take
 
-import loaders
 from dataprep.options import Options
 from dataprep.run.convert import convert_dataset
 from dataprep.sources import read_source
@@ -55,24 +54,6 @@ def test_a_state_tells_apart_what_all_views_share_and_what_one_has(dataset):
         loader.load_state_dict(states[number])
 
 
-def test_each_view_is_a_tensor(dataset):
-    with build(dataset, [GLOBAL] * 2 + [LOCAL] * 3) as loader:
-        images, labels = take(loader, 1)[0]
-        text = loader.explain()
-    assert [tuple(each.shape) for each in images] == [(4, 3, 32, 32)] * 2 + [(4, 3, 16, 16)] * 3
-    assert labels.shape == (4,)
-    assert images[0].max() <= 1
-    assert images[2].min() < -1
-    assert not torch.equal(images[0], images[1])
-    assert "views[4][0]  RandomResizedCrop(size=16" in text
-    assert "5 tensors of 4 x 3 x 32 x 32 and 3 x 16 x 16 float32" in text
-
-
-def test_shared_transforms_run_once_for_all_views(dataset):
-    (plain, flipped), _ = first_batch(dataset, [[], [FLIP]], [CROP, "RandomGrayscale"])
-    assert torch.equal(plain, flipped.flip(3))
-
-
 def test_a_view_equals_a_loader_of_its_own(dataset):
     """Without random draws; functions get the tensor of their view, which may have any size."""
     crop = [{"CenterCrop": {"size": 20}}, "ToTensor"]
@@ -86,25 +67,6 @@ def test_a_view_equals_a_loader_of_its_own(dataset):
 
 
 # --- labels that are placed in the images ---------------------------------------------------------
-
-#: The first view has the size of the shared crop; the second moves its pixels again.
-SHARED = [{"RandomResizedCrop": {"size": [60, 80]}}]
-
-
-@pytest.mark.parametrize(
-    ("kind", "sampler"), [("mask", None), ("depth", None), ("mask", loaders.ShuffledSampler())]
-)
-def test_each_view_has_a_mask_of_its_own(prepared, kind, sampler):
-    plain = [[], [FLIP], [{"CenterCrop": {"size": [40, 48]}}]]
-    options = {"sampler": sampler, "fields": ("image", kind), "batch_size": 5}
-    with build(prepared[f"{kind} tfrecord"], plain, SHARED, **options) as loader:
-        images, seconds = take(loader, 1)[0]
-        assert "and 5 x 60 x 80 and 40 x 48 uint" in loader.explain()
-    seconds = [each.int() for each in seconds]
-    assert [tuple(each.shape) for each in seconds] == [(5, 60, 80), (5, 60, 80), (5, 40, 48)]
-    assert torch.equal(seconds[1], seconds[0].flip(2))
-    assert torch.equal(seconds[2], seconds[0][:, 10:50, 16:64])
-    assert torch.equal(images[1], images[0].flip(3))
 
 
 def test_masks_show_what_the_images_of_their_view_show(tmp_path):
@@ -128,23 +90,6 @@ def test_masks_show_what_the_images_of_their_view_show(tmp_path):
             for image, mask in zip(images, masks, strict=True):
                 assert torch.equal(image[:, 0], mask)
             assert not torch.equal(masks[0].flip(2), masks[1])
-
-
-def test_each_view_has_boxes_of_its_own(prepared):
-    views = [[], [FLIP], [{"Resize": {"size": [30, 160]}}]]
-    fields = ("box_counts", "boxes", "image", "box_labels")
-    batch = first_batch(prepared["boxes tfrecord"], views, SHARED, fields=fields, batch_size=5)
-    assert [len(part) for part in batch] == [3, 3, 3, 3]
-    counts, boxes = batch[:2]
-    assert counts[0].sum() > 0
-    assert torch.equal(counts[0], counts[1])
-    for first, flipped, stretched, count in zip(*boxes, counts[0].tolist(), strict=True):
-        mirrored = first[:count].clone()
-        mirrored[:, [0, 2]] = 80 - mirrored[:, [2, 0]]
-        assert torch.allclose(flipped[:count], mirrored, atol=1e-3)
-        scaled = first[:count] * torch.tensor([2, 0.5, 2, 0.5])
-        high = (scaled[:, 3] - scaled[:, 1]) >= 1
-        assert torch.allclose(stretched[: int(high.sum())], scaled[high], atol=1e-3)
 
 
 def test_views_that_decode_share_one_decoded_image():

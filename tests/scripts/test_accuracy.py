@@ -45,7 +45,7 @@ def arguments(images, work, **changed):
     return argparse.Namespace(**values | changed)
 
 
-@pytest.mark.parametrize("name", ["plain", "modern", "resized-crop"])
+@pytest.mark.parametrize("name", ["plain", "modern"])
 def test_both_sides_learn(scripts, images, tmp_path, monkeypatch, name):
     accuracy, pairs = scripts("accuracy"), scripts("pairs")
     monkeypatch.setattr(accuracy, "WIDTHS", (4, 8, 8, 8))

@@ -11,13 +11,12 @@ import pytest
 import torch
 from click.testing import CliRunner
 from helpers.bench import make_results, rate
-from helpers.chromium import chromium, find_chromium
 
 import loaders
 from loaders.bench import command as bench_command
 from loaders.bench.command import make_request
 from loaders.bench.measure import Method, close
-from loaders.bench.model import load_model, measure_torchvision
+from loaders.bench.model import measure_torchvision
 from loaders.bench.results import ModelRates, Remedy
 from loaders.bench.show import page
 from loaders.cli import main
@@ -167,19 +166,6 @@ def test_wrong_datasets(monkeypatch, tmp_path, command, dataset, options, error)
     assert ("object store" in text) == ("s3:" in dataset)
 
 
-def test_a_script_with_dataclasses(request_for, tmp_path):
-    """`dataclasses` looks up the module of a class whose annotations are text."""
-    path = tmp_path / "train.py"
-    path.write_text(
-        "from __future__ import annotations\nfrom dataclasses import dataclass\n"
-        "@dataclass\nclass Settings:\n    rate: float = 0.1\n"
-        "def step(images, labels):\n    Settings()\n"
-    )
-    spec = resolve(request_for())
-    assert load_model(f"{path}:step", spec)(("images", [0, 1])) == 2
-    close(spec)
-
-
 def test_a_model_of_torchvision(monkeypatch, photographs, tmp_path):
     """With a stand-in for torchvision, whose real models take minutes on a CPU."""
     made = []
@@ -271,23 +257,6 @@ def test_names_are_escaped_and_commands_are_code(hostile):
     remedy = Remedy("with shards at 256 px", "run `dataprep convert --src a<b`", rate(9_000))
     text = page(make_results((9_000, 1_000, 990, 980), remedies=(remedy,))).decode()
     assert "<code>dataprep convert --src a&lt;b</code>" in text
-
-
-@pytest.mark.skipif(find_chromium() is None, reason="needs Chromium or Chrome")
-def test_page_in_a_browser(hostile, tmp_path):
-    (tmp_path / "bench.html").write_bytes(page(hostile))
-    bars = "[...document.querySelectorAll('svg rect')]"
-    with chromium(tmp_path) as browser:
-        for width in (390, 1400):
-            browser.open(tmp_path / "bench.html", width)
-            assert browser.complaints() == []
-            assert browser.evaluate("document.documentElement.scrollWidth") == width
-            assert browser.evaluate(f"{bars}.length") == 7
-            assert browser.evaluate(f"{bars}.every(each => each.width.baseVal.value <= 340)")
-        browser.open(tmp_path / "bench.html", 1400, dark=True)
-        # The color of text without one of its own, which the browser chooses with the background.
-        color = browser.evaluate("getComputedStyle(document.querySelector('h1')).color")
-        assert color == "rgb(255, 255, 255)"
 
 
 # --- the batch size -------------------------------------------------------------------------------

@@ -25,14 +25,6 @@ def measured(batch, prefetched, seconds, repeats, finish=lambda: None):
     return measure(Source(batch, prefetched), finish, Method(seconds, repeats))
 
 
-def test_a_steady_source(clock):
-    def batch() -> int:
-        clock.now += 0.25
-        return 50
-
-    assert measured(batch, 2, 1.0, 3) == Rate((200.0, 200.0, 200.0))
-
-
 def test_work_that_the_device_finishes_later_counts(clock):
     pending = []
 
@@ -83,20 +75,6 @@ def test_a_fast_source_does_not_share_the_cores_with_what_a_slow_one_prefetches(
     sources = {"fast": Source(fast, 1), "slow": Source(slow, 2)}
     rates = measure_in_turn(sources, lambda: None, Method(0.5, 3))
     assert rates["fast"].repeats == pytest.approx((1000, 1000, 1000))
-
-
-@pytest.mark.parametrize("seconds", [0.1, 1.0, 2.5])
-def test_batches_that_come_in_bursts(clock, seconds):
-    """Eight workers finish a batch each at the same time, once a second."""
-    taken = [0]
-
-    def batch() -> int:
-        if taken[0] % 8 == 0:
-            clock.now += 1.0
-        taken[0] += 1
-        return 10
-
-    assert measured(batch, 16, seconds, 3).repeats == pytest.approx((80.0, 80.0, 80.0))
 
 
 def test_the_first_batch_does_not_count(clock):

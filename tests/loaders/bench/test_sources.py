@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 import shlex
 from dataclasses import replace
 
@@ -17,18 +16,14 @@ import loaders
 from dataprep.options import Options, Raw
 from dataprep.run.convert import convert_dataset
 from dataprep.sources import read_source
-from loaders.bench import measure, remedies
 from loaders.bench.command import make_request
-from loaders.bench.measure import Method, cached_share, close, measure_loader, measure_stages
+from loaders.bench.measure import Method, close, measure_loader
 from loaders.bench.remedies import disturbance_candidates, find_candidates
 from loaders.dali.pipeline import start_stage
-from loaders.dataset.files import map_file, resident_bytes
-from loaders.dataset.split import open_split
 from loaders.loader import Loader
 from loaders.resolve import resolve
 
 QUICK = Method(0.01, 2)
-JITTER = [{"RandomResizedCrop": {"size": 64}}, {"ColorJitter": {"brightness": 0.4}}, "ToTensor"]
 
 
 def request_for(dataset, transforms="imagenet-train", **options):
@@ -75,12 +70,6 @@ def test_the_last_stage_is_the_pipeline_of_the_loader(photographs):
     given = {"transforms": "imagenet-train", "batch_size": 4, "device": "cpu", "seed": 7}
     with loaders.build(photographs, **given) as loader:
         assert loader.options == replace(options, ranks=loader.options.ranks)
-
-
-def test_every_stage_gives_a_rate(photographs):
-    stages = measure_stages(lambda: resolve(request_for(photographs)), QUICK)
-    assert [*stages] == ["reading", "decoding", "augmentation", "delivery"]
-    assert all(len(each.repeats) == 2 and min(each.repeats) > 0 for each in stages.values())
 
 
 def shapes_of(candidate):
@@ -139,24 +128,6 @@ def test_candidates_for_reading(photographs, cached):
         assert shapes_of(candidates[0])[2] == stored
 
 
-@pytest.mark.parametrize("transforms", [JITTER, "imagenet-eval"])
-def test_no_candidate_leaves_out_an_augmentation(photographs, transforms):
-    """A model would be trained or evaluated on other images."""
-    (smaller,) = found(photographs, "augmentation", transforms)
-    assert smaller.text == "with shards at 256 px"
-
-
-def test_programs_on_cores_that_this_process_may_not_use_do_not_count(monkeypatch):
-    core = min(os.sched_getaffinity(0))
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {core})
-    one = measure._busy_seconds()
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(os.cpu_count())))
-    every = measure._busy_seconds()
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {100_000})
-    assert 0 < one <= every
-    assert measure._busy_seconds() is None
-
-
 def test_candidates_for_delivery_and_beside_a_model(photographs):
     (candidate,) = found(photographs, "delivery")
     assert candidate.action == "pass prefetch=5 to loaders.build"
@@ -171,19 +142,3 @@ def test_an_image_that_cannot_be_decoded_is_left_out_of_the_sample(tmp_path):
     dataset = handmade.make_dataset(tmp_path / "bad", "tfrecord", samples, shards=1)
     candidates = found(dataset, "decoding")
     assert shapes_of(candidates[1]) == ((4, 3, 224, 224), 4, {256 * 256 * 3})
-
-
-def test_cached_share(photographs, tmp_path):
-    split = open_split(photographs, "train")
-    for shard in split.shards:
-        (photographs / shard.file.name).read_bytes()
-    assert cached_share(split) == 1.0
-    path = tmp_path / "file"
-    path.write_bytes(bytes(10_000))
-    assert resident_bytes(map_file(str(path), 10_000)) == 10_000
-
-
-def test_a_sample_of_large_images_has_fewer_of_them(photographs, monkeypatch):
-    monkeypatch.setattr(remedies, "_MAX_BYTES", 256 * 256 * 3 * 5)
-    _, raw_pixels = found(photographs, "decoding")
-    assert len({image.tobytes() for image in images_of(raw_pixels.make_spec())}) == 5

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from helpers.bench import make_results, rate
 from hypothesis import given
 from hypothesis import strategies as st
 
 from loaders.bench.results import (
-    STAGES,
     ModelRates,
     Remedy,
     added_times,
@@ -91,12 +88,6 @@ def test_sentences(results, text):
     assert sentence(results) == text
 
 
-def test_a_remedy_within_the_noise_is_not_named():
-    noisy = replace(AT_256, rate=rate(22_000, spread=0.1))
-    assert choose_remedy(rate(21_300), [noisy], needed=None) is None
-    assert choose_remedy(rate(21_300), [replace(noisy, rate=rate(22_000))], needed=None) is not None
-
-
 def test_a_slower_stage_within_the_noise_is_not_the_limit():
     # Delivery adds more time than decoding, but so little that it may be chance.
     noisy = {
@@ -111,17 +102,6 @@ def test_a_slower_stage_within_the_noise_is_not_the_limit():
 
 
 positive = st.floats(1, 1e6)
-
-
-@given(st.tuples(positive, positive, positive, positive))
-def test_the_limit_is_a_stage_that_adds_time(medians):
-    stages = dict(zip(STAGES, map(rate, medians), strict=True))
-    added = added_times(stages)
-    limit = limiting_stage(stages)
-    assert added[limit] > 0 or limit == "reading"
-    assert all(each >= 0 for each in added.values())
-    # Up to rounding, times add up to at least that of the loader.
-    assert sum(added.values()) >= (1 - 1e-9) / medians[-1]
 
 
 @given(st.lists(positive, max_size=5), positive, st.none() | positive)

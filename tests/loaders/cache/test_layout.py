@@ -4,12 +4,10 @@ Images in order come in whole blocks.
 """
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loaders.cache import layout as layout_module
-from loaders.cache.layout import BLOCK_BYTES, REQUEST_BYTES, REQUEST_RANGES, Layout
+from loaders.cache.layout import REQUEST_BYTES, REQUEST_RANGES, Layout
 
 
 def make_layout(sizes, shards=3, gap=512):
@@ -53,30 +51,3 @@ def test_in_order_shards_come_as_a_whole_in_long_requests():
     requests = layout.requests(layout.blocks(np.arange(256)))
     assert all(len(request.ranges) == 1 for request in requests)
     assert len(requests) <= 256 * 110_512 / REQUEST_BYTES + 2 * len(layout.lengths)
-
-
-@pytest.mark.parametrize("first", [0, 150, 299])
-def test_a_block_has_all_images_that_begin_in_it(first, monkeypatch):
-    layout = make_layout([110_000] * 300)
-    rows = layout.blocks(np.array([first]))
-    assert first in rows
-    shard = layout.shards_of(np.array([first]))[0]
-    numbers = {(int(shard), int(layout.offsets[first] // BLOCK_BYTES))}
-    assert {
-        (int(layout.shards_of(np.array([row]))[0]), int(layout.offsets[row] // BLOCK_BYTES))
-        for row in rows
-    } == numbers
-    monkeypatch.setattr(layout_module, "BLOCK_BYTES", 1)
-    assert layout.blocks(np.array([first])).tolist() == [first]
-
-
-def test_a_short_split_comes_in_blocks_and_a_few_images_of_a_long_one_alone():
-    rng = np.random.default_rng(0)
-    short, long = make_layout([110_000] * 1280), make_layout([110_000] * 100_000)
-    batch = rng.choice(1280, 256, replace=False)
-    assert short.cost(short.blocks(batch)) < 1.5 * short.cost(batch)
-    batch = rng.choice(100_000, 256, replace=False)
-    assert long.cost(long.blocks(batch)) > 2 * long.cost(batch)
-    in_order = np.arange(256)
-    assert long.cost(long.blocks(in_order)) < 1.5 * long.cost(in_order)
-    assert long.cost(in_order[:0]) == long.cost(long.blocks(in_order[:0])) == 0

@@ -3,7 +3,6 @@
 import gc
 import json
 import os
-import re
 import shutil
 import threading
 from contextlib import suppress
@@ -22,7 +21,6 @@ from dataprep.options import Options
 from dataprep.run.convert import convert_dataset
 from dataprep.sources import read_source
 from loaders import ClassBalancedSampler, PKSampler, ShuffledSampler
-from loaders.cache.fetcher import Fetcher
 from loaders.cache.folder import disk_usage
 from manifests.errors import CallError, ShardError
 from manifests.remote.store import Store
@@ -182,34 +180,6 @@ def test_the_first_batches_come_before_the_rest_of_the_dataset(large, tmp_path, 
         assert_equal(read([first, *iterator]), expected)
 
 
-def test_explain_states_the_requests_of_an_epoch(large, tmp_path, monkeypatch):
-    """The store answers when all requests of the epoch are planned, so their number does not depend on its speed."""
-    requests, fetchers, true, follow = [], set(), Store.read_parts, Fetcher.follow
-
-    def read_parts(self, name, ranges):
-        requests.append(name)
-        assert eventually(lambda: all(fetcher.position()[2] >= 150 for fetcher in fetchers))
-        return true(self, name, ranges)
-
-    monkeypatch.setattr(Store, "read_parts", read_parts)
-    monkeypatch.setattr(
-        Fetcher, "follow", lambda self, *arguments: fetchers.add(self) or follow(self, *arguments)
-    )
-    options = {"cache": tmp_path / "cache", "batch_size": 4, "shuffle": False}
-    with build(large[1], **options) as loader:
-        text = loader.explain()
-        list(loader)
-    low, high = re.search(
-        r"an epoch from an empty cache takes about (\d+) to (\d+) requests", text
-    ).groups()
-    assert 0 < len(requests) <= int(high) + 8  # the first batches, image by image
-    assert int(low) <= int(high)
-    requests.clear()
-    with build(large[1], **options) as loader:
-        list(loader)
-    assert requests == []
-
-
 @pytest.fixture(scope="module")
 def masks(tmp_path_factory):
     """Return a local dataset of 36 images with masks that are larger, its URL, and their sizes."""
@@ -268,22 +238,6 @@ def test_a_cache_that_is_too_small_evicts_images_and_masks(masks, tmp_path):
             assert_equal(read(loader), expected[:18])
 
 
-def test_masks_of_several_datasets_do_not_restart_the_fetcher(masks, tmp_path, monkeypatch):
-    plans, follow = [], Fetcher.follow
-
-    def record(self, number, upcoming):
-        if not any(fetcher is self and known == upcoming for fetcher, known in plans):
-            plans.append((self, upcoming))
-        follow(self, number, upcoming)
-
-    monkeypatch.setattr(Fetcher, "follow", record)
-    options = {"fields": ("image", "mask"), "transforms": [{"Resize": {"size": [16, 16]}}]}
-    copy = upload(masks[0], f"memory://bucket/{tmp_path.name}/copy")
-    with build([masks[1], copy], cache=tmp_path / "cache", framework="numpy", **options) as loader:
-        assert len([*loader]) == 9
-    assert len(plans) == 2, "each of the two fetchers follows one plan"
-
-
 # --- errors ---------------------------------------------------------------------------------------
 
 
@@ -310,13 +264,6 @@ def test_arguments_that_do_not_fit_are_refused(large, datasets, tmp_path, chosen
     chosen = [each.format(**names) for each in ([chosen] if one else chosen)]
     with pytest.raises(CallError, match=message):
         build(chosen[0] if one else chosen, **{"cache": tmp_path / "cache", **options})
-
-
-def test_a_cache_with_room_for_all(large, tmp_path):
-    _, url, size = large
-    for limit in (None, 2 * size, "1GiB"):
-        with build(url, cache=tmp_path / "cache", cache_limit=limit, batch_size=64) as loader:
-            assert loader.spec.images.fits
 
 
 def test_a_folder_of_other_files_is_not_a_cache(large, tmp_path):

@@ -6,9 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from loaders.dali import bad_images
 from loaders.dali.bad_images import DecodeMemoryError, decode_failure, translate_error
-from manifests.errors import DamagedError, IndexFileError
 
 SPLIT = SimpleNamespace(folder="/data/my set", shards=())
 
@@ -22,28 +20,6 @@ MESSAGE = (
 
 def error(operator, reason):
     return RuntimeError(MESSAGE.format(operator=operator, reason=reason))
-
-
-@pytest.mark.parametrize(
-    "operator", ["decoders.image", "decoders.image_random_crop", "peek_image_shape", "reshape"]
-)
-def test_an_image_that_cannot_be_decoded(operator):
-    found = translate_error(error(operator, "Failed to decode\nsample #3"), SPLIT)
-    assert isinstance(found, DamagedError)
-    assert str(found) == (
-        "/data/my set: an image cannot be decoded (DALI says: Failed to decode sample #3). "
-        "Hint: run `dataprep verify --decode '/data/my set'` to find it."
-    )
-
-
-def test_a_record_that_cannot_be_read_or_an_index_that_is_damaged(monkeypatch):
-    monkeypatch.setattr(bad_images, "find_index_error", lambda split: None)
-    found = translate_error(error("readers.tfrecord", "Invalid record"), SPLIT)
-    assert isinstance(found, DamagedError)
-    assert "/data/my set: a record cannot be read (DALI says: Invalid record)" in str(found)
-    fault = IndexFileError("is damaged", file="a.idx")
-    monkeypatch.setattr(bad_images, "find_index_error", lambda split: fault)
-    assert translate_error(error("readers.webdataset", "Malformed index"), SPLIT) is fault
 
 
 @pytest.mark.parametrize(

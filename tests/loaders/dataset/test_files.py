@@ -19,16 +19,6 @@ def mapped_ranges(name):
         return sum(name in line for line in maps)
 
 
-def test_content_equals_the_file(tmp_path):
-    data = os.urandom(70_001)
-    (tmp_path / "a").write_bytes(data)
-    file = map_file(str(tmp_path / "a"), len(data))
-    assert file.data.tobytes() == data
-    assert file.data.ctypes.data == file.address
-    with pytest.raises(ValueError, match="read-only"):
-        file.data[0] = 1
-
-
 def test_only_views_keep_a_file_mapped(tmp_path):
     path = tmp_path / "view-alone"
     path.write_bytes(b"x" * 10_000)

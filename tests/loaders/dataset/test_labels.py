@@ -9,7 +9,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from click.testing import CliRunner
 from helpers import loading
 from helpers.datasets import FORMATS, write_csv
 from helpers.loading import converted
@@ -17,9 +16,6 @@ from helpers.pictures import encode
 
 import loaders
 from loaders import ClassBalancedSampler, PKSampler
-from loaders.cli import main
-from loaders.dataset.labels import multi_hot
-from loaders.dataset.tables import ListColumn, concat_lists
 from loaders.transforms.mixing import mixed_values
 from manifests.errors import CallError, DamagedError
 from manifests.store import read_manifest
@@ -84,55 +80,8 @@ def build(folder, **options):
     return loading.build(folder, **{"transforms": TO_32, "dtype": "uint8", **options})
 
 
-#: DALI's own readers, in stored order and with its buffer, and random access with a sampler.
-ORDERS = pytest.mark.parametrize(
-    "order",
-    [{"shuffle": False}, {"shuffle": "buffer"}, {"sampler": loaders.ShuffledSampler()}],
-    ids=str,
-)
-
-
 def numbers_of(images):
     return (images.float().mean((1, 2, 3)) / 20).round().int().tolist()
-
-
-@EACH_FORMAT
-@ORDERS
-def test_each_image_has_its_label(made, fmt, order):
-    options = {**order, "last_batch": "partial"}
-    seen = []
-    for images, labels in build(made["multi-label", fmt], fields=("image", "labels"), **options):
-        assert (labels.dtype, labels.shape) == (torch.float32, (len(images), 4))
-        for number, hot in zip(numbers_of(images), labels, strict=True):
-            assert np.flatnonzero(hot).tolist() == sorted(set(LABELS[number]))
-            assert set(hot.tolist()) <= {0.0, 1.0}
-            seen.append(number)
-    for images, values in build(made["regression", fmt], fields=("image", "values"), **options):
-        assert (values.dtype, values.shape) == (torch.float32, (len(images), 2))
-        np.testing.assert_array_equal(
-            values, np.float32([VALUES[number] for number in numbers_of(images)])
-        )
-    for images, captions in build(made["caption", fmt], fields=("image", "caption"), **options):
-        assert captions == [CAPTIONS[number] for number in numbers_of(images)]
-    for (images,) in build(made["none", fmt], fields=("image",), **options):
-        seen += numbers_of(images)
-    assert sorted(seen) == sorted([*range(N)] * 2)
-
-
-@EACH_FORMAT
-@pytest.mark.parametrize("shuffle", [False, True])
-def test_columns_of_any_name_are_read(made, fmt, shuffle):
-    fields = ("image", "column:label", "column:index", "index")
-    for label_type in COLUMNS:
-        for images, own, mine, index in build(
-            made[label_type, fmt], fields=fields, shuffle=shuffle, last_batch="partial"
-        ):
-            assert own == [f"u{number}" for number in numbers_of(images)]
-            assert mine.tolist() == [7 * number for number in numbers_of(images)]
-            assert index.max() < N
-    # The labels of the dataset are not classes, so its `label` is the user's column.
-    for images, label in build(made["regression", fmt], fields=("image", "label"), shuffle=shuffle):
-        assert label == [f"u{number}" for number in numbers_of(images)]
 
 
 def test_samplers_take_columns_of_any_name(made):
@@ -257,34 +206,3 @@ def test_a_damaged_table_is_named(made, tmp_path):
     message = "record 1: the table has the label 9, but labels go from 0 to 3"
     with pytest.raises(DamagedError, match=message):
         build(folder, fields=("image", "labels"))
-
-
-@pytest.mark.parametrize(
-    ("label_type", "text"),
-    [
-        ("none", ""),
-        ("multi-label", "horse"),
-        ("regression", "0.125, -1"),
-        ("caption", "a photo of"),
-    ],
-)
-def test_a_preview_names_the_labels(made, tmp_path, label_type, text):
-    out = tmp_path / "page.html"
-    arguments = ("preview", made[label_type, "tfrecord"], "--samples", N, "--out", out)
-    words = [*map(str, arguments), "--transforms", "imagenet-eval"]
-    result = CliRunner().invoke(main, words)
-    assert result.exit_code == 0, result.output
-    assert text in out.read_text()
-
-
-def test_lists_by_row():
-    column = concat_lists(
-        [
-            ListColumn(np.array([5, 6, 7]), np.array([0, 2, 2, 3])),
-            ListColumn(np.array([8]), np.array([0, 1])),
-        ]
-    )
-    values, sizes = column.take(np.array([3, 1, 0]))
-    assert (values.tolist(), sizes.tolist()) == ([8, 5, 6], [1, 0, 2])
-    assert column.objects().tolist() == [[5, 6], [], [7], [8]]
-    assert multi_hot(column, np.array([1, 0]), classes=9).sum(1).tolist() == [0, 2]

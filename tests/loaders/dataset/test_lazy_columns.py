@@ -115,16 +115,6 @@ def test_a_damaged_table_is_found_at_the_first_use_of_its_shard(folder, damage):
 
 
 @pytest.mark.usefixtures("lazy")
-def test_types_of_labels_in_batches_and_for_custom_samplers(folder):
-    sampler = FirstRows(4)
-    options = {"sampler": sampler, "fields": ["label", "offset"], **OPTIONS}
-    with loaders.build(folder, transforms=SMALL, **options) as loader:
-        labels, offsets = next(iter(loader))
-    assert sampler.dtypes == {"label": "int64", "offset": "int64", "crc32c": "uint32"}
-    assert (labels.dtype, offsets.dtype) == (np.int64, np.int64)
-
-
-@pytest.mark.usefixtures("lazy")
 def test_image_sizes_of_some_shards(folder):
     split = open_split(folder, "train")
     sizes, every = SampleTables(split).image_sizes(), SampleTables(split).all_image_sizes()
@@ -146,21 +136,3 @@ def test_several_threads_read_each_table_once():
         list(threads.map(lambda _: lazy.load(np.arange(50)), range(8)))
     assert sorted(read) == [(shard, ("a", "b")) for shard in range(50)]
     assert values["a"].tolist() == np.repeat(np.arange(50), 3).tolist()
-
-
-def test_columns_and_checks_that_are_added_later():
-    read, checked = [], []
-
-    def columns(shard, names):
-        read.append((shard, tuple(names)))
-        return dict.fromkeys(names, np.full(1, shard))
-
-    lazy = LazyColumns([1, 1], columns)
-    lazy.add({"a": np.dtype("i8")})
-    lazy.load(np.array([1]))
-    lazy.check(lambda shard, rows: checked.append((shard, rows)))
-    assert checked == [(1, slice(1, 2))]
-    lazy.add({"a": np.dtype("i8"), "b": np.dtype("i8")})
-    lazy.load()
-    assert read == [(1, ("a",)), (0, ("a", "b")), (1, ("b",))]
-    assert checked[1:] == [(0, slice(0, 1)), (1, slice(1, 2))]

@@ -7,14 +7,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from helpers.datasets import FORMATS
-from helpers.examples import examples
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from loaders.dataset import images
 from loaders.dataset.images import StoredImages
 from loaders.dataset.split import open_split
-from loaders.dataset.tables import NO_CHECKSUM, SampleTables
+from loaders.dataset.tables import SampleTables
 from manifests.errors import ShardError, TableError
 from manifests.tables import read_table
 
@@ -31,23 +28,6 @@ def change_column(path, column, values):
     pq.write_table(table.set_column(table.column_names.index(column), column, values), path)
 
 
-@EACH_FORMAT
-def test_rows_in_any_order(prepared, mixed, fmt):
-    records = open_records(open_split(prepared[f"mixed {fmt}"], "train"))
-    stored = [data for start in range(3) for _, data, _ in mixed[start::3]]
-
-    @settings(max_examples=examples(50))
-    @given(st.lists(st.integers(0, 22), min_size=1, max_size=40))
-    def check(rows):
-        images = records.images(np.array(rows))
-        assert [image.tobytes() for image in images] == [stored[row] for row in rows]
-        assert all(not image.flags.writeable and not image.flags.owndata for image in images)
-        records.prefetch(np.array(rows))
-
-    check()
-    records.close()
-
-
 def test_the_bytes_of_the_images_are_prefetched(prepared, monkeypatch):
     ranges = []
     monkeypatch.setattr(images, "prefetch", lambda *places: ranges.append([*map(list, places)]))
@@ -57,14 +37,6 @@ def test_the_bytes_of_the_images_are_prefetched(prepared, monkeypatch):
     found = records.images(rows)
     assert ranges == [[[image.ctypes.data for image in found], [len(image) for image in found]]]
     records.close()
-
-
-def test_images_stay_valid_after_close(prepared, mixed):
-    records = open_records(open_split(prepared["mixed webdataset"], "train"))
-    (image,) = records.images(np.array([0]))
-    records.close()
-    del records
-    assert image.tobytes() == mixed[0][1]
 
 
 @EACH_FORMAT
@@ -124,16 +96,3 @@ def test_a_table_that_points_outside_its_shard(make_dataset, mixed, column, valu
         problem = "column 'offset' contains -1"
     with pytest.raises(TableError, match=rf"00001\.parquet, record 3: {problem}"):
         open_records(split)
-
-
-def test_tables_without_checksums(make_dataset, mixed):
-    folder = make_dataset("tfrecord", mixed)
-    split = open_split(folder, "train")
-    for shard in split.shards:
-        missing = pa.nulls(shard.samples, pa.uint32())
-        change_column(split.path(shard.table), "crc32c", missing)
-    checksums = SampleTables(split).columns(["crc32c"], requested_by="a test")["crc32c"]
-    assert checksums.dtype == np.uint32
-    assert (checksums == NO_CHECKSUM).all()
-    (image,) = open_records(split).images(np.array([5]))
-    assert image.tobytes() == mixed[15][1]

@@ -49,15 +49,9 @@ def classes(make_dataset, mixed):
     return make_dataset("tfrecord", samples)
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"pk": True, "fields": ["image", "label", "key", "index"], "transforms": "imagenet-train"},
-        {"fields": ["image", "label", "key", "index"], "transforms": WHOLE_IMAGES},
-    ],
-)
-def test_a_build_opens_each_table_once(classes, options, python):
-    opens = count_opens(python, classes, **options)
+def test_a_build_opens_each_table_once(classes, python):
+    fields = ["image", "label", "key", "index"]
+    opens = count_opens(python, classes, pk=True, fields=fields, transforms=WHOLE_IMAGES)
     assert opens == {str(table): 1 for table in classes.glob("*.parquet")}
     assert len(opens) == 3
 
@@ -72,14 +66,6 @@ def test_the_fingerprint_is_that_of_the_text_of_all_files_and_is_computed_once(c
     text = repr([(shard.file, shard.index) for shard in split.shards])
     assert split.fingerprint == hashlib.sha256(text.encode()).hexdigest()[:16]
     assert split.fingerprint is split.fingerprint
-
-
-def test_columns_are_cached(classes):
-    tables = SampleTables(open_split(classes, "train"))
-    first = tables.columns(["label", "offset"], requested_by="a test")
-    second = tables.columns(["offset", "size"], requested_by="a test")
-    assert first["offset"] is second["offset"]
-    assert len(second["size"]) == 23
 
 
 def test_a_column_that_does_not_exist(classes):

@@ -99,31 +99,6 @@ def test_golden_pixels_are_those_of_the_image(exported):
     assert np.array_equal(np.load(exported / "bgr/golden/pixels-001.npy")[0], expected)
 
 
-def test_batch_of_images_of_one_size(exported):
-    pixels = np.random.default_rng(0).integers(0, 256, (3, 50, 70, 3), np.uint8)
-    model = exported / "preset" / "model.onnx"
-    assert np.array_equal(
-        run(model, pixels), np.concatenate([run(model, image[None]) for image in pixels])
-    )
-
-
-@pytest.mark.parametrize(
-    ("transforms", "name"),
-    [
-        ([{"Resize": {"size": 40}}, {"FiveCrop": {"size": 32}}, NORMALIZE], "MultiCrop"),
-        (
-            [{"Resize": {"size": [32, 32], "interpolation": "lanczos"}}, NORMALIZE],
-            "Resize with the filter lanczos",
-        ),
-        ("imagenet-train", "RandomResizedCrop"),
-    ],
-)
-def test_refused_by_name(photos, tmp_path, transforms, name):
-    with pytest.raises(CallError, match=name):
-        export(photos, str(tmp_path / "out"), transforms=transforms, target="onnx", device="cpu")
-    assert not (tmp_path / "out").exists()
-
-
 def test_missing_library_names_the_extra(photos, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     with pytest.raises(CallError, match=r"dataprep-loaders\[onnx\]"):

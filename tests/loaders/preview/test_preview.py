@@ -151,30 +151,6 @@ def test_the_loader_does_not_notice(dataset):
 PK = loaders.PKSampler(3, 2)
 
 
-@pytest.mark.parametrize(
-    ("sampler", "size"),
-    [
-        (PK, 6),
-        (loaders.ClassBalancedSampler(), 8),
-        (loaders.SubsetSampler(rows=range(12), sampler=PK), 6),
-    ],
-)
-def test_groups_are_those_of_the_batch(dataset, sampler, size):
-    options = {"sampler": sampler, "batch_size": size}
-    with build(dataset, fields=("label", "key"), **options) as loader:
-        labels, keys = next(iter(loader))
-    with build(dataset, **options) as loader:
-        preview = loader.preview(samples=8)
-    shown = []
-    for group in preview.groups:
-        assert group.title.startswith("class ")
-        label = int(group.title.split("label ")[1][:-1])
-        shown += [(label, item.key) for item in group.items]
-    assert sorted(shown) == sorted(zip(labels.tolist(), keys, strict=True))
-    assert all(len(item.draws) == 1 for item in preview.items)
-    assert "grouped by label" in preview.notes[0]
-
-
 def test_the_number_of_samples_and_draws(dataset):
     preview = previewed(dataset, draws=2, sampler=PK, batch_size=6)
     assert [len(group.items) for group in preview.groups] == [2, 2]

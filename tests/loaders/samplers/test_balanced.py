@@ -5,7 +5,7 @@ import pytest
 from helpers.sampling import epoch_of, fit
 from scipy import stats
 
-from loaders.samplers import ClassBalancedSampler, draws
+from loaders.samplers import ClassBalancedSampler
 
 SIZES = np.array([1, 2, 3, 10, 40, 200, 1500, 10_000])
 LABELS = np.random.default_rng(4).permutation(np.repeat(np.arange(8) * 3 - 7, SIZES))
@@ -53,17 +53,6 @@ def test_draws_with_replacement_have_the_weights(name):
         assert within_chance(successes, 50_000, share)
 
 
-def test_draws_with_replacement_are_independent():
-    rows = epoch_of(planned(replacement=True, samples=100_000), size=500)
-    classes = (LABELS[rows] + 7) // 3
-    pairs = np.bincount(classes[::2] * 8 + classes[1::2], minlength=64)
-    assert stats.chisquare(pairs).pvalue > FALSE_ALARM
-    # The samples of a class are equally likely; class 4 has 40.
-    drawn = np.unique(rows[classes == 4], return_counts=True)[1]
-    assert len(drawn) == 40
-    assert stats.chisquare(drawn).pvalue > FALSE_ALARM
-
-
 @pytest.mark.parametrize("name", WEIGHTINGS)
 def test_without_replacement_each_class_fills_its_quota(name):
     arguments, weight = WEIGHTINGS[name]
@@ -81,52 +70,3 @@ def test_without_replacement_each_class_fills_its_quota(name):
             assert np.ptp(times[label == LABELS]) <= 1
     for ups, quota in zip(rounded_up, quotas, strict=True):
         assert within_chance(ups, 60, (quota + 1e-9) % 1)
-
-
-@pytest.mark.parametrize(("alpha", "most"), [(0, 1), (1, 4)])
-@pytest.mark.parametrize("word", [0, 2**64 - 1])
-def test_rounding_at_the_ends_of_its_range(monkeypatch, alpha, most, word):
-    monkeypatch.setattr(draws, "random_words", lambda count, *key: np.full(count, word, np.uint64))
-    labels = np.repeat([1, 2, 3], [10, 30, 60])
-    rows = epoch_of(planned(labels, alpha=alpha), size=500)
-    times = np.bincount(rows, minlength=100)
-    assert times.sum() == 100
-    assert times[:10].min() == times[:10].max() - (alpha == 1)
-    assert times.max() == most
-    assert all(abs((labels[rows] == label).sum() - 100 / 3) < 1 for label in (1, 2, 3) if alpha)
-
-
-def test_repeat_factors_lengthen_the_epoch():
-    weight = WEIGHTINGS["repeat factor"][1]
-    plan = planned(threshold=0.01)
-    assert plan.samples == round(sum(n * weight(n) for n in SIZES.tolist()))
-    times = np.bincount(epoch_of(plan, size=500), minlength=len(LABELS))
-    for number, n in enumerate(SIZES.tolist()):
-        own = times[number == (LABELS + 7) // 3]
-        # The length of the epoch is rounded, which changes each factor by up to one part in that
-        # length.
-        assert own.min() >= np.floor(weight(n) - 1e-3)
-        assert own.max() <= np.ceil(weight(n) + 1e-3)
-
-
-@pytest.mark.parametrize("replacement", [True, False])
-def test_classes_are_mixed_throughout_the_epoch(replacement):
-    plan = planned(samples=40_000, replacement=replacement)
-    tenths = np.array_split((LABELS[epoch_of(plan, size=500)] + 7) // 3, 10)
-    counts = np.array([np.bincount(tenth, minlength=8) for tenth in tenths])
-    assert stats.chi2_contingency(counts).pvalue > FALSE_ALARM
-
-
-def test_lines_of_explain():
-    labels = np.repeat([1, 2, 3], [10, 30, 60])
-    assert planned(labels).lines == (
-        "Column 'label' has 3 classes of 10 to 60 samples, weighted by alpha=1.",
-        "An epoch has 100 samples, drawn without replacement: 33.3 to 33.3 of each class on"
-        " average.",
-        "2 of 3 classes are oversampled: each of their samples appears up to 3.3 times per epoch on"
-        " average. 1 of 3 classes is undersampled: an epoch leaves out 27 of its samples.",
-    )
-    even = planned(labels, alpha=0)
-    assert even.lines[2] == "No class is oversampled. No class is undersampled."
-    assert "weighted by beta=0.99." in planned(labels, beta=0.99).lines[0]
-    assert "drawn with replacement" in planned(labels, replacement=True).lines[1]

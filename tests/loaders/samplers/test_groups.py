@@ -1,14 +1,11 @@
 """Grouping rows by the values of a column of any type."""
 
-from collections import Counter
 from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from loaders.samplers.draws import count_within, group, group_within, read_codes
+from loaders.samplers.draws import group, read_codes
 
 VALUES = {
     "integers": [-3, 5, -3, 7, 5, 5],
@@ -35,21 +32,3 @@ def test_values_of_any_type_are_grouped(kind):
     groups = {tuple(found.members[a:b].tolist()) for a, b in pairwise(found.starts)}
     expected = {(0, 2, 3), (1, 4, 5)} if "third" in kind else {(0, 2), (1, 4, 5), (3,)}
     assert groups == expected
-
-
-@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 3)), min_size=1, max_size=60))
-def test_groups_within_groups(pairs):
-    outer, inner = np.array(pairs, np.uint64).T
-    found, starts = group_within(outer, inner)
-    cells = [tuple(found.members[a:b].tolist()) for a, b in pairwise(starts)]
-    cell_of = [[i for i, pair in enumerate(pairs) if pair == each] for each in sorted(set(pairs))]
-    assert cells == [*map(tuple, cell_of)]
-    sizes = Counter(pair[0] for pair in sorted(pairs))
-    assert found.sizes.tolist() == [*sizes.values()]
-    assert set(found.starts.tolist()) <= set(starts.tolist())
-
-
-@given(st.lists(st.integers(0, 9)))
-def test_counting_within_sizes(sizes):
-    expected = [number for size in sizes for number in range(size)]
-    assert count_within(np.array(sizes, np.int64)).tolist() == expected

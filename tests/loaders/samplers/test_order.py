@@ -87,13 +87,6 @@ def test_evaluation_reads_each_sample_once(samples, world_size, batch_size):
     assert valid == samples
 
 
-@given(*SHAPES)
-def test_an_empty_batch_has_no_samples_unless_it_is_filled(samples, world_size, batch_size):
-    for make in (stored, lambda *args, **options: planned(PlannedOrder, *args, **options)):
-        found = sizes(make, samples, world_size, batch_size)
-        assert sum(map(sum, found)) == samples
-
-
 @given(*SHAPES, st.data())
 def test_skipped_images_leave_no_empty_batch_in_training(samples, world_size, batch_size, data):
     bad = data.draw(st.sets(st.integers(0, samples - 1), max_size=samples - 1))

@@ -42,37 +42,6 @@ def test_a_spread_batch_has_one_sample_of_each_layer(widths, batch):
     assert sorted([*rows.ravel(), *last]) == list(range(len(widths)))
 
 
-def test_no_batch_of_any_rank_has_many_more_pixels():
-    draw = np.random.default_rng(3)
-    widths = draw.choice([300, 2000, 20_000], 64 * 200, p=[0.8, 0.15, 0.05])
-    spread = spread_plan(widths, 16, 4)
-    plain = fit(ShuffledSampler(), samples=len(widths), batch_size=16, world_size=4)
-    spread_sums, plain_sums = (
-        np.array([widths[plan.batch(0, number)].sum() for number in range(200)])
-        for plan in (spread, plain)
-    )
-    assert spread_sums.max() < 1.2 * spread_sums.mean()
-    assert plain_sums.max() > 1.5 * plain_sums.mean()
-    parts = np.array(
-        [widths[spread.batch(0, number)].reshape(4, 16).sum(1) for number in range(200)]
-    )
-    assert parts.max() < 2.2 * parts.mean()
-
-
-def test_batches_mix_differently_in_each_epoch():
-    plan = spread_plan(np.arange(1, 401), 20)
-    first, second = (
-        [set(plan.batch(epoch, number).tolist()) for number in range(20)] for epoch in (0, 1)
-    )
-    assert max(len(one & other) for one in first for other in second) < 10
-
-
-def test_the_short_last_batch_has_samples_of_every_size():
-    plan = spread_plan(np.arange(1, 12), 4)
-    drawn = {row for epoch in range(200) for row in plan.batch(epoch, 2).tolist()}
-    assert drawn == set(range(11))
-
-
 # --- window ---------------------------------------------------------------------------------------
 
 
@@ -105,12 +74,3 @@ def test_a_window_of_rows_in_any_order_reads_few_shards_at_a_time(window):
     )
     assert sorted(shuffled.tolist()) == [*range(len(shards))]
     np.testing.assert_array_equal(shards[rows][shuffled], shards[ascending])
-
-
-@pytest.mark.parametrize("window", [1, 4, 16])
-def test_neighbors_come_a_third_of_the_window_apart(window):
-    """The distance between samples that are stored next to each other says how well an order mixes."""
-    shards = np.repeat(np.arange(100), 200)
-    places = np.argsort(epoch_of(window_plan(shards, window)))
-    distance = np.abs(np.diff(places.reshape(100, 200), axis=1)).mean()
-    assert distance == pytest.approx(window * 200 / 3, rel=0.1)

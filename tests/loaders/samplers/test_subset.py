@@ -19,10 +19,6 @@ def epoch(sampler):
     return epoch_of(fit(sampler, COLUMNS))
 
 
-def test_sequential_is_the_stored_order():
-    assert epoch(SequentialSampler()).tolist() == list(range(100))
-
-
 def test_rows_are_read_once_each():
     rows = [7, 3, 99, 0]
     assert sorted(epoch(SubsetSampler(rows))) == [0, 3, 7, 99]

@@ -110,26 +110,10 @@ def test_batches_before_a_bad_row_do_not_depend_on_it(shape, mode, last_batch, d
         assert np.array_equal(found.rank_rows(earlier, 0), batch)
 
 
-def test_a_replacement_is_not_in_the_batch_already():
-    labels = np.repeat([0, 1], 4)
-    peers = Peers.of({"label": labels}, "label", 8)
-    order = make(8, 4, Ranks(), mode="replace", bad={1}, peers=peers)
-    for epoch in range(20):
-        for rows in given_rows(order, epoch):
-            assert len(set(rows.tolist())) == 4
-
-
 def test_samples_that_the_last_batch_would_drop_take_the_place_of_bad_ones():
     bad = int(make(9, 4, Ranks(), last_batch="drop").rank_rows(0, 0)[1])
     rows = given_rows(make(9, 4, Ranks(), last_batch="drop", bad={bad}))
     assert sorted(np.concatenate(rows).tolist()) == [row for row in range(9) if row != bad]
-
-
-def test_without_bad_rows_the_order_is_the_planned_one():
-    intact, order = make(30, 4, Ranks(1, 2), mode="skip"), make(30, 4, Ranks(1, 2), mode="replace")
-    plan = intact.plan.batch(0, 2)
-    assert np.array_equal(intact.rank_rows(2, 0), plan[4:8])
-    assert np.array_equal(order.rank_rows(2, 0), plan[4:8])
 
 
 @pytest.mark.parametrize("mode", ["skip", "replace"])

@@ -38,26 +38,6 @@ def test_without_replacement_each_share_is_rounded_up_or_down(weights, length):
     assert (abs(drawn - exact) < 1 + 1e-4).all()
 
 
-def test_weights_may_be_a_column():
-    column = np.array([0.0, 3.0, 1.0])
-    by_name = WeightedSampler("difficulty", samples=900)
-    by_column = counts(by_name, 3, columns={"difficulty": column})
-    by_array = counts(WeightedSampler(column, samples=900), 3)
-    assert by_name.columns == ("difficulty",)
-    assert np.array_equal(by_column, by_array)
-
-
 def test_checkpoints_can_tell_arrays_apart():
     assert repr(WeightedSampler([1, 2, 3])) == repr(WeightedSampler(np.array([1.0, 2.0, 3.0])))
     assert repr(WeightedSampler([1, 2, 3])) != repr(WeightedSampler([1, 3, 2]))
-
-
-def test_the_array_is_copied():
-    weights = np.array([1.0, 1.0])
-    sampler = WeightedSampler(weights)
-    weights[:] = 0
-    assert counts(sampler, 2).sum() == 2
-
-
-def test_large_weights_do_not_overflow():
-    assert counts(WeightedSampler([1e308, 1e308, 1e308]), 3).sum() == 3

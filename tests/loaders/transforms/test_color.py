@@ -31,7 +31,6 @@ from loaders.transforms.color import (
     RandomBlur,
     RandomGrayscale,
 )
-from manifests.errors import CallError
 
 FLOAT = ImageSpec(is_uint8=False)
 
@@ -329,22 +328,3 @@ CHECKS = [each for name, each in list(globals().items()) if name.startswith("che
 @pytest.mark.parametrize("check", CHECKS)
 def test_on_cpu(check):
     check()
-
-
-def test_specs():
-    assert ColorJitter((0.5, 1.5), saturation=(0.5, 1.5), hue=(-0.1, 0.1)).pointwise
-    assert not ColorJitter(contrast=(0.5, 1.5)).pointwise
-    assert all(each.pointwise for each in (RandomGrayscale(), PCALighting(), ConvertColor("LAB")))
-    assert not any(each.pointwise for each in (GaussianBlur((3, 3)), RandomBlur()))
-    for operation in (ColorJitter(), RandomGrayscale(), ConvertColor("LAB"), RandomBlur()):
-        with pytest.raises(CallError, match="normalized"):
-            operation.output(FLOAT)
-    assert ConvertColor("LAB").output(ImageSpec()) == ImageSpec(color_space="LAB")
-    for operation in (ColorJitter(), RandomGrayscale(), ConvertColor("HSV"), PCALighting()):
-        with pytest.raises(CallError, match=r"needs red, green and blue .* the images are LAB"):
-            operation.output(ImageSpec(color_space="LAB"))
-        assert operation.output(ImageSpec(color_space="GRAY"))
-    with pytest.raises(CallError, match="needs three channels, but the images have 4"):
-        PCALighting().output(ImageSpec(channels=4, is_uint8=False))
-    with pytest.raises(CallError, match="'XYZ'"):
-        ConvertColor("XYZ")

@@ -1,4 +1,4 @@
-"""Parameters of the transforms that only PaddleClas and timm have, drawn 100,000 times, against their formulas."""
+"""Parameters of the transforms that only PaddleClas and timm have, drawn 50,000 times, against their formulas."""
 
 from __future__ import annotations
 

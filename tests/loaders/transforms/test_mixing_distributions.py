@@ -1,4 +1,4 @@
-"""Weights and boxes of mixed batches, 100,000 draws, have the distributions of torchvision and of timm's code."""
+"""Weights and boxes of mixed batches, 50,000 draws, have the distributions of torchvision and of timm's code."""
 
 from __future__ import annotations
 

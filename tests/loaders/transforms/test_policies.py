@@ -335,16 +335,6 @@ def test_sub_policies_are_equally_likely(policy: str) -> None:
     )
 
 
-def test_sequences_of_different_lengths() -> None:
-    short, long = (Step("invert"),), (Step("equalize"), Step("autocontrast"))
-    steps, ((first, _), (second, _)) = drawn_steps(SubPolicies((short, long)), 1000)
-    pairs = {
-        (steps.families[one][0], steps.families[two][0])
-        for one, two in zip(first, second, strict=True)
-    }
-    assert pairs == {("bytes", "identity"), ("equalize", "autocontrast")}
-
-
 def test_weighted_steps_are_drawn_without_replacement() -> None:
     operation = parse_operation("TimmAutoAugment", config_str="rand-m9-w0")
     assert operation.weights is not None
@@ -404,16 +394,6 @@ def test_levels_between_bounds() -> None:
     }
     check_probabilities(degrees.astype(int).tolist(), expected)
     assert (degrees == degrees.astype(int)).all()
-
-
-def test_fractions_of_a_side_are_rounded_to_pixels() -> None:
-    # A third of 60 and 40 pixels at level 10 is 2 and 1 pixels at level 1.
-    pool = tuple(
-        Step(name, Amount(0, 1 / 30, "down", of_side=True), Level(1, 1))
-        for name in ("translate_x", "translate_y")
-    )
-    _, ((_, values),) = drawn_steps(RandomSteps(pool, 1), 1000)
-    assert {tuple(row) for row in values[:, :5].tolist()} == {(0, 0, 2, 0, 0), (0, 0, 0, 1, 0)}
 
 
 def check_steps_follow_the_draws(gpu: bool = False) -> None:
@@ -547,76 +527,6 @@ def check_names(gpu: bool = False) -> None:
     often = parse_operation("AugMix", prob=0.3, aug_severity=5, aug_prob_coeff=1.0)
     found = run_operation(often, photographs()[:1] * 100, runs=4, gpu=gpu)
     assert 0.55 < np.mean([np.array_equal(each, photographs()[0]) for each in found]) < 0.82
-
-
-def amounts(operation: RandomSteps) -> dict[str, float]:
-    """Return the argument of each step with its change added.
-
-    As a fraction if it is one of a side.
-    """
-    found = {}
-    for step in operation.pool:
-        amount, level = step.amount, step.level.low
-        share = Step(step.name, Amount(amount.offset, amount.slope, amount.rounding), step.level)
-        found[step.name] = round(argument(share, level), 6)
-    return found
-
-
-def test_arguments_of_rand_augment() -> None:
-    shared = {
-        "shear_x": 0.15, "shear_y": 0.15, "translate_x": 0.226586, "translate_y": 0.226586, "rotate": 15,
-        "color": 1.45, "contrast": 1.45, "sharpness": 1.45, "brightness": 1.45,
-        "autocontrast": 0, "equalize": 0, "invert": 0,
-    }  # fmt: skip
-    assert amounts(parse_operation("RandAugment")) == {**shared, "posterize": 2, "solarize": 128}
-    assert amounts(parse_operation("RandAugmentV3", magnitude=5)) == {
-        **shared,
-        "posterize": 6,
-        "solarize": 127.5,
-    }
-    assert amounts(parse_operation("RandAugmentV2", magnitude=7)) == {
-        "shear_x": 0.21, "shear_y": 0.21, "translate_x": 70, "translate_y": 70, "rotate": 21,
-        "color": 1.36, "contrast": 1.36, "sharpness": 1.36, "brightness": 1.36, "posterize": 2, "solarize": 179,
-        "solarize_add": 77, "autocontrast": 0, "equalize": 0, "invert": 0, "cutout": 28,
-    }  # fmt: skip
-    signed = {name: step.amount.signed for name in ("RandAugment", "RandAugmentV2", "RandAugmentV3")
-             for step in parse_operation(name).pool if step.name == "rotate"}  # fmt: skip
-    assert signed == {"RandAugment": False, "RandAugmentV2": True, "RandAugmentV3": True}
-
-
-def test_arguments_of_timm() -> None:
-    plain = {"autocontrast": 0, "equalize": 0, "invert": 0, "shear_x": 0.27, "shear_y": 0.27, "rotate": 27,
-             "translate_x": 0.405, "translate_y": 0.405, "solarize_add": 99}  # fmt: skip
-    enhancing = ("color", "contrast", "brightness", "sharpness")
-    increasing = {**plain, "posterize": 1, "solarize": 26, **dict.fromkeys(enhancing, 1.81)}
-    other = {**plain, "posterize": 3, "solarize": 230, **dict.fromkeys(enhancing, 1.72)}
-    assert amounts(parse_operation("TimmAutoAugment", config_str="rand-m9-inc1")) == increasing
-    assert amounts(parse_operation("TimmAutoAugment", config_str="rand-m9")) == other
-    assert {
-        step.fill for step in parse_operation("TimmAutoAugment").pool if step.name == "rotate"
-    } == {(124, 116, 104)}
-    highest = parse_operation("TimmAutoAugment", config_str="rand-m15-inc1")
-    assert {step.level for step in highest.pool} == {Level(10, 10)}
-    noisy = parse_operation("TimmAutoAugment", config_str="rand-m15-mstd0.5-inc1")
-    assert {step.level for step in noisy.pool} == {Level(15, 15, std=0.5)}
-
-
-def test_arguments_of_auto_augment() -> None:
-    posterize_bits = {"posterize": [8, 8, 7, 7, 6, 6, 5, 5, 4, 4]}
-    for step in itertools.chain(*parse_operation("AutoAugment").sequences):
-        level = step.level.low
-        expected = {
-            "shear_x": 0.3 * level / 9, "rotate": 30 * level / 9, "color": 1 + 0.1 * level, "contrast": 1 + 0.1 * level,
-            "sharpness": 1 + 0.1 * level, "solarize": 256 - 256 * level / 9,
-            "posterize": posterize_bits["posterize"][int(level)],
-        }.get(step.name, 0)  # fmt: skip
-        assert argument(step, level) == pytest.approx(expected)
-    assert len(parse_operation("AutoAugment").sequences) == 25
-    bits = {}
-    for config in ("v0", "v0r", "original", "originalr"):
-        steps = itertools.chain(*parse_operation("TimmAutoAugment", config_str=config).sequences)
-        bits[config] = next(argument(step, 6) for step in steps if step.name == "posterize")
-    assert bits == {"v0": 2, "v0r": 2, "original": 6, "originalr": 2}
 
 
 CHECKS = [

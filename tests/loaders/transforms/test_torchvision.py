@@ -27,7 +27,7 @@ from loaders.transforms.base import ImageSpec
 from loaders.transforms.crop_resize import ResizeKeepRatio
 from loaders.transforms.fuse import fuse
 from loaders.transforms.parse.items import parse_transform
-from loaders.transforms.policies import Level, RandomSteps, SubPolicies
+from loaders.transforms.policies import RandomSteps, SubPolicies
 
 v1, v2 = import_torchvision()
 
@@ -214,27 +214,6 @@ def assert_same_steps(
         assert magnitude(step, 10 * number / (bins - 1)) == pytest.approx(wanted, abs=1e-3), (
             step.name
         )
-
-
-@pytest.mark.parametrize("bins", [9, 25])
-def test_posterize_keeps_the_bits_of_torchvision(bins: int) -> None:
-    """With these numbers of bins, some numbers of bits are halves before they are rounded."""
-    image = photographs()[0][:32, :32]
-    tables = {
-        "TrivialAugmentWide": v1.TrivialAugmentWide()._augmentation_space(bins)["Posterize"][0],
-        "RandAugment": v1.RandAugment()._augmentation_space(bins, (9, 9))["Posterize"][0],
-    }
-    for name, bits in tables.items():
-        (operation,) = parse_operations(name, num_magnitude_bins=bins, **(
-            {"num_ops": 1, "magnitude": 0} if name == "RandAugment" else {}
-        ))  # fmt: skip
-        step = next(each for each in operation.pool if each.name == "posterize")
-        for number, kept in enumerate(bits.tolist()):
-            level = number * 10 / (bins - 1)
-            only = replace(operation, pool=(replace(step, level=Level(level, level)),))
-            (found,) = run_operation(only, [image])
-            expected = with_torchvision(v1.RandomPosterize(kept, p=1.0), image)
-            assert (found == expected).all(), (name, number)
 
 
 def test_pools_have_the_steps_of_torchvision() -> None:

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from loaders.bench.measure import Rate
 from loaders.tune.command import axes_for, search
@@ -52,35 +49,12 @@ def test_finds_the_top_of_a_hill_from_everywhere(start):
     )
 
 
-@given(st.integers(0, 2**32), st.sampled_from([0.005, 0.02, 0.05]))
-def test_noise_costs_little(seed, noise):
-    random = np.random.default_rng(seed)
-
-    def noisy(point: Tuning) -> Rate:
-        return Rate(tuple(hill(point) * random.normal(1, noise, 3)))
-
-    axes = axes_for(16, gpu=True, encoded=True, start=START)
-    found = search(noisy, axes, START)
-    top = max(hill(replace(START, num_threads=threads)) for threads in axes["num_threads"])
-    # What the noise hides is what it may cost.
-    assert hill(found.best.tuning) >= (1 - 2 * noise - 0.02) * top
-
-
 def test_stops_at_once_on_a_plateau_and_keeps_the_start():
     axes = axes_for(16, gpu=True, encoded=True, start=START)
     found = search(exact(lambda point: 40_000.0), axes, START)
     assert found.best.tuning == START
     # Two neighbors in each direction of each option.
     assert len(found.trials) <= 1 + 3 * 4
-
-
-def test_crosses_a_level_part():
-    def steps(point: Tuning) -> float:
-        return 100.0 + 50.0 * (point.num_threads >= 12)
-
-    axes = axes_for(16, gpu=False, encoded=True, start=Tuning(8, 2))
-    found = search(exact(steps), axes, Tuning(8, 2))
-    assert found.best.tuning.num_threads >= 12
 
 
 def test_a_lucky_measurement_does_not_win():

@@ -10,20 +10,15 @@ from helpers.parsing import (
     INFO,
     NEEDS_ONE_OF,
     named_parameters,
-    recipe_error,
     required_parameters,
     valid_arguments,
 )
 
 from loaders.transforms.base import Operation
-from loaders.transforms.decode_normalize import Decode
-from loaders.transforms.mixing import Mixing
-from loaders.transforms.parse import known_transforms, read_recipe, transform_table
+from loaders.transforms.parse import known_transforms, transform_table
 from loaders.transforms.parse.arguments import BatchFunction, Library, NeedsBytes, Note
 from loaders.transforms.parse.items import parse_transform
 from manifests.errors import CallError
-
-CROP = {"CropImage": {"size": 8}}
 
 #: Parameters that are ignored with a note, whatever their value.
 IGNORED = {("RandCropImage", "progress_size"), ("RandAugmentV2", "progress_magnitude")}
@@ -97,24 +92,6 @@ def test_name_parses_or_states_the_missing_argument(name):
 
 
 @EVERY_NAME
-def test_name_works_in_a_list(name):
-    arguments = valid_arguments(name)
-    mixes = any(isinstance(each, Mixing) for each in parse_transform(name, arguments))
-    # Normalize needs values from 0 to 1, and mixing needs images of one size.
-    before = [CROP] if mixes else ["ToTensor"] if name == "Normalize" else []
-    after = [] if mixes else [CROP]
-    if name in ("Lambda", "FiveCrop", "TenCrop", "Patchify"):
-        before, after = [CROP], []
-    recipe = read_recipe([*before, {name: arguments}, *after])
-    assert isinstance(recipe.operations[0], Decode)
-    assert recipe.output.size == (None if name == "Patchify" else (8, 8))
-    item = recipe.items[len(before)]
-    assert item.description.startswith(f"{name}(")
-    assert (item.function is len) == (name == "Lambda")
-    assert all(f"{key}={value!r}" in item.description for key, value in arguments.items())
-
-
-@EVERY_NAME
 def test_unknown_argument_is_named(name):
     with pytest.raises(CallError) as error:
         parse_transform(name, {"no such thing": 1})
@@ -139,19 +116,3 @@ def test_every_argument_is_checked(name):
 
 # Suggestions
 # --------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("name", "suggestion"),
-    [
-        ("ResizImage", "ResizeImage"),
-        ("resizeimage", "ResizeImage"),
-        ("RandomHorizontalflip", "RandomHorizontalFlip"),
-        ("Normalise", "Normalize"),
-        ("CentreCrop", "CenterCrop"),
-    ],
-)
-def test_unknown_name_suggests_the_nearest(name, suggestion):
-    text = recipe_error([name])
-    assert f"transforms[0]: {name!r} is not a known transform. Hint: did you mean " in text
-    assert suggestion in text
