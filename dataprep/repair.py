@@ -26,6 +26,7 @@ from dataprep.formats import FORMATS, ByteView, Record, ScanOptions, image_heade
 from dataprep.formats.example_proto import locate_features, read_lists
 from dataprep.images.base import ImageInfo, Rejected
 from dataprep.images.perceptual_hash import hash_or_none
+from dataprep.images.validate import turns_on_side
 from dataprep.indexing.shard import FoundShards, IndexTask, read_records
 from dataprep.labels.kinds import KINDS
 from dataprep.ledger.fence import check_manifest, replace_files
@@ -445,7 +446,7 @@ def _converted(folder: str, manifest: Manifest, shard: Shard, revision: int) -> 
     # The first sample table that can be read has the names and types of the columns.
     batch = next(read_dataset(folder, manifest=manifest, on_error=lambda *_: None), None)
     schema = batch and batch.table.schema
-    rows, extra, lines, formats, hashes = [], [], [], set(), []
+    rows, extra, lines, formats, hashes, turned = [], [], [], set(), [], []
     with storage.open_view(path, span=1 << 20) as (view, size):
         records = FORMATS[manifest.format].scan(view, size, path, ScanOptions(manifest.components))
         for record in records:
@@ -457,6 +458,8 @@ def _converted(folder: str, manifest: Manifest, shard: Shard, revision: int) -> 
             extra.append(_members_of(manifest, view, record, schema))
             lines.append(record.index_line)
             formats.add(info.format)
+            if turns_on_side(image, info):
+                turned.append(len(rows) - 1)
             if manifest.options.get("hash") == HASH_RECIPE:
                 hashes.append(hash_or_none(image, info))
     yield format_index(manifest.format, lines)
@@ -483,6 +486,7 @@ def _converted(folder: str, manifest: Manifest, shard: Shard, revision: int) -> 
         shard=shard.file,
         index=shard.index,
         rejected=(),
+        turned=tuple(turned) or None,
     )
     yield parquet_bytes(build_table(columns, conversion))
 

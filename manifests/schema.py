@@ -330,6 +330,8 @@ class Conversion:
             ``detail``.
         changes: for each value of the column ``change``: number of samples, their total size in
             bytes in the source, and as stored. `None` if the options store every image unchanged.
+        turned: rows whose image decoders turn on its side, as EXIF says: its height is ``width``.
+            `None` if there are none.
 
     """
 
@@ -342,6 +344,7 @@ class Conversion:
     index: File
     rejected: tuple[RejectedRow, ...]
     changes: Mapping[str, tuple[int, int, int]] | None = None
+    turned: tuple[Annotated[int, 0], ...] | None = None
 
 
 #: What a sample table stores next to its rows: how ``dataprep convert`` wrote the shard, or that

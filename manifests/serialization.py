@@ -314,8 +314,9 @@ def metadata_to_json(metadata: TableMetadata) -> dict[str, Any]:
     if metadata == "index":
         return _MADE_BY_INDEX
     body = asdict(metadata)
-    if metadata.changes is None:
-        del body["changes"]
+    for name in ("changes", "turned"):
+        if body[name] is None:
+            del body[name]
     return body
 
 
@@ -332,6 +333,8 @@ def metadata_from_json(body: Member) -> TableMetadata:
     conversion = body.record(Conversion)
     check_file_name(conversion.shard.name)
     check_file_name(conversion.index.name)
+    if conversion.turned and max(conversion.turned) >= conversion.samples:
+        raise ValueError(f"turned has {max(conversion.turned)}, which is no row of the table")
     return conversion
 
 

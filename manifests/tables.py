@@ -187,6 +187,11 @@ class SampleTable:
             self._check_classes(table, first)
         return table
 
+    @property
+    def metadata(self) -> TableMetadata | None:
+        """What is stored beside the rows; see `read_table_metadata`."""
+        return _metadata(self.path, self._parquet)
+
     def batches(
         self, columns: Sequence[str] | None = None, optional: Sequence[str] = ()
     ) -> Iterator[tuple[int, pa.Table]]:
@@ -321,7 +326,12 @@ def read_table_metadata(path: StrPath) -> TableMetadata | None:
 
     """
     with _reading_table(path), open_file(path, TABLE) as file:
-        metadata = BoundedParquet(file, rows_per_byte=ROWS_PER_BYTE).metadata.get(_METADATA_KEY)
+        parquet = BoundedParquet(file, rows_per_byte=ROWS_PER_BYTE)
+    return _metadata(path, parquet)
+
+
+def _metadata(path: StrPath, parquet: BoundedParquet) -> TableMetadata | None:
+    metadata = parquet.metadata.get(_METADATA_KEY)
     if metadata is None:
         return None
     try:

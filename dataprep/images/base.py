@@ -106,6 +106,7 @@ class ImageInfo(NamedTuple):
         height: in pixels, as stored, before EXIF orientation is applied.
         pixels: what a pixel is. `RGB8` if decoders make that of it without loss, apart from alpha
             values: of gray, of a palette and of CMYK.
+        may_turn: whether it may have a block of EXIF, which says how decoders turn it.
 
     """
 
@@ -113,6 +114,7 @@ class ImageInfo(NamedTuple):
     width: int
     height: int
     pixels: PixelKind = RGB8
+    may_turn: bool = False
 
 
 class Rejected(Exception):  # noqa: N818  (the result of a check, not a program error)

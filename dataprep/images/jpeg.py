@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from dataprep.images.base import MAX_SCAN_PIXELS, MAX_SCANS, ImageInfo, IncompleteHeader, Rejected
+from manifests.pixels import RGB8
 
 if TYPE_CHECKING:
     from dataprep.arrays import UInt8Array
@@ -24,6 +25,8 @@ _OTHER_FRAMES = {
 _OTHER_FRAMES |= dict.fromkeys((0xC5, 0xC6, 0xC7, 0xCD, 0xCE, 0xCF), "hierarchical")
 _WITHOUT_LENGTH = frozenset({0x01, *range(0xD0, 0xD8)})
 _FILL, _START_OF_SCAN, _END_OF_IMAGE = 0xFF, 0xDA, 0xD9
+#: The segment of EXIF and of XMP.
+_APP1 = 0xE1
 #: Markers that are no segment to skip.
 _SPECIAL = _WITHOUT_LENGTH | {*_SUPPORTED_FRAMES, *_OTHER_FRAMES}
 _SPECIAL |= {_FILL, _START_OF_SCAN, _END_OF_IMAGE}
@@ -42,13 +45,14 @@ def parse_header(data: bytes) -> ImageInfo:
         IncompleteHeader: `data` ends before the frame header.
 
     """
-    at, end = 2, len(data) - 9
+    at, end, may_turn = 2, len(data) - 9, False
     while at < end:
         prefix, marker, length = _SEGMENT_START.unpack_from(data, at)
         if prefix != 0xFF:
             raise Rejected("corrupt", f"expected a JPEG marker at byte {at}, got 0x{prefix:02x}")
         if marker not in _SPECIAL:
             at += 2 + length
+            may_turn = may_turn or marker == _APP1
         elif marker in _SUPPORTED_FRAMES:
             precision, height, width = _FRAME_START.unpack_from(data, at + 4)
             if precision != 8:
@@ -56,7 +60,7 @@ def parse_header(data: bytes) -> ImageInfo:
             if not width or not height:
                 size = f"{width}x{height}"
                 raise Rejected("unsupported", f"JPEG whose header gives its size as {size}")
-            return ImageInfo("jpeg", width, height)
+            return ImageInfo("jpeg", width, height, RGB8, may_turn)
         elif marker in _OTHER_FRAMES:
             raise Rejected("unsupported", f"{_OTHER_FRAMES[marker]} JPEG")
         elif marker in (_START_OF_SCAN, _END_OF_IMAGE):
@@ -130,8 +134,8 @@ def without_metadata(data: bytes) -> bytes:
 
 #: The marker and the identifier of the segments of each kind of metadata.
 _BLOCKS = {
-    "exif": (0xE1, b"Exif\0\0"),
-    "xmp": (0xE1, b"http://ns.adobe.com/xap/1.0/\0"),
+    "exif": (_APP1, b"Exif\0\0"),
+    "xmp": (_APP1, b"http://ns.adobe.com/xap/1.0/\0"),
     "icc_profile": (0xE2, b"ICC_PROFILE\0"),
 }
 #: Application segments except JFIF's (0xE0) and Adobe's (0xEE), and comments.

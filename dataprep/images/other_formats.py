@@ -259,7 +259,7 @@ def parse_webp(data: bytes) -> ImageInfo:
         raise Rejected("corrupt", f"the WebP has an unknown first chunk {chunk_type!r}")
     if not width or not height:  # only a lossy WebP can state it
         raise Rejected("corrupt", f"WebP of {width}x{height} pixels")
-    return ImageInfo("webp", width, height)
+    return ImageInfo("webp", width, height, may_turn=True)
 
 
 def check_webp(data: bytes) -> None:
@@ -373,7 +373,7 @@ def parse_tiff(data: bytes) -> ImageInfo:
     coding = _single(tags, _COMPRESSION, _NO_COMPRESSION)
     if coding not in _DECODED:
         raise Rejected("unsupported", f"TIFF with compression {coding}; save it with Deflate first")
-    return ImageInfo("tiff", width, height, _tiff_pixels(tags))
+    return ImageInfo("tiff", width, height, _tiff_pixels(tags), may_turn=True)
 
 
 #: Color models (tag 262), and the samples of a pixel of 8 bits of which decoders make RGB: gray,

@@ -43,7 +43,7 @@ def parse_header(data: bytes) -> ImageInfo:
         pixels = PixelKind(_CHANNELS[color_type], "uint16")
     if pixels.channels == _GRAY_ALPHA:
         raise Rejected("unsupported", f"PNG with {pixels}, gray and alpha; remove alpha first")
-    return ImageInfo("png", width, height, pixels)
+    return ImageInfo("png", width, height, pixels, may_turn=True)
 
 
 def check_complete(data: bytes) -> None:

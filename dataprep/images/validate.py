@@ -108,6 +108,28 @@ def check_size(data: bytes, info: ImageInfo, max_pixels: int) -> None:
         raise Rejected("too-large", f"{size}, but the limit is {MAX_SIDE} per side")
 
 
+#: What comes before a block of EXIF, and the bytes between them.
+_EXIF_CHUNKS = {"png": (b"eXIf", 0), "webp": (b"EXIF", 4)}
+#: Orientations of EXIF above this one swap the sides of an image.
+_TRANSPOSED = 4
+
+
+def turns_on_side(data: bytes, info: ImageInfo) -> bool:
+    """Return whether decoders swap the sides of an image, as EXIF says. DALI ignores XMP here."""
+    if not info.may_turn:
+        return False
+    block = data  # a TIFF is a block of EXIF
+    if info.format == "jpeg":
+        try:
+            block = jpeg.read_metadata(data).get("exif", b"")
+        except Rejected:  # decoding reports it
+            return False
+    elif info.format in _EXIF_CHUNKS:
+        name, between = _EXIF_CHUNKS[info.format]
+        block = data.partition(name)[2][between:]
+    return other_formats.orientation_of({"exif": block}) > _TRANSPOSED
+
+
 @rejects_failures
 def parse_header(data: bytes) -> ImageInfo:
     """Read the format and size from the first bytes of an image.

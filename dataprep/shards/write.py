@@ -22,7 +22,7 @@ from dataprep.engines.base import Pool
 from dataprep.engines.local import InlinePool
 from dataprep.formats import FORMATS, Envelope, PendingSample, ScanOptions
 from dataprep.images.base import ImageInfo, Rejected
-from dataprep.images.validate import check_image
+from dataprep.images.validate import check_image, turns_on_side
 from dataprep.labels.kinds import KINDS
 from dataprep.options import HASH_COLUMN, STATISTICS_COLUMNS, Options
 from dataprep.progress import report_images
@@ -193,6 +193,7 @@ def write_files(
         index=file_of(os.path.basename(index_path), index),
         rejected=tuple(written.rejected),
         changes=_count_changes(task, written) if task.options.changes_images else None,
+        turned=tuple(written.turned) or None,
     )
     with (
         storage.translate_errors(index_path, "the file cannot be written"),
@@ -381,6 +382,7 @@ class Segment:
         index_lines: lines of the DALI index.
         formats: formats of the images as stored.
         rejected: rows for ``rejected.jsonl``.
+        turned: numbers of the records whose image decoders turn on its side.
 
     """
 
@@ -390,11 +392,13 @@ class Segment:
     index_lines: list[str] = field(default_factory=list)
     formats: set[str] = field(default_factory=set)
     rejected: list[dict[str, str]] = field(default_factory=list)
+    turned: list[int] = field(default_factory=list)
 
     def append(self, other: Segment) -> None:
         """Add the records of the segment that follows in the shard."""
         self.crc = combine_crc32c(self.crc, other.crc, other.length)
         self.length += other.length
+        self.turned += map(len(self.records).__add__, other.turned)
         self.records += other.records
         self.index_lines += other.index_lines
         self.formats |= other.formats
@@ -448,7 +452,7 @@ def write_segment(batch: Batch) -> Generator[int, int, Segment]:
     index_line = FORMATS[task.options.fmt].index_line
     records, lines = segment.records, segment.index_lines
     for row, at, sample, envelope, values in pending:
-        begin, size, (image_format, width, height, _) = start + at, sample.size, sample.info
+        begin, size, (image_format, width, height, *_) = start + at, sample.size, sample.info
         if sample.mask:
             values["mask_offset"] = begin + envelope.mask_start
             values["mask_size"], values["mask_crc32c"] = len(sample.mask), crc32c(sample.mask)
@@ -481,7 +485,7 @@ def _prepare_records(batch: Batch, segment: Segment) -> tuple[list[_Pending], li
     every: Mapping[str, Any]
     class_name, mask = "", b""
     several_names: tuple[str, ...] = ()
-    records, buffers, tail = [], list[bytes](), b""
+    records, buffers, tail = list[_Pending](), list[bytes](), b""
     length = crc = 0
     for row, key, label, source, size, location, extra, pending, label_image in zip(
         range(batch.first, batch.first + count), *columns, strict=True
@@ -523,6 +527,8 @@ def _prepare_records(batch: Batch, segment: Segment) -> tuple[list[_Pending], li
         # The bytes between two images are one buffer. Combining its checksum with the checksum of the
         # image avoids a second pass over the image.
         between = tail + envelope.head
+        if info.may_turn and turns_on_side(data, info):
+            segment.turned.append(len(records))
         records.append((row, length + len(tail), sample, envelope, values))
         buffers += (between, data)
         length += len(between) + stored

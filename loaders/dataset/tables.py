@@ -23,7 +23,7 @@ from manifests.errors import CallError, TableError
 from manifests.labels import LIST_KINDS, LabelType
 from manifests.parquet import is_list
 from manifests.process.text import plural, suggest
-from manifests.schema import COLUMN_PREFIX
+from manifests.schema import COLUMN_PREFIX, Conversion
 from manifests.store import read_dataset
 from manifests.tables import SampleTable
 
@@ -283,6 +283,16 @@ class SampleTables:
         """Release the content of the files. A table that is read after this is opened again."""
         self._files.clear()
         self._keeps_files = False
+
+    def turned(self) -> list[Ints | None]:
+        """Return the rows of each shard that decoding turns on their side; `None` if no table says it."""
+        found: list[Ints | None] = []
+        for number in range(len(self._split.shards)):
+            metadata, rows = self._file(number).metadata, None
+            if isinstance(metadata, Conversion):
+                rows = np.array(metadata.turned or (), np.int64)
+            found.append(rows)
+        return found
 
     def _file(self, number: int) -> SampleTable:
         file = self._files.get(number)

@@ -120,7 +120,7 @@ def test_a_larger_max_pixels_accepts_a_flat_image():
     image = flat_png(19_000, 0)
     with pytest.raises(Rejected, match=f"19000x19000 pixels, but the limit is {MAX_PIXELS}"):
         check_image(image, "decode")
-    assert check_image(image, "decode", 400_000_000) == ImageInfo("png", 19_000, 19_000)
+    assert check_image(image, "decode", 400_000_000)[:3] == ("png", 19_000, 19_000)
 
 
 def test_limits_are_documented():

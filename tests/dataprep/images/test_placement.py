@@ -13,6 +13,7 @@ from PIL import Image
 
 from dataprep.images.base import ImageInfo, Rejected
 from dataprep.images.downscale import find_placement
+from dataprep.images.validate import check_image, turns_on_side
 
 FORMATS = pytest.mark.parametrize("fmt", ["jpeg", "png", "webp", "tiff"])
 
@@ -45,6 +46,8 @@ def test_the_upright_size_is_that_of_dali(fmt):
     assert [(width, height) for height, width, _ in shapes] == [
         upright(image, fmt) for image in images
     ]
+    sideways = [turns_on_side(image, check_image(image)) for image in images]
+    assert sideways == [height > width for height, width, _ in shapes]
 
 
 @FORMATS
@@ -57,6 +60,7 @@ def test_damaged_images_are_rejected_or_have_a_size(fmt):
             data[rng.randrange(len(data))] = rng.randrange(256)
         damaged = bytes(data[: rng.randrange(len(data))] if rng.random() < 0.3 else data)
         try:
+            turns_on_side(damaged, ImageInfo(fmt, 40, 30, may_turn=True))
             assert sorted(upright(damaged, fmt)) == [30, 40]
         except Rejected as error:
             assert error.reason == "corrupt"  # noqa: PT017
