@@ -26,7 +26,7 @@ from loaders.transforms.base import ImageSpec
 COUNT, BATCH = 50_000, 5000
 
 #: Draws of torchvision, which takes up to 65 microseconds for one.
-REFERENCE = 10_000
+REFERENCE = 5_000
 
 #: Draws that are compared with those. 50,000 would detect hardly more than 30,000, and take longer
 #: in a graph.

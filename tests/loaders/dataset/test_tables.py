@@ -8,7 +8,7 @@ import pytest
 
 from loaders.dataset.split import open_split
 from loaders.dataset.tables import SampleTables
-from manifests.errors import CallError, TableError
+from manifests.errors import TableError
 
 #: Builds a loader, and prints how often Python opened each sample table. Arrow opens no file: it
 #: gets the bytes.
@@ -66,13 +66,6 @@ def test_the_fingerprint_is_that_of_the_text_of_all_files_and_is_computed_once(c
     text = repr([(shard.file, shard.index) for shard in split.shards])
     assert split.fingerprint == hashlib.sha256(text.encode()).hexdigest()[:16]
     assert split.fingerprint is split.fingerprint
-
-
-def test_a_column_that_does_not_exist(classes):
-    tables = SampleTables(open_split(classes, "train"))
-    message = r"a test uses 'labell', which is not a column .* did you mean 'label'\?"
-    with pytest.raises(CallError, match=message):
-        tables.columns(["labell"], requested_by="a test")
 
 
 @pytest.mark.parametrize("damage", ["missing", "cut", "without widths"])

@@ -13,8 +13,6 @@ from helpers.chance import assert_probability
 from helpers.graphs import run_operation, run_stacked
 from helpers.parsing import recipe_error
 
-from loaders.transforms.base import ImageSpec
-from loaders.transforms.color import ConvertColor
 from loaders.transforms.combinators import RandomApply, RandomChoice, RandomOrder
 from loaders.transforms.crop_resize import Crop
 from loaders.transforms.geometry import Flip, Pad
@@ -96,22 +94,6 @@ def check_sizes_that_vary(gpu: bool = False) -> None:
 )
 def test_containers(check) -> None:
     check()
-
-
-def test_specs() -> None:
-    spec = ImageSpec((20, 30))
-    assert RandomApply((Pad(1, 1, 1, 1),)).output(spec) == ImageSpec(None)
-    assert RandomApply((FLIP, ConvertColor("GRAY"))).output(spec) == spec
-    assert RandomChoice(((Crop((8, 8)),), (Crop((8, 8), at="random"),))).output(spec) == ImageSpec(
-        (8, 8)
-    )
-    assert (
-        RandomChoice(((ConvertColor("GRAY"),), (ConvertColor("GRAY"),))).output(spec).color_space
-        == "GRAY"
-    )
-    with pytest.raises(CallError, match="RandomOrder would give images of different types"):
-        RandomOrder(((ConvertColor("HSV"),), (FLIP,))).output(spec)
-    assert RandomApply((INVERT,)).pointwise == INVERT.pointwise
 
 
 def test_work_is_limited() -> None:

@@ -492,19 +492,3 @@ def test_on_cpu(check):
 
 # Parsing and records
 # -------------------------------------------------------------------------------------------------
-
-
-def test_output_specs():
-    square, wide = ImageSpec(size=(40, 40)), ImageSpec(size=(40, 60))
-    assert Resize(shorter=100).output(ImageSpec()).size is None
-    assert Resize(shorter=100).output(wide).size == (100, 150)
-    assert Resize(shorter=100).output(ImageSpec(size=(60, 40))).size == (150, 100)
-    assert RandomRightAngle().output(square) == square
-    assert RandomRightAngle().output(wide).size is None
-    for operation in (Resize((8, 9)), Crop((8, 9)), RandomResizedCrop((8, 9)), PadTo((8, 9))):
-        assert operation.output(ImageSpec()).size == operation.output(wide).size == (8, 9)
-    for operation in (Flip(), Rotate((0, 9)), RandomDownscale()):
-        assert operation.output(wide) == wide
-    for operation in (Pad(1, 1, 1, 1), PadTo()):
-        assert operation.output(ImageSpec()).size is None
-    assert not any(operation.pointwise for operation in RANDOM)

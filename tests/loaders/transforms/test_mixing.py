@@ -190,36 +190,6 @@ def test_draws_are_shared_per_batch_pair_or_image(operation):
         assert max(len(set(blend.share.tolist())) for blend in blends(operation, 20)) == BATCH
 
 
-def test_partners():
-    shuffled = {tuple(blend.partner) for blend in blends(Mixup(), 3000, batch=4)}
-    assert len(shuffled) == 24
-    assert blends(Mixup(pairing="previous"), 1)[0].partner.tolist() == [5, 0, 1, 2, 3, 4]
-    assert blends(MixupCutmix(), 1)[0].partner.tolist() == [5, 4, 3, 2, 1, 0]
-
-
-def test_fmix_keeps_more_of_the_image_with_own_more():
-    for own_more, mean in ((True, 2 / 3), (False, 0.5)):
-        shares = [blend.share[0] for blend in blends(Fmix(own_more=own_more), 300)]
-        assert np.mean(shares) == pytest.approx(mean, abs=0.06)
-
-
-def test_fmix_regions_are_connected():
-    changes = []
-    for blend in blends(Fmix(), 50):
-        weight = blend.weight()[0, :, :, 0]
-        assert set(np.unique(weight)) <= {0, 1}
-        changes.append((weight[:, 1:] != weight[:, :-1]).mean())
-    assert np.mean(changes) < 0.15
-    soft = [np.unique(blend.weight()) for blend in blends(Fmix(softness=0.4), 20)]
-    assert max(map(len, soft)) > 100
-
-
-def test_one_of_pairs_images_as_its_operations_do():
-    operations = (Mixup(pairing="previous"), Cutmix(pairing="previous"))
-    for blend in blends(MixOneOf(operations, (0.5, 0.5)), 5):
-        assert (blend.partner == np.roll(np.arange(BATCH), 1)).all()
-
-
 # Labels
 # --------------------------------------------------------------------------------------------------
 

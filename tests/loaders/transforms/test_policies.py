@@ -384,18 +384,6 @@ def test_levels_with_noise() -> None:
     )
 
 
-def test_levels_between_bounds() -> None:
-    pool = (Step("rotate", Amount(0, 3, "down", signed=True), Level(0.1, 3)),)
-    _, ((_, values),) = drawn_steps(RandomSteps(pool, 1), 10000)
-    degrees = values[:, 4]
-    expected = {
-        0: 3 * (1 / 3 - 0.1) / 8.7,
-        **{sign * n: 0.5 / 8.7 for n in range(1, 9) for sign in (-1, 1)},
-    }
-    check_probabilities(degrees.astype(int).tolist(), expected)
-    assert (degrees == degrees.astype(int)).all()
-
-
 def check_steps_follow_the_draws(gpu: bool = False) -> None:
     """The images of a pool are those of the two steps that were drawn for each of them."""
     pool = tuple(
@@ -465,18 +453,6 @@ def test_shares_of_chains_are_dirichlet_distributed(width: int, alpha: float) ->
     if alpha == 1:
         weights = chains[0][mixture > 0.01] / mixture[mixture > 0.01]
         assert width == 1 or stats.kstest(weights, stats.beta(1, width - 1).cdf).pvalue > MIN_PVALUE
-
-
-def test_chains_with_random_depth_have_one_to_three_steps() -> None:
-    operation = parse_operation("TimmAutoAugment", config_str="augmix-m3-w2")
-    assert (operation.width, operation.depth, operation.alpha) == (2, 0, 1)
-    steps, sequence = drawn_steps(operation, 6000)
-    assert steps.families[0] == ("identity",)
-    assert len(sequence) == 6
-    for first in (0, 3):
-        depths = sum((branches > 0).astype(int) for branches, _ in sequence[first : first + 3])
-        assert (sequence[first][0] > 0).all()
-        assert stats.chisquare(np.bincount(depths, minlength=4)[1:]).pvalue > MIN_PVALUE
 
 
 def check_mixing(gpu: bool = False) -> None:

@@ -14,7 +14,7 @@ from helpers.parsing import operation_types, valid_arguments
 from helpers.photographs import photograph
 from helpers.targets import transform
 
-from loaders.dataset.labels import Boxes, moved, padded
+from loaders.dataset.labels import Boxes, moved
 from loaders.transforms.argument import require_followed
 from loaders.transforms.base import BatchOperation, Operation
 from loaders.transforms.color import ColorJitter
@@ -222,27 +222,6 @@ def reason_of(chain: tuple[Operation, ...]) -> str:
     except CallError as error:
         return error.message
     return ""
-
-
-def test_a_box_outside_of_a_crop_does_not_come_back_with_its_border() -> None:
-    ((found, *_),) = transform(
-        [(Crop((50, 50)), Pad(40, 40, 40, 40))], photographs()[:1], class_masks()[:1]
-    )
-    corners, labels = found_boxes(
-        np.array([[0, 0, 70, 70], [80, 80, 120, 120]], np.float32), found.frame
-    )
-    assert labels.tolist() == [1]
-    # The crop begins at row 75 and column 76 (half to even), and the border is 40 pixels wide.
-    np.testing.assert_allclose(corners, [[44, 45, 84, 85]])
-
-
-def test_padded_boxes() -> None:
-    corners = np.arange(12, dtype=np.float32).reshape(3, 4)
-    boxes, labels = padded(Boxes(corners, np.array([5, 6, 7]), np.array([2, 0, 1])))
-    assert labels.tolist() == [[5, 6], [-1, -1], [7, -1]]
-    assert boxes.tolist() == [corners[:2].tolist(), [[0] * 4] * 2, [corners[2].tolist(), [0] * 4]]
-    boxes, labels = padded(Boxes(corners[:0], np.zeros(0, np.int64), np.zeros(4, np.int64)))
-    assert (boxes.shape, labels.shape) == ((4, 0, 4), (4, 0))
 
 
 # What cannot be followed

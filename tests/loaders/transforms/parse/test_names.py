@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import get_args
-
 import pytest
 from helpers.parsing import (
     AMBIGUOUS,
@@ -15,8 +13,8 @@ from helpers.parsing import (
 )
 
 from loaders.transforms.base import Operation
-from loaders.transforms.parse import known_transforms, transform_table
-from loaders.transforms.parse.arguments import BatchFunction, Library, NeedsBytes, Note
+from loaders.transforms.parse import known_transforms
+from loaders.transforms.parse.arguments import BatchFunction, NeedsBytes, Note
 from loaders.transforms.parse.items import parse_transform
 from manifests.errors import CallError
 
@@ -33,22 +31,6 @@ EVERY_NAME = pytest.mark.parametrize("name", known_transforms())
 
 # The table
 # --------------------------------------------------------------------------------------------------
-
-
-def test_table_describes_every_name_in_order():
-    assert tuple(dict.fromkeys(info.name for info in transform_table())) == known_transforms()
-    assert list(known_transforms()) == sorted(known_transforms())
-
-
-@EVERY_NAME
-def test_table_states_library_parameters_and_summary(name):
-    info = INFO[name]
-    assert info.libraries
-    assert set(info.libraries) <= set(get_args(Library))
-    assert (info.summary or info.make.__doc__.strip()).endswith(".")
-    assert "\n" not in info.summary
-    assert not info.differs or info.differs.endswith(".")
-    assert all(each.lstrip("*").isidentifier() for each in info.arguments)
 
 
 @EVERY_NAME

@@ -16,8 +16,7 @@ from helpers.parsing import (
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from loaders.transforms.argument import PRESETS, get_preset, parse_transforms
-from loaders.transforms.base import BUCKET, ImageSpec
+from loaders.transforms.argument import get_preset, parse_transforms
 from loaders.transforms.crop_resize import Crop, Resize
 from loaders.transforms.decode_normalize import Decode, Normalize
 from loaders.transforms.geometry import Flip
@@ -47,14 +46,6 @@ def test_only_decoding_is_added():
     assert read_recipe(["ToCHWImage", "DecodeImage", CROP]).operations[0] == Decode()
     assert read_recipe([{"DecodeImage": {"to_rgb": False}}, CROP]).operations[0] == Decode("BGR")
     assert read_recipe([Decode("BGR"), CROP]).output.color_space == "BGR"
-
-
-@pytest.mark.parametrize("name", PRESETS)
-def test_presets_parse(name):
-    items, batch = get_preset(name)
-    recipe = read_recipe(items, source=name, batch=batch)
-    size = BUCKET if recipe.of_buckets else recipe.output.size
-    assert recipe.output == ImageSpec(is_uint8=False).with_size(size)
 
 
 NORMALIZE = {"Normalize": {"mean": MEAN, "std": STD}}
@@ -179,14 +170,6 @@ def test_what_changes_nothing():
     assert "build's dtype sets the type of a batch" in note
     with pytest.raises(CallError, match=r"is neither a preset nor .* mean 'imagenet-train'"):
         get_preset("imagenet-trian")
-
-
-def test_number_of_classes_of_mixed_labels():
-    assert read_recipe([CROP]).num_classes is None
-    assert read_recipe([CROP, "MixUp"], num_classes=7).num_classes == 7
-    assert read_recipe([CROP, {"MixUp": {"num_classes": 5}}], num_classes=7).num_classes == 5
-    assert read_recipe([CROP]).smoothing == 0
-    assert read_recipe([CROP, "MixupCutmixHybrid"]).smoothing == 0.1
 
 
 # Any list

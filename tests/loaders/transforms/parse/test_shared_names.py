@@ -5,10 +5,8 @@ from __future__ import annotations
 import pytest
 from helpers.parsing import AMBIGUOUS, recipe_error, valid_arguments
 
-from loaders.transforms.geometry import Pad
-from loaders.transforms.parse import read_recipe, transform_table
+from loaders.transforms.parse import read_recipe
 from loaders.transforms.parse.items import parse_transform
-from loaders.transforms.policies import Level
 from manifests.errors import CallError
 
 RESIZE = {"Resize": {"size": [32, 32]}}
@@ -39,14 +37,6 @@ def arguments_of(name):
 def operations(items, name):
     recipe = read_recipe(items)
     return next(item for item in recipe.items if item.description.startswith(name)).operations
-
-
-def test_these_names_are_all():
-    names = [info.name for info in transform_table()]
-    twice = {name for name in names if names.count(name) > 1}
-    assert twice == {
-        *AMBIGUOUS, *RESIZES, "Pad", "RandomHorizontalFlip", "RandomVerticalFlip"
-    }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", AMBIGUOUS)
@@ -94,30 +84,6 @@ def test_arguments_decide(name):
     assert "library must be one of" in text
     with pytest.raises(CallError, match=f"{name} has no argument 'nothing'"):
         parse_transform(name, {"nothing": 1})
-
-
-def test_padding():
-    constant = {"padding": 3, "fill": 9}
-    assert read_recipe([RESIZE, {"Pad": constant}]).all_notes == ()
-    mirrored = {"Pad": {**constant, "padding_mode": "reflect"}}
-    assert operations([RESIZE, mirrored, "ToImage"], "Pad")[0].mode == "reflect"
-    recipe = read_recipe([RESIZE, mirrored, "ToCHWImage"])
-    assert recipe.operations[-1] == Pad(3, 3, 3, 3, (9, 9, 9))
-    assert "padding_mode has no effect, as in PaddleClas" in recipe.all_notes[0]
-    assert "Pad is another transform in torchvision than in PaddleClas" in recipe_error(
-        [RESIZE, mirrored]
-    )
-
-
-def test_strength_of_torchvision_is_a_bin():
-    (operation,) = parse_transform("RandAugment", {"num_ops": 3, "magnitude": 15})
-    assert {step.level for step in operation.pool} == {Level(5, 5)}
-    names = [step.name for step in operation.pool]
-    assert names[:4] == ["identity", "shear_x", "shear_y", "translate_x"]
-    assert len(names) == 14
-    assert "magnitude must be an integer from 0 to 30, got 31" in recipe_error(
-        [{"RandAugment": {"num_ops": 2, "magnitude": 31}}]
-    )
 
 
 @pytest.mark.parametrize("name", RESIZES)
