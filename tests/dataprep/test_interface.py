@@ -58,12 +58,6 @@ async def convert_in_a_loop(source):
     return await asyncio.to_thread(dataprep.convert, source, val_fraction=0.25)
 
 
-def test_progress_is_printed_if_asked_for(source, capfd):
-    dataprep.convert(source, progress=True)
-    out, err = capfd.readouterr()
-    assert (out, "12 images in 2 classes" in err) == ("", True)
-
-
 def test_problems_of_the_data_are_errors_with_the_result(source):
     (source / "class 0" / "bad.jpg").write_bytes(b"no image")
     with pytest.raises(dataprep.DataProblemError, match=r"--max-rejected 0\.01") as caught:

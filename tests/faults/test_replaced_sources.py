@@ -19,7 +19,6 @@ from dataprep.sources import read_source
 from dataprep.storage.temporary import JOURNAL_NAME
 from dataprep.verification.verify import verify_dataset
 from manifests.errors import CallError
-from manifests.tables import read_table
 
 OPTIONS = Options(shard_samples=4, shuffle=False)
 
@@ -40,12 +39,6 @@ def run(folder, out, options=OPTIONS, *, workers=1, **arguments):
     return convert_dataset(
         read_source(str(folder)), str(out), options, workers=workers, **arguments
     )
-
-
-def stored(out):
-    """Return the CRC-32C of each stored image by its path in the source."""
-    tables = [read_table(path) for path in sorted(out.glob("*.parquet"))]
-    return {row["source"]: row["crc32c"] for table in tables for row in table.to_pylist()}
 
 
 def replace_image(folder, way):

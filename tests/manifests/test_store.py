@@ -15,13 +15,9 @@ from hypothesis import strategies as st
 from manifests.errors import CallError, ManifestError, TableError
 from manifests.labels import MAX_LABEL
 from manifests.schema import (
-    CREATORS,
-    FORMAT_NAMES,
     TABLE_COLUMNS,
-    Components,
     Conversion,
     File,
-    Manifest,
     Sample,
     Shard,
     Split,
@@ -43,21 +39,6 @@ checksums = st.integers(0, (1 << 32) - 1).map(checksum_text)
 files = st.builds(File, names, counts, st.none() | checksums)
 shards = st.builds(Shard, files, counts, files, files)
 splits = st.builds(Split, names, st.lists(shards, max_size=2).map(tuple))
-plain = st.none() | st.booleans() | st.integers(-(1 << 53), 1 << 53) | st.text(max_size=8)
-sides = st.integers(1, 1 << 16)
-manifests = st.builds(
-    lambda pixels, **members: Manifest(store="raw" if pixels else "encoded", pixels=pixels, **members),
-    pixels=st.none() | st.tuples(sides, sides, st.just(3)),
-    format=st.sampled_from(FORMAT_NAMES),
-    creator=st.sampled_from(CREATORS),
-    components=st.builds(
-        Components, st.lists(names, min_size=1, max_size=3).map(tuple), st.none() | names, st.integers(-5, 5)
-    ),
-    classes=st.lists(st.text(max_size=8), max_size=5).map(tuple),
-    splits=st.lists(splits, max_size=3, unique_by=lambda split: split.name).map(tuple),
-    rejected=st.none() | files,
-    options=st.dictionaries(st.text(max_size=8), plain | st.lists(plain, max_size=2), max_size=3),
-)  # fmt: skip
 
 # --- manifest -----------------------------------------------------------------------------------
 

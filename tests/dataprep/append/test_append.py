@@ -7,12 +7,11 @@ import shutil
 from pathlib import Path
 
 import pytest
-from helpers.datasets import FORMATS, rows_of, write_csv, write_images
+from helpers.datasets import rows_of, write_csv, write_images
 from helpers.pictures import encode, photo
 
 from dataprep.verification.verify import verify_dataset
-from manifests.serialization import manifest_digest
-from manifests.store import read_manifest, read_revision
+from manifests.store import read_manifest
 
 PETS = ("cat", "dog")
 
@@ -36,47 +35,6 @@ def has_no_problems(dataset: Path) -> bool:
     return verify_dataset(str(dataset), decode=True, workers=1).problems == ()
 
 
-@pytest.mark.parametrize("dataset", FORMATS, indirect=True)
-def test_old_files_keep_their_bytes_and_new_samples_follow(dataset, sources, convert, snapshot):
-    before, old = snapshot(dataset), rows_of(dataset)
-    write_images(sources[1], range(99, 100), ("fox",))
-    output = convert(sources[1], dataset, "--append").output
-    after, manifest = snapshot(dataset), read_manifest(dataset)
-    changed = {name for name, data in before.items() if after[name] != data}
-    assert changed == {"manifest.json"}
-    assert after["manifest.0.json"] == before["manifest.json"]
-    assert manifest.revisions[0].parent == manifest_digest(before["manifest.json"])
-    assert manifest.classes == ("cat", "dog", "fox"), "a class without images is not added"
-    assert rows_of(dataset)[: len(old)] == old
-    new = rows_of(dataset)[len(old) :]
-    assert sorted((row["source"], row["class"]) for row in new) == [
-        *[(f"dog/{number:04d}.jpg", "dog") for number in range(1, 16, 2)],
-        ("fox/0099.jpg", "fox"),
-    ]
-    assert len({row["key"] for row in rows_of(dataset)}) == len(old) + 9
-    assert has_no_problems(dataset)
-    assert "train: 9 samples" in output
-    assert "1 new class: fox" in output
-    assert f"{dataset} is at revision 1: 29 samples in 3 classes" in output
-    assert read_revision(dataset, 0).splits[0].samples == 20
-
-
-def test_appending_the_same_source_again_adds_nothing(dataset, sources, convert, invoke, snapshot):
-    (sources[1] / "dog" / "broken.jpg").write_bytes(b"")
-    append = ["convert", "--src", sources[1], "--out", dataset, "--append", "--max-rejected", 1]
-    invoke(*append)
-    third = write_images(sources[0].parent / "third", range(50, 53), ("eel",))
-    convert(third, dataset, "--append")
-    before = snapshot(dataset)
-    assert json.loads(before["rejected.1.jsonl"])["source"] == "dog/broken.jpg"
-    known = f"images of the source are in {dataset} since revision"
-    output = invoke(*append).output
-    assert f"nothing to append: all 9 {known} 1, or rejected then\n" in output
-    output = convert(sources[0], dataset, "--append").output
-    assert f"nothing to append: all 20 {known} 0, or rejected then\n" in output
-    assert snapshot(dataset) == before
-
-
 def test_the_list_of_rejected_images_of_an_old_revision_is_checked_and_repaired(
     sources, convert, invoke, snapshot, tmp_path
 ):
@@ -89,18 +47,6 @@ def test_the_list_of_rejected_images_of_an_old_revision_is_checked_and_repaired(
     assert "rejected.jsonl: the file cannot be read" in invoke("verify", out, status=1).output
     assert "rejected.jsonl" in invoke("repair", out).output
     assert snapshot(out) == before
-
-
-def test_new_splits(sources, convert, tmp_path):
-    out, second = tmp_path / "out", tmp_path / "splits"
-    convert(sources[0], out, "--val-fraction", 0.2)
-    for split in ("test", "val"):
-        shutil.copytree(sources[1], second / split)
-    assert "made with --val-fraction" in convert(second, out, "--append").output
-    splits = read_manifest(out).splits
-    counts = [(split.name, split.samples, len(split.shards)) for split in splits]
-    assert counts == [("train", 16, 1), ("val", 12, 2), ("test", 8, 1)]
-    assert has_no_problems(out)
 
 
 def test_revert(sources, convert, invoke, snapshot, tmp_path):
@@ -197,20 +143,6 @@ def test_folders_that_are_refused(dataset, sources, convert, invoke, snapshot, t
     assert "train: 8 images" in output
     assert "1 shard to append" in output
     assert snapshot(dataset) == before
-
-
-def test_a_prepared_dataset_can_be_appended(dataset, sources, convert, tmp_path):
-    other = tmp_path / "other"
-    convert(sources[1], other, "--fmt", "webdataset")
-    convert(other, dataset, "--append")
-    assert {row["source"] for row in rows_of(dataset)[20:]} == {
-        row["source"] for row in rows_of(other)
-    }
-    assert has_no_problems(dataset)
-    for source in (other, sources[1]):  # the second are the same images, but as files
-        output = convert(source, dataset, "--append").output
-        assert "nothing to append: all 8 images" in output
-    assert read_manifest(dataset).revision == 1
 
 
 def test_work_and_finish_leave_an_appended_dataset_alone(
@@ -348,22 +280,6 @@ def test_known_images_in_another_split_are_named(sources, convert, snapshot, tmp
     output = convert(tmp_path / "new", out, "--append").output
     assert named in output
     assert "val: 1 sample" in output
-
-
-@pytest.mark.parametrize(
-    "options", [["--val-fraction", 0.3, "--test-fraction", 0.2], ["--duplicates", "same-split"]]
-)
-def test_splits_that_options_made_are_not_named(options, sources, convert, tmp_path):
-    first = grown = sources[0]
-    if "--duplicates" in options:
-        first, grown = tmp_path / "both", tmp_path / "both" / "train"
-        for split in ("train", "val"):
-            shutil.copytree(sources[0], first / split)
-    convert(first, tmp_path / "out", *options)
-    write_images(grown, range(20, 22), PETS)
-    output = convert(first, tmp_path / "out", "--append").output
-    assert "are in" in output
-    assert "another split" not in output
 
 
 # --- a source that has changed --------------------------------------------------------------------

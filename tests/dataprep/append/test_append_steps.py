@@ -225,29 +225,6 @@ def check_nothing_appended(out, output):
     assert verify_dataset(str(out), workers=1).problems == ()
 
 
-def test_only_rejected_images(copy, broken, append, old, invoke, snapshot):
-    """Nothing is appended, the list of the images is kept, and every step can be repeated."""
-    out = copy("out")
-    append("plan", out, src=broken)
-    for _ in range(2):
-        invoke("work", out, "--workers", 1)
-        check_nothing_appended(out, invoke("finish", out, "--workers", 1, status=1).output)
-        assert without_plan(snapshot(out)) == old
-    invoke("finish", out, "--max-rejected", 1)
-    invoke("work", out, "--claim", "--workers", 1)
-    check_nothing_appended(out, append("convert", out, src=broken, status=1))
-    assert without_plan(snapshot(out)) == old
-    ended = snapshot(out)
-    foreign = out / "train-00005.tfrecord"
-    foreign.write_bytes(b"another tool's")
-    assert "which is not in its manifest" in append("convert", out, status=2)
-    foreign.unlink()
-    assert snapshot(out) == ended, "an append that is refused keeps the list of the last one"
-    append("convert", out, "--max-rejected", 1)
-    assert not (out / REJECTED).exists()
-    assert "ended without a new image" in invoke("finish", out, status=2).output
-
-
 def test_the_list_does_not_outlive_its_dataset(
     sources, broken, append, convert, invoke, snapshot, tmp_path
 ):

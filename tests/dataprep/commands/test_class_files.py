@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from dataprep.labels.class_file import read_classes
 from manifests.errors import SourceError
@@ -97,13 +93,6 @@ def test_other_files_are_refused(text, tmp_path):
 def test_numbers_that_belong_to_names(text, tmp_path):
     (tmp_path / "classes.txt").write_text(text)
     assert read_classes(str(tmp_path / "classes.txt")) == NAMES[text]
-
-
-@given(names=st.lists(st.text(min_size=1, max_size=5), min_size=1, max_size=5, unique=True))
-def test_json_has_any_names(names, tmp_path_factory):
-    file = tmp_path_factory.mktemp("classes") / "classes.json"
-    file.write_text(json.dumps(names))
-    assert read_classes(str(file)) == tuple(names)
 
 
 @pytest.mark.parametrize("line", ["cat \ndog\n", '"cat "\ndog\n', "dog\ncat\n"])

@@ -24,17 +24,6 @@ def events(result):
     return [json.loads(line) for line in result.stderr.splitlines()]
 
 
-def test_each_event_is_a_json_object_and_the_last_one_has_the_status(image_folder, out, invoke):
-    call = ("convert", "--src", image_folder, "--out", out, "--workers", 1)
-    found = events(invoke(*call, "--log-json"))
-    assert all(
-        event["command"] == "convert" and event["time"].endswith("+00:00") for event in found
-    )
-    shown = [event for event in found if event["event"] == "progress"]
-    assert (shown[0]["done"], shown[-1]["done"], shown[-1]["total"]) == (0, 14, 14)
-    assert (found[-1]["event"], found[-1]["status"]) == ("result", 0)
-
-
 @pytest.mark.parametrize(
     "arguments", [("verify", "missing"), ("verify", "--no-such-option", "missing")]
 )

@@ -9,14 +9,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from helpers.datasets import FORMATS, rows_of, write_csv
+from helpers.datasets import rows_of, write_csv
 from helpers.pictures import encode, photo
-from helpers.sources import read
-from PIL import Image
 
 from dataprep.duplicates import collection, search
-from dataprep.duplicates.collection import collect
-from dataprep.duplicates.find import find_duplicates
 from dataprep.options import HASHES_NAME, MAX_PIXELS
 from manifests.errors import StorageError
 from manifests.store import read_manifest
@@ -78,15 +74,6 @@ def test_a_source(run, invoke, source):
     assert (result["exact"], result["near"]) == (1, 0)
 
 
-@pytest.mark.parametrize("fmt", FORMATS)
-def test_a_dataset(convert, run, source, out, fmt):
-    convert(source, out, "--fmt", fmt, "--samples-per-shard", 4)
-    result = run(out, status=1)
-    check_pairs(result)
-    keys = {image["key"] for pair in result["pairs"] for image in pair["images"]}
-    assert len(keys - {None}) == 8
-
-
 def test_across_datasets(run, invoke, source, tmp_path):
     """A dataset in which nothing repeats has no leak.
 
@@ -104,14 +91,6 @@ def test_across_datasets(run, invoke, source, tmp_path):
     output = invoke("duplicates", a, b, status=1).stdout
     assert f"{a} train" in output
     assert f"{b} train" in output
-
-
-def test_across_leaves_out_pairs_within_a_split(run, source):
-    shutil.copy(source / "val/b/half.jpg", source / "val/b/same.jpg")
-    coffee = Image.open(source / "train/b/coffee.jpg")
-    (source / "train/b/again.jpg").write_bytes(encode(coffee, quality=60))
-    assert run(source, status=1)["near"] == 5
-    assert run(source, "--across", status=1)["near"] == 4
 
 
 def test_images_that_do_not_decode_are_named(invoke, source):
@@ -340,30 +319,3 @@ def test_revisions_with_other_options_are_one_step(convert, mixed, tmp_path):
     assert len(shown) == 2
     assert shown[0][0] == 0
     assert shown[1][0] == shown[1][1] > 0
-
-
-class Steps:
-    """The images that are done after each advance that took time."""
-
-    def __init__(self):
-        self.total, self.done, self.reached = 0, 0, set()
-
-    def start(self, images, shards):
-        self.total += images
-
-    def advance(self, shard, images, *, resumed=False):
-        self.done += images
-        if not resumed:
-            self.reached.add(self.done)
-
-
-def test_each_part_of_the_search_advances_its_share(mixed):
-    """Half of the images that are repeated; then large and small ones in proportion.
-
-    A third of these in the search.
-    """
-    images = collect([read(folder) for folder in mixed], workers=1)
-    steps = Steps()
-    assert len(find_duplicates(images, workers=1, progress=steps).pairs.first)
-    assert (steps.total, steps.done) == (48, 48)
-    assert {24, 24 + 12, 24 + 12 + 4, 48} <= steps.reached

@@ -58,15 +58,6 @@ def add_white(source):
     return white
 
 
-@pytest.mark.parametrize("options", [(), ("--fmt", "webdataset", "--resize-shorter", 100)])
-def test_hashes_are_those_of_the_stored_images(make, invoke, source, options):
-    out = make(source, "out", "--hash", *options)
-    assert len(hashes_of(out)) == 15
-    check_hashes(out)
-    assert read_manifest(out).options["hash"] == "dct256-1"
-    invoke("verify", out, "--decode")
-
-
 def test_raw_pixels(make, invoke, compare, source):
     out = make(source, "out", "--hash", "--store", "raw", "--raw-size", 64)
     assert all(len(value) == 64 for value in hashes_of(out).values())

@@ -7,7 +7,7 @@ import shutil
 
 import numpy as np
 import pytest
-from helpers.datasets import rows_of, run_steps
+from helpers.datasets import rows_of
 from helpers.pictures import encode
 from hypothesis import given
 from hypothesis import strategies as st
@@ -132,16 +132,6 @@ def test_new_splits_take_whole_groups(convert, invoke, many, option):
     if option[0] == "--split-by":  # without it, copies of most photographs are on both sides
         plain, _ = convert(many, "--val-fraction", 0.3, "--hash", name="plain")
         assert leaks_of(invoke, plain, status=1)
-
-
-def test_a_prepared_dataset_with_hashes(convert, invoke, many, tmp_path):
-    """In one step, and in three."""
-    options = ("--duplicates", "drop", "--distance", 20, "--hash")
-    hashed, _ = convert(many, "--hash", name="hashed")
-    out, _ = convert(hashed, *options)
-    assert len(values_of(out)["train"]) == 11
-    steps = run_steps(invoke, "--src", hashed, *options, out=tmp_path / "steps")
-    assert (out / "manifest.json").read_bytes() == (steps / "manifest.json").read_bytes()
 
 
 def test_a_changed_image_makes_another_plan(convert, many):

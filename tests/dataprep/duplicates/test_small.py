@@ -141,21 +141,6 @@ def test_flat_images_do_not_show_the_same():
     assert show_same(corner, corner).all()
 
 
-def test_pairs_do_not_depend_on_each_other(pictures):
-    """A pair is compared in the same way, whatever others are compared with it."""
-    crops = [thumbnail(picture, box).convert("L") for picture in pictures.values() for box in CROPS]
-    a = np.stack([np.asarray(crop) for crop in crops])
-    first, second = (each.ravel() for each in np.mgrid[: len(a), : len(a)])
-    together = show_the_same(a, a, first, second)
-    some = np.random.default_rng(0).choice(len(first), 60, replace=False)
-    assert [show_the_same(a, a, first[at : at + 1], second[at : at + 1]).item() for at in some] == [
-        *together[some]
-    ]
-    picture = np.arange(len(a)) // len(CROPS)
-    assert (together.reshape(len(a), -1) <= (picture[:, None] == picture)).all()
-    assert together.sum() > 2 * len(a)
-
-
 # --- many images that look alike ------------------------------------------------------------------
 
 

@@ -268,9 +268,3 @@ def test_names_with_surrogates_are_of_no_feature(jpegs, tmp_path):
         scan(data, Components(("\ud800",), None))
     (record,) = scan(data, Components((IMAGE,), "\ud800"))
     assert record.label is None
-
-
-def test_a_feature_without_a_name_is_not_the_label(jpegs, tmp_path):
-    write_tfrecord(tmp_path / "a.tfrecord", [make_example({IMAGE: jpegs[0], "": 5})])
-    (record,) = scan((tmp_path / "a.tfrecord").read_bytes(), Components((IMAGE,), None))
-    assert record.label is None

@@ -90,21 +90,6 @@ def samples(shard):
     return [(image, row["label"]) for row, image in shard]
 
 
-# --- the table ----------------------------------------------------------------------------------
-
-
-def test_table_offsets_point_at_the_images(dataset, expected):
-    from PIL import Image
-
-    for (path, _, _), shard in zip(shards_of(dataset), expected, strict=True):
-        data = path.read_bytes()
-        for row, image in shard:
-            stored = data[row["offset"] : row["offset"] + row["size"]]
-            assert stored == image
-            assert row["crc32c"] == crc32c(image)
-            assert (row["width"], row["height"]) == Image.open(io.BytesIO(stored)).size
-
-
 # --- independent readers ------------------------------------------------------------------------
 
 

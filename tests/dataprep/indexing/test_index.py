@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import shutil
 import tarfile
-import threading
-import time
-import warnings
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from awscrt.checksums import crc32c
 from helpers import oracles
 from helpers.datasets import flip
-from PIL import Image
 
-from dataprep.images.validate import check_image
 from dataprep.indexing import index as index_module
 from dataprep.indexing.index import index_shards
 from dataprep.ledger.state import Journal, journal_bytes
@@ -289,26 +280,6 @@ def test_img2dataset(folder, tmp_path, jpegs):
     assert read_table(folder / "00000.parquet")["label"].to_pylist() == labels
 
 
-def test_decoding_in_threads_keeps_the_warning_filters(photographs, monkeypatch):
-    """Warning filters are global: a thread that ends must neither undo nor keep what another thread set."""
-    png = next(image for extension, image in photographs if extension == "png")
-    inside, image_open, delays = threading.Barrier(2), Image.open, [0.0, 0.2]
-
-    def slowly(*arguments, **options):
-        # Either both threads are inside at once, or none.
-        with contextlib.suppress(threading.BrokenBarrierError):
-            inside.wait(0.3)
-        time.sleep(delays.pop())  # the first in is the last out, or the other way round
-        return image_open(*arguments, **options)
-
-    monkeypatch.setattr(Image, "open", slowly)
-    before = list(warnings.filters)
-    with ThreadPoolExecutor(2) as pool:
-        list(pool.map(lambda data: check_image(data, "decode"), [png, png]))
-    assert inside.broken
-    assert warnings.filters == before
-
-
 # --- bytes read -------------------------------------------------------------------------------
 
 COUNT, LENGTH = 12, 1 << 20
@@ -350,15 +321,6 @@ def test_only_headers_are_read(folder, jpegs, bytes_read, kind):
     assert result.shards[0].file.checksum is None
     assert 0 < sum(bytes_read) <= (COUNT + 1) * 5 * 4096
     assert max(bytes_read) <= 1 << 16
-
-
-def test_validation_reads_everything(folder, jpegs, bytes_read):
-    image = big_shard(folder, "tar", jpegs[0])
-    (result,) = index_folder(folder, validate="header").manifest.splits
-    data = (folder / "a.tar").read_bytes()
-    assert sum(bytes_read) >= COUNT * LENGTH
-    assert result.shards[0].file.checksum == f"crc32c:{crc32c(data):08x}"
-    assert read_table(folder / "a.parquet")["crc32c"].to_pylist() == [crc32c(image)] * COUNT
 
 
 @pytest.mark.parametrize("decode", [False, True])
@@ -477,24 +439,6 @@ def test_tables_of_convert_are_not_replaced(image_folder, tmp_path, convert, inv
     before = snapshot(out)
     invoke("index", out, "--workers", 1, status=2)
     assert snapshot(out) == before
-
-
-def test_more_workers_give_the_same_files(folder, tmp_path, jpegs, snapshot):
-    for number in range(3):
-        oracles.write_tar(folder / f"{number}.tar", members(labeled(jpegs[number:])))
-    other = tmp_path / "other"
-    shutil.copytree(folder, other)
-    index_folder(folder)
-    index(other, workers=2)
-    assert snapshot(folder) == snapshot(other)
-
-
-def test_shards_in_hidden_folders_are_no_part_of_the_dataset(folder, jpegs):
-    for place in (folder, folder / ".snapshot", folder / "images/.git"):
-        place.mkdir(parents=True, exist_ok=True)
-        oracles.write_tar(place / "a.tar", members(labeled(jpegs)))
-    (split,) = index_folder(folder).manifest.splits
-    assert split.samples == len(jpegs)
 
 
 # --- wrong usage and damage -----------------------------------------------------------------------

@@ -258,19 +258,6 @@ def test_a_header_that_states_more_pixels_than_a_table_can(tmp_path, invoke):
     assert row["detail"].endswith(": 2147483680x24 pixels, but the limit is 2147483647 per side")
 
 
-def test_every_broken_shard_is_reported(tmp_path, invoke):
-    for number in range(4):
-        oracles.write_tar(tmp_path / f"{number}.tar", sample())
-        if number % 2:
-            os.truncate(tmp_path / f"{number}.tar", 900)
-    *_, first, second, last = invoke(
-        "index", tmp_path, "--workers", 1, status=1
-    ).stderr.splitlines()
-    assert str(tmp_path / "1.tar") in first
-    assert str(tmp_path / "3.tar") in second
-    assert "2 shards cannot be indexed" in last
-
-
 # --- values that are stored, or left out ---------------------------------------------------------
 
 
@@ -300,13 +287,6 @@ def test_texts_that_cannot_be_stored_are_left_out(text, tmp_path):
     assert index(tmp_path).manifest.classes == ("0", "1")
     assert read_table(tmp_path / "a.parquet")["source"].to_pylist()[1] == "b.jpg"
     assert not verify_dataset(str(tmp_path), workers=1).problems
-
-
-def test_a_large_label_needs_max_classes(tmp_path):
-    write_record(tmp_path, sample(cls=b"7"))
-    assert index(tmp_path, max_classes=8).manifest.classes[-1] == "7"
-    names = index(tmp_path, max_classes=1, classes=tuple("abcdefgh"), overwrite=True)
-    assert names.manifest.classes[-1] == "h"
 
 
 # --- verify -------------------------------------------------------------------------------------

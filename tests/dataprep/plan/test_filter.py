@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 import pytest
-from helpers.datasets import rows_of, run_steps, write_csv
+from helpers.datasets import rows_of, write_csv
 from helpers.sources import read
 
 from dataprep.plan.splits import filter_source
@@ -59,20 +59,6 @@ def test_prepared_dataset_knows_sizes_in_pixels(convert, image_folder, tmp_path)
     assert found == all_rows
     assert len(rows_of(tmp_path / "wide")) == len(found) > 0
     assert [split.name for split in read_manifest(tmp_path / "wide").splits] == ["train"]
-
-
-def test_extra_columns_plan_and_repair(convert, invoke, dry, images, tmp_path):
-    rows = [(path, path.parent.name, n if n % 5 else "") for n, path in enumerate(images)]
-    table = write_csv(tmp_path / "table.csv", "path,label,age", rows)
-    assert "--where: 6 of 14 images match" in dry(table, "age < 8")
-    one, three = tmp_path / "a", tmp_path / "b"
-    convert(table, one, "--where", "age < 8")
-    assert sorted(row["age"] for row in rows_of(one)) == [1, 2, 3, 4, 6, 7]
-    run_steps(invoke, "--src", table, "--where", "age < 8", out=three)
-    (one / "train-00000.tfrecord").unlink()
-    invoke("repair", one, "--src", table)
-    for name in ("manifest.json", "train-00000.tfrecord"):
-        assert (one / name).read_bytes() == (three / name).read_bytes()
 
 
 @pytest.mark.parametrize(
@@ -160,17 +146,6 @@ def test_without_duckdb(image_folder, monkeypatch):
     monkeypatch.setitem(sys.modules, "duckdb", None)
     with pytest.raises(CallError, match=r"dataprep-loaders\[sql\]"):
         filter_source(read(image_folder), "size > 1")
-
-
-def test_every_column_of_samples_is_filtered(image_folder):
-    source = read(image_folder)
-    part = filter_source(source, "size % 2 = 0")
-    rows = [row for row, size in enumerate(source.size.tolist()) if size % 2 == 0]
-    assert part.path.to_pylist() == [source.path[row].as_py() for row in rows]
-    assert part.label.tolist() == source.label[rows].tolist()
-    assert part.stamp.tolist() == source.stamp[rows].tolist()
-    assert len(part) == len(rows)
-    assert part.classes == source.classes
 
 
 def test_classes_that_are_left_out_are_counted(dry, image_folder):

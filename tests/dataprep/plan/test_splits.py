@@ -77,13 +77,6 @@ def test_each_class_gives_its_share(labels, val, test, seed):
         assert (abs(counts["val"] - exact) < 1).all()
 
 
-def test_stratified_splits_of_large_classes_are_exact():
-    source = make_source([0] * 1000 + [1] * 500 + [2] * 20)
-    splits, counts = split(source, val_fraction=0.1, test_fraction=0.2)
-    assert counts == {"train": [700, 350, 14], "val": [100, 50, 2], "test": [200, 100, 4]}
-    assert splits.notices == ()
-
-
 @pytest.mark.parametrize(("sizes", "val"), [([14, 16], [1, 2]), ([2, 18], [1, 1])])
 def test_classes_without_any_come_first_then_large_remainders(sizes, val):
     source = make_source([label for label, size in enumerate(sizes) for _ in range(size)])
@@ -112,25 +105,6 @@ def test_rare_classes_keep_their_last_image_in_train():
     source = make_source([0] * 97 + [1, 2, 3])
     for seed in range(20):
         assert split(source, val_fraction=0.5, seed=seed)[1]["train"] == [47, 1, 1, 1]
-
-
-def test_only_train_is_divided():
-    source = make_source([0, 1] * 30, ("train", "test"), [0] * 40 + [1] * 20)
-    splits, counts = split(source, val_fraction=0.25)
-    assert splits.names == ("train", "val", "test")
-    assert counts["val"] == [5, 5]
-    assert splits.index[40:].tolist() == [2] * 20
-
-
-def test_groups_go_to_three_splits():
-    source = make_source([n % 4 for n in range(60)], person=[n // 3 for n in range(60)])
-    splits, _ = split(source, val_fraction=0.2, test_fraction=0.2, split_by="person")
-    sides = [{n // 3 for n in np.flatnonzero(splits.index == k)} for k in range(3)]
-    assert [len(side) for side in sides] == [12, 4, 4]
-    assert len(set.union(*sides)) == 20
-    assert splits.notices == (
-        "the new splits consist of whole groups of person, so they are not stratified by label",
-    )
 
 
 PERSON = make_source([0] * 4, person=[0, 0, 0, 1])
@@ -174,13 +148,6 @@ def test_the_hint_for_large_groups_is_a_fraction_that_works():
     assert split(source, val_fraction=0.43, split_by="person")[1] == {"train": [4], "val": [3]}
 
 
-def test_another_way_to_split_has_another_fingerprint():
-    """An older release chose val at random: its shards must not be mixed with those of this one."""
-    assert Options(val_fraction=0.1).as_json()["stratified"] is True
-    assert "stratified" not in Options(val_fraction=0.1, split_by="x").as_json()
-    assert not {"stratified", "test_fraction"} & {*Options().as_json()}
-
-
 # --- labels that are not one class ----------------------------------------------------------------
 
 N = 1000
@@ -219,12 +186,6 @@ def test_rare_classes_are_in_both_splits():
     assert sum(2 in lists[row] for row in rows) == 1
     assert sum(1 in lists[row] for row in rows) == 50
     assert notices == ("the new splits are stratified by the rarest class of each image",)
-
-
-def test_images_without_a_class_are_a_stratum():
-    lists = [[0] if row < 900 else [] for row in range(N)]
-    _, rows, _ = val_rows("multi-label", ("a",), **several(lists))
-    assert np.bincount(rows < 900).tolist() == [10, 90]
 
 
 def test_a_class_without_an_image_in_val_is_reported():

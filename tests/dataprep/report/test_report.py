@@ -224,14 +224,6 @@ def test_the_page_is_offline_and_accessible(report):
     assert all("scope" in a for tag, a in page.tags if tag == "th")
 
 
-def test_a_clean_dataset_has_no_problems(run, make_photos, convert, tmp_path):
-    convert(make_photos(tmp_path / "photos", 12, side=300), tmp_path / "clean")
-    data, page = run(tmp_path / "clean")
-    assert all(finding["severity"] == "check" for finding in data["findings"])
-    assert "Every source image was written." in page.text
-    assert "All are different." in page.text
-
-
 @pytest.mark.usefixtures("quick_programs")
 def test_the_same_dataset_gives_the_same_bytes(invoke, dataset, source, tmp_path):
     """Also with the GPU memory that `loaders memory` states."""
@@ -417,14 +409,6 @@ def test_datasets_names_and_sizes_that_are_refused(invoke, dataset, copy, tmp_pa
     assert not (tmp_path / "report.html").exists()
 
 
-def test_without_checksums(run, copy):
-    change_table(copy, "crc32c", lambda values: [None] * len(values))
-    data, page = run(copy)
-    assert data["copies"]["compared"] == 0
-    assert "The sample tables contain no checksums" in page.text
-    assert "43 images have no checksum" in titles(data)
-
-
 def test_raw_pixels(run, source, convert, tmp_path):
     out = tmp_path / "raw"
     convert(source, out, "--store", "raw", "--raw-size", 96, "--max-rejected", 1)
@@ -438,24 +422,6 @@ def test_raw_pixels(run, source, convert, tmp_path):
     assert data["original_formats"].keys() == {"jpeg", "png", "webp"}
     assert "What dataprep convert changed" in page.text
     assert data["looks"]["odd"]["Darkest"][0]["source"] == "train/dog/black.png"
-
-
-@pytest.mark.parametrize("validate", ["none", "header"])
-def test_shards_of_another_tool(run, source, invoke, tmp_path, validate):
-    import webdataset
-
-    folder = tmp_path / "foreign"
-    folder.mkdir()
-    with webdataset.ShardWriter(f"file:{folder}/train-%05d.tar", maxcount=10, verbose=0) as writer:
-        for number in range(25):
-            sample = {"jpg": encode(photo(number)), "cls": number % 4}
-            writer.write({"__key__": f"sample{number}", **sample})
-    invoke("index", folder, "--validate", validate)
-    data, page = run(folder)
-    assert data["samples"] == 25
-    assert [each["samples"] for each in data["classes"]] == [[7], [6], [6], [6]]
-    assert data["copies"]["compared"] == (25 if validate == "header" else 0)
-    assert "sample3" in page.text
 
 
 def test_an_empty_split_and_a_dataset_of_one_image(run, tmp_path):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from dataclasses import replace
 from itertools import pairwise
 from types import SimpleNamespace
 
@@ -16,15 +15,11 @@ from hypothesis import strategies as st
 
 from dataprep.report import page as choose
 from dataprep.report import statistics
-from dataprep.report import statistics as cost
 from dataprep.report.columns import Columns
 from dataprep.report.copies import MAX_GROUPS, MAX_IMAGES, find_copies
-from dataprep.report.facts import ClassFacts, ranked
-from dataprep.report.page import bin_name, class_chart, histogram_chart
-from dataprep.report.pictures import EXTREMES
-from dataprep.report.statistics import odd_sizes
+from dataprep.report.facts import ranked
+from dataprep.report.page import bin_name, histogram_chart
 from manifests.naflex import token_grids
-from manifests.schema import Split
 
 SPLITS = ("train", "val", "test")
 
@@ -48,21 +43,6 @@ def columns(draw, least=0):
         crc32c=np.array(integers(0, 4), np.uint32) + np.uint32(2**32 - 5),
         has_crc=np.array(integers(0, 3), np.bool_),
     )
-
-
-def test_the_axis_of_class_sizes_has_whole_numbers():
-    assert class_axis(1) == ["0", "1", "2", "3", "4"]
-    assert class_axis(80) == ["0", "20", "40", "60", "80"]
-    for samples in range(1, 200):
-        numbers = [int(text) for text in class_axis(samples)]
-        assert numbers == [place * numbers[1] for place in range(5)]
-        assert samples <= numbers[4] <= max(4, 2 * samples)
-
-
-def class_axis(samples):
-    """Return the numbers beside the chart of three classes of this size."""
-    classes = [ClassFacts(label, str(label), (samples,), 1, {}) for label in range(3)]
-    return [text for _, text in class_chart(classes, ["train"]).rows]
 
 
 @settings(max_examples=examples())
@@ -113,32 +93,6 @@ def test_shapes_are_counted_one_by_one(data):
         tokens = token_grids(own, 16, 256).prod(axis=1)
         assert found.naflex == pytest.approx(1 - tokens.mean() / 256, abs=1e-6)
         assert 0 <= found.naflex < 1
-
-
-@settings(max_examples=examples())
-@given(columns(least=1))
-def test_size_grid(data):
-    grid = statistics.size_grid(data)
-    counts = np.histogram2d(data.height, data.width, [grid.heights, grid.widths])[0]
-    assert np.array_equal(np.array(grid.counts), counts)
-    assert counts.sum() == len(data)
-
-
-@settings(max_examples=examples())
-@given(columns())
-def test_classes(data):
-    flagged = {"odd": data.label[data.size > 1].astype(np.int64), "none": np.empty(0, np.int64)}
-    facts = statistics.class_facts(replace(data, classes=("a", "b", "c")), flagged)
-    assert [each.name for each in facts][:3] == ["a", "b", "c"]
-    assert [each.label for each in facts] == sorted({0, 1, 2, *data.label.tolist()})
-    for each in facts:
-        columns = zip(data.split.tolist(), data.size.tolist(), data.label.tolist(), strict=True)
-        own = [(split, size) for split, size, label in columns if label == each.label]
-        counts = Counter(split for split, _ in own)
-        assert each.samples == tuple(counts[number] for number in range(3))
-        assert each.image_bytes == sum(size for _, size in own)
-        assert each.flagged.get("odd", 0) == sum(size > 1 for _, size in own)
-    assert sum(each.total for each in facts) == len(data)
 
 
 @given(st.lists(st.integers(0, 50), min_size=1, max_size=20))
@@ -193,19 +147,6 @@ def test_copies(data):
         assert group.labels == tuple(sorted({int(data.label[row]) for row in whole}))
 
 
-@settings(max_examples=examples())
-@given(columns(least=1))
-def test_odd_sizes(data):
-    pixels = data.width.astype(int) * data.height
-    found = odd_sizes(data)
-    for name, largest in (("Largest", True), ("Smallest", False)):
-        shown = [pixels[image.row] for image in found.get(name, ())]
-        assert shown == sorted(pixels.tolist(), reverse=largest)[: len(shown)]
-    ratios = np.maximum(data.width / data.height, data.height / data.width)
-    odd = [ratios[image.row] for image in found.get("Oddest aspect ratio", ())]
-    assert odd == sorted((ratio for ratio in ratios.tolist() if ratio > 2), reverse=True)[:EXTREMES]
-
-
 def test_changes_are_counted():
     table = pa.table(
         {
@@ -248,21 +189,6 @@ def test_a_sample_is_random_and_the_same_for_the_same_seed():
     assert np.array_equal(choose.sample_rows(ranks[:7], 7), np.arange(7))
 
 
-@given(st.lists(st.integers(0, 4), max_size=60), st.integers(1, 10))
-def test_rows_per_class(labels, most):
-    labels = np.array(labels, np.int32)
-    ranks = choose.random_ranks(len(labels), 3)
-    classes = choose.shown_classes(np.bincount(labels, minlength=5), 5)
-    chosen = choose.rows_per_class(labels, ranks, classes, most)
-    assert sorted(chosen) == sorted(set(labels.tolist()))
-    for label, rows in chosen.items():
-        own = np.flatnonzero(labels == label)
-        assert set(rows) <= set(own)
-        assert len(rows) == min(most, len(own))
-        longer = choose.rows_per_class(labels, ranks, classes, most + 5)[label]
-        assert np.array_equal(longer[: len(rows)], rows)
-
-
 def test_shown_classes_are_the_rarest_and_the_commonest():
     counts = np.array([5, 1, 0, 9, 3, 7, 2])
     assert choose.shown_classes(counts, 10).tolist() == [0, 1, 3, 4, 5, 6]
@@ -271,28 +197,6 @@ def test_shown_classes_are_the_rarest_and_the_commonest():
 
 
 # --- cost ---------------------------------------------------------------------------------------
-
-
-def test_speed_passes_through_the_measurements():
-    for pixels, speed in cost.MEASURED:
-        assert cost.decoding_speed(pixels) == pytest.approx(speed)
-    sizes = np.geomspace(1000, 1e9, 50)
-    speeds = [cost.decoding_speed(size) for size in sizes]
-    assert all(later <= earlier for earlier, later in pairwise(speeds))
-    assert cost.decoding_speed(2 * 3840 * 2160) == pytest.approx(cost.MEASURED[-1][1] / 2)
-    assert cost.decoding_speed(256 * 256, encoded=False) == cost.MEASURED_RAW
-
-
-@settings(max_examples=examples())
-@given(columns())
-def test_size_classes(data):
-    found = cost.size_classes(data, encoded=True)
-    assert sum(each.images for each in found) == len(data)
-    assert not found or sum(each.pixel_share for each in found) == pytest.approx(1, abs=1e-4)
-    manifest = SimpleNamespace(splits=[Split(name, ()) for name in SPLITS])
-    splits = statistics.split_facts(data, manifest)
-    for each in cost.epoch_costs(splits, encoded=True):
-        assert each.bytes == data.size[data.split == SPLITS.index(each.split)].sum()
 
 
 def test_bins_are_named():

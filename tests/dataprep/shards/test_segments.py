@@ -18,7 +18,7 @@ from dataprep.options import Downscale, Options, Raw
 from dataprep.run.convert import convert_dataset
 from dataprep.run.work import ShardTasks
 from dataprep.shards import write as divide_module
-from dataprep.shards.write import ShardTask, divide, divides
+from dataprep.shards.write import ShardTask
 from dataprep.sources import read_source
 from dataprep.verification.verify import verify_dataset
 from manifests.errors import StorageError
@@ -83,30 +83,6 @@ def test_bytes_do_not_depend_on_batches_and_workers(
         )
     assert snapshot(folder / "divided") == snapshot(folder / "one")
     assert verify_dataset(str(folder / "one"), workers=1).problems == ()
-
-
-@given(
-    st.lists(st.integers(-1, 3 << 20), max_size=300), st.none() | st.integers(1, 3 << 20),
-)  # fmt: skip
-def test_batches_are_small_and_contain_each_image_once(sizes, stored):
-    batches = list(divide(sizes, stored))
-    assert [number for first, stop in batches for number in range(first, stop)] == list(
-        range(len(sizes))
-    )
-    for first, stop in batches:
-        assert 1 <= stop - first <= divide_module.MAX_BATCH_IMAGES
-        larger = [max(size, stored or 0) for size in sizes[first:stop]]
-        assert sum(larger) <= divide_module.MAX_BATCH_BYTES or len(larger) == 1
-
-
-def test_shards_that_are_copied_are_not_divided_while_there_are_enough():
-    assert [divides(OPTIONS["copied"], left, 4) for left in (9, 4, 3, 1)] == [
-        False,
-        False,
-        True,
-        True,
-    ]
-    assert all(divides(OPTIONS[kind], 1000, 4) for kind in ("resized", "raw", "checked"))
 
 
 def test_batches_that_processes_only_copy_are_larger():

@@ -2,36 +2,14 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from helpers.pictures import encode, photo
 from helpers.tables import write_table
-from hypothesis import strategies as st
 
 from manifests.store import read_dataset
 
 LARGE = (1 << 53) + 1
-
-
-@st.composite
-def columns(draw):
-    """A column of one of the types of extra columns."""
-    integers = {f"{sign}int{bits}": bits for sign in ("u", "") for bits in (8, 32, 64)}
-    name = draw(st.sampled_from([*integers, "float32", "float64", "string", "bool", "null"]))
-    values = {
-        "string": st.text(max_size=2),
-        "bool": st.booleans(),
-        "null": st.none(),
-        "float32": st.floats(width=32, allow_nan=False),
-        "float64": st.floats(allow_nan=False),
-    }.get(name)
-    if values is None:
-        info = np.iinfo(name)
-        values = st.integers(int(info.min), int(info.max))
-    types = {"null": pa.null(), "string": pa.string(), "bool": pa.bool_()}
-    arrow = types.get(name) or pa.from_numpy_dtype(np.dtype(name))
-    return pa.array(draw(st.lists(st.none() | values, max_size=4)), arrow)
 
 
 #: The values of the column in two sources, and the values of both; `None` if they are refused.

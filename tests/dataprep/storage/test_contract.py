@@ -24,8 +24,6 @@ from manifests.files import MANIFEST, SHARD, read_file
 from manifests.remote.url import normal_path
 from manifests.serialization import checksum_text
 
-UNICODE = "Ünïcode 日本語 😀 a+b&c=d%20f'(1).jpg"
-
 
 class Place(NamedTuple):
     """A folder that may not exist yet: its path or URL, and a function that writes a file of it, by path."""
@@ -155,16 +153,6 @@ def test_any_part_of_a_large_file(readable: Place) -> None:
         assert view.checksum(6 << 20) == crc32c(data[: 6 << 20])
     path = f"{readable.path}/large"
     assert b"".join(map(bytes, files_of(path).chunks(path, SHARD))) == data
-
-
-def test_names_in_any_script(place: Place) -> None:
-    path = f"{place.path}/{UNICODE}"
-    place.write(path, b"x")
-    assert names(place.path) == {UNICODE: False}
-    assert read_file(path, SHARD) == b"x"
-    storage.remove(path)
-    storage.remove(path)
-    assert not storage.is_file(path)
 
 
 def test_a_folder_has_the_names_in_it(place: Place) -> None:
