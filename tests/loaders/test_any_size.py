@@ -80,3 +80,19 @@ def test_images_that_are_turned_differently_are_refused_by_name(make_dataset, fi
     message = "does not have the size that the sample tables"
     with build(folder, shuffle=False) as loader, pytest.raises(DatasetError, match=message):
         next(iter(loader))
+
+
+@pytest.mark.parametrize("size", [(32, 32), (30, 41)])
+def test_images_of_one_size_need_no_crop(make_dataset, size):
+    pictures = [photo(number, size[1], size[0]) for number in range(6)]
+    samples = [("png", encode(each, "png"), 0) for each in pictures]
+    folder = make_dataset("tfrecord", samples, shards=1)
+    options = {"batch_size": 6, "shuffle": False, "transforms": ["DecodeImage", "ToTensor"]}
+    with build(folder, **options) as loader:
+        assert f"all images have {size[0]} x {size[1]} pixels" in loader.explain()
+        images, _ = next(iter(loader))
+    expected = np.stack([np.asarray(each) for each in pictures]).transpose(0, 3, 1, 2) / 255
+    assert np.allclose(images, expected, atol=1e-6)
+    options["transforms"] = ["RandomHorizontalFlip", {"MixUp": {"num_classes": 3}}]
+    with build(folder, **options) as loader:
+        assert next(iter(loader))[0].shape == (6, 3, *size)

@@ -103,6 +103,8 @@ REFUSED: list[tuple[list[Any], dict[str, Any], str, str]] = [
     ([CROP, "DecodeImage"], {}, "transforms[1]: ", ONLY_ONCE),
     (["DecodeImage", CROP, "DecodeImage"], {}, "transforms[2]: ", ONLY_ONCE),
     (["DecodeImage", Decode()], {}, "transforms[1]: ", ONLY_ONCE),
+    ([{"FiveCrop": {"size": 8}}, "RandomHorizontalFlip"], {},
+     "transforms[1]: RandomHorizontalFlip() comes after FiveCrop or TenCrop", ""),
     ([CROP, {"MixUp": {"alpha": 0.2}}, "RandomHorizontalFlip"], {},
      "transforms[2]: RandomHorizontalFlip() works on single images, but comes after transforms[1],"
      " which mixes the images of a batch.", "Hint: move transforms that mix images to the end."),
