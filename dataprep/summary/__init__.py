@@ -3,5 +3,6 @@
 ::
 
     info            a summary of one dataset
+    bands           the statistics of the bands of all its images
     diff            what differs between two
 """
