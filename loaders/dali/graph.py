@@ -210,8 +210,13 @@ class GraphContext:
         return self.bucket
 
     def fill(self, values: Sequence[float]) -> list[float]:
-        """Return the value of pixels from outside the image: one per channel, or the one of a mask."""
-        return list(values) if self.mask_fill is None else [float(self.mask_fill)]
+        """Return the value of pixels from outside the image: one per channel, or one for all of them.
+
+        Masks have one value, and images with other channels than three are filled with 0.
+        """
+        if self.mask_fill is not None:
+            return [float(self.mask_fill)]
+        return list(values) if any(values) else [0.0]
 
     def to_device(self, node: Node) -> Node:
         """Move a CPU node to the device of the images, for arithmetic with them."""

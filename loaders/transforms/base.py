@@ -358,6 +358,26 @@ class Operation(Checked):
         """Area and ratio of the random region that it decodes; ``None`` if it decodes whole images."""
         return None
 
+    def check_pixels(self, kind: PixelKind) -> None:
+        """Check that the operation takes pixels of a kind.
+
+        Raises:
+            CallError: it does not.
+
+        """
+        if kind == RGB8:
+            return
+        if not self.any_pixels:
+            raise CallError(
+                f"{type(self).__name__} needs 3 channels of uint8, but the dataset has {kind}",
+                hint="use only crops, resizes, flips, ToTensor and Normalize for such pixels",
+            )
+        if any(getattr(self, "fill", ())):
+            raise CallError(
+                f"{type(self).__name__} fills with a color, but the dataset has {kind}",
+                hint="leave out fill, or set it to 0",
+            )
+
     def output(self, spec: ImageSpec) -> ImageSpec:
         """Return the spec of the operation's output for inputs of `spec`.
 
@@ -365,11 +385,6 @@ class Operation(Checked):
             CallError: the operation does not support such images.
 
         """
-        if spec.kind != RGB8 and not self.any_pixels:
-            raise CallError(
-                f"{type(self).__name__} needs 3 channels of uint8, but the dataset has {spec.kind}",
-                hint="use only crops, resizes, flips, ToTensor and Normalize for such pixels",
-            )
         if "uint8" in self.takes and not spec.is_uint8:
             raise needs_bytes(self)
         if self.takes != "any" and spec.channels != spec.kind.channels:

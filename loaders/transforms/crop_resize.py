@@ -206,6 +206,7 @@ class MultiCrop(Operation):
 
     """
 
+    any_pixels = True
     shrinks = True
     is_light = True
     needs_size = True
@@ -442,6 +443,7 @@ class ScaleJitter(Operation):
 
     """
 
+    any_pixels = True
     moves = "straight"
     resizes = True
 

@@ -136,6 +136,7 @@ class RotateAround(Rotate):
 class RandomRightAngle(Operation):
     """Rotate by 0, 90, 180 or 270 degrees counterclockwise, each with the same probability."""
 
+    any_pixels = True
     moves = "tilted"
 
     def output(self, spec: ImageSpec) -> ImageSpec:
@@ -167,6 +168,7 @@ class Pad(Operation):
 
     """
 
+    any_pixels = True
     moves = "straight"
 
     left: Pixels
@@ -229,6 +231,7 @@ class PadTo(Operation):
 
     """
 
+    any_pixels = True
     moves = "straight"
 
     size: Sides | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import zipfile
 from pathlib import Path
@@ -11,10 +12,12 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import tifffile
+from helpers.parsing import valid_arguments
 from helpers.pictures import encode
 from PIL import Image
 
 import loaders
+from loaders.transforms.parse import known_transforms
 from manifests.errors import CallError
 from manifests.store import read_manifest
 
@@ -131,6 +134,50 @@ def test_pixels_come_back_bit_for_bit(name, tmp_path, invoke):
     assert len(found) == len(arrays)
     stored = {array.tobytes() for array in arrays}
     assert all(each.dtype == dtype and each[0].tobytes() in stored for each in found)
+
+
+#: A dataset of each kind, for every transform.
+KINDS = {
+    "13 x uint16": "plain uint16 x13",
+    "1 x float32": "plain float32 x1",
+    "4 x uint8": "plain uint8 x4",
+}
+_CHANGED = {"Lambda": {"lambd": lambda images: images}}
+#: Transforms that cut images into patches or into several.
+_RESHAPED = {"Patchify", "FiveCrop", "TenCrop"}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_transform_keeps_channels_and_bits_or_is_refused(kind, tmp_path, invoke):
+    arrays = write(tmp_path / "src", KINDS[kind])
+    out, channels = tmp_path / "out", arrays[0].shape[2]
+    invoke("convert", "--src", tmp_path / "src", "--out", out)
+    kept, wrong = [], {}
+    for name in known_transforms():
+        steps = [
+            {"CenterCrop": {"size": 32}},
+            {name: {**valid_arguments(name), **_CHANGED.get(name, {})}},
+        ]
+        message = found = None
+        try:
+            with build(out, transforms=steps, dtype="float32", layout="NHWC") as loader:
+                found, *_ = next(iter(loader))
+        except CallError as error:
+            message = str(error)
+        if found is None:
+            if not re.search(
+                f"dataset has {channels} channel|one for each channel|decode", message
+            ):
+                wrong[name] = message
+            continue
+        kept.append(name)
+        # Pixels of 8 bits would have at most 256 values.
+        is_fine = arrays[0].dtype == np.uint8 or len(np.unique(found)) > min(256, found.size // 4)
+        if not (is_fine and (name in _RESHAPED or found.shape[3] == channels)):
+            wrong[name] = (found.shape, len(np.unique(found)))
+    assert not wrong
+    assert {"RandomResizedCrop", "Resize", "RandomRot90", "Pad", "ToTensor"} <= {*kept}
+    assert not {"ColorJitter", "MixUp", "RandAugment", "RandomErasing"} & {*kept}
 
 
 @pytest.fixture(scope="module")

@@ -90,6 +90,7 @@ def check_sequence(
                 )
             # Records know their own names, users the names that they wrote.
             try:
+                operation.check_pixels(kind)
                 spec, values = operation.output(spec), _values_after(operation, values, kind)
             except CallError as error:
                 message = _as_written(error.message, item)
