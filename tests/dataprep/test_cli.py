@@ -147,10 +147,8 @@ def test_a_dry_run_refuses_what_convert_refuses(image_folder, out, convert, chan
 @pytest.mark.parametrize(
     ("name", "complete"),
     [
-        ("train-00001.tar", True),
         ("train-00001.idx", True),
         ("train-00001.parquet", False),
-        ("rejected.jsonl", False),
     ],
 )
 def test_another_tools_file_with_a_planned_name_is_kept(image_folder, out, invoke, name, complete):

@@ -5,8 +5,6 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dataprep.commands import console as progress_bars
-from dataprep.commands.console import ProgressBar
 from dataprep.progress import divide
 
 
@@ -64,23 +62,3 @@ def test_a_part_that_counts_other_images_moves_in_proportion():
         second.advance("a", 1)
         assert recorder.done[-1] == 65
     assert recorder.done[-1] == 110
-
-
-def test_parts_can_be_divided_again_and_nobody_need_listen():
-    recorder = Recorder()
-    with divide(recorder, [10, 10]) as (_, second), divide(second, [3, 3]) as (_, inner):
-        inner.start(5, 1)
-        assert recorder.done[-1] == 15
-    assert recorder.done[-1] == 20
-    with divide(None, [1]) as (part,):
-        part.start(3, 1)
-        part.advance("a", 3)
-
-
-def test_what_is_left_out_does_not_count_for_the_rate(monkeypatch):
-    monkeypatch.setattr(progress_bars, "_make_display", lambda step, state: None)
-    with ProgressBar("comparing") as bar:
-        with divide(bar, [1000, 10]) as (_, second):
-            second.start(10, 1)
-        state = bar._meter.state
-    assert (state.done, state.images_per_second) == (1010, None)

@@ -238,22 +238,6 @@ def test_options_that_do_not_fit_what_is_stored(sources, convert, snapshot, tmp_
         assert len(read_manifest(out).revisions) == 1
 
 
-def test_an_image_in_two_classes_stays_known(sources, convert, tmp_path):
-    out = tmp_path / "out"
-    first = sorted(sources[0].rglob("*.jpg"))[0]
-    other = tmp_path / "other" / "cat" / first.name
-    other.parent.mkdir(parents=True)
-    shutil.copy(first, other)
-    twice = [(first, "cat"), (other, "dog")]
-    convert(write_csv(tmp_path / "twice.csv", "path,label", twice), out)
-    twice.append((sources[1] / "dog/0003.jpg", "dog"))
-    more = write_csv(tmp_path / "twice.csv", "path,label", twice)
-    assert "2 images of the source are in" in convert(more, out, "--append").output
-    assert len(rows_of(out)) == 3
-    moved = write_csv(tmp_path / "moved.csv", "path,label", [(first, "fox")])
-    assert "but here in class fox" in convert(moved, out, "--append", status=2).output
-
-
 def test_known_images_in_another_split_are_named(sources, convert, snapshot, tmp_path):
     places = {
         "old": (("train", 0), ("train", 2), ("train", 4), ("val", 6), ("val", 4)),

@@ -29,26 +29,6 @@ def test_the_rate_and_the_time_left_are_known_after_the_first_part(clock):
     assert describe(state) == "20 of 1,000 images (2%), 10 images/s, 1 min 38 s left"
 
 
-def test_a_finished_shard_counts_only_what_was_not_reported_as_parts(clock):
-    meter = Meter(1000, 2, clock)
-    clock.now += 1
-    meter.add_part("a", 64)
-    meter.add_part("b", 64)
-    meter.add_shard("a", 500, resumed=False)
-    assert meter.state.done == 564
-    meter.add_shard("b", 500, resumed=False)
-    assert (meter.state.done, meter.state.seconds_left) == (1000, 0.0)
-
-
-def test_a_shard_that_is_written_twice_counts_once(clock):
-    """An engine may run a task again whose worker has died."""
-    meter = Meter(100, 1, clock)
-    meter.add_part("a", 80)
-    meter.add_part("a", 80)
-    meter.add_shard("a", 100, resumed=False)
-    assert meter.state.done == 100
-
-
 def test_images_of_earlier_runs_change_neither_rate_nor_time_left(clock):
     meter = Meter(1100, 3, clock)
     meter.add_shard("old", 900, resumed=True)

@@ -4,7 +4,6 @@ import click
 import pytest
 
 from dataprep.commands.base import Count, Fraction
-from manifests.process.options import Number
 
 
 @pytest.mark.parametrize(
@@ -19,10 +18,3 @@ def test_a_count_fits_into_64_bits():
     assert Count(1).convert(str(2**63 - 1), None, None) == 2**63 - 1
     with pytest.raises(click.BadParameter, match="is more than 9223372036854775807"):
         Count(1).convert(str(2**63), None, None)
-
-
-def test_a_number_is_in_its_range():
-    assert Number(0.05, 600).convert("0.5", None, None) == 0.5
-    for text in ("nan", "inf", "0", "601"):
-        with pytest.raises(click.BadParameter):
-            Number(0.05, 600).convert(text, None, None)

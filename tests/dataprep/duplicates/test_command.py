@@ -307,15 +307,3 @@ def test_steps_are_shown_once(invoke, convert, mixed, tmp_path):
     steps = steps_of(convert(first, tmp_path / "dropped", *options))
     assert [*steps] == ["hashing", "comparing", "converting"]
     assert steps["hashing"] == steps["comparing"] == SHOWN
-
-
-def test_revisions_with_other_options_are_one_step(convert, mixed, tmp_path):
-    (first, second), out = mixed, tmp_path / "out"
-    convert(first, out)
-    convert(second, out, "--append", "--val-fraction", 0.5)
-    for folder in mixed:
-        (folder / "cat" / "new.jpg").write_bytes(encode(photo(9, 80, 80)))
-    shown = steps_of(convert(first, out, "--src", second, "--append", "--log-json"))["comparing"]
-    assert len(shown) == 2
-    assert shown[0][0] == 0
-    assert shown[1][0] == shown[1][1] > 0

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from dataprep.duplicates import results as resolve
 from dataprep.duplicates.find import Duplicates
-from dataprep.duplicates.pixels import SYMMETRIES
 from dataprep.duplicates.results import choose_originals
 from dataprep.duplicates.search import make_pairs
 from dataprep.options import Options
@@ -156,17 +155,6 @@ def test_options_that_contradict_each_other(convert, source):
         (("--split-by", "duplicates"), "requires --val-fraction"),
     ):
         assert message in convert(source, *options, status=2)[1].stderr
-
-
-@pytest.mark.parametrize(("kept", "turns"), [(0, "rotated 90"), (1, "rotated 270")])
-def test_what_turns_the_copy_into_the_image_that_is_kept(kept, turns):
-    image = np.arange(2)
-    quarter = SYMMETRIES.index("rotated 90")
-    pairs = make_pairs(image[:1], image[1:], np.zeros(1, np.uint8), quarter)
-    rank = np.array([kept, 1 - kept])
-    original, _, symmetry = choose_originals(Duplicates(image, image, pairs, 31), rank)
-    assert original[1 - kept] == kept
-    assert SYMMETRIES[symmetry[1 - kept]] == turns
 
 
 @given(

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from dataprep.duplicates import near, search
-from dataprep.duplicates.find import connected, number_rows
 from dataprep.duplicates.near import Nearest, search_hashes, search_nearest
 from dataprep.duplicates.pixels import SYMMETRIES, transform_hashes
 from dataprep.duplicates.search import (
@@ -223,29 +220,3 @@ def test_pruning_early_and_late_is_the_same(monkeypatch, most, part):
     kept = some.pairs()
     columns = kept.first, kept.distance, kept.second, kept.symmetry
     assert list(zip(*(column.tolist() for column in columns), strict=True)) == expected
-
-
-# --- groups ---------------------------------------------------------------------------------------
-
-
-def rows_below(count):
-    return st.lists(st.tuples(*[st.integers(0, count - 1)] * 2))
-
-
-@given(st.integers(1, 30).flatmap(lambda n: st.tuples(st.just(n), rows_below(n))))
-def test_connected_components(case):
-    count, pairs = case
-    parent = list(range(count))
-    for _ in range(count):
-        for a, b in pairs:
-            parent[a] = parent[b] = min(parent[a], parent[b])
-    first, second = (np.array([pair[side] for pair in pairs], np.int64) for side in (0, 1))
-    assert connected(count, first, second).tolist() == parent
-
-
-@given(rows_below(4))
-def test_numbered(rows):
-    columns = (np.array([row[side] for row in rows], np.int64) for side in (0, 1))
-    numbers, firsts = number_rows(*columns)
-    assert numbers.tolist() == [list(dict.fromkeys(rows)).index(row) for row in rows]
-    assert firsts.tolist() == [rows.index(row) for row in dict.fromkeys(rows)]

@@ -6,10 +6,8 @@ import hashlib
 import io
 import json
 import shutil
-import struct
 import tarfile
 
-import numpy as np
 import pytest
 from awscrt.checksums import crc32c
 from helpers import oracles
@@ -245,35 +243,6 @@ def test_scan_finds_what_was_written(fmt, pairs):
     assert records[0].start == 0
     assert [record.start for record in records[1:]] == [record.end for record in records[:-1]]
     assert records[-1].end == len(shard) - len(module.END)
-
-
-@settings(max_examples=examples(60))
-@given(pending_samples())
-def test_a_record_is_an_example(pair):
-    pending, data = pair
-    shard, _ = build(formats.FORMATS["tfrecord"], [pair])
-    assert len(shard) == 16 + struct.unpack_from("<Q", shard)[0]
-    example = oracles.parse_example(shard[12:-4])
-    assert example.pop("image/encoded") == [data]
-    assert example.pop("image/class/label") == [pending.label]
-    assert (example.pop("image/width"), example.pop("image/height")) == (
-        [pending.info.width],
-        [pending.info.height],
-    )
-    assert example.pop("image/class/text") == [pending.class_name.encode()]
-    assert example.pop("image/filename") == [pending.source.encode()]
-    assert example.pop("image/format") == [pending.info.format.upper().encode()]
-    for name, value in pending.extra.items():
-        stored = example.pop(name, None)
-        if isinstance(value, float):
-            assert stored in ([value], [np.float32(value)])
-        else:
-            assert stored == (
-                None
-                if value is None
-                else [value.encode() if isinstance(value, str) else int(value)]
-            )
-    assert example == {}
 
 
 @settings(max_examples=examples(60))

@@ -176,18 +176,6 @@ def several(lists):
     return {"labels": pa.array(lists, arrow_type("integers"))}
 
 
-def test_rare_classes_are_in_both_splits():
-    """A class of 10 among 1,000 images with several classes is in val, as often as its share says."""
-    lists = [[0, *([1] if row % 2 else []), *([2] if row % 100 == 7 else [])] for row in range(N)]
-    source, rows, notices = val_rows("multi-label", ("common", "half", "rare"), **several(lists))
-    strata = source.labels.strata(source.label, source.extra, len(source.classes))
-    assert np.bincount(strata).tolist() == [500, 490, 10]
-    assert len(rows) == 100
-    assert sum(2 in lists[row] for row in rows) == 1
-    assert sum(1 in lists[row] for row in rows) == 50
-    assert notices == ("the new splits are stratified by the rarest class of each image",)
-
-
 def test_a_class_without_an_image_in_val_is_reported():
     lists = [[0] if row else [1] for row in range(N)]
     _, rows, notices = val_rows("multi-label", ("a", "b"), **several(lists))

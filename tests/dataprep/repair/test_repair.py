@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 
 import pytest
-from helpers.datasets import FORMATS, SUFFIX, flip, write_csv
+from helpers.datasets import FORMATS, SUFFIX, flip
 
 from dataprep.verification.verify import verify_dataset
 
@@ -67,21 +67,6 @@ def test_index_and_table_come_from_the_shard(options, fmt, make, repair, snapsho
     assert {name for name, stat in after.items() if stat != before[name]} == damaged
     assert "nothing to repair" in repair()
     assert stats(out) == after
-
-
-@IN_BOTH_FORMATS
-def test_extra_columns(make, repair, source, tmp_path, snapshot, fmt, out):
-    images = enumerate(sorted(source.rglob("*.*")))
-    rows = [(path, path.parent.name, number / 3, f"person {number}") for number, path in images]
-    table = write_csv(tmp_path / "table.csv", "path,label,age,name", rows)
-    files = make("--fmt", fmt, src=table)
-    (out / "train-00001.parquet").unlink()
-    if fmt == "tfrecord":  # its floats have 32 bits
-        assert "does not determine" in repair(status=1)
-        repair("--src", table)
-    else:
-        repair()
-    assert snapshot(out) == files
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,6 @@ from dataclasses import replace
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from helpers.bombs import flat_png
@@ -23,10 +22,8 @@ from helpers.handmade import make_dataset
 from helpers.pictures import encode, photo
 from PIL import Image
 
-from dataprep.report.make import write_report
 from dataprep.report.pictures import RejectedImage, show_rejected
 from dataprep.report.statistics import MemoryEstimate
-from dataprep.storage.temporary import this_owner
 from manifests.schema import File
 from manifests.store import (
     MANIFEST_NAME,
@@ -518,13 +515,3 @@ def test_columns_of_the_source_that_are_named_like_changes(run, convert, tmp_pat
     rows = [(f"photos/cat/000{number}.jpg", "cat", *"xxxx") for number in range(4)]
     convert(write_csv(tmp_path / "all.csv", columns, rows), tmp_path / "out")
     assert run(tmp_path / "out")[0]["changes"] == {}
-
-
-def test_what_a_killed_run_left_is_removed(tmp_path):
-    partials = tmp_path / ".dataprep/partial"
-    partials.mkdir(parents=True)
-    (partials / "made-by-dataprep").touch()
-    host, machine, _, start = this_owner().split(".")
-    (partials / f"{host}.{machine}.99999999.{start}-r.html").write_bytes(b"<p>")
-    write_report(SimpleNamespace(json=b"{}", html=b"<p>"), str(tmp_path / "r.html"))
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["r.html", "r.json"]

@@ -200,14 +200,6 @@ def test_ages_are_not_classes(make_table):
     assert sorted(from_names.extra["values"].to_pylist()) == [[float(age)] for age in ages]
 
 
-@pytest.mark.parametrize("column", ["label", "score", "caption"])
-def test_labels_with_class_names_are_classes(column, make_table):
-    names = ("1.5", "2.5", "3.5") if column == "label" else ("1", "2", "3")
-    source = read(make_table(".csv", **{column: [*names] * 4}), classes=names)
-    assert (source.label_type, source.classes) == ("class", names)
-    assert source.label.tolist() == [0, 1, 2] * 4
-
-
 def test_integers_with_a_decimal_point_may_be_classes(make_table):
     notice = "the numbers in column label are integers; if they are classes, set --label-type class"
     assert not has_notice(read(make_table(".csv", label=[0.0, 1.0, 2.5] * 4)), notice)

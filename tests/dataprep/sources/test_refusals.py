@@ -74,7 +74,6 @@ def test_paths_that_are_no_sources(path):
 KAGGLE = "ILSVRC/Data/CLS-LOC"
 PATTERN = {"pattern": "{identity}_c{camera}s*"}
 LIST = {**IMAGES, "l.txt": "1.jpg 0\n"}
-TABLE = {**IMAGES, "l.csv": "path,label\n1.jpg,0\n"}
 TABLES_APPLY = "does not apply to"
 
 FOLDERS = [
