@@ -85,7 +85,7 @@ def make_shapes(path: Path) -> None:
     import numpy as np
     from helpers.photographs import photograph
 
-    from loaders.samplers.shapes import candidates, find_buckets, nearest_buckets
+    from manifests.buckets import candidates, find_buckets, nearest_buckets
 
     # Parts of the photographs, in the shapes of a wide, a high and two usual cameras.
     chosen = (("astronaut", 512, 340), ("chelsea", 240, 451), ("coffee", 400, 600),

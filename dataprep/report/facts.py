@@ -169,6 +169,8 @@ class ShapeFacts:
         split: the split.
         images: images with a known size.
         square_crop: pixels of an image, on average, that the largest centered square leaves out.
+        buckets: the same for the nearest of a number of aspect buckets of 224 x 224 pixels, by that
+            number.
         naflex: patches of a budget, on average, that are padding if images keep their shapes (timm's
             NaFlex rule, 256 patches of 16 pixels). No pixel is left out.
 
@@ -177,6 +179,7 @@ class ShapeFacts:
     split: str
     images: int
     square_crop: float
+    buckets: Mapping[int, float]
     naflex: float
 
 

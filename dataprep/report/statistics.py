@@ -33,6 +33,7 @@ from dataprep.report.facts import (
 )
 from dataprep.report.pictures import EXTREMES, Pictures
 from dataprep.summary.info import quantiles
+from manifests.buckets import candidates, find_buckets, nearest_buckets
 from manifests.naflex import token_grids
 from manifests.schema import Manifest
 
@@ -219,28 +220,38 @@ def size_grid(columns: Columns) -> SizeGrid:
 
 #: Patches of an image and side of a patch for the comparison of shapes, the defaults of NaFlex.
 TOKENS, PATCH = 256, 16
+#: Numbers of aspect buckets, and the most pixels of a bucket, the defaults of `BucketSampler`.
+BUCKETS, BUCKET_PIXELS = (3, 5, 9), 224 * 224
 
 
 def shape_facts(columns: Columns) -> tuple[ShapeFacts, ...]:
     """Describe for each split what a square crop loses, and what images of their own shapes do."""
     facts = []
-    # Neither depends on the EXIF orientation, which the tables do not have.
+    # Only the buckets depend on EXIF orientation, and hardly: the columns do not have it.
     known = np.minimum(columns.height, columns.width) > 0
     for number, split in enumerate(columns.splits):
         rows = (columns.split == number) & known
         # Many images have one size: both sides as one number.
-        sizes = columns.height[rows].astype(np.int64) << 32 | columns.width[rows]
-        distinct, counts = np.unique(sizes, return_counts=True)
+        sides = columns.height[rows].astype(np.int64) << 32 | columns.width[rows]
+        distinct, counts = np.unique(sides, return_counts=True)
         if not len(distinct):
             continue
         found = np.stack([distinct >> 32, distinct & 0xFFFFFFFF], axis=1)
+        heights, widths = found.T
         lost = 1 - found.min(axis=1) / found.max(axis=1)
         tokens = token_grids(found, PATCH, TOKENS).prod(axis=1)
+        buckets = {}
+        for count in BUCKETS:
+            sizes = candidates(BUCKET_PIXELS, PATCH)
+            own = find_buckets(heights, widths, sizes, count, counts)
+            kept = nearest_buckets(heights, widths, own)[1]
+            buckets[count] = round(1 - float(np.average(kept, weights=counts)), 6)
         facts.append(
             ShapeFacts(
                 split=split,
-                images=len(sizes),
+                images=len(sides),
                 square_crop=round(float(np.average(lost, weights=counts)), 6),
+                buckets=buckets,
                 naflex=round(1 - float(np.average(tokens, weights=counts)) / TOKENS, 6),
             )
         )

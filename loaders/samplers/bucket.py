@@ -40,10 +40,10 @@ from loaders.samplers.base import (
     check_is_sampler,
 )
 from loaders.samplers.draws import permutation, random_words
-from loaders.samplers.shapes import Buckets, candidates, find_buckets, measure_buckets
 from loaders.samplers.shuffled import ShuffledSampler
 from loaders.samplers.weighted import WeightedSampler
 from loaders.transforms.base import MAX_PIXELS, MAX_SIDE, Size, check_size, short_repr
+from manifests.buckets import candidates, find_buckets, nearest_buckets
 from manifests.errors import CallError
 from manifests.process.text import plural, shown
 
@@ -170,6 +170,21 @@ class BucketSampler(OwnSampler):
         return _BucketPlan(self, fit)
 
 
+def divide_images(
+    heights: Ints, widths: Ints, sizes: Sequence[Size]
+) -> tuple[tuple[Size, ...], Ints, Floats]:
+    """Divide images among buckets, and leave out the buckets that get none.
+
+    Returns:
+        The buckets; the number of each image's bucket, int64 [images]; and the share of its pixels
+        that the bucket keeps, float64 [images].
+
+    """
+    chosen, kept = nearest_buckets(heights, widths, sizes)
+    used, numbers = np.unique(chosen, return_inverse=True)
+    return tuple(sizes[each] for each in used.tolist()), numbers.astype(np.int64), kept
+
+
 def _as_sizes(given: Sequence[Any], multiple_of: int) -> tuple[Size, ...]:
     """Return the given buckets as a tuple of tuples.
 
@@ -246,18 +261,20 @@ class _BucketPlan(EpochPlan):
         if isinstance(sizes, int):
             found, numbers, kept = self._found(sizes, heights, widths, fit)
         else:
-            found, numbers, kept = measure_buckets(heights, widths, sizes)
+            found, numbers, kept = divide_images(heights, widths, sizes)
         _check_lost(heights, widths, kept, sampler.max_lost)
-        self._found_buckets: Buckets = found
+        #: Shares of the pixels that the buckets lose, and that square crops would lose.
+        self._lost = float(1 - kept.mean())
+        self._square = float(1 - np.minimum(heights / widths, widths / heights).mean())
         #: Height and width of each bucket, and the number of the bucket of each row, [samples].
-        self.shapes, self.buckets = found.sizes, numbers
+        self.shapes, self.buckets = found, numbers
         #: Samples of all ranks in a whole batch of each bucket.
         self.wholes: list[int] = []
         self._members: list[Rows] = []
         #: A plan for each bucket, whose epochs are passes over it, and the samples of a pass.
         self._passes: list[Plan] = []
         self._lengths: list[int] = []
-        for number, size in enumerate(found.sizes):
+        for number, size in enumerate(found):
             self.wholes.append(_whole_batch(sampler, size, fit))
             self._members.append(np.flatnonzero(numbers == number))
             self._passes.append(self._pass_plan(number, fit))
@@ -275,15 +292,15 @@ class _BucketPlan(EpochPlan):
 
     def _found(
         self, count: int, heights: Ints, widths: Ints, fit: Fit
-    ) -> tuple[Buckets, Ints, Floats]:
+    ) -> tuple[tuple[Size, ...], Ints, Floats]:
         """Find buckets that have a whole batch each, if batches must be whole: else fewer buckets."""
         sizes = candidates(self._sampler.pixels, self._sampler.multiple_of)
         for fewer in range(count, 0, -1):
             chosen = find_buckets(heights, widths, sizes, fewer)
-            result = measure_buckets(heights, widths, chosen)
-            found = result[0]
-            wholes = [_whole_batch(self._sampler, size, fit) for size in found.sizes]
-            pairs = zip(found.counts, wholes, strict=True)
+            result = divide_images(heights, widths, chosen)
+            found, numbers, _ = result
+            wholes = [_whole_batch(self._sampler, size, fit) for size in found]
+            pairs = zip(np.bincount(numbers).tolist(), wholes, strict=True)
             if not self._carries or all(each >= whole for each, whole in pairs):
                 break
         return result
@@ -343,7 +360,10 @@ class _BucketPlan(EpochPlan):
             fewer = f" {asked} were asked for; more would be empty or have less than a batch."
         elif not isinstance(asked, int) and len(asked) > len(self.shapes):
             fewer = f" The other {len(asked) - len(self.shapes)} given ones get no image."
-        images, lost = self._found_buckets.lines
+        texts = []
+        shares = np.bincount(self.buckets) / len(self.buckets)
+        for (height, width), share in zip(self.shapes, shares.tolist(), strict=True):
+            texts.append(f"{height} x {width} ({share:.1%})")
         each = f"{self.wholes[0]:,} samples of all ranks"
         if min(self.wholes) < max(self.wholes):
             each = f"{min(self.wholes):,} to {max(self.wholes):,} samples of all ranks"
@@ -351,8 +371,11 @@ class _BucketPlan(EpochPlan):
         if not self._carries:
             ends = "An epoch has each sample once; the last batch of a bucket may not be full."
         return (
-            f"{images}{fewer}",
-            lost,
+            f"Buckets, height x width, with their share of the samples: {', '.join(texts)}.{fewer}",
+            (
+                f"A crop to the buckets loses {self._lost:.1%} of an image's pixels on average; a"
+                f" square crop loses {self._square:.1%}."
+            ),
             f"A batch has one bucket, and {each}: {self.batches:,} batches per epoch. {ends}",
         )
 

@@ -19,6 +19,7 @@ from dataprep.report.columns import Columns
 from dataprep.report.copies import MAX_GROUPS, MAX_IMAGES, find_copies
 from dataprep.report.facts import ranked
 from dataprep.report.page import bin_name, histogram_chart
+from manifests.buckets import candidates, find_buckets, nearest_buckets
 from manifests.naflex import token_grids
 
 SPLITS = ("train", "val", "test")
@@ -93,6 +94,10 @@ def test_shapes_are_counted_one_by_one(data):
         tokens = token_grids(own, 16, 256).prod(axis=1)
         assert found.naflex == pytest.approx(1 - tokens.mean() / 256, abs=1e-6)
         assert 0 <= found.naflex < 1
+        three, five, nine = found.buckets.values()
+        assert found.square_crop + 1e-6 >= three >= five >= nine >= 0
+        shared = nearest_buckets(*own.T, find_buckets(*own.T, candidates(224**2, 16), 5))[1]
+        assert five == pytest.approx(1 - shared.mean(), abs=1e-6)
 
 
 @given(st.lists(st.integers(0, 50), min_size=1, max_size=20))

@@ -1,56 +1,27 @@
-"""Aspect buckets: the few sizes that batches of images of many shapes have, and what a crop to them loses.
+"""Aspect buckets: the few sizes that lose the fewest pixels of images of many shapes. Pure.
 
-Pure functions of the images' sizes. An image is resized until it covers its bucket, and what stands
-out is cropped. So of an image with the ratio r = width / height, a bucket with the ratio b keeps
-``min(r / b, b / r)`` of the pixels. On the axis log r, that depends on the distance alone.
+An image is resized until it covers its bucket, and what stands out is cropped. So of an image with
+the ratio r = width / height, a bucket with the ratio b keeps ``min(r / b, b / r)`` of the pixels.
+On the axis log r, that depends on the distance alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-import numpy as np
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
-from loaders.arrays import Floats, Ints
-from loaders.transforms.base import MAX_SIDE, Size
+    Ints: TypeAlias = NDArray[np.integer[Any]]
+    Floats: TypeAlias = NDArray[np.float64]
 
+#: Height and width.
+Size = tuple[int, int]
 
-@dataclass(frozen=True, slots=True)
-class Buckets:
-    """Aspect buckets of some images, and what they lose.
-
-    Attributes:
-        sizes: height and width of each bucket in pixels; a bucket has at least one image.
-        counts: images in each bucket.
-        lost: share of an image's pixels outside of its bucket, mean over all images, 0 to 1.
-        square: the same for a square crop.
-
-    """
-
-    sizes: tuple[Size, ...]
-    counts: tuple[int, ...]
-    lost: float
-    square: float
-
-    @property
-    def images(self) -> int:
-        """Images in all buckets."""
-        return sum(self.counts)
-
-    @property
-    def lines(self) -> tuple[str, str]:
-        """Sentences for ``explain()``: the buckets with their shares, and the lost pixels."""
-        texts = []
-        for (height, width), count in zip(self.sizes, self.counts, strict=True):
-            texts.append(f"{height} x {width} ({count / self.images:.1%})")
-        return (
-            f"Buckets, height x width, with their share of the samples: {', '.join(texts)}.",
-            (
-                f"A crop to the buckets loses {self.lost:.1%} of an image's pixels on average; a"
-                f" square crop loses {self.square:.1%}."
-            ),
-        )
+#: Largest side of a bucket in pixels.
+MAX_SIDE = 2**15
 
 
 def candidates(pixels: int, multiple_of: int) -> list[Size]:
@@ -66,7 +37,9 @@ def candidates(pixels: int, multiple_of: int) -> list[Size]:
     return sorted(found, key=lambda size: size[1] / size[0])
 
 
-def find_buckets(heights: Ints, widths: Ints, sizes: Sequence[Size], count: int) -> list[Size]:
+def find_buckets(
+    heights: Ints, widths: Ints, sizes: Sequence[Size], count: int, images: Ints | None = None
+) -> list[Size]:
     """Return at most `count` of the sizes with which the images lose the fewest pixels.
 
     Exact: dynamic programming over the sizes in the order of their ratios, where the images between
@@ -77,10 +50,16 @@ def find_buckets(heights: Ints, widths: Ints, sizes: Sequence[Size], count: int)
         widths: of the images in pixels, [images].
         sizes: sizes to choose from, by ascending width / height, at least one.
         count: number of sizes to choose.
+        images: how often each size occurs, [images]; `None` means once.
 
     """
+    import numpy as np  # the modules of manifests load no array library by themselves
+
     ratios = np.log(widths / heights)
-    places, weights = np.unique(ratios, return_counts=True)
+    if images is None:
+        images = np.ones(len(ratios), np.int64)
+    order = np.argsort(ratios)
+    places, weights = ratios[order], images[order]
     centers = np.log([width / height for height, width in sizes])
     between, below, above = _losses(places, weights, centers)
     # best[j]: the least loss of all images up to size j, if it is the last that was chosen.
@@ -89,7 +68,7 @@ def find_buckets(heights: Ints, widths: Ints, sizes: Sequence[Size], count: int)
     for _ in range(min(count, len(sizes))):
         last = int(np.argmin(best + above))
         # Rounding must not prefer more buckets that lose as much.
-        if best[last] + above[last] < least - 1e-9 * len(ratios):
+        if best[last] + above[last] < least - 1e-9 * weights.sum():
             least, result = float(best[last] + above[last]), chosen[last]
         totals = best[:, None] + between
         previous = np.argmin(totals, axis=0)
@@ -114,6 +93,8 @@ def _losses(places: Floats, weights: Ints, centers: Floats) -> tuple[Floats, Flo
         [sizes] and [sizes].
 
     """
+    import numpy as np
+
     sums = np.zeros((3, len(places) + 1))
     sums[:, 1:] = np.cumsum([weights, weights * np.exp(-places), weights * np.exp(places)], axis=1)
 
@@ -147,6 +128,8 @@ def nearest_buckets(heights: Ints, widths: Ints, sizes: Sequence[Size]) -> tuple
         Numbers into `sizes`, int64 [images], and shares from 0 to 1, float64 [images].
 
     """
+    import numpy as np
+
     pixels = heights.astype(np.int64) * widths
     chosen = np.zeros(len(heights), np.int64)
     kept = np.zeros(len(heights))
@@ -159,25 +142,3 @@ def nearest_buckets(heights: Ints, widths: Ints, sizes: Sequence[Size]) -> tuple
         better = (own > kept + 1e-9) | fits
         chosen[better], kept[better] = number, own[better]
     return chosen, kept
-
-
-def measure_buckets(
-    heights: Ints, widths: Ints, sizes: Sequence[Size]
-) -> tuple[Buckets, Ints, Floats]:
-    """Divide images among buckets, and leave out the buckets that get none.
-
-    Returns:
-        The buckets; the number of each image's bucket, int64 [images]; and the share of its pixels
-        that the bucket keeps, float64 [images].
-
-    """
-    chosen, kept = nearest_buckets(heights, widths, sizes)
-    used, numbers, counts = np.unique(chosen, return_inverse=True, return_counts=True)
-    ratios = widths / heights
-    buckets = Buckets(
-        sizes=tuple(sizes[each] for each in used.tolist()),
-        counts=tuple(counts.tolist()),
-        lost=float(1 - kept.mean()),
-        square=float(1 - np.minimum(ratios, 1 / ratios).mean()),
-    )
-    return buckets, numbers.astype(np.int64), kept
