@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loaders.dali.combinators import select, where
-from loaders.dali.graph import GraphContext, Node, apply, constant, fn, math, types
+from loaders.dali.graph import GraphContext, Node, apply, fn, math, types
 from loaders.transforms.base import ImageSpec
 from loaders.transforms.color import (
     ColorJitter,
@@ -99,7 +99,7 @@ def _(operation: ColorJitter, image: Node, spec: ImageSpec, context: GraphContex
     ]
     adjust: dict[str, Callable[..., Node]] = {
         "blend": _blend,
-        "contrast": partial(_adjust_contrast, spec, context),
+        "contrast": partial(_adjust_contrast, spec),
         "hue": partial(_adjust_hue, spec),
     }
 
@@ -124,9 +124,8 @@ def _(operation: ColorJitter, image: Node, spec: ImageSpec, context: GraphContex
     context.random.show_drawn(
         lambda rng, count: _describe_jitter(names, *draw_jitter(operation, plans, rng, count))
     )
-    positions = context.to_device(_hue_positions(spec))
     for name, branch in zip(slots, branched, strict=True):
-        nodes = (image, next(drawn), *([positions] if name == "hue" else []))
+        nodes = (image, next(drawn))
         image = where(next(drawn), nodes, adjust[name]) if branch else adjust[name](*nodes)
     return image
 
@@ -220,46 +219,41 @@ def _blend(image: Node, matrix: Node) -> Node:
     return _transform_channels(image, matrix, [-_DOWN] * 3, dtype=types.UINT8)
 
 
-def _adjust_contrast(spec: ImageSpec, context: GraphContext, image: Node, factor: Node) -> Node:
-    # Pillow rounds the mean to an integer.
-    mean = math.floor(
-        fn.reductions.mean(_transform_channels(image, _by_channel(_LUMA, spec), [0.5]))
-    )
-    scaled = fn.coord_transform(image, M=factor, T=-_DOWN)
-    return fn.cast(scaled + mean * context.to_device(1.0 - factor), dtype=types.UINT8)
+def _adjust_contrast(spec: ImageSpec, image: Node, factor: Node) -> Node:
+    gray = _transform_channels(image, _by_channel(_LUMA, spec), dtype=types.UINT8)
+    # Pillow rounds the mean to an integer, as the cast does.
+    mean = fn.cast(fn.reductions.mean(gray, axes=[0, 1], keep_dims=True), dtype=types.UINT8)
+    other = fn.coord_transform(mean, M=1.0 - factor, T=-_DOWN)
+    return fn.cast(fn.coord_transform(image, M=factor) + other, dtype=types.UINT8)
 
 
-def _hue_positions(spec: ImageSpec) -> Node:
-    return constant(_by_channel(_SIXTHS, spec))
+def _range_chroma_hue(image: Node, spec: ImageSpec) -> tuple[Node, Node, Node, Node]:
+    """Return the smallest and the largest channel and the chroma, uint8 [H, W, 1], and the hue.
 
-
-def _value_chroma_hue(image: Node, positions: Node, spec: ImageSpec) -> tuple[Node, Node, Node]:
-    """Return HSV's value and chroma, uint8 [H, W, 1], and the hue: float32 in sixths of the circle, from 9 to 15."""
+    The hue is float32 in sixths of the circle, from 9 to 15.
+    """
+    least = fn.reductions.min(image, axes=2, keep_dims=True)
     value = fn.reductions.max(image, axes=2, keep_dims=True)
-    chroma = value - fn.reductions.min(image, axes=2, keep_dims=True)
+    chroma = value - least
     # For each channel: the next channel on the circle minus the previous one.
     differences = np.array([[0.0, 1, -1], [-1, 0, 1], [1, -1, 0]])
     matrix = -differences if spec.color_space == "BGR" else differences
-    from_channel = _transform_channels(image, matrix) / math.max(chroma, 1)
+    positions = _by_channel(_SIXTHS, spec).tolist()
+    from_channel = _transform_channels(image / math.max(chroma, 1), matrix, positions)
     # The largest channel determines the hue. If two are equal, both give the same hue, and the last
     # one is used.
-    return (
-        value,
-        chroma,
-        fn.reductions.max((from_channel + positions) * (image == value), axes=2, keep_dims=True),
-    )
+    hue = fn.reductions.max(from_channel * (image == value), axes=2, keep_dims=True)
+    return least, value, chroma, hue
 
 
-def _adjust_hue(spec: ImageSpec, image: Node, shift: Node, positions: Node) -> Node:
-    value, chroma, hue = _value_chroma_hue(image, positions, spec)
-    # A channel equals the value within 60 degrees of the hue, and value - chroma beyond 120
+def _adjust_hue(spec: ImageSpec, image: Node, shift: Node) -> Node:
+    least, value, chroma, hue = _range_chroma_hue(image, spec)
+    # A channel equals the largest within 60 degrees of the hue, and the smallest beyond 120
     # degrees. It is linear in between.
     distance = math.acos(math.cos(_transform_channels(hue, np.full(3, np.pi / 3), shift)))
     top = fn.cast(value, dtype=types.FLOAT) + chroma
-    return fn.cast(
-        top - chroma * (3 / np.pi) * math.clamp(distance, np.pi / 3, 2 * np.pi / 3),
-        dtype=types.UINT8,
-    )
+    linear = fn.cast(top - chroma * (3 / np.pi) * distance, dtype=types.UINT8)
+    return math.clamp(linear, least, value)
 
 
 # Grayscale, lighting, color spaces
@@ -311,12 +305,12 @@ def _(operation: ConvertColor, image: Node, spec: ImageSpec, context: GraphConte
                 image, _by_channel(_YCBCR, spec), [0, 128, 128], dtype=types.UINT8
             )
         case "HSV":
-            return _hsv(image, spec, context)
+            return _hsv(image, spec)
     return _lab(image, spec)
 
 
-def _hsv(image: Node, spec: ImageSpec, context: GraphContext) -> Node:
-    value, chroma, hue = _value_chroma_hue(image, context.to_device(_hue_positions(spec)), spec)
+def _hsv(image: Node, spec: ImageSpec) -> Node:
+    _, value, chroma, hue = _range_chroma_hue(image, spec)
     hue = (hue - 10.0) * math.min(chroma, 1) * (256 / 6)
     # The range is -43 to 213. Modulo 256 it covers the circle.
     hue = fn.cast(math.floor(hue + 0.5), dtype=types.INT32) & 255
