@@ -305,7 +305,9 @@ def preview(dataset: str, *, out: str, overwrite: bool, **options: Any) -> None:
 @main.command(cls=Command, short_help="Find out what limits the speed of training.")
 @_loader_options
 @click.option(
-    "--torchvision", is_flag=True, help="Compare with torchvision's DataLoader on the same images."
+    "--torchvision",
+    is_flag=True,
+    help="Compare with torchvision's DataLoader on the same images, and with decode_jpeg on a GPU.",
 )
 @click.option(
     "--tuning", metavar="FILE", help="File of `loaders tune` that gives the options of the loader."

@@ -18,7 +18,13 @@ from loaders.bench.measure import (
     measure_model,
     measure_stages,
 )
-from loaders.bench.model import Model, check_comparable, load_model, measure_torchvision
+from loaders.bench.model import (
+    Model,
+    check_comparable,
+    load_model,
+    measure_decode_jpeg,
+    measure_torchvision,
+)
 from loaders.bench.remedies import disturbance_candidates, find_candidates
 from loaders.bench.results import (
     ModelRates,
@@ -81,7 +87,7 @@ def bench(
     watch = Watch(spec.split, device)
     announce("reading, decoding, augmentation, delivery")
     stages = measure_stages(partial(resolve, request), method)
-    rates = compared = None
+    rates = compared = decode_jpeg = None
     if stepper is not None:
         rates = _measure_model(request, stepper, loader_rate(stages), method, announce)
     stage = limiting_stage(stages)
@@ -91,6 +97,7 @@ def bench(
     if torchvision:
         announce("torchvision")
         compared = measure_torchvision(spec, transforms, cores, method)
+        decode_jpeg = measure_decode_jpeg(spec, transforms, method)
     return Results(
         _subject(spec, transforms),
         find_machine(device, cores),
@@ -100,6 +107,7 @@ def bench(
         remedies,
         model=rates,
         torchvision=compared,
+        decode_jpeg=decode_jpeg,
     )
 
 

@@ -244,6 +244,38 @@ def measure_torchvision(spec: LoaderSpec, preset: str, workers: int, method: Met
     )
 
 
+def measure_decode_jpeg(spec: LoaderSpec, preset: str, method: Method) -> Rate | None:
+    """Measure torchvision's `decode_jpeg` on the GPU, with the work of a preset written by hand.
+
+    `None` without a GPU, and for images that it does not decode.
+    """
+    device = spec.options.device
+    if not device.is_gpu:
+        return None
+    batches = decode_jpeg_batches(spec, preset, f"cuda:{device.index}")
+    try:
+        return measure(Source(lambda: len(next(batches)), 1), wait_for_device, method)
+    except RuntimeError:  # pixels, or another format
+        return None
+
+
+def decode_jpeg_batches(spec: LoaderSpec, preset: str, device: str) -> Iterator[Any]:
+    """Yield batches of float16 images that `decode_jpeg` has decoded on a device: [B, 3, 224, 224]."""
+    import torch
+
+    decoding: Any = _import("torchvision.io", "--torchvision", "install it")
+    transforms = _torchvision().transforms
+    crop, normalize = transforms.Compose(_crops(preset)), transforms.Normalize(_MEAN, _STD)
+    opened = open_split(spec.split.folder, spec.split.name)
+    images, rng = StoredImages(opened, SampleTables(opened)), np.random.default_rng(0)
+    while True:
+        rows = rng.integers(opened.samples, size=spec.options.batch_size)
+        encoded = [torch.tensor(each) for each in images.images(rows)]
+        decoded = decoding.decode_jpeg(encoded, decoding.ImageReadMode.RGB, device=device)
+        batch = torch.stack([crop(each) for each in decoded])
+        yield normalize(batch.float() / 255).half()
+
+
 def _batches(spec: LoaderSpec, preset: str, workers: int) -> Iterator[Any]:
     from torch.utils.data import DataLoader, RandomSampler
 
@@ -270,11 +302,15 @@ def _batches(spec: LoaderSpec, preset: str, workers: int) -> Iterator[Any]:
 
 def _transform(preset: str) -> Any:
     transforms = _torchvision().transforms
+    last = [transforms.ToTensor(), transforms.Normalize(_MEAN, _STD)]
+    return transforms.Compose([*_crops(preset), *last])
+
+
+def _crops(preset: str) -> list[Any]:
+    transforms = _torchvision().transforms
     if preset == "imagenet-train":
-        steps = [transforms.RandomResizedCrop(224), transforms.RandomHorizontalFlip()]
-    else:
-        steps = [transforms.Resize(256), transforms.CenterCrop(224)]
-    return transforms.Compose([*steps, transforms.ToTensor(), transforms.Normalize(_MEAN, _STD)])
+        return [transforms.RandomResizedCrop(224), transforms.RandomHorizontalFlip()]
+    return [transforms.Resize(256), transforms.CenterCrop(224)]
 
 
 def _torchvision() -> Any:

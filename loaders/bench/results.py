@@ -84,6 +84,7 @@ class Results:
         remedies: changes of what limits the loader, the cheapest first.
         model: the model, if one was given.
         torchvision: rate of torchvision's `DataLoader` for the same images, if requested.
+        decode_jpeg: rate of torchvision's `decode_jpeg` on the GPU, if requested and possible.
 
     """
 
@@ -95,6 +96,7 @@ class Results:
     remedies: tuple[Remedy, ...]
     model: ModelRates | None = None
     torchvision: Rate | None = None
+    decode_jpeg: Rate | None = None
 
 
 #: A model that gets at least this share of what it can take has no problem.

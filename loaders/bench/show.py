@@ -67,6 +67,8 @@ def all_rows(results: Results) -> list[Row]:
         rows.append(Row(f"loader {remedy.text}", remedy.rate, "remedy"))
     if results.torchvision is not None:
         rows.append(Row("torchvision, the same images", results.torchvision, "other"))
+    if results.decode_jpeg is not None:
+        rows.append(Row("torchvision's decode_jpeg on the GPU", results.decode_jpeg, "other"))
     return rows
 
 
@@ -86,7 +88,7 @@ def how_measured(results: Results) -> list[str]:
     device = machine.device
     if machine.device != machine.cpu:
         device = f"{machine.device}, {machine.cpu}"
-    return [
+    lines = [
         (
             f"{subject.dataset}, split {subject.split}: {subject.samples:,} samples,"
             f" {subject.transforms}, batches of {subject.batch_size:,}"
@@ -98,6 +100,9 @@ def how_measured(results: Results) -> list[str]:
         ),
         describe_conditions(results.conditions, machine.cores),
     ]
+    if results.torchvision is not None and results.decode_jpeg is None:
+        lines.append("torchvision's decode_jpeg is not measured: it needs a GPU, and JPEGs alone")
+    return lines
 
 
 _logger = logging.getLogger(__name__)

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 from functools import partial
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from click.testing import CliRunner
 from helpers.bench import make_results, rate
+from PIL import Image
 
 import loaders
 from loaders.bench import command as bench_command
 from loaders.bench.command import make_request
 from loaders.bench.measure import Method, close
-from loaders.bench.model import measure_torchvision
+from loaders.bench.model import decode_jpeg_batches, measure_decode_jpeg, measure_torchvision
 from loaders.bench.results import ModelRates, Remedy
 from loaders.bench.show import page
 from loaders.cli import main
@@ -196,15 +199,26 @@ def test_without_torchvision(photographs, monkeypatch):
     run("bench", photographs, "--model", "resnet50", error=error)
 
 
-def test_torchvision_reads_the_same_images(request_for, photographs):
+def test_torchvision_reads_the_same_images(request_for, photographs, monkeypatch):
     from helpers.torchvision_oracle import import_torchvision
 
     import_torchvision()
+
+    def decode_jpeg(files, *_, **__):  # it needs torchvision's own build of torch
+        images = [
+            np.array(Image.open(io.BytesIO(bytes(file.tolist()))).convert("RGB")) for file in files
+        ]
+        return [torch.from_numpy(image).permute(2, 0, 1) for image in images]
+
+    monkeypatch.setattr("torchvision.io.decode_jpeg", decode_jpeg)
     error = "--torchvision compares imagenet-train and imagenet-eval, not reid-train"
     run("bench", photographs, "--torchvision", transforms="reid-train", error=error)
     spec = resolve(request_for(transforms="imagenet-eval"))
     close(spec)
     assert measure_torchvision(spec, "imagenet-eval", 0, Method(0.0, 1)).median > 0
+    assert measure_decode_jpeg(spec, "imagenet-eval", Method(0.0, 1)) is None
+    batch = next(decode_jpeg_batches(spec, "imagenet-eval", "cpu"))
+    assert (batch.dtype, batch.shape[1:]) == (torch.float16, (3, 224, 224))
 
 
 def test_tune_writes_a_file_that_build_uses(photographs, script, tmp_path, few_values):
