@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from dataprep.arrays import UInt8Array
 
 # Markers, from annex B.
-_SUPPORTED_FRAMES = (0xC0, 0xC1, 0xC2)  # baseline, extended sequential, progressive
+_PROGRESSIVE = 0xC2
+_SUPPORTED_FRAMES = (0xC0, 0xC1, _PROGRESSIVE)  # baseline, extended sequential
 _OTHER_FRAMES = {
     0xC3: "lossless",
     0xC9: "arithmetic-coded",
@@ -26,7 +27,7 @@ _OTHER_FRAMES |= dict.fromkeys((0xC5, 0xC6, 0xC7, 0xCD, 0xCE, 0xCF), "hierarchic
 _WITHOUT_LENGTH = frozenset({0x01, *range(0xD0, 0xD8)})
 _FILL, _START_OF_SCAN, _END_OF_IMAGE = 0xFF, 0xDA, 0xD9
 #: The segment of EXIF and of XMP.
-_APP1 = 0xE1
+_APP1, _APP2 = 0xE1, 0xE2
 #: Markers that are no segment to skip.
 _SPECIAL = _WITHOUT_LENGTH | {*_SUPPORTED_FRAMES, *_OTHER_FRAMES}
 _SPECIAL |= {_FILL, _START_OF_SCAN, _END_OF_IMAGE}
@@ -132,11 +133,27 @@ def without_metadata(data: bytes) -> bytes:
     return b"".join([*parts, data[copied:]])
 
 
+def name_kind(data: bytes) -> str:
+    """Return the kind of a JPEG, as its header says it: ``"jpeg"`` is baseline, with one picture.
+
+    A GPU's hardware decoder takes no progressive JPEG, and none with four colors.
+    """
+    kind = "jpeg"
+    for marker, start, _ in _segments(data):
+        if marker == _APP2 and data.startswith(b"MPF\0", start + 4):
+            kind = "multi-picture jpeg"
+        elif marker in _SUPPORTED_FRAMES and data[start + 9] == 4:
+            return "CMYK jpeg"
+        elif marker == _PROGRESSIVE:
+            return "progressive jpeg"
+    return kind
+
+
 #: The marker and the identifier of the segments of each kind of metadata.
 _BLOCKS = {
     "exif": (_APP1, b"Exif\0\0"),
     "xmp": (_APP1, b"http://ns.adobe.com/xap/1.0/\0"),
-    "icc_profile": (0xE2, b"ICC_PROFILE\0"),
+    "icc_profile": (_APP2, b"ICC_PROFILE\0"),
 }
 #: Application segments except JFIF's (0xE0) and Adobe's (0xEE), and comments.
 _METADATA = frozenset({*range(0xE1, 0xEE), 0xEF, 0xFE})

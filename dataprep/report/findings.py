@@ -182,9 +182,9 @@ _TEXTS = {
     "formats": _Text(
         "check",
         "image",
-        "{share:.1%} of the images are not JPEGs",
-        "The GPU's hardware decoder decodes JPEGs only; CPU threads or CUDA kernels decode the"
-        " others.",
+        "{share:.1%} of the images are not baseline JPEGs",
+        "The GPU's hardware decoder decodes baseline JPEGs only; CPU threads or CUDA kernels decode"
+        " the others.",
         "formats",
     ),
 }
@@ -327,7 +327,9 @@ def _looks(report: Report) -> Iterator[_Found]:
     yield "plain", len(kinds), {**texts, "sampled": looks.sampled}
     if report.store == "encoded":
         total = sum(looks.formats.values())
-        others = total - looks.formats.get("jpeg", 0)
+        others = total
+        for kind in ("jpeg", "multi-picture jpeg"):
+            others -= looks.formats.get(kind, 0)
         yield "formats", others, {"share": others / max(1, total)}
 
 

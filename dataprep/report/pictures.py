@@ -53,7 +53,7 @@ class Thumbnail(NamedTuple):
 
     Attributes:
         pixels: uint8 [H, W, 3], at most `SIDE` on each side.
-        format: format of the image.
+        format: format of the image; of a JPEG, its kind.
 
     """
 
@@ -73,7 +73,8 @@ def make_thumbnail(data: bytes | memoryview, max_pixels: int = MAX_PIXELS) -> Th
     if info.pixels != RGB8:
         return thumbnail_of(data, info)
     decoded = decode(data, info, *_thumbnail_size(info.width, info.height))
-    return Thumbnail(shrink(as_image(decoded.image), decoded.orientation), info.format)
+    kind = jpeg.name_kind(data) if info.format == "jpeg" else info.format
+    return Thumbnail(shrink(as_image(decoded.image), decoded.orientation), kind)
 
 
 def thumbnail_of(data: bytes, info: ImageInfo) -> Thumbnail:

@@ -22,7 +22,7 @@ from helpers.handmade import make_dataset
 from helpers.pictures import encode, photo
 from PIL import Image
 
-from dataprep.report.pictures import RejectedImage, show_rejected
+from dataprep.report.pictures import RejectedImage, make_thumbnail, show_rejected
 from dataprep.report.statistics import MemoryEstimate
 from manifests.schema import File
 from manifests.store import (
@@ -322,6 +322,20 @@ def test_rejected_images_are_read_only_below_the_source(run, copy, source, tmp_p
     assert page.text.count("the path leads out of the folder that --src names") == 3
     assert "it is a named pipe, not a regular file" in page.text
     assert not shown(run(copy)[1])
+
+
+KINDS = {
+    "jpeg": encode(photo(1)),
+    "progressive jpeg": encode(photo(1), progressive=True),
+    "CMYK jpeg": encode(photo(1).convert("CMYK")),
+    "multi-picture jpeg": encode(photo(1), "MPO", save_all=True, append_images=[photo(2)]),
+    "png": encode(photo(1), "PNG"),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_kinds_of_jpeg(kind):
+    assert make_thumbnail(KINDS[kind]).format == kind
 
 
 @pytest.mark.parametrize("reason", ["corrupt", "too-large"])
