@@ -587,7 +587,8 @@ class ShardTasks(Sequence[ShardTask]):
         return len(self.numbers)
 
     def __getitem__(self, at: int) -> ShardTask:  # type: ignore[override]
-        divided = divides(self.job.options, len(self) - at, self.workers)
+        shards = len(self)
+        divided = divides(self.job.options, shards - at, shards, self.workers)
         return self.read(self.numbers[at])._replace(divided=divided)
 
 

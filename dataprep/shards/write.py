@@ -85,16 +85,21 @@ class ShardTask(NamedTuple):
     check: storage.Check | None = None
 
 
-def divides(options: Options, shards_left: int, workers: int) -> bool:
+def divides(options: Options, shards_left: int, shards: int, workers: int) -> bool:
     """Return the value of `ShardTask.divided` for a shard.
+
+    Each process first copies as many whole shards as every process can. The main process hands over
+    each batch of the others, which limits the speed of many processes, so only what is left is
+    divided, but enough for processes that are early to wait for none.
 
     Args:
         options: options of the conversion.
         shards_left: the number of shards from this one on.
+        shards: the number of all shards.
         workers: processes of the engine.
 
     """
-    return options.reads_pixels or shards_left < workers
+    return options.reads_pixels or shards_left <= max(shards % workers, workers // 2)
 
 
 #: A process takes as long to start as it takes to resize about this many images.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -101,7 +102,10 @@ def test_the_last_shards_of_a_run_are_divided():
         return SimpleNamespace(_replace=lambda divided: (number, divided))
 
     tasks = ShardTasks(SimpleNamespace(options=OPTIONS["copied"]), [5, 6, 7, 8], 3, read)
-    assert [*tasks] == [(5, False), (6, False), (7, True), (8, True)]
+    assert [*tasks] == [(5, False), (6, False), (7, False), (8, True)]
+    for workers, shards, whole in ((4, 3, 0), (4, 8, 6), (16, 15, 0), (16, 22, 14), (16, 31, 16)):
+        tasks = replace(tasks, numbers=range(shards), workers=workers)
+        assert [divided for _, divided in tasks] == [number >= whole for number in range(shards)]
 
 
 def test_a_disk_that_returns_other_bytes_is_noticed(tmp_path, monkeypatch):
