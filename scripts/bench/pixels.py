@@ -87,9 +87,13 @@ class Tiles(torch.utils.data.Dataset[Any]):
 
     def __getitem__(self, number: int) -> Any:
         top, left = torch.randint(self.size - self.crop + 1, (2,)).tolist()
-        pixels = torch.from_numpy(self.reader(self.paths[number], top, left, self.crop))
-        flipped = pixels.flip(2) if torch.rand(()) < 0.5 else pixels.contiguous()
-        return flipped, int(Path(self.paths[number]).parent.name[5:])
+        pixels = self.reader(self.paths[number], top, left, self.crop)
+        if torch.rand(()) < 0.5:
+            pixels = pixels[..., ::-1]
+        pixels = np.ascontiguousarray(pixels)
+        # Not all versions of torch stack uint16.
+        stacked = pixels.view(np.int16) if pixels.dtype == np.uint16 else pixels
+        return torch.from_numpy(stacked), int(Path(self.paths[number]).parent.name[5:])
 
 
 def batches_of(tiles: Tiles, args: argparse.Namespace, workers: int) -> Iterator[Any]:
@@ -98,7 +102,8 @@ def batches_of(tiles: Tiles, args: argparse.Namespace, workers: int) -> Iterator
     batches = torch.utils.data.BatchSampler(order, args.batch_size, drop_last=True)
     device = "cuda" if args.device == "gpu" else "cpu"
     for images, labels in data_loader(tiles, batches, args, workers):
-        pixels = images.to(device, non_blocking=True).float()
+        stored = images.view(torch.uint16) if images.dtype == torch.int16 else images
+        pixels = stored.to(device, non_blocking=True).float()
         yield pixels.sub_(MEAN).div_(STD), labels.to(device, non_blocking=True)
 
 
