@@ -18,7 +18,6 @@ from manifests.errors import CallError, ShardError
 from manifests.store import manifest_bytes, read_manifest
 
 EXACT = [{"Resize": {"size": 32}}, {"CenterCrop": {"size": 32}}]
-PK = PKSampler(3, 2, by="identity", across="camera")
 pytestmark = pytest.mark.filterwarnings("ignore:.* identities have fewer than:UserWarning")
 
 
@@ -29,26 +28,6 @@ def build(folder, **options):
 @pytest.fixture
 def people(prepared):
     return prepared["people tfrecord"]
-
-
-@pytest.mark.parametrize(
-    ("fmt", "sampler"),
-    [("tfrecord", ShuffledSampler()), ("webdataset", ClassBalancedSampler("identity")), ("tfrecord", PK),
-     ("webdataset", PK)],
-)  # fmt: skip
-def test_images_match_their_rows(prepared, fmt, sampler):
-    fields = ("image", "index", "identity", "label", "source")
-    options = {"transforms": EXACT, "dtype": "uint8", "fields": fields}
-    rows_of_sources = {}
-    with build(prepared[f"people {fmt}"], sampler=sampler, **options) as loader:
-        for images, *columns in [*loader, *loader]:
-            for image, row, identity, label, source in zip(images, *columns, strict=True):
-                assert source == f"{round(float(image.float().mean())) // 6:02d}.png"
-                assert identity == f"p{label}"
-                assert rows_of_sources.setdefault(source, int(row)) == int(row)
-            if sampler is PK:
-                assert sorted(Counter(columns[1]).values()) == [2, 2, 2]
-    assert len(set(rows_of_sources.values())) == len(rows_of_sources)
 
 
 @pytest.mark.parametrize("fmt", ["tfrecord", "webdataset"])
