@@ -437,6 +437,20 @@ def box_table(images, kind, names, corners, **others):
     return write_table(images, kind, {**paths, **sides, **others})
 
 
+@pytest.mark.parametrize("names", NAMES, ids="-".join)
+@pytest.mark.parametrize("kind", TABLES)
+def test_one_row_for_each_box(kind, names, images):
+    others = {"camera": (3, 3, 4), "truncated": (0, 1, 0)}
+    source = read(box_table(images, kind, names, NAMES[names], **others))
+    assert (source.label_type, source.classes) == ("boxes", ("cat", "dog"))
+    assert source.path.to_pylist() == ["0.jpg", "2.jpg"]
+    assert source.extra["boxes"].to_pylist() == [[[1, 2, 30, 40], [5, 6, 50, 60]], [[0, 0, 9, 9]]]
+    assert source.extra["box_labels"].to_pylist() == [[1, 0], [1]]
+    assert source.label_origin == f"columns {', '.join(names)}"
+    assert source.extra["camera"].to_pylist() == [3, 4]
+    assert "truncated" not in source.extra.column_names
+
+
 @pytest.mark.parametrize("kind", TABLES)
 def test_the_size_of_the_image_fractions_and_rows_without_a_box(kind, images):
     names, corners = next(iter(NAMES.items()))
