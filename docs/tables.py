@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from functools import partial
 from pathlib import Path
@@ -20,6 +21,8 @@ from dataprep.options import Options, declaration, flag_of, types_of
 from dataprep.sources.recognize import FOLDERS, KINDS
 from loaders.transforms.argument import PRESETS
 from loaders.transforms.parse import Meaning, read_recipe, transform_table
+from manifests.errors import CallError
+from manifests.pixels import PixelKind
 
 FOLDER = Path(__file__).parent
 ESCAPED = r"\|"
@@ -125,6 +128,30 @@ def name_row(info: Meaning) -> tuple[str, ...]:
     return f"`{info.name}`", ", ".join(info.libraries), ", ".join(arguments), text
 
 
+#: Values of the arguments that a transform needs.
+_NEEDED = {"size": 8, "pad": 1, "padding": 1, "dtype": "float32", "target_size": 16, "lambd": len}
+_NEEDED |= {"mean": [0.5] * 13, "std": [0.2] * 13}
+
+
+def any_pixels() -> str:
+    """Return one row per library: its names that take pixels of any kind."""
+    libraries: dict[str, list[str]] = {}
+    for each in transform_table():
+        needed = [name for name, argument in each.arguments.items() if argument.is_required]
+        arguments = {name: _NEEDED.get(name, 1) for name in needed}
+        if each.name.startswith("Resize"):
+            arguments["size"] = 8
+        if "mean" in each.arguments:
+            arguments |= {"mean": [0.5] * 13, "std": [0.2] * 13}
+        steps = [{"CenterCrop": {"size": 32}}, {each.name: arguments}]
+        with suppress(CallError):
+            read_recipe(steps, any_size=True, kind=PixelKind(13, "uint16"))
+            for library in each.libraries:
+                libraries.setdefault(library, []).append(f"`{each.name}`")
+    rows = [(name, ", ".join(dict.fromkeys(found))) for name, found in libraries.items()]
+    return table(("library", "names"), sorted(rows))
+
+
 def measurements() -> Mapping[str, Mapping[str, Any]]:
     """Return the recorded tables by name."""
     return json.loads((FOLDER / "measurements.json").read_text("utf-8"))
@@ -150,6 +177,7 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 #: The tables of each page.
 TABLES: dict[str, dict[str, Callable[[], str]]] = {
     "transforms.md": {"presets": presets, "names": names},
+    "more-than-8-bits.md": {"transforms of any pixels": any_pixels},
     "look.md": {"options of report": lambda: options_of("report")},
     "duplicates.md": {"options of duplicates": lambda: options_of("duplicates")},
     "sources.md": {"kinds of sources": sources},

@@ -14,10 +14,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 import click
+import numpy as np
 import pytest
+import tifffile
 from helpers import make_sources, oracles
 from helpers.pictures import encode, photo
 from helpers.warm_python import WarmPython
+from pydicom.dataset import Dataset, FileMetaDataset
+from pydicom.uid import ExplicitVRLittleEndian, generate_uid
 
 from dataprep.commands.base import main
 
@@ -104,6 +108,7 @@ def sources(make_photos, tmp_path_factory) -> Path:
     for name, make in (("recordio", "recordio"), ("caffe", "caffe_lmdb"), ("lsun", "lsun_lmdb")):
         getattr(make_sources, make)(folder / name, make_sources.VALID)
     make_market(folder / "Market-1501")
+    make_tiles(folder)
     make_label_tables(folder)
     (folder / "DeiT_tiny_patch16_224.yaml").write_text(CONFIG)
     return folder
@@ -125,6 +130,30 @@ def make_label_tables(folder: Path) -> None:
     (folder / "flat").mkdir()
     for path in photos[:8]:
         shutil.copy(folder / path, folder / "flat" / f"{path.parent.name}-{path.name}")
+
+
+def make_tiles(folder: Path) -> None:
+    """Write Sentinel-2 tiles of 13 bands, and the slices of a CT."""
+    rng = np.random.default_rng(0)
+    for number in range(24):
+        tile, slices = (folder / f"{name}/class{number % 4}" for name in ("sentinel", "series"))
+        tile.mkdir(parents=True, exist_ok=True)
+        slices.mkdir(parents=True, exist_ok=True)
+        pixels = rng.integers(0, 4000, (64, 64, 13), np.uint16)
+        kind = {"photometric": "minisblack", "planarconfig": "contig"}
+        tifffile.imwrite(tile / f"{number}.tif", pixels, compression="zlib", **kind)
+        dataset = Dataset()
+        dataset.Rows = dataset.Columns = 64
+        dataset.SamplesPerPixel, dataset.PhotometricInterpretation = 1, "MONOCHROME2"
+        dataset.BitsAllocated = dataset.BitsStored = 16
+        dataset.HighBit, dataset.PixelRepresentation = 15, 0
+        dataset.RescaleSlope, dataset.RescaleIntercept = 1, -1024
+        dataset.SOPClassUID = dataset.SOPInstanceUID = generate_uid()
+        dataset.PixelData = pixels[..., 0].tobytes()
+        options = {"implicit_vr": False, "little_endian": True, "enforce_file_format": True}
+        dataset.file_meta = FileMetaDataset()
+        dataset.file_meta.TransferSyntaxUID = ExplicitVRLittleEndian
+        dataset.save_as(slices / f"{number}.dcm", **options)
 
 
 def make_market(folder: Path) -> None:
