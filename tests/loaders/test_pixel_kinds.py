@@ -12,11 +12,13 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import tifffile
+from helpers.object_stores import upload
 from helpers.parsing import valid_arguments
 from helpers.pictures import encode
 from PIL import Image
 
 import loaders
+from loaders.export.command import export
 from loaders.transforms.parse import known_transforms
 from manifests.errors import CallError
 from manifests.store import read_manifest
@@ -235,7 +237,7 @@ def test_resized_pixels_are_close_to_a_triangle_filter(bands):
     assert np.abs(found - expected).max() <= 65535 / 2**15
 
 
-@pytest.mark.parametrize("sampler", ["pk", "balanced", "shuffled", "views", "random"])
+@pytest.mark.parametrize("sampler", ["pk", "balanced", "shuffled", "views", "cache", "random"])
 def test_crops_and_flips_move_all_channels_together(bands, sampler, tmp_path):
     out, arrays = bands
     steps = [{"RandomCrop": {"size": 16}}, "RandomHorizontalFlip", "RandomVerticalFlip"]
@@ -249,6 +251,9 @@ def test_crops_and_flips_move_all_channels_together(bands, sampler, tmp_path):
     elif sampler == "views":
         options |= {"views": [steps, steps]}
         steps = []
+    elif sampler == "cache":
+        out = upload(out, f"memory://bucket/{tmp_path.name}")
+        options |= {"sampler": loaders.ShuffledSampler(), "cache": tmp_path / "cache"}
     elif sampler == "random":
         steps = [{"RandomResizedCrop": {"size": 16}}]
     loader = build(out, transforms=steps, dtype="uint16", **options)
@@ -256,7 +261,7 @@ def test_crops_and_flips_move_all_channels_together(bands, sampler, tmp_path):
     for image in images if sampler == "views" else [images]:
         assert image.shape == (2, 13, 16, 16)
         assert image.dtype == np.uint16
-    if sampler in ("pk", "balanced", "shuffled"):
+    if sampler in ("pk", "balanced", "shuffled", "cache"):
         pixels = {each.tobytes() for each in arrays.reshape(-1, 13)}
         assert all(
             each.tobytes() in pixels for each in images.transpose(0, 2, 3, 1).reshape(-1, 13)
@@ -401,6 +406,11 @@ def test_files_of_installed_packages_come_back_whole(kind, tmp_path, invoke):
         # Decoders of JPEG round differently.
         most = 4 if name.endswith(("jpg", "jpeg")) else 0
         assert np.abs(pixels.astype(int) - expected).max() <= most, name
+
+
+def test_an_export_names_the_pixels(bands, tmp_path):
+    with pytest.raises(CallError, match="has 13 channels of uint16"):
+        export(bands[0], str(tmp_path / "model"), transforms=["CenterCrop"], target="onnx")
 
 
 def test_an_8_bit_dataset_is_not_uint16(tmp_path, invoke):
