@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
-from itertools import cycle
+from itertools import cycle, product
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ from PIL import Image
 
 from loaders.dali.decode_normalize import finish
 from loaders.dali.graph import GraphContext, RandomStreams, apply_all
+from loaders.dali.pipeline import finished as finish_all
 from loaders.transforms.base import ImageSpec, Operation
 from loaders.transforms.color import ColorJitter, ConvertColor, PCALighting, RandomGrayscale
 from loaders.transforms.combinators import RandomApply
@@ -538,6 +540,23 @@ def check_finish(gpu: bool = False) -> None:
         found = finished(image, None, ImageSpec(), "uint8", layout, gpu)
         assert found.dtype == np.uint8
         assert np.array_equal(found, image.transpose(axes))
+
+
+def check_erasing_in_the_layout_of_the_batch(gpu: bool = False) -> None:
+    images = [photographs()[3]] * 6
+    spec = ImageSpec(size=images[0].shape[:2])
+    operations = (NORMALIZE, RandomErasing(probability=0.8, fill=(0.3, -1.7, 2.2)))
+    expected = np.stack(run_operation(operations, images, spec=spec, gpu=gpu))
+    for (dtype, (kind, limit)), layout in product(DTYPES.items(), ("NHWC", "NCHW")):
+        options: Any = SimpleNamespace(dtype=dtype, layout=layout)
+
+        def make(node: Any, context: GraphContext, options: Any = options) -> Any:
+            return finish_all(operations, node, spec, context, options)[0]
+
+        found = run_graph(make, images, gpu=gpu)
+        axes = (0, 1, 2, 3) if layout == "NHWC" else (0, 3, 1, 2)
+        assert found[0].dtype == kind
+        assert np.abs(np.stack(found) - expected.transpose(axes)).max() < limit
 
 
 CHECKS: tuple[Callable[..., None], ...] = tuple(
