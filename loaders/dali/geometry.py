@@ -422,10 +422,12 @@ def _warp_and_fill(
         operation: the filter and the fill color.
 
     """
+    color = np.round(np.broadcast_to(operation.fill, 3))
+    if operation.filter == "nearest" and not color.any():
+        return warp_mask(image, "nearest")  # nothing is mixed, and the color is the mask's
     moved = warp(image, operation.filter)
     inside = warp_mask(image[:, :, 0:1] | types.Constant(255).uint8(), "nearest")
     # Map 255 to 0, and 0 to the fill color.
-    color = np.round(np.broadcast_to(operation.fill, 3))
     outside = fn.coord_transform(
         inside, M=(-color / 255).tolist(), T=color.tolist(), dtype=types.UINT8
     )
