@@ -269,13 +269,13 @@ def _equalize(_: GraphContext, _size: Size | None, image: Node, _values: Node = 
     # values both agree.
     spread = fn.equalize(image ^ _byte(255)) ^ _byte(255)
     highest = fn.reductions.max(image, axes=[0, 1], keep_dims=True)
-    lower = fn.cast(image < highest, dtype=types.FLOAT)
-    pixels = fn.reductions.sum(lower, axes=[0, 1], keep_dims=True)
-    # One value has `pixels / 255` pixels. Pillow rounds that number down, which changes images of
+    lower = fn.cast(image < highest, dtype=types.UINT8)
+    pixels = fn.reductions.sum(lower, axes=[0, 1], keep_dims=True, dtype=types.FLOAT) / 255.0
+    # One value has `pixels` pixels. Pillow rounds that number down, which changes images of
     # few pixels most; where it is 0, Pillow leaves the channel as it is.
-    step = math.floor(pixels / 255.0)
+    step = math.floor(pixels)
     unchanged = step == 0
-    below = spread * (pixels / 255.0)
+    below = spread * pixels
     equalized = (math.floor(step / 2.0) + below) / (step + unchanged)
     return fn.cast(image * unchanged + (equalized + ROUND_DOWN) * (step > 0), dtype=types.UINT8)
 
