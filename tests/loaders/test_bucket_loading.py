@@ -16,7 +16,7 @@ import loaders
 from dataprep.options import Options, Raw
 from dataprep.run.convert import convert_dataset
 from dataprep.sources import SourceOptions, read_source
-from loaders.transforms.crop_resize import Crop, RandomResizedCrop, Resize, ResizeKeepRatio
+from loaders.transforms.crop_resize import Crop, Resize, ResizeKeepRatio
 from loaders.transforms.geometry import Flip
 from manifests.errors import CallError, DamagedError
 
@@ -213,30 +213,34 @@ def test_two_processes_have_batches_of_equal_shapes(folder, batch):
 
 
 @pytest.mark.parametrize("kind", ["mask", "boxes"])
-def test_masks_and_boxes_follow(prepared, kind):
-    # The same transforms at the size of the only bucket.
-    places = [
-        lambda size: [RandomResizedCrop(size, sampling="bounded", area=(0.3, 0.9)), Flip()],
+@pytest.mark.parametrize(
+    "make",
+    [
         lambda size: [Resize(size), Flip(1.0, "vertical")],
-        lambda size: [ResizeKeepRatio(target=size), Crop(size, at="random")],
-    ]
-    fields = ("image", kind) if kind == "mask" else ("image", "boxes", "box_counts")
-    for make in places:
-        options = {"batch_size": len(annotated.SIZES), "fields": fields, "last_batch": "pad"}
-        sampler = loaders.BucketSampler([(64, 64)])
+        lambda size: [ResizeKeepRatio(target=size), Crop(size)],
+    ],
+)
+def test_masks_and_boxes_are_those_of_transforms_of_the_bucket_s_size(prepared, kind, make):
+    labels = ("mask",) if kind == "mask" else ("box_counts", "boxes")
+    options = {"batch_size": 2, "fields": ("index", "image", *labels), "last_batch": "partial"}
+    sizes, expected = [(64, 96), (96, 64)], {}
+
+    def samples(transforms, sampler):
         dataset = prepared[f"{kind} tfrecord"]
-        with build(dataset, transforms=make("bucket"), sampler=sampler, **options) as loader:
-            first = next(iter(loader))
-        assert first[0].shape[2:] == (64, 64)
-        if kind == "mask":
-            assert first[1].shape == (5, 64, 64)
-            continue
-        # Draws depend on the text of a transform: compare what draws nothing.
-        if make is places[1]:
-            with build(dataset, transforms=make((64, 64)), sampler=loaders.ShuffledSampler(),
-                       **options) as loader:  # fmt: skip
-                whole = next(iter(loader))
-            assert sorted(first[2].tolist()) == sorted(whole[2].tolist())
+        with build(dataset, transforms=transforms, sampler=sampler, **options) as loader:
+            for rows, images, *values in loader:
+                size = tuple(images.shape[2:])
+                for row, image, *own in zip(rows.tolist(), images, *values, strict=True):
+                    shown = own if kind == "mask" else own[1][: own[0]]  # without padding
+                    yield (size, row), [image, shown]
+
+    for size in sizes:
+        expected |= samples(make(size), loaders.ShuffledSampler())
+    found = dict(samples(make("bucket"), loaders.BucketSampler(sizes)))
+    assert len(found) == len(annotated.SIZES)
+    assert len({size for size, _ in found}) == 2
+    for key, values in found.items():
+        assert equal(values, expected[key])
 
 
 def test_a_bad_image_is_replaced_by_one_of_its_bucket(folder, tmp_path):

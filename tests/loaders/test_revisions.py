@@ -83,6 +83,12 @@ def test_several_datasets(made):
         assert (loader.samples, loader.state_dict()["revision"]) == (30, [1, 0])
         state = state_after(loader, 1)
     message = r"revision \[1, 0\] of the dataset, but this loader reads revision \[0, 0\]"
+    buckets = {"sampler": loaders.BucketSampler([(32, 32)]), "transforms": "bucket-train"}
+    with (
+        build(made / "new", revision=0, **buckets) as first,
+        build(made / "old", **buckets) as other,
+    ):
+        assert equal([*first, *first], [*other, *other])
     with build([made / "new", made / "old"], revision=[0, None]) as loader:
         assert (loader.samples, loader.state_dict()["revision"]) == (24, [0, 0])
         with pytest.raises(CallError, match=message):

@@ -20,7 +20,7 @@ from helpers.pictures import encode, photo
 from dataprep.options import Options
 from dataprep.run.convert import convert_dataset
 from dataprep.sources import read_source
-from loaders import ClassBalancedSampler, PKSampler, ShuffledSampler
+from loaders import BucketSampler, ClassBalancedSampler, PKSampler, ShuffledSampler
 from loaders.cache.folder import disk_usage
 from manifests.errors import CallError, ShardError
 from manifests.remote.store import Store
@@ -72,6 +72,7 @@ ORDERS = (
     {"sampler": PKSampler(2, 4)},
     {"sampler": ClassBalancedSampler()},
     {"sampler": ShuffledSampler(window=2)},
+    {"sampler": BucketSampler([(48, 64), (64, 48)]), "transforms": "bucket-train"},
 )
 BOTH = ["tfrecord", "webdataset"]
 
