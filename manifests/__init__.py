@@ -10,7 +10,7 @@ Never imports `dataprep` or `loaders`.
     files            files: local or in an object store, perhaps from anybody; yaml_file
     errors           errors
     data classes     records
-    sizes            naflex
+    sizes            buckets, naflex
     object stores    package remote
     the programs     package process
 """

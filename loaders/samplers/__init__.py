@@ -9,7 +9,6 @@ epoch. Never imports DALI::
     order       the part of each rank in an epoch, and how it continues without bad images
     balanced, bucket, pk, shuffled, subset, weighted
                 the samplers
-    shapes      aspect buckets: find them, and what they lose
     draws       what they are made of: random permutations, groups of rows, shares of an epoch
     check       test a custom sampler
 """
