@@ -10,7 +10,8 @@ import weakref
 
 import pytest
 import torch
-from helpers.loading import build, equal, take
+from helpers import small
+from helpers.loading import build, column, equal, take
 
 import loaders
 from loaders import transforms
@@ -76,6 +77,29 @@ def test_the_loader_does_not_keep_a_returned_batch(prepared, framework):
             kept = [weakref.ref(images), weakref.ref(labels)]
             del images, labels
             assert [reference() for reference in kept] == [None, None]
+
+
+def test_only_training_is_shuffled_by_default(prepared, make_dataset, mixed):
+    folder = make_dataset("tfrecord", mixed, split="val")
+    with (
+        build(prepared["mixed tfrecord"], last_batch="partial", fields=("label",)) as train,
+        build(folder, split="val", fields=("label",)) as val,
+    ):
+        assert column(train) != column(train)
+        assert column(val) == column(val)
+        assert (val.options.shuffle, val.options.last_batch) == (False, "partial")
+        assert val.classes == tuple(f"class {label}" for label in range(23))
+
+
+def test_the_same_seed_returns_the_same_batches(prepared):
+    first, again, other = (
+        build(prepared["mixed webdataset"], transforms=small.TRAIN, seed=seed) for seed in (5, 5, 6)
+    )
+    for _ in range(2):
+        batches = list(first)
+        assert equal(batches, list(again))
+        assert not equal([labels for _, labels in batches], [labels for _, labels in other])
+        assert not torch.equal(batches[0][0], batches[1][0])
 
 
 def test_batches_stay_valid_after_the_loader_is_closed(prepared):

@@ -100,6 +100,10 @@ NO_LABEL, IN_TABLES = "the label of a record is not a decimal number", {"labels_
         ("webdataset", texts(b"cat"), {}, NO_LABEL),
         ("webdataset", texts(b""), {}, NO_LABEL),
         ("webdataset", texts(b"1.5"), {}, NO_LABEL),
+        *(
+            ("webdataset", texts(text), {}, NO_LABEL)
+            for text in (b"1_0", b" 1", b"+1", b"\xc2\xb2")
+        ),
         ("webdataset", texts(b"99999999999999999999"), {}, NO_LABEL),
         ("tfrecord", {}, {"label_offset": -1}, "has the label -1, but labels go from 0 to 22"),
         ("webdataset", {}, {"label_offset": -1}, "has the label -1, but labels go from 0 to 22"),

@@ -242,6 +242,23 @@ def test_a_state_resumes_at_another_world_size(prepared, order, last_batch, take
     assert global_batches(ranks(4, states)) == epochs[2][1:]
 
 
+def test_augmentation_after_a_resume_at_another_world_size_is_reproducible(prepared):
+    folder, half = prepared["mixed tfrecord"], {"rank": 1, "world_size": 2}
+    with (
+        build(folder, batch_size=8, transforms=small.TRAIN) as first,
+        build(folder, transforms=small.TRAIN, **half) as one,
+        build(folder, transforms=small.TRAIN, **half) as other,
+    ):
+        state = state_after(first, 1)
+        one.load_state_dict(state)
+        other.load_state_dict(state)
+        assert equal(list(one), list(other))
+        iteration = iter(one)
+        next(iteration)
+        other.load_state_dict(one.state_dict())
+        assert equal(list(other), list(iteration))
+
+
 def test_a_run_that_stopped_at_a_bad_image_resumes_without_it(tmp_path):
     made = damaged.damage(damaged.make(tmp_path / "set", "tfrecord", 24), rows=(9,))
     in_order = loaders.SequentialSampler()
