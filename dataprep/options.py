@@ -27,7 +27,7 @@ from contextlib import suppress
 from dataclasses import Field, asdict, field, fields, is_dataclass, replace
 from functools import cache
 from types import NoneType
-from typing import Any, Literal, get_args, get_type_hints
+from typing import Any, Literal, NamedTuple, get_args, get_type_hints
 
 from manifests.errors import CallError
 from manifests.json_members import MAX_INTEGER, Member, MemberError, shorten
@@ -46,7 +46,7 @@ Filter = Literal["lanczos", "bicubic", "bilinear", "box"]
 Subsampling = Literal["keep", "444", "422", "420"]
 Fit = Literal["crop", "pad"]
 #: The formats that images which DALI does not decode can be stored in.
-Transcode = Literal["jpeg", "png", "webp"]
+Transcode = Literal["jpeg", "png", "webp", "tiff"]
 #: Center and width of a window of the values of a DICOM.
 Window = tuple[float, float]
 ClassFolders = Literal["outer", "inner"]
@@ -69,6 +69,10 @@ BY_DUPLICATES = "duplicates"
 #: and height in pixels and format of the source image, and the changes made to the image, separated
 #: by spaces.
 CHANGE_COLUMNS = ("original_width", "original_height", "original_format", "change")
+
+#: Additional columns if gray of 16 bits is transcoded: what stored values are multiplied with, and
+#: what is added then, to have the rescaled values of a DICOM. Null for other images.
+RESCALE_COLUMNS = ("rescale_slope", "rescale_intercept")
 
 #: Additional column of a sample table with the perceptual hash of each stored image: 64 hex digits.
 #: Null if the image is too flat to have one.
@@ -441,6 +445,22 @@ class Raw:
     filter: Filter = _filter()
 
 
+class Choice(NamedTuple):
+    """What to take of an image that needs a choice.
+
+    Attributes:
+        window: center and width of the values of a gray DICOM to store; `None` to keep the values.
+        page: number of the page of a TIFF, from 1; `None` if it has one.
+
+    """
+
+    window: Window | None = None
+    page: int | None = None
+
+
+NO_CHOICE = Choice()
+
+
 @record
 class Options:
     """Everything besides the source that determines the bytes of a dataset, and nothing else.
@@ -467,7 +487,7 @@ class Options:
                                        of a report have the default limit
         channels, dtype                images.validate: check_image, where it checks the other limits
         downscale, raw, transcode,
-        window                         images.downscale: prepare
+        window, page                   images.downscale: prepare
         hash, statistics               shards.source_image: load_image
 
     A finished dataset states them in its manifest: an append inherits them (`inherit`), and repair
@@ -580,9 +600,10 @@ class Options:
     transcode: Transcode | None = option(
         None,
         "Store images of formats that DALI does not decode in this one: AVIF, HEIC (needs the extra"
-        " [heic]), JPEG XL (extra [jxl]), DICOM (extra [dicom]), the first frame of a GIF, and uint8"
-        " arrays in .npy files that a list or a table names. They become upright sRGB without"
-        " metadata. JPEG and WebP have quality 90, or the quality of resized images.",
+        " [heic]), JPEG XL (extra [jxl]), DICOM (extra [dicom]), the first frame of a GIF, other TIFFs"
+        " (extra [tiff]), and arrays in .npy files that a list or a table names. Photographs become"
+        " upright sRGB without metadata. png also stores gray of 16 bits, and tiff any channels of"
+        " uint8, uint16 and float32, without loss.",
         _IMAGES,
         unset="such images are rejected",
         rare=True,
@@ -594,9 +615,19 @@ class Options:
         "With --transcode: the rescaled values of a gray DICOM that become black to white. 40,400"
         " shows soft tissue of a CT.",
         _IMAGES,
-        unset="only values of 8 bits are accepted",
+        unset="values of 16 bits stay as they are",
         unit="CENTER,WIDTH",
         rare=True,
+        stored="if set",
+        inherited=True,
+    )
+    page: int | None = option(
+        None,
+        "With --transcode: the page to store of TIFFs that have several, from 1.",
+        _IMAGES,
+        unset="TIFFs of several pages are rejected",
+        rare=True,
+        high=100_000,
         stored="if set",
         inherited=True,
     )
@@ -684,6 +715,17 @@ class Options:
         return center, width
 
     @property
+    def choice(self) -> Choice:
+        """What to take of images that need a choice."""
+        return Choice(self.window_values, self.page)
+
+    @property
+    def measured_columns(self) -> tuple[str, ...]:
+        """Columns with numbers from the header of an image."""
+        is_gray16 = self.pixels == (1, "uint16")
+        return RESCALE_COLUMNS if self.transcode and is_gray16 else ()
+
+    @property
     def finds_duplicates(self) -> bool:
         """Whether the images of the source have to be compared before the plan is made."""
         return self.duplicates != "keep" or self.split_by == BY_DUPLICATES
@@ -702,6 +744,7 @@ class Options:
     def added_columns(self) -> tuple[str, ...]:
         """Columns that are added to the sample tables."""
         columns = CHANGE_COLUMNS if self.changes_images else ()
+        columns = (*columns, *self.measured_columns)
         if self.hash:
             columns = (*columns, HASH_COLUMN)
         return (*columns, *STATISTICS_COLUMNS) if self.statistics else columns
@@ -719,8 +762,8 @@ class Options:
                 " groups of different splits",
                 hint="use --duplicates drop, or leave one of them out",
             )
-        changes = self.downscale or self.transcode or self.hash or self.finds_duplicates
-        if self.pixels != RGB8 and changes:
+        changes = self.downscale or (self.transcode and self.raw) or self.hash
+        if self.pixels != RGB8 and (changes or self.finds_duplicates):
             raise CallError(
                 f"the images have {self.pixels}, but images are resized and compared only if they"
                 " are gray or RGB of 8 bits",
@@ -731,10 +774,12 @@ class Options:
                 f"--distance {self.distance} has no effect",
                 hint="add --duplicates drop, --duplicates same-split or --split-by duplicates",
             )
-        if self.window is not None and self.transcode is None:
-            raise CallError(
-                f"--window {self.window} has no effect", hint="add --transcode png, or leave it out"
-            )
+        for name in ("window", "page"):
+            value = getattr(self, name)
+            if value is not None and self.transcode is None:
+                raise CallError(
+                    f"--{name} {value} has no effect", hint="add --transcode png, or leave it out"
+                )
         if self.window is not None and self.window_values is None:
             raise CallError(
                 f"--window {self.window} is not a center and a width above 1",
@@ -802,9 +847,9 @@ def max_pixels_of(manifest: Manifest) -> int:
     return max(limits, default=MAX_PIXELS)
 
 
-#: Packages of the extras [heic], [jxl] and [dicom].
+#: Packages of the extras [heic], [jxl], [tiff] and [dicom].
 _TRANSCODERS = (
-    *("pillow-heif", "pillow-jxl-plugin"),
+    *("pillow-heif", "pillow-jxl-plugin", "tifffile", "imagecodecs"),
     *("pydicom", "pylibjpeg", "pylibjpeg-libjpeg", "pylibjpeg-openjpeg", "pylibjpeg-rle"),
 )
 

@@ -32,6 +32,7 @@ MAX_BYTES = 1 << 29
 PIXELS_PER_BYTE = {"jpeg": 24, "png": 24, "webp": 16, "bmp": 24, "tiff": 24, "ppm": 24, "jp2": 12}
 #: Formats that are transcoded take longer: their pixels are also encoded.
 PIXELS_PER_BYTE |= {"avif": 12, "heif": 12, "jxl": 12, "gif": 12, "dicom": 12, "npy": 12}
+PIXELS_PER_BYTE["tiff-page"] = 12
 MIN_COUNTED_BYTES = 1 << 20
 
 #: Pixels of a run-length coded BMP: Pillow decodes it in Python.

@@ -15,12 +15,13 @@ from typing import Any
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 
-from dataprep.arrays import UInt8Array
+from dataprep.arrays import AnyArray
 from dataprep.images import array_file, dicom
 from dataprep.images.base import Rejected
 from dataprep.images.downscale import apply_orientation
-from dataprep.images.other_formats import orientation_of
+from dataprep.images.other_formats import is_photograph, orientation_of
 from dataprep.images.pixels import to_srgb_or_gray
+from manifests.pixels import RGB8, VALUE_BYTES
 
 Values = dict[str, Any]
 
@@ -30,13 +31,13 @@ def describe(error: Exception) -> str:
     return " ".join(str(error).split())[:200] or type(error).__name__
 
 
-def measure(data: bytes, kind: str) -> tuple[Values, bytes]:
-    """Return the width and height of an image, upright."""
-    orientation = 1
+def measure(data: bytes, kind: str, *, windowed: bool = False) -> tuple[Values, bytes]:
+    """Return the width and height of an image, upright, and what its pixels are."""
+    orientation, pixels = 1, RGB8
     if kind == "dicom":
-        width, height = dicom.measure(data)
+        width, height, pixels = dicom.measure(data, windowed=windowed)
     elif kind == "npy":
-        width, height = array_file.measure(data)
+        width, height, pixels = array_file.measure(data)
     elif kind == "jxl":
         width, height, orientation = _measure_jxl(data)
     else:
@@ -44,25 +45,30 @@ def measure(data: bytes, kind: str) -> tuple[Values, bytes]:
         (width, height), orientation = image.size, _orientation(image, kind)
     if orientation > _TRANSPOSED:
         width, height = height, width
-    return {"width": width, "height": height}, b""
+    return {"width": width, "height": height, "pixels": pixels}, b""
 
 
 def decode(
-    data: bytes, kind: str, window: tuple[float, float] | None = None
+    data: bytes, kind: str, window: tuple[float, float] | None = None, page: int | None = None
 ) -> tuple[Values, bytes]:
     """Return the pixels of an image, and the changes that were made to get them.
 
-    The pixels are uint8 [H, W] of gray or [H, W, 3] of sRGB.
+    The pixels are uint8 [H, W] of gray or [H, W, 3] of sRGB, or of another kind: see `PixelKind`.
     """
     changes = []
     if kind == "dicom":
-        values, profile = dicom.decode(data, window)
+        values, profile, rescale = dicom.decode(data, window)
         pixels, repairs = to_srgb_or_gray(values, profile)
         changes = ["window"] if window and values.ndim == _GRAY_DIMENSIONS else []
-        return _answer(np.asarray(pixels), [*changes, *repairs])
+        answer, content = _answer(np.asarray(pixels), [*changes, *repairs])
+        return {**answer, "columns": rescale}, content
     if kind == "npy":
         return _answer(array_file.decode(data), [])
+    if kind == "tiff-page" and not is_photograph(data, page):
+        return _answer(*_decode_page(data, page or 1))
     image = _open(data, kind)
+    if kind == "tiff-page":
+        image.seek((page or 1) - 1)
     if getattr(image, "is_animated", False):
         changes.append("frame")
     image.load()
@@ -81,8 +87,34 @@ def decode(
 _GRAY_DIMENSIONS = 2
 
 
-def _answer(pixels: UInt8Array, changes: list[str]) -> tuple[Values, bytes]:
-    return {"shape": pixels.shape, "changes": changes}, pixels.tobytes()
+def _answer(pixels: AnyArray, changes: list[str]) -> tuple[Values, bytes]:
+    return {"shape": pixels.shape, "dtype": pixels.dtype.name, "changes": changes}, pixels.tobytes()
+
+
+def _decode_page(data: bytes, page: int) -> tuple[AnyArray, list[str]]:
+    """Return the values of a page [H, W, C] or [H, W] by tifffile, upright, and the changes."""
+    import tifffile
+
+    with tifffile.TiffFile(io.BytesIO(data)) as file:
+        part: Any = file.pages[page - 1]
+        pixels = part.asarray(maxworkers=1)
+        changes = ["frame"] * (len(file.pages) > 1)
+    if part.axes.startswith("S"):  # a plane for each channel
+        pixels = np.moveaxis(pixels, 0, -1)
+    if part.photometric == tifffile.PHOTOMETRIC.MINISWHITE and pixels.dtype.kind == "u":
+        pixels = np.iinfo(pixels.dtype).max - pixels
+    dtype: Any = pixels.dtype.newbyteorder("=")
+    if dtype.name not in VALUE_BYTES:
+        dtype = np.float32
+    orientation = part.tags.get(_ORIENTATION)
+    if orientation is not None and orientation.value != 1:
+        pixels = apply_orientation(pixels, orientation.value)
+        changes.append("turned")
+    return pixels.astype(dtype, casting="safe"), changes
+
+
+#: TIFF's tag of the orientation.
+_ORIENTATION = 274
 
 
 #: Functions by name, for `dataprep.images.isolated`.
@@ -127,16 +159,22 @@ def _use_gif() -> None:
     from PIL import GifImagePlugin  # noqa: F401  (registers the format)
 
 
+def _use_tiff() -> None:
+    from PIL import TiffImagePlugin  # noqa: F401  (registers the format)
+
+
 _OPENERS = {"avif": _use_avif, "heif": _use_heif, "jxl": _use_jxl, "gif": _use_gif}
-_NAMES = {"avif": "AVIF", "heif": "HEIF", "jxl": "JXL", "gif": "GIF"}
+_OPENERS["tiff-page"] = _use_tiff
+_NAMES = {"avif": "AVIF", "heif": "HEIF", "jxl": "JXL", "gif": "GIF", "tiff-page": "TIFF"}
 
 
 def _orientation(image: Image.Image, kind: str) -> int:
     """Return the orientation that the decoder has not applied.
 
-    pillow-heif and libjxl apply it, but not libjxl to a JPEG that is stored in a JPEG XL.
+    pillow-heif and libjxl apply it, but not libjxl to a JPEG that is stored in a JPEG XL. Pillow
+    applies it to a TIFF.
     """
-    if kind == "heif" or (kind == "jxl" and not getattr(image, "jpeg", False)):
+    if kind in ("heif", "tiff-page") or (kind == "jxl" and not getattr(image, "jpeg", False)):
         return 1
     return orientation_of(image.info)
 

@@ -14,6 +14,8 @@ import numpy as np
 
 from dataprep.arrays import AnyArray, UInt8Array
 from dataprep.images.base import Rejected
+from dataprep.options import RESCALE_COLUMNS
+from manifests.pixels import RGB8, PixelKind
 
 Result = TypeVar("Result")
 
@@ -33,23 +35,36 @@ _GRAY = ("MONOCHROME1", "MONOCHROME2")
 _COLORS = ("RGB", "YBR_FULL", "YBR_FULL_422", "YBR_ICT", "YBR_RCT")
 
 
-def measure(data: bytes) -> tuple[int, int]:
-    """Return width and height of a DICOM of one frame whose pixels can be stored.
+def measure(data: bytes, *, windowed: bool) -> tuple[int, int, PixelKind]:
+    """Return width, height and kind of pixels of a DICOM of one frame whose pixels can be stored.
+
+    Gray of 16 bits stays so, unless a window is applied.
 
     Raises:
         Rejected: it has no pixels, several frames, or values of a kind that is not read.
 
     """
     dataset = _checked(lambda: _read(data, stop_before_pixels=True))
-    return int(dataset.Columns), int(dataset.Rows)
+    kind = RGB8
+    if dataset.BitsAllocated == _DEEP and not windowed:
+        kind = PixelKind(1, "uint16")
+    return int(dataset.Columns), int(dataset.Rows), kind
 
 
-def decode(data: bytes, window: tuple[float, float] | None) -> tuple[UInt8Array, bytes | None]:
-    """Return uint8 pixels [H, W] of gray or [H, W, 3] of RGB, and the ICC profile of the colors.
+#: Bits of a value that does not fit into a byte.
+_DEEP = 16
+
+
+def decode(data: bytes, window: tuple[float, float] | None) -> _Decoded:
+    """Return pixels, uint8 or uint16 [H, W] of gray or uint8 [H, W, 3] of RGB.
 
     Args:
         data: the file.
-        window: center and width, in units of the rescaled values; `None` for values of 8 bits.
+        window: center and width, in units of the rescaled values; `None` to keep the values.
+
+    Returns:
+        The pixels; the ICC profile of the colors; and for uint16, slope and intercept by name:
+        stored values become rescaled ones with them.
 
     Raises:
         Rejected: the pixels do not decode, or need a window.
@@ -94,17 +109,22 @@ def _read(data: bytes, *, stop_before_pixels: bool = False) -> Any:
     return dataset
 
 
-def _decode(data: bytes, window: tuple[float, float] | None) -> tuple[UInt8Array, bytes | None]:
+_Decoded = tuple[AnyArray, bytes | None, dict[str, float] | None]
+
+
+def _decode(data: bytes, window: tuple[float, float] | None) -> _Decoded:
     dataset = _read(data)
     if "PixelData" not in dataset:
         raise Rejected("unsupported", "DICOM without pixels, or with pixels of floats")
     _check_syntax(dataset.file_meta.TransferSyntaxUID)
     pixels: AnyArray = dataset.pixel_array
     if dataset.PhotometricInterpretation in _COLORS:
-        return np.ascontiguousarray(pixels), dataset.get("ICCProfile")
+        return np.ascontiguousarray(pixels), dataset.get("ICCProfile"), None
     slope, intercept = _rescale(dataset)
     if window is not None:
         gray = apply_window(pixels * slope + intercept, *window)
+    elif dataset.BitsAllocated == _DEEP:
+        return _as_uint16(dataset, pixels, slope, intercept)
     elif pixels.dtype != np.uint8 or (dataset.BitsStored, slope, intercept) != (8, 1, 0):
         raise Rejected(
             "unsupported",
@@ -113,7 +133,22 @@ def _decode(data: bytes, window: tuple[float, float] | None) -> tuple[UInt8Array
         )
     else:
         gray = pixels
-    return 255 - gray if dataset.PhotometricInterpretation == "MONOCHROME1" else gray, None
+    return 255 - gray if dataset.PhotometricInterpretation == "MONOCHROME1" else gray, None, None
+
+
+def _as_uint16(dataset: Any, pixels: AnyArray, slope: float, intercept: float) -> _Decoded:
+    """Move signed values to 0 and above, and invert MONOCHROME1; slope and intercept follow."""
+    top = (1 << dataset.BitsStored) - 1
+    values = pixels.astype(np.int64)
+    if dataset.PixelRepresentation:
+        half = (top + 1) // 2
+        values, intercept = values + half, intercept - slope * half
+    if values.min() < 0 or values.max() > top:
+        raise Rejected("corrupt", f"DICOM with values of more than {dataset.BitsStored} bits")
+    if dataset.PhotometricInterpretation == "MONOCHROME1":
+        values, slope, intercept = top - values, -slope, intercept + slope * top
+    columns = dict(zip(RESCALE_COLUMNS, (slope, intercept), strict=True))
+    return values.astype(np.uint16), None, columns
 
 
 def _rescale(dataset: Any) -> tuple[float, float]:

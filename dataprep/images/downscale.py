@@ -13,14 +13,20 @@ from PIL import Image
 
 from dataprep.arrays import UInt8Array
 from dataprep.images import transcode
-from dataprep.images.base import ImageInfo, Rejected, pixels_of, rejects_failures
+from dataprep.images.base import (
+    ImageInfo,
+    Rejected,
+    check_pixel_kind,
+    pixels_of,
+    rejects_failures,
+)
 from dataprep.images.foreign import identify
 from dataprep.images.jpeg import read_metadata
 from dataprep.images.other_formats import orientation_of
 from dataprep.images.pixels import Decoded, decode, resample, size_of, sufficient_size
 from dataprep.images.validate import check_decodes, check_image
 from dataprep.images.values import read_values
-from dataprep.options import CHANGE_COLUMNS, Downscale, Options, Raw, Window
+from dataprep.options import CHANGE_COLUMNS, NO_CHOICE, Choice, Downscale, Options, Raw
 from manifests.pixels import RGB8
 from manifests.records import record
 
@@ -34,7 +40,8 @@ class StoredImage(NamedTuple):
     Attributes:
         data: its bytes.
         info: its format and size. Format ``"raw"`` is [H, W, C].
-        extra: a value for each of `CHANGE_COLUMNS`: the original width, height and format, and the
+        extra: a value for each of `Options.measured_columns` and `CHANGE_COLUMNS`: the original
+            width, height and format, and the
             changes. ``change`` is empty if there are no changes. Otherwise, it lists ``resized``,
             ``transcoded``, ``cropped``, ``padded``, ``turned`` (the EXIF orientation is applied),
             and the values of `dataprep.images.pixels.Decoded.repairs`.
@@ -43,7 +50,7 @@ class StoredImage(NamedTuple):
 
     data: bytes
     info: ImageInfo
-    extra: dict[str, str | int]
+    extra: dict[str, Any]
 
 
 @rejects_failures
@@ -58,25 +65,27 @@ def prepare(data: bytes, options: Options) -> StoredImage:
     validation = options.validate
     if validation == "decode":
         validation = "header"
-    found = identify(data) if options.transcode else None
+    found = identify(data, options.page) if options.transcode else None
+    columns: dict[str, Any] = dict.fromkeys(options.measured_columns)
     if found:
-        info = transcode.measure(data, found, options.max_pixels)
+        info = transcode.measure(data, found, options)
+        check_pixel_kind(info, options.pixels)
     else:
         info = check_image(data, validation, options.max_pixels, options.pixels)
     if options.raw:
-        stored, stored_info, change = _to_raw(data, info, options.raw, options.window_values)
+        stored, stored_info, change = _to_raw(data, info, options.raw, options.choice)
     elif options.downscale and (size := target_size(info.width, info.height, options.downscale)):
-        stored, stored_info, change = _to_jpeg(
-            data, info, size, options.downscale, options.window_values
-        )
+        stored, stored_info, change = _to_jpeg(data, info, size, options.downscale, options.choice)
     elif found:
-        stored, stored_info, change = _transcode(data, info, options)
+        stored, stored_info, change, measured = _transcode(data, info, options)
+        columns |= measured
     else:
         if options.validate == "decode":
             check_decodes(data, info)
         stored, stored_info, change = data, info, []
     values = (info.width, info.height, info.format, " ".join(change))
-    return StoredImage(stored, stored_info, dict(zip(CHANGE_COLUMNS, values, strict=True)))
+    columns |= zip(CHANGE_COLUMNS, values, strict=True)
+    return StoredImage(stored, stored_info, columns)
 
 
 def target_size(width: int, height: int, downscale: Downscale) -> tuple[int, int] | None:
@@ -106,7 +115,7 @@ def _to_jpeg(
     info: ImageInfo,
     size: tuple[int, int],
     downscale: Downscale,
-    window: Window | None,
+    choice: Choice,
 ) -> tuple[bytes, ImageInfo, list[str]]:
     if max(size) > MAX_SIDE:
         raise Rejected(
@@ -114,7 +123,7 @@ def _to_jpeg(
             f"{size[0]}x{size[1]} pixels after resizing, but a JPEG has at most {MAX_SIDE} per"
             " side; set --max-side",
         )
-    pixels, decoded = resize_image(data, info, size, downscale, window)
+    pixels, decoded = resize_image(data, info, size, downscale, choice)
     height, width = pixels.shape[:2]
     jpeg = _encode(pixels, downscale, decoded.subsampling)
     return jpeg, ImageInfo("jpeg", width, height), ["resized", *_repairs(decoded)]
@@ -141,24 +150,25 @@ _SUBSAMPLINGS = ("444", "422", "420", "440", "411")
 
 def _transcode(
     data: bytes, info: ImageInfo, options: Options
-) -> tuple[bytes, ImageInfo, list[str]]:
+) -> tuple[bytes, ImageInfo, list[str], dict[str, float]]:
     with pixels_of(info):
-        pixels, changes = transcode.decode(data, info, options.window_values)
+        pixels, changes, columns = transcode.decode(data, info, options.choice)
         stored = transcode.encode(pixels, options)
     # `verify` will check it like any other image of its format.
-    return stored, check_image(stored, "header", options.max_pixels), ["transcoded", *changes]
+    stored_info = check_image(stored, "header", options.max_pixels, options.pixels)
+    return stored, stored_info, ["transcoded", *changes], columns
 
 
 # --- raw pixels -----------------------------------------------------------------------------------
 
 
 def _to_raw(
-    data: bytes, info: ImageInfo, raw: Raw, window: Window | None
+    data: bytes, info: ImageInfo, raw: Raw, choice: Choice
 ) -> tuple[bytes, ImageInfo, list[str]]:
     if info.pixels != RGB8:
         return _to_raw_values(data, info, raw.size)
     size = _raw_size(info, raw)
-    pixels, decoded = resize_image(data, info, size, raw, window)
+    pixels, decoded = resize_image(data, info, size, raw, choice)
     if pixels.ndim == _GRAY_DIMENSIONS:
         pixels = np.repeat(pixels[..., None], 3, axis=2)
     change = []
@@ -196,7 +206,7 @@ def resize_image(
     info: ImageInfo,
     size: tuple[int, int],
     options: Downscale | Raw,
-    window: Window | None = None,
+    choice: Choice = NO_CHOICE,
 ) -> tuple[UInt8Array, Decoded]:
     """Decode and resize an image, crop or pad it to raw pixels, then apply its EXIF orientation.
 
@@ -205,7 +215,7 @@ def resize_image(
         info: its format and size.
         size: target width and height, before the orientation is applied.
         options: the filter; and how to make raw pixels.
-        window: `Options.window_values`.
+        choice: `Options.choice`.
 
     Returns:
         The pixels, uint8 [H, W] of gray or [H, W, 3] of sRGB, and how the image was decoded, with
@@ -217,7 +227,7 @@ def resize_image(
     """
     sufficient = sufficient_size(size, options.filter)
     with pixels_of(info, *sufficient):
-        decoded = decode(data, info, *sufficient, window)
+        decoded = decode(data, info, *sufficient, choice)
         width, height = size_of(decoded.image)
         if (width, height) == (info.height, info.width):
             size = size[::-1]  # Pillow applies the orientation of a TIFF, which may swap the sides

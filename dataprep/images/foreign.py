@@ -6,6 +6,7 @@ Every worker process imports this file, so it imports neither NumPy nor Pillow.
 from __future__ import annotations
 
 from dataprep.images.base import Rejected
+from dataprep.images.other_formats import TIFF_STARTS, needs_rewriting
 from manifests.records import record
 
 
@@ -33,6 +34,8 @@ _JXL = Foreign("jxl", "JPEG XL", "pillow_jxl", "jxl")
 _GIF = Foreign("gif", "GIF", "PIL")
 _DICOM = Foreign("dicom", "DICOM", "pydicom", "dicom")
 _NPY = Foreign("npy", "NumPy array", "numpy")
+#: A TIFF, or a page of one, that DALI does not return exactly; `tifffile` needs `imagecodecs`.
+_TIFF = Foreign("tiff-page", "TIFF", "imagecodecs", "tiff")
 
 #: Ends of the names of images that take several times as many bytes in a format that DALI decodes.
 COMPACT_SUFFIXES = (".avif", ".heic", ".heif", ".jxl")
@@ -55,10 +58,12 @@ def is_dicom(data: bytes) -> bool:
     return data[128:132] == b"DICM" and not data.startswith((b"\xff\xd8\xff", b"\x89PNG", b"RIFF"))
 
 
-def identify(data: bytes) -> Foreign | None:
-    """Return the format of an image if it is one of these."""
+def identify(data: bytes, page: int | None = None) -> Foreign | None:
+    """Return the format of an image if it is one of these; `page` is `Options.page`."""
     if is_dicom(data):
         return _DICOM
+    if data.startswith(TIFF_STARTS):
+        return _TIFF if needs_rewriting(data, page) else None
     if data[4:8] == b"ftyp":
         end = min(int.from_bytes(data[:4], "big"), _MAX_BRANDS)
         brands = {data[8:12]}
@@ -77,6 +82,6 @@ def unsupported(found: Foreign) -> Rejected:
     """Return the rejection of an image that is not transcoded."""
     return Rejected(
         "unsupported",
-        f"{found.name}, which DALI does not decode; dataprep convert --transcode jpeg, png or webp"
-        " reads the original file, not a shard of it",
+        f"{found.name}, which DALI does not decode; dataprep convert --transcode jpeg, png, webp or"
+        " tiff reads the original file, not a shard of it",
     )

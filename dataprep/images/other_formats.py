@@ -12,10 +12,12 @@ import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import cache
+from itertools import accumulate, cycle, islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dataprep.images.base import MAX_RLE_PIXELS, MAX_TAGS, ImageInfo, IncompleteHeader, Rejected
 from manifests.pixels import MAX_CHANNELS, RGB8, PixelKind, PixelType
+from manifests.process.text import plural
 
 if TYPE_CHECKING:
     from dataprep.arrays import AnyArray
@@ -339,10 +341,10 @@ _SHORTS = frozenset({_BITS, _SAMPLE_FORMAT})
 
 #: Size in bytes of a value of each type (section 2), and the format of the types that are unsigned
 #: integers.
-_ORDERS = {b"II": "<", b"MM": ">"}
 _TYPE_SIZES = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 6: 1, 7: 1, 8: 2, 9: 4, 10: 8, 11: 4, 12: 8, 13: 4}
-_INTEGERS = {3: "H", 4: "I"}
-_SHORT = 3
+_TYPE_SIZES |= {16: 8, 17: 8, 18: 8}
+_INTEGERS = {3: "H", 4: "I", 16: "Q"}
+_SHORT, _LONG = 3, 4
 
 _CHUNKY, _SEPARATE = 1, 2
 _NO_COMPRESSION = 1
@@ -350,6 +352,26 @@ _NO_COMPRESSION = 1
 _DECODED = (_NO_COMPRESSION, 5, 7, 8, 32946, 32773, 50000)
 
 _Tags = dict[int, tuple[int, ...]]
+
+
+class _Form(NamedTuple):
+    """Byte order, and formats of an offset and of the number of tags of a directory."""
+
+    order: str
+    offset: str
+    tags: str
+
+
+#: By the first bytes of a file. A BigTIFF has offsets of 64 bits.
+_FORMS = {
+    b"II*\0": _Form("<", "<I", "<H"),
+    b"MM\0*": _Form(">", ">I", ">H"),
+    b"II+\0": _Form("<", "<Q", "<Q"),
+    b"MM\0+": _Form(">", ">Q", ">Q"),
+}
+TIFF_STARTS = tuple(_FORMS)
+#: A file with more pages is damaged.
+_MAX_PAGES = 100_000
 
 
 def parse_tiff(data: bytes) -> ImageInfo:
@@ -361,19 +383,70 @@ def parse_tiff(data: bytes) -> ImageInfo:
 
     """
     tags = _read_tags(data)
-    width, height = _single(tags, _WIDTH, 0), _single(tags, _HEIGHT, 0)
-    if not width or not height:
-        raise Rejected("corrupt", "the TIFF's first directory has no width or height")
-    bits, sample_formats = set(tags.get(_BITS, (1,))), set(tags.get(_SAMPLE_FORMAT, (1,)))
-    is_float = (bits, sample_formats) == ({32}, {_FLOAT})
-    if not is_float and (bits not in ({8}, {16}) or sample_formats != {1}):
-        depth = ", ".join(map(str, sorted(bits)[:8]))
-        sample_kind = "" if sample_formats == {1} else ", not unsigned integers"
-        raise Rejected("unsupported", f"TIFF with {depth} bits per sample{sample_kind}")
-    coding = _single(tags, _COMPRESSION, _NO_COMPRESSION)
+    info = _tiff_info(tags)
+    coding, problem = _single(tags, _COMPRESSION, _NO_COMPRESSION), ""
     if coding not in _DECODED:
-        raise Rejected("unsupported", f"TIFF with compression {coding}; save it with Deflate first")
-    return ImageInfo("tiff", width, height, _tiff_pixels(tags), may_turn=True)
+        problem = f"compression {coding}"
+    elif (set(tags.get(_BITS, (1,))), set(tags.get(_SAMPLE_FORMAT, (1,)))) not in _EXACT_SAMPLES:
+        problem = "values that are stored as another type"
+    elif _is_photograph(tags, info):
+        return info
+    elif _single(tags, _PHOTOMETRIC, 1) not in _EXACT_MODELS:
+        problem = f"color model {_single(tags, _PHOTOMETRIC, 1)}"
+    elif info.pixels.channels > 1 and _single(tags, _PLANAR, _CHUNKY) != _CHUNKY:
+        problem = "a plane for each channel"
+    elif coding not in _EXACT_CODINGS or _single(tags, _PREDICTOR, 1) not in _EXACT_PREDICTORS:
+        problem = f"compression {coding} or its predictor"
+    elif _single(tags, _ORIENTATION, 1) != 1:
+        problem = "an orientation"
+    if problem:
+        raise Rejected("unsupported", f"TIFF with {info.pixels} and {problem}; {_REWRITE}")
+    return info
+
+
+#: How users have a TIFF that DALI does not return exactly.
+_REWRITE = "--transcode tiff writes it so that DALI reads it"
+
+
+def parse_page(data: bytes, page: int | None) -> ImageInfo:
+    """Return the size, upright, and the kind of pixels that a page has after it is rewritten.
+
+    Raises:
+        Rejected: there is no such page, or several and no choice, or the TIFF is damaged.
+        IncompleteHeader, struct.error, IndexError: a directory is not in `data`.
+
+    """
+    tags = _read_tags(data, page)
+    info = _tiff_info(tags)
+    if info.pixels != RGB8 and _single(tags, _PHOTOMETRIC, 1) > _RGB:
+        raise Rejected("unsupported", f"TIFF with {info.pixels} of a palette or CMYK")
+    width, height = info.width, info.height
+    if _single(tags, _ORIENTATION, 1) > _TRANSPOSED:
+        width, height = height, width
+    return info._replace(width=width, height=height)
+
+
+def is_photograph(data: bytes, page: int | None = None) -> bool:
+    """Return whether Pillow and DALI make RGB of 8 bits of a page."""
+    tags = _read_tags(data, page)
+    return _is_photograph(tags, _tiff_info(tags))
+
+
+def _is_photograph(tags: _Tags, info: ImageInfo) -> bool:
+    # Three channels of gray are RGB only if they are side by side, and Pillow does not read them.
+    is_gray = _single(tags, _PHOTOMETRIC, 1) < _RGB and _single(tags, _SAMPLES, 1) > 1
+    return info.pixels == RGB8 and not is_gray
+
+
+def needs_rewriting(data: bytes, page: int | None) -> bool:
+    """Return whether DALI does not return all values of a TIFF, or not of this page."""
+    try:
+        parse_tiff(data)
+    except Rejected as error:
+        return error.reason == "unsupported"
+    except (IncompleteHeader, struct.error, IndexError):
+        return False
+    return page not in (None, 1)
 
 
 #: Color models (tag 262), and the samples of a pixel of 8 bits of which decoders make RGB: gray,
@@ -382,131 +455,128 @@ _COLOR_SAMPLES = {0: (1,), 1: (1, 3), 2: (3,), 3: (1,), 5: (4,), 6: (3,), 8: (3,
 _RGB = 2
 #: Meanings of a further sample (tag 338): alpha values that the colors are multiplied with, or not.
 _ALPHA = (1, 2)
-_TIFF_TYPES: dict[int, PixelType] = {8: "uint8", 16: "uint16", 32: "float32"}
-#: Value of tag 339.
-_FLOAT = 3
-#: What DALI returns bit for bit, if pixels are not RGB of 8 bits.
-_EXACT_MODELS, _EXACT_CODINGS, _EXACT_PREDICTORS = (1, _RGB), (_NO_COMPRESSION, 8, 32946), (1, 2)
-#: The predictor that stores the difference of each value from the value to its left.
-_DIFFERENCES = 2
+#: Orientations above this one swap width and height.
+_TRANSPOSED = 4
+#: Bits and format (tag 339: unsigned, signed, float) of values, and the smallest type for them.
+_TIFF_TYPES: dict[tuple[int, int], PixelType] = {
+    (8, 1): "uint8",
+    (16, 1): "uint16",
+    (8, 2): "float32",
+    (16, 2): "float32",
+    (16, 3): "float32",
+    (32, 3): "float32",
+}
+#: What DALI returns bit for bit, if pixels are not RGB of 8 bits: gray and RGB; none, LZW, Deflate,
+#: PackBits and ZSTD; differences of integers and of floats.
+_EXACT_SAMPLES = (({8}, {1}), ({16}, {1}), ({32}, {3}))
+_EXACT_MODELS, _EXACT_PREDICTORS = (1, _RGB), (1, 2, 3)
+_EXACT_CODINGS = (_NO_COMPRESSION, 5, 8, 32946, 32773, 50000)
 #: Tag of the value without data, as text.
 _GDAL_NODATA = 42113
 
 
-def _tiff_pixels(tags: _Tags) -> PixelKind:
-    """Return what a pixel of a TIFF is.
+def _tiff_info(tags: _Tags) -> ImageInfo:
+    """Return the size of a page and what a pixel of it is.
 
     A fourth sample that is not alpha is a channel, for example near infrared.
     """
-    kind = PixelKind(_single(tags, _SAMPLES, 1), _TIFF_TYPES[_single(tags, _BITS, 8)])
+    width, height = _single(tags, _WIDTH, 0), _single(tags, _HEIGHT, 0)
+    if not width or not height:
+        raise Rejected("corrupt", "the TIFF's directory has no width or height")
+    samples = {*zip(tags.get(_BITS, (1,)), cycle(tags.get(_SAMPLE_FORMAT, (1,))), strict=False)}
+    channels = _single(tags, _SAMPLES, 1)
+    if len(samples) > 1 or not samples <= _TIFF_TYPES.keys() or channels > MAX_CHANNELS:
+        depth = ", ".join(str(bits) for bits, _ in sorted(samples)[:8])
+        raise Rejected("unsupported", f"TIFF with {channels} channels of {depth} bits per sample")
+    kind = PixelKind(channels, _TIFF_TYPES[samples.pop()])
     model, extra = _single(tags, _PHOTOMETRIC, 1), tags.get(_EXTRA_SAMPLES, ())
     colors = kind.channels
     # Decoders read gray with alpha as RGB without a gap between its pixels.
     if model == _RGB and len(extra) == 1 and extra[0] in _ALPHA:
         colors -= 1
     if kind.dtype == "uint8" and colors in _COLOR_SAMPLES.get(model, ()):
-        return RGB8
-    problem = ""
-    if kind.channels > MAX_CHANNELS or model not in _EXACT_MODELS:
-        problem = f"color model {model}"
-    elif kind.channels > 1 and _single(tags, _PLANAR, _CHUNKY) != _CHUNKY:
-        problem = "a plane for each channel; write the channels of a pixel side by side first"
-    elif _single(tags, _COMPRESSION, _NO_COMPRESSION) not in _EXACT_CODINGS:
-        problem = "another compression than Deflate; save it with Deflate or without first"
-    elif _single(tags, _PREDICTOR, 1) not in _EXACT_PREDICTORS:
-        problem = "a predictor for floats; save it without first"
-    elif _single(tags, _ORIENTATION, 1) != 1:
-        problem = "an orientation; turn the pixels first"
-    if problem:
-        raise Rejected("unsupported", f"TIFF with {kind} and {problem}")
-    return kind
+        kind = RGB8
+    return ImageInfo("tiff", width, height, kind, may_turn=True)
 
 
-def tiff_values(data: bytes, info: ImageInfo) -> AnyArray:
-    """Decode a TIFF whose pixels are not RGB of 8 bits, [H, W, C].
+def as_gray(data: bytes, info: ImageInfo) -> tuple[bytes, ImageInfo]:
+    """Return a TIFF of 8-bit gray with the same strips or tiles: a pixel has a byte for each byte of it.
 
-    Raises:
-        Rejected: a part is damaged or too short.
-
+    Pillow decodes it, whatever the channels are. The padding of tiles at the right is a part of it.
     """
-    import numpy as np  # most runs only read headers
+    tags = _read_tags(data)
+    parts = _read_layout(tags, info)
+    size = info.pixels.size
+    width = parts.across * parts.width * size
+    gray: _Tags = {_WIDTH: (width,), _HEIGHT: (info.height,), _BITS: (8,), _PHOTOMETRIC: (1,)}
+    for tag in (_COMPRESSION, _FILL_ORDER, _ROWS_PER_STRIP, _TILE_HEIGHT):
+        if tag in tags:
+            gray[tag] = tags[tag]
+    if parts.tags is _TILES:
+        gray[_TILE_WIDTH] = (parts.width * size,)
+    offsets, lengths = (tags[tag] for tag in parts.tags)
+    start = 8 + len(data)
+    gray |= zip(parts.tags, (tuple(8 + offset for offset in offsets), lengths), strict=True)
+    head = struct.pack("<4sI", b"II*\0", start)
+    made = head + data + _directory(gray, start)
+    return made, ImageInfo("tiff", width, info.height)
 
-    tags, dtype = _read_tags(data), np.dtype(info.pixels.dtype)
-    parts, stored = _read_layout(tags, info), f"{_ORDERS[data[:2]]}{dtype.kind}{dtype.itemsize}"
-    width, height, across = parts.width, parts.height, parts.across
-    # Floats are subtracted as integers, too.
-    bits, is_difference = f"u{dtype.itemsize}", _single(tags, _PREDICTOR, 1) == _DIFFERENCES
-    shape = (parts.down * height, across * width, info.pixels.channels)
-    values = np.zeros(shape, dtype)
-    for number, part in enumerate(_parts(data, info)):
-        content = b"".join(part)
-        rows = len(content) // (width * info.pixels.size)
-        pixels = np.frombuffer(content, stored).astype(dtype).reshape(rows, width, shape[2])
-        if is_difference:
-            pixels = np.cumsum(pixels.view(bits), axis=1, dtype=bits).view(dtype)
-        top, left = number // across * height, number % across * width
-        values[top : top + rows, left : left + width] = pixels
-    return values[: info.height, : info.width]
+
+def coding_of(data: bytes, info: ImageInfo) -> tuple[str, int, int]:
+    """Return byte order, predictor, and pixels of a row after which the predictor begins again."""
+    tags = _read_tags(data)
+    return _FORMS[data[:4]].order, _single(tags, _PREDICTOR, 1), _read_layout(tags, info).width
 
 
 def nodata_of(data: bytes) -> float:
     """Return the value of pixels without data that GDAL has written into a TIFF; NaN if it has not."""
-    order = _ORDERS[data[:2]]
-    directory = struct.unpack_from(order + "I", data, 4)[0]
-    for tag, _, items, at in _entries(data, order, directory):
+    form = _FORMS[data[:4]]
+    inline = struct.calcsize(form.offset)
+    directory = struct.unpack_from(form.offset, data, inline)[0]
+    for tag, _, items, at in _entries(data, form, directory):
         if tag == _GDAL_NODATA:
-            start = struct.unpack_from(order + "I", data, at)[0] if items > 4 else at
+            start = struct.unpack_from(form.offset, data, at)[0] if items > inline else at
             with suppress(ValueError):
                 return float(data[start : start + items].rstrip(b"\0 "))
     return math.nan
 
 
-#: Bytes to decompress at a time.
-_STEP = 1 << 18
+def write_tiff(pixels: AnyArray) -> bytes:
+    """Encode values [H, W, C] or [H, W] in a TIFF with Deflate whose channels are side by side."""
+    height, width, channels = (*pixels.shape, 1)[:3]
+    rows = max(1, _STRIP // (width * channels * pixels.itemsize))
+    little, strips = pixels.astype(pixels.dtype.newbyteorder("<"), copy=False), []
+    for first in range(0, height, rows):
+        strips.append(zlib.compress(little[first : first + rows].tobytes()))
+    lengths = tuple(map(len, strips))
+    offsets = (8, *accumulate(lengths, initial=8))[1:-1]
+    kind = {"u": 1, "f": 3}[pixels.dtype.kind]
+    tags = {_WIDTH: (width,), _HEIGHT: (height,), _BITS: (8 * pixels.itemsize,) * channels}
+    tags |= {_COMPRESSION: (8,), _PHOTOMETRIC: (1,), _STRIPS[0]: offsets, _SAMPLES: (channels,)}
+    tags |= {_ROWS_PER_STRIP: (rows,), _STRIPS[1]: lengths, _SAMPLE_FORMAT: (kind,) * channels}
+    if channels > 1:
+        tags[_EXTRA_SAMPLES] = (0,) * (channels - 1)
+    end = 8 + sum(lengths)
+    return struct.pack("<4sI", b"II*\0", end) + b"".join(strips) + _directory(tags, end)
 
 
-def check_parts(data: bytes, info: ImageInfo) -> None:
-    """Decompress the strips or tiles of a TIFF whose pixels are not RGB of 8 bits.
-
-    Raises:
-        Rejected: a part is damaged or too short.
-
-    """
-    for part in _parts(data, info):
-        for _ in part:
-            pass
+#: Bytes of a strip before compression, at least a row.
+_STRIP = 1 << 18
 
 
-def _parts(data: bytes, info: ImageInfo) -> Iterator[Iterator[bytes]]:
-    """Yield the pieces of the strips or tiles of such a TIFF. All are as long as they should be."""
-    tags = _read_tags(data)
-    coding, parts = _single(tags, _COMPRESSION, _NO_COMPRESSION), _read_layout(tags, info)
-    offsets, lengths = (tags[tag][: parts.number] for tag in parts.tags)
-    for number, (at, length) in enumerate(zip(offsets, lengths, strict=False)):
-        rows = parts.height
-        if parts.tags is _STRIPS:
-            rows = min(rows, info.height - number % parts.down * rows)
-        needed = rows * parts.width * info.pixels.size
-        if coding == _NO_COMPRESSION:
-            # `check_tiff` has compared the lengths.
-            yield iter([data[at : at + needed]])
+def _directory(tags: _Tags, start: int) -> bytes:
+    """Return a directory that begins at a byte, and the values that do not fit into it."""
+    after, entries, values = start + 6 + 12 * len(tags), b"", b""
+    for tag, items in sorted(tags.items()):
+        value_type = {True: _SHORT, False: _LONG}[tag in _SHORTS]
+        content = struct.pack(f"<{len(items)}{_INTEGERS[value_type]}", *items)
+        place = struct.pack("<I", after + len(values))
+        if len(content) <= len(place):
+            place = content.ljust(4, b"\0")
         else:
-            yield _inflated(data[at : at + length], needed, number)
-
-
-def _inflated(rest: bytes, needed: int, number: int) -> Iterator[bytes]:
-    stream, produced = zlib.decompressobj(), 0
-    try:
-        while rest and produced < needed:
-            piece = stream.decompress(rest, min(_STEP, needed - produced))
-            produced += len(piece)
-            yield piece
-            rest = stream.unconsumed_tail
-    except zlib.error as error:
-        raise Rejected("corrupt", f"part {number} of the TIFF does not decode: {error}") from None
-    if produced < needed:
-        detail = f"part {number} of the TIFF should be {needed} bytes, got {produced}"
-        raise Rejected("corrupt", detail)
+            values += content
+        entries += struct.pack("<HHI", tag, value_type, len(items)) + place
+    return struct.pack("<H", len(tags)) + entries + bytes(4) + values
 
 
 def decoded_pixels(data: bytes, info: ImageInfo) -> int:
@@ -629,37 +699,33 @@ def _single(tags: _Tags, tag: int, default: int) -> int:
     return tags.get(tag, (default,))[0]
 
 
-def _read_tags(data: bytes) -> _Tags:
-    """Read the tags of the first directory that describe the pixels.
+def _read_tags(data: bytes, page: int | None = None) -> _Tags:
+    """Read the tags of a directory that describe the pixels.
 
     All values must be in the file.
 
     Raises:
-        Rejected: the TIFF has several pages, or a tag is damaged, or there are more values than fit
-            into the file.
+        Rejected: the TIFF has several pages and none is given, or there is no such page, or a tag is
+            damaged, or there are more values than fit into the file.
 
     """
-    order = _ORDERS[data[:2]]
-    directory = struct.unpack_from(order + "I", data, 4)[0]
+    form = _FORMS[data[:4]]
+    inline = struct.calcsize(form.offset)
+    directory = _find_directory(data, form, page)
     tags = {}
-    count = struct.unpack_from(order + "H", data, directory)[0]
-    if count > MAX_TAGS:
-        raise Rejected("too-large", f"TIFF with {count} tags, but the limit is {MAX_TAGS}")
     total = end = 0
-    for tag, value_type, items, at in _entries(data, order, directory):
+    for tag, value_type, items, at in _entries(data, form, directory):
         if value_type not in _TYPE_SIZES:
             raise Rejected("corrupt", f"the TIFF's tag {tag} has the unknown type {value_type}")
         length = _TYPE_SIZES[value_type] * items
         # Longer values are elsewhere in the file.
-        start = struct.unpack_from(order + "I", data, at)[0] if length > 4 else at
+        start = struct.unpack_from(form.offset, data, at)[0] if length > inline else at
         total, end = total + length, max(end, start + length)
         if tag in tags:
             raise Rejected("corrupt", f"the TIFF has its tag {tag} twice")
         if tag in _SINGLE or tag in _LISTS:
             _check_kind(tag, value_type, items)
-            tags[tag] = _read_integers(data, start, items, order + _INTEGERS[value_type])
-    if struct.unpack_from(order + "I", data, directory + 2 + 12 * count)[0]:
-        raise Rejected("unsupported", "TIFF with several pages")
+            tags[tag] = _read_integers(data, start, items, form.order + _INTEGERS[value_type])
     if end > len(data):
         raise IncompleteHeader
     # Then values overlap: a reader that copies each value could need much more memory than the file.
@@ -671,12 +737,40 @@ def _read_tags(data: bytes) -> _Tags:
     return tags
 
 
-def _entries(data: bytes, order: str, directory: int) -> Iterator[tuple[int, int, int, int]]:
+def _find_directory(data: bytes, form: _Form, page: int | None) -> int:
+    """Return where the directory of a page begins."""
+    pages = [*islice(_directories(data, form), page or _MAX_PAGES)]
+    if page is None and len(pages) > 1:
+        raise Rejected(
+            "unsupported",
+            f"TIFF with {len(pages)} pages; --transcode tiff --page N writes one of them",
+        )
+    if len(pages) < (page or 1):
+        raise Rejected("unsupported", f"TIFF with {plural(len(pages), 'page')}, but not {page}")
+    return pages[-1]
+
+
+def _directories(data: bytes, form: _Form) -> Iterator[int]:
+    """Yield where the directory of each page begins."""
+    at = struct.unpack_from(form.offset, data, struct.calcsize(form.offset))[0]
+    entry = 4 + 2 * struct.calcsize(form.offset)
+    while at:
+        yield at
+        count = struct.unpack_from(form.tags, data, at)[0]
+        if count > MAX_TAGS:
+            raise Rejected("too-large", f"TIFF with {count} tags, but the limit is {MAX_TAGS}")
+        after = at + struct.calcsize(form.tags) + entry * count
+        at = struct.unpack_from(form.offset, data, after)[0]
+
+
+def _entries(data: bytes, form: _Form, directory: int) -> Iterator[tuple[int, int, int, int]]:
     """Yield the tag, the type, the number of values and the place of the value of each entry."""
-    count = struct.unpack_from(order + "H", data, directory)[0]
-    for entry in range(directory + 2, directory + 2 + 12 * count, 12):
-        tag, value_type, items = struct.unpack_from(order + "HHI", data, entry)
-        yield tag, value_type, items, entry + 8
+    count = struct.unpack_from(form.tags, data, directory)[0]
+    first, size = directory + struct.calcsize(form.tags), struct.calcsize(form.offset)
+    for entry in range(first, first + (4 + 2 * size) * count, 4 + 2 * size):
+        tag, value_type = struct.unpack_from(form.order + "HH", data, entry)
+        items = struct.unpack_from(form.offset, data, entry + 4)[0]
+        yield tag, value_type, items, entry + 4 + size
 
 
 def _check_kind(tag: int, value_type: int, items: int) -> None:
@@ -744,21 +838,26 @@ def _as_bytes(value: object) -> bytes:
     return str(value).encode("utf-8", "replace")
 
 
+#: The version in a block of EXIF by its byte order.
+_VERSIONS = {b"II": b"*\0", b"MM": b"\0*"}
+
+
 def _read_exif(block: bytes) -> int | None:
     """Return the value of the tag in the first directory.
 
     `None` if there is none, 0 if it has another type.
     """
     block = re.sub(b"^(?:Exif\0\0){1,2}", b"", block)
-    order = _ORDERS.get(block[:2])
-    if order is None:
+    # Cameras write other versions, too.
+    form = _FORMS.get(block[:4]) or _FORMS.get(block[:2] + _VERSIONS.get(block[:2], b""))
+    if form is None:
         return None
     with suppress(struct.error):
-        directory = struct.unpack_from(order + "I", block, 4)[0]
-        for tag, value_type, items, at in _entries(block, order, directory):
+        directory = struct.unpack_from(form.offset, block, struct.calcsize(form.offset))[0]
+        for tag, value_type, items, at in _entries(block, form, directory):
             if tag == _ORIENTATION:
                 if items != 1 or value_type not in _INTEGERS:
                     return 0
-                value: int = struct.unpack_from(order + _INTEGERS[value_type], block, at)[0]
+                value: int = struct.unpack_from(form.order + _INTEGERS[value_type], block, at)[0]
                 return value
     return None

@@ -42,7 +42,7 @@ from dataprep.images.jpeg import UnknownSubsampling, decode_jpeg, read_metadata
 from dataprep.images.other_formats import orientation_of
 from dataprep.images.png import check_palette, check_pixels
 from dataprep.images.validate import open_with_pillow
-from dataprep.options import Filter, Window
+from dataprep.options import NO_CHOICE, Choice, Filter
 
 #: The averaged image has at least this many times the target's pixels per side, so that no loss is
 #: visible.
@@ -247,7 +247,7 @@ class Decoded(NamedTuple):
 
 
 def decode(
-    data: bytes, info: ImageInfo, width: int, height: int, window: Window | None = None
+    data: bytes, info: ImageInfo, width: int, height: int, choice: Choice = NO_CHOICE
 ) -> Decoded:
     """Decode an image; a JPEG at the smallest of libjpeg's scales that is sufficient.
 
@@ -256,7 +256,7 @@ def decode(
         info: its format and size.
         width: width that the decoded JPEG has at least.
         height: height that the decoded JPEG has at least.
-        window: `Options.window_values`.
+        choice: `Options.choice`.
 
     Raises:
         Rejected: the image is damaged, or its colors cannot be converted to RGB.
@@ -265,7 +265,7 @@ def decode(
     image: Image.Image | UInt8Array
     subsampling = ""
     if info.format not in EXTENSIONS:
-        image, changes = transcode.decode(data, info, window)
+        image, changes, _ = transcode.decode(data, info, choice)
         return Decoded(image, 1, "", changes, 1.0)
     if info.format == "jpeg":
         image, subsampling = _decode_jpeg(data, info, width, height)

@@ -153,7 +153,7 @@ def _parse_header(data: bytes) -> ImageInfo:
     elif data[:2] == b"BM":
         parse = other_formats.parse_bmp
     # The bytes of a file that is a TIFF and a DICOM have the tags of the patient.
-    elif data[:4] in (b"II*\0", b"MM\0*") and not foreign.is_dicom(data):
+    elif data[:4] in other_formats.TIFF_STARTS and not foreign.is_dicom(data):
         parse = other_formats.parse_tiff
     elif data[:1] == b"P" and data[1:2] in b"123456" and data[2:3].isspace():
         parse = other_formats.parse_ppm
@@ -191,8 +191,6 @@ def _check_complete(data: bytes, info: ImageInfo) -> None:
 #: name.
 _OTHER_FORMATS = (
     (0, b"8BPS", "Photoshop"),
-    (0, b"II+\0", "BigTIFF"),
-    (0, b"MM\0+", "BigTIFF"),
     (0, b"\0\0\x01\0", "ICO"),
     (0, b"P7\n", "PAM"),
     (0, b"PF\n", "PFM"),
@@ -226,9 +224,9 @@ def check_decodes(data: bytes, info: ImageInfo) -> None:
         Rejected: the image does not decode, or the decoder warns about it.
 
     """
-    if info.format == "tiff" and info.pixels != RGB8:
-        other_formats.check_parts(data, info)
-    elif info.format == "jpeg":
+    if info.format == "tiff" and not other_formats.is_photograph(data):
+        data, info = other_formats.as_gray(data, info)
+    if info.format == "jpeg":
         try:
             jpeg.check_segments(data)
             jpeg.decode_jpeg(data, 1, 1)

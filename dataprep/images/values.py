@@ -36,7 +36,7 @@ def read_values(data: bytes, info: ImageInfo) -> AnyArray:
             pixels = np.repeat(pixels[..., None], 3, axis=2)
         return pixels
     if info.format == "tiff":
-        return other_formats.tiff_values(data, info)
+        return _tiff_values(data, info)
     with pixels_of(info):
         pixels = np.asarray(open_with_pillow(data, info))
         # Pillow has all bits of gray.
@@ -50,6 +50,34 @@ def read_values(data: bytes, info: ImageInfo) -> AnyArray:
         low = np.asarray(open_with_pillow(data, info, "L"), dtype)
         values: AnyArray = high << 8 | low
         return values
+
+
+def _tiff_values(data: bytes, info: ImageInfo) -> AnyArray:
+    """Return the values of a TIFF whose pixels are not RGB of 8 bits, [H, W, C]."""
+    order, predictor, step = other_formats.coding_of(data, info)
+    dtype, channels = np.dtype(info.pixels.dtype), info.pixels.channels
+    gray, gray_info = other_formats.as_gray(data, info)
+    with pixels_of(gray_info):
+        rows = np.asarray(open_with_pillow(gray, gray_info))
+    # A predictor begins again in each row of a strip or tile.
+    if predictor == _FLOAT_DIFFERENCES:
+        rows = rows.reshape(info.height, -1, step * dtype.itemsize, channels)
+        rows = np.cumsum(rows, axis=2, dtype=np.uint8)
+        # The highest bytes of all values come first.
+        rows = rows.reshape(info.height, -1, dtype.itemsize, step * channels).swapaxes(2, 3)
+        order = ">"
+    stored = np.dtype(f"{order}u{dtype.itemsize}")
+    values: AnyArray = (
+        np.ascontiguousarray(rows).reshape(-1).view(stored).astype(stored.newbyteorder("="))
+    )
+    values = values.reshape(info.height, -1, step, channels)
+    if predictor == _DIFFERENCES:  # of floats as integers, too
+        values = np.cumsum(values, axis=2, dtype=values.dtype)
+    return values.view(dtype).reshape(info.height, -1, channels)[:, : info.width]
+
+
+#: Predictors of a TIFF: the difference of each value from the one to its left, also byte by byte.
+_DIFFERENCES, _FLOAT_DIFFERENCES = 2, 3
 
 
 def band_statistics(data: bytes, info: ImageInfo) -> dict[str, list[float | None]]:

@@ -106,7 +106,7 @@ def make_plan(source: Source, options: Options) -> ConversionPlan:
 
 
 #: Estimated bytes of an image in each format for a byte of an image with `COMPACT_SUFFIXES`.
-_GROWTH: dict[Transcode, int] = {"jpeg": 3, "png": 12, "webp": 2}
+_GROWTH: dict[Transcode, int] = {"jpeg": 3, "png": 12, "webp": 2, "tiff": 12}
 
 
 def _are_compact(source: Source, rows: Int64Array) -> BoolArray:

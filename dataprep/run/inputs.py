@@ -27,6 +27,7 @@ from dataprep.ledger.state import INCOMPLETE, Folder, inspect
 from dataprep.options import (
     CHANGE_COLUMNS,
     HASH_COLUMN,
+    RESCALE_COLUMNS,
     STATISTICS_COLUMNS,
     Options,
     SourceOptions,
@@ -34,7 +35,7 @@ from dataprep.options import (
 )
 from dataprep.plan.assign import ShardPlan
 from dataprep.progress import Progress
-from dataprep.shards.source_image import load_image
+from dataprep.shards.source_image import find_kind, load_image
 from dataprep.sources import Source
 from dataprep.sources.base import NamedSource
 from dataprep.sources.columns import column_error, joined_type, value_type
@@ -184,11 +185,9 @@ def resolve_pixels(source: Source, options: Options) -> Options:
     root, *columns = source.images(rows)
     for path, size, location in zip(*columns, strict=True):
         kind = RGB8
-        if path.lower().endswith(_SEVERAL_KINDS):
+        if options.transcode or path.lower().endswith(_SEVERAL_KINDS):
             try:
-                kind = load_image(
-                    root, path, size, Options(), location, any_pixels=True
-                ).info.pixels
+                kind = find_kind(root, path, size, location, options)
             except Rejected:
                 continue  # the run says why
         if options.channels in (None, kind.channels) and options.dtype in (None, kind.dtype):
@@ -477,7 +476,7 @@ def check_columns(base: Folder, source: Source, options: Options) -> None:
         schema = read_table(path, label_type=base.manifest.label_type).schema
         added: set[str] = set()
         if part.options.keys() & {"downscale", "raw", "transcode"}:
-            added.update(CHANGE_COLUMNS)
+            added.update(CHANGE_COLUMNS, RESCALE_COLUMNS)
         if part.options.get("hash"):
             added.add(HASH_COLUMN)
         if part.options.get("statistics"):

@@ -15,13 +15,15 @@ from dataprep import storage
 from dataprep.containers import Location, SourceImages, read_location
 from dataprep.containers import start_reading as start_location
 from dataprep.engines import Engine
-from dataprep.images.base import MAX_BYTES, ImageInfo, Rejected
-from dataprep.images.validate import check_image
+from dataprep.images.base import MAX_BYTES, ImageInfo, IncompleteHeader, Rejected
+from dataprep.images.foreign import identify
+from dataprep.images.validate import check_image, parse_header
 from dataprep.labels.kinds import KINDS
 from dataprep.options import CHANGE_COLUMNS, HASH_COLUMN, Options
 from dataprep.progress import Progress
 from manifests.errors import DatasetError, SourceError, SourceVanishedError, raise_machine_fault
 from manifests.labels import MASK_SOURCE, LabelType
+from manifests.pixels import PixelKind
 from manifests.remote.url import join_path, parse_url
 from manifests.schema import UNREADABLE
 
@@ -241,6 +243,36 @@ def _size_changed(actual: int, size: int, path: str) -> SourceVanishedError:
     hint = "wait until no program writes to the source, then convert or plan again with --overwrite"
     message = f"the image had {size} bytes when the source was scanned, but has {shown} now"
     return SourceVanishedError(message, file=path, hint=hint)
+
+
+#: Bytes of a file that contain the header of most images.
+_HEAD = 1 << 16
+
+
+def find_kind(
+    root: str, source: str, size: int, location: Location | None, options: Options
+) -> PixelKind:
+    """Return what a pixel of an image will be. Of a file, only the header is read if that suffices.
+
+    Raises:
+        Rejected: the image must not go into a shard.
+        SourceVanishedError: the file is gone, or its size changed after the scan.
+
+    """
+    path = join_path(root, source)
+    if location is None and not options.transcode and not storage.has_latency(path):
+        with suppress(IncompleteHeader, OSError), open(path, "rb", opener=_open_file) as file:
+            return parse_header(file.read(_HEAD)).pixels
+    data = read_image(root, source, size, location, None)
+    if options.transcode and (found := identify(data, options.page)):
+        from dataprep.images import transcode  # imports imaging libraries
+
+        return transcode.measure(data, found, options).pixels
+    return check_image(data, "none", options.max_pixels, None).pixels
+
+
+def _open_file(path: str, flags: int) -> int:
+    return os.open(path, flags | _READ_FLAGS)
 
 
 # --- label images -----------------------------------------------------------------------------------

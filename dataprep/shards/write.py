@@ -303,12 +303,14 @@ def _table_columns(task: ShardTask, records: Sequence[StoredRecord]) -> dict[str
         extra = task.extra.take(pa.array(rows, pa.int64()))
         columns |= zip(extra.column_names, extra.columns, strict=True)
     types: dict[str, pa.DataType | None] = dict.fromkeys(task.options.added_columns)
+    # These columns may have no value at all.
+    types |= dict.fromkeys(task.options.measured_columns, pa.float64())
     labels = KINDS[task.label_type]
     if labels.is_placed:
         for name, kind in labels.placed_columns.items():
             types[name] = arrow_type(kind)
     if task.options.hash:
-        types[HASH_COLUMN] = pa.string()  # the column may have no value at all
+        types[HASH_COLUMN] = pa.string()
     if task.options.statistics:
         numbers = pa.list_(pa.field("element", pa.float64()))
         types |= dict.fromkeys(STATISTICS_COLUMNS, numbers)

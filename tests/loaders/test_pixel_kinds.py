@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 import sys
 import zipfile
+from importlib.util import find_spec
+from io import BytesIO
 from pathlib import Path
 
 import cv2
@@ -35,11 +37,9 @@ def values(dtype: str, channels: int, seed: int = 0) -> np.ndarray:
 
 
 def tiff(pixels: np.ndarray, **options: object) -> bytes:
-    from io import BytesIO
-
     file = BytesIO()
     kind = {"photometric": "minisblack", "planarconfig": "contig", **options}
-    if pixels.shape[2] == 1:
+    if 1 in pixels.shape[2:]:
         pixels, _ = pixels[..., 0], kind.pop("planarconfig")
     tifffile.imwrite(file, pixels, **kind)
     return file.getvalue()
@@ -64,7 +64,14 @@ TIFFS = {
     "tiles": {"tile": (16, 16)},
     "deflated tiles": {"tile": (16, 32), "compression": "zlib"},
     "big-endian": {"byteorder": ">"},
+    "bigtiff": {"bigtiff": True},
+    "packbits": {"compression": "packbits"},
 }
+if find_spec("imagecodecs"):
+    TIFFS |= {
+        "lzw": {"compression": "lzw", "predictor": 2},
+        "zstd tiles": {"compression": "zstd", "tile": (16, 16)},
+    }
 #: Type, channels, suffix, and the encoder of an array.
 VARIANTS = {
     f"{name} {dtype} x{channels}": (dtype, channels, "tif", lambda a, o=options: tiff(a, **o))
@@ -72,7 +79,7 @@ VARIANTS = {
     for dtype in ("uint8", "uint16", "float32")
     for channels in (1, 2, 3, 4, 5, 13)
     if (dtype, channels) not in {("uint8", 1), ("uint8", 3)}
-    if (name, dtype) != ("predictor", "float32")
+    if (name, dtype) not in {("predictor", "float32"), ("lzw", "float32")}
 }
 VARIANTS |= {
     f"{suffix} {dtype} x{channels}": (dtype, channels, suffix, lambda a, s=suffix: jpeg2000(a, s))
@@ -427,7 +434,6 @@ REFUSED = {
     "int16": tiff(values("uint16", 3).view(np.int16)),
     "float64": tiff(values("float32", 3).astype(np.float64)),
     "inverted": tiff(values("uint16", 1), photometric="miniswhite"),
-    "bigtiff": tiff(values("uint16", 3), bigtiff=True),
 }
 
 
@@ -437,6 +443,78 @@ def test_convert_refuses_what_would_not_come_back(name, tmp_path, invoke):
     (tmp_path / "src" / "a" / "bad.tif").write_bytes(REFUSED[name])
     invoke("convert", "--src", tmp_path / "src", "--out", tmp_path / "out", status=1)
     assert "bad.tif" in (tmp_path / "out" / "rejected.jsonl").read_text()
+
+
+def pages(number: int) -> bytes:
+    file = BytesIO()
+    with tifffile.TiffWriter(file) as writer:
+        for seed in range(number):
+            writer.write(values("uint16", 3, seed), photometric="rgb")
+    return file.getvalue()
+
+
+def npy(pixels: np.ndarray) -> bytes:
+    file = BytesIO()
+    np.save(file, pixels)
+    return file.getvalue()
+
+
+BANDS = values("uint16", 5)
+#: What is rewritten without loss: bytes, the values, and options.
+REWRITTEN = {
+    "planar": (tiff(BANDS.transpose(2, 0, 1), planarconfig="separate"), BANDS, ()),
+    "planar tiles": (
+        tiff(BANDS.transpose(2, 0, 1), planarconfig="separate", tile=(16, 16), compression="zlib"),
+        BANDS,
+        (),
+    ),
+    "lzma": (tiff(BANDS, compression="lzma"), BANDS, ()),
+    "gray": (tiff(BANDS[..., :1], compression="lzma"), BANDS[..., :1], ()),
+    "turned": (tiff(BANDS, extratags=[(274, 3, 1, 6, True)]), np.rot90(BANDS, -1), ()),
+    "inverted": (tiff(BANDS[..., :1], photometric="miniswhite"), 65535 - BANDS[..., :1], ()),
+    "int16": (tiff(BANDS.view(np.int16)), BANDS.view(np.int16).astype(np.float32), ()),
+    "float16": (tiff(BANDS.astype(np.float16)), BANDS.astype(np.float16).astype(np.float32), ()),
+    "second page": (pages(3), values("uint16", 3, 1), ("--page", 2)),
+    "npy": (npy(BANDS), BANDS, ()),
+    "npy float": (npy(values("float32", 2)), values("float32", 2), ()),
+    "npy gray": (npy(BANDS[..., 0]), BANDS[..., :1], ("--transcode", "png")),
+}
+
+
+@pytest.mark.parametrize("name", REWRITTEN)
+def test_other_files_are_rewritten_without_loss(name, tmp_path, invoke):
+    pytest.importorskip("imagecodecs")
+    data, expected, options = REWRITTEN[name]
+    source = tmp_path / "src.csv"
+    (tmp_path / "0.img").write_bytes(data)
+    source.write_text("path,label\n0.img,a\n")
+    fmt = FORMATS[len(name) % 2]
+    plan = (
+        "convert",
+        "--src",
+        source,
+        "--out",
+        tmp_path / "out",
+        "--fmt",
+        fmt,
+        "--transcode",
+        "tiff",
+    )
+    assert f"of {expected.dtype}" in invoke(*plan, *options).stderr
+    invoke("verify", tmp_path / "out", "--decode", "--workers", 1)
+    ((found, *_),) = build(tmp_path / "out", dtype=expected.dtype.name, layout="NHWC")
+    assert np.array_equal(found[0], expected)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"), [((), "TIFF with 3 pages"), (("--page", 4), "with 3 pages, but not 4")]
+)
+def test_a_page_is_chosen(options, message, tmp_path, invoke):
+    write(tmp_path / "src", "plain uint16 x3")
+    (tmp_path / "src" / "a" / "pages.tif").write_bytes(pages(3))
+    plan = ("convert", "--src", tmp_path / "src", "--out", tmp_path / "out", "--transcode", "tiff")
+    invoke(*plan, *options, status=1)
+    assert message in (tmp_path / "out" / "rejected.jsonl").read_text()
 
 
 def test_mixed_sources_are_refused_with_counts(tmp_path, invoke):

@@ -12,7 +12,7 @@ from PIL import Image
 from dataprep.images.base import Rejected
 from dataprep.images.downscale import prepare
 from dataprep.images.validate import check_image
-from dataprep.options import Downscale, Options
+from dataprep.options import RESCALE_COLUMNS, Downscale, Options
 from dataprep.run.convert import convert_dataset
 from dataprep.sources import read_source
 from manifests.errors import CallError
@@ -122,16 +122,35 @@ def test_values_signs_and_monochrome1():
     )
 
 
+@pytest.mark.parametrize("target", ["png", "tiff"])
+@pytest.mark.parametrize("name", [*GRAY[:6], "made", "inverted"])
+def test_16_bits_keep_the_rescaled_values(name, target):
+    if name in GRAY:
+        data = file_of(name)
+    else:
+        photometric = {"PhotometricInterpretation": "MONOCHROME1"} if name == "inverted" else {}
+        data = made(np.array([[-1000, 40, 3000]], np.int16), **photometric)
+    options = Options(transcode=target, channels=1, dtype="uint16")
+    made_of = prepare(data, options)
+    image = np.asarray(Image.open(io.BytesIO(made_of.data)))
+    assert image.dtype == np.uint16
+    slope, intercept = (made_of.extra[name] for name in RESCALE_COLUMNS)
+    dataset = pydicom.dcmread(io.BytesIO(data))
+    values = pydicom.pixels.apply_rescale(dataset.pixel_array, dataset)
+    assert np.array_equal(image * slope + intercept, values)
+    assert (slope < 0) == (name == "inverted")
+
+
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
-        (lambda: file_of("CT_small"), "unsupported: DICOM with values of 16 bits; --window CENTER,WIDTH"),
+        (lambda: file_of("CT_small"), "unsupported: DICOM with 1 channel of uint16"),
         (lambda: file_of("rtdose"), "unsupported: DICOM of 15 frames"),
         (lambda: file_of("liver_1frame"), "unsupported: .* functional groups"),
         (lambda: file_of("examples_palette"), "unsupported: .* neither gray nor RGB"),
         (lambda: file_of("SC_rgb_rle_16bit"), "unsupported: DICOM of colors with 16 bits"),
         (lambda: file_of("reportsi"), "unsupported: DICOM without an image"),
-        (lambda: file_of("MR_truncated"), r"corrupt: DICOM that pydicom does not read \(ValueError\)"),
+        (lambda: made(np.zeros((40, 40), np.uint8))[:-999], r"corrupt: DICOM that pydicom does not read \(ValueError\)"),
         (lambda: made(np.zeros((5000, 5000), np.uint8))[:9000], "too-large: 5000x5000 pixels in 9000 bytes"),
         (lambda: made(np.zeros((4, 4), np.uint8), RescaleSlope=2), "unsupported: .*--window"),
         (lambda: made(np.zeros((4, 4), np.uint8), BitsStored=4, HighBit=3), "unsupported: .*4 bits; --window"),

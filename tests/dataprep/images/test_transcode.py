@@ -185,7 +185,7 @@ def test_a_decoder_that_crashes_or_works_too_long_costs_one_image():
 @pytest.mark.parametrize("size", [(8, 8), (264, 256), (300, 7), (70_000, 1), (1, 2000)])
 def test_the_header_of_a_jpeg_xl(size):
     data = encoded("JXL", Image.new("L", size))
-    assert decoders.measure(data, "jxl")[0] == {"width": size[0], "height": size[1]}
+    assert [*decoders.measure(data, "jxl")[0].values()][:2] == [*size]
 
 
 def test_brands():
@@ -235,14 +235,15 @@ def test_arrays_are_stored_as_they_are(shape):
     ("data", "reason"),
     [
         (
-            npy(np.zeros((4, 4), np.uint16)),
-            r"unsupported: NumPy array of uint16 with the shape \(4, 4\)",
+            npy(np.zeros((4, 4), np.uint32)),
+            r"unsupported: NumPy array of uint32 with the shape \(4, 4\)",
         ),
-        (npy(np.zeros((4, 4), np.float32)), "unsupported: NumPy array of float32"),
-        (npy(np.zeros((4, 4, 13), np.uint8)), "unsupported: NumPy array of uint8 with the shape"),
+        (npy(np.zeros((4, 4), np.float32)), "unsupported: NPY with 1 channel of float32"),
+        (npy(np.zeros((4, 4, 13), np.uint8)), "unsupported: NPY with 13 channels of uint8"),
         (npy(np.array([[{}]], object)), "unsupported: NumPy array of objects"),
         (npy(np.zeros((4, 4), np.uint8))[:-1], "truncated: .* but the file has 15"),
         (npy(np.zeros((4, 4), np.uint8)) + b"x", "corrupt: .* but the file has 17"),
+        (npy(np.zeros((2, 2, 2, 2), np.uint8)), "unsupported: NumPy array of uint8 with the shape"),
         (npy(np.zeros((0, 4), np.uint8)), "corrupt: NumPy array of 4x0 pixels"),
         (npy(np.zeros((4, 4), np.uint8)).replace(b"(4, 4)", b"(9**9,"), "corrupt"),
         (b"\x93NUMPY\x03\0" + bytes(99), "unsupported: .* version"),
