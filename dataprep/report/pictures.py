@@ -73,7 +73,9 @@ def make_thumbnail(data: bytes | memoryview, max_pixels: int = MAX_PIXELS) -> Th
     if info.pixels != RGB8:
         return thumbnail_of(data, info)
     decoded = decode(data, info, *_thumbnail_size(info.width, info.height))
-    kind = jpeg.name_kind(data) if info.format == "jpeg" else info.format
+    kind: str = info.format
+    if kind == "jpeg":
+        kind = jpeg.name_kind(data)
     return Thumbnail(shrink(as_image(decoded.image), decoded.orientation), kind)
 
 
