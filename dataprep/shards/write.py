@@ -243,8 +243,8 @@ def _write_records(task: ShardTask, pool: Pool, path: str) -> Segment:
 def _batches(task: ShardTask, path: str, partial: str) -> Iterator[Batch]:
     root, paths, sizes, locations = task.images
     stored, max_bytes = task.options.raw_bytes or None, MAX_BATCH_BYTES
-    if task.divided and not task.options.reads_pixels:
-        # The main process hands each batch over twice, which limits the speed of many processes.
+    if not task.options.reads_pixels:
+        # Each batch has a cost of its own, and the main process hands over a divided one twice.
         max_bytes = 2 * MAX_BATCH_BYTES
     if storage.has_latency(root):
         max_bytes = REMOTE_BATCH_BYTES
@@ -331,8 +331,8 @@ def _count_changes(task: ShardTask, written: Segment) -> Mapping[str, tuple[int,
 # --- segments: consecutive records of a shard -----------------------------------------------------
 
 
-#: Limits of a batch. A segment stays in the CPU's cache until it is written and read back, and no
-#: process works long on it while the others wait.
+#: Limits of a batch, twice as many bytes for copied images. A segment stays in the CPU's cache until
+#: it is written and read back, and no process works long on it while the others wait.
 MAX_BATCH_BYTES = 1 << 20
 MAX_BATCH_IMAGES = 64
 
