@@ -67,7 +67,7 @@ from manifests.errors import CallError, LostFolderError
 from manifests.process.text import printable
 from manifests.records import keyword_record
 from manifests.schema import Manifest
-from manifests.serialization import numbered, old_manifest_name
+from manifests.serialization import numbered, old_manifest_name, parts
 from manifests.store import REJECTED_NAME
 from manifests.tables import SHARD_LIST_NAME
 
@@ -213,7 +213,8 @@ def plan_append(
     nothing = AppendResult(base.manifest, len(source), number, None)
     may_be_new = np.ones(len(source), np.bool_)
     if number is not None:
-        may_be_new = find_retried(base, source)
+        had = parts(base.manifest)[number].options.get("transcode")
+        may_be_new = find_retried(base, source, transcodes=had is None and bool(options.transcode))
         # The digest of a source does not say what masks contain.
         if not may_be_new.any() and not source.labels.has_image:
             return nothing

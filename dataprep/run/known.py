@@ -331,15 +331,18 @@ def revision_with(base: Folder, source: Source) -> int | None:
     return None
 
 
-def find_retried(base: Folder, source: Source) -> BoolArray:
-    """Return which samples were left out because they could not be read, and can be read now, bool [n]."""
+def find_retried(base: Folder, source: Source, *, transcodes: bool) -> BoolArray:
+    """Return which samples were left out because they could not be read, and can be read now, bool [n].
+
+    If `transcodes`, images of formats that were not transcoded before can be read, too.
+    """
     rejected = base.manifest.rejected
     retried = np.zeros(len(source), np.bool_)
     unreadable = set()
     if rejected is None:
         return retried
     for row in read_rejected(base.out, rejected.name):
-        if row["reason"] == "unreadable":
+        if row["reason"] == "unreadable" or (transcodes and row["reason"] == "unsupported"):
             unreadable.add(row["source"])
     if not unreadable:
         return retried

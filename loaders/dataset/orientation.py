@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import logging
 import warnings
 
 import numpy as np
@@ -19,6 +20,8 @@ _ORIENTATION, _SIDEWAYS = 274, (5, 6, 7, 8)
 _HEAD = 1 << 18
 
 _AT_ONCE = 1000
+
+_SILENT = logging.NullHandler()
 
 
 def turned(split: OpenSplit, tables: SampleTables, rows: Ints) -> Bools:
@@ -41,6 +44,8 @@ def turned(split: OpenSplit, tables: SampleTables, rows: Ints) -> Bools:
 def _is_turned(data: Array) -> bool:
     from PIL import Image
 
+    # Pillow logs that it does not decode a TIFF of many channels, which has no orientation.
+    logging.getLogger("PIL").addHandler(_SILENT)
     is_jpeg = data[:2].tobytes() == b"\xff\xd8"
     head = data[:_HEAD] if is_jpeg else data
     try:

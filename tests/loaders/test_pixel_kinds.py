@@ -517,6 +517,16 @@ def test_a_page_is_chosen(options, message, tmp_path, invoke):
     assert message in (tmp_path / "out" / "rejected.jsonl").read_text()
 
 
+def test_an_append_tries_again_what_it_can_transcode_now(tmp_path, invoke):
+    pytest.importorskip("imagecodecs")
+    write(tmp_path / "src", "plain uint16 x3")
+    (tmp_path / "src" / "a" / "bad.tif").write_bytes(REFUSED["lzma"])
+    plan = ("convert", "--src", tmp_path / "src", "--out", tmp_path / "out")
+    invoke(*plan, status=1)
+    invoke(*plan, "--append", "--transcode", "tiff")
+    assert len([*build(tmp_path / "out", dtype="uint16")]) == 4
+
+
 def test_mixed_sources_are_refused_with_counts(tmp_path, invoke):
     write(tmp_path / "src", "plain uint16 x13")
     (tmp_path / "src" / "a" / "other.tif").write_bytes(tiff(values("uint16", 4)))
