@@ -31,7 +31,7 @@ def pixels_of(data: bytes, raw: Raw) -> np.ndarray:
         raw.size,
         raw.size,
     )
-    return np.frombuffer(stored.data, np.uint8).reshape(raw.pixels)
+    return np.frombuffer(stored.data, np.uint8).reshape(raw.size, raw.size, 3)
 
 
 @pytest.mark.parametrize(
