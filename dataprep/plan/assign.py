@@ -97,7 +97,7 @@ def make_plan(source: Source, options: Options) -> ConversionPlan:
         else:
             if options.transcode:
                 sizes[_are_compact(source, rows)] *= _GROWTH[options.transcode]
-            if options.downscale:
+            if options.downscale and options.downscale.estimated_max_bytes:
                 sizes.clip(max=options.downscale.estimated_max_bytes, out=sizes)
         for index, (start, stop) in enumerate(_shard_bounds(sizes, options)):
             shards.append(ShardPlan(shard_name(name, index), name, rows[start:stop]))

@@ -120,6 +120,12 @@ def test_the_first_frame_of_several():
     [
         (Options(transcode="jpeg"), "jpeg", (120, 90), "transcoded"),
         (Options(transcode="webp"), "webp", (120, 90), "transcoded"),
+        (
+            Options(transcode="jpeg", downscale=Downscale(quality=95)),
+            "jpeg",
+            (120, 90),
+            "transcoded",
+        ),
         (Options(transcode="png", downscale=Downscale(shorter=45)), "jpeg", (60, 45), "resized"),
         (
             Options(transcode="png", downscale=Downscale(shorter=200)),
