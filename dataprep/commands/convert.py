@@ -255,9 +255,11 @@ def _print_plan(planned: Planned, out: str) -> None:
     # Other pixels are not shrunk.
     if options.pixels == RGB8:
         # The disk space of the images as they are, shrunk, and as raw pixels.
-        downscale, raw = options.downscale or Downscale(shorter=256), options.raw or Raw()
+        downscale, raw = options.downscale, options.raw or Raw()
         shrunk = trial
-        if not options.downscale:
+        # A record with only a quality resizes nothing.
+        if not downscale or not downscale.estimated_max_bytes:
+            downscale = Downscale(shorter=256)
             shrunk = run_trial(source, remaining, replace(options, downscale=downscale, raw=None))
         sides = {
             "--resize-shorter": downscale.shorter,
