@@ -326,7 +326,7 @@ def find_placement(
 
     """
     try:
-        orientation = _orientation(data, info)
+        orientation = _orientation(data, info, is_copied=not changed)
     except MemoryError:
         raise
     except Exception as error:  # damaged images raise many kinds
@@ -362,8 +362,8 @@ def _padded(info: ImageInfo, raw: Raw, orientation: int) -> tuple[int, int, int,
     return left, top, width, height
 
 
-def _orientation(data: bytes, info: ImageInfo) -> int:
-    """Return the EXIF orientation of an encoded image, 1 to 8."""
+def _orientation(data: bytes, info: ImageInfo, *, is_copied: bool = False) -> int:
+    """Return the orientation of an encoded image, 1 to 8, by which DALI turns it if it is copied."""
     metadata: Mapping[Any, Any] = {}
     if info.format == "jpeg":
         metadata = read_metadata(data)
@@ -372,6 +372,8 @@ def _orientation(data: bytes, info: ImageInfo) -> int:
             metadata = image.info
     if info.format == "tiff":
         metadata = {"exif": data}  # an EXIF block is a TIFF
+    if is_copied:
+        metadata = {**metadata, "xmp": b""}  # DALI does not read it
     return orientation_of(metadata)
 
 

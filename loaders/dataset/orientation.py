@@ -35,13 +35,14 @@ def turned(split: OpenSplit, tables: SampleTables, rows: Ints) -> Bools:
         for start in range(0, len(rows), _AT_ONCE):
             part = rows[start : start + _AT_ONCE]
             for place, data in enumerate(images.images(part)):
-                found[start + place] = _is_turned(data)
+                found[start + place] = is_turned(data)
     finally:
         images.close()
     return found
 
 
-def _is_turned(data: Array) -> bool:
+def is_turned(data: Array) -> bool:
+    """Return whether decoding turns an encoded image on its side, as EXIF says."""
     from PIL import Image
 
     # Pillow logs that it does not decode a TIFF of many channels, which has no orientation.
@@ -51,6 +52,8 @@ def _is_turned(data: Array) -> bool:
     try:
         with warnings.catch_warnings(), Image.open(io.BytesIO(head.tobytes())) as image:
             warnings.simplefilter("ignore")  # a damaged EXIF block, for example
+            for xmp in ("xmp", "XML:com.adobe.xmp"):  # Pillow reads it, but DALI does not
+                image.info.pop(xmp, None)
             return image.getexif().get(_ORIENTATION, 1) in _SIDEWAYS
     except (OSError, SyntaxError, ValueError):
         return False

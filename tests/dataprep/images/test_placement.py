@@ -10,18 +10,32 @@ import nvidia.dali as dali
 import pytest
 from nvidia.dali import fn
 from PIL import Image
+from PIL.PngImagePlugin import PngInfo
 
 from dataprep.images.base import ImageInfo, Rejected
 from dataprep.images.downscale import find_placement
 from dataprep.images.validate import check_image, turns_on_side
+from loaders.dataset.orientation import is_turned
 
 FORMATS = pytest.mark.parametrize("fmt", ["jpeg", "png", "webp", "tiff"])
+
+
+#: DALI turns no image for it, Pillow does.
+XMP = '<x:xmpmeta><rdf:Description tiff:Orientation="6"/></x:xmpmeta>'
 
 
 def encoded(fmt: str, orientation: int) -> bytes:
     exif, file = Image.Exif(), io.BytesIO()
     exif[0x0112] = orientation
     Image.new("RGB", (40, 30)).save(file, fmt, exif=exif)
+    return file.getvalue()
+
+
+def with_xmp(fmt: str) -> bytes:
+    file, info = io.BytesIO(), PngInfo()
+    info.add_itxt("XML:com.adobe.xmp", XMP)
+    options = {"pnginfo": info} if fmt == "png" else {"xmp": XMP.encode()}
+    Image.new("RGB", (40, 30)).save(file, fmt, **({} if fmt == "tiff" else options))
     return file.getvalue()
 
 
@@ -32,7 +46,7 @@ def upright(data: bytes, fmt: str) -> tuple[int, int]:
 
 @FORMATS
 def test_the_upright_size_is_that_of_dali(fmt):
-    images = [encoded(fmt, orientation) for orientation in range(1, 9)]
+    images = [encoded(fmt, orientation) for orientation in range(1, 9)] + [with_xmp(fmt)]
     pipeline = dali.Pipeline(len(images), 2, None, exec_dynamic=True)
     with pipeline:
         source = fn.external_source(
@@ -48,6 +62,7 @@ def test_the_upright_size_is_that_of_dali(fmt):
     ]
     sideways = [turns_on_side(image, check_image(image)) for image in images]
     assert sideways == [height > width for height, width, _ in shapes]
+    assert sideways == [is_turned(np.frombuffer(image, np.uint8)) for image in images]
 
 
 @FORMATS
