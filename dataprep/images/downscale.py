@@ -70,6 +70,9 @@ def prepare(data: bytes, options: Options) -> StoredImage:
     if found:
         info = transcode.measure(data, found, options)
         check_pixel_kind(info, options.pixels)
+        if options.raw and info.pixels != RGB8:
+            detail = f"{found.name} with {info.pixels}; convert it without --store raw first"
+            raise Rejected("unsupported", detail)
     else:
         info = check_image(data, validation, options.max_pixels, options.pixels)
     if options.raw:
