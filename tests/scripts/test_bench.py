@@ -30,7 +30,7 @@ compiler.disable = lambda function, *_, **__: function
 compiler.graph_break = lambda *_, **__: None
 """
 #: A fork of a process without torch is cheaper.
-WITHOUT_TORCH = ("cloud", "downscale", "duplicates", "plan_scale", "scaling")
+WITHOUT_TORCH = ("cloud", "downscale", "duplicates", "index", "plan_scale", "scaling")
 DATA = "--images {photos} --work {work} --count"
 ONE = "--repeats 1"
 TINY = "--models tiny --rounds 1 --seconds 0.01 --device cpu --batch-sizes 4 --stores full"
@@ -82,6 +82,14 @@ RUNS = {
     "reading": (
         f"{DATA} 64 --batch-size 32 {ONE} --formats tfrecord",
         ["native reader", "ShuffledSampler", "ClassBalancedSampler", "PKSampler"],
+    ),
+    "index": (
+        f"{DATA} 20 {ONE} --formats webdataset",
+        ["dataprep index", "wds2idx, a command per shard", "wds2idx, its loop alone"],
+    ),
+    "small": (
+        f"--work {{work}} --count 16 --sizes 32 --batch-sizes 8 --device cpu {ONE}",
+        ["DALI by hand", "*, in order", "*, shuffled", "*, P x K"],
     ),
     "samplers": ("--shards 4", [*["*"] * 5, "whole split"]),
     "scaling": (
