@@ -229,7 +229,7 @@ OTHER_IMAGES = {
     "pixels": (bytes(range(3, 99)), "is not-an-image (byte "),
     "GIF": (
         b"GIF89a" + bytes(90),
-        "GIF, which DALI does not decode; dataprep convert --transcode jpeg, png or webp reads the original file, not a shard",
+        "GIF, which DALI does not decode; dataprep convert --transcode jpeg, png, webp or tiff reads the original file, not a shard",
     ),
     "NumPy": (b"\x93NUMPY\x01\x00v\x00" + bytes(90), "NumPy array, which DALI does not decode"),
 }
