@@ -149,6 +149,9 @@ def read_columns(folder: str, manifest: Manifest) -> tuple[Columns, list[Problem
         classes=tuple(classes),
         unused=unused if kind.class_column else 0,
     )
+    # The columns are copies: Arrow would keep as much memory again.
+    del kept, parts, numbers, table
+    pa.default_memory_pool().release_unused()
     return columns, problems
 
 
