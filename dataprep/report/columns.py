@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from operator import attrgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -24,10 +24,15 @@ from manifests.records import record
 from manifests.schema import Manifest, Shard
 from manifests.store import read_dataset, read_some_rows
 
-#: Columns of the sample tables that have one number for each sample.
-_COLUMNS = ["offset", "size", "width", "height", "crc32c"]
-_TYPES = ["int64", "int64", "int32", "int32", "uint32", "float64"]
-_SCHEMA = pa.schema(list(map(pa.field, [*_COLUMNS, "label"], _TYPES)))
+#: Columns with one number for each sample, and the group of its label.
+_TYPES = {
+    "offset": np.int64,
+    "size": np.int64,
+    "width": np.int32,
+    "height": np.int32,
+    "crc32c": np.uint32,
+    "label": np.float64,
+}
 
 
 class ShardRows(NamedTuple):
@@ -84,14 +89,10 @@ class Columns:
 
 
 class _Part(NamedTuple):
-    """Rows of one shard: their numbers and label, the classes that occur, and `Columns.changes`."""
+    """Of some rows of one shard: the classes that occur, and `Columns.changes`."""
 
-    numbers: pa.Table
     used: Rows
     changes: pa.Table | None
-
-
-_NOTHING = _Part(_SCHEMA.empty_table(), np.empty(0, np.int64), None)
 
 
 def read_columns(folder: str, manifest: Manifest) -> tuple[Columns, list[Problem]]:
@@ -101,9 +102,17 @@ def read_columns(folder: str, manifest: Manifest) -> tuple[Columns, list[Problem
     problems.
     """
     kind = KINDS[manifest.label_type]
-    names = [*_COLUMNS]
+    names = [name for name in _TYPES if name != "label"]
     if kind.group_column:
         names.append(kind.group_column)
+    shards = [shard for split in manifest.splits for shard in split.shards]
+    samples = np.array([shard.samples for shard in shards], np.int64)
+    ends = samples.cumsum()
+    # The rows are written where they belong, so that no row is held twice.
+    arrays: dict[str, NDArray[Any]] = {}
+    for name, dtype in _TYPES.items():
+        arrays[name] = np.zeros(samples.sum(), dtype)
+    arrays["has_crc"] = np.zeros(samples.sum(), np.bool_)
     parts: dict[str, list[_Part]] = {}
     damaged = {}
     for batch in read_dataset(
@@ -113,45 +122,46 @@ def read_columns(folder: str, manifest: Manifest) -> tuple[Columns, list[Problem
         manifest=replace(manifest, classes=()),  # a label without a name is shown as a number
         on_error=lambda shard, error: damaged.update({shard.table.name: error}),
     ):
+        first = int(ends[batch.number]) - batch.shard.samples + batch.first
+        rows = slice(first, first + len(batch.table))
+        _read_numbers(batch.table, manifest, {name: each[rows] for name, each in arrays.items()})
         parts.setdefault(batch.shard.table.name, []).append(_read_part(batch.table, manifest))
 
     # Only now is it known which tables are damaged. What was read of them is left out.
-    kept, shards, split_of, counts = [_NOTHING], [], [], []
+    kept: list[_Part] = []
+    counts = samples.copy()
     problems: list[Problem] = []
-    for number, split in enumerate(manifest.splits):
-        for shard in split.shards:
-            name = shard.table.name
-            problems += _check_shard(folder, shard)
-            if error := damaged.get(name):
-                problems.append(Problem(name, error.message, hint=error.hint))
-                parts[name] = []
-            found = parts.get(name, [])
-            kept += found
-            split_of.append(number)
-            counts.append(shard.samples if found else 0)
-            shards.append(ShardRows(shard, counts[-1]))
+    for number, shard in enumerate(shards):
+        name = shard.table.name
+        problems += _check_shard(folder, shard)
+        if error := damaged.get(name):
+            problems.append(Problem(name, error.message, hint=error.hint))
+        if error or name not in parts:
+            counts[number] = 0
+        else:
+            kept += parts[name]
+    if not (counts == samples).all():
+        is_kept = np.repeat(counts > 0, samples)
+        arrays = {name: each[is_kept] for name, each in arrays.items()}
 
-    numbers, used, (_, *changes) = zip(*kept, strict=True)
-    table = pa.concat_tables(numbers)
-    is_stated = changes and None not in changes
-    arrays = {name: np.asarray(table[name]) for name in ("offset", "size", "width", "height")}
+    changes = [part.changes for part in kept if part.changes is not None]
+    used = [np.empty(0, np.int64), *(part.used for part in kept)]
     unused = len(manifest.classes) - len(np.unique(np.concatenate(used)))
-    label, classes = kind.groups(np.asarray(table["label"]), manifest.classes)
+    label, classes = kind.groups(arrays.pop("label"), manifest.classes)
+    split_of = np.repeat(
+        np.arange(len(manifest.splits), dtype=np.int16),
+        [len(split.shards) for split in manifest.splits],
+    )
     columns = Columns(
         splits=tuple(map(attrgetter("name"), manifest.splits)),
-        shards=tuple(shards),
-        split=np.repeat(np.array(split_of, np.int16), counts),
+        shards=tuple(map(ShardRows, shards, counts.tolist())),
+        split=np.repeat(split_of, counts),
         label=label,
         **arrays,
-        crc32c=np.asarray(pc.fill_null(table["crc32c"], 0)),
-        has_crc=np.asarray(pc.is_valid(table["crc32c"])),
-        changes=pa.concat_tables(changes) if is_stated else None,
+        changes=pa.concat_tables(changes) if kept and len(changes) == len(kept) else None,
         classes=tuple(classes),
         unused=unused if kind.class_column else 0,
     )
-    # The columns are copies: Arrow would keep as much memory again.
-    del kept, parts, numbers, table
-    pa.default_memory_pool().release_unused()
     return columns, problems
 
 
@@ -184,15 +194,23 @@ def _check_shard(folder: str, shard: Shard) -> Iterator[Problem]:
         yield Problem(shard.name, message, hint=SHARD.hint)
 
 
+def _read_numbers(table: pa.Table, manifest: Manifest, rows: Mapping[str, NDArray[Any]]) -> None:
+    """Write the numbers of a table to their rows."""
+    for name in ("offset", "size", "width", "height"):
+        rows[name][:] = table[name]
+    rows["crc32c"][:] = pc.fill_null(table["crc32c"], 0)
+    rows["has_crc"][:] = pc.is_valid(table["crc32c"])
+    values = KINDS[manifest.label_type].group_values(table, len(manifest.classes))
+    rows["label"][:] = pa.array(values, pa.float64())
+
+
 def _read_part(table: pa.Table, manifest: Manifest) -> _Part:
     kind, classes = KINDS[manifest.label_type], len(manifest.classes)
-    label = pa.array(kind.group_values(table, classes), pa.float64())
-    used = _NOTHING.used
+    used = np.empty(0, np.int64)
     if kind.class_column:
         found = np.unique(kind.pairs(table[kind.class_column])[1])
         used = found[found < classes]
-    numbers = table.select(_COLUMNS).append_column("label", label)
-    return _Part(numbers.cast(_SCHEMA), used, _count_changes(table))
+    return _Part(used, _count_changes(table))
 
 
 def _count_changes(table: pa.Table) -> pa.Table | None:
