@@ -140,9 +140,9 @@ def test_photographs_that_exif_turns_are_in_the_buckets_of_what_they_show(folder
 MODES = {
     "carried": {},
     "padded": {"last_batch": "pad"},
-    "pixels": {"sampler": loaders.BucketSampler(GIVEN, multiple_of=8, batch="pixels", pixels=1000)},
+    "pixels": {"sampler": loaders.BucketSampler(GIVEN, multiple_of=8, batch="pixels", pixels=2500)},
     "partial pixels": {
-        "sampler": loaders.BucketSampler(GIVEN, multiple_of=8, batch="pixels", pixels=1400),
+        "sampler": loaders.BucketSampler(GIVEN, multiple_of=8, batch="pixels", pixels=3500),
         "last_batch": "partial",
     },
 }
