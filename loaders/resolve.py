@@ -233,7 +233,7 @@ def one_size(split: OpenSplit, tables: SampleTables) -> Size | None:
     same = bool((sizes.heights == height).all() and (sizes.widths == width).all())
     if not same or min(height, width) == 0 or height * width > MAX_PIXELS:
         return None
-    if height != width and not split.is_remote and turned(split, tables, np.array([0])).any():
+    if height != width and turned(split, tables, np.array([0])).any():
         return width, height
     return height, width
 

@@ -25,10 +25,24 @@ _SILENT = logging.NullHandler()
 
 
 def turned(split: OpenSplit, tables: SampleTables, rows: Ints) -> Bools:
-    """Return which images decoding turns on their side: bool [rows]. Reads their headers.
+    """Return which images decoding turns on their side: bool [rows].
 
-    An image whose header cannot be read is not turned; decoding reports it.
+    ``dataprep convert`` has stored it. Of other shards, the headers are read, except in an object
+    store: there, no image counts as turned.
     """
+    on_side, is_known = np.zeros((2, int(split.ends[-1])), bool)
+    for own, end, count in zip(tables.turned(), split.ends, split.counts, strict=True):
+        if own is not None:
+            is_known[end - count : end] = True
+            on_side[end - count + own] = True
+    unknown = rows[~is_known[rows]]
+    if len(unknown) and not split.is_remote:
+        on_side[unknown] = read_headers(split, tables, unknown)
+    return on_side[rows]
+
+
+def read_headers(split: OpenSplit, tables: SampleTables, rows: Ints) -> Bools:
+    """Read which images are turned. One whose header cannot be read is not; decoding reports it."""
     images = open_images(split, tables, mmap=True, tolerant=True)
     found = np.zeros(len(rows), bool)
     try:
@@ -62,20 +76,11 @@ def is_turned(data: Array) -> bool:
 def upright_sizes(
     split: OpenSplit, tables: SampleTables, heights: Array, widths: Array
 ) -> tuple[Array, Array]:
-    """Return the heights and widths of images as decoding returns them, [samples] each.
-
-    ``dataprep convert`` has stored which images are turned. Of other shards, the headers are read,
-    except in an object store: there, sizes stay as the tables have them.
-    """
+    """Return the heights and widths of images as decoding returns them, [samples] each."""
     if split.manifest.pixels is not None:  # raw pixels are upright
         return heights, widths
-    on_side, is_known = np.zeros((2, len(heights)), bool)
-    for own, end, count in zip(tables.turned(), split.ends, split.counts, strict=True):
-        if own is not None:
-            is_known[end - count : end] = True
-            on_side[end - count + own] = True
     # A square image looks the same in a table.
-    rows = np.flatnonzero(~is_known & (heights != widths))
-    if len(rows) and not split.is_remote:
-        on_side[rows] = turned(split, tables, rows)
+    rows = np.flatnonzero(heights != widths)
+    on_side = np.zeros(len(heights), bool)
+    on_side[rows] = turned(split, tables, rows)
     return np.where(on_side, widths, heights), np.where(on_side, heights, widths)

@@ -127,7 +127,7 @@ def test_images_are_as_pillow_makes_them(folder, name):
 def test_photographs_that_exif_turns_are_in_the_buckets_of_what_they_show(folder, monkeypatch):
     dataset, source = folder
     # The tables say which ones: no header is read.
-    monkeypatch.delattr("loaders.dataset.orientation.turned")
+    monkeypatch.delattr("loaders.dataset.orientation.read_headers")
     options = {"fields": ("index", "source"), "last_batch": "partial"}
     with sampled(dataset, transforms="bucket-eval", **options) as loader:
         plan = loader.spec.order.plan
