@@ -241,6 +241,9 @@ def start_pipeline(spec: LoaderSpec, progress: Progress) -> Pipeline:
     """
     begin, options = time.monotonic(), spec.options
     started, skipped = progress.position.started, progress.position.skipped
+    samples = _batch_size(spec, started, skipped)
+    if samples is not None:
+        options = replace(options, hw_decoder_load=_first_load(spec, samples(0)))
     seed = derive_seed(options.seed, started, options.ranks.rank, *([skipped] if skipped else []))
     pipeline = make_pipeline(
         partial(add_reader, spec, seed=seed, started=started, skipped=skipped),
@@ -253,7 +256,7 @@ def start_pipeline(spec: LoaderSpec, progress: Progress) -> Pipeline:
         label_image=spec.fields.label_image,
         with_frames=spec.fields.has_boxes,
         budgets=partial(pipeline_budgets, spec, started, skipped),
-        random=RandomStreams(seed, _batch_size(spec, started, skipped)),
+        random=RandomStreams(seed, samples),
     )
     try:
         pipeline.build()
@@ -280,6 +283,26 @@ def _batch_size(spec: LoaderSpec, started: int, skipped: int) -> Callable[[int],
     upcoming = spec.order.upcoming(started, skipped)
     shape = upcoming.shape if upcoming else None
     return None if shape is None else lambda number: shape(number).samples
+
+
+def _first_load(spec: LoaderSpec, first: int) -> float:
+    """Return the hardware decoder's share of the first batch, if batches have different sizes.
+
+    It takes as many images of each batch as its share of the first one, and its pixels differ from
+    those of the CUDA cores. So this number must be the same wherever a run begins.
+
+    Args:
+        spec: what the loader is built from.
+        first: images of the first batch.
+
+    """
+    plan, load = spec.order.shaped, spec.options.hw_decoder_load
+    if plan is None:
+        return load
+    sizes = [whole // spec.options.ranks.world_size for whole in plan.wholes]
+    images = min(*sizes, round(load * sum(sizes) / len(sizes)))
+    # A little more than the share, so that its product with the batch is not less than the number.
+    return min(1.0, (images + 0.25) / first) if images else 0.0
 
 
 def take_batch(

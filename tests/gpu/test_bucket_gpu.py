@@ -57,9 +57,6 @@ def test_batches_are_those_of_the_cpu(folder, name, transforms, last_batch):
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_resume_is_exact_within_an_epoch(folder, name):
     options = {"sampler": SAMPLERS[name], "transforms": TRANSFORMS["colors"]}
-    if name == "pixels":
-        # The hardware decoder takes as many images of each batch as its share of the first one.
-        options["hw_decoder_load"] = 0
     with sampled(folder, "gpu", **options) as loader:
         expected = [[each.cpu() for each in batch] for batch in loader][2:]
         loader.set_epoch(0)
