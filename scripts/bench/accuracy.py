@@ -24,13 +24,13 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pairs
 import torch
-from feeds import MEAN, OURS, STD, TORCHVISION, channels_last, data_loader
+from by_hand import MEAN, STD
+from feeds import OURS, TORCHVISION, channels_last, data_loader
 from harness import CORES, Report, Row, at_most, option, torch_device
 from pairs import dataset_folder, split_folders, to_device
 from torch import nn
@@ -38,19 +38,15 @@ from torch.nn import functional
 
 import loaders
 
-#: The name of a transform and its arguments.
-Step = tuple[str, dict[str, Any]]
-
 
 @dataclass(frozen=True)
 class Recipe:
     """How a model is trained: names and arguments of transforms, pixels of a side, epochs and steps.
 
-    Images of 32 pixels fit into memory. `erase` is a probability; with `mixes`, batches are mixed by
-    mixup or CutMix, half of them each.
+    `erase` is a probability; with `mixes`, batches are mixed by mixup or CutMix, half of them each.
     """
 
-    augment: tuple[Step, ...]
+    augment: tuple[tuple[str, dict[str, Any]], ...]
     size: int = 32
     erase: float = 0.0
     mixes: bool = False
@@ -78,8 +74,8 @@ def transforms() -> Any:
     return importlib.import_module("torchvision.transforms")
 
 
-FLIP: Step = ("RandomHorizontalFlip", {})
-CROP_FLIP: tuple[Step, ...] = (("RandomCrop", {"size": 32, "padding": 4}), FLIP)
+FLIP: tuple[str, dict[str, Any]] = ("RandomHorizontalFlip", {})
+CROP_FLIP: Any = (("RandomCrop", {"size": 32, "padding": 4}), FLIP)
 MODERN = (*CROP_FLIP, ("TrivialAugmentWide", {}))
 PHOTOS = (("RandomResizedCrop", {"size": 96}), FLIP)
 RECIPES = {
@@ -185,7 +181,7 @@ def evaluate(model: nn.Module, images: torch.Tensor, labels: torch.Tensor) -> fl
     return 100 * correct / len(labels)
 
 
-# --- torchvision ----------------------------------------------------------------------------------
+# --- the loaders ----------------------------------------------------------------------------------
 
 
 #: Batches of an epoch, in order; labels are int64 [B], or float32 [B, classes].
@@ -205,16 +201,14 @@ def shuffled_keys(images: int, seeds: Sequence[int], recipe: Recipe) -> Iterator
 
 
 def torchvision_runs(
-    args: argparse.Namespace, recipe: Recipe, seeds: Sequence[int]
+    args: argparse.Namespace, recipe: Recipe, seeds: Sequence[int], steps: int
 ) -> Callable[[int], Batches]:
     """Return a function that gives the batches of the run with a seed, in the order of `seeds`.
 
     One `DataLoader` makes the batches of all runs, so its processes start once and never wait at
     the end of an epoch.
     """
-    folder, device = split_folders(args.images)[0], torch_device(args)
-    images = pairs.Images(folder, recipe.train_transforms(), once=recipe.size == 32)
-    steps = len(images) // recipe.batch_size * recipe.epochs
+    images = pairs.Images(split_folders(args.images)[0], recipe.train_transforms())
     keys = list(shuffled_keys(len(images), seeds, recipe))
     batches = iter(data_loader(images, keys, args, args.workers, ahead=4))
     v2 = importlib.import_module("torchvision.transforms.v2")
@@ -225,20 +219,11 @@ def torchvision_runs(
     def run(seed: int) -> Batches:
         torch.manual_seed(zlib.crc32(f"mixing {seed}".encode()))
         for _ in range(steps):
-            pixels, labels, _ = to_device(next(batches), device)
+            pixels, labels, _ = to_device(next(batches), torch_device(args))
             yield mix(pixels, labels) if recipe.mixes else (pixels, labels)
 
     return run
 
-
-def torchvision_images(args: argparse.Namespace, recipe: Recipe) -> Any:
-    """Return all images of the evaluation and their labels, on the device."""
-    images = pairs.Images(split_folders(args.images)[1], recipe.eval_transforms())
-    loader = data_loader(images, images.in_order(), args, args.workers)
-    return joined([to_device(each, torch_device(args))[:2] for each in loader])
-
-
-# --- loaders.build --------------------------------------------------------------------------------
 
 #: As in the preset "modern-train".
 MIXUP, CUTMIX = {"alpha": 0.2, "prob": 0.5}, {"alpha": 1.0, "prob": 0.5}
@@ -257,12 +242,18 @@ def our_runs(args: argparse.Namespace, recipe: Recipe) -> Callable[[int], Batche
     return run
 
 
-def our_images(args: argparse.Namespace, recipe: Recipe) -> Any:
-    """Return all images of the evaluation and their labels, on the device."""
-    steps = recipe.eval_transforms()
-    split = split_folders(args.images)[1].name
-    with build(args, transforms=steps, batch_size=256, split=split) as batches:
-        return joined([*channels_last(batches)])
+def evaluated_images(side: str, args: argparse.Namespace, recipe: Recipe) -> Any:
+    """Return all images of the evaluation by a side, and their labels, on the device."""
+    folder, steps = split_folders(args.images)[1], recipe.eval_transforms()
+    if side == TORCHVISION:
+        data = pairs.Images(folder, steps)
+        loader = data_loader(data, data.in_order(), args, args.workers)
+        batches = [to_device(each, torch_device(args))[:2] for each in loader]
+    else:
+        with build(args, transforms=steps, batch_size=256, split=folder.name) as loader:
+            batches = [*channels_last(loader)]
+    images, labels = (torch.cat(parts) for parts in zip(*batches, strict=True))
+    return images.contiguous(memory_format=torch.channels_last), labels
 
 
 def build(args: argparse.Namespace, **options: Any) -> Any:
@@ -271,30 +262,24 @@ def build(args: argparse.Namespace, **options: Any) -> Any:
     return loaders.build(dataset_folder(args), **shared, **options)
 
 
-def joined(batches: Sequence[Any]) -> Any:
-    images, labels = (torch.cat(parts) for parts in zip(*batches, strict=True))
-    return images.contiguous(memory_format=torch.channels_last), labels
-
-
 # --- runs -----------------------------------------------------------------------------------------
 
 
-def count_images(folder: Path) -> int:
-    return sum(len(files) for _, _, files in os.walk(folder))
+def count_images(args: argparse.Namespace) -> int:
+    return sum(len(files) for _, _, files in os.walk(split_folders(args.images)[0]))
 
 
-def run_side(side: str, args: argparse.Namespace, recipe: Recipe, settings: Row) -> None:
+def run_side(side: str, args: argparse.Namespace, settings: Row, recipe: Recipe) -> None:
     """Train with one loader, for each seed that has no result, while there is time."""
     device = torch_device(args)
     torch.backends.cudnn.benchmark = True
+    images, labels = evaluated_images(side, args, recipe)
+    steps = count_images(args) // recipe.batch_size * recipe.epochs
     if side == TORCHVISION:
-        images, labels = torchvision_images(args, recipe)
         seeds = pairs.remaining_seeds(side, args, settings)
-        make_batches = torchvision_runs(args, recipe, seeds)
+        make_batches = torchvision_runs(args, recipe, seeds, steps)
     else:
-        images, labels = our_images(args, recipe)
         make_batches = our_runs(args, recipe)
-    steps = count_images(split_folders(args.images)[0]) // recipe.batch_size * recipe.epochs
 
     def train_once(seed: int) -> dict[str, float]:
         model = make_network(int(labels.max()) + 1, recipe.size, seed, device)
@@ -310,12 +295,9 @@ def run(report: Report, args: argparse.Namespace) -> None:
     recipe = replace(recipe, epochs=args.epochs or recipe.epochs)
     settings: Row = {"recipe": args.recipe, "images": args.images.resolve().name}
     settings |= {name: getattr(recipe, name) for name in ("size", "epochs", "batch_size", "lr")}
-    pairs.prepare(args)
     sides = (TORCHVISION, OURS)
-    pairs.run_sides(sides, run_side, args, recipe, settings)
-    images = count_images(split_folders(args.images)[0])
-    title = f"{args.recipe}, {recipe.epochs} epochs of {images:,} images"
-    found = pairs.read_results(args.results, settings)
+    found = pairs.run_sides(sides, run_side, args, settings, recipe)
+    title = f"{args.recipe}, {recipe.epochs} epochs of {count_images(args):,} images"
     mean, half = pairs.report_pairs(report, found, sides, title, ["accuracy"])["accuracy"]
     report.check(f"{args.recipe}: half the interval of the accuracy", half, HALF)
     report.check(

@@ -14,7 +14,6 @@ import argparse
 import importlib
 import warnings
 from collections.abc import Callable
-from contextlib import ExitStack
 from functools import partial, partialmethod
 from pathlib import Path
 from typing import Any
@@ -22,10 +21,10 @@ from unittest.mock import patch
 
 import feeds
 import harness
-from feeds import MEAN, STD, Opener
-from harness import ONLY, Report, at_least, option
+from by_hand import MEAN, STD
+from feeds import Opener
+from harness import ONLY, Report, Target, at_least, option
 from inputs import prepare
-from load import measure
 
 TAKES = "70 seconds for each store"
 NEEDS = "photographs, a GPU for the stated figures"
@@ -89,7 +88,7 @@ def openers(dataset: Path, args: argparse.Namespace) -> dict[str, Opener]:
         found[name] = partial(feeds.our_feed, dataset, args, transforms=transforms)
     for name, policy in hand_policies().items():
         found[HAND + name] = partial(feeds.hand_feed, dataset, args, policy=policy)
-    return harness.chosen(found, args.only)
+    return found
 
 
 def run(report: Report, args: argparse.Namespace) -> None:
@@ -97,7 +96,6 @@ def run(report: Report, args: argparse.Namespace) -> None:
     dali: Any = importlib.import_module("nvidia.dali")
     made = {"concurrency": getattr(dali.OperatorConcurrency, args.concurrency)}
     made["stream_policy"] = getattr(dali.StreamPolicy, args.streams)
-    args.count = args.count // args.batch_size * args.batch_size
     with patch.object(dali.Pipeline, "__init__", partialmethod(dali.Pipeline.__init__, **made)):
         for store in args.stores:
             compare(report, store, prepare(args, store)[1], args)
@@ -105,18 +103,17 @@ def run(report: Report, args: argparse.Namespace) -> None:
 
 def compare(report: Report, store: str, dataset: Path, args: argparse.Namespace) -> None:
     """Measure all recipes of a dataset."""
-    with ExitStack() as stack:
-        sides = {}
-        for name, opener in openers(dataset, args).items():
-            sides[name] = stack.enter_context(opener())
-        timings, _ = measure(sides, args)
-        report.rates(f"{store}, batches of {args.batch_size}", timings, args.count)
+    with feeds.open_feeds(openers(dataset, args), args.only) as sides:
+        pairs: list[tuple[str, str, Target | None]] = []
+        for name in sides:
+            target = at_least(RECIPES[name][1]) if store == "full" and name in RECIPES else None
+            plain = HAND + PLAIN if name.startswith(HAND) else PLAIN
+            if name != plain:
+                pairs.append((name, plain, target))
+        title = f"{store}, batches of {args.batch_size}"
+        feeds.compare_feeds(report, title, sides, args, pairs, least=args.min_seconds)
         if args.device == "gpu":
-            work = importlib.import_module("gpu_work").work
-            rows = [{"of a batch": name, **work(sides[name], args.profiled)} for name in sides]
+            rows = []
+            for name, feed in sides.items():
+                rows.append({"of a batch": name, **feeds.count_kernels(feed, args.profiled)})
             report.table(f"{store}: work of the GPU", rows)
-    for name in timings:
-        plain = HAND + PLAIN if name.startswith(HAND) else PLAIN
-        target = at_least(RECIPES[name][1]) if store == "full" and name in RECIPES else None
-        if name != plain:
-            report.ratios(timings, [(name, plain, target)])

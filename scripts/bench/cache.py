@@ -13,18 +13,17 @@ RIVALS is a virtual environment with ``mosaicml-streaming``, ``litdata``, ``boto
 ``torchvision`` and ``nvidia-dali``. Its libraries read the same photographs from the same server,
 from shards of the same size, and make the same batches on the CPU, in as many worker processes as
 there are cores. With ``dali`` these send the encoded images to DALI in the main process; with
-``pillow`` they decode, as both guides do. They shuffle as their options do by default. The CPU time
-of `loaders` includes the first batches of the next epoch.
+``pillow`` they decode, as both guides do. They shuffle as their options do by default.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import shutil
 import subprocess
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -33,10 +32,10 @@ from typing import Any
 
 import harness
 import numpy as np
-from feeds import open_loader, samplers
+from feeds import open_loader, read_clocks, samplers
 from harness import DEVICE, FOLDER, Report, Row, Side, Target, WrongOptionError, at_least, option
 from inputs import prepare, run_command, shard_files
-from stores import BUCKET, latency_proxy, served, use_endpoint
+from stores import BUCKET, latency_proxy, served, upload, use_endpoint
 
 from loaders.cache.fetcher import CONNECTIONS
 from manifests.remote.store import open_store
@@ -65,23 +64,24 @@ COLD, COLD_PK, WARM, LATENCY = at_least(0.8), at_least(0.5), at_least(0.97), at_
 RIVAL = at_least(1.0)
 
 
-def epoch(dataset: Any, args: argparse.Namespace, order: str, cache: Path | None = None) -> float:
-    """Build a loader and read an epoch; return the seconds until the last batch is there.
+def epoch(dataset: Any, args: argparse.Namespace, order: str, cache: Path | None = None) -> Any:
+    """Build a loader and read an epoch; return the seconds until the last batch is there, and CPU seconds.
 
     The loader has begun the next epoch by then: closing it is not part of the time.
     """
     options: dict[str, Any] = {"shuffle": order == "shuffled"}
     if order == "PK":
         options = {"sampler": samplers(args.count, args.batch_size)["PKSampler"]}
-    start = time.perf_counter()
+    start, cpu_start, _ = read_clocks()
     with open_loader(dataset, args, cache=cache, **options) as loader:
         for images, _ in loader:
             last = images
         float(last.ravel()[0])  # wait for the GPU
-        return time.perf_counter() - start
+        end, cpu_end, _ = read_clocks()
+    return end - start, cpu_end - cpu_start
 
 
-def cold(args: argparse.Namespace, order: str, cache: Path) -> float:
+def cold(args: argparse.Namespace, order: str, cache: Path) -> Any:
     shutil.rmtree(cache, ignore_errors=True)
     return epoch(URL, args, order, cache)
 
@@ -159,46 +159,44 @@ def compare_latency(report: Report, args: argparse.Namespace, local: Path, endpo
 # --- other libraries ------------------------------------------------------------------------------
 
 
-class Rival:
-    """A process of the other Python that reads epochs when it is told to."""
-
-    def __init__(self, process: subprocess.Popen[str], name: str) -> None:
-        self._process = process
-        self.name = f"{name} {self._answer().split()[1]}"
-
-    def epoch(self, folder: Path, order: str, count: int, *, empty: bool) -> tuple[float, float]:
-        """Read an epoch; return the seconds and the CPU seconds."""
-        if empty:
-            shutil.rmtree(folder, ignore_errors=True)
-        pipe: Any = self._process.stdin
-        pipe.write(f"{order.replace(' ', '-')} {folder}\n")
-        pipe.flush()
-        seconds, cpu_seconds, images = self._answer().split()
-        if int(images) != count:
-            raise SystemExit(f"{self.name} read {images} images instead of {count}")
-        return float(seconds), float(cpu_seconds)
-
-    def _answer(self) -> str:
-        pipe: Any = self._process.stdout
-        line: str = pipe.readline()
-        if not line:
-            raise SystemExit(f"{self._process.args!r} failed")
-        return line
-
-
 @contextmanager
-def rival(args: argparse.Namespace, name: str, decoder: str, endpoint: str) -> Iterator[Rival]:
-    """Start the other Python, which reads epochs."""
+def rival(
+    args: argparse.Namespace, name: str, decoder: str, endpoint: str
+) -> Iterator[tuple[str, Callable[[str], list[str]]]]:
+    """Start the other Python; yield what it is, and a function that sends a line and returns its answer."""
     command = [args.rivals_python, FOLDER / "rivals_epoch.py", name, "read", endpoint, BUCKET]
     command += [str(args.batch_size), decoder]
-    pipes: Row = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    pipes: Row = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "bufsize": 1}
     with open(args.work / f"{name}-{decoder}.log", "wb") as log:
-        process = subprocess.Popen(command, stderr=log, **pipes)
+        process: Any = subprocess.Popen(command, stderr=log, **pipes)
+
+    def answer() -> list[str]:
+        words: list[str] = process.stdout.readline().split()
+        if not words:
+            raise SystemExit(f"{command} failed")
+        return words
+
+    def ask(line: str) -> list[str]:
+        process.stdin.write(f"{line}\n")
+        return answer()
+
     try:
-        yield Rival(process, name)
+        yield f"{' '.join(answer())}, {decoder}", ask
     finally:
         process.kill()
         process.wait()
+
+
+def rival_epoch(
+    ask: Callable[[str], list[str]], folder: Path, order: str, count: int, *, cold: bool
+) -> tuple[float, float]:
+    """Read an epoch; return the seconds and the CPU seconds."""
+    if cold:
+        shutil.rmtree(folder, ignore_errors=True)
+    seconds, cpu_seconds, images = ask(f"{order.replace(' ', '-')} {folder}")
+    if int(images) != count:
+        raise SystemExit(f"{folder.name} read {images} images instead of {count}")
+    return float(seconds), float(cpu_seconds)
 
 
 def write(args: argparse.Namespace, name: str, src: Path) -> None:
@@ -210,13 +208,6 @@ def write(args: argparse.Namespace, name: str, src: Path) -> None:
     upload(folder, f"s3://{BUCKET}/{name}")
 
 
-def upload(folder: Path, url: str) -> None:
-    store = open_store(url)
-    for path in sorted(folder.rglob("*")):
-        if path.is_file():
-            store.put(str(path.relative_to(folder)), path.read_bytes())
-
-
 def compare_rivals(report: Report, args: argparse.Namespace, src: Path, endpoint: str) -> None:
     """Measure cold and warm epochs of all libraries in turn."""
     os.environ.pop("PYTHONPATH", None)
@@ -226,22 +217,20 @@ def compare_rivals(report: Report, args: argparse.Namespace, src: Path, endpoint
         for name in PACKAGES:
             write(args, name, src)
             for decoder in DECODERS:
-                process = stack.enter_context(rival(args, name, decoder, endpoint))
-                running[f"{process.name}, {decoder}"] = process
+                side, ask = stack.enter_context(rival(args, name, decoder, endpoint))
+                running[side] = ask
         for order in args.orders:
             sides: dict[str, Side] = {
                 "loaders, cold": partial(cold, args, order, mine),
                 "loaders, warm": partial(epoch, URL, args, order, mine),
             }
             pairs: list[tuple[str, str, Target | None]] = []
-            for side, process in running.items():
-                for state in ("cold", "warm"):
-                    folder = args.work / f"cache-{side}"
-                    read = partial(process.epoch, folder, order, args.count)
-                    sides[f"{side}, {state}"] = partial(read, empty=state == "cold")
-                    pairs.append((f"loaders, {state}", f"{side}, {state}", RIVAL))
-            title, sizes = f"{order}: {args.count:,} images", (args.count, args.repeats)
-            report.compare(title, sides, images=sizes[0], repeats=sizes[1], pairs=pairs)
+            for side, state in itertools.product(running, ("cold", "warm")):
+                read = partial(rival_epoch, running[side], args.work / f"cache-{side}", order)
+                sides[f"{side}, {state}"] = partial(read, args.count, cold=state == "cold")
+                pairs.append((f"loaders, {state}", f"{side}, {state}", RIVAL))
+            sizes = {"images": args.count, "repeats": args.repeats}
+            report.compare(f"{order}: {args.count:,} images", sides, **sizes, pairs=pairs)
 
 
 def check_rivals(args: argparse.Namespace) -> None:

@@ -1,30 +1,35 @@
-"""What feeds a model, or nothing: `loaders.build`, a DALI pipeline by hand, torchvision's DataLoader."""
+"""What feeds a model, or nothing, and how fast it is: `loaders.build`, DALI by hand, torchvision's DataLoader."""
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import importlib
 import itertools
+import json
 import multiprocessing
 import os
+import statistics
+import tempfile
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import by_hand
 import torch
-from harness import CORES
-from torch.utils.dlpack import from_dlpack
+from by_hand import MEAN, STD
+from harness import CORES, Pairs, Report, Row, chosen, torch_device
+from inputs import shard_files
 
 import loaders
 from manifests.store import read_manifest
 
-MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 OURS, HAND, TORCHVISION = "loaders.build", "DALI by hand", "torchvision"
 SAMPLES_PER_CLASS = 4
 
@@ -34,7 +39,7 @@ class Feed:
     """Where batches come from.
 
     Attributes:
-        batches: an endless iterator of images and labels.
+        batches: an endless iterator of images, labels, and perhaps the number of pixels.
         prefetched: batches that may be ready before they are requested.
         workers: processes that make whole batches.
 
@@ -53,23 +58,123 @@ class Feed:
         return last
 
 
+#: Opens a feed.
+Opener = Callable[[], AbstractContextManager[Feed]]
+
+
 def synchronize() -> None:
     if torch.cuda.is_available():
         torch.cuda.synchronize()
 
 
-def cpu_seconds_of_all() -> float:
-    """Return the CPU time of this process and its children, including running ones."""
+def endless(loader: Any) -> Iterator[Any]:
+    while True:
+        yield from loader
+
+
+def digest(*tensors: Any) -> str:
+    """Return a digest of the contents of tensors."""
+    contents = b"".join(each.cpu().numpy().tobytes() for each in tensors)
+    return hashlib.sha256(contents).hexdigest()[:16]
+
+
+# --- measuring ------------------------------------------------------------------------------------
+
+
+@contextmanager
+def open_feeds(
+    openers: Mapping[str, Opener], only: Sequence[str] = ("",)
+) -> Iterator[dict[str, Feed]]:
+    """Open the feeds that `--only` names."""
+    with ExitStack() as stack:
+        found = chosen(openers, only)
+        yield {name: stack.enter_context(opener()) for name, opener in found.items()}
+
+
+def read_clocks() -> tuple[float, float, float]:
+    """Return the time, the CPU time of this process and all its children, and of this thread, in seconds."""
     ticks = 0
     for child in multiprocessing.active_children():
         fields = Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()
         ticks += int(fields[11]) + int(fields[12])
-    return sum(os.times()[:4]) + ticks / os.sysconf("SC_CLK_TCK")
+    cpu = sum(os.times()[:4]) + ticks / os.sysconf("SC_CLK_TCK")
+    return time.perf_counter(), cpu, time.thread_time()
 
 
-def endless(loader: Any) -> Iterator[Any]:
-    while True:
-        yield from loader
+def measure_feed(feed: Feed, images: int, least: float = 0.0) -> Row:
+    """Take at least so many images in at least so many seconds; return what an image takes on average.
+
+    The batches that were prefetched while another side was measured are discarded first, and the
+    same number is prefetched again afterwards. In a short measurement, a single delay of the
+    machine would dominate.
+    """
+    feed.take(2 * feed.prefetched)
+    starts, taken, batches = read_clocks(), 0, 0
+    pixels = torch.zeros((), dtype=torch.int64)
+    while taken < images or time.perf_counter() - starts[0] < least:
+        _, labels, *sizes = next(feed.batches)
+        taken, batches = taken + len(labels), batches + 1
+        if sizes:  # on a GPU, counting does not wait for it
+            pixels = pixels + sizes[0]
+    synchronize()
+    spent = [end - start for start, end in zip(starts, read_clocks(), strict=True)]
+    time.sleep(feed.prefetched * spent[0] / batches)
+    seconds, cpu, thread = (each / taken for each in spent)
+    return {"s": seconds, "CPU s": cpu, "thread s": thread, "pixels": int(pixels) / taken}
+
+
+def compare_feeds(
+    report: Report, title: str, feeds: Mapping[str, Feed], args: argparse.Namespace, pairs: Pairs,
+    *, least: float = 0.0, by_pixels: bool = False,
+) -> dict[str, Row]:  # fmt: skip
+    """Measure all feeds in turn, report their rates and ratios, and return the medians for each feed.
+
+    With `by_pixels`, the rates are of pixels instead of images.
+    """
+    found: dict[str, list[Row]] = {name: [] for name in feeds}
+
+    def measure(name: str) -> tuple[float, float]:
+        row = measure_feed(feeds[name], args.count, least)
+        found[name].append(row)
+        parts = row["pixels"] / 1e6 if by_pixels else 1
+        return row["s"] / parts, row["CPU s"] / parts
+
+    unit = "megapixels/s" if by_pixels else "images/s"
+    sides = {name: partial(measure, name) for name in feeds}
+    report.compare(title, sides, images=1, repeats=args.repeats, pairs=pairs, unit=unit)
+    medians = {}
+    for name, (_, *rows) in found.items():  # without the warm-up
+        medians[name] = {key: statistics.median(row[key] for row in rows) for key in rows[0]}
+    return medians
+
+
+def count_kernels(feed: Feed, batches: int) -> Row:
+    """Return the GPU's work for a batch by PyTorch's profiler: kernels, copies, and milliseconds of each.
+
+    The milliseconds are those in which at least one of them runs.
+    """
+    from torch.profiler import ProfilerActivity, profile
+
+    feed.take(2 * feed.prefetched + 2)
+    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiled:
+        feed.take(batches)
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "trace.json"
+        profiled.export_chrome_trace(str(file))
+        events = json.loads(file.read_text())["traceEvents"]
+    row: Row = {}
+    for title, category in (("kernels", "kernel"), ("copies", "gpu_memcpy")):
+        found = [event for event in events if event.get("cat") == category]
+        covered, reached = 0.0, float("-inf")
+        for begin, length in sorted((event["ts"], event["dur"]) for event in found):
+            covered += max(0.0, begin + length - max(begin, reached))
+            reached = max(reached, begin + length)
+        row[title] = len(found) / batches
+        row[f"{title} ms"] = covered / 1000 / batches
+    return row
+
+
+# --- feeds ----------------------------------------------------------------------------------------
 
 
 def channels_last(batches: Iterator[Any]) -> Iterator[Any]:
@@ -134,12 +239,9 @@ def turns_feed(
 
 @contextmanager
 def hand_feed(
-    dataset: Path,
-    args: argparse.Namespace,
-    layout: str = "NCHW",
-    policy: Callable[[Any], Any] | None = None,
-    **options: Any,
-) -> Iterator[Feed]:
+    dataset: Path, args: argparse.Namespace, layout: str = "NCHW",
+    policy: Callable[[Any], Any] | None = None, **options: Any,
+) -> Iterator[Feed]:  # fmt: skip
     """Open a DALI pipeline with our loader's options and DALI's own reader, as NVIDIA's examples do.
 
     A policy is a function of the resized images in its graph.
@@ -148,88 +250,52 @@ def hand_feed(
     if not {*names} <= options.keys():
         with open_loader(dataset, args, **options) as loader:
             options = {name: getattr(loader.options, name) for name in names}
-    batches = by_hand(dataset, args, layout.removeprefix("N"), policy=policy, **options)
-    yield Feed(channels_last(batches) if layout == "NHWC" else batches, options["prefetch"])
-
-
-def by_hand(
-    dataset: Path, args: argparse.Namespace, layout: str, *, num_threads: int,
-    hw_decoder_load: float, prefetch: int, policy: Callable[[Any], Any] | None = None,
-) -> Iterator[Any]:  # fmt: skip
-    """Yield the batches of a DALI pipeline that does the work of imagenet-train."""
-    dali: Any = importlib.import_module("nvidia.dali")
-    fn, types, tfrecord = dali.fn, dali.types, dali.tfrecord
-    gpu, records = args.device == "gpu", bool(list(dataset.glob("*.tfrecord")))
-    shards = sorted(dataset.glob("*.tfrecord" if records else "*.tar"))
-    paths = [str(path) for path in shards]
-    indexes = [str(path.with_suffix(".idx")) for path in shards]
+    gpu, load = args.device == "gpu", options.pop("hw_decoder_load")
     manifest = read_manifest(dataset)
-    stored, pixels = manifest.components.image[0], manifest.pixels
+    records = manifest.format == "tfrecord"
+    shards = shard_files(dataset)
+    paths, indexes = map(str, shards), [str(path.with_suffix(".idx")) for path in shards]
     reader = {"name": "reader", "pad_last_batch": True, "random_shuffle": True}
     reader |= {"initial_fill": 1024, "shuffle_after_epoch": True, "shuffle_after_epoch_seed": 1}
-    crop = {"random_aspect_ratio": [3 / 4, 4 / 3], "random_area": [0.08, 1.0], "num_attempts": 10}
-    resize = {"size": [224, 224], "interp_type": types.INTERP_LINEAR, "antialias": True}
 
     def read() -> tuple[Any, Any]:
+        fn, kinds, image = by_hand.dali().fn, by_hand.dali().tfrecord, manifest.components.image[0]
         if records:
             features = {
-                stored: tfrecord.FixedLenFeature((), tfrecord.string, ""),
-                "image/class/label": tfrecord.FixedLenFeature([1], tfrecord.int64, -1),
+                image: kinds.FixedLenFeature((), kinds.string, ""),
+                "image/class/label": kinds.FixedLenFeature([1], kinds.int64, -1),
             }
-            found = fn.readers.tfrecord(path=paths, index_path=indexes, features=features, **reader)
-            return found[stored], found["image/class/label"]
-        image, label = fn.readers.webdataset(
-            paths=paths, index_paths=indexes, ext=[stored, "cls"], **reader
-        )
-        return image, fn.pad(label)
+            reader.update(path=[*paths], index_path=indexes, features=features)
+            found = fn.readers.tfrecord(**reader)
+            return found[image], found["image/class/label"]
+        reader.update(paths=[*paths], index_paths=indexes, ext=[image, "cls"])
+        images, labels = fn.readers.webdataset(**reader)
+        return images, fn.pad(labels)
 
-    def augment(image: Any) -> Any:
-        if pixels:
-            decoded = fn.reshape(image, shape=list(pixels), layout="HWC")
-            return fn.random_resized_crop(decoded.gpu() if gpu else decoded, **crop, **resize)
-        load = {"hw_decoder_load": hw_decoder_load} if gpu else {}
-        device = "mixed" if gpu else "cpu"
-        decoded = fn.decoders.image_random_crop(
-            image, device=device, output_type=types.RGB, **crop, **load
-        )
-        return fn.resize(decoded, **resize)
-
-    # DALI's policies are written with its conditionals.
-    @dali.pipeline_def(enable_conditionals=policy is not None)  # type: ignore[untyped-decorator]
-    def pipeline() -> Any:
+    def graph() -> Any:
         image, label = read()
-        images = augment(image)
+        images = by_hand.crop_resize(image, gpu=gpu, pixels=manifest.pixels, hw_decoder_load=load)
         if policy is not None:
             images = policy(images)
-        images = fn.crop_mirror_normalize(
-            images,
-            mirror=fn.random.coin_flip(probability=0.5),
-            mean=[255 * value for value in MEAN],
-            std=[255 * value for value in STD],
-            dtype=types.FLOAT16 if gpu else types.FLOAT,
-            output_layout=layout,
-        )
+        images = by_hand.normalize(images, gpu=gpu, layout=layout.removeprefix("N"))
         return images, label.gpu() if gpu and records else label
 
-    device = torch.cuda.current_device() if gpu else None
-    sizes = {"batch_size": args.batch_size, "num_threads": num_threads, "device_id": device}
-    made = pipeline(**sizes, seed=1, prefetch_queue_depth=prefetch, exec_dynamic=True)
-    for images, labels in outputs(made):
-        numbers = from_dlpack(labels.as_tensor())
-        if not records:  # a label is text
-            numbers = torch.tensor([int(bytes(row).rstrip(b"\0")) for row in numbers.numpy()])
-            numbers = numbers.to("cuda", non_blocking=True) if gpu else numbers
-        yield from_dlpack(images.as_tensor()), numbers.flatten()
+    def batches() -> Iterator[Any]:
+        # DALI's policies are written with its conditionals.
+        sizes = {"gpu": gpu, "batch_size": args.batch_size, "conditionals": policy is not None}
+        for images, labels in by_hand.run_graph(graph, **sizes, **options):
+            if records:
+                yield images, labels.flatten()
+            else:  # a label is text
+                numbers = [int(bytes(row).rstrip(b"\0")) for row in labels.numpy()]
+                yield images, to_device(torch.tensor(numbers), args)
+
+    made = batches()
+    yield Feed(channels_last(made) if layout == "NHWC" else made, options["prefetch"])
 
 
-def outputs(pipeline: Any) -> Iterator[Any]:
-    pipeline.build()
-    pipeline.schedule_run()
-    while True:
-        batch = pipeline.share_outputs()
-        pipeline.release_outputs()
-        pipeline.schedule_run()
-        yield batch
+def to_device(tensor: Any, args: argparse.Namespace) -> Any:
+    return tensor.to(torch_device(args), non_blocking=True)
 
 
 def data_loader(
@@ -250,14 +316,30 @@ def data_loader(
 
 
 @contextmanager
-def torchvision_feed(
-    folder: Path, args: argparse.Namespace, version: str, workers: int, batch_size: int
+def workers_feed(
+    data: Any, args: argparse.Namespace, workers: int, finish: Callable[[Any], Any] = lambda x: x
 ) -> Iterator[Feed]:
-    """Load an ImageFolder with torchvision's transforms, version v1 or v2, in worker processes.
+    """Open torch's DataLoader of a dataset; the device finishes the images of a batch.
 
     The sampler never ends, so there is no pause between epochs.
     """
     from torch.utils.data import BatchSampler, RandomSampler
+
+    order = RandomSampler(data, num_samples=len(data) * 10_000)
+    loader = data_loader(data, BatchSampler(order, args.batch_size, drop_last=True), args, workers)
+
+    def batches() -> Any:
+        for images, labels in loader:
+            yield finish(to_device(images, args)), to_device(labels, args)
+
+    with closing(batches()) as made:
+        yield Feed(made, 2 * workers, workers)
+
+
+def torchvision_feed(
+    folder: Path, args: argparse.Namespace, version: str, workers: int
+) -> AbstractContextManager[Feed]:
+    """Load an ImageFolder with torchvision's transforms, version v1 or v2, in worker processes."""
     from torchvision.datasets import ImageFolder
 
     kinds: Any = importlib.import_module(f"torchvision.transforms{'.v2' * (version == 'v2')}")
@@ -267,39 +349,8 @@ def torchvision_feed(
     else:
         steps.append(kinds.ToTensor())
     data = ImageFolder(str(folder), kinds.Compose([*steps, kinds.Normalize(MEAN, STD)]))
-    order = RandomSampler(data, num_samples=len(data) * 10_000)
-    loader = data_loader(data, BatchSampler(order, batch_size, drop_last=False), args, workers)
-
-    def batches() -> Any:
-        for images, labels in loader:
-            if args.device == "gpu":
-                moved = images.to("cuda", non_blocking=True)
-                yield moved.half(), labels.to("cuda", non_blocking=True)
-            else:
-                yield images, labels
-
-    with closing(batches()) as made:
-        yield Feed(made, 2 * workers, workers)
+    return workers_feed(data, args, workers, half_on_gpu)
 
 
-Opener = Callable[[], Any]
-
-
-def measure_seconds(feed: Feed, batches: int, least: float) -> tuple[float, float, float]:
-    """Return the mean seconds of `batches` batches, and the CPU time of the program and of this thread.
-
-    The batches that were prefetched while another side was measured are discarded first. Batches
-    are repeated until `least` seconds have passed: in a short measurement, a single delay of the
-    machine would dominate. Afterwards the same number is prefetched again.
-    """
-    feed.take(2 * feed.prefetched)
-    starts, rounds = (time.perf_counter(), cpu_seconds_of_all(), time.thread_time()), 0
-    while rounds == 0 or time.perf_counter() - starts[0] < least:
-        for _ in itertools.islice(feed.batches, batches):
-            pass
-        rounds += 1
-    synchronize()
-    ends = (time.perf_counter(), cpu_seconds_of_all(), time.thread_time())
-    seconds, cpu, thread = ((end - start) / rounds for start, end in zip(starts, ends, strict=True))
-    time.sleep(feed.prefetched * seconds / batches)
-    return seconds, cpu, thread
+def half_on_gpu(images: Any) -> Any:
+    return images.half() if images.is_cuda else images

@@ -27,6 +27,7 @@ import argparse
 import ast
 import datetime
 import importlib
+import itertools
 import json
 import multiprocessing
 import os
@@ -216,6 +217,12 @@ def main() -> None:
 # --- measuring ------------------------------------------------------------------------------------
 
 
+#: What is measured; a side that returns seconds and CPU seconds has timed itself.
+Side = Callable[[], tuple[float, float] | None]
+#: Names of two sides, and the limit of the ratio of their rates.
+Pairs = Sequence[tuple[str, str, "Target | None"]]
+
+
 @dataclass
 class Timing:
     """The measurements of a side: seconds, and seconds of CPU time of the process and its children."""
@@ -227,27 +234,6 @@ class Timing:
     def median(self) -> float:
         """The median of the seconds."""
         return statistics.median(self.seconds)
-
-
-#: What is measured; a side that returns seconds, perhaps with CPU seconds, has timed itself.
-Side = Callable[[], float | tuple[float, float] | None]
-
-
-def time_in_turn(
-    sides: Mapping[str, Side], *, repeats: int, reset: Callable[[], object] = lambda: None
-) -> dict[str, Timing]:
-    """Time every side `repeats` times, in turn, after one round of warm-up, each after `reset`."""
-    timings = {name: Timing() for name in sides}
-    for repeat in range(repeats + 1):
-        for name, side in sides.items():
-            reset()
-            with timed() as row:
-                own = side()
-            if repeat:
-                seconds, cpu = own if isinstance(own, tuple) else (own, row["CPU s"])
-                timings[name].seconds.append(row["seconds"] if seconds is None else seconds)
-                timings[name].cpu_seconds.append(cpu)
-    return timings
 
 
 @contextmanager
@@ -367,33 +353,32 @@ class Report:
         *,
         images: int,
         repeats: int,
-        pairs: Sequence[tuple[str, str, Target | None]] = (),
+        pairs: Pairs = (),
+        unit: str = "images/s",
         reset: Callable[[], object] = lambda: None,
     ) -> dict[str, Timing]:
-        """Time all sides in turn, print their rates and ratios, and return the timings."""
-        timings = time_in_turn(sides, repeats=repeats, reset=reset)
-        self.rates(title, timings, images)
-        self.ratios(timings, pairs)
-        return timings
+        """Time all sides in turn, print their rates and ratios, and return the timings.
 
-    def rates(self, title: str, timings: Mapping[str, Timing], images: int) -> None:
-        """Print images per second of each side: median and spread."""
+        A ratio is how many times as fast the first side of a pair is as the second, in runs that
+        followed each other, because a slow moment of the machine affects both.
+        """
+        timings = {name: Timing() for name in sides}
+        for repeat, (name, side) in itertools.product(range(repeats + 1), sides.items()):
+            reset()
+            with timed() as row:
+                own = side()
+            if repeat:  # after the warm-up
+                seconds, cpu = own or (row["seconds"], row["CPU s"])
+                timings[name].seconds.append(seconds)
+                timings[name].cpu_seconds.append(cpu)
         rows = []
         for name, timing in timings.items():
             rates = sorted(images / seconds for seconds in timing.seconds)
-            cpu = statistics.median(timing.cpu_seconds) / images * 1e6
-            row = {"images/s": name, "median": round(statistics.median(rates))}
-            row |= {"min": round(rates[0]), "max": round(rates[-1]), "CPU us/image": cpu}
-            rows.append({**row, "repeats": rates})
+            row = {unit: name, "median": statistics.median(rates), "min": rates[0]}
+            row |= {"max": rates[-1], "repeats": rates}
+            row["CPU us/image"] = statistics.median(timing.cpu_seconds) / images * 1e6
+            rows.append(row)
         self.table(title, rows, hidden=["repeats"])
-
-    def ratios(
-        self, timings: Mapping[str, Timing], pairs: Sequence[tuple[str, str, Target | None]]
-    ) -> None:
-        """Print how many times as fast the first side of each pair is as the second.
-
-        Compares runs that followed each other, because a slow moment of the machine affects both.
-        """
         for left, right, target in pairs:
             if left in timings and right in timings:
                 one, other = timings[left], timings[right]
@@ -402,6 +387,7 @@ class Report:
                 cpu /= max(statistics.median(one.cpu_seconds), 1e-9)
                 note = f"pairs {ratios[0]:.2f} to {ratios[-1]:.2f}, by CPU time {cpu:.2f}"
                 self.check(f"{left} / {right}", statistics.median(ratios), target, note)
+        return timings
 
     def check(self, name: str, value: float, target: Target | None, note: str = "") -> None:
         """Print a value beside its target, if it has one."""

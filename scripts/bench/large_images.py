@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from feeds import HAND, OURS, Feed, endless, hand_feed, measure_seconds, open_loader
+from feeds import HAND, OURS, Feed, endless, hand_feed, measure_feed, open_loader
 from harness import Report, Row, apart, at_least, at_most, option, usual
 from inputs import prepare
 
@@ -61,10 +61,9 @@ def measure(args: argparse.Namespace, dataset: Path, before: int, point: Any) ->
         if loader.spec.sizes is not None:
             estimated = estimate_memory(loader.spec.sizes, loader.spec.settings)
             parts = {name: getattr(estimated, name) / 2**30 for name in PARTS}
-    batches = max(1, args.count // args.batch_size // 4)
     rates = []
     for _ in range(args.repeats + 1):
-        rates.append(batches * args.batch_size / measure_seconds(feed, batches, args.seconds)[0])
+        rates.append(1 / measure_feed(feed, args.count // 4, args.seconds)["s"])
     rates = rates[1:]
     row = {"side": side, "threads": options["num_threads"], "load": options["hw_decoder_load"]}
     row |= {"images/s": statistics.median(rates), "lowest": min(rates), "highest": max(rates)}

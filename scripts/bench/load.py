@@ -1,16 +1,14 @@
 """Loading: `loaders.build` by transforms and sampler, against torchvision, and DALI by hand.
 
-    python scripts/bench load --images PHOTOS/ --count 25600
     python scripts/bench load --images PHOTOS/ --count 51200 --stores full 256 raw
     python scripts/bench load --images PHOTOS/ --only loaders --stores full 256 raw --formats tfrecord
         webdataset --samplers buffer ShuffledSampler
 
 torchvision reads an ImageFolder of the photographs, the other sides read shards, all from memory.
 Every side does the work of imagenet-train and returns float16 tensors on the GPU, or float32
-tensors on the CPU. A measurement takes the batches of `--count` images, more of them until
-`--min-seconds` have passed, without a pause between epochs. It starts after a side has returned the
-batches that it prefetched while another one was measured. `us of the thread` is the CPU time, for
-an image, of the thread that would train. `loaders bench` measures the stages of a loader.
+tensors on the CPU. A measurement takes `--count` images, and more until `--min-seconds` have
+passed, without a pause between epochs. `us of the thread` is the CPU time, for an image, of the
+thread that would train. `loaders bench` measures the stages of a loader.
 """
 
 from __future__ import annotations
@@ -18,15 +16,13 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import itertools
-import statistics
-from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
 import feeds
 import harness
-from feeds import HAND, OURS, TORCHVISION, Feed, Opener, hand_feed, samplers
-from harness import CORES, FORMATS, ONLY, Report, Target, Timing, WrongOptionError, at_least, option
+from feeds import HAND, OURS, TORCHVISION, Opener, samplers
+from harness import CORES, FORMATS, ONLY, Report, Target, at_least, option
 from inputs import prepare
 
 import loaders
@@ -37,7 +33,9 @@ DEFAULT, TOLERANT = "default", "on_error=skip"
 OPTIONS = [
     *harness.usual("load", count=25_600, repeats=5, batch_size=256, stores=["full"], feeds=True),
     option("--formats", [], "formats of the shards, instead of --fmt", choices=FORMATS),
-    option("--samplers", [DEFAULT], f"samplers: {', '.join([DEFAULT, *samplers(1, 1), TOLERANT])}"),
+    option(
+        "--samplers", [DEFAULT], "samplers to compare", choices=[DEFAULT, *samplers(1, 1), TOLERANT]
+    ),
     option("--min-seconds", 1.0, "minimum duration of a measurement"),
     ONLY,
 ]
@@ -61,49 +59,18 @@ def openers(src: Path, dataset: Path, args: argparse.Namespace) -> dict[str, Ope
         if sampler == TOLERANT:
             options = {"sampler": loaders.ShuffledSampler(), "on_error": "skip"}
         found[our_name(sampler, args)] = partial(feeds.our_feed, dataset, args, **options)
-    found[HAND] = partial(hand_feed, dataset, args)
+    found[HAND] = partial(feeds.hand_feed, dataset, args)
     if importlib.util.find_spec("torchvision"):
-        found[TORCHVISION] = partial(
-            feeds.torchvision_feed, src, args, "v1", CORES, args.batch_size
-        )
-    return harness.chosen(found, args.only)
+        found[TORCHVISION] = partial(feeds.torchvision_feed, src, args, "v1", CORES)
+    return found
 
 
 def our_name(sampler: str, args: argparse.Namespace) -> str:
     return f"{OURS}, {sampler}" if len(args.samplers) > 1 else OURS
 
 
-def measure(
-    sides: dict[str, Feed], args: argparse.Namespace
-) -> tuple[dict[str, Timing], dict[str, float]]:
-    """Measure every side in turn, after one warm-up; return also this thread's us per image."""
-    timings = {name: Timing() for name in sides}
-    threads: dict[str, list[float]] = {name: [] for name in sides}
-    for repeat, (name, feed) in itertools.product(range(args.repeats + 1), sides.items()):
-        size = len(feed.take(1)[0])
-        batches = max(1, args.count // size)
-        seconds, cpu, thread = feeds.measure_seconds(feed, batches, args.min_seconds)
-        if repeat:
-            images = batches * size
-            timings[name].seconds.append(seconds * args.count / images)
-            timings[name].cpu_seconds.append(cpu * args.count / images)
-            threads[name].append(thread / images * 1e6)
-    return timings, {name: statistics.median(values) for name, values in threads.items()}
-
-
 def compare(report: Report, store: str, args: argparse.Namespace) -> None:
     """Measure the sides of one store and format."""
-    src, dataset = prepare(args, store)
-    with ExitStack() as stack:
-        sides: dict[str, Feed] = {}
-        for name, opener in openers(src, dataset, args).items():
-            sides[name] = stack.enter_context(opener())
-        firsts = [feed.take(1)[0] for feed in sides.values()]
-        if len({(images.shape[1:], images.dtype, images.device) for images in firsts}) > 1:
-            raise SystemExit(f"the sides differ: {[(each.shape, each.dtype) for each in firsts]}")
-        firsts.clear()
-        timings, threads = measure(sides, args)
-    report.rates(f"{store}, {args.fmt}: {args.count:,} images", timings, args.count)
     to_torchvision = TO_TORCHVISION.get(store) if args.device == "gpu" else TO_TORCHVISION_ON_CPU
     names = {sampler: our_name(sampler, args) for sampler in args.samplers}
     ours = names[args.samplers[0]]
@@ -114,20 +81,19 @@ def compare(report: Report, store: str, args: argparse.Namespace) -> None:
             pairs.append((name, names.get("ShuffledSampler", ""), TO_STRICT))
         elif sampler != "buffer":
             pairs.append((name, names.get("buffer", ""), TO_BUFFER))
-    report.ratios(timings, pairs)
-    for name, microseconds in threads.items():
+    title = f"{store}, {args.fmt}: {args.count:,} images"
+    with feeds.open_feeds(openers(*prepare(args, store), args), args.only) as sides:
+        firsts = [feed.take(1)[0] for feed in sides.values()]
+        if len({(images.shape[1:], images.dtype, images.device) for images in firsts}) > 1:
+            raise SystemExit(f"the sides differ: {[(each.shape, each.dtype) for each in firsts]}")
+        firsts.clear()
+        found = feeds.compare_feeds(report, title, sides, args, pairs, least=args.min_seconds)
+    for name, row in found.items():
         target = THREAD_US if name.startswith(OURS) else None
-        report.check(f"{name}: us of the thread per image", microseconds, target)
+        report.check(f"{name}: us of the thread per image", row["thread s"] * 1e6, target)
 
 
 def run(report: Report, args: argparse.Namespace) -> None:
     """Compare the sides of every store and format."""
-    known = {DEFAULT, TOLERANT, *samplers(1, 1)}
-    for name in args.samplers:
-        if name not in known:
-            raise WrongOptionError(
-                f"--samplers {name}: the samplers are {', '.join(sorted(known))}"
-            )
-    args.count = args.count // args.batch_size * args.batch_size
     for store, fmt in itertools.product(args.stores, args.formats or [args.fmt]):
         compare(report, store, harness.replaced(args, fmt=fmt))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib
 import json
 import math
 import multiprocessing
@@ -12,7 +11,7 @@ import statistics
 import time
 import zlib
 from collections.abc import Callable, Sequence
-from functools import cache
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,6 @@ OPTIONS = [
     *usual("accuracy"),
     DEVICE,
     option("--seeds", 12, "pairs of runs"),
-    option("--first-seed", 0, "seed of the first run"),
     option("--seconds", math.inf, "start no run that would end later than this"),
     option("--results", Path("results.jsonl"), "file of the finished runs"),
     option("--workers", max(1, CORES - 3), "processes of the other loader"),
@@ -46,31 +44,14 @@ def dataset_folder(args: argparse.Namespace) -> Path:
     return Path(args.work) / f"accuracy-{args.images.resolve().name}"
 
 
-def prepare(args: argparse.Namespace) -> None:
-    """Convert the images. They stay encoded as they are, so all loaders decode the same bytes."""
-    if not (dataset_folder(args) / "manifest.json").exists():
-        convert(args.images, dataset_folder(args), "tfrecord")
-
-
-@cache
-def decode_once(path: str) -> Any:
-    return importlib.import_module("torchvision.datasets").folder.default_loader(path)
-
-
 class Images:
     """An ImageFolder with rows, whose random numbers depend only on the names of the batches."""
 
-    def __init__(
-        self, folder: Path, steps: Sequence[Any], classes: Sequence[str] = (), *, once: bool = False
-    ) -> None:
-        """Read the names of the files; labels number `classes`, by default the folders.
+    def __init__(self, folder: Path, steps: Sequence[Any], classes: Sequence[str] = ()) -> None:
+        """Read the names of the files; labels number `classes`, by default the folders."""
+        from torchvision import datasets, transforms
 
-        With `once`, each process decodes an image at most once.
-        """
-        datasets = importlib.import_module("torchvision.datasets")
-        compose = importlib.import_module("torchvision.transforms").Compose
-        decode = decode_once if once else datasets.folder.default_loader
-        self.folder = datasets.ImageFolder(str(folder), compose([*steps]), loader=decode)
+        self.folder = datasets.ImageFolder(str(folder), transforms.Compose([*steps]))
         names = list(classes or self.folder.classes)
         self.labels = [names.index(name) for name in self.folder.classes]
 
@@ -97,24 +78,30 @@ def to_device(batch: Any, device: torch.device) -> Any:
     return images, labels.to(device, non_blocking=True), *rest
 
 
-def run_sides(sides: Sequence[str], function: Callable[..., None], *arguments: Any) -> None:
-    """Call a function for each side, at the same time, each in a process of its own."""
+def prepare(args: argparse.Namespace) -> None:
+    """Convert the images. They stay encoded as they are, so all loaders decode the same bytes."""
+    if not (dataset_folder(args) / "manifest.json").exists():
+        convert(args.images, dataset_folder(args), "tfrecord")
+
+
+def run_sides(
+    sides: Sequence[str], function: Callable[..., None], args: argparse.Namespace, settings: Row,
+    *more: Any,
+) -> dict[str, dict[int, Row]]:  # fmt: skip
+    """Call a function for each side, at the same time, each in a process; return the runs of all sides."""
+    prepare(args)
     context = multiprocessing.get_context("spawn")
-    running = {side: context.Process(target=function, args=(side, *arguments)) for side in sides}
-    for process in running.values():
-        process.start()
-    for process in running.values():
-        process.join()
-    failed = [side for side, process in running.items() if process.exitcode]
-    if failed:
-        raise SystemExit(f"the training with {' and '.join(failed)} failed")
+    with ProcessPoolExecutor(len(sides), context) as pool:
+        running = [pool.submit(function, side, args, settings, *more) for side in sides]
+        for each in running:
+            each.result()
+    return read_results(args.results, settings)
 
 
 def remaining_seeds(side: str, args: argparse.Namespace, settings: Row) -> list[int]:
     """Return the seeds without a result of this side."""
     done = read_results(args.results, settings).get(side, {})
-    seeds = range(args.first_seed, args.first_seed + args.seeds)
-    return [seed for seed in seeds if seed not in done]
+    return [seed for seed in range(args.seeds) if seed not in done]
 
 
 def run_seeds(

@@ -11,22 +11,20 @@ all sides read the first batch as it is, and the digests of its pixels are print
 from __future__ import annotations
 
 import argparse
-import hashlib
 import importlib
 import importlib.util
+import itertools
 import shutil
-from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import tifffile
 import torch
-from feeds import OURS, Feed, data_loader, endless, measure_seconds
+from feeds import OURS, Opener, compare_feeds, digest, open_feeds, our_feed, workers_feed
 from harness import DEVICE, Report, at_least, at_most, option, usual
 from inputs import convert
-
-import loaders
 
 TAKES = "5 minutes"
 NEEDS = "2 GB of memory; rasterio and torchgeo are measured if they are installed"
@@ -96,20 +94,9 @@ class Tiles(torch.utils.data.Dataset[Any]):
         return torch.from_numpy(stacked), int(Path(self.paths[number]).parent.name[5:])
 
 
-def batches_of(tiles: Tiles, args: argparse.Namespace, workers: int) -> Iterator[Any]:
-    """Yield normalized batches of a DataLoader, which never ends."""
-    order = torch.utils.data.RandomSampler(tiles, num_samples=len(tiles) * 10_000)
-    batches = torch.utils.data.BatchSampler(order, args.batch_size, drop_last=True)
-    device = "cuda" if args.device == "gpu" else "cpu"
-    for images, labels in data_loader(tiles, batches, args, workers):
-        stored = images.view(torch.uint16) if images.dtype == torch.int16 else images
-        pixels = stored.to(device, non_blocking=True).float()
-        yield pixels.sub_(MEAN).div_(STD), labels.to(device, non_blocking=True)
-
-
-def digest(images: Any) -> str:
-    """Return a digest of the pixels as uint16."""
-    return hashlib.sha256(images.cpu().numpy().astype(np.uint16).tobytes()).hexdigest()[:16]
+def normalized(images: Any) -> Any:
+    stored = images.view(torch.uint16) if images.dtype == torch.int16 else images
+    return stored.float().sub_(MEAN).div_(STD)
 
 
 def run(report: Report, args: argparse.Namespace) -> None:
@@ -120,30 +107,26 @@ def run(report: Report, args: argparse.Namespace) -> None:
     shutil.rmtree(dataset, ignore_errors=True)
     convert(folder, dataset, "tfrecord", "--no-shuffle")
     readers = {name: READERS[name] for name in READERS if importlib.util.find_spec(name)}
-    options: Any = {"batch_size": args.batch_size, "device": args.device, "last_batch": "drop"}
-    with loaders.build(dataset, transforms=[], dtype="uint16", shuffle=False, **options) as plain:
-        digests = {OURS: digest(next(iter(plain))[0])}
+    with our_feed(dataset, args, transforms=[], dtype="uint16", shuffle=False) as plain:
+        digests = {OURS: digest(plain.take(1)[0])}
     for name, reader in readers.items():
         first = Tiles(folder, args.size, reader).paths[: args.batch_size]
         whole = np.stack([reader(path, 0, 0, args.size) for path in first])
-        digests[name] = digest(torch.from_numpy(whole))
+        digests[name] = digest(torch.from_numpy(whole.astype(np.uint16)))
     print(digests)
     report.check("different digests", len({*digests.values()}), at_most(1))
 
     scale = {"scale": 1.0, "mean": [MEAN] * BANDS, "std": [STD] * BANDS}
     steps: list[Any] = [{"RandomCrop": {"size": args.size * 7 // 8}}, "RandomHorizontalFlip"]
     steps += [{"NormalizeImage": scale}]
-    loader = loaders.build(dataset, transforms=steps, dtype="float32", **options)
-    feeds = {OURS: Feed(endless(loader), loader.options.prefetch)}
-    for workers in args.workers:
-        for name, reader in readers.items():
-            batches = batches_of(Tiles(folder, args.size, reader), args, workers)
-            feeds[f"{name}, {workers} workers"] = Feed(batches, 2 * workers, workers)
-    count = args.count // args.batch_size
-    sides = {
-        name: lambda feed=feed: measure_seconds(feed, count, args.seconds)[:2]
-        for name, feed in feeds.items()
-    }
+    build = {"transforms": steps, "dtype": "float32"}
+    sides: dict[str, Opener] = {OURS: partial(our_feed, dataset, args, **build)}
+    for workers, (name, reader) in itertools.product(args.workers, readers.items()):
+        tiles = Tiles(folder, args.size, reader)
+        sides[f"{name}, {workers} workers"] = partial(
+            workers_feed, tiles, args, workers, normalized
+        )
     title = f"{args.size} x {args.size} x {BANDS}, {args.device}, batches of {args.batch_size}"
-    images, pairs = count * args.batch_size, [(OURS, name, SHARE) for name in [*sides][1:]]
-    report.compare(title, sides, images=images, repeats=args.repeats, pairs=pairs)
+    pairs = [(OURS, name, SHARE) for name in [*sides][1:]]
+    with open_feeds(sides) as feeds:
+        compare_feeds(report, title, feeds, args, pairs, least=args.seconds)

@@ -1,13 +1,10 @@
 """Reading without decoding: each sampler against DALI's native reader, which reads in stored order.
 
-Reading passes the encoded images to a DALI operator that reads their headers and does not decode.
-With --cold each measurement runs in a new process,
-after the shards were dropped from the page cache; every byte is copied, and the disk itself is
-measured by reading the shards from end to end. `us of the thread` is the CPU time, for a sample, of
-the thread that trains: it calls the sampler, locates the images and passes them to DALI.
-
-Reading alone has no public interface, so this benchmark builds DALI pipelines from the readers in
-`loaders.dali`. `load` measures the same samplers with decoding.
+A pipeline ends after reading, as in `loaders bench`: each byte of an image is read, none is decoded.
+With --cold each measurement runs in a new process, after the shards were dropped from the page
+cache, and the disk itself is measured by reading the shards from end to end. `us of the thread` is
+the CPU time, for a sample, of the thread that trains: it calls the sampler, locates the images and
+passes them to DALI. `load` measures the same samplers with decoding.
 """
 
 from __future__ import annotations
@@ -17,80 +14,72 @@ import os
 import statistics
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
-import harness
 from feeds import samplers
-from harness import CORES, FORMATS, Report, Row, Side, apart, at_least, at_most, option, replaced
+from harness import (
+    CORES,
+    FORMATS,
+    Report,
+    Row,
+    Side,
+    apart,
+    at_least,
+    at_most,
+    option,
+    replaced,
+    usual,
+)
 from inputs import drop_pages, prepare, require_disk, shard_files
-from nvidia.dali import fn
-from nvidia.dali.pipeline import Pipeline
 
-from loaders.dali.readers import read_planned, read_stored
-from loaders.dataset.images import StoredImages
-from loaders.dataset.split import open_split
-from loaders.dataset.tables import SampleTables
-from loaders.ranks import Ranks
-from loaders.samplers.order import Batching, PlannedOrder
+from loaders.bench.command import make_request
+from loaders.dali.pipeline import start_stage, take_batch
+from loaders.resolve import resolve
 
 TAKES = "3 minutes"
 NEEDS = "photographs; a disk for --cold"
 OPTIONS = [
-    *harness.usual("reading", count=20_000, repeats=5, batch_size=256),
+    *usual("reading", count=20_000, repeats=5, batch_size=256),
     option("--formats", [*FORMATS], "formats of the shards", choices=FORMATS),
     option("--threads", CORES, "threads of DALI"),
     option("--cold", False, "read from the disk; --work must be on one"),
 ]
 NATIVE, DISK = "native reader", "the disk, end to end"
-PREFETCH = 2
 SHARDS = 16
 WARM, COLD, THREAD_US = at_least(0.7), at_least(0.8), at_most(20)
 
 
 def reader(folder: Path, name: str, args: argparse.Namespace) -> Callable[[], float]:
     """Return a function that reads an epoch without decoding, and returns this thread's CPU seconds."""
-    split = open_split(folder, "train")
-    size = args.batch_size
-    pipeline = Pipeline(
-        batch_size=size, num_threads=args.threads, device_id=None,
-        prefetch_queue_depth=PREFETCH, exec_dynamic=True,
-    )  # fmt: skip
-    make: Callable[[], Any]
+    options = {"transforms": "imagenet-train", "split": "train", "batch_size": args.batch_size}
+    request = make_request(str(folder), **options, device="cpu")
+    order: Row = {"sampler": samplers(args.count, args.batch_size).get(name)}
     if name == NATIVE:
-        order: Row = {"shuffle": True, "seed": 1, "shard_seed": 1, "started": 0}
-        make = partial(read_stored, split, Ranks(), **order, with_label=False, with_source=False)
-    else:
-        sampler, tables = samplers(args.count, size)[name], SampleTables(split)
-        columns = tables.columns(sampler.columns, requested_by="a sampler")
-        plan = sampler.plan(columns, samples=split.samples, batch_size=size, world_size=1, seed=1)
-        upcoming = PlannedOrder(split.samples, Batching(size, "drop"), plan).upcoming(0, 0)
-        make = partial(read_planned, upcoming, StoredImages(split, tables), prefetch=PREFETCH)
-    with pipeline:
-        encoded = make().encoded
-        pipeline.set_outputs(encoded if args.cold else fn.peek_image_shape(encoded))
-    pipeline.build()
+        order["shuffle"] = "buffer"
+    spec = resolve(replace(request, num_threads=args.threads, **order))
+    pipeline = start_stage(spec, "reading")
 
     def read() -> float:
         start = time.thread_time()
-        for _ in range(split.samples // size):
-            pipeline.run()
+        for _ in range(args.count // args.batch_size):
+            take_batch(pipeline, spec.split, None)
         return time.thread_time() - start
 
     return read
 
 
-def read_cold(folder: Path, name: str, args: argparse.Namespace) -> float:
-    """Read once from the disk, and return the seconds.
+def read_cold(folder: Path, name: str, args: argparse.Namespace) -> tuple[float, float]:
+    """Read once from the disk, and return the seconds and the CPU seconds.
 
     It needs a new process: the page cache cannot drop pages that a process has mapped.
     """
     read = partial(read_through, folder) if name == DISK else reader(folder, name, args)
     drop_pages(shard_files(folder))
-    start = time.perf_counter()
+    start, cpu_start = time.perf_counter(), time.process_time()
     read()
-    return time.perf_counter() - start
+    return time.perf_counter() - start, time.process_time() - cpu_start
 
 
 def read_through(folder: Path) -> None:

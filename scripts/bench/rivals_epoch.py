@@ -14,7 +14,6 @@ from __future__ import annotations
 import gc
 import importlib
 import io
-import itertools
 import os
 import random
 import sys
@@ -24,10 +23,9 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
+import by_hand
 import numpy as np
 
-SIZE, AREA, ASPECT = 224, (0.08, 1.0), (3 / 4, 4 / 3)
-MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 CHUNK_BYTES = 64 << 20
 WORKERS = len(os.sched_getaffinity(0))
 #: Encoded or decoded images, and labels.
@@ -101,8 +99,9 @@ def encoded_batch(samples: list[dict[str, Any]]) -> Batch:
 def augmentation() -> Any:
     from torchvision import transforms
 
-    steps = [transforms.RandomResizedCrop(SIZE), transforms.RandomHorizontalFlip()]
-    return transforms.Compose([*steps, transforms.ToTensor(), transforms.Normalize(MEAN, STD)])
+    steps = [transforms.RandomResizedCrop(by_hand.SIZE), transforms.RandomHorizontalFlip()]
+    normalize = transforms.Normalize(by_hand.MEAN, by_hand.STD)
+    return transforms.Compose([*steps, transforms.ToTensor(), normalize])
 
 
 def decoded_batch(samples: list[dict[str, Any]]) -> Batch:
@@ -119,11 +118,6 @@ def decoded_batch(samples: list[dict[str, Any]]) -> Batch:
 
 def decode_with_dali(batches: Iterator[Batch], batch: int) -> Iterator[Batch]:
     """Decode batches on the CPU with the steps of ``transforms="imagenet-train"``."""
-    from torch.utils.dlpack import from_dlpack
-
-    dali: Any = importlib.import_module("nvidia.dali")
-    fn, types = dali.fn, dali.types
-
     labels: list[list[int]] = []
 
     def images() -> Iterator[list[Any]]:
@@ -131,29 +125,14 @@ def decode_with_dali(batches: Iterator[Batch], batch: int) -> Iterator[Batch]:
             labels.append(numbers)
             yield [np.frombuffer(data, np.uint8) for data in encoded]
 
-    crop = {"random_area": [*AREA], "random_aspect_ratio": [*ASPECT], "num_attempts": 10}
-    levels = {"mean": [255 * value for value in MEAN], "std": [255 * value for value in STD]}
+    def graph() -> Any:
+        uint8 = by_hand.dali().types.UINT8
+        data = by_hand.dali().fn.external_source(source=images(), dtype=uint8, ndim=1)
+        return by_hand.normalize(by_hand.crop_resize(data, gpu=False), gpu=False)
 
-    @dali.pipeline_def  # type: ignore[untyped-decorator]
-    def pipeline() -> Any:
-        data = fn.external_source(source=images(), dtype=types.UINT8, ndim=1)
-        pixels = fn.decoders.image_random_crop(data, device="cpu", output_type=types.RGB, **crop)
-        linear = types.INTERP_LINEAR
-        pixels = fn.resize(pixels, size=[SIZE, SIZE], interp_type=linear, antialias=True)
-        flip = fn.random.coin_flip(probability=0.5)
-        return fn.crop_mirror_normalize(
-            pixels, mirror=flip, dtype=types.FLOAT, output_layout="CHW", **levels
-        )
-
-    options = {"batch_size": batch, "num_threads": WORKERS, "device_id": None, "seed": 1}
-    built = pipeline(**options, prefetch_queue_depth=2)
-    built.build()
-    for number in itertools.count():
-        try:
-            (output,) = built.run()
-        except StopIteration:
-            return
-        yield from_dlpack(output.as_tensor()), labels[number]
+    made = by_hand.run_graph(graph, gpu=False, batch_size=batch, num_threads=WORKERS)
+    for number, (pixels,) in enumerate(made):
+        yield pixels, labels[number]
 
 
 def epoch(make: Callable[..., Any], decoder: str, batch: int) -> tuple[float, float, int]:

@@ -18,21 +18,19 @@ import argparse
 import importlib
 import importlib.util
 import io
-import itertools
 import random
-import statistics
 import tarfile
-import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import harness
 import torch
-from feeds import MEAN, STD, Feed, cpu_seconds_of_all, endless, open_loader, synchronize
-from harness import Report, Timing, at_least, at_most, option
+from by_hand import MEAN, STD
+from feeds import Feed, Opener, compare_feeds, endless, half_on_gpu, open_feeds, our_feed, to_device
+from harness import Report, at_least, at_most, option
 from inputs import prepare, shard_files
 from PIL import Image
 from torch.utils.data import ConcatDataset, DataLoader, IterableDataset
@@ -62,19 +60,19 @@ PATCHES: dict[str, Any] = {"Patchify 256": FIXED, "rows of 1024": ROWS}
 TO_SQUARE, TO_RIVAL = at_least(0.9), at_least(3)
 
 
-def ours(dataset: Path, stack: ExitStack, args: argparse.Namespace, **options: Any) -> Feed:
-    """Open a loader. Every batch of a side is its images, its labels and its number of pixels."""
-    loader = stack.enter_context(open_loader(dataset, args, **options))
+@contextmanager
+def ours(dataset: Path, args: argparse.Namespace, **options: Any) -> Iterator[Feed]:
+    """Open a loader, whose batches also have their number of pixels."""
+    with our_feed(dataset, args, **options) as feed:
+        counted = (
+            (images, labels, tokens[0].sum() * PATCH**2 if tokens else images[:, 0].numel())
+            for images, labels, *tokens in feed.batches
+        )
+        yield Feed(counted, feed.prefetched)
 
-    def batches() -> Iterator[Any]:
-        for images, labels, *tokens in endless(loader):
-            # A tensor: counting does not wait for the GPU.
-            yield images, labels, tokens[0].sum() * PATCH**2 if tokens else images[:, 0].numel()
 
-    return Feed(batches(), loader.options.prefetch)
-
-
-def timm_naflex(src: Path, args: argparse.Namespace) -> Feed:
+@contextmanager
+def timm_naflex(src: Path, args: argparse.Namespace) -> Iterator[Feed]:
     """Open timm's loader, with long epochs: their starts are not measured."""
     data, gpu = importlib.import_module("timm.data").ImageDataset(str(src)), args.device == "gpu"
     several: Any = ConcatDataset([data] * 20)
@@ -84,12 +82,11 @@ def timm_naflex(src: Path, args: argparse.Namespace) -> Feed:
         num_workers=args.workers, pin_memory=gpu, device=harness.torch_device(args),
         img_dtype=torch.float16 if gpu else torch.float32,
     )  # fmt: skip
-
-    def batches() -> Iterator[Any]:
-        for found, labels in endless(loader):
-            yield found["patches"], labels, found["patch_valid"].sum() * PATCH**2
-
-    return Feed(batches(), 2 * args.workers)
+    counted = (
+        (found["patches"], labels, found["patch_valid"].sum() * PATCH**2)
+        for found, labels in endless(loader)
+    )
+    yield Feed(counted, 2 * args.workers)
 
 
 class Shards(IterableDataset[Any]):
@@ -115,79 +112,53 @@ class Shards(IterableDataset[Any]):
                         yield image, int(content)
 
 
-def open_clip(dataset: Path, args: argparse.Namespace) -> Feed:
+@contextmanager
+def open_clip(dataset: Path, args: argparse.Namespace) -> Iterator[Feed]:
     """Open the pipeline of open_clip."""
     data, gpu = Shards(shard_files(dataset)), args.device == "gpu"
     loader: Any = DataLoader(data, args.batch_size, num_workers=args.workers, pin_memory=gpu)
-
-    def batches() -> Iterator[Any]:
-        for images, labels in loader:
-            moved = images.to(harness.torch_device(args), non_blocking=True)
-            yield moved.half() if gpu else moved, labels, images[:, 0].numel()
-
-    return Feed(batches(), 2 * args.workers)
+    counted = (
+        (half_on_gpu(to_device(images, args)), labels, images[:, 0].numel())
+        for images, labels in loader
+    )
+    yield Feed(counted, 2 * args.workers)
 
 
-def openers(args: argparse.Namespace, stack: ExitStack) -> dict[str, Callable[[], Feed]]:
+def openers(args: argparse.Namespace) -> dict[str, Opener]:
     """Return what opens each side that this machine can measure."""
     src, dataset = prepare(harness.replaced(args, fmt="webdataset"))
-    square = partial(ours, dataset, stack, args)
-    found: dict[str, Callable[[], Feed]] = {}
+    found: dict[str, Opener] = {}
     # The rivals come first: their processes are forked before this one has the threads of DALI.
     if importlib.util.find_spec("timm"):
         found[TIMM] = partial(timm_naflex, src, args)
     if importlib.util.find_spec("torchvision"):
         found[OPEN_CLIP] = partial(open_clip, dataset, args)
-    found[SQUARE] = square
-    found[WHOLE] = partial(square, transforms=NEARLY_WHOLE)
+    found[SQUARE] = partial(ours, dataset, args)
+    found[WHOLE] = partial(ours, dataset, args, transforms=NEARLY_WHOLE)
     for name in BUCKETS:
         sampler = loaders.BucketSampler(5, batch=name.rpartition("=")[2])  # type: ignore[arg-type]
-        found[name] = partial(square, transforms="bucket-train", sampler=sampler)
+        found[name] = partial(ours, dataset, args, transforms="bucket-train", sampler=sampler)
     for name, budget in PATCHES.items():
         steps = [{"NormalizeImage": {}}, {"Patchify": {"patch": PATCH, **budget}}]
-        found[name] = partial(square, transforms=steps, fields=("image", "label", "tokens"))
-    return harness.chosen(found, args.only)
-
-
-def measure(feed: Feed, count: int, timing: Timing) -> tuple[int, int]:
-    """Take at least `count` images, add the time of a megapixel, return numbers of images and pixels."""
-    feed.take(2 * feed.prefetched)  # what was ready before
-    start, cpu = time.perf_counter(), cpu_seconds_of_all()
-    images, batches, pixels = 0, 0, torch.zeros((), dtype=torch.int64)
-    while images < count:
-        _, labels, more = next(feed.batches)
-        images, batches, pixels = images + len(labels), batches + 1, pixels + more
-    synchronize()
-    seconds, cpu = time.perf_counter() - start, cpu_seconds_of_all() - cpu
-    timing.seconds.append(seconds * 1e6 / int(pixels))
-    timing.cpu_seconds.append(cpu * 1e6 / int(pixels))
-    time.sleep(feed.prefetched * seconds / batches)  # prefetching now would disturb the next side
-    return images, int(pixels)
+        fields = ("image", "label", "tokens")
+        found[name] = partial(ours, dataset, args, transforms=steps, fields=fields)
+    return found
 
 
 def run(report: Report, args: argparse.Namespace) -> None:
-    """Measure all sides in turn, after one round of warm-up."""
-    with ExitStack() as stack:
-        feeds, counts = {}, {}
-        for name, opener in openers(args, stack).items():
-            feeds[name] = opener()
-            counts[name] = measure(feeds[name], args.count, Timing())
-        timings = {name: Timing() for name in feeds}
-        for _, (name, feed) in itertools.product(range(args.repeats), feeds.items()):
-            counts[name] = measure(feed, args.count, timings[name])
-    rows, sizes = [], {}
-    for name, (images, pixels) in counts.items():
-        rates = sorted(1 / each for each in timings[name].seconds)
-        rate, sizes[name] = statistics.median(rates), pixels / images
-        row = {"megapixels/s": name, "median": rate, "min": rates[0], "max": rates[-1]}
-        row |= {"images/s": rate * 1e6 / sizes[name], "tokens/s": rate * 1e6 / PATCH**2}
-        rows.append(row | {"images": images, "pixels/image": sizes[name]})
-    report.table(f"batches of {args.batch_size}, rivals with {args.workers} workers", rows)
+    """Measure all sides in turn."""
     to_square, to_rival = (TO_SQUARE, TO_RIVAL) if args.device == "gpu" else (None, None)
+    pairs = []
     for name in (*BUCKETS, *PATCHES):
         rival = TIMM if name in PATCHES else OPEN_CLIP
-        pairs = [(name, SQUARE, to_square), (name, WHOLE, to_square), (name, rival, to_rival)]
-        report.ratios(timings, pairs)
-    if {TIMM, "Patchify 256"} <= sizes.keys():
-        unequal = abs(sizes["Patchify 256"] / sizes[TIMM] - 1)
+        pairs += [(name, SQUARE, to_square), (name, WHOLE, to_square), (name, rival, to_rival)]
+    title = f"batches of {args.batch_size}, rivals with {args.workers} workers"
+    with open_feeds(openers(args), args.only) as feeds:
+        found = compare_feeds(report, title, feeds, args, pairs, by_pixels=True)
+    rows = []
+    for name, row in found.items():
+        rows.append({"size": name, "pixels/image": row["pixels"], "images/s": 1 / row["s"]})
+    report.table("Delivered images", rows)
+    if {TIMM, "Patchify 256"} <= found.keys():
+        unequal = abs(found["Patchify 256"]["pixels"] / found[TIMM]["pixels"] - 1)
         report.check("relative difference of sizes to timm's", unequal, at_most(0.01))

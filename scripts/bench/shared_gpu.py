@@ -11,23 +11,23 @@ counted, with the last line of its errors.
 from __future__ import annotations
 
 import argparse
-import importlib
 import itertools
 import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import by_hand
 import numpy as np
 import torch
+from by_hand import run_graph
 from feeds import HAND, OURS, endless, open_loader
 from harness import Report, Row, WrongOptionError, apart, at_most, option, usual
 from inputs import prepare
-from torch.utils.dlpack import from_dlpack
 
 import loaders
 
@@ -54,28 +54,19 @@ def our_batches(args: argparse.Namespace) -> Iterator[torch.Tensor]:
 
 
 def batches_by_hand(args: argparse.Namespace) -> Iterator[torch.Tensor]:
-    dali: Any = importlib.import_module("nvidia.dali")
-    gpu = args.device == "gpu"
+    fn, gpu = by_hand.dali().fn, args.device == "gpu"
     files = sorted(str(file) for file in args.src.rglob("*.jpg"))
 
-    @dali.pipeline_def  # type: ignore[untyped-decorator]
-    def pipeline() -> Any:
-        data, _ = dali.fn.readers.file(files=files, labels=[0] * len(files))
-        images = dali.fn.decoders.image(data, device="mixed" if gpu else "cpu")
-        return dali.fn.resize(images, size=[SIDE, SIDE])
+    def graph() -> Any:
+        data, _ = fn.readers.file(files=files, labels=[0] * len(files))
+        images = fn.decoders.image(data, device="mixed" if gpu else "cpu")
+        return fn.resize(images, size=[SIDE, SIDE])
 
-    device = 0 if gpu else None
-    running = pipeline(batch_size=args.batch_size, num_threads=2, device_id=device)
-    running.build()
-    while True:
-        (images,) = running.run()
-        yield from_dlpack(images.as_tensor())
+    for (images,) in run_graph(graph, gpu=gpu, batch_size=args.batch_size, num_threads=2):
+        yield images
 
 
-SIDES: dict[str, Callable[[argparse.Namespace], Iterator[torch.Tensor]]] = {
-    OURS: our_batches,
-    HAND: batches_by_hand,
-}
+SIDES = {OURS: our_batches, HAND: batches_by_hand}
 
 
 def count_different(batch: torch.Tensor, expected: torch.Tensor) -> tuple[int, int]:

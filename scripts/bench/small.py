@@ -11,32 +11,21 @@ random draws in stored order, and their digests are compared.
 from __future__ import annotations
 
 import argparse
-import hashlib
-import importlib
 import itertools
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import by_hand
 import numpy as np
 import pyarrow.parquet as pq
-from feeds import endless, outputs, synchronize
-from harness import (
-    CORES,
-    DEVICE,
-    Report,
-    at_least,
-    at_most,
-    option,
-    time_in_turn,
-    usual,
-)
+from feeds import HAND, OURS, Feed, Opener, compare_feeds, digest, open_feeds, our_feed
+from harness import CORES, DEVICE, Report, at_least, at_most, option, replaced, usual
 from inputs import convert
-from numpy.typing import NDArray
 from PIL import Image
-from torch.utils.dlpack import from_dlpack
 
 import loaders
 
@@ -49,7 +38,6 @@ OPTIONS = [
     option("--sizes", [32, 64, 96], "sides of the images in pixels"),
     option("--batch-sizes", [256, 1024], "samples of a batch"),
 ]
-HAND, SHUFFLED = "DALI by hand", "loaders.build, shuffled"
 MEAN, STD = (0.5, 0.4, 0.3), (0.2, 0.25, 0.3)
 #: Share of the images per second by hand, and of the slowest order beside the images in order.
 SHARE, ORDERS, PADDING = at_least(0.9), at_least(0.95), 8
@@ -67,114 +55,82 @@ def make_dataset(work: Path, size: int, count: int) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         coarse = Image.fromarray(rng.integers(0, 256, (5, 5, 3), np.uint8))
         coarse.resize((size, size)).save(folder / f"{number}.ppm")
-    raw = ("--store", "raw", "--raw-size", size, "--shard-size", "4GB")
-    convert(src, dataset, "tfrecord", *raw)
+    convert(src, dataset, "tfrecord", "--store", "raw", "--raw-size", size, "--shard-size", "4GB")
     shutil.rmtree(src)
     return dataset
 
 
-def ours(
-    dataset: Path, size: int, batch: int, args: argparse.Namespace, *, draws: bool, sampler: Any
-) -> Iterator[Any]:
-    """Yield batches of `loaders.build`."""
+def ours(dataset: Path, size: int, args: argparse.Namespace, *, draws: bool, sampler: Any) -> Any:
+    """Open `loaders.build`."""
     steps: list[Any] = [{"Pad": {"padding": size // PADDING}}, {"CenterCrop": {"size": size}}]
     if draws:
         steps = [{"RandomCrop": {"size": size, "padding": size // PADDING}}]
     steps += [{"RandomHorizontalFlip": {"p": 0.5 if draws else 1.0}}, "ToTensor"]
     steps += [{"Normalize": {"mean": MEAN, "std": STD}}]
-    dtype = "float16" if args.device == "gpu" else "float32"
-    options: Any = {"device": args.device, "dtype": dtype, "last_batch": "drop"}
-    loader = loaders.build(dataset, transforms=steps, batch_size=batch, sampler=sampler, **options)
-    return endless(loader)
+    return our_feed(dataset, args, transforms=steps, sampler=sampler)
 
 
-def by_hand(
-    dataset: Path, size: int, batch: int, args: argparse.Namespace, *, draws: bool
-) -> Iterator[Any]:
-    """Yield batches of a DALI pipeline."""
-    dali: Any = importlib.import_module("nvidia.dali")
-    fn, types, gpu = dali.fn, dali.types, args.device == "gpu"
+@contextmanager
+def hand(dataset: Path, size: int, args: argparse.Namespace, *, draws: bool) -> Iterator[Feed]:
+    """Open a DALI pipeline."""
+    fn, types, gpu = by_hand.dali().fn, by_hand.dali().types, args.device == "gpu"
     table = pq.read_table(next(dataset.glob("*.parquet")), columns=["offset", "label"])
     offsets = table["offset"].to_numpy()
     labels = table["label"].to_numpy().astype(np.int64)
     shard = np.memmap(next(dataset.glob("*.tfrecord")), np.uint8, "r")
-    length = size * size * 3
     # Row i of the windows are the bytes of the shard from i on.
-    windows = np.lib.stride_tricks.sliding_window_view(shard, length)
+    windows = np.lib.stride_tricks.sliding_window_view(shard, size * size * 3)
     order = np.arange(len(offsets))
     if draws:
         order = np.random.default_rng(0).permutation(order)
 
-    def read(info: Any) -> tuple[NDArray[Any], NDArray[Any]]:
-        first = info.iteration % (len(order) // batch) * batch
-        rows = order[first : first + batch]
+    def read(info: Any) -> tuple[Any, Any]:
+        first = info.iteration % (len(order) // args.batch_size) * args.batch_size
+        rows = order[first : first + args.batch_size]
         return windows[offsets[rows]].reshape(-1, size, size, 3), labels[rows]
 
-    pad = size // PADDING
-    pipeline = dali.Pipeline(
-        batch, min(CORES, 8), 0 if gpu else None, seed=1, prefetch_queue_depth=2,
-        exec_dynamic=True,
-    )  # fmt: skip
-    with pipeline:
+    def graph() -> Any:
         images, label = fn.external_source(
             read, num_outputs=2, batch=True, batch_info=True, no_copy=True,
             dtype=[types.UINT8, types.INT64], ndim=[3, 0], layout=["HWC", ""],
         )  # fmt: skip
-        start, mirror = [0, 0], 1
+        start, mirror, pad = [0, 0], None if draws else 1, size // PADDING
         if draws:
             start = fn.random.uniform(range=[-pad - 0.5, pad + 0.499], shape=[2])
-            start, mirror = fn.cast(start, dtype=types.INT32), fn.random.coin_flip()
+            start = fn.cast(start, dtype=types.INT32)
         images = images.gpu() if gpu else images
-        images = fn.slice(
-            images, start=start, shape=[size, size], axes=[0, 1], out_of_bounds_policy="pad"
-        )
-        images = fn.crop_mirror_normalize(
-            images,
-            mirror=mirror,
-            mean=[255 * value for value in MEAN],
-            std=[255 * value for value in STD],
-            dtype=types.FLOAT16 if gpu else types.FLOAT,
-            output_layout="CHW",
-        )
-        pipeline.set_outputs(images, label)
-    for found, numbers in outputs(pipeline):
-        yield from_dlpack(found.as_tensor()), from_dlpack(numbers.as_tensor())
+        crop = {"start": start, "shape": [size, size], "out_of_bounds_policy": "pad"}
+        images = fn.slice(images, axes=[0, 1], **crop)
+        return by_hand.normalize(images, gpu=gpu, mirror=mirror, mean=MEAN, std=STD), label
 
-
-def digest(batch: Any) -> str:
-    """Return a digest of the images and the labels of a batch."""
-    images, labels = (each.cpu().numpy() for each in batch)
-    return hashlib.sha256(images.tobytes() + labels.tobytes()).hexdigest()[:16]
-
-
-def take(batches: Iterator[Any], count: int) -> None:
-    for _ in itertools.islice(batches, count):
-        pass
-    synchronize()
+    sizes = {"batch_size": args.batch_size, "num_threads": min(CORES, 8)}
+    batches = by_hand.run_graph(graph, gpu=gpu, **sizes)
+    yield Feed(((images, labels.flatten()) for images, labels in batches), 2)
 
 
 def run(report: Report, args: argparse.Namespace) -> None:
     """Compare all orders with DALI by hand, for each size and batch."""
     for size, batch in itertools.product(args.sizes, args.batch_sizes):
-        dataset, count = make_dataset(args.work, size, args.count), args.count // batch
-        case = (dataset, size, batch, args)
-        digests = {
-            digest(next(by_hand(*case, draws=False))),
-            digest(next(ours(*case, draws=False, sampler=loaders.SequentialSampler()))),
+        case = (make_dataset(args.work, size, args.count), size, replaced(args, batch_size=batch))
+        in_order = loaders.SequentialSampler()
+        plain = {
+            HAND: partial(hand, *case, draws=False),
+            OURS: partial(ours, *case, draws=False, sampler=in_order),
         }
+        with open_feeds(plain) as feeds:
+            digests = {digest(*feed.take(1)) for feed in feeds.values()}
         report.check(f"{size} px, {batch}: different digests", len(digests), at_most(1))
         samplers = {
-            "loaders.build, in order": loaders.SequentialSampler(),
-            SHUFFLED: loaders.ShuffledSampler(),
-            "loaders.build, P x K": loaders.PKSampler(batch // 4, 4, batches=count),
+            f"{OURS}, in order": in_order,
+            f"{OURS}, shuffled": loaders.ShuffledSampler(),
+            f"{OURS}, P x K": loaders.PKSampler(batch // 4, 4, batches=args.count // batch),
         }
-        sides: dict[str, Callable[[], None]] = {
-            HAND: partial(take, by_hand(*case, draws=True), count)
-        }
+        sides: dict[str, Opener] = {HAND: partial(hand, *case, draws=True)}
         for name, sampler in samplers.items():
-            sides[name] = partial(take, ours(*case, draws=True, sampler=sampler), count)
-        timings = time_in_turn(sides, repeats=args.repeats)
-        report.rates(f"{size} x {size} raw, batches of {batch}", timings, count * batch)
+            sides[name] = partial(ours, *case, draws=True, sampler=sampler)
         first, *others = samplers
-        report.ratios(timings, [(name, HAND, SHARE) for name in samplers])
-        report.ratios(timings, [(name, first, ORDERS) for name in others])
+        pairs = [(name, HAND, SHARE) for name in samplers]
+        pairs += [(name, first, ORDERS) for name in others]
+        with open_feeds(sides) as feeds:
+            title = f"{size} x {size} raw, batches of {batch}"
+            compare_feeds(report, title, feeds, case[2], pairs)

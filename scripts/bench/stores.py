@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import ctypes
+import multiprocessing
 import os
-import signal
-import socket
-import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from harness import WrongOptionError
 from helpers.servers import BUCKET, NO_SEAWEEDFS, find_weed, seaweedfs
+from helpers.tcp_proxy import TcpProxy
 
 from manifests.remote.connect import close_connections
+from manifests.remote.store import open_store
 
-__all__ = ["BUCKET", "latency_proxy", "served", "use_endpoint"]
+__all__ = ["BUCKET", "latency_proxy", "served", "upload", "use_endpoint"]
 
 
 @contextmanager
@@ -36,55 +36,30 @@ def use_endpoint(endpoint: str) -> None:
     close_connections()
 
 
+def upload(folder: Path, url: str) -> None:
+    """Put the files of a folder into a bucket."""
+    store = open_store(url)
+    for path in sorted(folder.rglob("*")):
+        if path.is_file():
+            store.put(str(path.relative_to(folder)), path.read_bytes())
+
+
 @contextmanager
 def latency_proxy(endpoint: str, milliseconds: float) -> Iterator[str]:
-    """Run a proxy that delivers each request late; answers pass at full speed. Yield its endpoint.
-
-    It runs in a process of its own, and moves answers with splice(2), so it copies nothing and
-    needs little CPU time.
-    """
-    port = int(endpoint.rpartition(":")[2])
-    listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
-    child = os.fork()
-    if not child:
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # it ends with this process
-        try:
-            _serve(listener, port, milliseconds / 1000)
-        finally:
-            os._exit(0)
-    own = listener.getsockname()[1]
-    listener.close()
+    """Run a proxy that delivers each request late, in a process of its own. Yield its endpoint."""
+    context = multiprocessing.get_context("spawn")
+    ports: Any = context.SimpleQueue()
+    arguments = (int(endpoint.rpartition(":")[2]), milliseconds / 1000, ports)
+    process = context.Process(target=_serve, args=arguments, daemon=True)
+    process.start()
     try:
-        yield f"http://127.0.0.1:{own}"
+        yield f"http://127.0.0.1:{ports.get()}"
     finally:
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
+        process.kill()
+        process.join()
 
 
-def _serve(listener: socket.socket, port: int, delay: float) -> None:
+def _serve(port: int, delay: float, ports: Any) -> None:
+    ports.put(TcpProxy(port, delay=delay).port)
     while True:
-        client, _ = listener.accept()
-        server = socket.create_connection(("127.0.0.1", port))
-        for each in (client, server):
-            each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        threading.Thread(target=_requests, args=(client, server, delay), daemon=True).start()
-        threading.Thread(target=_answers, args=(server, client), daemon=True).start()
-
-
-def _requests(client: socket.socket, server: socket.socket, delay: float) -> None:
-    with suppress(OSError):
-        while data := client.recv(1 << 20):
-            time.sleep(delay)
-            server.sendall(data)
-        server.shutdown(socket.SHUT_WR)
-
-
-def _answers(server: socket.socket, client: socket.socket) -> None:
-    read, write = os.pipe()
-    with suppress(OSError):
-        while count := os.splice(server.fileno(), write, 1 << 16):
-            while count:
-                count -= os.splice(read, client.fileno(), count)
-        client.shutdown(socket.SHUT_WR)
-    os.close(read)
-    os.close(write)
+        time.sleep(60)

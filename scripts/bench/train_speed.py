@@ -12,7 +12,9 @@ after the other. The model `none` does nothing with a batch. `--pipelines 2` are
 with half of the CPU threads and driven by a thread of its own, whose batches are taken in turn.
 With `torchrun`, the model is trained with DistributedDataParallel, and the rates are rates of one
 GPU. `--cuda-graphs` launches all kernels of a step at once, from a CUDA graph that reads a copy of
-the batch at a fixed address.
+the batch at a fixed address. `--profiled` also lists what the GPU does for a batch of each feed
+alone, by PyTorch's profiler, and the share of the model's speed that remains if its kernels and the
+feed's take turns on the GPU, and nothing else costs time.
 """
 
 from __future__ import annotations
@@ -31,7 +33,17 @@ from typing import Any
 
 import harness
 import torch
-from feeds import OURS, Feed, Opener, hand_feed, our_feed, synchronize, torchvision_feed, turns_feed
+from feeds import (
+    OURS,
+    Feed,
+    Opener,
+    count_kernels,
+    hand_feed,
+    our_feed,
+    synchronize,
+    torchvision_feed,
+    turns_feed,
+)  # fmt: skip
 from harness import CORES, Report, Row, WrongOptionError, at_least, option, replaced, torch_device
 from inputs import prepare
 from torch import distributed, nn
@@ -47,6 +59,7 @@ OPTIONS = [
     option("--hand", False, "also measure DALI pipelines written by hand"),
     option("--pipelines", [], "also measure so many loaders in turn", type=int, nargs="*"),
     option("--cuda-graphs", False, "capture each model's step in a CUDA graph"),
+    option("--profiled", 0, "batches of each feed to profile"),
     option("--seconds", 1.0, "duration of the cached batch's steps in a round"),
     option("--rounds", 5, "measurements of each side"),
 ]
@@ -70,6 +83,7 @@ class Measured:
     rates: list[float] = field(default_factory=list)
     limits: list[float] = field(default_factory=list)
     waits: list[float] = field(default_factory=list)
+    kernels: Row = field(default_factory=dict)
 
 
 # --- feeds ----------------------------------------------------------------------------------------
@@ -99,8 +113,7 @@ def make_sides(datasets: dict[str, Path], args: argparse.Namespace) -> dict[str,
         if args.hand:
             sides[f"DALI by hand, {store}"] = partial(hand_feed, datasets[store], args, **options)
     for version, workers in itertools.product(args.torchvision, args.workers):
-        folder, size = datasets["folder"], args.batch_size
-        opener = partial(torchvision_feed, folder, args, version, workers, size)
+        opener = partial(torchvision_feed, datasets["folder"], args, version, workers)
         sides[f"torchvision {version}, workers={workers}"] = opener
     return sides
 
@@ -233,6 +246,7 @@ def measure(
         if RANK == 0:
             print(f"batches of {args.batch_size}, {name}", flush=True)
         with side() as feed:
+            kernels = count_kernels(feed, args.profiled) if args.profiled else {}
             for step, _ in itertools.product(steps.values(), range(5)):
                 step(*next(feed.batches))
             for _, (model, step) in itertools.product(range(args.rounds), steps.items()):
@@ -242,7 +256,23 @@ def measure(
                 feed_of.limits.append(limit)
                 feed_of.rates.append(rate)
                 feed_of.waits.append(wait)
+                feed_of.kernels = kernels
     return measured
+
+
+def report_kernels(
+    report: Report, measured: dict[str, dict[str, Measured]], args: argparse.Namespace
+) -> None:
+    """Print the GPU's work for a batch of each feed, and what it leaves each model."""
+    rows: list[Row] = []
+    for name, first in next(iter(measured.values())).items():
+        row: Row = {"feed": name, **first.kernels}
+        for model, feeds in measured.items():
+            step = 1000 * args.batch_size / statistics.median(feeds[name].limits)
+            row[f"{model}, step ms"] = step
+            row[f"{model}, share"] = step / (step + row["kernels ms"])
+        rows.append(row)
+    report.table(f"Batches of {args.batch_size}, each feed alone", rows)
 
 
 def report_feeds(report: Report, title: str, model: str, measured: dict[str, Measured]) -> None:
@@ -287,9 +317,12 @@ def run(report: Report, args: argparse.Namespace) -> None:
     for batch_size in args.batch_sizes:
         steps = {name: make_step(name, device, graph=args.cuda_graphs) for name in args.models}
         sized = replaced(args, batch_size=batch_size)
-        for model, measured in measure(steps, datasets, sized, device).items():
+        found = measure(steps, datasets, sized, device)
+        for model, measured in found.items():
             if RANK == 0:
                 report_feeds(report, f"{model}, batches of {batch_size}", model, measured)
+        if args.profiled and RANK == 0:
+            report_kernels(report, found, sized)
         del steps
         if device.type == "cuda":
             torch.cuda.empty_cache()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from contextlib import suppress
 
 
@@ -13,6 +14,7 @@ class TcpProxy:
     Args:
         target: the port.
         most: after this many bytes of a connection, the client waits for ever; `None` for no limit.
+        delay: seconds by which each request is delivered late; answers pass at full speed.
 
     Attributes:
         port: the port to connect to.
@@ -20,8 +22,9 @@ class TcpProxy:
 
     """
 
-    def __init__(self, target: int, most: int | None = None) -> None:
+    def __init__(self, target: int, most: int | None = None, delay: float = 0.0) -> None:
         self._target = target
+        self._delay = delay
         self._most = most
         self.stalled = threading.Event()
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -49,15 +52,22 @@ class TcpProxy:
                         _close(server)
                         return
                     self._open += [client, server]
-                for source, sink, most in ((client, server, self._most), (server, client, None)):
-                    threading.Thread(
-                        target=self._pump, args=(source, sink, most), daemon=True
-                    ).start()
+                for each in (client, server):
+                    each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                pumps = (
+                    (client, server, self._most, self._delay),
+                    (server, client, None, 0.0),
+                )
+                for arguments in pumps:
+                    threading.Thread(target=self._pump, args=arguments, daemon=True).start()
 
-    def _pump(self, source: socket.socket, sink: socket.socket, most: int | None) -> None:
+    def _pump(
+        self, source: socket.socket, sink: socket.socket, most: int | None, delay: float
+    ) -> None:
         passed = 0
         with suppress(OSError):
-            while data := source.recv(1 << 16):
+            while data := source.recv(1 << 18):
+                time.sleep(delay)
                 passed += len(data)
                 if most is not None and passed > most:
                     self.stalled.set()

@@ -41,7 +41,7 @@ def images(tmp_path_factory):
 
 def arguments(images, work, **changed):
     values = {"images": images, "work": work, "results": work / "results.jsonl", "device": "cpu"}
-    values |= {"workers": 0, "threads": 2, "seeds": 2, "first_seed": 0, "seconds": 1000.0}
+    values |= {"workers": 0, "threads": 2, "seeds": 2, "seconds": 1000.0}
     return argparse.Namespace(**values | changed)
 
 
@@ -52,7 +52,7 @@ def test_both_sides_learn(scripts, images, tmp_path, monkeypatch):
     args = arguments(images, tmp_path)
     pairs.prepare(args)
     for side in (accuracy.TORCHVISION, accuracy.OURS):
-        accuracy.run_side(side, argparse.Namespace(**vars(args) | {"seeds": 1}), recipe, SETTINGS)
+        accuracy.run_side(side, argparse.Namespace(**vars(args) | {"seeds": 1}), SETTINGS, recipe)
     found = pairs.read_results(args.results, SETTINGS)
     assert set(found) == {accuracy.TORCHVISION, accuracy.OURS}
     for runs in found.values():
