@@ -212,11 +212,11 @@ def remake(task: RemakeTask) -> tuple[Shard, set[str], str]:
     shard, folder = task.shard, task.task.out
     paths = [os.path.join(folder, file.name) for file in shard.files]
     try:
-        # All three files are made: the table depends on the shard.
+        # All files are made: the table depends on the shard.
         conversion, table = write_files(task.task, InlinePool(), *paths)
         # Files that are intact are not replaced, not even by equal ones.
         names, pairs = set(), []
-        made = (conversion.shard, conversion.index, table)
+        made = (*conversion.files, table)
         for file, path in zip(shard.files, paths, strict=True):
             if file.name in task.names and file in made:
                 names.add(file.name)
@@ -487,6 +487,7 @@ def _converted(folder: str, manifest: Manifest, shard: Shard, revision: int) -> 
         index=shard.index,
         rejected=(),
         turned=tuple(turned) or None,
+        arrays=shard.arrays or None,
     )
     yield parquet_bytes(build_table(columns, conversion))
 

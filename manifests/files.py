@@ -105,6 +105,7 @@ SHARD_LIST = FileKind("list of shards", 1 << 28, ManifestError, _REMAKE)
 SHARD = FileKind("shard", 1 << 40, ShardError, "restore the shard from a copy, or make it again")
 INDEX = FileKind("index", 1 << 28, IndexFileError, _REMAKE)
 TABLE = FileKind("sample table", 1 << 30, TableError, _REMAKE)
+ARRAY = FileKind("array file", 1 << 40, TableError, _REMAKE)
 REJECTED = FileKind("list of rejected images", 1 << 30, ManifestError, _REMAKE)
 PLAN = FileKind("plan", 1 << 28, PlanError, _PLAN_AGAIN)
 PLAN_TABLE = FileKind("source table of the plan", 16 << 30, PlanError, _PLAN_AGAIN)
@@ -116,6 +117,7 @@ _KINDS_BY_NAME = {
     r"(?s).+\.json": MANIFEST,
     r"(?s).+\.idx": INDEX,
     r"(?s).+\.parquet": TABLE,
+    r"(?s).+\.npy": ARRAY,
 }
 
 #: A longer line of a list or a table is refused. Linux limits paths to 4,096 bytes.

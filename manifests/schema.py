@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
+from manifests.arrays import ArrayKind
 from manifests.json_members import is_unicode
 from manifests.labels import LABELS, LabelSchema, LabelType
 from manifests.pixels import MAX_CHANNELS, RGB8, PixelKind
@@ -147,12 +148,16 @@ class File:
 
 @record
 class Shard:
-    """A shard with its DALI index and its sample table."""
+    """A shard with its DALI index, its sample table, and the files of its array columns.
+
+    The array files are in the order of `Manifest.arrays`.
+    """
 
     file: File
     samples: int
     index: File
     table: File
+    arrays: tuple[File, ...] = ()
 
     @property
     def name(self) -> str:
@@ -160,9 +165,9 @@ class Shard:
         return self.file.name
 
     @property
-    def files(self) -> tuple[File, File, File]:
-        """The shard itself, its index and its table."""
-        return self.file, self.index, self.table
+    def files(self) -> tuple[File, ...]:
+        """The shard itself, its index, its table and its array files."""
+        return (self.file, self.index, self.table, *self.arrays)
 
 
 @record
@@ -259,6 +264,7 @@ class Manifest:
         creator: the command that made the dataset, ``"convert"`` or ``"index"``.
         kind: what a pixel of every image is.
         revisions: what was appended since the dataset was made, the oldest first.
+        arrays: the array columns by name, whose values are beside the sample tables.
 
     """
 
@@ -274,6 +280,7 @@ class Manifest:
     creator: Creator = field(kw_only=True)
     revisions: tuple[Revision, ...] = ()
     kind: PixelKind = RGB8
+    arrays: Mapping[str, ArrayKind] = field(default_factory=dict)
 
     @property
     def raw_bytes(self) -> int:
@@ -292,7 +299,7 @@ class Manifest:
 
     @property
     def shard_files(self) -> list[File]:
-        """The files of all shards: each shard, its index and its table."""
+        """The files of all shards."""
         return [file for shard in self.shards for file in shard.files]
 
     @property
@@ -332,6 +339,7 @@ class Conversion:
             bytes in the source, and as stored. `None` if the options store every image unchanged.
         turned: rows whose image decoders turn on its side, as EXIF says: its height is ``width``.
             `None` if there are none.
+        arrays: the files of its array columns. `None` if there are none.
 
     """
 
@@ -345,6 +353,12 @@ class Conversion:
     rejected: tuple[RejectedRow, ...]
     changes: Mapping[str, tuple[int, int, int]] | None = None
     turned: tuple[Annotated[int, 0], ...] | None = None
+    arrays: tuple[File, ...] | None = None
+
+    @property
+    def files(self) -> tuple[File, ...]:
+        """The files of the shard except its sample table: itself, its index and its array files."""
+        return (self.shard, self.index, *(self.arrays or ()))
 
 
 #: What a sample table stores next to its rows: how ``dataprep convert`` wrote the shard, or that

@@ -19,6 +19,7 @@ from typing import Any, get_args
 
 from awscrt.checksums import crc32c
 
+from manifests.arrays import ARRAY_NAME
 from manifests.json_members import Member, MemberError, parse_json, shorten
 from manifests.pixels import MAX_CHANNELS, RGB8, PixelKind, PixelType
 from manifests.schema import (
@@ -168,6 +169,7 @@ def manifest_to_json(manifest: Manifest, shard_list: File | None = None) -> dict
         # A reader that knows only classes refuses what it would misread: such a table has no column
         # `label`.
         "label_type": not manifest.labels.is_class and manifest.label_type,
+        "arrays": {name: asdict(kind) for name, kind in manifest.arrays.items()},
         "options": manifest.options,
         "revisions": [
             {"revision": number, **asdict(each)}
@@ -179,14 +181,14 @@ def manifest_to_json(manifest: Manifest, shard_list: File | None = None) -> dict
         "classes": manifest.classes,
     }
     # These members are left out if there is nothing to say.
-    for name in ("pixels", "label_type", "revisions", "shard_list"):
+    for name in ("pixels", "label_type", "arrays", "revisions", "shard_list"):
         if not body[name]:
             del body[name]
     return body
 
 
 def _shard_to_json(shard: Shard) -> dict[str, Any]:
-    return {
+    body = {
         "name": shard.file.name,
         "samples": shard.samples,
         "bytes": shard.file.bytes,
@@ -194,6 +196,9 @@ def _shard_to_json(shard: Shard) -> dict[str, Any]:
         "index": asdict(shard.index),
         "table": asdict(shard.table),
     }
+    if shard.arrays:
+        body["arrays"] = [asdict(file) for file in shard.arrays]
+    return body
 
 
 def manifest_from_json(body: Member, listed: Sequence[Split] | None = None) -> Manifest:
@@ -219,7 +224,13 @@ def manifest_from_json(body: Member, listed: Sequence[Split] | None = None) -> M
                 f" {split.samples}"
             )
     # Some members are left out if there is nothing to say; the shards are already read.
-    members = {"label_type": "class", "revisions": (), **body.mapping(), "splits": ()}
+    members = {
+        "label_type": "class",
+        "arrays": {},
+        "revisions": (),
+        **body.mapping(),
+        "splits": (),
+    }
     if body["rejected"].value is None:
         del members["rejected"]
     kind = _take_kind(members)
@@ -240,8 +251,23 @@ def manifest_from_json(body: Member, listed: Sequence[Split] | None = None) -> M
         raise MemberError(
             f"store is {manifest.store!r}, but pixels is {'given' if manifest.pixels else 'None'}"
         )
+    _check_arrays(manifest)
     check_revisions(manifest)
     return manifest
+
+
+def _check_arrays(manifest: Manifest) -> None:
+    """Check that every shard has a file of the right length for each array column."""
+    for name in manifest.arrays:
+        if not ARRAY_NAME.fullmatch(name):
+            raise MemberError(f"arrays has the name {shorten(name)}")
+    kinds = [*manifest.arrays.values()]
+    for shard in manifest.shards:
+        expected = [kind.file_bytes(shard.samples) for kind in kinds]
+        if [file.bytes for file in shard.arrays] != expected:
+            raise MemberError(
+                f"shard {shorten(shard.name)} has array files of other lengths than arrays states"
+            )
 
 
 def _pixels_to_json(manifest: Manifest) -> Any:
@@ -279,7 +305,10 @@ def _split_from_json(name: str, body: Member) -> Split:
     shards = []
     for shard in body["shards"].items():
         file, index, table = map(file_from_json, (shard, shard["index"], shard["table"]))
-        shards.append(Shard(file, shard["samples"].integer(), index, table))
+        arrays: tuple[File, ...] = ()
+        if "arrays" in shard.mapping():
+            arrays = tuple(map(file_from_json, shard["arrays"].items()))
+        shards.append(Shard(file, shard["samples"].integer(), index, table, arrays))
     return Split(name, tuple(shards))
 
 
@@ -314,7 +343,7 @@ def metadata_to_json(metadata: TableMetadata) -> dict[str, Any]:
     if metadata == "index":
         return _MADE_BY_INDEX
     body = asdict(metadata)
-    for name in ("changes", "turned"):
+    for name in ("changes", "turned", "arrays"):
         if body[name] is None:
             del body[name]
     return body
@@ -331,8 +360,8 @@ def metadata_from_json(body: Member) -> TableMetadata:
         return "index"
     check_rejected(body["rejected"])
     conversion = body.record(Conversion)
-    check_file_name(conversion.shard.name)
-    check_file_name(conversion.index.name)
+    for file in conversion.files:
+        check_file_name(file.name)
     if conversion.turned and max(conversion.turned) >= conversion.samples:
         raise ValueError(f"turned has {max(conversion.turned)}, which is no row of the table")
     return conversion

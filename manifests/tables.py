@@ -10,9 +10,9 @@ from __future__ import annotations
 import gc
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import islice
+from itertools import islice, repeat
 from typing import TYPE_CHECKING, Any
 
 from awscrt.checksums import crc32c
@@ -379,45 +379,48 @@ SHARD_LIST_NAME = "manifest.shards.parquet"
 #: A dataset with more shards has a list of shards as a file of its own.
 MAX_SHARDS_IN_JSON = 10_000
 
-#: Columns and their Arrow types: the split, then the members of a shard in ``manifest.json``.
-#: Checksums are numbers.
-_COLUMNS = {
-    "split": "string",
-    "name": "string",
-    "samples": "int64",
-    "bytes": "int64",
-    "crc32c": "uint32",
-    "index_name": "string",
-    "index_bytes": "int64",
-    "index_crc32c": "uint32",
-    "table_name": "string",
-    "table_bytes": "int64",
-    "table_crc32c": "uint32",
-}
-
 #: A row takes more than 12 bytes, because checksums differ; without them, more than 2.
 _ROWS_PER_BYTE = 0.5
 
 
-#: Prefixes of the columns of the files of a shard, in the order of `Shard.files`.
-_PREFIXES = ("", "index_", "table_")
+#: Arrow types of the columns of a file of a shard. Checksums are numbers.
+_FILE_COLUMNS = {"name": "string", "bytes": "int64", "crc32c": "uint32"}
+
+
+def _prefixes(arrays: int) -> list[str]:
+    """Return the prefixes of the columns of the files of a shard, in the order of `Shard.files`."""
+    return ["", "index_", "table_", *(f"array{number}_" for number in range(arrays))]
+
+
+def _columns(arrays: int) -> dict[str, str]:
+    """Return the columns and their Arrow types: the split, then the members of a shard in ``manifest.json``."""
+    columns = {"split": "string", "name": "string", "samples": "int64"}
+    for prefix in _prefixes(arrays):
+        for name, kind in _FILE_COLUMNS.items():
+            columns[prefix + name] = kind
+    return columns
 
 
 def shard_list_bytes(splits: Sequence[Split]) -> bytes:
     """Serialize the shards of all splits. The same shards give the same bytes."""
     import pyarrow as pa
 
-    columns: dict[str, list[Any]] = {name: [] for name in _COLUMNS}
+    arrays = 0
+    for split in splits:
+        for shard in split.shards[:1]:
+            arrays = len(shard.arrays)
+    types, prefixes = _columns(arrays), _prefixes(arrays)
+    columns: dict[str, list[Any]] = {name: [] for name in types}
     for split in splits:
         for shard in split.shards:
             columns["split"].append(split.name)
             columns["samples"].append(shard.samples)
-            for prefix, file in zip(_PREFIXES, shard.files, strict=True):
+            for prefix, file in zip(prefixes, shard.files, strict=True):
                 crc = file.checksum and int(file.checksum[-8:], 16)
                 columns[f"{prefix}name"].append(file.name)
                 columns[f"{prefix}bytes"].append(file.bytes)
                 columns[f"{prefix}crc32c"].append(crc)
-    table = pa.table({name: pa.array(columns[name], kind) for name, kind in _COLUMNS.items()})
+    table = pa.table({name: pa.array(columns[name], kind) for name, kind in types.items()})
     return parquet_bytes(table)
 
 
@@ -440,10 +443,13 @@ def parse_shard_list(data: bytes, counts: Mapping[str, int]) -> tuple[Split, ...
     gc.disable()
     try:
         files = []
-        for prefix in _PREFIXES:
-            columns = [table[prefix + name].to_pylist() for name in ("name", "bytes", "crc32c")]
+        for prefix in _prefixes(_count_arrays(table.column_names)):
+            columns = [table[prefix + name].to_pylist() for name in _FILE_COLUMNS]
             files.append(map(_file, *columns))
-        shards = map(Shard, files[0], table["samples"].to_pylist(), files[1], files[2])
+        arrays: Iterable[tuple[File, ...]] = repeat(())
+        if files[3:]:
+            arrays = zip(*files[3:], strict=True)
+        shards = map(Shard, files[0], table["samples"].to_pylist(), files[1], files[2], arrays)
         return tuple(Split(name, tuple(islice(shards, count))) for name, count in counts.items())
     finally:
         if is_collecting:
@@ -457,18 +463,24 @@ def _file(name: str, length: int, checksum: int | None) -> File:
     return File(name, length, checksum_text(checksum))
 
 
+def _count_arrays(names: Sequence[str]) -> int:
+    """Return how many array files each shard of a list has; the other columns are of three files."""
+    return max(0, len(names) - len(_columns(0))) // len(_FILE_COLUMNS)
+
+
 def _read_shard_list(data: bytes) -> pa.Table:
     import pyarrow.compute as pc
 
     parquet = BoundedParquet(data, rows_per_byte=_ROWS_PER_BYTE)
-    if parquet.names != tuple(_COLUMNS):
-        raise ValueError(f"its columns must be {', '.join(_COLUMNS)}")
-    for name, kind in _COLUMNS.items():
+    types = _columns(_count_arrays(parquet.names))
+    if parquet.names != tuple(types):
+        raise ValueError(f"its columns must be {', '.join(types)}")
+    for name, kind in types.items():
         actual = shorten_type(parquet.schema.field(name).type)
         if actual != kind:
             raise ValueError(f"column {name!r} has the type {actual}, but {kind} is required")
     table = parquet.read(parquet.names)
-    for name, kind in _COLUMNS.items():
+    for name, kind in types.items():
         if kind != "uint32" and table[name].null_count:
             raise ValueError(f"column {name!r} has rows without a value")
         if kind == "int64" and len(table) and pc.min(table[name]).as_py() < 0:

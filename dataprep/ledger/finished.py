@@ -22,19 +22,19 @@ from functools import partial
 import numpy as np
 
 from dataprep import storage
-from dataprep.formats import FORMATS
 from dataprep.images.base import FAILED
 from dataprep.ledger.fence import has_displaced
 from dataprep.ledger.state import INCOMPLETE, Files, Folder, State, names_of_dataset
 from dataprep.plan.assign import ConversionPlan
 from dataprep.plan.files import Job
-from dataprep.shards.write import ShardResult
+from dataprep.shards.write import ShardResult, names_of_shard
 from dataprep.sources import Source
+from manifests.arrays import ARRAY_NAME
 from manifests.errors import CallError, DamagedError, TableError
 from manifests.files import MANIFEST, REJECTED, read_file, read_lines
 from manifests.process.text import printable
 from manifests.remote.url import is_url, parse_url
-from manifests.schema import SPLIT_NAMES, Conversion, File, Format, RejectedRow
+from manifests.schema import SPLIT_NAMES, Conversion, File, RejectedRow
 from manifests.serialization import REVISION_FILE
 from manifests.store import (
     MANIFEST_NAME,
@@ -44,9 +44,10 @@ from manifests.store import (
 from manifests.tables import has_canonical_bytes, read_table_metadata
 
 
-def names_of_shard(fmt: Format, shard: str) -> tuple[str, str, str]:
-    """Return the names of the files of a shard: itself, its index and its table."""
-    return shard + FORMATS[fmt].SUFFIX, f"{shard}.idx", f"{shard}.parquet"
+def shard_of_file(name: str) -> str:
+    """Return the name of the shard that a file belongs to, without extension."""
+    stem, suffix = os.path.splitext(name)
+    return stem.rpartition(".")[0] if suffix == ".npy" else stem
 
 
 def read_finished(fingerprint: str, out: str, name: str, in_manifest: Files) -> ShardResult | None:
@@ -123,13 +124,13 @@ def find_final(job: Job, names: Iterable[str], in_manifest: Files) -> dict[str, 
 
 
 def is_intact(out: str, result: ShardResult) -> bool:
-    """Return whether the shard has its length and the index its checksum."""
+    """Return whether the shard and its array files have their lengths, and the index its checksum."""
     if result.shard is None:
         return True
-    shard, index = result.shard.file, result.shard.index
-    return storage.file_length(os.path.join(out, shard.name)) == shard.bytes and has_checksum(
-        out, index
-    )
+    for file in result.conversion.files:
+        if storage.file_length(os.path.join(out, file.name)) != file.bytes:
+            return False
+    return has_checksum(out, result.shard.index)
 
 
 def has_checksum(out: str, file: File) -> bool:
@@ -188,7 +189,7 @@ def listed_files(
             listed[result.table.name] = result.table
             conversions = [result.conversion]
         for conversion in conversions:
-            listed |= {file.name: file for file in (conversion.shard, conversion.index)}
+            listed |= {file.name: file for file in conversion.files}
     return listed
 
 
@@ -204,7 +205,7 @@ def foreign_files(job: Job, folder: Folder, listed: Files) -> Iterator[str]:
         yield MANIFEST_NAME
     planned = {REJECTED_NAME}
     for shard in job.shards:
-        planned.update(names_of_shard(job.options.fmt, shard.name))
+        planned.update(names_of_shard(job.options.fmt, shard.name, job.arrays))
     # Only names of datasets matter; a planned name must be known to be of this plan.
     stale = stale_files(folder)
     for name in dataset_files(job.splits, out):
@@ -250,7 +251,9 @@ def dataset_files(splits: Iterable[str], out: str) -> list[str]:
     All other files are never changed.
     """
     names = "|".join(map(re.escape, {*SPLIT_NAMES, *splits}))
-    pattern = re.compile(rf"({names})-\d{{5,}}\.(tfrecord|tar|idx|parquet)|{_OTHER_FILES}")
+    pattern = re.compile(
+        rf"({names})-\d{{5,}}\.(tfrecord|tar|idx|parquet|{ARRAY_NAME.pattern}\.npy)|{_OTHER_FILES}"
+    )
     return sorted(filter(pattern.fullmatch, storage.names_in(out)))
 
 

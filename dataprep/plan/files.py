@@ -12,7 +12,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, field
 from itertools import groupby
 from typing import Annotated, Any
 
@@ -34,6 +34,7 @@ from dataprep.plan.table import (
 from dataprep.sources import Source
 from dataprep.sources.base import MAX_COLUMN_NAME, RESERVED_COLUMNS
 from dataprep.storage.temporary import JOURNAL_NAME
+from manifests.arrays import ArrayKind, arrays_of
 from manifests.errors import (
     CallError,
     DamagedError,
@@ -72,6 +73,7 @@ class Job(ConversionPlan):
         rejected: rows for ``rejected.jsonl`` of the scan.
         revision: number of the revision that the shards are new in.
         label_type: what the labels are.
+        arrays: the array columns by name.
         check: looks whether the run still owns the output folder; see `dataprep.storage.guarded`.
 
     """
@@ -84,6 +86,7 @@ class Job(ConversionPlan):
     rejected: tuple[RejectedRow, ...]
     revision: int = 0
     label_type: LabelType = "class"
+    arrays: Mapping[str, ArrayKind] = field(default_factory=dict)
     check: storage.Check | None = None
 
 
@@ -98,6 +101,7 @@ def job_of(source: Source, plan: ConversionPlan, out: str, options: Options) -> 
         bytes=source.bytes,
         rejected=source.rejected,
         label_type=source.label_type,
+        arrays=arrays_of(source.extra),
     )
 
 
@@ -158,6 +162,7 @@ class StoredPlan:
         splits: the splits by name, in the order of the plan.
         label_type: what the labels are.
         extra: names of the extra columns.
+        arrays: those that are array columns, by name.
         containers: whether images are inside containers.
         tables: the files of the source table.
         rejected: rows for ``rejected.jsonl`` of the scan.
@@ -175,6 +180,7 @@ class StoredPlan:
     splits: Mapping[str, PlannedSplit]
     label_type: LabelType
     extra: tuple[str, ...]
+    arrays: Mapping[str, ArrayKind]
     containers: bool
     tables: tuple[PlanTable, ...]
     rejected: tuple[RejectedRow, ...]
@@ -214,6 +220,7 @@ class StoredPlan:
             rejected=self.rejected,
             revision=self.append.revision if self.append else 0,
             label_type=self.label_type,
+            arrays=self.arrays,
         )
 
 
@@ -225,6 +232,8 @@ def plan_to_json(plan: StoredPlan) -> dict[str, Any]:
         del body["append"]
     if KINDS[plan.label_type].is_class:
         del body["label_type"]
+    if not plan.arrays:
+        del body["arrays"]
     for split in body["splits"].values():
         if split["first"] is None:
             del split["first"]
@@ -238,8 +247,8 @@ def plan_from_json(body: Member) -> StoredPlan:
         MemberError: a member is missing or wrong.
 
     """
-    # Plans of classes do not state the label type.
-    plan = Member({"label_type": "class", **body.mapping()}).record(StoredPlan)
+    # Members that say nothing are left out.
+    plan = Member({"label_type": "class", "arrays": {}, **body.mapping()}).record(StoredPlan)
     options_from_json(body["options"])
     if not is_absolute(plan.root):
         body["root"].fail("an absolute path")
@@ -315,6 +324,7 @@ def write_plan(source: Source, job: Job, append: PlannedAppend | None = None) ->
         splits={name: _totals(source, job, name) for name in job.splits},
         label_type=source.label_type,
         extra=tuple(source.extra.column_names),
+        arrays=job.arrays,
         containers=source.location is not None,
         tables=tuple(tables),
         rejected=source.rejected,
@@ -506,6 +516,8 @@ def read_planned_rows(
             break
     else:
         wrong = source.labels.find_wrong_column(source.extra, len(plan.classes), f"shard {shard}")
+        if arrays_of(source.extra) != plan.arrays:
+            wrong = f"the array columns of shard {shard} are not the columns of the plan"
     if wrong is not None:
         raise PlanError(wrong, file=os.path.join(folder, table.name), hint=PLAN_TABLE.hint)
     _check_root(source)

@@ -25,7 +25,6 @@ from dataprep.ledger.fence import (
 )
 from dataprep.ledger.finished import (
     has_checksum,
-    names_of_shard,
     read_conversion,
     read_rejected,
     stale_files,
@@ -50,7 +49,7 @@ from dataprep.plan.files import (
     remove_plan,
 )
 from dataprep.run.inputs import read_base
-from dataprep.shards.write import ShardResult
+from dataprep.shards.write import ShardResult, names_of_shard
 from dataprep.storage.temporary import JOURNAL_NAME
 from manifests.errors import CallError, StoppedError, StorageError
 from manifests.files import MANIFEST, read_file
@@ -143,6 +142,7 @@ def write_dataset(job: Job, results: Sequence[ShardResult]) -> ConvertResult:
         pixels=options.raw_pixels,
         label_type=job.label_type,
         kind=options.pixels,
+        arrays=job.arrays,
     )
     manifest = _with_shards(nothing, job, results, job.splits)
     publish_manifest(job.out, manifest, empty_tables(results))
@@ -469,7 +469,9 @@ def remove_empty_shards(base: Folder, plan: str, names: Iterable[str]) -> None:
         conversion = read_conversion(plan, os.path.join(base.out, table))
         # If it has samples, the next append has a shard of this name already.
         if conversion and not conversion.samples:
-            storage.remove_all(base.out, names_of_shard(base.manifest.format, shard))
+            storage.remove_all(
+                base.out, names_of_shard(base.manifest.format, shard, base.manifest.arrays)
+            )
 
 
 def _write_all_rejected(

@@ -24,8 +24,8 @@ from dataprep.ledger.fence import begin_revision, check_owner, owned
 from dataprep.ledger.finished import (
     check_output,
     find_final,
-    names_of_shard,
     refuse_folders,
+    shard_of_file,
     stamps_of,
 )
 from dataprep.ledger.state import Folder, Journal, State, read_journal
@@ -58,7 +58,7 @@ from dataprep.run.inputs import check_columns, check_label_type, check_options, 
 from dataprep.run.known import find_known, find_retried, revision_with
 from dataprep.run.prepare import Rereading, Resumable, prepared
 from dataprep.run.work import Prepared, opened, says_what_is_kept, write_shards
-from dataprep.shards.write import ShardResult
+from dataprep.shards.write import ShardResult, names_of_shard
 from dataprep.sources import Source
 from dataprep.sources.base import take_rows
 from dataprep.sources.merge import extended_classes, relabel
@@ -183,7 +183,7 @@ class AppendPlan(Prepared):
         names = [numbered(name, number) for name in (REJECTED_NAME, SHARD_LIST_NAME)]
         names.append(old_manifest_name(number - 1))
         for shard in self.job.shards:
-            names += names_of_shard(fmt, shard.name)
+            names += names_of_shard(fmt, shard.name, self.job.arrays)
         return tuple(names)
 
 
@@ -385,7 +385,7 @@ def _begin(planned: AppendPlan) -> dict[str, ShardResult]:
     is_locked = storage.has_locks(out)
     names = []
     for name in new.files:
-        if os.path.splitext(name)[0] in kept or name.startswith("manifest."):
+        if shard_of_file(name) in kept or name.startswith("manifest."):
             continue
         # Without a lock, an equal append on another machine may write these files. Only a table that
         # is not valid has to go, because tables are not replaced as other files are.

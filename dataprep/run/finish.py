@@ -10,7 +10,7 @@ from dataprep import storage
 from dataprep.canary import check_canary
 from dataprep.engines import Engine, LocalEngine
 from dataprep.ledger.fence import check_owner, owned
-from dataprep.ledger.finished import find_shard, has_all_of, names_of_shard, read_rejected
+from dataprep.ledger.finished import find_shard, has_all_of, read_rejected
 from dataprep.ledger.state import Files, Folder, inspect, refuse_appended
 from dataprep.plan.files import ENDED_NAME, Job, PlannedAppend, StoredPlan, plan_folder, read_plan
 from dataprep.progress import Progress
@@ -29,7 +29,7 @@ from dataprep.run.commit import (
 )
 from dataprep.run.inputs import read_base
 from dataprep.run.work import recorded_tasks
-from dataprep.shards.write import ShardResult
+from dataprep.shards.write import ShardResult, names_of_shard
 from manifests.errors import StoppedError, StorageError
 from manifests.process.text import agree, plural, printable
 
@@ -86,7 +86,7 @@ def _finish_conversion(job: Job, engine: Engine, progress: Progress | None) -> C
     if missing:  # another process may have finished the dataset meanwhile
         folder = inspect(out, job.fingerprint)
     fmt = job.options.fmt
-    files = [names_of_shard(fmt, job.shards[number].name)[0] for number in missing]
+    files = [names_of_shard(fmt, job.shards[number].name, ())[0] for number in missing]
     if folder.files.keys().isdisjoint(files) and has_all_of(out, folder.files):
         clean_up(folder, found)
         storage.remove_partials(out, is_alone=True)
@@ -123,7 +123,7 @@ def check_shards(
 
     def tasks() -> Iterator[_CheckTask]:
         for shard in job.shards:
-            names = names_of_shard(job.options.fmt, shard.name)
+            names = names_of_shard(job.options.fmt, shard.name, job.arrays)
             listed = {}
             for name in names:
                 if name in in_manifest:

@@ -46,11 +46,11 @@ from dataprep.ledger.finished import (
     is_intact,
     listed_files,
     lists_everything,
-    names_of_shard,
     read_finished,
     read_rejected,
     read_stamps,
     refuse_folders,
+    shard_of_file,
     stamps_of,
     write_stamps,
 )
@@ -70,7 +70,7 @@ from dataprep.run.commit import clean_up, has_ended, remove_ended
 from dataprep.run.inputs import options_members
 from dataprep.run.work import Prepared, planned_task
 from dataprep.shards.source_image import load_image, load_label_image
-from dataprep.shards.write import ShardResult, ShardTask
+from dataprep.shards.write import ShardResult, ShardTask, names_of_shard
 from dataprep.sources import Source
 from dataprep.storage.temporary import JOURNAL_NAME
 from manifests.errors import CallError, TableError
@@ -254,7 +254,7 @@ def find_resumable(
     # The manifest lists no shard whose images are all rejected.
     is_finished = not missing or lists_everything(out, folder.files)
     for name in missing:
-        if names_of_shard(options.fmt, name)[0] in folder.files or now.get(name) != before.get(
+        if names_of_shard(options.fmt, name, ())[0] in folder.files or now.get(name) != before.get(
             name
         ):
             is_finished = False
@@ -346,7 +346,7 @@ def _outdated(names: Sequence[str], kept: Collection[str], out: str) -> tuple[st
             outdated.append(name)
     # The tables last.
     for name in sorted(names, key=lambda name: name.endswith(".parquet")):
-        if os.path.splitext(name)[0] not in kept:
+        if shard_of_file(name) not in kept:
             outdated.append(name)
     return tuple(outdated)
 

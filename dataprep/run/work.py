@@ -35,7 +35,6 @@ from dataprep.ledger.finished import (
     is_listed,
     listed_files,
     lists_everything,
-    names_of_shard,
     read_finished,
 )
 from dataprep.ledger.state import Folder, inspect, refuse_appended
@@ -55,11 +54,13 @@ from dataprep.shards.write import (
     ShardResult,
     ShardTask,
     divides,
+    names_of_shard,
     useful_workers,
     write_shard,
 )
 from dataprep.sources import Source
 from dataprep.storage.temporary import this_owner
+from manifests.arrays import arrays_of
 from manifests.errors import CallError, DatasetError, StorageError
 from manifests.process.text import agree, plural
 from manifests.records import keyword_record, record
@@ -456,7 +457,7 @@ class _Run:
     def _foreign_file(self, number: int) -> str | None:
         out, name = self.job.out, self.job.shards[number].name
         there = []
-        for each in names_of_shard(self.job.options.fmt, name):
+        for each in names_of_shard(self.job.options.fmt, name, self.job.arrays):
             if storage.file_length(os.path.join(out, each)) >= 0:
                 there.append(each)
         # The journal of an append was written when no file had one of its names.
@@ -486,7 +487,7 @@ class _Run:
             # The images of a shard that the manifest does not list are all rejected.
             listed = []
             for number in left:
-                if names_of_shard(fmt, shards[number].name)[0] in files:
+                if names_of_shard(fmt, shards[number].name, ())[0] in files:
                     listed.append(number)
             return listed
         return left
@@ -620,8 +621,9 @@ def shard_task(job: Job, name: str, keys: list[str], source: Source, rows: Int64
     labels = extra = None
     if kind.is_class:
         labels = source.label[rows].tolist()
-    if source.extra.num_columns:
-        extra = source.extra.take(rows)
+    arrays = arrays_of(source.extra)
+    if source.extra.num_columns > len(arrays):
+        extra = source.extra.drop_columns([*arrays]).take(rows)
     # The names of the classes of these samples, not of all classes.
     used = labels or []
     if extra is not None and kind.class_lists is not None:
@@ -636,6 +638,7 @@ def shard_task(job: Job, name: str, keys: list[str], source: Source, rows: Int64
         labels=labels,
         class_names={label: job.classes[label] for label in used},
         extra=extra,
+        arrays=source.extra.select([*arrays]).take(rows) if arrays else None,
         label_type=job.label_type,
         check=job.check,
     )

@@ -33,10 +33,11 @@ from dataprep.shards.source_image import (
     start_reading,
     start_reading_label_images,
 )
+from manifests.arrays import array_file_name, array_values, arrays_of
 from manifests.dali_index import format_index
 from manifests.labels import LabelType, arrow_type
 from manifests.records import record
-from manifests.schema import Conversion, File, Shard
+from manifests.schema import Conversion, File, Format, Shard
 from manifests.serialization import checksum_text, file_of
 from manifests.tables import build_table, write_table
 
@@ -63,6 +64,7 @@ class ShardTask(NamedTuple):
         class_names: the class name of each label that occurs, by label.
         extra: additional columns for the sample table, with the labels if they are not classes;
             `None` if there are none.
+        arrays: the array columns; `None` if there are none.
         divided: whether the processes of a pool share the work; see `divides`. Shards that
             are copied are written fastest by one process each, as long as there are enough of them
             for all processes.
@@ -80,6 +82,7 @@ class ShardTask(NamedTuple):
     labels: list[int] | None
     class_names: Mapping[int, str]
     extra: pa.Table | None
+    arrays: pa.Table | None = None
     divided: bool = True
     label_type: LabelType = "class"
     check: storage.Check | None = None
@@ -134,12 +137,25 @@ class ShardResult:
         if not self.conversion.samples:
             return None
         return Shard(
-            self.conversion.shard, self.conversion.samples, self.conversion.index, self.table
+            self.conversion.shard,
+            self.conversion.samples,
+            self.conversion.index,
+            self.table,
+            self.conversion.arrays or (),
         )
 
 
+def names_of_shard(fmt: Format, shard: str, arrays: Iterable[str]) -> tuple[str, ...]:
+    """Return the names of the files of a shard: itself, its index, its array files and its table.
+
+    The table is the last one: it marks the shard as written.
+    """
+    files = [array_file_name(shard, name) for name in arrays]
+    return (shard + FORMATS[fmt].SUFFIX, f"{shard}.idx", *files, f"{shard}.parquet")
+
+
 def write_shard(task: ShardTask, pool: Pool | None = None) -> ShardResult:
-    """Write one shard with its index and table, verify what was written, and publish the three files.
+    """Write one shard with its index, arrays and table, verify what was written, and publish the files.
 
     If every image is rejected, only the table is published: DALI refuses an empty shard, and the
     table alone tells the next run that this shard is done.
@@ -157,16 +173,15 @@ def write_shard(task: ShardTask, pool: Pool | None = None) -> ShardResult:
     """
     if pool is not None and not task.divided:
         return pool.apply(write_shard, task)
-    shard_path, index_path, table_path = paths = [
-        os.path.join(task.out, task.name + suffix)
-        for suffix in (FORMATS[task.options.fmt].SUFFIX, ".idx", ".parquet")
-    ]
+    names = names_of_shard(task.options.fmt, task.name, arrays_of(task.arrays))
+    paths = [os.path.join(task.out, name) for name in names]
+    shard_path, index_path, *array_paths, table_path = paths
     try:
         conversion, table = write_files(
-            task, pool or InlinePool(), shard_path, index_path, table_path
+            task, pool or InlinePool(), shard_path, index_path, table_path, *array_paths
         )
         if not conversion.samples:
-            storage.discard([shard_path, index_path])
+            storage.discard(paths[:-1])
             paths = [table_path]
         with storage.guarded(task.out, task.check):
             storage.publish(paths)  # the table last: it marks the shard as done
@@ -179,15 +194,21 @@ def write_shard(task: ShardTask, pool: Pool | None = None) -> ShardResult:
 
 
 def write_files(
-    task: ShardTask, pool: Pool, shard_path: str, index_path: str, table_path: str
+    task: ShardTask,
+    pool: Pool,
+    shard_path: str,
+    index_path: str,
+    table_path: str,
+    *array_paths: str,
 ) -> tuple[Conversion, File]:
-    """Write the three files under their temporary names, and return what the caller is to publish."""
+    """Write the files under their temporary names, and return what the caller is to publish."""
     # The shard comes first: its index and its table describe what was written.
     written = _write_records(task, pool, shard_path)
     shard = File(os.path.basename(shard_path), written.length, checksum_text(written.crc))
     if written.records:
         _check_first_record(task, written, storage.partial_path(shard_path))
     index = format_index(task.options.fmt, written.index_lines)
+    arrays = _write_arrays(task, written, array_paths)
     conversion = Conversion(
         plan=task.fingerprint,
         samples=len(written.records),
@@ -199,6 +220,7 @@ def write_files(
         rejected=tuple(written.rejected),
         changes=_count_changes(task, written) if task.options.changes_images else None,
         turned=tuple(written.turned) or None,
+        arrays=arrays or None,
     )
     with (
         storage.translate_errors(index_path, "the file cannot be written"),
@@ -208,9 +230,32 @@ def write_files(
     with storage.translate_errors(table_path, "the file cannot be written"):
         table = build_table(_table_columns(task, written.records), conversion)
         write_table(table, storage.partial_path(table_path))
-    # What the disk returns is what the manifest will state.
-    described = storage.describe(*os.path.split(storage.partial_path(table_path)))
-    return conversion, replace(described, name=os.path.basename(table_path))
+    return conversion, _describe(table_path)
+
+
+def _describe(path: str) -> File:
+    """Return a file under its temporary name: what the disk returns is what the manifest will state."""
+    described = storage.describe(*os.path.split(storage.partial_path(path)))
+    return replace(described, name=os.path.basename(path))
+
+
+def _write_arrays(task: ShardTask, written: Segment, paths: Sequence[str]) -> tuple[File, ...]:
+    """Write the temporary files of the array columns, without the images that were rejected."""
+    files: list[File] = []
+    if task.arrays is None:
+        return ()
+    rows = np.array([row for row, *_ in written.records], np.int64)
+    for path, column, kind in zip(
+        paths, task.arrays.columns, arrays_of(task.arrays).values(), strict=True
+    ):
+        with (
+            storage.translate_errors(path, "the file cannot be written"),
+            open(storage.partial_path(path), "wb") as out,
+        ):
+            out.write(kind.header(len(rows)))
+            out.write(array_values(column)[rows])
+        files.append(_describe(path))
+    return tuple(files)
 
 
 def _write_records(task: ShardTask, pool: Pool, path: str) -> Segment:
@@ -269,6 +314,7 @@ def _batches(task: ShardTask, path: str, partial: str) -> Iterator[Batch]:
             labels=labels,
             class_names=class_names,
             extra=None,
+            arrays=None,
         )
         yield Batch(own, path, partial, first, extra)
 

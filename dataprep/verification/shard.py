@@ -44,7 +44,7 @@ from manifests.errors import (
     TableError,
     UnreachableError,
 )
-from manifests.files import INDEX, SHARD, TABLE, FileKind, read_file
+from manifests.files import INDEX, SHARD, FileKind, kind_of, read_file
 from manifests.process.text import plural, shown
 from manifests.schema import File, Manifest, Sample, Shard
 from manifests.serialization import checksum_text
@@ -490,8 +490,8 @@ def _read_index(check: ShardCheck) -> bytes:
 def verify_shard(check: ShardCheck) -> tuple[Shard, ProblemList]:
     """Check one shard with its index and table."""
     shard, problems, rows = check.shard, ProblemList(), list[Sample]()
-    problems.add(*check_file(check.folder, shard.index, INDEX, check.index_hint))
-    problems.add(*check_file(check.folder, shard.table, TABLE, check.index_hint))
+    for file in shard.files[1:]:
+        problems.add(*check_file(check.folder, file, kind_of(file.name), check.index_hint))
     # A damaged table says nothing about the shard.
     if shard.table.name not in problems.counts:
         rows = _read_rows(check, problems)

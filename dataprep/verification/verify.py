@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -30,7 +31,7 @@ from dataprep.verification.shard import (
     verify_shard,
 )
 from manifests.errors import DamagedError, raise_machine_fault
-from manifests.files import INDEX, REJECTED, SHARD, TABLE, file_length
+from manifests.files import REJECTED, file_length, kind_of
 from manifests.records import record
 from manifests.remote.url import is_read_only
 from manifests.schema import UNREADABLE, File, Manifest, Shard
@@ -174,12 +175,12 @@ def _check_lengths(
     found = []
     for shard in shards:
         problems = ProblemList()
-        for file, kind in zip(shard.files, (SHARD, INDEX, TABLE), strict=True):
+        for file in shard.files:
             # Names that the listing lacks are looked up, which gives the reason.
             length = known.get(file.name, UNREADABLE)
             try:
                 if length == UNREADABLE:
-                    length = file_length(os.path.join(folder, file.name), kind)
+                    length = file_length(os.path.join(folder, file.name), kind_of(file.name))
                 message = differences(File(file.name, length, file.checksum), file)
             except OSError as error:
                 raise_machine_fault(error)
@@ -239,8 +240,8 @@ def _check_journal(folder: str, manifest: Manifest) -> tuple[list[Problem], froz
     return [Problem(JOURNAL_NAME, f"{again} was interrupted, or is running", hint=hint)], pending
 
 
-#: Suffixes of the files that `dataprep convert` writes for each shard.
-_SUFFIXES = (".tfrecord", ".tar", ".idx", ".parquet")
+#: Files that `dataprep convert` writes for each shard. Users may have other arrays in the folder.
+_FILES_OF_SHARDS = re.compile(r"(?s).*\.(tfrecord|tar|idx|parquet)|.+-[0-9]{5,}(\.[\w-]+)+\.npy")
 
 
 def _check_folder(folder: str, manifest: Manifest) -> Iterator[Problem]:
@@ -264,7 +265,7 @@ def _check_folder(folder: str, manifest: Manifest) -> Iterator[Problem]:
         )
     for name in names:
         # Files of other tools and of users are not reported.
-        is_ours = manifest.creator == "convert" and name.endswith(_SUFFIXES)
+        is_ours = manifest.creator == "convert" and _FILES_OF_SHARDS.fullmatch(name)
         if is_ours and name not in named | pending:
             hint = "remove it, or make the dataset again"
             yield Problem(name, "the file is not in the manifest", hint=hint)

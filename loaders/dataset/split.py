@@ -406,7 +406,5 @@ def mix_weights(parts: Sequence[OpenSplit], mix: Sequence[float]) -> Floats:
 
 
 def _with_paths(part: OpenSplit, shard: Shard) -> Shard:
-    file = replace(shard.file, name=part.path(shard.file))
-    index = replace(shard.index, name=part.path(shard.index))
-    table = replace(shard.table, name=part.path(shard.table))
-    return Shard(file, shard.samples, index, table)
+    file, index, table, *arrays = [replace(file, name=part.path(file)) for file in shard.files]
+    return Shard(file, shard.samples, index, table, tuple(arrays))

@@ -8,6 +8,7 @@ import json
 import pyarrow.parquet as pq
 from awscrt.checksums import crc32c
 
+from manifests.arrays import ArrayKind
 from manifests.schema import Components, Conversion, File, Manifest, Shard, Split
 from manifests.serialization import checksum_text
 from manifests.tables import build_table
@@ -47,6 +48,14 @@ def with_valid_checksum(body):
     return dump()
 
 
+EMBEDDING = ArrayKind("float32", 3)
+_SHARD = dataclasses.replace(
+    MANIFEST.shards[0],
+    arrays=(File("train-00000.embedding.npy", EMBEDDING.file_bytes(2), "crc32c:00000001"),),
+)
+WITH_ARRAYS = dataclasses.replace(
+    MANIFEST, splits=(Split("train", (_SHARD,)),), arrays={"embedding": EMBEDDING}
+)
 RAW = dataclasses.replace(MANIFEST, store="raw", pixels=(40, 30, 3))
 
 METADATA = Conversion("x", 1, 2, 3, ("jpeg",), FILE, FILE, ())

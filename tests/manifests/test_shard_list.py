@@ -8,7 +8,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from helpers.records import MANIFEST, with_valid_checksum
+from helpers.records import MANIFEST, WITH_ARRAYS, with_valid_checksum
 from hypothesis import strategies as st
 
 from manifests import store
@@ -58,6 +58,14 @@ def made(count=3):
 def write(folder, manifest):
     for name, content in manifest_files(manifest).items():
         (folder / name).write_bytes(content)
+
+
+@pytest.mark.usefixtures("few_shards")
+def test_a_list_with_array_files_is_read(tmp_path):
+    manifest = replace(WITH_ARRAYS, splits=(Split("train", tuple(WITH_ARRAYS.shards * 3)),))
+    write(tmp_path, manifest)
+    assert (tmp_path / SHARD_LIST_NAME).exists()
+    assert read_manifest(tmp_path) == manifest
 
 
 @pytest.mark.usefixtures("few_shards")

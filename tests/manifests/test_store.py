@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+import io
 import json
+from typing import get_args
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from helpers.examples import examples
-from helpers.records import MANIFEST, METADATA, RAW, ROWS, with_metadata, with_valid_checksum
+from helpers.records import (
+    MANIFEST,
+    METADATA,
+    RAW,
+    ROWS,
+    WITH_ARRAYS,
+    with_metadata,
+    with_valid_checksum,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from manifests.arrays import ArrayKind, ArrayType
 from manifests.errors import CallError, ManifestError, TableError
 from manifests.labels import MAX_LABEL
 from manifests.schema import (
@@ -57,6 +69,17 @@ def test_every_edit_of_a_byte_is_detected():
     for blank in (b" ", b"\n", b"\0"):
         with pytest.raises(ManifestError):
             parse_manifest(data + blank)
+
+
+@pytest.mark.parametrize("dtype", get_args(ArrayType))
+def test_the_header_of_an_array_file_is_numpys(dtype):
+    assert parse_manifest(manifest_bytes(WITH_ARRAYS)) == WITH_ARRAYS
+    for rows in (0, 7, 123456):
+        saved, values = io.BytesIO(), np.zeros((rows, 5), dtype)
+        np.save(saved, values)
+        kind = ArrayKind(dtype, 5)
+        assert saved.getvalue() == kind.header(rows) + values.tobytes()
+        assert kind.file_bytes(rows) == len(saved.getvalue())
 
 
 def test_the_error_for_an_edited_class_names_the_file():
@@ -112,6 +135,13 @@ EDITS = [
       for name in ("format", "store", "components", "options", "splits", "rejected", "classes")),
     *((RAW, ("pixels",), pixels, WRONG)
       for pixels in (None, [], [40, 30], [40, 30, 1], [40, 0, 3], [40, -1, 3], [40, 30.0, 3], "40")),
+    (WITH_ARRAYS, (*SHARD, "arrays", 0, "name"), "../x", OUTSIDE),
+    (WITH_ARRAYS, (*SHARD, "arrays"), GONE, "array files of other lengths than arrays states"),
+    (WITH_ARRAYS, (*SHARD, "samples"), 1, WRONG),
+    (WITH_ARRAYS, (*SHARD, "arrays", 0, "bytes"), 100, "array files of other lengths than arrays states"),
+    (WITH_ARRAYS, ("arrays",), {"../x": {"dtype": "int8", "length": 3}}, "arrays has the name"),
+    (WITH_ARRAYS, ("arrays", "embedding", "dtype"), "object", "arrays.embedding.dtype must be one of"),
+    (WITH_ARRAYS, ("arrays", "embedding", "length"), 0, "arrays.embedding.length must be an integer"),
     (RAW, ("pixels",), GONE, "store is 'raw', but pixels is None"),
     (RAW, ("store",), "encoded", "pixels must be an object"),
 ]  # fmt: skip

@@ -1,0 +1,106 @@
+"""Array columns: the same number of numbers for each sample, in a NumPy file for each shard.
+
+The rows of a file are the samples of the shard in stored order, so a program can map it into memory
+and read the rows that it needs. NumPy is not imported here: a header is text.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
+
+from manifests.records import record
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+#: Type of the values of an array.
+ArrayType = Literal["float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8"]
+
+#: NumPy's code and the bytes of a value of each type.
+_CODES: dict[ArrayType, tuple[str, int]] = {
+    "float16": ("<f2", 2),
+    "float32": ("<f4", 4),
+    "float64": ("<f8", 8),
+    "int8": ("|i1", 1),
+    "int16": ("<i2", 2),
+    "int32": ("<i4", 4),
+    "int64": ("<i8", 8),
+    "uint8": ("|u1", 1),
+}
+
+#: Largest number of values of a sample.
+MAX_ARRAY_LENGTH = 1 << 20
+
+#: What the name of an array column matches: it is a part of the names of its files.
+ARRAY_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,63}")
+
+#: NumPy 1.0: a magic text, the version, and the length of a header that ends at a multiple of 64.
+_MAGIC, _ALIGNMENT = b"\x93NUMPY\x01\x00", 64
+#: NumPy leaves room in the header for this many digits of the number of rows.
+_ROW_DIGITS = 21
+
+
+@record
+class ArrayKind:
+    """What an array column contains.
+
+    Attributes:
+        dtype: type of the values.
+        length: number of values of each sample.
+
+    """
+
+    dtype: ArrayType
+    length: Annotated[int, 1, MAX_ARRAY_LENGTH]
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of the values of a sample."""
+        return _CODES[self.dtype][1] * self.length
+
+    def header(self, rows: int) -> bytes:
+        """Return the bytes of a file before the values of this many rows: the only header that is read."""
+        shape = f"{{'descr': '{_CODES[self.dtype][0]}', 'fortran_order': False, 'shape': ({rows}, {self.length}), }}"
+        text = (shape + " " * (_ROW_DIGITS - len(str(rows)))).encode()
+        used = len(_MAGIC) + 2 + len(text) + 1
+        text += b" " * (-used % _ALIGNMENT) + b"\n"
+        return _MAGIC + len(text).to_bytes(2, "little") + text
+
+    def file_bytes(self, rows: int) -> int:
+        """Return the length of a file with this many rows."""
+        return len(self.header(rows)) + rows * self.row_bytes
+
+    def __str__(self) -> str:
+        return f"{self.length} {self.dtype}"
+
+
+def array_file_name(shard: str, name: str) -> str:
+    """Return the name of the file of an array column, by the name of the shard without extension."""
+    return f"{shard}.{name}.npy"
+
+
+# --- columns of tables ----------------------------------------------------------------------------
+
+
+def arrays_of(table: pa.Table | None) -> dict[str, ArrayKind]:
+    """Return the array columns of a table by name: its lists of a fixed number of numbers."""
+    import pyarrow as pa
+
+    kinds: dict[str, ArrayKind] = {}
+    for each in table.schema if table is not None else ():
+        if pa.types.is_fixed_size_list(each.type):
+            dtype = str(each.type.value_type).replace("halffloat", "float16")
+            dtype = {"float": "float32", "double": "float64"}.get(dtype, dtype)
+            if dtype in get_args(ArrayType):
+                kinds[each.name] = ArrayKind(dtype, each.type.list_size)  # type: ignore[arg-type]
+    return kinds
+
+
+def array_values(column: pa.Array | pa.ChunkedArray) -> Any:
+    """Return the values of an array column as a NumPy array [rows, length]."""
+    import pyarrow as pa
+
+    if isinstance(column, pa.ChunkedArray):
+        column = column.combine_chunks()
+    return column.flatten().to_numpy().reshape(len(column), -1)
