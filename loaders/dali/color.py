@@ -47,6 +47,9 @@ _XYZ = (
     / np.array([[0.950456], [1.0], [1.088754]])
 )  # fmt: skip
 
+#: Appends a channel of zeros.
+_WIDEN = np.eye(4, 3)
+
 #: Positions of red, green and blue on the hue circle, in sixths of the circle. They start at 10 to
 #: avoid negative hues.
 _SIXTHS = np.array([10.0, 12.0, 14.0])
@@ -97,36 +100,39 @@ def _(operation: ColorJitter, image: Node, spec: ImageSpec, context: GraphContex
         not ((context.gpu and name != "hue") or (always and operation.probability == 1))
         for name, always in zip(slots, plans.min(axis=0) > 0, strict=True)
     ]
-    adjust: dict[str, Callable[..., Node]] = {
-        "blend": _blend,
-        "contrast": partial(_adjust_contrast, spec),
-        "hue": partial(_adjust_hue, spec),
-    }
+    # A blend right before a contrast also appends the channel for the mean.
+    widens = [
+        slots[at : at + 2] == ["blend", "contrast"] and not any(branched[at : at + 2])
+        for at in range(len(slots))
+    ]
 
     def draw(rng: np.random.Generator, batch_size: int) -> list[NDArray[Any]]:
         plan, factors = draw_jitter(operation, plans, rng, batch_size)
         amounts = _amounts(factors, names, spec, batch_size)
         outputs: list[NDArray[Any]] = []
-        for name, used, branch in zip(slots, plan.T, branched, strict=True):
-            outputs += [
-                amounts[name][used, np.arange(batch_size)].astype(np.float32),
-                *([used > 0] if branch else []),
-            ]
+        for name, used, branch, widen in zip(slots, plan.T, branched, widens, strict=True):
+            matrices = amounts[name][used, np.arange(batch_size)].astype(np.float32)
+            if widen:
+                matrices = _WIDEN.astype(np.float32) @ matrices
+            outputs += [matrices, *([used > 0] if branch else [])]
         return outputs
 
-    ndim = {"blend": [2], "contrast": [0], "hue": [1]}
-    ndims = [
-        each
-        for name, branch in zip(slots, branched, strict=True)
-        for each in ndim[name] + [0] * branch
-    ]
+    ndims = [each for branch in branched for each in [2] + [0] * branch]
     drawn = iter(context.random.from_numpy(operation, "changes", context.batch_size, draw, ndims))
     context.random.show_drawn(
         lambda rng, count: _describe_jitter(names, *draw_jitter(operation, plans, rng, count))
     )
-    for name, branch in zip(slots, branched, strict=True):
+    adjust: dict[str, Callable[..., Node]] = {
+        "blend": _blend,
+        "contrast": partial(blend_with_mean, spec),
+        "hue": _adjust_hue,
+    }
+    is_wide = False
+    for name, branch, widen in zip(slots, branched, widens, strict=True):
         nodes = (image, next(drawn))
-        image = where(next(drawn), nodes, adjust[name]) if branch else adjust[name](*nodes)
+        change = partial(adjust[name], is_wide=True) if is_wide else adjust[name]
+        image = where(next(drawn), nodes, change) if branch else change(*nodes)
+        is_wide = widen
     return image
 
 
@@ -197,43 +203,101 @@ def _amounts(
     """
     # Saturation blends with gray, so its rows are the weights of gray. Brightness blends with
     # black.
+    identity = np.eye(3)
     other = {
         "saturation": np.tile(_by_channel(_LUMA, spec), (3, 1)),
         "brightness": np.zeros((3, 3)),
     }
-    matrices = [np.broadcast_to(np.eye(3), (batch_size, 3, 3))] + [
-        other[name] + factors[name][:, None, None] * (np.eye(3) - other[name])
+    blends = [np.broadcast_to(identity, (batch_size, 3, 3))] + [
+        other[name] + factors[name][:, None, None] * (identity - other[name])
         for name in names
         if name in _BLENDS
     ]
-    shifts = np.stack([np.zeros(batch_size), factors["hue"]])[..., None] * (2 * np.pi)
+    contrast = np.stack([np.ones(batch_size), factors["contrast"]])[..., None, None]
+    shares = np.broadcast_to(1 - contrast, (2, batch_size, 3, 1))
+    hue = np.stack([np.zeros(batch_size), factors["hue"]])
     return {
-        "blend": np.stack(matrices),
-        "contrast": np.stack([np.ones(batch_size), factors["contrast"]]),
-        # What `_adjust_hue` adds to the hue for each channel.
-        "hue": shifts - _by_channel(_SIXTHS, spec) * (np.pi / 3),
+        "blend": np.stack(blends),
+        "contrast": np.concatenate([contrast * identity, shares], axis=3),
+        "hue": _hue_matrices(hue, spec),
     }
 
 
+def _hue_matrices(shift: NDArray[np.float64], spec: ImageSpec) -> NDArray[np.float64]:
+    """Return the matrices that shift the hue: [..., 3, 5].
+
+    They multiply the three channels, the largest channel V and the smallest channel m of a pixel.
+    The result must be clamped to m and V, which a shift of the hue keeps.
+
+    Around the circle of hues, each channel is V for a third, m for a third, and linear between
+    them. A shift by a sixth replaces a channel by V + m minus the next one, a shift by two sixths
+    by the previous one. A shift by a part t of a sixth moves the slopes. If a is the channel and b
+    and c follow it, the slopes are at a - b + (2t - 1)c + (1 - t)(V + m). Elsewhere this is at
+    least V or at most m.
+
+    Args:
+        shift: shifts as fractions of the circle.
+        spec: the order of the channels.
+
+    """
+    sixths = np.floor(shift * 6)
+    part = (shift * 6 - sixths)[..., None]
+    is_odd = (sixths % 2)[..., None]
+    first = (np.arange(3) - (sixths[..., None] - is_odd) / 2 + is_odd) % 3
+    sign = 1 - 2 * is_odd
+    matrices = np.zeros((*shift.shape, 3, 5))
+    for step, share in enumerate((sign, -sign, sign * (2 * part - 1))):
+        channel = ((first + step) % 3).astype(int)[..., None]
+        np.put_along_axis(matrices, channel, np.broadcast_to(share, first.shape)[..., None], -1)
+    matrices[..., 3:] = np.where(sign > 0, 1 - part, part)[..., None]
+    if spec.color_space == "BGR":
+        matrices[..., :3] = matrices[..., ::-1, 2::-1]
+    return matrices
+
+
 def _blend(image: Node, matrix: Node) -> Node:
-    return _transform_channels(image, matrix, [-_DOWN] * 3, dtype=types.UINT8)
+    return fn.coord_transform(image, M=matrix, T=-_DOWN, dtype=types.UINT8)
 
 
-def _adjust_contrast(spec: ImageSpec, image: Node, factor: Node) -> Node:
-    gray = _transform_channels(image, _by_channel(_LUMA, spec), dtype=types.UINT8)
+def blend_with_mean(spec: ImageSpec, image: Node, matrix: Node, *, is_wide: bool = False) -> Node:
+    """Multiply each pixel, and the mean of the image in gray, by a matrix, and round down.
+
+    Args:
+        spec: the image's color space.
+        image: uint8 [H, W, 3]; if it is wide, [H, W, 4] with a channel of zeros.
+        matrix: float32 [3, 4], on the CPU.
+        is_wide: whether the image is wide.
+
+    """
+    if not is_wide:
+        image = _transform_channels(image, _WIDEN, dtype=types.UINT8)
+    weights = np.zeros((4, 4))
+    weights[3, :3] = _by_channel(_LUMA, spec)
+    mean = fn.reductions.mean(image, axes=[0, 1], keep_dims=True)
     # Pillow rounds the mean to an integer, as the cast does.
-    mean = fn.cast(fn.reductions.mean(gray, axes=[0, 1], keep_dims=True), dtype=types.UINT8)
-    other = fn.coord_transform(mean, M=1.0 - factor, T=-_DOWN)
-    return fn.cast(fn.coord_transform(image, M=factor) + other, dtype=types.UINT8)
+    mean = fn.cast(_transform_channels(mean, weights), dtype=types.UINT8)
+    return fn.coord_transform(math.max(image, mean), M=matrix, T=-_DOWN, dtype=types.UINT8)
 
 
-def _range_chroma_hue(image: Node, spec: ImageSpec) -> tuple[Node, Node, Node, Node]:
-    """Return the smallest and the largest channel and the chroma, uint8 [H, W, 1], and the hue.
+def _adjust_hue(image: Node, matrix: Node) -> Node:
+    """Change the hue of uint8 HWC images by a matrix of `_hue_matrices`."""
+    least, value = _range(image)
+    changed = fn.coord_transform(fn.cat(image, value, least, axis=2), M=matrix, dtype=types.UINT8)
+    return math.clamp(changed, least, value)
+
+
+def _range(image: Node) -> tuple[Node, Node]:
+    """Return the smallest and the largest channel of each pixel: uint8 [H, W, 1]."""
+    least = fn.reductions.min(image, axes=2, keep_dims=True)
+    return least, fn.reductions.max(image, axes=2, keep_dims=True)
+
+
+def _value_chroma_hue(image: Node, spec: ImageSpec) -> tuple[Node, Node, Node]:
+    """Return the largest channel and the chroma, uint8 [H, W, 1], and the hue.
 
     The hue is float32 in sixths of the circle, from 9 to 15.
     """
-    least = fn.reductions.min(image, axes=2, keep_dims=True)
-    value = fn.reductions.max(image, axes=2, keep_dims=True)
+    least, value = _range(image)
     chroma = value - least
     # For each channel: the next channel on the circle minus the previous one.
     differences = np.array([[0.0, 1, -1], [-1, 0, 1], [1, -1, 0]])
@@ -243,17 +307,7 @@ def _range_chroma_hue(image: Node, spec: ImageSpec) -> tuple[Node, Node, Node, N
     # The largest channel determines the hue. If two are equal, both give the same hue, and the last
     # one is used.
     hue = fn.reductions.max(from_channel * (image == value), axes=2, keep_dims=True)
-    return least, value, chroma, hue
-
-
-def _adjust_hue(spec: ImageSpec, image: Node, shift: Node) -> Node:
-    least, value, chroma, hue = _range_chroma_hue(image, spec)
-    # A channel equals the largest within 60 degrees of the hue, and the smallest beyond 120
-    # degrees. It is linear in between.
-    distance = math.acos(math.cos(_transform_channels(hue, np.full(3, np.pi / 3), shift)))
-    top = fn.cast(value, dtype=types.FLOAT) + chroma
-    linear = fn.cast(top - chroma * (3 / np.pi) * distance, dtype=types.UINT8)
-    return math.clamp(linear, least, value)
+    return value, chroma, hue
 
 
 # Grayscale, lighting, color spaces
@@ -310,7 +364,7 @@ def _(operation: ConvertColor, image: Node, spec: ImageSpec, context: GraphConte
 
 
 def _hsv(image: Node, spec: ImageSpec) -> Node:
-    _, value, chroma, hue = _range_chroma_hue(image, spec)
+    value, chroma, hue = _value_chroma_hue(image, spec)
     hue = (hue - 10.0) * math.min(chroma, 1) * (256 / 6)
     # The range is -43 to 213. Modulo 256 it covers the circle.
     hue = fn.cast(math.floor(hue + 0.5), dtype=types.INT32) & 255

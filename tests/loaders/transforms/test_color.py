@@ -6,6 +6,7 @@ Each ``check_*`` function takes `gpu`, so that tests/gpu can run it on a GPU.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import permutations
 from typing import Any, get_args, get_type_hints
 
@@ -21,6 +22,7 @@ from PIL import Image, ImageEnhance
 from scipy import stats
 from skimage import color
 
+from loaders.dali import apply
 from loaders.dali.color import motion_kernels, stretch_contrast
 from loaders.transforms.base import ImageSpec
 from loaders.transforms.color import (
@@ -328,3 +330,17 @@ CHECKS = [each for name, each in list(globals().items()) if name.startswith("che
 @pytest.mark.parametrize("check", CHECKS)
 def test_on_cpu(check):
     check()
+
+
+def test_the_graph_for_a_gpu_gives_the_same():
+    operation, images = ColorJitter((0.6, 1.4), (0, 2), (0.6, 1.4), (-0.5, 0.5)), photographs()
+    found, expected = (
+        run_graph(
+            lambda image, context, gpu=gpu: apply(
+                operation, image, ImageSpec(), replace(context, gpu=gpu)
+            ),
+            images,
+        )
+        for gpu in (True, False)
+    )
+    assert all(map(np.array_equal, found, expected))

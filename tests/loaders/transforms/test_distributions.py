@@ -199,9 +199,10 @@ def check_color_jitter(gpu: bool = False) -> None:
     for (name, value), column in zip(arguments.items(), theirs.T, strict=True):
         first = drawn(parse_operation("ColorJitter", **{name: value}), "changes", gpu=gpu)[0]
         if name == "contrast":
-            ours = first
+            ours = first[:, 0, 0]
         elif name == "hue":
-            ours = (first[:, 0] - first.mean(axis=0)[0]) / (2 * np.pi)
+            # The share of the largest channel is 1 less the part of a sixth; mirrored, from below.
+            ours = np.where(first[:, 0, 1] == -1, 1, -1) * (1 - first[:, 0, 3]) / 6
         else:
             # factor * identity + (1 - factor) * other, whose rows are equal
             ours = first[:, 0, 0] - first[:, 1, 0]
@@ -226,10 +227,10 @@ def check_orders_of_color_jitter(gpu: bool = False) -> None:
             # Brightness has a diagonal matrix, saturation has not; the identity is neither.
             used.append(np.where(values[:, 0, 1] != 0, 2, np.where(values[:, 0, 0] != 1, 1, 0)))
         elif name == "contrast":
-            used.append((values != 1).astype(int))
+            used.append((values[:, 0, 0] != 1).astype(int))
         else:
-            # Red is at 10 sixths of the circle.
-            used.append((values[:, 0] + 10 * np.pi / 3 > 0.05 * 2 * np.pi).astype(int))
+            # Without a shift, red is red - green - blue, between the smallest and the largest.
+            used.append((values[:, 0, 2] != -1).astype(int))
         if not ((gpu and name != "hue") or always):
             next(outputs)
     found, counts = np.unique(np.column_stack(used), axis=0, return_counts=True)
