@@ -6,7 +6,7 @@ unless it is set; see `loaders.devices`.
 ::
 
     the call         build, options, resolve, spec
-    the loader       loader, progress, batch, bad_images, checkpoint, explain
+    the loader       loader, progress, batch, bad_images, checkpoint, receipt, explain
     the machine      devices, ranks, memory, tuning
     types            arrays
     the program      cli; packages bench, tune, preview, export

@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any
 
-from loaders.progress import Position
+from loaders.progress import Position, Seen
+from loaders.samplers.named import as_plain
 from loaders.spec import LoaderSpec
 from loaders.transforms.base import AS_WRITTEN, MAX_SIDE, Adjustment
 from manifests.errors import CallError
@@ -50,6 +51,18 @@ def checkpoint_choices(spec: LoaderSpec) -> dict[str, Any]:
     }
 
 
+def origin_of(spec: LoaderSpec) -> dict[str, Any]:
+    """Return where the samples of a loader come from, and what draws them, as plain values."""
+    split = spec.split
+    return {
+        "folders": [part.folder for part in split.parts],
+        "split": split.name,
+        "samples": split.samples,
+        "batches": spec.order.batches,
+        "sampler": as_plain(getattr(spec.order, "sampler", None)),
+    }
+
+
 @dataclass(frozen=True, slots=True)
 class State:
     """What `Loader.state_dict` returns.
@@ -61,6 +74,8 @@ class State:
         errors: why images could not be decoded, by their row in the split.
         adjustment: what `Loader.set` has changed.
         revisions: revision of each dataset that the loader reads.
+        seen: the batches that the user has received.
+        origin: what `origin_of` returns.
 
     """
 
@@ -70,6 +85,8 @@ class State:
     errors: Mapping[int, str] = field(default_factory=dict)
     adjustment: Adjustment = AS_WRITTEN
     revisions: tuple[int, ...] = ()
+    seen: Seen = field(default_factory=Seen)
+    origin: Mapping[str, Any] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """Return strings, numbers, lists and dictionaries, which JSON can store too."""
@@ -88,6 +105,11 @@ class State:
                 "size": list(self.adjustment.size or ()),
                 "magnitude": self.adjustment.magnitude,
             },
+            "seen": {
+                "runs": [list(run) for run in self.seen.runs],
+                "samples": self.seen.samples,
+            },
+            "origin": dict(self.origin),
         }
 
 
@@ -140,6 +162,7 @@ def read_state(
         errors = dict(whole["errors"].read(tuple[tuple[int, str], ...]))
         adjustment = _adjustment(whole["set"])
         saved_revisions = _revisions(whole["revision"])
+        seen = whole["seen"].record(Seen)
     except MemberError as error:
         raise CallError(
             f"this is not the state of a loader ({error})", hint=_LOAD_ANOTHER
@@ -158,8 +181,9 @@ def read_state(
     if 0 < position.batch < batches:
         _require_same_epoch(saved, built, errors, moves=moves)
     if moves:
-        return State(dict(built), _moved(position, batches), b"", errors, adjustment, revisions)
-    return State(saved, position, checkpoint, errors, adjustment, saved_revisions)
+        saved, saved_revisions = dict(built), revisions
+        position, checkpoint = _moved(position, batches), b""
+    return State(saved, position, checkpoint, errors, adjustment, saved_revisions, seen)
 
 
 def _require_same_choices(

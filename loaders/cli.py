@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
+from manifests.errors import ExitStatus
 from manifests.process.options import Number
 from manifests.process.program import end_of, run_program
 from manifests.process.text import one_line
@@ -410,6 +412,64 @@ def tune(
         _print_json(as_json(tuned))
     else:
         click.echo(as_text(tuned, out))
+
+
+def _show_counting(what: str) -> None:
+    if sys.stderr.isatty():
+        click.echo(f"\r\x1b[K{what and f'counting {what}'}", nl=False, err=True)
+
+
+@main.command(cls=Command, short_help="Print which samples a model was trained on.")
+@click.argument("checkpoints", metavar="CHECKPOINT...", nargs=-1, required=True)
+@click.option(
+    "--keys", is_flag=True, help="Print the key and source of each sample, and how often."
+)
+@click.option(
+    "--find",
+    metavar="KEY|SOURCE",
+    multiple=True,
+    help="Only the sample with this key or source. Exit status 1 if the model has not seen it.",
+)
+@click.option(
+    "--dataset", metavar="DIR", help="Where the dataset is.  [default: where the script had it]"
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def receipt(
+    checkpoints: tuple[str, ...],
+    *,
+    keys: bool,
+    find: tuple[str, ...],
+    dataset: str | None,
+    as_json: bool,
+) -> int:
+    """Print the dataset, revision, transforms, sampler, seed and epochs of the model in CHECKPOINT.
+
+    CHECKPOINT is a file of torch.save or JSON that contains loader.state_dict(), at any depth. It is
+    read without running code from it. Name several for several ranks or stages of a training.
+    """
+    from loaders.receipt import find_receipts, seen_keys
+
+    receipts = []
+    for path in checkpoints:
+        receipts += find_receipts(path)
+    if not keys and not find:
+        if as_json:
+            _print_json([each.to_dict() for each in receipts])
+        else:
+            # The receipts of the ranks of a run are equal.
+            click.echo("\n\n".join(dict.fromkeys("\n".join(each.lines()) for each in receipts)))
+        return ExitStatus.SUCCESS
+    counted = seen_keys(receipts, dataset, _show_counting)
+    rows = []
+    for (key, source), times in counted.items():
+        if not find or key in find or source in find:
+            rows.append((key, source, times))
+    if as_json:
+        _print_json([dict(zip(("key", "source", "times"), row, strict=True)) for row in rows])
+    else:
+        for key, source, times in rows:
+            click.echo(f"{one_line(key)}\t{one_line(source)}\t{times}")
+    return ExitStatus.DATA_PROBLEM if find and not rows else ExitStatus.SUCCESS
 
 
 @main.command(cls=Command, short_help="Write the transforms of an evaluation for a server.")

@@ -26,7 +26,13 @@ from loaders.bad_images import (
     without_rows,
 )
 from loaders.batch import make_batch
-from loaders.checkpoint import State, checkpoint_choices, read_state, sampling_choices
+from loaders.checkpoint import (
+    State,
+    checkpoint_choices,
+    origin_of,
+    read_state,
+    sampling_choices,
+)
 from loaders.dali.bad_images import DecodeMemoryError, UndecodableError, is_checkpoint_error
 from loaders.dali.pipeline import keep_pipelines, release_memory, start_pipeline, take_batch
 from loaders.dataset.damage import ShardCheck
@@ -36,8 +42,9 @@ from loaders.devices import load_framework
 from loaders.explain import explain, html_table
 from loaders.memory import RESERVATIONS, estimate_memory
 from loaders.options import BatchT_co, ResolvedOptions, WrongCallError, require_int
-from loaders.progress import Phase, Progress
+from loaders.progress import Phase, Progress, Seen
 from loaders.ranks import check_group, require_agreement
+from loaders.receipt import read_receipt
 from loaders.resolve import adjusted_spec
 from loaders.spec import LoaderSpec
 from loaders.transforms.base import Adjustment, Size
@@ -99,6 +106,7 @@ class Loader(Generic[BatchT_co]):
         self._progress = Progress.start(spec.order.batches)
         #: Why images could not be decoded, by their row in the split.
         self._errors: dict[int, str] = {}
+        self._seen = Seen()
         #: `None` if the loader is closed, or if the pipeline could not be started.
         self._pipeline: Any = start_pipeline(spec, self._progress)
         self._reserve_memory()
@@ -294,7 +302,25 @@ class Loader(Generic[BatchT_co]):
             self._errors,
             self._spec.adjustment,
             self._spec.split.revisions,
+            self._seen,
+            origin_of(self._spec),
         ).to_dict()
+
+    def receipt(self) -> dict[str, Any]:
+        """Return what was trained on so far, as plain values, which JSON can store.
+
+        ``"dataset"`` (folders, split, samples, 16 hex digits that identify its content, and
+        revisions), ``"transforms"``, ``"sampler"``, ``"seed"`` and the other arguments that decide
+        about the samples, ``"epochs"``, those that were read to the end, ``"samples_seen"``, over all
+        ranks and epochs, and ``"seen"``: epoch, first batch and the batch after the last one, of
+        batches in a row. `state_dict` contains the same, and ``loaders receipt`` prints it from a
+        checkpoint file, or the keys of the samples.
+
+        Raises:
+            CallError: the loader is closed, or was built in another process.
+
+        """
+        return read_receipt(self.state_dict()).to_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Resume from a checkpoint that `state_dict` returned.
@@ -316,6 +342,7 @@ class Loader(Generic[BatchT_co]):
                 self._adjust(loaded.adjustment)
                 self._leave_out(dict(loaded.errors))
                 self._restart(Progress.restore(len(self), loaded.position, loaded.checkpoint))
+                self._seen = loaded.seen
         except Exception as error:
             if isinstance(error, DatasetError) or not is_checkpoint_error(error):
                 raise
@@ -488,6 +515,9 @@ class Loader(Generic[BatchT_co]):
         The iterator must not refer to it, so that users can release it.
         """
         batch = self._decodable_batch()
+        epoch, number = self._progress.position.epoch, self._progress.position.batch
+        samples = self._spec.order.count(epoch, number)
+        self._seen = self._seen.with_batch(epoch, number, samples)
         self._progress = self._progress.batch_given(self._pipeline.checkpoint())
         return batch
 

@@ -1,4 +1,4 @@
-"""Where a loader is in its epochs: `Position`, `Phase`, `Progress`; what comes next: `Upcoming`.
+"""Where a loader is in its epochs: `Position`, `Phase`, `Progress`; what was and what comes: `Seen`, `Upcoming`.
 
 Pure: imports neither torch nor DALI.
 """
@@ -31,6 +31,27 @@ class Position:
     read: int = 0
     started: int = 0
     skipped: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """The batches that the user has received, also before a checkpoint was loaded.
+
+    Attributes:
+        runs: epoch, first batch and the batch after the last one, of batches in a row.
+        samples: samples of these batches, over all ranks.
+
+    """
+
+    runs: tuple[tuple[int, int, int], ...] = ()
+    samples: int = 0
+
+    def with_batch(self, epoch: int, batch: int, samples: int) -> Seen:
+        """Add a batch by its number in the epoch."""
+        runs, first = self.runs, batch
+        if runs and (runs[-1][0], runs[-1][2]) == (epoch, batch):
+            first, runs = runs[-1][1], runs[:-1]
+        return Seen((*runs, (epoch, first, batch + 1)), self.samples + samples)
 
 
 class Phase(Enum):

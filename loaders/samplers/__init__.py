@@ -10,6 +10,7 @@ epoch. Never imports DALI::
     balanced, bucket, pk, shuffled, subset, weighted
                 the samplers
     draws       what they are made of: random permutations, groups of rows, shares of an epoch
+    named       samplers as plain values
     check       test a custom sampler
 """
 

@@ -241,6 +241,7 @@ def planned_order(
         global_text=_shown_text(on_one_rank(sampler, world_size))
         + (by_shape.global_text if by_shape else ""),
         traits=traits_of(sampler),
+        sampler=sampler,
     )
     # Without this check, a loop over the loader would end at once.
     if order.batches == 0:

@@ -9,11 +9,11 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
-from loaders.arrays import Array, Bools
+from loaders.arrays import Array, Bools, Ints
 from loaders.options import LastBatch
 from loaders.progress import BatchShape, Position, Upcoming
 from loaders.ranks import Ranks
@@ -146,6 +146,22 @@ class Order(ABC):
             return max(own, 1)
         return own
 
+    def count(self, epoch: int, number: int) -> int:
+        """Return the number of samples in a batch of all ranks, without what fills it up."""
+        del epoch
+        return max(0, min(self.global_batch, self.samples - number * self.global_batch))
+
+    @abstractmethod
+    def shown_rows(self, epoch: int, number: int, *, all_ranks: bool) -> Ints | None:
+        """Return the rows in a batch, without what only fills it up; `None` if they are not known.
+
+        Args:
+            epoch: number of the epoch.
+            number: number of the batch in the epoch.
+            all_ranks: whether to return the rows of all ranks. Bad rows are then not replaced.
+
+        """
+
     def valid(self, position: Position) -> Bools:
         """Return which samples of the next batch are real, not padding: bool [batch_size]."""
         return np.arange(self._whole(position.epoch, position.batch)) < self._own(position)
@@ -193,6 +209,19 @@ class StoredOrder(Order):
     def lines(self) -> tuple[str, ...]:
         """What `explain()` says about the order."""
         return ("shuffled" if self.restarts else "in stored order",)
+
+    def shown_rows(self, epoch: int, number: int, *, all_ranks: bool) -> Ints | None:
+        """Return the rows in a batch; see `Order.shown_rows`."""
+        if self.restarts:
+            return None
+        size, rows = self.batching.batch_size, []
+        own = self.batching.ranks
+        for rank in range(own.world_size) if all_ranks else [own.rank]:
+            ranks = replace(own, rank=rank)
+            start = ranks.part(epoch) * self.rows // own.world_size
+            end = min(start + ranks.share(self.rows, epoch), start + (number + 1) * size)
+            rows.append(np.arange(start + number * size, end))
+        return np.concatenate(rows)
 
     def _own(self, position: Position) -> int:
         # DALI's readers move on to the next part with each epoch.
@@ -275,6 +304,7 @@ class PlannedOrder(Order):
         peers: which rows may replace a row; `None` means every row.
         drawable: which rows may replace a row, because the sampler draws them at all: bool [rows];
             `None` means all.
+        sampler: the sampler, as the user passed it.
 
     """
 
@@ -284,6 +314,7 @@ class PlannedOrder(Order):
     mode: Literal["skip", "replace"] | None = None
     peers: Peers | None = None
     drawable: Bools | None = None
+    sampler: Any = field(default=None, repr=False)
     #: Of the good rows of this rank in an epoch: the rows, and from which one on they repeat others.
     _streams: Epochs[tuple[Rows, int]] = field(default_factory=Epochs, init=False, repr=False)
 
@@ -354,15 +385,21 @@ class PlannedOrder(Order):
             return self.batching.batch_size
         return plan.wholes[plan.bucket(epoch, number)] // self.batching.ranks.world_size
 
-    def _count(self, epoch: int, number: int) -> int:
-        """Return the number of samples in a global batch."""
+    def count(self, epoch: int, number: int) -> int:
+        """Return the number of samples in a batch of all ranks; see `Order.count`."""
         if self.shaped:
             return self.shaped.count(epoch, number)
-        return max(0, min(self.global_batch, self.samples - number * self.global_batch))
+        return Order.count(self, epoch, number)
+
+    def shown_rows(self, epoch: int, number: int, *, all_ranks: bool) -> Ints | None:
+        """Return the rows in a batch; see `Order.shown_rows`."""
+        if all_ranks:
+            return self._checked(epoch, number)
+        return self.rank_rows(number, epoch)[: self._own(Position(epoch, batch=number))]
 
     def rank_part(self, epoch: int, number: int) -> slice:
         """Return the part of a global batch that this rank reads."""
-        count, ranks = self._count(epoch, number), self.batching.ranks
+        count, ranks = self.count(epoch, number), self.batching.ranks
         # Integer division spreads what is left: the parts differ by one sample at most.
         first = ranks.rank * count // ranks.world_size
         return slice(first, (ranks.rank + 1) * count // ranks.world_size)
@@ -423,7 +460,7 @@ class PlannedOrder(Order):
         with self.lock:
             # Copy, because the plan may own and reuse the array it returned.
             rows = np.array(self.plan.batch(epoch, number))
-        expected = self._count(epoch, number)
+        expected = self.count(epoch, number)
         # Wrong rows would read other images, or fail in the middle of an epoch.
         is_valid = rows.shape == (expected,) and rows.dtype.kind == "i"
         if not is_valid or rows.min() < 0 or rows.max() >= self.rows:

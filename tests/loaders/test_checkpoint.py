@@ -119,6 +119,8 @@ def test_a_state_is_plain_values():
         "checksum": zlib.crc32(b"checkpoint"),
         "errors": [[3, "no pixels"], [7, "no data"]],
         "set": {"size": [128, 96], "magnitude": 4.5},
+        "seen": {"runs": [], "samples": 0},
+        "origin": {},
     }
     stored = json.loads(json.dumps(state.to_dict()))
     assert stored == state.to_dict()
