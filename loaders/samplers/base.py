@@ -192,6 +192,7 @@ class Traits:
         by: column by which it groups samples. `None` if it does not.
         fixed: what its batches always are, so that samples cannot move up. Empty if they can.
         spread: whether it spreads large images over the batches.
+        lists: column with lists of values of the column `by`. `None` if there is none.
 
     """
 
@@ -199,6 +200,7 @@ class Traits:
     by: str | None = None
     fixed: str = ""
     spread: bool = False
+    lists: str | None = None
 
 
 def traits_of(sampler: object) -> Traits:

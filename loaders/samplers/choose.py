@@ -399,6 +399,13 @@ def sampler_columns(split: OpenSplit, tables: SampleTables, sampler: Sampler) ->
         raise CallError(
             f"{name}.columns must be a tuple of column names, got {columns!r}", hint=CHECK_SAMPLER
         )
+    traits = traits_of(sampler)
+    if traits.lists and split.joined and traits.by == "label":
+        raise CallError(
+            f"the lists in column {traits.lists!r} have class numbers, but several datasets number"
+            " their classes anew",
+            hint="use a column of names as by, and lists of these names",
+        )
     made = (SHARD, *UPRIGHT)  # no columns of the tables
     found = tables.columns([each for each in columns if each not in made], requested_by=name)
     if SHARD in columns:

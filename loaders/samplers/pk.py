@@ -1,7 +1,9 @@
 """`PKSampler`: batches of P identities with K samples each.
 
 An identity in a batch is a *turn*. `draw_turns` orders the turns of an epoch, `draw_samples` gives
-each turn its K samples, and `draw_across` does so with samples of different cameras.
+each turn its K samples, and `draw_across` does so with samples of different cameras. With
+`neighbors`, the turns of an epoch are only the anchors, and `_Neighbors` adds their nearest
+identities to each batch.
 
 Example: identities a, b, c with 4, 4 and 2 samples, ``PKSampler(2, 2, batches=6)``. Each identity
 has one turn per round, and the second batch of a round has room for one more, so one identity has a
@@ -19,12 +21,13 @@ are shuffled again. Identity c has two samples, and every turn takes both.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 
-from loaders.arrays import Array, Floats
+from loaders.arrays import Array, Floats, Ints
 from loaders.options import require_int_field
 from loaders.samplers.base import (
     EpochPlan,
@@ -80,6 +83,14 @@ class PKSampler(OwnSampler):
             least one, as fast-reid and PaddleClas (``sample_avg_prob``) do; rounds with fewer
             identities than a global batch needs are left out.
         batches: batches in an epoch. ``None`` means the number that follows from `weight`.
+        neighbors: a column with a list of identities for each sample, the nearest first, for hard
+            negatives. Turns are then given to anchors only: a batch has an anchor, and then the
+            first P - 1 identities in the list of its first sample. Random identities take the place
+            of listed ones that the split does not have, that `few` leaves out, or that are in the
+            batch already. The K samples of every identity are drawn again for each batch, so a
+            sample may repeat before all others were drawn.
+        anchors: with `neighbors`, anchors in a batch of one rank, each with P / anchors - 1
+            neighbors.
 
     Raises:
         CallError: an argument is wrong; the message names it.
@@ -93,9 +104,11 @@ class PKSampler(OwnSampler):
     across: str | None = None
     weight: Literal["identity", "sample"] = "identity"
     batches: int | None = None
+    neighbors: str | None = None
+    anchors: int = 1
 
     def __post_init__(self) -> None:
-        for name in ("classes_per_batch", "samples_per_class"):
+        for name in ("classes_per_batch", "samples_per_class", "anchors"):
             require_int_field(self, name, 1)
         check_column_name("by", self.by)
         if self.few not in ("repeat", "drop", "error"):
@@ -111,20 +124,35 @@ class PKSampler(OwnSampler):
             )
         if self.batches is not None:
             require_int_field(self, "batches", 1)
+        if self.neighbors is not None:
+            check_column_name("neighbors", self.neighbors)
+        elif self.anchors != 1:
+            raise CallError(
+                f"anchors={self.anchors} requires neighbors",
+                hint="name the column with the nearest identities of each sample",
+            )
+        if self.classes_per_batch % self.anchors:
+            raise CallError(
+                f"anchors={self.anchors} does not divide classes_per_batch={self.classes_per_batch}",
+                hint="give each anchor equally many identities",
+            )
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The column that names the identity, and the column of `across`."""
-        return (self.by,) if self.across is None else (self.by, self.across)
+        """The columns that name the identity, the camera and the nearest identities."""
+        others = [name for name in (self.across, self.neighbors) if name is not None]
+        return (self.by, *others)
 
     def on_one_rank(self, world_size: int) -> PKSampler:
         """Return the sampler that gives the global batches of several ranks to one rank."""
-        return replace(self, classes_per_batch=self.classes_per_batch * world_size)
+        anchors = 1 if self.neighbors is None else self.anchors * world_size
+        identities = self.classes_per_batch * world_size
+        return replace(self, classes_per_batch=identities, anchors=anchors)
 
     @property
     def traits(self) -> Traits:
         """What a loader knows about the sampler."""
-        return Traits(by=self.by, fixed="P x K")
+        return Traits(by=self.by, fixed="P x K", lists=self.neighbors)
 
     def _fitted(self, fit: Fit) -> Plan:
         return _PKPlan(self, fit)
@@ -218,6 +246,11 @@ class _PKPlan(EpochPlan):
         _check_enough_identities(sampler, fit.world_size, len(self._kept), len(sizes))
         self._turns = _turns(sampler, sizes[self._kept], self._width)
         self._batches = sampler.batches or self._default_batches(int(sizes[self._kept].sum()))
+        #: Turns of a global batch that the epoch plans; `batch` adds the neighbors of anchors.
+        self._planned, self._neighbors = self._width, None
+        if sampler.neighbors is not None:
+            self._planned = sampler.anchors * fit.world_size
+            self._neighbors = _Neighbors(sampler, fit, self._identities, self._kept, self._width)
         super().__init__(fit, self._batches * fit.global_batch)
 
     def _default_batches(self, samples: int) -> int:
@@ -229,22 +262,45 @@ class _PKPlan(EpochPlan):
     def draw_epoch(self, epoch: int) -> Indices:
         """Return the rows of an epoch.
 
-        With `across` the identities of its turns, from which `batch` draws the rows.
+        With `across` or `neighbors`, return the identities of its turns or anchors, from which
+        `batch` draws the rows.
         """
         # Numbers of identities that are kept become numbers of groups.
-        turns = self._kept[draw_turns(self._turns, self._width, self._batches, self.seed, epoch)]
-        if self._cameras is not None:
+        turns = self._kept[draw_turns(self._turns, self._planned, self._batches, self.seed, epoch)]
+        if self._draws_batches:
             return turns.astype(self._identities.members.dtype)
         return draw_samples(
             turns, self._identities, self._sampler.samples_per_class, self.seed, epoch
         )
 
+    @property
+    def _draws_batches(self) -> bool:
+        """Whether the samples of a turn are drawn with its batch, not with its epoch."""
+        return self._cameras is not None or self._neighbors is not None
+
     def batch(self, epoch: int, number: int) -> Rows:
-        if self._cameras is None:
+        if not self._draws_batches:
             return self.part(epoch, number, self.global_batch, self.samples).astype(np.int64)
-        turns = self.part(epoch, number, self._width, self._batches * self._width)
-        k = self._sampler.samples_per_class
-        return draw_across(turns, self._identities, self._cameras, k, self.seed, epoch, number)
+        turns = self.part(epoch, number, self._planned, self._batches * self._planned)
+        key = (self.seed, epoch, number)
+        rows = self._draw(turns, *key, _ACROSS)
+        if self._neighbors is None:
+            return rows.ravel()
+        # Each anchor is followed by the identities that its first sample lists.
+        others = self._neighbors.around(turns, rows[:, 0], *key)
+        added = self._draw(others.ravel(), *key, _ADDED)
+        samples = rows.shape[1]
+        groups = [rows.reshape(len(turns), 1, samples), added.reshape(len(turns), -1, samples)]
+        return np.concatenate(groups, axis=1).ravel()
+
+    def _draw(self, turns: Indices, *key: int) -> Rows:
+        """Return K rows for each turn, int64 [turns, K]."""
+        cameras = self._cameras
+        if cameras is None:  # all samples of an identity are from one camera
+            cameras = self._identities.starts
+        wanted = self._sampler.samples_per_class
+        rows = draw_across(turns, self._identities, cameras, wanted, *key)
+        return rows.reshape(len(turns), wanted)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -269,6 +325,7 @@ class _PKPlan(EpochPlan):
     def lines(self) -> tuple[str, ...]:
         sampler, sizes = self._sampler, self._identities.sizes
         wanted = sampler.samples_per_class
+        turn = "turns" if self._neighbors is None else "turns as an anchor"
         lines = [
             (
                 f"Column {sampler.by!r} has {plural(len(sizes), 'identity')} of {sizes.min():,} to"
@@ -278,11 +335,14 @@ class _PKPlan(EpochPlan):
             (
                 f"An epoch has {plural(self._batches, 'batch')} of"
                 f" {plural(self._width, 'identity')} x {wanted} samples over all ranks:"
-                f" {self._batches * self._width / len(self._kept):,.1f} turns per identity on"
+                f" {self._batches * self._planned / len(self._kept):,.1f} {turn} per identity on"
                 " average."
             ),
-            self._rounds_line(),
         ]
+        if self._neighbors is None:
+            lines.append(self._rounds_line())
+        else:
+            lines.append(self._neighbors.line)
         if sampler.across is not None:
             lines.append(
                 f"The samples of a turn come from as many values of column {sampler.across!r} as"
@@ -311,7 +371,94 @@ class _PKPlan(EpochPlan):
 
 
 # What each draw is for: the last number of its key.
-_IDENTITIES, _ROUNDS, _SAMPLES, _ACROSS = 0, 1, 2, 3
+_IDENTITIES, _ROUNDS, _SAMPLES, _ACROSS, _ADDED, _RANDOM = 0, 1, 2, 3, 4, 5
+
+
+class _Neighbors:
+    """The identities that the samples list as their nearest."""
+
+    def __init__(
+        self, sampler: PKSampler, fit: Fit, identities: Groups, kept: Rows, width: int
+    ) -> None:
+        self._kept, self._size = kept, sampler.classes_per_batch // sampler.anchors
+        firsts = identities.members[identities.starts[:-1]]
+        names = np.asarray(fit.columns[sampler.by])[firsts].tolist()
+        # Identities that are left out are as unknown as those that the split does not have.
+        numbers = {names[group]: group for group in kept.tolist()}
+        lists = _lists_of(sampler, fit)
+        counts = np.fromiter((len(each) for each in lists), np.int64, len(lists))
+        self._starts = np.concatenate([[0], np.cumsum(counts)])
+        found = (numbers.get(name, -1) for each in lists for name in each)
+        #: The identity of each entry of the lists, or -1 if it is not known.
+        self._listed = np.fromiter(found, np.int32, int(counts.sum()))
+        known = int(np.count_nonzero(self._listed >= 0))
+        if not known and width > sampler.anchors * fit.world_size:
+            raise CallError(
+                f"no list in column {sampler.neighbors!r} names an identity of column"
+                f" {sampler.by!r} that is drawn",
+                hint=f"list values of column {sampler.by!r}, such as {names[0]!r}",
+            )
+        #: The line about the lists for ``explain()``.
+        self.line = (
+            f"The samples of column {sampler.neighbors!r} list {counts.mean():,.1f} identities on"
+            f" average, of which the split has {known / max(1, len(self._listed)):.0%};"
+            f" {plural(self._size - 1, 'identity')} around each anchor."
+        )
+
+    def around(self, anchors: Indices, rows: Rows, *key: int) -> Ints:
+        """Return the identities around each anchor of a batch, int64 [anchors, P / anchors - 1].
+
+        Args:
+            anchors: the anchors, int [anchors].
+            rows: the row of each anchor whose list counts.
+            key: seed, epoch, and index of the batch in the epoch.
+
+        """
+        taken = set(anchors.tolist())
+        groups = []
+        for row in rows.tolist():
+            nearest: list[int] = []
+            for identity in self._listed[self._starts[row] : self._starts[row + 1]].tolist():
+                if len(nearest) == self._size - 1:
+                    break
+                if identity >= 0 and identity not in taken:
+                    nearest.append(identity)
+                    taken.add(identity)
+            groups.append(nearest)
+        missing = len(groups) * self._size - len(taken)
+        fresh = self._random(missing, taken, *key)
+        for nearest in groups:
+            while len(nearest) < self._size - 1:
+                nearest.append(next(fresh))
+        return np.array(groups, np.int64).reshape(len(groups), self._size - 1)
+
+    def _random(self, count: int, taken: set[int], *key: int) -> Iterator[int]:
+        """Yield identities that are not taken, in a random order."""
+        # There are enough: a batch has at most as many identities as are kept.
+        block = 0
+        while count:
+            words = random_words(2 * count, *key, block, _RANDOM)
+            for place in (words % np.uint64(len(self._kept))).tolist():
+                identity = int(self._kept[place])
+                if identity not in taken:
+                    taken.add(identity)
+                    yield identity
+            block += 1
+
+
+def _lists_of(sampler: PKSampler, fit: Fit) -> list[list[object]]:
+    """Return the list of each row; a row without a value has an empty one."""
+    name = sampler.neighbors
+    column = fit.columns[str(name)]
+    lists = []
+    for row, value in enumerate(column.tolist()):
+        if value is not None and not isinstance(value, (list, tuple)):
+            raise CallError(
+                f"neighbors={name!r} must name a column of lists, but row {row} has {value!r}",
+                hint=f"join a column with a list of values of column {sampler.by!r}",
+            )
+        lists.append([] if value is None else [*value])
+    return lists
 
 
 def round_sizes(turns: Rows, width: int) -> Rows:
@@ -418,11 +565,11 @@ def draw_across(turns: Indices, identities: Groups, cameras: Rows, wanted: int, 
         identities: rows of each identity, camera after camera.
         cameras: where each camera of each identity starts among the members, int64 [cameras + 1].
         wanted: K, samples in a turn.
-        key: seed, epoch, and index of the batch in the epoch.
+        key: seed, epoch, index of the batch in the epoch, and what the draw is for.
 
     """
     count, each = len(turns), np.arange(wanted)
-    draws = uniform(random_words(count * wanted * (1 + wanted), *key, _ACROSS))
+    draws = uniform(random_words(count * wanted * (1 + wanted), *key))
     draws = draws.reshape(count, 1 + wanted, wanted)
     first, end = np.searchsorted(cameras, identities.starts[np.stack([turns, turns + 1])])
     # Choose up to K cameras for each turn, then put up to K samples of each chosen camera in a

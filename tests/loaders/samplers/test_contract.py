@@ -35,6 +35,8 @@ COLUMNS = {
     "height": 100 + NUMBERS % 13,
     "weight": NUMBERS % 7 / 7,
     SHARD: (NUMBERS // 100).astype(np.int32),
+    # The nearest labels of a sample: of the sample itself, unknown ones, and none.
+    "near": np.fromiter(([n % 7, 99, n % 11, n % 60][: n % 5] for n in NUMBERS), object, 3000),
 }
 
 SAMPLERS = {
@@ -56,6 +58,9 @@ SAMPLERS = {
     "PK, across": lambda size: PKSampler(size // 2, 2, across="camera", few="drop"),
     "PK, weight sample": lambda size: PKSampler(size // 2, 2, weight="sample"),
     "PK, many batches": lambda size: PKSampler(size // 2, 2, weight="sample", batches=500),
+    "PK, neighbors": lambda size: PKSampler(
+        size // 2, 2, neighbors="near", anchors=max(1, size // 8)
+    ),
 }
 
 #: Of ten batches of epochs 0 and 3 with seed 7. If one of these changes, raise `ORDER_VERSION`.
@@ -76,6 +81,7 @@ DIGESTS = {
     "PK, across": "6ccaadf77b3f62fe",
     "PK, weight sample": "5cc76e67ab9f1e92",
     "PK, many batches": "f3d053e8968756c6",
+    "PK, neighbors": "7e67eeb82c873b18",
 }
 
 

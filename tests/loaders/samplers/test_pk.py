@@ -169,3 +169,27 @@ def test_few_error_accepts_identities_with_enough_samples():
     labels = np.repeat([-5, 7], [4, 9])
     plan = fit(PKSampler(2, 4, few="error"), {"label": labels})
     assert set(labels[plan.batch(0, 0)].tolist()) == {-5, 7}
+
+
+def test_neighbors_are_the_identities_of_a_list():
+    """Random identities take the place of unknown and repeated ones."""
+    names = np.repeat([*"abcdefgh"], 3).astype(object)
+    near = np.fromiter([["z", "a", "b", "c", "d"], None, ["e"]] * 8, object, 24)
+    sampler = PKSampler(6, 2, by="name", neighbors="near", anchors=2, batches=40)
+    plan = fit(sampler, {"name": names, "near": near}, batch_size=12)
+    anchors = Counter()
+    for number in range(40):
+        rows = plan.batch(0, number).reshape(2, 3, 2)
+        drawn = names[rows]
+        assert (drawn[..., 0] == drawn[..., 1]).all()
+        assert (rows[..., 0] != rows[..., 1]).all()
+        assert len({*drawn.flat}) == 6
+        taken = {"z", *drawn[:, 0, 0]}
+        for group, identities in zip(rows, drawn[:, 1:, 0], strict=True):
+            # The first sample of the anchor has the list.
+            listed = [each for each in near[group[0, 0]] or () if each not in taken][:2]
+            assert identities[: len(listed)].tolist() == listed
+            taken.update(listed)
+        anchors.update(drawn[:, 0, 0])
+    assert set(anchors.values()) == {10}
+    assert "2 identities around each anchor." in plan.lines[-1]
