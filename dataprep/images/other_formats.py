@@ -345,6 +345,9 @@ _TYPE_SIZES = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 6: 1, 7: 1, 8: 2, 9: 4, 10: 8, 11: 
 _TYPE_SIZES |= {16: 8, 17: 8, 18: 8}
 _INTEGERS = {3: "H", 4: "I", 16: "Q"}
 _SHORT, _LONG = 3, 4
+_MAX_LONG = (1 << 32) - 1
+#: Types of 8 bytes in a BigTIFF, and tags whose values are places of other directories.
+_LONGER, _DIRECTORIES = (16, 17, 18), (330, 34665, 34853, 40965)
 
 _CHUNKY, _SEPARATE = 1, 2
 _NO_COMPRESSION = 1
@@ -522,6 +525,31 @@ def as_gray(data: bytes, info: ImageInfo) -> tuple[bytes, ImageInfo]:
     return made, ImageInfo("tiff", width, info.height)
 
 
+def as_classic(data: bytes) -> bytes:
+    """Return a big-endian BigTIFF with another header and directory: Pillow reads these of a classic TIFF.
+
+    All pixels stay where they are. Tags that lead to other directories are left out.
+    """
+    form = _FORMS[data[:4]]
+    if form.order + form.offset != ">>Q":
+        return data
+    directory = struct.unpack_from(form.offset, data, 8)[0]
+    found = {}
+    for tag, stated_type, items, at in _entries(data, form, directory):
+        value_type, length = stated_type, _TYPE_SIZES.get(stated_type, 0) * items
+        start = struct.unpack_from(form.offset, data, at)[0] if length > 8 else at
+        content = data[start : start + length]
+        if value_type in _LONGER:
+            numbers = struct.unpack(f">{items}Q", content)
+            if max(numbers, default=0) > _MAX_LONG:  # nothing that is in a file
+                continue
+            value_type, content = _LONG, struct.pack(f">{items}I", *numbers)
+        if tag not in _DIRECTORIES:
+            found[tag] = value_type, items, content
+    head = struct.pack(">4sI", b"MM\0*", len(data))
+    return head + data[8:] + _pack_directory(found, len(data), ">")
+
+
 def coding_of(data: bytes, info: ImageInfo) -> tuple[str, int, int]:
     """Return byte order, predictor, and pixels of a row after which the predictor begins again."""
     tags = _read_tags(data)
@@ -566,17 +594,25 @@ _STRIP = 1 << 18
 
 def _directory(tags: _Tags, start: int) -> bytes:
     """Return a directory that begins at a byte, and the values that do not fit into it."""
-    after, entries, values = start + 6 + 12 * len(tags), b"", b""
-    for tag, items in sorted(tags.items()):
+    found = {}
+    for tag, items in tags.items():
         value_type = {True: _SHORT, False: _LONG}[tag in _SHORTS]
         content = struct.pack(f"<{len(items)}{_INTEGERS[value_type]}", *items)
-        place = struct.pack("<I", after + len(values))
+        found[tag] = value_type, len(items), content
+    return _pack_directory(found, start, "<")
+
+
+def _pack_directory(found: Mapping[int, tuple[int, int, bytes]], start: int, order: str) -> bytes:
+    """Return a directory from the type, the number of values and their bytes for each tag."""
+    after, entries, values = start + 6 + 12 * len(found), b"", b""
+    for tag, (value_type, items, content) in sorted(found.items()):
+        place = struct.pack(f"{order}I", after + len(values))
         if len(content) <= len(place):
             place = content.ljust(4, b"\0")
         else:
             values += content
-        entries += struct.pack("<HHI", tag, value_type, len(items)) + place
-    return struct.pack("<H", len(tags)) + entries + bytes(4) + values
+        entries += struct.pack(f"{order}HHI", tag, value_type, items) + place
+    return struct.pack(f"{order}H", len(found)) + entries + bytes(4) + values
 
 
 def decoded_pixels(data: bytes, info: ImageInfo) -> int:

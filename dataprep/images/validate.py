@@ -271,15 +271,15 @@ def open_with_pillow(data: bytes, info: ImageInfo, order: str = "") -> Image:
     from PIL import Image, UnidentifiedImageError
 
     import_module(f"PIL.{_PLUGINS[info.format]}ImagePlugin")
-    if info.format in _CHANGES:
-        data = _CHANGES[info.format](data)
-    elif info.format == "tiff":
+    if info.format == "tiff":
         other_formats.silence_decoder()
     with _PILLOW_LOCK, warnings.catch_warnings():
         warnings.simplefilter("error")
         # `inspect` has checked the number of pixels.
         limit, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, None
         try:
+            if info.format in _CHANGES:
+                data = _CHANGES[info.format](data)
             name = _PILLOW_NAMES.get(info.format, info.format)
             image = Image.open(io.BytesIO(data), formats=(name,))
             _check_same_size(image, info)
@@ -312,4 +312,5 @@ _CHANGES: dict[str, Callable[[bytes], bytes]] = {
     "jpeg": jpeg.without_metadata,
     "png": png.without_large_texts,
     "webp": other_formats.with_alpha_flag,
+    "tiff": other_formats.as_classic,
 }
