@@ -213,8 +213,8 @@ def plan_append(
     nothing = AppendResult(base.manifest, len(source), number, None)
     may_be_new = np.ones(len(source), np.bool_)
     if number is not None:
-        had = parts(base.manifest)[number].options.get("transcode")
-        may_be_new = find_retried(base, source, transcodes=had is None and bool(options.transcode))
+        before = parts(base.manifest)[number].options
+        may_be_new = find_retried(base, source, before, options)
         # The digest of a source does not say what masks contain.
         if not may_be_new.any() and not source.labels.has_image:
             return nothing

@@ -331,18 +331,32 @@ def revision_with(base: Folder, source: Source) -> int | None:
     return None
 
 
-def find_retried(base: Folder, source: Source, *, transcodes: bool) -> BoolArray:
+#: Options that let a run take images that were unsupported without them.
+_WIDENING = ("transcode", "window", "page")
+
+
+def find_retried(
+    base: Folder, source: Source, before: Mapping[str, object], options: Options
+) -> BoolArray:
     """Return which samples were left out because they could not be read, and can be read now, bool [n].
 
-    If `transcodes`, images of formats that were not transcoded before can be read, too.
+    Args:
+        base: the dataset.
+        source: the samples.
+        before: the options, as JSON, of the revision that left them out.
+        options: the options of this append.
+
     """
+    is_wider = False
+    for name in _WIDENING:
+        is_wider |= getattr(options, name) not in (None, before.get(name))
     rejected = base.manifest.rejected
     retried = np.zeros(len(source), np.bool_)
     unreadable = set()
     if rejected is None:
         return retried
     for row in read_rejected(base.out, rejected.name):
-        if row["reason"] == "unreadable" or (transcodes and row["reason"] == "unsupported"):
+        if row["reason"] == "unreadable" or (is_wider and row["reason"] == "unsupported"):
             unreadable.add(row["source"])
     if not unreadable:
         return retried

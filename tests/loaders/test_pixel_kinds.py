@@ -524,13 +524,20 @@ def test_a_page_is_chosen(options, message, tmp_path, invoke):
     assert message in (tmp_path / "out" / "rejected.jsonl").read_text()
 
 
-def test_an_append_tries_again_what_it_can_transcode_now(tmp_path, invoke):
+@pytest.mark.parametrize(
+    ("data", "first", "then"),
+    [
+        (REFUSED["lzma"], (), ("--transcode", "tiff")),
+        (pages(3), ("--transcode", "tiff"), ("--transcode", "tiff", "--page", 2)),
+    ],
+)
+def test_an_append_tries_again_what_it_can_transcode_now(data, first, then, tmp_path, invoke):
     pytest.importorskip("imagecodecs")
     write(tmp_path / "src", "plain uint16 x3")
-    (tmp_path / "src" / "a" / "bad.tif").write_bytes(REFUSED["lzma"])
+    (tmp_path / "src" / "a" / "bad.tif").write_bytes(data)
     plan = ("convert", "--src", tmp_path / "src", "--out", tmp_path / "out")
-    invoke(*plan, status=1)
-    invoke(*plan, "--append", "--transcode", "tiff")
+    invoke(*plan, *first, status=1)
+    invoke(*plan, "--append", *then)
     assert len([*build(tmp_path / "out", dtype="uint16")]) == 4
 
 
