@@ -25,14 +25,13 @@ from dataprep.engines.local import InlinePool
 from dataprep.formats import FORMATS, ByteView, Record, ScanOptions, image_header, read_bytes
 from dataprep.formats.example_proto import locate_features, read_lists
 from dataprep.images.base import ImageInfo, Rejected
-from dataprep.images.perceptual_hash import hash_or_none
 from dataprep.images.validate import turns_on_side
 from dataprep.indexing.shard import FoundShards, IndexTask, read_records
 from dataprep.labels.kinds import KINDS
 from dataprep.ledger.fence import check_manifest, replace_files
 from dataprep.ledger.finished import read_conversion
 from dataprep.ledger.state import Folder, State
-from dataprep.options import HASH_COLUMN, HASH_RECIPE, IndexOptions
+from dataprep.options import IndexOptions
 from dataprep.plan.assign import ShardPlan, key_of, make_plan
 from dataprep.plan.files import Job, job_of
 from dataprep.plan.splits import ORDER_STREAM, permutation
@@ -40,7 +39,8 @@ from dataprep.progress import Progress
 from dataprep.run.convert import AppendPlan, plan_append
 from dataprep.run.inputs import options_of, select_samples
 from dataprep.run.work import planned_task
-from dataprep.shards.write import ShardTask, write_files
+from dataprep.shards.source_image import computed_columns
+from dataprep.shards.write import ShardTask, computed_types, write_files
 from dataprep.sources import Source
 from dataprep.verification.shard import differences, manifest_of
 from manifests.dali_index import format_index
@@ -446,7 +446,9 @@ def _converted(folder: str, manifest: Manifest, shard: Shard, revision: int) -> 
     # The first sample table that can be read has the names and types of the columns.
     batch = next(read_dataset(folder, manifest=manifest, on_error=lambda *_: None), None)
     schema = batch and batch.table.schema
-    rows, extra, lines, formats, hashes, turned = [], [], [], set(), [], []
+    rows, extra, computed, lines, formats, turned = [], [], [], [], set(), []
+    options = options_of(manifest.options)
+    types = computed_types(options)
     with storage.open_view(path, span=1 << 20) as (view, size):
         records = FORMATS[manifest.format].scan(view, size, path, ScanOptions(manifest.components))
         for record in records:
@@ -460,8 +462,7 @@ def _converted(folder: str, manifest: Manifest, shard: Shard, revision: int) -> 
             formats.add(info.format)
             if turns_on_side(image, info):
                 turned.append(len(rows) - 1)
-            if manifest.options.get("hash") == HASH_RECIPE:
-                hashes.append(hash_or_none(image, info))
+            computed.append(computed_columns(image, info, options))
     yield format_index(manifest.format, lines)
     columns: dict[str, Any] = dict(zip(TABLE_COLUMNS, zip(*rows, strict=True), strict=True))
     kinds = KINDS[manifest.label_type].columns
@@ -470,12 +471,13 @@ def _converted(folder: str, manifest: Manifest, shard: Shard, revision: int) -> 
     # WebDataset samples are named by their key; TFRecord has none.
     if manifest.format == "tfrecord":
         columns["key"] = _keys(manifest, shard, revision)
-    written = (*TABLE_COLUMNS, "class", KINDS[manifest.label_type].class_member)
+    written = (*TABLE_COLUMNS, "class", KINDS[manifest.label_type].class_member, *types)
     for name, column_type in _types(schema, extra, kinds):
         if name not in written:
             columns[name] = pa.array([row.get(name) for row in extra], column_type)
-    if hashes:  # which records in TFRecord do not have
-        columns[HASH_COLUMN] = pa.array(hashes, pa.string())
+    # Records in TFRecord do not have these.
+    for name, kind in types.items():
+        columns[name] = pa.array([found[name] for found in computed], kind)
     # As a conversion that rejected and changed no image.
     conversion = Conversion(
         plan=manifest.plans[0],
@@ -525,7 +527,7 @@ def _members_of(
             place = _file_in(record, mask)
     else:
         payload = (record.start + _PREFIX, record.end - _SUFFIX)
-        members = _features_of(view, payload, schema)
+        members = _features_of(view, payload, schema, KINDS[manifest.label_type].columns)
         if mask:
             name = mask.encode()
             _, start, end = locate_features(view, *payload, {name})[name]
@@ -548,11 +550,11 @@ _FEATURES = {"labels": "image/class/label", "values": "image/values", "caption":
 
 
 def _features_of(
-    view: ByteView, payload: tuple[int, int], schema: pa.Schema | None
+    view: ByteView, payload: tuple[int, int], schema: pa.Schema | None, labels: Iterable[str]
 ) -> dict[str, Any]:
-    """Return the columns of the source and the labels of a TFRecord sample, by the names in the schema."""
+    """Return the columns of a TFRecord sample by the names in the schema, or else only its labels."""
     columns = {}
-    for name in schema.names if schema else _FEATURES:
+    for name in schema.names if schema else labels:
         if name not in TABLE_COLUMNS:
             columns[_FEATURES.get(name, name).encode()] = name
     members: dict[str, Any] = {}

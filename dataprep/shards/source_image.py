@@ -128,16 +128,25 @@ def load_image(
     # Boxes and masks move with the pixels of their image.
     if placed:
         placement = _placement(data, LoadedImage(stored, info, changes), options)
+    known = known_hash if stored is data else None
+    changes |= computed_columns(stored, info, options, known)
+    return LoadedImage(stored, info, changes, placement)
+
+
+def computed_columns(
+    stored: bytes, info: ImageInfo, options: Options, known_hash: str | None = None
+) -> dict[str, Any]:
+    """Return the columns that are computed from an image as it is stored."""
+    found: dict[str, Any] = {}
     if options.hash:
         from dataprep.images.perceptual_hash import hash_or_none  # imports imaging libraries
 
-        known = known_hash if stored is data else None
-        changes[HASH_COLUMN] = known or hash_or_none(stored, info)
+        found[HASH_COLUMN] = known_hash or hash_or_none(stored, info)
     if options.statistics:
         from dataprep.images.values import band_statistics  # imports imaging libraries
 
-        changes |= band_statistics(stored, info)
-    return LoadedImage(stored, info, changes, placement)
+        found |= band_statistics(stored, info)
+    return found
 
 
 def _placement(data: bytes, image: LoadedImage, options: Options) -> Placement:

@@ -349,20 +349,27 @@ def _table_columns(task: ShardTask, records: Sequence[StoredRecord]) -> dict[str
         extra = task.extra.take(pa.array(rows, pa.int64()))
         columns |= zip(extra.column_names, extra.columns, strict=True)
     types: dict[str, pa.DataType | None] = dict.fromkeys(task.options.added_columns)
-    # These columns may have no value at all.
-    types |= dict.fromkeys(task.options.measured_columns, pa.float64())
+    types |= computed_types(task.options)
     labels = KINDS[task.label_type]
     if labels.is_placed:
         for name, kind in labels.placed_columns.items():
             types[name] = arrow_type(kind)
-    if task.options.hash:
-        types[HASH_COLUMN] = pa.string()
-    if task.options.statistics:
-        numbers = pa.list_(pa.field("element", pa.float64()))
-        types |= dict.fromkeys(STATISTICS_COLUMNS, numbers)
     for name, arrow in types.items():
         columns[name] = pa.array([each[name] for each in values], arrow)
     return columns
+
+
+def computed_types(options: Options) -> dict[str, pa.DataType]:
+    """Return the types of columns that are computed from images, which may have no value at all."""
+    import pyarrow as pa  # a worker needs it only for its tables
+
+    types = dict.fromkeys(options.measured_columns, pa.float64())
+    if options.hash:
+        types[HASH_COLUMN] = pa.string()
+    if options.statistics:
+        numbers = pa.list_(pa.field("element", pa.float64()))
+        types |= dict.fromkeys(STATISTICS_COLUMNS, numbers)
+    return types
 
 
 def _count_changes(task: ShardTask, written: Segment) -> Mapping[str, tuple[int, int, int]]:

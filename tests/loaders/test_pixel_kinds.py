@@ -332,7 +332,10 @@ def test_statistics_make_the_normalization(name, tmp_path, invoke):
     assert np.abs(found.std((0, 2, 3)) - 1).max() < 1e-4
     invoke("report", out, "--out", tmp_path / "report.html")
     assert line in (tmp_path / "report.html").read_text()
-    # A copy keeps the columns.
+    # The columns are made again from the shard, and a copy keeps them.
+    next(out.glob("*.parquet")).unlink()
+    assert "rebuilt from" in invoke("repair", out).stdout
+    assert pq.read_table(next(out.glob("*.parquet"))) == table
     invoke("convert", "--src", out, "--out", again, "--fmt", "webdataset", "--no-shuffle")
     assert pq.read_table(next(again.glob("*.parquet")))["band_std"] == table["band_std"]
 
