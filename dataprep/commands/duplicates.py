@@ -74,7 +74,7 @@ def duplicates(datasets: tuple[str, ...], *, options: DuplicatesOptions) -> Exit
         source, row = images.place(number)
         path = one_line(sources[source].path[row].as_py(), MAX_SHOWN)
         count = plural(len(images.problems), "image")
-        console.note(f"{count} cannot be compared, because they do not decode: {path} ({reason})")
+        console.note(f"{count} cannot be compared, except byte by byte: {path} ({reason})")
     console.notes(found.notes)
     if options.json:
         # ASCII: any path is safe.

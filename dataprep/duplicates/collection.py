@@ -49,7 +49,8 @@ def describe(image: LoadedImage) -> tuple[int, int, int, str | None, str]:
 
     Returns:
         The number of its bytes, their checksum, the shorter side in pixels, the perceptual hash, and
-        why the image cannot be decoded. An image that is too flat or cannot be decoded has no hash.
+        why the image has no hash although it is not too flat: it cannot be decoded, or has other
+        pixels than RGB of 8 bits.
 
     """
     info, code, problem = image.info, None, ""
@@ -235,15 +236,19 @@ def read_some(
             start = int(images.starts[at])
             raw = Raw(source.pixels[0]) if source.pixels else None
             limit = images.max_pixels or MAX_PIXELS
+            channels, dtype = source.kind
             if source.prepared and not images.max_pixels:
                 limit = min(limit, max_pixels_of(read_manifest(source.root)))
             results = read_images(
                 source.images,
                 numbers[ends[at] : ends[at + 1]] - start,
                 function,
-                options=Options(validate="none", raw=raw, max_pixels=limit),
+                options=Options(
+                    validate="none", raw=raw, max_pixels=limit, channels=channels, dtype=dtype
+                ),
                 engine=engine,
                 progress=share,
+                any_pixels=True,
             )
             for row, value in results:
                 yield start + row, value

@@ -20,6 +20,7 @@ from dataprep.arrays import UInt8Array
 from dataprep.images.base import FAILED, ImageInfo, Rejected, pixels_of, rejects_failures
 from dataprep.images.jpeg import check_scans
 from dataprep.images.pixels import as_image, decode
+from manifests.pixels import RGB8
 
 #: Pixels per side that a JPEG is decoded to at least, and then reduced to.
 _DECODED, SIDE = 128, 32
@@ -89,6 +90,8 @@ def reduce_image(data: bytes, info: ImageInfo) -> UInt8Array:
 
 
 def _gray(data: bytes, info: ImageInfo) -> Image.Image:
+    if info.pixels != RGB8:
+        raise Rejected("unsupported", f"{info.format.upper()} with {info.pixels}")
     if info.format == "raw":
         return Image.frombuffer("RGB", (info.width, info.height), data, "raw", "RGB", 0, 1).convert(
             "L"

@@ -394,6 +394,7 @@ class ReadTask(NamedTuple):
         options: how to check and convert the images.
         function: what to compute from an image.
         arguments: what the function takes after the image; `None` if it takes nothing else.
+        any_pixels: see `load_image`.
 
     """
 
@@ -402,6 +403,7 @@ class ReadTask(NamedTuple):
     options: Options
     function: Callable[..., Any]
     arguments: Sequence[tuple[Any, ...]] | None
+    any_pixels: bool = False
 
 
 def read_images(
@@ -413,6 +415,7 @@ def read_images(
     engine: Engine,
     progress: Progress,
     arguments_in: Callable[[Int64Array], Sequence[tuple[Any, ...]]] | None = None,
+    any_pixels: bool = False,
 ) -> Iterator[tuple[int, Value | str]]:
     """Read images in worker processes, and yield what a function returns for each of them.
 
@@ -425,6 +428,7 @@ def read_images(
         progress: receives the images that are read.
         arguments_in: returns what the function takes after the images in some rows. If it is given,
             images have a placement.
+        any_pixels: see `load_image`.
 
     Yields:
         The row, and the result of the function or else a text that says why the image is rejected.
@@ -444,6 +448,7 @@ def read_images(
                 options=options,
                 function=function,
                 arguments=arguments,
+                any_pixels=any_pixels,
             )
 
     count = -(-len(rows) // BATCH)
@@ -467,6 +472,7 @@ def read_batch(task: ReadTask) -> list[tuple[int, Any]]:
                 images.locations[at],
                 pending=pending,
                 placed=task.arguments is not None,
+                any_pixels=task.any_pixels,
             )
             arguments = task.arguments[at] if task.arguments else ()
             result = task.function(image, *arguments)

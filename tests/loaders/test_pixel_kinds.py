@@ -358,7 +358,7 @@ def test_statistics_leave_out_pixels_without_data(tmp_path, invoke):
 @pytest.mark.parametrize("fmt", FORMATS)
 def test_raw_pixels_come_back_bit_for_bit(name, fmt, tmp_path, invoke):
     dtype, channels, suffix, encoder = VARIANTS[name]
-    arrays = [values(dtype, channels, seed)[:, :H] for seed in range(4)]
+    arrays = [values(dtype, channels, seed % 4)[:, :H] for seed in range(5)]
     (tmp_path / "src" / "a").mkdir(parents=True)
     for number, array in enumerate(arrays):
         (tmp_path / "src" / "a" / f"{number}.{suffix}").write_bytes(encoder(array))
@@ -368,6 +368,8 @@ def test_raw_pixels_come_back_bit_for_bit(name, fmt, tmp_path, invoke):
     invoke(*source, "--out", encoded)
     invoke("verify", raw, "--decode", "--workers", 1)
     invoke("convert", "--src", raw, "--out", tmp_path / "again", "--store", "raw", "--raw-size", H)
+    for folder in (tmp_path / "src", raw, encoded):
+        assert "1 copy with the same bytes" in invoke("duplicates", folder).stdout
     steps = [{"RandomCrop": {"size": 24}}, {"Resize": {"size": [16, 16]}}, "RandomHorizontalFlip"]
     for folder in (raw, tmp_path / "again"):
         found = np.concatenate([each for each, *_ in build(folder, dtype=dtype, layout="NHWC")])
