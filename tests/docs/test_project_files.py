@@ -9,6 +9,7 @@ import sys
 import tomllib
 import zipfile
 from fnmatch import fnmatch
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -42,8 +43,10 @@ def test_the_image_contains_what_the_build_needs(copied):
     assert all((ROOT / source).exists() for source in copied)
 
 
-@pytest.mark.slow
-def test_the_wheel_has_every_file_of_the_packages_and_no_other(copied, tmp_path):
+@pytest.fixture(scope="module")
+def wheel(copied, tmp_path_factory) -> Path:
+    """The wheel, built as pip builds it."""
+    tmp_path = tmp_path_factory.mktemp("wheel")
     source = tmp_path / "source"
     for name in copied:
         if (ROOT / name).is_dir():
@@ -63,6 +66,56 @@ def test_the_wheel_has_every_file_of_the_packages_and_no_other(copied, tmp_path)
     )
     assert done.returncode == 0, done.stderr
     (wheel,) = tmp_path.glob("*.whl")
+    return wheel
+
+
+def test_preparing_needs_all_packages_but_two():
+    lines = (ROOT / "requirements-prepare.txt").read_text().splitlines()
+    needed = [line for line in lines if not line.startswith("#")]
+    both = ("nvidia-dali", "torch")
+    assert needed == [
+        each for each in PROJECT["project"]["dependencies"] if not each.startswith(both)
+    ]
+
+
+@pytest.mark.slow
+def test_the_wheel_prepares_without_dali_and_torch(wheel, make_photos, tmp_path):
+    photos = make_photos(tmp_path / "photos", 6)
+    site = tmp_path / "site"
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(site)
+    for line in (ROOT / "requirements-prepare.txt").read_text().splitlines():
+        if not line.startswith("#"):
+            link_package(re.match(r"[\w-]+", line)[0], site)
+
+    def run(*arguments):
+        # -S: without the site-packages of the tests.
+        code = (
+            f"import sys; sys.path.append({str(site)!r}); from dataprep.__main__ import run; run()"
+        )
+        done = subprocess.run(
+            [sys.executable, "-I", "-S", "-c", code, *arguments],
+            cwd=tmp_path, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+
+    run("convert", "--src", str(photos), "--out", "set", "--resize-shorter", "32", "--workers", "1")
+    next((tmp_path / "set").glob("*.idx")).unlink()
+    run("repair", "set")
+    run("verify", "set", "--decode")
+    run("report", "set", "--out", "report.html")
+
+
+def link_package(name: str, site: Path) -> None:
+    """Link the files of an installed package and nothing else of its environment."""
+    for file in metadata.distribution(name).files or ():
+        top = file.parts[0]
+        if top != ".." and not (site / top).exists():
+            (site / top).symlink_to(Path(str(metadata.distribution(name).locate_file(top))))
+
+
+@pytest.mark.slow
+def test_the_wheel_has_every_file_of_the_packages_and_no_other(wheel):
     with zipfile.ZipFile(wheel) as archive:
         names = {name for name in archive.namelist() if ".dist-info/" not in name}
         (commands,) = [name for name in archive.namelist() if name.endswith("entry_points.txt")]
