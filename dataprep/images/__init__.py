@@ -2,8 +2,8 @@
 
 ::
 
-    validate                     which format, and whether the image is complete: jpeg, png, jpeg2000, other_formats
-                                 (BMP, WebP, TIFF); begin here
+    validate                     which format, and whether the image is complete: jpeg, png, jpeg2000, tiff, other_formats
+                                 (BMP, PPM, WebP); begin here
     downscale                    what a shard stores of an image: pixels (decode and resize), transcode
     foreign                      which format that DALI does not decode; decoders, dicom and array_file (its pixels) run in a
                                  process of their own: isolated

@@ -19,8 +19,8 @@ from dataprep.arrays import AnyArray
 from dataprep.images import array_file, dicom
 from dataprep.images.base import Rejected
 from dataprep.images.downscale import apply_orientation
-from dataprep.images.other_formats import is_photograph, orientation_of
 from dataprep.images.pixels import to_srgb_or_gray
+from dataprep.images.tiff import is_photograph, orientation_of
 from manifests.pixels import RGB8, VALUE_BYTES
 
 Values = dict[str, Any]

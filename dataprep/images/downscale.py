@@ -22,8 +22,8 @@ from dataprep.images.base import (
 )
 from dataprep.images.foreign import identify
 from dataprep.images.jpeg import read_metadata
-from dataprep.images.other_formats import orientation_of
 from dataprep.images.pixels import Decoded, decode, resample, size_of, sufficient_size
+from dataprep.images.tiff import orientation_of
 from dataprep.images.validate import check_decodes, check_image
 from dataprep.images.values import read_values
 from dataprep.options import CHANGE_COLUMNS, NO_CHOICE, Choice, Downscale, Options, Raw

@@ -6,7 +6,7 @@ Every worker process imports this file, so it imports neither NumPy nor Pillow.
 from __future__ import annotations
 
 from dataprep.images.base import Rejected
-from dataprep.images.other_formats import TIFF_STARTS, needs_rewriting
+from dataprep.images.tiff import STARTS, needs_rewriting
 from manifests.records import record
 
 
@@ -62,7 +62,7 @@ def identify(data: bytes, page: int | None = None) -> Foreign | None:
     """Return the format of an image if it is one of these; `page` is `Options.page`."""
     if is_dicom(data):
         return _DICOM
-    if data.startswith(TIFF_STARTS):
+    if data.startswith(STARTS):
         return _TIFF if needs_rewriting(data, page) else None
     if data[4:8] == b"ftyp":
         end = min(int.from_bytes(data[:4], "big"), _MAX_BRANDS)

@@ -39,8 +39,8 @@ from dataprep.arrays import UInt8Array
 from dataprep.images import transcode
 from dataprep.images.base import EXTENSIONS, MAX_PROFILE_STAGES, ImageInfo, Rejected
 from dataprep.images.jpeg import UnknownSubsampling, decode_jpeg, read_metadata
-from dataprep.images.other_formats import orientation_of
 from dataprep.images.png import check_palette, check_pixels
+from dataprep.images.tiff import orientation_of
 from dataprep.images.validate import open_with_pillow
 from dataprep.options import NO_CHOICE, Choice, Filter
 

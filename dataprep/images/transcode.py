@@ -18,7 +18,7 @@ from PIL import Image
 from dataprep.images.base import ImageInfo, Rejected
 from dataprep.images.foreign import Foreign
 from dataprep.images.isolated import ISOLATED, Limits
-from dataprep.images.other_formats import parse_page, write_tiff
+from dataprep.images.tiff import parse_page, write_tiff
 from dataprep.images.validate import check_size
 from dataprep.options import Choice, Options, Transcode
 from manifests.pixels import RGB8, PixelKind, PixelType

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from dataprep.images import foreign, jpeg, jpeg2000, other_formats, png
+from dataprep.images import foreign, jpeg, jpeg2000, other_formats, png, tiff
 from dataprep.images.base import (
     MAX_SIDE,
     MIN_COUNTED_BYTES,
@@ -91,7 +91,7 @@ def check_size(data: bytes, info: ImageInfo, max_pixels: int) -> None:
     limit = PIXELS_PER_BYTE[kind] * max(len(data), MIN_COUNTED_BYTES)
     size = f"{width}x{height} pixels"
     if kind == "tiff":
-        tiles = other_formats.decoded_pixels(data, info)
+        tiles = tiff.decoded_pixels(data, info)
         if tiles > pixels:
             pixels, size = tiles, f"{size} in tiles of {tiles} pixels"
     # Pixels of more bytes count as several.
@@ -127,7 +127,7 @@ def turns_on_side(data: bytes, info: ImageInfo) -> bool:
     elif info.format in _EXIF_CHUNKS:
         name, between = _EXIF_CHUNKS[info.format]
         block = data.partition(name)[2][between:]
-    return other_formats.orientation_of({"exif": block}) > _TRANSPOSED
+    return tiff.orientation_of({"exif": block}) > _TRANSPOSED
 
 
 @rejects_failures
@@ -153,8 +153,8 @@ def _parse_header(data: bytes) -> ImageInfo:
     elif data[:2] == b"BM":
         parse = other_formats.parse_bmp
     # The bytes of a file that is a TIFF and a DICOM have the tags of the patient.
-    elif data[:4] in other_formats.TIFF_STARTS and not foreign.is_dicom(data):
-        parse = other_formats.parse_tiff
+    elif data[:4] in tiff.STARTS and not foreign.is_dicom(data):
+        parse = tiff.parse_header
     elif data[:1] == b"P" and data[1:2] in b"123456" and data[2:3].isspace():
         parse = other_formats.parse_ppm
     elif data.startswith((jpeg2000.SIGNATURE, jpeg2000.CODESTREAM)):
@@ -172,7 +172,7 @@ _CHECKS: dict[str, Callable[[bytes], None]] = {
     "png": png.check_complete,
     "webp": other_formats.check_webp,
     "bmp": other_formats.check_bmp,
-    "tiff": other_formats.check_tiff,
+    "tiff": tiff.check_complete,
     "ppm": other_formats.check_ppm,
     "jp2": jpeg2000.check_complete,
 }
@@ -224,8 +224,8 @@ def check_decodes(data: bytes, info: ImageInfo) -> None:
         Rejected: the image does not decode, or the decoder warns about it.
 
     """
-    if info.format == "tiff" and not other_formats.is_photograph(data):
-        data, info = other_formats.as_gray(data, info)
+    if info.format == "tiff" and not tiff.is_photograph(data):
+        data, info = tiff.as_gray(data, info)
     if info.format == "jpeg":
         try:
             jpeg.check_segments(data)
@@ -272,7 +272,7 @@ def open_with_pillow(data: bytes, info: ImageInfo, order: str = "") -> Image:
 
     import_module(f"PIL.{_PLUGINS[info.format]}ImagePlugin")
     if info.format == "tiff":
-        other_formats.silence_decoder()
+        tiff.silence_decoder()
     with _PILLOW_LOCK, warnings.catch_warnings():
         warnings.simplefilter("error")
         # `inspect` has checked the number of pixels.
@@ -312,5 +312,5 @@ _CHANGES: dict[str, Callable[[bytes], bytes]] = {
     "jpeg": jpeg.without_metadata,
     "png": png.without_large_texts,
     "webp": other_formats.with_alpha_flag,
-    "tiff": other_formats.as_classic,
+    "tiff": tiff.as_classic,
 }

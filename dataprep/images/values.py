@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from dataprep.arrays import AnyArray
-from dataprep.images import other_formats
+from dataprep.images import tiff
 from dataprep.images.base import ImageInfo, Rejected, pixels_of
 from dataprep.images.pixels import decode
 from dataprep.images.validate import open_with_pillow
@@ -54,9 +54,9 @@ def read_values(data: bytes, info: ImageInfo) -> AnyArray:
 
 def _tiff_values(data: bytes, info: ImageInfo) -> AnyArray:
     """Return the values of a TIFF whose pixels are not RGB of 8 bits, [H, W, C]."""
-    order, predictor, step = other_formats.coding_of(data, info)
+    order, predictor, step = tiff.coding_of(data, info)
     dtype, channels = np.dtype(info.pixels.dtype), info.pixels.channels
-    gray, gray_info = other_formats.as_gray(data, info)
+    gray, gray_info = tiff.as_gray(data, info)
     with pixels_of(gray_info):
         rows = np.asarray(open_with_pillow(gray, gray_info))
     # A predictor begins again in each row of a strip or tile.
@@ -90,7 +90,7 @@ def band_statistics(data: bytes, info: ImageInfo) -> dict[str, list[float | None
 
     """
     values = read_values(data, info)
-    nodata = other_formats.nodata_of(data) if info.format == "tiff" else math.nan
+    nodata = tiff.nodata_of(data) if info.format == "tiff" else math.nan
     # Floats that are no numbers are no data, whatever the file says.
     columns: list[list[float | None]] = []
     for band in range(info.pixels.channels):

@@ -29,7 +29,7 @@ from skimage.metrics import peak_signal_noise_ratio, structural_similarity
 
 from dataprep.engines import default_workers
 from dataprep.images.downscale import prepare, resize_image, target_size
-from dataprep.images.other_formats import orientation_of
+from dataprep.images.tiff import orientation_of
 from dataprep.images.validate import check_image
 from dataprep.options import Downscale, Options
 
