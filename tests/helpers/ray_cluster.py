@@ -18,6 +18,8 @@ ENVIRONMENT = {
     "RAY_health_check_period_ms": (
         "500"
     ),  # 3,000 without this: how soon it is noticed that a node is gone
+    # Workers that wait stay for the next test. Without this, one stays.
+    "RAY_idle_worker_killing_time_threshold_ms": "600000",
     "RAY_USAGE_STATS_ENABLED": "0",
     "OPENBLAS_NUM_THREADS": "1",
     "PYTHONPATH": PYTHONPATH,  # workers import `helpers`

@@ -14,7 +14,7 @@ def cluster():
         yield cluster
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def connection(cluster):
     """Connect this process to the cluster, so engines reuse the connection and its workers."""
     from dataprep.engines.ray import connect

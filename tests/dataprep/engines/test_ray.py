@@ -15,8 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from helpers import HELPERS, PYTHONPATH
-from helpers.eventually import eventually
+from helpers import HELPERS, PYTHONPATH, engine_tasks
 from helpers.ray_cluster import NODE
 from helpers.slow_shards import ONE, OPEN
 
@@ -72,17 +71,15 @@ def without_progress(lines):
 
 
 def test_same_bytes_and_messages_as_the_local_engine(
-    dataprep, cluster, expected, snapshot, source, invoke, monkeypatch, tmp_path
+    convert_here, expected, snapshot, source, invoke, monkeypatch, tmp_path
 ):
     """Relative paths begin in the folder of the program."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / source.name).symlink_to(source)
-    convert = ("convert", "--src", source.name, *SHARD, "--out", "out")
-    local = invoke(*convert, "--workers", 1)
+    local = invoke("convert", "--src", source.name, *SHARD, "--out", "out", "--workers", 1)
     shutil.rmtree("out")
-    ray = ("--engine", "ray", "--address", cluster.address)
-    done = dataprep(*convert, *ray, cwd=tmp_path)
-    assert (done.returncode, done.stdout) == (0, local.stdout)
+    done = convert_here(*SHARD, src=source.name, out="out")
+    assert done.stdout == local.stdout
     errors = [without_progress(text) for text in (done.stderr, local.stderr)]
     assert errors[0] == "Ray cluster: 2 machines, 2 CPUs\n" + errors[1]
     assert snapshot(tmp_path / "out") == expected
@@ -121,13 +118,6 @@ def test_the_server_of_a_client_is_started_again(failures, cluster, monkeypatch)
     else:
         assert connect(cluster.client_address) == (ray, True)
     assert calls == [cluster.client_address] * 3
-
-
-def test_several_cpus_work_on_one_shard(source, convert_here, invoke, snapshot, tmp_path):
-    options = ("--resize-shorter", "24")
-    invoke("convert", "--src", source, *options, "--out", tmp_path / "local", "--workers", 1)
-    convert_here(*options, out=tmp_path / "ray")
-    assert snapshot(tmp_path / "ray") == snapshot(tmp_path / "local")
 
 
 def test_status_of_bad_data(convert_here):
@@ -199,8 +189,13 @@ def test_a_worker_is_killed(connection, source, expected, snapshot, markers, tmp
     assert snapshot(tmp_path / "out") == expected
 
 
-def test_a_node_is_removed(cluster, connection, source, expected, snapshot, markers, tmp_path):
-    node = cluster.add_node(**NODE)
+def test_a_machine_without_dataprep_is_refused_and_one_that_leaves_is_not_missed(
+    cluster, connection, convert_here, source, expected, snapshot, markers, tmp_path
+):
+    missing = tmp_path / "sitecustomize.py"  # Python runs it when it starts there
+    missing.write_text("import sys\nsys.modules['dataprep'] = None\n")
+    python_path = f"{tmp_path}{os.pathsep}{PYTHONPATH}"
+    node = cluster.add_node(**NODE, env_vars={"PYTHONPATH": python_path})
     removed = []
 
     def remove():
@@ -211,10 +206,27 @@ def test_a_node_is_removed(cluster, connection, source, expected, snapshot, mark
         finally:
             (markers / OPEN).touch()
 
-    with meanwhile(remove):
-        convert_slowly(source, tmp_path / "out", markers)
+    try:
+        refused = convert_here(*SHARD, status=3).stderr.splitlines()[-1]
+        assert "a machine of the Ray cluster cannot run dataprep: " in refused
+        assert not list((tmp_path / "out").glob("train*"))
+        missing.write_text("")
+        end_worker_of(connection, node)
+        with meanwhile(remove):
+            convert_slowly(source, tmp_path / "out", markers)
+    finally:
+        if not removed:
+            cluster.remove_node(node)
     assert removed
     assert snapshot(tmp_path / "out") == expected
+
+
+def end_worker_of(ray, node):
+    """Kill the worker of a machine, so that another one starts with the next task."""
+    there = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(node.node_id, soft=False)
+    task = ray.remote(num_cpus=0, scheduling_strategy=there)(engine_tasks.square)
+    _, process = ray.get(task.remote(1))
+    os.kill(process, signal.SIGKILL)
 
 
 def test_the_program_is_killed_and_run_again(
@@ -236,90 +248,6 @@ def test_the_program_is_killed_and_run_again(
     done = convert_here(*SHARD)
     assert "done by an earlier run" in done.stdout
     assert snapshot(tmp_path / "out") == expected
-
-
-# --- machines that cannot take part ---------------------------------------------------------------
-
-
-#: What Python runs when it starts on a machine, and what is said about this machine.
-INSTALLATIONS = {
-    "import PIL.Image\nPIL.__version__ = '9.9.9'": "but this machine has Pillow 9.9.9",
-    "import sys\nsys.modules['dataprep'] = None": (
-        "a machine of the Ray cluster cannot run dataprep: "
-    ),
-}
-#: Lets a machine see another, empty folder at a path, by a mount namespace of its own.
-OTHER_FOLDER = """
-import ctypes
-libc = ctypes.CDLL(None)
-MS_PRIVATE_AND_REC, CLONE_NEWNS = 1 << 18 | 1 << 14, 0x20000
-assert not libc.unshare(CLONE_NEWNS)
-assert not libc.mount(b"none", b"/", None, MS_PRIVATE_AND_REC, None)
-assert not libc.mount(b"none", {folder!r}, b"tmpfs", 0, None)
-"""
-
-
-@pytest.fixture
-def program(cluster, connection, tmp_path):
-    """Add a machine to the cluster for this test.
-
-    What is written to this file runs there at each start of Python.
-    """
-    folder = tmp_path / "program"
-    folder.mkdir()
-    path = folder / "sitecustomize.py"
-    path.touch()
-    node = cluster.add_node(**NODE, env_vars={"PYTHONPATH": f"{folder}{os.pathsep}{PYTHONPATH}"})
-    yield path
-    cluster.remove_node(node)
-    assert eventually(lambda: sum(each["Alive"] for each in connection.nodes()) == 2)
-
-
-@pytest.fixture
-def convert_with(program, cluster, connection, source, invoke, tmp_path):
-    """A function that writes that file and runs the command with new workers."""
-
-    def run(text, status):
-        program.write_text(text)
-        convert = ("convert", "--src", source, *SHARD, "--out", tmp_path / "out", "--engine", "ray")
-        return invoke(*convert, "--address", cluster.address, status=status)
-
-    connection.shutdown()  # so each run is a job of its own
-    yield run
-    program.write_text("")
-    connect(cluster.address)
-
-
-def test_a_machine_with_another_pillow_is_refused(convert_with, tmp_path):
-    """So is one without dataprep."""
-    lines = []
-    for text in INSTALLATIONS:
-        lines.append(convert_with(text, status=3).stderr.splitlines()[-1])
-        assert not list((tmp_path / "out").glob("train*"))
-    for line, part in zip(lines, INSTALLATIONS.values(), strict=True):
-        assert part in line
-    named = f"dataprep: machine {socket.gethostname()} of the Ray cluster cannot be used: "
-    assert lines[0].startswith(named)
-
-
-def may_mount() -> bool:
-    command = ["unshare", "--mount", "mount", "-t", "tmpfs", "none", "/mnt"]
-    return (
-        shutil.which("unshare") is not None
-        and not subprocess.run(command, capture_output=True, check=False).returncode
-    )
-
-
-@pytest.mark.skipif(not may_mount(), reason="this user may not mount folders")
-def test_a_machine_that_does_not_share_the_output_folder_is_refused(convert_with, tmp_path):
-    (line,) = convert_with(
-        OTHER_FOLDER.format(folder=os.fsencode(tmp_path)), status=3
-    ).stderr.splitlines()[2:]
-    assert (
-        f"machine {socket.gethostname()} of the Ray cluster cannot be used: it does not see the"
-        " output folder" in line
-    )
-    assert "Hint: write to a folder that all machines share" in line
 
 
 # --- addresses ------------------------------------------------------------------------------------
