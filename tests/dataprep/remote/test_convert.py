@@ -60,11 +60,11 @@ def files_below(folder: Path) -> list[str]:
     return [str(path) for path in folder.rglob("*") if path.is_file()]
 
 
-def test_a_bucket_gets_the_same_bytes_as_a_folder(source, expected, store, staging) -> None:
-    result = convert_dataset(read_source(source), str(store), OPTIONS, workers=1)
+def test_a_bucket_gets_the_same_bytes_as_a_folder(source, expected, each_store, staging) -> None:
+    result = convert_dataset(read_source(source), str(each_store), OPTIONS, workers=1)
     assert (result.resumed, result.rejected) == (0, 1)
-    assert without_stamps(download(store)) == expected
-    assert not verify_dataset(str(store), workers=1).problems
+    assert without_stamps(download(each_store)) == expected
+    assert not verify_dataset(str(each_store), workers=1).problems
     assert files_below(staging) == []
 
 

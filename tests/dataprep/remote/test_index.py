@@ -52,11 +52,13 @@ def expected(shards, tmp_path_factory) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.glob("[!.]*")}
 
 
-def test_the_files_are_those_of_a_local_copy(shards, expected, store) -> None:
-    url = upload(shards, store)
+def test_the_files_are_those_of_a_local_copy(shards, expected, each_store) -> None:
+    url = upload(shards, each_store)
     result = index_shards([url], IndexOptions(validate="header"), workers=1)
     assert (result.errors, result.folder) == ((), url)
-    assert {info.name: bytes(store.get(info.name)) for info in store.list_objects()} == expected
+    assert {
+        info.name: bytes(each_store.get(info.name)) for info in each_store.list_objects()
+    } == expected
     assert not verify_dataset(url, workers=1).problems
 
 

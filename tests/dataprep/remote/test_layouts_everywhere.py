@@ -1,6 +1,6 @@
 """Layouts of folders: the same samples from the folder, from a zip and a tar of it, and from a bucket.
 
-A third of the layouts is also read from an S3 server; with ALL_LAYOUTS=1, all are.
+A sixth of the layouts is also read from an S3 server; with ALL_LAYOUTS=1, all are.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def test_every_layout_is_the_same_everywhere(name, tmp_path):
     assert content_of(upload(folder, f"memory://bucket/{tmp_path.name}")) == expected
 
 
-@pytest.mark.parametrize("name", [*LAYOUTS][:: 1 if "ALL_LAYOUTS" in os.environ else 3])
+@pytest.mark.parametrize("name", [*LAYOUTS][:: 1 if "ALL_LAYOUTS" in os.environ else 6])
 def test_layouts_are_the_same_on_a_server(name, tmp_path, server_environment):
     folder = tmp_path / "photos"
     LAYOUTS[name](folder)

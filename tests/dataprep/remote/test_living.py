@@ -60,19 +60,19 @@ def append(source: str, out: str):
     return append_dataset(read_source(source), out, OPTIONS, name="second", workers=1)
 
 
-def test_append_and_revert(store, sources, tmp_path):
-    convert_dataset(read_source(sources[0]), str(store), OPTIONS, workers=1)
+def test_append_and_revert(each_store, sources, tmp_path):
+    convert_dataset(read_source(sources[0]), str(each_store), OPTIONS, workers=1)
     convert_dataset(read_source(sources[0]), str(tmp_path / "out"), OPTIONS, workers=1)
-    before = download(store)
+    before = download(each_store)
     assert before == content(tmp_path / "out")
-    assert append(sources[1], str(store)).manifest.revision == 1
+    assert append(sources[1], str(each_store)).manifest.revision == 1
     append(sources[1], str(tmp_path / "out"))
-    assert download(store) == content(tmp_path / "out")
-    assert append(sources[1], str(store)).revision == 1
-    assert verify_dataset(str(store), workers=1).problems == ()
-    assert read_revision(str(store), 0).splits[0].samples == 12
-    assert revert_dataset(str(store)).removed == 9
-    assert download(store) == before
+    assert download(each_store) == content(tmp_path / "out")
+    assert append(sources[1], str(each_store)).revision == 1
+    assert verify_dataset(str(each_store), workers=1).problems == ()
+    assert read_revision(str(each_store), 0).splits[0].samples == 12
+    assert revert_dataset(str(each_store)).removed == 9
+    assert download(each_store) == before
 
 
 def test_only_one_of_two_appends_goes_on(bucket, sources, tmp_path, monkeypatch):

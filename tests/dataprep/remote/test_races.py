@@ -130,11 +130,11 @@ def test_a_run_knows_its_own_files_while_another_finishes(convert, store, monkey
     assert problems(store) == ()
 
 
-def test_a_lost_or_damaged_file_of_a_shard_with_a_table_is_written_by_work(source, store):
-    plan_dataset(read_source(source), str(store), OPTIONS)
-    work.work(str(store), ALL, workers=1)
+def test_a_lost_or_damaged_file_of_a_shard_with_a_table_is_written_by_work(source, each_store):
+    plan_dataset(read_source(source), str(each_store), OPTIONS)
+    work.work(str(each_store), ALL, workers=1)
     shard, index = "train-00001.tfrecord", "train-00001.idx"
-    data, first = bytes(store.get(shard)), bytes(store.get(index))
+    data, first = bytes(each_store.get(shard)), bytes(each_store.get(index))
     wrong = [
         (shard, data[:-1]),
         (index, bytes([first[0] ^ 1]) + first[1:]),
@@ -143,16 +143,16 @@ def test_a_lost_or_damaged_file_of_a_shard_with_a_table_is_written_by_work(sourc
     ]
     for name, content in wrong:
         if content:
-            store.put(name, content)
+            each_store.put(name, content)
         else:
-            store.delete(name)
+            each_store.delete(name)
         with pytest.raises(StoppedError, match="1 shard of 4 is missing or damaged: train-00001"):
-            finish(str(store), workers=1)
-        written = work.work(str(store), ALL, workers=1).written
+            finish(str(each_store), workers=1)
+        written = work.work(str(each_store), ALL, workers=1).written
         assert [each.name for each in written] == ["train-00001"]
-        assert (bytes(store.get(shard)), bytes(store.get(index))) == (data, first)
-    finish(str(store), workers=1)
-    assert problems(store) == ()
+        assert (bytes(each_store.get(shard)), bytes(each_store.get(index))) == (data, first)
+    finish(str(each_store), workers=1)
+    assert problems(each_store) == ()
 
 
 def test_work_tries_an_image_again_that_could_not_be_read(source, store, monkeypatch):

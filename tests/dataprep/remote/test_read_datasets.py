@@ -64,14 +64,14 @@ def test_verify_streams_each_shard_once(dataset, store, monkeypatch) -> None:
         assert read <= shard.stat().st_size + (1 << 20)
 
 
-def test_damage_is_found_where_it_is(dataset, store) -> None:
-    url = upload(dataset, store)
+def test_damage_is_found_where_it_is(dataset, each_store) -> None:
+    url = upload(dataset, each_store)
     data = bytearray((dataset / "train-00001.tar").read_bytes())
     data[2000] ^= 1
-    store.put("train-00001.tar", data)
-    store.delete("train-00002.idx")
-    store.put("train-00000.parquet", b"")
-    store.put("train-99999.tar", b"")
+    each_store.put("train-00001.tar", data)
+    each_store.delete("train-00002.idx")
+    each_store.put("train-00000.parquet", b"")
+    each_store.put("train-99999.tar", b"")
     problems = {
         problem.file: problem.message for problem in verify_dataset(url, workers=1).problems
     }

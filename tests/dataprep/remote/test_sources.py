@@ -60,8 +60,8 @@ def convert(source: Source, out: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in out.iterdir() if path.is_file()}
 
 
-def test_an_image_folder_gives_the_same_bytes(images, store, tmp_path) -> None:
-    remote, local = read_source(upload(images, store)), read_source(str(images))
+def test_an_image_folder_gives_the_same_bytes(images, each_store, tmp_path) -> None:
+    remote, local = read_source(upload(images, each_store)), read_source(str(images))
     assert_equal(remote, local)
     assert convert(remote, tmp_path / "remote") == convert(local, tmp_path / "local")
 
