@@ -9,14 +9,13 @@ from typing import Any
 import torch
 from torch.utils.dlpack import from_dlpack
 
+#: Without the types of DALI, which do not allow for arguments in dicts.
+dali: Any = importlib.import_module("nvidia.dali")
+fn, types, tfrecord = dali.fn, dali.types, dali.tfrecord
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 #: Random crops as in "imagenet-train", and the size of the results.
 CROP = {"random_aspect_ratio": [3 / 4, 4 / 3], "random_area": [0.08, 1.0], "num_attempts": 10}
 SIZE = [224, 224]
-
-
-def dali() -> Any:
-    return importlib.import_module("nvidia.dali")
 
 
 def run_graph(
@@ -26,7 +25,7 @@ def run_graph(
     """Yield the outputs of each batch of a graph, until its source ends."""
     device = torch.cuda.current_device() if gpu else None
     sizes = {"batch_size": batch_size, "num_threads": num_threads, "device_id": device}
-    pipeline = dali().pipeline_def(graph, enable_conditionals=conditionals)(
+    pipeline = dali.pipeline_def(graph, enable_conditionals=conditionals)(
         **sizes, seed=1, prefetch_queue_depth=prefetch, exec_dynamic=True
     )
     pipeline.build()
@@ -45,7 +44,6 @@ def crop_resize(
     image: Any, *, gpu: bool, pixels: Sequence[int] | None = None, **load: float
 ) -> Any:
     """Decode within a random crop, or take pixels of one shape, and resize."""
-    fn, types = dali().fn, dali().types
     resize = {"size": SIZE, "interp_type": types.INTERP_LINEAR, "antialias": True}
     if pixels:
         decoded = fn.reshape(image, shape=list(pixels), layout="HWC")
@@ -60,7 +58,6 @@ def normalize(
     std: Sequence[float] = STD, layout: str = "CHW",
 ) -> Any:  # fmt: skip
     """Flip at random, unless `mirror` says which, and normalize to float16 on the GPU, else float32."""
-    fn, types = dali().fn, dali().types
     return fn.crop_mirror_normalize(
         images,
         mirror=fn.random.coin_flip(probability=0.5) if mirror is None else mirror,

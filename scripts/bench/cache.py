@@ -34,8 +34,8 @@ import harness
 import numpy as np
 from feeds import open_loader, read_clocks, samplers
 from harness import DEVICE, FOLDER, Report, Row, Side, Target, WrongOptionError, at_least, option
-from inputs import prepare, run_command, shard_files
-from stores import BUCKET, latency_proxy, served, upload, use_endpoint
+from inputs import prepare, run_command, shard_files, upload
+from stores import BUCKET, latency_proxy, served, use_endpoint
 
 from loaders.cache.fetcher import CONNECTIONS
 from manifests.remote.store import open_store

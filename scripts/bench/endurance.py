@@ -24,11 +24,10 @@ import shutil
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import wait
 from contextlib import suppress
-from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -36,11 +35,11 @@ import harness
 import numpy as np
 import torch
 from harness import FORMATS, Report, Row, at_most, option, process_memory, query_gpus, replaced
-from inputs import prepare
+from inputs import prepare, upload
 
 import loaders
 from loaders.dataset.split import open_split
-from manifests.remote.store import CONNECTIONS, open_store, submit
+from manifests.remote.store import CONNECTIONS, submit
 from manifests.tables import read_table
 
 TAKES = "20 minutes"
@@ -62,17 +61,8 @@ GROWTH = {"host MiB": at_most(64), "GPU MiB": at_most(32)}
 GROWTH |= {"files": at_most(0.5), "threads": at_most(0.5)}
 
 
-@dataclass(frozen=True)
-class Sample:
-    """What the process uses after a cycle: numbers by name, and the names of its threads."""
-
-    minutes: float
-    numbers: dict[str, float]
-    threads: tuple[str, ...]
-
-
 class Endurance:
-    """Builds loaders and uses them, and counts both."""
+    """Builds loaders, uses them in several ways, and counts."""
 
     def __init__(self, folders: dict[tuple[str, str], Path]) -> None:
         self.folders = folders
@@ -90,84 +80,72 @@ class Endurance:
             shutil.rmtree(folder.with_name("cache"), ignore_errors=True)
         return loaders.build(put(folder), cache=folder.with_name("cache"), **given)
 
-    def batches(self, loader: Any, count: int | None = None) -> Iterator[Any]:
-        """Begin an epoch, and use its batches, or the first ones, as a training step would."""
+    def read(self, loader: Any, count: int | None = None) -> Any:
+        """Begin an epoch, use its batches, or the first ones, as a training step would; return the last."""
         self.epochs += 1
+        batch: Any = None
         for batch in itertools.islice(loader, count):
             for images in batch[0] if isinstance(batch[0], (tuple, list)) else batch[:1]:
                 float(images.flatten()[0])
-            yield batch
+        return batch
 
-    def use(self, loader: Any, count: int | None = None) -> None:
-        """Use an epoch, or its first batches."""
-        for _ in self.batches(loader, count):
-            pass
-
-    def full_epochs(self, **where: Any) -> None:
-        """Use two whole epochs."""
+    def epochs_of(self, count: int | None, **where: Any) -> None:
+        """Read two epochs, whole ones or their first batches."""
         with self.build(**where) as loader:
-            self.use(loader)
-            self.use(loader)
-
-    def leave(self, **where: Any) -> None:
-        """Leave two epochs after two batches."""
-        with self.build(**where) as loader:
-            self.use(loader, 2)
-            self.use(loader, 2)
+            self.read(loader, count)
+            self.read(loader, count)
 
     def resume(self, **where: Any) -> None:
         """Take a checkpoint in the middle of an epoch, and continue with it in another loader."""
         with self.build(**where) as loader:
-            batches = self.batches(loader)
-            next(batches)
+            batches = iter(loader)
+            self.read(batches, 1)
             state = loader.state_dict()
-            expected = next(batches)
+            expected = self.read(batches, 1)
         with self.build(**where) as loader:
             loader.load_state_dict(state)
-            found = next(self.batches(loader))
+            found = self.read(loader, 1)
         if not (found[0] == expected[0]).all() or found[2] != expected[2]:
             raise SystemExit(f"a loader that was resumed returned other batches: {where}")
 
     def drop(self, **where: Any) -> None:
         """Drop a loader in the middle of an epoch, without closing it."""
-        next(self.batches(self.build(**where)))
+        next(iter(self.build(**where)))
 
     def skip(self, **where: Any) -> None:
         """Read a dataset with damaged images, if the order and the store allow it."""
         strict = isinstance(where.get("sampler"), loaders.PKSampler)
         if where["store"] == "raw" or where.get("shuffle") == "buffer" or strict:
-            self.leave(**where)
+            self.epochs_of(2, **where)
             return
         with self.build(**where | {"store": DAMAGED, "on_error": "skip"}) as loader:
-            self.use(loader)
+            self.read(loader)
             self.skipped += len(loader.errors)
 
     def resize(self, **where: Any) -> None:
-        """Use an epoch of each of two sizes."""
+        """Read an epoch of each of two sizes."""
         with self.build(**where) as loader:
             for size in (64, 96):
                 loader.set(size=size)
-                self.use(loader)
+                self.read(loader)
 
     def views(self, **where: Any) -> None:
-        """Use an epoch of two views of each image."""
+        """Read an epoch of two views of each image."""
         crops = [[{"RandomResizedCrop": {"size": size}}, "ToTensor"] for size in (96, 64)]
         with self.build(**where, transforms=[], views=crops) as loader:
-            self.use(loader)
+            self.read(loader)
 
     def actions(self) -> list[Callable[..., None]]:
         """Return everything that is done with a loader."""
-        whole = [self.full_epochs, self.leave, self.resume, self.drop]
-        return [*whole, self.skip, self.resize, self.views]
+        epochs = [partial(self.epochs_of, None), partial(self.epochs_of, 2)]
+        return [*epochs, self.resume, self.drop, self.skip, self.resize, self.views]
 
 
 @cache
 def put(folder: Path) -> str:
     """Put a dataset into an object store in the memory of this process, and return its URL."""
     url = f"memory://endurance/{folder.name}"
-    store = open_store(url)
-    for file in sorted(folder.iterdir()):
-        store.put(file.name, file.read_bytes())
+    upload(folder, url)
     return url
 
 
@@ -204,8 +182,8 @@ def run_cycle(endurance: Endurance, cycle: int, devices: list[str], count: int) 
         actions[turn % len(actions)](**where, **order)
 
 
-def record(start: float, endurance: Endurance) -> Sample:
-    """Return what the process uses now."""
+def record(start: float, endurance: Endurance) -> tuple[Row, list[str]]:
+    """Return what the process uses now, with the minutes since the start, and the names of its threads."""
     gc.collect()
     with suppress(AttributeError):  # only glibc has it
         ctypes.CDLL(None).malloc_trim(0)
@@ -213,10 +191,10 @@ def record(start: float, endurance: Endurance) -> Sample:
     for task in Path("/proc/self/task").iterdir():
         with suppress(OSError):  # it has ended
             names.append((task / "comm").read_text().strip())
-    numbers: Row = {"loaders": endurance.loaders, "epochs": endurance.epochs}
+    numbers: Row = {"minutes": (time.monotonic() - start) / 60}
+    numbers |= {"loaders": endurance.loaders, "epochs": endurance.epochs}
     numbers |= {"host MiB": process_memory("VmRSS") / 2**20, "GPU MiB": gpu_mib()}
-    numbers |= {"files": len(os.listdir("/proc/self/fd")), "threads": len(names)}
-    return Sample((time.monotonic() - start) / 60, numbers, tuple(names))
+    return numbers | {"files": len(os.listdir("/proc/self/fd")), "threads": len(names)}, names
 
 
 def gpu_mib() -> float:
@@ -231,13 +209,12 @@ def gpu_mib() -> float:
     return float(total - free) / 2**20
 
 
-def growth(samples: list[Sample], name: str) -> float:
-    """Return how much a number grows from the first sample to the last one, by the median of all slopes."""
+def growth(rows: list[Row], name: str) -> float:
+    """Return how much a number grows from the first row to the last one, by the median of all slopes."""
     from scipy import stats
 
-    values = [sample.numbers[name] for sample in samples]
-    times = [sample.minutes for sample in samples]
-    slope = stats.theilslopes(values, times).slope if len(samples) > 1 else 0.0
+    values, times = ([row[column] for row in rows] for column in (name, "minutes"))
+    slope = stats.theilslopes(values, times).slope if len(rows) > 1 else 0.0
     return float(slope * (times[-1] - times[0]))
 
 
@@ -271,22 +248,24 @@ def run(report: Report, args: argparse.Namespace) -> None:
     devices = ["cpu", "gpu"] if torch.cuda.is_available() else ["cpu"]
     endurance = Endurance(make_datasets(args))
     start_request_threads()
-    start, samples = time.monotonic(), list[Sample]()
-    while not samples or samples[-1].minutes < args.minutes:
-        run_cycle(endurance, len(samples), devices, args.count)
-        samples.append(record(start, endurance))
-        numbers = ", ".join(f"{name} {value:.6g}" for name, value in samples[-1].numbers.items())
-        print(f"{samples[-1].minutes:.1f} minutes: {numbers}", flush=True)
-    measured = samples[len(samples) // 4 :]
-    rows: list[Row] = []
-    for place in np.linspace(0, len(measured) - 1, min(24, len(measured))):
-        sample = measured[round(place)]
-        rounded = {name: round(value) for name, value in sample.numbers.items()}
-        rows.append({"minutes": f"{sample.minutes:.1f}", **rounded})
-    report.table(f"{', '.join(devices)}: {len(samples)} cycles", rows)
+    start, rows, threads = time.monotonic(), list[Row](), list[list[str]]()
+    while not rows or rows[-1]["minutes"] < args.minutes:
+        run_cycle(endurance, len(rows), devices, args.count)
+        numbers, names = record(start, endurance)
+        rows.append(numbers)
+        threads.append(names)
+        print(", ".join(f"{name} {value:.6g}" for name, value in numbers.items()), flush=True)
+    first = len(rows) // 4
+    measured = rows[first:]
+    shown = [measured[round(place)] for place in np.linspace(0, len(measured) - 1, 24)]
+    distinct = {f"{row['minutes']:.1f}": row for row in shown}
+    report.table(
+        f"{', '.join(devices)}: {len(rows)} cycles",
+        [{**row, "minutes": minutes} for minutes, row in distinct.items()],
+    )
     print(f"{endurance.skipped} damaged images were skipped")
-    changed = Counter(measured[-1].threads)
-    changed.subtract(measured[0].threads)
+    changed = Counter(threads[-1])
+    changed.subtract(threads[first])
     for name, count in changed.items():
         if count:
             print(f"threads after the warm-up: {count:+d} {name}")

@@ -23,7 +23,7 @@ from typing import Any
 
 import by_hand
 import torch
-from by_hand import MEAN, STD
+from by_hand import MEAN, STD, fn, tfrecord
 from harness import CORES, Pairs, Report, Row, chosen, torch_device
 from inputs import shard_files
 
@@ -259,11 +259,11 @@ def hand_feed(
     reader |= {"initial_fill": 1024, "shuffle_after_epoch": True, "shuffle_after_epoch_seed": 1}
 
     def read() -> tuple[Any, Any]:
-        fn, kinds, image = by_hand.dali().fn, by_hand.dali().tfrecord, manifest.components.image[0]
+        image = manifest.components.image[0]
         if records:
             features = {
-                image: kinds.FixedLenFeature((), kinds.string, ""),
-                "image/class/label": kinds.FixedLenFeature([1], kinds.int64, -1),
+                image: tfrecord.FixedLenFeature((), tfrecord.string, ""),
+                "image/class/label": tfrecord.FixedLenFeature([1], tfrecord.int64, -1),
             }
             reader.update(path=[*paths], index_path=indexes, features=features)
             found = fn.readers.tfrecord(**reader)

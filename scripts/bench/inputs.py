@@ -197,6 +197,16 @@ def shard_files(folder: Path) -> list[Path]:
     return sorted(file for file in folder.iterdir() if file.suffix in (".tfrecord", ".tar"))
 
 
+def upload(folder: Path, url: str) -> None:
+    """Put the files of a folder into an object store."""
+    from manifests.remote.store import open_store
+
+    store = open_store(url)
+    for path in sorted(folder.rglob("*")):
+        if path.is_file():
+            store.put(str(path.relative_to(folder)), path.read_bytes())
+
+
 def clear(out: Path, *, ready: int) -> None:
     """Remove the output of a side, and make `ready` bytes of memory available to the next one.
 
@@ -219,11 +229,11 @@ def drop_pages(files: Iterable[Path]) -> None:
 
 
 def require_disk(folder: Path) -> None:
-    """Refuse a folder in memory, whose pages cannot be dropped, for --cold."""
+    """Refuse a folder in memory, whose pages cannot be dropped."""
     existing = next(each for each in (folder.resolve(), *folder.resolve().parents) if each.exists())
     query = ["stat", "-f", "-c", "%T", str(existing)]
     kind = subprocess.run(query, check=True, capture_output=True, text=True).stdout.strip()
     if kind in ("tmpfs", "ramfs"):
         raise WrongOptionError(
-            f"--cold: {folder} is in memory. Hint: set --work to a folder on a disk."
+            f"--work: {folder} is in memory. Hint: set --work to a folder on a disk."
         )

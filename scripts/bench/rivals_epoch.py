@@ -126,8 +126,7 @@ def decode_with_dali(batches: Iterator[Batch], batch: int) -> Iterator[Batch]:
             yield [np.frombuffer(data, np.uint8) for data in encoded]
 
     def graph() -> Any:
-        uint8 = by_hand.dali().types.UINT8
-        data = by_hand.dali().fn.external_source(source=images(), dtype=uint8, ndim=1)
+        data = by_hand.fn.external_source(source=images(), dtype=by_hand.types.UINT8, ndim=1)
         return by_hand.normalize(by_hand.crop_resize(data, gpu=False), gpu=False)
 
     made = by_hand.run_graph(graph, gpu=False, batch_size=batch, num_threads=WORKERS)

@@ -21,10 +21,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import by_hand
 import numpy as np
 import torch
-from by_hand import run_graph
+from by_hand import fn, run_graph
 from feeds import HAND, OURS, endless, open_loader
 from harness import Report, Row, WrongOptionError, apart, at_most, option, usual
 from inputs import prepare
@@ -54,7 +53,7 @@ def our_batches(args: argparse.Namespace) -> Iterator[torch.Tensor]:
 
 
 def batches_by_hand(args: argparse.Namespace) -> Iterator[torch.Tensor]:
-    fn, gpu = by_hand.dali().fn, args.device == "gpu"
+    gpu = args.device == "gpu"
     files = sorted(str(file) for file in args.src.rglob("*.jpg"))
 
     def graph() -> Any:

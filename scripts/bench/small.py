@@ -22,6 +22,7 @@ from typing import Any
 import by_hand
 import numpy as np
 import pyarrow.parquet as pq
+from by_hand import fn, types
 from feeds import HAND, OURS, Feed, Opener, compare_feeds, digest, open_feeds, our_feed
 from harness import CORES, DEVICE, Report, at_least, at_most, option, replaced, usual
 from inputs import convert
@@ -73,7 +74,7 @@ def ours(dataset: Path, size: int, args: argparse.Namespace, *, draws: bool, sam
 @contextmanager
 def hand(dataset: Path, size: int, args: argparse.Namespace, *, draws: bool) -> Iterator[Feed]:
     """Open a DALI pipeline."""
-    fn, types, gpu = by_hand.dali().fn, by_hand.dali().types, args.device == "gpu"
+    gpu = args.device == "gpu"
     table = pq.read_table(next(dataset.glob("*.parquet")), columns=["offset", "label"])
     offsets = table["offset"].to_numpy()
     labels = table["label"].to_numpy().astype(np.int64)

@@ -15,9 +15,8 @@ from helpers.servers import BUCKET, NO_SEAWEEDFS, find_weed, seaweedfs
 from helpers.tcp_proxy import TcpProxy
 
 from manifests.remote.connect import close_connections
-from manifests.remote.store import open_store
 
-__all__ = ["BUCKET", "latency_proxy", "served", "upload", "use_endpoint"]
+__all__ = ["BUCKET", "latency_proxy", "served", "use_endpoint"]
 
 
 @contextmanager
@@ -34,14 +33,6 @@ def served(folder: Path) -> Iterator[str]:
 def use_endpoint(endpoint: str) -> None:
     os.environ["AWS_ENDPOINT_URL"] = endpoint
     close_connections()
-
-
-def upload(folder: Path, url: str) -> None:
-    """Put the files of a folder into a bucket."""
-    store = open_store(url)
-    for path in sorted(folder.rglob("*")):
-        if path.is_file():
-            store.put(str(path.relative_to(folder)), path.read_bytes())
 
 
 @contextmanager

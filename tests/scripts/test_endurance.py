@@ -34,7 +34,7 @@ def test_cycles(script, tmp_path, monkeypatch):
     endurance, found = script.Endurance(folders), []
 
     def used(endurance):
-        return script.record(time.monotonic(), endurance).numbers
+        return script.record(time.monotonic(), endurance)[0]
 
     for cycle in range(2):
         script.run_cycle(endurance, cycle, ["cpu"], SAMPLES)
@@ -50,8 +50,8 @@ def test_growth_is_the_trend_and_not_the_noise(script):
     values = [100, 101, 99, 100, 150, 100, 101, 99]
     samples = []
     for n, value in enumerate(values):
-        numbers = {"host MiB": value, "GPU MiB": 10.0 + n, "files": 5, "threads": 3}
-        samples.append(script.Sample(float(n), numbers, ()))
+        row = {"minutes": float(n), "host MiB": value, "GPU MiB": 10.0 + n, "files": 5}
+        samples.append({**row, "threads": 3})
     assert abs(script.growth(samples, "host MiB")) < 2
     assert script.growth(samples, "GPU MiB") == pytest.approx(7)
     assert script.growth(samples, "files") == script.growth(samples[:1], "threads") == 0

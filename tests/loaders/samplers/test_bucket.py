@@ -122,7 +122,7 @@ def test_batches_are_apportioned_and_never_taken_back(weights, seats):
 
 # --- epochs ---------------------------------------------------------------------------------------
 
-WORLDS = pytest.mark.parametrize("world", [1, 2, 3, 4, 5])
+WORLDS = pytest.mark.parametrize("world", [1, 3, 4])
 MODES = {
     "found": BucketSampler(4, pixels=48 * 48, multiple_of=8),
     "given": BucketSampler(GIVEN),
