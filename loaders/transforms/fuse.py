@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 
 from loaders.memory import CropWindow, ImageSizes
 from loaders.transforms.base import BUCKET, ImageSpec, Operation, Range
+from loaders.transforms.color import ColorJitter, ConvertColor, PCALighting, RandomGrayscale
 from loaders.transforms.crop_resize import Crop, CropAtRatio, RandomResizedCrop, Resize
 from loaders.transforms.decode_normalize import Decode, Normalize, ToFloat, Unpack
 from loaders.transforms.geometry import Flip, Pad
@@ -191,6 +192,12 @@ def _swap(
     return (second, first) if second.commutes(first, before) else None
 
 
+def _flip_later(
+    first: Flip, second: Operation, _: tuple[Operation, ...]
+) -> tuple[Operation, ...] | None:
+    return (second, first) if first.axis == "horizontal" else None
+
+
 def _before_flip(first: Flip, second: Patchify, _: tuple[Operation, ...]) -> tuple[Operation, ...]:
     return second, first
 
@@ -255,6 +262,13 @@ RULES: tuple[Rule, ...] = (
         _swap,
         "{second} before {first}: {first} works on each pixel separately, so its result is the same"
         " with fewer bytes, except for rounding",
+    ),
+    # Then the flip may become a part of the normalization.
+    Rule(
+        Flip,
+        (ColorJitter, ConvertColor, PCALighting, RandomGrayscale),
+        _flip_later,
+        "{second} before {first}: colors do not depend on the place, so the result is the same",
     ),
     Rule(
         Flip,

@@ -55,7 +55,7 @@ MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 NORMALIZE = Normalize(MEAN, STD)
 SHORT, CROP = Resize(shorter=64), Crop((56, 48))
 RANDOM_CROP = RandomResizedCrop((32, 40))
-FLIP = Flip()
+FLIP, UP = Flip(), Flip(0.5, "vertical")
 
 
 # Rules
@@ -96,17 +96,21 @@ FUSED: list[tuple[tuple[Operation, ...], tuple[Operation, ...], list[str]]] = [
      (DecodeCrop(Decode(), RANDOM_CROP), ResizeCrop(Resize((32, 40)), Crop((30, 30)))), ["Decode +", "Resize +"]),
     ((SHORT, FLIP, NORMALIZE, CROP), (SHORT, FlipNormalize(FLIP, NORMALIZE), CROP), ["Flip +"]),
     # A resize moves before linear operations, and with the nearest pixel before all of each pixel.
-    *(((FLIP, pixels, resize), (FLIP, resize, pixels),
+    *(((UP, pixels, resize), (UP, resize, pixels),
        [f"{type(resize).__name__} before {type(pixels).__name__}: {type(pixels).__name__} works on each pixel"])
       for resize in (SHORT, RANDOM_CROP, CropAtRatio(8, 0.5))
       for pixels in (NORMALIZE, Rescale(), RandomGrayscale(), ColorJitter((0.5, 1), saturation=(0, 1)),
                      ConvertColor("YCbCr"))),
+    # A flip moves behind colors, into the normalization.
+    ((FLIP, *GRAY, ColorJitter(contrast=(0, 2)), PCALighting(), Rescale(), NORMALIZE),
+     (*GRAY, ColorJitter(contrast=(0, 2)), PCALighting(), FlipNormalize(FLIP, replace(NORMALIZE, scale=1 / 255))),
+     ["RandomGrayscale before Flip: colors", "ConvertColor", "ColorJitter", "PCALighting", "Rescale", "Flip +"]),
     *(case for pixels in (
         PCALighting(), ColorJitter((1, 1.1)), ColorJitter(saturation=(1, 3)), ColorJitter(hue=(-0.1, 0.1)),
         ConvertColor("LAB"), ConvertColor("HSV"), RandomApply((ColorJitter((0.6, 1.4)),)),
     ) for case in (
-        ((FLIP, pixels, SHORT), (FLIP, pixels, SHORT), []),
-        ((FLIP, pixels, Resize((32, 40), filter="nearest")), (FLIP, Resize((32, 40), filter="nearest"), pixels),
+        ((UP, pixels, SHORT), (UP, pixels, SHORT), []),
+        ((UP, pixels, Resize((32, 40), filter="nearest")), (UP, Resize((32, 40), filter="nearest"), pixels),
          ["Resize before"]),
     )),
     # The result would change.
@@ -130,7 +134,7 @@ FUSED: list[tuple[tuple[Operation, ...], tuple[Operation, ...], list[str]]] = [
         (UNPACK, Pad(4, 4, 4, 4, mode="edge"), Crop((64, 60))),
         (Decode(), Pad(5, 4, 5, 4), Crop((8, 8), fits=True)),  # an image that EXIF turns may not fit
         (Decode(), Pad(4, 4, 4, 4), Crop((9, 8), fits=True)),
-        (Decode(), Flip(0.5, "vertical"), NORMALIZE),
+        (Decode(), UP, NORMALIZE),
         (Decode(), Flip(0.5, "both"), NORMALIZE),
         (Decode(), FLIP, Rescale()),
         (Decode(), SHORT, FLIP, CROP),
