@@ -6,7 +6,7 @@ unless it is set; see `loaders.devices`.
 ::
 
     the call         build, options, resolve, spec
-    the loader       loader, progress, batch, bad_images, checkpoint, receipt, explain
+    the loader       loader, progress, batch, bad_images, checkpoint, receipt, metrics, explain
     the machine      devices, ranks, memory, tuning
     types            arrays
     the program      cli; packages bench, tune, preview, export
@@ -33,6 +33,7 @@ from loaders import devices as _devices  # noqa: F401 - it sets CUDA_DEVICE_MAX_
 # submodule. This statement then replaces it by the function. Python sets the attribute only once,
 # so later imports keep the function.
 from loaders.build import build
+from loaders.metrics import Metrics
 from loaders.options import Batch
 from loaders.samplers import (
     BucketSampler,
@@ -57,6 +58,7 @@ __all__ = [
     "DamagedError",
     "DatasetError",
     "Loader",
+    "Metrics",
     "PKSampler",
     "RepeatedSampler",
     "SequentialSampler",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, overload
 
 from loaders.options import (
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from loaders.loader import Loader
+    from loaders.metrics import Metrics
 
     DatasetPaths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
@@ -55,6 +56,7 @@ class BuildOptions(TypedDict, total=False):
     cache: str | os.PathLike[str] | None
     cache_limit: int | str | None
     tuning: str | os.PathLike[str] | None
+    metrics: Callable[[Metrics], None] | str | os.PathLike[str] | None
     revision: int | Sequence[int | None] | None
     on_error: OnError
     drop_last: bool
@@ -120,6 +122,7 @@ def build(
     cache: str | os.PathLike[str] | None = None,
     cache_limit: int | str | None = None,
     tuning: str | os.PathLike[str] | None = None,
+    metrics: Callable[[Metrics], None] | str | os.PathLike[str] | None = None,
     revision: int | Sequence[int | None] | None = None,
     on_error: OnError = "raise",
     **other: Any,
@@ -244,6 +247,9 @@ def build(
             `hw_decoder_load` replace the defaults of these arguments. A file for another machine,
             dataset or transforms is an error that says what differs; of several batch sizes, the
             nearest is used, with a warning if it is not the loader's.
+        metrics: what gets a `loaders.Metrics` every 10 seconds and at the end of each epoch: a
+            function, ``"prometheus:9400"`` for an endpoint on that port of 127.0.0.1 (rank r of a
+            machine takes port 9400 + r), or the path of a file to which a line of JSON is added.
         on_error: what to do with an image that cannot be decoded. ``"raise"`` raises a
             `DamagedError` that names shard, record and key. ``"skip"`` leaves the image out: the
             later samples of this rank move up, so every other sample is read as often as without

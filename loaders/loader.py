@@ -9,6 +9,7 @@ import logging
 import os
 import sys
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -41,6 +42,7 @@ from loaders.dataset.split import DatasetInfo
 from loaders.devices import load_framework
 from loaders.explain import explain, html_table
 from loaders.memory import RESERVATIONS, estimate_memory
+from loaders.metrics import Meter, open_sink
 from loaders.options import BatchT_co, ResolvedOptions, WrongCallError, require_int
 from loaders.progress import Phase, Progress, Seen
 from loaders.ranks import check_group, require_agreement
@@ -107,6 +109,11 @@ class Loader(Generic[BatchT_co]):
         #: Why images could not be decoded, by their row in the split.
         self._errors: dict[int, str] = {}
         self._seen = Seen()
+        self._meter: Meter | None = None
+        if spec.options.metrics:
+            rank = spec.options.ranks.rank
+            sink = open_sink(spec.options.metrics, rank)
+            self._meter = Meter(spec.split.name, rank, sink, self._traffic)
         #: `None` if the loader is closed, or if the pipeline could not be started.
         self._pipeline: Any = start_pipeline(spec, self._progress)
         self._reserve_memory()
@@ -451,6 +458,8 @@ class Loader(Generic[BatchT_co]):
 
     def _batches(self) -> Iterator[Any]:
         iteration = self._looping = self._begin()
+        if self._meter is not None:
+            self._meter.begin()
         try:
             # If a newer iterator has finished the epoch, this one must not end as if it had.
             while (
@@ -474,6 +483,10 @@ class Loader(Generic[BatchT_co]):
         finally:
             if iteration == self._looping:
                 self._looping = -1
+
+    def _traffic(self) -> tuple[int, int, int]:
+        traffic: tuple[int, int, int] = getattr(self._spec.images, "traffic", (0, 0, 0))
+        return traffic
 
     def _begin(self) -> int:
         """Begin an epoch, or continue it, and return the number of the iteration."""
@@ -514,10 +527,19 @@ class Loader(Generic[BatchT_co]):
 
         The iterator must not refer to it, so that users can release it.
         """
-        batch = self._decodable_batch()
-        epoch, number = self._progress.position.epoch, self._progress.position.batch
-        samples = self._spec.order.count(epoch, number)
-        self._seen = self._seen.with_batch(epoch, number, samples)
+        began = time.perf_counter()
+        batch, at, order = self._decodable_batch(), self._progress.position, self._spec.order
+        self._seen = self._seen.with_batch(at.epoch, at.batch, order.count(at.epoch, at.batch))
+        if self._meter is not None:
+            planned = getattr(self._pipeline, "planned_batches", ())
+            self._meter.batch(
+                began,
+                order.size(at),
+                at,
+                last=at.batch + 1 == len(self),
+                prepared=planned[0].ready if planned else None,
+                errors=len(self._errors),
+            )
         self._progress = self._progress.batch_given(self._pipeline.checkpoint())
         return batch
 

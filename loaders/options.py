@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, cast, get_ar
 import numpy as np
 
 from loaders.devices import Device
+from loaders.metrics import check_metrics
 from loaders.ranks import Ranks
 from manifests.errors import CallError
 from manifests.json_members import MAX_INTEGER
@@ -356,6 +357,7 @@ class BuildRequest:
     cache: str | None = _argument(_path("pass a folder on a local disk"), default=None)
     cache_limit: int | None = _argument(_bytes, default=None)
     tuning: str | None = _argument(_path("pass a file of `loaders tune`"), default=None)
+    metrics: Any = _argument(check_metrics, default=None)
     revision: int | Sequence[int | None] | None = None
     on_error: OnError = _argument(_one_of(OnError), default="raise")
 
@@ -505,6 +507,7 @@ class ResolvedOptions:
         cache_limit: maximum size of the cache on disk in bytes. `math.inf` means no limit.
         on_error: what happens to an image that cannot be decoded.
         tuning: path of the file of `loaders tune` in use; empty without one.
+        metrics: what gets the metrics: a function, ``"prometheus:PORT"`` or a path; empty without one.
 
     """
 
@@ -527,6 +530,7 @@ class ResolvedOptions:
     cache_limit: float
     on_error: OnError
     tuning: str
+    metrics: Any
 
 
 def first_given(*values: T | None) -> T:

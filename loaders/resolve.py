@@ -346,6 +346,7 @@ def _options(
         "cache": split.cache_folder,
         "cache_limit": first_given(request.cache_limit, math.inf),
         "tuning": first_given(request.tuning, ""),
+        "metrics": first_given(request.metrics, ""),
     }
     # The argument, else what `loaders tune` measured, else the default for these images.
     for name in ("num_threads", "prefetch", "hw_decoder_load"):

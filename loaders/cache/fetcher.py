@@ -66,6 +66,8 @@ class Fetcher:
 
         """
         self.bytes = 0
+        #: Images that were on the disk when they were needed, and images that were waited for.
+        self.hits = self.misses = 0
         self._layout, self._shards, self._timeout = layout, shards, timeout
         self._changed = threading.Condition()
         self._upcoming: Upcoming | None = None
@@ -114,7 +116,9 @@ class Fetcher:
             StorageError: the store did not answer within the timeout, or the cache has no room.
 
         """
-        if (self._shards.states(rows) == PRESENT).all():
+        present = int(np.count_nonzero(self._shards.states(rows) == PRESENT))
+        self.hits, self.misses = self.hits + present, self.misses + len(rows) - present
+        if present == len(rows):
             return
         with self._changed:
             self._start()

@@ -214,6 +214,11 @@ class CachedImages(Images):
         return self._fetcher.bytes
 
     @property
+    def traffic(self) -> tuple[int, int, int]:
+        """Images that were in the cache when needed, images that were waited for, bytes fetched."""
+        return self._fetcher.hits, self._fetcher.misses, self._fetcher.bytes
+
+    @property
     def missing_space(self) -> int:
         """Disk space that the images take that are not in the cache, in bytes."""
         return int(self._layout.pages(self._missing()).sum())

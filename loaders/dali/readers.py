@@ -178,6 +178,11 @@ class PlannedBatches:
         pipeline.planned_batches = [*getattr(pipeline, "planned_batches", ()), self]
         self._alive: deque[Any] = deque(maxlen=_used_batches(prefetch))
 
+    @property
+    def ready(self) -> int:
+        """Batches whose images are ready for DALI."""
+        return getattr(self._prepared, "ready", 0)
+
     def rows(self, batch: Any) -> NDArray[np.int64]:
         """Return the rows of a batch, int64 [B]; `batch` is DALI's ``BatchInfo``."""
         rows = self._rows_of(batch.iteration)
@@ -446,6 +451,11 @@ class Ahead(Generic[T]):
             raise error
         finally:
             del error  # its traceback refers to this frame
+
+    @property
+    def ready(self) -> int:
+        """Values that were computed and not asked for yet."""
+        return self._values.qsize()
 
     def stop(self) -> None:
         """End the thread after the value that is being computed, without waiting for it."""

@@ -220,7 +220,9 @@ def test_a_cache_that_is_too_small_evicts_images_and_masks(masks, tmp_path):
         expected = read(loader, 3)
     stored = sum(-(-size // 4096) * 4096 for name in sizes for size in sizes[name])
     limit = 2 * stored // 3
+    measured = []
     options = placed_options("mask", cache=tmp_path / "cache", cache_limit=limit)
+    options["metrics"] = measured.append
     with pytest.warns(UserWarning, match=r"every epoch fetches about .* again"):
         loader = build(url, **options)
     with loader:
@@ -231,6 +233,8 @@ def test_a_cache_that_is_too_small_evicts_images_and_masks(masks, tmp_path):
                 assert disk_usage(str(tmp_path / "cache")) <= limit * 1.02 + 4096 * 32
         # An order by age would fetch everything three times.
         assert stored < loader.spec.images.fetched_bytes < 2.6 * stored
+        assert 0 < sum(each.store_bytes for each in measured) <= loader.spec.images.fetched_bytes
+        assert sum(each.cache_misses for each in measured) > 0
     # What other loaders of the cache find is right: none of them reads pages that were given back.
     for _ in range(3):
         with build(url, **options | {"fields": ("image", "index")}) as loader:

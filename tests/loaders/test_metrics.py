@@ -1,0 +1,93 @@
+"""What a loader measures, and where it goes: a function, a file, Prometheus."""
+
+import json
+import socket
+import time
+import urllib.request
+
+import pytest
+from helpers.loading import build
+
+from loaders.metrics import Meter
+from loaders.progress import Position
+from manifests.errors import CallError
+
+
+def test_a_function_gets_what_happened(prepared):
+    found = []
+    with build(
+        prepared["people tfrecord"], shuffle=True, last_batch="partial", metrics=found.append
+    ) as loader:
+        images = sum(len(batch[0]) for _ in range(2) for batch in loader if not time.sleep(0.01))
+        batches = len(loader)
+    assert [(each.epoch, each.batch, each.rank) for each in found] == [
+        (0, batches, 0),
+        (1, batches, 0),
+    ]
+    assert sum(each.images for each in found) == images
+    for each in found:
+        assert 0 < each.wait_seconds <= each.seconds - 0.01 * (batches - 1)
+        assert 0 < each.wait_share < 1
+        assert each.prepared is not None
+        assert each.images_per_second == pytest.approx(each.images / each.seconds)
+
+
+def test_measurements_are_every_ten_seconds(monkeypatch):
+    now, found, traffic = [0.0], [], [0, 0, 0]
+    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
+    meter = Meter("train", 3, found.append, lambda: tuple(traffic))
+    for number in range(30):  # a batch a second, of which the script waits for a quarter
+        now[0] += 0.75
+        began, now[0] = now[0], now[0] + 0.25
+        traffic[2] += 100
+        at = Position(epoch=1, batch=number)
+        meter.batch(began, 4, at, last=number == 24, prepared=None, errors=0)
+    assert [each.batch for each in found] == [10, 20, 25]
+    assert [each.store_bytes for each in found] == [1000, 1000, 500]
+    assert {round(each.wait_share, 3) for each in found} == {0.25}
+    assert {round(each.images_per_second, 3) for each in found} == {4.0}
+
+
+def free_port():
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        return server.getsockname()[1]
+
+
+def test_prometheus_and_files(prepared, tmp_path):
+    port = free_port()
+    for _ in range(2):  # a second loader of the process shares the port
+        with build(prepared["people tfrecord"], metrics=f"prometheus:{port}") as loader:
+            list(loader)
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+        lines = dict(
+            line.rsplit(" ", 1) for line in answer.read().decode().splitlines() if line[0] != "#"
+        )
+    images = len(loader) * loader.options.batch_size
+    assert float(lines['loaders_images_total{rank="0",split="train"}']) == 2 * images
+    assert float(lines['loaders_wait_share{rank="0",split="train"}']) <= 1
+    path = tmp_path / "metrics.jsonl"
+    for rank in range(2):
+        with build(prepared["people tfrecord"], metrics=path, rank=rank, world_size=2) as loader:
+            list(loader)
+    assert [json.loads(line)["rank"] for line in path.read_text().splitlines()] == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("metrics", "message"),
+    [
+        (3, "must be a function, a path or 'prometheus:PORT'"),
+        ("prometheus:", "must be a function"),
+        ("prometheus:99999", "must be a function"),
+        ("/nowhere/metrics.jsonl", "cannot be written"),
+        ("taken", "cannot be used"),
+    ],
+)
+def test_wrong_targets_are_refused(prepared, metrics, message):
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+        if metrics == "taken":
+            metrics = f"prometheus:{server.getsockname()[1]}"
+        with pytest.raises(CallError, match=message):
+            build(prepared["people tfrecord"], metrics=metrics)
