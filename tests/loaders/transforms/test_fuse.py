@@ -102,9 +102,9 @@ FUSED: list[tuple[tuple[Operation, ...], tuple[Operation, ...], list[str]]] = [
       for pixels in (NORMALIZE, Rescale(), RandomGrayscale(), ColorJitter((0.5, 1), saturation=(0, 1)),
                      ConvertColor("YCbCr"))),
     # A flip moves behind colors, into the normalization.
-    ((FLIP, *GRAY, ColorJitter(contrast=(0, 2)), PCALighting(), Rescale(), NORMALIZE),
-     (*GRAY, ColorJitter(contrast=(0, 2)), PCALighting(), FlipNormalize(FLIP, replace(NORMALIZE, scale=1 / 255))),
-     ["RandomGrayscale before Flip: colors", "ConvertColor", "ColorJitter", "PCALighting", "Rescale", "Flip +"]),
+    ((FLIP, *GRAY, ColorJitter(contrast=(0, 2)), PCALighting(), NORMALIZE),
+     (*GRAY, ColorJitter(contrast=(0, 2)), PCALighting(), FlipNormalize(FLIP, NORMALIZE)),
+     ["RandomGrayscale before Flip: colors", "ConvertColor", "ColorJitter", "PCALighting", "Flip +"]),
     *(case for pixels in (
         PCALighting(), ColorJitter((1, 1.1)), ColorJitter(saturation=(1, 3)), ColorJitter(hue=(-0.1, 0.1)),
         ConvertColor("LAB"), ConvertColor("HSV"), RandomApply((ColorJitter((0.6, 1.4)),)),
