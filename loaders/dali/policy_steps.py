@@ -63,6 +63,9 @@ _SMOOTH = np.array([[1, 1, 1], [1, 5, 1], [1, 1, 1]]) / 13
 #: Multiplies values before a cast that clips them, so that only 0 and 255 are left.
 _STEEP = 1000.0
 
+#: Divides a number to leave nothing of it.
+_HUGE = 1e9
+
 #: Added before a cast that rounds to nearest, to round down instead. It is above -0.5 because
 #: float32 results may be slightly below the integer that they represent.
 ROUND_DOWN = -0.498
@@ -269,15 +272,14 @@ def _equalize(_: GraphContext, _size: Size | None, image: Node, _values: Node = 
     # values both agree.
     spread = fn.equalize(image ^ _byte(255)) ^ _byte(255)
     highest = fn.reductions.max(image, axes=[0, 1], keep_dims=True)
-    lower = fn.cast(image < highest, dtype=types.UINT8)
-    pixels = fn.reductions.sum(lower, axes=[0, 1], keep_dims=True, dtype=types.FLOAT) / 255.0
     # One value has `pixels` pixels. Pillow rounds that number down, which changes images of
     # few pixels most; where it is 0, Pillow leaves the channel as it is.
+    lower = (image < highest) * (1 / 255)
+    pixels = fn.reductions.sum(lower, axes=[0, 1], keep_dims=True)
     step = math.floor(pixels)
     unchanged = step == 0
-    below = spread * pixels
-    equalized = (math.floor(step / 2.0) + below) / (step + unchanged)
-    return fn.cast(image * unchanged + (equalized + ROUND_DOWN) * (step > 0), dtype=types.UINT8)
+    ratio = pixels / (step + unchanged * _HUGE)
+    return fn.cast(spread * ratio + image * unchanged, dtype=types.UINT8)
 
 
 def _cutout(_: GraphContext, size: Size | None, fill: Color, image: Node, values: Node) -> Node:
