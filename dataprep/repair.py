@@ -27,6 +27,7 @@ from dataprep.formats.example_proto import locate_features, read_lists
 from dataprep.images.base import ImageInfo, Rejected
 from dataprep.images.validate import turns_on_side
 from dataprep.indexing.shard import FoundShards, IndexTask, read_records
+from dataprep.labels.base import OtherImage
 from dataprep.labels.kinds import KINDS
 from dataprep.ledger.fence import check_manifest, replace_files
 from dataprep.ledger.finished import read_conversion
@@ -54,7 +55,7 @@ from manifests.errors import (
     StorageError,
 )
 from manifests.json_members import MemberError, parse_json
-from manifests.labels import arrow_type
+from manifests.labels import LABEL_IMAGE, arrow_type
 from manifests.parquet import parquet_bytes
 from manifests.process.text import printable
 from manifests.records import record
@@ -465,7 +466,7 @@ def _converted(folder: str, manifest: Manifest, shard: Shard, revision: int) -> 
             computed.append(computed_columns(image, info, options))
     yield format_index(manifest.format, lines)
     columns: dict[str, Any] = dict(zip(TABLE_COLUMNS, zip(*rows, strict=True), strict=True))
-    kinds = KINDS[manifest.label_type].columns
+    kinds = manifest.labels.stored_columns
     if "label" not in kinds:
         del columns["label"]
     # WebDataset samples are named by their key; TFRecord has none.
@@ -520,21 +521,28 @@ def _members_of(
     manifest: Manifest, view: ByteView, record: Record, schema: pa.Schema | None
 ) -> dict[str, Any]:
     """Return the columns of the source and of the label of a sample."""
-    mask, place = manifest.components.mask, None
+    others = manifest.labels.others
+    components = {each: name for name in others for each in manifest.components_of(name)}
+    places = {}
     if manifest.format == "webdataset":
         members = dict(parse_json(read_bytes(view, *_file_in(record, "json"))).mapping())
-        if mask:
-            place = _file_in(record, mask)
+        for extension, name in components.items():
+            if f" {extension} " in f" {record.index_line} ":
+                places[name] = _file_in(record, extension)
     else:
         payload = (record.start + _PREFIX, record.end - _SUFFIX)
         members = _features_of(view, payload, schema, KINDS[manifest.label_type].columns)
-        if mask:
-            name = mask.encode()
-            _, start, end = locate_features(view, *payload, {name})[name]
-            place = (start, end - start)
-    if place:
-        crc = crc32c(read_bytes(view, *place))
-        members |= {"mask_offset": place[0], "mask_size": place[1], "mask_crc32c": crc}
+        wanted = {component.encode() for component in components}
+        for feature, (_, start, end) in locate_features(view, *payload, wanted).items():
+            places[components[feature.decode()]] = (start, end - start)
+    members |= dict.fromkeys(manifest.labels.image_columns, 0)
+    for name, place in places.items():
+        data = read_bytes(view, *place)
+        info = ImageInfo("png", 0, 0)
+        if name != LABEL_IMAGE:
+            info = _info(manifest, view, record._replace(offset=place[0], size=place[1]))
+        columns = OtherImage(name, data, info).columns
+        members |= {f"{name}_offset": place[0], **columns}
     return members
 
 

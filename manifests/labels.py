@@ -6,7 +6,10 @@ source into records is in `dataprep.labels`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from manifests.process.text import plural
@@ -21,8 +24,13 @@ LabelType = Literal[
     "class", "none", "multi-label", "regression", "caption", "boxes", "mask", "depth"
 ]
 
-#: Column of a source and of the sample tables with the path of each label image in the source.
-MASK_SOURCE = "mask_source"
+#: Name of the label image among the images of a record.
+LABEL_IMAGE = "mask"
+
+#: What follows the name of an image in the column of a source, and of the sample tables, with its
+#: path in the source.
+IMAGE_SUFFIX = "_source"
+MASK_SOURCE = f"{LABEL_IMAGE}{IMAGE_SUFFIX}"
 
 #: Largest label of any dataset.
 MAX_LABEL = 10_000_000
@@ -48,6 +56,7 @@ class LabelSchema:
         pixels: type of the pixels of a label image. `None` if records contain no label image.
         fill: value of pixels of a label image that are outside of the image.
         noun: what the label is called in messages.
+        images: names of the images of each sample, the first image first. Empty if there is one.
 
     """
 
@@ -64,6 +73,26 @@ class LabelSchema:
     pixels: Literal["uint8", "uint16"] | None = None
     fill: int = 0
     noun: str = "label"
+    images: tuple[str, ...] = ()
+
+    @property
+    def others(self) -> tuple[str, ...]:
+        """Names of the images that a record has beside the first one, in stored order."""
+        return (*((LABEL_IMAGE,) if self.has_image else ()), *self.images[1:])
+
+    @cached_property
+    def image_columns(self) -> Mapping[str, str]:
+        """Columns of sample tables about all images but the first, with the kinds of their values."""
+        columns: dict[str, str] = {}
+        for name in self.images[1:]:
+            columns |= zip(place_columns(name), _PLACES, strict=True)
+            columns |= dict.fromkeys((f"{name}_width", f"{name}_height"), "side")
+        return columns
+
+    @cached_property
+    def stored_columns(self) -> Mapping[str, str]:
+        """`columns` and `image_columns`."""
+        return {**self.columns, **self.image_columns}
 
     @property
     def has_image(self) -> bool:
@@ -81,7 +110,35 @@ class LabelSchema:
         return next(iter(self.fields), None)
 
 
-_LABEL_IMAGE = {"mask_offset": "integer", "mask_size": "integer", "mask_crc32c": "checksum"}
+#: What an image of a sample can be called: DALI compares extensions without their case. Other names
+#: are extensions of labels.
+_IMAGE_NAME = re.compile(r"(?!(?:mask|depth|cls|txt|json|index|valid)$)[a-z][a-z0-9_]{0,30}")
+
+
+def find_wrong_name(images: Sequence[str]) -> str:
+    """Return what is wrong with the names of the images of a sample; empty if nothing is."""
+    for name in images:
+        if not _IMAGE_NAME.fullmatch(name):
+            return f"{name!r} is not a name of an image: small letters, digits and _"
+    if len(images) == 1 or len({*images}) < len(images):
+        return "an image is named twice, or alone"
+    return ""
+
+
+#: Kinds of the values in the columns of `place_columns`.
+_PLACES = ("integer", "integer", "checksum")
+
+
+def place_columns(name: str = "") -> tuple[str, str, str]:
+    """Return the columns that place an image in its shard: first byte, length, checksum.
+
+    Without a name, they are the columns of the first image of a sample.
+    """
+    prefix = f"{name}_" if name else ""
+    return f"{prefix}offset", f"{prefix}size", f"{prefix}crc32c"
+
+
+_LABEL_IMAGE = dict(zip(place_columns(LABEL_IMAGE), _PLACES, strict=True))
 
 _SCHEMAS = (
     LabelSchema(
@@ -132,6 +189,12 @@ _SCHEMAS = (
 LABELS: Mapping[LabelType, LabelSchema] = {schema.name: schema for schema in _SCHEMAS}
 
 
+@lru_cache
+def schema_of(label_type: LabelType, images: tuple[str, ...]) -> LabelSchema:
+    """Return the schema of a dataset: the images of its samples, and their labels."""
+    return replace(LABELS[label_type], images=images)
+
+
 # --- columns ------------------------------------------------------------------------------------
 
 #: Kinds of values that are lists.
@@ -149,6 +212,7 @@ def arrow_type(kind: str) -> pa.DataType:
 
     types = {
         "integer": pa.int64(),
+        "side": pa.int32(),
         "checksum": pa.uint32(),
         "integers": list_of(pa.int64()),
         "floats": list_of(pa.float32()),

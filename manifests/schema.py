@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from manifests.arrays import ArrayKind
 from manifests.json_members import is_unicode
-from manifests.labels import LABELS, LabelSchema, LabelType
+from manifests.labels import LABEL_IMAGE, LabelSchema, LabelType, schema_of
 from manifests.pixels import MAX_CHANNELS, RGB8, PixelKind
 from manifests.records import record
 
@@ -209,6 +209,16 @@ class Components:
     mask: str | None = None
 
 
+def other_component(first: str, name: str) -> str:
+    """Return the name of another image in a record, by the name of the first one.
+
+    ``image/right/encoded`` beside ``image/encoded`` of TFRecord, and ``right.jpg`` beside ``jpg`` of
+    WebDataset.
+    """
+    folder, slash, last = first.rpartition("/")
+    return f"{folder}/{name}/{last}" if slash else f"{name}.{first}"
+
+
 @record
 class Added:
     """What a revision added to a split: its last shards, until the next revision.
@@ -263,6 +273,7 @@ class Manifest:
         label_type: what the label of a sample is.
         creator: the command that made the dataset, ``"convert"`` or ``"index"``.
         kind: what a pixel of every image is.
+        images: names of the images of each sample, the first image first. Empty if there is one.
         revisions: what was appended since the dataset was made, the oldest first.
         arrays: the array columns by name, whose values are beside the sample tables.
 
@@ -281,6 +292,7 @@ class Manifest:
     revisions: tuple[Revision, ...] = ()
     kind: PixelKind = RGB8
     arrays: Mapping[str, ArrayKind] = field(default_factory=dict)
+    images: tuple[str, ...] = ()
 
     @property
     def raw_bytes(self) -> int:
@@ -289,8 +301,14 @@ class Manifest:
 
     @property
     def labels(self) -> LabelSchema:
-        """How the dataset holds its labels."""
-        return LABELS[self.label_type]
+        """How the dataset holds its labels, and the other images of its samples."""
+        return schema_of(self.label_type, self.images)
+
+    def components_of(self, name: str) -> tuple[str, ...]:
+        """Return the names that an image of `LabelSchema.others` can have in a record."""
+        if name == LABEL_IMAGE:
+            return (str(self.components.mask),)
+        return tuple(other_component(first, name) for first in self.components.image)
 
     @property
     def shards(self) -> list[Shard]:

@@ -21,6 +21,7 @@ from awscrt.checksums import crc32c
 
 from manifests.arrays import ARRAY_NAME
 from manifests.json_members import Member, MemberError, parse_json, shorten
+from manifests.labels import find_wrong_name
 from manifests.pixels import MAX_CHANNELS, RGB8, PixelKind, PixelType
 from manifests.schema import (
     SCHEMA_VERSION,
@@ -169,6 +170,7 @@ def manifest_to_json(manifest: Manifest, shard_list: File | None = None) -> dict
         # A reader that knows only classes refuses what it would misread: such a table has no column
         # `label`.
         "label_type": not manifest.labels.is_class and manifest.label_type,
+        "images": manifest.images,
         "arrays": {name: asdict(kind) for name, kind in manifest.arrays.items()},
         "options": manifest.options,
         "revisions": [
@@ -181,7 +183,7 @@ def manifest_to_json(manifest: Manifest, shard_list: File | None = None) -> dict
         "classes": manifest.classes,
     }
     # These members are left out if there is nothing to say.
-    for name in ("pixels", "label_type", "arrays", "revisions", "shard_list"):
+    for name in ("pixels", "label_type", "images", "arrays", "revisions", "shard_list"):
         if not body[name]:
             del body[name]
     return body
@@ -226,6 +228,7 @@ def manifest_from_json(body: Member, listed: Sequence[Split] | None = None) -> M
     # Some members are left out if there is nothing to say; the shards are already read.
     members = {
         "label_type": "class",
+        "images": (),
         "arrays": {},
         "revisions": (),
         **body.mapping(),
@@ -239,14 +242,10 @@ def manifest_from_json(body: Member, listed: Sequence[Split] | None = None) -> M
         _check_revision(number, revision)
     if manifest.rejected:
         check_file_name(manifest.rejected.name)
-    image, mask = manifest.components.image, manifest.components.mask
+    image = manifest.components.image
     if not image or not all(image):
         body["components"]["image"].fail("an array of names")
-    if (manifest.labels.pixels is None) != (mask is None):
-        raise MemberError(
-            f"label_type is {manifest.label_type}, but components.mask is"
-            f" {'given' if mask else 'missing'}"
-        )
+    _check_images(manifest)
     if (manifest.store == "raw") != (manifest.pixels is not None):
         raise MemberError(
             f"store is {manifest.store!r}, but pixels is {'given' if manifest.pixels else 'None'}"
@@ -268,6 +267,17 @@ def _check_arrays(manifest: Manifest) -> None:
             raise MemberError(
                 f"shard {shorten(shard.name)} has array files of other lengths than arrays states"
             )
+
+
+def _check_images(manifest: Manifest) -> None:
+    mask = manifest.components.mask
+    if (manifest.labels.pixels is None) != (mask is None):
+        raise MemberError(
+            f"label_type is {manifest.label_type}, but components.mask is"
+            f" {'given' if mask else 'missing'}"
+        )
+    if wrong := find_wrong_name(manifest.images):
+        raise MemberError(f"images: {wrong}")
 
 
 def _pixels_to_json(manifest: Manifest) -> Any:

@@ -410,7 +410,12 @@ def read_dataset(
         path = os.path.join(folder, shard.table.name)
         try:
             return SampleTable(
-                path, shard, label_type=label_type, classes=classes, checksum=checksums
+                path,
+                shard,
+                label_type=label_type,
+                images=manifest.images,
+                classes=classes,
+                checksum=checksums,
             )
         except TableError as error:
             return error

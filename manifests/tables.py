@@ -20,7 +20,14 @@ from awscrt.checksums import crc32c
 from manifests.errors import TableError
 from manifests.files import TABLE, StrPath, open_file, read_file, reading
 from manifests.json_members import MAX_INTEGER, parse_json
-from manifests.labels import LABELS, MAX_LABEL, LabelType, arrow_type, find_wrong_value
+from manifests.labels import (
+    MAX_LABEL,
+    LabelType,
+    arrow_type,
+    find_wrong_value,
+    place_columns,
+    schema_of,
+)
 from manifests.parquet import BoundedParquet, is_list, parquet_bytes, shorten_type
 from manifests.process.text import plural
 from manifests.schema import COLUMN_TYPES, TABLE_COLUMNS, File, Sample, Shard, Split, TableMetadata
@@ -36,9 +43,6 @@ if TYPE_CHECKING:
 
 #: Key of the table metadata in the Parquet schema.
 _METADATA_KEY = b"dataprep"
-
-#: Columns that place an image in its shard: its first byte, and its length.
-_PLACES = (("offset", "size"), ("mask_offset", "mask_size"))
 
 #: A table needs more than three bytes for each row: keys, offsets and checksums differ.
 ROWS_PER_BYTE = 0.5
@@ -85,7 +89,10 @@ def write_table(table: pa.Table, path: str) -> None:
 
 
 def read_table(
-    path: StrPath, columns: Sequence[str] | None = None, label_type: LabelType = "class"
+    path: StrPath,
+    columns: Sequence[str] | None = None,
+    label_type: LabelType = "class",
+    images: tuple[str, ...] = (),
 ) -> pa.Table:
     """Read a sample table strictly; see `SampleTable.read`.
 
@@ -93,12 +100,13 @@ def read_table(
         path: the Parquet file.
         columns: names of the columns to read. `None` reads all.
         label_type: label type of the dataset.
+        images: names of the images of each sample, if there are several.
 
     Raises:
         TableError: the file is missing or damaged, or a column is missing or has another type.
 
     """
-    return SampleTable(path, label_type=label_type).read(columns)
+    return SampleTable(path, label_type=label_type, images=images).read(columns)
 
 
 class SampleTable:
@@ -121,6 +129,7 @@ class SampleTable:
         shard: Shard | None = None,
         *,
         label_type: LabelType = "class",
+        images: tuple[str, ...] = (),
         classes: int = 0,
         checksum: bool = False,
     ) -> None:
@@ -130,6 +139,7 @@ class SampleTable:
             path: the sample table.
             shard: what the manifest states about the shard.
             label_type: label type of the dataset, which decides about the columns that hold labels.
+            images: names of the images of each sample, if there are several.
             classes: number of classes of the dataset; 0 if they have no names.
             checksum: compare the checksum of the file with the manifest.
 
@@ -139,7 +149,8 @@ class SampleTable:
         """
         self.path = path
         self._shard = shard
-        self._labels = LABELS[label_type]
+        self._labels = schema_of(label_type, images)
+        self._kinds = self._labels.stored_columns
         self._classes = classes or MAX_LABEL + 1
         with _reading_table(path):
             self.content = read_file(path, TABLE)
@@ -174,7 +185,7 @@ class SampleTable:
         names = self._choose(columns)
         with _reading_table(self.path):
             table = self._parquet.read(names, group)
-        kinds = self._labels.columns
+        kinds = self._kinds
         for name in names:
             if name in COLUMN_TYPES:
                 self._check_values(name, table[name], first)
@@ -216,7 +227,7 @@ class SampleTable:
     def _choose(self, columns: Sequence[str] | None) -> Sequence[str]:
         """Return the names of the columns to read, each of which exists and has its type."""
         defined = [name for name in TABLE_COLUMNS if name != "label"]
-        for name in columns or (*defined, *self._labels.columns):
+        for name in columns or (*defined, *self._kinds):
             if name not in self.column_names:
                 raise self._error(f"the sample table has no column {name!r}")
         names = self.column_names
@@ -233,8 +244,8 @@ class SampleTable:
         actual = required = self._parquet.schema.field(name).type
         if name in COLUMN_TYPES:
             required = pa.type_for_alias(COLUMN_TYPES[name])
-        elif name in self._labels.columns:
-            required = arrow_type(self._labels.columns[name])
+        elif name in self._kinds:
+            required = arrow_type(self._kinds[name])
         if actual != required:
             raise self._error(
                 f"column {name!r} has the type {shorten_type(actual)}, but"
@@ -276,9 +287,9 @@ class SampleTable:
         """Check that images are inside the shard, of `length` bytes."""
         import numpy as np
 
-        for columns in _PLACES:
+        for image in ("", *self._labels.others):
             ends = np.zeros(len(table), np.uint64)
-            for name in columns:
+            for name in place_columns(image)[:2]:
                 if name in table.column_names:
                     # Negative numbers are the largest ones here. Their sum must not wrap around.
                     values = np.asarray(table[name]).astype(np.uint64)

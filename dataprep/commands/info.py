@@ -76,6 +76,8 @@ def _is_plan(folder: str) -> bool:
 def _print_summary(out: str, summary: DatasetSummary) -> None:
     labels = KINDS[summary.label_type].describe(summary.classes)
     samples = f"{plural(summary.samples, 'sample')}{labels}"
+    if summary.images:
+        samples += f", images: {', '.join(summary.images)}"
     raw = ""
     if summary.pixels:
         raw = f" raw {'x'.join(map(str, summary.pixels))},"

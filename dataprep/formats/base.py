@@ -45,7 +45,7 @@ class Envelope(NamedTuple):
         tail: the bytes after the image.
         line: line of a WebDataset sample in the DALI index, with ``%d`` for each position.
         places: these positions: the first byte of each file in the record.
-        mask_start: first byte of the label image in the record, if there is one.
+        others: the first byte of each of `PendingSample.others` in the record.
 
     """
 
@@ -53,7 +53,7 @@ class Envelope(NamedTuple):
     tail: bytes
     line: str = ""
     places: Sequence[int] = ()
-    mask_start: int = 0
+    others: Sequence[int] = ()
 
 
 class Record(NamedTuple):

@@ -46,8 +46,9 @@ from dataprep.images.base import ImageInfo, Rejected
 from dataprep.labels.base import LabelKind, PendingSample
 from manifests.dali_index import tfrecord_line
 from manifests.errors import CallError, ShardError
+from manifests.labels import LABEL_IMAGE
 from manifests.process.text import printable
-from manifests.schema import Components, Store
+from manifests.schema import Components, Store, other_component
 
 SUFFIX = ".tfrecord"
 SUFFIXES: tuple[str, ...] = (".tfrecord", ".tfrecords", ".tfrec", ".record")
@@ -102,16 +103,26 @@ def envelope(sample: PendingSample) -> Envelope:
         features.append(_ENCODERS[encoding](name, value))
     features.append(bytes_feature(b"image/filename", sample.source.encode()))
     features.append(_info_features(sample.info))
-    if labels.feature is not None:
-        features.append(bytes_feature(labels.feature.encode(), sample.mask))
-    image_head = bytes_head(b"image/raw" if sample.info.format == "raw" else b"image/encoded", size)
+    component = "image/raw" if sample.info.format == "raw" else "image/encoded"
+    # The other images are the features before the image. Their data is at the end of each.
+    for other in sample.others:
+        feature = other_component(component, other.name)
+        if other.name == LABEL_IMAGE:
+            feature = str(labels.feature)
+        features.append(bytes_feature(feature.encode(), other.data))
+    image_head = bytes_head(component.encode(), size)
     head = example_head(b"".join(features) + image_head, size)
     payload_crc = combine_crc32c(crc32c(head), sample.crc32c, size)
     length = _LENGTH.pack(len(head) + size)
     head = length + _CRC.pack(masked(crc32c(length))) + head
-    # The label image is the feature before the image.
-    mask_start = len(head) - len(image_head) - len(sample.mask)
-    return Envelope(head, _CRC.pack(masked(payload_crc)), mask_start=mask_start)
+    tail = _CRC.pack(masked(payload_crc))
+    if not sample.others:
+        return Envelope(head, tail)
+    places, end = [], len(head) - len(image_head)
+    for number in range(1, len(sample.others) + 1):
+        places.append(end - len(sample.others[-number].data))
+        end -= len(features[-number])
+    return Envelope(head, tail, others=places[::-1])
 
 
 @lru_cache(1 << 14)

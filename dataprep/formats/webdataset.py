@@ -28,6 +28,7 @@ from dataprep.images.base import EXTENSIONS
 from dataprep.labels.base import LabelKind, PendingSample
 from manifests.dali_index import webdataset_line
 from manifests.errors import CallError, ShardError
+from manifests.labels import LABEL_IMAGE
 from manifests.process.text import one_line, shown
 from manifests.schema import Components, Store
 
@@ -50,14 +51,21 @@ def envelope(sample: PendingSample) -> Envelope:
     extension = _EXTENSIONS[sample.info.format]
     name, tail = f"{key}.{extension}", _ZEROS[-size % _BLOCK]
     head, line, places = _header(name.encode(), size), f"{extension} %d {size} {name}", [_BLOCK]
-    # The label, or the label image, is the file after the image; its data follows two headers.
+    # The label is the file after the image, then the other images; their data follows their headers.
     at = 2 * _BLOCK + size + len(tail)
-    if label is not None:
-        data, name = sample.labels.content(sample), f"{key}.{label}"
-        length = len(data)
+    files = []
+    if label is not None and sample.labels.pixels is None:
+        files.append((label, sample.labels.content(sample)))
+    for other in sample.others:
+        part = f"{other.name}.{_EXTENSIONS[other.info.format]}"
+        if other.name == LABEL_IMAGE:
+            part = str(label)
+        files.append((part, other.data))
+    for extension, data in files:
+        name, length = f"{key}.{extension}", len(data)
         padding = _ZEROS[-length % _BLOCK]
         tail += _header(name.encode(), length) + data + padding
-        line += f" {label} %d {length} {name}"
+        line += f" {extension} %d {length} {name}"
         places.append(at)
         at += _BLOCK + length + len(padding)
     data, name = _sample_json(sample).encode(), f"{key}.json"
@@ -65,7 +73,9 @@ def envelope(sample: PendingSample) -> Envelope:
     tail += _header(name.encode(), length) + data + _ZEROS[-length % _BLOCK]
     line += f" json %d {length} {name}"
     places.append(at)
-    return Envelope(head, tail, line, places, places[1])
+    if not sample.others:
+        return Envelope(head, tail, line, places)
+    return Envelope(head, tail, line, places, places[-1 - len(sample.others) : -1])
 
 
 def components(store: Store, labels: LabelKind) -> Components:

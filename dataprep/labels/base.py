@@ -11,11 +11,23 @@ import json
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self, TypeAlias
+
+from awscrt.checksums import crc32c
 
 from dataprep.options import STATISTICS_COLUMNS
 from manifests.errors import CallError
-from manifests.labels import LABELS, LabelSchema, LabelType, arrow_type, find_wrong_value
+from manifests.labels import (
+    IMAGE_SUFFIX,
+    LABEL_IMAGE,
+    LABELS,
+    MASK_SOURCE,
+    LabelSchema,
+    LabelType,
+    arrow_type,
+    find_wrong_value,
+    place_columns,
+)
 from manifests.process.text import plural
 from manifests.records import record
 
@@ -29,6 +41,32 @@ if TYPE_CHECKING:
 
 #: Groups of numbers of approximately equal size.
 _TENTHS = 10
+
+
+class OtherImage(NamedTuple):
+    """An image of a sample beside the first one: the label image, or another one, as it is stored.
+
+    Attributes:
+        name: its name, of `LabelSchema.others`.
+        data: its bytes.
+        info: its format and size.
+
+    """
+
+    name: str
+    data: bytes
+    info: ImageInfo
+
+    @property
+    def columns(self) -> dict[str, Any]:
+        """Its columns of the sample table, except the place."""
+        _, size, checksum = place_columns(self.name)
+        values = {size: len(self.data), checksum: crc32c(self.data)}
+        # A label image has the size of its image.
+        if self.name != LABEL_IMAGE:
+            values[f"{self.name}_width"] = self.info.width
+            values[f"{self.name}_height"] = self.info.height
+        return values
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -50,7 +88,8 @@ class PendingSample:
             `manifests.labels.LabelSchema`.
         labels: what the stages ask about the label.
         class_names: names of the classes of a multi-label or of boxes.
-        mask: the label image, a mask or a depth. Empty if the label type has none.
+        others: the label image, a mask or a depth, and the other images that the sample has, in
+            stored order.
 
     """
 
@@ -64,7 +103,7 @@ class PendingSample:
     extra: Mapping[str, Any]
     labels: LabelKind
     class_names: tuple[str, ...] = ()
-    mask: bytes = b""
+    others: Sequence[OtherImage] = ()
 
 
 #: A feature of a ``tf.train.Example``: its name, how it is encoded, and its value. ``"value"`` is
@@ -121,8 +160,16 @@ class LabelKind(LabelSchema):
 
     @property
     def source_columns(self) -> Mapping[str, str]:
-        """Extra columns of a source with the labels, with the kind of their values."""
-        return self.columns
+        """Extra columns of a source with the labels, with the kind of their values.
+
+        The columns of a label image are known when it is stored.
+        """
+        return {} if self.has_image else self.columns
+
+    @property
+    def other_sources(self) -> tuple[str, ...]:
+        """Extra columns of a source with the path of each of `others`."""
+        return tuple(f"{name}{IMAGE_SUFFIX}" for name in self.others)
 
     def find_wrong_column(self, extra: pa.Table, classes: int, place: str) -> str | None:
         """Return what is wrong with the labels of a planned source; `None` if nothing is.
@@ -138,6 +185,9 @@ class LabelKind(LabelSchema):
                 return f"column {name!r} is missing or has a wrong type"
             if wrong := find_wrong_value(extra[name], kind, classes=classes):
                 return f"column {name!r} of {place} {wrong.message}"
+        for name in self.other_sources:
+            if name not in extra.column_names or not _are_paths(extra[name], name):
+                return f"column {name!r} is missing or has a wrong value"
         return None
 
     def renumber(self, column: pa.ChunkedArray, mapping: Int32Array) -> pa.Array:
@@ -181,7 +231,7 @@ class LabelKind(LabelSchema):
     @property
     def placed_columns(self) -> Mapping[str, str]:
         """Columns of sample tables that are known when an image is stored, with their kinds."""
-        return self.columns if self.is_placed else {}
+        return self.stored_columns if self.is_placed else self.image_columns
 
     def store(self, data: bytes, info: ImageInfo, placement: Placement) -> bytes:
         """Return a label image as it is stored: a PNG of the size of the stored image.
@@ -194,9 +244,9 @@ class LabelKind(LabelSchema):
 
     def other_columns(self, extra: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
         """Return the extra columns of a sample that its record has: not its label, and no statistics."""
-        if self.is_class and STATISTICS_COLUMNS[0] not in extra:
+        if self.is_class and not self.images and STATISTICS_COLUMNS[0] not in extra:
             return extra.items()
-        left_out = (*self.columns, *STATISTICS_COLUMNS)
+        left_out = (*self.stored_columns, *STATISTICS_COLUMNS)
         return [(name, value) for name, value in extra.items() if name not in left_out]
 
     def features(self, sample: PendingSample) -> Iterable[Feature]:
@@ -205,7 +255,7 @@ class LabelKind(LabelSchema):
 
     def content(self, sample: PendingSample) -> bytes:
         """Return the content of the WebDataset file with `extension`."""
-        return sample.mask
+        raise TypeError(f"labels of the type {self.name} have no file")
 
     def members(self, sample: PendingSample) -> str:
         """Return the members of a WebDataset ``.json`` with the label, each followed by a comma."""
@@ -221,6 +271,11 @@ class LabelKind(LabelSchema):
         return "".join(f"{_json(name)}:{_json(value)}," for name, value in members)
 
     # --- shown and compared ---------------------------------------------------------------------
+
+    @property
+    def shown_others(self) -> str:
+        """What the images beside the first one are called in messages."""
+        return "masks" if self.has_image else "other images"
 
     def describe(self, classes: int) -> str:
         """Return what the labels of a dataset with this many classes are, to end a phrase."""
@@ -369,3 +424,14 @@ def _packed(value: float) -> bytes:
         return struct.pack("<f", value)
     except OverflowError:  # rounded up, it no longer fits into a float32
         return b""
+
+
+def _are_paths(column: pa.ChunkedArray, name: str) -> bool:
+    """Return whether a column has the paths of other images. Only a label image must be there."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    is_text = pa.types.is_large_string(column.type) or pa.types.is_string(column.type)
+    if not is_text or (column.null_count and name == MASK_SOURCE):
+        return False
+    return not pc.any(pc.match_substring(column, "\0")).as_py()

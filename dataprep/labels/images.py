@@ -14,11 +14,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from dataprep.images.base import ImageInfo, Rejected
 from dataprep.labels.base import LabelKind
-from manifests.labels import MASK_SOURCE
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from dataprep.arrays import AnyArray
     from dataprep.images.downscale import Placement
 
@@ -37,22 +34,6 @@ class LabelImage(LabelKind):
     """A second image for each image, with a value of `bits` for each pixel."""
 
     bits: ClassVar[int]
-
-    @property
-    def source_columns(self) -> Mapping[str, str]:
-        """Path of each label image. The columns of the label are known when it is stored."""
-        return {MASK_SOURCE: "text"}
-
-    def find_wrong_column(self, extra: pa.Table, classes: int, place: str) -> str | None:
-        """Return what is wrong with the paths of the label images; `None` if nothing is."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
-        column = pa.nulls(1) if MASK_SOURCE not in extra.column_names else extra[MASK_SOURCE]
-        is_text = pa.types.is_large_string(column.type) or pa.types.is_string(column.type)
-        if not is_text or column.null_count or pc.any(pc.match_substring(column, "\0")).as_py():
-            return f"column {MASK_SOURCE!r} is missing or has a wrong value"
-        return None
 
     def store(self, data: bytes, info: ImageInfo, placement: Placement) -> bytes:
         """Return a label image as it is stored; unchanged if it can be, else encoded again.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from dataprep.labels.base import Feature, LabelKind, PendingSample
@@ -438,6 +439,12 @@ _ALL: tuple[LabelKind, ...] = (
 
 #: What the stages ask about the labels of each type.
 KINDS: Mapping[LabelType, LabelKind] = {kind.name: kind for kind in _ALL}
+
+
+@lru_cache
+def kind_with(label_type: LabelType, images: tuple[str, ...]) -> LabelKind:
+    """Return the record of samples with these images; see `manifests.labels.schema_of`."""
+    return replace(KINDS[label_type], images=images)
 
 
 # --- detect the type of a column ------------------------------------------------------------------

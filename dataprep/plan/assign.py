@@ -99,6 +99,8 @@ def make_plan(source: Source, options: Options) -> ConversionPlan:
                 sizes[_are_compact(source, rows)] *= _GROWTH[options.transcode]
             if options.downscale and options.downscale.estimated_max_bytes:
                 sizes.clip(max=options.downscale.estimated_max_bytes, out=sizes)
+        # The other images of a sample are about as large as its first one.
+        sizes *= max(1, len(source.image_names))
         for index, (start, stop) in enumerate(_shard_bounds(sizes, options)):
             shards.append(ShardPlan(shard_name(name, index), name, rows[start:stop]))
     _check_manifest(source, shards)
@@ -262,6 +264,8 @@ def fingerprint_of(source: Source, options: Mapping[str, Any]) -> str:
     head = [1, dict(options), source.classes, source.splits]
     if not source.labels.is_class:  # older releases knew only classes
         head.append(source.label_type)
+    if source.image_names:
+        head.append(source.image_names)
     digest = hashlib.sha256(json.dumps(head).encode())
     columns: Mapping[str, Any] = {
         "path": source.path,

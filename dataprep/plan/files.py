@@ -44,7 +44,7 @@ from manifests.errors import (
 )
 from manifests.files import MANIFEST, PLAN, PLAN_TABLE, read_file
 from manifests.json_members import Member, MemberError, shorten
-from manifests.labels import MAX_LABEL, LabelType
+from manifests.labels import MAX_LABEL, LabelType, find_wrong_name
 from manifests.process.text import printable
 from manifests.records import keyword_record, record
 from manifests.remote.url import absolute, is_absolute
@@ -74,6 +74,7 @@ class Job(ConversionPlan):
         revision: number of the revision that the shards are new in.
         label_type: what the labels are.
         arrays: the array columns by name.
+        image_names: names of the images of each sample, if there are several.
         check: looks whether the run still owns the output folder; see `dataprep.storage.guarded`.
 
     """
@@ -87,6 +88,7 @@ class Job(ConversionPlan):
     revision: int = 0
     label_type: LabelType = "class"
     arrays: Mapping[str, ArrayKind] = field(default_factory=dict)
+    image_names: tuple[str, ...] = ()
     check: storage.Check | None = None
 
 
@@ -102,6 +104,7 @@ def job_of(source: Source, plan: ConversionPlan, out: str, options: Options) -> 
         rejected=source.rejected,
         label_type=source.label_type,
         arrays=arrays_of(source.extra),
+        image_names=source.image_names,
     )
 
 
@@ -161,6 +164,7 @@ class StoredPlan:
         append: what is added to which dataset; `None` if the plan makes a new one.
         splits: the splits by name, in the order of the plan.
         label_type: what the labels are.
+        image_names: names of the images of each sample, if there are several.
         extra: names of the extra columns.
         arrays: those that are array columns, by name.
         containers: whether images are inside containers.
@@ -179,6 +183,7 @@ class StoredPlan:
     append: PlannedAppend | None = None
     splits: Mapping[str, PlannedSplit]
     label_type: LabelType
+    image_names: tuple[str, ...] = ()
     extra: tuple[str, ...]
     arrays: Mapping[str, ArrayKind]
     containers: bool
@@ -221,6 +226,7 @@ class StoredPlan:
             revision=self.append.revision if self.append else 0,
             label_type=self.label_type,
             arrays=self.arrays,
+            image_names=self.image_names,
         )
 
 
@@ -234,6 +240,8 @@ def plan_to_json(plan: StoredPlan) -> dict[str, Any]:
         del body["label_type"]
     if not plan.arrays:
         del body["arrays"]
+    if not plan.image_names:
+        del body["image_names"]
     for split in body["splits"].values():
         if split["first"] is None:
             del split["first"]
@@ -248,7 +256,10 @@ def plan_from_json(body: Member) -> StoredPlan:
 
     """
     # Members that say nothing are left out.
-    plan = Member({"label_type": "class", "arrays": {}, **body.mapping()}).record(StoredPlan)
+    members = {"label_type": "class", "image_names": (), "arrays": {}, **body.mapping()}
+    plan = Member(members).record(StoredPlan)
+    if wrong := find_wrong_name(plan.image_names):
+        raise MemberError(f"image_names: {wrong}")
     options_from_json(body["options"])
     if not is_absolute(plan.root):
         body["root"].fail("an absolute path")
@@ -323,6 +334,7 @@ def write_plan(source: Source, job: Job, append: PlannedAppend | None = None) ->
         append=append,
         splits={name: _totals(source, job, name) for name in job.splits},
         label_type=source.label_type,
+        image_names=source.image_names,
         extra=tuple(source.extra.column_names),
         arrays=job.arrays,
         containers=source.location is not None,
@@ -498,6 +510,7 @@ def read_planned_rows(
         table=rows.drop_columns(["shard", "key"]),
         classes=plan.classes,
         label_type=plan.label_type,
+        image_names=plan.image_names,
     )
     # Labels are zeros if they are not classes.
     labels = 1

@@ -141,6 +141,7 @@ def write_dataset(job: Job, results: Sequence[ShardResult]) -> ConvertResult:
         options={**options.as_json(), "plan": job.fingerprint},
         pixels=options.raw_pixels,
         label_type=job.label_type,
+        images=job.image_names,
         kind=options.pixels,
         arrays=job.arrays,
     )

@@ -215,8 +215,8 @@ def plan_append(
     if number is not None:
         before = parts(base.manifest)[number].options
         may_be_new = find_retried(base, source, before, options)
-        # The digest of a source does not say what masks contain.
-        if not may_be_new.any() and not source.labels.has_image:
+        # The digest of a source does not say what masks and other images contain.
+        if not may_be_new.any() and not source.labels.others:
             return nothing
     # Which samples are new: images with the paths of known ones are read and compared.
     check_columns(base, source, options)
@@ -229,8 +229,8 @@ def plan_append(
             raise
         return nothing._replace(
             notices=(
-                "the masks of these images were not compared with the masks of the dataset:"
-                f" {error.message}",
+                f"the {source.labels.shown_others} of these images were not compared with the"
+                f" {source.labels.shown_others} of the dataset: {error.message}",
             )
         )
     notices = (*found.notices, *check_edits(base, labelled, found, edits, reader))

@@ -19,19 +19,20 @@ from dataprep.containers import Location, locations_of
 from dataprep.engines import Engine
 from dataprep.images.base import Rejected
 from dataprep.images.validate import check_image
-from dataprep.labels.kinds import KINDS
+from dataprep.labels.base import LabelKind
+from dataprep.labels.kinds import kind_with
 from dataprep.ledger.finished import read_rejected
 from dataprep.ledger.state import Folder
 from dataprep.options import Options, library_versions
 from dataprep.plan.assign import fingerprint_of
 from dataprep.progress import Progress, divide
 from dataprep.run.inputs import options_members, options_of
-from dataprep.shards.source_image import LoadedImage, load_image, load_label_image, read_images
+from dataprep.shards.source_image import LoadedImage, load_image, load_others, read_images
 from dataprep.sources import Source
 from dataprep.summary.diff import hash_texts
 from manifests.errors import CallError, SourceError
 from manifests.json_members import MemberError
-from manifests.labels import MASK_SOURCE, LabelType
+from manifests.labels import LABEL_IMAGE, place_columns
 from manifests.process.text import agree, cut_middle, plural, printable
 from manifests.remote.url import absolute
 from manifests.schema import UNREADABLE, Manifest
@@ -42,25 +43,18 @@ from manifests.store import RowBatch, read_dataset
 REJECTED = "one that is rejected"
 
 
-class StoredMask(NamedTuple):
-    """A mask or depth map in a shard.
+class StoredOthers(NamedTuple):
+    """The images of a sample in a shard, beside the first one.
 
     Attributes:
         number: number of the comparison.
-        image_crc32c: checksum of the image that it belongs to.
-        shard: path of the shard.
-        offset: its first byte.
-        size: its length in bytes.
-        crc32c: its checksum.
+        columns: the columns ``crc32c``, ``shard``, the path of the shard, and `place_columns` of
+            each image.
 
     """
 
     number: int
-    image_crc32c: int | None
-    shard: str
-    offset: int
-    size: int
-    crc32c: int
+    columns: Mapping[str, Any]
 
 
 class Content(NamedTuple):
@@ -70,7 +64,7 @@ class Content(NamedTuple):
         crc32c: CRC-32C of the image as it is stored.
         label: its label as text, as it is stored, if it refers to places in the image; else an empty
             text. A text that begins with `REJECTED` says why the label would be rejected.
-        equal: numbers of the comparisons in which both images are the same, and both masks have the
+        equal: numbers of the comparisons in which all images are the same, and both masks have the
             same pixels.
 
     """
@@ -89,8 +83,7 @@ def read_contents(
         source: the samples.
         options: how the dataset stores them.
         pairs: a row of the source and a sample each, in ascending order of the rows: the columns
-            ``row``, ``crc32c``, and, if there are masks or depth maps, where they are in the
-            shards.
+            ``row``, ``crc32c``, and, if there are other images, where they are in the shards.
         engine: runs the workers.
         progress: receives the images that are read.
 
@@ -108,20 +101,20 @@ def read_contents(
         engine=engine,
         progress=progress,
     )
-    if not kind.is_placed:
+    if not (kind.is_placed or kind.others):
         return read(content_of)
-    extra = source.extra.select(
-        [name for name in (*kind.placed_columns, MASK_SOURCE) if name in source.extra.column_names]
-    )
+    needed = (*kind.placed_columns, *kind.other_sources)
+    extra = source.extra.select([name for name in needed if name in source.extra.column_names])
 
     def labels_in(some: Int64Array) -> list[tuple[dict[str, Any], Location | None, Any]]:
-        stored: list[list[StoredMask]] = [[] for _ in some]
-        if kind.has_image:
+        stored: list[list[StoredOthers]] = [[] for _ in some]
+        if kind.others:
             first, stop = np.searchsorted(pair_rows, [some[0], some[-1] + 1]).tolist()
             at = np.searchsorted(some, pair_rows[first:stop]).tolist()
-            masks = pairs.select(_MASK_COLUMNS).slice(first, stop - first).to_pylist()
-            for number, mask in enumerate(masks):
-                stored[at[number]].append(StoredMask(first + number, *mask.values()))
+            columns = ["crc32c", "shard", *kind.placed_columns]
+            rows = pairs.select(columns).slice(first, stop - first).to_pylist()
+            for number, row in enumerate(rows):
+                stored[at[number]].append(StoredOthers(first + number, row))
         locations = locations_of(source.location, some)
         return [*zip(extra.take(some).to_pylist(), locations, stored, strict=True)]
 
@@ -129,13 +122,10 @@ def read_contents(
         labeled_content,
         root=source.root,
         options=options,
-        label_type=source.label_type,
+        kind=kind,
         classes=source.classes,
     )
     return read(function, arguments_in=labels_in)
-
-
-_MASK_COLUMNS = ("crc32c", "shard", "mask_offset", "mask_size", "mask_crc32c")
 
 
 def content_of(image: LoadedImage) -> Content:
@@ -147,48 +137,58 @@ def labeled_content(
     image: LoadedImage,
     extra: dict[str, Any],
     location: Location | None,
-    stored: list[StoredMask],
+    stored: list[StoredOthers],
     *,
     root: str,
     options: Options,
-    label_type: LabelType,
+    kind: LabelKind,
     classes: tuple[str, ...],
 ) -> Content:
-    """Return the checksum of an image with labels that refer to places in it, and compare its mask.
+    """Return the checksum of an image with labels that refer to places in it, and compare other images.
 
     Args:
         image: the image, with its placement.
         extra: the columns of its labels.
         location: where the image is inside a container.
-        stored: the masks or depth maps in the dataset to compare.
+        stored: the other images in the dataset to compare.
         root: folder that relative paths start from.
         options: how the dataset stores images.
-        label_type: what the labels are.
+        kind: what the labels are, and which other images there are.
         classes: class names in label order.
 
     """
-    checksum, kind = crc32c(image.data), KINDS[label_type]
+    checksum = crc32c(image.data)
     placement: Any = image.placement
-    same = [each for each in stored if each.image_crc32c == checksum]
+    same = [each for each in stored if each.columns["crc32c"] == checksum]
     try:
-        if not kind.has_image:
+        if not kind.others:
             return Content(checksum, kind.text(kind.place(extra, placement), classes))
-        if not same:  # the masks of other images do not matter
+        if not same:  # the other images of another image do not matter
             return Content(checksum)
-        mask = load_label_image(root, extra, placement, options, location, label_type=label_type)
+        others = load_others(root, extra, placement, options, location, kind=kind)
     except Rejected as error:
         return Content(checksum, f"{REJECTED} ({error.detail})")
-    row = {"mask_size": len(mask), "mask_crc32c": crc32c(mask)}
+    row: dict[str, Any] = dict.fromkeys(kind.image_columns, 0)
+    for other in others:
+        row |= other.columns
     equal = []
     for each in same:
-        # The same bytes, or at least the same pixels.
-        is_same = (len(mask), row["mask_crc32c"]) == (each.size, each.crc32c)
-        if is_same or _has_same_pixels(mask, each, options.max_pixels):
+        different = [name for name in kind.others if not _has_same_bytes(name, row, each)]
+        # The same bytes, or of a label image at least the same pixels.
+        if different == [LABEL_IMAGE] and _has_same_pixels(
+            others[0].data, each, options.max_pixels
+        ):
+            different = []
+        if not different:
             equal.append(each.number)
-    return Content(checksum, kind.text(row, classes), tuple(equal))
+    return Content(checksum, kind.text(row, classes) if kind.has_image else "", tuple(equal))
 
 
-def _has_same_pixels(mask: bytes, stored: StoredMask, max_pixels: int) -> bool:
+def _has_same_bytes(name: str, row: Mapping[str, Any], stored: StoredOthers) -> bool:
+    return all(row[column] == stored.columns[column] for column in place_columns(name)[1:])
+
+
+def _has_same_pixels(mask: bytes, stored: StoredOthers, max_pixels: int) -> bool:
     """Return whether a mask has the pixels of one in a dataset.
 
     Masks that are not stored as they are were encoded again, and libraries of another version give
@@ -196,12 +196,13 @@ def _has_same_pixels(mask: bytes, stored: StoredMask, max_pixels: int) -> bool:
     """
     from dataprep.labels.images import label_values  # imports imaging libraries
 
-    shard = absolute(stored.shard)
-    place = Location(shard, "range", stored.offset, stored.size, crc32c=stored.crc32c)
+    shard = absolute(stored.columns["shard"])
+    offset, size, checksum = (stored.columns[name] for name in place_columns(LABEL_IMAGE))
+    place = Location(shard, "range", offset, size, crc32c=checksum)
     unchanged = Options(validate="none", max_pixels=max_pixels)
     try:
         there = load_image(
-            os.path.dirname(shard), shard, stored.size, unchanged, place, any_pixels=True
+            os.path.dirname(shard), shard, size, unchanged, place, any_pixels=True
         ).data
         a, b = (
             label_values(data, check_image(data, "none", max_pixels, None))
@@ -249,8 +250,13 @@ def check_labels(
         return
     first, kind = int(moved[0]), source.labels
     row = int(rows[first])
-    if kind.has_image:
-        where = f"with another {kind.noun} than {_shown(source.extra[MASK_SOURCE][row])}"
+    noun = changed = kind.noun
+    if kind.others and (kind.has_image or own[first] == stored[first]):
+        if not kind.has_image:
+            noun, changed = f"image {' or '.join(kind.others)}", "image"
+        others = source.extra.select(kind.other_sources).slice(row, 1).to_pylist()[0]
+        paths = map(printable, filter(None, others.values()))
+        where = f"with another {noun} than {' and '.join(paths) or 'none'}"
         text = _shown(own[first])
         if text.startswith(REJECTED):
             where += f", which is rejected{text.removeprefix(REJECTED)}"
@@ -261,11 +267,11 @@ def check_labels(
             where = f"in class {before}, but here in class {now}"
     if count := len(np.unique(rows[moved])) - 1:
         has = agree(count, "has", "have")
-        where += f", and {plural(count, 'other image')} also {has} another {kind.noun}"
+        where += f", and {plural(count, 'other image')} also {has} another {noun}"
     raise SourceError(
         f"the image is in the dataset {where}; --append only adds images",
         file=source.path[row].as_py(),
-        hint=f"make the dataset again to change {kind.noun}s",
+        hint=f"make the dataset again to change {changed}s",
     )
 
 
@@ -408,7 +414,7 @@ def find_known(
     own = pa.table({"source": source.path, "size": source.size})
     pending = []
     manifest = base.manifest
-    columns = ["source", *manifest.labels.columns, "size", "crc32c"]
+    columns = ["source", *manifest.labels.stored_columns, "size", "crc32c"]
     for number, part in enumerate(parts(manifest)):
         batches = read_dataset(base.out, columns, manifest=part)
         tables = [_with_texts(base.out, manifest, rows) for rows in batches]
@@ -528,7 +534,8 @@ def _compare(  # noqa: PLR0917
     else:
         own = own_texts(source, rows)
     if not source.labels.has_image:
-        is_equal = np.asarray(pc.equal(own, stored))
+        is_same = np.asarray(pc.equal(own, stored))
+        is_equal = is_same & is_equal if source.labels.others else is_same
     check_labels(source, rows, stored, own, is_equal)
     known[rows] = True
     return pairs
@@ -537,13 +544,14 @@ def _compare(  # noqa: PLR0917
 def _with_texts(out: str, manifest: Manifest, rows: RowBatch) -> pa.Table:
     """Return the columns ``source``, ``label`` and ``split`` as text, ``size`` and ``crc32c``.
 
-    And where masks are.
+    And where other images are.
     """
     table, count = rows.table, len(rows.table)
     columns = {name: table[name] for name in ("source", "size", "crc32c")}
-    columns["label"] = KINDS[manifest.label_type].texts(table, manifest.classes)
+    kind = kind_with(manifest.label_type, manifest.images)
+    columns["label"] = kind.texts(table, manifest.classes)
     columns["split"] = pa.repeat(pa.scalar(rows.split), count)
-    if manifest.labels.has_image:
+    if kind.others:
         columns["shard"] = pa.repeat(pa.scalar(os.path.join(out, rows.shard.name)), count)
-        columns |= {name: table[name] for name in manifest.labels.columns}
+        columns |= {name: table[name] for name in kind.placed_columns}
     return pa.table(columns)

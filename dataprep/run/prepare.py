@@ -34,7 +34,6 @@ from awscrt.checksums import crc32c
 from dataprep import storage
 from dataprep.engines import Engine
 from dataprep.images.base import Rejected
-from dataprep.labels.kinds import KINDS
 from dataprep.ledger.fence import begin_conversion, check_owner, owned
 from dataprep.ledger.finished import (
     STAMPS_NAME,
@@ -69,12 +68,12 @@ from dataprep.progress import REPORTED_IMAGES, Progress, report_images
 from dataprep.run.commit import clean_up, has_ended, remove_ended
 from dataprep.run.inputs import options_members
 from dataprep.run.work import Prepared, planned_task
-from dataprep.shards.source_image import load_image, load_label_image
+from dataprep.shards.source_image import load_image, load_others
 from dataprep.shards.write import ShardResult, ShardTask, names_of_shard
 from dataprep.sources import Source
 from dataprep.storage.temporary import JOURNAL_NAME
 from manifests.errors import CallError, TableError
-from manifests.labels import MASK_SOURCE
+from manifests.labels import place_columns
 from manifests.process.text import plural, printable
 from manifests.records import keyword_record
 from manifests.schema import Conversion
@@ -466,7 +465,7 @@ def _find_replaced(task: RereadTask) -> str | None:
     if shard.options.changes_images:
         return paths[0]
     labels = [None] * len(paths)
-    if KINDS[shard.label_type].has_image and shard.extra is not None:
+    if shard.kind.others and shard.extra is not None:
         labels = shard.extra.to_pylist()
     try:
         stored = _stored_checksums(shard)
@@ -487,7 +486,9 @@ def _find_replaced(task: RereadTask) -> str | None:
         else:
             is_same = stored.get(path) == found
             if label is not None and not is_same and stored.get(path, ())[:1] == found[:1]:
-                return str(label[MASK_SOURCE])
+                # The first of the other images that differs.
+                others = zip(shard.kind.other_sources, stored[path][1:], found[1:], strict=True)
+                return str(next(label[source] for source, old, new in others if old != new))
         if not is_same:
             return path
     return None
@@ -496,8 +497,7 @@ def _find_replaced(task: RereadTask) -> str | None:
 def _stored_checksums(shard: ShardTask) -> dict[str, tuple[int, ...]]:
     """Return the checksum of each image in the shard, and of its mask or depth map, by the path of the image."""
     columns = ["crc32c"]
-    if KINDS[shard.label_type].has_image:
-        columns.append("mask_crc32c")
+    columns += [place_columns(name)[2] for name in shard.kind.others]
     path = os.path.join(shard.out, f"{shard.name}.parquet")
     table = read_table(path, ["source", *columns], label_type=shard.label_type)
     values = table.select(columns).to_pydict().values()
@@ -509,11 +509,12 @@ def _checksums(
 ) -> tuple[int, ...]:
     """Return the checksum of an image of a shard, and of its mask or depth map."""
     root, paths, sizes, locations = shard.images
-    location, is_placed = locations[at], label is not None
+    location, kind = locations[at], shard.kind
     data, *_, placement = load_image(
-        root, paths[at], sizes[at], options, location, placed=is_placed
+        root, paths[at], sizes[at], options, location, placed=kind.has_image
     )
-    if label is None or placement is None:
+    if label is None:
         return (crc32c(data),)
-    mask = load_label_image(root, label, placement, options, location, label_type=shard.label_type)
-    return crc32c(data), crc32c(mask)
+    others = load_others(root, label, placement, options, location, kind=kind)
+    checksums = {other.name: crc32c(other.data) for other in others}
+    return crc32c(data), *(checksums.get(name, 0) for name in kind.others)

@@ -640,5 +640,6 @@ def shard_task(job: Job, name: str, keys: list[str], source: Source, rows: Int64
         extra=extra,
         arrays=source.extra.select([*arrays]).take(rows) if arrays else None,
         label_type=job.label_type,
+        image_names=job.image_names,
         check=job.check,
     )

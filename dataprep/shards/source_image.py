@@ -18,11 +18,11 @@ from dataprep.engines import Engine
 from dataprep.images.base import MAX_BYTES, ImageInfo, IncompleteHeader, Rejected
 from dataprep.images.foreign import identify
 from dataprep.images.validate import check_image, parse_header
-from dataprep.labels.kinds import KINDS
+from dataprep.labels.base import LabelKind, OtherImage
 from dataprep.options import CHANGE_COLUMNS, HASH_COLUMN, Options
 from dataprep.progress import Progress
 from manifests.errors import DatasetError, SourceError, SourceVanishedError, raise_machine_fault
-from manifests.labels import MASK_SOURCE, LabelType
+from manifests.labels import LABEL_IMAGE, place_columns
 from manifests.pixels import PixelKind
 from manifests.remote.url import join_path, parse_url
 from manifests.schema import UNREADABLE
@@ -284,94 +284,143 @@ def _open_file(path: str, flags: int) -> int:
     return os.open(path, flags | _READ_FLAGS)
 
 
-# --- label images -----------------------------------------------------------------------------------
+# --- other images of a sample ------------------------------------------------------------------------
 
 
-#: Label images in object stores that are read ahead. Their sizes are not known, so this bounds the
-#: memory.
+#: Samples whose other images in object stores are read ahead. Their sizes are not known, so this
+#: bounds the memory.
 _AHEAD = 8
 
 
-def start_reading_label_images(
-    root: str, extras: Sequence[Mapping[str, Any]], locations: Sequence[Location | None]
-) -> Iterator[Future[Buffer] | None]:
-    """Begin to read label images from object stores, a few ahead.
+def start_reading_others(
+    root: str,
+    extras: Sequence[Mapping[str, Any]],
+    locations: Sequence[Location | None],
+    kind: LabelKind,
+) -> Iterator[Sequence[Future[Buffer] | None]]:
+    """Begin to read the other images of samples from object stores, a few samples ahead.
 
-    Yield `None` for each one that is in a file.
+    Yield for each sample a list; `None` in it for each image that is in a file.
 
     Args:
         root: folder that relative paths start from.
         extras: the columns of each sample.
         locations: where the images are inside containers.
+        kind: which other images there are.
 
     """
-    ahead: deque[Future[Buffer] | None] = deque()
+    ahead: deque[Sequence[Future[Buffer] | None]] = deque()
     for extra, location in zip(extras, locations, strict=True):
-        ahead += start_reading(_label_image(root, extra, location))
+        ahead.append(start_reading(_others(root, extra, location, kind)))
         if len(ahead) > _AHEAD:
             yield ahead.popleft()
     yield from ahead
 
 
-def _label_image(root: str, extra: Mapping[str, Any], location: Location | None) -> SourceImages:
-    """Return the label image of a sample: a file, or a range of a shard if the sample is in one."""
-    size, place = UNREADABLE, None
-    if location is not None and "mask_offset" in extra:
-        offset, size, crc = (extra[name] for name in ("mask_offset", "mask_size", "mask_crc32c"))
-        place = Location(location.container, "range", offset, size, crc32c=crc)
-    return SourceImages(root, [extra[MASK_SOURCE] or ""], [size], [place])
+def _others(
+    root: str, extra: Mapping[str, Any], location: Location | None, kind: LabelKind
+) -> SourceImages:
+    """Return the other images of a sample.
+
+    They are files, columns of a Parquet file, or ranges of a shard. An image that the sample does
+    not have has an empty path.
+    """
+    found = SourceImages(root, [], [], [])
+    for name, source in zip(kind.others, kind.other_sources, strict=True):
+        size, place = UNREADABLE, None
+        columns = place_columns(name)
+        if location is not None and columns[0] in extra:
+            offset, size, crc = (extra[each] for each in columns)
+            place = location._replace(position=offset, length=size, crc32c=crc)
+            # A label image is never stored as pixels.
+            if name == LABEL_IMAGE:
+                place = place._replace(reader="range")
+        elif location is not None and location.reader == "parquet":
+            # The column of the image, whose bytes may be a member of it.
+            _, dot, member = location.key.partition(b".")
+            place = location._replace(key=name.encode() + dot + member)
+        found.paths.append(extra[source] or "")
+        found.sizes.append(size)
+        found.locations.append(place)
+    return found
 
 
-def load_label_image(
+def load_others(
     root: str,
     extra: Mapping[str, Any],
-    placement: Placement,
+    placement: Placement | None,
     options: Options,
     location: Location | None,
     *,
-    label_type: LabelType,
-    pending: Future[Buffer] | None = None,
-) -> bytes:
-    """Return the label image of a sample: a PNG of the size of the image.
+    kind: LabelKind,
+    started: Sequence[Future[Buffer] | None] = (),
+) -> list[OtherImage]:
+    """Return the images of a sample beside the first one, as they are stored.
 
     Args:
         root: folder that relative paths start from.
-        extra: the columns of the sample. `MASK_SOURCE` is the path of a file; if the source is a
-            prepared dataset, ``mask_offset`` and ``mask_size`` say where the image is in the shard.
-        placement: where the stored image shows the source image.
-        options: how to check the image.
-        location: where the image is inside a container; `None` if it is a file of its own.
-        label_type: what the label image is.
-        pending: what `start_reading_label_images` yielded for it.
+        extra: the columns of the sample. The columns `LabelKind.other_sources` are paths of files;
+            if the source is a prepared dataset, `place_columns` say where the images are in the
+            shard.
+        placement: where the stored image shows the source image, for a label image.
+        options: how to check and to store the images.
+        location: where the first image is inside a container; `None` if it is a file of its own.
+        kind: which other images there are.
+        started: what `start_reading_others` yielded for the sample.
 
     Raises:
         Rejected: the sample must not go into a shard.
         SourceVanishedError: the container is gone or has changed.
 
     """
-    _, (path,), (size,), (place,) = _label_image(root, extra, location)
-    name = f"its {label_type} {path}"
-    if place is None and not storage.has_latency(join_path(root, path)):
-        with suppress(OSError, DatasetError):
-            size = storage.stat(join_path(root, path)).st_size
-    # A label image is checked like an image, and moves with it instead of being resized.
-    unchanged = replace(options, downscale=None, raw=None, transcode=None, statistics=False)
-    try:
-        data, info, *_ = load_image(
-            root, path, size, unchanged, place, pending=pending, any_pixels=True
-        )
-    except Rejected as error:
-        raise Rejected(error.reason, f"{name}: {error.detail}") from None
-    except SourceVanishedError as error:
-        if place is not None:
-            raise
-        raise Rejected("unreadable", f"{name}: {error.message}") from None
-    if info.format != "png":
-        kind = info.format.upper()
-        detail = f"{name} is a {kind}, but masks and depths are stored as PNG"
+    others: list[OtherImage] = []
+    if not kind.others:
+        return others
+    _, paths, sizes, places = _others(root, extra, location, kind)
+    pendings = started or [None] * len(paths)
+    for name, path, scanned, place, pending in zip(
+        kind.others, paths, sizes, places, pendings, strict=True
+    ):
+        # A sample of which the option keeps what it has.
+        if not (path and scanned) and name != LABEL_IMAGE:
+            continue
+        shown = f"its {kind.name if name == LABEL_IMAGE else name} {path}"
+        size = scanned
+        if place is None and not storage.has_latency(join_path(root, path)):
+            with suppress(OSError, DatasetError):
+                size = storage.stat(join_path(root, path)).st_size
+        # A label image is checked like an image, and moves with it instead of being resized.
+        own = options
+        if name == LABEL_IMAGE:
+            own = replace(options, downscale=None, raw=None, transcode=None)
+        own = replace(own, hash=False, statistics=False)
+        try:
+            image = load_image(
+                root, path, size, own, place, pending=pending, any_pixels=name == LABEL_IMAGE
+            )
+        except Rejected as error:
+            raise Rejected(error.reason, f"{shown}: {error.detail}") from None
+        except SourceVanishedError as error:
+            if place is not None:
+                raise
+            raise Rejected("unreadable", f"{shown}: {error.message}") from None
+        data = image.data
+        if name == LABEL_IMAGE and placement is not None:
+            data = _stored_label_image(image, placement, kind, shown)
+        others.append(OtherImage(name, data, image.info))
+    return others
+
+
+def _stored_label_image(
+    image: LoadedImage, placement: Placement, kind: LabelKind, name: str
+) -> bytes:
+    """Return a label image as it is stored: a PNG of the size of the image."""
+    if image.info.format != "png":
+        shown = image.info.format.upper()
+        detail = f"{name} is a {shown}, but masks and depths are stored as PNG"
         raise Rejected("unsupported", detail)
     try:
-        return KINDS[label_type].store(data, info, placement)
+        return kind.store(image.data, image.info, placement)
     except Rejected as error:
         raise Rejected(error.reason, f"{name} has {error.detail}") from None
 

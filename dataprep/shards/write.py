@@ -23,19 +23,20 @@ from dataprep.engines.local import InlinePool
 from dataprep.formats import FORMATS, Envelope, PendingSample, ScanOptions
 from dataprep.images.base import ImageInfo, Rejected
 from dataprep.images.validate import check_image, turns_on_side
-from dataprep.labels.kinds import KINDS
+from dataprep.labels.base import LabelKind, OtherImage
+from dataprep.labels.kinds import kind_with
 from dataprep.options import HASH_COLUMN, STATISTICS_COLUMNS, Options
 from dataprep.progress import report_images
 from dataprep.shards.source_image import (
     load_image,
-    load_label_image,
+    load_others,
     read_image,
     start_reading,
-    start_reading_label_images,
+    start_reading_others,
 )
 from manifests.arrays import array_file_name, array_values, arrays_of
 from manifests.dali_index import format_index
-from manifests.labels import LabelType, arrow_type
+from manifests.labels import LabelType, arrow_type, place_columns
 from manifests.records import record
 from manifests.schema import Conversion, File, Format, Shard
 from manifests.serialization import checksum_text, file_of
@@ -69,6 +70,7 @@ class ShardTask(NamedTuple):
             are copied are written fastest by one process each, as long as there are enough of them
             for all processes.
         label_type: what the labels are.
+        image_names: names of the images of each sample, if there are several.
         check: looks whether the run still owns the output folder; see `dataprep.storage.guarded`.
 
     """
@@ -85,7 +87,13 @@ class ShardTask(NamedTuple):
     arrays: pa.Table | None = None
     divided: bool = True
     label_type: LabelType = "class"
+    image_names: tuple[str, ...] = ()
     check: storage.Check | None = None
+
+    @property
+    def kind(self) -> LabelKind:
+        """What the stages ask about the labels and the other images."""
+        return kind_with(self.label_type, self.image_names)
 
 
 def divides(options: Options, shards_left: int, shards: int, workers: int) -> bool:
@@ -293,7 +301,7 @@ def _batches(task: ShardTask, path: str, partial: str) -> Iterator[Batch]:
         max_bytes = 2 * MAX_BATCH_BYTES
     if storage.has_latency(root):
         max_bytes = REMOTE_BATCH_BYTES
-    column = KINDS[task.label_type].class_lists
+    column = task.kind.class_lists
     class_names = task.class_names
     # The lists of each batch are parts of the lists of the task.
     for first, stop in divide(sizes, stored, max_bytes):
@@ -322,7 +330,7 @@ def _batches(task: ShardTask, path: str, partial: str) -> Iterator[Batch]:
 def _check_first_record(task: ShardTask, written: Segment, path: str) -> None:
     """Read the first record with the format's own reader and compare it with what was written."""
     record_format = FORMATS[task.options.fmt]
-    options = ScanOptions(record_format.components(task.options.store, KINDS[task.label_type]))
+    options = ScanOptions(record_format.components(task.options.store, task.kind))
     with storage.open_view(path) as (view, size):
         found = next(record_format.scan(view, size, path, options))
     row, offset, size, *_ = written.records[0]
@@ -350,10 +358,8 @@ def _table_columns(task: ShardTask, records: Sequence[StoredRecord]) -> dict[str
         columns |= zip(extra.column_names, extra.columns, strict=True)
     types: dict[str, pa.DataType | None] = dict.fromkeys(task.options.added_columns)
     types |= computed_types(task.options)
-    labels = KINDS[task.label_type]
-    if labels.is_placed:
-        for name, kind in labels.placed_columns.items():
-            types[name] = arrow_type(kind)
+    for name, kind in task.kind.placed_columns.items():
+        types[name] = arrow_type(kind)
     for name, arrow in types.items():
         columns[name] = pa.array([each[name] for each in values], arrow)
     return columns
@@ -513,9 +519,9 @@ def write_segment(batch: Batch) -> Generator[int, int, Segment]:
     records, lines = segment.records, segment.index_lines
     for row, at, sample, envelope, values in pending:
         begin, size, (image_format, width, height, *_) = start + at, sample.size, sample.info
-        if sample.mask:
-            values["mask_offset"] = begin + envelope.mask_start
-            values["mask_size"], values["mask_crc32c"] = len(sample.mask), crc32c(sample.mask)
+        if sample.others:
+            for other, place in zip(sample.others, envelope.others, strict=True):
+                values |= {place_columns(other.name)[0]: begin + place, **other.columns}
         offset = begin + len(envelope.head)
         records.append((row, offset, size, width, height, sample.crc32c, values))
         lines.append(index_line(begin, sample, envelope))
@@ -529,25 +535,25 @@ def _prepare_records(batch: Batch, segment: Segment) -> tuple[list[_Pending], li
     Length, checksum and rejected images are stored in the segment.
     """
     task = batch.task
-    options, class_names, kind = task.options, task.class_names, KINDS[task.label_type]
+    options, class_names, kind = task.options, task.class_names, task.kind
     make_envelope, pixels = FORMATS[options.fmt].envelope, options.pixels
     class_lists = kind.class_lists
     # Most images are copied, and each call for them shows in the speed.
-    is_copied = not (options.adds_columns or kind.is_placed)
+    is_copied = not (options.adds_columns or kind.is_placed or kind.others)
     root, paths, sizes, locations = task.images
     count = len(paths)
-    label_images: Iterable[Future[Buffer] | None] = repeat(None, count)
-    if kind.pixels:
-        label_images = start_reading_label_images(root, batch.extra, locations)
+    ahead: Iterable[Sequence[Future[Buffer] | None]] = repeat((), count)
+    if kind.others:
+        ahead = start_reading_others(root, batch.extra, locations, kind)
     labels = task.labels or repeat(None, count)
     started = start_reading(task.images)
-    columns = (task.keys, labels, paths, sizes, locations, batch.extra, started, label_images)
+    columns = (task.keys, labels, paths, sizes, locations, batch.extra, started, ahead)
     every: Mapping[str, Any]
-    class_name, mask = "", b""
+    class_name, others = "", list[OtherImage]()
     several_names: tuple[str, ...] = ()
     records, buffers, tail = list[_Pending](), list[bytes](), b""
     length = crc = 0
-    for row, key, label, source, size, location, extra, pending, label_image in zip(
+    for row, key, label, source, size, location, extra, pending, started_others in zip(
         range(batch.first, batch.first + count), *columns, strict=True
     ):
         values: dict[str, Any] = {}
@@ -557,7 +563,9 @@ def _prepare_records(batch: Batch, segment: Segment) -> tuple[list[_Pending], li
                 info = check_image(data, options.validate, options.max_pixels, pixels)
                 every = extra
             else:
-                data, info, values, mask = _prepare(batch, row - batch.first, pending, label_image)
+                data, info, values, others = _prepare(
+                    batch, row - batch.first, pending, started_others
+                )
                 every = extra | values
         except Rejected as error:
             row_of_list = {"source": source, "reason": error.reason, "detail": error.detail}
@@ -581,7 +589,7 @@ def _prepare_records(batch: Batch, segment: Segment) -> tuple[list[_Pending], li
             every,
             kind,
             several_names,
-            mask,
+            others,
         )
         envelope = make_envelope(sample)
         # The bytes between two images are one buffer. Combining its checksum with the checksum of the
@@ -600,10 +608,13 @@ def _prepare_records(batch: Batch, segment: Segment) -> tuple[list[_Pending], li
 
 
 def _prepare(
-    batch: Batch, number: int, pending: Future[Buffer] | None, label_image: Future[Buffer] | None
-) -> tuple[bytes, ImageInfo, dict[str, Any], bytes]:
-    """Return an image that is not just copied, the columns that this gives it, and its label image."""
-    options, kind, mask = batch.task.options, KINDS[batch.task.label_type], b""
+    batch: Batch,
+    number: int,
+    pending: Future[Buffer] | None,
+    started: Sequence[Future[Buffer] | None],
+) -> tuple[bytes, ImageInfo, dict[str, Any], list[OtherImage]]:
+    """Return an image that is not just copied, the columns that this gives it, and the other images."""
+    options, kind = batch.task.options, batch.task.kind
     root, paths, sizes, locations = batch.task.images
     source, size, location = paths[number], sizes[number], locations[number]
     extra = batch.extra[number]
@@ -617,20 +628,13 @@ def _prepare(
         known_hash=extra.get(HASH_COLUMN),
         placed=kind.is_placed,
     )
-    if placement is not None and kind.pixels:
-        mask = load_label_image(
-            root,
-            extra,
-            placement,
-            options,
-            location,
-            label_type=kind.name,
-            pending=label_image,
-        )
-    elif placement is not None:
+    others = load_others(root, extra, placement, options, location, kind=kind, started=started)
+    if placement is not None and not kind.pixels:
         values |= kind.place(extra, placement)
+    # An image that a sample does not have is at byte 0, of length 0.
+    values |= dict.fromkeys(kind.image_columns, 0)
     # Pixels of a prepared dataset are carried over with the columns that say how they were made.
     for name in options.added_columns:
         if name not in values:
             values[name] = extra[name]
-    return data, info, values, mask
+    return data, info, values, others

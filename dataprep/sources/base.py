@@ -21,7 +21,7 @@ from dataprep.containers import (
 )
 from dataprep.labels.base import LabelKind
 from dataprep.labels.columns import number_labels
-from dataprep.labels.kinds import KINDS as LABEL_KINDS
+from dataprep.labels.kinds import kind_with
 from dataprep.options import SourceOptions
 from manifests.errors import SourceError
 from manifests.labels import LabelType
@@ -75,6 +75,9 @@ class Source:
         kind: what a pixel is, if the images are pixels that are not encoded.
         pixels: height, width and channels if the images are pixels that are not encoded. `None` if
             they are encoded.
+        image_names: names of the images of each sample, if there are several. `path` and the other
+            columns are about the first one; an extra column of `LabelKind.other_sources` has the
+            paths of each other one, null for a sample without it.
         prepared: whether the source is a dataset of this project. Then columns that a conversion
             adds are replaced.
 
@@ -92,6 +95,7 @@ class Source:
     label_origin: str = ""
     pixels: tuple[int, int, int] | None = None
     kind: PixelKind = RGB8
+    image_names: Texts = ()
     prepared: bool = False
 
     def __len__(self) -> int:
@@ -203,7 +207,7 @@ class Source:
     @property
     def labels(self) -> LabelKind:
         """What the stages ask about the labels."""
-        return LABEL_KINDS[self.label_type]
+        return kind_with(self.label_type, self.image_names)
 
     def class_pairs(self) -> tuple[Integers, Integers]:
         """Return the row and the class of each label; both empty if samples have no classes."""

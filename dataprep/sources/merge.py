@@ -34,7 +34,6 @@ from dataprep.sources.base import (
 )
 from dataprep.sources.columns import joined_columns
 from manifests.errors import CallError, SourceError
-from manifests.labels import MASK_SOURCE
 from manifests.pixels import RGB8
 from manifests.process.text import agree, plural, suggest
 from manifests.remote.url import absolute, is_url
@@ -122,14 +121,26 @@ def _check(parts: Sequence[NamedSource]) -> None:
                     file=src,
                     hint="convert them into two datasets, or set --label-column",
                 )
-        # The masks of a prepared dataset are in its shards, and others are files.
-        if first.labels.has_image and source.prepared != first.prepared:
-            raise SourceError(
-                f"it is a prepared dataset with masks, and {first_src} is not, or the"
-                " other way around",
-                file=src,
-                hint="convert both first, then merge the two datasets",
-            )
+        _check_images(src, source, first_src, first)
+
+
+def _check_images(src: str, source: Source, first_src: str, first: Source) -> None:
+    """Check that the samples of two sources have the same images."""
+    if first.image_names != source.image_names:
+        names = [first_names(each.image_names) or "one" for each in (source, first)]
+        raise SourceError(
+            f"it has the images {names[0]} in each sample, but {first_src} {names[1]}",
+            file=src,
+            hint="give sources with the same images, named in the same order",
+        )
+    # The other images of a prepared dataset are in its shards, and others are files.
+    if first.labels.others and source.prepared != first.prepared:
+        raise SourceError(
+            f"it is a prepared dataset with {first.labels.shown_others}, and {first_src} is not, or"
+            " the other way around",
+            file=src,
+            hint="convert both first, then merge the two datasets",
+        )
 
 
 def _stored(source: Source) -> str:
@@ -166,9 +177,10 @@ def _with_root(source: Source, root: str) -> Source:
     else:
         relative = os.path.relpath(source.root, root)
         prefix = "" if relative == "." else f"{relative}/"
-    # All columns with paths: of images, of masks, and of containers.
+    # All columns with paths: of images, of other images, and of containers.
     columns = {}
-    for name in ("path", f"extra:{MASK_SOURCE}", "location:container"):
+    others = [f"extra:{name}" for name in source.labels.other_sources]
+    for name in ("path", *others, "location:container"):
         if name in source.table.column_names:
             columns[name] = _prefixed(one_array(source.table[name]), prefix)
     paths = _prefixed(text_array(row["source"] for row in source.rejected), prefix)

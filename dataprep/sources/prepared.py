@@ -120,6 +120,7 @@ def read_prepared(src: str, _: Any, options: SourceOptions) -> Source:
         label_type=manifest.label_type,
         pixels=manifest.pixels,
         kind=manifest.kind,
+        image_names=manifest.images,
         prepared=True,
     )
     return _with_classes(source, options)

@@ -22,6 +22,7 @@ from dataprep import storage
 from dataprep.arrays import AnyArray, Int16Array, Int32Array, Int64Array, UInt64Array
 from dataprep.labels.kinds import KINDS as LABEL_KINDS
 from manifests.errors import ShardError
+from manifests.labels import place_columns
 from manifests.records import record
 from manifests.schema import Manifest
 from manifests.store import RowBatch, read_dataset, read_manifest
@@ -207,14 +208,14 @@ def read_rows(folder: str) -> SampleRows:
 
     """
     manifest = read_manifest(folder)
-    columns = (*_COLUMNS, *manifest.labels.columns)
+    columns = (*_COLUMNS, *manifest.labels.stored_columns)
     sources, labels, digests = [], [], [np.zeros(0, np.uint64)]
     for rows in read_dataset(folder, columns, manifest=manifest, checksums=True):
         sources.append(pc.cast(rows.table["source"].combine_chunks(), pa.large_string()))
         # Dictionary-encoded at once: the texts of all samples would take much memory.
         texts = LABEL_KINDS[manifest.label_type].texts(rows.table, manifest.classes)
         labels.append(texts.dictionary_encode())
-        digests.append(_digests(folder, rows))
+        digests.append(_digests(folder, rows, manifest.images[1:]))
     source = pa.chunked_array(sources, pa.large_string())
     # Each table has a dictionary of its own; this makes one of them.
     label = pa.chunked_array(labels, _CODED).combine_chunks()
@@ -230,8 +231,11 @@ def read_rows(folder: str) -> SampleRows:
     )
 
 
-def _digests(folder: str, rows: RowBatch) -> UInt64Array:
-    """Return a number for the content of each image, uint64 [rows]; see `SampleRows.digest`."""
+def _digests(folder: str, rows: RowBatch, others: Sequence[str]) -> UInt64Array:
+    """Return a number for the images of each sample, uint64 [rows]; see `SampleRows.digest`.
+
+    `others` are the names of all images but the first.
+    """
     crc = rows.table["crc32c"]
     if crc.null_count:
         crc = pa.array(_checksums(folder, rows), pa.uint32())
@@ -240,7 +244,12 @@ def _digests(folder: str, rows: RowBatch) -> UInt64Array:
     for name, factor in (("size", 1), ("width", 0x9E3779B1), ("height", 0x85EBCA6B)):
         shape += np.asarray(rows.table[name]).astype(np.uint64) * np.uint64(factor)
     checksums = np.asarray(crc).astype(np.uint64)
-    return (checksums << np.uint64(32)) | (shape & np.uint64(0xFFFFFFFF))
+    digests = (checksums << np.uint64(32)) | (shape & np.uint64(0xFFFFFFFF))
+    for name in others:
+        _, size, checksum = (np.asarray(rows.table[each]) for each in place_columns(name))
+        own = (checksum.astype(np.uint64) << np.uint64(32)) | size.astype(np.uint64)
+        digests = digests * np.uint64(0x9E3779B97F4A7C15) + own
+    return digests
 
 
 def hash_texts(texts: pa.ChunkedArray) -> UInt64Array:

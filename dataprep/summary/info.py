@@ -98,6 +98,7 @@ class DatasetSummary:
             Empty without any.
         splits: one summary per split, by name, in the order of the manifest.
         label_type: what the labels are.
+        images: names of the images of each sample. Empty if there is one.
         kind: what a pixel of every image is.
         bands: the statistics of each band. Empty without `convert --statistics`.
         normalize: the transform of these statistics. Empty likewise.
@@ -117,6 +118,7 @@ class DatasetSummary:
     revisions: Sequence[RevisionSummary]
     splits: Mapping[str, SplitSummary]
     label_type: LabelType = "class"
+    images: Sequence[str] = ()
     kind: PixelKind = RGB8
     bands: Sequence[BandFacts] = ()
     normalize: str = ""
@@ -135,6 +137,8 @@ class DatasetSummary:
             del data["revisions"], data["rejected_file"]
         if labels.is_class:
             del data["label_type"]
+        if not self.images:
+            del data["images"]
         for split in data["splits"].values():
             if labels.number_column is None:
                 del split["values"]
@@ -169,6 +173,7 @@ def summarize(folder: str) -> DatasetSummary:
         revisions=list(map(_summarize_revision, manifest.revisions, count(1))),
         splits=splits,
         label_type=manifest.label_type,
+        images=manifest.images,
         kind=manifest.kind,
         bands=bands,
         normalize=normalize_line(bands, manifest),

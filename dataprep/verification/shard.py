@@ -32,7 +32,8 @@ from dataprep.images.base import (
     check_pixel_kind,
 )
 from dataprep.images.validate import check_image, parse_header
-from dataprep.labels.kinds import KINDS
+from dataprep.labels.base import OtherImage
+from dataprep.labels.kinds import kind_with
 from dataprep.options import MAX_PIXELS, max_pixels_of
 from dataprep.progress import REPORTED_IMAGES, report_images
 from manifests.dali_index import format_index, record_starts
@@ -45,6 +46,7 @@ from manifests.errors import (
     UnreachableError,
 )
 from manifests.files import INDEX, SHARD, FileKind, kind_of, read_file
+from manifests.labels import LABEL_IMAGE, place_columns
 from manifests.process.text import plural, shown
 from manifests.schema import File, Manifest, Sample, Shard
 from manifests.serialization import checksum_text
@@ -309,14 +311,22 @@ def _check_envelope(  # noqa: PLR0917
     check: ShardCheck, view: ByteView, record: Record, row: Sample, number: int, image_format: str
 ) -> Problem | None:
     """Compare the bytes around the image with what `dataprep convert` writes for the table row."""
-    classes, labels = check.manifest.classes, KINDS[check.manifest.label_type]
-    mask = b""
-    if labels.has_image:
+    manifest = check.manifest
+    classes, labels = manifest.classes, kind_with(manifest.label_type, manifest.images)
+    others: list[OtherImage] = []
+    for name in labels.others:
+        offset, size, _ = (row.extra[column] for column in place_columns(name))
+        # A sample may not have an image besides the first one.
+        if not size and name != LABEL_IMAGE:
+            continue
+        what = _NOUNS.get(name, f"image {name!r}")
         try:
-            mask = _read_mask(view, row)
+            others.append(_read_other(check, view, row, name))
         except Rejected as error:
-            message = f"the mask or depth map is not valid ({error.reason}): {error.detail}"
-            return check.shard_problem(message, number, row.extra["mask_offset"])
+            message = f"the {what} is not valid ({error.reason}): {error.detail}"
+            return check.shard_problem(message, number, offset)
+        if not others[-1].columns.items() <= row.extra.items():
+            return check.table_problem(f"the table states another size of the {what}", number)
     # Write the record again from the row, and compare it.
     lists = row.extra.get(labels.class_lists or "", ())
     sample = PendingSample(
@@ -330,14 +340,14 @@ def _check_envelope(  # noqa: PLR0917
         extra=row.extra,
         labels=labels,
         class_names=tuple(classes[label] for label in lists),
-        mask=mask,
+        others=others,
     )
     envelope = check.format.envelope(sample)
     start = record.offset - len(envelope.head)
-    if mask and start + envelope.mask_start != row.extra["mask_offset"]:
-        return check.table_problem(
-            "the table states another place of the mask or depth map", number
-        )
+    for other, at in zip(others, envelope.others, strict=True):
+        if start + at != row.extra[place_columns(other.name)[0]]:
+            what = _NOUNS.get(other.name, f"image {other.name!r}")
+            return check.table_problem(f"the table states another place of the {what}", number)
     # The first difference is enough to find the damage.
     for at, expected in ((start, envelope.head), (record.offset + record.size, envelope.tail)):
         actual = read_bytes(view, max(at, 0), len(expected))
@@ -347,23 +357,29 @@ def _check_envelope(  # noqa: PLR0917
     return None
 
 
-def _read_mask(view: ByteView, row: Sample) -> bytes:
-    """Return the label image of a sample.
+#: What a label image is called in problems.
+_NOUNS = {LABEL_IMAGE: "mask or depth map"}
+
+
+def _read_other(check: ShardCheck, view: ByteView, row: Sample, name: str) -> OtherImage:
+    """Return an image of a sample beside the first one.
 
     Raises:
-        Rejected: it is not the image that the table describes.
+        Rejected: it is not the image that the table describes, or not valid.
 
     """
-    offset, size = row.extra["mask_offset"], row.extra["mask_size"]
+    offset, size, crc = (row.extra[column] for column in place_columns(name))
     if size > MAX_BYTES:
         raise Rejected("too-large", f"{size} bytes, but the limit is {MAX_BYTES}")
-    mask = read_bytes(view, offset, size)
-    if len(mask) != size or crc32c(mask) != row.extra["mask_crc32c"]:
+    data = read_bytes(view, offset, size)
+    if len(data) != size or crc32c(data) != crc:
         raise Rejected(
             "corrupt",
             f"bytes {offset} to {offset + size - 1} do not match the checksum in the table",
         )
-    return mask
+    # The pixels of a label image have another type.
+    info = parse_header(data) if name == LABEL_IMAGE else _image_info(data, check)
+    return OtherImage(name, data, info)
 
 
 def _first_difference(actual: bytes, expected: bytes) -> int:
@@ -529,7 +545,12 @@ def differences(actual: File, stated: File) -> str:
 
 def _read_rows(check: ShardCheck, problems: ProblemList) -> list[Sample]:
     try:
-        table = read_table(check.path(check.shard.table.name), label_type=check.manifest.label_type)
+        manifest = check.manifest
+        table = read_table(
+            check.path(check.shard.table.name),
+            label_type=manifest.label_type,
+            images=manifest.images,
+        )
     except TableError as error:
         problems.add(check.table_problem(error.message))
         return []
