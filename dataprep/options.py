@@ -50,6 +50,7 @@ Transcode = Literal["jpeg", "png", "webp", "tiff"]
 #: Center and width of a window of the values of a DICOM.
 Window = tuple[float, float]
 ClassFolders = Literal["outer", "inner"]
+MissingImages = Literal["valid"]
 #: What an append does if images of the dataset are not in the source as they were.
 Edits = Literal["refuse", "keep removed", "ignore"]
 EngineName = Literal["local", "ray"]
@@ -304,6 +305,22 @@ class SourceOptions(LabelOptions):
         unit="DIR",
     )
     path_column: str | None = option(None, "Table column that contains the paths.", _READING)
+    image_columns: str | None = option(
+        None,
+        "Table columns with the images of each sample, separated by commas, the first image first:"
+        " left,right. With {image} in --pattern, the names of the images in order.",
+        _READING,
+        rare=True,
+        unit="NAMES",
+    )
+    missing_images: MissingImages | None = option(
+        None,
+        "What to do with a sample that has not all of its images: valid keeps it if it has the first"
+        " one, and the loader says which images are there.",
+        _READING,
+        unset="it is refused",
+        rare=True,
+    )
     split_column: str | None = option(
         None, "Table column that contains the split names.", _READING, rare=True
     )
@@ -311,7 +328,7 @@ class SourceOptions(LabelOptions):
         None,
         "How image files in a folder are named, for example '{identity}_c{camera}s*'. A {part}"
         " becomes a column, * matches any text, ? one character. The label is {identity} or"
-        " {label}, or else the class folder.",
+        " {label}, or else the class folder. Files that differ only in {image} are one sample.",
         _READING,
         unit="PATTERN",
     )

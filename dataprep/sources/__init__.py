@@ -8,7 +8,7 @@ lists, tables or file names.
     which source       recognize: begin here
     folders            folders, imagenet, patterns (labels in file names, re-identification)
     lists and tables   tables, text_tables, columns, listed (the files that they name),
-                       box_tables
+                       box_tables; several (images in a sample)
     annotations        coco; exports (tables beside images); boxes of all of them: boxed
     a file an image    paired: begin here; voc, yolo; masks and depth maps: segmentation
     not converted      refused

@@ -301,8 +301,34 @@ class _ImageNames:
         return self._folders[folder]
 
 
+def listed_files(root: str, path: pa.Array, locate: Locate) -> tuple[pa.Array, Integers, Texts]:
+    """Return what `_find_files` returns for paths of which each must exist; null is no path.
+
+    Raises:
+        SourceError: a file is missing.
+
+    """
+    rows = np.flatnonzero(np.asarray(path.is_valid()))
+
+    def locate_given(row: int) -> tuple[str, int | None]:
+        return locate(int(rows[row]))
+
+    given, stats, notices = _find_files(root, path.drop_null(), locate_given)
+    _check_exist(root, given, stats[:, 0], locate_given)
+    places = np.full(len(path), -1, np.int64)
+    places[rows] = np.arange(len(rows))
+    every = np.zeros((len(path), 3), np.int64)
+    every[rows] = stats
+    return given.take(pa.array(places, mask=places < 0)), every, notices
+
+
 def check_paths(root: str, path: pa.Array, size: Integers, locate: Locate) -> None:
     """Check that every image exists and that no path occurs twice."""
+    _check_exist(root, path, size, locate)
+    _check_unique(root, path, locate)
+
+
+def _check_exist(root: str, path: pa.Array, size: Integers, locate: Locate) -> None:
     missing = np.flatnonzero(size == UNREADABLE)
     if len(missing):
         row = int(missing[0])
@@ -315,6 +341,9 @@ def check_paths(root: str, path: pa.Array, size: Integers, locate: Locate) -> No
             f" ({total} in total)",
             next(_missing_hints(root, name)),
         )
+
+
+def _check_unique(root: str, path: pa.Array, locate: Locate) -> None:
     # Paths that occur more than once, and the first two rows of the first of them.
     path = _absolute_twins(root, path)
     counts = pc.value_counts(path)

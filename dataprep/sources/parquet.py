@@ -15,6 +15,7 @@ from itertools import islice
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from dataprep import storage
 from dataprep.labels.columns import Labels
@@ -37,6 +38,7 @@ from dataprep.sources.columns import (
     joined_columns,
 )
 from dataprep.sources.scan import is_folder, stats_of, suffix_of
+from dataprep.sources.several import MISSING_HINT, image_names, with_images
 from dataprep.sources.tables import (
     PATH_COLUMNS,
     check_split_names,
@@ -49,7 +51,7 @@ from manifests.errors import CallError, SourceError
 from manifests.files import IMAGE_SUFFIXES, ParquetError
 from manifests.json_members import Member, parse_json, shorten
 from manifests.parquet import BoundedParquet, GroupSize, is_list
-from manifests.process.text import agree, printable, suggest
+from manifests.process.text import agree, plural, printable, suggest
 from manifests.records import record
 from manifests.schema import SPLIT_ALIASES, SPLIT_WORDS, split_order
 
@@ -91,27 +93,30 @@ def read_hugging_face(root: str, files: Names, options: SourceOptions) -> Source
     """
     _check_configurations(root, files)
     first = f"{root}/{files[0]}"
-    image = _image_column(first, options.path_column)
+    images = image_names(options)
+    image = _image_column(first, images[0] if images else options.path_column)
     with opened_parquet(first, _AGAIN) as parquet:
         features = _features(parquet)
         leaf = image if image in parquet.binary_leaves() else f"{image}.bytes"
         schema = parquet.schema
+    # All columns of images have one type, so the path of the first one says how others are read.
+    others = [name + leaf.removeprefix(image) for name in images[1:]]
     # Lists are read only if they are labels.
     readable, lists, skipped = [], [], []
     for field in schema:
         if is_list(field.type):
             lists.append(field.name)
-        elif is_readable_type(field.type) and field.name != image:
+        elif is_readable_type(field.type) and field.name not in (image, *images):
             readable.append(field.name)
     also = (*_LABEL_COLUMNS, *features, *OTHER_LABEL_COLUMNS, *CAPTION.column_names)
     label_names = label_columns([*readable, *lists], options, first, also)
     columns = {*readable, *label_names}
     for name in schema.names:
-        if name not in columns and name != image:
+        if name not in (*columns, image, *images):
             skipped.append(name)
     notices = _column_notices(skipped, label_names, features, options)
     columns_in_order = [name for name in schema.names if name in columns]
-    read = [_read_file(root, file, leaf, columns_in_order) for file in files]
+    read = [_read_file(root, file, (leaf, *others), columns_in_order) for file in files]
     if len(label_names) == 1:
         read = _without_unlabelled(read, label_names[0], notices)
     check_split_names({file.split for file in read}, root)
@@ -138,7 +143,37 @@ def read_hugging_face(root: str, files: Names, options: SourceOptions) -> Source
         labels = labels_of(table, label_names, options, locate, names_of)
     extra = extra_columns(table, not_kept(table, label_names, labels), root, labels)
     source = replace(source.with_columns(extra=extra), notices=tuple(notices))
+    if images:
+        paths = {column_of(other): _other_paths(source, read, other, options) for other in others}
+        source = with_images(source, images, paths, {})
     return with_labels(source, labels)
+
+
+def _other_paths(
+    source: Source, files: Sequence[_File], leaf: str, options: SourceOptions
+) -> pa.Array:
+    """Return the path of another image of each sample: the path of the first one and its column."""
+    name, text = column_of(leaf), pa.large_string()
+    parts: list[NDArray[np.bool_]] = []
+    for file in files:
+        with opened_parquet(f"{source.root}/{file.name}", _AGAIN) as parquet:
+            for number, group in enumerate(parquet.binary_leaves()[leaf]):
+                has = np.ones(group.rows, np.bool_)
+                # A group that does not state how many values it lacks is read.
+                if group.nulls != 0:
+                    has = np.asarray(parquet.read_group(number, leaf).is_valid())
+                parts.append(has)
+    has_image = np.concatenate(parts)
+    if not has_image.all() and options.missing_images is None:
+        count = int((~has_image).sum())
+        raise SourceError(
+            f"{plural(count, 'sample')} {agree(count, 'has', 'have')} no image {name}:"
+            f" {source.path[int(has_image.argmin())].as_py()}",
+            file=source.root,
+            hint=MISSING_HINT,
+        )
+    paths = pc.binary_join_element_wise(source.path, pa.scalar(name, text), pa.scalar("/", text))
+    return pc.if_else(pa.array(has_image), paths, pa.scalar(None, text))
 
 
 def _column_notices(
@@ -195,12 +230,12 @@ def _split_of(file: str) -> str:
     return split
 
 
-def _read_file(root: str, file: str, leaf: str, columns: Names) -> _File:
+def _read_file(root: str, file: str, images: Names, columns: Names) -> _File:
     path = f"{root}/{file}"
     with opened_parquet(path, _AGAIN) as parquet:
-        leaves = parquet.binary_leaves()
-        for name in (leaf, *columns):
-            if name not in (leaves if name == leaf else parquet.names):
+        leaves, leaf = parquet.binary_leaves(), images[0]
+        for name in (*images, *columns):
+            if name not in (leaves if name in images else parquet.names):
                 raise SourceError(
                     f"the file has no column {shorten(column_of(name))}",
                     file=path,
@@ -426,7 +461,7 @@ KINDS = (
         "a folder of Parquet files with images",
         find_parquet_files,
         read_hugging_face,
-        ("path_column", "label_column"),
+        ("path_column", "label_column", "image_columns", "missing_images"),
         in_archives=False,
         example="beans/data/train-00000-of-00001.parquet",
     ),

@@ -43,6 +43,7 @@ from dataprep.sources.scan import (
     scan_splits,
     stray_notices,
 )
+from dataprep.sources.several import IMAGE, group_files
 from dataprep.sources.tables import parse_lists, with_label_type
 from manifests.errors import CallError, SourceError
 from manifests.json_members import is_unicode
@@ -184,11 +185,15 @@ def has_label(pattern: Pattern) -> bool:
 def refuse_reserved(pattern: Pattern, label: str | None = None) -> None:
     """Check that no part other than the label has a name that sample tables already use.
 
+    With ``{image}``, ``{key}`` tells the samples apart, and is no column.
+
     Raises:
         CallError: one has.
 
     """
     for name in pattern.names:
+        if IMAGE in pattern.names and name == "key":
+            continue
         if name != label and name in RESERVED_COLUMNS:
             raise CallError(
                 f"--pattern: {{{name}}} is a name that sample tables already use",
@@ -356,6 +361,16 @@ def _extra_table(columns: pa.Table) -> pa.Table:
     return pa.table([*map(to_integers, columns.columns)], names=columns.column_names)
 
 
+def _with_parts(source: Source, columns: pa.Table) -> Source:
+    """Return a source with the parts of its names as extra columns, before the paths of other images."""
+    if source.image_names and "key" in columns.column_names:
+        columns = columns.drop_columns("key")
+    extra: dict[str, pa.ChunkedArray] = {}
+    for part in (_extra_table(columns), source.extra):
+        extra |= zip(part.column_names, part.columns, strict=True)
+    return source.with_columns(extra=pa.table(extra))
+
+
 def sorted_values(column: pa.Array) -> Texts:
     """Return the distinct values of a column of text, sorted as numbers if all are integers, else as text."""
     is_number = pa.types.is_integer(to_integers(column).type)
@@ -398,10 +413,10 @@ def read_file_names(src: str, pattern: Pattern, options: SourceOptions) -> Sourc
     """
     folders = list_folders(src)
     if options.unlabelled:
-        return add_columns(read_unlabelled(src, None, options), pattern)
+        return add_columns(read_unlabelled(src, None, options), pattern, options)
     if options.label_column or has_label(pattern) or not has_class_folders(src, folders):
         return _read_labels(src, folders, pattern, options)
-    return add_columns(read_image_folders(src, None, options), pattern)
+    return add_columns(read_image_folders(src, None, options), pattern, options)
 
 
 def _read_labels(src: str, folders: Names, pattern: Pattern, options: SourceOptions) -> Source:
@@ -432,7 +447,7 @@ def has_class_folders(src: str, folders: Names) -> bool:
     return False
 
 
-def add_columns(source: Source, pattern: Pattern) -> Source:
+def add_columns(source: Source, pattern: Pattern, options: SourceOptions) -> Source:
     """Add a column for each part of a pattern of the file names to a source with labels from its class folders.
 
     Raises:
@@ -444,7 +459,8 @@ def add_columns(source: Source, pattern: Pattern) -> Source:
     columns = read_names(source.path, pattern, source.root)
     if len(source):
         source = source.with_notices(_examples(source.path, columns))
-    return source.with_columns(extra=_extra_table(columns))
+    source, columns = group_files(source.with_columns(extra=pa.table({})), columns, options)
+    return _with_parts(source, columns)
 
 
 def skipped_folders(folders: Names, splits: Mapping[str, str]) -> list[str]:
@@ -494,6 +510,7 @@ def read_filenames(
             source = source.with_notices(
                 f"skipped {plural(skipped, 'junk image')} ({label_name} {junk})"
             )
+    source, columns = group_files(source, columns, options)
     text = one_array(columns[label_name])
     classes = options.classes or sorted_values(text)
     source = with_classes(source, text, replace(options, classes=classes))
@@ -501,7 +518,7 @@ def read_filenames(
     # extra column.
     if label_name in LABEL_COLUMN_NAMES:
         columns = columns.drop_columns(label_name)
-    source = source.with_columns(extra=_extra_table(columns))
+    source = _with_parts(source, columns)
     # A part such as {age} has numbers to predict, not classes.
     if options.label_type is None and label_name.lower() in REGRESSION.column_names:
         return with_label_type(source, replace(options, label_type="regression"))
@@ -656,7 +673,7 @@ PATTERN_KIND = Kind(
     "a folder with labels in file names (--pattern)",
     find_pattern,
     read_file_names,
-    ("pattern", "label_column", "class_folders"),
+    ("pattern", "label_column", "class_folders", "image_columns", "missing_images"),
     example="market/0002_c1s1.jpg",
 )
 

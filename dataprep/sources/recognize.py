@@ -43,6 +43,7 @@ from dataprep.sources.folders import (
 )
 from dataprep.sources.merge import class_notices, read_renames, rename_classes
 from dataprep.sources.scan import list_folders, look_into, split_of, suffix_of
+from dataprep.sources.several import image_names
 from dataprep.sources.tables import is_json_table, is_table, read_lists, read_table, with_label_type
 from manifests.errors import CallError, SourceError, raise_machine_fault
 from manifests.files import IMAGE_SUFFIXES, SOURCE_LIST, mounted_at, open_file
@@ -151,9 +152,14 @@ _OPTIONS = (
     "label_column",
     "split_column",
     "pattern",
+    "image_columns",
+    "missing_images",
     "class_folders",
     "zip_encoding",
 )
+
+#: Options about several images in a sample.
+_SEVERAL = ("image_columns", "missing_images")
 
 #: A folder in a folder, and an archive, take the options of what they contain.
 _CONTAINER_OPTIONS = _OPTIONS[:-1]
@@ -192,6 +198,11 @@ def _read(src: str, options: SourceOptions) -> Source:
             hint="unpack the archive and give the folder",
         )
     source = kind.read(src, found, options)
+    if options.missing_images and not source.image_names:
+        raise CallError(
+            f"--missing-images is for samples with several images, but {src} has one in each",
+            hint="set --image-columns, or name a part of --pattern {image}; or leave it out",
+        )
     return source.with_notices(*_notices_beside(source, kind, src, folders, options))
 
 
@@ -330,13 +341,21 @@ FOLDERS = (
 def _find_images_in_parquet(src: str, _: Names, options: SourceOptions) -> bool:
     """Return whether a file is a Parquet file with images, and not one with paths of images."""
     images = parquet.image_columns(src) if suffix_of(src) == ".parquet" else ()
-    return bool(images) and (options.path_column is None or options.path_column in images)
+    names = image_names(options) or (options.path_column,)
+    return bool(images) and names[0] in (None, *images)
 
 
 def _read_archive(src: str, archive_path: str, options: SourceOptions) -> Source:
     """Read an archive, or what is in it, as the folder that it would be unpacked to."""
     with opened_archive(archive_path, options) as archive:
-        return archive.locate(_read(src, replace(options, zip_encoding=None)))
+        source = _read(src, replace(options, zip_encoding=None))
+        if source.image_names:
+            raise SourceError(
+                "it contains several images of each sample, which are not read inside of an archive",
+                file=src,
+                hint="unpack the archive and give the folder",
+            )
+        return archive.locate(source)
 
 
 def _in_folder(
@@ -353,7 +372,7 @@ FILES = (
         "a Parquet file with images",
         _find_images_in_parquet,
         _in_folder(parquet.read_hugging_face),
-        ("path_column", "label_column"),
+        ("path_column", "label_column", *_SEVERAL),
         in_archives=False,
         example="train-00000-of-00001.parquet",
     ),
@@ -363,14 +382,14 @@ FILES = (
         "a table of paths",
         is_table,
         read_table,
-        ("image_root", "path_column", "label_column", "split_column"),
+        ("image_root", "path_column", "label_column", "split_column", *_SEVERAL),
         example="table.csv",
     ),
     Kind(
         "a list of images in JSON",
         is_json_table,
         read_table,
-        ("image_root", "path_column", "label_column", "split_column"),
+        ("image_root", "path_column", "label_column", "split_column", *_SEVERAL),
         example="labels.json",
     ),
     Kind(

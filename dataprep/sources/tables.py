@@ -24,6 +24,7 @@ from dataprep.labels.columns import (
     LabelColumn,
     Labels,
     Locate,
+    blank_rows,
     check_filled,
     is_text,
     origin_of,
@@ -56,13 +57,15 @@ from dataprep.sources.columns import (
     without_negatives,
     wrong_type,
 )
-from dataprep.sources.listed import listed_source, normalize_paths
+from dataprep.sources.listed import listed_files, listed_source, normalize_paths
 from dataprep.sources.scan import suffix_of
+from dataprep.sources.several import MISSING_HINT, image_names, with_images
 from dataprep.sources.text_tables import load_csv, load_json, load_jsonl, table_of, text_lines
 from manifests.errors import CallError, SourceError
 from manifests.files import IMAGE_SUFFIXES, SOURCE_LIST, SOURCE_TABLE, ParquetError, open_file
 from manifests.json_members import shorten
 from manifests.parquet import BoundedParquet, is_list, shorten_type
+from manifests.process.text import plural
 from manifests.remote.url import parent_folder
 from manifests.schema import MAX_SPLIT_NAME, SPLIT_WORDS, read_splits, split_order
 
@@ -167,10 +170,8 @@ def images_of(
     """Return the samples of the rows of a table, and the sample of each row; see `table_source`."""
     table, index = without_index(table)
     columns = table.column_names
-    searched = (*PATH_COLUMNS, *_NAME_COLUMNS)
-    path_names = find_columns("--path-column", options.path_column, searched, columns, file)
-    if not path_names:
-        raise _no_column(file, searched, "--path-column", columns)
+    images = image_names(options)
+    path_names = _path_names(images, columns, options, file)
     if label_names is None:
         label_names = label_columns(columns, options, file)
         others = [
@@ -188,8 +189,10 @@ def images_of(
         check_filled(table[name], name, locate)
         _check_one_line(table[name], name, locate)
     path = normalize_paths(_text_column(table, path_names[0], file), locate)
+    # The rows of an image have one split, and the same other images.
+    one = (*split_names, *images[1:])
     table, first, notices = joined_rows(
-        table, path, label_names, options.label_type, locate, one=split_names, places=path_names
+        table, path, label_names, options.label_type, locate, one=one, places=path_names
     )
     image = np.asarray(path.dictionary_encode().indices).astype(np.int64)
     path = path.take(pa.array(first))
@@ -209,10 +212,37 @@ def images_of(
     if not split_names:
         others = table.drop_columns([*path_names, *label_names])
         notices = (*notices, *_split_notices(others))
-    used = {*path_names, *split_names, *not_kept(table, label_names, labels)}
+    used = {*path_names, *split_names, *images, *not_kept(table, label_names, labels)}
     extra = extra_columns(table, used, file, labels)
     source = listed_source(root, "table", path, locate_first, splits, split=split, extra=extra)
+    if images:
+        source = _with_columns(source, table, images, options, locate_first)
     return with_labels(source.with_notices(*index, *notices), labels), image
+
+
+def _with_columns(
+    source: Source, table: pa.Table, images: Texts, options: SourceOptions, locate: Locate
+) -> Source:
+    """Return a source whose samples also have the images in other columns of the table."""
+    paths, stats = {}, {}
+    for name in images[1:]:
+        _check_one_line(table[name], name, locate)
+        path = table[name].combine_chunks()
+        if not pa.types.is_null(path.type):
+            path = _text_column(table, name, source.root)
+        blank = blank_rows(table[name])
+        if blank.any() and options.missing_images is None:
+            raise row_error(
+                locate,
+                int(blank.argmax()),
+                f"the sample has no image {name} ({plural(int(blank.sum()), 'sample')} in total)",
+                MISSING_HINT,
+            )
+        path = pc.if_else(pa.array(blank), pa.scalar(None, pa.large_string()), path)
+        path = normalize_paths(path.cast(pa.large_string()), locate)
+        paths[name], stats[name], notices = listed_files(source.root, path, locate)
+        source = source.with_notices(*notices)
+    return with_images(source, images, paths, stats)
 
 
 # --- reading --------------------------------------------------------------------------------------
@@ -274,6 +304,19 @@ def _check_one_line(column: pa.ChunkedArray, name: str, locate: Locate) -> None:
 
 
 # --- columns --------------------------------------------------------------------------------------
+
+
+def _path_names(images: Texts, columns: Names, options: SourceOptions, file: str) -> Texts:
+    """Return the column with the paths, of the first image if there are several."""
+    for name in images:
+        find_columns("--image-columns", name, (), columns, file)
+    searched = (*PATH_COLUMNS, *_NAME_COLUMNS)
+    names = images[:1] or find_columns(
+        "--path-column", options.path_column, searched, columns, file
+    )
+    if not names:
+        raise _no_column(file, searched, "--path-column", columns)
+    return names
 
 
 def _no_column(file: str, searched: Names, option: str, columns: Names) -> CallError:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from helpers.datasets import write_csv
 from helpers.gate import Gate
 from helpers.processes import signal_group
 
@@ -33,6 +34,7 @@ CONVERT: Command = ("convert", "--src", "first", "--out", OUT, "--samples-per-sh
 APPEND: Command = ("convert", "--src", "more", "--out", OUT, "--append", "--max-rejected", "1")
 PLAN: Command = ("plan", *CONVERT[1:-2])
 PLAN_APPEND: Command = ("plan", *APPEND[1:-2])
+VIEWS: Command = ("convert", "--src", "views.csv", "--image-columns", "path,right", *CONVERT[3:])
 FINISH: Command = ("finish", OUT, "--max-rejected", "1")
 REVERT: Command = ("revert", OUT)
 
@@ -65,6 +67,8 @@ KINDS = {
     "revert": Kind([CONVERT, APPEND], [[REVERT]]),
     "convert in a bucket": Kind((), [[CONVERT]]),
     "append in a bucket": Kind([CONVERT], [[APPEND]]),
+    "several images": Kind((), [[VIEWS]]),
+    "several images in a bucket": Kind((), [[VIEWS]]),
     "steps in a bucket": Kind((), [[PLAN], _works(True), [FINISH]]),
 }
 
@@ -86,6 +90,9 @@ def sources(make_photos, tmp_path_factory) -> Path:
         make_photos(root / name, count, side=side)
         for number in range(5):  # one shard may consist of rejected images
             (root / name / "class 0" / f"broken {number}.jpg").write_bytes(b"<html>")
+    paths = sorted(f"first/{path.relative_to(root / 'first')}" for path in root.glob("first/*/*"))
+    rows = [(path, "x", right) for path, right in zip(paths, paths[::-1], strict=True)]
+    write_csv(root / "views.csv", "path,label,right", rows)
     return root
 
 

@@ -84,6 +84,14 @@ def make_pairs(
     return folder
 
 
+def make_views(folder: Path) -> Path:
+    """Write ``cat/0_left.png`` and ``cat/0_right.png`` and so on: another picture of the same size."""
+    for number, image in enumerate(pictures()):
+        save(folder / f"cat/{number}_left.png", image)
+        save(folder / f"cat/{number}_right.png", image[::-1, ::-1])
+    return folder
+
+
 #: Ids of COCO's categories, with a hole, not in the order of their names.
 CATEGORIES = {1: "person", 2: "bicycle", 7: "train"}
 

@@ -30,7 +30,9 @@ LABELS = {
         f"a photograph of thing {number} in the {'rain' if other else 'sun'}"
     ),
 }
-KINDS = (*LABELS, "boxes", "mask", "palette", "depth")
+KINDS = (*LABELS, "boxes", "mask", "palette", "depth", "views")
+#: Where the second images are.
+SECONDS = {"depth": "depth", "views": "rights"}
 
 
 def write(folder: Path, kind: str, count: int = COUNT, changed: tuple[int, ...] = ()) -> Path:
@@ -57,9 +59,12 @@ def write(folder: Path, kind: str, count: int = COUNT, changed: tuple[int, ...] 
         if kind == "palette":
             image = image.copy()
             image.putpalette([value for color in range(8) for value in (color * 30, 0, 255)])
-        seconds = folder / ("depth" if kind == "depth" else "masks")
+        seconds = folder / SECONDS.get(kind, "masks")
         seconds.mkdir(exist_ok=True)
-        image.save(seconds / f"{number}.png")
+        image.convert("RGB" if kind == "views" else image.mode).save(seconds / f"{number}.png")
+    if kind == "views":
+        rows = [(f"images/{number}.jpg", "cat", f"rights/{number}.png") for number in range(count)]
+        return write_csv(folder / "list.csv", "path,y,right", rows)
     return folder
 
 
@@ -80,8 +85,10 @@ def _write_coco(folder: Path, others: list[bool]) -> None:
 
 
 def options_of(kind: str) -> list[str]:
-    options = ["--label-type", kind if kind != "palette" else "mask"]
-    return [*options, "--label-column", "y"] if kind in LABELS else options
+    options = ["--label-type", {"palette": "mask", "views": "class"}.get(kind, kind)]
+    if kind == "views":
+        options += ["--image-columns", "path,right"]
+    return [*options, "--label-column", "y"] if kind in (*LABELS, "views") else options
 
 
 @pytest.fixture
@@ -132,6 +139,7 @@ def test_equal_labels_are_recognized_and_others_refused(kind, resize, append, sn
     before = snapshot(out)
     named = {"mask": "another mask than masks/2.png", "palette": "another mask than masks/2.png"}
     named["depth"] = "another depth map than depth/2.png"
+    named["views"] = "another image right than rights/2.png"
     for count in (COUNT, COUNT + 2):  # the same images, and some more
         output = append(kind, write(folder, kind, count, (2, 4, 5)), out, status=2)
         assert "/2.jpg: the image is in the dataset" in output
@@ -171,13 +179,13 @@ def test_masks_of_other_images_are_not_read(masks, append, monkeypatch):
     data = bytearray(image.read_bytes())
     data[-20] ^= 1  # another image of the same length
     image.write_bytes(data)
-    read, load_second = [], known.load_label_image
+    read, load_second = [], known.load_others
 
     def load(root, extra, *args, **options):
         read.append(extra["mask_source"])
         return load_second(root, extra, *args, **options)
 
-    monkeypatch.setattr(known, "load_label_image", load)
+    monkeypatch.setattr(known, "load_others", load)
     assert "1 image replaced (images/0.jpg)" in append("mask", source, out, status=2)
     assert sorted(read) == [f"masks/{number}.png" for number in range(1, COUNT)]
 

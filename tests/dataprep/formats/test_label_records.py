@@ -31,6 +31,8 @@ TABLES = {
     "multi-label": {"labels": NAMES},
     "regression": {"values": VALUES},
     "caption": {"caption": CAPTIONS},
+    # Samples with a second image, `right`, have labels of any of these types.
+    "views": {"caption": CAPTIONS},
 }
 #: Second images: the member of the TFRecord, and the pixels.
 SECOND = {
@@ -41,7 +43,8 @@ KINDS = (*TABLES, "boxes", *SECOND)
 
 
 def options_of(kind):
-    return ["--samples-per-shard", 3, "--no-shuffle", *(["--label-type", kind] * (kind == "none"))]
+    own = {"none": ["--label-type", kind], "views": ["--image-columns", "path,right"]}
+    return ["--samples-per-shard", 3, "--no-shuffle", *own.get(kind, ())]
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +58,10 @@ def sources(photographs, tmp_path_factory):
     for kind, columns in TABLES.items():
         found[kind] = folder / f"{kind}.parquet"
         cameras = [number * 2 for number in range(N)]
-        pq.write_table(pa.table({"path": names, **columns, "camera": cameras}), found[kind])
+        table = pa.table({"path": names, **columns, "camera": cameras})
+        if kind == "views":
+            table = table.append_column("right", [names[::-1]])
+        pq.write_table(table, found[kind])
     return found
 
 
@@ -136,13 +142,19 @@ def test_tensorflow_reads_lists_boxes_and_masks(made):
     spec = {name: tf.io.FixedLenFeature((), tf.string)}
     for parsed, depth in zip(read("depth", **spec), given(), strict=True):
         assert (tf.io.decode_png(parsed[name], dtype=tf.uint16)[..., 0].numpy() == depth).all()
+    names = ("image/encoded", "image/right/encoded")
+    spec = dict.fromkeys(names, tf.io.FixedLenFeature((), tf.string))
+    views = [[parsed[name].numpy() for name in names] for parsed in read("views", **spec)]
+    assert [right for _, right in views] == [left for left, _ in views][::-1]
 
 
 # --- what other commands do with it ---------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("fmt", "kind"), [*zip(cycle(FORMATS), KINDS, strict=False)])
-def test_verify_resharding_diff_info_and_report(made, fmt, kind, convert, invoke, tmp_path):
+def test_verify_resharding_diff_info_and_report(
+    made, sources, fmt, kind, convert, invoke, tmp_path
+):
     dataset, again, back = made(kind, fmt), tmp_path / "again", tmp_path / "back"
     assert "no problems" in invoke("verify", dataset, "--decode").output
     (other,) = {*FORMATS} - {fmt}
@@ -154,11 +166,24 @@ def test_verify_resharding_diff_info_and_report(made, fmt, kind, convert, invoke
     rows = [{}, {}]
     for each, found in zip((dataset, back), rows, strict=True):
         for sample, data in stored_samples(each):
-            extra = {name: sample.extra[name] for name in sample.extra if name != "mask_offset"}
+            extra = {
+                name: sample.extra[name] for name in sample.extra if not name.endswith("_offset")
+            }
             found[sample.source] = (data, extra)
     assert rows[0] == rows[1]
-    assert json.loads(invoke("info", again, "--json").output)["label_type"] == kind
+    assert json.loads(invoke("info", again, "--json").output)["label_type"] == (
+        "caption" if kind == "views" else kind
+    )
     invoke("report", again, "--out", tmp_path / "report.html")
+    if kind == "views":
+        assert json.loads(invoke("info", again, "--json").output)["images"] == ["path", "right"]
+        table = pq.read_table(sources[kind])
+        other = table.set_column(table.column_names.index("right"), "right", table["path"])
+        pq.write_table(other, sources[kind].with_name("other.parquet"))
+        other = convert(
+            sources[kind].with_name("other.parquet"), tmp_path / "other", *options_of(kind)
+        )
+        assert "changed" in invoke("diff", dataset, tmp_path / "other", status=1).output
     data = json.loads((tmp_path / "report.json").read_text())
     assert data["samples"] == len(rows[0])
     assert not data["problems"]
@@ -173,7 +198,7 @@ def test_three_steps_and_append(made, sources, kind, tmp_path, convert, invoke):
     dataset, out = made(kind, "webdataset"), tmp_path / "out"
     source, options = sources[kind], ("--fmt", "webdataset", *options_of(kind))
     run_steps(invoke, "--src", source, *options, out=out)
-    name = "unlabelled" if kind == "none" else kind
+    name = {"none": "unlabelled", "views": "caption"}.get(kind, kind)
     assert name in invoke("info", out / ".dataprep" / "plan").output
     for path in (*shards_of(dataset), dataset / "manifest.json"):
         assert (out / path.name).read_bytes() == path.read_bytes()
@@ -195,7 +220,7 @@ def test_resized_boxes_agree_with_their_table(sources, fmt, side, convert, invok
 
 
 @pytest.mark.parametrize("fmt", FORMATS)
-@pytest.mark.parametrize("kind", ["multi-label", "regression", "caption", "mask", "boxes"])
+@pytest.mark.parametrize("kind", ["multi-label", "regression", "caption", "mask", "boxes", "views"])
 def test_verify_finds_a_changed_label(copy, fmt, kind, invoke):
     dataset, (path, *_) = copy(kind, fmt)
     data, is_tar = path.read_bytes(), fmt == "webdataset"
@@ -203,13 +228,14 @@ def test_verify_finds_a_changed_label(copy, fmt, kind, invoke):
     value = b"2.1,-2" if is_tar else np.float32(2.1).tobytes()
     texts = {"multi-label": b"dog", "regression": value, "caption": b"number 1"}
     texts["boxes"] = box if is_tar else b"xmax"
-    if kind == "mask":
-        place = pq.read_table(path.with_suffix(".parquet"))["mask_offset"][0].as_py() + 60
+    if offset := {"mask": "mask_offset", "views": "right_offset"}.get(kind):
+        place = pq.read_table(path.with_suffix(".parquet"))[offset][0].as_py() + 60
     else:
         place = data.index(texts[kind]) + (4 if kind == "boxes" else 1)
     flip(path, place)
     output = invoke("verify", dataset, status=1).output
-    assert kind not in TABLES or "a byte around the image differs" in output
+    assert kind != "views" or "the image 'right' is not valid (corrupt)" in output
+    assert kind not in TABLES or kind == "views" or "a byte around the image differs" in output
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -56,6 +56,7 @@ LAYOUTS: dict[str, tuple[Callable[[Path], object], SourceOptions]] = {
         lambda folder: annotated.make_pairs(folder, seconds="depth", kind="depth"),
         SourceOptions(),
     ),
+    "views": (annotated.make_views, SourceOptions(pattern="{key}_{image}")),
     "cityscapes": (make_cityscapes, SourceOptions()),
     "ade20k": (make_ade20k, SourceOptions()),
     "coco": (lambda folder: annotated.make_coco(folder, ("train2017", "val2017")), SourceOptions()),

@@ -183,7 +183,7 @@ def test_a_list_of_shards_beside_the_manifest(image_folder, out, monkeypatch):
 # --- a mask that was replaced between two runs is noticed, as a replaced image is -----------------
 
 
-@pytest.fixture(params=["mask", "depth", "voc"])
+@pytest.fixture(params=["mask", "depth", "voc", "views"])
 def masks(request, tmp_path):
     """Return a function that reads a source, and one of its masks."""
     folder = tmp_path / "source"
@@ -191,6 +191,10 @@ def masks(request, tmp_path):
         annotated.make_voc(folder)
         options = SourceOptions(label_type="mask")
         return lambda: read_source(str(folder), options), folder / "SegmentationClass/2.png"
+    if request.param == "views":
+        annotated.make_views(folder)
+        options = SourceOptions(pattern="{key}_{image}")
+        return lambda: read_source(str(folder), options), folder / "cat/2_right.png"
     annotated.make_pairs(folder, seconds=f"{request.param}s", kind=request.param)
     return lambda: read_source(str(folder), SourceOptions()), folder / f"{request.param}s/2.png"
 
@@ -216,7 +220,7 @@ def test_shards_of_other_masks_are_refused_or_written_again(masks, out, tmp_path
     killed = shutil.copytree(out, tmp_path / "killed")
     (killed / "manifest.json").unlink()
     change(mask)
-    replaced = rf"image {mask.parent.name}/2.png of the source was replaced since"
+    replaced = rf"image {mask.parent.name}/{mask.name} of the source was replaced since"
     with pytest.raises(CallError, match=replaced):
         convert(read(), out, options)
     convert(read(), out, options, overwrite=True)
