@@ -65,8 +65,8 @@ def _take_apart(
     """Return the outputs of each view by field, and the values of the other fields."""
     fields, views, rest = spec.fields, len(spec.recipe.outputs), outputs
     of_views: dict[str, Sequence[Any]] = {}
-    if "image" in spec.options.fields:
-        of_views["image"], rest = rest[:views], rest[views:]
+    for name in fields.images:
+        of_views[name], rest = rest[:views], rest[views:]
     if fields.label_image:
         of_views[fields.label_image], rest = rest[:views], rest[views:]
     # What follows is on the CPU; `make_pipeline` documents the order.
@@ -131,7 +131,7 @@ def _tensor(
 ) -> Any:
     """Return the value of a field, or of one view, as a tensor of `size` samples, or as a list."""
     recipe, device = spec.recipe, spec.options.device
-    if name == "image":
+    if name in spec.fields.images:
         functions = recipe.batch_functions
         if recipe.views:
             functions = recipe.views[view].batch_functions

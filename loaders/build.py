@@ -48,6 +48,7 @@ class BuildOptions(TypedDict, total=False):
     num_threads: int | None
     dtype: AnyDType
     layout: Layout
+    shared: bool
     last_batch: LastBatch | None
     prefetch: int | None
     hw_decoder_load: float | None
@@ -114,6 +115,7 @@ def build(
     layout: Layout = "NCHW",
     last_batch: LastBatch | None = None,
     fields: Sequence[str] = ("image", "label"),
+    shared: bool = True,
     framework: FrameworkName = "torch",
     prefetch: int | None = None,
     hw_decoder_load: float | None = None,
@@ -138,6 +140,9 @@ def build(
 
     - ``"image"``: tensor [B, C, H, W], or [B, H, W, C] with ``layout="NHWC"``, of type `dtype`.
       Values are as the transforms return them: 0 to 255 without normalization.
+    - ``"image:NAME"``, of samples with several images: the image of this name, which is the first
+      one or another one, as ``"image"``. Images that a sample does not have are zeros, and
+      ``"valid:NAME"``, a bool tensor [B], is false.
     - ``"label"``: int64 tensor [B], from 0. With transforms that mix images: float32 tensor [B,
       classes].
     - ``"labels"``, of samples with several classes: multi-hot float32 tensor [B, classes].
@@ -221,6 +226,8 @@ def build(
             batch of each bucket, and ``"drop"`` carries its samples into the next epoch. `None` means ``"drop"`` for the split
             ``"train"`` and ``"partial"`` for others.
         fields: contents of a batch, in this order.
+        shared: whether the random transforms draw the same values for all images of a sample, as
+            stereo images need, or other values for each.
         framework: library of the returned tensors.
         prefetch: number of batches to prepare in advance. `None` means 2, and 5 for raw pixels on
             the GPU.

@@ -38,8 +38,13 @@ def sampling_choices(spec: LoaderSpec) -> dict[str, Any]:
 def checkpoint_choices(spec: LoaderSpec) -> dict[str, Any]:
     """Return the choices that another loader must share to resume from a checkpoint of this one."""
     options = spec.options
+    # It has no effect on one image of each sample.
+    shared = {}
+    if any(spec.fields.images.values()):
+        shared["shared"] = options.shared
     return {
         **sampling_choices(spec),
+        **shared,
         "transforms": spec.written.text,
         "rank": options.ranks.rank,
         "world_size": options.ranks.world_size,

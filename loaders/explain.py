@@ -25,7 +25,7 @@ _ANY_SIZE = ("height", "width")
 def explain(spec: LoaderSpec) -> str:
     """Describe a loader: data, transforms as written and as run, why they differ, batches."""
     lines = [*_data_lines(spec), "", *_transforms_lines(spec), ""]
-    if "image" in spec.options.fields:
+    if spec.fields.images:
         lines += [*_fusion_lines(spec), "", *_batch_lines(spec)]
     else:
         lines.append('As run: no image is decoded, because the fields do not contain "image".')
@@ -65,7 +65,7 @@ def _html_rows(spec: LoaderSpec, state: str) -> Iterator[tuple[str, str]]:
         f" ({', '.join(options.fields)}), rank {ranks.rank} of {ranks.world_size}",
     )
     yield "sampler", spec.order.lines[0].removeprefix("planned by ")
-    if "image" in options.fields:
+    if spec.fields.images:
         yield "transforms", "\n".join(item.description for item in spec.recipe.all_items)
         batch, *_ = _batch_lines(spec)
         yield "images", batch.removeprefix("A batch: ")
@@ -156,6 +156,11 @@ def _placed(spec: LoaderSpec) -> str:
         labels = LABELS[kind]
         what = f"{labels.pixels} {labels.noun}s"
         return f" and {spec.options.batch_size} x {' and '.join(sizes)} {what}"
+    if len(spec.fields.images) > 1:
+        draws = "random values of its own"
+        if spec.options.shared:
+            draws = "the same random values"
+        return f" for each of {', '.join(spec.fields.images)}, with {draws}"
     if spec.fields.has_boxes:
         return f" and their {spec.split.manifest.label_type}"
     return ""

@@ -349,6 +349,7 @@ class BuildRequest:
     layout: Layout = _argument(_one_of(Layout), default="NCHW")
     last_batch: LastBatch | None = _argument(_one_of(LastBatch), default=None)
     fields: tuple[str, ...] = _argument(_fields, default=("image", "label"))
+    shared: bool = _argument(_flag(), default=True)
     framework: FrameworkName = _argument(_one_of(FrameworkName), default="torch")
     prefetch: int | None = _argument(_integer(1, 64), default=None)
     hw_decoder_load: float | None = _argument(_share, default=None)
@@ -497,6 +498,7 @@ class ResolvedOptions:
         layout: axes of the image batch.
         last_batch: treatment of the samples that do not fill the last batch.
         fields: contents of a batch, in order.
+        shared: whether all images of a sample get the same random values.
         framework: library that the tensors belong to.
         prefetch: batches prepared in advance.
         hw_decoder_load: share of JPEG images that the GPU's hardware decoder decodes, from 0 to 1.
@@ -521,6 +523,7 @@ class ResolvedOptions:
     layout: Layout
     last_batch: LastBatch
     fields: tuple[str, ...]
+    shared: bool
     framework: FrameworkName
     prefetch: int
     hw_decoder_load: float

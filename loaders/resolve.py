@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
 
-from loaders.dataset.fields import Fields, shadowed_columns
+from loaders.dataset.fields import Fields, image_fields, shadowed_columns
 from loaders.dataset.images import Images, open_images
 from loaders.dataset.orientation import turned
 from loaders.dataset.split import OpenSplit, join_splits, open_split
@@ -42,7 +43,9 @@ from loaders.samplers.choose import ChosenOrder, choose_order, on_network
 from loaders.samplers.order import Order
 from loaders.spec import LoaderSpec
 from loaders.transforms.argument import ParsedTransforms, parse_transforms, require_followed
-from loaders.transforms.base import MAX_PIXELS, Adjustment, Size, no_buckets
+from loaders.transforms.base import MAX_PIXELS, Adjustment, ImageSpec, Size, no_buckets
+from loaders.transforms.combinators import Combinator
+from loaders.transforms.crop_resize import RandomResizedCrop
 from loaders.transforms.decode_normalize import Normalize, Rescale, ToFloat
 from loaders.transforms.fuse import (
     Fusion,
@@ -89,7 +92,7 @@ def resolve(request: BuildRequest) -> LoaderSpec:
         request.transforms,
         split=request.split,
         views=request.views,
-        image_size=lambda: one_size(split, tables),
+        image_size=lambda: one_size(split, tables, image_fields(split, request.fields)),
         batch_size=request.batch_size,
         kind=split.manifest.kind,
     )
@@ -132,7 +135,7 @@ def resolve(request: BuildRequest) -> LoaderSpec:
             tables,
             mmap=options.mmap,
             tolerant=options.on_error != "raise",
-            with_label_images=batch_fields.label_image is not None,
+            others=batch_fields.others,
         )
         _require_room(images, options)
     spec = LoaderSpec(
@@ -222,8 +225,13 @@ def _check_crops(recipe: Recipe, split: OpenSplit, tables: SampleTables) -> None
                 ) from None
 
 
-def one_size(split: OpenSplit, tables: SampleTables) -> Size | None:
-    """Return the height and width of all images; `None` if they vary or are not known."""
+def one_size(
+    split: OpenSplit, tables: SampleTables, images: Mapping[str, str] | None = None
+) -> Size | None:
+    """Return the height and width of all images; `None` if they vary or are not known.
+
+    `images` are the fields that are images, if there are others than the first image of each sample.
+    """
     if split.manifest.pixels is not None:
         return split.manifest.pixels[:2]
     sizes = tables.all_image_sizes()
@@ -233,6 +241,12 @@ def one_size(split: OpenSplit, tables: SampleTables) -> Size | None:
     same = bool((sizes.heights == height).all() and (sizes.widths == width).all())
     if not same or min(height, width) == 0 or height * width > MAX_PIXELS:
         return None
+    for other in filter(None, (images or {}).values()):
+        names = (f"{other}_width", f"{other}_height")
+        sides = np.stack([*tables.columns(names, requested_by="fields").values()])
+        # Only square images have this size also if decoding turns them; 0 is a missing image.
+        if height != width or not np.isin(sides, (0, width)).all():
+            return None
     if height != width and turned(split, tables, np.array([0])).any():
         return width, height
     return height, width
@@ -383,11 +397,59 @@ def _fields(
                 hint='set row_tokens of Patchify, or leave "segments" out of fields',
             )
     fields = Fields(split, tables, names, planned=planned)
+    if len({*fields.images.values()}) > 1:
+        _check_several(recipe, options, split, tables, fields)
     if fields.label_image:
         require_followed(recipe, "masks")
     if fields.has_boxes:
         require_followed(recipe, "boxes")
     return fields
+
+
+def _check_several(
+    recipe: Recipe, options: ResolvedOptions, split: OpenSplit, tables: SampleTables, fields: Fields
+) -> None:
+    """Check that the transforms can be applied to several images of a sample.
+
+    Raises:
+        CallError: they cannot; the message names the transform.
+
+    """
+    for operation in (*recipe.mixing, *filter(None, recipe.patchify)):
+        raise CallError(
+            f"{type(operation).__name__} is for one image of each sample, but fields has"
+            f" {', '.join(fields.images)}",
+            hint="remove the transform, or read one of the images",
+        )
+    if not options.shared:
+        return
+    # DALI draws until a region fits, so images of two sizes would get other random values.
+    for written in [view.operations for view in recipe.views] or [()]:
+        spec = ImageSpec()
+        for operation in (*recipe.operations, *written):
+            tries = bool(getattr(operation, "attempts", False))
+            if isinstance(operation, Combinator):
+                tries = RandomResizedCrop.__name__ in repr(operation)
+            if spec.size is None and tries:
+                _check_equal_sizes(type(operation).__name__, split, tables, fields)
+            spec = operation.output(spec)
+
+
+def _check_equal_sizes(name: str, split: OpenSplit, tables: SampleTables, fields: Fields) -> None:
+    for other in filter(None, fields.images.values()):
+        names = ("width", "height", f"{other}_width", f"{other}_height")
+        sizes = tables.columns(names, requested_by="fields")
+        width, height, own_width, own_height = sizes.values()
+        differ = ((width != own_width) | (height != own_height)) & (own_width > 0)
+        if differ.any():
+            row = int(differ.argmax())
+            key = tables.columns(["key"], requested_by="fields")["key"][row]
+            raise CallError(
+                f"{name} cannot crop all images of a sample alike: in {split.folder}, the first"
+                f" image of the sample {key!r} has {width[row]}x{height[row]} pixels, and the image"
+                f" {other} has {own_width[row]}x{own_height[row]}",
+                hint="set shared=False, or resize all images to one size before it",
+            )
 
 
 def _require_room(images: Images, options: ResolvedOptions) -> None:
@@ -503,6 +565,8 @@ def _settings(
             moved += (patchify.most_tokens + 1) * patchify.patch**2 * output.channels
     # Per pixel of a mask or depth map. They are decoded whole, and moved in a second copy.
     label_bytes = sum(LABEL_IMAGE_BYTES.get(name, 0) for name in options.fields)
+    images = max(1, sum(name.partition(":")[0] == "image" for name in options.fields))
+    values *= images
     # DALI has no bfloat16: it returns float32, which the framework converts.
     staged_bytes = values * DTYPE_BYTES["float32"] * (options.dtype == "bfloat16")
     staged_bytes += moved * DTYPE_BYTES[options.dtype]
@@ -511,7 +575,7 @@ def _settings(
         image_bytes=values * DTYPE_BYTES[options.dtype] + pixels * label_bytes,
         staged_bytes=staged_bytes,
         window=decode_window(fusion.operations),
-        full_size_images=full_size_images(fusion.operations) + 2 * label_bytes / 3,
+        full_size_images=images * full_size_images(fusion.operations) + 2 * label_bytes / 3,
         threads=options.num_threads,
         hardware_load=options.hw_decoder_load,
         prefetch=options.prefetch,

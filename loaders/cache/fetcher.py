@@ -80,7 +80,7 @@ class Fetcher:
         self._threads: ThreadPoolExecutor | None = None
         self._planner: threading.Thread | None = None
         # Mean size of the images of a sample.
-        self._mean = max(1, int(layout.sizes.mean()) * layout.wanted)
+        self._mean = max(1, int(layout.sizes.mean()) * len(layout.wanted))
         self._lookahead_samples = LOOKAHEAD_BYTES // self._mean
         self._in_blocks = True
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -134,7 +135,7 @@ class CachedImages(Images):
         *,
         mmap: bool,
         tolerant: bool = False,
-        with_label_images: bool = False,
+        others: Sequence[str] = (),
         timeout: float = TIMEOUT,
     ) -> None:
         """Read the location of each image from the sample tables.
@@ -144,7 +145,7 @@ class CachedImages(Images):
             tables: the sample tables of the split.
             mmap: whether to map the shards if the split fits into the cache.
             tolerant: whether a single damaged image is no error.
-            with_label_images: whether to read masks or depth maps too.
+            others: names of the other images of a sample to read too.
             timeout: how long to repeat requests that the store does not answer, in seconds.
 
         Raises:
@@ -154,7 +155,7 @@ class CachedImages(Images):
         """
         self._split = split
         self._presence, self._room = split.presence, split.room
-        self._layout = layout_of(split, tables, with_label_images=with_label_images)
+        self._layout = layout_of(split, tables, others)
         self._lock: Lock | None = None
         self._room.enter(self, split.limit)
         self.fits = self._presence.read_only or self._has_room(self.missing_space)
@@ -164,7 +165,7 @@ class CachedImages(Images):
             mmap=mmap and self.fits,
             tolerant=tolerant,
             check=False,
-            with_label_images=with_label_images,
+            others=others,
         )
         self._shards = CachedShards(
             split.dataset, self._presence, self._room, self._layout, split.shards
@@ -180,9 +181,9 @@ class CachedImages(Images):
 
     # --- for the loader -------------------------------------------------------------------------
 
-    def images(self, rows: Ints, component: int = 0) -> list[Encoded]:
+    def images(self, rows: Ints, component: str = "") -> list[Encoded]:
         """Return encoded images."""
-        needed = rows * self._layout.images + component
+        needed = self._layout.component_rows(rows, component)
         while True:
             self._fetcher.wait(needed)
             if self.fits:

@@ -2,7 +2,8 @@
 
 And the requests that fetch them. No I/O.
 
-If samples have label images, masks or depth maps, sample n has the rows 2n and 2n + 1 of a layout.
+If samples have several images, such as masks or depth maps, sample n of two has the rows 2n and
+2n + 1 of a layout.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from numpy.typing import NDArray
 
 from loaders.arrays import Bools, Ints
 from loaders.dataset.split import OpenSplit
-from loaders.dataset.tables import IMAGE_COLUMNS, MASK_COLUMNS, SampleTables
+from loaders.dataset.tables import SampleTables
+from manifests.labels import place_columns
 from manifests.schema import Manifest
 
 #: Disk space is given back in pages of this many bytes.
@@ -59,22 +61,23 @@ class Request(NamedTuple):
 
 def images_of(manifest: Manifest) -> int:
     """Return the number of images of each sample: 2 in datasets with masks or depth maps."""
-    return 1 + manifest.labels.has_image
+    return 1 + len(manifest.labels.others)
 
 
-def layout_of(split: OpenSplit, tables: SampleTables, *, with_label_images: bool) -> Layout:
-    """Return where the images of a split are.
+def layout_of(split: OpenSplit, tables: SampleTables, others: Sequence[str]) -> Layout:
+    """Return where the images of a split are, of which the loader reads the first and some others.
 
     Raises:
         TableError: a table is missing or damaged.
 
     """
-    images = images_of(split.manifest)
-    components = (IMAGE_COLUMNS, MASK_COLUMNS)[:images]
-    columns = tables.columns(sum(components, ()), requested_by="a sampler")
+    components = ("", *split.manifest.labels.others)
+    places = [*map(place_columns, components)]
+    lazy, columns = tables.lazy_columns(sum(places, ()))
+    lazy.load()
     found = []
-    for names in zip(*components, strict=True):
-        # Of each sample the value of its image, then of its label image.
+    for names in zip(*places, strict=True):
+        # Of each sample the value of its first image, then of the others.
         values = np.stack(list(map(columns.__getitem__, names)), axis=1)
         found.append(values.astype(np.int64).ravel())
     offsets, sizes, checksums = found
@@ -82,10 +85,10 @@ def layout_of(split: OpenSplit, tables: SampleTables, *, with_label_images: bool
         offsets=offsets,
         sizes=sizes,
         checksums=checksums,
-        ends=images * split.ends,
+        ends=len(components) * split.ends,
         lengths=split.lengths,
-        images=images,
-        wanted=1 + with_label_images,
+        components=components,
+        wanted=("", *others),
     )
 
 
@@ -99,8 +102,8 @@ class Layout:
         checksums: CRC-32C, 0 if unknown, int64 [rows].
         ends: row after the last one of each shard, int64 [shards].
         lengths: length of each shard in bytes.
-        images: images of each sample: 1, or 2 with masks or depth maps.
-        wanted: images of each sample that the loader reads.
+        components: names of the images of each sample, as in `loaders.dataset.images.Images`.
+        wanted: the ones that the loader reads.
 
     """
 
@@ -109,8 +112,13 @@ class Layout:
     checksums: Ints
     ends: Ints
     lengths: Sequence[int]
-    images: int = 1
-    wanted: int = 1
+    components: Sequence[str] = ("",)
+    wanted: Sequence[str] = ("",)
+
+    @property
+    def images(self) -> int:
+        """Number of images of each sample."""
+        return len(self.components)
 
     @property
     def rows(self) -> int:
@@ -121,7 +129,16 @@ class Layout:
         """Return the rows that the loader reads of samples, int64 [rows]."""
         if self.images == 1:
             return samples
-        return (samples[:, None] * self.images + np.arange(self.wanted)).ravel()
+        wanted = np.array([*map(self.components.index, self.wanted)])
+        rows: Ints = (samples[:, None] * self.images + wanted).ravel()
+        # An image that a sample does not have is never fetched.
+        there: Ints = rows[self.sizes[rows] > 0]
+        return there
+
+    def component_rows(self, samples: Ints, component: str) -> Ints:
+        """Return the row of an image of each sample; of the first image if a sample does not have it."""
+        rows = samples * self.images + self.components.index(component)
+        return np.where(self.sizes[rows] > 0, rows, samples * self.images)
 
     def all_rows(self) -> Ints:
         """Return every row that the loader reads."""
@@ -155,11 +172,12 @@ class Layout:
             shard = int(shards[place])
             start, end = self.first_row(shard), int(self.ends[shard])
             in_block = self.offsets[start:end] // BLOCK_BYTES == numbers[place]
+            in_block &= (self.sizes[start:end] > 0) | (self.images == 1)
             found.append(np.flatnonzero(in_block) + start)
         blocks = np.concatenate(found)
         if self.images == 1:
             return blocks
-        return blocks[np.isin(blocks % 2, rows % 2)]
+        return blocks[np.isin(blocks % self.images, rows % self.images)]
 
     def requests(self, rows: Ints) -> list[Request]:
         """Combine images of a shard into requests, in the order in which they are first needed.

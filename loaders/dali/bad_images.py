@@ -34,7 +34,7 @@ from loaders.progress import Position
 from loaders.transforms.base import MAX_PIXELS, ImageSpec
 from loaders.transforms.decode_normalize import Decode
 from manifests.errors import DamagedError, StoppedError
-from manifests.labels import LabelType
+from manifests.labels import LABEL_IMAGE, LabelType
 from manifests.process.interrupts import delayed_interrupts
 
 #: Matches the message of an operator that fails while reading or decoding: the kind of operator,
@@ -183,12 +183,11 @@ def find_bad_images(
 
     """
     tables, kind = SampleTables(spec.split), spec.fields.label_image
+    others = spec.fields.others
     with ExitStack() as opened:
         images = spec.images
         if images is None:
-            images = StoredImages(
-                spec.split, tables, tolerant=True, with_label_images=kind is not None
-            )
+            images = StoredImages(spec.split, tables, tolerant=True, others=others)
             opened.callback(images.close)
         runs = range(position.read - 1, position.read + spec.options.prefetch)
         upcoming = spec.order.upcoming(position.started, position.skipped)
@@ -198,15 +197,20 @@ def find_bad_images(
             rows = np.concatenate([upcoming.rank_rows(run) for run in runs])
         rows = np.setdiff1d(rows, list(known))
         bad = _undecodable(spec, images.images, rows, _decode_whole, limit)
-        if kind is not None and len(bad) != limit:
+        for name in others:
+            if len(bad) == limit:
+                break
+            noun, decode = f"image {name}", _decode_whole
+            if kind is not None and name == LABEL_IMAGE:
+                noun, decode = kind, partial(_decode_label_image, kind)
             found = _undecodable(
                 spec,
-                partial(images.images, component=1),
+                partial(images.images, component=name),
                 np.setdiff1d(rows, list(bad)),
-                partial(_decode_label_image, kind),
+                decode,
                 None if limit is None else limit - len(bad),
             )
-            bad |= {row: f"its {kind}: {reason}" for row, reason in found.items()}
+            bad |= {row: f"its {noun}: {reason}" for row, reason in found.items()}
         return bad
 
 

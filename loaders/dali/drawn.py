@@ -40,6 +40,7 @@ def describe_draws(spec: LoaderSpec) -> list[tuple[str, ...]]:
         spec.fusion.operations,
         options,
         seed=seed,
+        components=spec.fields.images,
         views=[each.operations for each in spec.view_fusions],
         random=streams,
         budgets=partial(pipeline_budgets, spec, 0, 0),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import zlib
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import singledispatch
 from typing import Any, TypeAlias
 
@@ -308,7 +308,9 @@ class ReaderOutputs:
         source: the file and position of each record: uint8 [W] text. `None` if no field needs it.
         row: each sample's row in the split: an int64 scalar. `None` without a sampler.
         bucket: height and width of the batch's bucket: float32 [2]. `None` without buckets.
-        label_image: encoded masks or depth maps: uint8 [bytes]. `None` if no field needs them.
+        others: other encoded images of the samples that fields need, by name: uint8 [bytes].
+        present: 1 where a sample has an image, by its name, else 0: uint8 scalars. Only for images
+            that not all samples have; the bytes of the others are of their first image.
 
     """
 
@@ -317,7 +319,8 @@ class ReaderOutputs:
     source: Node | None = None
     row: Node | None = None
     bucket: Node | None = None
-    label_image: Node | None = None
+    others: Mapping[str, Node] = field(default_factory=dict)
+    present: Mapping[str, Node] = field(default_factory=dict)
 
     @property
     def metadata(self) -> list[Node]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import ctypes
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from typing import Any, Literal, TypeAlias
 
 from loaders.arrays import Ints
@@ -37,7 +38,7 @@ from loaders.transforms.base import ImageSpec, Operation
 from loaders.transforms.parse import Recipe
 from loaders.transforms.patches import Patchify
 from manifests.errors import DamagedError, IndexFileError
-from manifests.labels import LabelType
+from manifests.labels import LABEL_IMAGE, LabelType
 
 
 def make_pipeline(
@@ -47,6 +48,7 @@ def make_pipeline(
     options: ResolvedOptions,
     *,
     seed: int,
+    components: Mapping[str, str],
     views: Sequence[Sequence[Operation]] = (),
     checkpoint: bytes = b"",
     label_image: LabelType | None = None,
@@ -58,8 +60,8 @@ def make_pipeline(
 
     Its outputs, in order:
 
-    1. the images, if `"image"` is one of the fields: on the GPU if there is one, in the dtype and
-       layout of the batch; one output for each view if the recipe has views,
+    1. the images of each field in `components`: on the GPU if there is one, in the dtype and layout
+       of the batch; one output for each view if the recipe has views,
     2. the masks or depth maps, if they are one of the fields, on the same device, for each view;
        see `loaders.dali.targets`,
     3. the reader's other outputs (`ReaderOutputs.metadata`), on the CPU,
@@ -77,6 +79,8 @@ def make_pipeline(
         options: device, batch size, threads, dtype, layout, fields and the other options of the
             loader.
         seed: seed of the transforms; different on each rank.
+        components: the fields that are images, in the order of the batch, with the names of these
+            images; see `loaders.dataset.fields.Fields.images`.
         views: the operations of each of the recipe's views, fused.
         checkpoint: a checkpoint of an equal pipeline to resume from; empty to start with the first
             epoch.
@@ -88,47 +92,77 @@ def make_pipeline(
     """
     pipeline = new_pipeline(options, seed, checkpoint)
     context = replace(new_context(options, random or RandomStreams(seed)), budgets=budgets)
-    with_images = "image" in options.fields
     with pipeline:
         records = read()
         context = replace(context, bucket=records.bucket)
-        image, spec = records.encoded, ImageSpec()
+        images: dict[str, list[Node]] = {}
+        grids: list[Node] = []
         extra: list[Node] = []
-        if views:
-            image, spec = apply_all(operations, image, spec, context)
-            images = []
-            for each in views:
-                context.random.next_view()
-                images.append(finished(each, image, spec, context, options)[0])
-        elif recipe.mixing:
-            exact = replace(options, dtype="float32")
-            image, spec = finished(operations, image, spec, context, exact)
-            image, *extra = mix(
-                recipe.mixing, image, spec, context, layout=options.layout, with_images=with_images
-            )
-            images = [as_dtype(image, options.dtype)]
-        else:
-            images = [finished(operations, image, spec, context, options)[0]]
-        grids = []
+        # The first image is in the graph also if no field needs it: DALI leaves it out.
+        for number, name in enumerate(dict.fromkeys(("", *components.values()))):
+            own, encoded = context, records.encoded
+            if number:
+                encoded = records.others[name]
+                draws = seed
+                if not options.shared:
+                    draws = derive_seed(seed, number)
+                own = replace(context, random=context.random.again(draws))
+            if recipe.mixing:
+                exact = replace(options, dtype="float32")
+                image, spec = finished(operations, encoded, ImageSpec(), own, exact)
+                with_images = bool(components)
+                image, *extra = mix(
+                    recipe.mixing, image, spec, own, layout=options.layout, with_images=with_images
+                )
+                images[name] = [as_dtype(image, options.dtype)]
+            else:
+                images[name] = _finished_views(operations, views, encoded, own, options)
+            if name in records.present:
+                there = context.to_device(records.present[name])
+                images[name] = [image * there for image in images[name]]
         for number, (patchify, output) in enumerate(
             zip(recipe.patchify, recipe.outputs, strict=True)
         ):
             if patchify is not None:
-                images[number], grid = cut(patchify, images[number], output.channels, context)
+                images[""][number], grid = cut(
+                    patchify, images[""][number], output.channels, context
+                )
                 grids.append(grid)
         written = [view.operations for view in recipe.views] or [()]
         labels, moved = [], []
-        if label_image is not None and records.label_image is not None:
+        if label_image is not None:
             labels = label_images(
-                records.label_image, label_image, recipe.operations, context, seed, views=written
+                records.others[LABEL_IMAGE],
+                label_image,
+                recipe.operations,
+                context,
+                seed,
+                views=written,
             )
         if with_frames:
             moved = frames(records.encoded, recipe.operations, context, seed, views=written)
         # DALI computes only what the outputs need. If they contain no images, it decodes none.
-        pipeline.set_outputs(
-            *(images if with_images else []), *labels, *records.metadata, *moved, *grids, *extra
-        )
+        pixels = chain.from_iterable(map(images.__getitem__, components.values()))
+        pipeline.set_outputs(*pixels, *labels, *records.metadata, *moved, *grids, *extra)
     return pipeline
+
+
+def _finished_views(
+    operations: Sequence[Operation],
+    views: Sequence[Sequence[Operation]],
+    encoded: Node,
+    context: GraphContext,
+    options: ResolvedOptions,
+) -> list[Node]:
+    """Return the images of a batch after all operations, for each view."""
+    if not views:
+        return [finished(operations, encoded, ImageSpec(), context, options)[0]]
+    image, spec = apply_all(operations, encoded, ImageSpec(), context)
+    images = []
+    for each in views:
+        context.random.next_view()
+        images.append(finished(each, image, spec, context, options)[0])
+    return images
 
 
 def new_pipeline(options: ResolvedOptions, seed: int, checkpoint: bytes = b"") -> Pipeline:
@@ -251,6 +285,7 @@ def start_pipeline(spec: LoaderSpec, progress: Progress) -> Pipeline:
         spec.fusion.operations,
         options,
         seed=seed,
+        components=spec.fields.images,
         views=[each.operations for each in spec.view_fusions],
         checkpoint=progress.checkpoint,
         label_image=spec.fields.label_image,

@@ -11,7 +11,7 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
@@ -21,6 +21,7 @@ import nvidia.dali.tensors as _tensors
 import nvidia.dali.tfrecord as _tfrecord
 from numpy.typing import NDArray
 
+from loaders.arrays import Bools, Ints
 from loaders.dali.graph import Node, ReaderOutputs, dali, fn, types
 from loaders.dataset.images import Images
 from loaders.dataset.split import OpenSplit
@@ -74,7 +75,7 @@ def add_reader(spec: LoaderSpec, *, seed: int, started: int, skipped: int = 0) -
             mmap=spec.options.mmap,
             with_label=spec.fields.stored_label,
             with_source=spec.fields.source,
-            with_label_image=spec.fields.label_image is not None,
+            others=spec.fields.others,
         )
     if spec.images is None:
         raise TypeError("a planned order needs images")
@@ -82,7 +83,8 @@ def add_reader(spec: LoaderSpec, *, seed: int, started: int, skipped: int = 0) -
         upcoming,
         spec.images,
         prefetch=spec.options.prefetch,
-        with_label_images=spec.fields.label_image is not None,
+        others=spec.fields.others,
+        present=spec.fields.present,
     )
 
 
@@ -96,7 +98,8 @@ def read_planned(
     images: Images,
     *,
     prefetch: int,
-    with_label_images: bool = False,
+    others: Sequence[str] = (),
+    present: Mapping[str, Callable[[Ints], Bools]] | None = None,
 ) -> ReaderOutputs:
     """Add a reader to the graph that returns the batches of a sampler's plan.
 
@@ -104,7 +107,8 @@ def read_planned(
         upcoming: the batches.
         images: random access to the encoded images.
         prefetch: batches that the pipeline computes ahead of the one in use.
-        with_label_images: whether a field needs the masks or depth maps.
+        others: names of the other images of a sample that fields need.
+        present: which of some rows have an image, for images that not all samples have.
 
     """
     rows_of = lru_cache(READ_AHEAD_BATCHES + PREPARED_BATCHES + prefetch + 2)(upcoming.rank_rows)
@@ -117,11 +121,24 @@ def read_planned(
     if upcoming.shape is not None:
         sides = _sides_of(upcoming.shape)
         bucket = fn.external_source(sides, dtype=types.FLOAT, ndim=1, batch=True, batch_info=True)
-    if not with_label_images:
-        return ReaderOutputs(encoded, row=row, bucket=bucket)
-    of_labels = PlannedBatches(upcoming, rows_of, images, prefetch, component=1)
-    label_image = fn.external_source(of_labels.images, dtype=types.UINT8, ndim=1, **kwargs)
-    return ReaderOutputs(encoded, row=row, bucket=bucket, label_image=label_image)
+    nodes = {}
+    for name in others:
+        of_name = PlannedBatches(upcoming, rows_of, images, prefetch, component=name)
+        nodes[name] = fn.external_source(of_name.images, dtype=types.UINT8, ndim=1, **kwargs)
+    there = {}
+    for name, are_present in (present or {}).items():
+        source = _presence_of(rows_of, are_present)
+        there[name] = fn.external_source(
+            source, dtype=types.UINT8, ndim=0, batch=True, batch_info=True
+        )
+    return ReaderOutputs(encoded, row=row, bucket=bucket, others=nodes, present=there)
+
+
+def _presence_of(
+    rows_of: RowsOf, present: Callable[[Ints], Bools]
+) -> Callable[[Any], NDArray[np.uint8]]:
+    """Return a source of 1 for each sample of a batch that has an image, else 0: uint8 [B]."""
+    return lambda batch: present(rows_of(batch.iteration)).astype(np.uint8)
 
 
 def _sides_of(shape: Callable[[int], BatchShape]) -> Callable[[Any], NDArray[np.float32]]:
@@ -146,7 +163,7 @@ class PlannedBatches:
         rows_of: RowsOf,
         images: Images,
         prefetch: int,
-        component: int = 0,
+        component: str = "",
     ) -> None:
         """Prepare to return batches.
 
@@ -155,7 +172,7 @@ class PlannedBatches:
             rows_of: returns the rows of a batch by its number; remembers the rows of the last batches.
             images: random access to the images.
             prefetch: batches that the pipeline computes ahead of the one in use.
-            component: 1 for the masks or depth maps.
+            component: name of the image of each sample; empty for the first one.
 
         """
         pipeline = dali.Pipeline.current()
@@ -201,7 +218,7 @@ class PlannedBatches:
 class _Preparation:
     """Makes the images of a batch ready for DALI, and lets the system read the next batches from disk."""
 
-    def __init__(self, rows_of: RowsOf, images: Images, kept: int, component: int) -> None:
+    def __init__(self, rows_of: RowsOf, images: Images, kept: int, component: str) -> None:
         self._rows_of, self._images, self._component = rows_of, images, component
         self._requested = 0
         # To release the images of a batch takes 0.1 ms, so the thread that prepares does it.
@@ -261,7 +278,7 @@ def read_stored(
     started: int,
     with_label: bool,
     with_source: bool,
-    with_label_image: bool = False,
+    others: Sequence[str] = (),
     mmap: bool = True,
 ) -> ReaderOutputs:
     """Add the native reader of a split to the graph.
@@ -275,7 +292,7 @@ def read_stored(
         started: epoch of the first batch.
         with_label: whether to read the labels that the shards store.
         with_source: whether to return the file and position of each record.
-        with_label_image: whether to read the masks or depth maps.
+        others: names of the other images of a sample to read, which all samples have.
         mmap: whether to map the shards instead of reading them.
 
     """
@@ -298,28 +315,29 @@ def read_stored(
         shards = tuple(
             shards[number] for number in permutation(len(shards), shard_seed, started, _SHARD_ORDER)
         )
-    components = split.manifest.components
-    label, label_image = None, None
+    label = None
     if with_label:
-        label = components.label
-    if with_label_image:
-        label_image = components.mask
+        label = split.manifest.components.label
+    components = []
+    for name in others:
+        components.append(";".join(split.manifest.components_of(name)))
     read = _read_webdataset
     if split.manifest.format == "tfrecord":
         read = _read_tfrecord
-    encoded, *others = read(split, shards, label, label_image, kwargs)
-    labels = others.pop(0) if label is not None else None
+    encoded, *rest = read(split, shards, label, components, kwargs)
+    labels = rest.pop(0) if label is not None else None
     source = None
     if with_source:
         source = fn.pad(fn.get_property(encoded, key="source_info"))
-    return ReaderOutputs(encoded, labels, source, label_image=others[0] if others else None)
+    nodes = dict(zip(others, rest, strict=True))
+    return ReaderOutputs(encoded, labels, source, others=nodes)
 
 
 def _read_tfrecord(
     split: OpenSplit,
     shards: Sequence[Shard],
     label: str | None,
-    label_image: str | None,
+    others: Sequence[str],
     kwargs: dict[str, Any],
 ) -> list[Node]:
     features = {
@@ -329,8 +347,8 @@ def _read_tfrecord(
         # With shape [1], a record without the feature gives an empty tensor. With a scalar it would
         # give 0.
         features[label] = tfrecord.FixedLenFeature([1], tfrecord.int64, -1)
-    if label_image is not None:
-        features[label_image] = tfrecord.FixedLenFeature((), tfrecord.string, "")
+    for name in others:
+        features[name] = tfrecord.FixedLenFeature((), tfrecord.string, "")
     outputs = fn.readers.tfrecord(
         path=[split.path(shard.file) for shard in shards],
         index_path=[split.path(shard.index) for shard in shards],
@@ -344,14 +362,13 @@ def _read_webdataset(
     split: OpenSplit,
     shards: Sequence[Shard],
     label: str | None,
-    label_image: str | None,
+    others: Sequence[str],
     kwargs: dict[str, Any],
 ) -> list[Node]:
     extensions = [";".join(split.manifest.components.image)]
     if label is not None:
         extensions.append(label)
-    if label_image is not None:
-        extensions.append(label_image)
+    extensions += others
     outputs = fn.readers.webdataset(
         paths=[split.path(shard.file) for shard in shards],
         index_paths=[split.path(shard.index) for shard in shards],
@@ -360,10 +377,10 @@ def _read_webdataset(
         missing_component_behavior="error",
         **kwargs,
     )
-    encoded, *others = outputs if isinstance(outputs, (list, tuple)) else [outputs]
+    encoded, *rest = outputs if isinstance(outputs, (list, tuple)) else [outputs]
     if label is not None:
-        others[0] = fn.pad(others[0])
-    return [encoded, *others]
+        rest[0] = fn.pad(rest[0])
+    return [encoded, *rest]
 
 
 T = TypeVar("T")

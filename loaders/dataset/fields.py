@@ -13,12 +13,13 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from loaders.arrays import Array, Float32s, Ints
+from loaders.arrays import Array, Bools, Float32s, Ints
 from loaders.dataset.labels import PLACED, READERS
 from loaders.dataset.split import OpenSplit
 from loaders.dataset.tables import TABLE_DTYPES, ListColumn, SampleTables
-from manifests.errors import DamagedError
-from manifests.labels import MAX_LABEL
+from manifests.errors import CallError, DamagedError
+from manifests.labels import LABEL_IMAGE, MAX_LABEL, place_columns
+from manifests.process.text import suggest
 from manifests.schema import COLUMN_PREFIX
 
 #: Values of a field for a batch: numbers as an array [B], anything else as a list.
@@ -44,7 +45,12 @@ class Fields:
     Attributes:
         stored_label: whether DALI's reader must return the label that the shards store.
         source: whether DALI's reader must return the origin of each record (``source_info``).
+        images: the fields that are images, in the order of the batch, with the name of each image
+            of `manifests.labels.LabelSchema.others`, which is empty for the first one.
         label_image: what the label images are, if they are one of the fields. `None` if it is not.
+        others: names of the images beside the first one that fields need.
+        present: for other images that not all samples have, what returns for rows whether a sample
+            has the image.
         has_boxes: whether the boxes, their labels or their number are among the fields.
 
     """
@@ -72,23 +78,35 @@ class Fields:
         placed = set(names).intersection(labels.fields) if labels.is_placed else set()
         self.has_boxes = bool(placed) and labels.name in PLACED
         self.label_image = labels.name if placed and labels.has_image else None
+        self.images = image_fields(split, names)
+        other_images = dict.fromkeys(filter(None, self.images.values()))
+        self.others = (*((LABEL_IMAGE,) if self.label_image else ()), *other_images)
+        valid = image_fields(split, names, "valid")
         self._boxes: dict[str, ListColumn] = {}
         if self.has_boxes:
             self._boxes = tables.list_columns(list(labels.columns))
         in_records = labels.is_class and manifest.components.label is not None
         self.stored_label = "label" in names and in_records and not planned
-        columns = [name for name in names if name not in placed.union(BUILT_IN_FIELDS)]
+        used = {*placed, *BUILT_IN_FIELDS, *self.images, *valid}
+        columns = [name for name in names if name not in used]
         if "label" in names and not self.stored_label:
             columns.append("label")
         # DALI's pipeline must have an output, so it returns the origin if nothing else is read.
-        has_output = self.stored_label or "image" in names or self.label_image is not None
-        has_rows = bool(columns) or "index" in names or self.has_boxes
+        has_output = self.stored_label or bool(self.images) or self.label_image is not None
+        has_rows = bool(columns) or "index" in names or self.has_boxes or bool(valid)
         self.source = not planned and (has_rows or not has_output)
         #: How each field comes from the rows of a batch.
         self._readers: dict[str, Callable[[Ints], Values]] = {}
         if "index" in names:
             self._readers["index"] = lambda rows: rows
         self._find_columns(tables, columns)
+        for field, name in valid.items():
+            self._readers[field] = partial(_take, sizes_of(tables, name) > 0)
+        self.present: dict[str, Callable[[Ints], Bools]] = {}
+        for name in other_images:
+            has_image = sizes_of(tables, name) > 0
+            if not has_image.all():
+                self.present[name] = has_image.__getitem__
         self._row_finder = None
         if self.source:
             offsets = tables.columns(["offset"], requested_by="fields")["offset"]
@@ -186,6 +204,37 @@ class Fields:
                 hint=_VERIFY,
             )
         return labels
+
+
+def image_fields(split: OpenSplit, names: Sequence[str], kind: str = "image") -> dict[str, str]:
+    """Return the fields ``image`` and ``image:NAME`` with the names of the images, empty for the first.
+
+    The kind ``valid`` is about the fields ``valid:NAME``, which say which samples have an image.
+
+    Raises:
+        CallError: samples have no image of a name.
+
+    """
+    images, found = split.manifest.images, {}
+    for field in names:
+        of, colon, name = field.partition(":")
+        if of != kind or not (colon or kind == "image"):
+            continue
+        if colon and name not in images:
+            has, hint = f"the images {', '.join(images)}", suggest(name, images)
+            if not images:
+                has, hint = "one image", 'use the field "image"'
+            raise CallError(
+                f'fields has "{field}", but each sample of {split.folder} has {has}', hint=hint
+            )
+        found[field] = "" if name in ("", *images[:1]) else name
+    return found
+
+
+def sizes_of(tables: SampleTables, name: str) -> Ints:
+    """Return the length of an image of each sample in bytes, 0 without it. Reads all tables."""
+    column = place_columns(name)[1]
+    return tables.columns([column], requested_by="fields")[column]
 
 
 def _take(array: Array, rows: Ints, *, dtype: str | None = None) -> Values:

@@ -21,9 +21,10 @@ from numpy.typing import NDArray
 from loaders.arrays import Bytes, Ints
 from loaders.dataset.files import MappedBytes, MappedFile, Mappings, OpenFiles, prefetch
 from loaders.dataset.split import OpenSplit
-from loaders.dataset.tables import IMAGE_COLUMNS, MASK_COLUMNS, NO_CHECKSUM, SampleTables
+from loaders.dataset.tables import NO_CHECKSUM, SampleTables
 from loaders.progress import Upcoming
 from manifests.errors import CallError, ShardError, raise_machine_fault
+from manifests.labels import place_columns
 from manifests.process.text import format_bytes
 from manifests.tables import outside_error
 
@@ -36,7 +37,9 @@ _RESTORE = "restore a copy, or run `dataprep index --overwrite` if the shard was
 class Images(ABC):
     """Random access to the encoded images of a split, by row. Several threads may use it.
 
-    A sample has one or two components: its image, 0, and its mask or depth map, 1.
+    A sample has several components if it has more than one image: the first one has an empty name,
+    and the others are `manifests.labels.LabelSchema.others`. In place of an image that a sample does
+    not have, its first image is returned.
 
     Attributes:
         is_remote: whether images may have to be fetched from an object store before they are read.
@@ -46,7 +49,7 @@ class Images(ABC):
     is_remote = False
 
     @abstractmethod
-    def images(self, rows: Ints, component: int = 0) -> list[Encoded]:
+    def images(self, rows: Ints, component: str = "") -> list[Encoded]:
         """Return encoded images. Waits until they are on the local disk.
 
         Raises:
@@ -59,7 +62,7 @@ class Images(ABC):
         """
 
     def images_to_check(
-        self, rows: Ints, component: int = 0
+        self, rows: Ints, component: str = ""
     ) -> tuple[list[Encoded], Callable[[], None]]:
         """Return what `images` returns, and a function to call before the images are used later.
 
@@ -67,7 +70,7 @@ class Images(ABC):
         """
         return self.images(rows, component), _do_nothing
 
-    def prefetch(self, rows: Ints, component: int = 0) -> object:
+    def prefetch(self, rows: Ints, component: str = "") -> object:
         """Read images of a local disk into the page cache, in the background."""
 
     def follow(self, number: int, upcoming: Upcoming) -> None:
@@ -118,7 +121,7 @@ def open_images(
     *,
     mmap: bool,
     tolerant: bool = False,
-    with_label_images: bool = False,
+    others: Sequence[str] = (),
 ) -> Images:
     """Return random access to the encoded images of a split, wherever its shards are.
 
@@ -127,7 +130,7 @@ def open_images(
         tables: its sample tables.
         mmap: whether to map shards into memory.
         tolerant: whether a single damaged image is no error.
-        with_label_images: whether to read masks or depth maps too.
+        others: names of the other images of a sample to read too.
 
     Raises:
         CallError, DamagedError: the cache cannot be used or has no room; a table or a shard is
@@ -135,18 +138,12 @@ def open_images(
 
     """
     if not split.is_remote:
-        return StoredImages(
-            split, tables, mmap=mmap, tolerant=tolerant, with_label_images=with_label_images
-        )
+        return StoredImages(split, tables, mmap=mmap, tolerant=tolerant, others=others)
     opened: list[Images] = []
     try:
         for part in split.parts:
             own = SampleTables(part)
-            opened.append(
-                open_images(
-                    part, own, mmap=mmap, tolerant=tolerant, with_label_images=with_label_images
-                )
-            )
+            opened.append(open_images(part, own, mmap=mmap, tolerant=tolerant, others=others))
             own.close()
         return JoinedImages(opened, [part.samples for part in split.parts])
     except BaseException:
@@ -175,7 +172,7 @@ class StoredImages(Images):
         mmap: bool = True,
         tolerant: bool = False,
         check: bool = True,
-        with_label_images: bool = False,
+        others: Sequence[str] = (),
     ) -> None:
         """Prepare to read the location of each image from the sample tables.
 
@@ -187,7 +184,7 @@ class StoredImages(Images):
             mmap: whether to map the shards instead of reading them.
             tolerant: whether a single damaged image is no error.
             check: whether to compare the checksum of the first requested image of each shard.
-            with_label_images: whether to read masks or depth maps too.
+            others: names of the other images of a sample to read too.
 
         Raises:
             TableError: a table is missing or damaged, or points outside its shard.
@@ -195,25 +192,29 @@ class StoredImages(Images):
         """
         self._split = split
         self._tolerant = tolerant
-        components = [IMAGE_COLUMNS, MASK_COLUMNS][: 1 + with_label_images]
-        self._columns, arrays = tables.lazy_columns(sum(components, ()))
-        # Offsets, sizes and checksums of each component.
-        self._places = [tuple(map(arrays.__getitem__, names)) for names in components]
-        self._columns.check(self._check_bounds)
+        components = ("", *others)
+        places = dict(zip(components, map(place_columns, components), strict=True))
+        self._columns, arrays = tables.lazy_columns(sum(places.values(), ()))
         paths = [split.path(shard.file) for shard in split.shards]
         self._mappings = Mappings(paths, split.lengths)
         self._files = None if mmap else OpenFiles(paths, split.lengths)
-        self._unchecked = np.full((len(components), len(paths)), check)
+        # Offsets, sizes and checksums of each component, and the shards whose checksum was not
+        # compared.
+        self._places, self._unchecked = {}, {}
+        for component, names in places.items():
+            self._places[component] = tuple(map(arrays.__getitem__, names))
+            self._unchecked[component] = np.full(len(paths), check)
+        self._columns.check(self._check_bounds)
         self._map_lock = threading.Lock()
         self._closed = False
         self._prefetcher = ThreadPoolExecutor(1, "prefetch")
 
-    def images(self, rows: Ints, component: int = 0) -> list[Encoded]:
+    def images(self, rows: Ints, component: str = "") -> list[Encoded]:
         """Return encoded images; with mapping without a copy."""
         return self.images_to_check(rows, component)[0]
 
     def images_to_check(
-        self, rows: Ints, component: int = 0
+        self, rows: Ints, component: str = ""
     ) -> tuple[list[Encoded], Callable[[], None]]:
         """Return encoded images, and a check that their shards were not shortened meanwhile."""
         shards, begins, sizes = self._located(rows, component)
@@ -241,7 +242,7 @@ class StoredImages(Images):
                 self._check_shard(shard, row, component)
         return images, check_readable
 
-    def prefetch(self, rows: Ints, component: int = 0) -> Future[None] | None:
+    def prefetch(self, rows: Ints, component: str = "") -> Future[None] | None:
         """Read images from disk into the page cache, in the background.
 
         Returns:
@@ -264,14 +265,19 @@ class StoredImages(Images):
         if self._files is not None:
             self._files.clear()
 
-    def _located(self, rows: Ints, component: int) -> tuple[NDArray[np.intp], Ints, Ints]:
+    def _located(self, rows: Ints, component: str) -> tuple[NDArray[np.intp], Ints, Ints]:
         """Return the shard of each row, and the offset and the size of its image."""
         shards = self._split.shards_of(rows)
         self._columns.load(shards)
         offsets, sizes, _ = self._places[component]
-        return shards, offsets[rows].astype(np.int64), sizes[rows].astype(np.int64)
+        begins, lengths = offsets[rows].astype(np.int64), sizes[rows].astype(np.int64)
+        missing = lengths == 0
+        if component and missing.any():
+            offsets, sizes, _ = self._places[""]
+            begins[missing], lengths[missing] = offsets[rows[missing]], sizes[rows[missing]]
+        return shards, begins, lengths
 
-    def _prefetch(self, rows: Ints, component: int) -> None:
+    def _prefetch(self, rows: Ints, component: str) -> None:
         # Nothing waits for the future. If a table or a shard cannot be read, `images` raises the
         # same error.
         shards, begins, sizes = self._located(rows, component)
@@ -339,17 +345,21 @@ class StoredImages(Images):
 
         return check_readable
 
-    def _check_shard(self, shard: int, row: int, component: int) -> None:
+    def _check_shard(self, shard: int, row: int, component: str) -> None:
         """Check the first image requested from a shard: it may be another shard of the same length.
 
         If the shard's first or last image is intact, the shard is the right one, and only this
         image is damaged.
         """
         offsets, sizes, checksums = self._places[component]
+        if component and not sizes[row]:
+            return
 
         def is_intact(row: int) -> bool:
             image = self._image(shard, int(offsets[row]), int(sizes[row]))
-            return int(checksums[row]) in (NO_CHECKSUM, crc32c(image.tobytes()))
+            # An image that a sample does not have says nothing.
+            is_there = bool(sizes[row]) or not component
+            return is_there and int(checksums[row]) in (NO_CHECKSUM, crc32c(image.tobytes()))
 
         end = int(self._split.ends[shard])
         first = end - self._split.counts[shard]
@@ -372,13 +382,13 @@ class StoredImages(Images):
                     byte=int(offsets[row]),
                     hint=f'{_RESTORE}, or build the loader with on_error="skip"',
                 )
-        self._unchecked[component, shard] = False
+        self._unchecked[component][shard] = False
 
     def _check_bounds(self, shard: int, rows: slice) -> None:
         length = np.int64(self._split.lengths[shard])
         # Without an image there is nothing to decode, which is an error of its own.
-        least = 0 if self._tolerant else 1
-        for offsets, sizes, _ in self._places:
+        for component, (offsets, sizes, _) in self._places.items():
+            least = 0 if self._tolerant or component else 1
             # `SampleTable` has checked that each is from 0 to the length. No sums: they could
             # overflow.
             wrong = (sizes[rows] < least) | (offsets[rows] > length - sizes[rows])
@@ -396,7 +406,7 @@ class MemoryImages(Images):
     def __init__(self, images: Sequence[Encoded]) -> None:
         self._images = images
 
-    def images(self, rows: Ints, component: int = 0) -> list[Encoded]:
+    def images(self, rows: Ints, component: str = "") -> list[Encoded]:
         """Return encoded images."""
         return [self._images[row] for row in (rows % len(self._images)).tolist()]
 
@@ -429,7 +439,7 @@ class JoinedImages(Images):
                     hint="raise cache_limit, or read one dataset at a time",
                 )
 
-    def images(self, rows: Ints, component: int = 0) -> list[Encoded]:
+    def images(self, rows: Ints, component: str = "") -> list[Encoded]:
         """Return encoded images."""
         found: list[Encoded] = [np.zeros(0, np.uint8)] * len(rows)
         for part, places, own in self._divided(rows):
@@ -438,7 +448,7 @@ class JoinedImages(Images):
                 found[place] = image
         return found
 
-    def prefetch(self, rows: Ints, component: int = 0) -> None:
+    def prefetch(self, rows: Ints, component: str = "") -> None:
         """Ask the system to read images of local datasets."""
         for part, _, own in self._divided(rows):
             part.prefetch(own, component)

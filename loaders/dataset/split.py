@@ -325,6 +325,12 @@ def join_splits(parts: Sequence[OpenSplit]) -> OpenSplit:
 def _check_alike(first: OpenSplit, part: OpenSplit) -> None:
     """Check that two datasets store the same kinds of labels and images."""
     one, other = first.manifest, part.manifest
+    if other.images != one.images:
+        raise CallError(
+            f"each sample of {first.folder} has the images {', '.join(one.images) or 'image'}, but"
+            f" {part.folder} {', '.join(other.images) or 'image'}",
+            hint="join datasets with the same images, named in the same order",
+        )
     if other.label_type != one.label_type:
         raise CallError(
             f"{first.folder} has the label type {one.label_type}, but {part.folder}"

@@ -20,7 +20,7 @@ from loaders.arrays import Array, Ints
 from loaders.dataset.split import OpenSplit
 from loaders.memory import ImageSizes
 from manifests.errors import CallError, TableError
-from manifests.labels import LIST_KINDS, LabelType
+from manifests.labels import LIST_KINDS, LabelType, place_columns
 from manifests.parquet import is_list
 from manifests.process.text import plural, suggest
 from manifests.schema import COLUMN_PREFIX, Conversion
@@ -50,12 +50,8 @@ TABLE_DTYPES = {
     "source": "O",
     "crc32c": "u4",
 }
-#: The same for the columns of datasets with label images.
-MASK_DTYPES = {"mask_offset": "i8", "mask_size": "i8", "mask_crc32c": "u4"}
-#: The columns that place the image of a sample in its shard, and its mask or depth map: first byte,
-#: length, checksum.
-IMAGE_COLUMNS = ("offset", "size", "crc32c")
-MASK_COLUMNS = tuple(MASK_DTYPES)
+#: The same for the columns of `place_columns` of images beside the first one.
+_PLACE_DTYPES = ("i8", "i8", "u4")
 
 _NARROW_LABEL = "i4"
 #: `offset` and `size` of images in shards of less than 4 GiB.
@@ -240,7 +236,7 @@ class SampleTables:
         """Return columns that the format defines, by name. Reads their tables if there are few.
 
         Args:
-            names: names of the columns, of `TABLE_DTYPES` or `MASK_DTYPES`.
+            names: names of the columns, of `TABLE_DTYPES` or `place_columns`.
 
         Returns:
             What loads the rows of a shard, and the arrays as in `columns`.
@@ -255,7 +251,9 @@ class SampleTables:
         return self._lazy, arrays
 
     def _add_lazy(self, names: Iterable[str]) -> dict[str, Array]:
-        types: dict[str, str] = {**TABLE_DTYPES, **MASK_DTYPES, "label": _NARROW_LABEL}
+        types: dict[str, str] = {**TABLE_DTYPES, "label": _NARROW_LABEL}
+        for other in self._labels.others:
+            types |= zip(place_columns(other), _PLACE_DTYPES, strict=True)
         if max(self._split.lengths) < 2**32:
             types |= {"offset": _NARROW_POSITION, "size": _NARROW_POSITION}
         return self._lazy.add({name: np.dtype(types[name]) for name in names})
@@ -302,6 +300,7 @@ class SampleTables:
                 self._split.path(shard.table),
                 shard,
                 label_type=self.label_type,
+                images=self._labels.images,
                 classes=self._split.class_count(number),
             )
             if self._keeps_files:

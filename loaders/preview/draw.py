@@ -220,9 +220,12 @@ def _run(
     # Each rank would read its own part, so every part is the whole batch.
     repeated = np.repeat(rows, draws)
     size, ranks, manifest = len(repeated), spec.options.ranks, spec.split.manifest
-    fields: tuple[str, ...] = ("image",)
+    # Images of several samples are mixed only for one image of each sample.
+    names = () if spec.recipe.mixing else manifest.images
+    fields: tuple[str, ...] = tuple(map("image:{}".format, names)) or ("image",)
+    shown_images = len(fields)
     if manifest.labels.is_class:
-        fields = ("image", "label")
+        fields = (*fields, "label")
     options = replace(
         spec.options,
         batch_size=size,
@@ -235,18 +238,21 @@ def _run(
     plan = _OneBatch(np.tile(repeated, ranks.world_size))
     if shape is not None:
         plan = _OneBatchOfBucket(rows=plan.rows, shape=shape)
+    of_batch = Fields(spec.split, tables, options.fields, planned=True)
+    mmap, others = spec.options.mmap, of_batch.others
     changed = replace(
         spec,
         options=options,
         order=PlannedOrder(spec.split.samples, Batching(size, "pad", ranks), plan),
-        fields=Fields(spec.split, tables, options.fields, planned=True),
-        images=open_images(spec.split, tables, mmap=spec.options.mmap),
+        fields=of_batch,
+        images=open_images(spec.split, tables, mmap=mmap, others=others),
         settings=replace(spec.settings, batch_size=size, prefetch=1),
     )
     with open_loader(changed) as loader:
-        images, *labels = next(iter(loader))
+        batch = next(iter(loader))
+        images, labels = batch[:shown_images], batch[shown_images:]
         # The loader closes its images.
-        with closing(open_images(spec.split, tables, mmap=spec.options.mmap)) as again:
+        with closing(open_images(spec.split, tables, mmap=mmap, others=others)) as again:
             drawn = describe_draws(replace(changed, images=again))
             stored, first = again.images(rows), spec.recipe.operations[0]
             if manifest.kind == RGB8 or not isinstance(first, (Decode, Unpack)):
@@ -266,38 +272,42 @@ def _run(
 
 
 def _show(
-    spec: LoaderSpec, images: Any, drawn: Sequence[tuple[str, ...]], mixed: Sequence[str]
+    spec: LoaderSpec, images: Sequence[Any], drawn: Sequence[tuple[str, ...]], mixed: Sequence[str]
 ) -> tuple[list[list[Draw]], Iterable[str]]:
     """Make the images of a batch visible: every view, and every crop of an image.
 
     Args:
         spec: what the loader is built from.
-        images: the tensor of the batch, or one for each view.
+        images: for each image of a sample the tensor of the batch, or one for each view.
         drawn: what was drawn for each image and view.
         mixed: the mixed classes of each image.
 
     """
     recipe, layout = spec.recipe, spec.options.layout
-    tensors, names = [images], [""]
+    names = [""]
     kind, functions = recipe.kind, recipe.batch_functions
     displays = [Display(recipe.operations, recipe.output.color_space, layout, functions, kind)]
     if recipe.views:
-        tensors, names, displays = list(images), [], []
+        names, displays = [], []
         for number, view in enumerate(recipe.views, 1):
             names.append(f"view {number}")
             operations = (*recipe.operations, *view.operations)
             space = view.output.color_space
             displays.append(Display(operations, space, layout, view.batch_functions, kind))
-    arrays = list(map(_array, tensors))
-    shown = []
-    for number, texts in enumerate(drawn):
-        pictures = []
-        for display, array, name, text in zip(displays, arrays, names, texts, strict=True):
-            for picture, caption in _crops(array[number], name):
-                drawn_text = _joined(", ", caption, text)
-                whole = _joined("; ", drawn_text, mixed[number])
-                pictures.append(Draw(display.pixels(picture), whole))
-        shown.append(pictures)
+    shown: list[list[Draw]] = [[] for _ in drawn]
+    for image, tensor in enumerate(images):
+        own = ""
+        if len(images) > 1:
+            own = f"image {spec.split.manifest.images[image]}"
+        arrays = list(map(_array, tensor if recipe.views else [tensor]))
+        for number, texts in enumerate(drawn):
+            for display, array, name, text in zip(displays, arrays, names, texts, strict=True):
+                for picture, caption in _crops(array[number], _joined(" ", own, name)):
+                    # What is drawn for each image is described for the first one.
+                    is_described = spec.options.shared or image == 0
+                    drawn_text = _joined(", ", caption, text * is_described)
+                    whole = _joined("; ", drawn_text, mixed[number])
+                    shown[number].append(Draw(display.pixels(picture), whole))
     return shown, dict.fromkeys(display.note for display in displays)
 
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from loaders.arrays import Array
 from loaders.dataset.damage import check_indexes
+from loaders.dataset.fields import image_fields, sizes_of
 from loaders.dataset.files import network_filesystem
 from loaders.dataset.orientation import upright_sizes
 from loaders.dataset.split import OpenSplit, mix_weights
@@ -79,8 +80,8 @@ def choose_order(
     """
     batching = _batching(request, parsed)
     given, notes = _given_sampler(request, parsed, batching.batch_size)
-    shuffle = _shuffle(request, parsed, split)
-    sampler = _chosen_sampler(split, request, given, shuffle)
+    shuffle = _shuffle(request, parsed, split, tables)
+    sampler = _chosen_sampler(split, tables, request, given, shuffle)
     if shuffle or (sampler is not None and traits_of(sampler).draws):
         batching = replace(batching, training=True)
     if sampler is None:
@@ -123,7 +124,11 @@ def _given_sampler(
 
 
 def _chosen_sampler(
-    split: OpenSplit, request: BuildRequest, sampler: Sampler | None, shuffle: Shuffle
+    split: OpenSplit,
+    tables: SampleTables,
+    request: BuildRequest,
+    sampler: Sampler | None,
+    shuffle: Shuffle,
 ) -> Sampler | None:
     """Return the sampler that reads the split; `None` for DALI's own readers."""
     if request.mix is not None and isinstance(sampler, BucketSampler):
@@ -135,7 +140,7 @@ def _chosen_sampler(
         return WeightedSampler(mix_weights(split.parts, request.mix), replacement=False)
     if shuffle is True:
         return ShuffledSampler()
-    if not _needs_sampler(request, split):
+    if not _needs_sampler(request, split, tables):
         return None
     if shuffle == "buffer":
         raise CallError(
@@ -146,18 +151,26 @@ def _chosen_sampler(
     return SequentialSampler()
 
 
-def _needs_sampler(request: BuildRequest, split: OpenSplit) -> bool:
+def _needs_sampler(request: BuildRequest, split: OpenSplit, tables: SampleTables) -> bool:
     # DALI's own readers would read parts of a shard that are not there yet.
-    return split.is_remote or request.on_error != "raise" or request.joins
+    if split.is_remote or request.on_error != "raise" or request.joins:
+        return True
+    # They return no bytes for an image that a sample does not have.
+    for name in filter(None, image_fields(split, request.fields).values()):
+        if not sizes_of(tables, name).all():
+            return True
+    return False
 
 
 def _is_training(request: BuildRequest) -> bool:
     return request.split == "train"
 
 
-def _shuffle(request: BuildRequest, parsed: ParsedTransforms, split: OpenSplit) -> Shuffle:
+def _shuffle(
+    request: BuildRequest, parsed: ParsedTransforms, split: OpenSplit, tables: SampleTables
+) -> Shuffle:
     shuffle: Shuffle = first_given(request.shuffle, parsed.shuffle, _is_training(request))
-    native = request.shuffle is None and not _needs_sampler(request, split)
+    native = request.shuffle is None and not _needs_sampler(request, split, tables)
     if shuffle is True and native and on_network(split):
         # Each image would be a request of its own.
         return "buffer"

@@ -12,7 +12,7 @@ from helpers import annotated
 import loaders
 from dataprep.options import Options
 from dataprep.run.convert import convert_dataset
-from dataprep.sources import read_source
+from dataprep.sources import SourceOptions, read_source
 from loaders.transforms.crop_resize import RandomResizedCrop
 from loaders.transforms.decode_normalize import Normalize
 from loaders.transforms.geometry import Flip
@@ -42,6 +42,23 @@ def datasets(tmp_path_factory):
             read_source(str(source)), str(root / f"{kind}-out"), Options(shard_samples=3)
         )
     return {kind: str(root / f"{kind}-out") for kind in made}
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_several_images_are_those_of_loaders_of_one(shared, tmp_path):
+    """The hardware decoder and the fused crop take each image as if it were the only one."""
+    source = read_source(
+        str(annotated.make_views(tmp_path / "source")), SourceOptions(pattern="{key}_{image}")
+    )
+    convert_dataset(source, str(tmp_path / "out"), Options())
+    both = ("image:left", "image:right")
+    options = {"batch_size": 2, "transforms": TRANSFORMS, "device": "gpu", "shared": shared}
+    with loaders.build(tmp_path / "out", fields=both, **options) as loader:
+        found = list(loader)
+    for place, field in enumerate(both):
+        with loaders.build(tmp_path / "out", fields=(field,), **options) as loader:
+            for batch, (alone,) in zip(found, loader, strict=True):
+                assert batch[place].equal(alone)
 
 
 TRANSFORMS = [RandomResizedCrop((48, 64)), Flip(), Normalize((0, 0, 0), (1, 1, 1))]

@@ -19,7 +19,7 @@ from helpers.pictures import encode, photo
 
 from dataprep.options import Options
 from dataprep.run.convert import convert_dataset
-from dataprep.sources import read_source
+from dataprep.sources import SourceOptions, read_source
 from loaders import BucketSampler, ClassBalancedSampler, PKSampler, ShuffledSampler
 from loaders.cache.folder import disk_usage
 from manifests.errors import CallError, ShardError
@@ -30,6 +30,7 @@ FIELDS = {
     "mask": ("image", "mask", "index"),
     "depth": ("depth", "index"),
     "boxes": ("image", "boxes", "box_labels", "box_counts"),
+    "views": ("image", "image:right", "valid:right", "index"),
 }
 
 
@@ -50,6 +51,12 @@ def datasets(tmp_path_factory):
         folders[kind] = root / kind
         options = Options(fmt="webdataset" if number % 2 else "tfrecord", shard_samples=2)
         convert_dataset(read_source(str(source)), str(folders[kind]), options, workers=1)
+    views = annotated.make_views(root / "sources" / "views")
+    (views / "cat/2_right.png").unlink()
+    options = SourceOptions(pattern="{key}_{image}", missing_images="valid")
+    folders["views"] = root / "views"
+    source = read_source(str(views), options)
+    convert_dataset(source, str(folders["views"]), Options(shard_samples=2), workers=1)
     url = f"memory://bucket/{root.name}"
     return {name: (folder, upload(folder, f"{url}/{name}")) for name, folder in folders.items()}
 
