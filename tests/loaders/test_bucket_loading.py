@@ -16,7 +16,7 @@ from dataprep.run.convert import convert_dataset
 from dataprep.sources import SourceOptions, read_source
 from loaders.transforms.crop_resize import Crop, Resize, ResizeKeepRatio
 from loaders.transforms.geometry import Flip
-from manifests.errors import CallError, DamagedError
+from manifests.errors import CallError
 
 SHAPES = [(64, 48), (48, 64), (56, 56), (96, 48), (90, 44)]
 GIVEN = [(32, 48), (48, 32), (40, 40), (24, 48)]
@@ -283,19 +283,6 @@ def test_a_preview_shows_one_bucket(folder):
 def test_what_does_not_fit_together_is_refused(folder, options, message):
     with pytest.raises(CallError, match=message):
         sampled(folder[0], **options)
-
-
-def test_a_random_crop_larger_than_an_image_is_an_error(folder):
-    sampler = loaders.BucketSampler([(128, 128)])
-    crop = [{"RandomCrop": {"size": "bucket"}}]
-    with (
-        sampled(folder[0], transforms=crop, sampler=sampler) as loader,
-        pytest.raises(DamagedError, match="smaller than a transform needs"),
-    ):
-        next(iter(loader))
-    padded = [{"CenterCrop": {"size": "bucket"}}]
-    with sampled(folder[0], transforms=padded, sampler=sampler) as loader:
-        assert next(iter(loader))[0].shape == (4, 3, 128, 128)
 
 
 def test_the_size_of_a_bucket_cannot_be_set(folder):

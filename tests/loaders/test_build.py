@@ -10,8 +10,7 @@ import weakref
 
 import pytest
 import torch
-from helpers import small
-from helpers.loading import build, column, equal, take
+from helpers.loading import build, column, equal
 
 import loaders
 from loaders import transforms
@@ -91,17 +90,6 @@ def test_only_training_is_shuffled_by_default(prepared, make_dataset, mixed):
         assert val.classes == tuple(f"class {label}" for label in range(23))
 
 
-def test_the_same_seed_returns_the_same_batches(prepared):
-    first, again, other = (
-        build(prepared["mixed webdataset"], transforms=small.TRAIN, seed=seed) for seed in (5, 5, 6)
-    )
-    for _ in range(2):
-        batches = list(first)
-        assert equal(batches, list(again))
-        assert not equal([labels for _, labels in batches], [labels for _, labels in other])
-        assert not torch.equal(batches[0][0], batches[1][0])
-
-
 def test_batches_stay_valid_after_the_loader_is_closed(prepared):
     loader = build(prepared["mixed webdataset"], transforms="imagenet-train")
     batches, copies = [], []
@@ -113,17 +101,6 @@ def test_batches_stay_valid_after_the_loader_is_closed(prepared):
     del loader
     gc.collect()
     assert equal(batches, copies)
-
-
-def test_the_log_says_what_is_read_and_when_epochs_begin(prepared, caplog):
-    folder = prepared["mixed tfrecord"]
-    with caplog.at_level("INFO", "loaders"), build(folder, split="train") as loader:
-        list(loader), list(loader)
-    first, *_ = messages = [record.getMessage() for record in caplog.records]
-    text = "split train: 23 samples in 3 shards; 5 batches of 4 for rank 0 of 1"
-    assert f"{folder}, {text}" in first
-    begins = [text for text in messages if text.startswith("epoch")]
-    assert begins == [f"epoch {n} begins at batch 0 of 5" for n in (0, 1)]
 
 
 # --- what a script asks a loader ------------------------------------------------------------------
@@ -168,25 +145,6 @@ def test_repr(prepared, tmp_path):
     assert ">closed<" in loader._repr_html_()
 
 
-@pytest.mark.parametrize("shuffle", [False, True])
-def test_epoch_is_that_of_the_loop_or_of_the_next_one(prepared, shuffle):
-    folder = prepared["mixed tfrecord"]
-    with build(folder, shuffle=shuffle) as loader, build(folder, shuffle=shuffle) as resumed:
-        iter(loader)
-        assert loader.epoch == 0
-        for epoch in range(2):
-            assert [loader.epoch for _ in loader] == [epoch] * len(loader)
-            assert loader.epoch == epoch + 1
-        for number, _ in enumerate(loader, 1):
-            resumed.load_state_dict(loader.state_dict())
-            assert resumed.epoch == (3 if number == 5 else 2)
-        take(loader, 1)
-        assert loader.epoch == 4
-        loader.set_epoch(7)
-        assert loader.epoch == 7
-        assert [loader.epoch for _ in loader] == [7] * len(loader)
-
-
 def test_what_python_would_refuse_says_what_to_write(prepared):
     with build(prepared["mixed tfrecord"]) as loader:
         with pytest.raises(TypeError, match=r"not an iterator.*Hint: call next\(iter\(loader\)\)"):
@@ -229,18 +187,6 @@ def batches_of(folder, function, rank=0):
     options |= {"batch_size": 2, "rank": rank, "world_size": 2}
     with build(folder, transforms=steps, **options) as loader:
         return [images for images, _ in loader]
-
-
-def test_an_empty_last_batch_has_the_shape_and_type_of_the_others(make_dataset, mixed):
-    """Rank 0 has two samples and rank 1 three, so the second batch of rank 0 is empty."""
-    folder = make_dataset("tfrecord", mixed[:5], shards=1, split="val")
-
-    def crops(images):
-        return torch.stack([images[..., :4], images[..., 4:]], dim=1).double().mean((-2, -1))
-
-    sizes = [[images.shape for images in batches_of(folder, crops, rank)] for rank in (0, 1)]
-    assert sizes == [[(2, 2, 3), (0, 2, 3)], [(2, 2, 3), (1, 2, 3)]]
-    assert {images.dtype for images in batches_of(folder, crops)} == {torch.float64}
 
 
 def test_wrong_functions_are_explained(make_dataset, mixed):

@@ -192,23 +192,6 @@ def test_depth_maps_and_columns(name, prepared):
         assert (expected == found).all()
 
 
-def test_an_error_names_the_field(prepared, monkeypatch):
-    """A framework that cannot represent a number of a column."""
-    numpy = devices._numpy()
-
-    def refuse(array, device):
-        return converted(array, {"int64": "int8"}, "jax", devices._ENABLE_X64)
-
-    framework = devices.Framework(numpy.images, refuse, numpy.device)
-    monkeypatch.setitem(devices._FRAMEWORKS, "numpy", lambda: framework)
-    message = r"field 'size': .* Hint: call jax.config.update"
-    with (
-        build(prepared["mixed tfrecord"], fields=("label", "size"), framework="numpy") as loader,
-        pytest.raises(CallError, match=message),
-    ):
-        next(iter(loader))
-
-
 # --- CUDA's hardware queues -----------------------------------------------------------------------
 
 

@@ -33,36 +33,6 @@ def test_a_missing_or_truncated_shard(make_dataset, mixed, fmt):
         build(folder)
 
 
-NO_FORM, PAST = "the line does not have the form", "points past the end of its shard"
-NO_NUMBER = "the offset or the size in the line is not a number"
-
-
-@pytest.mark.parametrize(
-    ("fmt", "line", "text", "message"),
-    [
-        ("tfrecord", 1, "rubbish", NO_FORM),
-        ("tfrecord", 3, "png x 9 a.png", NO_FORM),
-        ("tfrecord", 3, "0 99999999", PAST),
-        ("tfrecord", 3, f"0 {'9' * 5000}", NO_NUMBER),
-        ("webdataset", 1, "rubbish", "does not start with v1.2 and a count"),
-        ("webdataset", 3, "png x 9 a.png", NO_NUMBER),
-        ("webdataset", 3, "png 512 9", NO_FORM),
-        ("webdataset", 3, "png 512 9999999 a.png", PAST),
-    ],
-)
-def test_a_damaged_index_is_named(make_dataset, mixed, fmt, line, text, message):
-    folder = make_dataset(fmt, mixed)
-    index = folder / "train-00001.idx"
-    lines = index.read_text().splitlines()
-    lines[line - 1] = text
-    index.write_text("".join(f"{each}\n" for each in lines))
-    update_index_entry(folder, index)
-    with pytest.raises(IndexFileError, match=message) as caught:
-        list(build(folder))
-    assert (caught.value.file, caught.value.line) == (str(index), line)
-    assert "dataprep verify" in caught.value.hint
-
-
 @FORMATS
 def test_an_index_with_fewer_samples(make_dataset, mixed, fmt):
     folder = make_dataset(fmt, mixed)

@@ -63,20 +63,6 @@ def test_the_estimate_follows_threads_and_the_hardware_load(batch, threads, load
     )
 
 
-@settings(max_examples=30)
-@given(st.integers(1, 600), st.integers(16, 5000), st.integers(16, 5000))
-def test_larger_batches_and_images_need_more_memory(batch, width, height):
-    def estimated(sizes, **changes):
-        return estimate_memory(sizes, replace(LoadSettings(batch, IMAGE_BYTES), **changes))
-
-    sizes = equal_sizes(width, height)
-    least = estimated(sizes)
-    assert estimated(sizes, batch_size=batch + 1).total > least.total
-    assert estimated(equal_sizes(2 * width, 2 * height)).total > least.total
-    assert estimated(sizes, window=None).images >= least.images
-    assert estimated(sizes.resized(16)).total <= least.total
-
-
 @settings(max_examples=examples())
 @given(st.integers(1, 512), st.integers(900, 20_000))
 def test_the_largest_batch_size_that_fits(batch, limit):

@@ -57,29 +57,6 @@ def test_the_error_names_the_image(folder, shuffle):
     assert error.hint.endswith('or build the loader with on_error="skip"')
 
 
-@pytest.mark.parametrize("on_error", ["skip", "replace"])
-def test_every_good_sample_is_read(folder, on_error):
-    with build(folder, shuffle=on_error == "replace", on_error=on_error) as loader:
-        assert loader.errors == ()
-        for _ in range(3):
-            counts = Counter(rows_of(loader))
-            assert set(counts) == GOOD
-            # The last batch, of which nothing is left, repeats one sample in training.
-            expected = SAMPLES - len(BAD) + 1 if on_error == "skip" else SAMPLES
-            assert counts.total() == expected
-            assert on_error == "replace" or max(counts.values()) == 2
-        assert len(loader) == 10
-        errors = loader.errors
-    assert [(error.row, error.record) for error in errors] == [(5, 5), (16, 3), (17, 4), (38, 12)]
-    split = open_split(folder, "train")
-    for error in errors:
-        shard = split.shards[error.row // PER_SHARD]
-        assert (error.shard, error.split, error.dataset) == (shard.name, "train", str(folder))
-        assert error.key == read_table(split.path(shard.table)).to_pylist()[error.record]["key"]
-        assert error.reason
-        assert str(error).startswith(f"{shard.name}, record {error.record}, key {error.key!r}: ")
-
-
 @pytest.mark.parametrize("last_batch", ["drop", "pad", "partial"])
 @pytest.mark.parametrize("on_error", ["skip", "replace"])
 def test_ranks_stay_in_step(prepared, on_error, last_batch):
@@ -118,12 +95,6 @@ def test_a_replacement_is_one_that_the_sampler_draws(folder):
 def test_a_batch_of_bad_images_alone(one_shard, on_error, expected):
     with build(one_shard(range(4, 8)), shuffle=False, on_error=on_error) as loader:
         assert len(rows_of(loader)) == expected
-
-
-@pytest.mark.parametrize("on_error", ["skip", "replace"])
-def test_only_bad_images_are_an_error(one_shard, on_error):
-    with pytest.raises(DamagedError), build(one_shard(range(6), 6), on_error=on_error) as loader:
-        list(loader)
 
 
 @pytest.mark.parametrize(

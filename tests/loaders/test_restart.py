@@ -5,7 +5,6 @@ import os
 import pkgutil
 import signal
 import sys
-import threading
 import time
 
 import nvidia.dali
@@ -74,24 +73,6 @@ def test_a_relative_path_survives_chdir(prepared, tmp_path, monkeypatch, shuffle
         assert len(list(loader)) == 5
         loader.load_state_dict(loader.state_dict())
         assert len(list(loader)) == 5
-
-
-@pytest.mark.usefixtures("no_garbage_collector")  # a loader may restart its pipeline often
-def test_the_thread_of_a_pipeline_ends_with_it(prepared):
-
-    def threads():
-        return {thread for thread in threading.enumerate() if thread.name == "images"}
-
-    others = threads()
-    with build(prepared["mixed tfrecord"], fields=("image",)) as loader:
-        take(loader, 1)
-        (first,) = threads() - others
-        loader.set_epoch(3)
-        first.join(60)
-        assert not first.is_alive()
-        (second,) = threads() - others
-    second.join(60)
-    assert not second.is_alive()
 
 
 @pytest.mark.usefixtures("no_garbage_collector")

@@ -158,15 +158,6 @@ def test_set_epoch_gives_the_order_of_an_uninterrupted_run(prepared, shuffle):
         assert column(other) == epochs[3]
 
 
-def test_set_epoch_of_the_next_epoch_keeps_the_pipeline(prepared):
-    with build(prepared["mixed tfrecord"], shuffle=False) as loader:
-        loader.set_epoch(7)
-        list(loader)
-        loader.set_epoch(8)
-        position = state_after(loader, 1)["position"]
-        assert (position["epoch"], position["batch"], position["started"]) == (8, 1, 7)
-
-
 def test_a_state_in_the_handler_of_an_exception_continues_the_epoch(prepared):
     def interrupt():
         raise KeyboardInterrupt
@@ -186,23 +177,6 @@ def test_a_state_in_the_handler_of_an_exception_continues_the_epoch(prepared):
             take(loader, 1)
             # This exception is older than the `break`, so it is not the reason.
             assert loader.state_dict()["position"]["epoch"] == 2
-
-
-def test_iterators_that_are_not_used_change_nothing(prepared):
-    folder = prepared["mixed tfrecord"]
-    with build(folder) as whole, build(folder) as first, build(folder) as loader:
-        epochs = [list(whole) for _ in range(2)]
-        iteration = iter(first)
-        next(iteration), next(iteration)
-        state = first.state_dict()
-        iter(first)
-        assert equal(next(iteration), epochs[0][2])
-        loader.load_state_dict(state)
-        iter(loader)
-        assert loader.state_dict()["position"] == state["position"]
-        assert equal(list(loader), epochs[0][2:])
-        iter(loader), iter(loader)
-        assert equal(list(loader), epochs[1])
 
 
 @pytest.mark.parametrize(
@@ -242,23 +216,6 @@ def test_a_state_resumes_at_another_world_size(prepared, order, last_batch, take
     assert global_batches(ranks(4, states)) == epochs[2][1:]
 
 
-def test_augmentation_after_a_resume_at_another_world_size_is_reproducible(prepared):
-    folder, half = prepared["mixed tfrecord"], {"rank": 1, "world_size": 2}
-    with (
-        build(folder, batch_size=8, transforms=small.TRAIN) as first,
-        build(folder, transforms=small.TRAIN, **half) as one,
-        build(folder, transforms=small.TRAIN, **half) as other,
-    ):
-        state = state_after(first, 1)
-        one.load_state_dict(state)
-        other.load_state_dict(state)
-        assert equal(list(one), list(other))
-        iteration = iter(one)
-        next(iteration)
-        other.load_state_dict(one.state_dict())
-        assert equal(list(other), list(iteration))
-
-
 def test_a_run_that_stopped_at_a_bad_image_resumes_without_it(tmp_path):
     made = damaged.damage(damaged.make(tmp_path / "set", "tfrecord", 24), rows=(9,))
     in_order = loaders.SequentialSampler()
@@ -294,38 +251,6 @@ def test_a_damaged_state_leaves_the_loader_where_it_was(prepared):
         with pytest.raises(CallError, match="this state is damaged: DALI cannot restore its check"):
             loader.load_state_dict({**state, **junk})
         assert column(loader) == epochs[0][3:]
-
-
-PK = {"sampler": loaders.PKSampler(3, 2), "batch_size": 6}
-
-
-@pytest.mark.parametrize(
-    ("saved", "own", "message"),
-    [
-        ({}, {"batch_size": 5}, "by a loader with batch_size=4, but this loader has batch_size=5"),
-        ({}, {"batch_size": 2, "rank": 0, "world_size": 4}, "by a loader with batch_size=4"),
-        ({}, {"rank": 0, "world_size": 2}, "with world_size=1, but this loader has world_size=2"),
-        ({}, {"shuffle": False}, "by a loader with shuffle=True"),
-        ({}, {"seed": 1}, "by a loader with seed=0, but this loader has seed=1"),
-        ({}, {"transforms": "imagenet-eval"}, "by a loader with transforms="),
-        ({}, {"dataset": "mixed webdataset"}, "by a loader with dataset="),
-        (
-            PK,
-            {**PK, "sampler": loaders.PKSampler(2, 3)},
-            r"sampler='PKSampler\(classes_per_batch=3, samples_per_class=2\)'.*sampler='PKSampler",
-        ),
-    ],
-)
-def test_a_state_of_another_loader_is_refused(prepared, saved, own, message):
-    def open_loader(dataset="people tfrecord", **options):
-        return build(prepared[dataset], **options)
-
-    with (
-        open_loader(**saved) as first,
-        open_loader(**own) as second,
-        pytest.raises(CallError, match=message),
-    ):
-        second.load_state_dict(first.state_dict())
 
 
 def test_what_a_loader_cannot_do(prepared):

@@ -1,20 +1,15 @@
 """Loaders with a sampler return the images that the sampler chooses, on every rank."""
 
-import json
 import shutil
-from collections import Counter
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from helpers import loading, small
-from helpers.loading import column, equal, flat, state_after
+from helpers.loading import equal, flat
 
-import loaders
-import loaders.dali.readers
 from loaders.samplers import ClassBalancedSampler, PKSampler, ShuffledSampler
-from manifests.errors import CallError, ShardError
 from manifests.store import manifest_bytes, read_manifest
 
 EXACT = [{"Resize": {"size": 32}}, {"CenterCrop": {"size": 32}}]
@@ -68,34 +63,6 @@ def test_a_custom_sampler(people):
         assert "planned by Backwards()" in loader.explain()
 
 
-def test_a_sampler_that_fails_while_a_state_is_loaded_is_named(people):
-    """The sampler's CallError is also a ValueError, but must not be reported as a damaged checkpoint."""
-
-    class Sampler:
-        columns = ()
-
-        def __init__(self, fails):
-            self.fails = fails
-
-        def plan(self, columns, **_):
-            def batch(epoch, number):
-                return np.arange(3 if self.fails and epoch else 6)
-
-            return SimpleNamespace(samples=36, lines=(), batch=batch)
-
-    options = {"fields": ("index",), "prefetch": 1}
-    with (
-        build(people, sampler=Sampler(fails=False), **options) as saved,
-        build(people, sampler=Sampler(fails=True), **options) as loader,
-    ):
-        list(saved)
-        state = state_after(saved, 1)
-        with pytest.raises(CallError, match="batch 1 of epoch 1 must be 6 integers"):
-            loader.load_state_dict(state)
-        # The loader is back where it was.
-        assert next(iter(loader))[0].tolist() == list(range(6))
-
-
 def test_a_partial_batch_larger_than_an_epoch_is_not_padded(people):
     options = {"sampler": ShuffledSampler(), "batch_size": 4096, "last_batch": "partial"}
     with build(people, **options) as loader:
@@ -131,30 +98,3 @@ def test_threads_do_not_disturb_the_end_of_a_program(people, python, name):
     for _ in range(2):
         done = python.run("-c", script + PROGRAMS[name], people)
         assert (done.returncode, done.stdout, done.stderr) == (0, "6\n", "")
-
-
-def test_a_deleted_shard_is_named(people, tmp_path, monkeypatch):
-    monkeypatch.setattr(loaders.dali.readers, "READ_AHEAD_BATCHES", 0)
-    folder = shutil.copytree(people, tmp_path / "copy")
-    loader = build(folder, sampler=ShuffledSampler(), batch_size=1, prefetch=1)
-    for shard in folder.glob("*.tfrecord"):
-        shard.unlink()
-    # A shard that is already mapped stays; any other is missing when its first image is read.
-    message = r"\.tfrecord: the shard cannot be read \(No such file or directory\)"
-    with pytest.raises(ShardError, match=message):
-        list(loader)
-
-
-def test_the_sampler_of_a_config(people, tmp_path):
-    names = {"name": "PKSampler", "batch_size": 6, "sample_per_id": 2, "drop_last": False}
-    section = {"dataset": {"name": "VeriWild", "transform_ops": EXACT}, "sampler": names}
-    file = tmp_path / "reid.yaml"
-    file.write_text(json.dumps({"DataLoader": {"Train": section}}))
-    options = {"transforms": file, "device": "cpu"}
-    message = r"the config's sampler PKSampler becomes PKSampler\(classes_per_batch=3"
-    with pytest.warns(UserWarning, match=message):
-        loader = loaders.build(people, **options, fields=("label",))
-    assert all(sorted(Counter(labels).values()) == [2, 2, 2] for labels in column(loader))
-    message = "shuffle=False cannot be combined with a sampler, which decides the order"
-    with pytest.raises(CallError, match=message):
-        loaders.build(people, **options, shuffle=False)

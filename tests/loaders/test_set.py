@@ -72,28 +72,6 @@ def test_set_after_a_state_from_another_world_size_is_an_error(build):
         assert len(list(loader)) == len(loader) - 1
 
 
-def test_a_script_that_sets_the_same_values_again_resumes(build):
-    """`set` before each loop, also before the loop that continues an epoch from a checkpoint."""
-
-    def train(loader, stop=None):
-        taken = []
-        for epoch in range(loader.epoch, 2):
-            loader.set(size=32 + 16 * epoch)
-            for batch in loader:
-                taken.append(batch)
-                if len(taken) == stop:
-                    return taken, loader.state_dict()
-        return taken, None
-
-    with build() as whole:
-        expected, _ = train(whole)
-    for stop in (2, 4, 6):
-        with build() as first, build() as second:
-            taken, state = train(first, stop)
-            second.load_state_dict(state)
-            assert equal([*taken, *train(second)[0]], expected)
-
-
 @pytest.mark.parametrize(
     ("transforms", "change", "message"),
     [

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from helpers import annotated, loading
-from helpers.loading import state_after, take
+from helpers.loading import take
 
 from dataprep.options import Options
 from dataprep.run.convert import convert_dataset
@@ -12,12 +12,6 @@ from dataprep.sources import read_source
 from loaders.transforms.parse.recipe import read_views
 from manifests.errors import CallError
 
-GLOBAL = [
-    {"RandomResizedCrop": {"size": 32, "scale": [0.4, 1]}},
-    "RandomHorizontalFlip",
-    "ToTensor",
-]
-LOCAL = [{"RandomResizedCrop": {"size": 16, "scale": [0.05, 0.4]}}, {"NormalizeImage": {}}]
 FLIP, CROP = {"RandomHorizontalFlip": {"p": 1.0}}, {"RandomResizedCrop": {"size": 24}}
 
 
@@ -34,24 +28,6 @@ def build(dataset, views, transforms=(), **options):
 def first_batch(*args, **options):
     with build(*args, **options) as loader:
         return take(loader, 1)[0]
-
-
-def test_a_state_tells_apart_what_all_views_share_and_what_one_has(dataset):
-    divisions = [
-        ([[FLIP], [FLIP]], [CROP]),
-        ([[CROP, FLIP], [CROP, FLIP]], []),
-        ([[], []], [CROP, FLIP]),
-        ([GLOBAL, LOCAL], []),
-        ([LOCAL, GLOBAL], []),
-    ]
-    opened = [build(dataset, *division) for division in divisions]
-    states = [state_after(loader, 1) for loader in opened]
-    for number, loader in enumerate(opened):
-        for other, state in enumerate(states):
-            if other != number:
-                with pytest.raises(CallError, match="transforms"):
-                    loader.load_state_dict(state)
-        loader.load_state_dict(states[number])
 
 
 def test_a_view_equals_a_loader_of_its_own(dataset):

@@ -19,19 +19,6 @@ def mapped_ranges(name):
         return sum(name in line for line in maps)
 
 
-def test_only_views_keep_a_file_mapped(tmp_path):
-    path = tmp_path / "view-alone"
-    path.write_bytes(b"x" * 10_000)
-    view = map_file(str(path), 10_000).data[100:200]
-    gc.collect()
-    assert mapped_ranges("view-alone") == 1
-    path.unlink()  # A mapped file stays readable after it is deleted.
-    assert bytes(view) == b"x" * 100
-    del view
-    gc.collect()
-    assert mapped_ranges("view-alone") == 0
-
-
 def test_a_file_of_another_length_is_rejected(tmp_path):
     (tmp_path / "a").write_bytes(b"abc")
     with pytest.raises(ValueError, match="is 3 bytes long"):

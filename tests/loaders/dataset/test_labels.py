@@ -14,7 +14,6 @@ from helpers.datasets import FORMATS, write_csv
 from helpers.loading import converted
 from helpers.pictures import encode
 
-import loaders
 from loaders import ClassBalancedSampler, PKSampler
 from loaders.transforms.mixing import mixed_values
 from manifests.errors import CallError, DamagedError
@@ -84,18 +83,6 @@ def numbers_of(images):
     return (images.float().mean((1, 2, 3)) / 20).round().int().tolist()
 
 
-def test_samplers_take_columns_of_any_name(made):
-    folder = made["regression", "tfrecord"]
-    for name in ("column:label", "column:index", "index", "label"):
-        loader = build(
-            folder, fields=("image",), sampler=ClassBalancedSampler(by=name), batch_size=N
-        )
-        assert sorted(numbers_of(next(iter(loader))[0])) == [*range(N)]
-    weighted = loaders.WeightedSampler("column:index", samples=300)
-    loader = build(folder, fields=("image",), sampler=weighted, batch_size=300)
-    assert 0 not in numbers_of(next(iter(loader))[0])
-
-
 @pytest.mark.parametrize(
     ("column", "text", "hint"),
     [("label", "a|b", "'labels'"), ("caption", "a cat", "'caption'"), ("age", "3", "'values'")],
@@ -126,13 +113,6 @@ def test_a_label_of_another_type_is_an_error_that_names_the_field(one_image, col
 def test_labels_that_cannot_be_used(made, label_type, field, sampler, message):
     with pytest.raises(CallError, match=message):
         build(made[label_type, "tfrecord"], fields=("image", field), sampler=sampler)
-
-
-def test_numbers_are_no_classes(one_image):
-    folder = one_image("age", "3")
-    message = "its label type is regression. Hint: name another column"
-    with pytest.raises(CallError, match=message):
-        build(folder, batch_size=1, fields=("image",), sampler=ClassBalancedSampler())
 
 
 @EACH_FORMAT

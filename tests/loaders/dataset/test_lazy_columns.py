@@ -12,9 +12,7 @@ import pytest
 
 import loaders
 from loaders.dataset import tables
-from loaders.dataset.split import open_split
-from loaders.dataset.tables import LazyColumns, SampleTables
-from loaders.samplers.balanced import ClassBalancedSampler
+from loaders.dataset.tables import LazyColumns
 from manifests.errors import TableError
 
 OPTIONS = {"batch_size": 2, "device": "cpu", "num_threads": 1, "framework": "numpy"}
@@ -79,15 +77,6 @@ class OnlyFirst(FirstRows):
     columns = ()
 
 
-@pytest.mark.parametrize("sampler", [None, ClassBalancedSampler(), loaders.PKSampler(2, 1)])
-def test_batches_do_not_depend_on_when_tables_are_read(folder, monkeypatch, sampler):
-    fields = ["image", "label", "key", "source", "size", "index"]
-    options = {"sampler": sampler, "mmap": sampler is None, "fields": fields}
-    expected = batches_of(folder, **options)
-    monkeypatch.setattr(tables, "MAX_EAGER_SHARDS", 2)
-    assert batches_of(folder, **options) == expected
-
-
 @pytest.mark.usefixtures("lazy")
 def test_only_the_tables_of_the_rows_are_read_and_each_once(folder, opened):
     assert len(batches_of(folder, sampler=OnlyFirst(6))) == 6
@@ -112,15 +101,6 @@ def test_a_damaged_table_is_found_at_the_first_use_of_its_shard(folder, damage):
     with pytest.raises(TableError) as caught:
         batches_of(folder, sampler=OnlyFirst(6))
     assert caught.value.file == str(path)
-
-
-@pytest.mark.usefixtures("lazy")
-def test_image_sizes_of_some_shards(folder):
-    split = open_split(folder, "train")
-    sizes, every = SampleTables(split).image_sizes(), SampleTables(split).all_image_sizes()
-    assert len(sizes.widths) == 2
-    assert len(every.widths) == 23
-    assert sizes.widths.tolist() == every.widths[[0, 22]].tolist()
 
 
 def test_several_threads_read_each_table_once():

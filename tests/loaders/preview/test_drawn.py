@@ -84,38 +84,10 @@ def test_only_images_that_are_changed(drawn):
     assert captions == {"", "flipped vertically"}
 
 
-def test_one_of_several(drawn):
-    chains = [
-        {"RandomVerticalFlip": {"p": 1.0}},
-        {"RandomHorizontalFlip": {"p": 1.0}},
-        {"RandomGrayscale": {"p": 0.0}},
-    ]
-    changed = {"flipped vertically": np.flipud, "flipped": np.fliplr, "": np.asarray}
-    seen = set()
-    for stored, pixels, caption in drawn({"RandomChoice": {"transforms": chains}}):
-        seen.add(caption)
-        assert np.array_equal(changed[caption](stored), pixels)
-    assert seen == set(changed)
-
-
 def test_color_jitter(drawn):
     for stored, pixels, caption in drawn({"ColorJitter": {"brightness": [0.3, 0.7]}}):
         factor = float(re.fullmatch(r"brightness (\d\.\d\d)", caption)[1])
         assert pixels.mean() / stored.mean() == pytest.approx(factor, abs=0.02)
-
-
-def test_erased_part(drawn):
-    captions = []
-    for stored, pixels, caption in drawn(
-        {"Resize": {"size": [SIDE, SIDE]}}, {"RandomErasing": {"p": 0.5, "value": 7}}
-    ):
-        captions.append(caption)
-        if caption:
-            left, top, right, bottom = region(caption)
-            assert (pixels[top:bottom, left:right] == 7).all()
-        assert caption or (pixels == 7).all(axis=2).mean() < 0.01, stored.shape
-    assert "" in captions
-    assert any(captions)
 
 
 def test_policies(drawn):
@@ -146,28 +118,3 @@ def test_policies(drawn):
 def test_captions(drawn, transform, caption):
     for _, _, found in drawn(transform):
         assert re.fullmatch(caption, found), found
-
-
-@pytest.mark.filterwarnings("error:The external source node")
-def test_share_of_a_mixed_image(drawn):
-    resize = {"Resize": {"size": [SIDE, SIDE]}}
-    captions = [
-        caption for *_, caption in drawn(resize, {"MixupOperator": {"alpha": 1.0}}, dtype="float32")
-    ]
-    for caption in captions:
-        share, labels = re.fullmatch(r"(?:(\d+)% of this image; )?(.*)", caption).groups()
-        assert (
-            float(labels.split()[0])
-            == pytest.approx(max(int(share), 100 - int(share)) / 100, abs=0.01)
-            or "," not in labels
-        )
-
-
-def test_views(drawn):
-    view = [{"RandomResizedCrop": {"size": 32}}]
-    first, second = (
-        caption for _, _, caption in drawn({"RandomGrayscale": {"p": 1.0}}, views=[view, view])[:2]
-    )
-    assert first.startswith("view 1, gray, crop ")
-    assert second.startswith("view 2, gray, crop ")
-    assert first.removeprefix("view 1") != second.removeprefix("view 2")

@@ -129,15 +129,6 @@ def test_mixed_labels_follow_the_parameters(dataset):
 # --- samples and groups -------------------------------------------------------------------------
 
 
-def test_draws_differ_and_the_seed_decides(dataset):
-    first, again, other = (
-        np.array(pixels_of(previewed(dataset, samples=5, draws=3, seed=seed))) for seed in (0, 0, 1)
-    )
-    assert len(np.unique(first[:3], axis=0)) == 3
-    assert np.array_equal(first, again)
-    assert not np.array_equal(first, other)
-
-
 def test_the_loader_does_not_notice(dataset):
     with build(dataset) as plain, build(dataset) as looked:
         looked.preview()

@@ -19,7 +19,7 @@ from loaders.samplers import (
     WeightedSampler,
 )
 from loaders.samplers.base import SHARD
-from loaders.samplers.order import Batching, PlannedOrder, StoredOrder
+from loaders.samplers.order import Batching, PlannedOrder
 
 SAMPLERS = [
     SequentialSampler(),
@@ -43,33 +43,7 @@ def planned(kind, samples, ranks, batch_size, *, sampler=SAMPLERS[0], **options)
     return kind(samples, Batching(batch_size, "partial", ranks, **options), plan)
 
 
-def stored(samples, ranks, batch_size, **options):
-    return StoredOrder(samples, Batching(batch_size, "partial", ranks, **options))
-
-
-def sizes(make, samples, world_size, batch_size, epoch=0, **options):
-    """Return the sizes of the batches, of each rank."""
-    result = []
-    for rank in range(world_size):
-        order = make(samples, Ranks(rank, world_size), batch_size, **options)
-        positions = [Position(epoch=epoch, batch=number) for number in range(order.batches)]
-        result.append([order.size(position) for position in positions])
-    return result
-
-
 SHAPES = (st.integers(1, 90), st.integers(1, 9), st.integers(1, 9))
-
-
-@given(*SHAPES, st.integers(0, 9), st.none() | st.sampled_from(SAMPLERS))
-def test_training_leaves_out_fewer_samples_than_ranks(
-    samples, world_size, batch_size, epoch, sampler
-):
-    make = partial(planned, PlannedOrder, sampler=sampler) if sampler else stored
-    found = np.array(sizes(make, samples, world_size, batch_size, epoch, training=True))
-    samples = make(samples, Ranks(0, world_size), batch_size).samples
-    assert found.size == 0 or found.min() >= 1
-    assert samples - world_size < found.sum() <= samples
-    assert (np.ptp(found, axis=0) <= 1).all() if found.size else samples < world_size
 
 
 @given(*SHAPES)

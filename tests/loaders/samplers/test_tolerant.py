@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from contextlib import suppress
 from types import SimpleNamespace
 
@@ -14,10 +13,10 @@ from hypothesis import strategies as st
 
 from loaders.progress import Position
 from loaders.ranks import Ranks
-from loaders.samplers import PKSampler, SequentialSampler, ShuffledSampler, SubsetSampler
+from loaders.samplers import PKSampler, ShuffledSampler, SubsetSampler
 from loaders.samplers.base import traits_of
 from loaders.samplers.choose import tolerant_order
-from loaders.samplers.order import Batching, Peers, PlannedOrder
+from loaders.samplers.order import Batching, PlannedOrder
 from manifests.errors import DamagedError
 
 SHAPES = st.tuples(
@@ -41,22 +40,6 @@ def given_rows(order, epoch=0):
     return batches
 
 
-@given(SHAPES, st.data())
-def test_skip_leaves_out_the_bad_rows_alone(shape, data):
-    samples, batch_size, world = shape
-    bad = data.draw(st.sets(st.integers(0, samples - 1), max_size=samples // 4))
-    seen: Counter[int] = Counter()
-    for rank in range(world):
-        order = make(samples, batch_size, Ranks(rank, world), bad=bad)
-        assert order.batches == make(samples, batch_size, Ranks(rank, world)).batches
-        try:
-            batches = given_rows(order)
-        except DamagedError:
-            return  # This rank's samples are all bad.
-        seen.update(np.concatenate(batches).tolist())
-    assert seen == Counter(set(range(samples)) - bad)
-
-
 @given(SHAPES, st.sampled_from(["drop", "pad"]), st.data())
 def test_skip_keeps_full_batches_full(shape, last_batch, data):
     samples, batch_size, world = shape
@@ -67,24 +50,6 @@ def test_skip_keeps_full_batches_full(shape, last_batch, data):
             for rows in given_rows(order, epoch=2):
                 assert len(rows) == batch_size
                 assert bad.isdisjoint(rows.tolist())
-
-
-@given(SHAPES, st.sampled_from(["drop", "partial", "pad"]), st.data())
-def test_replace_changes_the_bad_rows_alone(shape, last_batch, data):
-    samples, batch_size, world = shape
-    bad = data.draw(st.sets(st.integers(0, samples - 1), max_size=samples // 2))
-    labels = np.arange(samples) % 3
-    peers = Peers.of({"label": labels}, "label", samples)
-    intact = make(samples, batch_size, Ranks(0, world), last_batch=last_batch)
-    replaced = {"mode": "replace", "bad": bad, "peers": peers}
-    order = make(samples, batch_size, Ranks(0, world), last_batch=last_batch, **replaced)
-    good_labels = {int(labels[row]) for row in range(samples) if row not in bad}
-    for before, after in zip(given_rows(intact), given_rows(order), strict=True):
-        assert len(before) == len(after)
-        for old, new in zip(before.tolist(), after.tolist(), strict=True):
-            assert new not in bad
-            assert old in bad or old == new
-            assert labels[old] not in good_labels or labels[old] == labels[new]
 
 
 @given(
@@ -165,17 +130,3 @@ def test_rows_that_are_not_drawn_need_no_value():
             assert sorted(identity[rows].tolist()) == ["a", "a", "b", "b"]
     assert order.peers.rows(0).tolist() == [0, 3, 6, 9]
     assert order.peers.rows(2).tolist() == []
-
-
-@pytest.mark.parametrize("by", [("label",), "no column", len, 3, None])
-def test_by_of_a_custom_sampler_may_be_anything(by):
-    class Own:
-        columns = ()
-
-        def plan(self, columns, **options):
-            return SequentialSampler().plan(columns, **options)
-
-    sampler = Own()
-    sampler.by = by
-    order = replacing(sampler, Tables(label=np.arange(12) % 3), {0})
-    assert order.rank_rows(0, 0)[0] in (3, 6, 9)

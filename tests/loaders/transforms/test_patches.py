@@ -103,39 +103,6 @@ def test_batches_are_those_of_timm_and_pillow(dataset, budget):
         assert mask[number, :count].all()
 
 
-def test_normalization_may_come_before_or_after(dataset):
-    normalize = {"NormalizeImage": {}}
-    expected = None
-    for lists in (
-        ([normalize], []),
-        (
-            [
-                "ToTensor",
-                {"Normalize": {"mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}},
-            ],
-            [],
-        ),
-        ([], [normalize]),
-    ):
-        before, after = lists
-        transforms = [
-            *before,
-            {"Patchify": {"patch": 8, "max_tokens": 64}},
-            *after,
-            lambda x: x + 1,
-        ]
-        with loading.build(
-            dataset, transforms=transforms, dtype="float32", shuffle=False
-        ) as loader:
-            (images, _), *_ = take(loader, 1)
-        # The function got the patches; padding is 0 before it.
-        assert images.shape == (4, 64, 192)
-        assert (images[1, 63] == 1).all()
-        if expected is not None:
-            assert torch.allclose(images, expected, atol=1e-4)
-        expected = images
-
-
 def test_a_flip_runs_after_the_resize_and_shows_the_same(dataset):
     with build(dataset, [{"RandomHorizontalFlip": {"p": 1.0}}]) as loader:
         flipped, _, grids, *_ = take(loader, 1)[0]
