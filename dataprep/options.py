@@ -66,6 +66,9 @@ DEFAULT_DISTANCE, MAX_DISTANCE = 31, 63
 #: column.
 BY_DUPLICATES = "duplicates"
 
+#: Options with which stored images may differ from the source images.
+CHANGING_OPTIONS = frozenset({"downscale", "raw", "transcode", "to_rgb8"})
+
 #: Additional columns of a sample table if images are resized, transcoded or stored as pixels: width
 #: and height in pixels and format of the source image, and the changes made to the image, separated
 #: by spaces.
@@ -504,7 +507,7 @@ class Options:
                                        of a report have the default limit
         channels, dtype                images.validate: check_image, where it checks the other limits
         downscale, raw, transcode,
-        window, page                   images.downscale: prepare
+        window, page, to_rgb8          images.downscale: prepare
         hash, statistics               shards.source_image: load_image
 
     A finished dataset states them in its manifest: an append inherits them (`inherit`), and repair
@@ -648,6 +651,16 @@ class Options:
         stored="if set",
         inherited=True,
     )
+    to_rgb8: bool = option(
+        False,
+        "Convert gray and RGB of other depths, and JPEG 2000 gray, to RGB of 8 bits: values of 16 bits are"
+        " divided by 257 and rounded, alpha values are dropped. Other pixels are rejected. The images are stored"
+        " as PNG, or in the format of --transcode.",
+        _IMAGES,
+        rare=True,
+        stored="if set",
+        inherited=True,
+    )
     where: str | None = option(
         None,
         'Convert only images that match FILTER, a condition in SQL, for example "size > 10000 and'
@@ -718,7 +731,7 @@ class Options:
     @property
     def changes_images(self) -> bool:
         """Whether stored images may differ from the source images."""
-        return bool(self.downscale or self.raw or self.transcode)
+        return any(getattr(self, name) for name in CHANGING_OPTIONS)
 
     @property
     def window_values(self) -> Window | None:
@@ -790,6 +803,12 @@ class Options:
             raise CallError(
                 f"--distance {self.distance} has no effect",
                 hint="add --duplicates drop, --duplicates same-split or --split-by duplicates",
+            )
+        if self.to_rgb8 and (self.pixels != RGB8 or self.finds_duplicates):
+            raise CallError(
+                "--to-rgb8 excludes --channels, --dtype, raw pixels of other kinds, --duplicates and"
+                " --split-by duplicates",
+                hint="leave one of them out; search for copies in the dataset that is written",
             )
         for name in ("window", "page"):
             value = getattr(self, name)

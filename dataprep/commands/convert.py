@@ -246,7 +246,7 @@ def _print_plan(planned: Planned, out: str) -> None:
     images, source_bytes = planned_images(source, remaining)
     trial = run_trial(source, remaining, options)
     size = trial.stored * images if options.changes_images else source_bytes
-    about = "about " if options.downscale or options.transcode else ""
+    about = "about " if options.downscale or options.transcode or options.to_rgb8 else ""
     free = shutil.disk_usage(planned.writable).free
     print_line(f"out: {out}, {about}{format_bytes(size)} to write, {format_bytes(free)} free")
     if not remaining:
@@ -502,8 +502,11 @@ def _with_pixels(run: RunOptions, source: Source, request: ConvertRequest) -> Co
 
     An append has the kind of its dataset.
     """
-    from dataprep.run.inputs import resolve_pixels
+    from dataprep.run.inputs import describe_kinds, find_kinds, resolve_pixels
 
+    if request.options.to_rgb8 and source.pixels is None:
+        found = describe_kinds(find_kinds(source, request.options))
+        console.info(f"pixels: {RGB8} by --to-rgb8; of the images that were looked at, {found}")
     if run.append:
         return request
     options = resolve_pixels(source, request.options)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,10 +21,10 @@ from dataprep.images.base import (
     pixels_of,
     rejects_failures,
 )
-from dataprep.images.foreign import identify
+from dataprep.images.foreign import Foreign, identify
 from dataprep.images.jpeg import read_metadata
 from dataprep.images.pixels import Decoded, decode, resample, size_of, sufficient_size
-from dataprep.images.tiff import orientation_of
+from dataprep.images.tiff import has_alpha_values, orientation_of
 from dataprep.images.validate import check_decodes, check_image
 from dataprep.images.values import read_values
 from dataprep.options import CHANGE_COLUMNS, NO_CHOICE, Choice, Downscale, Options, Raw
@@ -55,7 +56,7 @@ class StoredImage(NamedTuple):
 
 @rejects_failures
 def prepare(data: bytes, options: Options) -> StoredImage:
-    """Validate an image and apply `options.raw`, `options.downscale` or `options.transcode` to it.
+    """Validate an image, and apply the options to it that change images.
 
     Raises:
         Rejected: the image must not go into a shard.
@@ -69,12 +70,16 @@ def prepare(data: bytes, options: Options) -> StoredImage:
     columns: dict[str, Any] = dict.fromkeys(options.measured_columns)
     if found:
         info = transcode.measure(data, found, options)
-        check_pixel_kind(info, options.pixels)
-        if options.raw and info.pixels != RGB8:
+        if not options.to_rgb8:
+            check_pixel_kind(info, options.pixels)
+        if options.raw and not options.to_rgb8 and info.pixels != RGB8:
             detail = f"{found.name} with {info.pixels}; convert it without --store raw first"
             raise Rejected("unsupported", detail)
     else:
-        info = check_image(data, validation, options.max_pixels, options.pixels)
+        kind = None if options.to_rgb8 else options.pixels
+        info = check_image(data, validation, options.max_pixels, kind)
+    if info.pixels != RGB8 and options.to_rgb8:
+        return _prepare_as_rgb8(data, info, found, options)
     if options.raw:
         stored, stored_info, change = _to_raw(data, info, options.raw, options.choice)
     elif options.downscale and (size := target_size(info.width, info.height, options.downscale)):
@@ -160,6 +165,60 @@ def _transcode(
     # `verify` will check it like any other image of its format.
     stored_info = check_image(stored, "header", options.max_pixels, options.pixels)
     return stored, stored_info, ["transcoded", *changes], columns
+
+
+# --- RGB of 8 bits --------------------------------------------------------------------------------
+
+#: 16-bit values for each value of 8 bits: 65,535 becomes 255.
+_RGB8_SCALE = 257
+_RGBA = 4
+
+
+def _prepare_as_rgb8(
+    data: bytes, info: ImageInfo, found: Foreign | None, options: Options
+) -> StoredImage:
+    """Prepare an image with other pixels as if it was one of 8 bits in the format that is stored."""
+    pixels, change = _to_rgb8(data, info, found, options)
+    target = options.transcode or "png"
+    if options.raw or (
+        options.downscale and target_size(info.width, info.height, options.downscale)
+    ):
+        target = "png"  # nothing is lost before the image is resized
+    encoded = transcode.encode(pixels, replace(options, transcode=target))
+    stored = prepare(encoded, options)
+    change = ["transcoded", *stored.extra["change"].split(), *change]
+    values = (info.width, info.height, info.format, " ".join(change))
+    return stored._replace(extra=stored.extra | dict(zip(CHANGE_COLUMNS, values, strict=True)))
+
+
+def _to_rgb8(
+    data: bytes, info: ImageInfo, found: Foreign | None, options: Options
+) -> tuple[UInt8Array, list[str]]:
+    """Return upright gray or RGB of 8 bits, and the changes. Colors with a profile keep their values."""
+    channels, dtype = info.pixels
+    has_alpha = info.format == "png" and channels == _RGBA
+    if info.format in ("tiff", "tiff-page"):
+        has_alpha = has_alpha_values(data, options.page if found else None)
+    colors = channels - has_alpha
+    if colors not in (1, RGB8.channels) or dtype == "float32" or info.format == "dicom":
+        rest = "takes only gray and RGB of 8 and 16 bits, with or without alpha values"
+        if info.format == "dicom":
+            rest = "does not know its black and white; set them with --window CENTER,WIDTH"
+        raise Rejected("unsupported", f"{info.format.upper()} with {info.pixels}; --to-rgb8 {rest}")
+    change = ["rgb", *["alpha"] * has_alpha]
+    if found:
+        with pixels_of(info):
+            values, changes, _ = transcode.decode(data, info, options.choice)
+        change += changes
+    else:
+        orientation = _orientation(data, info)
+        values = apply_orientation(read_values(data, info), orientation)
+        change += ["turned"] * (orientation != 1)
+    values = np.atleast_3d(values)[..., :colors]
+    if dtype == "uint16":
+        values = (values.astype(np.uint32) + _RGB8_SCALE // 2) // _RGB8_SCALE
+    pixels = np.ascontiguousarray(values, np.uint8)
+    return pixels[..., 0] if colors == 1 else pixels, change
 
 
 # --- raw pixels -----------------------------------------------------------------------------------

@@ -147,6 +147,11 @@ def is_photograph(data: bytes, page: int | None = None) -> bool:
     return _is_photograph(tags, _tiff_info(tags))
 
 
+def has_alpha_values(data: bytes, page: int | None = None) -> bool:
+    """Return whether the last channel of a page has alpha values."""
+    return _read_tags(data, page).get(_EXTRA_SAMPLES, ())[-1:] in ((1,), (2,))
+
+
 def _is_photograph(tags: _Tags, info: ImageInfo) -> bool:
     # Three channels of gray are RGB only if they are side by side, and Pillow does not read them.
     is_gray = _single(tags, _PHOTOMETRIC, 1) < _RGB and _single(tags, _SAMPLES, 1) > 1

@@ -26,6 +26,7 @@ from dataprep.ledger.finished import check_output
 from dataprep.ledger.state import INCOMPLETE, Folder, inspect
 from dataprep.options import (
     CHANGE_COLUMNS,
+    CHANGING_OPTIONS,
     HASH_COLUMN,
     RESCALE_COLUMNS,
     STATISTICS_COLUMNS,
@@ -174,12 +175,28 @@ def resolve_pixels(source: Source, options: Options) -> Options:
             which to take; or the other options are not for such pixels.
 
     """
-    if source.pixels is not None or (options.channels and options.dtype):
+    if source.pixels is not None or options.to_rgb8 or (options.channels and options.dtype):
         # Raw pixels have no headers.
         kind = options.pixels
         if source.pixels is not None:
             kind = source.kind
         return _with_pixels(options, kind)
+    found = find_kinds(source, options)
+    if len(found) > 1:
+        most = max(found, key=lambda kind: len(found[kind]))
+        hint = f"set --channels {most.channels} --dtype {most.dtype}, which rejects the others"
+        if all(kind.dtype != "float32" and kind.channels in (1, 3) for kind in found):
+            hint += ", or --to-rgb8, which converts them to 8 bits"
+        raise CallError(
+            f"a dataset has pixels of one kind, but of {sum(map(len, found.values()))} images of"
+            f" {printable(source.root)} that were looked at, there are {describe_kinds(found)}",
+            hint=hint,
+        )
+    return _with_pixels(options, next(iter(found), options.pixels))
+
+
+def find_kinds(source: Source, options: Options) -> dict[PixelKind, list[str]]:
+    """Return some images of a source by the kind of their pixels."""
     rows = np.unique(np.linspace(0, len(source) - 1, _MEASURED).astype(np.int64))
     found: dict[PixelKind, list[str]] = {}
     root, *columns = source.images(rows)
@@ -192,17 +209,15 @@ def resolve_pixels(source: Source, options: Options) -> Options:
                 continue  # the run says why
         if options.channels in (None, kind.channels) and options.dtype in (None, kind.dtype):
             found.setdefault(kind, []).append(path)
-    if len(found) > 1:
-        counts = []
-        for kind, paths in found.items():
-            counts.append(f"{len(paths)} with {kind}, such as {printable(paths[0])}")
-        most = max(found, key=lambda kind: len(found[kind]))
-        raise CallError(
-            f"a dataset has pixels of one kind, but of {sum(map(len, found.values()))} images of"
-            f" {printable(source.root)} that were looked at, there are {'; '.join(counts)}",
-            hint=f"set --channels {most.channels} --dtype {most.dtype}, which rejects the others",
-        )
-    return _with_pixels(options, next(iter(found), options.pixels))
+    return found
+
+
+def describe_kinds(found: Mapping[PixelKind, Sequence[str]]) -> str:
+    """Return how many images have which kind of pixels, with an example."""
+    counts = []
+    for kind, paths in found.items():
+        counts.append(f"{len(paths)} with {kind}, such as {printable(paths[0])}")
+    return "; ".join(counts)
 
 
 def _with_pixels(options: Options, kind: PixelKind) -> Options:
@@ -487,7 +502,7 @@ def check_columns(base: Folder, source: Source, options: Options) -> None:
         path = os.path.join(base.out, part.shards[0].table.name)
         schema = read_table(path, label_type=base.manifest.label_type).schema
         added: set[str] = set()
-        if part.options.keys() & {"downscale", "raw", "transcode"}:
+        if part.options.keys() & CHANGING_OPTIONS:
             added.update(CHANGE_COLUMNS, RESCALE_COLUMNS)
         if part.options.get("hash"):
             added.add(HASH_COLUMN)

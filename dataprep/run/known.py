@@ -23,7 +23,7 @@ from dataprep.labels.base import LabelKind
 from dataprep.labels.kinds import kind_with
 from dataprep.ledger.finished import read_rejected
 from dataprep.ledger.state import Folder
-from dataprep.options import Options, library_versions
+from dataprep.options import CHANGING_OPTIONS, Options, library_versions
 from dataprep.plan.assign import fingerprint_of
 from dataprep.progress import Progress, divide
 from dataprep.run.inputs import options_members, options_of
@@ -338,7 +338,7 @@ def revision_with(base: Folder, source: Source) -> int | None:
 
 
 #: Options that let a run take images that were unsupported without them.
-_WIDENING = ("transcode", "window", "page")
+_WIDENING = ("transcode", "window", "page", "to_rgb8")
 
 
 def find_retried(
@@ -355,7 +355,7 @@ def find_retried(
     """
     is_wider = False
     for name in _WIDENING:
-        is_wider |= getattr(options, name) not in (None, before.get(name))
+        is_wider |= getattr(options, name) not in (None, False, before.get(name))
     rejected = base.manifest.rejected
     retried = np.zeros(len(source), np.bool_)
     unreadable = set()
@@ -422,7 +422,7 @@ def find_known(
             continue
         stored = pa.concat_tables(tables).replace_schema_metadata(None)
         stored = stored.set_column(0, "source", stored["source"].cast(pa.large_string()))
-        is_unchanged = not (part.options.get("downscale") or part.options.get("raw"))
+        is_unchanged = not part.options.keys() & CHANGING_OPTIONS
         pairs = _pairs(own, stored, by_size=is_unchanged and source.location is None)
         if len(pairs):
             pending.append((number, comparable(base, part.options, pairs), pairs))

@@ -392,7 +392,7 @@ def load_others(
         # A label image is checked like an image, and moves with it instead of being resized.
         own = options
         if name == LABEL_IMAGE:
-            own = replace(options, downscale=None, raw=None, transcode=None)
+            own = replace(options, downscale=None, raw=None, transcode=None, to_rgb8=False)
         own = replace(own, hash=False, statistics=False)
         try:
             image = load_image(

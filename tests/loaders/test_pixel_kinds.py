@@ -560,6 +560,51 @@ def test_mixed_sources_are_refused_with_counts(tmp_path, invoke):
         assert "13 channels of uint16" in invoke(*options, status=2).stderr
 
 
+DEEP, GRAY8 = values("uint16", 3), values("uint8", 1)
+#: Files that become RGB of 8 bits, with their values before.
+MIXED = {
+    "0.png": (png(values("uint8", 3)), values("uint8", 3)),
+    "1.png": (png(DEEP), DEEP),
+    "2.tif": (tiff(values("uint16", 1)), values("uint16", 1)),
+    "3.png": (png(values("uint16", 4)), values("uint16", 4)[..., :3]),
+    "4.tif": (
+        tiff(values("uint16", 4), photometric="rgb", extrasamples=["unassalpha"]),
+        values("uint16", 4)[..., :3],
+    ),
+    "5.jp2": (jpeg2000(GRAY8, "jp2"), GRAY8),
+}
+
+
+def test_mixed_sources_become_rgb_of_8_bits(tmp_path, invoke):
+    folder, out = tmp_path / "src" / "a", tmp_path / "out"
+    folder.mkdir(parents=True)
+    for name, (data, _) in [*MIXED.items()][:3]:
+        (folder / name).write_bytes(data)
+    convert = ("convert", "--src", folder.parent, "--out", out, "--no-shuffle")
+    assert "or --to-rgb8" in invoke(*convert, status=2).stderr
+    for name, (data, _) in MIXED.items():
+        (folder / name).write_bytes(data)
+    (folder / "x.tif").write_bytes(tiff(values("uint16", 4)))
+    (folder / "y.tif").write_bytes(tiff(values("float32", 1)))
+    invoke(*convert, "--channels", 3, "--dtype", "uint8", status=1)
+    plan = invoke(*convert, "--append", "--to-rgb8", status=1).stderr
+    assert "by --to-rgb8; of the images that were looked at, 1 with 3 channels of uint8" in plan
+    assert (out / read_manifest(str(out)).rejected.name).read_text().count(
+        "--to-rgb8 takes only"
+    ) == 2
+    changes = [
+        row["change"]
+        for each in sorted(out.glob("*.parquet"))[1:]
+        for row in pq.read_table(each).to_pylist()
+    ]
+    assert changes == ["transcoded rgb"] * 2 + ["transcoded rgb alpha"] * 2 + ["transcoded rgb"]
+    invoke("verify", out, "--decode", "--workers", 1)
+    found = [batch[0] for batch, *_ in build(out, layout="NHWC", dtype="uint8")]
+    for pixels, (_, before) in zip(found, MIXED.values(), strict=True):
+        expected = before if before.dtype == np.uint8 else np.round(before / 257)
+        assert np.array_equal(pixels, np.broadcast_to(expected, pixels.shape))
+
+
 def test_append_merge_repair_and_damage(tmp_path, invoke):
     write(tmp_path / "src", "deflate uint16 x13")
     out = tmp_path / "out"
