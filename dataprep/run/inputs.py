@@ -131,6 +131,9 @@ def select_samples(
         source = resolve_duplicates(
             source, options, workers=workers, progress=progress, search_progress=search_progress
         )
+        if source.image_names:
+            first = source.image_names[0]
+            source = source.with_notices(f"copies are samples with the same image {first}")
     return without_added(source, options)
 
 

@@ -42,10 +42,12 @@ from dataprep.sources.scan import (
     map_splits,
     scan_splits,
     stray_notices,
+    suffix_of,
 )
 from dataprep.sources.several import IMAGE, group_files
 from dataprep.sources.tables import parse_lists, with_label_type
 from manifests.errors import CallError, SourceError
+from manifests.files import IMAGE_SUFFIXES
 from manifests.json_members import is_unicode
 from manifests.process.text import agree, plural, printable, suggest
 from manifests.records import record
@@ -78,6 +80,7 @@ class Pattern:
             does not end with a separator and one part.
         separator: the text before the last part.
         before: the name of the part before that.
+        folders: folders that the pattern also matches, from the folder of a file upwards.
 
     """
 
@@ -88,6 +91,7 @@ class Pattern:
     last: str = ""
     separator: str = ""
     before: str = ""
+    folders: int = 0
 
 
 def parse_pattern(text: str, value: str = ANY_TEXT) -> Pattern:
@@ -98,6 +102,9 @@ def parse_pattern(text: str, value: str = ANY_TEXT) -> Pattern:
     possible: ``{a}_{b}`` reads ``x_y_z`` as ``x`` and ``y_z``; but see `read_names`. Plain text or
     the end of the pattern must follow a ``{name}``, so its end is clear.
 
+    With ``{image}``, which tells the files of a sample apart, the pattern may have folders, and
+    the extension, of which it says nothing. At the end, ``{image}`` is as short as possible.
+
     Args:
         text: the pattern, 1 to 255 characters.
         value: what a ``{name}`` matches, `ANY_TEXT` or `INTEGER`.
@@ -106,7 +113,11 @@ def parse_pattern(text: str, value: str = ANY_TEXT) -> Pattern:
         CallError: the pattern is not valid, or a name in it is not a valid column name.
 
     """
-    parts = _PARTS.findall(text)
+    is_grouped = f"{{{IMAGE}}}" in text
+    written = text
+    if is_grouped and suffix_of(text) in IMAGE_SUFFIXES:
+        written = text[: -len(suffix_of(text))]
+    parts = _PARTS.findall(written)
     names = tuple(part[1:-1] for part in parts if _NAME.fullmatch(part))
     if problem := _find_problem(text, parts, names):
         raise CallError(
@@ -114,6 +125,13 @@ def parse_pattern(text: str, value: str = ANY_TEXT) -> Pattern:
             hint="write it like '{identity}_c{camera}s*', without .jpg",
         )
     regex = [_regex(part, value) for part in parts]
+    if is_grouped:
+        # A part is within a folder or the name. The part before {image} takes all separators.
+        regex = [each.replace(".", "[^/]", 1) if each[0] in "(." else each for each in regex]
+        if parts[-1] == f"{{{IMAGE}}}" and len(parts) > 2:
+            regex[-3] = f"(?-U:{regex[-3]})"
+        longest = f"^(?s:{''.join(regex)})$"
+        return Pattern(text, names, _whole(regex), longest, folders=text.count("/"))
     pattern = Pattern(text, names, _whole(regex), f"^(?s:{''.join(regex)})$")
     if len(parts) < 3 or parts[-2][0] in "{*?" or parts[-1][0] not in "{*" or value != ANY_TEXT:
         return pattern
@@ -138,7 +156,8 @@ def _whole(regex: Names) -> str:
 def _find_problem(text: str, parts: Names, names: Names) -> str:
     if not 0 < len(text) <= MAX_PATTERN:
         return f"the pattern is not 1 to {MAX_PATTERN} characters long"
-    if "/" in text or "\0" in text or not is_unicode(text):
+    has_folders = "/" in text and IMAGE not in names
+    if has_folders or text[0] == "/" or "\0" in text or not is_unicode(text):
         return (
             "the pattern contains a character that file names cannot have; it matches the name"
             " without its folder"
@@ -212,11 +231,13 @@ def match_names(path: pa.Array, pattern: Pattern) -> pa.StructArray:
         A struct [n] with a field of text for each part; null if the name does not match.
 
     """
-    return pc.extract_regex(_stems(path), pattern.regex)
+    return pc.extract_regex(_stems(path, pattern), pattern.regex)
 
 
-def _stems(path: pa.Array) -> pa.Array:
-    return pc.extract_regex(path, r"^(?s:(?:.*/)?(?P<stem>[^/]*)\.[^./]*)$").field("stem")
+def _stems(path: pa.Array, pattern: Pattern) -> pa.Array:
+    """Return what a pattern matches of paths: the name without extension, perhaps with folders."""
+    stem = "[^/]*/" * pattern.folders + "[^/]*"
+    return pc.extract_regex(path, rf"^(?s:(?:.*/)?(?P<stem>{stem})\.[^./]*)$").field("stem")
 
 
 def read_names(path: pa.Array, pattern: Pattern, root: str) -> pa.Table:
@@ -273,7 +294,7 @@ def _refuse_unclear(path: pa.Array, pattern: Pattern, columns: pa.Table, root: s
         SourceError: there is one.
 
     """
-    longest = pc.extract_regex(_stems(path), pattern.longest).field(pattern.names[0])
+    longest = pc.extract_regex(_stems(path, pattern), pattern.longest).field(pattern.names[0])
     row = pc.index(pc.equal(longest, one_array(columns[0])), False).as_py()
     if row >= 0:
         hint = (
@@ -298,7 +319,7 @@ def _by_last_separator(path: pa.Array, pattern: Pattern, columns: pa.Table, root
         before = to_integers(one_array(columns[pattern.before]))
         if pa.types.is_integer(before.type):
             return columns
-    stems, separator = _stems(path), pattern.separator
+    stems, separator = _stems(path, pattern), pattern.separator
     parts = pc.extract_regex(stems, pattern.last)
     if parts.null_count:
         return columns
@@ -414,7 +435,8 @@ def read_file_names(src: str, pattern: Pattern, options: SourceOptions) -> Sourc
     folders = list_folders(src)
     if options.unlabelled:
         return add_columns(read_unlabelled(src, None, options), pattern, options)
-    if options.label_column or has_label(pattern) or not has_class_folders(src, folders):
+    has_part = options.label_column or has_label(pattern) or pattern.folders
+    if has_part or not has_class_folders(src, folders):
         return _read_labels(src, folders, pattern, options)
     return add_columns(read_image_folders(src, None, options), pattern, options)
 
@@ -459,7 +481,8 @@ def add_columns(source: Source, pattern: Pattern, options: SourceOptions) -> Sou
     columns = read_names(source.path, pattern, source.root)
     if len(source):
         source = source.with_notices(_examples(source.path, columns))
-    source, columns = group_files(source.with_columns(extra=pa.table({})), columns, options)
+    bare = source.with_columns(extra=pa.table({}))
+    source, columns = group_files(bare, columns, options, pattern.folders)
     return _with_parts(source, columns)
 
 
@@ -510,7 +533,7 @@ def read_filenames(
             source = source.with_notices(
                 f"skipped {plural(skipped, 'junk image')} ({label_name} {junk})"
             )
-    source, columns = group_files(source, columns, options)
+    source, columns = group_files(source, columns, options, pattern.folders)
     text = one_array(columns[label_name])
     classes = options.classes or sorted_values(text)
     source = with_classes(source, text, replace(options, classes=classes))

@@ -98,12 +98,13 @@ def with_images(
 
 
 def group_files(
-    source: Source, columns: pa.Table, options: SourceOptions
+    source: Source, columns: pa.Table, options: SourceOptions, folders: int
 ) -> tuple[Source, pa.Table]:
     """Return a sample for the files whose names differ only in ``{image}``, and the other parts.
 
     Args:
         source: all files.
+        folders: folders that the pattern matches; files of a sample have the same ones above them.
         columns: the parts of their names, text [n].
         options: `image_columns` names the images in order; by default, names are sorted.
 
@@ -127,9 +128,8 @@ def group_files(
             f"--image-columns {options.image_columns}: {{image}} of --pattern is {', '.join(found)}",
             hint="name all of them, the first image first",
         )
-    # Files of a sample are in one folder.
     columns = columns.drop_columns(IMAGE)
-    folder = pc.replace_substring_regex(source.path, "[^/]*$", "")
+    folder = pc.replace_substring_regex(source.path, "[^/]*/" * folders + "[^/]*$", "")
     parts = [folder, *map(one_array, columns.columns)]
     key = pc.binary_join_element_wise(*parts, pa.scalar(_SEPARATOR, pa.large_string()))
     group = np.asarray(key.dictionary_encode().indices).astype(np.int64)

@@ -20,7 +20,7 @@ from dataprep.ledger.finished import STAMPS_NAME
 from dataprep.options import IndexOptions
 from dataprep.plan.assign import Options
 from dataprep.run.convert import convert_dataset
-from dataprep.sources import read_source
+from dataprep.sources import SourceOptions, read_source
 from dataprep.verification.verify import verify_dataset
 from manifests.schema import FORMAT_NAMES
 from manifests.store import read_manifest
@@ -34,24 +34,27 @@ def source(tmp_path_factory):
     folder = tmp_path_factory.mktemp("table")
     with (folder / "list.csv").open("w", newline="") as file:
         rows = csv.writer(file)
-        rows.writerow(["path", "label", "identity", "weight"])
+        rows.writerow(["path", "label", "identity", "weight", "right"])
         for number in range(COUNT):
             kind = tuple(SUFFIXES)[number % 3]
             name = f"{number} photo.{SUFFIXES[kind]}"
             (folder / name).write_bytes(encode(photo(number, 16, 12), kind))
-            rows.writerow([name, ("cat", "dog")[number % 2], f"p{number // 2}", number / 4])
+            row = [name, ("cat", "dog")[number % 2], f"p{number // 2}", number / 4, "0 photo.jpg"]
+            rows.writerow(row)
         (folder / "broken.jpg").write_bytes(b"<html>")
-        rows.writerow(["broken.jpg", "cat", "p9", 0.0])
+        rows.writerow(["broken.jpg", "cat", "p9", 0.0, "0 photo.jpg"])
     return folder / "list.csv"
 
 
-@pytest.fixture(scope="module", params=FORMAT_NAMES)
+@pytest.fixture(scope="module", params=[*FORMAT_NAMES, "several images"])
 def intact(request, source, tmp_path_factory):
     """An intact dataset with two shards of four and three records."""
-    out = tmp_path_factory.mktemp("intact") / request.param
-    convert_dataset(
-        read_source(str(source)), str(out), Options(fmt=request.param, shard_samples=4), workers=1
-    )
+    out, options = tmp_path_factory.mktemp("intact") / request.param, SourceOptions()
+    fmt = request.param
+    if fmt not in FORMAT_NAMES:
+        options, fmt = SourceOptions(image_columns="path,right"), "webdataset"
+    samples = read_source(str(source), options)
+    convert_dataset(samples, str(out), Options(fmt=fmt, shard_samples=4), workers=1)
     assert verify_dataset(str(out), workers=1).problems == ()
     (out / STAMPS_NAME).unlink()  # only `convert` reads it, and does not rely on it
     return out

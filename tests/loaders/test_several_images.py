@@ -24,6 +24,10 @@ ORDERS = {
     "balanced": {"sampler": loaders.ClassBalancedSampler()},
     "pk": {"sampler": loaders.PKSampler(2, 1)},
     "skip": {"on_error": "skip"},
+    "bucket": {
+        "sampler": loaders.BucketSampler([(48, 64), (64, 48)]),
+        "transforms": "bucket-train",
+    },
 }
 
 

@@ -47,6 +47,25 @@ VALID = {"missing_images": "valid"}
     [
         (PAIR, None, PATTERN, [PAIR]),
         (PAIR, None, {**PATTERN, "image_columns": "right,left"}, [PAIR[::-1]]),
+        (PAIR, None, {"pattern": "{class}/{key}_{image}.jpg"}, [PAIR]),
+        (
+            ["cat/a_b_left.jpg", "cat/a_b_right.jpg"],
+            None,
+            PATTERN,
+            [["cat/a_b_left.jpg", "cat/a_b_right.jpg"]],
+        ),
+        (
+            ["left/cat/1.jpg", "right/cat/1.jpg"],
+            None,
+            {"pattern": "{image}/{class}/{key}"},
+            [["left/cat/1.jpg", "right/cat/1.jpg"]],
+        ),
+        (
+            ["left/1.jpg", "right/1.jpg"],
+            None,
+            {"pattern": "{image}/{key}", "label_type": "none"},
+            [["left/1.jpg", "right/1.jpg"]],
+        ),
         ([*PAIR, "dog/1_left.jpg"], None, {**PATTERN, **VALID}, [PAIR, ["dog/1_left.jpg", None]]),
         (PAIR, [ROW], COLUMNS, [PAIR]),
         (PAIR, [ROW], {"image_columns": "right,left"}, [PAIR[::-1]]),
@@ -70,6 +89,7 @@ def test_images_of_a_sample(names, rows, options, expected, make) -> None:
     [
         ([*PAIR, "cat/2_left.jpg"], None, PATTERN, "1 sample has no image right: 'cat/2_left.jpg'"),
         ([*PAIR, "cat/2_right.jpg"], None, {**PATTERN, **VALID}, "1 sample has no image left"),
+        (["left/1.jpg", "right/1.jpg"], None, {"pattern": "{image}/{key}"}, "no part for the label"),
         (["cat/1_1.jpg", "cat/1_2.jpg"], None, PATTERN, "'1' is not a name of an image"),
         ([*PAIR, "cat/1_left.png"], None, PATTERN, "are both the image left of a sample"),
         (PAIR, None, {**PATTERN, **COLUMNS, "image_columns": "left,top"}, "is left, right"),
