@@ -99,21 +99,21 @@ def positions_to_flip(name: str, data: bytes) -> list[int]:
     """
     if name.endswith((".parquet", ".json", ".jsonl")):
         return sorted(
-            {*range(0, len(data), 131), *range(0, 64, 5), *range(len(data) - 64, len(data), 5)}
+            {*range(0, len(data), 263), *range(0, 64, 7), *range(len(data) - 64, len(data), 7)}
         )
     if name.endswith(".tar"):
         edges = (at for at in range(len(data)) if any(data[max(at - 1, 0) : at + 2]))
         return sorted(
             {
-                *list(edges)[::53],
-                *range(0, len(data), 307),
+                *list(edges)[::101],
+                *range(0, len(data), 613),
                 *range(0, len(data), 512),
                 len(data) - 1,
             }
         )
     if name.endswith(".idx"):
         return [*range(zlib.crc32(name.encode()) % 2, len(data), 2)]
-    return sorted({*range(0, len(data), 61), *range(0, 400, 5)})
+    return sorted({*range(0, len(data), 113), *range(0, 400, 7)})
 
 
 def beside(dataset: Path) -> list[tuple[Path, ...]]:

@@ -11,9 +11,9 @@ from helpers import HELPERS
 @pytest.mark.parametrize(
     ("fmt", "action", "stride"),
     [
-        ("tfrecord", "append", 11),
-        ("webdataset", "append", 7),
-        ("tfrecord", "steps", 19),
+        ("tfrecord", "append", 13),
+        ("webdataset", "append", 11),
+        ("tfrecord", "steps", 29),
         ("webdataset", "revert", 3),
     ],
 )

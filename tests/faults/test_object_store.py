@@ -25,7 +25,7 @@ from manifests.errors import ExitStatus
 from manifests.remote.store import Store
 
 #: Runs to kill.
-KILLS = int(os.environ.get("CLOUD_KILLS", "2"))
+KILLS = int(os.environ.get("CLOUD_KILLS", "1"))
 
 SHARD = ("--samples-per-shard", "10", "--max-rejected", "1")
 
