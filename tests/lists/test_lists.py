@@ -11,10 +11,10 @@ import_torchvision()
 
 
 def test_random_lists_are_equal_or_refused() -> None:
-    results = check(Range("torchvision", 1, 0, 20))
+    results = check(Range("torchvision", 1, 0, 10))
     faults = [result for result in results if result.outcome.is_fault]
     assert not faults
-    assert sum(result.outcome.kind == "equal" for result in results) >= 15
+    assert sum(result.outcome.kind == "equal" for result in results) >= 7
 
 
 def test_a_difference_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
