@@ -65,10 +65,10 @@ TIFFS = {
     "deflated tiles": {"tile": (16, 32), "compression": "zlib"},
     "big-endian": {"byteorder": ">"},
     "bigtiff": {"bigtiff": True},
-    "packbits": {"compression": "packbits"},
 }
 if find_spec("imagecodecs"):
     TIFFS |= {
+        "packbits": {"compression": "packbits"},
         "lzw": {"compression": "lzw", "predictor": 2},
         "zstd tiles": {"compression": "zstd", "tile": (16, 16)},
     }
@@ -77,7 +77,7 @@ VARIANTS = {
     f"{name} {dtype} x{channels}": (dtype, channels, "tif", lambda a, o=options: tiff(a, **o))
     for name, options in TIFFS.items()
     for dtype in ("uint8", "uint16", "float32")
-    for channels in (1, 2, 3, 4, 5, 13)
+    for channels in ((1, 2, 3, 4, 5, 13) if name == "plain" else (1, 3, 13))
     if (dtype, channels) not in {("uint8", 1), ("uint8", 3)}
     if (name, dtype) not in {("predictor", "float32"), ("lzw", "float32")}
 }
@@ -142,7 +142,6 @@ def test_pixels_come_back_bit_for_bit(name, tmp_path, invoke):
     plan = ("convert", "--src", source, "--out", out, "--fmt", fmt, "--validate", "decode")
     unusual = f"of {dtype}" * ((channels, dtype) != (3, "uint8"))
     assert unusual in invoke(*plan).stderr
-    invoke("verify", out, "--workers", 1)
     invoke("verify", out, "--decode", "--workers", 1)
     assert read_manifest(str(out)).kind == (channels, dtype)
     assert unusual in invoke("info", out).stdout

@@ -42,8 +42,8 @@ RUNS = {
     "accuracy": "images in train/ and val/: test_accuracy.py trains with both loaders",
     "accuracy_reid": "images in train/ and val/: test_accuracy.py trains with all loaders",
     "augment": (
-        f"{DATA} 8 --batch-size 4 --device cpu {ONE} --min-seconds 0 --only plain Trivial trivial",
-        ["plain", "TrivialAugmentWide", "DALI by hand, plain", "*, trivial_augment_wide"],
+        f"{DATA} 8 --batch-size 4 --device cpu {ONE} --min-seconds 0 --only plain Jitter twist",
+        ["plain", "ColorJitter", "DALI by hand, plain", "*, color_twist"],
     ),
     "cache": (
         f"{DATA} 64 --batch-size 32 {ONE} --device cpu --orders 'in order'",

