@@ -38,6 +38,7 @@ from loaders.options import Batch
 from loaders.samplers import (
     BucketSampler,
     ClassBalancedSampler,
+    ClipSampler,
     PKSampler,
     RepeatedSampler,
     SequentialSampler,
@@ -55,6 +56,7 @@ __all__ = [
     "BucketSampler",
     "CallError",
     "ClassBalancedSampler",
+    "ClipSampler",
     "DamagedError",
     "DatasetError",
     "Loader",

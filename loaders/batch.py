@@ -144,13 +144,40 @@ def _tensor(
             patches = images.reshape((-1, images.shape[2]))
             images = patches[framework.numbers(places.sources(images.shape[1]), device)]
         elif size < spec.options.batch_size:
-            images = images[: max(size, 1)]
-        images = _changed(images, functions)
+            images = images[: max(size, spec.order.unit)]
+        images = _changed(_by_clip(name, images, spec), functions)
         return images if size else images[:0]
     if name == spec.fields.label_image:
-        return framework.images(value, "uint8", device)[:size]
-    value = value[:size]
+        return _by_clip(name, framework.images(value, "uint8", device)[:size], spec)
+    value = _by_clip(name, value[:size], spec)
     return value if isinstance(value, list) else framework.numbers(value, device)
+
+
+def _by_clip(name: str, value: Any, spec: LoaderSpec) -> Any:
+    """Return the value of a field by clip and frame; a label by clip. Without clips, as it is.
+
+    Raises:
+        CallError: the frames of a clip have different labels.
+
+    """
+    if spec.order.clipped is None:
+        return value
+    frames = spec.order.unit
+    if isinstance(value, list):
+        starts = range(0, len(value), frames)
+        return [value[start : start + frames] for start in starts]
+    clips = value.reshape((len(value) // frames, frames, *value.shape[1:]))
+    if name != "label":
+        return clips
+    several = np.flatnonzero((clips != clips[:, :1]).any(axis=1))
+    if len(several):
+        labels = np.unique(clips[several[0]]).tolist()
+        raise CallError(
+            f"a clip has frames with the labels {', '.join(map(str, labels))}, but the field"
+            ' "label" is the label of a whole clip',
+            hint="name the clips apart with by=, or leave the field out",
+        )
+    return clips[:, 0]
 
 
 def _mix_labels(values: dict[str, Any], spec: LoaderSpec, partners: Array, weights: Array) -> None:

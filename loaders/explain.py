@@ -123,6 +123,8 @@ def _batch_lines(spec: LoaderSpec) -> Iterator[str]:
     if spec.recipe.views:
         tensors = f"{len(spec.recipe.views)} tensors of "
     images = f"{options.batch_size} x "
+    if spec.order.clipped is not None:
+        images = f"{options.batch_size // spec.order.unit} x {spec.order.unit} x "
     patchify = spec.recipe.patchify[0]
     if patchify is not None and patchify.row_tokens is not None:
         images = f"{options.batch_size} images in rows of "

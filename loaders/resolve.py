@@ -100,6 +100,7 @@ def resolve(request: BuildRequest) -> LoaderSpec:
     order = chosen.order
     recipe = _recipe(request, parsed, split, chosen.notes)
     _check_buckets(recipe, order)
+    _check_clips(recipe, order)
     _check_crops(recipe, split, tables)
     fusion, *view_fusions = fuse_recipe(recipe)
     ranks, gpus = chosen.batching.ranks, find_gpus(request.framework)
@@ -185,6 +186,20 @@ def _check_buckets(recipe: Recipe, order: Order) -> None:
                 'set transforms="bucket-train", or size="bucket" in RandomResizedCrop, RandomCrop,'
                 " CenterCrop or Resize"
             ),
+        )
+
+
+def _check_clips(recipe: Recipe, order: Order) -> None:
+    """Check that a batch of clips stays one.
+
+    Raises:
+        CallError: transforms mix its frames, or cut them into patches.
+
+    """
+    if order.clipped is not None and (recipe.mixing or any(recipe.patchify)):
+        raise CallError(
+            "ClipSampler gives batches of clips, whose frames cannot be mixed or cut into patches",
+            hint="remove the transforms that do, and mix or cut the finished batch in your script",
         )
 
 

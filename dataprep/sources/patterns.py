@@ -276,7 +276,20 @@ def read_names(path: pa.Array, pattern: Pattern, root: str) -> pa.Table:
     is_number = to_integers(one_array(columns[0])).type == pa.int64()
     if len(pattern.names) > 1 and pattern.names[0] in _LABEL_PARTS and not is_number:
         _refuse_unclear(path, pattern, columns, root)
-    return columns
+    return _with_clips(path, pattern, columns)
+
+
+def _with_clips(path: pa.Array, pattern: Pattern, columns: pa.Table) -> pa.Table:
+    """Add the column `clip` to numbered frames: the path before the number at the end of a name."""
+    *_, before, last = ("", *_PARTS.findall(pattern.text))
+    if last != "{frame}" or "clip" in pattern.names:
+        return columns
+    if not pa.types.is_integer(to_integers(one_array(columns["frame"])).type):
+        return columns
+    # All names have the same text before the number, so clips stay apart without it.
+    literal = "" if before[:1] in {*"{*?"} else re.escape(before)
+    clip = pc.replace_substring_regex(path, rf"/?(?s:{literal}[0-9]+\.[^./]*)$", "")
+    return columns.append_column("clip", clip)
 
 
 def _unclear(
@@ -411,6 +424,8 @@ SPLIT_FOLDERS = {
     "image_train": "train",
     "image_query": "query",
     "image_test": "gallery",
+    "bbox_train": "train",
+    "bbox_test": "test",
 }
 
 
@@ -561,28 +576,34 @@ class ReidLayout:
         name: name of the dataset.
         splits: the folder of each split (split -> folder).
         pattern: pattern of the file names.
+        junk: identity of detections that overlap a person only partly. The evaluation ignores them,
+            so skipping them does not change any score.
 
     """
 
     name: str
     splits: Mapping[str, str]
     pattern: Pattern
+    junk: str = "-1"
 
 
 _PEOPLE = {"train": "bounding_box_train", "query": "query", "gallery": "bounding_box_test"}
 _VEHICLES = {"train": "image_train", "query": "image_query", "gallery": "image_test"}
 
 #: Market-1501: Zheng et al., ICCV 2015; DukeMTMC-reID: Zheng et al., ICCV 2017; VeRi-776: Liu et
-#: al., ECCV 2016.
+#: al., ECCV 2016; MARS: Zheng et al., ECCV 2016.
 LAYOUTS = (
     ReidLayout("Market-1501", _PEOPLE, parse_pattern("{identity}_c{camera}s*", INTEGER)),
     ReidLayout("DukeMTMC-reID", _PEOPLE, parse_pattern("{identity}_c{camera}_*", INTEGER)),
     ReidLayout("VeRi-776", _VEHICLES, parse_pattern("{identity}_c{camera}_*", INTEGER)),
+    ReidLayout(
+        "MARS",
+        {"train": "bbox_train", "test": "bbox_test"},
+        parse_pattern("{identity}C{camera}T{tracklet}F{frame}", f"(?:00-1|{INTEGER})"),
+        junk="00-1",
+    ),
 )
 
-#: Identity of Market-1501's junk images: detections that overlap a person only partly. The
-#: evaluation ignores them, so skipping them does not change any score.
-JUNK = "-1"
 #: Identity of Market-1501's distractors: detections that show no person. In the gallery, retrieving
 #: one is an error.
 DISTRACTORS = "0000"
@@ -617,7 +638,9 @@ def read_reid_folders(src: str, layout: ReidLayout, options: SourceOptions) -> S
             splits[split] = folder
         else:
             notices.append(f"no split {split}: the folder {folder}/ does not exist")
-    source = read_filenames(src, splits, layout.pattern, options, layout=layout.name, junk=JUNK)
+    source = read_filenames(
+        src, splits, layout.pattern, options, layout=layout.name, junk=layout.junk
+    )
     notices += [*skipped_folders(folders, splits), *source.notices]
     if DISTRACTORS in source.classes:
         distractors = source.split[source.label == source.classes.index(DISTRACTORS)]
@@ -625,7 +648,8 @@ def read_reid_folders(src: str, layout: ReidLayout, options: SourceOptions) -> S
             shown = plural(len(distractors), "distractor image")
             notices.append(f"kept {shown} (identity {DISTRACTORS}) in gallery")
     # c1 and c01 are the same camera, so these columns are always numbers.
-    schema = pa.schema(dict.fromkeys(source.extra.column_names, pa.int64()))
+    types = {**dict.fromkeys(source.extra.column_names, pa.int64()), "clip": pa.large_string()}
+    schema = pa.schema([(name, types[name]) for name in source.extra.column_names])
     source = source.with_columns(extra=source.extra.cast(schema))
     return replace(source, notices=tuple(notices))
 

@@ -119,11 +119,6 @@ LAYOUTS = (
         "make a table of each list: `tr ' ' , < SRC/Ebay_train.txt > SRC/train.csv`; and set --src"
         " SRC/train.csv --label-column class_id",
     ),
-    Layout(
-        "MARS",
-        ("bbox_train/", "bbox_test/"),
-        "set --src SRC/bbox_train --pattern '{identity}C{camera}T{clip}F{frame}'",
-    ),
     # The validation images of Tiny ImageNet are in one folder, with their labels in a file.
     Layout(
         "the flat val/ of Tiny ImageNet",

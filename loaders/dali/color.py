@@ -407,6 +407,7 @@ def _(operation: RandomBlur, image: Node, spec: ImageSpec, context: GraphContext
     draw = fn.random.uniform(
         range=[0.0, sides], shape=[2], seed=context.random.seed(operation, "sides")
     )
+    draw = context.random.of_clips(draw)
     window = fn.cast(math.floor(draw), dtype=types.INT32) * 2 + 5
     kernels = motion_kernels(operation.motion_length, operation.motion_angle)
     kernel = types.Constant(kernels)[context.random.integers(operation, "motion", len(kernels))]

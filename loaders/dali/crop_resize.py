@@ -214,12 +214,22 @@ def _(crop: RandomResizedCrop, shape_of: ShapeOf, context: GraphContext) -> Regi
     if crop.attempts:
         kwargs = attempt_kwargs(crop, context)
         region = Region(*fn.random_crop_generator(shape_of(types.INT64), **kwargs))
+        if context.random.has_clips:
+            region = _region_of_clip(region, shape_of(types.FLOAT)[:2], context)
         context.random.show(describe_pixels, lambda: (region.start, region.shape))
         return region
     shape = _bounded_shape(crop, shape_of(types.FLOAT), context)
     start = _place(crop, context) * (1.0 - shape)
     context.random.show(_describe_shares, lambda: (start, shape))
     return Region(start, shape, normalized=True)
+
+
+def _region_of_clip(region: Region, sides: Node, context: GraphContext) -> Region:
+    """Return the region of the first frame of each clip, in proportion if frames have other sizes."""
+    ratio = sides / context.random.of_clips(sides)
+    start = context.random.of_clips(fn.cast(region.start, dtype=types.FLOAT))
+    shape = context.random.of_clips(fn.cast(region.shape, dtype=types.FLOAT))
+    return Region(math.floor(start * ratio), math.max(math.floor(shape * ratio), 1.0))
 
 
 @find_region.register
@@ -239,7 +249,7 @@ def _(crop: Crop, shape_of: ShapeOf, context: GraphContext) -> Region:
 def _place(crop: Operation, context: GraphContext) -> Node:
     """Draw a place, down and right, from [0, 1)."""
     seed = context.random.seed(crop, "place")
-    return fn.random.uniform(range=[0.0, 1.0], shape=[2], seed=seed)
+    return context.random.of_clips(fn.random.uniform(range=[0.0, 1.0], shape=[2], seed=seed))
 
 
 def describe_pixels(start: NDArray[Any], shape: NDArray[Any], what: str = "crop") -> str:
@@ -406,6 +416,12 @@ def _(
 def _(operation: CropResize, image: Node, spec: ImageSpec, context: GraphContext) -> Node:
     crop = operation.crop
     interp_type = interpolation(crop, crop.filter, context)
+    if context.random.has_clips:
+        # The operator below draws for each frame.
+        region = find_region(crop, lambda dtype: image.shape(dtype=dtype), context)
+        end = region.start + region.shape
+        roi = {"roi_start": region.start, "roi_end": end, "antialias": crop.antialias}
+        return fn.resize(image, size=list(map(float, crop.size)), interp_type=interp_type, **roi)
     attempts = attempt_kwargs(crop, context)
     context.random.show(
         describe_pixels,

@@ -42,7 +42,7 @@ def _(operation: Decode, image: Node, spec: ImageSpec, context: GraphContext) ->
 @apply.register
 def _(operation: DecodeCrop, image: Node, spec: ImageSpec, context: GraphContext) -> Node:
     kwargs = decoder_kwargs(operation.decode, context)
-    if operation.crop.attempts:
+    if operation.crop.attempts and not context.random.has_clips:
         # Draws the same region as `fn.random_crop_generator` with the same seed, with 5% less CPU
         # time.
         attempts = attempt_kwargs(operation.crop, context)

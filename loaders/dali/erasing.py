@@ -103,6 +103,7 @@ def _noise(
         seed=context.random.seed(operation, name),
         device="gpu" if context.gpu else "cpu",
     )
+    noise = context.random.of_clips(noise)
     return fn.cast(noise, dtype=types.UINT8) if spec.is_uint8 else noise
 
 
@@ -317,6 +318,7 @@ def _(operation: HideAndSeek, image: Node, spec: ImageSpec, context: GraphContex
                 seed=context.random.seed(operation, "unknown cells"),
             )
         ]
+        cells = [context.random.of_clips(cells[0])]
 
     def hide(image: Node, cells: Node, sides: Node, matrix: Node) -> Node:
         return image * fn.warp_affine(cells, matrix=matrix, size=sides, interp_type=types.INTERP_NN)
@@ -345,6 +347,7 @@ def _(operation: KeepPart, image: Node, spec: ImageSpec, context: GraphContext) 
         num_attempts=10,
         seed=context.random.seed(operation, "part"),
     )
+    start, part = context.random.of_clips(start), context.random.of_clips(part)
     numbers = fn.cat(
         fn.cast(start, dtype=types.FLOAT), fn.cast(part, dtype=types.FLOAT), _sides(image, spec)
     )

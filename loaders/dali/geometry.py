@@ -47,6 +47,7 @@ def flip_coin(operation: Flip, context: GraphContext) -> Node:
     coin = fn.random.coin_flip(
         probability=operation.probability, seed=context.random.seed(operation, "coin")
     )
+    coin = context.random.of_clips(coin)
     how = {"horizontal": "", "vertical": " vertically"}.get(operation.axis, " both ways")
     context.random.show(lambda coin: f"flipped{how}" if coin else "", lambda: (coin,))
     return coin
@@ -450,6 +451,7 @@ def _(operation: Elastic, image: Node, spec: ImageSpec, context: GraphContext) -
             shape=fn.cat(shape[0:2], types.Constant(np.array([1], np.int32))),
             seed=context.random.seed(operation, name),
         )
+        noise = context.random.of_clips(noise)
         if sigma > 0:
             window = (int(8 * sigma) + 1) | 1
             # Height before width.

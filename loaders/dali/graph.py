@@ -52,22 +52,30 @@ class RandomStreams:
     the second time.
     """
 
-    def __init__(self, seed: int, batch_size: Callable[[int], int] | None = None) -> None:
+    def __init__(
+        self,
+        seed: int,
+        batch_size: Callable[[int], int] | None = None,
+        firsts: Ints | None = None,
+    ) -> None:
         """Begin the draws.
 
         Args:
             seed: seed of the graph.
             batch_size: returns the samples of a batch by its number, counted from the start of the
                 pipeline; `None` if all batches have as many as the graph.
+            firsts: of each sample of a batch, the number of the sample whose values it gets: the
+                first frame of its clip, int64 [B]. `None` if each sample has values of its own.
 
         """
         self._seed = seed
         self._batch_size = batch_size
+        self._firsts = firsts
         self._uses: Counter[int] = Counter()
 
     def again(self, seed: int) -> RandomStreams:
         """Return the draws from the beginning, for batches of the same sizes."""
-        return RandomStreams(seed, self._batch_size)
+        return RandomStreams(seed, self._batch_size, self._firsts)
 
     def seed(self, owner: Operation, name: str) -> int:
         """Return a seed, 0 to 2**31 - 1, for a DALI operator that draws random values itself."""
@@ -81,17 +89,33 @@ class RandomStreams:
         """Draw float32 uniformly from [`low`, `high`)."""
         if low == high:
             return types.Constant(float(low))
-        return fn.random.uniform(range=[float(low), float(high)], seed=self.seed(owner, name))
+        draw = fn.random.uniform(range=[float(low), float(high)], seed=self.seed(owner, name))
+        return self.of_clips(draw)
 
     def integers(self, owner: Operation, name: str, count: int) -> Node:
         """Draw int32 uniformly from 0 to `count` - 1."""
-        return fn.cast(fn.random.choice(count, seed=self.seed(owner, name)), dtype=types.INT32)
+        draw = fn.random.choice(count, seed=self.seed(owner, name))
+        return self.of_clips(fn.cast(draw, dtype=types.INT32))
 
     def coin(self, owner: Operation, name: str, probability: float) -> Node:
         """Draw a bool that is true with the given probability."""
-        return fn.random.coin_flip(
-            probability=probability, dtype=types.BOOL, seed=self.seed(owner, name)
+        return self.of_clips(
+            fn.random.coin_flip(
+                probability=probability, dtype=types.BOOL, seed=self.seed(owner, name)
+            )
         )
+
+    @property
+    def has_clips(self) -> bool:
+        """Whether samples get the values of others. An operator must not draw for itself then."""
+        return self._firsts is not None
+
+    def of_clips(self, drawn: Node) -> Node:
+        """Return what an operator drew, with the values of the first frame for all frames of a clip."""
+        if self._firsts is None:
+            return drawn
+        # The graph draws for the whole batch: never in a branch, where fewer samples are.
+        return fn.permute_batch(drawn, indices=self._firsts.tolist())
 
     def from_numpy(
         self,
@@ -123,9 +147,12 @@ class RandomStreams:
             count = batch_size
             if self._batch_size is not None:
                 count = self._batch_size(batch.iteration)
-            return tuple(
-                draw(np.random.default_rng([seed, batch.epoch_idx, batch.iteration]), count)
-            )
+            rng = np.random.default_rng([seed, batch.epoch_idx, batch.iteration])
+            drawn = [*draw(rng, count)]
+            if self._firsts is not None:
+                for number, values in enumerate(drawn):
+                    drawn[number] = values[self._firsts]
+            return tuple(drawn)
 
         nodes: Sequence[Node] = fn.external_source(
             draw_batch,

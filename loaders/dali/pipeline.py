@@ -11,6 +11,8 @@ from functools import partial
 from itertools import chain
 from typing import Any, Literal, TypeAlias
 
+import numpy as np
+
 from loaders.arrays import Ints
 from loaders.dali.bad_images import translate_error
 from loaders.dali.decode_normalize import as_dtype, finish
@@ -291,7 +293,7 @@ def start_pipeline(spec: LoaderSpec, progress: Progress) -> Pipeline:
         label_image=spec.fields.label_image,
         with_frames=spec.fields.has_boxes,
         budgets=partial(pipeline_budgets, spec, started, skipped),
-        random=RandomStreams(seed, samples),
+        random=RandomStreams(seed, samples, _firsts(spec)),
     )
     try:
         pipeline.build()
@@ -338,6 +340,12 @@ def _first_load(spec: LoaderSpec, first: int) -> float:
     images = min(*sizes, round(load * sum(sizes) / len(sizes)))
     # A little more than the share, so that its product with the batch is not less than the number.
     return min(1.0, (images + 0.25) / first) if images else 0.0
+
+
+def _firsts(spec: LoaderSpec) -> Ints | None:
+    """Return the number of the first frame of the clip of each sample of a batch, if it has clips."""
+    numbers = np.arange(spec.options.batch_size)
+    return None if spec.order.clipped is None else numbers - numbers % spec.order.unit
 
 
 def take_batch(

@@ -136,6 +136,26 @@ def shaped(plan: Plan) -> ShapedPlan | None:
     return cast(ShapedPlan, plan)
 
 
+class ClippedPlan(Plan, Protocol):
+    """A plan whose batches have clips: as many rows that follow each other are frames of one."""
+
+    @property
+    def frames(self) -> int:
+        """Frames of a clip; it divides the samples of all batches."""
+        ...
+
+    def present(self, epoch: int, number: int) -> NDArray[np.bool_]:
+        """Return which rows of a global batch do not fill up a clip, bool [rows of the batch]."""
+        ...
+
+
+def clipped(plan: Plan) -> ClippedPlan | None:
+    """Return the plan if its batches have clips, else `None`."""
+    if not hasattr(plan, "frames"):
+        return None
+    return cast(ClippedPlan, plan)
+
+
 class Sampler(Protocol):
     """The argument of ``loaders.build(sampler=...)``: an immutable record of options.
 

@@ -37,6 +37,7 @@ from loaders.samplers.base import (
     with_last_batch,
 )
 from loaders.samplers.bucket import BucketSampler
+from loaders.samplers.clips import ClipError
 from loaders.samplers.order import Batching, Order, Peers, PlannedOrder, StoredOrder
 from loaders.samplers.pk import PKSampler
 from loaders.samplers.shuffled import SequentialSampler, ShuffledSampler
@@ -90,7 +91,12 @@ def choose_order(
         warnings = empty_batch_warnings(stored, split.name)
         return ChosenOrder(stored, batching, shuffle, warnings, notes)
     columns = sampler_columns(split, tables, sampler)
-    order = planned_order(split, columns, batching, sampler)
+    try:
+        order = planned_order(split, columns, batching, sampler)
+    except ClipError as error:
+        names = tables.columns(["source"], requested_by="ClipSampler")["source"]
+        files = " and ".join(f"{names[row]!r} (row {row})" for row in error.rows)
+        raise CallError(f"{error.message}: {files}", hint=error.hint) from None
     warnings = sampler_warnings(split, tables, sampler, order)
     warnings += empty_batch_warnings(order, split.name)
     if request.on_error != "raise":

@@ -19,11 +19,13 @@ from loaders.progress import BatchShape, Position, Upcoming
 from loaders.ranks import Ranks
 from loaders.samplers.base import (
     CHECK_SAMPLER,
+    ClippedPlan,
     Epochs,
     Plan,
     Rows,
     ShapedPlan,
     Traits,
+    clipped,
     shaped,
 )
 from loaders.samplers.draws import random_words, read_codes
@@ -100,7 +102,7 @@ class Order(ABC):
         """Samples of a last batch that has fewer than ranks; 0 if it has more."""
         rest = self.samples % self.global_batch
         # Of aspect buckets, no last batch is left out of an epoch.
-        if self.shaped is not None or rest >= self.batching.ranks.world_size:
+        if self.shaped is not None or rest >= self.batching.ranks.world_size * self.unit:
             return 0
         return rest
 
@@ -120,6 +122,16 @@ class Order(ABC):
     def shaped(self) -> ShapedPlan | None:
         """The plan, if its batches have sizes of their own."""
         return None
+
+    @property
+    def clipped(self) -> ClippedPlan | None:
+        """The plan, if its batches have clips."""
+        return None
+
+    @property
+    def unit(self) -> int:
+        """Samples that no rank shares with another: the frames of a clip, 1 without clips."""
+        return 1 if self.clipped is None else self.clipped.frames
 
     @property
     def runs(self) -> int:
@@ -143,7 +155,7 @@ class Order(ABC):
         own = self._own(position)
         # The mean over an empty batch is NaN.
         if self.batching.training or self.batching.filled:
-            return max(own, 1)
+            return max(own, self.unit)
         return own
 
     def count(self, epoch: int, number: int) -> int:
@@ -331,6 +343,11 @@ class PlannedOrder(Order):
         return shaped(self.plan)
 
     @property
+    def clipped(self) -> ClippedPlan | None:
+        """The plan, if its batches have clips."""
+        return clipped(self.plan)
+
+    @property
     def version(self) -> int | None:
         """`ORDER_VERSION` of the sampler, which checkpoints compare."""
         version: int | None = getattr(self.plan, "order_version", None)
@@ -399,10 +416,11 @@ class PlannedOrder(Order):
 
     def rank_part(self, epoch: int, number: int) -> slice:
         """Return the part of a global batch that this rank reads."""
-        count, ranks = self.count(epoch, number), self.batching.ranks
-        # Integer division spreads what is left: the parts differ by one sample at most.
-        first = ranks.rank * count // ranks.world_size
-        return slice(first, (ranks.rank + 1) * count // ranks.world_size)
+        ranks, unit = self.batching.ranks, self.unit
+        units = self.count(epoch, number) // unit
+        # Integer division spreads what is left: the parts differ by one sample, or clip, at most.
+        first = ranks.rank * units // ranks.world_size
+        return slice(first * unit, (ranks.rank + 1) * units // ranks.world_size * unit)
 
     def rank_rows(self, step: int, started: int) -> Rows:
         """Return the rows of this rank's batch without bad rows, int64 [batch_size].
@@ -442,8 +460,12 @@ class PlannedOrder(Order):
     def valid(self, position: Position) -> Bools:
         """Return which samples of the next batch neither fill it up nor replace a bad one."""
         valid = Order.valid(self, position)  # a class with slots has no `super()` in its methods
+        epoch, number = position.epoch, position.batch
         if self.bad and not self._skips:
-            valid &= ~self._is_bad(self._planned(position.epoch, position.batch))
+            valid &= ~self._is_bad(self._planned(epoch, number))
+        if self.clipped is not None:
+            present = self.clipped.present(epoch, number)[self.rank_part(epoch, number)]
+            valid[: len(present)] &= present
         return valid
 
     def _planned(self, epoch: int, number: int) -> Rows:

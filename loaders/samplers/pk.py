@@ -22,7 +22,7 @@ are shuffled again. Identity c has two samples, and every turn takes both.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
@@ -40,6 +40,7 @@ from loaders.samplers.base import (
     check_column_name,
     index_dtype,
 )
+from loaders.samplers.clips import ClipSampler
 from loaders.samplers.draws import (
     Groups,
     count_within,
@@ -52,7 +53,7 @@ from loaders.samplers.draws import (
     value_at,
 )
 from manifests.errors import CallError
-from manifests.process.text import agree, plural
+from manifests.process.text import agree, plural, shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +92,8 @@ class PKSampler(OwnSampler):
             sample may repeat before all others were drawn.
         anchors: with `neighbors`, anchors in a batch of one rank, each with P / anchors - 1
             neighbors.
+        clip: the samples are clips, such as tracklets, and each is a window of this sampler. A batch
+            has P x K clips of T frames, and a `batch_size` of P x K x T.
 
     Raises:
         CallError: an argument is wrong; the message names it.
@@ -106,6 +109,7 @@ class PKSampler(OwnSampler):
     batches: int | None = None
     neighbors: str | None = None
     anchors: int = 1
+    clip: ClipSampler | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         for name in ("classes_per_batch", "samples_per_class", "anchors"):
@@ -136,12 +140,14 @@ class PKSampler(OwnSampler):
                 f"anchors={self.anchors} does not divide classes_per_batch={self.classes_per_batch}",
                 hint="give each anchor equally many identities",
             )
+        _check_clip(self.clip)
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns that name the identity, the camera and the nearest identities."""
+        """The columns that name the identity, the camera, the nearest identities, and the frames."""
         others = [name for name in (self.across, self.neighbors) if name is not None]
-        return (self.by, *others)
+        clip = () if self.clip is None else self.clip.columns
+        return tuple(dict.fromkeys((self.by, *others, *clip)))
 
     def on_one_rank(self, world_size: int) -> PKSampler:
         """Return the sampler that gives the global batches of several ranks to one rank."""
@@ -152,18 +158,68 @@ class PKSampler(OwnSampler):
     @property
     def traits(self) -> Traits:
         """What a loader knows about the sampler."""
-        return Traits(by=self.by, fixed="P x K", lists=self.neighbors)
+        # In a clip, a frame is replaced by another one of the same clip.
+        by = self.by if self.clip is None else self.clip.by
+        return Traits(by=by, fixed="P x K", lists=self.neighbors)
+
+    @property
+    def turn(self) -> int:
+        """Rows of a turn: K, or the frames of K clips."""
+        return self.samples_per_class * (1 if self.clip is None else self.clip.length)
 
     def _fitted(self, fit: Fit) -> Plan:
-        return _PKPlan(self, fit)
+        # Before the columns are read, which may take long.
+        _check_batch_size(self, fit.batch_size)
+        if self.clip is None:
+            return _PKPlan(self, fit)
+        return self.clip.plan_of(_OfClips(self), fit)
+
+
+@dataclass(frozen=True, slots=True)
+class _OfClips(OwnSampler):
+    """A `PKSampler` whose samples are clips, whatever they consist of."""
+
+    sampler: PKSampler
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns of the sampler that clips have a value of."""
+        return replace(self.sampler, clip=None).columns
+
+    def _fitted(self, fit: Fit) -> Plan:
+        return _PKPlan(self.sampler, fit)
+
+
+def _check_clip(clip: object) -> None:
+    if clip is None:
+        return
+    if not isinstance(clip, ClipSampler):
+        raise CallError(
+            f"clip must be a ClipSampler, got {shown(clip)}", hint="pass clip=ClipSampler(length=8)"
+        )
+    if clip.clips_per_batch is not None:
+        raise CallError(
+            f"clip has clips_per_batch={clip.clips_per_batch}, but PKSampler makes batches of"
+            " classes_per_batch x samples_per_class clips",
+            hint="remove clips_per_batch",
+        )
+    if not clip.jitter:
+        raise CallError(
+            "jitter=False of clip reads every frame once, which a PKSampler does not",
+            hint="remove jitter=False, or pass the ClipSampler itself as sampler",
+        )
 
 
 def _check_batch_size(sampler: PKSampler, batch_size: int) -> None:
     p, k = sampler.classes_per_batch, sampler.samples_per_class
-    if batch_size != p * k:
+    if batch_size != p * sampler.turn:
+        clips = ""
+        if sampler.clip is not None:
+            clips = f" frames, in clips of {sampler.clip.length}"
         raise CallError(
-            f"batch_size={batch_size}, but PKSampler({p}, {k}) makes batches of {p * k}",
-            hint=f"set batch_size={p * k}",
+            f"batch_size={batch_size}, but PKSampler({p}, {k}) makes batches of"
+            f" {p * sampler.turn}{clips}",
+            hint=f"set batch_size={p * sampler.turn}",
         )
 
 
@@ -207,7 +263,7 @@ def _identities_hint(sampler: PKSampler, kept: int, world_size: int) -> str:
     if kept < world_size:
         return f"use at most {kept} ranks"
     most = kept // world_size
-    return f"set classes_per_batch={most} and batch_size={most * sampler.samples_per_class}"
+    return f"set classes_per_batch={most} and batch_size={most * sampler.turn}"
 
 
 def _turns(sampler: PKSampler, sizes: Rows, width: int) -> Rows:
@@ -223,8 +279,6 @@ class _PKPlan(EpochPlan):
     """The plan of a `PKSampler`."""
 
     def __init__(self, sampler: PKSampler, fit: Fit) -> None:
-        # Before the columns are read, which may take long.
-        _check_batch_size(sampler, fit.batch_size)
         self._sampler = sampler
         codes = read_codes(fit.columns, sampler.by, fit.samples)
         if sampler.across is None:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from loaders.arrays import Array, Bools
 from loaders.options import LastBatch
 from loaders.samplers.base import (
+    ClippedPlan,
     ComparedByText,
     Fit,
     Plan,
@@ -22,12 +23,14 @@ from loaders.samplers.base import (
     Traits,
     array_text,
     check_is_sampler,
+    clipped,
     on_one_rank,
     sampler_text,
     shaped,
     traits_of,
     with_last_batch,
 )
+from loaders.samplers.clips import ClipError
 from loaders.samplers.shuffled import ShuffledSampler
 from manifests.errors import CallError
 from manifests.filters import filter_columns, matching_rows
@@ -101,11 +104,17 @@ class SubsetSampler(ComparedByText):
         # The other sampler sees a split that has only these rows.
         rows = self._chosen(fit.columns, fit.samples)
         columns = {name: fit.columns[name][rows] for name in self.sampler.columns}
-        plan = replace(fit, columns=columns, samples=len(rows)).plan(self.sampler)
-        by_shape = shaped(plan)
-        if by_shape is None:
-            return _SubsetPlan(plan, rows, fit.samples)
-        return _ShapedSubsetPlan(by_shape, rows, fit.samples)
+        try:
+            plan = replace(fit, columns=columns, samples=len(rows)).plan(self.sampler)
+        except ClipError as error:
+            error.rows = rows[error.rows].tolist()
+            raise
+        by_shape, of_clips = shaped(plan), clipped(plan)
+        if by_shape is not None:
+            return _ShapedSubsetPlan(by_shape, rows, fit.samples)
+        if of_clips is not None:
+            return _ClippedSubsetPlan(of_clips, rows, fit.samples)
+        return _SubsetPlan(plan, rows, fit.samples)
 
     def _chosen(self, columns: Mapping[str, Array], samples: int) -> Rows:
         if self.where is None:
@@ -204,6 +213,14 @@ class _SubsetPlan:
 
     def batch(self, epoch: int, number: int) -> Rows:
         return self._rows[self._plan.batch(epoch, number)]
+
+
+class _ClippedSubsetPlan(_SubsetPlan):
+    """A plan of a subset whose batches have clips. Implements `ClippedPlan`."""
+
+    def __init__(self, plan: ClippedPlan, rows: Rows, split_samples: int) -> None:
+        super().__init__(plan, rows, split_samples)
+        self.frames, self.present = plan.frames, plan.present
 
 
 class _ShapedSubsetPlan(_SubsetPlan):

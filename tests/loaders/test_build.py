@@ -23,7 +23,7 @@ from manifests.process.program import release
 def test_public_names():
     """The list is fixed, because removing or renaming a name breaks users' scripts."""
     assert sorted(loaders.__all__) == [
-        "Batch", "BucketSampler", "CallError", "ClassBalancedSampler", "DamagedError", "DatasetError", "Loader", "Metrics", "PKSampler",
+        "Batch", "BucketSampler", "CallError", "ClassBalancedSampler", "ClipSampler", "DamagedError", "DatasetError", "Loader", "Metrics", "PKSampler",
         "RepeatedSampler", "SequentialSampler", "ShuffledSampler", "SubsetSampler", "WeightedSampler", "build",
     ]  # fmt: skip
     assert dir(loaders) == sorted(loaders.__all__)

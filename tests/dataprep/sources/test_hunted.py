@@ -145,7 +145,7 @@ LAYOUTS = {
     "VisDrone": (["VisDrone2019-DET-val/images/1.jpg", "VisDrone2019-DET-val/annotations/1.txt"],
         {}, "looks like VisDrone.*--src .*VisDrone2019-DET-val"),
     "MARS": (["bbox_train/0001/0001C1T0001F001.jpg", "bbox_test/0002/0002C1T0001F001.jpg"], {},
-        "looks like MARS.*bbox_train --pattern"),
+        {"train 0001": 1, "test 0002": 1}),
 }  # fmt: skip
 
 

@@ -15,6 +15,7 @@ from loaders.checkpoint import State, read_state
 from loaders.progress import Position
 from loaders.samplers import (
     ClassBalancedSampler,
+    ClipSampler,
     PKSampler,
     RepeatedSampler,
     ShuffledSampler,
@@ -34,6 +35,8 @@ COLUMNS = {
     "width": 100 + NUMBERS**2 % 997,
     "height": 100 + NUMBERS % 13,
     "weight": NUMBERS % 7 / 7,
+    "clip": NUMBERS // 13,
+    "frame": NUMBERS * 5 % 13,
     SHARD: (NUMBERS // 100).astype(np.int32),
     # The nearest labels of a sample: of the sample itself, unknown ones, and none.
     "near": np.fromiter(([n % 7, 99, n % 11, n % 60][: n % 5] for n in NUMBERS), object, 3000),
@@ -61,6 +64,9 @@ SAMPLERS = {
     "PK, neighbors": lambda size: PKSampler(
         size // 2, 2, neighbors="near", anchors=max(1, size // 8)
     ),
+    "clips": lambda size: ClipSampler(2, 3),
+    "clips, subset": lambda size: SubsetSampler(where="label < 40", sampler=ClipSampler(2, 9)),
+    "clips, PK": lambda size: PKSampler(size // 2, 1, clip=ClipSampler(2)),
 }
 
 #: Of ten batches of epochs 0 and 3 with seed 7. If one of these changes, raise `ORDER_VERSION`.
@@ -82,6 +88,9 @@ DIGESTS = {
     "PK, weight sample": "5cc76e67ab9f1e92",
     "PK, many batches": "f3d053e8968756c6",
     "PK, neighbors": "7e67eeb82c873b18",
+    "clips": "162a6b70e2317432",
+    "clips, subset": "30d227437cbe32c0",
+    "clips, PK": "6a2c7831a834d91b",
 }
 
 
