@@ -272,10 +272,10 @@ def _equalize(_: GraphContext, _size: Size | None, image: Node, _values: Node = 
     # values both agree.
     spread = fn.equalize(image ^ _byte(255)) ^ _byte(255)
     highest = fn.reductions.max(image, axes=[0, 1], keep_dims=True)
+    lower = fn.cast(image < highest, dtype=types.UINT8)
     # One value has `pixels` pixels. Pillow rounds that number down, which changes images of
     # few pixels most; where it is 0, Pillow leaves the channel as it is.
-    lower = (image < highest) * (1 / 255)
-    pixels = fn.reductions.sum(lower, axes=[0, 1], keep_dims=True)
+    pixels = fn.reductions.sum(lower, axes=[0, 1], keep_dims=True, dtype=types.FLOAT) / 255.0
     step = math.floor(pixels)
     unchanged = step == 0
     ratio = pixels / (step + unchanged * _HUGE)
