@@ -335,6 +335,15 @@ class SourceOptions(LabelOptions):
         _READING,
         unit="PATTERN",
     )
+    array: tuple[str, ...] = option(
+        (),
+        "Array of each image, such as an embedding: a column of lists of numbers, or NAME={stem}.npy"
+        " for files, where {stem} is the path of the image without its suffix. Can be given several"
+        " times.",
+        _READING,
+        rare=True,
+        unit="ARRAY",
+    )
     class_folders: ClassFolders | None = option(
         None,
         "Which folder of a/b/1.jpg is the class of the image: the outer (a) or the inner (b).",

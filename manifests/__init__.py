@@ -4,7 +4,7 @@ Never imports `dataprep` or `loaders`.
 
 ::
 
-    the format       schema, labels, pixels, dali_index; docs/format.md specifies it
+    the format       schema, labels, arrays, pixels, dali_index; docs/format.md specifies it
     its manifest     store (begin here), serialization, json_members
     its tables       tables, parquet, filters
     files            files: local or in an object store, perhaps from anybody; yaml_file

@@ -7,12 +7,17 @@ and read the rows that it needs. NumPy is not imported here: a header is text.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
+from manifests.errors import TableError
+from manifests.process.text import plural
 from manifests.records import record
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from manifests.files import StrPath
 
 #: Type of the values of an array.
 ArrayType = Literal["float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8"]
@@ -84,17 +89,27 @@ def array_file_name(shard: str, name: str) -> str:
 
 
 def arrays_of(table: pa.Table | None) -> dict[str, ArrayKind]:
-    """Return the array columns of a table by name: its lists of a fixed number of numbers."""
+    """Return the array columns of a table by name, sorted: its lists of a fixed number of numbers."""
+    if table is None:
+        return {}
     import pyarrow as pa
 
     kinds: dict[str, ArrayKind] = {}
-    for each in table.schema if table is not None else ():
+    for each in table.schema:
         if pa.types.is_fixed_size_list(each.type):
             dtype = str(each.type.value_type).replace("halffloat", "float16")
             dtype = {"float": "float32", "double": "float64"}.get(dtype, dtype)
             if dtype in get_args(ArrayType):
                 kinds[each.name] = ArrayKind(dtype, each.type.list_size)  # type: ignore[arg-type]
-    return kinds
+    return dict(sorted(kinds.items()))
+
+
+def show_arrays(kinds: Mapping[str, ArrayKind]) -> str:
+    """Return the names and kinds of array columns, for messages."""
+    shown = []
+    for name, kind in kinds.items():
+        shown.append(f"{name} ({kind})")
+    return ", ".join(shown) or "none"
 
 
 def array_values(column: pa.Array | pa.ChunkedArray) -> Any:
@@ -104,3 +119,27 @@ def array_values(column: pa.Array | pa.ChunkedArray) -> Any:
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()
     return column.flatten().to_numpy().reshape(len(column), -1)
+
+
+# --- read -----------------------------------------------------------------------------------------
+
+
+def array_in(content: Any, kind: ArrayKind, rows: int, path: StrPath) -> Any:
+    """Return the values in the content of an array file, [rows, length], which the content is kept for.
+
+    Raises:
+        TableError: the content does not begin with the only header that such a file has, or has
+            another length.
+
+    """
+    import numpy as np
+
+    header = kind.header(rows)
+    if len(content) != kind.file_bytes(rows) or bytes(content[: len(header)]) != header:
+        raise TableError(
+            f"the file does not contain {plural(rows, 'row')} of {kind}",
+            file=path,
+            hint="run `dataprep repair` on the dataset with its source, or restore a copy",
+        )
+    values = np.frombuffer(content, np.dtype(_CODES[kind.dtype][0]), offset=len(header))
+    return values.reshape(rows, kind.length)

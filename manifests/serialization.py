@@ -260,6 +260,8 @@ def _check_arrays(manifest: Manifest) -> None:
     for name in manifest.arrays:
         if not ARRAY_NAME.fullmatch(name):
             raise MemberError(f"arrays has the name {shorten(name)}")
+    if [*manifest.arrays] != sorted(manifest.arrays):
+        raise MemberError("the names in arrays are not sorted")
     kinds = [*manifest.arrays.values()]
     for shard in manifest.shards:
         expected = [kind.file_bytes(shard.samples) for kind in kinds]

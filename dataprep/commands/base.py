@@ -281,7 +281,7 @@ def _type(declared: Declaration, kind: Any) -> tuple[str | None, Any]:
         low, high = declared.low, declared.high
         forms = {"bytes": ("SIZE", byte_size), "seconds": ("SECONDS", Number(low, high))}
         return forms.get(declared.form, (None, path_or_url))
-    if kind is str:
+    if kind in (str, tuple[str, ...]):
         return "NAME", str
     if kind is float:
         return "FRACTION", Fraction(0, 1, max_open=not declared.closed)

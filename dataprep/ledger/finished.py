@@ -24,12 +24,11 @@ import numpy as np
 from dataprep import storage
 from dataprep.images.base import FAILED
 from dataprep.ledger.fence import has_displaced
-from dataprep.ledger.state import INCOMPLETE, Files, Folder, State, names_of_dataset
+from dataprep.ledger.state import ENDS_OF_FILES, INCOMPLETE, Files, Folder, State, names_of_dataset
 from dataprep.plan.assign import ConversionPlan
 from dataprep.plan.files import Job
 from dataprep.shards.write import ShardResult, names_of_shard
 from dataprep.sources import Source
-from manifests.arrays import ARRAY_NAME
 from manifests.errors import CallError, DamagedError, TableError
 from manifests.files import MANIFEST, REJECTED, read_file, read_lines
 from manifests.process.text import printable
@@ -251,9 +250,7 @@ def dataset_files(splits: Iterable[str], out: str) -> list[str]:
     All other files are never changed.
     """
     names = "|".join(map(re.escape, {*SPLIT_NAMES, *splits}))
-    pattern = re.compile(
-        rf"({names})-\d{{5,}}\.(tfrecord|tar|idx|parquet|{ARRAY_NAME.pattern}\.npy)|{_OTHER_FILES}"
-    )
+    pattern = re.compile(rf"({names})-\d{{5,}}{ENDS_OF_FILES}|{_OTHER_FILES}")
     return sorted(filter(pattern.fullmatch, storage.names_in(out)))
 
 

@@ -52,6 +52,7 @@ from typing import Any, Literal
 
 from dataprep import storage
 from dataprep.storage.temporary import JOURNAL_NAME
+from manifests.arrays import ARRAY_NAME
 from manifests.errors import (
     CallError,
     DamagedError,
@@ -87,7 +88,10 @@ _NOTES: Mapping[Action, str] = {
 }
 
 #: A shard, its index or its table. Nothing else, and nothing in another folder, is ever removed.
-_SHARD_FILE = re.compile(r"[^/\0]+-[0-9]{5,}\.(tfrecord|tar|idx|parquet)")
+#: What follows the name of a shard in the names of its files, as a regular expression.
+ENDS_OF_FILES = rf"\.(tfrecord|tar|idx|parquet|{ARRAY_NAME.pattern}\.npy)"
+
+_SHARD_FILE = re.compile(rf"[^/\0]+-[0-9]{{5,}}{ENDS_OF_FILES}")
 
 
 @keyword_record

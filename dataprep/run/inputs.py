@@ -40,6 +40,7 @@ from dataprep.shards.source_image import find_kind, load_image
 from dataprep.sources import Source
 from dataprep.sources.base import NamedSource
 from dataprep.sources.columns import column_error, joined_type, value_type
+from manifests.arrays import arrays_of, show_arrays
 from manifests.errors import CallError, SourceVanishedError, StorageError
 from manifests.json_members import MemberError, parse_json
 from manifests.pixels import RGB8, PixelKind
@@ -449,7 +450,7 @@ def check_options(base: Folder, options: Options) -> Options:
 
 
 def check_label_type(base: Folder, source: Source) -> None:
-    """Check that the dataset has labels like a source: of one type, and with as many numbers.
+    """Check that the dataset has labels and arrays like a source: of one type, and with as many numbers.
 
     Raises:
         CallError: it has others.
@@ -469,6 +470,13 @@ def check_label_type(base: Folder, source: Source) -> None:
         raise CallError(
             f"{out} has {before} in each sample, but the source has {now}",
             hint="give a source with the same images, named in the same order",
+        )
+    arrays = arrays_of(source.extra)
+    if arrays != base.manifest.arrays:
+        raise CallError(
+            f"{out} has the arrays {show_arrays(base.manifest.arrays)}, but the source has"
+            f" {show_arrays(arrays)}",
+            hint="give the new images the same arrays, with --array or as columns of the source",
         )
     shard = next((shard for shard in base.manifest.shards if shard.samples), None)
     column = source.labels.number_column

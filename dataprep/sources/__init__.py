@@ -17,6 +17,7 @@ lists, tables or file names.
                        joined reads
     files in folders   scan
     MATLAB's files     mat_file
+    arrays             arrays: columns of lists, .npy files beside the images
     whole sources      base, merge
 """
 

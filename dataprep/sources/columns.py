@@ -10,8 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dataprep.labels.columns import Labels, blank_rows, is_number, is_text
+from dataprep.labels.columns import Labels, Locate, blank_rows, is_number, is_text
 from dataprep.labels.kinds import KINDS
+from dataprep.sources.arrays import array_column, is_numeric_list
 from dataprep.sources.base import (
     MAX_COLUMN_NAME,
     RESERVED_COLUMNS,
@@ -56,8 +57,10 @@ def find_columns(
     return tuple(names)
 
 
-def extra_columns(table: pa.Table, used: set[str], file: str, labels: Labels) -> pa.Table:
-    """Return all columns that are not in `used`, as text, numbers or booleans.
+def extra_columns(
+    table: pa.Table, used: set[str], file: str, labels: Labels, locate: Locate
+) -> pa.Table:
+    """Return all columns that are not in `used`, as text, numbers, booleans or arrays.
 
     A column whose name the sample tables or records of this label type already use is called
     ``column:NAME``.
@@ -84,12 +87,18 @@ def extra_columns(table: pa.Table, used: set[str], file: str, labels: Labels) ->
                 file=file,
                 hint="rename one",
             )
-        columns[own] = _extra_column(one_array(table[name]), name, file)
+        columns[own] = _extra_column(one_array(table[name]), own, file, locate)
     return pa.table(columns)
 
 
-def _extra_column(column: pa.Array, name: str, file: str) -> pa.Array:
+#: JSON states no type of fractions.
+_JSON_SUFFIXES = (".json", ".jsonl", ".ndjson")
+
+
+def _extra_column(column: pa.Array, name: str, file: str, locate: Locate) -> pa.Array:
     types, column_type = pa.types, column.type
+    if is_numeric_list(column_type, fixed=False):
+        return array_column(column, name, locate, rounds=file.lower().endswith(_JSON_SUFFIXES))
     if is_list(column_type):
         raise wrong_type(name, column_type, file)
     if types.is_dictionary(column_type) or types.is_temporal(column_type):

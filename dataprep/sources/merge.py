@@ -33,6 +33,7 @@ from dataprep.sources.base import (
     text_array,
 )
 from dataprep.sources.columns import joined_columns
+from manifests.arrays import arrays_of, show_arrays
 from manifests.errors import CallError, SourceError
 from manifests.pixels import RGB8
 from manifests.process.text import agree, plural, suggest
@@ -234,6 +235,15 @@ def _with_equal_types(parts: Sequence[NamedSource]) -> list[NamedSource]:
                     file=src,
                     hint="rename the column of the source",
                 )
+    arrays = arrays_of(parts[0].source.extra)
+    for src, source in parts:
+        if arrays_of(source.extra) != arrays:
+            raise SourceError(
+                f"its arrays are {show_arrays(arrays_of(source.extra))}, but {show_arrays(arrays)} in"
+                f" {parts[0].src}",
+                file=src,
+                hint="give every source the same arrays",
+            )
     hint = "write the column with one type, or rename it in one of the sources"
     joined = joined_columns({part.src: part.source.extra for part in parts}, hint)
     made = []

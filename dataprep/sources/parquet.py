@@ -22,6 +22,7 @@ from dataprep.labels.columns import Labels
 from dataprep.labels.kinds import CAPTION, OTHER_LABEL_COLUMNS
 from dataprep.labels.tables import labels_of
 from dataprep.options import SourceOptions
+from dataprep.sources.arrays import is_numeric_list, named_columns
 from dataprep.sources.base import (
     Container,
     Kind,
@@ -101,12 +102,14 @@ def read_hugging_face(root: str, files: Names, options: SourceOptions) -> Source
         schema = parquet.schema
     # All columns of images have one type, so the path of the first one says how others are read.
     others = [name + leaf.removeprefix(image) for name in images[1:]]
-    # Lists are read only if they are labels.
-    readable, lists, skipped = [], [], []
+    # Lists are read only if they are labels or arrays.
+    readable, lists, skipped, named = [], [], [], named_columns(options)
     for field in schema:
-        if is_list(field.type):
+        is_array = is_numeric_list(field.type, fixed=field.name not in named)
+        is_array &= field.name not in OTHER_LABEL_COLUMNS
+        if is_list(field.type) and not is_array:
             lists.append(field.name)
-        elif is_readable_type(field.type) and field.name not in (image, *images):
+        elif (is_array or is_readable_type(field.type)) and field.name not in (image, *images):
             readable.append(field.name)
     also = (*_LABEL_COLUMNS, *features, *OTHER_LABEL_COLUMNS, *CAPTION.column_names)
     label_names = label_columns([*readable, *lists], options, first, also)
@@ -141,7 +144,7 @@ def read_hugging_face(root: str, files: Names, options: SourceOptions) -> Source
     if label_names:
         names_of = _class_names(root, read, label_names[0])
         labels = labels_of(table, label_names, options, locate, names_of)
-    extra = extra_columns(table, not_kept(table, label_names, labels), root, labels)
+    extra = extra_columns(table, not_kept(table, label_names, labels), root, labels, locate)
     source = replace(source.with_columns(extra=extra), notices=tuple(notices))
     if images:
         paths = {column_of(other): _other_paths(source, read, other, options) for other in others}

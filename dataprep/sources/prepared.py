@@ -31,9 +31,11 @@ from dataprep.sources.columns import joined_columns
 from dataprep.sources.merge import relabel
 from dataprep.sources.scan import stats_of
 from dataprep.storage.temporary import JOURNAL_NAME
+from manifests.arrays import array_in
 from manifests.errors import DamagedError, SourceError
-from manifests.files import MANIFEST, open_file
+from manifests.files import ARRAY, MANIFEST, open_file, read_file
 from manifests.schema import TABLE_COLUMNS, Manifest, Shard
+from manifests.serialization import file_of
 from manifests.store import MANIFEST_NAME, RowBatch, read_dataset, read_manifest
 
 _VERIFY = "run `dataprep verify` on it, then `dataprep repair`, or restore a copy"
@@ -107,7 +109,9 @@ def read_prepared(src: str, _: Any, options: SourceOptions) -> Source:
         stamp=np.array(stamps, np.int64).reshape(-1, 2)[number],
         location=location,
         measured=table.select(["width", "height"]),
-        extra=without_foreign_hashes(table.drop_columns(own), manifest),
+        extra=_with_arrays(
+            without_foreign_hashes(table.drop_columns(own), manifest), src, manifest
+        ),
     )
     made = "dataset" if manifest.creator == "convert" else "indexed dataset"
     source = Source(
@@ -151,6 +155,24 @@ def _concat(src: str, batches: Sequence[RowBatch]) -> pa.Table:
     hint = "make the dataset again from a source whose column has one type"
     joined = joined_columns(tables, hint)
     return pa.concat_tables(joined, promote_options="default").combine_chunks()
+
+
+def _with_arrays(extra: pa.Table, src: str, manifest: Manifest) -> pa.Table:
+    """Return the extra columns with the array columns, whose files must have their checksums."""
+    parts: dict[str, list[Any]] = {name: [] for name in manifest.arrays}
+    for shard in manifest.shards:
+        for file, (name, kind) in zip(shard.arrays, manifest.arrays.items(), strict=True):
+            path = os.path.join(src, file.name)
+            content = read_file(path, ARRAY)
+            if file_of(file.name, content) != file:
+                message = "the array file does not have the checksum in the manifest"
+                raise SourceError(message, file=path, hint=_VERIFY)
+            parts[name].append(array_in(content, kind, shard.samples, path))
+    for name, arrays in parts.items():
+        values = pa.array(np.concatenate(arrays).reshape(-1))
+        lists = pa.FixedSizeListArray.from_arrays(values, manifest.arrays[name].length)
+        extra = extra.append_column(name, lists)
+    return extra
 
 
 def _with_classes(source: Source, options: SourceOptions) -> Source:

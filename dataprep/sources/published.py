@@ -235,7 +235,7 @@ def _read(dataset: Published, src: str, root: str, options: SourceOptions) -> So
             size=stats[:, 0],
             stamp=stats[:, 1:],
             split=split[order],
-            extra=extra_columns(columns, {*names}, root, labels),
+            extra=extra_columns(columns, {*names}, root, labels, locate(table)),
         ),
         splits=splits,
         notices=(*_wrapped(src, root), *notices, *scan.notices),

@@ -32,6 +32,7 @@ from dataprep.sources import (
     yolo,
 )
 from dataprep.sources.archives import is_tar, is_zip, opened_archive, refuse_shard
+from dataprep.sources.arrays import with_arrays
 from dataprep.sources.base import Kind, NamedSource, Names, Source, first_names, no_images
 from dataprep.sources.folders import (
     CLASS_FOLDERS,
@@ -76,7 +77,7 @@ def read_source(src: str, options: SourceOptions | None = None) -> Source:
         archive = _archive_of(src) or _archive_of(f"{options.image_root or ''}/.")
         with storage.remember(src):
             source = _read_archive(src, archive, options) if archive else _read(src, options)
-            source = with_label_type(source, options)
+            source = with_arrays(with_label_type(source, options), options)
     except FileNotFoundError as error:
         raise missing_source(src, str(error.filename or src)) from None
     except OSError as error:

@@ -213,7 +213,7 @@ def images_of(
         others = table.drop_columns([*path_names, *label_names])
         notices = (*notices, *_split_notices(others))
     used = {*path_names, *split_names, *images, *not_kept(table, label_names, labels)}
-    extra = extra_columns(table, used, file, labels)
+    extra = extra_columns(table, used, file, labels, locate_first)
     source = listed_source(root, "table", path, locate_first, splits, split=split, extra=extra)
     if images:
         source = _with_columns(source, table, images, options, locate_first)

@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache, partial
 
+import numpy as np
 from awscrt.checksums import crc32c
 
 from dataprep import storage
@@ -36,6 +37,7 @@ from dataprep.labels.base import OtherImage
 from dataprep.labels.kinds import kind_with
 from dataprep.options import MAX_PIXELS, max_pixels_of
 from dataprep.progress import REPORTED_IMAGES, report_images
+from manifests.arrays import ArrayKind, array_in
 from manifests.dali_index import format_index, record_starts
 from manifests.errors import (
     DamagedError,
@@ -45,7 +47,7 @@ from manifests.errors import (
     TableError,
     UnreachableError,
 )
-from manifests.files import INDEX, SHARD, FileKind, kind_of, read_file
+from manifests.files import ARRAY, INDEX, SHARD, FileKind, kind_of, read_file
 from manifests.labels import LABEL_IMAGE, place_columns
 from manifests.process.text import plural, shown
 from manifests.schema import File, Manifest, Sample, Shard
@@ -508,6 +510,9 @@ def verify_shard(check: ShardCheck) -> tuple[Shard, ProblemList]:
     shard, problems, rows = check.shard, ProblemList(), list[Sample]()
     for file in shard.files[1:]:
         problems.add(*check_file(check.folder, file, kind_of(file.name), check.index_hint))
+    for file, kind in zip(shard.arrays, check.manifest.arrays.values(), strict=True):
+        if file.name not in problems.counts:
+            problems.add(*_check_array(check, file, kind))
     # A damaged table says nothing about the shard.
     if shard.table.name not in problems.counts:
         rows = _read_rows(check, problems)
@@ -532,6 +537,21 @@ def check_file(folder: str, file: File, kind: FileKind, hint: str) -> Iterator[P
         message = differences(actual, file)
     if message:
         yield Problem(file.name, message, hint=hint)
+
+
+def _check_array(check: ShardCheck, file: File, kind: ArrayKind) -> Iterator[Problem]:
+    """Check what an array file with the right checksum contains."""
+    path = check.path(file.name)
+    with storage.translate_errors(path, "the file cannot be read"):
+        content = read_file(path, ARRAY)
+    try:
+        finite = np.isfinite(array_in(content, kind, check.shard.samples, path)).all(axis=1)
+    except TableError as error:
+        yield Problem(file.name, error.message, hint=check.index_hint)
+        return
+    if not finite.all():
+        row = int(finite.argmin())
+        yield Problem(file.name, "a value is not a finite number", row, hint=check.index_hint)
 
 
 def differences(actual: File, stated: File) -> str:

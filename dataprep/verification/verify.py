@@ -15,7 +15,7 @@ from dataclasses import replace
 from functools import partial
 
 from dataprep import engines, storage
-from dataprep.ledger.state import own_files, read_journal, unlisted_files
+from dataprep.ledger.state import ENDS_OF_FILES, own_files, read_journal, unlisted_files
 from dataprep.options import HASHES_NAME
 from dataprep.plan.files import has_append_plan
 from dataprep.progress import Progress
@@ -241,7 +241,7 @@ def _check_journal(folder: str, manifest: Manifest) -> tuple[list[Problem], froz
 
 
 #: Files that `dataprep convert` writes for each shard. Users may have other arrays in the folder.
-_FILES_OF_SHARDS = re.compile(r"(?s).*\.(tfrecord|tar|idx|parquet)|.+-[0-9]{5,}(\.[\w-]+)+\.npy")
+_FILES_OF_SHARDS = re.compile(rf"(?s).*\.(tfrecord|tar|idx|parquet)|.+-[0-9]{{5,}}{ENDS_OF_FILES}")
 
 
 def _check_folder(folder: str, manifest: Manifest) -> Iterator[Problem]:

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pytest
 from helpers.datasets import write_csv
 from helpers.gate import Gate
@@ -30,8 +31,9 @@ from manifests.store import MANIFEST_NAME
 OUT = "OUT"
 Command = tuple[str, ...]
 
-CONVERT: Command = ("convert", "--src", "first", "--out", OUT, "--samples-per-shard", "4", "--max-rejected", "1")  # fmt: skip
-APPEND: Command = ("convert", "--src", "more", "--out", OUT, "--append", "--max-rejected", "1")
+ARRAY = ("--array", "embedding={stem}.npy")
+CONVERT: Command = ("convert", "--src", "first", "--out", OUT, *ARRAY, "--samples-per-shard", "4", "--max-rejected", "1")  # fmt: skip
+APPEND: Command = ("convert", "--src", "more", "--out", OUT, "--append", *ARRAY, "--max-rejected", "1")  # fmt: skip
 PLAN: Command = ("plan", *CONVERT[1:-2])
 PLAN_APPEND: Command = ("plan", *APPEND[1:-2])
 VIEWS: Command = ("convert", "--src", "views.csv", "--image-columns", "path,right", *CONVERT[3:])
@@ -90,7 +92,10 @@ def sources(make_photos, tmp_path_factory) -> Path:
         make_photos(root / name, count, side=side)
         for number in range(5):  # one shard may consist of rejected images
             (root / name / "class 0" / f"broken {number}.jpg").write_bytes(b"<html>")
+        for number, path in enumerate([*root.glob(f"{name}/*/*.*")]):
+            np.save(path.with_suffix(".npy"), np.arange(3, dtype=np.float32) + number)
     paths = sorted(f"first/{path.relative_to(root / 'first')}" for path in root.glob("first/*/*"))
+    paths = [path for path in paths if not path.endswith(".npy")]
     rows = [(path, "x", right) for path, right in zip(paths, paths[::-1], strict=True)]
     write_csv(root / "views.csv", "path,label,right", rows)
     return root

@@ -1,0 +1,176 @@
+"""Arrays of images: in columns of tables, and in files beside the images; and what is done to their datasets."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from helpers.datasets import write_images
+from helpers.sources import read, refused
+
+from manifests.arrays import ArrayKind, array_values
+from manifests.store import read_manifest
+
+ARRAY = ("--array", "embedding={stem}.npy")
+
+
+def embedding_of(source: str) -> np.ndarray:
+    """Return the array of an image: another one for each file name."""
+    return np.arange(4, dtype=np.float32) + int(Path(source).stem)
+
+
+def write_arrays(folder: Path) -> Path:
+    for path in folder.rglob("*.jpg"):
+        np.save(path.with_suffix(".npy"), embedding_of(path.name))
+    return folder
+
+
+@pytest.fixture
+def source(tmp_path) -> Path:
+    return write_arrays(write_images(tmp_path / "source", range(20), ("cat", "dog")))
+
+
+def has_right_arrays(out: Path) -> bool:
+    for shard in read_manifest(out).shards:
+        values = np.load(out / shard.arrays[0].name, mmap_mode="r", allow_pickle=False)
+        sources = pq.read_table(out / shard.table.name)["source"].to_pylist()
+        np.testing.assert_array_equal(values, [*map(embedding_of, sources)])
+    return True
+
+
+@pytest.mark.parametrize("fmt", ["tfrecord", "webdataset"])
+def test_a_dataset_with_arrays_is_appended_repaired_reverted_and_converted_again(
+    fmt, source, convert, invoke, snapshot, tmp_path
+):
+    out, planned, again = (tmp_path / name for name in ("out", "planned", "again"))
+    shards = ("--fmt", fmt, "--samples-per-shard", 8)
+    convert(source, out, *ARRAY, *shards)
+    assert read_manifest(out).arrays == {"embedding": ArrayKind("float32", 4)}
+    # The same bytes in three steps.
+    invoke("plan", "--src", source, "--out", planned, *ARRAY, *shards)
+    invoke("work", planned)
+    invoke("finish", planned)
+    first = snapshot(out)
+    assert first.items() <= {**snapshot(planned), **first}.items()
+    assert snapshot(planned)["train-00001.embedding.npy"] == first["train-00001.embedding.npy"]
+    convert(out, again)
+    assert has_right_arrays(again)
+    more = write_arrays(write_images(tmp_path / "more", range(5), ("cat",), first=500))
+    assert (
+        "has the arrays embedding (4 float32), but the source has none"
+        in invoke("convert", "--append", "--src", more, "--out", out, status=2).output
+    )
+    convert(more, out, "--append", *ARRAY)
+    assert has_right_arrays(out)
+    appended = snapshot(out)
+    path = out / "train-00000.embedding.npy"
+    path.write_bytes(path.read_bytes()[:-1] + b"x")
+    assert "train-00000.embedding.npy" in invoke("verify", out, status=1).output
+    invoke("repair", out, "--src", source, *ARRAY)
+    assert snapshot(out) == appended
+    merged = tmp_path / "merged"
+    invoke("convert", "--src", source, "--src", more, "--out", merged, *ARRAY)
+    assert has_right_arrays(merged)
+    plain = write_images(tmp_path / "plain", range(3), ("cat",))
+    assert (
+        "its arrays are none, but embedding (4 float32) in"
+        in invoke("convert", "--src", out, "--src", plain, "--out", tmp_path / "x", status=2).output
+    )
+    invoke("revert", out)
+    assert snapshot(out) == first
+
+
+PATHS = ("0.jpg", "1.jpg", "2.jpg")
+
+
+def table(folder: Path, name: str, rows: list, kind: pa.DataType | None = None) -> Path:
+    """Write a table with a column of arrays: JSON Lines, or Parquet of a type."""
+    if kind is None:
+        made = [
+            {"path": path, "label": "a", name: row} for path, row in zip(PATHS, rows, strict=True)
+        ]
+        (folder / "t.jsonl").write_text("".join(json.dumps(row) + "\n" for row in made))
+        return folder / "t.jsonl"
+    columns = {"path": PATHS, "label": ["a"] * 3, name: pa.array(rows, kind)}
+    pq.write_table(pa.table(columns), folder / "t.parquet")
+    return folder / "t.parquet"
+
+
+ROWS = [[1, 2], [3, 4], [5, 6]]
+READ = [
+    ([[1.5, 2], [3, 4], [5, 6]], None, "float32"),
+    (ROWS, None, "int64"),
+    (ROWS, pa.list_(pa.float16(), 2), "float16"),
+    (ROWS, pa.list_(pa.float64()), "float64"),
+    (ROWS, pa.large_list(pa.int8()), "int8"),
+    (ROWS, pa.list_(pa.uint8(), 2), "uint8"),
+]
+
+
+@pytest.mark.parametrize(("rows", "kind", "dtype"), READ)
+def test_columns_of_lists(rows, kind, dtype, make_tree):
+    column = read(table(make_tree(PATHS), "tokens", rows, kind)).extra["tokens"]
+    values = array_values(column)
+    assert values.dtype == dtype
+    assert values.tolist() == rows
+
+
+NAN = float("nan")
+REFUSED = [
+    ("e", [[1, 2], [3], [5, 6]], None, "t.jsonl, line 2: column 'e' has an array of 1 value, but 2 before"),
+    ("e", [[1, 2], None, [5, 6]], None, "t.jsonl, line 2: column 'e' has a row without an array"),
+    ("e", [[1.0], [1e39], [2]], None, "t.jsonl, line 2: column 'e' contains inf, which is not a finite number"),
+    ("e", [[1, 2], [3, NAN], [5, 6]], pa.list_(pa.float32(), 2), "t.parquet, line 2: column 'e' contains nan"),
+    ("e", [[1, 2], [3, None], [5, 6]], pa.list_(pa.float32(), 2), "line 2: column 'e' has an array with an item"),
+    ("e", [[], [], []], pa.list_(pa.float32()), "column 'e' has arrays of 0 values"),
+    ("a.b", ROWS, None, "its name cannot be a part of the names of files"),
+    ("e", [["a"], ["b"], ["c"]], None, "has the type list<item: large_string>"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "rows", "kind", "message"), REFUSED)
+def test_columns_that_are_no_arrays(name, rows, kind, message, make_tree):
+    refused(table(make_tree(PATHS), name, rows, kind), re.escape(message))
+
+
+WRONG = {
+    "the file is missing": Path.unlink,
+    "it is not an array of numbers (Object": lambda path: np.save(path, [{}], allow_pickle=True),
+    "it is not an array of numbers (EOF": lambda path: path.write_bytes(b""),
+    "array e has 3 float32, but 4 float32 in": lambda path: np.save(path, np.ones(3, "f4")),
+    "array e has 4 float64, but 4 float32 in": lambda path: np.save(path, np.ones(4)),
+    "its shape is (2, 2), not one row": lambda path: np.save(path, np.ones((2, 2), "f4")),
+    "its value 1 is not a finite number": lambda path: np.save(path, np.array([0, NAN, 1, 2])),
+    "its type is bool, not one of": lambda path: np.save(path, np.ones(4, bool)),
+}
+
+
+@pytest.mark.parametrize("message", WRONG)
+def test_files_that_are_no_arrays(message, source):
+    path = max(source.rglob("*.npy"))
+    WRONG[message](path)
+    start = "" if "array e has" in message else "array e: "
+    refused(source, re.escape(f"{path.name}: {start}{message}"), array=("e={stem}.npy",))
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("x", "--array x: the source has no column of arrays"),
+        ("e=a.npy", "is not the name of an .npy file with {stem} in it"),
+        ("label={stem}.npy", "'label' cannot be the name of the array"),
+    ],
+)
+def test_options_that_are_wrong(given, message, source):
+    refused(source, re.escape(message), array=(given,))
+
+
+def test_images_in_an_archive_have_no_files_beside_them(source, tmp_path):
+    shutil.make_archive(str(tmp_path / "a"), "tar", source)
+    refused(tmp_path / "a.tar", "are not files of their own", array=("e={stem}.npy",))
