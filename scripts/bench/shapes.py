@@ -114,7 +114,6 @@ class Shards(IterableDataset[Any]):
 
 @contextmanager
 def open_clip(dataset: Path, args: argparse.Namespace) -> Iterator[Feed]:
-    """Open the pipeline of open_clip."""
     data, gpu = Shards(shard_files(dataset)), args.device == "gpu"
     loader: Any = DataLoader(data, args.batch_size, num_workers=args.workers, pin_memory=gpu)
     counted = (
@@ -125,7 +124,6 @@ def open_clip(dataset: Path, args: argparse.Namespace) -> Iterator[Feed]:
 
 
 def openers(args: argparse.Namespace) -> dict[str, Opener]:
-    """Return what opens each side that this machine can measure."""
     src, dataset = prepare(harness.replaced(args, fmt="webdataset"))
     found: dict[str, Opener] = {}
     # The rivals come first: their processes are forked before this one has the threads of DALI.
@@ -146,7 +144,6 @@ def openers(args: argparse.Namespace) -> dict[str, Opener]:
 
 
 def run(report: Report, args: argparse.Namespace) -> None:
-    """Measure all sides in turn."""
     to_square, to_rival = (TO_SQUARE, TO_RIVAL) if args.device == "gpu" else (None, None)
     pairs = []
     for name in (*BUCKETS, *PATCHES):
