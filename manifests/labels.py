@@ -75,7 +75,7 @@ class LabelSchema:
     noun: str = "label"
     images: tuple[str, ...] = ()
 
-    @property
+    @cached_property
     def others(self) -> tuple[str, ...]:
         """Names of the images that a record has beside the first one, in stored order."""
         return (*((LABEL_IMAGE,) if self.has_image else ()), *self.images[1:])
@@ -111,8 +111,10 @@ class LabelSchema:
 
 
 #: What an image of a sample can be called: DALI compares extensions without their case. Other names
-#: are extensions of labels.
-_IMAGE_NAME = re.compile(r"(?!(?:mask|depth|cls|txt|json|index|valid)$)[a-z][a-z0-9_]{0,30}")
+#: are extensions of labels, or begin columns of resized images.
+_IMAGE_NAME = re.compile(
+    r"(?!(?:mask|depth|original|cls|txt|json|index|valid)$)[a-z][a-z0-9_]{0,30}"
+)
 
 
 def find_wrong_name(images: Sequence[str]) -> str:

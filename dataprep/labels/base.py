@@ -11,6 +11,7 @@ import json
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self, TypeAlias
 
 from awscrt.checksums import crc32c
@@ -166,7 +167,7 @@ class LabelKind(LabelSchema):
         """
         return {} if self.has_image else self.columns
 
-    @property
+    @cached_property
     def other_sources(self) -> tuple[str, ...]:
         """Extra columns of a source with the path of each of `others`."""
         return tuple(f"{name}{IMAGE_SUFFIX}" for name in self.others)

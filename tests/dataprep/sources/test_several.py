@@ -97,6 +97,7 @@ def test_images_of_a_sample(names, rows, options, expected, make) -> None:
         (PAIR, [(PAIR[0], "cat", "x.jpg")], COLUMNS, "image 'x.jpg' does not exist"),
         (PAIR, [ROW, (PAIR[0], "cat", PAIR[0])], COLUMNS, "is listed twice"),
         (PAIR, [ROW], {"image_columns": "left,top"}, "--image-columns top: .* has no such column"),
+        (PAIR, [ROW], {"image_columns": "left,original"}, "'original' is not a name of an image"),
         (PAIR, [ROW], {"image_columns": "left"}, "an image is named twice, or alone"),
         (PAIR, [ROW], {**COLUMNS, "path_column": "right"}, "name different columns"),
         (PAIR, [ROW], {"path_column": "left", **VALID}, "--missing-images is for samples with"),
