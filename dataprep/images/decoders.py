@@ -20,7 +20,13 @@ from dataprep.images import array_file, dicom
 from dataprep.images.base import Rejected
 from dataprep.images.downscale import apply_orientation
 from dataprep.images.pixels import to_srgb_or_gray
-from dataprep.images.tiff import is_photograph, orientation_of
+from dataprep.images.tiff import (
+    as_classic,
+    at_page,
+    count_pages,
+    is_photograph,
+    orientation_of,
+)
 from manifests.pixels import RGB8, VALUE_BYTES
 
 Values = dict[str, Any]
@@ -64,12 +70,14 @@ def decode(
         return {**answer, "columns": rescale}, content
     if kind == "npy":
         return _answer(array_file.decode(data), [])
-    if kind == "tiff-page" and not is_photograph(data, page):
-        return _answer(*_decode_page(data, page or 1))
-    image = _open(data, kind)
     if kind == "tiff-page":
-        image.seek((page or 1) - 1)
-    if getattr(image, "is_animated", False):
+        changes = ["frame"] * (count_pages(data) > 1)
+        is_other, data = not is_photograph(data, page), at_page(data, page)
+        if is_other:
+            return _answer(*_decode_page(data, changes))
+        data = as_classic(data)
+    image = _open(data, kind)
+    if kind != "tiff-page" and getattr(image, "is_animated", False):
         changes.append("frame")
     image.load()
     profile = image.info.get("icc_profile")
@@ -91,14 +99,13 @@ def _answer(pixels: AnyArray, changes: list[str]) -> tuple[Values, bytes]:
     return {"shape": pixels.shape, "dtype": pixels.dtype.name, "changes": changes}, pixels.tobytes()
 
 
-def _decode_page(data: bytes, page: int) -> tuple[AnyArray, list[str]]:
-    """Return the values of a page [H, W, C] or [H, W] by tifffile, upright, and the changes."""
+def _decode_page(data: bytes, changes: list[str]) -> tuple[AnyArray, list[str]]:
+    """Return the values of the first page [H, W, C] or [H, W] by tifffile, upright, and the changes."""
     import tifffile
 
     with tifffile.TiffFile(io.BytesIO(data)) as file:
-        part: Any = file.pages[page - 1]
+        part: Any = file.pages[0]
         pixels = part.asarray(maxworkers=1)
-        changes = ["frame"] * (len(file.pages) > 1)
     if part.axes.startswith("S"):  # a plane for each channel
         pixels = np.moveaxis(pixels, 0, -1)
     if part.photometric == tifffile.PHOTOMETRIC.MINISWHITE and pixels.dtype.kind == "u":

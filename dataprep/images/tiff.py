@@ -85,8 +85,10 @@ _FORMS = {
     b"MM\0+": _Form(">", ">Q", ">Q"),
 }
 STARTS = tuple(_FORMS)
-#: A file with more pages is damaged.
-_MAX_PAGES = 100_000
+#: A file with more pages is damaged. Tags of directories that are read to find a page.
+_MAX_PAGES, _MAX_READ_TAGS = 100_000, 50_000
+#: Tag of what a directory is for, and its bits for reduced images and for transparency masks.
+_PURPOSE, _BESIDE = 254, 1 | 4
 
 
 def parse_header(data: bytes) -> ImageInfo:
@@ -492,7 +494,13 @@ def _read_tags(data: bytes, page: int | None = None) -> _Tags:
 
 def _find_directory(data: bytes, form: _Form, page: int | None) -> int:
     """Return where the directory of a page begins."""
-    pages = [*islice(_directories(data, form), page or _MAX_PAGES)]
+    pages: list[int] = []
+    try:
+        for directory in islice(_pages(data, form), page):
+            pages.append(directory)
+    except Rejected:
+        if page or len(pages) < 2:
+            raise
     if page is None and len(pages) > 1:
         raise Rejected(
             "unsupported",
@@ -503,8 +511,37 @@ def _find_directory(data: bytes, form: _Form, page: int | None) -> int:
     return pages[-1]
 
 
+def _pages(data: bytes, form: _Form) -> Iterator[int]:
+    """Yield where the directory of each page begins: overviews and masks belong to a page."""
+    total = 0
+    for number, directory in enumerate(islice(_directories(data, form), _MAX_PAGES)):
+        purpose = 0
+        for tag, value_type, _, at in _entries(data, form, directory):
+            total += 1
+            if tag == _PURPOSE and value_type in _INTEGERS:
+                purpose = struct.unpack_from(form.order + _INTEGERS[value_type], data, at)[0]
+        if total > _MAX_READ_TAGS:  # a file may lead to the same directories again and again
+            detail = f"TIFF with more than {_MAX_READ_TAGS} tags in its directories"
+            raise Rejected("too-large", detail)
+        if not number or not purpose & _BESIDE:
+            yield directory
+
+
+def count_pages(data: bytes) -> int:
+    """Return the number of pages."""
+    return sum(1 for _ in _pages(data, _FORMS[data[:4]]))
+
+
+def at_page(data: bytes, page: int | None) -> bytes:
+    """Return the file with the directory of a page as its first one: decoders count overviews, too."""
+    form = _FORMS[data[:4]]
+    size = struct.calcsize(form.offset)
+    first = struct.pack(form.offset, _find_directory(data, form, page))
+    return data[:size] + first + data[2 * size :]
+
+
 def _directories(data: bytes, form: _Form) -> Iterator[int]:
-    """Yield where the directory of each page begins."""
+    """Yield where each directory begins."""
     at = struct.unpack_from(form.offset, data, struct.calcsize(form.offset))[0]
     entry = 4 + 2 * struct.calcsize(form.offset)
     while at:

@@ -93,6 +93,8 @@ VARIANTS |= {
     )
 }
 VARIANTS |= {f"png x{n}": ("uint16", n, "png", png) for n in (1, 3, 4)}
+VARIANTS["overviews uint16 x13"] = ("uint16", 13, "tif", lambda a: cloud(a, pages=1))
+VARIANTS["overviews uint8 x3"] = ("uint8", 3, "tif", lambda a: cloud(a, photometric="rgb"))
 _RGB = {"photometric": "rgb", "bigtiff": True, "byteorder": ">"}
 VARIANTS |= {
     f"big-endian bigtiff {name}": ("uint8", 3, "tif", lambda a, o=options: tiff(a, **_RGB, **o))
@@ -464,6 +466,16 @@ def pages(number: int) -> bytes:
     return file.getvalue()
 
 
+def cloud(pixels: np.ndarray, pages: int = 1, **options: object) -> bytes:
+    """Encode pages with an overview each."""
+    file, kind = BytesIO(), {"photometric": "minisblack", "planarconfig": "contig", **options}
+    with tifffile.TiffWriter(file, bigtiff=True) as writer:
+        for number in range(pages):
+            writer.write(pixels + number, metadata=None, tile=(16, 16), **kind)
+            writer.write(pixels[::2, ::2], metadata=None, subfiletype=1, **kind)
+    return file.getvalue()
+
+
 def npy(pixels: np.ndarray) -> bytes:
     file = BytesIO()
     np.save(file, pixels)
@@ -486,6 +498,7 @@ REWRITTEN = {
     "int16": (tiff(BANDS.view(np.int16)), BANDS.view(np.int16).astype(np.float32), ()),
     "float16": (tiff(BANDS.astype(np.float16)), BANDS.astype(np.float16).astype(np.float32), ()),
     "second page": (pages(3), values("uint16", 3, 1), ("--page", 2)),
+    "second page with overviews": (cloud(BANDS, 3), BANDS + 1, ("--page", 2)),
     "npy": (npy(BANDS), BANDS, ()),
     "npy float": (npy(values("float32", 2)), values("float32", 2), ()),
     "npy gray": (npy(BANDS[..., 0]), BANDS[..., :1], ("--transcode", "png")),
