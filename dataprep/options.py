@@ -86,6 +86,11 @@ HASH_COLUMN = "perceptual_hash"
 #: each band: smallest and largest value, mean, standard deviation, and share of pixels without data.
 STATISTICS_COLUMNS = ("band_min", "band_max", "band_mean", "band_std", "band_nodata")
 
+#: Additional columns of a sample table with the georeference of each GeoTIFF: EPSG code of its
+#: coordinate system, tie points (six numbers each: place in the image, place on the Earth), size of a
+#: pixel, and the 16 numbers of a matrix. Null for what an image does not state.
+GEO_COLUMNS = ("geo_epsg", "geo_tiepoint", "geo_scale", "geo_transformation")
+
 #: How hashes are computed; see `dataprep.images.perceptual_hash`. Hashes of different recipes
 #: cannot be compared.
 HASH_RECIPE = "dct256-1"
@@ -517,7 +522,7 @@ class Options:
         channels, dtype                images.validate: check_image, where it checks the other limits
         downscale, raw, transcode,
         window, page, to_rgb8          images.downscale: prepare
-        hash, statistics               shards.source_image: load_image
+        hash, statistics, georeference shards.source_image: load_image
 
     A finished dataset states them in its manifest: an append inherits them (`inherit`), and repair
     and the comparison with known images (run.known) read images with them.
@@ -698,6 +703,15 @@ class Options:
         stored="if set",
         inherited=True,
     )
+    georeference: bool = option(
+        False,
+        "Store the georeference of GeoTIFFs in the sample tables: EPSG code, tie points, size of a"
+        " pixel, matrix. dataprep info shows how many images have which code.",
+        _IMAGES,
+        rare=True,
+        stored="if set",
+        inherited=True,
+    )
     duplicates: Resolution = option(
         "keep",
         "What to do with images that occur more than once, also in another size, quality or"
@@ -777,7 +791,7 @@ class Options:
     @property
     def adds_columns(self) -> bool:
         """Whether each image is decoded or changed, so that the tables say more about it."""
-        return self.changes_images or self.hash or self.statistics
+        return self.changes_images or self.hash or self.statistics or self.georeference
 
     @property
     def added_columns(self) -> tuple[str, ...]:
@@ -786,7 +800,9 @@ class Options:
         columns = (*columns, *self.measured_columns)
         if self.hash:
             columns = (*columns, HASH_COLUMN)
-        return (*columns, *STATISTICS_COLUMNS) if self.statistics else columns
+        if self.statistics:
+            columns = (*columns, *STATISTICS_COLUMNS)
+        return (*columns, *GEO_COLUMNS) if self.georeference else columns
 
     def check(self) -> None:
         """Check that the options fit together.

@@ -25,6 +25,7 @@ from dataprep.engines.local import InlinePool
 from dataprep.formats import FORMATS, ByteView, Record, ScanOptions, image_header, read_bytes
 from dataprep.formats.example_proto import locate_features, read_lists
 from dataprep.images.base import ImageInfo, Rejected
+from dataprep.images.geotiff import georeference_of
 from dataprep.images.validate import turns_on_side
 from dataprep.indexing.shard import FoundShards, IndexTask, read_records
 from dataprep.labels.base import OtherImage
@@ -464,6 +465,8 @@ def _converted(folder: str, manifest: Manifest, shard: Shard, revision: int) -> 
             if turns_on_side(image, info):
                 turned.append(len(rows) - 1)
             computed.append(computed_columns(image, info, options))
+            if options.georeference and not manifest.pixels:
+                computed[-1] |= georeference_of(image)
     yield format_index(manifest.format, lines)
     columns: dict[str, Any] = dict(zip(TABLE_COLUMNS, zip(*rows, strict=True), strict=True))
     kinds = manifest.labels.stored_columns
@@ -478,7 +481,7 @@ def _converted(folder: str, manifest: Manifest, shard: Shard, revision: int) -> 
             columns[name] = pa.array([row.get(name) for row in extra], column_type)
     # Records in TFRecord do not have these.
     for name, kind in types.items():
-        columns[name] = pa.array([found[name] for found in computed], kind)
+        columns[name] = pa.array([found.get(name) for found in computed], kind)
     # As a conversion that rejected and changed no image.
     conversion = Conversion(
         plan=manifest.plans[0],

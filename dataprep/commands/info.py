@@ -96,6 +96,9 @@ def _print_summary(out: str, summary: DatasetSummary) -> None:
     for name, split in summary.splits.items():
         _print_split(name, split)
     _print_bands(summary)
+    if summary.georeference:
+        codes = [f"{code} ({count:,})" for code, count in summary.georeference.items()]
+        print_line(f"images by EPSG code: {', '.join(codes)}")
     if summary.rejected:
         print_line()
         print_line(

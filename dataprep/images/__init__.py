@@ -7,6 +7,7 @@
     downscale                    what a shard stores of an image: pixels (decode and resize), transcode
     foreign                      which format that DALI does not decode; decoders, dicom and array_file (its pixels) run in a
                                  process of their own: isolated
+    geotiff                      where the pixels of a GeoTIFF are on the Earth
     values                       every value of an image of any kind, and the statistics of its bands
     perceptual_hash              hashes of images that look alike
     base                         what an image is and why one is rejected; how many decoded pixels there may be

@@ -12,7 +12,7 @@ import operator
 import re
 import struct
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from functools import cache
 from itertools import accumulate, cycle, islice
@@ -277,15 +277,25 @@ def coding_of(data: bytes, info: ImageInfo) -> tuple[str, int, int]:
 
 def nodata_of(data: bytes) -> float:
     """Return the value of pixels without data that GDAL has written into a TIFF; NaN if it has not."""
+    _, text = find_values(data, {_GDAL_NODATA}).get(_GDAL_NODATA, ("", b""))
+    with suppress(ValueError):
+        return float(text.rstrip(b"\0 "))
+    return math.nan
+
+
+def find_values(
+    data: bytes, tags: Collection[int], page: int | None = None
+) -> dict[int, tuple[str, bytes]]:
+    """Return byte order and bytes of the values of some tags of a page, as far as it has them."""
     form = _FORMS[data[:4]]
     inline = struct.calcsize(form.offset)
-    directory = struct.unpack_from(form.offset, data, inline)[0]
-    for tag, _, items, at in _entries(data, form, directory):
-        if tag == _GDAL_NODATA:
-            start = struct.unpack_from(form.offset, data, at)[0] if items > inline else at
-            with suppress(ValueError):
-                return float(data[start : start + items].rstrip(b"\0 "))
-    return math.nan
+    found = {}
+    for tag, value_type, items, at in _entries(data, form, _find_directory(data, form, page)):
+        if tag in tags:
+            length = _TYPE_SIZES.get(value_type, 0) * items
+            start = struct.unpack_from(form.offset, data, at)[0] if length > inline else at
+            found[tag] = form.order, data[start : start + length]
+    return found
 
 
 def write_tiff(pixels: AnyArray) -> bytes:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self, Type
 
 from awscrt.checksums import crc32c
 
-from dataprep.options import STATISTICS_COLUMNS
+from dataprep.options import GEO_COLUMNS, STATISTICS_COLUMNS
 from manifests.errors import CallError
 from manifests.labels import (
     IMAGE_SUFFIX,
@@ -31,6 +31,9 @@ from manifests.labels import (
 )
 from manifests.process.text import plural
 from manifests.records import record
+
+#: Columns of sample tables that records do not have.
+_TABLE_ONLY = frozenset({*STATISTICS_COLUMNS, *GEO_COLUMNS})
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -244,10 +247,10 @@ class LabelKind(LabelSchema):
         raise TypeError(f"labels of the type {self.name} are no images")
 
     def other_columns(self, extra: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
-        """Return the extra columns of a sample that its record has: not its label, and no statistics."""
-        if self.is_class and not self.images and STATISTICS_COLUMNS[0] not in extra:
+        """Return the extra columns of a sample that its record has: not its label, nor statistics nor a georeference."""
+        if self.is_class and not self.images and _TABLE_ONLY.isdisjoint(extra):
             return extra.items()
-        left_out = (*self.stored_columns, *STATISTICS_COLUMNS)
+        left_out = _TABLE_ONLY.union(self.stored_columns)
         return [(name, value) for name, value in extra.items() if name not in left_out]
 
     def features(self, sample: PendingSample) -> Iterable[Feature]:

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from dataprep.arrays import BoolArray, Int64Array
 from dataprep.images.foreign import COMPACT_SUFFIXES
-from dataprep.options import HASH_COLUMN, STATISTICS_COLUMNS, Options, Transcode
+from dataprep.options import GEO_COLUMNS, HASH_COLUMN, STATISTICS_COLUMNS, Options, Transcode
 from dataprep.plan.splits import ORDER_STREAM, assign_splits, permutation
 from dataprep.sources import Source
 from manifests.errors import CallError, SourceError
@@ -158,11 +158,9 @@ def _check_columns(source: Source, options: Options) -> None:
         return
     for name in options.added_columns:
         if name in source.extra.column_names:
-            added_by = "resizing or --store raw"
-            if name == HASH_COLUMN:
-                added_by = "--hash"
-            elif name in STATISTICS_COLUMNS:
-                added_by = "--statistics"
+            flags = {HASH_COLUMN: "--hash"} | dict.fromkeys(STATISTICS_COLUMNS, "--statistics")
+            flags |= dict.fromkeys(GEO_COLUMNS, "--georeference")
+            added_by = flags.get(name, "resizing or --store raw")
             raise CallError(
                 f"the source has a column {name!r}, and {added_by} adds a column of that name",
                 hint="rename the column of the source",

@@ -27,6 +27,7 @@ from dataprep.ledger.state import INCOMPLETE, Folder, inspect
 from dataprep.options import (
     CHANGE_COLUMNS,
     CHANGING_OPTIONS,
+    GEO_COLUMNS,
     HASH_COLUMN,
     RESCALE_COLUMNS,
     STATISTICS_COLUMNS,
@@ -519,13 +520,15 @@ def check_columns(base: Folder, source: Source, options: Options) -> None:
             added.add(HASH_COLUMN)
         if part.options.get("statistics"):
             added.update(STATISTICS_COLUMNS)
+        if part.options.get("georeference"):
+            added.update(GEO_COLUMNS)
         for column in options.added_columns:
             if column in schema.names and column not in added:
                 raise CallError(
                     f"--append: {printable(base.out)} has a column {column!r} that came with a"
                     " source, and the options add a column of this name",
                     hint=(
-                        "leave out --hash, --statistics or the options that resize, or make a new dataset without"
+                        "leave out --hash, --statistics, --georeference or the options that resize, or make a new dataset without"
                         " this column"
                     ),
                 )

@@ -130,6 +130,10 @@ def load_image(
         placement = _placement(data, LoadedImage(stored, info, changes), options)
     known = known_hash if stored is data else None
     changes |= computed_columns(stored, info, options, known)
+    if options.georeference and not (location is not None and location.reader == "pixels"):
+        from dataprep.images.geotiff import georeference_of
+
+        changes |= georeference_of(data, options.page)
     return LoadedImage(stored, info, changes, placement)
 
 
@@ -393,7 +397,7 @@ def load_others(
         own = options
         if name == LABEL_IMAGE:
             own = replace(options, downscale=None, raw=None, transcode=None, to_rgb8=False)
-        own = replace(own, hash=False, statistics=False)
+        own = replace(own, hash=False, statistics=False, georeference=False)
         try:
             image = load_image(
                 root, path, size, own, place, pending=pending, any_pixels=name == LABEL_IMAGE

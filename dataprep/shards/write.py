@@ -25,7 +25,7 @@ from dataprep.images.base import ImageInfo, Rejected
 from dataprep.images.validate import check_image, turns_on_side
 from dataprep.labels.base import LabelKind, OtherImage
 from dataprep.labels.kinds import kind_with
-from dataprep.options import HASH_COLUMN, STATISTICS_COLUMNS, Options
+from dataprep.options import GEO_COLUMNS, HASH_COLUMN, STATISTICS_COLUMNS, Options
 from dataprep.progress import report_images
 from dataprep.shards.source_image import (
     load_image,
@@ -372,9 +372,11 @@ def computed_types(options: Options) -> dict[str, pa.DataType]:
     types = dict.fromkeys(options.measured_columns, pa.float64())
     if options.hash:
         types[HASH_COLUMN] = pa.string()
+    numbers = pa.list_(pa.field("element", pa.float64()))
     if options.statistics:
-        numbers = pa.list_(pa.field("element", pa.float64()))
         types |= dict.fromkeys(STATISTICS_COLUMNS, numbers)
+    if options.georeference:
+        types |= {**dict.fromkeys(GEO_COLUMNS, numbers), GEO_COLUMNS[0]: pa.int64()}
     return types
 
 
@@ -636,5 +638,5 @@ def _prepare(
     # Pixels of a prepared dataset are carried over with the columns that say how they were made.
     for name in options.added_columns:
         if name not in values:
-            values[name] = extra[name]
+            values[name] = extra.get(name)
     return data, info, values, others

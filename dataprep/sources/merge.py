@@ -19,7 +19,13 @@ from numpy.typing import NDArray
 from dataprep.containers import location_table
 from dataprep.labels.class_file import read_names_file
 from dataprep.labels.columns import HOT, count_numbers, named_classes, own_spelling
-from dataprep.options import CHANGE_COLUMNS, HASH_COLUMN, STATISTICS_COLUMNS, SourceOptions
+from dataprep.options import (
+    CHANGE_COLUMNS,
+    GEO_COLUMNS,
+    HASH_COLUMN,
+    STATISTICS_COLUMNS,
+    SourceOptions,
+)
 from dataprep.sources.base import (
     Integers,
     NamedSource,
@@ -228,7 +234,7 @@ def _with_equal_types(parts: Sequence[NamedSource]) -> list[NamedSource]:
     has_prepared = any(part.source.prepared for part in parts)
     for src, source in parts:
         for name in source.extra.column_names:
-            is_used = name in (*CHANGE_COLUMNS, HASH_COLUMN, *STATISTICS_COLUMNS)
+            is_used = name in (*CHANGE_COLUMNS, HASH_COLUMN, *STATISTICS_COLUMNS, *GEO_COLUMNS)
             if is_used and has_prepared and not source.prepared:
                 raise SourceError(
                     f"it has a column {name!r}, which prepared datasets use for another purpose",

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from itertools import count
 from operator import attrgetter
@@ -14,6 +15,7 @@ import numpy as np
 
 from dataprep.arrays import AnyArray
 from dataprep.labels.kinds import KINDS
+from dataprep.options import GEO_COLUMNS
 from dataprep.summary.bands import BandFacts, normalize_line, read_bands
 from manifests.errors import DamagedError
 from manifests.files import REJECTED, read_lines
@@ -101,6 +103,8 @@ class DatasetSummary:
         images: names of the images of each sample. Empty if there is one.
         kind: what a pixel of every image is.
         bands: the statistics of each band. Empty without `convert --statistics`.
+        georeference: number of images by EPSG code, ``"none"`` for those without one. Empty without
+            `convert --georeference`.
         normalize: the transform of these statistics. Empty likewise.
 
     """
@@ -121,6 +125,7 @@ class DatasetSummary:
     images: Sequence[str] = ()
     kind: PixelKind = RGB8
     bands: Sequence[BandFacts] = ()
+    georeference: Mapping[str, int] = field(default_factory=dict)
     normalize: str = ""
 
     def as_json(self) -> dict[str, Any]:
@@ -135,10 +140,10 @@ class DatasetSummary:
             del data["bands"], data["normalize"]
         if not self.revisions:
             del data["revisions"], data["rejected_file"]
-        if labels.is_class:
-            del data["label_type"]
-        if not self.images:
-            del data["images"]
+        members = {"images": self.images, "georeference": self.georeference}
+        for name, shown in {**members, "label_type": not labels.is_class}.items():
+            if not shown:
+                del data[name]
         for split in data["splits"].values():
             if labels.number_column is None:
                 del split["values"]
@@ -176,8 +181,19 @@ def summarize(folder: str) -> DatasetSummary:
         images=manifest.images,
         kind=manifest.kind,
         bands=bands,
+        georeference=_count_codes(folder, manifest),
         normalize=normalize_line(bands, manifest),
     )
+
+
+def _count_codes(folder: str, manifest: Manifest) -> dict[str, int]:
+    """Return how many images have which EPSG code; empty without `convert --georeference`."""
+    counts: Counter[str] = Counter()
+    for batch in read_dataset(folder, ["width"], optional=GEO_COLUMNS[:1], manifest=manifest):
+        if GEO_COLUMNS[0] in batch.table.column_names:
+            codes = batch.table[GEO_COLUMNS[0]].to_pylist()
+            counts.update("none" if code is None else str(code) for code in codes)
+    return dict(counts.most_common())
 
 
 def _summarize_revision(revision: Revision, number: int) -> RevisionSummary:

@@ -353,6 +353,35 @@ def test_statistics_leave_out_pixels_without_data(tmp_path, invoke):
     assert row["band_min"] == [array[4:, :, 0].min(), np.nanmin(array[..., 1])]
 
 
+@pytest.mark.parametrize("fmt", FORMATS)
+def test_the_georeference_is_in_the_tables(fmt, tmp_path, invoke):
+    scale, point, out = (
+        [10.0, 10.0, 0.0],
+        [0.0] * 3 + [399960.0, 4500000.123456, 0.0],
+        tmp_path / "out",
+    )
+    keys = (1, 1, 0, 2, 1024, 0, 1, 1, 3072, 0, 1, 32633)
+    tags = [
+        (33550, "d", 3, scale, True),
+        (33922, "d", 6, point, True),
+        (34735, "H", 12, keys, True),
+    ]
+    (tmp_path / "src" / "a").mkdir(parents=True)
+    files = [cloud(BANDS, extratags=tags), tiff(BANDS, extratags=tags, byteorder=">"), tiff(BANDS)]
+    for number, data in enumerate(files):
+        (tmp_path / "src" / "a" / f"{number}.tif").write_bytes(data)
+    convert = ("convert", "--src", tmp_path / "src", "--out", out, "--fmt", fmt, "--no-shuffle")
+    invoke(*convert, "--georeference")
+    invoke("verify", out, "--decode", "--workers", 1)
+    table = pq.read_table(next(out.glob("*.parquet")))
+    assert table["geo_epsg"].to_pylist() == [32633, 32633, None]
+    assert table["geo_scale"].to_pylist() == [scale, scale, None]
+    assert table["geo_tiepoint"].to_pylist() == [point, point, None]
+    assert "images by EPSG code: 32633 (2), none (1)" in invoke("info", out).stdout
+    next(out.glob("*.parquet")).unlink()
+    assert "rebuilt from" in invoke("repair", out).stdout
+
+
 @pytest.mark.parametrize(
     "name", ["png x3", "plain uint8 x4", "plain float32 x1", "deflate uint16 x13"]
 )
