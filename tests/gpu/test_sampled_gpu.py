@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import torch
 from helpers.handmade import make_dataset
-from helpers.pictures import encode
+from helpers.pictures import encode, photo
+from helpers.sampling import Still
 from PIL import Image
 
 import loaders
@@ -34,6 +35,13 @@ def grays(tmp_path_factory):
         fmt: (make_dataset(folder / fmt, fmt, samples, shards=4), samples)
         for fmt in ("tfrecord", "webdataset")
     }
+
+
+@pytest.fixture(scope="module")
+def photos_of(tmp_path_factory):
+    """24 different photographs of one size."""
+    samples = [("jpg", encode(photo(n, width=200, height=150)), n % 3) for n in range(24)]
+    return make_dataset(tmp_path_factory.mktemp("photos") / "set", "tfrecord", samples, shards=2)
 
 
 @FORMATS
@@ -91,3 +99,26 @@ def test_a_loader_may_be_deleted_while_it_prefetches(grays, fmt):
             loader.close()
         del loader
         gc.collect()
+
+
+@pytest.mark.parametrize(
+    "transforms",
+    [
+        "imagenet-train",
+        "reid-train",
+        [
+            {"Resize": {"size": [64, 64]}},
+            {"RandomRotation": {"degrees": 20}},
+            {"RandomResizedCrop": {"size": 32}},
+            {"ElasticTransform": {}},
+            "TrivialAugmentWide",
+        ],
+    ],
+)
+def test_frames_of_a_clip_share_every_draw(photos_of, transforms):
+    options = {"fields": ("image",), "sampler": Still(), "batch_size": 16, "dtype": "float32"}
+    with build(photos_of, transforms=transforms, **options) as loader:
+        (images,) = next(iter(loader))
+    assert images.shape[:2] == (4, 4)
+    assert torch.equal(images, images[:, :1].expand_as(images))
+    assert not torch.equal(images[0], images[1])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -30,3 +32,20 @@ def epoch_of(plan: Any, epoch: int = 0, size: int = 8) -> np.ndarray:
     """Return the rows of an epoch in order; `size` is the global batch: int64 [samples]."""
     batches = -(-plan.samples // size)
     return np.concatenate([plan.batch(epoch, number) for number in range(batches)])
+
+
+@dataclass(frozen=True)
+class Still:
+    """A sampler of four clips of four frames, each of one row, so that all frames are equal."""
+
+    rows: tuple[int, ...] = (5, 5, 20, 20)
+    columns: tuple[str, ...] = ()
+
+    def plan(self, columns: Mapping[str, np.ndarray], **_: Any) -> Any:
+        return SimpleNamespace(
+            samples=16,
+            lines=("",),
+            frames=4,
+            batch=lambda epoch, number: np.repeat(self.rows, 4),
+            present=lambda epoch, number: np.ones(16, bool),
+        )

@@ -1,15 +1,12 @@
 """Loaders of clips: windows of frames, equal draws for the frames of a clip, ranks, resume, sources of tracklets."""
 
-from dataclasses import dataclass
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 import torch
 from helpers import loading
 from helpers.loading import converted, equal, state_after, take
 from helpers.pictures import photo
-from helpers.sampling import fit
+from helpers.sampling import Still, fit
 
 from loaders.samplers import ClipSampler, PKSampler, SubsetSampler
 from manifests.errors import CallError
@@ -75,22 +72,6 @@ def test_an_epoch_has_a_window_of_each_tracklet(tracklets):
             assert own.tolist() == [number <= length for number in whole]
             assert numbers.tolist() == [(number - 1) % length + 1 for number in whole]
     assert len(clips) == 6
-
-
-@dataclass(frozen=True)
-class Still:
-    """Four clips of one frame that stands still."""
-
-    columns = ()
-
-    def plan(self, columns, **_):
-        return SimpleNamespace(
-            samples=16,
-            lines=("",),
-            frames=4,
-            batch=lambda epoch, number: np.repeat([5, 5, 20, 20], 4),
-            present=lambda epoch, number: np.ones(16, bool),
-        )
 
 
 @pytest.mark.parametrize("transforms", DRAWING.values(), ids=DRAWING)
