@@ -16,7 +16,8 @@ module: a machine may lack what it imports. `OPTIONS` are the options, made by `
 - `--json` writes the tables and the checks with the machine, the versions and the command.
 - `apart` calls a function in a new process, for measurements of memory, of the start, and of files
   that no process has mapped.
-- `inputs` makes images and datasets, and `feeds` opens what feeds a model.
+- `inputs` makes images and datasets, `feeds` opens what feeds a model and measures several in turn,
+  and `by_hand` has DALI's pipelines without this project's packages.
 
 The packages of this tree are measured, also if it is only a copy that nobody has installed.
 """
@@ -374,7 +375,8 @@ class Report:
             rates = sorted(images / seconds for seconds in timing.seconds)
             row = {unit: name, "median": statistics.median(rates), "min": rates[0]}
             row |= {"max": rates[-1], "repeats": rates}
-            row["CPU us/image"] = statistics.median(timing.cpu_seconds) / images * 1e6
+            each = unit.removesuffix("s/s")
+            row[f"CPU us/{each}"] = statistics.median(timing.cpu_seconds) / images * 1e6
             rows.append(row)
         self.table(title, rows, hidden=["repeats"])
         for left, right, target in pairs:
