@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import re
 import shutil
 import subprocess
@@ -114,17 +113,6 @@ def test_a_bug_is_one_line_that_says_what_to_report(monkeypatch):
 # --- convert ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("options", [[], ["--val-fraction", "0.5", "--fmt", "webdataset"]])
-def test_a_dry_run_writes_nothing(image_folder, out, tmp_path, convert, options):
-    before = sorted(str(path) for path in tmp_path.rglob("*"))
-    result = convert(image_folder, out, "--dry-run", *options)
-    assert sorted(str(path) for path in tmp_path.rglob("*")) == before
-    assert "train: " in result.stdout
-    assert f"out: {out}" in result.stdout
-    assert "time: about" in result.stdout
-    assert "is complete" not in result.stdout
-
-
 @pytest.mark.parametrize("change", [["--seed", 1], ["--fmt", "webdataset"]])
 def test_a_dry_run_refuses_what_convert_refuses(image_folder, out, convert, change):
     convert(image_folder, out)
@@ -166,35 +154,6 @@ def test_another_tools_file_with_a_planned_name_is_kept(image_folder, out, invok
     assert files(out) == before
     (out / name).unlink()
     assert "3 shards were done by an earlier run" in invoke(*call).stdout
-
-
-@pytest.fixture
-def half_broken(tmp_path, jpegs):
-    folder = tmp_path / "half"
-    broken = {"empty.jpg": b"", "text.jpg": b"<html>", "cut.jpg": jpegs[0][:-50]}
-    intact = {f"{number}.jpg": data for number, data in enumerate(jpegs[:5])}
-    for name, data in {**broken, **intact}.items():
-        path = folder / "class" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(data)
-    return folder
-
-
-@pytest.mark.parametrize(("fraction", "status"), [(0.374, 1), (0.375, 0), (None, 1)])
-def test_the_fraction_of_rejected_images_decides_the_status(
-    half_broken, out, convert, invoke, fraction, status
-):
-    option = [] if fraction is None else ["--max-rejected", fraction]
-    result = convert(half_broken, out, *option, status=status)
-    assert "rejected: 3 of 8 images (37.50%)" in result.stdout
-    assert ("--max-rejected" in result.stderr) == bool(status)
-    rows = [json.loads(line) for line in (out / "rejected.jsonl").read_text().splitlines()]
-    assert {row["source"]: row["reason"] for row in rows} == {
-        "class/empty.jpg": "empty", "class/text.jpg": "not-an-image", "class/cut.jpg": "truncated",
-    }  # fmt: skip
-    assert json.loads(invoke("info", out, "--json").stdout)["rejected"] == 3
-    assert "rejected: 3" in invoke("info", out).stdout
-    invoke("verify", out)
 
 
 @pytest.mark.parametrize("splits", [("train/", "val/"), ("",)], ids=["of a split", "at all"])

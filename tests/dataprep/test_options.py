@@ -160,30 +160,8 @@ def test_a_wrong_stored_form_is_refused(change):
         options_from_json(Member({**PLAIN, **change}))
 
 
-def test_a_missing_member_is_refused():
-    for name in PLAIN:
-        with pytest.raises(MemberError, match=f"{name} is missing"):
-            options_from_json(Member({key: value for key, value in PLAIN.items() if key != name}))
-
-
 def test_every_field_of_the_records_is_declared():
     for record in (Options, Downscale, Raw):
         for each in fields(record):
             assert declaration(each).help or not flag_of(each)
     assert ("downscale.quality", "--quality") in list(stored_flags())
-
-
-# --- appends --------------------------------------------------------------------------------------
-
-
-def test_an_append_takes_what_was_not_given_from_the_dataset():
-    newest = Options(seed=3, shard_samples=7, raw=Raw(9), val_fraction=0.5, where="size > 1")
-    assert Options().inherit(newest, ()) == Options(seed=3, shard_samples=7, raw=Raw(9))
-    assert Options(seed=5).inherit(newest, {"seed"}).seed == 5
-
-
-def test_a_given_shard_size_is_not_overridden_by_the_dataset():
-    newest = Options(shard_samples=7)
-    assert Options(shard_bytes=5).inherit(newest, {"shard_bytes"}) == Options(shard_bytes=5)
-    given = Options(shard_samples=2).inherit(Options(shard_bytes=5), {"shard_samples"})
-    assert given.shard_samples == 2

@@ -46,19 +46,3 @@ def test_a_divided_step_advances_to_its_end(parts):
                 assert before <= recorder.done[-1] <= before + parts[number][0]
     assert recorder.totals == [total]
     assert recorder.done[-1] == total
-
-
-def test_a_part_that_counts_other_images_moves_in_proportion():
-    recorder = Recorder()
-    with divide(recorder, [10, 100]) as (first, second):
-        first.start(1000, 4)
-        first.advance("a", 500)
-        assert recorder.done[-1] == 5
-        second.start(2, 2)  # the first part ended early
-        assert recorder.done[-1] == 10
-        second.advance("a", 1)
-        assert recorder.done[-1] == 60
-        second.start(10, 1)  # begins again: the rest of its share is divided
-        second.advance("a", 1)
-        assert recorder.done[-1] == 65
-    assert recorder.done[-1] == 110

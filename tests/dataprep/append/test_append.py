@@ -163,21 +163,6 @@ def test_work_and_finish_leave_an_appended_dataset_alone(
     assert snapshot(out) == before
 
 
-@pytest.mark.parametrize("options", [[], ["--resize-shorter", 20]])
-def test_images_are_known_whatever_else_was_given_as_source(options, sources, convert, tmp_path):
-    """The path in the column ``source`` depends on the other sources: `first/cat/0000.jpg` or `cat/0000.jpg`."""
-    first, second = sources
-    both, one = tmp_path / "both", tmp_path / "one"
-    convert(first, both, "--src", second, *options)
-    write_images(first, range(20, 22), PETS)
-    assert "20 images of the source are in" in convert(first, both, "--append").output
-    convert(second, one, *options)
-    append = (first, one, "--src", second, "--append")
-    assert "8 images of the source are in" in convert(*append).output
-    assert "nothing to append: all 30 images" in convert(*append).output
-    assert len(rows_of(one)) == len(rows_of(both)) == 30
-
-
 def test_frames_of_many_videos(convert, monkeypatch, tmp_path):
     """Files of the same name in folders of the same name are compared by their whole paths."""
     monkeypatch.setattr("dataprep.run.known._MOST_PAIRS", 1)
@@ -326,22 +311,6 @@ def edited(request, convert, tmp_path):
     return source, out, append
 
 
-def test_every_kind_of_edit_is_counted_and_named(edited):
-    source, _, append = edited
-    write_images(source, range(50, 51), PETS)
-    (source / "cat" / "0000.jpg").rename(source / "dog" / "0000.jpg")
-    (source / "cat" / "0002.jpg").write_bytes(encode(photo(60, 40, 30)))
-    (source / "dog" / "0001.jpg").unlink()
-    (source / "dog" / "0003.jpg").unlink()
-    output = append()
-    assert "1 image moved (cat/0000.jpg is now dog/0000.jpg)" in output
-    assert "1 image replaced (cat/0002.jpg)" in output
-    assert "2 images removed (dog/0001.jpg, ...)" in output
-    assert "convert the source again, with --overwrite or to another --out" in output
-    assert "--keep-removed" not in output
-    assert append("--keep-removed") == output
-
-
 def test_removed_images_can_stay_and_new_ones_are_added(edited):
     source, out, append = edited
     (source / "cat" / "0000.jpg").unlink()
@@ -354,15 +323,6 @@ def test_removed_images_can_stay_and_new_ones_are_added(edited):
     assert [row["source"] for row in rows_of(out)[8:]] == ["cat/0050.jpg"]
     assert read_manifest(out).revision == 1
     assert has_no_problems(out)
-
-
-@pytest.mark.parametrize("first", [0, 90])
-def test_another_folder_is_not_an_edited_one(first, edited, tmp_path):
-    """Cameras and scripts number images anew each day."""
-    _, out, append = edited
-    other = write_images(tmp_path / "next", range(first, first + 4), PETS, first=100)
-    append(status=0, src=other)
-    assert read_manifest(out).revision == 1
 
 
 def test_one_source_of_a_merged_dataset(sources, convert, tmp_path):

@@ -81,24 +81,6 @@ def run_steps(invoke, out: Path, *tasks: str) -> str:
     return invoke("finish", out, "--max-rejected", 1, "--workers", 1).output
 
 
-def test_the_same_bytes_as_convert(copy, append, invoke, snapshot):
-    options = ("--val-fraction", 0.3, "--seed", 4, "--samples-per-shard", 3)
-    a, b = copy("a"), copy("b")
-    expected = append("convert", a, *options, "--max-rejected", 1)
-    output = append("plan", b, *options)
-    assert f"2 images of the source are in {b} already" in output
-    assert "2 new classes: ant, zoo" in output
-    assert f"{b}/.dataprep/plan is complete" in output
-    known = "appends to revision 0; 2 images known before"
-    assert known in invoke("info", b / ".dataprep" / "plan").stdout
-    output = run_steps(invoke, b, "1/2", "0/2")
-    assert without_plan(snapshot(b)) == snapshot(a)
-    assert verify_dataset(str(b), decode=True, workers=1).problems == ()
-    last = f"is at revision 1: {20 + 21} samples in 4 classes"
-    assert last in expected
-    assert last in output
-
-
 def test_every_step_can_be_repeated(copy, append, old, invoke, snapshot):
     out = copy("out")
     for _ in range(2):

@@ -18,26 +18,6 @@ def clock():
     return Clock()
 
 
-def test_the_rate_and_the_time_left_are_known_after_the_first_part(clock):
-    meter = Meter(1000, 2, clock)
-    clock.now += 2
-    assert (meter.state.images_per_second, meter.state.seconds_left) == (None, None)
-    meter.add_part("a", 20)
-    state = meter.state
-    assert (state.done, state.total) == (20, 1000)
-    assert (state.images_per_second, state.seconds_left) == (10.0, 98.0)
-    assert describe(state) == "20 of 1,000 images (2%), 10 images/s, 1 min 38 s left"
-
-
-def test_images_of_earlier_runs_change_neither_rate_nor_time_left(clock):
-    meter = Meter(1100, 3, clock)
-    meter.add_shard("old", 900, resumed=True)
-    clock.now += 10
-    meter.add_shard("new", 100, resumed=False)
-    state = meter.state
-    assert (state.done, state.images_per_second, state.seconds_left) == (1000, 10.0, 10.0)
-
-
 def test_the_rate_follows_the_last_thirty_seconds(clock):
     meter = Meter(100_000, 1, clock)
     for _ in range(60):

@@ -3,15 +3,7 @@
 import click
 import pytest
 
-from dataprep.commands.base import Count, Fraction
-
-
-@pytest.mark.parametrize(
-    ("text", "number"),
-    [("0.02", 0.02), ("2%", 0.02), (" 2.5 % ", 0.025), ("100%", 1.0), ("0", 0.0)],
-)
-def test_a_fraction_may_be_a_percentage(text, number):
-    assert Fraction(0, 1).convert(text, None, None) == pytest.approx(number)
+from dataprep.commands.base import Count
 
 
 def test_a_count_fits_into_64_bits():

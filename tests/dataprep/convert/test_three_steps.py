@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -131,21 +130,6 @@ def test_finish_names_the_tasks_to_run_again(source, invoke, snapshot, tmp_path)
     damaged.write_bytes(damaged.read_bytes()[:-1] + b"7")
     error = invoke("finish", out, "--workers", 1, status=3).stderr
     assert "1 shard of 10 is missing or damaged: train-00004" in error
-
-
-def test_a_plan_that_was_moved_with_its_source_is_the_same(source, invoke, snapshot, tmp_path):
-    """Two plans of the same source are equal byte for byte, so `diff` compares them."""
-    copy = Path(shutil.copytree(source, tmp_path / "copy", copy_function=shutil.copyfile))
-    plans = []
-    for name, src in (("a", source), ("b", source), ("c", copy)):
-        invoke("plan", "--src", src, "--out", tmp_path / name)
-        plans.append(snapshot(tmp_path / name / ".dataprep" / "plan"))
-    first, second, moved = plans
-    assert first == second
-    assert first["source-00000.parquet"] == moved["source-00000.parquet"]
-    lines = zip(first["plan.json"].splitlines(), moved["plan.json"].splitlines(), strict=True)
-    changed = [line.split(b":")[0].strip() for line, other in lines if line != other]
-    assert changed == [b'"root"', b'"checksum"']
 
 
 def test_duckdb_reads_the_plan(source, invoke, tmp_path):

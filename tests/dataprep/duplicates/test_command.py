@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from helpers.datasets import rows_of, write_csv
-from helpers.pictures import encode, photo
+from helpers.pictures import encode
 
 from dataprep.duplicates import collection, search
 from dataprep.options import HASHES_NAME, MAX_PIXELS
@@ -266,44 +266,3 @@ def test_a_dataset_that_cannot_be_written_to(convert, invoke, monkeypatch, sourc
     reason = "the file cannot be written (Read-only file system)"
     assert f"the hashes are not stored ({reason})" in output
     assert not (out / HASHES_NAME).exists()
-
-
-# --- progress: each step is shown once, from its beginning to its end, however many parts it has --
-
-
-@pytest.fixture
-def mixed(tmp_path):
-    """Two folders with large images, small ones that look alike, and copies of both, also of each other."""
-    for name, quality in (("first", 90), ("second", 80)):
-        folder = tmp_path / name / "cat"
-        folder.mkdir(parents=True)
-        for number in range(6):
-            for side in (48, 96):
-                data = encode(photo(number, side, side), quality=quality)
-                (folder / f"{side}-{number}.jpg").write_bytes(data)
-                (folder / f"{side}-{number}-copy.jpg").write_bytes(data)
-    return tmp_path / "first", tmp_path / "second"
-
-
-def steps_of(result):
-    """The states of each step, in the order in which they were shown."""
-    steps = {}
-    for event in map(json.loads, result.stderr.splitlines()):
-        if event["event"] == "progress":
-            steps.setdefault(event["step"], []).append((event["done"], event["total"]))
-    return steps
-
-
-#: What is shown of 48 images: the beginning and the end.
-SHOWN = [(0, 48), (48, 48)]
-
-
-def test_steps_are_shown_once(invoke, convert, mixed, tmp_path):
-    for options, status in (((), 1), (("--distance", -1), 0)):
-        result = invoke("duplicates", *mixed, "--log-json", "--json", *options, status=status)
-        assert steps_of(result) == {"hashing": SHOWN, "comparing": SHOWN}
-    first, second = mixed
-    options = ("--src", second, "--duplicates", "drop", "--log-json")
-    steps = steps_of(convert(first, tmp_path / "dropped", *options))
-    assert [*steps] == ["hashing", "comparing", "converting"]
-    assert steps["hashing"] == steps["comparing"] == SHOWN

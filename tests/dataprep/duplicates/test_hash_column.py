@@ -12,7 +12,6 @@ from helpers.datasets import FORMATS, run_steps, write_csv
 from helpers.pictures import encode
 from helpers.shards import stored_samples
 
-from dataprep.duplicates import collection
 from dataprep.images import perceptual_hash
 from dataprep.images.perceptual_hash import hash_image
 from dataprep.images.validate import check_image
@@ -63,33 +62,6 @@ def test_raw_pixels(make, invoke, compare, source):
     assert all(len(value) == 64 for value in hashes_of(out).values())
     invoke("verify", out)
     assert compare(out)["near"] == 3
-
-
-def test_stored_hashes_are_used(make, compare, monkeypatch, source):
-    """With hashes in the tables, only images with equal checksums are read."""
-    wanted = compare(make(source, "a"))["pairs"]
-    hashed = make(source, "b", "--hash")
-    monkeypatch.setattr(collection, "read_some", None)
-    found = compare(hashed)["pairs"]
-    for pair in (*found, *wanted):
-        for image in pair["images"]:
-            del image["dataset"]
-    assert found == wanted
-
-
-def test_images_without_a_hash(make, invoke, compare, source, tmp_path):
-    """Images of one color, and one that does not decode."""
-    white = add_white(source)
-    data = (source / "val/b/grass.jpg").read_bytes()
-    (source / "val/b/odd.jpg").write_bytes(data[: len(data) // 2] + b"\xff\xd9")
-    out = make(source, "out", "--hash")
-    hashes = hashes_of(out)
-    assert len(hashes) == 17
-    assert hashes["train/a/white.png"] is None
-    assert compare(out)["hashed"] == len([value for value in hashes.values() if value])
-    (tmp_path / "white" / "x").mkdir(parents=True)
-    (tmp_path / "white/x/1.png").write_bytes(white)
-    invoke("verify", make(tmp_path / "white", "all-null", "--hash"))
 
 
 def test_a_conversion_of_a_dataset(make, monkeypatch, source):

@@ -118,21 +118,6 @@ def many(pictures, tmp_path):
     return root
 
 
-@pytest.mark.parametrize("option", [("--split-by", "duplicates"), ("--duplicates", "same-split")])
-def test_new_splits_take_whole_groups(convert, invoke, many, option):
-    out, result = convert(many, "--val-fraction", 0.3, "--test-fraction", 0.2, *option)
-    found = values_of(out)
-    assert {len(names) for names in found.values()} == {12, 8, 24}
-    names = {split: {name.rsplit("-", 1)[0] for name in found[split]} for split in found}
-    assert not names["train"] & names["val"]
-    assert not names["test"] & (names["train"] | names["val"])
-    assert "not stratified" not in result.stderr
-    assert leaks_of(invoke, out) == []
-    if option[0] == "--split-by":  # without it, copies of most photographs are on both sides
-        plain, _ = convert(many, "--val-fraction", 0.3, "--hash", name="plain")
-        assert leaks_of(invoke, plain, status=1)
-
-
 def test_a_changed_image_makes_another_plan(convert, many):
     """The plan depends on which images are copies, so shards of another grouping are never mixed with it."""
     convert(many, "--split-by", "duplicates", "--val-fraction", 0.3)

@@ -10,7 +10,7 @@ from helpers.pictures import encode
 from PIL import Image, ImageDraw
 
 from dataprep.duplicates import find as pixel_check
-from dataprep.duplicates import near, pixels
+from dataprep.duplicates import near
 from dataprep.duplicates import near as small
 from dataprep.duplicates.pixels import aligned_correlation, show_the_same, transform
 
@@ -59,28 +59,6 @@ def compare(invoke):
         return json.loads(result.stdout), result.stderr.replace("\n", " ")
 
     return run
-
-
-def check_photographs(result):
-    """Different photographs are not copies. Return the number of pairs."""
-    for pair in result["pairs"]:
-        first, second = (name_of(image).split("-")[0].split(".")[0] for image in pair["images"])
-        assert first == second
-    return len(result["pairs"])
-
-
-def test_crops_of_photographs(compare, monkeypatch, pictures, tmp_path):
-    write(tmp_path, pictures)
-    distances = [(tmp_path, "--across", "--distance", distance) for distance in (6, 20, 31, 63)]
-    counts = [check_photographs(compare(*each)[0]) for each in distances]
-    assert counts == sorted(counts), "the distance applies in proportion"
-    assert counts[0] < counts[1] < counts[2]
-    assert counts[2] >= 0.5 * len(pictures) * (len(CROPS) - 1)
-    monkeypatch.setattr(small, "_COARSE_DISTANCE", 64)
-    monkeypatch.setattr(small, "_MAX_COARSE_DISTANCE", 64)  # then the pixels alone decide
-    check_photographs(compare(tmp_path, "--across")[0])
-    monkeypatch.setattr(pixels, "MIN_ALIGNED", 1.1)
-    assert compare(tmp_path, "--across", status=0)[0]["pairs"] == []
 
 
 def test_mirrored_crops(compare, pictures, tmp_path):
@@ -205,37 +183,3 @@ def test_conversion_says_that_candidates_were_narrowed(convert, invoke, monkeypa
     page = tmp_path / "report.html"
     invoke("report", tmp_path / "out", "--out", page)
     assert note in page.read_text()
-
-
-@pytest.mark.parametrize(("options", "is_narrowed"), [([], True), (["--across"], False)])
-def test_large_images_do_not_change_the_pairs_of_small_ones(
-    compare, monkeypatch, pictures, options, is_narrowed, tmp_path
-):
-    """Small images are compared with each other in one way only.
-
-    Copies of large ones are found too.
-    """
-    if is_narrowed:
-        monkeypatch.setattr(small, "_CANDIDATES", 1)
-        monkeypatch.setattr(small, "_FEW_CANDIDATES", 0)
-    write_strokes(tmp_path, 60)
-    for number in range(0, 60, 4):  # more copies of each than are compared
-        image = Image.open(tmp_path / "val" / "x" / f"{number}.png")
-        for quality, split in ((95, "train"), (90, "val"), (85, "train"), (80, "train")):
-            path = tmp_path / split / "x" / f"{number}-{quality}.jpg"
-            path.write_bytes(encode(image, quality=quality))
-    alone, _ = compare(tmp_path, *options)
-    assert len(alone["notes"]) == 1 + is_narrowed
-    coffee = pictures["coffee"]
-    copies = {"large.png": coffee, "large.jpg": coffee, "tiny.png": thumbnail(coffee)}
-    for name, picture in copies.items():
-        path = tmp_path / ("train" if name == "large.png" else "val") / "x" / name
-        path.write_bytes(encode(picture, "JPEG" if name.endswith("jpg") else "PNG"))
-    mixed, _ = compare(tmp_path, *options)
-    of_small = [pair for pair in mixed["pairs"] if not {*paths_of(pair)} & copies.keys()]
-    assert of_small == alone["pairs"]
-    of_large = {paths_of(pair) for pair in mixed["pairs"] if pair not in of_small}
-    expected = {("large.jpg", "large.png"), ("large.png", "tiny.png")}
-    if not options:
-        expected.add(("large.jpg", "tiny.png"))  # these are in one split
-    assert of_large == expected

@@ -258,13 +258,3 @@ def test_names_in_messages_are_bounded(tmp_path, jpegs):
     write_tfrecord(tmp_path / "a.tfrecord", [make_example({"line\nfeed": 1, IMAGE: jpegs[0]})])
     with pytest.raises(ShardError, match=r"line\\nfeed"):
         scan((tmp_path / "a.tfrecord").read_bytes(), Components(("missing",), None))
-
-
-def test_names_with_surrogates_are_of_no_feature(jpegs, tmp_path):
-    """A manifest of another tool may name such a feature."""
-    write_tfrecord(tmp_path / "a.tfrecord", [make_example({IMAGE: jpegs[0], LABEL: 1})])
-    data = (tmp_path / "a.tfrecord").read_bytes()
-    with pytest.raises(ShardError, match="no image under the feature"):
-        scan(data, Components(("\ud800",), None))
-    (record,) = scan(data, Components((IMAGE,), "\ud800"))
-    assert record.label is None

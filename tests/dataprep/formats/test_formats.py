@@ -288,13 +288,6 @@ def test_extreme_numbers(fmt):
                 json.loads(archive.extractfile("0.json").read(), parse_constant=pytest.fail)
 
 
-@pytest.mark.parametrize("fmt", FORMAT_NAMES)
-def test_an_extra_column_does_not_override_ours(fmt):
-    shard, _ = build(formats.FORMATS[fmt], [plain_sample(url="u", **{"class": "other"})])
-    (record,) = scan(fmt, shard)
-    assert (record.class_name, record.source) == ("cat", "s")
-
-
 def cut_shard(fmt, cut=None):
     """Cut a shard of three records after `cut` bytes.
 
@@ -314,26 +307,6 @@ def cut_shard(fmt, cut=None):
 def starts_of_files(records):
     """The headers of the files of an archive."""
     return [int(at) - 512 for record in records for at in record.index_line.split()[1::4]]
-
-
-@pytest.mark.parametrize("fmt", FORMAT_NAMES)
-def test_every_truncation_within_a_record_is_found(fmt):
-    all_records, error = cut_shard(fmt)
-    assert len(all_records) == 3
-    assert error is None
-    for cut in range(1, all_records[-1].end):
-        records, error = cut_shard(fmt, cut)
-        assert all(record.offset + record.size <= cut for record in records)
-        if error is not None:
-            assert error.file == "s.x"
-            assert 0 <= error.byte <= cut
-            assert error.record in (len(records), None)
-        elif fmt == "tfrecord":
-            assert cut in {record.end for record in all_records}
-            assert records == [record for record in all_records if record.end <= cut]
-        else:  # between two files, or in padding: every file that begins is complete
-            starts = starts_of_files(all_records)
-            assert cut >= max(start for start in starts if start < cut) + 512
 
 
 def test_an_archive_without_its_end_is_truncated():

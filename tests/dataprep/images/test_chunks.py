@@ -9,9 +9,6 @@ from helpers.bad_images import exif
 from helpers.mutated_images import is_kept, names_not_decoded_by_dali, png_chunk
 from helpers.pictures import encode, photo
 
-from dataprep.images.base import Rejected
-from dataprep.images.validate import check_image
-
 HEADER_END = 33  # signature and IHDR
 PIXELS = encode(photo(5, 24, 16), "PNG")
 INDEXED = encode(photo(5, 24, 16).convert("P"), "PNG")
@@ -107,9 +104,3 @@ def refused(python) -> set[str]:
 @pytest.mark.parametrize("name", FILES)
 def test_validation_agrees_with_dali(name, refused):
     assert is_kept(FILES[name]) == (name not in refused)
-
-
-def test_the_reason_says_what_to_do():
-    message = r"unsupported: a WebP whose EXIF block .* remove its metadata first"
-    with pytest.raises(Rejected, match=message):
-        check_image(FILES["EXIF after an odd profile"])

@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import json
-
 import PIL
 import pytest
 from helpers.bad_images import exif
 from helpers.pictures import encode, photo
 from helpers.shards import stored_samples
-from helpers.similarity import open_image
 
-from dataprep.options import Downscale, Options, Raw
+from dataprep.options import Downscale, Options
 from dataprep.run.convert import convert_dataset
 from dataprep.sources import read_source
-from dataprep.verification.verify import verify_dataset
 from manifests.errors import CallError
 from manifests.store import read_manifest
 from manifests.tables import read_table_metadata
 
 pytestmark = pytest.mark.usefixtures("quick_programs")
-
-FORMATS = ("tfrecord", "webdataset")
 
 
 @pytest.fixture(scope="module")
@@ -45,35 +39,6 @@ def mixed(tmp_path_factory):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
     return folder
-
-
-@pytest.mark.parametrize("fmt", FORMATS)
-def test_bytes_do_not_depend_on_workers_and_the_table_lists_the_changes(
-    fmt, mixed, snapshot, tmp_path
-):
-    options = Options(fmt=fmt, shard_samples=4, downscale=Downscale(100, longest=120))
-    source = read_source(str(mixed))
-    for workers in (1, 3):
-        convert_dataset(source, str(tmp_path / str(workers)), options, workers=workers)
-    assert snapshot(tmp_path / "1") == snapshot(tmp_path / "3")
-    out = tmp_path / "1"
-    assert verify_dataset(str(out), decode=True, workers=1).problems == ()
-    stored = {row.source.split("/")[1]: (row, data) for row, data in stored_samples(out)}
-    assert len(stored) == 14
-    for name, (row, data) in stored.items():
-        original = next(mixed.glob(f"*/{name}")).read_bytes()
-        assert (row.extra["original_width"], row.extra["original_height"]) == open_image(
-            original
-        ).size
-        assert (row.width, row.height) == open_image(data).size
-        assert (row.extra["change"] == "") == (data == original) == ("tiny" in name)
-        assert row.extra["original_format"] == open_image(original).format.lower()
-    assert stored["orientation 6.jpg"][0].extra["change"] == "resized turned"
-    assert stored["cmyk.jpg"][0].extra["change"] == "resized rgb"
-    rejected = [json.loads(line) for line in (out / "rejected.jsonl").read_text().splitlines()]
-    assert {(line["source"].split("/")[1], line["reason"]) for line in rejected} == {
-        ("broken.jpg", "corrupt"), ("page.jpg", "not-an-image"), ("cut.jpg", "truncated"),
-    }  # fmt: skip
 
 
 def test_resume_refuses_other_library_versions(mixed, tmp_path, snapshot, monkeypatch):
@@ -104,15 +69,6 @@ def test_resume_refuses_other_library_versions(mixed, tmp_path, snapshot, monkey
         convert_dataset(
             source, str(out), Options(downscale=Downscale(99), shard_samples=2), workers=1
         )
-
-
-def test_column_with_the_name_of_a_change_column_is_refused(mixed, tmp_path):
-    table = mixed.parent / "clash.csv"
-    table.write_text("path,label,change\nimages/class 0/00 large.jpg,1,2\n")
-    source = read_source(str(table))
-    for options in (Options(downscale=Downscale(9)), Options(raw=Raw(9))):
-        with pytest.raises(CallError, match=r"a column 'change'.*rename the column of the source"):
-            convert_dataset(source, str(tmp_path / "out"), options, workers=1)
 
 
 # --- the command ----------------------------------------------------------------------------------

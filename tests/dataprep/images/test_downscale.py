@@ -5,8 +5,6 @@ Colors are tested in test_pixels.py.
 
 from __future__ import annotations
 
-from fractions import Fraction
-
 import pytest
 from helpers.bad_images import exif
 from helpers.pictures import encode, photo
@@ -28,27 +26,6 @@ HIGH_QUALITY = {"quality": 100, "subsampling": "444"}
 
 
 lengths = st.integers(1, 5000)
-
-
-@given(lengths, lengths, st.none() | lengths, st.none() | lengths, st.none() | lengths)
-def test_target_size(width, height, shorter, longest, only_above):
-    to = Downscale(shorter=shorter, longest=longest, only_above=only_above)
-    short, long = min(width, height), max(width, height)
-    fits = short <= (shorter or short) and long <= (longest or long)
-    is_small = only_above is not None and (short if shorter else long) <= only_above
-    size = target_size(width, height, to)
-    assert (size is None) == (fits or is_small)
-    if size is None:
-        return
-    new_short, new_long = (min(size), max(size)) if width != height else size
-    assert 1 <= size[0] <= width
-    assert 1 <= size[1] <= height
-    assert new_short <= (shorter or short)
-    assert new_long <= (longest or long)
-    assert new_short == shorter or new_long == longest  # as large as allowed
-    factor = min(Fraction(shorter or short, short), Fraction(longest or long, long))
-    for side, new_side in zip((width, height), size, strict=True):
-        assert abs(new_side - max(Fraction(1), side * factor)) <= Fraction(1, 2)
 
 
 @given(lengths, lengths, lengths)
@@ -83,16 +60,6 @@ def test_images_that_need_no_resizing_keep_their_bytes(kind, to):
     )
 
 
-def test_damage_is_found_when_decoding_is_requested_or_needed():
-    intact = encode(photo(1))
-    damaged = intact[: len(intact) - 300] + b"\xff\xd9"
-    assert prepare(damaged, Options(downscale=Downscale(100))).data is damaged
-    with pytest.raises(Rejected, match="corrupt"):
-        prepare(damaged, Options(downscale=Downscale(100), validate="decode"))
-    with pytest.raises(Rejected, match="corrupt"):  # resizing decodes it
-        prepare(damaged, Options(downscale=Downscale(20), validate="none"))
-
-
 # --- quality --------------------------------------------------------------------------------------
 
 
@@ -119,7 +86,7 @@ def encoded(picture):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("side", [30, 60, 100, 200, 300, 500])
+@pytest.mark.parametrize("side", [30, 100, 200, 500])
 def test_result_is_close_to_resizing_the_full_image(kind, side, encoded):
     """Compare with Pillow's Lanczos filter over all pixels: decoding a JPEG at a smaller scale has no visible loss."""
     data, image = encoded[kind]

@@ -8,14 +8,12 @@ from typing import get_args
 import pytest
 from helpers.bad_images import IMAGES_TO_MUTATE
 from helpers.examples import examples
-from helpers.mutated_images import mutate
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dataprep.images.base import EXTENSIONS, REASONS, ImageInfo, Rejected
-from dataprep.images.downscale import prepare
 from dataprep.images.validate import check_image
-from dataprep.options import MAX_PIXELS, Downscale, Options, Raw, Validation
+from dataprep.options import MAX_PIXELS, Validation
 
 TIME_LIMIT = 2.0  # seconds of the CPU, for one image of a few KB
 
@@ -47,29 +45,6 @@ quick = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], de
 def test_random_bytes(magic, rest):
     for validation in get_args(Validation):
         validate(magic + rest, validation, 1 << 20)
-
-
-@settings(quick, max_examples=examples(1200))
-@given(
-    st.randoms(use_true_random=True),
-    st.sampled_from(
-        [{"downscale": Downscale(shorter=9)}, {"raw": Raw(9)}, {"raw": Raw(30, "pad")}]
-    ),
-)
-def test_mutated_images(draw, change):
-    data = mutate(draw)
-    for validation in get_args(Validation):
-        validate(data, validation, 1 << 22)
-    try:
-        stored = prepare(data, Options(max_pixels=1 << 22, **change))
-    except Rejected as error:
-        assert error.reason in REASONS  # noqa: PT017
-        return
-    if "raw" in change:
-        assert len(stored.data) == 3 * change["raw"].size ** 2
-    else:
-        validation = "header" if stored.data is data else "decode"
-        assert check_image(stored.data, validation).width == stored.info.width
 
 
 @pytest.mark.parametrize("number", range(len(IMAGES_TO_MUTATE)))

@@ -40,8 +40,7 @@ def folder(all_bombs, tmp_path_factory) -> Path:
 
 MODES = {
     "default": (),
-    "decode": ("--validate", "decode"),
-    "resize": ("--resize-shorter", "256"),
+    "resize": ("--validate", "decode", "--resize-shorter", "256"),
     "raw": ("--store", "raw", "--raw-size", "64"),
 }
 

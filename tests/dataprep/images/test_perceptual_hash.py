@@ -89,12 +89,6 @@ def test_raw_pixels_have_nearly_the_hash_of_the_image():
     assert distances(raw, hash_of(encode(square, "PNG"))) <= 16
 
 
-def test_flat_images_have_no_hash():
-    assert (
-        hash_image(encode(np.full((90, 70, 3), 255, np.uint8)), ImageInfo("jpeg", 70, 90)) is None
-    )
-
-
 @pytest.mark.parametrize("at", [20, 40, 100])
 def test_what_is_not_decoded_is_black(at):
     """The decoder does not write these pixels, and leaves what was in memory before."""

@@ -16,7 +16,6 @@ from dataprep.options import Options
 from dataprep.run.convert import convert_dataset
 from dataprep.sources import read_source
 from dataprep.verification.verify import verify_dataset
-from manifests.errors import SourceError
 
 FORMATS = ("tfrecord", "webdataset")
 
@@ -100,42 +99,3 @@ def test_links_to_folders_above(folder, tmp_path):
     source = read_source(str(folder.parent))
     assert source.path.to_pylist() == ["class/intact.jpg"]
     assert sum("it is a link to a folder above it" in notice for notice in source.notices) == 2
-
-
-def test_class_folder_that_links_to_itself(folder, tmp_path):
-    (folder.parent / "loop").symlink_to("loop")
-    source = read_source(str(folder.parent))
-    assert source.path.to_pylist() == ["class/intact.jpg"]
-
-
-@pytest.mark.parametrize("fmt", FORMATS)
-@pytest.mark.parametrize(
-    "value",
-    ["1e300", "-1e39", "inf", "nan", str(2**63 - 1), "-1", str(2**64 - 1), '"a\nb"', "é" * 5000],
-)
-def test_unusual_values_in_extra_columns(fmt, value, folder, tmp_path):
-    """They are stored, or refused with the name of the column."""
-    table, out = folder.parent / "list.csv", str(tmp_path / "out")
-    table.write_text(f"path,label,value\nclass/intact.jpg,3,{value}\n")
-    try:
-        convert_dataset(read_source(str(table)), out, Options(fmt=fmt), workers=1)
-    except SourceError as error:
-        assert "'value'" in str(error)  # noqa: PT017
-    else:
-        assert verify_dataset(out, workers=1).problems == ()
-
-
-@pytest.mark.parametrize("fmt", FORMATS)
-@pytest.mark.parametrize("length", [1, 100, 101, 128, 300])
-def test_extra_column_with_a_long_name(fmt, length, folder, tmp_path):
-    table, name = folder.parent / "list.csv", "x" * length
-    table.write_text(f"path,label,{name}\nclass/intact.jpg,3,7\n")
-    if length > 100:  # the limit is below 128, the first length that takes two bytes in protobuf
-        with pytest.raises(SourceError, match="rename it"):
-            read_source(str(table))
-        return
-    source = read_source(str(table))
-    convert_dataset(source, str(tmp_path / "out"), Options(fmt=fmt), workers=1)
-    assert verify_dataset(str(tmp_path / "out"), workers=1).problems == ()
-    ((row, data),) = stored_samples(tmp_path / "out")
-    assert (dict(row.extra), data) == ({name: 7}, (folder / "intact.jpg").read_bytes())

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import io
 import struct
-import zlib
 
 import pytest
 from helpers.bad_images import Case, cases, exif
-from helpers.mutated_images import png_chunk
 from helpers.pictures import encode, photo
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
@@ -19,7 +17,7 @@ from dataprep.images.downscale import prepare
 from dataprep.images.pixels import decode
 from dataprep.images.validate import check_image, parse_header
 from dataprep.options import Downscale, Options, Raw
-from dataprep.run.convert import ConvertResult, convert_dataset
+from dataprep.run.convert import convert_dataset
 from dataprep.sources import read_source
 
 CASES = list(cases())
@@ -106,23 +104,6 @@ def test_an_exception_rejects_the_image_and_asks_for_a_report(
     )
 
 
-def test_a_later_run_tries_a_failed_image_again(source, tmp_path, monkeypatch):
-    def convert() -> ConvertResult:
-        options = Options(shuffle=False, shard_samples=2)
-        return convert_dataset(read_source(source), str(tmp_path / "out"), options, workers=1)
-
-    first = encode(photo(0))
-    parse = validate._parse_header
-    with monkeypatch.context() as patch:
-        patch.setattr(
-            validate, "_parse_header", lambda data: 1 // 0 if data == first else parse(data)
-        )
-        assert len(convert().failed) == 1
-    result = convert()
-    assert (result.resumed, result.rejected, result.failed) == (1, 0, ())
-    assert not (tmp_path / "out" / "rejected.jsonl").exists()
-
-
 @pytest.mark.parametrize("validation", ["none", "header"])
 def test_index_and_verify_print_the_same_line(validation, source, tmp_path, monkeypatch, invoke):
     out, tar = tmp_path / "out", tmp_path / "train-00000.tar"
@@ -147,23 +128,6 @@ def test_index_and_verify_print_the_same_line(validation, source, tmp_path, monk
     (line,) = (line for line in lines if "dataprep failed on 1 image," in line)
     assert line.startswith("dataprep: train-00000.tar#0: ")
     assert line.endswith(report)
-
-
-def test_large_texts_and_profiles_of_a_png_are_ignored():
-    image, text = encode(photo(5), "PNG"), zlib.compress(bytes(8 << 20))
-    for name in (b"zTXt", b"iCCP"):
-        changed = image[:33] + png_chunk(name, b"name\0\0" + text) + image[33:]
-        assert check_image(changed, "decode") == check_image(image, "decode")
-        assert (
-            prepare(changed, Options(raw=Raw(9))).data == prepare(image, Options(raw=Raw(9))).data
-        )
-
-
-def test_a_chunk_whose_type_has_the_reserved_bit_is_corrupt():
-    """Libpng, and so DALI, refuses it even if it could be skipped."""
-    image = encode(photo(5), "PNG")
-    assert reason(image[:33] + png_chunk(b"abCd", b"x") + image[33:], "decode") == ""
-    assert reason(image[:33] + png_chunk(b"abcd", b"x") + image[33:], "header") == "corrupt"
 
 
 @pytest.mark.parametrize("name", ["exif", "xmp"])

@@ -123,25 +123,6 @@ def test_filters_that_are_refused(dry, image_folder):
         dry(image_folder, example)
 
 
-@pytest.mark.parametrize(
-    "where",
-    [
-        "label like 'c%' or label ~ '^d' or path not ilike '%x%' or path glob '*'",
-        "size / 2 + 1 >= 0 and -size < 1 and size % 7 != 9 and abs(size) ** 2 > 0"
-        " and round(size, -1) >= 0",
-        "lower(path) != upper('x') and path || 'x' != '' and starts_with(path, '')"
-        " and contains(path, '')",
-        "length(path) between 1 and 500 and label in ('cat', 'dog') or label is not null",
-        "case when size > 0 then true else coalesce(label = 'x', false) end",
-        "try_cast(split_part(path, '.', 1) as integer) is null"
-        " and if(true, nullif(size, 0) > 0, false)",
-        "regexp_extract(path, '[0-9]+') != 'x' and split = 'train' and hash(path) % 2 in (0, 1)",
-    ],
-)
-def test_what_filters_can_do(where, image_folder):
-    assert len(filter_source(read(image_folder), where)) == 14
-
-
 def test_without_duckdb(image_folder, monkeypatch):
     monkeypatch.setitem(sys.modules, "duckdb", None)
     with pytest.raises(CallError, match=r"dataprep-loaders\[sql\]"):

@@ -101,44 +101,6 @@ def test_classes_without_images_in_a_split_are_reported():
     assert split(groups, val_fraction=0.25, split_by="label")[0].notices == ()
 
 
-def test_rare_classes_keep_their_last_image_in_train():
-    source = make_source([0] * 97 + [1, 2, 3])
-    for seed in range(20):
-        assert split(source, val_fraction=0.5, seed=seed)[1]["train"] == [47, 1, 1, 1]
-
-
-PERSON = make_source([0] * 4, person=[0, 0, 0, 1])
-REFUSED = [
-    (
-        make_source([0] * 4, ("train", "test"), [0, 0, 1, 1]),
-        {"test_fraction": 0.5},
-        "already has a test split",
-    ),
-    (
-        make_source([0] * 4, ("val",)),
-        {"test_fraction": 0.5},
-        "--test-fraction: the source has no train split",
-    ),
-    (
-        make_source([0] * 4),
-        {"test_fraction": 0.5, "val_fraction": 0.5},
-        "--val-fraction 0.5 and --test-fraction 0.5 of 4 images leaves a split empty",
-    ),
-    (
-        PERSON,
-        {"test_fraction": 0.25, "val_fraction": 0.25, "split_by": "person"},
-        "--split-by person makes 2 groups, which --test-fraction 0.25 cannot divide into three"
-        " splits",
-    ),
-]
-
-
-@pytest.mark.parametrize(("source", "options", "message"), REFUSED)
-def test_invalid_options_are_refused(source, options, message):
-    with pytest.raises(CallError, match=message):
-        split(source, **options)
-
-
 def test_the_hint_for_large_groups_is_a_fraction_that_works():
     source = make_source([0] * 7, person=[0, 0, 0, 0, 1, 1, 1])
     with pytest.raises(CallError, match=r"which --val-fraction 0[.]2 cannot") as caught:
@@ -191,12 +153,3 @@ def test_numbers_have_the_same_distribution_in_both_splits():
     counts = np.bincount(np.searchsorted(tenths, values[rows]), minlength=10)
     assert counts.tolist() == pytest.approx([10] * 10, abs=1)
     assert notices == ("the new splits are stratified by the tenths of the first number",)
-
-
-def test_other_labels_are_split_at_random_and_a_note_says_so():
-    for kind, columns in (("none", {}), ("caption", {"caption": pa.array(["x"] * N)})):
-        _, rows, notices = val_rows(kind, **columns)
-        assert len(rows) == 100
-        assert "cannot be stratified" in notices[0]
-    with pytest.raises(CallError, match="--split-by label: the source has no column of that name"):
-        val_rows("none", split_by="label")

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
 from itertools import pairwise
 from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from helpers.examples import examples
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dataprep.report import page as choose
 from dataprep.report import statistics
 from dataprep.report.columns import Columns
-from dataprep.report.copies import MAX_GROUPS, MAX_IMAGES, find_copies
 from dataprep.report.facts import ranked
-from dataprep.report.page import bin_name, histogram_chart
+from dataprep.report.page import bin_name
 from manifests.buckets import candidates, find_buckets, nearest_buckets
 from manifests.naflex import token_grids
 
@@ -44,30 +41,6 @@ def columns(draw, least=0):
         crc32c=np.array(integers(0, 4), np.uint32) + np.uint32(2**32 - 5),
         has_crc=np.array(integers(0, 3), np.bool_),
     )
-
-
-@settings(max_examples=examples())
-@given(columns(least=1))
-def test_histograms_count_every_image_in_its_bin(data):
-    values = {
-        "shorter": np.minimum(data.width, data.height),
-        "aspect": data.width / data.height,
-        "bytes": data.size,
-    }
-    for name, histogram in statistics.histograms(data).items():
-        edges = np.array(histogram.edges)
-        assert (np.diff(edges) > 0).all()
-        assert len(edges) <= 26
-        for number, split in enumerate(SPLITS):
-            own = values[name][data.split == number]
-            # NumPy closes the last bin on the right; ours is open, and has a bound above every
-            # value.
-            assert histogram.counts[split] == tuple(np.histogram(own, edges)[0].tolist())
-            assert sum(histogram.counts[split]) == len(own)
-            assert not len(own) or own.max() < edges[-1]
-        assert len(histogram_chart(histogram).bars) == sum(
-            sum(1 for count in counts if count) for counts in histogram.counts.values()
-        )
 
 
 @given(st.integers(1, 10**9), st.integers(0, 10**9), st.integers(2, 30))
@@ -113,43 +86,6 @@ def test_balance(counts):
         assert found.evenness == pytest.approx(entropy / np.log(len(present)), abs=1e-6)
     if len(set(present)) == 1:
         assert found.evenness == 1
-
-
-@settings(max_examples=examples())
-@given(columns())
-def test_copies(data):
-    groups = defaultdict(list)
-    for row in range(len(data)):
-        if data.has_crc[row]:
-            groups[int(data.crc32c[row]), int(data.size[row])].append(row)
-    repeated = [rows for rows in groups.values() if len(rows) > 1]
-    copies, rows = find_copies(data)
-    assert copies.compared == data.has_crc.sum()
-    assert copies.groups == len(repeated)
-    assert copies.surplus == sum(len(group) - 1 for group in repeated)
-    several_splits, several_labels = (
-        [group for group in repeated if len({*column[group].tolist()}) > 1]
-        for column in (data.split, data.label)
-    )
-    assert copies.conflicting == len(several_labels)
-    late = [row for group in repeated for row in group if data.split[row] > min(data.split[group])]
-    assert sorted(rows["leak"].tolist()) == sorted(late)
-    assert sorted(rows["label conflict"].tolist()) == sorted(sum(several_labels, []))  # noqa: RUF017
-    assert sorted(rows["copy"].tolist()) == sorted(row for group in repeated for row in group[1:])
-    leaked = Counter()
-    for group in repeated:
-        splits = [int(data.split[row]) for row in group]
-        for later in range(3):
-            for earlier in range(later):
-                if earlier in splits:
-                    leaked[f"{SPLITS[later]} in {SPLITS[earlier]}"] += splits.count(later)
-    assert copies.leaked == {pair: count for pair, count in leaked.items() if count}
-    assert len(copies.leaks) == min(len(several_splits), MAX_GROUPS)
-    for group in copies.shown:
-        whole = next(each for each in repeated if group.rows[0] in each)
-        assert set(group.rows) <= set(whole)
-        assert len(group.rows) == min(len(whole), MAX_IMAGES)
-        assert group.labels == tuple(sorted({int(data.label[row]) for row in whole}))
 
 
 def test_changes_are_counted():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 
@@ -17,10 +16,7 @@ from dataprep.ledger.fence import begin_conversion
 from dataprep.ledger.state import inspect
 from dataprep.options import Downscale
 from dataprep.plan.assign import Options, make_plan
-from dataprep.plan.files import job_of
 from dataprep.run.convert import convert_dataset
-from dataprep.run.prepare import find_resumable
-from dataprep.shards import write as shards
 from dataprep.sources import SourceOptions, read_source
 from dataprep.storage.temporary import JOURNAL_NAME
 from dataprep.verification.verify import verify_dataset
@@ -52,26 +48,6 @@ def complete(source, snapshot, tmp_path_factory):
 def out(tmp_path):
     (tmp_path / "out").mkdir()
     return tmp_path / "out"
-
-
-def test_stopped_run_leaves_the_mark_and_the_next_run_removes_it(
-    source, complete, out, snapshot, monkeypatch
-):
-    def fail_on_last(task, pool):
-        if task.name == "train-00002":
-            raise KeyboardInterrupt
-        return shards.write_shard(task, pool)
-
-    with monkeypatch.context() as patch:
-        patch.setattr("dataprep.run.work.write_shard", fail_on_last)
-        with pytest.raises(KeyboardInterrupt):
-            convert(source, out)
-    mark = json.loads((out / JOURNAL_NAME).read_text())
-    assert mark["options"] == {**OPTIONS.as_json(), "plan": make_plan(source, OPTIONS).fingerprint}
-    assert "Run the same command again" in mark["note"]
-    assert not (out / "manifest.json").exists()
-    assert convert(source, out).resumed == 2
-    assert snapshot(out) == complete
 
 
 LEFT_BY_A_KILL = ["train-00001.tfrecord", "train-00001.idx"]
@@ -127,15 +103,6 @@ def test_files_of_others_are_refused(name, source, out, snapshot):
             (out / JOURNAL_NAME).write_bytes(mark)
         (out / name).write_bytes(b"of another tool")
         check_refused(source, out, snapshot, f"'{name}', {REFUSED}")
-
-
-@pytest.mark.parametrize("name", ["train-00003.tfrecord", "val-00000.idx", "train-00000.tar"])
-def test_files_that_the_plan_does_not_write_are_refused_even_with_the_mark(name, source, out):
-    (out / name).write_bytes(b"of another tool")
-    job = job_of(source, write_mark(source, out), str(out), OPTIONS)
-    with pytest.raises(CallError, match=name):
-        find_resumable(source, job, overwrite=False)
-    assert find_resumable(source, job, overwrite=True).outdated == (name,)
 
 
 def test_finished_shards_without_mark_are_resumed(source, complete, out, snapshot):

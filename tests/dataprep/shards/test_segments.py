@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-from contextlib import closing
 from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 from helpers.bad_images import exif
-from helpers.examples import examples
 from helpers.pictures import encode, photo
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from dataprep.containers import SourceImages
-from dataprep.engines import LocalEngine
 from dataprep.options import Downscale, Options, Raw
 from dataprep.run.convert import convert_dataset
 from dataprep.run.work import ShardTasks
 from dataprep.shards import write as divide_module
 from dataprep.shards.write import ShardTask
 from dataprep.sources import read_source
-from dataprep.verification.verify import verify_dataset
 from manifests.errors import StorageError
 
 IMAGES = [
@@ -34,56 +28,6 @@ OPTIONS = {
     "raw": Options(raw=Raw(12)),
     "checked": Options(validate="decode", fmt="webdataset"),
 }
-
-
-@pytest.fixture(scope="module")
-def engine():
-    with closing(LocalEngine(3)) as engine:
-        yield engine
-
-
-class SharedEngine:
-    """An engine that `convert_dataset` does not close."""
-
-    def __init__(self, engine, workers):
-        self._engine, self.workers = engine, workers
-
-    def __getattr__(self, name):
-        return getattr(self._engine, name)
-
-    def run_with_pool(self, function, tasks, max_workers):
-        del max_workers  # it is one for so few images
-        return self._engine.run_with_pool(function, tasks, self.workers)
-
-    def close(self):
-        pass
-
-
-@settings(max_examples=examples(40), deadline=None)
-@given(
-    st.lists(st.integers(0, len(IMAGES) - 1), min_size=1, max_size=25), st.sampled_from([*OPTIONS]),
-    st.integers(1, 3), st.sampled_from([1, 2, 7, 64]), st.sampled_from([1, 3000, 1 << 21]), st.integers(1, 30),
-)  # fmt: skip
-def test_bytes_do_not_depend_on_batches_and_workers(
-    engine, tmp_path_factory, snapshot, chosen, kind, workers, most, most_bytes, per_shard
-):
-    folder = tmp_path_factory.mktemp("any")
-    (folder / "src" / "class").mkdir(parents=True)
-    for number, image in enumerate(chosen):
-        (folder / "src" / "class" / f"{number:03d}.jpg").write_bytes(IMAGES[image])
-    members = {
-        name: getattr(OPTIONS[kind], name) for name in ("fmt", "validate", "downscale", "raw")
-    }
-    options, source = Options(shard_samples=per_shard, **members), read_source(str(folder / "src"))
-    convert_dataset(source, str(folder / "one"), options, workers=1)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(divide_module, "MAX_BATCH_IMAGES", most)
-        patch.setattr("dataprep.shards.write.MAX_BATCH_BYTES", most_bytes)
-        convert_dataset(
-            source, str(folder / "divided"), options, engine=SharedEngine(engine, workers)
-        )
-    assert snapshot(folder / "divided") == snapshot(folder / "one")
-    assert verify_dataset(str(folder / "one"), workers=1).problems == ()
 
 
 def test_batches_that_are_only_copied_are_larger():

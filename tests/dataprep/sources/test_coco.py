@@ -211,22 +211,6 @@ def test_key_points_are_left_out_if_the_boxes_are_chosen(coco):
     assert has_notice(source, "left out the key points of 11 objects")
 
 
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("person_keypoints_val2017", "instances_.*json for --label-type boxes, only person_key"),
-        ("stuff_val2017",
-         "has no instances_.*json for --label-type boxes, only stuff_val2017.json"),
-        ("panoptic_train2017",
-         r"COCO's panoptic annotations \(annotations/panoptic_train2017.json"),
-    ],
-)  # fmt: skip
-def test_only_annotations_of_another_kind(coco, name, message):
-    folder = coco()
-    (folder / "annotations/instances_train2017.json").rename(folder / f"annotations/{name}.json")
-    refused(folder, message)
-
-
 def test_images_of_other_sizes_are_rejected(coco, tmp_path):
     """The size that the annotations state is compared when the image is read."""
 

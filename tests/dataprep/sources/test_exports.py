@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import zipfile
@@ -225,18 +224,6 @@ def test_archives_that_are_no_classes_are_named(names, folders, message, tmp_pat
             for folder in folders:
                 packed.writestr(f"{folder}1.jpg", exports.picture(0))
     refused(tmp_path, message)
-
-
-def test_captions_beside_the_images_are_named_and_the_hint_works(tmp_path):
-    for number, text in enumerate(exports.TEXTS):
-        exports.write(tmp_path, f"{number}.jpg", exports.picture(number))
-        exports.write(tmp_path, f"{number}.txt", text)
-    refused(tmp_path, r"0.txt: .* a text for each image, .* metadata.jsonl")
-    lines = []
-    for number, text in enumerate(exports.TEXTS):
-        lines.append(json.dumps({"file_name": f"{number}.jpg", "text": text}))
-    exports.write(tmp_path, "metadata.jsonl", "\n".join(lines))
-    assert read(tmp_path).extra["caption"].to_pylist() == [*exports.TEXTS]
 
 
 def test_labels_of_windows_are_read(tmp_path):

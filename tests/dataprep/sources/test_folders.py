@@ -8,32 +8,13 @@ import struct
 import zipfile
 import zlib
 
-import numpy as np
 import pytest
-from helpers.sources import has_notice, read, refused, rows, shuffled_scandir
+from helpers.sources import has_notice, read, refused, rows
 
 from dataprep.ledger.finished import check_output
 from dataprep.sources import UNREADABLE
-from dataprep.sources.scan import IMAGE_SUFFIXES, split_of
+from dataprep.sources.scan import IMAGE_SUFFIXES
 from manifests.errors import CallError
-
-
-def test_an_image_folder(make_tree):
-    names = ["b/2.jpg", "b/10.jpg", "b/1.PNG", "a/deep/er/x.webp", "a/y.jpeg", "ä ö/z.jpg"]
-    source = read(make_tree(dict.fromkeys(names, b"four")))
-    assert (source.classes, source.splits) == (("a", "b", "ä ö"), ("train",))
-    assert rows(source) == [
-        ("train", "a/deep/er/x.webp", "a"),
-        ("train", "a/y.jpeg", "a"),
-        ("train", "b/1.PNG", "b"),
-        ("train", "b/10.jpg", "b"),
-        ("train", "b/2.jpg", "b"),
-        ("train", "ä ö/z.jpg", "ä ö"),
-    ]
-    assert (source.size.tolist(), source.bytes) == ([4] * 6, 24)
-    types = np.int32, np.int8, np.int64
-    assert (source.label.dtype, source.split.dtype, source.size.dtype) == types
-    assert (source.notices, source.rejected) == ((), ())
 
 
 def test_file_names_of_any_characters(make_tree):
@@ -259,18 +240,6 @@ def test_names_that_may_be_a_mistake_are_said(names, notice, make_tree):
     assert all(notice in each for each in notices)
 
 
-@pytest.mark.parametrize(
-    ("name", "split"),
-    [
-        *(("training_set", "train"), ("seg_test", "test"), ("VAL", "val"), ("testImages", "test")),
-        *(("train_val2018", None), ("strain", None), ("valley", None), ("train2017", "train")),
-        *(("trainset", "train"), ("validation-data", "val"), ("contest", None)),
-    ],
-)
-def test_splits_in_names(name, split):
-    assert split_of(name) == split
-
-
 # --- zip archives: the encoding of names ----------------------------------------------------------
 
 
@@ -335,21 +304,6 @@ def test_links_do_not_multiply_a_tree(tmp_path):
     assert source.path.to_pylist() == sorted(f"{n}/1.jpg" for n in range(16))
     assert has_notice(source, "skipped 0/link0: it is the same folder as 1")
     assert has_notice(source, "skipped 445 more links to folders that are visited already")
-
-
-@pytest.mark.parametrize("seed", [0, 1, 2])
-def test_the_real_path_wins_whatever_the_order_of_the_folder(seed, make_tree, monkeypatch):
-    root = make_tree(["a/1.jpg", "z/real/2.jpg", "z/3.jpg"])
-    (root / "a" / "link").symlink_to(root / "z" / "real")
-    outside = root.parent / "outside"
-    outside.mkdir()
-    (outside / "4.jpg").write_bytes(b"x")
-    (root / "z" / "first").symlink_to(outside)
-    (root / "z" / "second").symlink_to(outside)
-    monkeypatch.setattr(os, "scandir", shuffled_scandir(seed))
-    source = read(root)
-    assert source.path.to_pylist() == ["a/1.jpg", "z/3.jpg", "z/first/4.jpg", "z/real/2.jpg"]
-    assert has_notice(source, "skipped a/link: it is the same folder as z/real")
 
 
 def test_deep_trees(dataprep, tmp_path):

@@ -7,9 +7,9 @@ import shutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from helpers.label_tables import CAPTIONS, TAGS
+from helpers.label_tables import TAGS
 from helpers.sources import has_notice, read, refused
-from helpers.tables import LISTED, TABLES, write_table
+from helpers.tables import TABLES, write_table
 
 from dataprep.labels.cells import find_separator, lists_in_text
 
@@ -47,12 +47,6 @@ def listed(kind, values):
 # --- several labels in a cell ---------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", CAPTIONS)
-def test_captions_and_names_are_one_label(name):
-    text = pa.array(CAPTIONS[name], TEXT)
-    assert (find_separator(text), lists_in_text(text)) == (None, None)
-
-
 @pytest.mark.parametrize("name", TAGS)
 def test_several_labels_are_recognized(name):
     cells, separator = TAGS[name]
@@ -63,24 +57,6 @@ def test_several_labels_are_recognized(name):
         assert find_separator(text) == separator
     else:
         assert lists.to_pylist() == [["cat", "hot dog"], ["cat"], []] * 5
-
-
-@pytest.mark.parametrize(
-    ("cells", "separator"),
-    [
-        (["red;big", "blue", "green;small"], ";"),
-        (["red big", "blue", "green small", "big"], " "),
-        ([f"tag{number} tag{number + 1}" for number in range(0, 40, 2)], " "),
-        (["hot dog", "hot dog", "cat", "cat"], None),
-        (["tench, Tinca tinca", "goldfish, Carassius auratus", "hen"] * 4, None),
-        (["cat", "dog", "bird"], None),
-    ],
-)
-def test_labels_that_may_be_several_are_said(cells, separator, make_table):
-    source = read(make_table(".tsv", label=cells))
-    assert len(source.classes) == len({*cells})
-    assert has_notice(source, "--label-separator") == bool(separator)
-    assert not separator or has_notice(source, f"set --label-separator {separator!r}")
 
 
 @pytest.mark.parametrize(
@@ -160,22 +136,6 @@ def test_lists_of_one_class(kind, make_table):
 
 
 # --- numbers --------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("label_type", [None, "class"])
-@pytest.mark.parametrize("kind", [*LISTED, "images"])
-def test_zeros_in_front_are_a_part_of_a_name(kind, label_type, make_table):
-    source = read(make_table(kind, label=["007", "7", "02134"]), label_type=label_type)
-    assert [source.classes[label] for label in source.label] == ["007", "7", "02134"]
-    # Without such a label, integers are numbers of classes, and the first line of output says so.
-    source = read(make_table(kind, label=["2", "0", "2"]), label_type=label_type)
-    assert (source.classes, source.label.tolist()) == (("0", "1", "2"), [2, 0, 2])
-    assert source.label_origin.startswith("the numbers in")
-    # Class names decide.
-    source = read(make_table(kind, label=["2", "0", "2"]), classes=("0", "2"))
-    assert source.label.tolist() == [1, 0, 1]
-    source = read(make_table(kind, label=["01", "00", "01"]), classes=("cat", "dog"))
-    assert source.label.tolist() == [1, 0, 1]
 
 
 def test_ages_are_not_classes(make_table):

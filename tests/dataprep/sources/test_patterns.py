@@ -12,12 +12,10 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from dataprep.sources.patterns import (
-    MAX_PATTERN,
     find_label,
     match_names,
     parse_pattern,
     read_names,
-    to_integers,
 )
 from manifests.errors import CallError, SourceError
 
@@ -120,38 +118,6 @@ def test_matching_takes_linear_time(pattern, stem, matches):
 
 
 @pytest.mark.parametrize(
-    ("pattern", "message"),
-    [
-        ("", "1 to 255 characters"),
-        ("{a}_" + "b" * MAX_PATTERN, "1 to 255 characters"),
-        ("{a", "{ is not a {name}"),
-        ("a}", "} is not a {name}"),
-        ("{}", "{} is not a {name}"),
-        ("{{a}}", "{ is not a {name}"),
-        ("{a b}", "{a b} is not a {name}"),
-        ("{1a}", "{1a} is not a {name}"),
-        ("{\n}", "is not a {name}"),
-        (f"{{{'a' * 101}}}", "is not a {name} of at most 100"),
-        ("{é}", "{é} is not a {name}"),
-        ("{a}_{a}", "{a} occurs twice"),
-        ("{a}{b}", "the end of {a} is ambiguous"),
-        ("{a}*", "the end of {a} is ambiguous"),
-        ("{a}?_", "the end of {a} is ambiguous"),
-        ("train/{a}", "without its folder"),
-        ("{a}\0", "without its folder"),
-        ("{a}\udcff", "without its folder"),
-    ],
-)
-def test_invalid_patterns(pattern, message):
-    with pytest.raises(CallError) as caught:
-        parse_pattern(pattern)
-    assert "--pattern" in str(caught.value)
-    assert message in str(caught.value)
-    assert "{identity}_c{camera}s*" in caught.value.hint
-    str(caught.value).encode()
-
-
-@pytest.mark.parametrize(
     ("pattern", "given", "message"),
     [
         ("{a}_{b}", None, "--pattern has no part for the label"),
@@ -181,28 +147,6 @@ def test_error_counts_names_that_do_not_match_and_shows_three():
     assert "b3.png and 1 more" in str(caught.value)
     assert "b4" not in str(caught.value)
     assert "--pattern" in caught.value.hint
-
-
-# --- integers -----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("names", "values"),
-    [
-        (["0002", "-1", "0000", "1501"], [2, -1, 0, 1501]),
-        (["0002", "2"], None),
-        (["1", "1a"], None),
-        (["1.0"], None),
-        (["+1"], None),
-        (["٣"], None),
-        (["9" * 18], [10**18 - 1]),
-        (["9" * 19], None),
-    ],
-)
-def test_to_integers(names, values):
-    column = to_integers(text(names))
-    assert column.type == (pa.int64() if values else pa.large_string())
-    assert column.to_pylist() == (values or names)
 
 
 # --- sources --------------------------------------------------------------------------------------

@@ -11,7 +11,6 @@ import pytest
 from helpers import annotated
 from helpers.make_sources import VALID, image_folder, tar_of
 from helpers.sources import read, refused
-from PIL import Image
 
 from dataprep.containers import locations_of, read_location
 from manifests.store import manifest_files, read_dataset, read_manifest
@@ -45,23 +44,6 @@ def dataset(original, tmp_path, convert):
     options = ["--pattern", "{number}", "--samples-per-shard", 6]
     convert(original, tmp_path / "dataset", *options)
     return tmp_path / "dataset"
-
-
-def test_images_are_not_decoded(dataset, tmp_path, convert, monkeypatch):
-    monkeypatch.setattr(Image, "open", None)
-    convert(dataset, tmp_path / "out")
-
-
-def test_resize_and_resize_again(dataset, original, tmp_path, convert):
-    convert(dataset, tmp_path / "12", "--resize-shorter", 12)
-    convert(tmp_path / "12", tmp_path / "8", "--resize-shorter", 8)
-    assert {*values(tmp_path / "12", "height", "change").values()} == {(12, "resized")}
-    assert {*values(tmp_path / "8", "height", "original_height").values()} == {(8, 12)}
-    convert(tmp_path / "12", tmp_path / "copy", "--fmt", "webdataset")
-    assert {*values(tmp_path / "copy", "original_height").values()} == {(16,)}
-    # The original images give the same bytes as their copies.
-    convert(original, tmp_path / "a", "--resize-shorter", 12)
-    assert values(tmp_path / "a", "crc32c") == values(tmp_path / "12", "crc32c")
 
 
 def test_raw_pixels_are_copied_and_not_resized(dataset, tmp_path, convert, invoke):
@@ -192,12 +174,3 @@ def test_damage_is_named_before_anything_is_written(change, message, dataset, tm
     assert message in result.stderr
     assert "Hint: " in result.stderr
     assert not (tmp_path / "out").exists()
-
-
-def test_a_dataset_is_not_written_over_itself(dataset, convert):
-    before = (dataset / SHARD).read_bytes()
-    for out in (dataset, dataset / "inner"):
-        result = convert(dataset, out, "--overwrite", "--samples-per-shard", 2, status=2)
-        assert "is inside the source" in result.stderr
-    assert (dataset / SHARD).read_bytes() == before
-    refused(dataset, "does not apply to .*, which is a prepared dataset", label_column="number")

@@ -65,15 +65,6 @@ def test_the_images_are_those_of_dali(tmp_path):
     assert [image for image, _ in load(source)][1] == VALID[1].data
 
 
-def test_parts_are_joined(tmp_path):
-    """A record whose data has the magic number at its start, in a row, and at its end."""
-    data = [MAGIC, MAGIC * 3, b"abcd" + MAGIC, MAGIC + b"abcd" + MAGIC, b"ab" + MAGIC + b"cd"]
-    data.append(b"abcd" + MAGIC * 2 + b"x")
-    folder = write(tmp_path / "a", [record_of(each, n, n) for n, each in enumerate(data)])
-    assert [image for image, _ in load(read(folder))] == data
-    assert load(read(folder)) == read_with_dali(folder, len(data))
-
-
 def test_names_come_from_the_list(tmp_path):
     made = recordio(tmp_path / "a")
     assert sorted(read(made.src).path.to_pylist()) == sorted(made.names)

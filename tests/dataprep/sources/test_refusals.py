@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import gzip
-import io
 import json
-import os
-import zipfile
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from helpers.make_sources import tar_of
-from helpers.pictures import encode, photo
 from helpers.sources import MARKET, refused
 
 from dataprep.sources import listed
@@ -22,35 +16,6 @@ from manifests.labels import MAX_LABEL
 IMAGES = dict.fromkeys(["1.jpg", "2.jpg", "a/3.jpg"], "x")
 
 # --- the path itself ------------------------------------------------------------------------------
-
-
-def make_zip():
-    data = io.BytesIO()
-    with zipfile.ZipFile(data, "w") as archive:
-        archive.writestr("a/1.jpg", b"x")
-    return data.getvalue()
-
-
-FILES = [
-    ("photos.7z", b"7z", "is an archive. Hint: unpack it"),
-    ("photos.tar.gz", b"\x1f\x8b", "is an archive that is compressed as a whole"),
-    ("photos", b"\x1f\x8b", "is an archive that is compressed as a whole"),
-    ("a.tgz", gzip.compress(tar_of([("cat/1.jpg", b"x")])), "decompress it .* give the .tar"),
-    ("a.tar.xz", b"x", "compressed as a whole, .* Hint: decompress it"),
-    ("a.tar.zst", b"x", "compressed as a whole, .* Hint: decompress it"),
-    ("train-00000.tfrecord", b"", "`dataprep index`"),
-    ("1.JPG", b"", "is an image. Hint: give the folder"),
-    ("image", encode(photo(1, 8, 8)), "is an image. Hint: give the folder"),
-    ("list.json", b'[{"name": "1.jpg"}]', "not one of the tables .* save it as CSV, JSON Lines"),
-    ("list.xlsx", make_zip(), "is a spreadsheet. Hint: save it as `CSV UTF-8`"),
-    ("list.ODS", make_zip(), "is a spreadsheet. Hint: .*pandas"),
-]
-
-
-@pytest.mark.parametrize(("name", "data", "message"), FILES)
-def test_files_that_are_no_sources(name, data, message, tmp_path):
-    (tmp_path / name).write_bytes(data)
-    assert isinstance(refused(tmp_path / name, f"--src .*{name} .*{message}"), CallError)
 
 
 PATHS = {
@@ -153,17 +118,6 @@ def test_folders_and_options_that_do_not_fit(files, options, message, make_tree)
     root = make_tree(files)
     (table,) = [name for name in files if name.startswith("l.")] or [""]
     refused(root / table, message, **options)
-
-
-def test_a_folder_without_read_permission_is_an_error(make_tree):
-    root = make_tree(["a/1.jpg", "b/1.jpg"])
-    (root / "b").chmod(0)
-    try:
-        if os.access(root / "b", os.R_OK):
-            pytest.skip("this user reads everything")
-        refused(root, "b: the path cannot be read")
-    finally:
-        (root / "b").chmod(0o755)
 
 
 # --- lists, tables and JSON -----------------------------------------------------------------------

@@ -36,23 +36,6 @@ def test_market_1501(make_tree):
     assert source.folders
 
 
-@pytest.mark.parametrize(
-    ("files", "layout", "cameras"),
-    [(DUKE, "DukeMTMC-reID", (2, 1, 8)), (VERI, "VeRi-776", (1, 2, 20))],
-)
-def test_duke_and_veri(files, layout, cameras, make_tree):
-    source = read(make_tree([*files, "name_train.txt"]))
-    assert source.layout == layout
-    assert [(split, *others) for split, _, *others in rows(source)] == [
-        ("train", "0001", 1, cameras[0]),
-        ("gallery", "0002", 2, cameras[1]),
-        ("query", "0002", 2, cameras[2]),
-    ]
-    assert source.notices == (
-        "classes: train 1, gallery 1, query 1; train shares no classes with query and gallery",
-    )
-
-
 @pytest.mark.parametrize("folders", [("train", "test"), ("mask_train_v2", "mask_test_v2")])
 def test_msmt17(folders, make_tree):
     source = read(make_tree(msmt17(*folders)))

@@ -69,11 +69,6 @@ def test_masks_are_found(name, make_tree):
         assert has_notice(source, "which belongs to the images in")
 
 
-def test_folders_with_names_of_masks_are_images_if_no_images_are_beside_them(make_tree):
-    files = ["labels/bottle.png", "photos/bottle.jpg"]
-    assert sorted(read(make_tree(files), label_type="none").path.to_pylist()) == files
-
-
 def test_names_of_classes(make_tree):
     images, masks, _ = PAIRS["cityscapes"]
     source = read(make_tree([*images, *masks]))
@@ -90,14 +85,6 @@ def test_names_of_classes_of_ade20k(make_tree):
     images, masks, _ = PAIRS["ade20k"]
     files = {**dict.fromkeys([*images, *masks], b"x"), "objectInfo150.txt": table}
     assert read(make_tree(files)).classes == ("other", "wall", "building")
-
-
-def test_depth_maps(make_tree):
-    files = ["images/1.jpg", "masks/1.png", "depth/1_depth.png"]
-    assert read(make_tree(files)).label_type == "mask"
-    source = read(make_tree(files), label_type="depth")
-    assert source.label_type == "depth"
-    assert seconds(source) == [("images/1.jpg", "depth/1_depth.png")]
 
 
 def test_disparities_of_cityscapes(make_tree):
@@ -252,19 +239,6 @@ def test_masks_that_cannot_be_used_reject_their_image(tmp_path):
         assert stored[0] == reason
         assert stored[1].startswith(f"its mask masks/{name}.png has {detail}")
     assert "is a JPEG, but masks and depths are stored as PNG" in rejected["jpeg.png"][1]
-
-
-def test_the_orientation_of_the_image_counts(tmp_path):
-    """The mask of a photograph that is stored on its side must have the upright size."""
-    image, exif = Image.new("RGB", SIZE, "blue"), Image.Exif()
-    exif[0x0112] = 6
-    for name, size in {"upright": SIZE[::-1], "as stored": SIZE}.items():
-        save(tmp_path, f"src/images/{name}.jpg", image, exif=exif)
-        save(tmp_path, f"src/masks/{name}.png", Image.new("L", size))
-    found, rejected = convert(tmp_path)
-    assert {*found} == {"upright.jpg"}
-    ((_, detail),) = rejected.values()
-    assert detail.endswith("40x30 pixels, but the upright image has 30x40")
 
 
 def test_depth_maps_have_16_bits(tmp_path):

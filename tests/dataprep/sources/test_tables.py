@@ -30,33 +30,6 @@ def images(make_tree):
 # --- lists ----------------------------------------------------------------------------------------
 
 
-#: Three labels, the class names that are given, and the class names and labels.
-LABELS_OF_LISTS = [
-    ("cat dog ant", None, ("ant", "cat", "dog"), [1, 2, 0]),
-    ("2 0 1", None, ("0", "1", "2"), [2, 0, 1]),
-    ("+2 0 1", None, ("0", "1", "2"), [2, 0, 1]),
-    ("002 000 0000000001", None, ("000", "0000000001", "002"), [2, 0, 1]),
-    ("002 000 0000000001", ("a", "b", "c"), ("a", "b", "c"), [2, 0, 1]),
-    ("two zero 1", None, ("1", "two", "zero"), [1, 2, 0]),
-    ("2 0 1", ("a", "b", "c"), ("a", "b", "c"), [2, 0, 1]),
-    ("2 0 1", ("1", "2", "0"), ("1", "2", "0"), [1, 2, 0]),
-    ("cat dog ant", ("dog", "cat", "ant", "eel"), ("dog", "cat", "ant", "eel"), [1, 0, 2]),
-    ("0 1 2", ("a", "b"), "line 3: label 2 is out of the range 0 to 1, because there are 2", []),
-    ("a b c", ("a", "b"), "line 3: label 'c' is not in --classes", []),
-]
-
-
-@pytest.mark.parametrize(("labels", "given", "classes", "expected"), LABELS_OF_LISTS)
-def test_labels_are_integers_or_names(images, labels, given, classes, expected):
-    lines = [f"{path} {label}\n" for path, label in zip(PATHS, labels.split(), strict=True)]
-    (images / "l.txt").write_text("".join(lines))
-    if isinstance(classes, str):
-        refused(images / "l.txt", classes, classes=given)
-        return
-    source = read(images / "l.txt", classes=given)
-    assert (source.classes, source.label.tolist()) == (classes, expected)
-
-
 def test_image_root(make_tree, tmp_path):
     root = make_tree(["images/a/1.jpg"])
     (tmp_path / "absolute.jpg").write_bytes(b"xy")
@@ -147,31 +120,6 @@ def test_a_path_and_its_absolute_twin_are_the_same_image(kind, through_link, mak
 
 # --- columns --------------------------------------------------------------------------------------
 
-COLUMNS = {
-    "identity": ["0001", "x y", "日本"],
-    "camera": [1, -2, 1 << 40],
-    "score": [0.5, None, 2.25],
-    "front": [True, False, None],
-}
-
-
-@pytest.mark.parametrize("kind", TABLES)
-def test_extra_columns_are_kept(kind, images):
-    """Also a column without a name, if it has values."""
-    columns = {"path": PATHS, "label": ("b", "a", "b"), "split": ("valid", "train", "Test")}
-    blank = {
-        name: ["" if each is None else each for each in values] for name, values in COLUMNS.items()
-    }
-    extra = {**(blank if kind in (".csv", ".tsv") else COLUMNS), "": (7, 3, 5)}
-    source = read(write_table(images, kind, {**columns, **extra}))
-    assert [row[:3] for row in rows(source)] == [
-        ("val", "0.jpg", "b"),
-        ("train", "1.jpg", "a"),
-        ("test", "2.jpg", "b"),
-    ]
-    assert source.splits == ("train", "val", "test")
-    assert source.extra.to_pydict() == {**COLUMNS, "Unnamed: 7": [7, 3, 5]}
-
 
 @pytest.mark.parametrize("kind", TABLES)
 def test_given_column_names(kind, images):
@@ -190,39 +138,11 @@ def test_given_column_names(kind, images):
     refused(table, message, **options, split_column="absent")
 
 
-def test_texts_that_are_no_different_numbers_stay_text(images):
-    columns = {
-        "identity": ["1234567890123456780", "1234567890123456781", "1234567890123456782"],
-        "version": ["1.1", "1.10", "2"],
-        "large": ["1e999", "1.5", "1.5"],
-        "negative": ["-1e999", "1.5", "1.5"],
-        "long": ["9" * 4000, "1.5", "1.5"],
-        "fraction": ["1." + "3" * 4000, "1.5", "1.5"],
-    }
-    extra = read(write_table(images, ".csv", {"path": PATHS, "label": LABELS, **columns})).extra
-    found = extra.to_pydict()
-    assert found.pop("fraction") == pytest.approx([4 / 3, 1.5, 1.5])
-    assert columns.pop("fraction")
-    assert columns.pop("long") == found.pop("long")
-    assert found == columns
-
-
 def test_dictionaries_of_parquet_are_names(images):
     """Pandas writes a categorical column like this."""
     columns = {"path": pa.array(PATHS), "label": pa.array(["b", "a", "b"]).dictionary_encode()}
     pq.write_table(pa.table(columns), images / "l.parquet")
     assert [row[2] for row in rows(read(images / "l.parquet"))] == ["b", "a", "b"]
-
-
-@pytest.mark.parametrize("kind", TABLES)
-def test_a_choice_among_columns_of_labels_is_shown(kind, images):
-    columns = {"path": PATHS, "class": ("x", "y", "x"), "label": ("a", "b", "c")}
-    table = write_table(images, kind, columns)
-    source = read(table)
-    assert source.classes == ("a", "b", "c")
-    assert has_notice(source, "the labels are column label; there is also class")
-    source = read(table, label_column="class")
-    assert (source.classes, has_notice(source, "there is also")) == (("x", "y"), False)
 
 
 # --- forms of text --------------------------------------------------------------------------------
@@ -257,12 +177,6 @@ FORMS = {
 def test_forms_of_csv(name, form, images):
     (images / name).write_bytes(FORMS[form])
     assert [row[:3] for row in rows(read(images / name))] == [("train", "0.jpg", "a")]
-
-
-@pytest.mark.parametrize(("column", "value"), [("note", '"two\nlines"'), ("a;b;c;d", "x;y")])
-def test_line_breaks_and_other_delimiters_in_cells(column, value, images):
-    (images / "t.csv").write_text(f"path,label,{column}\n0.jpg,a,{value}\n")
-    assert read(images / "t.csv").extra.to_pydict() == {column: [value.strip('"')]}
 
 
 @pytest.mark.parametrize("kind", [".csv", ".tsv", ".jsonl", ".txt"])
@@ -382,24 +296,6 @@ def test_large_json_files_are_read_as_python_reads_them(
 TWICE = ("0.jpg", "0.jpg", "1.jpg", "2.jpg", "1.jpg")
 
 
-@pytest.mark.parametrize("kind", LISTED)
-def test_one_row_for_each_label(kind, images):
-    labels = ("cat", "dog", "cat", "bird", "fox")
-    table = write_table(images, kind, {"path": TWICE, "label": labels})
-    message = "image '0.jpg' is listed twice, with the labels cat and dog .2 such images"
-    assert "remove" not in str(refused(table, message))
-    # The hint works.
-    source = read(table, label_type="multi-label")
-    assert source.path.to_pylist() == [*PATHS]
-    names = [
-        [source.classes[label] for label in each] for each in source.extra["labels"].to_pylist()
-    ]
-    assert names == [["cat", "dog"], ["cat", "fox"], ["bird"]]
-    assert has_notice(source, "5 rows are about 3 images")
-    if kind != ".txt":
-        assert len(read(table, label_type="none")) == 3
-
-
 @pytest.mark.parametrize("kind", TABLES)
 def test_columns_with_several_values_for_an_image_are_left_out(kind, images):
     columns = {
@@ -467,11 +363,3 @@ def test_the_size_of_the_image_fractions_and_rows_without_a_box(kind, images):
     assert [len(boxes) for boxes in source.extra["boxes"].to_pylist()] == [2, 0]
     found[1] = (5, blank, 50, 60)
     refused(box_table(images, kind, names, found), "column 'ymin' is empty")
-
-
-def test_columns_called_like_corners_can_be_other_labels(images):
-    columns = {"path": PATHS, "label": LABELS, "x": (1, 2, 3), "y": (4, 5, 6)}
-    table = write_table(images, ".csv", {**columns, "w": (1, 1, 1), "h": (1, 1, 1)})
-    assert read(table, label_type="class").classes == ("a", "b")
-    assert read(table, label_column="x,y").label_type == "regression"
-    refused(write_table(images, ".csv", {"path": PATHS, "xmin": (1, 2, 3)}), "none of the columns")

@@ -155,21 +155,6 @@ def test_any_part_of_a_large_file(readable: Place) -> None:
     assert b"".join(map(bytes, files_of(path).chunks(path, SHARD))) == data
 
 
-def test_a_folder_has_the_names_in_it(place: Place) -> None:
-    for name in ("shard/1", "shard/deep/2", "shard-other/3", "4"):
-        place.write(f"{place.path}/{name}", b"x")
-    assert names(place.path) == {"shard": True, "shard-other": True, "4": False}
-    assert names(f"{place.path}/shard") == {"1": False, "deep": True}
-    assert storage.is_folder(f"{place.path}/shard")
-    assert not storage.is_folder(f"{place.path}/shar")
-    with pytest.raises(FileNotFoundError):
-        storage.list_folder(f"{place.path}/shar")
-    with storage.remember(place.path):
-        assert names(place.path) == {"shard": True, "shard-other": True, "4": False}
-        assert storage.is_file(f"{place.path}/4")
-        assert not storage.is_file(f"{place.path}/5")
-
-
 def test_a_file_is_created_once(place: Place) -> None:
     path = f"{place.path}/claim"
     assert [storage.create_file(path, content) for content in (b"first", b"second", b"third")] == [
@@ -202,16 +187,6 @@ def test_what_is_not_published_is_not_there(place: Place) -> None:
     with pytest.raises(StorageError):
         storage.publish([path])
     assert read_file(path, SHARD) == b"old"
-
-
-def test_files_of_a_shard_are_published_in_order(place: Place) -> None:
-    paths = [f"{place.path}/{name}" for name in ("train.tar", "train.idx", "train.parquet")]
-    for path in paths:
-        storage.write_partial(path, os.path.basename(path).encode())
-    storage.publish(paths)
-    assert names(place.path) == {os.path.basename(path): False for path in paths}
-    times = [storage.stat(path).st_mtime_ns for path in paths]
-    assert times == sorted(times)
 
 
 def test_a_web_server_is_only_read(tmp_path: Path) -> None:
