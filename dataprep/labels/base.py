@@ -14,8 +14,6 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self, TypeAlias
 
-from awscrt.checksums import crc32c
-
 from dataprep.options import GEO_COLUMNS, STATISTICS_COLUMNS
 from manifests.errors import CallError
 from manifests.labels import (
@@ -64,6 +62,8 @@ class OtherImage(NamedTuple):
     @property
     def columns(self) -> dict[str, Any]:
         """Its columns of the sample table, except the place."""
+        from awscrt.checksums import crc32c  # commands show their help without it
+
         _, size, checksum = place_columns(self.name)
         values = {size: len(self.data), checksum: crc32c(self.data)}
         # A label image has the size of its image.
