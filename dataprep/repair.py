@@ -432,7 +432,7 @@ def _indexed(folder: str, manifest: Manifest, shard: Shard) -> Iterator[bytes]:
         label_type=manifest.label_type,
     )
     scan = ScanOptions(manifest.components, options.label_key, caption=stored.get("caption"))
-    shards = FoundShards(folder, (shard.name,), manifest.format)
+    shards = FoundShards(folder, (shard.name,), manifest.format, manifest.kind)
     reader = read_records(IndexTask(shards, scan, options), shard.name)
     yield format_index(manifest.format, reader.index_lines)
     yield parquet_bytes(reader.table())

@@ -175,14 +175,14 @@ class RecordFormat(Protocol):
 _MAX_SIDE = 2**31 - 1
 
 
-def image_header(view: ByteView, at: int, size: int, kind: PixelKind = RGB8) -> ImageInfo:
+def image_header(view: ByteView, at: int, size: int, kind: PixelKind | None = RGB8) -> ImageInfo:
     """Parse the header of an image inside a shard, reading as little of the image as possible.
 
     Args:
         view: the shard.
         at: first byte of the image.
         size: length of the image in bytes.
-        kind: what its pixels must be.
+        kind: what its pixels must be; `None` accepts all.
 
     Raises:
         Rejected: the pixels are others, DALI cannot decode the image, or its header is truncated.
@@ -197,7 +197,8 @@ def image_header(view: ByteView, at: int, size: int, kind: PixelKind = RGB8) -> 
         length = max(length, min(size, len(data) - i, 4096))
         try:
             info = parse_header(data[i : i + length])
-            check_pixel_kind(info, kind)
+            if kind is not None:
+                check_pixel_kind(info, kind)
         except IncompleteHeader:
             if length == size:
                 break

@@ -23,6 +23,7 @@ from dataprep.indexing.shard import (
     IndexedShard,
     IndexTask,
     find_components,
+    find_pixels,
     find_shards,
     index_batch,
     shard_stem,
@@ -35,6 +36,7 @@ from dataprep.ledger.state import read_journal
 from dataprep.options import IndexOptions
 from dataprep.progress import Progress
 from manifests.errors import CallError, DamagedError, ShardError
+from manifests.pixels import RGB8
 from manifests.process.text import printable
 from manifests.records import record
 from manifests.remote.url import parent_folder
@@ -125,6 +127,7 @@ def index_shards(
                 _refuse_to_replace(shards)
         seen = "" if storage.has_locks(shards.folder) else seen_digest(shards.folder)
         scan = find_components(shards, options)
+        shards = replace(shards, pixels=find_pixels(shards, scan))
         # Files have temporary names until all shards are indexed.
         with storage.partials(*folders, is_alone=is_locked):
             indexed, errors = _index(shards, scan, options, workers, progress)
@@ -276,9 +279,12 @@ def _commit(
         splits=tuple(Split(name, splits[name]) for name in split_order({*splits})),
         options=stored,
         label_type=options.label_type,
+        kind=shards.pixels,
     )
     manifest = replace_dataset(folder, manifest, pending, rejected, seen)
     notices = [f"read the split {' and '.join(read)}"] if read else []
+    if shards.pixels != RGB8:
+        notices.append(f"the images have {shards.pixels}; others are rejected")
     if options.validate == "none":
         notices.append(
             "the images were not read, so there are no checksums for `dataprep verify` to compare"

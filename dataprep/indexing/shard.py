@@ -9,7 +9,9 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
+from itertools import islice
 from typing import Any, NamedTuple
 
 from awscrt.checksums import crc32c
@@ -20,13 +22,14 @@ from dataprep.formats import FORMATS, ByteView, Record, ScanOptions, image_heade
 from dataprep.images.base import MAX_BYTES, ImageInfo, Rejected
 from dataprep.images.validate import check_image
 from dataprep.labels.kinds import KINDS
-from dataprep.options import IndexOptions
+from dataprep.options import MAX_PIXELS, IndexOptions
 from dataprep.progress import REPORTED_IMAGES, report_images
 from manifests.dali_index import format_index
 from manifests.errors import CallError, DamagedError, ShardError, TableError
 from manifests.files import INDEX, SHARD, file_length, read_file
 from manifests.json_members import is_unicode
 from manifests.labels import MAX_LABEL
+from manifests.pixels import RGB8, PixelKind
 from manifests.process.text import plural, shown
 from manifests.records import record
 from manifests.remote.url import absolute, parent_folder
@@ -57,12 +60,14 @@ class FoundShards:
         names: paths relative to `folder`; sorted if the user gave a folder, else in the order
             given.
         format: record format of all shards.
+        pixels: what a pixel of every image must be.
 
     """
 
     folder: str
     names: tuple[str, ...]
     format: Format
+    pixels: PixelKind = RGB8
 
     @property
     def paths(self) -> Iterator[str]:
@@ -283,6 +288,22 @@ def _first_record(shards: FoundShards, scan: ScanOptions) -> Record:
     path = next(shards.paths)
     with storage.open_view(path) as (view, size):
         return next(FORMATS[shards.format].scan(view, size, path, scan))
+
+
+#: Records at the start of the first shard whose images say what the pixels are.
+_FIRST = 32
+
+
+def find_pixels(shards: FoundShards, scan: ScanOptions) -> PixelKind:
+    """Return RGB of 8 bits if one of the first images has it, or else the kind of the first one."""
+    found, path = [], next(shards.paths)
+    with storage.open_view(path) as (view, size), suppress(DamagedError):
+        for record in islice(FORMATS[shards.format].scan(view, size, path, scan), _FIRST):
+            with suppress(Rejected):
+                found.append(image_header(view, record.offset, record.size, None).pixels)
+            if RGB8 in found:
+                break
+    return RGB8 if RGB8 in found or not found else found[0]
 
 
 def _without_class(shards: FoundShards, options: IndexOptions, scan: ScanOptions) -> ScanOptions:
@@ -546,7 +567,9 @@ class ShardReader:
         place, crc = f"{self._name}#{number}", None
         try:
             if self._task.options.validate == "none":
-                info = image_header(self._view, record.offset, record.size)
+                info = image_header(
+                    self._view, record.offset, record.size, self._task.shards.pixels
+                )
             else:
                 info, crc = self._read_image(number, record)
         except Rejected as error:
@@ -599,7 +622,8 @@ class ShardReader:
         if record.size > MAX_BYTES:
             raise Rejected("too-large", f"{record.size} bytes, but the limit is {MAX_BYTES}")
         image = read_bytes(self._view, record.offset, record.size)
-        return check_image(image, self._task.options.validate), crc32c(image)
+        validate, pixels = self._task.options.validate, self._task.shards.pixels
+        return check_image(image, validate, MAX_PIXELS, pixels), crc32c(image)
 
     def _error(self, number: int, byte: int, message: str, hint: str) -> ShardError:
         return ShardError(message, file=self._name, record=number, byte=byte, hint=hint)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+import tarfile
 import zipfile
 from importlib.util import find_spec
 from io import BytesIO
@@ -151,6 +152,34 @@ def test_pixels_come_back_bit_for_bit(name, tmp_path, invoke):
     assert len(found) == len(arrays)
     stored = {array.tobytes() for array in arrays}
     assert all(each.dtype == dtype and each[0].tobytes() in stored for each in found)
+
+
+def test_buckets_archives_and_indexes_have_every_kind(tmp_path, bucket, invoke):
+    kinds = ["png x3", "j2k uint16 x3", "deflated tiles uint16 x13", "overviews uint8 x3"]
+    for number, name in enumerate([*kinds, "plain float32 x1", "plain uint8 x4"]):
+        dtype, channels, *_ = VARIANTS[name]
+        folder, url = tmp_path / str(number), f"{bucket.url}/{number}"
+        arrays = write(folder / "src", name)
+        source = (upload(folder / "src", f"{url}/src"), folder / "src.tar")[number % 2]
+        if number % 2:
+            with tarfile.open(folder / "src.tar", "w") as archive:
+                archive.add(folder / "src", ".")
+            bucket.put(f"{number}.tar", source.read_bytes())
+            source = f"{bucket.url}/{number}.tar"
+        fmt = ("--fmt", FORMATS[number // 2 % 2])
+        invoke("convert", "--src", source, "--out", f"{url}/out", *fmt)
+        invoke("verify", f"{url}/out", "--decode", "--workers", 1)
+        invoke("convert", "--src", f"{url}/out", "--out", folder / "out", *fmt)
+        (folder / "index").mkdir()
+        for shard in folder.glob("out/train-00000.t*"):
+            (folder / "index" / shard.name).write_bytes(shard.read_bytes())
+        invoke("index", folder / "index")
+        for other, cache in ((f"{url}/out", {"cache": folder / "cache"}), (folder / "index", {})):
+            assert "the same samples" in invoke("diff", folder / "out", other).stdout
+            assert read_manifest(str(other)).kind == (channels, dtype)
+            with build(other, dtype=dtype, layout="NHWC", **cache) as loader:
+                found = {batch.tobytes() for batch, *_ in loader}
+            assert found == {array.tobytes() for array in arrays}
 
 
 #: A dataset of each kind, for every transform.
