@@ -276,10 +276,11 @@ def start_pipeline(spec: LoaderSpec, progress: Progress) -> Pipeline:
 
     """
     begin, options = time.monotonic(), spec.options
-    started, skipped = progress.position.started, progress.position.skipped
+    position = progress.position
+    started, skipped = position.started, position.skipped
     samples = _batch_size(spec, started, skipped)
     if samples is not None:
-        options = replace(options, hw_decoder_load=_first_load(spec, samples(0)))
+        options = replace(options, hw_decoder_load=_first_load(spec, samples(position.read)))
     seed = derive_seed(options.seed, started, options.ranks.rank, *([skipped] if skipped else []))
     pipeline = make_pipeline(
         partial(add_reader, spec, seed=seed, started=started, skipped=skipped),
@@ -308,7 +309,6 @@ def start_pipeline(spec: LoaderSpec, progress: Progress) -> Pipeline:
             hint=_VERIFY,
         )
     pipeline.schedule_run()
-    position = progress.position
     _log.info(
         "the pipeline is started in %.2f s, at batch %d", time.monotonic() - begin, position.batch
     )
@@ -325,8 +325,9 @@ def _batch_size(spec: LoaderSpec, started: int, skipped: int) -> Callable[[int],
 def _first_load(spec: LoaderSpec, first: int) -> float:
     """Return the hardware decoder's share of the first batch, if batches have different sizes.
 
-    It takes as many images of each batch as its share of the first one, and its pixels differ from
-    those of the CUDA cores. So this number must be the same wherever a run begins.
+    It takes as many images of each batch as its share of the first one that the pipeline decodes,
+    rounded up to its number of engines, and its pixels differ from those of the CUDA cores. So
+    this number must be the same wherever a run begins.
 
     Args:
         spec: what the loader is built from.
