@@ -20,7 +20,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing `typing` takes time
     from typing import Any
 
-    from dataprep.interface import convert, diff, index, info, verify
+    from dataprep.interface import convert, diff, index, info, join, verify
     from manifests.errors import CallError, DamagedError, DataProblemError, DatasetError
 
 __all__ = [
@@ -32,6 +32,7 @@ __all__ = [
     "diff",
     "index",
     "info",
+    "join",
     "verify",
 ]
 

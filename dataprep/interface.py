@@ -1,4 +1,4 @@
-"""The commands as functions: `convert`, `index`, `verify`, `info` and `diff`.
+"""The commands as functions: `convert`, `index`, `join`, `verify`, `info` and `diff`.
 
 A function takes the options of its command as keyword arguments: ``--val-fraction 0.1`` is
 ``val_fraction=0.1``, and a flag is ``True``. The arguments go through the parser of the command, so
@@ -70,6 +70,19 @@ def index(
     return _call("index", _listed(paths), options, progress=progress)
 
 
+def join(dataset: Place, table: Place, **options: Any) -> dict[str, Any]:
+    """Add columns of a table to a dataset as its next revision, as `dataprep join` does.
+
+    Returns:
+        A dict for JSON: the ``revision`` of the dataset, the names of the joined ``columns``, the
+        number of ``samples`` and how many are ``without_row``, the number of ``rows`` of the table
+        and how many are ``without_sample``, and ``messages``. With ``dry_run=True``, nothing is
+        written.
+
+    """
+    return _call("join", [dataset, table], options)
+
+
 def verify(dataset: Place, *, progress: bool = False, **options: Any) -> dict[str, Any]:
     """Check a dataset for damage, as `dataprep verify` does.
 
@@ -84,9 +97,9 @@ def verify(dataset: Place, *, progress: bool = False, **options: Any) -> dict[st
     return _call("verify", [dataset], options, progress=progress)
 
 
-def info(dataset: Place) -> dict[str, Any]:
+def info(dataset: Place, **options: Any) -> dict[str, Any]:
     """Return what a dataset or a plan contains: the dict that `dataprep info --json` prints."""
-    return _call("info", [dataset], {})
+    return _call("info", [dataset], options)
 
 
 def diff(a: Place, b: Place, **options: Any) -> dict[str, Any]:
@@ -223,5 +236,5 @@ def _describe(function: Callable[..., dict[str, Any]]) -> None:
     function.__doc__ = doc
 
 
-for _function in (convert, index, verify, diff):
+for _function in (convert, index, join, verify, info, diff):
     _describe(_function)

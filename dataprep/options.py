@@ -1175,6 +1175,9 @@ class InfoOptions:
     """How `dataprep info` prints a dataset."""
 
     json: bool = option(False, "Print JSON, including the number of samples of each class.")
+    revision: int | None = option(
+        None, "Number of an older revision to describe.", unset="the newest one", low=0
+    )
 
 
 @record
@@ -1239,6 +1242,31 @@ class RepairOptions:
         unit="SRC",
     )
     dry_run: bool = option(False, "Print what would be repaired; write nothing.")
+
+
+@record
+class JoinOptions:
+    """What `dataprep join` adds to a dataset."""
+
+    on: Literal["key", "source", "crc32c"] = option(
+        "source",
+        "Column of the table and of the sample tables that has the same value: the key of a sample,"
+        " the path of its image in the source, or the CRC-32C of its stored image.",
+        required=True,
+    )
+    columns: str | None = option(
+        None,
+        "Columns of the table to join, separated by commas. A column of labels replaces the labels.",
+        unit="NAMES",
+        unset="all others",
+    )
+    missing: Literal["null", "keep"] | None = option(
+        None,
+        "What a sample without a row gets: null, or the values that it has, which are null in a new"
+        " column.",
+        unset="refuse the table",
+    )
+    dry_run: bool = option(False, "Print what would be joined; write nothing.")
 
 
 @record

@@ -63,12 +63,14 @@ from manifests.records import record
 from manifests.schema import TABLE_COLUMNS, Conversion, File, Manifest, RejectedRow, Shard
 from manifests.serialization import (
     file_of,
+    joined_table,
     manifest_digest,
     old_manifest_name,
     parts,
     revisions_of_shards,
 )
 from manifests.store import (
+    read_as_written,
     read_dataset,
     read_manifest,
     read_manifest_bytes,
@@ -275,7 +277,9 @@ def repair_dataset(
     """
     # Before the manifest is parsed: one that replaces it meanwhile is noticed.
     check = partial(check_manifest, folder, [manifest_digest(read_manifest_bytes(folder))])
-    manifest = read_manifest(folder)
+    newest = read_manifest(folder)
+    # The tables of a join are made by nothing but the table that was joined.
+    manifest = read_as_written(folder, newest)
     manifest_of.cache_clear()
     shards = manifest.shards
     workers = min(workers or engines.default_workers(), max(1, len(shards)))
@@ -303,8 +307,21 @@ def repair_dataset(
             remake_all(folder, manifest, source, found, fence, workers=workers)
         # In the order of the manifest, not in which workers ended.
         damaged = [found[each.name] for each in manifest.shard_files if each.name in found]
+        damaged += _damaged_joins(folder, newest)
         damaged += _repair_lists(folder, manifest, source, workers=workers, dry_run=dry_run)
     return RepairResult(tuple(damaged), len(shards))
+
+
+def _damaged_joins(folder: str, manifest: Manifest) -> list[DamagedFile]:
+    """Return the damaged tables of a join, which cannot be repaired."""
+    damaged = []
+    for shard in manifest.shards if manifest.joins else ():
+        damage = damage_of(folder, shard.table)
+        if damage and shard.table.name != joined_table(shard.name, 0):
+            reason = "columns of another table were joined to it"
+            hint = "run `dataprep revert` and the same `dataprep join` again, or restore it from a copy"
+            damaged.append(DamagedFile(shard.table.name, damage, reason=reason, hint=hint))
+    return damaged
 
 
 def _repair_lists(

@@ -235,14 +235,14 @@ class Added:
 
 @record
 class Revision:
-    """What ``dataprep convert --append`` added to a dataset.
+    """What ``dataprep convert --append`` or ``dataprep join`` added to a dataset.
 
     Attributes:
         parent: digest of the manifest of the revision before: ``sha256:`` and 64 hex digits.
-        source: name of what was appended, without its folder.
+        source: name of what was appended or joined, without its folder.
         source_digest: fingerprint of the whole source with these options. The same source gives the
             same.
-        splits: what each split gained, by name.
+        splits: what each split gained, by name. Empty for a join.
         classes: number of classes since this revision. New ones are added at the end.
         options: the options, and the fingerprint of the plan.
 
@@ -254,6 +254,11 @@ class Revision:
     splits: Mapping[str, Added]
     classes: int
     options: Mapping[str, Any]
+
+    @property
+    def joined(self) -> tuple[str, ...]:
+        """Names of the columns that a join added or replaced. Empty for an append."""
+        return tuple(self.options["join"]["columns"]) if not self.splits else ()
 
 
 @record
@@ -274,7 +279,7 @@ class Manifest:
         creator: the command that made the dataset, ``"convert"`` or ``"index"``.
         kind: what a pixel of every image is.
         images: names of the images of each sample, the first image first. Empty if there is one.
-        revisions: what was appended since the dataset was made, the oldest first.
+        revisions: what was appended or joined since the dataset was made, the oldest first.
         arrays: the array columns by name, whose values are beside the sample tables.
 
     """
@@ -322,8 +327,13 @@ class Manifest:
 
     @property
     def revision(self) -> int:
-        """Number of times that something was appended to the dataset."""
+        """Number of times that something was appended or joined to the dataset."""
         return len(self.revisions)
+
+    @property
+    def joins(self) -> list[int]:
+        """Numbers of the revisions that joined columns: each has tables of its own."""
+        return [number for number, each in enumerate(self.revisions, 1) if each.joined]
 
     @property
     def plans(self) -> list[str]:

@@ -5,13 +5,15 @@ the member if one is missing or wrong, or another `ValueError`.
 
 ``dataprep convert --append`` makes revision N+1 of revision N: it adds shards, tables and possibly
 classes, keeps all old files, stores the old ``manifest.json`` as ``manifest.N.json``, and then
-replaces ``manifest.json``.
+replaces ``manifest.json``. ``dataprep join`` makes a revision in the same way, with other tables for
+the same shards: ``train-00000.N.parquet``.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
@@ -64,6 +66,11 @@ def numbered(name: str, revision: int) -> str:
         return name
     stem, dot, suffix = name.rpartition(".")
     return f"{stem}.{revision}{dot}{suffix}"
+
+
+def joined_table(shard: str, revision: int) -> str:
+    """Return the name of a shard's table of a revision: 0 if it was written with the shard, else a join."""
+    return numbered(f"{os.path.splitext(shard)[0]}.parquet", revision)
 
 
 def manifest_digest(data: bytes) -> str:
@@ -135,6 +142,10 @@ def _check_revision(number: int, body: Member) -> None:
     if body["revision"].integer(1) != number:
         body["revision"].fail(f"the number {number}")
     body["options"]["plan"].text()
+    if not body["splits"].mapping():
+        names = body["options"]["join"]["columns"]
+        if not names.texts():
+            names.fail("an array of names")
 
 
 # --- manifest -----------------------------------------------------------------------------------

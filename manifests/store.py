@@ -13,6 +13,7 @@ import logging
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -340,6 +341,31 @@ def read_old_manifest(folder: StrPath, newest: Manifest, revision: int) -> bytes
             hint=hint,
         )
     return data
+
+
+def read_as_written(folder: StrPath, manifest: Manifest) -> Manifest:
+    """Return a manifest whose shards have the tables and labels that they were written with, before any join.
+
+    Raises:
+        ManifestError: the manifest of an older revision is missing or damaged.
+
+    """
+    if not manifest.joins:
+        return manifest
+    written: dict[str, Shard] = {}
+    first = manifest
+    # A shard is in the manifests from the revision that added it; the oldest one counts.
+    for revision in range(manifest.revision, -1, -1):
+        first = manifest
+        if revision < manifest.revision:
+            first = read_older(folder, manifest, revision)[0]
+        written.update((shard.name, shard) for shard in first.shards)
+    splits = []
+    for split in manifest.splits:
+        splits.append(Split(split.name, tuple(written[each.name] for each in split.shards)))
+    label, offset = first.components.label, first.components.label_offset
+    components = replace(manifest.components, label=label, label_offset=offset)
+    return replace(manifest, splits=tuple(splits), components=components)
 
 
 # --- the rows of a dataset ------------------------------------------------------------------------

@@ -480,7 +480,7 @@ def format_totals(samples: int, size: int, shards: int) -> str:
 #: The commands, and the module of each one that shares its module with another command.
 _COMMANDS = (
     *("convert", "index", "verify", "info", "report", "repair", "revert", "diff", "duplicates"),
-    *("plan", "work", "finish"),
+    *("join", "plan", "work", "finish"),
 )
 _MODULES = {
     **dict.fromkeys(("plan", "work", "finish"), "convert"),

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 def info_value(dataset: str, *, options: InfoOptions) -> dict[str, Any]:
     """Return what a dataset or a plan contains, as JSON has it, for `dataprep.info`."""
-    del options  # they are about what is printed
     if _is_plan(dataset):
         from dataprep.plan.files import plan_to_json
 
@@ -42,7 +41,7 @@ def info_value(dataset: str, *, options: InfoOptions) -> dict[str, Any]:
         return members
     from dataprep.summary.info import summarize
 
-    return summarize(dataset).as_json()
+    return summarize(dataset, options.revision).as_json()
 
 
 @click.command(cls=Command, compute=info_value)
@@ -62,7 +61,7 @@ def info(dataset: str, *, options: InfoOptions) -> ExitStatus:
     else:
         from dataprep.summary.info import summarize
 
-        _print_summary(dataset, summarize(dataset))
+        _print_summary(dataset, summarize(dataset, options.revision))
     return ExitStatus.SUCCESS
 
 
@@ -84,8 +83,13 @@ def _print_summary(out: str, summary: DatasetSummary) -> None:
     elif summary.kind != RGB8:
         raw = f" {summary.kind},"
     print_line(f"{out}: {summary.format},{raw} {samples}, {format_bytes(summary.bytes)}")
-    # What each append added.
+    # What each append or join added.
     for revision in summary.revisions:
+        if revision.joined:
+            columns = ", ".join(map(printable, revision.joined))
+            source = printable(revision.source)
+            print_line(f"revision {revision.revision}: {columns} joined from {source}")
+            continue
         added = ", ".join(f"{name} +{samples:,}" for name, samples in revision.samples.items())
         shards = (
             f"{plural(revision.shards, 'shard')}, {plural(revision.classes, 'class')} since then"

@@ -13,7 +13,7 @@ from dataprep.commands.console import ProgressBar, console
 from dataprep.options import RepairOptions, SourceOptions, VerifyOptions, WorkerOptions
 from manifests.errors import CallError, DataProblemError, DatasetError, ExitStatus
 from manifests.process.interrupts import cleanup_on_interrupt
-from manifests.process.text import agree, plural
+from manifests.process.text import agree, plural, printable
 
 if TYPE_CHECKING:
     from dataprep.verification.verify import VerifyResult
@@ -149,11 +149,11 @@ def repair(
 @click.command(cls=Command)
 @click.argument("dataset", type=path_or_url)
 def revert(dataset: str) -> ExitStatus:
-    """Undo the last append.
+    """Undo the last append or join.
 
-    Removes what an interrupted `dataprep convert --append` wrote to DATASET. If none was
-    interrupted, goes back to the revision before the newest one, and removes the shards that the
-    newest one added. If the command is interrupted or killed, run it again. Close loaders that read
+    Removes what an interrupted `dataprep convert --append` or `dataprep join` wrote to DATASET. If
+    none was interrupted, goes back to the revision before the newest one, and removes the shards or
+    tables that the newest one added. If the command is interrupted or killed, run it again. Close loaders that read
     the newest revision first.
     """
     from dataprep.run.commit import revert_dataset
@@ -163,7 +163,11 @@ def revert(dataset: str) -> ExitStatus:
     if result.removed:
         samples = plural(result.removed, "sample")
         print_line(f"{samples} {agree(result.removed, 'was', 'were')} removed")
+    elif result.joined:
+        print_line(f"the join of {', '.join(map(printable, result.joined))} was undone")
     else:
-        print_line(f"what an interrupted append wrote was removed: {plural(result.files, 'file')}")
+        print_line(
+            f"what an interrupted append or join wrote was removed: {plural(result.files, 'file')}"
+        )
     print_line(f"{dataset} is at revision {result.manifest.revision}")
     return ExitStatus.SUCCESS

@@ -9,7 +9,7 @@ Every command decides from what `inspect` returns::
                                                             │ └─────── revert ──────▶ REVERTING
                                                             └──── older manifest ────────┘
 
-``convert --overwrite`` moves from every state to WRITING. Readers use the manifest in COMPLETE,
+A join is an append of columns. ``convert --overwrite`` moves from every state to WRITING. Readers use the manifest in COMPLETE,
 APPENDING and REVERTING.
 
 A kill, at any moment, leaves the folder in its state, with these files::
@@ -65,7 +65,13 @@ from manifests.json_members import MemberError, parse_json
 from manifests.process.text import printable
 from manifests.records import keyword_record
 from manifests.schema import File, Manifest
-from manifests.serialization import REVISION_FILE, manifest_digest, numbered, old_manifest_name
+from manifests.serialization import (
+    REVISION_FILE,
+    joined_table,
+    manifest_digest,
+    numbered,
+    old_manifest_name,
+)
 from manifests.store import MANIFEST_NAME, REJECTED_NAME, parse_manifest, read_manifest
 from manifests.tables import SHARD_LIST_NAME
 
@@ -73,7 +79,7 @@ from manifests.tables import SHARD_LIST_NAME
 
 
 #: What the command that wrote the journal does.
-Action = Literal["convert", "append", "revert"]
+Action = Literal["convert", "append", "join", "revert"]
 
 _NOTES: Mapping[Action, str] = {
     "convert": (
@@ -84,12 +90,16 @@ _NOTES: Mapping[Action, str] = {
         " same commands again to finish it, or dataprep revert to remove what they wrote. The"
         " dataset itself is complete."
     ),
+    "join": (
+        "dataprep join has not ended. Run the same command again to finish it, or dataprep revert to"
+        " remove what it wrote. The dataset itself is complete."
+    ),
     "revert": "dataprep revert has not ended. Run it again.",
 }
 
 #: A shard, its index or its table. Nothing else, and nothing in another folder, is ever removed.
 #: What follows the name of a shard in the names of its files, as a regular expression.
-ENDS_OF_FILES = rf"\.(tfrecord|tar|idx|parquet|{ARRAY_NAME.pattern}\.npy)"
+ENDS_OF_FILES = rf"\.(tfrecord|tar|idx|([0-9]{{1,9}}\.)?parquet|{ARRAY_NAME.pattern}\.npy)"
 
 _SHARD_FILE = re.compile(rf"[^/\0]+-[0-9]{{5,}}{ENDS_OF_FILES}")
 
@@ -191,7 +201,17 @@ def unlisted_files(journal: Journal, manifest: Manifest) -> list[str]:
 
 def names_of_dataset(manifest: Manifest) -> list[str]:
     """Return the names of all files of a dataset up to this revision, except ``manifest.json``."""
-    return [*(file.name for file in manifest.shard_files), *own_files(manifest)]
+    names = [file.name for file in manifest.shard_files]
+    return [*dict.fromkeys((*names, *joined_tables(manifest))), *own_files(manifest)]
+
+
+def joined_tables(manifest: Manifest) -> list[str]:
+    """Return the names of all tables up to this revision, if it or an older one joined columns."""
+    names = []
+    numbers = manifest.joins
+    for shard in manifest.shards if numbers else ():
+        names += [joined_table(shard.name, number) for number in (0, *numbers)]
+    return names
 
 
 def own_files(manifest: Manifest) -> Sequence[str]:
@@ -229,7 +249,7 @@ class State(Enum):
     #: A dataset.
     COMPLETE = auto()
 
-    #: A dataset, and an append that has not ended.
+    #: A dataset, and an append or a join that has not ended.
     APPENDING = auto()
 
     #: A dataset, and the removal of an append that has not ended.
@@ -355,7 +375,7 @@ def _state(
     if journal is None:
         return State.EMPTY
     if newest is not None and journal.action != "convert":
-        return {"append": State.APPENDING, "revert": State.REVERTING}[journal.action]
+        return State.REVERTING if journal.action == "revert" else State.APPENDING
     # A conversion. One of another plan has not changed the dataset yet, if there is one.
     if journal.plan == plan:
         return State.WRITING
@@ -381,7 +401,8 @@ def refuse_appended(folder: Folder) -> None:
     """
     if folder.newest and folder.newest.revisions:
         raise CallError(
-            f"--out {printable(folder.out)} is at revision {folder.newest.revision}: images were appended to it",
+            f"--out {printable(folder.out)} is at revision {folder.newest.revision}: images or"
+            " columns were added to it",
             hint=(
                 "set --append to add the images of another source, choose another folder, or"
                 " replace everything with --overwrite"

@@ -9,7 +9,8 @@
     work                the one loop that writes shards: all, a share of them, or the shards that it claims; their
                         tasks come from a source in memory or from the files of a plan
     finish              the last of three steps
-    commit              what makes a revision complete: rejected images and the manifest; undo an append
+    join                columns of a table, as a revision with other tables
+    commit              what makes a revision complete: rejected images and the manifest; undo a revision
     known               which samples of a source are new
     edited              images of a dataset that its source has elsewhere now, with other content, or not at all
 """

@@ -426,7 +426,7 @@ def finish_append(
             rejected=_write_all_rejected(base, job.revision, rejected, shards),
             revisions=(*manifest.revisions, revision),
         )
-        _publish(base, manifest)
+        publish_revision(base, manifest, parts(manifest)[-1].shards)
         _log.info("%s: the manifest of revision %d is written", base.out, job.revision)
     else:
         write_ended(base.out, job.fingerprint, rejected)
@@ -514,14 +514,24 @@ def _write_all_rejected(
     return old
 
 
-def _publish(base: Folder, manifest: Manifest) -> None:
+def publish_revision(base: Folder, manifest: Manifest, added: Sequence[Shard]) -> None:
+    """Write the manifest of the next revision, after its shards and tables.
+
+    Args:
+        base: the dataset.
+        manifest: the manifest of the next revision.
+        added: its shards that have new files.
+
+    Raises:
+        StorageError: another program has changed the dataset since.
+
+    """
     path = os.path.join(base.out, MANIFEST_NAME)
     *others, (_, data) = manifest_files(manifest).items()
     # Another process has ended the same append; the next one may replace the manifest at any moment.
     if read_file(path, MANIFEST) == data:
         return
     if not storage.has_locks(base.out):
-        added = parts(manifest)[-1].shards
         check_objects(base.out, manifest.plans[-1], added)
     replace_files(base.out, (*others, (old_manifest_name(base.manifest.revision), base.data)))
     if not storage.replace_unchanged(path, data, base.data):
@@ -529,9 +539,9 @@ def _publish(base: Folder, manifest: Manifest) -> None:
 
 
 def changed_error(out: str) -> StorageError:
-    """Return the error that the dataset is not as it was when an append began."""
+    """Return the error that the dataset is not as it was when an append or a join began."""
     return StorageError(
-        f"another program has changed the dataset since this append began{owner_text(out)}",
+        f"another program has changed the dataset since this command began{owner_text(out)}",
         file=os.path.join(out, MANIFEST_NAME),
         hint="run the same command again",
     )
@@ -566,14 +576,16 @@ class RevertResult(NamedTuple):
 
     Attributes:
         manifest: manifest of the revision that the dataset is at.
-        removed: number of samples that were removed; 0 if only an interrupted append was.
+        removed: number of samples that were removed; 0 if only a join or an interrupted append was.
         files: number of files that were removed.
+        joined: columns of the join that was undone. Empty if none was.
 
     """
 
     manifest: Manifest
     removed: int
     files: int
+    joined: tuple[str, ...] = ()
 
 
 def revert_dataset(out: str) -> RevertResult:
@@ -596,7 +608,7 @@ def revert_dataset(out: str) -> RevertResult:
         base = end_conversion(read_base(out, option=""))
         journal = base.journal
         if journal and base.state is not State.COMPLETE and journal.plan != base.digest:
-            if journal.action == "append":
+            if journal.action != "revert":
                 journal = take_removal_over(out, journal)
             return _remove_files(base.manifest, journal, out, removed=0)
         if base.state is State.COMPLETE:
@@ -608,8 +620,8 @@ def _revert_newest(base: Folder) -> RevertResult:
     manifest, out = base.manifest, base.out
     if not manifest.revisions:
         raise CallError(
-            f"{printable(out)} is at revision 0: nothing was appended to it",
-            hint="only an append can be reverted",
+            f"{printable(out)} is at revision 0: nothing was appended or joined to it",
+            hint="only an append or a join can be reverted",
         )
     number = manifest.revision - 1
     old, data = read_older(out, manifest, number)
@@ -629,7 +641,8 @@ def _revert_newest(base: Folder) -> RevertResult:
             hint="see with `dataprep info` what is the newest one now, before you revert it",
         )
     removed = parts(manifest)[-1].shards
-    return _remove_files(old, mark, out, removed=sum(shard.samples for shard in removed))
+    result = _remove_files(old, mark, out, removed=sum(shard.samples for shard in removed))
+    return result._replace(joined=manifest.revisions[-1].joined)
 
 
 def _remove_files(manifest: Manifest, mark: Journal, out: str, *, removed: int) -> RevertResult:

@@ -372,7 +372,8 @@ def _begin(planned: AppendPlan) -> dict[str, ShardResult]:
         mark = read_journal(out)
     if mark is None or mark.plan != new.plan:
         raise CallError(
-            f"--append: another append to {printable(out)} was interrupted, or is running",
+            f"--append: another {mark.action if mark else 'append'} to {printable(out)} was"
+            " interrupted, or is running",
             hint=(
                 "run that command again to finish it (after `dataprep plan`: `dataprep work"
                 f" {out}`, `dataprep finish {out}`), or `dataprep revert {out}` to remove what it"

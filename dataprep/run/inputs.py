@@ -413,7 +413,8 @@ def inherited_options(base: Folder, given: Options, names: Collection[str]) -> O
 
     """
     try:
-        options = options_of(parts(base.manifest)[-1].options)
+        # A join has no options of a conversion, and no shards.
+        options = options_of([part for part in parts(base.manifest) if part.shards][-1].options)
     except MemberError as error:
         raise CallError(
             f"--append: the options of {printable(base.out)} are not options of this release"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from itertools import count
@@ -23,7 +23,7 @@ from manifests.labels import LabelType
 from manifests.pixels import RGB8, PixelKind
 from manifests.remote.url import absolute
 from manifests.schema import Format, Manifest, Pixels, Revision, Split, Store
-from manifests.store import read_dataset, read_manifest
+from manifests.store import read_dataset, read_revision
 
 _QUANTILES = {"min": 0.0, "5%": 0.05, "median": 0.5, "95%": 0.95, "max": 1.0}
 
@@ -63,7 +63,7 @@ class SplitSummary:
 
 @dataclass(frozen=True, slots=True)
 class RevisionSummary:
-    """What an append added.
+    """What an append or a join added.
 
     Attributes:
         revision: its number, from 1.
@@ -71,6 +71,7 @@ class RevisionSummary:
         samples: number of samples that each split gained, by name.
         shards: number of shards.
         classes: number of classes of the dataset since then.
+        joined: names of the columns that were joined. Empty for an append.
 
     """
 
@@ -79,6 +80,7 @@ class RevisionSummary:
     samples: Mapping[str, int]
     shards: int
     classes: int
+    joined: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +146,7 @@ class DatasetSummary:
         for name, shown in {**members, "label_type": not labels.is_class}.items():
             if not shown:
                 del data[name]
+        _leave_out_joined(data.get("revisions", ()))
         for split in data["splits"].values():
             if labels.number_column is None:
                 del split["values"]
@@ -152,16 +155,16 @@ class DatasetSummary:
         return data
 
 
-def summarize(folder: str) -> DatasetSummary:
-    """Summarize a dataset.
+def summarize(folder: str, revision: int | None = None) -> DatasetSummary:
+    """Summarize a revision of a dataset; `None` means the newest one.
 
     Raises:
-        CallError: the folder does not exist.
+        CallError: the folder or the revision does not exist.
         ManifestError: the manifest is missing or damaged.
         TableError: a sample table is damaged.
 
     """
-    manifest = read_manifest(folder)
+    manifest = read_revision(folder, revision)
     bands = read_bands(folder, manifest)
     splits = {each.name: _summarize_split(folder, manifest, each) for each in manifest.splits}
     return DatasetSummary(
@@ -196,12 +199,21 @@ def _count_codes(folder: str, manifest: Manifest) -> dict[str, int]:
     return dict(counts.most_common())
 
 
+def _leave_out_joined(revisions: Iterable[dict[str, Any]]) -> None:
+    """Remove the member of joins from the members of appends."""
+    for revision in revisions:
+        if not revision["joined"]:
+            del revision["joined"]
+
+
 def _summarize_revision(revision: Revision, number: int) -> RevisionSummary:
     samples, shards = {}, 0
     for name, added in revision.splits.items():
         samples[name] = added.samples
         shards += added.shards
-    return RevisionSummary(number, revision.source, samples, shards, revision.classes)
+    return RevisionSummary(
+        number, revision.source, samples, shards, revision.classes, revision.joined
+    )
 
 
 def _count_rejected(folder: str, manifest: Manifest) -> int:

@@ -52,7 +52,7 @@ from manifests.labels import LABEL_IMAGE, place_columns
 from manifests.process.text import plural, shown
 from manifests.schema import File, Manifest, Sample, Shard
 from manifests.serialization import checksum_text
-from manifests.store import read_manifest
+from manifests.store import read_as_written, read_manifest
 from manifests.tables import read_table, samples
 
 #: A damaged table of a million rows has a million problems. The first ones of each file are kept,
@@ -116,8 +116,11 @@ class ProblemList:
 
 @lru_cache(maxsize=1)
 def manifest_of(folder: str) -> Manifest:
-    """Read the manifest once per worker process, instead of sending its classes with every task."""
-    return read_manifest(folder)
+    """Read the manifest once per worker process, instead of sending its classes with every task.
+
+    Records are compared with the tables that they were written with, before any join.
+    """
+    return read_as_written(folder, read_manifest(folder))
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,13 @@ from dataclasses import replace
 from functools import partial
 
 from dataprep import engines, storage
-from dataprep.ledger.state import ENDS_OF_FILES, own_files, read_journal, unlisted_files
+from dataprep.ledger.state import (
+    ENDS_OF_FILES,
+    joined_tables,
+    own_files,
+    read_journal,
+    unlisted_files,
+)
 from dataprep.options import HASHES_NAME
 from dataprep.plan.files import has_append_plan
 from dataprep.progress import Progress
@@ -31,11 +37,11 @@ from dataprep.verification.shard import (
     verify_shard,
 )
 from manifests.errors import DamagedError, raise_machine_fault
-from manifests.files import REJECTED, file_length, kind_of
+from manifests.files import REJECTED, TABLE, file_length, kind_of
 from manifests.records import record
 from manifests.remote.url import is_read_only
 from manifests.schema import UNREADABLE, File, Manifest, Shard
-from manifests.serialization import old_manifest_name
+from manifests.serialization import joined_table, old_manifest_name
 from manifests.store import MANIFEST_NAME, has_shard_list, read_manifest, read_older
 
 _log = logging.getLogger(__name__)
@@ -147,7 +153,12 @@ def _verify(
         name = os.path.relpath(error.file, folder) if error.file else MANIFEST_NAME
         return VerifyResult((Problem(name, error.message, hint=error.hint),), {name: 1}, 0, 0, 0)
     manifest_of.cache_clear()  # an earlier call in this process may have cached another manifest
-    shards = manifest.shards
+    try:
+        shards = manifest_of(folder).shards
+    except DamagedError:  # of an older revision, which has the tables from before a join
+        found = ProblemList()
+        found.add(*_check_folder(folder, manifest))
+        return VerifyResult(tuple(found.kept), found.counts, 0, 0, 0)
     samples = sum(shard.samples for shard in shards)
     if progress:
         progress.start(samples, len(shards))
@@ -202,9 +213,10 @@ def _entries(folder: str) -> Sequence[storage.Entry]:
 
 
 def _check_old_revisions(folder: str, manifest: Manifest) -> Iterator[Problem]:
-    """Check the files that only `dataprep revert` and ``loaders.build(revision=)`` need."""
+    """Check the files that only `dataprep revert` and ``loaders.build(revision=)`` need, and joined tables."""
     # A revision may keep the list of the one before.
     rejected = {manifest.rejected}
+    joined = [manifest] if manifest.joins else []
     for revision in range(manifest.revision):
         try:
             old = read_older(folder, manifest, revision)[0]
@@ -214,6 +226,15 @@ def _check_old_revisions(folder: str, manifest: Manifest) -> Iterator[Problem]:
         if old.rejected is not None and old.rejected not in rejected:
             yield from _check_rejected(folder, old.rejected)
         rejected.add(old.rejected)
+        if manifest.joins:
+            joined.append(old)
+    # The tables that shards were written with are checked with them.
+    tables = {shard.table for each in joined for shard in each.shards}
+    names = {joined_table(shard.name, 0) for shard in manifest.shards}
+    for file in sorted(tables, key=lambda file: file.name):
+        if file.name not in names:
+            hint = "run `dataprep revert` and join the columns again, or restore it from a copy"
+            yield from check_file(folder, file, TABLE, hint)
 
 
 def _check_rejected(folder: str, file: File) -> Iterator[Problem]:
@@ -230,7 +251,8 @@ def _check_journal(folder: str, manifest: Manifest) -> tuple[list[Problem], froz
     pending = frozenset(unlisted_files(journal, manifest) if journal else ())
     if not journal or not pending:
         return [], pending
-    again = "`dataprep convert --append`" if journal.action == "append" else "`dataprep revert`"
+    commands = {"append": "convert --append", "join": "join"}
+    again = f"`dataprep {commands.get(journal.action, 'revert')}`"
     hint = f"run the same {again} again"
     # The steps of an append are continued by other commands.
     if has_append_plan(folder):
@@ -255,6 +277,7 @@ def _check_folder(folder: str, manifest: Manifest) -> Iterator[Problem]:
             message = f"the manifest names {file.name!r} twice"
             yield Problem(MANIFEST_NAME, message, hint="make the dataset again")
         named.add(file.name)
+    named.update(joined_tables(manifest))
     # What else is in the folder.
     names = sorted(entry.name for entry in _entries(folder))
     partials = os.path.join(folder, storage.PARTIALS_NAME)

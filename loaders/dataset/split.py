@@ -143,6 +143,9 @@ class OpenSplit:
     def fingerprint(self) -> str:
         """16 hex digits that identify the content: equal for copies, different for other splits."""
         text = repr([(shard.file, shard.index) for shard in self.shards])
+        # A join changes nothing but the tables, and so the order of samplers.
+        if self.manifest.joins and not self.joined:
+            text += repr([shard.table for shard in self.shards])
         if self.joined:
             # Identifies the content and the order of the parts, wherever they are stored.
             text = " ".join(part.fingerprint for part in self.joined) + repr(self.manifest.classes)

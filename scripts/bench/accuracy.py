@@ -290,6 +290,7 @@ def run_side(side: str, args: argparse.Namespace, settings: Row, recipe: Recipe)
 
 
 def run(report: Report, args: argparse.Namespace) -> None:
+    """Train with both loaders, and compare."""
     recipe = RECIPES[args.recipe]
     recipe = replace(recipe, epochs=args.epochs or recipe.epochs)
     settings: Row = {"recipe": args.recipe, "images": args.images.resolve().name}

@@ -176,6 +176,7 @@ class SamePlan:
 
 
 def same_batches(args: argparse.Namespace, length: int) -> SameBatches:
+    """Return a sampler of the batches that `plain_loaders` makes."""
     from torchvision import datasets
 
     folder = datasets.ImageFolder(str(args.images / "train"))
@@ -185,6 +186,7 @@ def same_batches(args: argparse.Namespace, length: int) -> SameBatches:
 
 
 def plain_loaders(args: argparse.Namespace, length: int, classes: list[str], device: Any) -> Any:
+    """Return the plain loaders of train and val."""
     images = plain_images(args.images / "train", classes, train=True)
     keys = identity_batches(images.folder.targets, args, args.epochs * length, args.seed)
     evaluated = plain_images(args.images / "val", classes, train=False)
@@ -230,6 +232,7 @@ def run_side(side: str, args: argparse.Namespace, settings: Row) -> None:
 
 
 def run(report: Report, args: argparse.Namespace) -> None:
+    """Train with all loaders, and compare."""
     names = ("model", "epochs", "identities", "samples", "lr")
     settings: Row = {"images": args.images.resolve().name}
     settings |= {name: getattr(args, name) for name in names}

@@ -81,6 +81,7 @@ def hand_policies() -> dict[str, Callable[[Any], Any] | None]:
 
 
 def openers(dataset: Path, args: argparse.Namespace) -> dict[str, Opener]:
+    """Return what opens each side."""
     recipes = {PLAIN: "imagenet-train", **{name: each for name, (each, _) in RECIPES.items()}}
     found: dict[str, Opener] = {}
     for name, transforms in recipes.items():
@@ -91,6 +92,7 @@ def openers(dataset: Path, args: argparse.Namespace) -> dict[str, Opener]:
 
 
 def run(report: Report, args: argparse.Namespace) -> None:
+    """Measure all recipes of each store."""
     dali: Any = importlib.import_module("nvidia.dali")
     made = {"concurrency": getattr(dali.OperatorConcurrency, args.concurrency)}
     made["stream_policy"] = getattr(dali.StreamPolicy, args.streams)
@@ -100,6 +102,7 @@ def run(report: Report, args: argparse.Namespace) -> None:
 
 
 def compare(report: Report, store: str, dataset: Path, args: argparse.Namespace) -> None:
+    """Measure all recipes of a dataset."""
     with feeds.open_feeds(openers(dataset, args), args.only) as sides:
         pairs: list[tuple[str, str, Target | None]] = []
         for name in sides:

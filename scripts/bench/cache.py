@@ -117,6 +117,7 @@ def image_parts(local: Path) -> list[tuple[str, int, int]]:
 
 
 def compare(report: Report, args: argparse.Namespace, local: Path, added: str) -> dict[str, float]:
+    """Measure the store, the local dataset and the cache; return the median seconds of each."""
     cache = args.work / "cache"
     stores = {"in order": "the store, whole shards", "PK": "the store, image by image"}
     sides: dict[str, Side] = {
@@ -199,6 +200,7 @@ def rival_epoch(
 
 
 def write(args: argparse.Namespace, name: str, src: Path) -> None:
+    """Put the images into the bucket as a library stores them."""
     folder = args.work / f"stored-{name}"
     shutil.rmtree(folder, ignore_errors=True)
     command = [args.rivals_python, FOLDER / "rivals_epoch.py", name, "write", src, folder]
@@ -207,6 +209,7 @@ def write(args: argparse.Namespace, name: str, src: Path) -> None:
 
 
 def compare_rivals(report: Report, args: argparse.Namespace, src: Path, endpoint: str) -> None:
+    """Measure cold and warm epochs of all libraries in turn."""
     os.environ.pop("PYTHONPATH", None)
     mine = args.work / "cache"
     with ExitStack() as stack:
@@ -231,6 +234,7 @@ def compare_rivals(report: Report, args: argparse.Namespace, src: Path, endpoint
 
 
 def check_rivals(args: argparse.Namespace) -> None:
+    """Refuse a Python without the libraries."""
     missing = []
     for package in PACKAGES.values():
         command = [args.rivals_python, "-c", f"import {package}"]
@@ -245,6 +249,7 @@ def check_rivals(args: argparse.Namespace) -> None:
 
 
 def run(report: Report, args: argparse.Namespace) -> None:
+    """Compare the cache with the store and a local dataset, or with other libraries."""
     if args.rivals_python:
         check_rivals(args)
     args.fmt = "webdataset"

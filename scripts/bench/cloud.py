@@ -107,6 +107,7 @@ def clear(url: str) -> None:
 
 
 def compare(report: Report, args: argparse.Namespace) -> None:
+    """Time conversions from bucket to bucket."""
     src, out = f"s3://{BUCKET}/images", f"s3://{BUCKET}/out"
     upload(args.images, src, args.count)
     pool = multiprocessing.get_context("spawn").Pool(args.workers)
@@ -150,6 +151,7 @@ class CountedStore:
 
 @contextmanager
 def counted_requests() -> Iterator[Counter[str]]:
+    """Count requests in this block."""
     counts, connect = Counter[str](), connections.connect
 
     def counting(*arguments: Any, **options: Any) -> Any:
@@ -191,6 +193,7 @@ def report_requests(report: Report, args: argparse.Namespace) -> None:
 
 
 def run(report: Report, args: argparse.Namespace) -> None:
+    """Measure rates, or count requests."""
     args.work.mkdir(parents=True, exist_ok=True)
     os.environ["TMPDIR"] = str(args.work)
     with served(args.work / "server"):

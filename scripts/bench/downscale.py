@@ -141,6 +141,7 @@ def report_similarity(report: Report, kind: str, files: list[Path]) -> None:
 
 
 def run(report: Report, args: argparse.Namespace) -> None:
+    """Measure each kind with each number of processes."""
     src, out = args.work / "src", args.work / "out"
     for kind in args.only:
         report_similarity(report, kind, make_images(args, src, kind))

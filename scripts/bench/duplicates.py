@@ -287,6 +287,7 @@ def judge_imagededup(file: Path, judged: set[Pair], wanted: list[int]) -> Iterat
 
 
 def run(report: Report, args: argparse.Namespace) -> None:
+    """Measure judged pairs, changed copies, datasets and searches, as far as they are given."""
     if not (args.judged or args.images):
         raise WrongOptionError(
             "--images or --judged is missing. Hint: pass a folder of photographs."

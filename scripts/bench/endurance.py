@@ -156,6 +156,7 @@ def start_request_threads() -> None:
 
 
 def orders(count: int) -> list[dict[str, Any]]:
+    """Return the arguments of each order: DALI's readers and the samplers."""
     return [
         {"shuffle": "buffer"},
         {"shuffle": False},
@@ -171,6 +172,7 @@ def orders(count: int) -> list[dict[str, Any]]:
 
 
 def run_cycle(endurance: Endurance, cycle: int, devices: list[str], count: int) -> None:
+    """Use a loader of each order on each device."""
     actions, stores = endurance.actions(), [*STORES, CACHED]
     for number, (device, order) in enumerate(itertools.product(devices, orders(count))):
         turn = number + cycle

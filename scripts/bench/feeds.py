@@ -73,6 +73,7 @@ def endless(loader: Any) -> Iterator[Any]:
 
 
 def digest(*tensors: Any) -> str:
+    """Return a digest of the contents of tensors."""
     contents = b"".join(each.cpu().numpy().tobytes() for each in tensors)
     return hashlib.sha256(contents).hexdigest()[:16]
 
@@ -204,6 +205,7 @@ def open_loader(dataset: Path, args: argparse.Namespace, **options: Any) -> Any:
 
 @contextmanager
 def our_feed(dataset: Path, args: argparse.Namespace, **options: Any) -> Iterator[Feed]:
+    """Open a loader."""
     with open_loader(dataset, args, **options) as loader:
         batches = endless(loader)
         nhwc = options.get("layout") == "NHWC"

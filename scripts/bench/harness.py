@@ -131,6 +131,7 @@ def check_options(args: argparse.Namespace) -> None:
 
 
 def torch_device(args: argparse.Namespace) -> Any:
+    """Return the device of the arguments for torch."""
     import torch
 
     return torch.device("cuda", 0) if args.device == "gpu" else torch.device("cpu")
@@ -168,6 +169,7 @@ def subjects() -> dict[str, Row]:
 
 
 def make_parser(subject: str) -> tuple[argparse.ArgumentParser, Any]:
+    """Return the parser of a subject, and its module."""
     try:
         module = importlib.import_module(subject)
     except ModuleNotFoundError as error:
@@ -423,6 +425,7 @@ def format_value(value: Any) -> str:
 
 
 def machine() -> Row:
+    """Return the CPU's model, the usable cores, the memory in GB, and the GPUs."""
     models = [
         line.partition(":")[2].strip()
         for line in Path("/proc/cpuinfo").read_text().splitlines()
@@ -447,6 +450,7 @@ def query_gpus(query: str) -> list[str]:
 
 
 def versions() -> dict[str, str]:
+    """Return the versions of Python and of the packages that are installed."""
     installed = {"Python": platform.python_version()}
     for package in PACKAGES:
         try:

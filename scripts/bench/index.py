@@ -38,6 +38,7 @@ WITHOUT_TENSORFLOW = (
 
 
 def tool(name: str) -> str:
+    """Return the path of one of DALI's tools."""
     found = shutil.which(name, path=sysconfig.get_path("scripts")) or shutil.which(name)
     if found is None:
         raise WrongOptionError(f"{name} is not installed. Hint: install nvidia-dali-cuda120.")
@@ -45,6 +46,7 @@ def tool(name: str) -> str:
 
 
 def index_each(shards: list[Path], *command: str) -> None:
+    """Run a command for each shard."""
     for shard in shards:
         run_command([*command, str(shard), str(shard.with_suffix(".idx"))])
 
@@ -76,6 +78,7 @@ def reset(shards: list[Path], cold: bool) -> None:
 
 
 def run(report: Report, args: argparse.Namespace) -> None:
+    """Index the shards of each format with every tool."""
     if args.cold:
         require_disk(args.work)
     for fmt in args.formats:

@@ -24,6 +24,7 @@ SIZE_4K = (3840, 2160)
 
 
 def photographs(folder: Path) -> list[Path]:
+    """Return the JPEGs of a folder, at any depth."""
     found = sorted(file for file in folder.rglob("*") if file.suffix.lower() in (".jpg", ".jpeg"))
     if not found:
         raise SystemExit(f"{folder} has no .jpg or .jpeg files")
@@ -90,6 +91,7 @@ def as_jpeg(photo: Image.Image, length: int, **options: Any) -> bytes:
 
 
 def dataprep(*arguments: object) -> list[str]:
+    """Return the command ``dataprep ARGUMENTS``."""
     return [harness.PYTHON, "-m", "dataprep", *map(str, arguments)]
 
 
@@ -196,6 +198,7 @@ def shard_files(folder: Path) -> list[Path]:
 
 
 def upload(folder: Path, url: str) -> None:
+    """Put the files of a folder into an object store."""
     from manifests.remote.store import open_store
 
     store = open_store(url)

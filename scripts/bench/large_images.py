@@ -36,6 +36,7 @@ SPEED, MEMORY, ESTIMATE = at_least(0.95), at_most(1.0), at_most(1.1)
 
 
 def used_memory(args: argparse.Namespace) -> int:
+    """Return the bytes of the GPU's memory that all processes have taken."""
     if args.device == "cpu":
         return 0
     torch.zeros(1, device="cuda")
@@ -71,6 +72,7 @@ def measure(args: argparse.Namespace, dataset: Path, before: int, point: Any) ->
 
 
 def run(report: Report, args: argparse.Namespace) -> None:
+    """Measure every point in a process of its own."""
     dataset, before = prepare(args)[1], used_memory(args)
     ends = [(HAND, 8, 0.65), (DEFAULTS, None, None)]
     points = [*ends, *((OURS, *pair) for pair in itertools.product(args.threads, args.loads))]

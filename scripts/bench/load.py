@@ -49,6 +49,7 @@ THREAD_US = harness.at_most(20)
 
 
 def openers(src: Path, dataset: Path, args: argparse.Namespace) -> dict[str, Opener]:
+    """Return what opens each side that this machine can measure."""
     known = {DEFAULT: None, TOLERANT: None, **samplers(args.count, args.batch_size)}
     found: dict[str, Opener] = {}
     for sampler in args.samplers:
@@ -69,6 +70,7 @@ def our_name(sampler: str, args: argparse.Namespace) -> str:
 
 
 def compare(report: Report, store: str, args: argparse.Namespace) -> None:
+    """Measure the sides of one store and format."""
     to_torchvision = TO_TORCHVISION.get(store) if args.device == "gpu" else TO_TORCHVISION_ON_CPU
     names = {sampler: our_name(sampler, args) for sampler in args.samplers}
     ours = names[args.samplers[0]]
@@ -92,5 +94,6 @@ def compare(report: Report, store: str, args: argparse.Namespace) -> None:
 
 
 def run(report: Report, args: argparse.Namespace) -> None:
+    """Compare the sides of every store and format."""
     for store, fmt in itertools.product(args.stores, args.formats or [args.fmt]):
         compare(report, store, harness.replaced(args, fmt=fmt))

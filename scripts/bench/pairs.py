@@ -33,6 +33,7 @@ OPTIONS = [
 
 
 def split_folders(images: Path) -> tuple[Path, Path]:
+    """Return the folders of the training images and of the evaluated ones."""
     found = [images / name for name in ("val", "test") if (images / name).is_dir()]
     if not found or not (images / "train").is_dir():
         raise SystemExit(f"{images} needs the folders train/CLASS/ and val/CLASS/")

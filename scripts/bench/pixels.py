@@ -100,6 +100,7 @@ def normalized(images: Any) -> Any:
 
 
 def run(report: Report, args: argparse.Namespace) -> None:
+    """Compare all readers with `loaders.build`."""
     folder, dataset = args.work / f"tiles-{args.count}-{args.size}", args.work / "dataset"
     if not folder.exists():
         make_tiles(folder, args.count, args.size)

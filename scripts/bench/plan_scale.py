@@ -189,6 +189,7 @@ def extended(step: str, found: list[Row]) -> list[Row]:
 
 
 def run(report: Report, args: argparse.Namespace) -> None:
+    """Measure the steps by size."""
     args.work.mkdir(parents=True, exist_ok=True)
     rows: dict[str, list[Row]] = {}
     for step in args.steps:

@@ -89,6 +89,7 @@ def read_cold(folder: Path, name: str, args: argparse.Namespace) -> tuple[float,
 
 
 def run(report: Report, args: argparse.Namespace) -> None:
+    """Compare all orders for each format."""
     require_disk(args.work)
     for fmt in args.formats:
         per_shard = ("--samples-per-shard", max(1, args.count // SHARDS))

@@ -23,6 +23,7 @@ SHARD_SAMPLES = 1280
 
 
 def mixing(window: int | None, shards: int) -> Row:
+    """Measure the first epoch of a split of `shards` shards."""
     samples = shards * SHARD_SAMPLES
     columns = {SHARD: np.repeat(np.arange(shards, dtype=np.int32), SHARD_SAMPLES)}
     sampler = ShuffledSampler(window=window)
@@ -41,6 +42,7 @@ def mixing(window: int | None, shards: int) -> Row:
 
 
 def run(report: Report, args: argparse.Namespace) -> None:
+    """Measure how windows mix."""
     windows = (1, 4, 16, 64, 256, None)
     mixed = [mixing(window, args.shards) for window in windows]
     report.table(f"{args.shards:,} shards of {SHARD_SAMPLES:,}, batches of {BATCH}", mixed)

@@ -23,6 +23,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import inputs
 from harness import IMAGES, ONLY, Report, Row, at_least, chosen, option, powers_of_two, timed, usual
 from inputs import as_jpeg, convert_here, copy_photographs, dataprep, enlarged, fill_folder
 
@@ -64,13 +65,12 @@ CASES = {
 }
 
 
-def make_originals(args: argparse.Namespace, *, large: bool) -> dict[str, list[Path]]:
-    """Copy the photographs, and enlarge some of them if a case needs it; return the files of each kind."""
+def make_originals(args: argparse.Namespace) -> dict[str, list[Path]]:
+    """Copy the photographs, and enlarge some of them; return the files of each kind."""
     copies = copy_photographs(args.images, args.work)
     kinds: dict[str, list[Path]] = {"photos": copies, "4k": []}
-    if not large:
-        return kinds
-    some = copies[:: max(1, len(copies) // args.different)][: args.different]
+    photos = inputs.photographs(args.images)
+    some = photos[:: max(1, len(photos) // args.different)][: args.different]
     with multiprocessing.get_context("spawn").Pool(min(default_workers(), len(some))) as pool:
         for number, data in enumerate(pool.imap(enlarge, some)):
             kinds["4k"].append(args.work / "originals" / f"4k-{number}.jpg")
@@ -141,12 +141,11 @@ def measure(
 
 
 def run(report: Report, args: argparse.Namespace) -> None:
+    """Measure the cases."""
     args.workers = sorted({1, *args.workers})
-    cases = chosen(CASES, args.only)
     try:
-        large = any(case.source == "4k" for case in cases.values())
-        originals = make_originals(args, large=large)
-        for name, case in cases.items():
+        originals = make_originals(args)
+        for name, case in chosen(CASES, args.only).items():
             measure(report, name, case, originals[case.source], args)
     finally:
         shutil.rmtree(args.work, ignore_errors=True)

@@ -114,6 +114,7 @@ class Shards(IterableDataset[Any]):
 
 @contextmanager
 def open_clip(dataset: Path, args: argparse.Namespace) -> Iterator[Feed]:
+    """Open the pipeline of open_clip."""
     data, gpu = Shards(shard_files(dataset)), args.device == "gpu"
     loader: Any = DataLoader(data, args.batch_size, num_workers=args.workers, pin_memory=gpu)
     counted = (
@@ -124,6 +125,7 @@ def open_clip(dataset: Path, args: argparse.Namespace) -> Iterator[Feed]:
 
 
 def openers(args: argparse.Namespace) -> dict[str, Opener]:
+    """Return what opens each side that this machine can measure."""
     src, dataset = prepare(harness.replaced(args, fmt="webdataset"))
     found: dict[str, Opener] = {}
     # The rivals come first: their processes are forked before this one has the threads of DALI.
@@ -144,6 +146,7 @@ def openers(args: argparse.Namespace) -> dict[str, Opener]:
 
 
 def run(report: Report, args: argparse.Namespace) -> None:
+    """Measure all sides in turn."""
     to_square, to_rival = (TO_SQUARE, TO_RIVAL) if args.device == "gpu" else (None, None)
     pairs = []
     for name in (*BUCKETS, *PATCHES):

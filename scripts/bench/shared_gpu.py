@@ -76,6 +76,7 @@ def count_different(batch: torch.Tensor, expected: torch.Tensor) -> tuple[int, i
 
 
 def write_epoch(args: argparse.Namespace, side: str, file: Path) -> None:
+    """Write the batches of an epoch, in a process alone."""
     batches = itertools.islice(SIDES[side](args), args.count // args.batch_size)
     np.save(file, torch.stack([batch.cpu() for batch in batches]).numpy())
 
@@ -126,6 +127,7 @@ def measure(args: argparse.Namespace, side: str, file: Path, processes: int, que
 
 
 def run(report: Report, args: argparse.Namespace) -> None:
+    """Compare each side with all numbers of processes and queues."""
     if args.count % args.batch_size:
         raise WrongOptionError(
             f"--count {args.count} is no multiple of --batch-size {args.batch_size}"

@@ -45,6 +45,7 @@ SHARE, ORDERS, PADDING = at_least(0.9), at_least(0.95), 8
 
 
 def make_dataset(work: Path, size: int, count: int) -> Path:
+    """Return a dataset of raw square images, with one shard."""
     dataset, src = work / f"raw{size}-{count}", work / f"src{size}"
     if (dataset / "manifest.json").exists():
         return dataset
@@ -61,6 +62,7 @@ def make_dataset(work: Path, size: int, count: int) -> Path:
 
 
 def ours(dataset: Path, size: int, args: argparse.Namespace, *, draws: bool, sampler: Any) -> Any:
+    """Open `loaders.build`."""
     steps: list[Any] = [{"Pad": {"padding": size // PADDING}}, {"CenterCrop": {"size": size}}]
     if draws:
         steps = [{"RandomCrop": {"size": size, "padding": size // PADDING}}]
@@ -71,6 +73,7 @@ def ours(dataset: Path, size: int, args: argparse.Namespace, *, draws: bool, sam
 
 @contextmanager
 def hand(dataset: Path, size: int, args: argparse.Namespace, *, draws: bool) -> Iterator[Feed]:
+    """Open a DALI pipeline."""
     gpu = args.device == "gpu"
     table = pq.read_table(next(dataset.glob("*.parquet")), columns=["offset", "label"])
     offsets = table["offset"].to_numpy()
@@ -107,6 +110,7 @@ def hand(dataset: Path, size: int, args: argparse.Namespace, *, draws: bool) -> 
 
 
 def run(report: Report, args: argparse.Namespace) -> None:
+    """Compare all orders with DALI by hand, for each size and batch."""
     for size, batch in itertools.product(args.sizes, args.batch_sizes):
         case = (make_dataset(args.work, size, args.count), size, replaced(args, batch_size=batch))
         in_order = loaders.SequentialSampler()

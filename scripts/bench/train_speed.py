@@ -102,6 +102,7 @@ def make_datasets(args: argparse.Namespace) -> dict[str, Path]:
 
 
 def make_sides(datasets: dict[str, Path], args: argparse.Namespace) -> dict[str, Opener]:
+    """Return what opens each side."""
     sides: dict[str, Opener] = {}
     options: Row = {"layout": "NHWC"}
     for store in args.stores:
@@ -118,6 +119,7 @@ def make_sides(datasets: dict[str, Path], args: argparse.Namespace) -> dict[str,
 
 
 def cached_feed(batch: Any) -> Feed:
+    """Return a feed that repeats a copy of one batch."""
     copies = tuple(each.clone(memory_format=torch.preserve_format) for each in batch)
     return Feed(itertools.repeat(copies))
 
@@ -126,6 +128,7 @@ def cached_feed(batch: Any) -> Feed:
 
 
 def make_step(name: str, device: torch.device, *, graph: bool = False) -> Step:
+    """Return a training step of a model."""
     if name == "none":
         return lambda *_: None
     net: Any = make_model(name).train()
@@ -300,6 +303,7 @@ def report_feeds(report: Report, title: str, model: str, measured: dict[str, Mea
 
 
 def run(report: Report, args: argparse.Namespace) -> None:
+    """Measure all batch sizes."""
     device = torch_device(args)
     if args.cuda_graphs and (args.device == "cpu" or "RANK" in os.environ):
         raise WrongOptionError("--cuda-graphs needs a GPU, and no torchrun")

@@ -36,6 +36,7 @@ TO_DEFAULT, TO_GRID = at_least(1.0), at_least(0.98)
 
 
 def compare(report: Report, store: str, args: argparse.Namespace) -> None:
+    """Search and measure the grid for one dataset."""
     problem = make_problem(
         str(prepare(args, store)[1]),
         transforms="imagenet-train",
@@ -80,5 +81,6 @@ def compare(report: Report, store: str, args: argparse.Namespace) -> None:
 
 
 def run(report: Report, args: argparse.Namespace) -> None:
+    """Compare the points of each store."""
     for store in args.stores:
         compare(report, store, args)

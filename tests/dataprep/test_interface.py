@@ -21,11 +21,11 @@ def source(make_photos, tmp_path, monkeypatch):
 
 def test_public_names_are_frozen():
     errors = ["CallError", "DamagedError", "DataProblemError", "DatasetError"]
-    assert dataprep.__all__ == [*errors, "convert", "diff", "index", "info", "verify"]
+    assert dataprep.__all__ == [*errors, "convert", "diff", "index", "info", "join", "verify"]
     assert [name for name in dir(dataprep) if not hasattr(dataprep, name)] == []
 
 
-@pytest.mark.parametrize("name", ["convert", "diff", "index", "verify"])
+@pytest.mark.parametrize("name", ["convert", "diff", "index", "info", "join", "verify"])
 def test_help_shows_every_option(name):
     function = getattr(dataprep, name)
     command = main.get_command(click.Context(main), name)
@@ -50,6 +50,9 @@ def test_a_dataset_is_converted_read_and_appended_to(source, make_photos, capfd)
     added = dataprep.convert([source, more], made["out"], append=True, shard_size="1MiB")
     assert (added["revision"], added["new_classes"]) == (1, ["class 2"])
     assert dataprep.diff(made["out"], made["out"])["equal"]
+    (source.parent / "a.csv").write_text("key,a\n00000000,1\n")
+    joined = dataprep.join(made["out"], "a.csv", on="key", missing="null")
+    assert (joined["revision"], joined["columns"], joined["without_row"]) == (2, ["a"], 22)
     json.dumps([planned, made, added])
     assert capfd.readouterr() == ("", "")
 

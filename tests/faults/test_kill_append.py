@@ -1,4 +1,4 @@
-"""`convert --append` and `revert` killed at every moment: readers find a whole revision, and a rerun ends the work."""
+"""`convert --append`, `join` and `revert` killed at every moment: readers find a whole revision, and a rerun ends the work."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from helpers import HELPERS
         ("webdataset", "append", 11),
         ("tfrecord", "steps", 29),
         ("webdataset", "revert", 3),
+        ("webdataset", "join", 3),
     ],
 )
 def test_killed_at_every_file_operation(fmt, action, stride, make_photos, warm, tmp_path):
@@ -31,6 +32,6 @@ def test_killed_at_every_file_operation(fmt, action, stride, make_photos, warm, 
     )
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
-    assert result["calls"] > (10 if action == "revert" else 50)
+    assert result["calls"] > (10 if action in ("revert", "join") else 50)
     assert result["killed"] == len(range(0, result["calls"], stride))
     assert (result["broken"], result["different"]) == ([], [])

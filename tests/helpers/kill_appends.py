@@ -1,9 +1,9 @@
-"""Append to a dataset, or revert an append, many times.
+"""Append to a dataset, join columns to it, or revert an append, many times.
 
 Kill it before a different file operation each time.
 
 This is a separate program because it forks. It prints one line of JSON.
-Usage: kill_appends.py FIRST SECOND FOLDER FORMAT STRIDE append|steps|revert
+Usage: kill_appends.py FIRST SECOND FOLDER FORMAT STRIDE append|steps|join|revert
 """
 
 import json
@@ -15,11 +15,12 @@ from pathlib import Path
 
 from kill_at_calls import KillSwitch, files, in_child, install
 
-from dataprep.options import Options
+from dataprep.options import JoinOptions, Options
 from dataprep.plan.files import plan_folder, remove_plan
 from dataprep.run.commit import revert_dataset
 from dataprep.run.convert import append_dataset, convert_dataset, write_append_plan
 from dataprep.run.finish import finish
+from dataprep.run.join import join_dataset
 from dataprep.run.work import Share, work
 from dataprep.sources import read_source
 from manifests.store import read_manifest
@@ -38,7 +39,16 @@ def append_in_steps(source: str, out: str, options: Options) -> None:
     os.rmdir(plan_folder(out))
 
 
+def join(_: str, out: str, options: Options) -> None:
+    del options
+    table = Path(out).with_name("scores.csv")
+    rows = [f"{number:08d},{number / 2}" for number in range(10)]
+    table.write_text("\n".join(["key,score", *rows]))
+    join_dataset(out, str(table), JoinOptions(on="key"))
+
+
 ACTIONS = {
+    "join": join,
     "append": append,
     "steps": append_in_steps,
     "revert": lambda _, out, __: revert_dataset(out),

@@ -75,6 +75,42 @@ def test_readers_of_the_old_revision_are_not_disturbed(shuffle, added, made, tmp
         assert equal(list(old), expected[2:])
 
 
+def test_a_join_is_read_without_a_new_conversion(made, tmp_path, dataprep):
+    """Samplers and fields use the joined columns, and a state fits the revision that it is from."""
+    dataset = shutil.copytree(made / "new", tmp_path / "out")
+    with build(dataset) as loader:
+        expected = list(loader)
+    sources = sorted(source for batch in expected for source in batch[2])
+    with build(dataset) as loader:
+        state = state_after(loader, 1)
+    rows = [f"{source},{n % 2},{('cat', 'ant')[n % 3 == 0]}" for n, source in enumerate(sources)]
+    (tmp_path / "scores.csv").write_text("\n".join(["source,score,label", *rows]))
+    arguments = ("join", dataset, tmp_path / "scores.csv", "--on", "source")
+    assert dataprep(*arguments).returncode == 0
+    odd = {source: n % 3 == 0 for n, source in enumerate(sources) if n % 2}
+    for sampler in (
+        loaders.WeightedSampler("score", replacement=False),
+        loaders.SubsetSampler(where="score = 1"),
+    ):
+        with build(
+            dataset, sampler=sampler, fields=("image", "label", "source", "score")
+        ) as loader:
+            for _, labels, names, scores in loader:
+                assert {*scores.tolist()} == {1}
+                assert [odd[name] for name in names] == labels.tolist()
+    # DALI's own reader would take the labels from the records.
+    with build(dataset, shuffle=False) as loader:
+        labels = {
+            name: label for batch in loader for name, label in zip(batch[2], batch[1], strict=True)
+        }
+        assert all(labels[name] == is_ant for name, is_ant in odd.items())
+        with pytest.raises(CallError, match=r"Hint: build the loader with revision=1\."):
+            loader.load_state_dict(state)
+    with build(dataset, revision=1) as loader:
+        loader.load_state_dict(state)
+        assert equal(list(loader), expected[1:])
+
+
 def test_several_datasets(made):
     both = [made / "new", made / "old"]
     with build(both) as loader:

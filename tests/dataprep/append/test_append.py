@@ -69,7 +69,7 @@ def test_revert(sources, convert, invoke, snapshot, tmp_path):
     invoke("revert", out)
     assert f"{out} is at revision 0" in invoke("revert", out).stdout
     assert snapshot(out) == states[0]
-    assert "nothing was appended to it" in invoke("revert", out, status=2).output
+    assert "nothing was appended or joined to it" in invoke("revert", out, status=2).output
 
 
 def test_an_interrupted_append_can_be_removed(
@@ -88,7 +88,9 @@ def test_an_interrupted_append_can_be_removed(
     assert problem.file == ".dataprep/journal.json"
     other = write_images(sources[0].parent / "third", range(50, 53), ("eel",))
     assert "another append" in convert(other, dataset, "--append", status=2).output
-    assert "what an interrupted append wrote was removed" in invoke("revert", dataset).stdout
+    assert (
+        "what an interrupted append or join wrote was removed" in invoke("revert", dataset).stdout
+    )
     assert snapshot(dataset) == before
 
 
@@ -159,7 +161,10 @@ def test_work_and_finish_leave_an_appended_dataset_alone(
         ["finish", out],
         ["plan", "--src", sources[0], "--out", out],
     ):
-        assert "is at revision 1: images were appended to it" in invoke(*command, status=2).output
+        assert (
+            "is at revision 1: images or columns were added to it"
+            in invoke(*command, status=2).output
+        )
     assert snapshot(out) == before
 
 

@@ -146,7 +146,7 @@ def test_revert(copy, append, old, invoke, snapshot, monkeypatch):
     assert problems[".dataprep/journal.json"].hint.startswith(
         f"run `dataprep work {out}`, then `dataprep finish {out}`; or `dataprep revert"
     )
-    assert "what an interrupted append wrote was removed" in invoke("revert", out).output
+    assert "what an interrupted append or join wrote was removed" in invoke("revert", out).output
     assert without_plan(snapshot(out)) == old
     assert not folder.exists()
     assert "contains no plan" in invoke("work", out, status=2).output

@@ -7,14 +7,16 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from helpers.datasets import write_csv
 from helpers.pictures import encode, photo
 
-from dataprep.options import Options
+from dataprep.options import JoinOptions, Options
 from dataprep.run import commit as complete
 from dataprep.run import convert as prepare
 from dataprep.run.commit import revert_dataset
 from dataprep.run.convert import append_dataset, convert_dataset, write_append_plan
 from dataprep.run.finish import finish
+from dataprep.run.join import join_dataset
 from dataprep.run.work import Share, work
 from dataprep.sources import SourceOptions, read_source
 from dataprep.sources.merge import merge_sources
@@ -69,8 +71,14 @@ def test_append_and_revert(each_store, sources, tmp_path):
     append(sources[1], str(tmp_path / "out"))
     assert download(each_store) == content(tmp_path / "out")
     assert append(sources[1], str(each_store)).revision == 1
+    table = write_csv(tmp_path / "a.csv", "key,a", [(f"{n:08d}", n) for n in range(12)])
+    for place in (str(each_store), str(tmp_path / "out")):
+        options = JoinOptions(on="key", missing="null")
+        assert join_dataset(place, str(table), options).manifest.revision == 2
+    assert download(each_store) == content(tmp_path / "out")
     assert verify_dataset(str(each_store), workers=1).problems == ()
     assert read_revision(str(each_store), 0).splits[0].samples == 12
+    assert revert_dataset(str(each_store)).joined == ("a",)
     assert revert_dataset(str(each_store)).removed == 9
     assert download(each_store) == before
 
@@ -223,7 +231,7 @@ def test_an_equal_append_ends_while_another_one_looks(memory, sources, elsewhere
     find_finished = prepare._find_finished
     patch.setattr(prepare, "_find_finished", look)
     with pytest.raises(
-        StoppedError, match="another program has changed the dataset since this append began"
+        StoppedError, match="another program has changed the dataset since this command began"
     ):
         append(sources[1], str(memory))
     assert verify_dataset(str(memory), workers=1).problems == ()
@@ -252,7 +260,7 @@ def test_the_revision_after_an_append_is_not_replaced(memory, sources, third, el
 
     before_replace(patch, go_on)
     with pytest.raises(
-        StoppedError, match="another program has changed the dataset since this append began"
+        StoppedError, match="another program has changed the dataset since this command began"
     ):
         append(sources[1], str(memory))
     assert verify_dataset(str(memory), workers=1).problems == ()

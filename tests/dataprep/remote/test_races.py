@@ -229,7 +229,7 @@ def test_an_equal_append_that_ends_before_this_one_begins(
 
     monkeypatch.setattr(prepare, "refuse_folders", after_the_other)
     with pytest.raises(
-        StorageError, match="another program has changed the dataset since this append began"
+        StorageError, match="another program has changed the dataset since this command began"
     ):
         append()
     assert append().converted is None

@@ -1,0 +1,148 @@
+"""`join`: a revision with more columns, whose shards keep their bytes."""
+
+from __future__ import annotations
+
+import json
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from helpers.datasets import rows_of, write_csv, write_images
+
+from manifests.store import read_manifest
+
+
+@pytest.fixture
+def dataset(convert, tmp_path):
+    """Eight images of two classes, in two shards."""
+    source = write_images(tmp_path / "first", range(8), ("cat", "dog"))
+    convert(source, tmp_path / "out", "--samples-per-shard", 5)
+    return tmp_path / "out"
+
+
+def keys_of(dataset) -> list[str]:
+    return sorted(row["key"] for row in rows_of(dataset))
+
+
+def test_a_join_is_a_revision_that_can_be_reverted(dataset, invoke, convert, snapshot, tmp_path):
+    states = [snapshot(dataset)]
+    keys = keys_of(dataset)
+    write_csv(
+        tmp_path / "scores.csv", "key,score,width", [(k, n / 2, n) for n, k in enumerate(keys)]
+    )
+    join = ("join", dataset, tmp_path / "scores.csv", "--on", "key")
+    assert "score would be joined to 8 samples" in invoke(*join, "--dry-run").stdout
+    assert snapshot(dataset) == states[0]
+    invoke(*join)
+    states.append(snapshot(dataset))
+    assert {name: states[1][name] for name in states[0] if name != "manifest.json"} == {
+        name: data for name, data in states[0].items() if name != "manifest.json"
+    }
+    assert {row["key"]: row["score"] for row in rows_of(dataset)} == {
+        key: number / 2 for number, key in enumerate(keys)
+    }
+    assert "was joined before" in invoke(*join).stdout
+    (revision,) = json.loads(invoke("info", dataset, "--json").stdout)["revisions"]
+    assert (revision["source"], revision["joined"]) == ("scores.csv", ["score"])
+    assert "revisions" not in json.loads(invoke("info", dataset, "--revision", 0, "--json").stdout)
+    # Lists of any length, and an append, whose rows are null in the joined columns.
+    lists = pa.array([["dog"], None], pa.list_(pa.large_string()))
+    pq.write_table(pa.table({"key": keys[:2], "near": lists}), tmp_path / "near.parquet")
+    near = ("join", dataset, tmp_path / "near.parquet", "--on", "key", "--missing")
+    assert "6 of 8 samples have no row: null" in invoke(*near, "null").stdout
+    states.append(snapshot(dataset))
+    second = write_images(tmp_path / "second", range(20, 23), ("dog",), first=500)
+    convert(second, dataset, "--append")
+    assert "9 of 11 samples have no row" in invoke(*near, "keep", "--columns", "near").stdout
+    assert [row["near"] for row in rows_of(dataset)].count(["dog"]) == 1
+    convert(dataset, tmp_path / "copy", "--where", "score > 1")
+    assert "5 images" in invoke("verify", tmp_path / "copy").stdout.replace("samples", "images")
+    for command in ("verify", "repair"):
+        assert "no" in invoke(command, dataset).stdout
+    for state in (None, *reversed(states[:3])):
+        invoke("revert", dataset)
+        assert state is None or snapshot(dataset) == state
+        invoke("verify", dataset)
+
+
+def test_damaged_tables_of_a_join_are_found(dataset, invoke, tmp_path):
+    write_csv(tmp_path / "a.csv", "key,a", [(key, 1) for key in keys_of(dataset)])
+    invoke("join", dataset, tmp_path / "a.csv", "--on", "key")
+    for name in ("train-00000.parquet", "train-00001.1.parquet"):
+        path = dataset / name
+        path.write_bytes(path.read_bytes()[:-1])
+        assert name in invoke("verify", dataset, status=1).stdout
+    found = invoke("repair", dataset, "--src", tmp_path / "first", status=1).stdout
+    assert "train-00000.parquet" in found
+    assert "columns of another table were joined to it" in found
+    assert "train-00000" not in invoke("verify", dataset, status=1).stdout
+
+
+def test_corrected_labels_replace_the_labels(dataset, invoke, convert, snapshot, tmp_path):
+    first, second = keys_of(dataset)[:2]
+    rows = [json.dumps({"key": first, "label": "eel"}), json.dumps({"key": second, "label": "dog"})]
+    (tmp_path / "labels.jsonl").write_text("\n".join(rows))
+    convert(dataset, tmp_path / "before")
+    invoke("join", dataset, tmp_path / "labels.jsonl", "--on", "key", "--missing", "keep")
+    assert read_manifest(dataset).classes == ("cat", "dog", "eel")
+    labels = {row["key"]: row["label"] for row in rows_of(dataset)}
+    assert (labels[first], labels[second]) == (2, 1)
+    assert "relabelled" in invoke("diff", tmp_path / "before", dataset, status=1).stdout
+    invoke("verify", dataset)
+
+
+#: Tables that are refused, the options, and the message. KEY is the key of a sample.
+REFUSED = {
+    "duplicate": ("key,a\nKEY,1\nx,2\nKEY,3\n", (), "t.csv, line 4: the key '{key}' of column 'key' is also in line 2"),
+    "no key": ("key,a\n,1\n", (), "t.csv, line 2: column 'key' has no key"),
+    "no column": ("name,a\nKEY,1\n", (), "--on key: "),
+    "columns": ("key,a\nKEY,1\n", ("--columns", "b"), "has no column 'b' beside the key"),
+    "only keys": ("key\nKEY\n", (), "has no column to join beside 'key'"),
+    "missing": ("key,a\nKEY,1\n", ("--missing",), "7 of 8 samples have no row"),
+    "none": ("key,a\nx,1\n", (), "8 of 8 samples have no row. Hint: compare the keys"),
+    "labels": ("key,label\nKEY,cat\n", (), "column 'label' has the labels, which cannot be null"),
+    "number": ("key,label\nKEY,7\n", (), "t.csv, line 2: label 7"),
+    "array": ('{"key": "KEY", "a": [0.5]}', (), "but a join adds only lists of integers or text"),
+    "hash": ("key,perceptual_hash\nKEY,1\n", (), "has a fixed meaning"),
+    "type": ("key,a\nKEY,x\n", ("twice",), "column 'a' has the type string, but int64 in"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "options", "message"), REFUSED.values(), ids=REFUSED)
+def test_tables_that_are_refused(text, options, message, dataset, invoke, snapshot, tmp_path):
+    key, table = keys_of(dataset)[0], tmp_path / ("t.jsonl" if text[0] == "{" else "t.csv")
+    join = ["join", dataset, table, "--on", "key", "--missing", "null"]
+    if options == ("twice",):
+        table.write_text(f"key,a\n{key},1\n")
+        invoke(*join)
+        options = ()
+    if options == ("--missing",):
+        del join[-2:]
+        options = ()
+    before = snapshot(dataset)
+    table.write_text(text.replace("KEY", key))
+    assert message.format(key=key) in invoke(*join, *options, status=2).output
+    assert snapshot(dataset) == before
+
+
+def test_an_interrupted_join_is_finished_or_removed(
+    dataset, invoke, snapshot, monkeypatch, tmp_path
+):
+    before = snapshot(dataset)
+    write_csv(tmp_path / "a.csv", "key,a", [(key, 1) for key in keys_of(dataset)])
+    join = ("join", dataset, tmp_path / "a.csv", "--on", "key")
+
+    def stop(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("dataprep.run.join.publish_revision", stop)
+        invoke(*join, status=3)
+    assert "`dataprep join` was interrupted" in invoke("verify", dataset, status=1).stdout
+    write_csv(tmp_path / "b.csv", "key,b", [(key, 1) for key in keys_of(dataset)])
+    other = ("join", dataset, tmp_path / "b.csv", "--on", "key")
+    assert "another join has not ended" in invoke(*other, status=2).output
+    assert "append or join wrote was removed: 2 files" in invoke("revert", dataset).stdout
+    assert snapshot(dataset) == before
+    invoke(*join)
+    invoke("verify", dataset)
