@@ -121,7 +121,11 @@ def make_pipeline(
                 images[name] = _finished_views(operations, views, encoded, own, options)
             if name in records.present:
                 there = context.to_device(records.present[name])
-                images[name] = [image * there for image in images[name]]
+                # DALI multiplies no float16 on a CPU.
+                images[name] = [
+                    as_dtype(as_dtype(image, "float32") * there, options.dtype)
+                    for image in images[name]
+                ]
         for number, (patchify, output) in enumerate(
             zip(recipe.patchify, recipe.outputs, strict=True)
         ):
