@@ -99,7 +99,11 @@ class Fields:
         self._readers: dict[str, Callable[[Ints], Values]] = {}
         if "index" in names:
             self._readers["index"] = lambda rows: rows
-        self._find_columns(tables, columns)
+        places: list[str] = []
+        if planned and not split.is_remote:
+            for image in set(self.images.values()):
+                places += place_columns(image)
+        self._find_columns(tables, columns, places)
         for field, name in valid.items():
             self._readers[field] = partial(_take, sizes_of(tables, name) > 0)
         self.present: dict[str, Callable[[Ints], Bools]] = {}
@@ -112,8 +116,13 @@ class Fields:
             offsets = tables.columns(["offset"], requested_by="fields")["offset"]
             self._row_finder = RowFinder(split, offsets)
 
-    def _find_columns(self, tables: SampleTables, names: Sequence[str]) -> None:
-        """Read columns, and set how fields come from them."""
+    def _find_columns(
+        self, tables: SampleTables, names: Sequence[str], places: Sequence[str]
+    ) -> None:
+        """Read columns, and set how fields come from them.
+
+        The columns `places` are read with those that the format defines: each table is read once.
+        """
         labels, classes = self._split.manifest.labels, len(self._split.manifest.classes)
         known = list(BUILT_IN_FIELDS)
         if not labels.is_class:
@@ -130,9 +139,9 @@ class Fields:
             self._readers[name] = partial(READERS[labels.columns[name]], column, classes=classes)
         for name, array in tables.columns(others, requested_by="fields").items():
             self._readers[name] = partial(_take, array)
-        self._lazy, arrays = tables.lazy_columns(defined)
-        for name, array in arrays.items():
-            self._readers[name] = partial(_take, array, dtype=TABLE_DTYPES[name])
+        self._lazy, arrays = tables.lazy_columns([*defined, *(places if defined else ())])
+        for name in defined:
+            self._readers[name] = partial(_take, arrays[name], dtype=TABLE_DTYPES[name])
 
     def rows(self, source: Array) -> Ints:
         """Return the rows of records by their origin.

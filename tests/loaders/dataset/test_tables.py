@@ -6,6 +6,7 @@ import json
 import pyarrow.parquet as pq
 import pytest
 
+import loaders
 from loaders.dataset.split import open_split
 from loaders.dataset.tables import SampleTables
 from manifests.errors import TableError
@@ -54,6 +55,16 @@ def test_a_build_opens_each_table_once(classes, python):
     opens = count_opens(python, classes, pk=True, fields=fields, transforms=WHOLE_IMAGES)
     assert opens == {str(table): 1 for table in classes.glob("*.parquet")}
     assert len(opens) == 3
+
+
+def test_labels_and_places_of_a_shard_are_read_together(classes, monkeypatch):
+    read, shards = SampleTables._read_defined, []
+    monkeypatch.setattr(
+        SampleTables, "_read_defined", lambda *given: shards.append(given[1]) or read(*given)
+    )
+    options = {"transforms": "imagenet-train", "sampler": loaders.ShuffledSampler()}
+    loaders.build(classes, batch_size=4, device="cpu", num_threads=1, **options).close()
+    assert sorted(shards) == [0, 1, 2]
 
 
 def test_a_build_that_needs_no_column_opens_no_table(classes, python):
