@@ -95,16 +95,17 @@ def _(operation: ColorJitter, image: Node, spec: ImageSpec, context: GraphContex
     if not names:
         return image
     slots, plans = jitter_plans(names)
-    # On a GPU, a blend that changes nothing takes less time than a branch.
-    branched = [
-        not ((context.gpu and name != "hue") or (always and operation.probability == 1))
-        for name, always in zip(slots, plans.min(axis=0) > 0, strict=True)
-    ]
-    # A blend right before a contrast also appends the channel for the mean.
-    widens = [
-        slots[at : at + 2] == ["blend", "contrast"] and not any(branched[at : at + 2])
-        for at in range(len(slots))
-    ]
+    branched: list[bool] = []
+    widens: list[bool] = []
+    for name, is_always_used in zip(slots, plans.min(axis=0) > 0, strict=True):
+        # On a GPU, a blend that changes nothing takes less time than a branch.
+        is_unbranched = context.gpu and name != "hue"
+        is_unbranched |= bool(is_always_used) and operation.probability == 1
+        if name == "contrast" and slots[: len(widens)][-1:] == ["blend"]:
+            # The blend before it also appends the channel for the mean.
+            widens[-1] = is_unbranched and not branched[-1]
+        branched.append(not is_unbranched)
+        widens.append(False)
 
     def draw(rng: np.random.Generator, batch_size: int) -> list[NDArray[Any]]:
         plan, factors = draw_jitter(operation, plans, rng, batch_size)

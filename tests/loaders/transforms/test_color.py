@@ -332,8 +332,9 @@ def test_on_cpu(check):
     check()
 
 
-def test_the_graph_for_a_gpu_gives_the_same():
-    operation, images = ColorJitter((0.6, 1.4), (0, 2), (0.6, 1.4), (-0.5, 0.5)), photographs()
+@pytest.mark.parametrize("blend", [(0.6, 1.4), (1, 1)])
+def test_the_graph_for_a_gpu_gives_the_same(blend):
+    operation, images = ColorJitter(blend, (0, 2), blend, (-0.5, 0.5)), photographs()
     found, expected = (
         run_graph(
             lambda image, context, gpu=gpu: apply(
