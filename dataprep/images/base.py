@@ -50,6 +50,9 @@ MAX_SCAN_PIXELS = 2_500_000_000
 #: Tiles of a JPEG 2000: a decoder needs 12 KiB for each, however small it is.
 MAX_TILES = 8192
 
+#: Code blocks of a JPEG 2000: a decoder needs 370 bytes for each, which may have 4 x 4 pixels.
+MAX_BLOCKS = 1 << 19
+
 #: Tags of a TIFF. All their values together must fit into the file, so they cannot share one large
 #: array.
 MAX_TAGS = 1024

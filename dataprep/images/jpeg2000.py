@@ -8,12 +8,12 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-from dataprep.images.base import MAX_TILES, ImageInfo, IncompleteHeader, Rejected
+from dataprep.images.base import MAX_BLOCKS, MAX_TILES, ImageInfo, IncompleteHeader, Rejected
 from manifests.pixels import RGB8, PixelKind, PixelType
 
 SIGNATURE = b"\0\0\0\x0cjP  \r\n\x87\n"
 CODESTREAM = b"\xff\x4f\xff\x51"
-_END, _TILE_PART = b"\xff\xd9", b"\xff\x90"
+_END, _TILE_PART, _PIXELS = b"\xff\xd9", b"\xff\x90", b"\xff\x93"
 
 #: Values of the box ``colr``: sRGB, gray.
 _SRGB, _GRAY = 16, 17
@@ -82,6 +82,7 @@ def parse_header(data: bytes) -> ImageInfo:
     tiles = -(-right // width) * -(-bottom // height)
     if tiles > MAX_TILES:
         raise Rejected("too-large", f"JPEG 2000 of {tiles} tiles, but the limit is {MAX_TILES}")
+    _follow_markers(data, boxes.start + 2, _TILE_PART, (right, bottom, number))
     depths = {depth + 1 for depth in parts[::3]}
     problem, has_alpha = _read_colors(boxes.others, number)
     if {*offset, left, top} != {0} or {*parts[1::3], *parts[2::3]} != {1}:
@@ -94,6 +95,49 @@ def parse_header(data: bytes) -> ImageInfo:
     if has_alpha and pixels.dtype == RGB8.dtype:
         pixels = RGB8  # gray stays one channel: a codestream of it does not become RGB
     return ImageInfo("jp2", right, bottom, pixels)
+
+
+def _follow_markers(data: bytes, at: int, end: bytes, size: tuple[int, int, int]) -> int:
+    """Return where a header ends with a marker, and check what its coding parameters cost.
+
+    Raises:
+        Rejected: the header is damaged, or asks for too many code blocks.
+        struct.error: the header continues after `data`.
+
+    """
+    while data[at : at + 2] != end:
+        marker, length = struct.unpack_from(">HH", data, at)
+        if marker < 0xFF00:
+            raise Rejected("corrupt", f"the JPEG 2000 has no marker at byte {at}")
+        # Parameters of all channels, and of one.
+        start = {0xFF52: 9, 0xFF53: 6}.get(marker)
+        if start:
+            blocks = _count_blocks(data[at + start : at + 2 + length], *size)
+            if blocks > MAX_BLOCKS:
+                raise Rejected(
+                    "too-large",
+                    f"JPEG 2000 of {blocks} code blocks, but the limit is {MAX_BLOCKS}",
+                )
+        at += 2 + length
+    return at
+
+
+def _count_blocks(coding: bytes, width: int, height: int, channels: int) -> int:
+    """Return about how many code blocks an image has, at all resolutions."""
+    levels, across, down = struct.unpack_from(">3B", coding)
+    precincts, total = coding[5:], 0
+    for level in range(min(levels, _MAX_LEVELS) + 1):
+        # A block is not larger than its precinct, which is twice as large as in its band.
+        sizes = precincts[level] if level < len(precincts) else 0xFF
+        x = min(across + 2, max((sizes & 15) - 1, 0))
+        y = min(down + 2, max((sizes >> 4) - 1, 0))
+        shift = levels - level
+        total += ((width >> shift >> x) + 1) * ((height >> shift >> y) + 1)
+    return total * channels
+
+
+#: A file has no more.
+_MAX_LEVELS = 32
 
 
 def _read_colors(boxes: dict[bytes, bytes], number: int) -> tuple[str, bool]:
@@ -122,15 +166,14 @@ def check_complete(data: bytes) -> None:
 
     """
     boxes = _read_boxes(data)
-    right, bottom, _, _, width, height = struct.unpack_from(">6I", data, boxes.start + 8)
-    at, found = boxes.start + 2, set()
-    while data[at : at + 2] != _TILE_PART:
-        marker, length = struct.unpack_from(">HH", data, at)
-        if marker < 0xFF00:
-            raise Rejected("corrupt", f"the JPEG 2000 has no marker at byte {at}")
-        at += 2 + length
+    right, bottom, *_, width, height, _, _, number = struct.unpack_from(
+        ">8IH", data, boxes.start + 8
+    )
+    size = right, bottom, number
+    at, found = _follow_markers(data, boxes.start + 2, _TILE_PART, size), set()
     while data[at : at + 2] == _TILE_PART:
         tile, length = struct.unpack_from(">HI", data, at + 4)
+        _follow_markers(data, at + 12, _PIXELS, size)
         found.add(tile)
         at = at + length if length else boxes.end - len(_END)
     if data[at : at + 2] != _END:

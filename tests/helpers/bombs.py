@@ -19,7 +19,7 @@ WEBP_SIDE, SIDE = 4095, 5016
 
 
 def bombs() -> Iterator[Case]:
-    for bomb in (*_tiffs(), *_pngs(), *_jpegs(), *_others()):
+    for bomb in (*_tiffs(), *_pngs(), *_jpegs(), *_others(), *_jpegs_2000()):
         assert len(bomb.data) <= 1 << 20, bomb.name
         yield bomb
 
@@ -160,6 +160,25 @@ def _jpegs() -> Iterator[Case]:
     yield case("tags.jpg", small[:2] + tags + small[2:])
     yield case("blocks.jpg", small[:2] + b"\xff\xe1\0\x0cExif\0\0abcd" * 70_000 + small[2:])
     yield case("comments.jpg", small[:2] + b"\xff\xfe\0\2" * 240_000 + small[2:])
+
+
+def _jpegs_2000() -> Iterator[Case]:
+    out = io.BytesIO()
+    Image.new("RGB", (3500, 3500)).save(out, "JPEG2000", no_jp2=True)
+    flat = out.getvalue()
+    coding, part = flat.index(b"\xff\x52"), flat.index(b"\xff\x90")
+    yield case("below the limit.j2k", flat)
+    yield case("comments.j2k", flat[:coding] + b"\xff\x64\0\4\0\1" * 150_000 + flat[coding:])
+    layers = flat[: coding + 6] + b"\xff\xff" + flat[coding + 8 :]
+    yield case("layers.j2k", layers)
+    blocks = flat[: coding + 10] + b"\0\0" + flat[coding + 12 :]
+    yield case("blocks.j2k", blocks, "too-large")
+    own = flat[coding : coding + 2] + b"\0\x12\1" + flat[coding + 5 : coding + 14] + bytes(6)
+    yield case("precincts.j2k", flat[:coding] + own + flat[coding + 14 :], "too-large")
+    in_tile = flat[: part + 12] + own + flat[part + 12 :]
+    yield case("precincts of a tile.j2k", in_tile, "too-large")
+    empty = struct.pack(">HHHIBBH", 0xFF90, 10, 0, 14, 0, 0, 0xFF93)
+    yield case("parts.j2k", flat[:part] + empty * 70_000 + b"\xff\xd9", KEPT, "corrupt")
 
 
 def _padded(data: bytes) -> bytes:
