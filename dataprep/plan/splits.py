@@ -437,6 +437,11 @@ def _notices(
     """
     if source.labels.stratification and not split_by:
         yield f"the new splits are {source.labels.stratification}"
+    if not split_by and "clip" in source.extra.column_names:
+        yield (
+            "frames of one clip are in several splits; --split-by clip keeps the frames of a clip"
+            " together"
+        )
     if source.labels.class_column is None:
         return
     splits_with = np.count_nonzero([*counts.values()], axis=0)

@@ -76,6 +76,7 @@ def merge_sources(parts: Sequence[NamedSource]) -> Source:
     # Local paths are relative to the folder that contains all sources.
     local = [os.path.abspath(each.root) for each in sources if not is_url(each.root)]
     root = os.path.commonpath(local) if local else first.root
+    sources = _with_own_clips(sources)
     sources = _with_equal_columns([_with_root(source, root) for source in sources])
     merged = replace(
         join_sources(sources),
@@ -174,6 +175,32 @@ def _notices(parts: Sequence[NamedSource], merged: Source) -> Iterator[str]:
 
 
 # --- columns --------------------------------------------------------------------------------------
+
+#: Column of a source whose equal values are the frames of one clip.
+CLIP = "clip"
+
+
+def _with_own_clips(sources: Sequence[Source]) -> list[Source]:
+    """Return sources of which no two have a clip of the same name: frames of two clips are no clip."""
+    seen: set[Any] = set()
+    shared = False
+    for source in sources:
+        if CLIP in source.extra.column_names:
+            own = set(pc.unique(source.extra[CLIP]).to_pylist()) - {None}
+            shared = shared or not seen.isdisjoint(own)
+            seen |= own
+    if not shared:
+        return [*sources]
+    named = []
+    for number, source in enumerate(sources):
+        if CLIP not in source.extra.column_names:
+            named.append(source)
+            continue
+        names = pc.cast(one_array(source.extra[CLIP]), pa.large_string())
+        columns = {f"extra:{CLIP}": _prefixed(names, f"{number}/")}
+        note = f"its clips are named {number}/..., because another source has clips of their names"
+        named.append(source.with_columns(**columns).with_notices(f"{source.root}: {note}"))
+    return named
 
 
 def _with_root(source: Source, root: str) -> Source:

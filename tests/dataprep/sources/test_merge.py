@@ -236,3 +236,18 @@ def test_an_error_of_one_of_several_sources_names_it(tmp_path, monkeypatch):
         read_sources(["a.csv", "b.csv"], SourceOptions())
     with pytest.raises(CallError, match=r"^the labels are numbers"):
         read_sources(["b.csv"], SourceOptions())
+
+
+def test_clips_of_one_name_stay_two_clips(merge, tmp_path):
+    names = [f"p{person}_{frame}.jpg" for person in range(2) for frame in range(4)]
+    first, second = (write(tmp_path / name, names) for name in ("a", "b"))
+    options = ("--pattern", "{label}_{frame}")
+    shown = merge(first, second, out=tmp_path / "out", options=(*options, "--val-fraction", "0.25"))
+    assert "because another source has clips of their names" in shown
+    assert "--split-by clip keeps the frames of a clip together" in shown
+    clips = {}
+    for batch in read_dataset(str(tmp_path / "out")):
+        for row in batch.table.to_pylist():
+            clips.setdefault(row["clip"], set()).add(row["source"].split("/")[0])
+    assert {name: len(sources) for name, sources in clips.items()} == dict.fromkeys(clips, 1)
+    assert len(clips) == 4
