@@ -154,6 +154,8 @@ def build(
       an image that cannot be decoded.
     - ``"grid"``, ``"tokens"``, ``"mask"``, ``"segments"``, with `loaders.transforms.Patchify`, which
       documents them and the shape of ``"image"``: where the patches of the images are.
+    - the name of an array column, such as ``"embedding"``: tensor [B, length] of the type that the
+      dataset has.
     - any other name: a column of the sample tables, such as ``"key"`` or ``"source"``. A tensor [B]
       if the column is numeric, has no missing value, and has one type in all tables; else a list.
       ``"column:NAME"`` is the source's column of this name, also if the name is one of these.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields, replace
 from typing import Any
@@ -317,7 +317,14 @@ def _open(request: BuildRequest) -> OpenSplit:
     splits = []
     for dataset, revision in zip(datasets, request.revisions, strict=True):
         splits.append(
-            open_anywhere(dataset, request.split, request.cache, request.cache_limit, revision)
+            open_anywhere(
+                dataset,
+                request.split,
+                request.cache,
+                request.cache_limit,
+                revision,
+                fields=request.fields,
+            )
         )
     return join_splits(splits) if request.joins else splits[0]
 
@@ -328,6 +335,8 @@ def open_anywhere(
     cache: str | None,
     limit: int | None,
     revision: int | None = None,
+    *,
+    fields: Sequence[str] = (),
 ) -> OpenSplit:
     """Open a split in a folder, or in an object store; see `loaders.cache.images.open_cached`."""
     if not is_url(dataset):
@@ -335,7 +344,7 @@ def open_anywhere(
     # Only datasets in object stores need this package.
     from loaders.cache.images import open_cached
 
-    return open_cached(dataset, split, cache, limit, revision)
+    return open_cached(dataset, split, cache, limit, revision, fields=fields)
 
 
 def default_tuning(
@@ -411,7 +420,7 @@ def _fields(
                 " one image",
                 hint='set row_tokens of Patchify, or leave "segments" out of fields',
             )
-    fields = Fields(split, tables, names, planned=planned)
+    fields = Fields(split, tables, names, planned=planned, mmap=options.mmap)
     if len({*fields.images.values()}) > 1:
         _check_several(recipe, options, split, tables, fields)
     if fields.label_image:

@@ -21,7 +21,7 @@ import re
 import secrets
 import shutil
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ from manifests.errors import HINTS, CallError, StorageError, raise_machine_fault
 from manifests.files import MANIFEST, kind_of, read_file
 from manifests.process.text import printable
 from manifests.remote.store import Store
-from manifests.schema import File, Manifest, Shard
+from manifests.schema import COLUMN_PREFIX, File, Manifest, Shard
 from manifests.serialization import checksum_text
 from manifests.store import MANIFEST_NAME, parse_manifest, read_older
 
@@ -183,17 +183,24 @@ def open_dataset(store: Store, cache: str, revision: int | None = None) -> Cache
     return CachedDataset(store, cache, folder, manifest, lock)
 
 
-def fetch_tables(dataset: CachedDataset, shards: Iterable[Shard]) -> None:
-    """Fetch the sample tables that are not in the cache, and check their checksums.
+def fetch_tables(dataset: CachedDataset, shards: Iterable[Shard], fields: Sequence[str]) -> None:
+    """Fetch the sample tables and arrays that are not in the cache, and check their checksums.
+
+    Only arrays that are among the fields are fetched.
 
     Raises:
         DamagedError: a table is missing in the store, or differs from what the manifest states.
         StorageError: the store or the disk cannot be used.
 
     """
+    files = []
+    for shard in shards:
+        files.append(shard.table)
+        for name, file in zip(dataset.manifest.arrays, shard.arrays, strict=True):
+            if name in fields or f"{COLUMN_PREFIX}{name}" in fields:
+                files.append(file)
 
-    def fetch(shard: Shard) -> None:
-        file = shard.table
+    def fetch(file: File) -> None:
         path = os.path.join(dataset.root, file.name)
         if has_length(path, file.bytes):
             return
@@ -203,7 +210,7 @@ def fetch_tables(dataset: CachedDataset, shards: Iterable[Shard]) -> None:
             write_once(path, data)
 
     with ThreadPoolExecutor(_CONNECTIONS, "tables") as pool:
-        list(pool.map(fetch, shards))
+        list(pool.map(fetch, files))
 
 
 def _download(store: Store, file: File) -> bytes:

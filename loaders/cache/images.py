@@ -64,6 +64,8 @@ def open_cached(
     cache: str | os.PathLike[str] | None,
     limit: int | None,
     revision: int | None = None,
+    *,
+    fields: Sequence[str] = (),
 ) -> CachedSplit:
     """Read the manifest and the tables, and make the shards in the cache: sparse, without any image.
 
@@ -73,6 +75,7 @@ def open_cached(
         cache: the cache folder.
         limit: maximum size of the cache on disk in bytes; `None` means no limit.
         revision: an older revision of the dataset. `None` means the newest one.
+        fields: fields of a batch. The files of the arrays among them are fetched too.
 
     Raises:
         CallError: the URL contains no dataset, it has no such split, or the cache folder cannot be
@@ -93,7 +96,7 @@ def open_cached(
     opened = open_dataset(open_store(parse_url(dataset)), folder, revision)
     try:
         shards = select_shards(opened.manifest, split, dataset)
-        fetch_tables(opened, shards)
+        fetch_tables(opened, shards, fields)
         make_shards(opened, shards)
         if limit is not None:
             require_holes(opened.cache)

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loaders.arrays import Array, Bools, Float32s, Ints
+from loaders.dataset.arrays import ArrayColumn, array_name
 from loaders.dataset.labels import PLACED, READERS
 from loaders.dataset.split import OpenSplit
 from loaders.dataset.tables import TABLE_DTYPES, ListColumn, SampleTables
@@ -56,7 +57,13 @@ class Fields:
     """
 
     def __init__(
-        self, split: OpenSplit, tables: SampleTables, names: Sequence[str], *, planned: bool = False
+        self,
+        split: OpenSplit,
+        tables: SampleTables,
+        names: Sequence[str],
+        *,
+        planned: bool = False,
+        mmap: bool = True,
     ) -> None:
         """Find where each field comes from, and read the table columns that are needed.
 
@@ -66,6 +73,7 @@ class Fields:
             names: names of the fields.
             planned: whether a sampler gives the rows of each batch. Ints then come from the
                 tables, not the records.
+            mmap: whether to map files of arrays.
 
         Raises:
             CallError: a field is not a column of the sample tables.
@@ -103,7 +111,7 @@ class Fields:
         if planned and not split.is_remote:
             for image in set(self.images.values()):
                 places += place_columns(image)
-        self._find_columns(tables, columns, places)
+        self._find_columns(tables, self._without_arrays(columns, mmap=mmap), places)
         for field, name in valid.items():
             self._readers[field] = partial(_take, sizes_of(tables, name) > 0)
         self.present: dict[str, Callable[[Ints], Bools]] = {}
@@ -116,6 +124,17 @@ class Fields:
             offsets = tables.columns(["offset"], requested_by="fields")["offset"]
             self._row_finder = RowFinder(split, offsets)
 
+    def _without_arrays(self, names: Sequence[str], *, mmap: bool) -> list[str]:
+        """Set how arrays come from their files; return the names of the other columns."""
+        others = []
+        for name in names:
+            array = array_name(self._split, name)
+            if array is None:
+                others.append(name)
+            else:
+                self._readers[name] = ArrayColumn(self._split, array, mmap=mmap).take
+        return others
+
     def _find_columns(
         self, tables: SampleTables, names: Sequence[str], places: Sequence[str]
     ) -> None:
@@ -124,7 +143,7 @@ class Fields:
         The columns `places` are read with those that the format defines: each table is read once.
         """
         labels, classes = self._split.manifest.labels, len(self._split.manifest.classes)
-        known = list(BUILT_IN_FIELDS)
+        known = [*BUILT_IN_FIELDS, *self._split.manifest.arrays]
         if not labels.is_class:
             known.remove("label")
         lists, defined, others = [], [], []

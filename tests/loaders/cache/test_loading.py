@@ -57,6 +57,14 @@ def datasets(tmp_path_factory):
     folders["views"] = root / "views"
     source = read_source(str(views), options)
     convert_dataset(source, str(folders["views"]), Options(shard_samples=2), workers=1)
+    arrays = root / "sources" / "arrays" / "a"
+    arrays.mkdir(parents=True)
+    for n in range(20):
+        (arrays / f"{n}.jpg").write_bytes(encode(photo(n, 50, 60)))
+        np.save(arrays / f"{n}.npy", np.arange(3, dtype=np.int16) + n)
+    source = read_source(str(arrays.parent), SourceOptions(array=("embedding={stem}.npy",)))
+    folders["arrays"] = root / "arrays"
+    convert_dataset(source, str(folders["arrays"]), Options(shard_samples=8), workers=1)
     url = f"memory://bucket/{root.name}"
     return {name: (folder, upload(folder, f"{url}/{name}")) for name, folder in folders.items()}
 
@@ -89,6 +97,7 @@ BOTH = ["tfrecord", "webdataset"]
     [
         *(([name], [True], options) for name in BOTH for options in ({}, STORED)),
         *((["webdataset"], [True], options) for options in ORDERS),
+        (["arrays"], [True], {"fields": ("image", "embedding", "index"), **STORED}),
         (BOTH, [True, True], {}),
         (BOTH, [True, False], STORED),
         (BOTH, [False, True], {"mix": [0.7, 0.3]}),
