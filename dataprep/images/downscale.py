@@ -92,7 +92,8 @@ def prepare(data: bytes, options: Options) -> StoredImage:
             check_decodes(data, info)
         stored, stored_info, change = data, info, []
     values = (info.width, info.height, info.format, " ".join(change))
-    columns |= zip(CHANGE_COLUMNS, values, strict=True)
+    # In the order of the sample table, from which `verify` writes a record again.
+    columns = dict(zip(CHANGE_COLUMNS, values, strict=True)) | columns
     return StoredImage(stored, stored_info, columns)
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pyarrow.parquet as pq
+import pydicom
 import pytest
 import tifffile
 from helpers.object_stores import upload
@@ -441,11 +442,40 @@ def test_raw_pixels_come_back_bit_for_bit(name, fmt, tmp_path, invoke):
 
 
 #: Ends of names of images that packages ship.
-PACKAGED = {".png", ".jpg", ".jpeg", ".tif", ".tiff", ".webp", ".bmp", ".ppm", ".gif", ".jp2"}
+PACKAGED = {
+    ".png",
+    ".jpg",
+    ".jpeg",
+    ".tif",
+    ".tiff",
+    ".webp",
+    ".bmp",
+    ".ppm",
+    ".gif",
+    ".jp2",
+    ".dcm",
+}
 
 
-def read_packaged(path: Path) -> np.ndarray:
+def read_dicom(path: Path, row: dict) -> np.ndarray:
+    """Read a file as pydicom does: RGB of 8 bits, or the stored values of the rescaled ones."""
+    file = pydicom.dcmread(path)
+    pixels = file.pixel_array
+    if row.get("rescale_slope") is not None:
+        slope, intercept = (
+            float(file.get(f"Rescale{e}") or not i) for i, e in enumerate(("Slope", "Intercept"))
+        )
+        return ((pixels * slope + intercept - row["rescale_intercept"]) / row["rescale_slope"])[
+            ..., None
+        ]
+    pixels = 255 - pixels if file.PhotometricInterpretation == "MONOCHROME1" else pixels
+    return pixels if pixels.ndim == 3 else np.repeat(pixels[..., None], 3, axis=2)
+
+
+def read_packaged(path: Path, row: dict) -> np.ndarray:
     """Read a file as its library does: whole, and RGB if it has 8 bits."""
+    if path.suffix == ".dcm":
+        return read_dicom(path, row)
     pixels = cv2.imread(str(path), cv2.IMREAD_UNCHANGED)
     if pixels is None or pixels.dtype == np.uint8:
         with Image.open(path) as image:
@@ -467,19 +497,20 @@ def test_files_of_installed_packages_come_back_whole(kind, tmp_path, invoke):
                 (tmp_path / "src" / package / name).write_bytes(path.read_bytes())
     out, (channels, dtype) = tmp_path / "out", kind
     options = ("--channels", channels, "--dtype", dtype, "--no-shuffle")
-    if dtype == "uint8":
+    if dtype == "uint8" or channels == 1:
         options += ("--transcode", "png")
     invoke("convert", "--src", tmp_path / "src", "--out", out, *options, status=1)
     rejected = (out / "rejected.jsonl").read_text().splitlines()
     if not [*out.glob("*.parquet")]:
         pytest.skip("no installed package has such an image")
-    sources = pq.read_table(out / "train-00000.parquet")["source"].to_pylist()
-    assert len(sources) + len(rejected) == len(files)
+    rows = pq.read_table(out / "train-00000.parquet").to_pylist()
+    assert len(rows) + len(rejected) == len(files)
     invoke("verify", out, "--workers", 1)
     invoke("verify", out, "--decode", "--workers", 1)
     found = [each[0] for each, *_ in build(out, dtype=dtype, layout="NHWC")]
-    for name, pixels in zip(sources, found, strict=True):
-        expected = read_packaged(files[name])
+    for row, pixels in zip(rows, found, strict=True):
+        name = row["source"]
+        expected = read_packaged(files[name], row)
         assert pixels.shape == expected.shape, name
         # Decoders of JPEG round differently.
         most = 4 if name.endswith(("jpg", "jpeg")) else 0
