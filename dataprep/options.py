@@ -1189,6 +1189,20 @@ class DiffOptions:
 
 
 @record
+class CroissantOptions:
+    """What the owner of a dataset says about it; nothing of it is guessed."""
+
+    out: str | None = option(None, "The file.", unit="FILE", unset="DATASET/croissant.json")
+    name: str | None = option(None, "Name of the dataset.", unset="that of its folder")
+    license: str | None = option(None, "Its license: a URL or an SPDX name such as CC-BY-4.0.")
+    creator: str | None = option(None, "Who made it.")
+    cite_as: str | None = option(None, "How to cite it.")
+    url: str | None = option(None, "Its home page.")
+    description: str | None = option(None, "What it contains.")
+    overwrite: bool = option(False, "Replace a file that this command did not write.")
+
+
+@record
 class VerifyOptions:
     """What `dataprep verify` checks."""
 

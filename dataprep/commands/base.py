@@ -480,12 +480,12 @@ def format_totals(samples: int, size: int, shards: int) -> str:
 #: The commands, and the module of each one that shares its module with another command.
 _COMMANDS = (
     *("convert", "index", "verify", "info", "report", "repair", "revert", "diff", "duplicates"),
-    *("join", "plan", "work", "finish"),
+    *("croissant", "join", "plan", "work", "finish"),
 )
 _MODULES = {
     **dict.fromkeys(("plan", "work", "finish"), "convert"),
     **dict.fromkeys(("verify", "revert"), "repair"),
-    **dict.fromkeys(("diff", "report"), "info"),
+    **dict.fromkeys(("croissant", "diff", "report"), "info"),
 }
 
 

@@ -12,7 +12,7 @@ import click
 from dataprep.commands.base import Command, format_totals, path_or_url, print_line, takes
 from dataprep.commands.console import ProgressBar
 from dataprep.labels.kinds import KINDS
-from dataprep.options import DiffOptions, InfoOptions, ReportOptions
+from dataprep.options import CroissantOptions, DiffOptions, InfoOptions, ReportOptions
 from manifests.errors import CallError, ExitStatus
 from manifests.pixels import RGB8
 from manifests.process.text import (
@@ -249,6 +249,39 @@ def report(dataset: str, *, options: ReportOptions) -> ExitStatus:
         print_line(f"{out} and {json_path(out)} are written")
     if facts.problems or facts.looks.failed:
         return ExitStatus.DATA_PROBLEM
+    return ExitStatus.SUCCESS
+
+
+# --- catalogs ---------------------------------------------------------------------------------------
+
+
+@click.command(cls=Command)
+@click.argument("dataset", type=path_or_url)
+@takes(options=CroissantOptions)
+def croissant(dataset: str, *, options: CroissantOptions) -> ExitStatus:
+    """Describe DATASET, a folder or a URL, for catalogs, in Croissant 1.1.
+
+    Writes DATASET/croissant.json with all files and their SHA-256, the columns of the sample tables
+    and the classes. Reads all shards. Prints what is missing: license, creator, citation, home page
+    and description are only as you give them.
+    """
+    from dataprep import storage
+    from dataprep.summary.croissant import describe_dataset
+    from manifests.process.options import check_output_file
+    from manifests.remote.url import is_url
+
+    out = options.out or os.path.join(dataset, "croissant.json")
+    if not is_url(out):
+        marks = [b"mlcommons.org/croissant"]
+        check_output_file(out, "description", marks, overwrite=options.overwrite)
+    with ProgressBar("reading") as bar:
+        described, missing = describe_dataset(dataset, options, bar)
+    with storage.partials(os.path.dirname(out) or ".", is_alone=False):
+        storage.replace_file(out, described)
+    print_line(f"{out} is written")
+    if missing:
+        flags = ", ".join(f"--{name.replace('_', '-')}" for name in missing)
+        print_line(f"missing, because only you know it: {flags}")
     return ExitStatus.SUCCESS
 
 

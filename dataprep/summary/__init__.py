@@ -4,5 +4,6 @@
 
     info            a summary of one dataset
     bands           the statistics of the bands of all its images
+    croissant       a description of one for catalogs
     diff            what differs between two
 """
