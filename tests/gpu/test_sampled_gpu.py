@@ -117,6 +117,8 @@ def test_a_loader_may_be_deleted_while_it_prefetches(grays, fmt):
 )
 def test_frames_of_a_clip_share_every_draw(photos_of, transforms):
     options = {"fields": ("image",), "sampler": Still(), "batch_size": 16, "dtype": "float32"}
+    # The hardware decoder's pixels of the same image differ by up to 3 of 255.
+    options["hw_decoder_load"] = 0
     with build(photos_of, transforms=transforms, **options) as loader:
         (images,) = next(iter(loader))
     assert images.shape[:2] == (4, 4)
