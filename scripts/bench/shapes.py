@@ -9,7 +9,7 @@ The pipeline of open_clip is written without `webdataset`: each worker decodes w
 transforms with torchvision and makes whole batches.
 
 `imagenet-train` decodes only the region that a crop shows, on average less than half of an image.
-"Square, nearly whole" are square crops of 90 to 100% of the image, which decode as much as a bucket.
+"Square, nearly whole" are crops of `bucket-train`, 90 to 100% of an image, with one size for all.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ OPTIONS = [
 PATCH = 16
 TIMM, OPEN_CLIP, SQUARE = "timm NaFlex", "open_clip", "imagenet-train"
 WHOLE = "square, nearly whole"
-NEARLY_WHOLE: list[dict[str, Any]] = [
-    {"RandCropImage": {"size": 224, "scale": [0.9, 1.0]}},
-    {"RandFlipImage": {"flip_code": 1}},
+NEARLY_WHOLE: list[Any] = [
+    {"RandomResizedCrop": {"size": 224, "scale": [0.9, 1.0]}},
+    "RandomHorizontalFlip",
     {"NormalizeImage": {}},
 ]
 BUCKETS = ("bucket-train, batch=images", "bucket-train, batch=pixels")
