@@ -199,6 +199,11 @@ class SampleTable:
         return table
 
     @property
+    def schema(self) -> pa.Schema:
+        """Names and types of all columns."""
+        return self._parquet.schema
+
+    @property
     def metadata(self) -> TableMetadata | None:
         """What is stored beside the rows; see `read_table_metadata`."""
         return _metadata(self.path, self._parquet)

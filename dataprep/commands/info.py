@@ -259,9 +259,9 @@ def report(dataset: str, *, options: ReportOptions) -> ExitStatus:
 @click.argument("dataset", type=path_or_url)
 @takes(options=CroissantOptions)
 def croissant(dataset: str, *, options: CroissantOptions) -> ExitStatus:
-    """Describe DATASET, a folder or a URL, for catalogs, in Croissant 1.1.
+    """Describe a dataset in Croissant 1.1, for catalogs.
 
-    Writes DATASET/croissant.json with all files and their SHA-256, the columns of the sample tables
+    DATASET is a folder or a URL. Writes DATASET/croissant.json with all files and their SHA-256, the columns of the sample tables
     and the classes. Reads all shards. Prints what is missing: license, creator, citation, home page
     and description are only as you give them.
     """

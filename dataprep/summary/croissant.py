@@ -12,13 +12,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from dataprep.options import CroissantOptions
 from dataprep.progress import Progress
-from manifests.files import TABLE, FileKind, kind_of, open_file
+from manifests.files import FileKind, kind_of, open_file
 from manifests.schema import File, Manifest, Split
 from manifests.store import read_manifest
+from manifests.tables import SampleTable
 
 #: Bytes that are read at once.
 _PART = 4 << 20
@@ -91,9 +91,8 @@ def describe_dataset(
     sets = [_tables(split) for split in splits]
     records = []
     for split in splits:
-        path = os.path.join(dataset, first_tables[split.name])
-        with open_file(path, TABLE) as table:
-            records.append(_record_set(split, pq.read_schema(table)))
+        table = SampleTable(os.path.join(dataset, first_tables[split.name]))
+        records.append(_record_set(split, table.schema))
     missing = [name for name in GIVEN if getattr(options, name) is None]
     described = {
         "@context": _CONTEXT,

@@ -346,7 +346,7 @@ def test_the_loader_refuses_what_it_cannot_do(bands, options, message):
     assert caught.value.hint or "13 numbers" in message
 
 
-@pytest.mark.parametrize("name", ["png x1", "png x3", "tiles uint8 x4", "predictor uint16 x13"])
+@pytest.mark.parametrize("name", ["png x1", "png x3", "png x4", "predictor uint16 x13"])
 def test_statistics_make_the_normalization(name, tmp_path, invoke):
     """The printed transform makes the mean 0 and the deviation 1, and tables have what NumPy finds."""
     arrays = write(tmp_path / "src", name)

@@ -112,7 +112,7 @@ def test_index_and_verify_print_the_same_line(validation, source, tmp_path, monk
 
     def fail_once(data: bytes) -> ImageInfo:
         seen.append(data)
-        return 1 // 0 if len(seen) == 1 else parse(data)
+        return 1 // 0 if data == seen[0] else parse(data)
 
     monkeypatch.setattr(validate, "_parse_header", fail_once)
     report = "Hint: this is a bug in dataprep; please report it with this line and the image."
@@ -122,7 +122,9 @@ def test_index_and_verify_print_the_same_line(validation, source, tmp_path, monk
     assert problem.endswith(report)
     (out / tar.name).rename(tar)
     index = ["index", tar, "--workers", 1, "--validate", validation]
+    monkeypatch.setattr(validate, "_parse_header", parse)
     invoke(*index)
+    monkeypatch.setattr(validate, "_parse_header", fail_once)
     seen.clear()
     lines = invoke(*index, "--overwrite", status=1).stderr.splitlines()
     (line,) = (line for line in lines if "dataprep failed on 1 image," in line)
