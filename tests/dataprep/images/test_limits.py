@@ -21,8 +21,8 @@ from dataprep.sources import read_source
 
 ROOT = Path(__file__).parents[3]
 #: The documented ceiling, in KiB, and the seconds after which a run of all bombs counts as a hang.
-# KiB. Pages of libraries that the system maps ahead are part of it: 120 to 150 MiB of a run without
-# large images, by how the libraries lie in the page cache.
+#: Pages of libraries that the system maps ahead are part of it: 120 to 150 MiB of a run without
+#: large images, by how the libraries lie in the page cache.
 MAX_RESIDENT, HANG = 512 * 1024, 600
 
 
