@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from loaders.ranks import local_rank
 from manifests.errors import CallError
 from manifests.process.text import printable
 
@@ -177,19 +178,21 @@ def open_sink(target: Any, rank: int) -> Sink:
         return function
     match = PROMETHEUS.fullmatch(target)
     if match:
-        return _prometheus(int(match[1]) + int(os.environ.get("LOCAL_RANK", rank)))
+        local = local_rank()
+        return _prometheus(int(match[1]) + (rank if local is None else local))
     try:
-        file = open(target, "a", encoding="utf-8", buffering=1)  # noqa: SIM115 - lives with the loader
+        _append(target, "")
     except OSError as error:
         raise CallError(
             f"metrics: {printable(target)} cannot be written ({error.strerror})"
         ) from error
+    return lambda metrics: _append(target, f"{json.dumps(metrics.to_dict())}\n")
+
+
+def _append(path: str, line: str) -> None:
     # One write a line: several ranks may share the file.
-    return lambda metrics: _write_line(file, metrics)
-
-
-def _write_line(file: Any, metrics: Metrics) -> None:
-    file.write(json.dumps(metrics.to_dict()) + "\n")
+    with open(path, "a", encoding="utf-8") as file:
+        file.write(line)
 
 
 # --- Prometheus -----------------------------------------------------------------------------------
@@ -232,9 +235,9 @@ def _prometheus(port: int) -> Sink:
 
     try:
         client.start_http_server(port, addr="127.0.0.1", registry=registry)
-    except OSError as error:
+    except (OSError, OverflowError) as error:  # a port above 65535 is an OverflowError
         raise CallError(
-            f"metrics: port {port} of 127.0.0.1 cannot be used ({error.strerror})",
+            f"metrics: port {port} of 127.0.0.1 cannot be used ({error})",
             hint="name a free port; each rank of a machine takes the next one",
         ) from error
     _servers[port] = publish

@@ -8,7 +8,7 @@ import urllib.request
 import pytest
 from helpers.loading import build
 
-from loaders.metrics import Meter
+from loaders.metrics import Meter, open_sink
 from loaders.progress import Position
 from manifests.errors import CallError
 
@@ -52,6 +52,14 @@ def free_port():
     with socket.socket() as server:
         server.bind(("127.0.0.1", 0))
         return server.getsockname()[1]
+
+
+def test_the_port_is_that_of_the_rank_on_its_machine(monkeypatch):
+    port = free_port() - 1
+    monkeypatch.setenv("SLURM_LOCALID", "1")
+    open_sink(f"prometheus:{port}", rank=9)
+    with urllib.request.urlopen(f"http://127.0.0.1:{port + 1}/metrics", timeout=10) as answer:
+        assert answer.status == 200
 
 
 def test_prometheus_and_files(prepared, tmp_path):
