@@ -80,18 +80,15 @@ def describe_dataset(
     shards = [shard for split in manifest.splits for shard in split.shards]
     progress.start(sum(shard.samples for shard in shards), len(shards))
     files: list[dict[str, Any]] = []
-    first_tables: dict[str, str] = {}
-    for split in manifest.splits:
-        for shard in split.shards:
-            for file in shard.files:
-                files.append(_file_object(dataset, file))
-            progress.advance(shard.name, shard.samples)
-            first_tables.setdefault(split.name, shard.table.name)
+    for shard in shards:
+        for file in shard.files:
+            files.append(_file_object(dataset, file))
+        progress.advance(shard.name, shard.samples)
     splits = [split for split in manifest.splits if split.shards]
     sets = [_tables(split) for split in splits]
     records = []
     for split in splits:
-        table = SampleTable(os.path.join(dataset, first_tables[split.name]))
+        table = SampleTable(os.path.join(dataset, split.shards[0].table.name))
         records.append(_record_set(split, table.schema))
     missing = [name for name in GIVEN if getattr(options, name) is None]
     described = {
