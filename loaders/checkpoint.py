@@ -166,7 +166,7 @@ def read_state(
             whole["checkpoint"].fail("the bytes that were saved")
         errors = dict(whole["errors"].read(tuple[tuple[int, str], ...]))
         adjustment = _adjustment(whole["set"])
-        saved_revisions = _revisions(whole["revision"])
+        saved_revisions = read_revisions(whole["revision"])
         seen = whole["seen"].record(Seen)
     except MemberError as error:
         raise CallError(
@@ -268,7 +268,8 @@ def _require_same_epoch(
         )
 
 
-def _revisions(member: Member) -> tuple[int, ...]:
+def read_revisions(member: Member) -> tuple[int, ...]:
+    """Return the revision of each dataset, as `State.to_dict` writes them."""
     members = member.items() if isinstance(member.value, (list, tuple)) else [member]
     return tuple(each.integer(0, _MAX_COUNT) for each in members)
 

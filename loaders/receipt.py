@@ -10,14 +10,15 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
 from loaders.arrays import Ints
+from loaders.checkpoint import read_revisions
 from loaders.dataset.split import OpenSplit, join_splits, open_splits
 from loaders.dataset.tables import SampleTables
-from loaders.options import require_int
+from loaders.options import LastBatch, OnError
 from loaders.progress import Seen
 from loaders.ranks import Ranks
 from loaders.samplers.choose import planned_order, sampler_columns, stored_order, tolerant_order
@@ -97,7 +98,7 @@ class Receipt:
         yield f"sampler      {printable(str(built['sampler'] or 'stored order'))}"
         yield (
             f"seed         {built['seed']}, batches of {built['batch_size']} on"
-            f" {plural(int(built['world_size']), 'rank')}, last batch: {built['last_batch']}"
+            f" {plural(built['world_size'], 'rank')}, last batch: {built['last_batch']}"
         )
         yield (
             f"seen         {plural(self.seen.samples, 'sample')} of all ranks, in"
@@ -119,20 +120,36 @@ def read_receipt(state: Mapping[str, Any]) -> Receipt:
     """
     try:
         whole = Member(state)
-        origin, revision = whole["origin"], whole["revision"].value
+        origin, revisions = whole["origin"], read_revisions(whole["revision"])
+        folders = origin["folders"].texts()
+        if len(folders) != len(revisions):
+            origin["folders"].fail("as many as revisions")
         return Receipt(
-            whole["built"].mapping(),
-            origin["folders"].texts(),
-            tuple(revision) if isinstance(revision, (list, tuple)) else (revision,),
-            origin["split"].text(),
-            origin["samples"].integer(),
-            origin["batches"].integer(),
-            origin["sampler"].value,
-            whole["seen"].record(Seen),
-            tuple(row for row, _ in whole["errors"].read(tuple[tuple[int, str], ...])),
+            built=_choices(whole["built"]),
+            folders=folders,
+            revisions=revisions,
+            split=origin["split"].text(),
+            samples=origin["samples"].integer(),
+            batches=origin["batches"].integer(),
+            sampler=origin["sampler"].value,
+            seen=whole["seen"].record(Seen),
+            bad=tuple(row for row, _ in whole["errors"].read(tuple[tuple[int, str], ...])),
         )
     except MemberError as error:
         raise CallError(f"this is not the state of a loader ({error})") from None
+
+
+def _choices(built: Member) -> Mapping[str, Any]:
+    """Return the choices of a loader, of which a receipt needs these."""
+    for name in ("dataset", "transforms"):
+        built[name].text()
+    for name, low in (("seed", 0), ("rank", 0), ("batch_size", 1), ("world_size", 1)):
+        built[name].integer(low)
+    built["last_batch"].one_of(get_args(LastBatch))
+    built["on_error"].one_of(get_args(OnError))
+    for name in ("sampler", "sample_order", "shuffle"):
+        built[name]  # is there; any value is compared or shown
+    return built.mapping()
 
 
 # --- checkpoint files -----------------------------------------------------------------------------
@@ -232,12 +249,12 @@ def _distinct(receipts: Sequence[Receipt]) -> list[Receipt]:
         runs.setdefault(json.dumps([shared, receipt.seen.runs], default=str), []).append(receipt)
     counted = []
     for run in runs.values():
-        by_rank = {int(each.built["rank"]): each for each in run}
+        by_rank = {each.built["rank"]: each for each in run}
         first = run[0]
         if first.built["on_error"] == "raise":
             counted.append(first)
             continue
-        missing = set(range(int(first.built["world_size"]))) - by_rank.keys()
+        missing = set(range(first.built["world_size"])) - by_rank.keys()
         if missing:
             raise CallError(
                 f"with on_error={first.built['on_error']!r} each rank leaves out its own bad"
@@ -296,9 +313,10 @@ def _counts(
 
 def _order(receipt: Receipt, split: OpenSplit, tables: SampleTables) -> Order:
     built = receipt.built
-    size = require_int("batch_size", built["batch_size"], 1)
-    ranks = Ranks(int(built["rank"]), int(built["world_size"]))
-    batching = Batching(size, built["last_batch"], ranks, int(built["seed"]), training=True)
+    ranks = Ranks(built["rank"], built["world_size"])
+    batching = Batching(
+        built["batch_size"], built["last_batch"], ranks, built["seed"], training=True
+    )
     if receipt.sampler is None:
         return stored_order(split, batching, shuffle=bool(built["shuffle"]))
     sampler = from_plain(receipt.sampler)

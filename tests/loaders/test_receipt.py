@@ -104,14 +104,23 @@ class Runs:
         return (open, (str(self.path), "w"))
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"[1]", b"PK\x03\x04", "pickle", "state"])
-def test_other_files_are_refused(tmp_path, content):
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"{", b"[1]", b"PK\x03\x04", "pickle", "state", "seed", "world_size", "revision"],
+)
+def test_other_files_are_refused(prepared, tmp_path, content):
     path, made = tmp_path / "file.pt", tmp_path / "made"
     if content == "pickle":
         torch.save({"state": Runs(made)}, path)
     elif content == "state":
         members = dict.fromkeys(("built", "position", "checkpoint", "seen", "origin"), 7)
         path.write_text(json.dumps(members))
+    elif isinstance(content, str):
+        with build(prepared["gray tfrecord"]) as loader:
+            state = loader.state_dict()
+        part = state if content == "revision" else state["built"]
+        part[content] = [] if content == "revision" else "7"
+        path.write_text(json.dumps(state))
     else:
         path.write_bytes(content)
     result = CliRunner().invoke(main, ["receipt", str(path)])
