@@ -18,7 +18,14 @@ from numpy.typing import NDArray
 
 from dataprep.arrays import BoolArray, Int32Array, Int64Array
 from dataprep.options import BY_DUPLICATES, Options
-from dataprep.sources.base import LABEL_COLUMN_NAMES, Source, first_names, take_rows, text_array
+from dataprep.sources.base import (
+    CLIP,
+    LABEL_COLUMN_NAMES,
+    Source,
+    first_names,
+    take_rows,
+    text_array,
+)
 from manifests.errors import CallError
 from manifests.filters import EXAMPLE, filter_columns, matching_rows
 from manifests.process.text import plural, shown, suggest
@@ -437,7 +444,7 @@ def _notices(
     """
     if source.labels.stratification and not split_by:
         yield f"the new splits are {source.labels.stratification}"
-    if not split_by and "clip" in source.extra.column_names:
+    if not split_by and CLIP in source.extra.column_names:
         yield (
             "frames of one clip are in several splits; --split-by clip keeps the frames of a clip"
             " together"

@@ -55,7 +55,7 @@ from dataprep.run.commit import (
 )
 from dataprep.run.edited import check_edits
 from dataprep.run.inputs import check_columns, check_label_type, check_options, read_base
-from dataprep.run.known import find_known, find_retried, revision_with
+from dataprep.run.known import describe_clips, find_known, find_retried, revision_with
 from dataprep.run.prepare import Rereading, Resumable, prepared
 from dataprep.run.work import Prepared, opened, says_what_is_kept, write_shards
 from dataprep.shards.write import ShardResult, names_of_shard
@@ -239,6 +239,7 @@ def plan_append(
         return nothing._replace(notices=notices)
     # Plan the new samples. A split that would be empty is not made.
     new = take_rows(labelled, np.flatnonzero(~known)) if known.any() else labelled
+    notices = (*notices, *describe_clips(base, new))
     try:
         made = make_plan(new, options)
     except EmptySplitError as error:

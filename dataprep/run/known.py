@@ -29,6 +29,7 @@ from dataprep.progress import Progress, divide
 from dataprep.run.inputs import options_members, options_of
 from dataprep.shards.source_image import LoadedImage, load_image, load_others, read_images
 from dataprep.sources import Source
+from dataprep.sources.base import CLIP, first_names
 from dataprep.summary.diff import hash_texts
 from manifests.errors import CallError, SourceError
 from manifests.json_members import MemberError
@@ -322,6 +323,26 @@ def describe_splits(out: str, source: Source, pairs: pa.Table) -> tuple[str, ...
 
 
 # --- which samples are in the dataset -------------------------------------------------------------
+
+
+def describe_clips(base: Folder, new: Source) -> tuple[str, ...]:
+    """Return a note if clips of the dataset get frames of a source, by their names."""
+    if CLIP not in new.extra.column_names:
+        return ()
+    stored: set[Any] = set()
+    for batch in read_dataset(base.out, ["key"], optional=[CLIP], manifest=base.manifest):
+        if CLIP in batch.table.column_names:
+            stored.update(pc.unique(batch.table[CLIP]).to_pylist())
+    stored.discard(None)
+    shared = [name for name in pc.unique(new.extra[CLIP]).to_pylist() if name in stored]
+    if not shared:
+        return ()
+    get = agree(len(shared), "gets", "get")
+    return (
+        f"{plural(len(shared), 'clip')} of the dataset {get} frames of this source, because"
+        f" {agree(len(shared), 'it has the name', 'they have the names')} of its clips:"
+        f" {first_names(shared)}; if these are other clips, name them apart",
+    )
 
 
 def revision_with(base: Folder, source: Source) -> int | None:

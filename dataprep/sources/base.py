@@ -49,6 +49,9 @@ LABEL_COLUMN_NAMES = ("label", "class", "target")
 #: Names that sample tables and records already use, so extra columns cannot have them.
 RESERVED_COLUMNS = (*TABLE_COLUMNS, "class")
 
+#: Column whose equal values are the frames of one clip.
+CLIP = "clip"
+
 #: Longest name of an extra column, in bytes: `dataprep index` reads TFRecord features with names of
 #: up to 127 bytes.
 MAX_COLUMN_NAME = 100

@@ -27,6 +27,7 @@ from dataprep.options import (
     SourceOptions,
 )
 from dataprep.sources.base import (
+    CLIP,
     Integers,
     NamedSource,
     Names,
@@ -175,9 +176,6 @@ def _notices(parts: Sequence[NamedSource], merged: Source) -> Iterator[str]:
 
 
 # --- columns --------------------------------------------------------------------------------------
-
-#: Column of a source whose equal values are the frames of one clip.
-CLIP = "clip"
 
 
 def _with_own_clips(sources: Sequence[Source]) -> list[Source]:

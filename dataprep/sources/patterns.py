@@ -21,6 +21,7 @@ from dataprep.labels.columns import number_labels, row_error
 from dataprep.labels.kinds import REGRESSION
 from dataprep.options import SourceOptions
 from dataprep.sources.base import (
+    CLIP,
     LABEL_COLUMN_NAMES,
     MAX_COLUMN_NAME,
     RESERVED_COLUMNS,
@@ -282,14 +283,14 @@ def read_names(path: pa.Array, pattern: Pattern, root: str) -> pa.Table:
 def _with_clips(path: pa.Array, pattern: Pattern, columns: pa.Table) -> pa.Table:
     """Add the column `clip` to numbered frames: the path before the number at the end of a name."""
     *_, before, last = ("", *_PARTS.findall(pattern.text))
-    if last != "{frame}" or "clip" in pattern.names:
+    if last != "{frame}" or CLIP in pattern.names:
         return columns
     if not pa.types.is_integer(to_integers(one_array(columns["frame"])).type):
         return columns
     # All names have the same text before the number, so clips stay apart without it.
     literal = "" if before[:1] in {*"{*?"} else re.escape(before)
     clip = pc.replace_substring_regex(path, rf"/?(?s:{literal}[0-9]+\.[^./]*)$", "")
-    return columns.append_column("clip", clip)
+    return columns.append_column(CLIP, clip)
 
 
 def _unclear(
@@ -648,7 +649,7 @@ def read_reid_folders(src: str, layout: ReidLayout, options: SourceOptions) -> S
             shown = plural(len(distractors), "distractor image")
             notices.append(f"kept {shown} (identity {DISTRACTORS}) in gallery")
     # c1 and c01 are the same camera, so these columns are always numbers.
-    types = {**dict.fromkeys(source.extra.column_names, pa.int64()), "clip": pa.large_string()}
+    types = {**dict.fromkeys(source.extra.column_names, pa.int64()), CLIP: pa.large_string()}
     schema = pa.schema([(name, types[name]) for name in source.extra.column_names])
     source = source.with_columns(extra=source.extra.cast(schema))
     return replace(source, notices=tuple(notices))

@@ -251,3 +251,7 @@ def test_clips_of_one_name_stay_two_clips(merge, tmp_path):
             clips.setdefault(row["clip"], set()).add(row["source"].split("/")[0])
     assert {name: len(sources) for name, sources in clips.items()} == dict.fromkeys(clips, 1)
     assert len(clips) == 4
+    merge(second, out=tmp_path / "one", options=options)
+    others = write(tmp_path / "c", names[::-1])  # other pictures
+    shown = merge(others, out=tmp_path / "one", options=(*options, "--append"))
+    assert "2 clips of the dataset get frames of this source" in shown
