@@ -125,9 +125,8 @@ def resolve(request: BuildRequest) -> LoaderSpec:
     num_classes = 0
     if split.manifest.labels.is_class:
         num_classes = _num_classes(split, recipe)
-    shadowed = shadowed_columns(
-        tables, options.fields, PATCH_FIELDS * (recipe.patchify[0] is not None)
-    )
+    patch_fields = PATCH_FIELDS * (recipe.patchify[0] is not None)
+    shadowed = shadowed_columns(tables, options.fields, patch_fields, split.manifest.arrays)
     # Opened last: what failed after this would leave the files open.
     images = None
     if order.is_planned:

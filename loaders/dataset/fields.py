@@ -6,7 +6,7 @@ NumPy only: imports neither torch nor DALI.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -276,7 +276,10 @@ def _take(array: Array, rows: Ints, *, dtype: str | None = None) -> Values:
 
 
 def shadowed_columns(
-    tables: SampleTables, names: Sequence[str], of_patches: Sequence[str] = ()
+    tables: SampleTables,
+    names: Sequence[str],
+    of_patches: Sequence[str] = (),
+    arrays: Collection[str] = (),
 ) -> list[str]:
     """Return a warning for each field that hides a column of the same name.
 
@@ -284,6 +287,7 @@ def shadowed_columns(
         tables: the sample tables.
         names: names of the fields.
         of_patches: names of fields that say where the patches of images are.
+        arrays: names of the array columns.
 
     """
     meanings = {
@@ -293,7 +297,7 @@ def shadowed_columns(
     }
     warnings = []
     for name, meaning in meanings.items():
-        if name in names and name in tables.column_names:
+        if name in names and (name in arrays or name in tables.column_names):
             warnings.append(
                 f'the field "{name}" is {meaning}, not the column "{name}" of the sample tables;'
                 f' that column is the field "{COLUMN_PREFIX}{name}"'
