@@ -272,9 +272,11 @@ def _label_columns(
 ) -> tuple[dict[str, pa.Array], tuple[str, ...]]:
     """Return corrected labels as the sample tables have them, and the classes: new names come at the end."""
     classes, values = manifest.classes, one_array(table[name])
-    if is_list(values.type):
+    has_lists = is_list(values.type)
+    if has_lists:
         values = pc.list_flatten(values)
-    if manifest.labels.names_classes and (manifest.labels.is_class or values.type.num_fields):
+    # Text of several names needs the separator that the conversion had.
+    if manifest.labels.names_classes and (manifest.labels.is_class or has_lists):
         text = values.cast(pa.large_string()).drop_null()
         if not are_indices(text, classes):
             classes = (*classes, *sorted({*pc.unique(text).to_pylist()}.difference(classes)))

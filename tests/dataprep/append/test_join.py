@@ -91,6 +91,25 @@ def test_corrected_labels_replace_the_labels(dataset, invoke, convert, snapshot,
     invoke("verify", dataset)
 
 
+def test_lists_of_classes_may_have_new_names(invoke, convert, make_photos, tmp_path):
+    paths = sorted(make_photos(tmp_path / "photos", 4).rglob("*.*"))
+    for name, key, lists in (
+        ("source", "path", [["cat"], ["dog", "cat"], ["dog"], ["cat"]]),
+        ("labels", "source", [["eel", "cat"], ["dog"], ["dog"], ["ant"]]),
+    ):
+        rows = []
+        for path, labels in zip(paths, lists, strict=True):
+            rows.append(json.dumps({key: str(path.relative_to(tmp_path)), "labels": labels}))
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(rows))
+    dataset = tmp_path / "set"
+    convert(tmp_path / "source.jsonl", dataset)
+    shown = invoke("join", dataset, tmp_path / "labels.jsonl", "--on", "source").output
+    assert "2 new classes: ant, eel" in shown
+    assert read_manifest(dataset).classes == ("cat", "dog", "ant", "eel")
+    found = {row["source"]: row["labels"] for row in rows_of(dataset)}
+    assert [found[str(path.relative_to(tmp_path))] for path in paths] == [[0, 3], [1], [1], [2]]
+
+
 #: Tables that are refused, the options, and the message. KEY is the key of a sample.
 REFUSED = {
     "duplicate": ("key,a\nKEY,1\nx,2\nKEY,3\n", (), "t.csv, line 4: the key '{key}' of column 'key' is also in line 2"),
