@@ -269,8 +269,13 @@ def _torch() -> Framework:
             return tensor
         # CUDA reads a little pageable memory before it returns, without waiting for the GPU.
         # Pinning it would take two more calls, each of which waits for calls of DALI's threads.
-        source = tensor if array.nbytes <= _READ_AT_ONCE else tensor.pin_memory()
-        return source.to(place(device), non_blocking=True)
+        if array.nbytes > _READ_AT_ONCE:
+            pinned = torch.empty_like(tensor, pin_memory=True)
+            # NumPy copies in this thread. PyTorch would divide the copy among all cores, which
+            # decode: 8 ms for a megabyte instead of 0.1 ms.
+            np.copyto(pinned.numpy(), array)
+            tensor = pinned
+        return tensor.to(place(device), non_blocking=True)
 
     def place(device: Device) -> torch.device:
         return torch.device("cuda", device.index) if device.is_gpu else torch.device("cpu")
