@@ -112,7 +112,7 @@ def _default_gpu(ranks: Ranks, gpus: Gpus) -> int:
     current = gpus.current()
     if ranks.world_size == 1 or gpus.chosen:
         return current
-    local = local_rank()
+    local = local_rank(ranks)
     if local is not None:
         return local % gpus.count
     # Without a launcher, as with torch.multiprocessing, ranks are numbered machine by machine. A

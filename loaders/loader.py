@@ -99,6 +99,7 @@ class Loader(Generic[BatchT_co]):
         checks = not spec.order.is_planned and spec.options.mmap
         self._check_shards = ShardCheck(spec.split) if checks else None
         self._closed = False
+        self._alone = alone
         #: Whether the loaders of the other ranks are known to agree with this one.
         self._agreed = alone
         #: Number of the iteration that a loop is in, -1 outside of a loop.
@@ -111,9 +112,9 @@ class Loader(Generic[BatchT_co]):
         self._seen = Seen()
         self._meter: Meter | None = None
         if spec.options.metrics:
-            rank = spec.options.ranks.rank
-            sink = open_sink(spec.options.metrics, rank)
-            self._meter = Meter(spec.split.name, rank, sink, self._traffic)
+            ranks = spec.options.ranks
+            sink = open_sink(spec.options.metrics, ranks)
+            self._meter = Meter(spec.split.name, ranks.rank, sink, self._traffic)
         #: `None` if the loader is closed, or if the pipeline could not be started.
         self._pipeline: Any = start_pipeline(spec, self._progress)
         self._reserve_memory()
@@ -350,6 +351,8 @@ class Loader(Generic[BatchT_co]):
                 self._leave_out(dict(loaded.errors))
                 self._restart(Progress.restore(len(self), loaded.position, loaded.checkpoint))
                 self._seen = loaded.seen
+                # A rank may have loaded another state, or may be a new process.
+                self._agreed = self._alone
         except Exception as error:
             if isinstance(error, DatasetError) or not is_checkpoint_error(error):
                 raise

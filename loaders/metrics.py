@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from loaders.ranks import local_rank
+from loaders.ranks import Ranks, local_rank
 from manifests.errors import CallError
 from manifests.process.text import printable
 
@@ -166,7 +166,7 @@ class Meter:
         self._since, self._images, self._waited = now, 0, 0.0
 
 
-def open_sink(target: Any, rank: int) -> Sink:
+def open_sink(target: Any, ranks: Ranks) -> Sink:
     """Return what takes the metrics of a loader; see `loaders.build`.
 
     Raises:
@@ -178,8 +178,8 @@ def open_sink(target: Any, rank: int) -> Sink:
         return function
     match = PROMETHEUS.fullmatch(target)
     if match:
-        local = local_rank()
-        return _prometheus(int(match[1]) + (rank if local is None else local))
+        local = local_rank(ranks)
+        return _prometheus(int(match[1]) + (ranks.rank if local is None else local))
     try:
         _append(target, "")
     except OSError as error:

@@ -11,7 +11,6 @@ processes would train on the same batches.
 from __future__ import annotations
 
 import importlib
-import itertools
 import json
 import os
 import re
@@ -26,10 +25,6 @@ from manifests.errors import CallError
 #: `Ranks.origin` of ranks that the caller of `loaders.build` gave.
 GIVEN = "the arguments rank and world_size"
 NO_LAUNCHER = "no launcher, so one process"
-
-#: Numbers the comparisons of this process. The ranks begin their loaders in the same order, so the
-#: numbers agree.
-_numbers = itertools.count()
 
 #: Longest pause between two looks at the store, in seconds. A blocking wait of the store would
 #: ignore Ctrl-C.
@@ -106,8 +101,12 @@ class Ranks:
         if self.world_size < 1:
             raise CallError(f"world_size must be at least 1, got {self.world_size}")
         if not 0 <= self.rank < self.world_size:
+            source = ""
+            if self.origin not in (GIVEN, NO_LAUNCHER):
+                source = f" ({self.origin})"
             raise CallError(
-                f"rank must be from 0 to {self.world_size - 1} (world_size - 1), got {self.rank}"
+                f"rank must be from 0 to {self.world_size - 1} (world_size - 1), got"
+                f" {self.rank}{source}"
             )
 
     def share(self, samples: int, epoch: int = 0) -> int:
@@ -209,10 +208,24 @@ def check_group(ranks: Ranks) -> None:
     )
 
 
-def local_rank(environment: Mapping[str, str] = os.environ) -> int | None:
-    """Return the number of this process on its machine. `None` if no launcher sets it."""
-    names = [launcher.local_rank for launcher in LAUNCHERS]
-    return next((_int_variable(name, environment) for name in names if name in environment), None)
+def local_rank(ranks: Ranks, environment: Mapping[str, str] = os.environ) -> int | None:
+    """Return the number of this process on its machine. `None` if no launcher tells it."""
+    for launcher in LAUNCHERS:
+        if launcher.local_rank in environment and _has_started(launcher, ranks, environment):
+            return _int_variable(launcher.local_rank, environment)
+    return None
+
+
+def _has_started(launcher: Launcher, ranks: Ranks, environment: Mapping[str, str]) -> bool:
+    """Return whether a launcher has started each of the ranks, not only their parent.
+
+    Ranks that a script starts itself, for example with `torch.multiprocessing`, all inherit the
+    variables of the script: in Slurm, also of a batch script.
+    """
+    if launcher.world_size not in environment:
+        # In a batch script, Slurm sets SLURM_PROCID and SLURM_LOCALID only.
+        return launcher.name != "Slurm" or ranks.world_size == 1
+    return _int_variable(launcher.world_size, environment) >= ranks.world_size
 
 
 def usable_cores(ranks: Ranks, gpus: int, environment: Mapping[str, str] = os.environ) -> int:
@@ -225,13 +238,27 @@ def usable_cores(ranks: Ranks, gpus: int, environment: Mapping[str, str] = os.en
         environment: environment variables.
 
     """
-    cores = len(os.sched_getaffinity(0))
-    launcher = next((each for each in LAUNCHERS if each.rank in environment), None)
+    started = [each for each in LAUNCHERS if each.rank in environment]
+    launcher = next((each for each in started if _has_started(each, ranks, environment)), None)
     if launcher is not None and launcher.local_size in environment:
-        return max(1, cores // _int_variable(launcher.local_size, environment))
+        return _share_of_cores(_int_variable(launcher.local_size, environment))
     if launcher is not None and launcher.name == "Slurm":
-        return max(1, _slurm_cores(cores, environment))
-    return max(1, cores // min(ranks.world_size, gpus or ranks.world_size))
+        return max(1, _slurm_cores(len(os.sched_getaffinity(0)), environment))
+    return _share_of_cores(min(ranks.world_size, gpus or ranks.world_size))
+
+
+def _share_of_cores(local_size: int) -> int:
+    """Return the cores of one of the ranks on this machine, at least 1.
+
+    Launchers may bind each rank to some of the cores, as ``torchrun --numa-binding`` does. Fewer
+    ranks share these cores, so the cores of the launcher are divided, and not the cores of the rank.
+    """
+    own = len(os.sched_getaffinity(0))
+    try:
+        whole = len(os.sched_getaffinity(os.getppid()))
+    except OSError:  # the launcher has ended
+        whole = own
+    return max(1, min(own, max(own, whole) // max(1, local_size)))
 
 
 def _slurm_cores(cores: int, environment: Mapping[str, str]) -> int:
@@ -342,7 +369,10 @@ def require_agreement(ranks: Ranks, choices: Mapping[str, Any]) -> None:
     if not torch.distributed.is_initialized() or group_ranks() != ranks:
         return
     store = torch.distributed.distributed_c10d._get_default_store()
-    prefix = f"loaders.agreement.{next(_numbers)}"
+    # The ranks begin their loaders in the same order, so the numbers agree. The store counts, because
+    # a process may join ranks that were in another group before.
+    number = store.add(f"loaders.agreement.of.{ranks.rank}", 1)
+    prefix = f"loaders.agreement.{number}"
     deadline = time.monotonic() + store.timeout.total_seconds()
     own = json.dumps(choices)
     if ranks.rank == 0:

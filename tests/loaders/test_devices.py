@@ -123,13 +123,15 @@ def test_what_is_not_installed(monkeypatch):
         ({"LOCAL_RANK": "9"}, 0, 1),
         ({"MPI_LOCALRANKID": "2"}, 0, 2),
         # Without a launcher, as with torch.multiprocessing: the GPU that was set, otherwise that of
-        # the rank.
+        # the rank. In Slurm, all processes of a task have the same variables.
         ({}, 6, 6),
         ({}, 0, 3),
+        ({"SLURM_LOCALID": "0"}, 6, 6),
+        ({"SLURM_LOCALID": "0", "SLURM_STEP_NUM_TASKS": "1"}, 0, 3),
     ],
 )
 def test_the_gpu_of_a_rank(monkeypatch, environment, current, expected):
-    for name in ("LOCAL_RANK", "MPI_LOCALRANKID"):
+    for name in ("LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID", "SLURM_STEP_NUM_TASKS"):
         monkeypatch.delenv(name, raising=False)
         if name in environment:
             monkeypatch.setenv(name, environment[name])

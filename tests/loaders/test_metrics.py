@@ -10,6 +10,7 @@ from helpers.loading import build
 
 from loaders.metrics import Meter, open_sink
 from loaders.progress import Position
+from loaders.ranks import Ranks
 from manifests.errors import CallError
 
 
@@ -57,7 +58,8 @@ def free_port():
 def test_the_port_is_that_of_the_rank_on_its_machine(monkeypatch):
     port = free_port() - 1
     monkeypatch.setenv("SLURM_LOCALID", "1")
-    open_sink(f"prometheus:{port}", rank=9)
+    monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "16")
+    open_sink(f"prometheus:{port}", Ranks(9, 16))
     with urllib.request.urlopen(f"http://127.0.0.1:{port + 1}/metrics", timeout=10) as answer:
         assert answer.status == 200
 

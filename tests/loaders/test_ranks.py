@@ -12,7 +12,7 @@ from helpers.pictures import encode
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loaders.ranks import Ranks, find_ranks, local_rank, usable_cores
+from loaders.ranks import GIVEN, Ranks, find_ranks, local_rank, usable_cores
 from manifests.errors import CallError
 
 ROOT = Path(__file__).parents[2]
@@ -99,37 +99,72 @@ def test_a_rank_that_cannot_be_told(text, values):
     assert find_ranks(0, 1, environment(text)) == Ranks(0, 1)
 
 
+SLURM = "SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=10"
+#: The variables of a Slurm task that starts eight processes itself: all of them inherit these.
+ONE_TASK = "SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=1 SLURM_LOCALID=0 SLURM_CPUS_PER_TASK=32"
+SPAWNED = Ranks(3, 8, "torch.distributed")
+
+
 @pytest.mark.parametrize(
-    ("text", "expected"),
-    [("", None), ("LOCAL_RANK=1", 1), ("MPI_LOCALRANKID=2 SLURM_LOCALID=0", 2)],
+    ("ranks", "text", "expected"),
+    [
+        (Ranks(), "", None),
+        (Ranks(1, 2), "LOCAL_RANK=1", 1),
+        (Ranks(6, 8), "MPI_LOCALRANKID=2 PMI_SIZE=8 SLURM_LOCALID=0 SLURM_STEP_NUM_TASKS=8", 2),
+        # Not one of the variables that a script and all of its processes share.
+        (SPAWNED, ONE_TASK, None),
+        (SPAWNED, "SLURM_PROCID=0 SLURM_LOCALID=0", None),
+        (Ranks(9, 16, "torch.distributed"), f"{ONE_TASK} RANK=1 WORLD_SIZE=2 LOCAL_RANK=0", None),
+        # One of several dimensions of parallelism has fewer ranks than torchrun.
+        (Ranks(1, 2, GIVEN), "RANK=5 WORLD_SIZE=8 LOCAL_RANK=5", 5),
+    ],
 )
-def test_local_rank_from_launchers(text, expected):
-    assert local_rank(environment(text)) == expected
+def test_local_rank_from_launchers(ranks, text, expected):
+    assert local_rank(ranks, environment(text)) == expected
 
 
 @pytest.mark.parametrize(
     ("ranks", "gpus", "text", "cores"),
     [
         (Ranks(), 0, "", 32),
-        (Ranks(0, 8), 0, "RANK=0 LOCAL_WORLD_SIZE=4", 8),
-        (Ranks(0, 8), 0, "PADDLE_TRAINER_ID=0 PADDLE_LOCAL_SIZE=8", 4),
-        (Ranks(0, 8), 0, "PMI_RANK=0 MPI_LOCALNRANKS=64", 1),
+        (Ranks(0, 8), 0, "RANK=0 WORLD_SIZE=8 LOCAL_WORLD_SIZE=4", 8),
+        (Ranks(0, 8), 0, "PADDLE_TRAINER_ID=0 PADDLE_TRAINERS_NUM=8 PADDLE_LOCAL_SIZE=8", 4),
+        (Ranks(0, 64), 0, "PMI_RANK=0 PMI_SIZE=64 MPI_LOCALNRANKS=64", 1),
         # torch.multiprocessing: all ranks are on this machine. With GPUs, no more than there are.
         (Ranks(0, 8, "torch.distributed"), 0, "", 4),
         (Ranks(0, 64, "torch.distributed"), 8, "", 4),
+        (SPAWNED, 8, ONE_TASK, 4),
         # Slurm, by the cores of a task, by a restriction of this task, and by the tasks of this
         # machine.
-        (Ranks(0, 8), 0, "SLURM_PROCID=0 SLURM_CPUS_PER_TASK=6", 6),
-        (Ranks(0, 8), 0, "SLURM_PROCID=0 SLURM_CPUS_ON_NODE=64", 32),
-        (Ranks(0, 8), 0, "SLURM_PROCID=0 SLURM_STEP_TASKS_PER_NODE=4(x2),2 SLURM_NODEID=1", 8),
-        (Ranks(8, 10), 0, "SLURM_PROCID=8 SLURM_STEP_TASKS_PER_NODE=4(x2),2 SLURM_NODEID=2", 16),
+        (Ranks(0, 8), 0, f"{SLURM} SLURM_CPUS_PER_TASK=6", 6),
+        (Ranks(0, 8), 0, f"{SLURM} SLURM_CPUS_ON_NODE=64", 32),
+        (Ranks(0, 8), 0, f"{SLURM} SLURM_STEP_TASKS_PER_NODE=4(x2),2 SLURM_NODEID=1", 8),
+        (Ranks(8, 10), 0, f"{SLURM} SLURM_STEP_TASKS_PER_NODE=4(x2),2 SLURM_NODEID=2", 16),
         # torchrun in a Slurm task.
-        (Ranks(0, 8), 0, "RANK=0 LOCAL_WORLD_SIZE=8 SLURM_PROCID=0 SLURM_CPUS_PER_TASK=32", 4),
+        (Ranks(0, 8), 0, f"RANK=0 WORLD_SIZE=8 LOCAL_WORLD_SIZE=8 {ONE_TASK}", 4),
     ],
 )
 def test_cores_of_a_process(monkeypatch, ranks, gpus, text, cores):
     monkeypatch.setattr("os.sched_getaffinity", lambda process: set(range(32)))
     assert usable_cores(ranks, gpus, environment(text)) == cores
+
+
+@pytest.mark.parametrize(
+    ("bound", "whole", "cores"),
+    [(16, 128, 16), (64, 128, 16), (8, 128, 8), (32, 32, 4), (16, None, 2)],
+    ids=["exclusive", "to a socket", "to a cache", "a container", "no launcher any more"],
+)
+def test_ranks_that_are_bound_to_cores_divide_all_cores(monkeypatch, bound, whole, cores):
+    """`whole` are the cores of the launcher, which starts eight ranks."""
+
+    def affinity(process):
+        if process and whole is None:
+            raise ProcessLookupError
+        return set(range(whole if process else bound))
+
+    monkeypatch.setattr("os.sched_getaffinity", affinity)
+    text = "RANK=0 WORLD_SIZE=8 LOCAL_WORLD_SIZE=8"
+    assert usable_cores(Ranks(0, 8), 8, environment(text)) == cores
 
 
 @pytest.mark.parametrize(
@@ -139,6 +174,7 @@ def test_cores_of_a_process(monkeypatch, ranks, gpus, text, cores):
         (2, 2, "", "rank must be from 0 to 1 \\(world_size - 1\\), got 2"),
         ("0", "2", "", "rank must be an integer, got '0'"),
         (0, 0, "", "world_size must be at least 1"),
+        (None, None, "RANK=4 WORLD_SIZE=4", r"from 0 to 3 \(world_size - 1\), got 4 \(torchrun\)"),
         (None, None, "RANK=x WORLD_SIZE=2", "RANK is 'x', which is not an integer"),
     ],
 )
