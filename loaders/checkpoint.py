@@ -46,8 +46,8 @@ def checkpoint_choices(spec: LoaderSpec) -> dict[str, Any]:
         **sampling_choices(spec),
         **shared,
         "transforms": spec.written.text,
-        "rank": options.ranks.rank,
         "world_size": options.ranks.world_size,
+        "rank": options.ranks.rank,
         "dtype": options.dtype,
         "layout": options.layout,
         "fields": list(options.fields),
@@ -203,7 +203,10 @@ def _require_same_choices(
         CallError: a choice differs; the message names it.
 
     """
-    for name in _differing(saved, built):
+    differing = _differing(saved, built)
+    if set(differing) <= set(_PART) and differing != ["batch_size"] and differing:
+        _refuse_ranks(saved, built)
+    for name in differing:
         stored, value = saved.get(name), built[name]
         if name == "sample_order":
             raise CallError(
@@ -226,6 +229,28 @@ def _require_same_choices(
             f" has {name}={shorten(value, 1000)}",
             hint="build the loader with the same arguments",
         )
+
+
+def _refuse_ranks(saved: Mapping[str, Any], built: Mapping[str, Any]) -> None:
+    """Refuse a state that differs only in what part of a global batch a rank reads.
+
+    Raises:
+        CallError: always; the hint says how to resume on other ranks.
+
+    """
+    texts, own = [], built["world_size"]
+    for choices in (saved, built):
+        ranks = f"rank {shorten(choices.get('rank'))} of {shorten(choices.get('world_size'))}"
+        texts.append(f"{ranks} with batch_size={shorten(choices.get('batch_size'))}")
+    size = _global_batch(saved)
+    if built.get("sampler") is None:
+        # Without a sampler, DALI's reader gives each rank a part of the split.
+        hint = "resume on the same ranks; with shuffle=True or a sampler, any number of ranks can"
+    elif size is None or size % own:
+        hint = f"resume on a number of ranks that divides the global batch of {size} samples"
+    else:
+        hint = f"build the loader with batch_size={size // own}, for the same global batch"
+    raise CallError(f"the state was saved on {texts[0]}, but this loader is {texts[1]}", hint=hint)
 
 
 def _require_same_epoch(

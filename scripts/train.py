@@ -58,7 +58,9 @@ class Training:
             )
         for name in ("model", "optimizer", "scheduler"):
             getattr(self, name).load_state_dict(saved[name])
-        self.batches.load_state_dict(saved["loaders"][distributed.get_rank()])
+        # On more ranks than before, any rank's state will do.
+        states = saved["loaders"]
+        self.batches.load_state_dict(states[distributed.get_rank() % len(states)])
         self.step = saved["step"]
         # An epoch that is not evaluated yet is not over.
         epoch = max(0, self.step - 1) // len(self.batches)

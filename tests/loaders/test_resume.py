@@ -216,6 +216,30 @@ def test_a_state_resumes_at_another_world_size(prepared, order, last_batch, take
     assert global_batches(ranks(4, states)) == epochs[2][1:]
 
 
+@pytest.mark.parametrize(
+    ("shuffle", "ranks", "size", "hint"),
+    [
+        (True, (0, 2), 4, "with batch_size=8, for the same global batch"),
+        (True, (2, 3), 4, "a number of ranks that divides the global batch of 16 samples"),
+        ("buffer", (0, 2), 8, "the same ranks; with shuffle=True or a sampler, any number"),
+        ("buffer", (1, 4), 4, "the same ranks; with shuffle=True or a sampler, any number"),
+    ],
+)
+def test_a_state_of_another_world_size_says_how_to_resume(prepared, shuffle, ranks, size, hint):
+    options = {"fields": ("index",), "shuffle": shuffle}
+    with build(prepared["mixed tfrecord"], rank=0, world_size=4, **options) as loader:
+        state = state_after(loader, 1)
+    own = dict(zip(("rank", "world_size"), ranks, strict=True))
+    with build(prepared["mixed tfrecord"], batch_size=size, **own, **options) as loader:
+        with pytest.raises(CallError) as caught:
+            loader.load_state_dict(state)
+        told = (
+            f"rank 0 of 4 with batch_size=4, but this loader is rank {ranks[0]} of {ranks[1]} with"
+        )
+        assert told in str(caught.value)
+        assert hint in str(caught.value)
+
+
 def test_a_run_that_stopped_at_a_bad_image_resumes_without_it(tmp_path):
     made = damaged.damage(damaged.make(tmp_path / "set", "tfrecord", 24), rows=(9,))
     in_order = loaders.SequentialSampler()
