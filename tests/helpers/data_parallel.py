@@ -1,14 +1,22 @@
 """Program of two processes that train, resume in the middle of an epoch and evaluate, under one of several launchers.
 
-    data_parallel.py spawn|ddp|accelerate|lightning DATASET OUT
+    data_parallel.py spawn|ddp|accelerate|lightning|rejoin DATASET OUT
+    data_parallel.py steps OUT WORLD_SIZE KILLED RAW ENCODED
 
-Each rank writes the rows that it read to OUT/<rank>.json.
+Each rank writes the rows that it read to OUT/<rank>.json. With `steps`, it takes batches of a loader
+of each of `ORDERS` in turn, and resumes from OUT/checkpoint. The last rank is killed in step KILLED.
+With torchrun, the ranks of a node that has the variable KILLED_NODE wait in this step to be killed.
 """
 
 from __future__ import annotations
 
+import datetime
+import hashlib
 import json
+import os
+import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +117,114 @@ def run_spawned(rank: int, folder: str, out: str) -> None:
     distributed.destroy_process_group()
 
 
+# --- any number of ranks --------------------------------------------------------------------------
+
+#: Samples of a batch of all ranks.
+GLOBAL = 16
+STEPS = 7
+#: Arguments of loaders, except for the sampler of `pk`, whose P depends on the number of ranks.
+ORDERS: dict[str, dict[str, Any]] = {
+    "stored": {"shuffle": False},
+    "buffer": {"shuffle": "buffer"},
+    "shuffled": {"shuffle": True},
+    "subset": {"sampler": loaders.SubsetSampler(rows=range(37))},
+    "balanced": {"sampler": loaders.ClassBalancedSampler("identity")},
+    "pk": {"last_batch": "drop"},
+    "buckets": {
+        "sampler": loaders.BucketSampler([(32, 48), (48, 32)]),
+        "transforms": [{"Resize": {"size": "bucket"}}, "NormalizeImage"],
+    },
+}
+
+
+def open_order(name: str, raw: str, encoded: str, rank: int, world_size: int) -> loaders.Loader:
+    """Build a loader of one of `ORDERS`; the images do not depend on the rank."""
+    size = GLOBAL // world_size
+    options = {"batch_size": size, "last_batch": "pad", "transforms": ["NormalizeImage"]}
+    if name == "pk":
+        options["sampler"] = loaders.PKSampler(size // 2, 2, by="identity")
+    dataset = encoded if name == "buckets" else raw
+    fields = ("image", "label", "index", "valid")
+    ranks = {"rank": rank, "world_size": world_size, "fields": fields}
+    return build(dataset, **{**options, **ranks, **ORDERS[name]})
+
+
+def samples_of(batch: Any) -> list[list[Any]]:
+    """Return row, label and a digest of the pixels of each sample that does not only fill a batch."""
+    found = []
+    for image, label, row, valid in zip(*batch, strict=True):
+        if valid:
+            pixels = hashlib.sha256(image.numpy().tobytes()).hexdigest()[:12]
+            found.append([int(row), int(label), pixels])
+    return found
+
+
+def endless(loader: loaders.Loader) -> Iterator[list[list[Any]]]:
+    while True:
+        yield from map(samples_of, loader)
+
+
+def run_steps(rank: int, out: str, world_size: int, killed: int, raw: str, encoded: str) -> None:
+    launched = "TORCHELASTIC_RUN_ID" in os.environ
+    store = "env://" if launched else f"file://{out}/store{killed}"
+    distributed.init_process_group("gloo", store, rank=rank, world_size=world_size)
+    found = {name: open_order(name, raw, encoded, rank, world_size) for name in ORDERS}
+    checkpoint, first = Path(out, "checkpoint"), 0
+    if checkpoint.exists():
+        saved = torch.load(checkpoint, weights_only=True)
+        first = saved["step"]
+        for name, loader in found.items():
+            loader.load_state_dict(saved["states"][rank][name])
+    batches = {name: endless(loader) for name, loader in found.items()}
+    with open(Path(out, f"{rank}.jsonl"), "a") as file:
+        for step in range(first, STEPS):
+            taken = {name: next(each) for name, each in batches.items()}
+            print(json.dumps([step, taken]), file=file, flush=True)
+            if step == killed and launched and "KILLED_NODE" in os.environ:
+                Path(out, f"{os.getpid()}.waits").touch()
+                signal.pause()
+            elif step == killed and rank == world_size - 1 and not launched:
+                os.kill(os.getpid(), signal.SIGKILL)
+            if step % 2:
+                states: list[Any] = [None] * world_size
+                own = {name: loader.state_dict() for name, loader in found.items()}
+                distributed.all_gather_object(states, own)
+                if rank == 0:
+                    torch.save({"step": step + 1, "states": states}, f"{checkpoint}.new")
+                    os.replace(f"{checkpoint}.new", checkpoint)
+    distributed.destroy_process_group()
+
+
+def run_rejoin(number: int, folder: str, out: str) -> None:
+    """Be rank 0 of two groups, as process 0, or rank 1 of one of them: the first one is killed."""
+
+    def join(group: int) -> None:
+        distributed.init_process_group(
+            "gloo",
+            init_method=f"file://{out}/group{group}",
+            rank=int(number > 0),
+            world_size=2,
+            timeout=datetime.timedelta(seconds=60),
+        )
+
+    saved, train = Path(out, "state"), None
+    if number < 2:
+        join(1)
+        train = build(folder)
+        iteration = iter(train)  # an epoch whose iterator is dropped is over
+        next(iteration)
+        if number == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        torch.save(train.state_dict(), saved)
+        distributed.destroy_process_group()
+    join(2)
+    if train is None:
+        train = build(folder)
+    train.load_state_dict(torch.load(saved))
+    write(out, resumed=rows_of(train))
+    distributed.destroy_process_group()
+
+
 def run_accelerate(folder: str, out: str) -> None:
     from accelerate import Accelerator
 
@@ -179,5 +295,24 @@ if __name__ == "__main__":
         torch.multiprocessing.start_processes(
             run_spawned, tuple(arguments), nprocs=2, start_method="fork"
         )
+    elif mode == "steps":
+        out, world_size, killed, *datasets = arguments
+        if "RANK" in os.environ:
+            run_steps(int(os.environ["RANK"]), out, int(world_size), int(killed), *datasets)
+            sys.exit()
+        torch.multiprocessing.start_processes(
+            run_steps,
+            (out, int(world_size), int(killed), *datasets),
+            nprocs=int(world_size),
+            start_method="fork",
+        )
+    elif mode == "rejoin":
+        started = torch.multiprocessing.get_context("fork")
+        processes = [started.Process(target=run_rejoin, args=(n, *arguments)) for n in range(3)]
+        for process in processes:
+            process.start()
+        for process in processes:
+            process.join()
+        sys.exit([process.exitcode for process in processes] != [0, -signal.SIGKILL, 0])
     else:
         {"ddp": run_ddp, "accelerate": run_accelerate, "lightning": run_lightning}[mode](*arguments)

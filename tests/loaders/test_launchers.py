@@ -1,4 +1,6 @@
-"""Two real processes under each launcher that is installed: distinct batches, resume in an epoch, exact evaluation.
+"""Real processes under each launcher that is installed: distinct batches, resume in an epoch, exact evaluation.
+
+With two, four and eight processes, each global batch is a batch of one process, also after a kill.
 
 The processes that a launcher starts are forks of one that has imported torch and DALI; see
 `helpers.warm_executable`.
@@ -8,9 +10,15 @@ import importlib.util
 import json
 import socket
 import subprocess
+from itertools import chain, islice
 
 import pytest
 from helpers import HELPERS
+from helpers.data_parallel import ORDERS, STEPS, endless, open_order, samples_of
+
+from dataprep.options import Options, Raw
+from dataprep.run.convert import convert_dataset
+from dataprep.sources import read_source
 
 #: torchrun on one of two machines, as docs/distributed.md has it.
 TORCHRUN = ["-m", "torch.distributed.run", "--nnodes", "2", "--nproc-per-node", "1"]
@@ -66,6 +74,75 @@ def test_torch_multiprocessing(run):
         assert told in each["differing"]
     # A rank that reads a split alone waits for nobody.
     assert [row for batch in results[0]["alone"] for row in batch] == list(range(21))
+
+
+@pytest.fixture(scope="module")
+def raw(prepared, tmp_path_factory):
+    """40 images of ten identities as raw pixels."""
+    out = tmp_path_factory.mktemp("raw") / "dataset"
+    options = Options(fmt="tfrecord", shard_samples=7, raw=Raw(8))
+    convert_dataset(read_source(str(prepared.source("people"))), str(out), options, workers=1)
+    return out
+
+
+def check_steps(out, world_size, datasets):
+    """Check that the ranks have taken the batches of one process, also those that they took twice."""
+    taken = [{} for _ in range(world_size)]
+    for rank, steps in enumerate(taken):
+        lines = (out / f"{rank}.jsonl").read_text().splitlines()
+        for step, samples in map(json.loads, lines):
+            assert steps.setdefault(step, samples) == samples
+        assert [*steps] == [*range(STEPS)]
+    # The killed one. Others may have ended before they have taken their last batches.
+    assert len(lines) == STEPS + 2
+    for order in ORDERS:
+        global_batches = []
+        for step in range(STEPS):
+            global_batches.append([sample for each in taken for sample in each[step][order]])
+        alone = open_order(order, *datasets, 0, 1)
+        expected = [*islice(endless(alone), STEPS)]
+        if order in ("stored", "buffer"):  # each rank has a part of the split
+            for rank, steps in enumerate(taken):
+                own = endless(open_order(order, *datasets, rank, world_size))
+                assert [steps[step][order] for step in steps] == [*islice(own, STEPS)]
+            for batches in (expected, global_batches):
+                batches[:] = sorted(chain(*batches[: len(alone)]))
+        assert global_batches == expected, order
+        # Once in each epoch.
+        if order not in ("balanced", "pk"):
+            rows = [row for batch in alone for row, *_ in samples_of(batch)]
+            assert sorted(rows) == [*range({"subset": 37, "buckets": 23}.get(order, 40))]
+
+
+IGNORED = pytest.mark.filterwarnings("ignore:2 of 10 identities have fewer")
+KILLED_IN = 5
+
+
+@pytest.mark.parametrize(
+    "world_size", [2, *(pytest.param(n, marks=pytest.mark.slow) for n in (4, 8))]
+)
+@IGNORED
+def test_global_batches_are_those_of_one_process_also_after_a_kill(
+    world_size, raw, prepared, tmp_path, python, monkeypatch
+):
+    """The last rank is killed, and all resume from the last checkpoint."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    datasets = (str(raw), str(prepared["mixed tfrecord"]))
+    for killed in (KILLED_IN, -1):
+        program = (HELPERS / "data_parallel.py", "steps", tmp_path, world_size, killed, *datasets)
+        done = python.run(*map(str, program), timeout=300)
+        assert (done.returncode == 0) == (killed < 0), done.stderr
+    check_steps(tmp_path, world_size, datasets)
+
+
+def test_a_process_joins_ranks_that_have_trained_before(prepared, tmp_path, python):
+    """A process that survives the others keeps its loader and resumes with a new process."""
+    program = str(HELPERS / "data_parallel.py")
+    done = python.run(program, "rejoin", prepared["mixed tfrecord"], tmp_path, timeout=120)
+    assert done.returncode == 0, done.stderr
+    parts = [json.loads((tmp_path / f"{rank}.json").read_text())["resumed"] for rank in range(2)]
+    rows = [row for part in parts for batch in part for row in batch]
+    assert len(rows) == len(set(rows)) == 12
 
 
 def test_torchrun_on_two_machines(run):
