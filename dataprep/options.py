@@ -115,7 +115,7 @@ _MAX_SEED = 1 << 128
 
 #: Mean bytes per pixel of a JPEG of quality 90, measured on ImageNet photographs whose shorter side
 #: is 256.
-_JPEG_BYTES_PER_PIXEL = 0.35
+JPEG_BYTES_PER_PIXEL = 0.35
 
 
 # --- declarations ---------------------------------------------------------------------------------
@@ -136,8 +136,8 @@ class Declaration:
         closed: whether a fraction may be 1.
         names: its values, if they are not all that its type has.
         form: what the value is on the command line. A file of class names is a tuple of names in
-            the record; bytes have a unit such as MiB; seconds are any number, other numbers with
-            fractions are a part of 1.
+            the record; bytes have a unit such as MiB; seconds, and frames in a second, are any
+            number, other numbers with fractions are a part of 1.
         unset: what happens if it is not given, to show as its default.
         rare: whether only ``--help-all`` shows it.
         required: whether it must be given. A field that is a tuple can be given several times.
@@ -349,6 +349,20 @@ class SourceOptions(LabelOptions):
         rare=True,
         unit="ARRAY",
     )
+    fps: float | None = option(
+        None,
+        "Of videos: the frame that is shown every 1/FPS seconds, each at most once. Needs the extra"
+        " [video]. Frames are stored as JPEG, or in the format of --transcode, with the columns clip,"
+        " frame and time.",
+        _READING,
+        rare=True,
+        form="seconds",
+        unit="FPS",
+        low=0.001,
+        high=1000,
+    )
+    every: int | None = option(None, "Of videos: every Nth frame.", _READING, rare=True)
+    all_frames: bool = option(False, "Of videos: all frames.", _READING, rare=True)
     class_folders: ClassFolders | None = option(
         None,
         "Which folder of a/b/1.jpg is the class of the image: the outer (a) or the inner (b).",
@@ -379,6 +393,29 @@ class SourceOptions(LabelOptions):
         form="path",
         unit="FILE",
     )
+
+    @property
+    def frames(self) -> str:
+        """The option that chooses frames of videos; empty if there is none."""
+        if self.fps is not None:
+            return f"--fps {self.fps:g}"
+        if self.every is not None:
+            return f"--every {self.every}"
+        return "--all-frames" if self.all_frames else ""
+
+    def check(self) -> None:
+        """Check that the options fit together.
+
+        Raises:
+            CallError: they do not.
+
+        """
+        super().check()
+        given = [self.fps is not None, self.every is not None, self.all_frames]
+        if sum(given) > 1:
+            raise CallError(
+                "--fps, --every and --all-frames exclude each other", hint="set one of them"
+            )
 
 
 # --- what determines the bytes of a dataset -------------------------------------------------------
@@ -446,15 +483,15 @@ class Downscale:
         The plan uses it to divide shards before images are resized.
         """
         if self.pixels is not None:
-            return int(self.pixels * _JPEG_BYTES_PER_PIXEL)
+            return int(self.pixels * JPEG_BYTES_PER_PIXEL)
         # Images up to this side are stored as they are; others have about 4:3.
         unchanged = self.only_above or 0
         if self.shorter is None:
             side = max(self.longest or 0, unchanged)
-            return int(side * side * 3 / 4 * _JPEG_BYTES_PER_PIXEL)
+            return int(side * side * 3 / 4 * JPEG_BYTES_PER_PIXEL)
         side = max(self.shorter, unchanged)
         longer_side = min(side * 4 / 3, max(self.longest or math.inf, unchanged))
-        return int(side * longer_side * _JPEG_BYTES_PER_PIXEL)
+        return int(side * longer_side * JPEG_BYTES_PER_PIXEL)
 
 
 @record
@@ -908,10 +945,11 @@ def max_pixels_of(manifest: Manifest) -> int:
     return max(limits, default=MAX_PIXELS)
 
 
-#: Packages of the extras [heic], [jxl], [tiff] and [dicom].
+#: Packages of the extras [heic], [jxl], [tiff], [dicom] and [video].
 _TRANSCODERS = (
     *("pillow-heif", "pillow-jxl-plugin", "tifffile", "imagecodecs"),
     *("pydicom", "pylibjpeg", "pylibjpeg-libjpeg", "pylibjpeg-openjpeg", "pylibjpeg-rle"),
+    "av",
 )
 
 

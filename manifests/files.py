@@ -92,6 +92,14 @@ IMAGE_SUFFIXES = frozenset(
     ]
 )
 
+#: Suffixes of videos, also of formats that are refused by name.
+VIDEO_SUFFIXES = frozenset(
+    [
+        *(".mp4", ".m4v", ".mov", ".3gp", ".mkv", ".webm", ".avi"),
+        *(".mpg", ".mpeg", ".wmv", ".flv", ".ogv", ".mts", ".m2ts"),
+    ]
+)
+
 SOURCE_TABLE = FileKind("table", 16 << 30, SourceError, _GIVE_FILE)
 SOURCE_LIST = FileKind("list", 16 << 30, SourceError, _GIVE_FILE)
 SOURCE_ANNOTATIONS = FileKind("annotation file", 16 << 30, SourceError, _GIVE_FILE)

@@ -347,7 +347,8 @@ def _stored_images(values: Mapping[str, Any]) -> dict[str, Downscale | Raw]:
         reason = f"cannot be used with --resize-pixels {downscale['pixels']}"
         _refuse(Downscale, downscale, others, reason, hint)
         return {"downscale": Downscale(**downscale)}
-    if side is None and values["transcode"] and downscale.keys() == {"quality"}:
+    is_encoded = values["transcode"] or any(map(values.get, ("fps", "every", "all_frames")))
+    if side is None and is_encoded and downscale.keys() == {"quality"}:
         return {"downscale": Downscale(**downscale)}  # for transcoded images; no other changes
     if side is None:
         hint = "set the size of the stored images with one of them"

@@ -504,6 +504,8 @@ def _with_pixels(run: RunOptions, source: Source, request: ConvertRequest) -> Co
     """
     from dataprep.run.inputs import describe_kinds, find_kinds, resolve_pixels
 
+    if source.has_videos and request.options.transcode is None:
+        request = replace(request, options=replace(request.options, transcode="jpeg"))
     if request.options.to_rgb8 and source.pixels is None:
         found = describe_kinds(find_kinds(source, request.options))
         console.info(f"pixels: {RGB8} by --to-rgb8; of the images that were looked at, {found}")

@@ -9,6 +9,7 @@ A worker opens a container when it needs the first image of it, and keeps the la
     base        where an image is: a `Location`, and `SourceImages`, the images of one source; begin here
     files       ranges of bytes, members of zip archives, records of RecordIO
     parquet     images in a column of a Parquet file
+    videos      frames of videos
 """
 
 from __future__ import annotations
@@ -114,6 +115,10 @@ def _reader(path: str, name: ReaderName) -> ContainerReader:
             from dataprep.containers.parquet import ParquetReader  # imports NumPy
 
             reader = ParquetReader(path)
+        if reader is None and name == "video":
+            from dataprep.containers.videos import VideoReader  # imports NumPy
+
+            reader = VideoReader(path)
         # The container that was not used for the longest time is first.
         _open[key] = reader or open_members(path, name)
         if len(_open) > MAX_OPEN:

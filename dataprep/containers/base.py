@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 
 #: How a container is read. ``"range"``: bytes of the file. ``"pixels"``: the same, and they are
 #: pixels that are not encoded. ``"zip"``: a member of a zip archive. ``"recordio"``: a record of an
-#: MXNet RecordIO file. ``"parquet"``: a row of a Parquet file.
-ReaderName = Literal["range", "pixels", "zip", "recordio", "parquet"]
+#: MXNet RecordIO file. ``"parquet"``: a row of a Parquet file. ``"video"``: a frame of a video.
+ReaderName = Literal["range", "pixels", "zip", "recordio", "parquet", "video"]
 
 
 class Location(NamedTuple):
@@ -22,10 +22,11 @@ class Location(NamedTuple):
         container: path of the container, relative to the root of the source unless absolute.
         reader: how it is read.
         position: first byte of the image (range, pixels), of the header before it (zip) or of its
-            record (recordio), or number of the row (parquet).
-        length: number of bytes stored there; of a record, the length of its data. -1 if it is not
-            known (parquet).
-        key: CRC-32 of the image, 4 bytes, big-endian (zip), or path of the column (parquet).
+            record (recordio), or number of the row (parquet) or of the frame, from 0 (video).
+        length: number of bytes stored there; of a record, the length of its data; of a frame, the
+            length of the video. -1 if it is not known (parquet).
+        key: CRC-32 of the image, 4 bytes, big-endian (zip), path of the column (parquet), or codec,
+            width and height (video).
         crc32c: CRC-32C of the image, if the source states it.
 
     """

@@ -97,6 +97,26 @@ def prepare(data: bytes, options: Options) -> StoredImage:
     return StoredImage(stored, stored_info, columns)
 
 
+@rejects_failures
+def prepare_frame(data: bytes, codec: str, options: Options) -> StoredImage:
+    """Prepare a frame of a video, which is a PPM until it is stored.
+
+    Raises:
+        Rejected: the frame must not go into a shard.
+
+    """
+    prepared = prepare(data, options)
+    stored, info, columns = prepared
+    if stored is data:
+        pixels = read_values(data, info)
+        stored = transcode.encode(pixels, replace(options, transcode=options.transcode or "jpeg"))
+        info = check_image(stored, "header", options.max_pixels, options.pixels)
+    changes = ["transcoded", *columns["change"].split()]
+    return StoredImage(
+        stored, info, {**columns, "original_format": codec, "change": " ".join(changes)}
+    )
+
+
 def target_size(width: int, height: int, downscale: Downscale) -> tuple[int, int] | None:
     """Return the (width, height) of an image after downscaling; `None` if it is not resized."""
     short, long = sorted((width, height))

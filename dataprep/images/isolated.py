@@ -42,23 +42,31 @@ class Limits(NamedTuple):
 
 PROGRAM = """
 import sys
+from importlib import import_module
 sys.path[:] = {path!r}
-from dataprep.images import decoders, isolated
-isolated.serve(decoders.STEPS, decoders.describe)
+decoders = import_module({module!r})
+import_module("dataprep.images.isolated").serve(decoders.STEPS, decoders.describe)
 """
 
 
 class IsolatedProcess:
-    """A child process that decodes one image at a time, started when it is needed."""
+    """A child process that decodes one image at a time, started when it is needed.
 
-    def __init__(self) -> None:
+    Args:
+        module: the module whose `STEPS` it runs.
+
+    """
+
+    def __init__(self, module: str = "dataprep.images.decoders") -> None:
+        self._module = module
+        atexit.register(self.stop)
         self._process: subprocess.Popen[bytes] | None = None
         self._lock = threading.Lock()  # tasks may have several threads
 
     def call(
         self, step: str, data: bytes, settings: Mapping[str, Any], limits: Limits
     ) -> tuple[dict[str, Any], bytes]:
-        """Apply a function of `dataprep.images.decoders` to an encoded image.
+        """Apply a function of the module to an encoded image.
 
         Args:
             step: name of the function.
@@ -89,7 +97,7 @@ class IsolatedProcess:
 
     def _exchange(self, request: bytes, data: bytes) -> tuple[dict[str, Any] | None, bytes]:
         """Return the answer; `None` if the process ended instead."""
-        process = self._process = self._process or _start()
+        process = self._process = self._process or _start(self._module)
         stdin, stdout = process.stdin, process.stdout
         if stdin is None or stdout is None:
             raise BrokenPipeError
@@ -132,14 +140,13 @@ class IsolatedProcess:
 
 #: The process of this worker.
 ISOLATED = IsolatedProcess()
-atexit.register(ISOLATED.stop)
 
 
-def _start() -> subprocess.Popen[bytes]:
+def _start(module: str) -> subprocess.Popen[bytes]:
     # One arena: with one for each thread, address space would say little about memory.
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "1"}
     return subprocess.Popen(  # noqa: S603
-        [sys.executable, "-c", PROGRAM.format(path=sys.path)],
+        [sys.executable, "-c", PROGRAM.format(path=sys.path, module=module)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,  # C libraries print what they think of a file

@@ -226,6 +226,11 @@ def _shuffled(source: Source, rows: Int64Array, *stream: int) -> Int64Array:
         return rows[order]
     _, group = np.unique(source.group[rows], return_inverse=True)
     groups = permutation(int(group.max(initial=-1)) + 1, *stream, ORDER_STREAM)
+    if source.has_videos:
+        # Videos in random order, and their frames in order: a loader reads some that are close.
+        rank = np.empty_like(groups)
+        rank[groups] = np.arange(len(groups))
+        return rows[np.argsort(rank[group], kind="stable")]
     sizes = np.bincount(group, source.size[rows].clip(min=0), minlength=len(groups))[groups]
     window = np.empty(len(groups), np.int64)
     window[groups] = np.cumsum(sizes) // WINDOW_BYTES

@@ -226,15 +226,7 @@ def assign_splits(source: Source, options: Options) -> Splits:
             )
     train = np.flatnonzero(source.split == source.splits.index("train"))
     counts = {name: round(fraction * len(train)) for name, fraction in new.items()}
-    split_by = options.split_by
-    if options.duplicates == "same-split" or split_by == BY_DUPLICATES:
-        split_by = None
-        chosen = _choose_copies(source, train, options, counts)
-    elif split_by:
-        chosen = _choose_groups(_split_column(source, split_by), train, options, counts)
-    else:
-        _check_counts(len(train), new, counts)
-        chosen = _choose_stratified(_strata(source)[train], options.seed, counts)
+    chosen, split_by = _choose(source, train, options, counts, new)
     # Splits are listed as train, val, test, then the others.
     others = [*new, *(name for name in source.splits if name != "train")]
     ranks = dict(zip(SPLIT_NAMES, range(len(SPLIT_NAMES)), strict=True))
@@ -242,10 +234,30 @@ def assign_splits(source: Source, options: Options) -> Splits:
     index = np.array([*map(names.index, source.splits)], np.int8)[source.split]
     for name, positions in chosen.items():
         index[train[positions]] = names.index(name)
+    _check_videos(source, index)
     counts_of = {}
     for name in ("train", *new):
         counts_of[name] = _count_labels(source, index == names.index(name))
     return Splits(names, index, tuple(_notices(source, counts_of, split_by)))
+
+
+def _choose(
+    source: Source,
+    train: Int64Array,
+    options: Options,
+    counts: Mapping[str, int],
+    fractions: Mapping[str, float],
+) -> tuple[dict[str, Int64Array], str | None]:
+    """Return the chosen positions of each new split, and the column whose groups stay together, if any."""
+    if options.duplicates == "same-split" or options.split_by == BY_DUPLICATES:
+        return _choose_copies(source, train, options, counts), None
+    if options.split_by:
+        column = _split_column(source, options.split_by)
+        return _choose_groups(column, train, options, counts), options.split_by
+    if source.has_videos and source.group is not None:
+        return _choose_stratified_groups(source, source.group, train, options, counts), None
+    _check_counts(len(train), fractions, counts)
+    return _choose_stratified(_strata(source)[train], options.seed, counts), None
 
 
 def _count_labels(source: Source, chosen: BoolArray) -> Int64Array:
@@ -332,23 +344,52 @@ def _share(per_class: Int64Array, left: Int64Array, count: int, ties: Int64Array
 def _choose_copies(
     source: Source, train: Int64Array, options: Options, counts: Mapping[str, int]
 ) -> dict[str, Int64Array]:
-    """Choose groups of copies, stratified by the label of their first image.
-
-    Most groups have one image.
-    """
+    """Choose groups of copies; most groups have one image."""
     if source.copies is None:
         raise CallError("the images were not compared", hint="call `resolve_duplicates` first")
-    # A group counts as one sample, with the label of its first image.
-    _, first, group = np.unique(source.copies[train], return_index=True, return_inverse=True)
-    groups = {}
-    for name, count in counts.items():
-        groups[name] = max(1, round(count * len(first) / len(train)))
-    if sum(groups.values()) >= len(first):
-        raise EmptySplitError(
-            f"the images of train are {plural(len(first), 'group')} of copies, too few to divide",
-            hint="choose a smaller fraction, or a smaller --distance",
+    return _choose_stratified_groups(source, source.copies, train, options, counts)
+
+
+def _check_videos(source: Source, index: NDArray[np.int8]) -> None:
+    """Check that the frames of each video are in one split.
+
+    Raises:
+        CallError: they are not.
+
+    """
+    if not source.has_videos or source.group is None:
+        return
+    _, first, of = np.unique(source.group, return_index=True, return_inverse=True)
+    torn = np.flatnonzero(index != index[first][of])
+    if len(torn):
+        raise CallError(
+            f"frames of a video, {source.extra[CLIP][int(torn[0])]}, would be in two splits",
+            hint="leave out --split-by and --duplicates same-split, or set --split-by clip",
         )
-    chosen = _choose_stratified(_strata(source)[train][first], options.seed, groups)
+
+
+def _choose_stratified_groups(
+    source: Source,
+    groups: Int64Array,
+    train: Int64Array,
+    options: Options,
+    counts: Mapping[str, int],
+) -> dict[str, Int64Array]:
+    """Choose whole groups of samples, stratified by the label of their first one."""
+    # A group counts as one sample.
+    _, first, group = np.unique(groups[train], return_index=True, return_inverse=True)
+    sizes = {}
+    for name, count in counts.items():
+        sizes[name] = max(1, round(count * len(first) / len(train)))
+    if sum(sizes.values()) >= len(first):
+        what, hint = f"{plural(len(first), 'group')} of copies", "or a smaller --distance"
+        if source.has_videos:
+            what, hint = plural(len(first), "video"), "or add videos"
+        raise EmptySplitError(
+            f"the images of train are {what}, too few to divide",
+            hint=f"choose a smaller fraction, {hint}",
+        )
+    chosen = _choose_stratified(_strata(source)[train][first], options.seed, sizes)
     for name, numbers in chosen.items():
         chosen[name] = np.flatnonzero(np.isin(group, numbers))
     return chosen
@@ -444,7 +485,7 @@ def _notices(
     """
     if source.labels.stratification and not split_by:
         yield f"the new splits are {source.labels.stratification}"
-    if not split_by and CLIP in source.extra.column_names:
+    if not split_by and CLIP in source.extra.column_names and not source.has_videos:
         yield (
             "frames of one clip are in several splits; --split-by clip keeps the frames of a clip"
             " together"

@@ -207,7 +207,9 @@ def find_kinds(source: Source, options: Options) -> dict[PixelKind, list[str]]:
     root, *columns = source.images(rows)
     for path, size, location in zip(*columns, strict=True):
         kind = RGB8
-        if options.transcode or path.lower().endswith(_SEVERAL_KINDS):
+        if location is not None and location.reader == "video":
+            pass  # frames are always converted to it
+        elif options.transcode or path.lower().endswith(_SEVERAL_KINDS):
             try:
                 kind = find_kind(root, path, size, location, options)
             except Rejected:
@@ -260,6 +262,11 @@ def _interleave(
     source: Source, shards: Sequence[ShardPlan]
 ) -> Iterator[tuple[str, int, Location | None]]:
     """Yield path, size and location of images, one from each shard in turn."""
+    if source.has_videos:  # the next frame takes less time than a frame of another video
+        for shard in shards:
+            _, *columns = source.images(shard.rows[:_MAX_PER_SHARD])
+            yield from zip(*columns, strict=True)
+        return
     longest = max((len(shard.rows) for shard in shards), default=0)
     for position in range(min(longest, _MAX_PER_SHARD)):
         for shard in shards:

@@ -119,9 +119,13 @@ def load_image(
             info = _info_of_pixels(data, options.raw.size, options)
         else:
             # Imports imaging libraries that most runs do not need.
-            from dataprep.images.downscale import prepare
+            from dataprep.images.downscale import prepare, prepare_frame
 
-            stored, info, changes = prepare(data, options)
+            if location is not None and location.reader == "video":
+                codec = location.key.split()[0].decode()
+                stored, info, changes = prepare_frame(data, codec, options)
+            else:
+                stored, info, changes = prepare(data, options)
     else:
         pixels = None if any_pixels else options.pixels
         info = check_image(data, options.validate, options.max_pixels, pixels)

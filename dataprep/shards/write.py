@@ -10,14 +10,14 @@ import os
 from bisect import bisect_right
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import accumulate, chain, repeat
+from itertools import accumulate, chain, groupby, repeat
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from awscrt.checksums import combine_crc32c, crc32c
 
 from dataprep import storage
-from dataprep.containers import SourceImages
+from dataprep.containers import Location, SourceImages
 from dataprep.engines.base import Pool
 from dataprep.engines.local import InlinePool
 from dataprep.formats import FORMATS, Envelope, PendingSample, ScanOptions
@@ -303,8 +303,11 @@ def _batches(task: ShardTask, path: str, partial: str) -> Iterator[Batch]:
         max_bytes = REMOTE_BATCH_BYTES
     column = task.kind.class_lists
     class_names = task.class_names
+    bounds = divide(sizes, stored, max_bytes)
+    if "video" in {place.reader for place in locations if place is not None}:
+        bounds = divide_videos(sizes, locations)
     # The lists of each batch are parts of the lists of the task.
-    for first, stop in divide(sizes, stored, max_bytes):
+    for first, stop in bounds:
         chosen = slice(first, stop)
         labels = task.labels and task.labels[chosen]
         extra: list[dict[str, Any]] = [{}] * (stop - first)
@@ -491,6 +494,27 @@ def divide(
         stop = max(bisect_right(ends, before + max_bytes, first, last), first + 1)
         yield first, stop
         first, before = stop, ends[stop - 1]
+
+
+#: Limits of a batch of frames. A worker decodes them in order, beginning some frames before.
+MAX_VIDEO_BYTES, MAX_VIDEO_FRAMES = 64 << 20, 512
+
+
+def divide_videos(
+    sizes: list[int], locations: Sequence[Location | None]
+) -> Iterator[tuple[int, int]]:
+    """Yield the bounds of batches as `divide` does; a batch has frames of one video."""
+    first = 0
+    for container, group in groupby(locations, lambda place: place and place.container):
+        stop = first + sum(1 for _ in group)
+        limit = MAX_VIDEO_FRAMES if container else MAX_BATCH_IMAGES
+        while first < stop:
+            last, total = first, 0
+            while last < min(stop, first + limit) and (last == first or total < MAX_VIDEO_BYTES):
+                total += max(sizes[last], 0)
+                last += 1
+            yield first, last
+            first = last
 
 
 # This function runs for each image, and reads, checks and wraps at 20,000 images a second and CPU:

@@ -18,6 +18,7 @@ lists, tables or file names.
     files in folders   scan
     MATLAB's files     mat_file
     arrays             arrays: columns of lists, .npy files beside the images
+    videos             videos: the frames of what was found
     whole sources      base, merge
 """
 

@@ -181,6 +181,12 @@ class Source:
         extra = self._part("extra")
         return pa.table({}) if extra is None else extra
 
+    @property
+    def has_videos(self) -> bool:
+        """Whether samples are frames of videos. Then `group` is the number of the video."""
+        reader = None if self.location is None else self.location["reader"]
+        return reader is not None and "video" in pc.unique(reader).to_pylist()
+
     def images(self, rows: Integers) -> SourceImages:
         """Return the images in some rows, int64 [N]."""
         locations: list[Location | None] = [None] * len(rows)

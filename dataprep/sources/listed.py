@@ -29,7 +29,7 @@ from dataprep.sources.scan import (
     suffix_of,
 )
 from manifests.errors import CallError
-from manifests.files import IMAGE_SUFFIXES, mounted_at
+from manifests.files import IMAGE_SUFFIXES, VIDEO_SUFFIXES, mounted_at
 from manifests.json_members import shorten
 from manifests.process.text import agree, plural
 from manifests.remote.url import is_url, join_path, normal_path, parse_url
@@ -258,7 +258,7 @@ class _ImageNames:
             return plain
         folder, stem = os.path.split(plain)
         images = []
-        if suffix_of(stem) not in IMAGE_SUFFIXES:
+        if suffix_of(stem) not in IMAGE_SUFFIXES | VIDEO_SUFFIXES:
             images = [os.path.join(folder, each) for each in self.in_folder(folder).get(stem, [])]
         if not (images or folder):
             images = self.below().get(stem, [])

@@ -43,11 +43,12 @@ from dataprep.sources.folders import (
     table_notices,
 )
 from dataprep.sources.merge import class_notices, read_renames, rename_classes
-from dataprep.sources.scan import list_folders, look_into, split_of, suffix_of
+from dataprep.sources.scan import list_folders, look_into, seeking, split_of, suffix_of
 from dataprep.sources.several import image_names
 from dataprep.sources.tables import is_json_table, is_table, read_lists, read_table, with_label_type
+from dataprep.sources.videos import refuse_unfitting, with_frames
 from manifests.errors import CallError, SourceError, raise_machine_fault
-from manifests.files import IMAGE_SUFFIXES, SOURCE_LIST, mounted_at, open_file
+from manifests.files import IMAGE_SUFFIXES, SOURCE_LIST, VIDEO_SUFFIXES, mounted_at, open_file
 from manifests.remote.url import is_read_only, parent_folder
 
 _log = logging.getLogger(__name__)
@@ -75,9 +76,13 @@ def read_source(src: str, options: SourceOptions | None = None) -> Source:
     forget_readers()
     try:
         archive = _archive_of(src) or _archive_of(f"{options.image_root or ''}/.")
-        with storage.remember(src):
+        with storage.remember(src), seeking(VIDEO_SUFFIXES if options.frames else IMAGE_SUFFIXES):
             source = _read_archive(src, archive, options) if archive else _read(src, options)
             source = with_arrays(with_label_type(source, options), options)
+        source = with_frames(source, options)
+    except SourceError:
+        refuse_unfitting(src, options)
+        raise
     except FileNotFoundError as error:
         raise missing_source(src, str(error.filename or src)) from None
     except OSError as error:
@@ -88,6 +93,7 @@ def read_source(src: str, options: SourceOptions | None = None) -> Source:
             hint="check its permissions",
         ) from None
     if not len(source):
+        refuse_unfitting(src, options)
         raise no_images(src, source.rejected)
     _log.info(
         "%s: %d images, %d bytes, in %d splits, found in %.1f s",
@@ -348,6 +354,12 @@ def _find_images_in_parquet(src: str, _: Names, options: SourceOptions) -> bool:
 
 def _read_archive(src: str, archive_path: str, options: SourceOptions) -> Source:
     """Read an archive, or what is in it, as the folder that it would be unpacked to."""
+    if options.frames:
+        raise SourceError(
+            "videos are not read inside of an archive",
+            file=src,
+            hint="unpack the archive and give the folder",
+        )
     with opened_archive(archive_path, options) as archive:
         source = _read(src, replace(options, zip_encoding=None))
         if source.image_names:
@@ -485,6 +497,12 @@ _OTHER_FILES: tuple[tuple[str, str, Names, tuple[bytes, ...]], ...] = (
         refused.ARRAYS_HINT,
         (".npz", ".npy", ".h5", ".hdf5", ".mat", ".pkl", ".pickle", ".pt", ".pth", ".bin"),
         (b"\0\0\x08\x01", b"\0\0\x08\x03"),
+    ),
+    (
+        "a video",
+        "give the folder that contains it, with --fps 5, --every 8 or --all-frames",
+        (*VIDEO_SUFFIXES,),
+        (b"\x1a\x45\xdf\xa3",),
     ),
     (
         "an image",

@@ -7,8 +7,9 @@ import os
 import re
 import shlex
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -28,9 +29,9 @@ from dataprep.sources.base import (
     text_array,
 )
 from manifests.errors import SourceError
-from manifests.files import IMAGE_SUFFIXES, mounted_at
+from manifests.files import IMAGE_SUFFIXES, VIDEO_SUFFIXES, mounted_at
 from manifests.json_members import is_unicode
-from manifests.process.text import plural
+from manifests.process.text import agree, plural
 from manifests.remote.url import is_url
 from manifests.schema import SPLIT_ALIASES, SPLIT_WORDS, UNREADABLE, split_order
 
@@ -100,9 +101,24 @@ def is_dicom(path: str, suffix: str) -> bool:
     return False
 
 
-def _is_image(folder: str, name: str) -> bool:
-    suffix = suffix_of(name)
-    return suffix in IMAGE_SUFFIXES or is_dicom(os.path.join(folder, name), suffix)
+#: Suffixes of the files that scans look for.
+_sought: ContextVar[frozenset[str]] = ContextVar("sought", default=IMAGE_SUFFIXES)
+
+
+@contextmanager
+def seeking(suffixes: frozenset[str]) -> Iterator[None]:
+    """Let scans look for files with other suffixes than images, until the end of the block."""
+    token = _sought.set(suffixes)
+    try:
+        yield
+    finally:
+        _sought.reset(token)
+
+
+def _is_image(path: str, suffix: str) -> bool:
+    """Return whether scans look for a file."""
+    sought = _sought.get()
+    return suffix in sought or (sought is IMAGE_SUFFIXES and is_dicom(path, suffix))
 
 
 #: `stats_of` a file that cannot be read.
@@ -160,7 +176,7 @@ class Scan:
         self.label_files: dict[str, tuple[int, int, int]] = {}
         self._labels = labels
         # Images whose names need no look at each character.
-        self._plain_suffixes = IMAGE_SUFFIXES.difference(labels)
+        self._plain_suffixes = _sought.get().difference(labels)
         #: Whether a path is the path of a URL, which ``?`` and ``#`` end.
         self._in_url = is_url(root) and not mounted_at(root)
         if self._in_url:
@@ -261,7 +277,7 @@ class Scan:
                     is_link[name] = entry.is_symlink()
                 elif suffix in self._labels:
                     self.label_files[path] = entry_stats(entry)
-                elif suffix in IMAGE_SUFFIXES or is_dicom(os.path.join(self.root, path), suffix):
+                elif _is_image(os.path.join(self.root, path), suffix):
                     images.append((path, *entry_stats(entry)))
                 else:
                     self._skipped[suffix or "no extension"] += 1
@@ -345,7 +361,15 @@ def skipped_files(counts: Counter[str]) -> list[str]:
     if not counts:
         return []
     shown = ", ".join(f"{suffix} {count:,}" for suffix, count in counts.most_common(8))
-    return [f"skipped files that are not images by name: {shown}"]
+    if _sought.get() is not IMAGE_SUFFIXES:
+        return [f"skipped files that are not videos by name: {shown}"]
+    notices = [f"skipped files that are not images by name: {shown}"]
+    if videos := sum(counts[suffix] for suffix in VIDEO_SUFFIXES):
+        notices.append(
+            f"{plural(videos, 'video')} beside the images {agree(videos, 'is', 'are')} not"
+            " converted; --fps 5, --every 8 or --all-frames converts frames of videos instead"
+        )
+    return notices
 
 
 def skipped_notices(reasons: Mapping[str, str], above: str = "") -> list[str]:
@@ -420,7 +444,7 @@ def look_into(path: str) -> Content:
                 continue
             if is_folder(entry):
                 folders.append(name)
-            elif _is_image(path, name):
+            elif _is_image(os.path.join(path, name), suffix_of(name)):
                 return Content(has_images=True)
             else:
                 has_files = True
@@ -454,7 +478,7 @@ def list_images(root: str, folder: str = "") -> list[str]:
             name = entry.name
             if is_junk(name) or is_folder(entry):
                 continue
-            if _is_image(os.path.join(root, folder), name):
+            if _is_image(os.path.join(root, folder, name), suffix_of(name)):
                 names.append(os.path.join(folder, name))
     return sorted(names)
 

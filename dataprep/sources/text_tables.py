@@ -22,6 +22,7 @@ from manifests.files import (
     IMAGE_SUFFIXES,
     SOURCE_ANNOTATIONS,
     SOURCE_TABLE,
+    VIDEO_SUFFIXES,
     FileKind,
     open_file,
     read_lines,
@@ -81,7 +82,8 @@ def load_csv(file: str) -> tuple[pa.Table, NDArray[np.int64]]:
 def _column_names(header: Sequence[str], file: str) -> list[str]:
     """Return the names in a header without blanks around them; columns without a name are numbered, as pandas does."""
     names = [name.strip() for name in header]
-    if any(os.path.splitext(name)[1].lower() in IMAGE_SUFFIXES for name in names):
+    suffixes = {os.path.splitext(name)[1].lower() for name in names}
+    if suffixes & (IMAGE_SUFFIXES | VIDEO_SUFFIXES):
         raise SourceError(
             "the line has the path of an image where names of columns are expected",
             file=file,

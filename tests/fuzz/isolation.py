@@ -239,12 +239,17 @@ def _in_folder(arguments: tuple[Any, ...], number: int, folder_number: int | Non
     return os.path.join(os.readlink(f"/proc/self/fd/{folder}"), os.fsdecode(path))
 
 
+#: Modules whose functions run in a process of their own.
+_DECODERS = ("dataprep.images.decoders", "dataprep.containers.videos")
+
+
 def _is_expected(event: str, arguments: tuple[Any, ...]) -> bool:
     """Return whether a program is started that `dataprep` starts for any input."""
     if event != "subprocess.Popen":
         return False
     program, command, folder, environment = arguments
-    if command == [sys.executable, "-c", PROGRAM.format(path=sys.path)]:
+    programs = [PROGRAM.format(path=sys.path, module=name) for name in _DECODERS]
+    if command[:2] == [sys.executable, "-c"] and command[2:] in [[each] for each in programs]:
         return program == sys.executable and folder is None
     inherited = folder is environment is None
     return inherited and program == sys.executable and _estimates(command)

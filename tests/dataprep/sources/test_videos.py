@@ -1,0 +1,405 @@
+"""Frames of videos: which are chosen, that each is the right one, and what happens to damaged videos."""
+
+from __future__ import annotations
+
+import io
+import os
+import random
+import shutil
+import signal
+import zipfile
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+from helpers.datasets import flip, rows_of, run_steps, shards_of
+from helpers.photographs import photograph
+from helpers.videos import FRAMES, KINDS, decoded, make_video
+from PIL import Image
+
+from dataprep.containers import Location
+from dataprep.containers.videos import DECODER, VideoReader, scan_videos
+from dataprep.images.base import Rejected
+from dataprep.options import SourceOptions
+from dataprep.sources.videos import choose_frames
+from manifests.errors import SourceVanishedError
+from manifests.store import read_dataset, read_manifest
+
+
+@pytest.fixture(scope="module")
+def videos(tmp_path_factory):
+    """A function that returns a video of a kind, which is made once."""
+    folder = tmp_path_factory.mktemp("videos")
+
+    def find(kind):
+        path = folder / kind
+        return path if path.exists() else make_video(path, kind)
+
+    return find
+
+
+@pytest.fixture
+def make(videos, tmp_path):
+    """A function that copies videos into a folder, by their paths in it."""
+
+    def make(paths, root="source"):
+        for path, kind in paths.items():
+            (tmp_path / root / path).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(videos(kind), tmp_path / root / path)
+        return tmp_path / root
+
+    return make
+
+
+CLASSES = {"cat/a.mp4": "h264.mp4", "cat/b.avi": "mpeg4.avi", "dog/c.webm": "vp9.webm"}
+
+
+def open_video(path):
+    """Return what a video contains, and a function that returns the pixels of a frame."""
+    size = path.stat().st_size
+    (video,) = scan_videos([str(path)], [size])
+    if isinstance(video, Rejected):
+        raise video
+    key, reader = f"{video.codec} {video.width} {video.height}".encode(), VideoReader(str(path))
+
+    def read(number):
+        data = reader.read(Location(str(path), "video", number, size, key), 0)
+        return np.asarray(Image.open(io.BytesIO(data)))
+
+    return video, read
+
+
+def images_of(dataset):
+    """Return the images of a dataset by clip and number of the frame."""
+    found = {}
+    for batch in read_dataset(dataset, ["offset", "size", "clip", "frame"]):
+        for row in batch.table.to_pylist():
+            shard = (dataset / batch.shard.name).read_bytes()
+            image = shard[row["offset"] : row["offset"] + row["size"]]
+            found[row["clip"], row["frame"]] = Image.open(io.BytesIO(image))
+    return found
+
+
+# --- the right frame ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_frame_is_the_one_of_a_decoder_that_begins_at_the_first(videos, kind):
+    video, read = open_video(videos(kind))
+    expected = [*decoded(videos(kind))]
+    assert len(video.times) == len(expected) == FRAMES
+    assert video.interlaced == (kind == "interlaced.mp4")
+    if not kind.endswith(".avi"):  # whose times a decoder does not know
+        np.testing.assert_allclose(video.times, [time for time, _ in expected], atol=1e-6)
+    numbers = [*range(FRAMES), *random.Random(0).sample(range(FRAMES), 20)]
+    for number in numbers:
+        np.testing.assert_array_equal(read(number), expected[number][1], str(number))
+
+
+def test_a_turned_video_is_upright_as_opencv_shows_it(videos):
+    _, read = open_video(videos("turned.mp4"))
+    opencv = cv2.VideoCapture(str(videos("turned.mp4")))
+    _, pixels = opencv.read()
+    pixels = pixels[..., ::-1].astype(int)
+    assert pixels.shape == read(0).shape == (160, 128, 3)
+    assert np.abs(pixels - read(0)).mean() < 4
+
+
+def test_a_long_video_is_decoded_from_the_entry_before(videos, monkeypatch, tmp_path):
+    from dataprep.containers import videos as module
+
+    path = make_video(tmp_path / "long.mp4", frames=400)
+    opened, seen = module._Opened(str(path)), []
+    decode = opened._decode_packet
+    monkeypatch.setattr(opened, "_decode_packet", lambda packet: seen.append(1) or decode(packet))
+    opened.read(395)
+    assert len(seen) < 45
+    for number in range(300, 310):  # the next frames do not begin again
+        opened.read(number)
+    assert len(seen) < 45 + 36 + 20
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"all_frames": True}, range(90)),
+        ({"every": 8}, range(0, 90, 8)),
+        ({"fps": 10}, range(0, 90, 3)),
+        ({"fps": 30}, range(90)),
+        ({"fps": 1000}, range(90)),
+        ({"fps": 7}, [0, 4, 8, 12, 17, 21, 25, 30, 34, 38, 42, 47, 51, 55, 60, 64, 68, 72, 77, 81, 85]),
+        ({"fps": 0.001}, [0]),
+    ],
+)  # fmt: skip
+def test_frames_are_chosen_by_their_times(options, expected):
+    for times in (np.arange(90) / 30, np.round(np.arange(90) / 30, 3)):
+        assert choose_frames(times, SourceOptions(**options)).tolist() == [*expected]
+
+
+def test_a_frame_that_is_shown_for_long_is_taken_once():
+    times = np.array([0, 0.1, 2.5, 2.6])
+    assert choose_frames(times, SourceOptions(fps=1)).tolist() == [0, 1]
+
+
+# --- conversions ----------------------------------------------------------------------------------
+
+
+def test_videos_become_clips_with_the_labels_of_their_folders(make, convert, tmp_path):
+    source = make(
+        {f"{split}/{path}": kind for split in ("train", "val") for path, kind in CLASSES.items()}
+    )
+    convert(source, tmp_path / "out", "--every", 20, "--transcode", "png")
+    rows = rows_of(tmp_path / "out")
+    assert {(row["split"], row["class"], row["clip"]) for row in rows} == {
+        (split, path[:3], f"{split}/{path}") for split in ("train", "val") for path in CLASSES
+    }
+    for row in rows:
+        assert row["source"] == f"{row['clip']}/{row['frame']:06d}"
+        assert row["time"] == pytest.approx(row["frame"] / 30, abs=1e-3)
+        assert row["change"] == "transcoded"
+    images = images_of(tmp_path / "out")
+    assert len(images) == 2 * 3 * 4
+    for (clip, number), image in images.items():
+        expected = [*decoded(source / clip)][number][1]
+        np.testing.assert_array_equal(np.asarray(image), expected)
+
+
+@pytest.mark.parametrize("options", [(), ("--resize-shorter", 64), ("--quality", 30)])
+def test_the_bytes_do_not_depend_on_workers_and_steps(
+    make, convert, invoke, tmp_path, snapshot, options
+):
+    source = make(CLASSES)
+    given = ("--all-frames", "--samples-per-shard", 100, *options)
+    convert(source, tmp_path / "one", *given, "--workers", 1)
+    convert(source, tmp_path / "two", *given, "--workers", 2)
+    steps = run_steps(invoke, "--src", source, *given, out=tmp_path / "steps")
+    first = [shard.read_bytes() for shard in shards_of(tmp_path / "one")]
+    assert len(first) == 3
+    for other in (tmp_path / "two", steps):
+        assert [shard.read_bytes() for shard in shards_of(other)] == first
+    sides = {image.size for image in images_of(tmp_path / "one").values()}
+    assert sides == {(80, 64) if "--resize-shorter" in options else (160, 128)}
+
+
+def test_a_shard_has_the_frames_of_a_video_in_order(make, convert, tmp_path):
+    source = make({f"{name}/{number}.mp4": "h264.mp4" for name in "ab" for number in range(4)})
+    convert(source, tmp_path / "out", "--every", 10)
+    rows = rows_of(tmp_path / "out")
+    clips = [*dict.fromkeys(row["clip"] for row in rows)]
+    assert [(row["clip"], row["frame"]) for row in rows] == [
+        (clip, number) for clip in clips for number in range(0, FRAMES, 10)
+    ]
+    assert clips != sorted(clips)
+
+
+@pytest.mark.parametrize("options", [(), ("--split-by", "clip"), ("--split-by", "label")])
+def test_splits_have_whole_videos(make, convert, tmp_path, options):
+    source = make({f"{name}/{number}.mp4": "h264.mp4" for name in "ab" for number in range(4)})
+    share = 0.5 if "label" in options else 0.25
+    convert(source, tmp_path / "out", "--every", 10, "--val-fraction", share, *options)
+    clips = {"train": set(), "val": set()}
+    for row in rows_of(tmp_path / "out"):
+        clips[row["split"]].add(row["clip"])
+    assert not clips["train"] & clips["val"]
+    if not options:  # a video of each class
+        assert {clip[0] for clip in clips["val"]} == {"a", "b"}
+
+
+def test_a_table_of_videos_keeps_its_columns(make, convert, tmp_path):
+    source = make(CLASSES)
+    table = source / "videos.csv"
+    table.write_text("path,label,person\ncat/a.mp4,run,7\ndog/c.webm,jump,8\n")
+    convert(table, tmp_path / "out", "--fps", 2)
+    found = {(row["clip"], row["class"], row["person"]) for row in rows_of(tmp_path / "out")}
+    assert found == {("cat/a.mp4", "run", 7), ("dog/c.webm", "jump", 8)}
+    convert(source, tmp_path / "names", "--every", 40, "--pattern", "{letter}")
+    assert {row["letter"] for row in rows_of(tmp_path / "names")} == {"a", "b", "c"}
+
+
+def test_append_resume_repair_and_loaders_know_the_frames(make, convert, invoke, tmp_path):
+    import loaders
+
+    first, more = (
+        make({"cat/a.mp4": "h264.mp4", "dog/c.webm": "vp9.webm"}),
+        {"dog/d.mkv": "hevc.mkv"},
+    )
+    out = tmp_path / "out"
+    convert(first, out, "--every", 8, "--resize-shorter", 96)
+    before = [shard.read_bytes() for shard in shards_of(out)]
+    flip(shards_of(out)[0])
+    invoke("repair", out, "--src", first, "--every", 8)
+    assert [shard.read_bytes() for shard in shards_of(out)] == before
+    second = make({"cat/a.mp4": "h264.mp4", "dog/c.webm": "vp9.webm", **more}, "more")
+    convert(second, out, "--append", "--every", 8)
+    assert len(rows_of(out)) == 30
+    assert "nothing to append" in convert(second, out, "--append", "--every", 8).output
+    invoke("verify", out, "--decode")
+    train = loaders.build(
+        str(out),
+        split="train",
+        batch_size=8,
+        device="cpu",
+        transforms=[{"Resize": {"size": [48, 64]}}, "ToTensor"],
+        sampler=loaders.ClipSampler(4),
+        fields=("image", "label", "frame", "time"),
+    )
+    with train:
+        for images, _, frames, times in train:
+            assert images.shape == (2, 4, 3, 48, 64)
+            assert [np.diff(each).tolist() for each in frames] == [[8] * 3] * 2
+            np.testing.assert_allclose(np.asarray(times) * 30, frames, atol=0.03)
+
+
+# --- what is refused ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ((), "contains videos and no images. Hint: choose frames with --fps 5"),
+        (("--label-type", "none"), "contains videos and no images. Hint: choose frames"),
+        (("--fps", 5, "--every", 8), "--fps, --every and --all-frames exclude each other"),
+        (("--every", 8, "--val-fraction", 0.5, "--split-by", "frame"), "would be in two splits"),
+        (("--every", 8, "--pattern", "{label}_{frame}"), "do not match"),
+    ],
+)
+def test_videos_without_a_choice_of_frames_are_refused(make, convert, tmp_path, options, message):
+    output = convert(make(CLASSES), tmp_path / "out", *options, status=2).output
+    assert message in " ".join(output.split())
+    assert not (tmp_path / "out").exists()
+
+
+def test_other_sources_of_videos_are_refused_by_name(make, convert, tmp_path):
+    source = make(CLASSES)
+    table, archive = source / "list.csv", tmp_path / "videos.zip"
+    table.write_text("path,label\ncat/a.mp4,run\n")
+    with zipfile.ZipFile(archive, "w") as opened:
+        opened.write(source / "cat/a.mp4", "cat/a.mp4")
+    photos = tmp_path / "photos"
+    (photos / "cat").mkdir(parents=True)
+    Image.fromarray(photograph("chelsea")).save(photos / "cat" / "1.jpg")
+    for given, options, message in [
+        (table, (), "lists videos, such as cat/a.mp4. Hint: choose frames"),
+        (source / "cat/a.mp4", (), "is a video. Hint: give the folder that contains it"),
+        (archive, ("--fps", 5), "videos are not read inside of an archive"),
+        (photos, ("--fps", 5), "--fps 5 is for videos, but"),
+    ]:
+        output = convert(given, tmp_path / "out", *options, status=2).output
+        assert message in " ".join(output.split()), given
+    (photos / "cat" / "list.csv").write_text("path,label\n1.jpg,cat\n")
+    output = convert(photos / "cat" / "list.csv", tmp_path / "out", "--fps", 5, status=2).output
+    assert "is for videos, but" in output
+
+
+def test_videos_beside_images_are_counted(make, convert, tmp_path):
+    source = make(CLASSES)
+    Image.fromarray(photograph("chelsea")).save(source / "cat" / "1.png")
+    Image.fromarray(photograph("coffee")).save(source / "dog" / "1.png")
+    output = " ".join(convert(source, tmp_path / "images").output.split())
+    assert "3 videos beside the images are not converted; --fps 5" in output
+    output = convert(source, tmp_path / "frames", "--every", 40).output
+    assert "skipped files that are not videos by name: .png 2" in " ".join(output.split())
+
+
+# --- damage and hostile files ---------------------------------------------------------------------
+
+
+def write_bad(path, data):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+
+
+def test_damaged_videos_are_rejected_with_the_reason_and_the_second(
+    videos, make, convert, tmp_path
+):
+    source = make({"cat/a.mp4": "h264.mp4", "dog/a.mp4": "h264.mp4"})
+    whole = videos("h264.mp4").read_bytes()
+    write_bad(source / "cat/cut.mp4", whole[: len(whole) * 2 // 3])
+    write_bad(source / "cat/no-header.mp4", whole[:40])
+    write_bad(source / "cat/empty.mp4", b"")
+    write_bad(source / "dog/text.mp4", b"no video at all, but some text")
+    write_bad(source / "dog/list.mkv", b"#EXTM3U\nhttp://127.0.0.1:9/a.ts\nfile:///etc/passwd\n")
+    output = convert(source, tmp_path / "out", "--all-frames", status=1).output
+    rejected = {}
+    for row in read_rejected(tmp_path / "out"):
+        rejected.setdefault(row["source"], row)
+    assert rejected["cat/cut.mp4"]["reason"] == "truncated"
+    kept = sum(row["clip"] == "cat/cut.mp4" for row in rows_of(tmp_path / "out"))
+    assert 0 < kept < FRAMES
+    assert f" s, after {kept} frames: " in rejected["cat/cut.mp4"]["detail"]
+    assert rejected["cat/no-header.mp4"]["reason"] == "corrupt"
+    assert rejected["dog/text.mp4"]["reason"] == "not-an-image"
+    assert rejected["dog/list.mkv"]["reason"] == "not-an-image"
+    assert "cat/empty.mp4" in rejected
+    assert "5 videos are damaged or not read" in output
+    # What was there before the damage is what the whole video has.
+    expected = [pixels for _, pixels in decoded(videos("h264.mp4"))]
+    _, read = open_video(source / "cat/cut.mp4")
+    for number in range(kept - 2):
+        np.testing.assert_array_equal(read(number), expected[number])
+
+
+def read_rejected(dataset):
+    import json
+
+    name = read_manifest(dataset).rejected.name
+    return [json.loads(line) for line in (dataset / name).read_text().splitlines()]
+
+
+@pytest.mark.parametrize("kind", ["h264.mp4", "open-gop.mp4", "hevc.mkv", "mpeg4.avi", "av1.mp4"])
+def test_damage_costs_the_frames_up_to_the_next_entry_in_any_order(videos, tmp_path, kind):
+    whole = bytearray(videos(kind).read_bytes())
+    expected, generator = [pixels for _, pixels in decoded(videos(kind))], random.Random(kind)
+    for trial in range(4):
+        data = bytearray(whole)
+        start = generator.randrange(len(data) // 4, len(data) - 200)
+        data[start : start + 150] = generator.randbytes(150)
+        path = tmp_path / f"{trial}{Path(kind).suffix}"
+        path.write_bytes(data)
+        try:
+            video, read = open_video(path)
+        except Rejected:
+            continue
+        answers = [answer(read, number) for number in range(len(video.times))]
+        DECODER.stop()
+        for number in generator.sample(range(len(answers)), min(20, len(answers))):
+            assert answer(read, number) == answers[number], (kind, trial, number)
+        if kind != "hevc.mkv" and len(answers) == FRAMES:  # a codec that checks little
+            wrong = [
+                number
+                for number, found in enumerate(answers)
+                if isinstance(found, bytes) and found != expected[number].tobytes()
+            ]
+            assert len(wrong) <= 2, (kind, trial, wrong)
+        for found in answers:
+            assert isinstance(found, bytes) or " s, is " in found
+
+
+def answer(read, number):
+    try:
+        return read(number).tobytes()
+    except Rejected as error:
+        return str(error)
+
+
+def test_a_crash_of_the_decoder_costs_one_video(videos):
+    _, read = open_video(videos("hevc.mkv"))
+    read(2)
+    os.kill(DECODER._process.pid, signal.SIGSEGV)
+    for number in (3, 4):
+        with pytest.raises(Rejected, match="the decoder crashed with SIGSEGV"):
+            read(number)
+    _, other = open_video(videos("vp9.webm"))
+    other(4)
+
+
+def test_a_video_that_changed_since_the_scan_stops_the_run(videos, tmp_path):
+    path = tmp_path / "a.mp4"
+    shutil.copy(videos("h264.mp4"), path)
+    _, read = open_video(path)
+    read(0)
+    with path.open("ab") as file:
+        file.write(b"more")
+    with pytest.raises(SourceVanishedError, match="another size"):
+        read(1)
