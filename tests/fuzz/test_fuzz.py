@@ -23,7 +23,7 @@ GROUPS = {
     ("yaml", "checkpoint"): 2,
     ("command",): 3,
     ("coco", "voc", "masks", "labels"): 1,
-    ("hugging-face", "recordio", "lmdb", "archive"): 1,
+    ("hugging-face", "recordio", "lmdb", "archive", "video"): 1,
 }
 
 

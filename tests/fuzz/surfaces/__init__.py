@@ -41,6 +41,7 @@ NAMES = {
     "recordio": "containers",
     "lmdb": "containers",
     "archive": "containers",
+    "video": "videos",
 }
 
 
