@@ -180,10 +180,12 @@ def scan_videos(paths: Sequence[str], sizes: Sequence[int]) -> Iterator[Video | 
         return Video(times=np.frombuffer(content, np.float64), **values["video"])
 
     workers = min(len(os.sched_getaffinity(0)), len(paths) // 4 + 1)
+    pool = ThreadPoolExecutor(workers)
     try:
-        with ThreadPoolExecutor(workers) as pool:
-            yield from pool.map(scan, paths, sizes)
+        yield from pool.map(scan, paths, sizes)
     finally:
+        # After Ctrl-C, the others are not counted.
+        pool.shutdown(wait=False, cancel_futures=True)
         for process in processes:
             process.stop()
 

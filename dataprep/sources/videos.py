@@ -30,7 +30,9 @@ from manifests.schema import UNREADABLE
 #: from 0, and seconds after its first frame.
 FRAME, TIME = "frame", "time"
 
-_CHOOSE = "choose frames with --fps 5 (frames in a second), --every 8 or --all-frames"
+_CHOOSE = (
+    "choose frames with `dataprep convert --fps 5` (frames in a second), --every 8 or --all-frames"
+)
 
 #: Rows of a list in which videos are looked for if no frames are chosen.
 _LOOKED_AT = 1000

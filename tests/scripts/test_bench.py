@@ -106,6 +106,11 @@ RUNS = {
         f"{DATA} 8 {TINY} --hand --pipelines 2 --profiled 2",
         ["cached batch", *["loaders.build, full", "2 pipelines, full", "DALI by hand, full"] * 2],
     ),
+    "videos": (
+        f"--work {{work}} --count 4 --frames 60 --heights 64 --clips 4 --batch-size 2 --workers 1"
+        f" --device cpu {ONE}",
+        ["loaders.build", "PyAV, 1 workers"],
+    ),
     "tune": (
         f"{DATA} 16 --batch-size 4 --device cpu --stores 256 --threads 1 --prefetch 2"
         f" --seconds 0.01 {ONE} --rounds 1",

@@ -257,7 +257,7 @@ def test_append_resume_repair_and_loaders_know_the_frames(make, convert, invoke,
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ((), "contains videos and no images. Hint: choose frames with --fps 5"),
+        ((), "contains videos and no images. Hint: choose frames with `dataprep convert --fps 5`"),
         (("--label-type", "none"), "contains videos and no images. Hint: choose frames"),
         (("--fps", 5, "--every", 8), "--fps, --every and --all-frames exclude each other"),
         (("--every", 8, "--val-fraction", 0.5, "--split-by", "frame"), "would be in two splits"),
