@@ -12,14 +12,15 @@ import pyarrow as pa
 
 from dataprep.arrays import BoolArray, Int16Array, Int64Array, UInt8Array
 from dataprep.duplicates.collection import Collection, Part, collect
-from dataprep.duplicates.find import Duplicates, find_duplicates
+from dataprep.duplicates.find import Duplicates, connected, find_duplicates
 from dataprep.duplicates.pixels import SYMMETRIES, Symmetry
 from dataprep.duplicates.search import Pairs, join_pairs, make_pairs, order_pairs, starts_run
 from dataprep.images.base import DUPLICATE
 from dataprep.options import BY_DUPLICATES, Options
 from dataprep.progress import Progress
 from dataprep.sources import Source
-from dataprep.sources.base import take_rows
+from dataprep.sources.base import CLIP, FRAME, take_rows
+from manifests.errors import CallError
 from manifests.process.text import agree, plural
 from manifests.records import record
 from manifests.store import read_manifest, read_some_rows
@@ -81,7 +82,7 @@ def resolve_duplicates(
 
     ``"drop"`` keeps one image of each group of copies: the image in the split that is not train,
     else the first. ``"same-split"`` moves groups of copies that are in several splits to
-    train, or else to the first of these splits.
+    train, or else to the first of these splits. A clip stays whole.
 
     Args:
         source: the samples.
@@ -92,11 +93,18 @@ def resolve_duplicates(
 
     Raises:
         SourceVanishedError: an image is gone, or its size changed after the scan.
-        CallError: there are too many pairs.
+        CallError: there are too many pairs, or frames of a clip could be dropped.
 
     """
     if not options.finds_duplicates:
         return source
+    clips = source.clips()
+    if options.duplicates == "drop" and clips is not None:
+        raise CallError(
+            f"--duplicates drop would leave gaps in clips: {CLIP!r} and {FRAME!r} name frames of"
+            " clips, which are often near copies of each other",
+            hint="leave it out, or set --duplicates same-split, which keeps clips whole",
+        )
     images = collect([source], max_pixels=options.max_pixels, workers=workers, progress=progress)
     found = find_duplicates(images, options.distance, workers=workers, progress=search_progress)
     source = replace(
@@ -104,7 +112,10 @@ def resolve_duplicates(
     )
     if options.duplicates == "drop":
         return _drop(source, images, found, is_split=options.split_by == BY_DUPLICATES)
-    resolved = source.with_columns(copies=found.group)
+    group, rows = found.group, np.arange(len(source))
+    if clips is not None:
+        group = connected(len(source), np.append(rows, rows), np.append(group, clips))
+    resolved = source.with_columns(copies=group)
     return _join(resolved) if options.duplicates == "same-split" else resolved
 
 

@@ -234,7 +234,7 @@ def assign_splits(source: Source, options: Options) -> Splits:
     index = np.array([*map(names.index, source.splits)], np.int8)[source.split]
     for name, positions in chosen.items():
         index[train[positions]] = names.index(name)
-    _check_videos(source, index)
+    _check_clips(source, index)
     counts_of = {}
     for name in ("train", *new):
         counts_of[name] = _count_labels(source, index == names.index(name))
@@ -254,8 +254,9 @@ def _choose(
     if options.split_by:
         column = _split_column(source, options.split_by)
         return _choose_groups(column, train, options, counts), options.split_by
-    if source.has_videos and source.group is not None:
-        return _choose_stratified_groups(source, source.group, train, options, counts), None
+    clips = source.clips()
+    if clips is not None:
+        return _choose_stratified_groups(source, clips, train, options, counts), None
     _check_counts(len(train), fractions, counts)
     return _choose_stratified(_strata(source)[train], options.seed, counts), None
 
@@ -350,21 +351,22 @@ def _choose_copies(
     return _choose_stratified_groups(source, source.copies, train, options, counts)
 
 
-def _check_videos(source: Source, index: NDArray[np.int8]) -> None:
-    """Check that the frames of each video are in one split.
+def _check_clips(source: Source, index: NDArray[np.int8]) -> None:
+    """Check that the frames of each clip are in one split.
 
     Raises:
         CallError: they are not.
 
     """
-    if not source.has_videos or source.group is None:
+    clips = source.clips()
+    if clips is None:
         return
-    _, first, of = np.unique(source.group, return_index=True, return_inverse=True)
-    torn = np.flatnonzero(index != index[first][of])
+    torn = np.flatnonzero(index != index[clips])
     if len(torn):
         raise CallError(
-            f"frames of a video, {source.extra[CLIP][int(torn[0])]}, would be in two splits",
-            hint="leave out --split-by and --duplicates same-split, or set --split-by clip",
+            f"frames of the clip {shown(source.extra[CLIP][int(torn[0])].as_py())} would be in two"
+            " splits",
+            hint="leave out --split-by, or set --split-by clip",
         )
 
 
@@ -383,8 +385,8 @@ def _choose_stratified_groups(
         sizes[name] = max(1, round(count * len(first) / len(train)))
     if sum(sizes.values()) >= len(first):
         what, hint = f"{plural(len(first), 'group')} of copies", "or a smaller --distance"
-        if source.has_videos:
-            what, hint = plural(len(first), "video"), "or add videos"
+        if options.duplicates != "same-split" and options.split_by != BY_DUPLICATES:
+            what, hint = plural(len(first), "clip"), "or add clips"
         raise EmptySplitError(
             f"the images of train are {what}, too few to divide",
             hint=f"choose a smaller fraction, {hint}",
@@ -485,11 +487,8 @@ def _notices(
     """
     if source.labels.stratification and not split_by:
         yield f"the new splits are {source.labels.stratification}"
-    if not split_by and CLIP in source.extra.column_names and not source.has_videos:
-        yield (
-            "frames of one clip are in several splits; --split-by clip keeps the frames of a clip"
-            " together"
-        )
+    if not split_by and source.clips() is not None:
+        yield "the new splits have whole clips"
     if source.labels.class_column is None:
         return
     splits_with = np.count_nonzero([*counts.values()], axis=0)

@@ -49,8 +49,8 @@ LABEL_COLUMN_NAMES = ("label", "class", "target")
 #: Names that sample tables and records already use, so extra columns cannot have them.
 RESERVED_COLUMNS = (*TABLE_COLUMNS, "class")
 
-#: Column whose equal values are the frames of one clip.
-CLIP = "clip"
+#: Column whose equal values are the frames of one clip, and column of their numbers.
+CLIP, FRAME = "clip", "frame"
 
 #: Longest name of an extra column, in bytes: `dataprep index` reads TFRecord features with names of
 #: up to 127 bytes.
@@ -186,6 +186,23 @@ class Source:
         """Whether samples are frames of videos. Then `group` is the number of the video."""
         reader = None if self.location is None else self.location["reader"]
         return reader is not None and "video" in pc.unique(reader).to_pylist()
+
+    def clips(self) -> Integers | None:
+        """Return the first row of the clip of each sample, int64 [n]; `None` if no clip has two frames.
+
+        A clip is in one split. A sample without a clip is one of its own.
+        """
+        extra = self.extra
+        if not {CLIP, FRAME} <= {*extra.column_names}:
+            return None
+        codes = one_array(extra[CLIP]).dictionary_encode().indices.fill_null(-1)
+        code = np.asarray(codes).astype(np.int64)
+        alone = np.flatnonzero(code < 0)
+        code[alone] = len(code) + alone
+        _, first, of = np.unique(
+            code * len(self.splits) + self.split, return_index=True, return_inverse=True
+        )
+        return None if len(first) == len(code) else first[of]
 
     def images(self, rows: Integers) -> SourceImages:
         """Return the images in some rows, int64 [N]."""

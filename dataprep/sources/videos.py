@@ -19,16 +19,16 @@ from dataprep.arrays import Float64Array
 from dataprep.containers import location_table
 from dataprep.images.base import Rejected
 from dataprep.options import JPEG_BYTES_PER_PIXEL, SourceOptions
-from dataprep.sources.base import CLIP, Integers, RejectedRow, Source
+from dataprep.sources.base import CLIP, FRAME, Integers, RejectedRow, Source
 from dataprep.sources.scan import has_images_below, seeking
 from manifests.errors import CallError, SourceError
 from manifests.files import VIDEO_SUFFIXES
 from manifests.process.text import agree, plural
 from manifests.schema import UNREADABLE
 
-#: Columns of a frame beside the columns of its video: path of the video, number of the frame in it
-#: from 0, and seconds after its first frame.
-FRAME, TIME = "frame", "time"
+#: Column of a frame beside its clip, which is the path of the video, and its number from 0: seconds
+#: after the first frame.
+TIME = "time"
 
 _CHOOSE = (
     "choose frames with `dataprep convert --fps 5` (frames in a second), --every 8 or --all-frames"

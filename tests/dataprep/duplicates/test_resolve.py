@@ -56,6 +56,36 @@ def test_keep_is_the_default_and_same_split_loses_nothing(convert, invoke, sourc
     assert leaks_of(invoke, out) == []
 
 
+def test_copies_never_tear_clips(convert, pictures, tmp_path):
+    """A clip of val has one copy of a frame of train; two clips of train share a frame."""
+    frames = {
+        "train/x/a": "astronaut coffee chelsea",
+        "train/x/b": "chelsea rocket camera",
+        "train/y/c": "coins moon",
+        "train/y/d": "clock page",
+        "val/x/e": "coffee brick",
+    }
+    source = tmp_path / "clips"
+    for clip, names in frames.items():
+        for number, name in enumerate(names.split()):
+            path = source / f"{clip}_{number}.jpg"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(encode(pictures[name], quality=90))
+    options = ("--pattern", "{name}_{frame}", "--label-type", "none")
+    _, result = convert(source, *options, "--duplicates", "drop", status=2)
+    assert "--duplicates drop would leave gaps in clips" in result.output
+    same, result = convert(source, *options, "--duplicates", "same-split")
+    assert values_of(same, "clip") == {"train": {*frames}}
+    assert "2 images moved from val to train" in result.output
+    divided = (*options, "--test-fraction", 0.3, "--split-by")
+    out, _ = convert(source, *divided, "duplicates", name="divided")
+    clips = values_of(out, "clip")
+    assert not clips["train"] & clips["test"]
+    assert ("train/x/a" in clips["test"]) == ("train/x/b" in clips["test"])
+    _, result = convert(source, *divided, "frame", name="torn", status=2)
+    assert "would be in two splits" in result.output
+
+
 def test_drop(convert, invoke, source):
     """Copies are dropped from train, so that results on val stay comparable."""
     out, result = convert(source, "--duplicates", "drop")

@@ -244,12 +244,13 @@ def test_clips_of_one_name_stay_two_clips(merge, tmp_path):
     options = ("--pattern", "{label}_{frame}")
     shown = merge(first, second, out=tmp_path / "out", options=(*options, "--val-fraction", "0.25"))
     assert "because another source has clips of their names" in shown
-    assert "--split-by clip keeps the frames of a clip together" in shown
+    assert "the new splits have whole clips" in shown
     clips = {}
     for batch in read_dataset(str(tmp_path / "out")):
         for row in batch.table.to_pylist():
-            clips.setdefault(row["clip"], set()).add(row["source"].split("/")[0])
-    assert {name: len(sources) for name, sources in clips.items()} == dict.fromkeys(clips, 1)
+            place = row["source"].split("/")[0], batch.split
+            clips.setdefault(row["clip"], set()).add(place)
+    assert {name: len(places) for name, places in clips.items()} == dict.fromkeys(clips, 1)
     assert len(clips) == 4
     merge(second, out=tmp_path / "one", options=options)
     others = write(tmp_path / "c", names[::-1])  # other pictures
