@@ -1213,8 +1213,12 @@ class InfoOptions:
     """How `dataprep info` prints a dataset."""
 
     json: bool = option(False, "Print JSON, including the number of samples of each class.")
-    revision: int | None = option(
-        None, "Number of an older revision to describe.", unset="the newest one", low=0
+    revision: str | None = option(
+        None,
+        "The revision to describe: its number, or a file of `loaders receipt CHECKPOINT --json`,"
+        " which names the revision that the model was trained on.",
+        unit="N|RECEIPT",
+        unset="the newest one",
     )
 
 
@@ -1224,6 +1228,19 @@ class DiffOptions:
 
     json: bool = option(False, "Print JSON.")
     limit: int = option(10, "Number of samples, and of classes, to list of each kind.", low=0)
+    columns: bool = option(
+        False, "Also compare the other columns of the samples: which there are, and their values."
+    )
+    revision: str | None = option(
+        None,
+        "The revision of A: its number, or a file of `loaders receipt CHECKPOINT --json`. A and B"
+        " can be one dataset.",
+        unit="N|RECEIPT",
+        unset="the newest one",
+    )
+    b_revision: str | None = option(
+        None, "The revision of B.", unit="N|RECEIPT", unset="the newest one"
+    )
 
 
 @record

@@ -26,7 +26,13 @@ from manifests.process.text import (
 
 if TYPE_CHECKING:
     from dataprep.plan.files import StoredPlan
-    from dataprep.summary.diff import DatasetDiff, Difference, Kind
+    from dataprep.summary.diff import (
+        ClassChanges,
+        ColumnChanges,
+        DatasetDiff,
+        Difference,
+        Kind,
+    )
     from dataprep.summary.info import DatasetSummary, SplitSummary
 
 
@@ -39,9 +45,10 @@ def info_value(dataset: str, *, options: InfoOptions) -> dict[str, Any]:
         # Only the program needs the tables.
         del members["tables"]
         return members
+    from dataprep.summary.chosen import find_revision
     from dataprep.summary.info import summarize
 
-    return summarize(dataset, options.revision).as_json()
+    return summarize(dataset, find_revision(dataset, options.revision)).as_json()
 
 
 @click.command(cls=Command, compute=info_value)
@@ -59,9 +66,11 @@ def info(dataset: str, *, options: InfoOptions) -> ExitStatus:
     elif _is_plan(dataset):
         _print_plan(dataset, _read_plan(dataset))
     else:
+        from dataprep.summary.chosen import find_revision
         from dataprep.summary.info import summarize
 
-        _print_summary(dataset, summarize(dataset, options.revision))
+        revision = find_revision(dataset, options.revision)
+        _print_summary(dataset, summarize(dataset, revision))
     return ExitStatus.SUCCESS
 
 
@@ -290,9 +299,16 @@ def croissant(dataset: str, *, options: CroissantOptions) -> ExitStatus:
 
 def diff_value(a: str, b: str, *, options: DiffOptions) -> dict[str, Any]:
     """Return what differs, as JSON has it, for `dataprep.diff`."""
+    return _diff_json(_diff(a, b, options), options.limit)
+
+
+def _diff(a: str, b: str, options: DiffOptions) -> DatasetDiff:
+    from dataprep.summary.chosen import find_revision
     from dataprep.summary.diff import diff_datasets
 
-    return _diff_json(diff_datasets(a, b, limit=options.limit), options.limit)
+    of_a = find_revision(a, options.revision)
+    of_b = find_revision(b, options.b_revision, "--b-revision")
+    return diff_datasets(a, b, limit=options.limit, columns=options.columns, revisions=(of_a, of_b))
 
 
 @click.command(cls=Command, compute=diff_value)
@@ -307,9 +323,7 @@ def diff(a: str, b: str, *, options: DiffOptions) -> ExitStatus:
     checksums, also the images. Exit status
     0: they are equal; 1: they differ, or a table is damaged.
     """
-    from dataprep.summary.diff import diff_datasets
-
-    result = diff_datasets(a, b, limit=options.limit)
+    result = _diff(a, b, options)
     if options.json:
         # ASCII: sources can contain any character.
         click.echo(json.dumps(_diff_json(result, options.limit), indent=1))
@@ -329,7 +343,10 @@ def _diff_json(result: DatasetDiff, limit: int) -> dict[str, Any]:
         classes[change] = {"count": len(names), "first": names[:limit]}
     a, b = result.samples
     totals = {"a": a, "b": b, "same": result.same}
-    return {"equal": result.is_equal, "samples": totals, **samples, "classes": classes}
+    members = {"equal": result.is_equal, "samples": totals, **samples, "classes": classes}
+    if result.columns is not None:
+        members["columns"] = result.columns._asdict()
+    return members
 
 
 def _sides(difference: Difference) -> dict[str, Any]:
@@ -343,10 +360,14 @@ def _sides(difference: Difference) -> dict[str, Any]:
 def _print_diff(a: str, b: str, result: DatasetDiff, limit: int) -> None:
     from dataprep.summary.diff import MEANING
 
-    for name, path, samples in zip("AB", (a, b), result.samples, strict=True):
-        print_line(f"{name}: {path}, {plural(samples, 'sample')}")
+    for name, path, samples, kind in zip("AB", (a, b), result.samples, result.kinds, strict=True):
+        pixels = "" if kind == RGB8 else f" of {kind}"
+        print_line(f"{name}: {path}, {plural(samples, 'sample')}{pixels}")
     if result.is_equal:
-        print_line("the datasets have the same samples and classes")
+        what = "samples and classes"
+        if result.columns is not None:
+            what = "samples, classes and columns"
+        print_line(f"the datasets have the same {what}")
         return
     print_line()
     print_line(f"  {'same':12}{result.same:>14,}")
@@ -354,16 +375,30 @@ def _print_diff(a: str, b: str, result: DatasetDiff, limit: int) -> None:
     for kind, count in result.counts.items():
         if count:
             print_line(f"  {kind:12}{count:>14,}  {MEANING[kind]}")
-    for change, names in result.classes._asdict().items():
+    _print_classes(result.classes, limit)
+    if result.columns is not None:
+        _print_columns(result.columns)
+    # The first samples that differ in each way.
+    for kind, differences in result.first.items():
+        if differences:
+            _print_samples(kind, differences, result.counts[kind])
+
+
+def _print_classes(classes: ClassChanges, limit: int) -> None:
+    for change, names in classes._asdict().items():
         if names:
             listed = [one_line(name, MAX_SHOWN) for name in names[:limit]]
             if len(names) > limit:
                 listed.append("...")
             print_line(f"  {plural(len(names), 'class')} {change}: {', '.join(listed)}")
-    # The first samples that differ in each way.
-    for kind, differences in result.first.items():
-        if differences:
-            _print_samples(kind, differences, result.counts[kind])
+
+
+def _print_columns(columns: ColumnChanges) -> None:
+    for change, names in (("added", columns.added), ("removed", columns.removed)):
+        if names:
+            print_line(f"  columns {change}: {', '.join(map(printable, names))}")
+    for name, count in columns.changed.items():
+        print_line(f"  column {printable(name)}: another value in {plural(count, 'sample')}")
 
 
 def _print_samples(kind: Kind, differences: Sequence[Difference], count: int) -> None:

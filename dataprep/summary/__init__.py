@@ -6,4 +6,5 @@
     bands           the statistics of the bands of all its images
     croissant       a description of one for catalogs
     diff            what differs between two
+    chosen          the revision that an option names
 """

@@ -22,10 +22,11 @@ from dataprep import storage
 from dataprep.arrays import AnyArray, Int16Array, Int32Array, Int64Array, UInt64Array
 from dataprep.labels.kinds import KINDS as LABEL_KINDS
 from manifests.errors import ShardError
-from manifests.labels import place_columns
+from manifests.labels import LABEL_IMAGE, place_columns
+from manifests.pixels import RGB8, PixelKind
 from manifests.records import record
-from manifests.schema import Manifest
-from manifests.store import RowBatch, read_dataset, read_manifest
+from manifests.schema import TABLE_COLUMNS, Manifest
+from manifests.store import RowBatch, read_dataset, read_revision
 
 Kind = Literal["added", "removed", "relabelled", "changed", "moved", "renamed"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -71,6 +72,21 @@ class ClassChanges(NamedTuple):
     renumbered: tuple[str, ...]
 
 
+class ColumnChanges(NamedTuple):
+    """How the other columns of the sample tables differ.
+
+    Attributes:
+        added: names only in B.
+        removed: names only in A.
+        changed: names in both, and how many of the samples in both have another value.
+
+    """
+
+    added: tuple[str, ...]
+    removed: tuple[str, ...]
+    changed: Mapping[str, int]
+
+
 @dataclass(frozen=True)
 class DatasetDiff:
     """What `diff_datasets` found.
@@ -82,6 +98,8 @@ class DatasetDiff:
             once.
         first: the first samples of each kind.
         classes: how the classes differ.
+        columns: how the other columns differ; `None` if they are not compared.
+        kinds: what a pixel is in A and in B.
 
     """
 
@@ -90,31 +108,44 @@ class DatasetDiff:
     counts: Mapping[Kind, int]
     first: Mapping[Kind, tuple[Difference, ...]]
     classes: ClassChanges
+    columns: ColumnChanges | None = None
+    kinds: tuple[PixelKind, PixelKind] = (RGB8, RGB8)
 
     @property
     def is_equal(self) -> bool:
-        """Whether both datasets have the same samples and classes."""
-        return not (any(self.counts.values()) or any(self.classes))
+        """Whether both datasets have the same samples and classes, and columns if they are compared."""
+        return not (any(self.counts.values()) or any(self.classes) or any(self.columns or ()))
 
 
-def diff_datasets(a: str, b: str, *, limit: int = 10) -> DatasetDiff:
+def diff_datasets(
+    a: str,
+    b: str,
+    *,
+    limit: int = 10,
+    columns: bool = False,
+    revisions: tuple[int | None, int | None] = (None, None),
+) -> DatasetDiff:
     """Compare two datasets by their sample tables.
 
-    Extra columns, the order of the samples, the record format and the division into shards are not
-    compared. Images without a checksum in the table are read.
+    The order of the samples, the record format and the division into shards are not compared. Images
+    without a checksum in the table are read.
 
     Args:
         a: folder or URL of the old dataset.
         b: folder or URL of the new dataset.
         limit: number of samples to return of each kind.
+        columns: whether to compare the other columns of the samples.
+        revisions: revisions of A and of B; `None` means the newest one.
 
     Raises:
-        CallError: a folder does not exist.
+        CallError: a folder or a revision does not exist.
         DamagedError: a manifest, a sample table or an image that must be read is missing or
             damaged.
 
     """
-    return compare(read_rows(a), read_rows(b), limit=limit)
+    of_a, of_b = revisions
+    rows = read_rows(a, of_a, columns=columns), read_rows(b, of_b, columns=columns)
+    return compare(*rows, limit=limit)
 
 
 def compare(a: SampleRows, b: SampleRows, *, limit: int = 10) -> DatasetDiff:
@@ -154,7 +185,23 @@ def compare(a: SampleRows, b: SampleRows, *, limit: int = 10) -> DatasetDiff:
         counts=counts,
         first=first,
         classes=_class_changes(a.manifest.classes, b.manifest.classes),
+        columns=_column_changes(a, b, rows_a, rows_b),
+        kinds=(a.manifest.kind, b.manifest.kind),
     )
+
+
+def _column_changes(
+    a: SampleRows, b: SampleRows, rows_a: Int64Array, rows_b: Int64Array
+) -> ColumnChanges | None:
+    if a.columns is None or b.columns is None:
+        return None
+    changed = {}
+    for name in sorted(a.columns.keys() & b.columns.keys()):
+        count = int(np.count_nonzero(a.columns[name][rows_a] != b.columns[name][rows_b]))
+        if count:
+            changed[name] = count
+    added, removed = b.columns.keys() - a.columns.keys(), a.columns.keys() - b.columns.keys()
+    return ColumnChanges(tuple(sorted(added)), tuple(sorted(removed)), changed)
 
 
 # --- sample tables as arrays -----------------------------------------------------------------------
@@ -165,6 +212,9 @@ _HINT = (
 
 #: Labels as positions among the different texts.
 _CODED = pa.dictionary(pa.int32(), pa.large_string())
+
+#: Hash of null.
+_NULL = 1
 
 _COLUMNS = ("source", "offset", "size", "width", "height", "crc32c")
 
@@ -180,6 +230,7 @@ class SampleRows:
             2**-56.
         label: int32 [n], positions in `labels`.
         labels: the different labels as text.
+        columns: hashes of the values of each other column, uint64 [n], if they are compared.
         split: int16 [n], positions in ``manifest.splits``.
         digest: uint64 [n]: the CRC-32C of the stored image, then 32 bits of its length, width and
             height.
@@ -193,24 +244,37 @@ class SampleRows:
     split: Int16Array
     digest: UInt64Array
     labels: Sequence[str]
+    columns: Mapping[str, UInt64Array] | None = None
 
     def __len__(self) -> int:
         return len(self.label)
 
 
-def read_rows(folder: str) -> SampleRows:
-    """Read the samples of a dataset.
+def read_rows(folder: str, revision: int | None = None, *, columns: bool = False) -> SampleRows:
+    """Read the samples of a revision of a dataset; `None` means the newest one.
 
     Raises:
-        CallError: the folder does not exist.
+        CallError: the folder or the revision does not exist.
         DamagedError: the manifest or a sample table is missing or damaged, or an image without a
             checksum is.
 
     """
-    manifest = read_manifest(folder)
-    columns = (*_COLUMNS, *manifest.labels.stored_columns)
-    sources, labels, digests = [], [], [np.zeros(0, np.uint64)]
-    for rows in read_dataset(folder, columns, manifest=manifest, checksums=True):
+    manifest = read_revision(folder, revision)
+    compared = (*_COLUMNS, *manifest.labels.stored_columns)
+    known = {*TABLE_COLUMNS, *compared}
+    for name in (LABEL_IMAGE, *manifest.images[1:]):
+        known.update(place_columns(name))
+    total = sum(split.samples for split in manifest.splits)
+    others: dict[str, UInt64Array] = {}
+    sources, labels, digests, done = [], [], [np.zeros(0, np.uint64)], 0
+    names = None if columns else compared
+    for rows in read_dataset(folder, names, manifest=manifest, checksums=True):
+        for name in rows.table.column_names:
+            if name not in known:
+                # A table without the column has null.
+                hashes = others.setdefault(name, np.full(total, _NULL, np.uint64))
+                hashes[done : done + len(rows.table)] = _hash_values(rows.table[name])
+        done += len(rows.table)
         sources.append(pc.cast(rows.table["source"].combine_chunks(), pa.large_string()))
         # Dictionary-encoded at once: the texts of all samples would take much memory.
         texts = LABEL_KINDS[manifest.label_type].texts(rows.table, manifest.classes)
@@ -226,6 +290,7 @@ def read_rows(folder: str) -> SampleRows:
         source_hash=hash_texts(source),
         label=np.asarray(label.indices),
         labels=label.dictionary.to_pylist(),
+        columns=others if columns else None,
         split=np.repeat(splits, list(map(attrgetter("samples"), manifest.splits))),
         digest=np.concatenate(digests),
     )
@@ -250,6 +315,22 @@ def _digests(folder: str, rows: RowBatch, others: Sequence[str]) -> UInt64Array:
         own = (checksum.astype(np.uint64) << np.uint64(32)) | size.astype(np.uint64)
         digests = digests * np.uint64(0x9E3779B97F4A7C15) + own
     return digests
+
+
+def _hash_values(column: pa.ChunkedArray) -> UInt64Array:
+    """Return a hash of each value of a column of any type."""
+    texts = []
+    for chunk in column.chunks:
+        form = pa.large_string()
+        if pa.types.is_binary(chunk.type) or pa.types.is_large_binary(chunk.type):
+            form = pa.large_binary()
+        try:
+            texts.append(chunk.cast(form))
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):  # lists, for example
+            texts.append(pa.array(map(repr, chunk.to_pylist()), pa.large_string()))
+    hashes = np.concatenate([np.zeros(0, np.uint64), *map(_hash_chunk, texts)])
+    hashes[np.asarray(column.is_null())] = _NULL
+    return hashes
 
 
 def hash_texts(texts: pa.ChunkedArray) -> UInt64Array:

@@ -12,6 +12,7 @@ from helpers.examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import loaders
 from dataprep.summary.diff import diff_datasets, hash_texts
 
 
@@ -109,6 +110,52 @@ def test_names_are_escaped_and_damaged_tables_named(convert, invoke, source, tmp
         result = invoke("diff", a, b, status=1)
         assert "b/train-00000.parquet" in result.stderr
         assert result.stdout == ""
+
+
+def test_revisions_and_joined_columns(convert, invoke, source, tmp_path):
+    a = convert(source, "a")
+    table, receipt = tmp_path / "scores.jsonl", tmp_path / "receipt.json"
+    sources = [f"{path.parent.name}/{path.name}" for path in sorted(source.rglob("*.*"))]
+    for revision in (1, 2):
+        rows = [
+            {"source": name, "score": number / 4, "near": [name] * (number % 3), "note": None}
+            for number, name in enumerate(sources)
+        ]
+        if revision == 2:
+            rows[0] |= {"score": 9.5, "near": None}
+            rows[1]["near"] = ["x"]
+        table.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        invoke("join", a, table, "--on", "source")
+    diff = ("diff", a, a, "--columns")
+    assert "the same samples, classes and columns" in invoke(*diff).stdout
+    assert "the same samples and classes" in invoke("diff", a, a, "--revision", 0).stdout
+    output = invoke(*diff, "--revision", 0, status=1).stdout
+    assert "columns added: near, note, score\n" in output
+    output = invoke(*diff, "--revision", 2, "--b-revision", 0, status=1).stdout
+    assert "columns removed: near, note, score\n" in output
+    changed = {"added": [], "removed": [], "changed": {"near": 2, "score": 1}}
+    found = json.loads(invoke(*diff, "--revision", 1, "--json", status=1).stdout)
+    assert found["columns"] == changed
+    options = {"batch_size": 2, "device": "cpu", "transforms": "imagenet-eval"}
+    with loaders.build(a, split="train", revision=1, **options) as train:
+        next(iter(train))
+        receipt.write_text(json.dumps([train.receipt()]))
+    found = json.loads(invoke(*diff, "--revision", receipt, "--json", status=1).stdout)
+    assert found["columns"] == changed
+    summary = json.loads(invoke("info", a, "--revision", receipt, "--json").stdout)
+    assert len(summary["revisions"]) == 1
+    other = receipt.read_text().replace('"samples": 14', '"samples": 15')
+    for content, message in [
+        (other, "is of a dataset with 15 samples in the split train, but"),
+        ("[]", "does not say one revision"),
+        ('{"dataset": {"folders": 3}}', "is not a receipt ([0].dataset.folders must be"),
+        ("PK\x03", "is not a receipt ("),
+        ("[" * 100_000, "is not a receipt ("),
+    ]:
+        receipt.write_text(content)
+        assert message in invoke("info", a, "--revision", receipt, status=2).stderr
+    for number in (-1, 3):
+        invoke(*diff, f"--revision={number}", status=2)
 
 
 samples = st.lists(st.tuples(*[st.integers(0, 2)] * 4), max_size=12)
