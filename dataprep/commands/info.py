@@ -360,8 +360,8 @@ def _sides(difference: Difference) -> dict[str, Any]:
 def _print_diff(a: str, b: str, result: DatasetDiff, limit: int) -> None:
     from dataprep.summary.diff import MEANING
 
-    for name, path, samples, kind in zip("AB", (a, b), result.samples, result.kinds, strict=True):
-        pixels = "" if kind == RGB8 else f" of {kind}"
+    for name, path, samples, of in zip("AB", (a, b), result.samples, result.kinds, strict=True):
+        pixels = "" if of == RGB8 else f" of {of}"
         print_line(f"{name}: {path}, {plural(samples, 'sample')}{pixels}")
     if result.is_equal:
         what = "samples and classes"
