@@ -197,9 +197,10 @@ def samplers(count: int, batch_size: int) -> dict[str, Any]:
 
 
 def open_loader(dataset: Path, args: argparse.Namespace, **options: Any) -> Any:
-    """Build a loader of imagenet-train with the batch size and the device of the arguments."""
+    """Build a loader of imagenet-train with the batch size, device and threads of the arguments."""
     chosen = {"transforms": "imagenet-train", "batch_size": args.batch_size, "device": args.device}
     chosen["dtype"] = "float16" if args.device == "gpu" else "float32"
+    chosen["num_threads"] = getattr(args, "num_threads", None)
     return loaders.build(dataset, **{"last_batch": "drop", **chosen, **options})
 
 

@@ -77,6 +77,11 @@ RUNS = {
         " --steps plan 'rows of 20 shards' finish build",
         [*["plan"] * 2, *["rows*"] * 2, "finish", "build", *["*"] * 4],
     ),
+    "ranks": (
+        f"{DATA} 16 --batch-size 4 --ranks 1 2 --seconds 0.01 --rounds 1 --stores full raw"
+        " --models tiny --device cpu",
+        ["1", "2", *["1", "1", "2", "2"] * 2, *["1"] * 3, *["2"] * 3],
+    ),
     "reading": (
         f"{DATA} 64 --batch-size 32 {ONE} --formats tfrecord --only buffer disk",
         ["buffer", "the disk, end to end"],
@@ -209,6 +214,12 @@ def batches_are_right(rows, _):
     assert all(row["images"] >= 4 * row["processes"] for row in rows)
 
 
+def ranks_have_different_classes(rows, _):
+    mixed = [row["classes"] for row in rows if "classes" in row]
+    assert mixed[-4:] == [1, 1, 2, 2]
+    assert all(row["USS MB"] > 0 and row["MB read"] > 0 for row in rows[:2])
+
+
 def larger_windows_mix_better(rows, _):
     mixed = [row["shards in a batch"] for row in rows if "window" in row]
     assert mixed == sorted(mixed)
@@ -217,6 +228,7 @@ def larger_windows_mix_better(rows, _):
 #: What is checked of the rows besides their names.
 CHECKED = {
     "cloud": fencing_costs_what_the_guide_says,
+    "ranks": ranks_have_different_classes,
     "duplicates": planted_copies_are_found,
     "shared_gpu": batches_are_right,
     "samplers": larger_windows_mix_better,
@@ -229,6 +241,11 @@ CHECKED = {
         ("load", "--only zzz", "--only zzz matches none of the sides: loaders.build, DALI by hand"),
         ("load", "--samplers nope", "invalid choice: 'nope' (choose from 'default', 'buffer'"),
         ("load", "--stores big", "--stores big: a store is full (as they are), raw, or the pixels"),
+        (
+            "ranks",
+            "--count 7 --batch-size 4 --ranks 2",
+            "--count 7 enough for a batch of each of 2 ranks",
+        ),
         ("load", "--count 3 --batch-size 4", "--count 3 is less than --batch-size 4"),
         ("shared_gpu", "--count 33", "--count 33 is no multiple of --batch-size 32"),
         ("cache", f"--rivals-python {sys.executable}", "cannot import streaming and litdata"),
