@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 from dataprep.arrays import Int64Array
 from dataprep.summary.bands import BandFacts
+from dataprep.summary.provenance import ProvenanceFacts
 from manifests.records import record
 from manifests.schema import Pixels
 
@@ -447,6 +448,7 @@ class Report:
         cost: what training costs.
         bands: the statistics of each band; empty without `convert --statistics`.
         normalize: the transform of these statistics; empty likewise.
+        provenance: what the columns of licenses, origins and consents say, if there are any.
         shown_bands: the bands that pictures show as red, green and blue; empty if they are RGB.
 
     """
@@ -476,6 +478,7 @@ class Report:
     cost: Cost
     bands: tuple[BandFacts, ...] = ()
     normalize: str = ""
+    provenance: Mapping[str, ProvenanceFacts] = field(default_factory=dict)
     shown_bands: tuple[int, ...] = ()
 
     def as_json(self, names: Mapping[int, SampleName]) -> str:

@@ -35,6 +35,7 @@ from dataprep.report.pictures import (
 )
 from dataprep.report.statistics import MemoryEstimate
 from dataprep.summary.bands import normalize_line, read_bands
+from dataprep.summary.provenance import count_provenance
 from manifests.errors import CallError
 from manifests.pixels import RGB8
 from manifests.process.options import check_output_file
@@ -151,6 +152,7 @@ def make_report(
             ),
             bands=bands,
             normalize=normalize_line(bands, manifest),
+            provenance=count_provenance(folder, manifest, lambda *_: None),
             shown_bands=() if manifest.kind == RGB8 else manifest.kind.shown,
         )
 

@@ -4,6 +4,7 @@
 
     info            a summary of one dataset
     bands           the statistics of the bands of all its images
+    provenance      licenses, origins and consents of the samples
     croissant       a description of one for catalogs
     diff            what differs between two
     chosen          the revision that an option names

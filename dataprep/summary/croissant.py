@@ -9,12 +9,14 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 
 from dataprep.options import CroissantOptions
 from dataprep.progress import Progress
+from dataprep.summary.provenance import common_license
 from manifests.files import FileKind, kind_of, open_file
 from manifests.schema import File, Manifest, Split
 from manifests.store import read_manifest
@@ -90,6 +92,8 @@ def describe_dataset(
     for split in splits:
         table = SampleTable(os.path.join(dataset, split.shards[0].table.name))
         records.append(_record_set(split, table.schema))
+    if options.license is None:
+        options = replace(options, license=common_license(dataset, manifest))
     missing = [name for name in GIVEN if getattr(options, name) is None]
     described = {
         "@context": _CONTEXT,

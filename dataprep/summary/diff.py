@@ -319,18 +319,23 @@ def _digests(folder: str, rows: RowBatch, others: Sequence[str]) -> UInt64Array:
 
 def _hash_values(column: pa.ChunkedArray) -> UInt64Array:
     """Return a hash of each value of a column of any type."""
-    texts = []
+    hashes = [np.zeros(0, np.uint64)]
     for chunk in column.chunks:
-        form = pa.large_string()
         if pa.types.is_binary(chunk.type) or pa.types.is_large_binary(chunk.type):
-            form = pa.large_binary()
-        try:
-            texts.append(chunk.cast(form))
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):  # lists, for example
-            texts.append(pa.array(map(repr, chunk.to_pylist()), pa.large_string()))
-    hashes = np.concatenate([np.zeros(0, np.uint64), *map(_hash_chunk, texts)])
-    hashes[np.asarray(column.is_null())] = _NULL
-    return hashes
+            hashes.append(_hash_chunk(chunk.cast(pa.large_binary())))
+        else:
+            hashes.append(_hash_chunk(value_texts(chunk)))
+    hashed = np.concatenate(hashes)
+    hashed[np.asarray(column.is_null())] = _NULL
+    return hashed
+
+
+def value_texts(values: pa.Array) -> pa.Array:
+    """Return values of any type as text, large_string [n]."""
+    try:
+        return values.cast(pa.large_string())
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):  # lists, for example
+        return pa.array(map(repr, values.to_pylist()), pa.large_string())
 
 
 def hash_texts(texts: pa.ChunkedArray) -> UInt64Array:

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from helpers.datasets import write_images
 
 from manifests.store import read_dataset, read_manifest
 
@@ -65,3 +66,38 @@ def test_every_file_has_its_digest_and_nothing_is_guessed(described, invoke):
     invoke("croissant", folder)  # again: the file is its own
     (folder / "croissant.json").write_text("{}")
     invoke("croissant", folder, status=2)
+
+
+def test_the_columns_of_licenses_are_counted_and_one_license_is_taken(convert, invoke, tmp_path):
+    names = write_images(tmp_path / "set", range(6), ("cat", "dog"))
+    files = sorted(f"{path.parent.name}/{path.name}" for path in names.rglob("*.jpg"))
+    hosts = ["flickr", "zoo", "flickr", "", "zoo", "flickr"]
+
+    def described(licenses, name):
+        rows = [
+            {"path": path, "label": "cat", "license": terms, "origin": host, "consent": None}
+            for path, terms, host in zip(files, licenses, hosts, strict=True)
+        ]
+        rows[0]["consent"] = True
+        table = names / f"{name}.jsonl"
+        table.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        convert(table, tmp_path / name)
+        invoke("croissant", tmp_path / name)
+        out = tmp_path / f"{name}.html"
+        invoke("report", tmp_path / name, "--out", out)
+        whole = json.loads((tmp_path / name / "croissant.json").read_text())
+        return whole.get("license"), json.loads(out.with_suffix(".json").read_text()), out
+
+    taken, report, page = described(["CC-BY-4.0"] * 6, "one")
+    assert taken == "CC-BY-4.0"
+    assert report["provenance"] == {
+        "license": {"values": {"CC-BY-4.0": 6}, "missing": 0, "missing_share": 0},
+        "origin": {"values": {"flickr": 3, "zoo": 2}, "missing": 1, "missing_share": 0.166667},
+        "consent": {"values": {"true": 1}, "missing": 5, "missing_share": 0.833333},
+    }
+    assert "16.7% of the images have none" in page.read_text()
+    for number, licenses in enumerate((["CC0"] * 5 + [None], ["CC0"] * 5 + ["MIT"])):
+        assert described(licenses, f"several{number}")[0] is None
+    filtered = ("--where", "license = 'CC0'", "--label-column", "label")
+    convert(names / "several1.jsonl", tmp_path / "free", *filtered)
+    assert len(next(iter(read_dataset(str(tmp_path / "free")))).table) == 5
