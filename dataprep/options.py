@@ -351,11 +351,10 @@ class SourceOptions(LabelOptions):
     )
     fps: float | None = option(
         None,
-        "Of videos: the frame that is shown every 1/FPS seconds, each at most once. Needs the extra"
-        " [video]. Frames are stored as JPEG, or in the format of --transcode, with the columns clip,"
-        " frame and time.",
+        "Of videos: the frame that is shown every 1/FPS seconds, each at most once. Or choose"
+        " --every N or --all-frames. Needs the extra [video]. Frames are stored as JPEG, or in the"
+        " format of --transcode, with the columns clip, frame and time.",
         _READING,
-        rare=True,
         form="seconds",
         unit="FPS",
         low=0.001,
@@ -503,6 +502,7 @@ class Raw:
         "With --store raw: store images of N x N pixels.",
         _IMAGES,
         flag="--raw-size",
+        rare=True,
         high=4096,
     )
     fit: Fit = option(
@@ -662,7 +662,7 @@ class Options:
     raw: Raw | None = option(
         None,
         "encoded: image files such as JPEG or PNG. raw: decoded pixels, all images of one size,"
-        " which need no decoding when they are read, but far more disk space.",
+        " which need no decoding when they are read, but far more disk space; see --raw-size.",
         _IMAGES,
         flag="--store",
         stored="if set",
@@ -1063,7 +1063,7 @@ class RunOptions(WorkerOptions):
 
     src: tuple[str, ...] = option(
         (),
-        "The images: path or URL of a folder, archive, list, table or dataset (docs/sources.md)."
+        "The images or videos: path or URL of a folder, archive, list, table or dataset (docs/sources.md)."
         " Several --src are merged by class name.",
         _SOURCE,
         required=True,

@@ -80,6 +80,7 @@ def convert(*, run: RunOptions, reading: SourceOptions, options: Options) -> Exi
     dataprep convert --src photos/ --val-fraction 0.1
     dataprep convert --src ILSVRC2012/ --resize-shorter 256 --out imagenet-256
     dataprep convert --src more.csv --append --out s3://bucket/products
+    dataprep convert --src videos/ --fps 5 --resize-shorter 256
     """  # noqa: D301  (click reads the backslash)
     from dataprep.run.commit import ConvertResult
 
