@@ -477,7 +477,11 @@ def read_samples(
     """
     from dataprep.run.inputs import open_source
 
-    with ProgressBar("hashing") as bar, ProgressBar("comparing") as search_bar:
+    with (
+        ProgressBar("counting frames") as scan_bar,
+        ProgressBar("hashing") as bar,
+        ProgressBar("comparing") as search_bar,
+    ):
         given, samples = open_source(
             run.src,
             reading,
@@ -486,6 +490,7 @@ def read_samples(
             workers=workers,
             progress=bar,
             search_progress=search_bar,
+            scan_progress=scan_bar,
         )
     # The contents of one source are what is left after filters.
     if len(given) == 1:

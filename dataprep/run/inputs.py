@@ -61,6 +61,7 @@ def open_source(
     workers: int | None = None,
     progress: Progress | None = None,
     search_progress: Progress | None = None,
+    scan_progress: Progress | None = None,
 ) -> tuple[Sequence[NamedSource], Source]:
     """Read one or more sources as one. No image is opened, unless the options look for duplicates.
 
@@ -72,6 +73,7 @@ def open_source(
         workers: see `select_samples`.
         progress: see `select_samples`.
         search_progress: see `select_samples`.
+        scan_progress: receives the videos whose frames are counted.
 
     Returns:
         Each source as it was given, and the samples to convert, of all sources.
@@ -85,7 +87,7 @@ def open_source(
     # Workers import this module, but read no source.
     from dataprep.sources.recognize import read_sources
 
-    given = read_sources(srcs, reading)
+    given = read_sources(srcs, reading, scan_progress)
     whole = given[0].source
     if len(given) > 1:
         from dataprep.sources.merge import merge_sources

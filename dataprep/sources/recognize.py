@@ -16,6 +16,7 @@ from typing import Any
 from dataprep import storage
 from dataprep.containers import forget_readers
 from dataprep.options import SourceOptions
+from dataprep.progress import Progress
 from dataprep.sources import (
     box_tables,
     coco,
@@ -59,12 +60,15 @@ _IN_ARCHIVE = re.compile(r"(?P<archive>.+?\.(zip|tar))/.", re.IGNORECASE)
 LIST_NAMES = ("train_list.txt", "val_list.txt", "test_list.txt")
 
 
-def read_source(src: str, options: SourceOptions | None = None) -> Source:
+def read_source(
+    src: str, options: SourceOptions | None = None, progress: Progress | None = None
+) -> Source:
     """Recognize the layout of `src` and list its samples. No image is opened.
 
     Args:
         src: a folder, a list file, or a table (CSV, TSV, JSON Lines, Parquet).
         options: how to read a source that does not follow the defaults.
+        progress: receives the videos whose frames are counted.
 
     Raises:
         CallError: `src` does not exist, or an option does not apply to it.
@@ -79,7 +83,7 @@ def read_source(src: str, options: SourceOptions | None = None) -> Source:
         with storage.remember(src), seeking(VIDEO_SUFFIXES if options.frames else IMAGE_SUFFIXES):
             source = _read_archive(src, archive, options) if archive else _read(src, options)
             source = with_arrays(with_label_type(source, options), options)
-        source = with_frames(source, options)
+        source = with_frames(source, options, progress)
     except SourceError:
         refuse_unfitting(src, options)
         raise
@@ -117,32 +121,35 @@ def _archive_of(path: str) -> str:
     return match["archive"] if match and storage.is_file(match["archive"]) else ""
 
 
-def read_sources(srcs: Names, options: SourceOptions) -> list[NamedSource]:
+def read_sources(
+    srcs: Names, options: SourceOptions, progress: Progress | None = None
+) -> list[NamedSource]:
     """Read one or more sources, and rename classes.
 
     Args:
         srcs: what `read_source` reads.
         options: how to read each of them. If they rename classes, `options.classes` are the new
             names.
+        progress: receives the videos whose frames are counted.
 
     Raises:
         CallError, SourceError: as `read_source`, `read_renames` and `rename_classes`.
 
     """
     if options.rename_classes is None:
-        return _read_each(srcs, options)
+        return _read_each(srcs, options, progress)
     # The option --classes lists the new names, so it does not apply to what is read.
     renames = read_renames(options.rename_classes)
-    parts = _read_each(srcs, replace(options, classes=None))
+    parts = _read_each(srcs, replace(options, classes=None), progress)
     return rename_classes(parts, renames, options)
 
 
-def _read_each(srcs: Names, options: SourceOptions) -> list[NamedSource]:
+def _read_each(srcs: Names, options: SourceOptions, progress: Progress | None) -> list[NamedSource]:
     """Read sources. If there are several, an error names the one that it is about."""
     parts = []
     for src in srcs:
         try:
-            parts.append(NamedSource(src, read_source(src, options)))
+            parts.append(NamedSource(src, read_source(src, options, progress)))
         except (CallError, SourceError) as error:
             if len(srcs) > 1 and src not in str(error):
                 error.file = error.file or src

@@ -19,6 +19,7 @@ from dataprep.arrays import Float64Array
 from dataprep.containers import location_table
 from dataprep.images.base import Rejected
 from dataprep.options import JPEG_BYTES_PER_PIXEL, SourceOptions
+from dataprep.progress import Progress
 from dataprep.sources.base import CLIP, FRAME, Integers, RejectedRow, Source
 from dataprep.sources.scan import has_images_below, seeking
 from manifests.errors import CallError, SourceError
@@ -59,10 +60,11 @@ def refuse_unfitting(src: str, options: SourceOptions) -> None:
         )
 
 
-def with_frames(source: Source, options: SourceOptions) -> Source:
+def with_frames(source: Source, options: SourceOptions, progress: Progress | None = None) -> Source:
     """Return the frames that the options choose of each video of a source.
 
-    A source of images stays as it is if the options choose none.
+    A source of images stays as it is if the options choose none. `progress` receives the videos
+    whose frames are counted, as shards.
 
     Raises:
         CallError: the source has videos, and the options do not choose frames, or the other way
@@ -101,7 +103,7 @@ def with_frames(source: Source, options: SourceOptions) -> Source:
         raise SourceError(
             "videos are read from file systems only", file=source.root, hint="copy them to a disk"
         )
-    return _expand(source, options) if len(source) else source
+    return _expand(source, options, progress) if len(source) else source
 
 
 def _are_videos(path: pa.Array) -> pa.Array:
@@ -109,13 +111,20 @@ def _are_videos(path: pa.Array) -> pa.Array:
     return pc.match_substring_regex(path, rf"(?i)\.({names})$")
 
 
-def _expand(source: Source, options: SourceOptions) -> Source:
+def _expand(source: Source, options: SourceOptions, progress: Progress | None) -> Source:
     from dataprep.containers.videos import scan_videos  # few sources need it
 
     paths, sizes = source.path.to_pylist(), source.size.tolist()
     readable = [row for row, size in enumerate(sizes) if size != UNREADABLE]
     places = [os.path.join(source.root, paths[row]) for row in readable]
-    found = dict(zip(readable, scan_videos(places, [sizes[row] for row in readable]), strict=True))
+    if progress:
+        progress.start(None, len(readable))
+    found = {}
+    scanned = scan_videos(places, [sizes[row] for row in readable])
+    for row, found[row] in zip(readable, scanned, strict=True):
+        if progress:
+            video = found[row]
+            progress.advance(paths[row], 0 if isinstance(video, Rejected) else len(video.times))
     rejected: list[RejectedRow] = []
     rows, frames, seconds, keys, bytes_of_frame = [], [], [], [], []
     total = interlaced = 0

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import os
+import struct
+from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -37,6 +39,7 @@ KINDS: Mapping[str, tuple[str, str, dict[str, str], dict[str, Any]]] = {
     "odd.mkv": ("libx264", "yuv444p", {}, {"size": (161, 121)}),
     "interlaced.mp4": ("libx264", "yuv420p", {"x264-params": "interlaced=1:tff=1"}, {}),
     "delayed.mp4": ("libx264", "yuv420p", {"bf": "3"}, {"first": 7}),
+    "plain.mov": ("libx264", "yuv420p", {"bf": "3"}, {"flags": "disable_chpl"}),
     "gray.mkv": ("ffv1", "gray", {}, {}),
 }
 
@@ -49,7 +52,9 @@ def make_video(path: Path, kind: str = "h264.mp4", *, frames: int = FRAMES) -> P
     codec, pixels, options, others = KINDS[kind]
     rate, (width, height) = others.get("rate", 30), others.get("size", (160, 128))
     path.parent.mkdir(parents=True, exist_ok=True)
-    with av.open(str(path), "w", options={"movflags": "faststart"}) as out:
+    # What describes the frames is before them, unless a test changes it.
+    flags = others.get("flags", "faststart")
+    with av.open(str(path), "w", options={"movflags": flags}) as out:
         stream: Any = out.add_stream(codec, rate=rate, options=options)
         stream.width, stream.height, stream.pix_fmt = width, height, pixels
         stream.codec_context.gop_size = 36
@@ -68,6 +73,37 @@ def make_video(path: Path, kind: str = "h264.mp4", *, frames: int = FRAMES) -> P
             out.mux(stream.encode(picture))
         out.mux(stream.encode(None))
     return path
+
+
+def with_box(data: bytes, path: str, change: Callable[[bytes], bytes]) -> bytes:
+    """Return a QuickTime file with another content of a box, such as ``"moov/trak/edts/elst"``.
+
+    The boxes around it get their new sizes; offsets of frames before it stay right.
+    """
+    if not path:
+        return change(data)
+    first, _, rest = path.partition("/")
+    out, at = b"", 0
+    while at < len(data):
+        size, name = struct.unpack_from(">I4s", data, at)
+        body = data[at + 8 : at + size]
+        if name == first.encode():
+            body = with_box(body, rest, change)
+        out += struct.pack(">I4s", len(body) + 8, name) + body
+        at += size
+    return out
+
+
+def with_reference(video: bytes, path: Path) -> bytes:
+    """Return a QuickTime file whose frames are in another file, at the end of an alias record."""
+    name, place = path.name.encode(), os.fsencode(path)
+    alias = bytes(50) + bytes([len(name)]) + name.ljust(63, b"\0") + bytes(16)
+    alias += struct.pack(">HH16xHH", 1, 1, 2, len(place)) + place + bytes(len(place) % 2)
+    alias = (alias + struct.pack(">HH", 0xFFFF, 0)).ljust(160, b"\0")
+    entry = struct.pack(">I4sI", len(alias) + 12, b"alis", 0) + alias
+    references = struct.pack(">II", 0, 1) + entry
+    empty = with_box(video, "mdat", lambda frames: bytes(len(frames)))
+    return with_box(empty, "moov/trak/mdia/minf/dinf/dref", lambda _: references)
 
 
 def decoded(path: Path) -> Iterator[tuple[float, np.ndarray]]:

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import random
 import shutil
 import signal
+import struct
 import zipfile
 from pathlib import Path
 
+import av
 import cv2
 import numpy as np
 import pytest
 from helpers.datasets import flip, rows_of, run_steps, shards_of
+from helpers.gate import Gate
 from helpers.photographs import photograph
-from helpers.videos import FRAMES, KINDS, decoded, make_video
+from helpers.videos import FRAMES, KINDS, decoded, make_video, with_box, with_reference
 from PIL import Image
 
 from dataprep.containers import Location
@@ -251,6 +255,57 @@ def test_append_resume_repair_and_loaders_know_the_frames(make, convert, invoke,
             np.testing.assert_allclose(np.asarray(times) * 30, frames, atol=0.03)
 
 
+def test_frames_before_an_edit_begins_are_no_frames(videos, tmp_path):
+    """The edit leaves out twelve frames, which the decoder needs nevertheless."""
+    data = bytearray(videos("h264.mp4").read_bytes())
+    at = data.index(b"elst") + 12
+    duration, begin = struct.unpack_from(">II", data, at)
+    struct.pack_into(">II", data, at, duration - 400, begin + 12 * 512)
+    (tmp_path / "a.mp4").write_bytes(data)
+    video, read = open_video(tmp_path / "a.mp4")
+    expected = [*decoded(videos("h264.mp4"))][12:]
+    assert len(video.times) == len(expected)
+    np.testing.assert_allclose(video.times, np.arange(FRAMES - 12) / 30, atol=1e-4)
+    for number, (_, pixels) in enumerate(expected):
+        np.testing.assert_array_equal(read(number), pixels, str(number))
+
+
+def test_a_killed_conversion_of_videos_resumes_with_the_same_bytes(
+    make, convert, start, snapshot, tmp_path
+):
+    call = ("--src", make(CLASSES), "--every", 8, "--samples-per-shard", 5, "--workers", 1)
+    out, at = tmp_path / "out", Gate(tmp_path / "gate", shards=2)
+    process = start("convert", *call, "--out", out, at=at)
+    at.wait(process)
+    process.kill()
+    process.wait()
+    at.open()
+    assert not (out / "manifest.json").exists()
+    result = convert(call[1], out, *call[2:], "--log-json")
+    events = [json.loads(line) for line in result.stderr.splitlines()]
+    counted = [each for each in events if each.get("step") == "counting frames"]
+    assert (counted[-1]["done"], counted[-1]["total"]) == (3 * FRAMES, 3 * FRAMES)
+    convert(call[1], tmp_path / "whole", *call[2:])
+    first, second = snapshot(out), snapshot(tmp_path / "whole")
+    for files in (first, second):
+        files.pop(".dataprep/stamps.json", None)
+    assert first == second
+
+
+def test_diff_names_the_frames_that_differ(make, convert, invoke, tmp_path):
+    source = make(CLASSES)
+    convert(source, tmp_path / "a", "--every", 8)
+    (source / "cat/a.mp4").rename(source / "dog/a.mp4")
+    make({"cat/b.avi": "h264.avi"})
+    convert(source, tmp_path / "b", "--every", 16)
+    found = json.loads(invoke("diff", tmp_path / "a", tmp_path / "b", "--json", status=1).stdout)
+    counts = {kind: found[kind]["count"] for kind in ("removed", "relabelled", "changed", "added")}
+    assert counts == {"removed": 15, "relabelled": 5, "changed": 5, "added": 0}
+    (first, *_) = found["relabelled"]["first"]
+    assert first["a"]["source"].startswith("cat/a.mp4/")
+    assert first["b"]["source"].startswith("dog/a.mp4/")
+
+
 # --- what is refused ------------------------------------------------------------------------------
 
 
@@ -341,10 +396,49 @@ def test_damaged_videos_are_rejected_with_the_reason_and_the_second(
 
 
 def read_rejected(dataset):
-    import json
-
     name = read_manifest(dataset).rejected.name
     return [json.loads(line) for line in (dataset / name).read_text().splitlines()]
+
+
+def test_a_video_opens_no_other_file(videos, tmp_path):
+    """FFmpeg follows the reference if it is allowed to."""
+    whole = videos("plain.mov")
+    path = tmp_path / "a.mov"
+    path.write_bytes(with_reference(whole.read_bytes(), whole))
+    shutil.copy(whole, tmp_path / whole.name)
+    with av.open(str(path), options={"enable_drefs": "1"}) as followed:
+        assert sum(1 for _ in followed.decode(video=0)) == FRAMES
+    (found,) = scan_videos([str(path)], [path.stat().st_size])
+    assert str(found) == "corrupt: the video has no frames"
+
+
+@pytest.mark.parametrize(
+    ("edits", "seconds", "message"),
+    [(1 << 17, 10, "MiB of memory"), (1 << 18, 0, "more than 0 s of CPU time")],
+)
+def test_a_video_of_very_many_edits_takes_bounded_memory_and_time(
+    videos, tmp_path, monkeypatch, edits, seconds, message
+):
+    """FFmpeg lists all frames again for each edit."""
+    monkeypatch.setattr("dataprep.containers.videos._BASE_SECONDS", seconds)
+    data, path = videos("plain.mov").read_bytes(), tmp_path / "a.mov"
+
+    def repeat(content):
+        return content[:4] + struct.pack(">I", edits) + content[8:] * edits
+
+    path.write_bytes(with_box(data, "moov/trak/edts/elst", repeat))
+    (found,) = scan_videos([str(path)], [path.stat().st_size])
+    assert isinstance(found, Rejected)
+    assert message in str(found)
+
+
+def test_a_named_pipe_is_not_waited_for(make, convert, tmp_path):
+    source = make({"cat/a.mp4": "h264.mp4", "dog/b.mp4": "h264.mp4"})
+    os.mkfifo(source / "cat" / "x.mp4")
+    (found,) = scan_videos([str(source / "cat" / "x.mp4")], [0])
+    assert str(found) == "unreadable: not a regular file"
+    convert(source, tmp_path / "out", "--every", 40, "--max-rejected", 1)
+    assert {row["clip"] for row in rows_of(tmp_path / "out")} == {"cat/a.mp4", "dog/b.mp4"}
 
 
 @pytest.mark.parametrize("kind", ["h264.mp4", "open-gop.mp4", "hevc.mkv", "mpeg4.avi", "av1.mp4"])
