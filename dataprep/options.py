@@ -238,8 +238,9 @@ def _label_type() -> Any:
         None,
         "What the labels are. By default, it is detected and printed before anything is written:"
         " lists, and text with vertical bars, are multi-label; numbers with fractions are a"
-        " regression; text in a column called caption is a caption; other labels are classes. none"
-        " leaves the labels out: a folder may then contain images without class folders.",
+        " regression; text in a column called caption is a caption, a list of text captions; other"
+        " labels are classes. none leaves the labels out: a folder may then contain images without"
+        " class folders.",
         _LABELS,
     )
 

@@ -574,7 +574,12 @@ def _file_in(record: Record, extension: str) -> tuple[int, int]:
 
 
 #: TFRecord features of columns that have another name in the table.
-_FEATURES = {"labels": "image/class/label", "values": "image/values", "caption": "image/caption"}
+_FEATURES = {
+    "labels": "image/class/label",
+    "values": "image/values",
+    "caption": "image/caption",
+    "captions": "image/caption",
+}
 
 
 def _features_of(
@@ -591,7 +596,7 @@ def _features_of(
         name = columns[feature]
         members[name] = [value.decode() if isinstance(value, bytes) else value for value in values]
         is_list = schema is not None and pa.types.is_list(schema.field(name).type)
-        if not is_list and name not in ("labels", "values"):
+        if not is_list and name not in ("labels", "values", "captions"):
             members[name] = members[name][0]
     return members
 

@@ -19,10 +19,14 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 #: The kind of label that every sample of a dataset has: nothing, a class, several classes, numbers,
-#: a text, boxes with their classes, or a label image with a class or a depth for each pixel.
+#: a text, several texts, boxes with their classes, or a label image with a class or a depth for each
+#: pixel.
 LabelType = Literal[
-    "class", "none", "multi-label", "regression", "caption", "boxes", "mask", "depth"
+    "class", "none", "multi-label", "regression", "caption", "captions", "boxes", "mask", "depth"
 ]
+
+#: Column with several texts for each sample, and the field that is one of them, or all.
+CAPTIONS, CAPTION_FIELD = "captions", "caption"
 
 #: Name of the label image among the images of a record.
 LABEL_IMAGE = "mask"
@@ -49,7 +53,7 @@ class LabelSchema:
         class_lists: this column, if a sample can have several classes; else `None`.
         number_column: column with the same number of numbers in each sample. `None` if there is
             none.
-        text_column: column with a text for each sample. `None` if there is none.
+        text_column: column with a text or several for each sample. `None` if there is none.
         is_class: whether the label is one class, in the column ``label`` and in the records.
         names_classes: whether the manifest names classes: of samples, boxes or pixels.
         is_placed: whether labels refer to places in the image.
@@ -162,6 +166,7 @@ _SCHEMAS = (
     ),
     LabelSchema("regression", {"values": "floats"}, ("values",), number_column="values"),
     LabelSchema("caption", {"caption": "text"}, ("caption",), text_column="caption"),
+    LabelSchema("captions", {CAPTIONS: "texts"}, (CAPTION_FIELD,), text_column=CAPTIONS),
     LabelSchema(
         "boxes",
         {"boxes": "boxes", "box_labels": "integers"},
@@ -219,6 +224,7 @@ def arrow_type(kind: str) -> pa.DataType:
         "integers": list_of(pa.int64()),
         "floats": list_of(pa.float32()),
         "text": pa.string(),
+        "texts": list_of(pa.string()),
         "boxes": list_of(list_of(pa.float32(), 4)),
     }
     return types[kind]
@@ -246,11 +252,11 @@ def find_wrong_value(
 
     if column.null_count:
         return WrongValue("has a row without a value", pc.index(pc.is_null(column), True).as_py())
-    if kind not in LIST_KINDS or not len(column):
+    if kind not in (*LIST_KINDS, "texts") or not len(column):
         return None
     rows, values = pc.list_parent_indices(column), pc.list_flatten(column)
-    if kind == "boxes":
-        return _wrong_box(rows, values)
+    if kind in ("texts", "boxes"):
+        return _wrong_texts(column, rows, values) if kind == "texts" else _wrong_box(rows, values)
     if kind == "integers":
         problem = f"out of the range 0 to {classes - 1}"
         valid = pc.and_(pc.greater_equal(values, 0), pc.less(values, classes))
@@ -261,6 +267,19 @@ def find_wrong_value(
         return WrongValue(f"contains {values[at]}, which is {problem}", rows[at].as_py())
     if kind == "floats":
         return _wrong_length(column)
+    return None
+
+
+def _wrong_texts(column: Any, rows: Any, texts: Any) -> WrongValue | None:
+    import pyarrow.compute as pc
+
+    at = pc.index(pc.equal(pc.list_value_length(column), 0), True).as_py()
+    if at >= 0:
+        return WrongValue("has a list without a text", at)
+    blank = pc.equal(pc.utf8_trim_whitespace(pc.fill_null(texts, "")), "")
+    at = pc.index(blank, True).as_py()
+    if at >= 0:
+        return WrongValue("has an empty text in a list", rows[at].as_py())
     return None
 
 

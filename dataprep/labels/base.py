@@ -266,7 +266,7 @@ class LabelKind(LabelSchema):
         members = []
         # Numbers of label images say where they are in the shard, which a record does not know.
         for name, kind in self.columns.items():
-            if kind in ("integers", "text"):
+            if kind in ("integers", "text", "texts"):
                 members.append((name, sample.extra[name]))
             elif kind in ("floats", "boxes"):
                 members.append((name, _shortest(sample.extra[name])))

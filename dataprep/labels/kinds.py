@@ -404,7 +404,8 @@ class Caption(LabelKind):
         if not is_text(values.type):
             raise column.error(
                 f"has the type {column.shown_type}, but captions are text",
-                hint="write one caption for each image, or choose another --label-column",
+                hint="write one caption for each image, choose another --label-column, or set"
+                " --label-type captions for lists of text",
             )
         return column.labels(self.name, {"caption": values.cast(pa.string())})
 
@@ -423,8 +424,45 @@ class Caption(LabelKind):
         return table["caption"].combine_chunks().cast(pa.large_string())
 
 
+class Captions(LabelKind):
+    """Several texts for each image, in the order of the source."""
+
+    column_names = Caption.column_names
+    stratification = Caption.stratification
+
+    def read(self, column: LabelColumn) -> Labels:
+        """Read lists of texts, or one text in each row."""
+        import pyarrow as pa
+
+        from dataprep.labels.columns import Lists, is_text
+
+        lists = column.lists(None)
+        item = lists.values.type
+        if not (is_text(item) or pa.types.is_null(item)):
+            raise column.error(
+                f"has the type {column.shown_type}, but captions are lists of text",
+                hint="write a list of text for each image, or choose another --label-column",
+            )
+        stored = Lists(lists.values.cast(pa.string()), lists.counts).as_array(arrow_type("texts"))
+        if wrong := find_wrong_value(stored, "texts"):
+            hint = "write at least one caption, and none that is empty, or remove the row"
+            raise column.error(wrong.message, wrong.row, hint)
+        origin = f"{column.origin}, {plural(len(lists.values), 'text')}"
+        return column.labels(self.name, {"captions": stored}, origin=origin)
+
+    def features(self, sample: PendingSample) -> Iterable[Feature]:
+        """Return the captions."""
+        texts = [text.encode() for text in sample.extra["captions"]]
+        return ((b"image/caption", "bytes", texts),)
+
+    def text(self, row: Mapping[str, Any], classes: Sequence[str]) -> str:
+        """Return the captions, each in quotes."""
+        return ", ".join(map(_quoted, row["captions"]))
+
+
 MULTI_LABEL, REGRESSION = MultiLabel.of("multi-label"), Regression.of("regression")
 SINGLE_CLASS, CAPTION = SingleClass.of("class"), Caption.of("caption")
+CAPTIONS = Captions.of("captions")
 
 _ALL: tuple[LabelKind, ...] = (
     SINGLE_CLASS,
@@ -432,6 +470,7 @@ _ALL: tuple[LabelKind, ...] = (
     MULTI_LABEL,
     REGRESSION,
     CAPTION,
+    CAPTIONS,
     Boxes.of("boxes"),
     Mask.of("mask"),
     Depth.of("depth"),
@@ -504,6 +543,8 @@ def _detect(column: LabelColumn) -> LabelKind:
     # The type of the values decides, as far as it can.
     value_type, name = column.values.type, column.name.lower()
     if is_list(value_type):
+        if name in CAPTIONS.column_names and is_text(value_type.value_type):
+            return CAPTIONS
         is_fraction = pa.types.is_floating(value_type.value_type)
         return REGRESSION if is_fraction and not _is_hot(column) else MULTI_LABEL
     if column.options.label_separator is not None:

@@ -30,7 +30,7 @@ from manifests.parquet import is_list
 from manifests.process.text import cut_middle, plural
 
 #: Label types of which an image can have several in rows of its own, without an option for captions.
-_JOINED = ("multi-label", "caption", "none")
+_JOINED = ("multi-label", "caption", "captions", "none")
 
 
 def labels_of(
@@ -231,8 +231,8 @@ def joined_rows(
 ) -> tuple[pa.Table, Int64Array, tuple[str, ...]]:
     """Return a table with one row for each path, the first row of each path, and notices.
 
-    The labels of an image become a list, and its captions the lines of a text. Other columns stay if
-    they have one value for each image.
+    The labels of an image become a list, and so do its captions, or the lines of one text if the
+    label type is a caption. Other columns stay if they have one value for each image.
 
     Args:
         table: the table.
@@ -255,7 +255,7 @@ def joined_rows(
     firsts = images.order[np.cumsum(images.counts) - images.counts]
     others = [name for name in table.column_names if name not in places]
     if label_type is None and {name.lower() for name in labels} & {*CAPTION.column_names}:
-        label_type = "caption"
+        label_type = "captions"
     if label_type not in _JOINED or len(labels) > 1:
         _refuse_several(images, table, labels, {*others} - {*one})
         return table, every, ()
@@ -319,7 +319,7 @@ def _refuse_several(
         both = [str(table[labels[0]][at].as_py()) for at in (int(images.first[row]), row)]
         shown += f", with the labels {' and '.join(cut_middle(each, 80) for each in both)}"
         hint = (
-            "set --label-type multi-label (or caption) if an image has several labels (or"
+            "set --label-type multi-label (or captions) if an image has several labels (or"
             " captions), in a row each; or write one row for each image"
         )
     file, line = images.locate(int(images.first[row]))

@@ -70,7 +70,7 @@ _MEASURED = (
 _STEP = 1 << 16
 
 #: Columns of labels that can be corrected: the others are in the pixels, or belong together.
-_LABELS = ("label", "labels", "values", "caption")
+_LABELS = ("label", "labels", "values", "caption", "captions")
 
 
 @record
@@ -291,11 +291,14 @@ def _label_columns(
 def _list_column(column: pa.ChunkedArray, name: str, file: str) -> pa.Array:
     """Return a column of lists with the type that Parquet gives it."""
     item = column.type.value_type
-    is_array = pa.types.is_fixed_size_list(column.type) or pa.types.is_floating(item)
+    is_array = pa.types.is_fixed_size_list(column.type)
+    # Fractions of one length are an array, as in a conversion.
+    if pa.types.is_floating(item):
+        is_array |= pc.count_distinct(pc.list_value_length(column)).as_py() < 2
     if is_array or pa.types.is_nested(item):
         raise SourceError(
             f"column {shorten(name)} has the type {shorten_type(column.type)}, but a join adds only"
-            " lists of integers or text, of any length",
+            " lists of numbers or text, not arrays of one length",
             file=file,
             hint="convert the images with their arrays, or choose other columns with --columns",
         )

@@ -117,7 +117,7 @@ def read_coco(src: str, found: Sequence[AnnotationFile], options: SourceOptions)
     source = _read_files(src, files, label_type, options)
     if not kinds.issuperset(_PREFIXES.values()):
         return source
-    other = "caption" if label_type == "boxes" else "boxes"
+    other = "boxes" if source.label_type in _TEXTS else "captions"
     notice = f"the annotations have captions and boxes; --label-type {other} converts the others"
     return source.with_notices(notice)
 
@@ -195,7 +195,7 @@ def _label_type(src: str, options: SourceOptions, kinds: set[str]) -> LabelType 
     """Return the label type to read; `None` if the first annotation decides it."""
     label_type = options.label_type
     if label_type is None and "" not in kinds:
-        label_type = "caption" if kinds == {"captions"} else "boxes"
+        label_type = "captions" if kinds == {"captions"} else "boxes"
     if label_type is not None and label_type not in _PREFIXES:
         raise CallError(
             f"--label-type {label_type}: COCO's annotations in {src} are boxes, captions"
@@ -360,7 +360,7 @@ def _labelled(source: Source, annotations: Annotations, options: SourceOptions) 
     """Return the images of a file with their labels."""
     rows = annotations.rows
     annotations.resolve(rows.image, positions(annotations.names), "image_id", "image")
-    if source.label_type == "caption":
+    if source.label_type in _TEXTS:
         return _with_captions(source, annotations)
     if source.label_type == "boxes" and options.classes is None:
         annotations.rows, left = without_empty(rows)
@@ -392,15 +392,14 @@ def _with_captions(source: Source, annotations: Annotations) -> Source:
     captions: list[list[str]] = [[] for _ in range(len(source))]
     for image, caption in zip(annotations.rows.image, annotations.captions, strict=True):
         captions[image].append(caption)
-    # An image has all of its captions as lines of one text. Without any, it is rejected.
+    # An image without a caption is rejected.
     counts = np.array([*map(len, captions)], np.int64)
-    source = source.with_columns(
-        **{"extra:caption": pa.array(map("\n".join, captions), pa.string())}
-    )
-    notice = (
-        f"{plural(int(counts.sum()), 'caption')} of {plural(int((counts > 0).sum()), 'image')};"
-        " those of an image are lines of one text"
-    )
+    notice = f"{plural(int(counts.sum()), 'caption')} of {plural(int((counts > 0).sum()), 'image')}"
+    column = pa.array(captions, arrow_type("texts"))
+    if source.label_type == "caption":
+        notice += "; those of an image are lines of one text"
+        column = pa.array(map("\n".join, captions), pa.string())
+    source = source.with_columns(**{f"extra:{source.label_type}": column})
     return _annotated(source, counts, "caption").with_notices(notice)
 
 
@@ -606,7 +605,7 @@ class Annotations:
         self.counts["score"] += "score" in value
         image_id, label = item.integer("image_id"), 0
         corners: tuple[float, ...] = ()
-        if self.label_type == "caption":
+        if self.label_type in _TEXTS:
             self.captions.append(" ".join(item.text("caption").split()))
         else:
             is_boxes = self.label_type == "boxes"
@@ -682,12 +681,16 @@ _PREFIXES: dict[LabelType, str] = {
     "class": "instances",
     "multi-label": "instances",
     "caption": "captions",
+    "captions": "captions",
 }
+
+#: Label types of captions: the lines of one text, or a list.
+_TEXTS = ("caption", "captions")
 
 #: Members of annotations that only these labels have.
 _EVIDENCE: dict[LabelType, set[str]] = {
     "boxes": {"bbox", "segmentation", "segments_info"},
-    "caption": {"caption"},
+    "captions": {"caption"},
 }
 
 KINDS = (

@@ -77,10 +77,10 @@ def read_metadata(src: str, files: Names, options: SourceOptions) -> Source:
     columns = {*read[0].column_names}
     if not any(objects[_OBJECTS]) or _OBJECTS in columns:
         # As in the guide, captions are in a column of this name.
-        if columns.isdisjoint((*LABEL_COLUMN_NAMES, *OTHER_LABEL_COLUMNS)) and _TEXT in columns:
-            chosen = options.label_column or options.label_type
-            if not chosen:
-                options = replace(options, label_column=_TEXT, label_type="caption")
+        has_text = _TEXT in columns
+        has_text &= columns.isdisjoint((*LABEL_COLUMN_NAMES, *OTHER_LABEL_COLUMNS))
+        if has_text and not (options.label_column or options.label_type):
+            options = replace(options, label_column=_TEXT)
         source = _source(src, read, files[0], options)
         if find_boxes(os.path.join(src, files[0]), (), replace(options, label_column=None)):
             source = source.with_notices(f"{files[0]} has boxes; give it as --src to read them")

@@ -23,6 +23,7 @@ COUNT = 6
 
 #: The label of an image, and another one, for each kind of labels in a table.
 LABELS = {
+    "captions": lambda number, other: f"a thing {number} in the {'rain' if other else 'sun'}",
     "class": lambda number, other: "cat" if (number % 2) ^ other else "dog",
     "multi-label": lambda number, other: "a|b" if (number % 2) ^ other else "b|c",
     "regression": lambda number, other: number + 0.5 + 100 * other,

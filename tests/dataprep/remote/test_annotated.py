@@ -60,7 +60,7 @@ LAYOUTS: dict[str, tuple[Callable[[Path], object], SourceOptions]] = {
     "cityscapes": (make_cityscapes, SourceOptions()),
     "ade20k": (make_ade20k, SourceOptions()),
     "coco": (lambda folder: annotated.make_coco(folder, ("train2017", "val2017")), SourceOptions()),
-    "captions": (make_captions, SourceOptions(label_type="caption")),
+    "captions": (make_captions, SourceOptions(label_type="captions")),
     "voc boxes": (annotated.make_voc, SourceOptions()),
     "voc masks": (annotated.make_voc, SourceOptions(label_type="mask")),
 }

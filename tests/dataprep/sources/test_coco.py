@@ -168,7 +168,7 @@ def write_captions(folder):
 
 def test_captions(coco):
     folder = write_captions(coco())
-    assert has_notice(read(folder), "--label-type caption converts the others")
+    assert has_notice(read(folder), "--label-type captions converts the others")
     source = read(folder, label_type="caption")
     assert source.label_type == "caption"
     assert source.extra["caption"].to_pylist()[1] == "A photo no. 1\nA photo no. 5"
@@ -176,7 +176,9 @@ def test_captions(coco):
     assert rejected["source"].endswith("4.png")
     assert rejected["detail"] == "no annotation has a caption of it"
     (folder / "annotations/instances_train2017.json").unlink()
-    assert read(folder).label_type == "caption"
+    source = read(folder)
+    assert source.label_type == "captions"
+    assert source.extra["captions"].to_pylist()[1] == ["A photo no. 1", "A photo no. 5"]
     message = "has no instances_.*json for --label-type boxes, only captions_"
     refused(folder, message, label_type="boxes")
     refused(folder, "are boxes, captions or categories", label_type="mask")

@@ -234,7 +234,7 @@ TABLES = {
         "image_name| comment_number| comment\n1.jpg| 0| A dog .\n1.jpg| 1| A brown dog .\n",
         {"label_type": "caption"}, ((), "caption", "2 rows are about 1 image")),
     "captions of Flickr8k": ("a.txt", "image,caption\n1.jpg,A dog .\n1.jpg,A brown dog .\n", {},
-        ((), "caption", "2 rows are about 1 image")),
+        ((), "captions", "2 rows are about 1 image")),
     "lists of boxes": ("a.csv", 'image,boxes,label\n1.jpg,"[[8, 2, 56, 36], [1, 2, 3, 4]]",a\n',
         {}, "line 2: column 'boxes' has .* and not four numbers"),
     "centers": ("a.csv", "image,x_center,y_center,width,height,label\n1.jpg,50,40,20,10,a\n", {},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 
 import pyarrow as pa
@@ -269,6 +270,20 @@ def test_folders_and_archives_without_labels(kind, make_tree):
         shutil.rmtree(root)
 
 
+@pytest.mark.parametrize("kind", [".parquet", ".jsonl", ".csv"])
+def test_captions(kind, make_table):
+    """CSV has the texts of an image in rows, or a list of them in a cell with an option."""
+    texts = [["a cat", 'ein Häßlicher Text, "é"'], ["a\nb"], ["a cat", "a cat"]]
+    if kind != ".csv":
+        source = read(make_table(kind, captions=texts))
+    else:
+        cells = [json.dumps(each, ensure_ascii=False) for each in texts]
+        source = read(make_table(kind, captions=cells), label_type="captions")
+    assert source.extra["captions"].to_pylist() == texts
+    one = read(make_table(kind, caption=["a", "b"]), label_type="captions")
+    assert one.extra["captions"].to_pylist() == [["a"], ["b"]]
+
+
 # --- refused --------------------------------------------------------------------------------------
 
 NONE = {}
@@ -293,6 +308,14 @@ REFUSED = [
      "needs a source with such labels, but .* is a table"),
     (".parquet", "number", [1], {"label_type": "caption", "label_column": "number"},
      "captions are text"),
+    (".parquet", "number", [1], {"label_type": "captions", "label_column": "number"},
+     "captions are lists of text"),
+    (".parquet", "captions", [["a"], ["b"]], {"label_type": "caption"},
+     "set --label-type captions for lists of text"),
+    (".jsonl", "captions", [["a"], []], NONE, "line 2: column 'captions' has a list without a text"),
+    (".jsonl", "text", [["a"], ["b", " "]], {"label_type": "captions"},
+     "line 2: column 'text' has an empty text in a list"),
+    (".parquet", "captions", [["a"], None], NONE, "line 2: column 'captions' is empty"),
     (".parquet", "number", [1], {"label_column": "x,number"},
      "--label-column x,number: .* no such column"),
     (".parquet", "n", [0.5], {"label_type": "multi-label", "label_column": "n"},

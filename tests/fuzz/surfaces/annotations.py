@@ -41,6 +41,7 @@ _FIELDS = {
     "multi-label": "labels",
     "regression": "values",
     "caption": "caption",
+    "captions": "caption",
     "none": "key",
 }
 
@@ -173,9 +174,9 @@ def _check_coco(case: Case, row: dict[str, Any]) -> None:
         Path(names[0]).name == Path(row["source"]).name,
         f"another image: {names[0]}, but {row['source']}",
     )
-    if "caption" in row:
-        text = "\n".join(" ".join(each["caption"].split()) for each in found)
-        require(text == row["caption"], f"another caption: {text!r}, but {row['caption']!r}")
+    if "captions" in row:
+        texts = [" ".join(each["caption"].split()) for each in found]
+        require(texts == row["captions"], f"other captions: {texts}, but {row['captions']}")
         return
     require(len(row["boxes"]) <= len(found), "there are more boxes than annotations")
     category = {each["id"]: each["name"] for each in body["categories"]}
@@ -335,6 +336,7 @@ _VALUES: dict[str, Callable[[Random], Any]] = {
     "age": lambda rng: rng.choice((1.5, 2, 33.25, 1e30)),
     "vector": lambda rng: [rng.random(), 2.0],
     "caption": lambda rng: rng.choice(("a cat", "two\nlines", "dog | cat", "x" * 300)),
+    "captions": lambda rng: rng.choice((["a cat"], ["two\nlines", "a"], [])),
 }
 _ODD_LABELS = (
     None,
@@ -364,7 +366,7 @@ def _labels(rng: Random) -> Case:
     if rng.random() < 0.5:
         options += [
             "--label-type",
-            rng.choice(("class", "multi-label", "regression", "caption", "none")),
+            rng.choice(("class", "multi-label", "regression", "caption", "captions", "none")),
         ]
     options += rng.choice(
         ([], [], ["--label-separator", rng.choice(("|", ";", " "))], ["--val-fraction", "0.4"])
