@@ -10,10 +10,11 @@ import numpy as np
 from loaders.arrays import Array
 from loaders.devices import Framework
 from loaders.progress import Position
-from loaders.spec import LoaderSpec, draw_budgets, draw_dropout
+from loaders.spec import LoaderSpec, draw_budgets, draw_captions, draw_dropout
 from loaders.transforms.mixing import mixed_labels, mixed_values
 from loaders.transforms.patches import PATCH_FIELDS, Places, place_patches
 from manifests.errors import CallError
+from manifests.labels import CAPTION_FIELD
 
 #: Rows and columns of patches as DALI returns them, among the values of the views.
 _GRIDS = "grids from DALI"
@@ -37,7 +38,7 @@ def make_batch(
 
     """
     # One value for each view, by field; and one value, by field.
-    of_views, values = _take_apart(outputs, spec)
+    of_views, values = _take_apart(outputs, spec, position.epoch)
     places = _place_patches(of_views, spec, position)
     if "valid" in spec.options.fields:
         values["valid"] = spec.order.valid(position)
@@ -60,7 +61,7 @@ def make_batch(
 
 
 def _take_apart(
-    outputs: Sequence[Any], spec: LoaderSpec
+    outputs: Sequence[Any], spec: LoaderSpec, epoch: int
 ) -> tuple[dict[str, Sequence[Any]], dict[str, Any]]:
     """Return the outputs of each view by field, and the values of the other fields."""
     fields, views, rest = spec.fields, len(spec.recipe.outputs), outputs
@@ -79,6 +80,9 @@ def _take_apart(
     elif fields.source:
         rows = fields.rows(arrays.pop(0))
     values = fields.values(stored_label, rows)
+    if fields.captions is not None and rows is not None:
+        draws = draw_captions(spec.options.seed, epoch, rows)
+        values[CAPTION_FIELD] = fields.captions.take(rows, draws)
     if fields.has_boxes:
         boxes = [fields.boxes(rows, arrays.pop(0)) for _ in range(views)]
         for name in boxes[0]:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from loaders.dataset.captions import CaptionChoice
     from loaders.loader import Loader
     from loaders.metrics import Metrics
 
@@ -49,6 +50,8 @@ class BuildOptions(TypedDict, total=False):
     dtype: AnyDType
     layout: Layout
     shared: bool
+    caption: CaptionChoice | None
+    caption_weights: str | None
     last_batch: LastBatch | None
     prefetch: int | None
     hw_decoder_load: float | None
@@ -116,6 +119,8 @@ def build(
     last_batch: LastBatch | None = None,
     fields: Sequence[str] = ("image", "label"),
     shared: bool = True,
+    caption: CaptionChoice | None = None,
+    caption_weights: str | None = None,
     framework: FrameworkName = "torch",
     prefetch: int | None = None,
     hw_decoder_load: float | None = None,
@@ -146,7 +151,8 @@ def build(
     - ``"label"``: int64 tensor [B], from 0. With transforms that mix images: float32 tensor [B,
       classes].
     - ``"labels"``, of samples with several classes: multi-hot float32 tensor [B, classes].
-      ``"values"``, of a regression: float32 tensor [B, numbers]. ``"caption"``: list of strings.
+      ``"values"``, of a regression: float32 tensor [B, numbers]. ``"caption"``: list of strings,
+      of samples with several texts the one that `caption` chooses.
       `Loader.dataset.label_type` is the type.
     - ``"index"``: int64 tensor [B], the row of the sample in the split.
     - ``"valid"``: bool tensor [B], false for samples that only fill up a batch: with
@@ -230,6 +236,12 @@ def build(
         fields: contents of a batch, in this order.
         shared: whether the random transforms draw the same values for all images of a sample, as
             stereo images need, or other values for each.
+        caption: which text the field ``"caption"`` has of samples with several: ``"random"`` draws
+            one by the seed, the epoch and the sample; ``"first"`` is the first one; ``"all"`` is
+            the list of all. `None` means ``"random"`` for the split ``"train"`` and ``"first"`` for
+            others. A sample without a text has `None`, with ``"all"`` an empty list.
+        caption_weights: column with lists of numbers, as long as the lists of texts: how often
+            ``"random"`` draws each text. `None` draws all texts equally often.
         framework: library of the returned tensors.
         prefetch: number of batches to prepare in advance. `None` means 2, and 5 for raw pixels on
             the GPU.

@@ -39,9 +39,11 @@ def checkpoint_choices(spec: LoaderSpec) -> dict[str, Any]:
     """Return the choices that another loader must share to resume from a checkpoint of this one."""
     options = spec.options
     # It has no effect on one image of each sample.
-    shared = {}
+    shared: dict[str, Any] = {}
     if any(spec.fields.images.values()):
         shared["shared"] = options.shared
+    if spec.fields.captions is not None:
+        shared |= {"caption": options.caption, "caption_weights": options.caption_weights}
     return {
         **sampling_choices(spec),
         **shared,

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, cast, get_ar
 
 import numpy as np
 
+from loaders.dataset.captions import CaptionChoice
 from loaders.devices import Device
 from loaders.metrics import check_metrics
 from loaders.ranks import Ranks
@@ -260,6 +261,12 @@ def _split(name: str, value: Any) -> Any:
     return value
 
 
+def _column(name: str, value: Any) -> Any:
+    if not isinstance(value, str) or not value:
+        raise CallError(f"{name} must be the name of a column, got {value!r}")
+    return value
+
+
 def _dtype(name: str, value: Any) -> Any:
     return _one_of(DType)(name, canonical_dtype(value))
 
@@ -350,6 +357,8 @@ class BuildRequest:
     last_batch: LastBatch | None = _argument(_one_of(LastBatch), default=None)
     fields: tuple[str, ...] = _argument(_fields, default=("image", "label"))
     shared: bool = _argument(_flag(), default=True)
+    caption: CaptionChoice | None = _argument(_one_of(CaptionChoice), default=None)
+    caption_weights: str | None = _argument(_column, default=None)
     framework: FrameworkName = _argument(_one_of(FrameworkName), default="torch")
     prefetch: int | None = _argument(_integer(1, 64), default=None)
     hw_decoder_load: float | None = _argument(_share, default=None)
@@ -379,10 +388,21 @@ class BuildRequest:
                 f'device_id={self.device_id} selects a GPU, but device is "cpu"',
                 hint='remove device_id or set device="gpu"',
             )
+        if self.caption_weights is not None and self.final_caption != "random":
+            raise CallError(
+                f"caption_weights={self.caption_weights!r} weights a random caption, but caption is"
+                f' "{self.final_caption}"',
+                hint='set caption="random", or leave caption_weights out',
+            )
         if self.framework == "numpy" and self.dtype == "bfloat16":
             raise CallError(
                 'NumPy has no dtype "bfloat16"', hint='set dtype="float32" or dtype="float16"'
             )
+
+    @property
+    def final_caption(self) -> CaptionChoice:
+        """Which of several texts of a sample a batch has."""
+        return self.caption or ("random" if self.split == "train" else "first")
 
     @property
     def joins(self) -> bool:
@@ -499,6 +519,8 @@ class ResolvedOptions:
         last_batch: treatment of the samples that do not fill the last batch.
         fields: contents of a batch, in order.
         shared: whether all images of a sample get the same random values.
+        caption: which of several texts of a sample the field ``"caption"`` has.
+        caption_weights: column with the weights of these texts; empty without one.
         framework: library that the tensors belong to.
         prefetch: batches prepared in advance.
         hw_decoder_load: share of JPEG images that the GPU's hardware decoder decodes, from 0 to 1.
@@ -524,6 +546,8 @@ class ResolvedOptions:
     last_batch: LastBatch
     fields: tuple[str, ...]
     shared: bool
+    caption: CaptionChoice
+    caption_weights: str
     framework: FrameworkName
     prefetch: int
     hw_decoder_load: float

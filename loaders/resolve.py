@@ -62,6 +62,7 @@ from loaders.transforms.parse.sequence import check_fits, depends_on_size
 from loaders.transforms.patches import PATCH_FIELDS
 from loaders.tuning import Tuning, tuning_key, use_tuning
 from manifests.errors import CallError
+from manifests.labels import CAPTION_FIELD
 from manifests.remote.url import is_url, local_path
 
 _log = logging.getLogger(__name__)
@@ -122,6 +123,7 @@ def resolve(request: BuildRequest) -> LoaderSpec:
     if sizes and whole_images:
         slow_orders = order_warnings(recipe, fusion.operations, sizes, order.batch_size)
     batch_fields = _fields(split, tables, options, recipe, planned=order.is_planned)
+    _check_captions(request, split, batch_fields)
     num_classes = 0
     if split.manifest.labels.is_class:
         num_classes = _num_classes(split, recipe)
@@ -322,7 +324,7 @@ def _open(request: BuildRequest) -> OpenSplit:
                 request.cache,
                 request.cache_limit,
                 revision,
-                fields=request.fields,
+                fields=[*request.fields, *filter(None, [request.caption_weights])],
             )
         )
     return join_splits(splits) if request.joins else splits[0]
@@ -384,6 +386,8 @@ def _options(
         "cache_limit": first_given(request.cache_limit, math.inf),
         "tuning": first_given(request.tuning, ""),
         "metrics": first_given(request.metrics, ""),
+        "caption": request.final_caption,
+        "caption_weights": first_given(request.caption_weights, ""),
     }
     # The argument, else what `loaders tune` measured, else the default for these images.
     for name in ("num_threads", "prefetch", "hw_decoder_load"):
@@ -419,7 +423,14 @@ def _fields(
                 " one image",
                 hint='set row_tokens of Patchify, or leave "segments" out of fields',
             )
-    fields = Fields(split, tables, names, planned=planned, mmap=options.mmap)
+    fields = Fields(
+        split,
+        tables,
+        names,
+        planned=planned,
+        mmap=options.mmap,
+        captions=(options.caption, options.caption_weights),
+    )
     if len({*fields.images.values()}) > 1:
         _check_several(recipe, options, split, tables, fields)
     if fields.label_image:
@@ -427,6 +438,28 @@ def _fields(
     if fields.has_boxes:
         require_followed(recipe, "boxes")
     return fields
+
+
+def _check_captions(request: BuildRequest, split: OpenSplit, fields: Fields) -> None:
+    """Check that there are captions to choose from.
+
+    Raises:
+        CallError: an argument is about captions, and no field has them.
+
+    """
+    if fields.captions is not None:
+        return
+    for name in ("caption", "caption_weights"):
+        value = getattr(request, name)
+        if value is not None:
+            has = "each sample has one text at most"
+            if CAPTION_FIELD not in request.fields:
+                has = f'fields has no "{CAPTION_FIELD}"'
+            raise CallError(
+                f"{name}={value!r} chooses among several captions of {split.folder}, but {has}",
+                hint=f'leave {name} out, or read a dataset with captions, with fields=("image",'
+                f' "{CAPTION_FIELD}")',
+            )
 
 
 def _check_several(

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from loaders.arrays import Ints, Words
+from loaders.arrays import Floats, Ints, Words
 from loaders.dataset.fields import Fields
 from loaders.dataset.images import Images
 from loaders.dataset.split import OpenSplit
 from loaders.memory import ImageSizes, LoadSettings
 from loaders.options import ResolvedOptions
-from loaders.samplers.draws import random_words
+from loaders.samplers.draws import random_words, uniform
 from loaders.samplers.order import Order
 from loaders.transforms.base import AS_WRITTEN, Adjustment
 from loaders.transforms.fuse import (
@@ -71,6 +71,9 @@ class LoaderSpec:
 #: adds the number of the view.
 _BUDGETS, _DROPOUT = 2**32, 2**32 + 1
 
+#: What the words of captions are drawn for; with the seed and the epoch, their key.
+_CAPTIONS = 2**33
+
 
 def draw_budgets(operation: Patchify, options: ResolvedOptions, epoch: int, batch: int) -> Ints:
     """Return the budget of each image of a batch in tokens, int64 [batch_size].
@@ -91,3 +94,20 @@ def draw_dropout(
     most = operation.most_tokens * bool(operation.dropout)
     key = (options.seed, epoch, batch, _DROPOUT + view, options.ranks.rank)
     return random_words(options.batch_size * most, *key).reshape(options.batch_size, most)
+
+
+def draw_captions(seed: int, epoch: int, rows: Ints) -> Floats:
+    """Return a uniform number in [0, 1) for the caption of each row, [B].
+
+    It depends on the seed, the epoch and the row alone, so it is the same at any world size.
+    """
+    first, second = random_words(2, seed, epoch, _CAPTIONS)
+    return uniform(_mixed(_mixed(rows.astype(np.uint64) + first) + second))
+
+
+def _mixed(words: Words) -> Words:
+    """Return the steps of SplitMix64 for each word: a permutation of all words."""
+    words = words * np.uint64(0x9E3779B97F4A7C15)
+    words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return words ^ (words >> np.uint64(31))

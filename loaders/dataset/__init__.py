@@ -11,6 +11,7 @@ Imports neither torch nor DALI.
     orientation which images EXIF turns on their side
     files       what images are read from: mapped files, open files
     fields      labels and columns of a batch; labels has the ones that are lists
+    captions    one of several texts of a sample, or all
     arrays      array columns: rows of numbers beside the tables
     damage      wrong lengths, wrong indexes
 """

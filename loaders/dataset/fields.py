@@ -15,11 +15,12 @@ from numpy.typing import NDArray
 
 from loaders.arrays import Array, Bools, Float32s, Ints
 from loaders.dataset.arrays import ArrayColumn, array_name
+from loaders.dataset.captions import CaptionChoice, Captions, read_captions, with_weights
 from loaders.dataset.labels import PLACED, READERS
 from loaders.dataset.split import OpenSplit
 from loaders.dataset.tables import TABLE_DTYPES, ListColumn, SampleTables
 from manifests.errors import CallError, DamagedError
-from manifests.labels import LABEL_IMAGE, MAX_LABEL, place_columns
+from manifests.labels import CAPTION_FIELD, CAPTIONS, LABEL_IMAGE, MAX_LABEL, place_columns
 from manifests.process.text import suggest
 from manifests.schema import COLUMN_PREFIX
 
@@ -53,6 +54,8 @@ class Fields:
         present: for other images that not all samples have, what returns for rows whether a sample
             has the image.
         has_boxes: whether the boxes, their labels or their number are among the fields.
+        captions: the texts of the field ``"caption"`` of samples with several. `None` if it is not
+            one of the fields.
 
     """
 
@@ -64,6 +67,7 @@ class Fields:
         *,
         planned: bool = False,
         mmap: bool = True,
+        captions: tuple[CaptionChoice, str] = ("first", ""),
     ) -> None:
         """Find where each field comes from, and read the table columns that are needed.
 
@@ -74,9 +78,11 @@ class Fields:
             planned: whether a sampler gives the rows of each batch. Ints then come from the
                 tables, not the records.
             mmap: whether to map files of arrays.
+            captions: which of the texts of a sample the field ``"caption"`` has, and the column
+                with their weights, which is empty without one.
 
         Raises:
-            CallError: a field is not a column of the sample tables.
+            CallError: a field is not a column of the sample tables, or the weights do not fit.
             DamagedError: a sample table that is needed is missing or damaged.
 
         """
@@ -111,6 +117,7 @@ class Fields:
         if planned and not split.is_remote:
             for image in set(self.images.values()):
                 places += place_columns(image)
+        self.captions = self._find_captions(columns, tables, *captions)
         self._find_columns(tables, self._without_arrays(columns, mmap=mmap), places)
         for field, name in valid.items():
             self._readers[field] = partial(_take, sizes_of(tables, name) > 0)
@@ -123,6 +130,22 @@ class Fields:
         if self.source:
             offsets = tables.columns(["offset"], requested_by="fields")["offset"]
             self._row_finder = RowFinder(split, offsets)
+
+    def _find_captions(
+        self, columns: list[str], tables: SampleTables, choice: CaptionChoice, weights: str
+    ) -> Captions | None:
+        """Return the captions if a field is one of several texts, and remove it from `columns`."""
+        if CAPTION_FIELD not in columns or not _has_captions(self._split, tables):
+            return None
+        columns.remove(CAPTION_FIELD)
+        array = array_name(self._split, weights)
+        captions = read_captions(tables, choice, "" if array else weights)
+        if array:
+            numbers = ArrayColumn(self._split, array, mmap=False)
+            values = numbers.take(np.arange(self._split.samples))
+            lengths = np.full(len(values), values.shape[1])
+            captions = with_weights(captions, weights, values.reshape(-1), lengths)
+        return captions
 
     def _without_arrays(self, names: Sequence[str], *, mmap: bool) -> list[str]:
         """Set how arrays come from their files; return the names of the other columns."""
@@ -232,6 +255,13 @@ class Fields:
                 hint=_VERIFY,
             )
         return labels
+
+
+def _has_captions(split: OpenSplit, tables: SampleTables) -> bool:
+    """Return whether the field ``"caption"`` is one of several texts, and not a column of that name."""
+    if CAPTIONS in split.manifest.labels.columns:
+        return True
+    return CAPTIONS in tables.column_names and CAPTION_FIELD not in tables.column_names
 
 
 def image_fields(split: OpenSplit, names: Sequence[str], kind: str = "image") -> dict[str, str]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,7 @@ from loaders.dataset.split import OpenSplit
 from loaders.memory import ImageSizes
 from manifests.errors import CallError, TableError
 from manifests.labels import LIST_KINDS, LabelType, place_columns
-from manifests.parquet import is_list
+from manifests.parquet import is_list, shorten_type
 from manifests.process.text import plural, suggest
 from manifests.schema import COLUMN_PREFIX, Conversion
 from manifests.store import read_dataset
@@ -205,6 +205,41 @@ class SampleTables:
         for name, parts in found.items():
             self._lists[name] = concat_lists(parts)
         return {name: self._lists[name] for name in names}
+
+    def lists(
+        self, name: str, what: Literal["text", "numbers"], *, requested_by: str
+    ) -> tuple[pa.Array, Ints]:
+        """Return a column of lists: its items, and the number of items of each row, int64 [samples].
+
+        A row without a list has no items. Reads all tables.
+
+        Raises:
+            CallError: there is no such column, or it has other values.
+            TableError: a table is missing or damaged.
+
+        """
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        stored = self.stored_name(name, requested_by)
+        item_type = pa.large_string() if what == "text" else pa.float64()
+        items, counts = [pa.array([], item_type)], [np.zeros(0, np.int64)]
+        for _, table in self._read([stored]):
+            column = table[stored]
+            if pa.types.is_null(column.type):
+                counts.append(np.zeros(len(column), np.int64))
+                continue
+            is_text = is_list(column.type) and "string" in str(column.type.value_type)
+            if not is_list(column.type) or is_text != (what == "text"):
+                raise CallError(
+                    f"{requested_by} uses column {name!r} of {self._split.folder}, which has the"
+                    f" type {shorten_type(column.type)}, not lists of {what}",
+                    hint="name another column, or leave it out",
+                )
+            lengths = pc.fill_null(pc.list_value_length(column), 0)
+            counts.append(np.asarray(lengths).astype(np.int64))
+            items += pc.list_flatten(column).cast(item_type).chunks
+        return pa.concat_arrays(items), np.concatenate(counts)
 
     def _read(self, names: Sequence[str]) -> Iterator[tuple[int, pa.Table]]:
         """Yield columns of all tables, and the number of the first shard of their dataset."""

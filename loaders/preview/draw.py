@@ -509,6 +509,8 @@ def _label_texts(tables: SampleTables, rows: Ints, classes: Sequence[str]) -> li
             text = ", ".join(class_name(label, classes) for label in dict.fromkeys(value))
         elif labels.number_column:
             text = ", ".join(map("{:g}".format, value))
+        elif isinstance(value, list):
+            text = value[0]
         texts.append(short(text))
     return texts
 

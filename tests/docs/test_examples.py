@@ -127,6 +127,12 @@ def make_label_tables(folder: Path) -> None:
     for name, (columns, values) in tables.items():
         rows = [f"{path},{values(number)}" for number, path in enumerate(photos)]
         (folder / name).write_text("\n".join([f"path,{columns}", *rows]))
+    lines = []
+    for number, path in enumerate(photos):
+        texts = [f"a photo of number {number}", f"number {number}, from the left"]
+        row = {"path": str(path), "captions": texts, "weights": [0.75, 0.25]}
+        lines.append(json.dumps(row))
+    (folder / "clip.jsonl").write_text("\n".join(lines))
     (folder / "flat").mkdir()
     for path in photos[:8]:
         shutil.copy(folder / path, folder / "flat" / f"{path.parent.name}-{path.name}")

@@ -85,6 +85,10 @@ DATASETS: dict[str, tuple[Callable[[Path], str], tuple[object, ...]]] = {
         partial(_table, column="caption", labels=("a cat", "ein Häßlicher Text", "日本", "x", "y")),
         (),
     ),
+    "captions": (
+        partial(_table, column="caption", labels=('["a cat", "é"]', '["x"]', '["日本", "y", "z"]')),
+        ("--label-type", "captions"),
+    ),
     "boxes": (_with_boxes, ()),
     "mask": (partial(_annotated, second="masks"), ()),
     "depth": (partial(_annotated, second="depth"), ()),

@@ -286,6 +286,7 @@ _FIELDS = {
     "multi-label": ("image", "labels", "key"),
     "regression": ("image", "values"),
     "caption": ("image", "caption"),
+    "captions": ("caption", "captions", "key"),
     "boxes": ("image", "boxes", "box_labels", "box_counts"),
     "mask": ("image", "mask"),
     "depth": ("image", "depth"),

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from helpers.datasets import rows_of, write_csv, write_images
+from helpers.loading import build
 
 from manifests.store import read_manifest
 
@@ -121,7 +122,7 @@ REFUSED = {
     "none": ("key,a\nx,1\n", (), "8 of 8 samples have no row. Hint: compare the keys"),
     "labels": ("key,label\nKEY,cat\n", (), "column 'label' has the labels, which cannot be null"),
     "number": ("key,label\nKEY,7\n", (), "t.csv, line 2: label 7"),
-    "array": ('{"key": "KEY", "a": [0.5]}', (), "but a join adds only lists of integers or text"),
+    "array": ('{"key": "KEY", "a": [0.5]}', (), "but a join adds only lists of numbers or text"),
     "hash": ("key,perceptual_hash\nKEY,1\n", (), "has a fixed meaning"),
     "type": ("key,a\nKEY,x\n", ("twice",), "column 'a' has the type string, but int64 in"),
 }  # fmt: skip
@@ -165,3 +166,36 @@ def test_an_interrupted_join_is_finished_or_removed(
     assert snapshot(dataset) == before
     invoke(*join)
     invoke("verify", dataset)
+
+
+def test_captions_are_joined_and_replaced(dataset, invoke, convert, tmp_path):
+    """Of images with classes they are a column, which the field "caption" reads."""
+    keys, table = keys_of(dataset), tmp_path / "captions.jsonl"
+    rows = [json.dumps({"key": key, "captions": [key, "b"]}) for key in keys[1:]]
+    table.write_text("\n".join(rows))
+    join = ("join", dataset, table, "--on", "key", "--missing")
+    invoke(*join, "null")
+    options = {"fields": ("key", "caption"), "shuffle": False, "batch_size": 8}
+    for choice, missing, other in (("first", None, None), ("all", [], "b")):
+        with build(dataset, caption=choice, **options) as loader:
+            ((found, texts),) = loader
+        expected = [missing, *([key, other] if other else key for key in keys[1:])]
+        assert dict(zip(found, texts, strict=True)) == dict(zip(keys, expected, strict=True))
+    # Of images with captions they are the labels.
+    source = tmp_path / "source.jsonl"
+    paths = [row["source"] for row in rows_of(dataset)]
+    lines = [json.dumps({"path": f"first/{each}", "captions": ["a", "b"]}) for each in paths]
+    source.write_text("\n".join(lines))
+    convert(source, tmp_path / "captions")
+    key = keys_of(tmp_path / "captions")[0]
+    table.write_text(json.dumps({"key": key, "captions": ["c"]}))
+    invoke("join", tmp_path / "captions", table, "--on", "key", "--missing", "keep")
+    found = {row["key"]: row["captions"] for row in rows_of(tmp_path / "captions")}
+    assert found.pop(key) == ["c"]
+    assert set(map(tuple, found.values())) == {("a", "b")}
+    table.write_text(json.dumps({"key": key, "captions": []}))
+    assert (
+        "has a list without a text"
+        in invoke("join", tmp_path / "captions", table, "--on", "key", status=2).output
+    )
+    invoke("verify", tmp_path / "captions")

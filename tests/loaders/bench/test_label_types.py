@@ -22,6 +22,7 @@ from manifests.errors import CallError
 
 COLUMNS = {
     "caption": {"caption": "two birds"},
+    "captions": {"captions": ["two birds", "a bird and another one"]},
     "multi-label": {"labels": ["bird", "sky"]},
     "regression": {"values": [1.5]},
 }

@@ -1,0 +1,136 @@
+"""Several texts of each image in batches: one by a draw, the first one, or all."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from helpers import loading
+from helpers.datasets import FORMATS
+from helpers.loading import converted, state_after
+from helpers.pictures import encode, photo
+
+import dataprep
+from manifests.errors import CallError
+
+N = 24
+TEXTS = [[f"{number}: text {place}, é" for place in range(1 + number % 5)] for number in range(N)]
+FIELDS = ("index", "caption")
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("captions")
+    for number in range(N):
+        (folder / f"{number:02}.jpg").write_bytes(encode(photo(number, 40, 32), "jpg"))
+    return folder
+
+
+@pytest.fixture(scope="module", params=FORMATS)
+def made(images, request):
+    """A dataset whose samples have 1 to 5 texts, and a weight for each."""
+    names = [f"{number:02}.jpg" for number in range(N)]
+    pq.write_table(pa.table({"path": names, "captions": TEXTS}), images / "list.parquet")
+    out = converted(images / "list.parquet", images / f"out-{request.param}", request.param)
+    weights = [[0.0, *range(1, len(texts))] if len(texts) > 1 else [0.5] for texts in TEXTS]
+    columns = {"source": names, "weights": weights, "short": [[1]] * N}
+    columns["zero"] = [[0.0] * len(texts) for texts in TEXTS]
+    pq.write_table(pa.table(columns), images / "weights.parquet")
+    return out, images / "weights.parquet"
+
+
+def build(folder, **options):
+    return loading.build(folder, **{"fields": FIELDS, "batch_size": 4, **options})
+
+
+def rows_of(loader):
+    """Return an epoch: the captions by row."""
+    found = {}
+    for index, captions in loader:
+        found |= zip(index.tolist(), captions, strict=True)
+    return found
+
+
+def texts_of(loader, choice):
+    """Return the texts of each row in stored order, as the tables have them."""
+    with build(loader, caption=choice, shuffle=False, last_batch="partial") as every:
+        return rows_of(every)
+
+
+@pytest.mark.parametrize("shuffle", [True, "buffer"])
+def test_a_caption_depends_on_seed_epoch_and_sample_alone(made, shuffle):
+    folder, _ = made
+    every = texts_of(folder, "all")
+    assert sorted(every.values()) == sorted(TEXTS)
+    assert texts_of(folder, "first") == {row: texts[0] for row, texts in every.items()}
+    with build(folder, split="train", shuffle=shuffle, batch_size=8) as loader:
+        epochs = [rows_of(loader), rows_of(loader)]
+    assert epochs[0] != epochs[1]
+    for row, text in epochs[1].items():
+        assert text in every[row]
+    # At world size 2, and after a state from the middle of an epoch that another world size wrote.
+    options = {"shuffle": shuffle, "batch_size": 4, "world_size": 2}
+    states, found = [], [{}, {}]
+    for rank in range(2):
+        with build(folder, rank=rank, **options) as loader:
+            for epoch in range(2):
+                found[epoch] |= rows_of(loader)
+        with build(folder, rank=rank, **options) as loader:
+            states.append(state_after(loader, 1))
+    assert found == epochs
+    if shuffle is True:
+        with build(folder, batch_size=8) as loader:
+            loader.load_state_dict(states[0])
+            rest = rows_of(loader)
+            assert len(rest) == N - 8
+            assert rest.items() <= epochs[0].items()
+    with build(folder, seed=1, batch_size=8) as other:
+        assert rows_of(other) != epochs[0]
+    options = {"caption": "first", "shuffle": shuffle}
+    with build(folder, **options) as other, pytest.raises(CallError, match="caption"):
+        other.load_state_dict(states[0])
+
+
+def test_draws_are_uniform_or_weighted(made):
+    """The counts of 400 epochs differ from the shares by less than five standard deviations."""
+    folder, table = made
+    dataprep.join(str(folder), str(table), on="source")
+    for name in ("", "weights"):
+        counts = Counter()
+        options = {"caption_weights": name} if name else {}
+        with build(folder, batch_size=N, transforms=[], **options) as loader:
+            for _ in range(400):
+                counts.update(text for _, texts in loader for text in texts)
+        for texts in TEXTS:
+            weights = np.ones(len(texts))
+            if name and len(texts) > 1:
+                weights = np.arange(len(texts))
+            for text, share in zip(texts, weights / weights.sum(), strict=True):
+                limit = 5 * np.sqrt(400 * share * (1 - share))
+                assert abs(counts[text] - 400 * share) <= limit
+    for name, message in (
+        ("short", "has 1 number for the sample in row .*, which has . texts"),
+        ("zero", "not numbers from 0 to 1e.30 with a sum above 0"),
+        ("captions", "uses column 'captions' of .* not lists of numbers"),
+        ("wieghts", "caption_weights uses 'wieghts', which is not a column.* Hint: .*weights"),
+    ):
+        with pytest.raises(CallError, match=message):
+            build(folder, caption_weights=name)
+
+
+def test_wrong_arguments(made):
+    folder, _ = made
+    for options, message in (
+        ({"caption": "last"}, "caption must be one of 'random', 'first', 'all'"),
+        ({"caption_weights": ""}, "must be the name of a column"),
+        (
+            {"caption": "all", "caption_weights": "w"},
+            'caption is "all". Hint: set caption="random"',
+        ),
+        ({"caption": "all", "fields": ("index",)}, 'but fields has no "caption"'),
+    ):
+        with pytest.raises(CallError, match=message):
+            build(folder, **options)
