@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shutil
 from itertools import cycle
@@ -118,6 +119,25 @@ def test_the_reader_tfrecord_reads_lists(made):
     assert [labels.tolist() for labels in found if len(labels)] == [x for x in LABELS[:3] if x]
     values = [record["image/values"] for record in read("regression", **{"image/values": "float"})]
     np.testing.assert_array_equal(values, np.float32(VALUES[:3]))
+
+
+def test_other_readers_read_the_second_image_of_a_sample(made, photographs):
+    """The package tfrecord, which needs no TensorFlow, and webdataset, whose decoder knows the extension."""
+    import webdataset
+    from tfrecord.reader import tfrecord_loader
+
+    photos = [data for _, data in photographs[:N]]
+    features, found = ("image/encoded", "image/right/encoded"), []
+    for shard in shards_of(made("views", "tfrecord")):
+        for record in tfrecord_loader(str(shard), None, dict.fromkeys(features, "byte")):
+            found.append([bytes(record[name]) for name in features])
+    assert found == [[*pair] for pair in zip(photos, photos[::-1], strict=True)]
+    paths = [str(shard) for shard in shards_of(made("views", "webdataset"))]
+    read = webdataset.WebDataset(paths, shardshuffle=False, empty_check=False).decode("rgb8")
+    for sample, data in zip(read, photos[::-1], strict=True):
+        (name,) = (name for name in sample if name.startswith("right."))
+        shown = Image.open(io.BytesIO(data)).convert("RGB")
+        np.testing.assert_array_equal(sample[name], np.asarray(shown))
 
 
 def test_tensorflow_reads_lists_boxes_and_masks(made):
