@@ -26,12 +26,12 @@ def tables(test: str) -> dict[str, list[tuple[str, str]]]:
     return {name: rows for name, rows in found.items() if rows}
 
 
-def rows(test: str, table: str) -> list[tuple[str, str]]:
+def read_rows(test: str, table: str) -> list[tuple[str, str]]:
     """Return the rows of one table."""
     return tables(test)[table]
 
 
-def value(text: str, *names: Mapping[str, Any]) -> Any:
+def evaluate(text: str, *names: Mapping[str, Any]) -> Any:
     """Return the value of an expression with these names."""
     known: dict[str, Any] = {}
     for each in names:

@@ -8,6 +8,7 @@ import torch
 from helpers import annotated
 from helpers.loading import build, converted, equal, state_after
 from helpers.pictures import photo
+from helpers.rows import evaluate, read_rows
 from PIL import Image
 
 import loaders
@@ -260,27 +261,10 @@ def test_a_preview_shows_one_bucket(folder):
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"transforms": "bucket-train", "sampler": None}, "does not give batches a bucket"),
-        ({"transforms": [{"Resize": {"size": [32, 32]}}]}, "but no transform takes it"),
-        ({"transforms": [{"FiveCrop": {"size": "bucket"}}]}, "size must be"),
-        (
-            {"transforms": [{"Resize": {"size": "bucket"}}, {"Patchify": {"max_tokens": 16}}]},
-            "BucketSampler and Patchify both give images their size",
-        ),
-        ({"transforms": [{"Resize": {"size": "buckets"}}]}, "size must be"),
-        (
-            {"transforms": [{"Resize": {"size": "bucket"}}, {"Resize": {"size": 32}}]},
-            "images have different sizes",
-        ),
-        (
-            {"transforms": [{"Resize": {"size": "bucket"}}, {"MixupOperator": {"alpha": 1.0}}]},
-            "needs one size",
-        ),
-    ],
+    ("row", "message"), read_rows(__file__, "what does not fit together is refused")
 )
-def test_what_does_not_fit_together_is_refused(folder, options, message):
+def test_what_does_not_fit_together_is_refused(folder, row, message):
+    options = evaluate(row)
     with pytest.raises(CallError, match=message):
         sampled(folder[0], **options)
 

@@ -5,6 +5,7 @@ import zlib
 
 import numpy as np
 import pytest
+from helpers.rows import evaluate, read_rows
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -250,21 +251,9 @@ def test_a_missing_member_is_named(missing):
         read_state(state, VALID["built"], batches=3)
 
 
-@pytest.mark.parametrize(
-    ("state", "message"),
-    [
-        ([], "this is not the state of a loader"),
-        (None, "this is not the state of a loader"),
-        ({**VALID, "version": 9}, "this state has version 9, but this release reads version 1"),
-        ({**VALID, "checkpoint": "anVuaw=="}, "checkpoint must be the bytes that were saved"),
-        ({**VALID, "checkpoint": ""}, "checkpoint must be empty before the first batch, and only"),
-        (
-            {**VALID, "position": {**VALID["position"], "batch": 0, "read": 0}},
-            "checkpoint must be empty before the first batch, and only then",
-        ),
-    ],
-)
-def test_states_that_are_refused(state, message):
+@pytest.mark.parametrize(("row", "message"), read_rows(__file__, "states that are refused"))
+def test_states_that_are_refused(row, message):
+    state = evaluate(row, globals())
     with pytest.raises(CallError, match=message):
         read_state(state, VALID["built"], batches=3)
 

@@ -6,6 +6,7 @@ import torch
 from helpers import loading
 from helpers.loading import converted, equal, state_after, take
 from helpers.pictures import photo
+from helpers.rows import evaluate, read_rows
 from helpers.sampling import Still, fit
 
 from loaders.samplers import ClipSampler, PKSampler, SubsetSampler
@@ -128,25 +129,11 @@ def test_a_bad_frame_is_replaced_within_its_clip(tracklets):
 
 #: A sampler, changes of the columns, and the error.
 TWELVE = {"clip": np.repeat([3, 8], 6), "frame": np.arange(12), "label": np.repeat([0, 1], 6)}
-WRONG = [
-    (ClipSampler(4), {"frame": np.array([*range(11), 9])}, "clip 8 has the frame number 9 twice"),
-    (
-        ClipSampler(2, gaps="refuse"),
-        {"frame": np.array([*range(9), 10, 11, 12])},
-        "clip 8 has no frame between 8 and 10; 1 gap in all",
-    ),
-    (ClipSampler(8, short="refuse"), {}, "2 clips have fewer frames than the 8 that a window"),
-    (ClipSampler(4), {"frame": np.arange(12) / 2}, "column 'frame' must have integers"),
-    (ClipSampler(4), {"clip": np.array([None] * 12, object)}, "12 of 12 samples have no value"),
-    (ClipSampler(5), {}, "batch_size=8 counts frames, but is not a multiple of length=5"),
-    (ClipSampler(2, clips_per_batch=3), {}, "batch_size=8, but ClipSampler makes batches of 3 x 2"),
-    (PKSampler(2, 2, clip=ClipSampler(4)), {}, r"makes batches of 16 frames, in clips of 4.*=16"),
-    (PKSampler(3, 1, clip=ClipSampler(4)), {"batch": 12}, "classes_per_batch=2 and batch_size=8"),
-]
 
 
-@pytest.mark.parametrize(("sampler", "changes", "message"), WRONG)
-def test_columns_of_clips_that_are_wrong(sampler, changes, message):
+@pytest.mark.parametrize(("row", "message"), read_rows(__file__, "wrong"))
+def test_columns_of_clips_that_are_wrong(row, message):
+    sampler, changes = evaluate(row, globals())
     batch_size = changes.get("batch", 8)
     columns = {**TWELVE, **changes}
     with pytest.raises(CallError, match=message):

@@ -6,6 +6,7 @@ import pytest
 from helpers import handmade
 from helpers.bad_images import exif
 from helpers.pictures import encode, photo
+from helpers.rows import evaluate, read_rows
 
 import loaders
 from manifests.errors import CallError
@@ -28,26 +29,10 @@ def build(folder, transforms, **options):
 
 
 @pytest.mark.parametrize(
-    ("transforms", "message"),
-    [
-        ([{"RandomCrop": {"size": 64}}], "does not fit into an image of 60 x"),
-        ([{"RandomCrop": {"size": 64, "padding": 1}}], "does not fit into an image of 62 x"),
-        ([{"FiveCrop": {"size": 64}}], "does not fit into an image of 60 x"),
-        # Turned, all images would be large enough; only one of them is turned.
-        ([{"RandomCrop": {"size": [100, 60]}}], "does not fit into an image of 60 x 200"),
-        ([{"TenCrop": {"size": 61}}], "does not fit into an image of 60 x"),
-        ([{"Resize": {"size": 63}}, {"RandomCrop": {"size": 64}}], "an image of 63 x"),
-        ([{"Resize": {"size": [63, 80]}}, {"RandomCrop": {"size": 64}}], "an image of 63 x 80"),
-        ([{"Pad": {"padding": 60, "padding_mode": "reflect", "library": "torchvision"}},
-          {"CenterCrop": {"size": 64}}],
-         "padding cannot mirror more pixels than an image of 60 x"),
-        ([{"RandomCrop": {"size": 64, "padding": 61, "padding_mode": "symmetric"}}],
-         "padding cannot mirror more pixels than an image of 60 x"),
-        ([{"RandomChoice": {"transforms": [{"RandomCrop": {"size": 64}}, {"CenterCrop": {"size": 64}}]}}],
-         "does not fit into an image of 60 x"),
-    ],
-)  # fmt: skip
-def test_an_image_that_is_too_small_is_refused(folder, transforms, message):
+    ("row", "message"), read_rows(__file__, "an image that is too small is refused")
+)
+def test_an_image_that_is_too_small_is_refused(folder, row, message):
+    transforms = evaluate(row)
     with pytest.raises(CallError, match=re.escape(message)):
         build(folder, transforms)
     with pytest.raises(CallError, match=re.escape(message)):

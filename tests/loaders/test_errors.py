@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 from helpers import loading
+from helpers.rows import evaluate, read_rows
 
 from manifests.errors import (
     DamagedError,
@@ -65,27 +66,10 @@ NO_LABEL, IN_TABLES = "the label of a record is not a decimal number", {"labels_
 
 
 @pytest.mark.parametrize(
-    ("fmt", "made", "changed", "message"),
-    [
-        ("webdataset", texts(b"cat"), {}, NO_LABEL),
-        ("webdataset", texts(b""), {}, NO_LABEL),
-        ("webdataset", texts(b"1.5"), {}, NO_LABEL),
-        *(
-            ("webdataset", texts(text), {}, NO_LABEL)
-            for text in (b"1_0", b" 1", b"+1", b"\xc2\xb2")
-        ),
-        ("webdataset", texts(b"99999999999999999999"), {}, NO_LABEL),
-        ("tfrecord", {}, {"label_offset": -1}, "has the label -1, but labels go from 0 to 22"),
-        ("webdataset", {}, {"label_offset": -1}, "has the label -1, but labels go from 0 to 22"),
-        ("tfrecord", {}, {"label_offset": 1}, "has the label 23, but labels go from 0 to 22"),
-        ("tfrecord", IN_TABLES, {"label": "image/class/label"}, ""),
-        ("webdataset", IN_TABLES, {"label": "cls"}, ""),
-        ("webdataset", {}, {"image": ("jpg", "png")}, ""),
-    ],
+    ("row", "message"), read_rows(__file__, "records that the manifest does not describe")
 )
-def test_records_that_the_manifest_does_not_describe(
-    make_dataset, mixed, fmt, made, changed, message
-):
+def test_records_that_the_manifest_does_not_describe(make_dataset, mixed, row, message):
+    fmt, made, changed = evaluate(row, globals())
     folder = make_dataset(fmt, mixed, **made)
     manifest = read_manifest(folder)
     manifest = replace(manifest, components=replace(manifest.components, **changed))

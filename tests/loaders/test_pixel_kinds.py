@@ -19,6 +19,7 @@ import tifffile
 from helpers.object_stores import upload
 from helpers.parsing import valid_arguments
 from helpers.pictures import encode
+from helpers.rows import evaluate, read_rows
 from PIL import Image
 
 import loaders
@@ -314,33 +315,10 @@ def test_crops_and_flips_move_all_channels_together(bands, sampler, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (
-            {
-                "transforms": [
-                    "ToTensor",
-                    {"RandomRotation": {"degrees": 9, "library": "torchvision"}},
-                ]
-            },
-            "13 channels of uint16",
-        ),
-        ({"transforms": [{"ColorJitter": {"brightness": 1}}]}, "13 channels of uint16"),
-        ({"transforms": "imagenet-train"}, "mean must be 13 numbers"),
-        (
-            {"transforms": ["ToTensor", {"RandomErasing": {"library": "torchvision"}}]},
-            "13 channels of uint16",
-        ),
-        (
-            {"transforms": ["ToTensor", {"Normalize": {"mean": [0] * 3, "std": [1] * 3}}]},
-            "13 numbers",
-        ),
-        ({"dtype": "float16"}, "cannot store all values"),
-        ({"dtype": "uint8"}, "cannot store all values"),
-        ({"transforms": ["ToTensor"], "dtype": "uint16"}, "without transforms that scale"),
-    ],
+    ("row", "message"), read_rows(__file__, "the loader refuses what it cannot do")
 )
-def test_the_loader_refuses_what_it_cannot_do(bands, options, message):
+def test_the_loader_refuses_what_it_cannot_do(bands, row, message):
+    options = evaluate(row)
     with pytest.raises(CallError, match=message) as caught:
         build(bands[0], **{"dtype": "float32", **options})
     assert caught.value.hint or "13 numbers" in message

@@ -7,7 +7,7 @@ import pytest
 import torch
 from click.testing import CliRunner
 from helpers.loading import build
-from helpers.rows import rows, tables, value
+from helpers.rows import evaluate, read_rows, tables
 
 import loaders
 from loaders import samplers
@@ -30,11 +30,11 @@ def plan_of(rows, samples=24):
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize(
     ("names", "options", "message"),
-    [(names, *row) for names in tables(__file__) for row in rows(__file__, names)],
+    [(names, *row) for names in tables(__file__) for row in read_rows(__file__, names)],
 )
 def test_refused(prepared, names, options, message):
     dataset, *others = [prepared[name] for name in names.split(" + ")]
-    given = value(options, vars(samplers), globals(), {"np": np})
+    given = evaluate(options, vars(samplers), globals(), {"np": np})
     with pytest.raises(CallError) as caught:
         build([dataset, *others] if others else dataset, **given)
     assert message in str(caught.value)

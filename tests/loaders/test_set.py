@@ -8,6 +8,7 @@ import pytest
 import torch
 from helpers import loading
 from helpers.loading import equal, state_after, take
+from helpers.rows import evaluate, read_rows
 
 from loaders import resolve
 from loaders.dataset.tables import SampleTables
@@ -73,23 +74,10 @@ def test_set_after_a_state_from_another_world_size_is_an_error(build):
 
 
 @pytest.mark.parametrize(
-    ("transforms", "change", "message"),
-    [
-        (TRAIN[:2], {"magnitude": 3},
-         r"no transform has a magnitude \(RandomResizedCrop, RandomHorizontalFlip\)"),
-        ("modern-train", {"magnitude": 3}, "no transform has a magnitude"),
-        (["RandomHorizontalFlip"], {"size": 16},
-         r"no transform sets the size of the images \(all images have"),
-        (TRAIN, {"size": 0}, r"size must be \(height, width\), two integers of at least 1"),
-        (TRAIN, {"size": (40, 10**6)}, "each at most"),
-        (TRAIN, {"magnitude": 31}, "magnitude must be an integer from 0 to 30"),
-        (TRAIN, {"magnitude": "strong"}, "magnitude must be a number"),
-        ("reid-train", {"size": 128}, "the transforms make images of 256 x 128 pixels"),
-        ([{"ResizeImage": {"size": 64}}, {"Pad": {"padding": 3}}], {"size": 33},
-         r"images of \(32, 32\). Hint: set size=\(29, 29\)"),
-    ],
-)  # fmt: skip
-def test_refusals_name_what_is_wrong_and_change_nothing(build, transforms, change, message):
+    ("row", "message"), read_rows(__file__, "refusals name what is wrong and change nothing")
+)
+def test_refusals_name_what_is_wrong_and_change_nothing(build, row, message):
+    transforms, change = evaluate(row, globals())
     with build(transforms=transforms) as loader, build(transforms=transforms) as other:
         with pytest.raises(CallError, match=message):
             loader.set(**change)

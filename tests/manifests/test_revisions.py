@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 
 import pytest
+from helpers.rows import evaluate, read_rows
 
 from manifests.errors import CallError, ManifestError
 from manifests.schema import Added, Components, File, Manifest, Revision, Shard, Split
@@ -65,19 +66,10 @@ def test_what_each_revision_added():
 
 
 @pytest.mark.parametrize(
-    ("path", "value", "message"),
-    [
-        (("revision",), 2, "revisions[0].revision must be the number 1, not 2"),
-        (("parent",), "sha256:0", "revisions[0].parent must be `sha256:` and 64 hex digits"),
-        (("splits", "train", "shards"), 2, "the shards of revision 1 in split 'train' have other samples"),
-        (("splits", "train", "shards"), 99, "the shards of revision 1 in split 'train' have other samples"),
-        (("splits", "test"), {"shards": 1, "samples": 5}, "the shards of revision 1 in split 'test' have"),
-        (("classes",), 3, "revisions end with 3 classes, but there are 2"),
-        (("options", "plan"), 7, "revisions[0].options.plan must be text, not 7"),
-        (("source",), None, "revisions[0].source must be text, not None"),
-    ],
-)  # fmt: skip
-def test_revisions_that_are_not_those_of_the_shards(path, value, message):
+    ("row", "message"), read_rows(__file__, "revisions that are not those of the shards")
+)
+def test_revisions_that_are_not_those_of_the_shards(row, message):
+    path, value = evaluate(row)
     body = json.loads(manifest_bytes(SECOND))
     del body["checksum"]
     place = body["revisions"][0]

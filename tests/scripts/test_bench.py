@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from helpers.photographs import photograph
 from helpers.pictures import encode
+from helpers.rows import evaluate, read_rows
 from helpers.servers import NO_SEAWEEDFS, find_weed
 
 ROOT = Path(__file__).parents[2]
@@ -235,25 +236,9 @@ CHECKED = {
 }
 
 
-@pytest.mark.parametrize(
-    ("name", "arguments", "message"),
-    [
-        ("load", "--only zzz", "--only zzz matches none of the sides: loaders.build, DALI by hand"),
-        ("load", "--samplers nope", "invalid choice: 'nope' (choose from 'default', 'buffer'"),
-        ("load", "--stores big", "--stores big: a store is full (as they are), raw, or the pixels"),
-        (
-            "ranks",
-            "--count 7 --batch-size 4 --ranks 2",
-            "--count 7 enough for a batch of each of 2 ranks",
-        ),
-        ("load", "--count 3 --batch-size 4", "--count 3 is less than --batch-size 4"),
-        ("shared_gpu", "--count 33", "--count 33 is no multiple of --batch-size 32"),
-        ("cache", f"--rivals-python {sys.executable}", "cannot import streaming and litdata"),
-        ("reading", "", "is in memory. Hint: set --work to a folder on a disk."),
-        ("nothing", "", "There is no subject 'nothing'. The subjects are accuracy, "),
-    ],
-)
-def test_wrong_options_are_rejected(name, arguments, message, photos, tmp_path, bench):
+@pytest.mark.parametrize(("row", "message"), read_rows(__file__, "wrong options are rejected"))
+def test_wrong_options_are_rejected(row, message, photos, tmp_path, bench):
+    name, arguments = evaluate(row, globals())
     work = Path("/dev/shm/no such folder") if name == "reading" else tmp_path / "work"
     if name == "reading" and not work.parent.is_dir():
         pytest.skip("there is no file system in memory")

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from helpers.bad_images import exif
 from helpers.pictures import encode, photo
+from helpers.rows import evaluate, read_rows
 from helpers.shards import decode_with_dali, stored_samples
 from PIL import Image, ImageCms
 
@@ -237,24 +238,8 @@ def test_arrays_are_stored_as_they_are(shape):
         assert (stored.extra["original_format"], stored.extra["change"]) == ("npy", "transcoded")
 
 
-@pytest.mark.parametrize(
-    ("data", "reason"),
-    [
-        (
-            npy(np.zeros((4, 4), np.uint32)),
-            r"unsupported: NumPy array of uint32 with the shape \(4, 4\)",
-        ),
-        (npy(np.zeros((4, 4), np.float32)), "unsupported: NPY with 1 channel of float32"),
-        (npy(np.zeros((4, 4, 13), np.uint8)), "unsupported: NPY with 13 channels of uint8"),
-        (npy(np.array([[{}]], object)), "unsupported: NumPy array of objects"),
-        (npy(np.zeros((4, 4), np.uint8))[:-1], "truncated: .* but the file has 15"),
-        (npy(np.zeros((4, 4), np.uint8)) + b"x", "corrupt: .* but the file has 17"),
-        (npy(np.zeros((2, 2, 2, 2), np.uint8)), "unsupported: NumPy array of uint8 with the shape"),
-        (npy(np.zeros((0, 4), np.uint8)), "corrupt: NumPy array of 4x0 pixels"),
-        (npy(np.zeros((4, 4), np.uint8)).replace(b"(4, 4)", b"(9**9,"), "corrupt"),
-        (b"\x93NUMPY\x03\0" + bytes(99), "unsupported: .* version"),
-    ],
-)
-def test_other_arrays_are_refused(data, reason):
+@pytest.mark.parametrize(("row", "reason"), read_rows(__file__, "other arrays are refused"))
+def test_other_arrays_are_refused(row, reason):
+    data = evaluate(row, globals())
     with pytest.raises(Rejected, match=reason):
         prepare(data, PNG)

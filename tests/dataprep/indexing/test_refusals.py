@@ -12,6 +12,7 @@ from dataclasses import replace
 import pytest
 from helpers import oracles
 from helpers.pictures import encode, photo
+from helpers.rows import evaluate, read_rows
 
 from dataprep.indexing.index import index_shards
 from dataprep.options import IndexOptions
@@ -49,54 +50,11 @@ def sample(**files):
     return [(f"b.{name}", data) for name, data in {"jpg": PIXELS, "cls": b"1", **files}.items()]
 
 
-# The second record of a shard, options, and the error, which names the shard and the record.
-RECORDS = [
-    ({"image/class/label": b"3"}, {}, "no integer label under 'image/class/label'"),
-    ({"image/class/label": [3, 5]}, {}, "label"),
-    ({"image/class/label": -4}, {}, "label -4 is out of the range"),
-    # Without a limit, a large label would make millions of class names.
-    ({"image/class/label": MAX_LABEL + 1}, {}, "out of the range"),
-    ({"image/class/label": 1 << 40}, {}, "out of the range"),
-    ({"image/encoded": 3}, {}, "no image under the feature 'image/encoded'"),
-    ({"image/encoded": [b"a", b"b"]}, {}, "record 1"),
-    ({"image/caption": 3}, CAPTIONS, "has no caption"),
-    ([("b.jpg", PIXELS), ("c.cls", b"1")], {}, "no integer label"),
-    ([("b.txt", b"x"), ("b.cls", b"1")], {}, "has no file with an image extension ("),
-    ([("b.jpg", PIXELS), ("b.JPG", PIXELS), ("b.cls", b"1")], {}, "has two images"),
-    (sample(png=PIXELS), {}, "has two images"),
-    (sample(cls=b"cat"), {}, "the label 'cat' is not an integer"),
-    (sample(cls=b"-1"), {}, "label -1 is out of the range"),
-    (sample(cls=b"%d" % (MAX_LABEL + 1)), {}, "out of the range"),
-    (sample(cls=b"9" * 5000), {}, "label"),
-    (sample(cls=b"1" * (2 << 20)), {}, "is not an integer"),
-    *(
-        (sample(cls=text), {}, "is not an integer")
-        for text in (b"1_0", b" 10", b"10 ", b"\t10", b"\n10", b"10\n\n", b"+10", b"1e1", b"10.0")
-    ),
-    *((sample(cls=text), {}, "is not an integer") for text in (b"", b"\n", "१०".encode(), b"1\0")),
-    (sample(cls=b"7"), {"max_classes": 7}, "out of the range 0 to 6"),
-    (sample(cls=b"2"), {"classes": ("a", "b")}, "range 0 to 1"),
-    (
-        sample(cls=b"%d" % DEFAULT_MAX_CLASSES),
-        {},
-        f"label {DEFAULT_MAX_CLASSES} is out of the range 0 to {DEFAULT_MAX_CLASSES - 1}. Hint: .*"
-        "set --max-classes to a number up to 10,000,001",
-    ),
-    ([("café.jpg", PIXELS), ("café.cls", b"1")], {}, "UTF-8"),
-    # DALI splits the lines of its index at whitespace.
-    *(([(f"b{blank}c.jpg", PIXELS)], {}, "whitespace") for blank in " \t\n\v\f\r"),
-    (sample(json=b'{"other": 3}'), LABEL_KEY, "no integer"),
-    *(
-        (sample(json=text), LABEL_KEY, ".json of the sample is not")
-        for text in (b"\xff\xfe", b"[" * 100_000, b'{"label":' + b"9" * 5000 + b"}", b"{", b"[]")
-    ),
-    (sample(), CAPTIONS, "has no caption"),
-    (sample(txt=b"y" * ((1 << 16) + 1)), CAPTIONS, "the caption has 65,537 bytes, but the limit"),
-]
-
-
-@pytest.mark.parametrize(("record", "options", "message"), RECORDS, ids=range(len(RECORDS)))
-def test_a_record_that_cannot_be_indexed(tmp_path, record, options, message):
+@pytest.mark.parametrize(("row", "message"), read_rows(__file__, "records"))
+def test_a_record_that_cannot_be_indexed(tmp_path, row, message):
+    record, options = evaluate(
+        row, globals(), {"DEFAULT_MAX_CLASSES": DEFAULT_MAX_CLASSES, "MAX_LABEL": MAX_LABEL}
+    )
     shard, byte = write_record(tmp_path, record)
     result = index(tmp_path, **options)
     assert result.manifest is None
@@ -117,38 +75,10 @@ def assert_found(error, message):
 
 LONG = '"' + "x" * 500_000 + '"'
 
-# Options, or the JSON of the first record: what the first record shows is wrong usage.
-FIRST = [
-    ({}, {"label": "missing"}, "--label missing: "),
-    ([], {"label": "missing"}, "--label missing: "),
-    ([], {"image": "missing"}, "--image missing: .*has no such file in its first sample"),
-    ({}, LABEL_KEY, "--label-key"),
-    ([], {"label_key": "x"}, "--label-key x: .*the .json has no integer member 'x' of up to 64 bits"),
-    ([], {"label_type": "none", "label": "cls"}, "--label-type none excludes --label"),
-    ([], {**CAPTIONS, "label_key": "x"}, "excludes"),
-    ([], {**CAPTIONS, "label": "json2"}, "has no caption in its first record"),
-    *(
-        ([], {"split": split}, "cannot be part of a file name")
-        for split in ("../a", "/a", ".a", "a/b")
-    ),
-    *(
-        ([], {**LABEL_KEY, "label_offset": n}, f"--label-offset {n} is out of the range")
-        for n in (2**63, -(2**63), MAX_LABEL_OFFSET + 1)
-    ),
-    *(
-        (f'{{"label": {text}}}', LABEL_KEY, "--label-key label.*no integer member 'label'")
-        for text in ("NaN", "Infinity", "1.0", "true", '"1"', "null", '"\\ud800"', LONG)
-    ),
-    *(
-        (f'{{"label": {text}}}', LABEL_KEY, "no integer member 'label' of up to 64 bits")
-        for text in ("9" * 4000, "9223372036854775808")
-    ),
-    (json.dumps({f"{n} {'x' * 50}": n for n in range(5000)}), LABEL_KEY, "and 4,980 more"),
-]  # fmt: skip
 
-
-@pytest.mark.parametrize(("first", "options", "message"), FIRST, ids=range(len(FIRST)))
-def test_wrong_usage_that_the_first_record_shows(tmp_path, first, options, message):
+@pytest.mark.parametrize(("row", "message"), read_rows(__file__, "first"))
+def test_wrong_usage_that_the_first_record_shows(tmp_path, row, message):
+    first, options = evaluate(row, globals(), {"MAX_LABEL_OFFSET": MAX_LABEL_OFFSET})
     record = sample(json=first.encode(), txt=b"a") if isinstance(first, str) else first
     shard, _ = write_record(tmp_path, record, first=isinstance(first, str))
     for overwrite in (False, True):
@@ -159,20 +89,9 @@ def test_wrong_usage_that_the_first_record_shows(tmp_path, first, options, messa
     assert os.listdir(tmp_path) == [shard.name]
 
 
-FOLDERS = [
-    ({}, "", "contains no .tar"),
-    ({"a.txt": b""}, "", "contains no .tar"),
-    ({"a.tar": b"", "b.tfrecord": b""}, "", "contains shards of several record formats: a.tar, b.tfrecord"),
-    ({"a.tfrecord": b"", "a.tfrecords": b""}, "", "would have the same index file"),
-    ({"a.tar.gz": gzip.compress(b"x", mtime=0)}, "", "unpack"),
-    ({"000.tar": b""}, "{000..002}.tar", "001.tar does not exist"),
-    ({"000.tar": b""}, "{000,001.tar", "{000,001.tar does not exist, and its braces are unbalanced"),
-    ({"000.tar": b""}, "{000,000}.tar", "000.tar is given twice"),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("files", "pattern", "message"), FOLDERS)
-def test_folders_that_cannot_be_indexed(tmp_path, files, pattern, message):
+@pytest.mark.parametrize(("row", "message"), read_rows(__file__, "folders"))
+def test_folders_that_cannot_be_indexed(tmp_path, row, message):
+    files, pattern = evaluate(row, globals())
     for name, data in files.items():
         (tmp_path / name).write_bytes(data)
     with pytest.raises(CallError) as caught:

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 import pytest
+from helpers.rows import evaluate, read_rows
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -50,60 +51,11 @@ options = st.builds(
 
 FOUR, BY_LABEL = make_source([1] * 4), {"split_by": "label", "val_fraction": 0.5}
 NO_COLUMN = "no column of that name. Hint:"
-REFUSED = [
-    (
-        FOUR,
-        {"split_by": "x"},
-        "--split-by requires --val-fraction or --test-fraction. Hint: set the fraction of train",
-    ),
-    (
-        FOUR,
-        {"split_by": "x", "val_fraction": 0.5},
-        f"--split-by x: the source has {NO_COLUMN} choose one of: label.",
-    ),
-    (
-        make_source([1] * 4, identity=[1] * 4),
-        {"split_by": "identity", "val_fraction": 0.5},
-        "--split-by identity makes 1 group, which --val-fraction 0.5 cannot divide into two splits",
-    ),
-    (
-        make_source([1] * 4, nothing=pa.nulls(4)),
-        {"split_by": "nothing", "val_fraction": 0.5},
-        "cannot divide into two splits",
-    ),
-    (
-        make_source([1] * 4, [0, 0, 1, 1], ("train", "val")),
-        {"val_fraction": 0.5},
-        "already has a val split. Hint: leave out --val-fraction, or convert train alone with"
-        " --where \"split = 'train'\"",
-    ),
-    (
-        replace(FOUR, label_type="none", classes=()),
-        BY_LABEL,
-        f"{NO_COLUMN} leave out --split-by, or set it to duplicates.",
-    ),
-    (make_source([1] * 4, splits=("test",)), {"val_fraction": 0.5}, "no train split"),
-    (FOUR, {"val_fraction": 0.01}, "--val-fraction"),
-    (FOUR, {"val_fraction": 0.99}, "--val-fraction"),
-    *(
-        # A manifest that someone else wrote may contain them.
-        (make_source([1], splits=(name,)), {}, "cannot be part of a file name")
-        for name in ("../other/train", "/tmp/train", "..", ".hidden", "a\0b", "\udc80")
-    ),
-    *(
-        # File systems allow 255 bytes for a name, so a longer one can never be written.
-        (
-            make_source([1], splits=("s" * length,)),
-            {},
-            f"has a name of {length} bytes, but the limit is 100",
-        )
-        for length in (101, 300)
-    ),
-]
 
 
-@pytest.mark.parametrize(("source", "options", "message"), REFUSED, ids=range(len(REFUSED)))
-def test_what_is_refused(source, options, message):
+@pytest.mark.parametrize(("row", "message"), read_rows(__file__, "refused"))
+def test_what_is_refused(row, message):
+    source, options = evaluate(row, globals())
     with pytest.raises(CallError, match=re.escape(message)):
         make_plan(source, Options(**options))
 

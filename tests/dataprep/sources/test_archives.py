@@ -12,6 +12,7 @@ import zipfile
 import pytest
 from helpers.make_sources import tar_of
 from helpers.pictures import encode, photo
+from helpers.rows import evaluate, read_rows
 from helpers.sources import has_notice, read, refused, rows
 
 from dataprep.containers import locations_of, read_location
@@ -133,28 +134,9 @@ def test_backslashes_of_a_whole_zip_are_slashes(names, read_as, tmp_path):
     assert bool(source.rejected) != has_notice(source, "backslashes in the names of the archive")
 
 
-REFUSED = [
-    ("a.tar", lambda: tar_of([("1.jpg", JPEG)]), "the folder has no class folders"),
-    ("a.tar", lambda: tar_of([]), "the source contains no images"),
-    ("a.tar", lambda: tar_of([("1.jpg", JPEG), ("1.cls", b"0")]),
-     "is a shard of a WebDataset.* `dataprep index`"),
-    ("a.tar", lambda: tar_of([("x/1.jpg", JPEG), ("x/1.json", b"{}")]),
-     "is a shard of a WebDataset"),
-    ("a.tar", lambda: tar_of([("c/1.jpg", JPEG)] * 2), r"contains 'c/1\.jpg' twice"),
-    ("a.tar", lambda: tar_of([("train2017/1.jpg", JPEG)]), "looks like images of COCO"),
-    ("a.tar", lambda: tar_of([("leftImg8bit/train/a/1.png", JPEG), ("gtFine/x/1.png", JPEG)]),
-     "masks or depth maps, which is not read inside of an archive"),
-    ("a.tar", lambda: tar_of([("images/1.jpg", JPEG), ("masks/1.png", JPEG)]),
-     "masks or depth maps, which is not read inside of an archive. Hint: unpack"),
-    ("a.tar", lambda: b"x" * 2000, "is not a tar archive"),
-    ("a.tar", lambda: tar_of([("cat.tar", tar_of([("1.jpg", JPEG)])[:700])]),
-     r"a\.tar/cat\.tar, byte 0: the arc"),
-    ("a.zip", lambda: b"x" * 2000, "is not a complete zip archive"),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("name", "make", "message"), REFUSED, ids=range(len(REFUSED)))
-def test_archives_that_are_refused(name, make, message, tmp_path):
+@pytest.mark.parametrize(("row", "message"), read_rows(__file__, "refused"))
+def test_archives_that_are_refused(row, message, tmp_path):
+    name, make = evaluate(row, globals())
     (tmp_path / name).write_bytes(make())
     assert str(tmp_path / name) in str(refused(tmp_path / name, message))
 

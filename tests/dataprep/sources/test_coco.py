@@ -7,6 +7,7 @@ import json
 import numpy as np
 import pytest
 from helpers import annotated
+from helpers.rows import evaluate, read_rows
 from helpers.sources import has_notice, read, refused
 
 from dataprep.options import Options
@@ -95,28 +96,9 @@ def test_a_box_outside_of_its_image_rejects_the_image(coco, number, box):
     assert has_notice(source, "1 image without a box")
 
 
-#: Members that are changed, and the message.
-WRONG = [
-    (("annotations", 2, "category_id", 3), r"annotations\[2\].category_id is 3, but no category"),
-    (("annotations", 2, "image_id", 9), r"annotations\[2\].image_id is 9, but no image"),
-    (("annotations", 1, "bbox", "1 2 3 4"), r"annotations\[1\].bbox must be four numbers"),
-    (("annotations", 1, "bbox", [1, 2, 3]), r"annotations\[1\].bbox must be four numbers"),
-    (("annotations", 1, "bbox", [1, 2, 3, 1e300]), r"\[1\].bbox must be four numbers"),
-    (("annotations", 1, "keypoints", [1, 2, 2]), r"\[1\] has key points, .* Hint: --label-type"),
-    (("annotations", 0, "segments_info", [{"id": 1}]), r"\[0\] is panoptic: .*: use instances_"),
-    (("images", 0, "id", "1000"), r"images\[0\].id must be an integer"),
-    (("images", 1, "id", 1000), r"images\[1\].id is 1000, the id of another image"),
-    (("images", 1, "file_name", "000000000000.png"), r"listed twice.*remove .* images\[0\]"),
-    (("images", 1, "file_name", None), r"images\[1\].file_name must be text, not None"),
-    (("images", 1, "file_name", "1.png"), r"\[1\]: image 'train2017/1.png' does not exist"),
-    (("categories", 1, "id", 1), r"categories\[1\].id is 1"),
-    (("categories", 1, "name", "person"), "two categories have the name 'person'"),
-]
-
-
-@pytest.mark.parametrize(("change", "message"), WRONG, ids=range(len(WRONG)))
-def test_wrong_annotations_are_named(coco, change, message):
-    member, number, key, value = change
+@pytest.mark.parametrize(("row", "message"), read_rows(__file__, "wrong"))
+def test_wrong_annotations_are_named(coco, row, message):
+    member, number, key, value = evaluate(row)
 
     def changed(content):
         content[member][number][key] = value
@@ -124,28 +106,9 @@ def test_wrong_annotations_are_named(coco, change, message):
     assert "instances_train2017.json" in str(refused(coco(changed), message))
 
 
-TEXTS = [
-    ('{"images": [', "not valid JSON"),
-    ('{"images": [{"id": 1, "file_name": "a"', "not valid JSON"),
-    ('{"images": [], "info": "cut', "not valid JSON: Unterminated string. Hint"),
-    ('{"images": [{"id": NaN}]}', "NaN is not JSON"),
-    ('{"images": {}}', "images must be an array"),
-    ('{"images": [1]}', r"images\[0\] must be an object"),
-    ('{"images": []} {}', "something follows the object"),
-    ('{"images": [], "images": []}', "'images' occurs twice"),
-    ('[{"id": 1}]', "'{' is expected"),
-    ('{"info": ' + "[" * 100_000, "nested too deeply"),
-    ('{"a": 1', "is expected"),
-    ('{"images": [], "annotations": []}', "no member 'categories'"),
-    (
-        '{"images": [{"id": 1, "file_name": "000000000000.png"}], "categories": []}',
-        "no member 'annotations'",
-    ),
-]
-
-
-@pytest.mark.parametrize(("text", "message"), TEXTS, ids=range(len(TEXTS)))
-def test_files_that_are_no_annotations(coco, text, message):
+@pytest.mark.parametrize(("row", "message"), read_rows(__file__, "texts"))
+def test_files_that_are_no_annotations(coco, row, message):
+    text = evaluate(row)
     folder = coco()
     (folder / "annotations/instances_train2017.json").write_text(text)
     refused(folder, message)

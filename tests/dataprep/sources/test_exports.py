@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from helpers import exports
+from helpers.rows import evaluate, read_rows
 from helpers.sources import read, refused
 from PIL import Image
 
@@ -124,40 +125,10 @@ def test_the_same_rows_as_datasets(name, tmp_path):
 OBJECTS = "train/metadata.jsonl"
 ROW = '{"file_name": "0.jpg", "objects": {"bbox": [[1, 2, 3, 4]]'
 
-#: A layout, a file with its new text, and the message.
-WRONG = [
-    ("ultralytics", "labels/train/0.txt", "3 0.5 0.5 0.1 0.1\n",
-     "0.txt, line 1: no class name is known for the class 3; there are 3 names"),
-    ("ultralytics", "labels/train/0.txt", "0 0.5 0.5 0.1 0.1 0.9\n", "neither `class x y width height`"),
-    ("ultralytics", "labels/val/3.txt", "0 0.5 0.5 0.1 0.1\nred 1 2 3 4\n", "line 2: the line 'red 1"),
-    ("ultralytics", "labels/train/0.txt", "0 1 1 1 1\n0.5 0.5 0.5 0.1 0.1\n", "line 2"),
-    ("ultralytics", "labels/classes.txt", "a\nb\nc\n", "the class names are not those in"),
-    ("ultralytics", "pets.yaml", "names: dog\n", "no class name is known for the class 1"),
-    ("ultralytics", "pets.yaml", "names: 1.5\n", "class name 0 is 1.5, which is not text"),
-    ("ultralytics", "pets.yaml", "names: [dog, yes, cat]\n", "class name 1 is True, .* in quotes"),
-    ("ultralytics", "pets.yaml", "names: {0: dog, 2: cat}\n", "class name 1 is None"),
-    ("ultralytics", "pets.yaml", "train: images\n", "no file has the names of the classes"),
-    ("ultralytics", "pets.yaml", "names: [a\n", "invalid YAML"),
-    ("ultralytics", "val2/1.jpg", "x", "val2/ has no labels"),
-    ("metadata-objects", OBJECTS, '{"file_name": 5, "label": "cat"}', "image '5' does not exist"),
-    ("metadata-objects", OBJECTS, f'{ROW}, "categories": [0]}}}}\n{{"file_name": "1.jpg", "objects": "none"}}',
-     "has none of the columns label"),
-    ("metadata-objects", OBJECTS, f"{ROW}}}}}", "must be {"),
-    ("metadata-objects", OBJECTS, f'{ROW}, "categories": []}}}}', "must be {"),
-    ("metadata-objects", OBJECTS, f'{ROW.replace(", 4", "")}, "categories": [0]}}}}', "must be {"),
-    ("metadata-objects", OBJECTS, '{"file_name": "0.jpg", "objects": [1]}', "must be {"),
-    ("metadata-csv", OBJECTS, '{"file_name": "1.jpg"}', "several tables"),
-    ("metadata-csv", "validation/metadata.csv", "file_name,class\n0003.jpg,cat\n", "column 'label' is empty"),
-    ("metadata-csv", "validation/metadata.csv", "name,label\n1.jpg,cat\n", "no column 'file_name'"),
-    ("metadata-csv", "train/metadata.csv", "file_name,label\n,cat\n", "image 'train' does not exist"),
-    ("metadata-csv", "train/metadata.csv", "file_name,label\n9.jpg,cat\n", "does not exist"),
-    ("roboflow-classes", "train/_classes.csv", "filename, dog, cat, bird\n0_jpg.rf.0a.jpg, 2, 1, 0\n",
-     "neither 0 nor 1"),
-]  # fmt: skip
 
-
-@pytest.mark.parametrize(("name", "path", "text", "message"), WRONG, ids=range(len(WRONG)))
-def test_files_that_do_not_fit_are_named(name, path, text, message, tmp_path):
+@pytest.mark.parametrize(("row", "message"), read_rows(__file__, "wrong"))
+def test_files_that_do_not_fit_are_named(row, message, tmp_path):
+    name, path, text = evaluate(row, globals())
     exports.LAYOUTS[name](tmp_path)
     exports.write(tmp_path, path, text)
     refused(tmp_path, message)

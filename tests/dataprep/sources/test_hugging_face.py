@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from helpers.pictures import encode, photo
+from helpers.rows import evaluate, read_rows
 from helpers.sources import has_notice, read, refused
 
 from dataprep.containers import read_location
@@ -81,35 +82,11 @@ def test_names_of_files_give_the_splits(files, splits, tmp_path):
 
 TRAIN = "train-00000-of-00001.parquet"
 PATHS = pa.struct({"bytes": pa.binary(), "path": pa.string()})
-# Files with the arguments of `write`, and the message.
-REFUSED = [
-    ({TRAIN: {}, "test-00000-of-00001.parquet": {"names": ("dog", "cat")}},
-     f"column 'label' has other class names.* than in {TRAIN}"),
-    ({f"cropped/{TRAIN}": {}, f"full/{TRAIN}": {}},
-     r"several folders \(cropped/, full/\).* Hint: give one of them, for example .*/cropped"),
-    ({f"train/{TRAIN}": {}, f"full/{TRAIN}": {}}, r"several folders \(full/, train/\)"),
-    ({f"{name}/{TRAIN}": {} for name in "abcde"}, r"folders \(a/, b/, c/, d/, e/\)"),
-    ({f"{name}/{TRAIN}": {} for name in "abcdef"}, r"folders \(a/, b/, c/, d/, e/, \.\.\.\)"),
-    ({"train.clean-00000-of-00001.parquet": {}},
-     "split 'train.clean' cannot be part of a file name"),
-    ({"a.parquet": {}, "b.parquet": {"columns": {"image": ["1.jpg"] * 3, "label": [0] * 3}}},
-     r"b\.parquet: the file has no column 'image'"),
-    ({"a.parquet": {}, "b.parquet": {"columns": {"label": ["cat"] * 3}}},
-     "b.parquet: column label has the type string, but int64"),
-    ({"a.parquet": {}, "b.parquet": {"columns": {"kind": [1] * 3}}},
-     "the file has no column 'label'"),
-    ({"a.parquet": {"columns": {"image": pa.array([{"bytes": None, "path": "x.jpg"}] * 3, PATHS),
-     "label": [0] * 3}}}, "column 'image' contains no images, only paths"),
-    *(({"test.parquet": {"columns": {"label": label}}}, message) for label,
-     message in (([0, -1, 1], "test.parquet, row 1: label -1 is out of the range 0 to 1"), ([0, 1,
-     2], "row 2: label 2 is out of the range"), ([0, None, 1], "row 1: column 'label' is empty"),
-     ([None] * 3, "no image has a label"), ([True, False, True],
-     "column 'label' has the type bool"))),
-]  # fmt: skip
 
 
-@pytest.mark.parametrize(("files", "message"), REFUSED, ids=range(len(REFUSED)))
-def test_files_that_are_refused(files, message, tmp_path):
+@pytest.mark.parametrize(("row", "message"), read_rows(__file__, "refused"))
+def test_files_that_are_refused(row, message, tmp_path):
+    files = evaluate(row, globals())
     for name, options in files.items():
         write(tmp_path / name, **options)
     refused(tmp_path, message)

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import scipy.io
 from helpers.make_sources import IMAGES, imagenet_tars, meta_mat, tar_of
+from helpers.rows import evaluate, read_rows
 from helpers.sources import has_notice, read, refused, rows
 
 from dataprep.sources import mat_file
@@ -64,31 +65,11 @@ TRUTH = b"1\n" * 6
 NO_KIT = (
     "in the development kit, which does not exist. Hint: put ILSVRC2012_devkit_t12.tar.gz next to"
 )
-KITS = [
-    (lambda: None, NO_KIT),
-    (lambda: b"x" * 100, "the development kit cannot be read"),
-    (lambda: devkit(meta=meta_mat(), truth=TRUTH)[:300], "the development kit cannot be read"),
-    (lambda: devkit(meta=meta_mat()),
-     "no file or no class 'ILSVRC2012_validation_ground_truth.txt'"),
-    (lambda: devkit(truth=b"1\n"), "no file or no class 'meta.mat'"),
-    (lambda: devkit(meta=b"x" * 200, truth=TRUTH),
-     "cannot be read .it is not a MAT file of level 5"),
-    (lambda: devkit(meta=meta_mat()[:300], truth=TRUTH),
-     "cannot be read .it ends within an element"),
-    (lambda: devkit(meta=meta_of((1, "cat")), truth=TRUTH),
-     "a class in meta.mat has no ILSVRC2012_ID or no WNID"),
-    (lambda: devkit(meta=meta_mat(), truth=b"1\n9\n"), "there is no file or no class 9"),
-    (lambda: devkit(meta=meta_mat(), truth=TRUTH[2:]),
-     "ground truth of 5 images do not have the same images"),
-    (lambda: devkit(meta=meta_mat(), truth=TRUTH + b"1\n1\n"),
-     "of 8 images do not have .*one of them alone is ILSVRC2012_val_00000007"),
-    (lambda: devkit(meta=meta_of((1, "n00000077")), truth=TRUTH),
-     "the class n00000077 of ILSVRC2012_val_00000001.JPEG is not a class of train"),
-]  # fmt: skip
 
 
-@pytest.mark.parametrize(("make", "message"), KITS, ids=range(len(KITS)))
-def test_a_devkit_that_does_not_fit(make, message, made):
+@pytest.mark.parametrize(("row", "message"), read_rows(__file__, "kits"))
+def test_a_devkit_that_does_not_fit(row, message, made):
+    make = evaluate(row, globals())
     content = make()
     (made.src / KIT).unlink()
     if content is not None:

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from helpers.label_tables import TAGS
+from helpers.rows import evaluate, read_rows
 from helpers.sources import has_notice, read, refused
 from helpers.tables import TABLES, write_table
 
@@ -287,57 +288,11 @@ def test_captions(kind, make_table):
 # --- refused --------------------------------------------------------------------------------------
 
 NONE = {}
-REFUSED = [
-    (".parquet", "labels", [["cat"], ["dog", None]], NONE,
-     "line 2: column 'labels' has a list with an item without a value"),
-    (".parquet", "labels", [[[1]]] * 3, NONE, "column 'labels' has lists of list"),
-    (".parquet", "labels", [[True, False]] * 3, NONE,
-     "column 'labels' has the type list<element: bool>"),
-    (".parquet", "labels", [[True, False]] * 3, {"label_type": "multi-label"},
-     "the type list<element: bool>"),
-    (".parquet", "values", [[1.0, 2.0], [1.0]], NONE,
-     "line 2: column 'values' has 1 value in a row, but 2 in the first one"),
-    (".parquet", "values", [[1.0], [float("inf")]], NONE,
-     "line 2: .* contains inf, which is not a finite number"),
-    (".parquet", "values", [[1.0], [None]], NONE,
-     "line 2: column 'values' has a list with an item without a value"),
-    (".parquet", "values", [[1.0], [1e39]], NONE, "line 2: column 'values' contains inf"),
-    (".parquet", "label", ["a"], {"label_type": "boxes"},
-     "--label-type boxes needs a source with such labels, but .* is a table"),
-    (".parquet", "number", [1], {"label_type": "depth", "label_column": "number"},
-     "needs a source with such labels, but .* is a table"),
-    (".parquet", "number", [1], {"label_type": "caption", "label_column": "number"},
-     "captions are text"),
-    (".parquet", "number", [1], {"label_type": "captions", "label_column": "number"},
-     "captions are lists of text"),
-    (".parquet", "captions", [["a"], ["b"]], {"label_type": "caption"},
-     "set --label-type captions for lists of text"),
-    (".jsonl", "captions", [["a"], []], NONE, "line 2: column 'captions' has a list without a text"),
-    (".jsonl", "text", [["a"], ["b", " "]], {"label_type": "captions"},
-     "line 2: column 'text' has an empty text in a list"),
-    (".parquet", "captions", [["a"], None], NONE, "line 2: column 'captions' is empty"),
-    (".parquet", "number", [1], {"label_column": "x,number"},
-     "--label-column x,number: .* no such column"),
-    (".parquet", "n", [0.5], {"label_type": "multi-label", "label_column": "n"},
-     "numbers with fractions, not classes"),
-    (".csv", "label", ["a|b", "a||b", "a"], NONE,
-     r"line 3: .*has an empty class between two '\|'"),
-    (".csv", "label", ["1.5", "old"], {"label_type": "regression"},
-     "line 3: column 'label' contains 'old', which is not a number"),
-    (".csv", "label", ["1.5", "cat", *["2.5"] * 10], NONE,
-     "line 3: column label: 11 of 12 labels are numbers, but cat is not. Hint"),
-    (".csv", "label", ["101", "010", "110"], NONE,
-     "texts of 0 and 1, perhaps one for each class: 010.*write lists"),
-    (".csv", "label", ["-1", "1", "1"], NONE,
-     "label -1 is out of the range.*list the labels as names with --classes"),
-    (".jsonl", "labels", [["cat"], "dog"], NONE, "member 'labels' is text, but a list in line 1"),
-    (".jsonl", "labels", [["cat", 1], ["cat"]], NONE,
-     "member 'labels' is a list of other values than text or numbers"),
-]  # fmt: skip
 
 
-@pytest.mark.parametrize(("kind", "column", "values", "options", "message"), REFUSED)
-def test_labels_that_do_not_fit_are_refused(kind, column, values, options, message, make_table):
+@pytest.mark.parametrize(("row", "message"), read_rows(__file__, "refused"))
+def test_labels_that_do_not_fit_are_refused(row, message, make_table):
+    kind, column, values, options = evaluate(row, globals())
     refused(make_table(kind, **{column: values}), message, **options)
 
 

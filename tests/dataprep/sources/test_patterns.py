@@ -6,6 +6,7 @@ from functools import cache
 
 import pyarrow as pa
 import pytest
+from helpers.rows import evaluate, read_rows
 from helpers.sources import has_notice, refused
 from helpers.sources import read as read_tree
 from hypothesis import assume, given
@@ -118,20 +119,10 @@ def test_matching_takes_linear_time(pattern, stem, matches):
 
 
 @pytest.mark.parametrize(
-    ("pattern", "given", "message"),
-    [
-        ("{a}_{b}", None, "--pattern has no part for the label"),
-        (
-            "{identity}_x",
-            "camera",
-            "--label-column camera: --pattern has no {camera}. Hint: valid names are 'identity'.",
-        ),
-        ("{identity}_x", "Identity", "--pattern has no {Identity}. Hint: did you mean 'identity'?"),
-        ("{identity}_{key}", None, "{key} is a name that sample tables already use"),
-        ("{identity}_{label}", "identity", "{label} is a name that sample tables already use"),
-    ],
+    ("row", "message"), read_rows(__file__, "missing label and reserved names")
 )
-def test_missing_label_and_reserved_names(pattern, given, message):
+def test_missing_label_and_reserved_names(row, message):
+    pattern, given = evaluate(row)
     with pytest.raises(CallError) as caught:
         find_label(parse_pattern(pattern), given, ("label", "identity"))
     assert message in str(caught.value)

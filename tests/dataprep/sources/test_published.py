@@ -8,6 +8,7 @@ from unittest import mock
 
 import pytest
 from helpers import exports, published
+from helpers.rows import evaluate, read_rows
 from helpers.sources import has_notice, read, refused
 from helpers.torchvision_oracle import import_torchvision
 
@@ -201,27 +202,10 @@ def _ids(value):
 
 IMAGES, LABELS, SPLITS = "images.txt", "image_class_labels.txt", "train_test_split.txt"
 
-#: Files of CUB-200-2011 with their new text, which begins with + if it follows the old one; and the
-#: message.
-DAMAGES = [
-    ({"images/002.Laysan_Albatross/Bird_0003_10.jpg": None},
-     rf"{IMAGES}, line 4: path .*Bird_0003_10.jpg' does not exist \(1 in total\)"),
-    ({IMAGES: "+9 002.Laysan_Albatross/Bird_0003_10.jpg\n", LABELS: "+9 1\n", SPLITS: "+9 1\n"},
-     f"{IMAGES}, line 7: path .*Bird_0003_10.jpg' is listed twice"),
-    ({IMAGES: "+9 x.jpg\n", SPLITS: "+9 1\n"}, f"{IMAGES}, line 7: id '9' is not in {LABELS}"),
-    ({LABELS: "+3 1\n"}, f"{LABELS}, line 7: id '3' is listed twice"),
-    ({LABELS: _ids(7)}, "number '7' is not in classes.txt"),
-    ({SPLITS: _ids(2)}, f"{SPLITS}, line 1: split '2' is not 1 or 0"),
-    ({SPLITS: "+\n8\n"}, f"{SPLITS}, line 8: the line does not have the form `id split`"),
-    ({SPLITS: "\n"}, f"{IMAGES}, line 1: id '1' is not in {SPLITS}"),
-    ({IMAGES: ""}, "the source contains no images"),
-    ({"classes.txt": b"1 \xff\n"}, "classes.txt, byte 2: the file is not valid UTF-8"),
-    ({"classes.txt": "1 a\n2 b\n3 a\n"}, "has 3 numbers of classes, but 2 names"),
-]  # fmt: skip
 
-
-@pytest.mark.parametrize(("changes", "message"), DAMAGES, ids=range(len(DAMAGES)))
-def test_damaged_files(changes, message, tmp_path):
+@pytest.mark.parametrize(("row", "message"), read_rows(__file__, "damages"))
+def test_damaged_files(row, message, tmp_path):
+    changes = evaluate(row, globals())
     published.make_cub(tmp_path)
     for name, text in changes.items():
         path = tmp_path / "CUB_200_2011" / name

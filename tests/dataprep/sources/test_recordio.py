@@ -11,6 +11,7 @@ import nvidia.dali
 import pytest
 from helpers.make_sources import VALID, record_of, recordio
 from helpers.pictures import encode, photo
+from helpers.rows import evaluate, read_rows
 from helpers.sources import has_notice, read, refused
 from nvidia.dali import fn
 
@@ -87,24 +88,9 @@ def test_records_without_an_image_are_skipped(tmp_path):
     assert has_notice(source, "skipped 2 records without an image")
 
 
-REFUSED = [
-    ([record_of(JPEG, 0, 0), record_of(JPEG, 1, 1, labels=3)],
-     "train.rec, record 1: the image has 3 labels"),
-    ([record_of(JPEG, 0.5, 0)], r"train.rec, record 0: the label 0\.5 is not a class number"),
-    ([record_of(JPEG, float("nan"), 0)], "the label nan is not a class number"),
-    ([record_of(JPEG, -1, 0)], "label -1 is out of the range"),
-    ([record_of(JPEG, 3e7, 0)], "label 30000000 is out of the range"),
-    ([MAGIC + struct.pack("<I", 4) + b"abcd"], "record 0: the record has no header of an image"),
-    ([record_of(JPEG, 0, 0), b"x" * 100], "there is no record here"),
-    ([MAGIC + struct.pack("<I", 2 << 29 | 4) + b"abcd"],
-     "the parts of a record are in a wrong order"),
-    ([record_of(MAGIC, 0, 0)[:-8]], "the file ends within a record"),
-    ([], "the file is empty"),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("records", "message"), REFUSED, ids=range(len(REFUSED)))
-def test_errors_name_file_and_record(records, message, tmp_path):
+@pytest.mark.parametrize(("row", "message"), read_rows(__file__, "refused"))
+def test_errors_name_file_and_record(row, message, tmp_path):
+    records = evaluate(row, globals())
     refused(write(tmp_path / "a", records), message)
 
 

@@ -7,7 +7,7 @@ import json
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from helpers.rows import rows, value
+from helpers.rows import evaluate, read_rows
 from helpers.sources import MARKET, refused
 
 from dataprep.sources import listed
@@ -18,9 +18,9 @@ IMAGES = dict.fromkeys(["1.jpg", "2.jpg", "a/3.jpg"], "x")
 # --- the path itself ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("path", "message"), rows(__file__, "paths"))
+@pytest.mark.parametrize(("path", "message"), read_rows(__file__, "paths"))
 def test_paths_that_are_no_sources(path, message):
-    assert isinstance(refused(value(path), message), CallError)
+    assert isinstance(refused(evaluate(path), message), CallError)
 
 
 # --- folders and options --------------------------------------------------------------------------
@@ -30,9 +30,9 @@ PATTERN = {"pattern": "{identity}_c{camera}s*"}
 LIST = {**IMAGES, "l.txt": "1.jpg 0\n"}
 
 
-@pytest.mark.parametrize(("values", "message"), rows(__file__, "folders"))
+@pytest.mark.parametrize(("values", "message"), read_rows(__file__, "folders"))
 def test_folders_and_options_that_do_not_fit(values, message, make_tree):
-    files, options = value(values, globals(), {"MARKET": MARKET})
+    files, options = evaluate(values, globals(), {"MARKET": MARKET})
     root = make_tree(files)
     (table,) = [name for name in files if name.startswith("l.")] or [""]
     refused(root / table, message, **options)
@@ -57,11 +57,11 @@ def numbers(*values):
     [
         (f"l{kind}", *row)
         for kind in (".txt", ".csv", ".tsv", ".jsonl", ".json")
-        for row in rows(__file__, kind)
+        for row in read_rows(__file__, kind)
     ],
 )
 def test_tables_of_text_name_the_line(name, values, message, make_tree):
-    text, line = value(values, globals())
+    text, line = evaluate(values, globals())
     content = text if isinstance(text, (str, bytes)) else json.dumps(text)
     root = make_tree({**IMAGES, name: content})
     error = refused(root / name, message)
@@ -71,9 +71,9 @@ def test_tables_of_text_name_the_line(name, values, message, make_tree):
         assert str(error).startswith(f"{root}/{name}, line {line}: ")
 
 
-@pytest.mark.parametrize(("values", "message"), rows(__file__, "parquet"))
+@pytest.mark.parametrize(("values", "message"), read_rows(__file__, "parquet"))
 def test_tables_of_parquet_name_the_column(values, message, make_tree):
-    columns, line = value(values, {"pa": pa})
+    columns, line = evaluate(values, {"pa": pa})
     file = make_tree(IMAGES) / "l.parquet"
     pq.write_table(pa.table({"path": ["1.jpg", "2.jpg"], "label": [0, 1], **columns}), file)
     error = refused(file, message)
@@ -114,9 +114,9 @@ IMAGENET = {
 }
 
 
-@pytest.mark.parametrize(("changes", "message"), rows(__file__, "kaggles"))
+@pytest.mark.parametrize(("changes", "message"), read_rows(__file__, "kaggles"))
 def test_imagenet_of_kaggle_names_file_and_line(changes, message, make_tree):
-    changed = {**IMAGENET, **value(changes, globals())}
+    changed = {**IMAGENET, **evaluate(changes, globals())}
     files = {name: text for name, text in changed.items() if text is not None}
     root = make_tree(files)
     assert len(str(refused(root, message))) < 400 + len(str(root))

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from helpers import annotated, oracles
 from helpers.pictures import encode
+from helpers.rows import evaluate, read_rows
 from helpers.sources import has_notice, read, refused
 from PIL import Image
 
@@ -130,31 +131,10 @@ MIXED += ["val/images/2.jpg", "val/depth/2.png"]
 CITY = "leftImg8bit/train/ulm/u_leftImg8bit.png"
 TWO = "val/ and valid/ are two names of the same split"
 
-#: Files, the label type, and the message.
-REFUSED = [
-    ([f"images/{s}/1.jpg" for s in ("val", "valid")] + [f"masks/{s}/1.png" for s in ("val",
-     "valid")], None, TWO),
-    ([f"{s}/{name}" for s in ("val", "valid") for name in ("images/1.jpg", "masks/1.png")], None,
-     TWO),
-    (["images/1.jpg", "masks/1.png", "masks/1_mask.png"], None,
-     "masks/1.*png and masks/1.*png belong to the same image"),
-    (["images/1.jpg", "masks/2.png"], None, "no image has a mask of the same name"),
-    (MIXED, None, "some splits have masks, and others depth maps"),
-    ([CITY, "gtFine/train/ulm/u.png"], "depth",
-     "Cityscapes has no disparity/ for --label-type depth"),
-    ([CITY, "disparity/train/ulm/u.png"], "mask",
-     "Cityscapes has no gtFine/ or gtCoarse/ for --label-type mask"),
-    (["images/1.jpg", "masks/1.png"], "boxes",
-     r"--label-type boxes: .* has labels of the type mask \(images with"),
-    (["images/1.jpg", "masks/1.png"], "depth",
-     r"--label-type depth: .* has labels of the type mask \(images with"),
-    (["images/1.jpg", "depth/1.png"], "mask",
-     r"--label-type mask: .* has labels of the type depth \(images with"),
-]  # fmt: skip
 
-
-@pytest.mark.parametrize(("files", "label_type", "message"), REFUSED, ids=range(len(REFUSED)))
-def test_folders_that_do_not_fit_are_refused(files, label_type, message, make_tree):
+@pytest.mark.parametrize(("row", "message"), read_rows(__file__, "refused"))
+def test_folders_that_do_not_fit_are_refused(row, message, make_tree):
+    files, label_type = evaluate(row, globals())
     refused(make_tree(files), message, label_type=label_type)
 
 

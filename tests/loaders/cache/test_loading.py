@@ -16,6 +16,7 @@ from helpers.cached import assert_equal, build, noise, read
 from helpers.eventually import eventually
 from helpers.object_stores import upload
 from helpers.pictures import encode, photo
+from helpers.rows import evaluate, read_rows
 
 from dataprep.options import Options
 from dataprep.run.convert import convert_dataset
@@ -249,22 +250,10 @@ def test_a_cache_that_is_too_small_evicts_images_and_masks(masks, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("chosen", "options", "message"),
-    [
-        ("{url}", {"cache": None}, "cache is missing"),
-        (["{url}", "{other}"], {"cache": None}, "and cache is missing"),
-        ("{url}", {"cache": "s3://bucket/cache"}, r"cache='s3://bucket/cache' is a URL"),
-        ("{local}", {}, "is a folder"),
-        ("file://{local}", {}, "is a folder"),
-        (["{local}", "{local}"], {}, "but all datasets are folders"),
-        ("{url}", {"shuffle": "buffer"}, r'shuffle="buffer"'),
-        ("{url}/nothing", {}, r"contains no manifest.json"),
-        ("{url}", {"cache_limit": 1_000_000, "batch_size": 64},
-         r"cache_limit leaves .* need at least .* set cache_limit to at least"),
-        (["{url}", "{other}"], {"cache_limit": 100_000}, "cache_limit has no room for all datasets"),
-    ],
-)  # fmt: skip
-def test_arguments_that_do_not_fit_are_refused(large, datasets, tmp_path, chosen, options, message):
+    ("row", "message"), read_rows(__file__, "arguments that do not fit are refused")
+)
+def test_arguments_that_do_not_fit_are_refused(large, datasets, tmp_path, row, message):
+    chosen, options = evaluate(row)
     local, url, _ = large
     names = {"local": local, "url": url, "other": datasets["tfrecord"][1]}
     one = isinstance(chosen, str)

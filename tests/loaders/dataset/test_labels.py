@@ -13,6 +13,7 @@ from helpers import loading
 from helpers.datasets import FORMATS, write_csv
 from helpers.loading import converted
 from helpers.pictures import encode
+from helpers.rows import evaluate, read_rows
 
 from loaders import ClassBalancedSampler, PKSampler
 from loaders.transforms.mixing import mixed_values
@@ -96,21 +97,9 @@ def test_a_label_of_another_type_is_an_error_that_names_the_field(one_image, col
             build(one_image(column, text, label_type="none"), batch_size=1)
 
 
-@pytest.mark.parametrize(
-    ("label_type", "field", "sampler", "message"),
-    [
-        ("none", "labels", None, "uses 'labels', which is not a column"),
-        ("caption", "labels", None, "uses 'labels', which is not a column"),
-        ("regression", "values", ClassBalancedSampler("values", threshold=0.5),
-         "'values' contains decimal numbers"),
-        ("multi-label", "labels", ClassBalancedSampler("labels"),
-         r"several classes in a sample.* Hint: set threshold"),
-        ("multi-label", "labels", ClassBalancedSampler("labels", beta=0.9),
-         r"several classes in a sample.* Hint: set threshold"),
-        ("multi-label", "labels", PKSampler(2, 2, by="labels"), "values that cannot name a class"),
-    ],
-)  # fmt: skip
-def test_labels_that_cannot_be_used(made, label_type, field, sampler, message):
+@pytest.mark.parametrize(("row", "message"), read_rows(__file__, "labels that cannot be used"))
+def test_labels_that_cannot_be_used(made, row, message):
+    label_type, field, sampler = evaluate(row, globals(), {"PKSampler": PKSampler})
     with pytest.raises(CallError, match=message):
         build(made[label_type, "tfrecord"], fields=("image", field), sampler=sampler)
 

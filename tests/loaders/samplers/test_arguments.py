@@ -4,7 +4,7 @@ import sys
 
 import numpy as np
 import pytest
-from helpers.rows import rows, value
+from helpers.rows import evaluate, read_rows
 from helpers.sampling import fit
 
 from loaders import samplers
@@ -27,10 +27,10 @@ def planned(values, sampler=None):
     return fit(sampler or ClassBalancedSampler(), {"label": np.asarray(values)}, samples=3)
 
 
-@pytest.mark.parametrize(("call", "message"), rows(__file__, "calls"))
+@pytest.mark.parametrize(("call", "message"), read_rows(__file__, "calls"))
 def test_wrong_arguments(call, message):
     with pytest.raises(CallError) as caught:
-        value(call, vars(samplers), globals())
+        evaluate(call, vars(samplers), globals())
     assert message in str(caught.value)
 
 

@@ -7,6 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from helpers.rows import evaluate, read_rows
 from helpers.sampling import fit
 from hypothesis import given
 from hypothesis import strategies as st
@@ -255,29 +256,7 @@ def no_sizes(columns):
     return {**columns, UPRIGHT[0]: np.zeros(len(NUMBERS), np.int32)}
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: BucketSampler(0), "buckets must be an integer of at least 1"),
-        (lambda: BucketSampler([(30, 32)]), "sides that are multiples of 16, got (30, 32)"),
-        (lambda: BucketSampler([(32, 32), [32, 32]]), "contains a size twice"),
-        (lambda: BucketSampler([32]), "buckets[0] must be (height, width)"),
-        (lambda: BucketSampler(pixels=100), "no bucket of at most pixels=100"),
-        (lambda: BucketSampler(batch="tokens"), "batch must be 'images' or 'pixels'"),
-        (lambda: BucketSampler(max_lost=2), "max_lost must be a number from 0 to 1"),
-        (lambda: BucketSampler(sampler=PKSampler(4, 2)), "BucketSampler cannot contain PKSampler"),
-        (lambda: BucketSampler(sampler=ShuffledSampler(spread=True)), "cannot contain Shuffled"),
-        (
-            lambda: BucketSampler(sampler=ClassBalancedSampler(samples=10)),
-            "samples=10 of the sampler in BucketSampler would apply to each bucket",
-        ),
-        (
-            lambda: fit(BucketSampler(GIVEN), COLUMNS, batch_size=200),
-            "buckets with fewer samples than a batch of all ranks: 32 x 64 (158 samples of 200)",
-        ),
-        (lambda: fit(BucketSampler(), no_sizes(COLUMNS)), "needs the sizes of all images"),
-    ],
-)
-def test_what_has_no_meaning_is_refused(call, message):
+@pytest.mark.parametrize(("row", "message"), read_rows(__file__, "what has no meaning is refused"))
+def test_what_has_no_meaning_is_refused(row, message):
     with pytest.raises(CallError, match=re.escape(message)):
-        call()
+        evaluate(row, globals(), {"PKSampler": PKSampler, "ShuffledSampler": ShuffledSampler})

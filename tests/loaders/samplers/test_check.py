@@ -6,6 +6,7 @@ from itertools import count
 
 import numpy as np
 import pytest
+from helpers.rows import evaluate, read_rows
 
 from loaders.samplers import check_sampler
 from manifests.errors import CallError
@@ -75,30 +76,9 @@ class BrokenPlan:
         }.get(self.broken_rule, rows)
 
 
-@pytest.mark.parametrize(
-    ("broken_rule", "message"),
-    [
-        ("changes", "plan() must not change the columns"),
-        ("empty", "samples must be at least 1, got 0"),
-        ("lines", "lines must be a tuple of strings"),
-        ("long", "batch 12 of epoch 0 must have shape (2,), got (8,)"),
-        ("beyond", "batch 12 of epoch 0 must have rows from 0 to 97, got 97 to 98"),
-        ("below", "batch 0 of epoch 0 must have rows from 0 to 97, got -1 to 6"),
-        ("int32", "batch 0 of epoch 0 must be an array of int64"),
-        ("list", "batch 0 of epoch 0 must be an array of int64"),
-        ("state", "must not depend on earlier calls"),
-        ("unequal", "an equal call of plan() must give an equal plan"),
-        ("threads", "must be the same if several threads call batch() at once"),
-        ("unpicklable", "the sampler must be picklable: cannot pickle this"),
-        ("copy", "a pickled sampler must give an equal plan"),
-        (
-            "cut",
-            "a global batch must not depend on the number of ranks that share it: 1 ranks with"
-            " batch_size 32, 4 ranks with batch_size 8",
-        ),
-    ],
-)
-def test_every_broken_rule_is_found(broken_rule, message):
+@pytest.mark.parametrize(("row", "message"), read_rows(__file__, "every broken rule is found"))
+def test_every_broken_rule_is_found(row, message):
+    broken_rule = evaluate(row)
     with pytest.raises(AssertionError) as caught:
         check(Broken(broken_rule))
     assert message in str(caught.value)

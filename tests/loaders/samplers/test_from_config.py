@@ -1,6 +1,7 @@
 """The sampler section of a PaddleClas config: supported samplers, ignored options, and wrong sections."""
 
 import pytest
+from helpers.rows import evaluate, read_rows
 
 from loaders.samplers import PKSampler
 from loaders.samplers.choose import configured_sampler
@@ -23,21 +24,9 @@ def test_sections_become_samplers(section, expected):
     assert configured_sampler(section, 12)[0] == expected
 
 
-@pytest.mark.parametrize(
-    ("section", "message"),
-    [
-        ({"name": "PKSampler"}, "has no sample_per_id"),
-        ({"name": ["PKSampler"]}, "sampler.name must be a string"),
-        ({"name": "PKSampler", "sample_per_id": 4, "max_iters": 0}, "sampler.max_iters must be"),
-        ({"name": "PKSampler", "sample_per_id": 5},
-         "batch_size=12 is not a multiple of the config's sampler.sample_per_id=5. Hint: set"),
-        ({"name": "PKSampler", "sample_per_id": "4"}, "integer"),
-        ({"name": "PKSampler", "sample_per_id": 4, "sample_method": "x"}, "sample_method is 'x'"),
-        ({"name": "PKSampler", "sample_per_id": 4, "sample_method": ["x"]},
-         "Hint: set it to 'sample_avg_prob' or 'id_avg_prob'"),
-    ],
-)  # fmt: skip
-def test_wrong_sections_are_rejected(section, message):
+@pytest.mark.parametrize(("row", "message"), read_rows(__file__, "wrong sections are rejected"))
+def test_wrong_sections_are_rejected(row, message):
+    section = evaluate(row)
     with pytest.raises(CallError) as caught:
         configured_sampler(section, 12)
     assert message in str(caught.value)

@@ -7,6 +7,7 @@ import pytest
 import torch
 from helpers import handmade, loading
 from helpers.loading import equal, state_after, take
+from helpers.rows import evaluate, read_rows
 from helpers.timm_oracle import import_naflex
 from PIL import Image
 
@@ -305,23 +306,9 @@ def build_list(dataset, transforms, **options):
     return loading.build(dataset, transforms=transforms, **options)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"max_tokens": 0}, "max_tokens must be an integer from 1 to"),
-        ({"max_tokens": ()}, "max_tokens must be a number or 1 to"),
-        ({"max_tokens": None}, "max_tokens=None keeps the sizes of images, which needs rows"),
-        (
-            {"row_tokens": 100},
-            "max_tokens=256 does not fit into row_tokens=100. Hint: set row_tokens=256",
-        ),
-        ({"dropout": 0.1}, "dropout=0.1 leaves out patches, so the grid"),
-        ({"dropout": 1, "position": "tokens"}, "dropout must be below 1"),
-        ({"patch": 256, "max_tokens": 2**14}, "16384 patches of 256 pixels are too many"),
-        ({"position": "row"}, "position must be one of 'grid', 'tokens'"),
-    ],
-)
-def test_wrong_arguments_are_refused(arguments, message):
+@pytest.mark.parametrize(("row", "message"), read_rows(__file__, "wrong arguments are refused"))
+def test_wrong_arguments_are_refused(row, message):
+    arguments = evaluate(row)
     for make in (lambda: Patchify(**arguments), lambda: read_recipe([{"Patchify": arguments}])):
         with pytest.raises(CallError) as caught:
             make()

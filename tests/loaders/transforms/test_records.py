@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from helpers.parsing import operation_types
-from helpers.rows import rows, value
+from helpers.rows import evaluate, read_rows
 
 from loaders.transforms import crop_resize, geometry, mixing, policies
 from loaders.transforms.combinators import Chains, RandomApply
@@ -53,7 +53,7 @@ def test_every_field_is_checked(record: Any) -> None:
                 record(**(valid | {field.name: wrong}))
 
 
-@pytest.mark.parametrize(("call", "message"), rows(__file__, "wrong"))
+@pytest.mark.parametrize(("call", "message"), read_rows(__file__, "wrong"))
 def test_values_are_refused_by_name(call: str, message: str) -> None:
     with pytest.raises(CallError, match=re.escape(message)):
-        value(call, vars(crop_resize), vars(geometry), vars(mixing), vars(policies))
+        evaluate(call, vars(crop_resize), vars(geometry), vars(mixing), vars(policies))

@@ -10,6 +10,7 @@ import pytest
 import yaml
 from helpers import handmade
 from helpers.pictures import encode
+from helpers.rows import evaluate, read_rows
 
 import loaders
 from loaders.transforms.mixing import Cutmix, MixOneOf, Mixup, MixupCutmix
@@ -181,34 +182,9 @@ def test_byte_order_mark(write):
 # --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("", "the file contains neither a list of transforms nor a config. Hint: write a list"),
-        ("just words\n", "the file contains neither a list of transforms nor a config"),
-        ("Arch: {class_num: 4}\n", "DataLoader is missing. Hint: write a list of transforms, a mapping with"),
-        ("dataloader: {}\n", r"DataLoader is missing. Hint: did you mean dataloader\?"),
-        ("transform_op: []\n", "DataLoader is missing. Hint: write a list of transforms"),
-        ("DataLoader: 3\n", "DataLoader must be a mapping, got 3"),
-        ("DataLoader: {}\n", "DataLoader.Train is missing. Hint: DataLoader is empty"),
-        ("DataLoader: {Trains: {}}\n", r"DataLoader.Train is missing. Hint: did you mean Trains\?"),
-        ("DataLoader: {Train: null}\n", "DataLoader.Train must be a mapping, got None"),
-        ("DataLoader: {Train: {dataset: {transforms_op: []}}}\n", "did you mean transforms_op"),
-        ("DataLoader: {Train: {dataset: {name: A}}}\n",
-         "dataset.transform_ops is missing. Hint: DataLoader.Train.dataset has only name"),
-        ("DataLoader: {Train: {sampler: {}}}\n",
-         "DataLoader.Train.transform_ops is missing. Hint: DataLoader.Train has only sampler"),
-        ("Train: {dataset: {transform_ops: {ToTensor: null}}}\n", "dataset.transform_ops must be a list"),
-        ("transform_ops: []\nbatch_transform_ops: 3\n", "batch_transform_ops must be a list, got 3"),
-        ("transform_ops: []\nsampler: [1]\n", r"sampler must be a mapping, got \[1\]"),
-        ("transform_ops: []\nsampler: {batch_size: 0}\n",
-         "sampler.batch_size must be an integer from 1 to 65536, got 0"),
-        ("transform_ops: []\nsampler: {batch_size: true}\n", "sampler.batch_size must be an integer"),
-        ("transform_ops: []\nsampler: {drop_last: 1}\n", "sampler.drop_last must be true or false, got 1"),
-        ("transform_ops: []\nArch: {class_num: many}\n", "Arch.class_num must be an integer"),
-    ],
-)  # fmt: skip
-def test_invalid_configs(write, text, message):
+@pytest.mark.parametrize(("row", "message"), read_rows(__file__, "invalid configs"))
+def test_invalid_configs(write, row, message):
+    text = evaluate(row)
     assert assert_config_error(write(text), message).line is None
 
 

@@ -8,7 +8,7 @@ import pytest
 from helpers import parsing
 from helpers.examples import examples
 from helpers.parsing import named_parameters, recipe_error, required_parameters, valid_value
-from helpers.rows import rows, value
+from helpers.rows import evaluate, read_rows
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -48,9 +48,9 @@ def test_only_decoding_is_added():
 NORMALIZE = {"Normalize": {"mean": MEAN, "std": STD}}
 
 
-@pytest.mark.parametrize(("text", "message"), rows(__file__, "refused"))
+@pytest.mark.parametrize(("text", "message"), read_rows(__file__, "refused"))
 def test_lists_are_refused(text: str, message: str) -> None:
-    items, options = value(text, *map(vars, RECORDS), vars(parsing), globals())
+    items, options = evaluate(text, *map(vars, RECORDS), vars(parsing), globals())
     start, _, end = message.partition("[...]")
     error = recipe_error(items, **options)
     assert error.startswith(start)

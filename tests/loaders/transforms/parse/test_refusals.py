@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 from helpers.parsing import recipe_error
-from helpers.rows import rows, value
+from helpers.rows import evaluate, read_rows
 
 CROP = {"CropImage": {"size": 8}}
 
 
-@pytest.mark.parametrize(("text", "message"), rows(__file__, "refused"))
+@pytest.mark.parametrize(("text", "message"), read_rows(__file__, "refused"))
 def test_words_are_refused_by_name(text: str, message: str) -> None:
-    item = value(text)
+    item = evaluate(text)
     error = recipe_error([CROP, item])
     assert error.startswith("transforms[1]: ")
     assert message in error
