@@ -17,17 +17,19 @@ if TYPE_CHECKING:
 #: The range in which timm searches, and the length at which it ends.
 _LEAST, MOST_RATIO, _PRECISION = 1e-6, 100.0, 1e-5
 
-#: The ratios that timm can find: `LEAST_RATIO` and up to `MOST_STEPS` steps of `RATIO_STEP` more.
-LEAST_RATIO = _LEAST
+#: The ratios that timm can find: `_LEAST` and up to `_MOST_STEPS` steps of `_STEP` more.
 _HALVINGS = math.ceil(math.log2((MOST_RATIO - _LEAST) / _PRECISION))
-RATIO_STEP = (MOST_RATIO - _LEAST) / 2**_HALVINGS
-MOST_STEPS = 2**_HALVINGS - 1
+_STEP = (MOST_RATIO - _LEAST) / 2**_HALVINGS
+_MOST_STEPS = 2**_HALVINGS - 1
+
+#: Images that are computed at once: a few megabytes for usual budgets.
+_BLOCK = 1024
 
 
 def token_grids(
     sides: NDArray[np.integer[Any]], patch: int, budget: int, most_ratio: float = MOST_RATIO
 ) -> NDArray[np.int64]:
-    """Return rows and columns of patches of images, int64 [n, 2]; `loaders.dali.patches` has the same in DALI.
+    """Return rows and columns of patches of images, int64 [n, 2].
 
     Args:
         sides: heights and widths in pixels, at least 1, [n, 2].
@@ -42,10 +44,11 @@ def token_grids(
     columns = budget // rows
     # A ratio is possible if some number of rows has room for the height, and leaves enough columns.
     largest = np.zeros(len(sides))
-    for count, most in zip(rows.tolist(), columns.tolist(), strict=True):
-        possible = np.minimum(count * patch / sides[:, 0], most * patch / sides[:, 1])
-        np.maximum(largest, possible, out=largest)
-    steps = np.clip(np.floor((largest - LEAST_RATIO) / RATIO_STEP), 0, MOST_STEPS)
-    ratios = np.minimum(LEAST_RATIO + steps * RATIO_STEP, most_ratio)
+    for start in range(0, len(sides), _BLOCK):
+        heights, widths = sides[start : start + _BLOCK].T[:, :, None]
+        possible = np.minimum(rows * patch / heights, columns * patch / widths)
+        largest[start : start + _BLOCK] = possible.max(1)
+    steps = np.clip(np.floor((largest - _LEAST) / _STEP), 0, _MOST_STEPS)
+    ratios = np.minimum(_LEAST + steps * _STEP, most_ratio)
     grids: NDArray[np.int64] = np.ceil(sides * ratios[:, None] / patch).astype(np.int64)
     return np.maximum(grids, 1)

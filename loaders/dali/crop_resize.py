@@ -11,10 +11,21 @@ from functools import singledispatch
 from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
+from loaders.arrays import Float32s
 from loaders.dali.combinators import select, where
-from loaders.dali.graph import GraphContext, Node, apply, constant, fn, image_sides, math, types
+from loaders.dali.graph import (
+    GraphContext,
+    Node,
+    apply,
+    compute,
+    constant,
+    fn,
+    image_sides,
+    math,
+    types,
+)
 from loaders.transforms.base import BUCKET, Filter, ImageSpec, Operation, Size
 from loaders.transforms.crop_resize import (
     Crop,
@@ -124,11 +135,16 @@ def _(operation: ScaleJitter, image: Node, spec: ImageSpec, context: GraphContex
 
 def jittered_sides(operation: ScaleJitter, sides: Node, context: GraphContext) -> Node:
     """Return the height and width, float32 [2], that `operation` gives an image with these sides."""
-    factor = fn.reductions.min(constant(operation.target[::-1]) / sides)
+
+    def find_sides(sides: Float32s, scales: Float32s) -> list[Float32s]:
+        factors = (np.array(operation.target[::-1], np.float32) / sides).min(1)
+        exact = sides * (factors * scales)[:, None] + np.float32(_EPSILON)
+        # An image has at least one pixel.
+        return [np.maximum(np.floor(exact), 1)]
+
     scale = context.random.uniform(operation, "scale", *operation.scale)
     context.random.show(lambda scale: f"scaled by {scale:.2f}", lambda: (scale,))
-    # An image has at least one pixel.
-    return math.max(math.floor(sides * (factor * scale) + _EPSILON), 1.0)
+    return compute(find_sides, sides, scale)[0]
 
 
 @apply.register
@@ -218,8 +234,7 @@ def _(crop: RandomResizedCrop, shape_of: ShapeOf, context: GraphContext) -> Regi
             region = _region_of_clip(region, shape_of(types.FLOAT)[:2], context)
         context.random.show(describe_pixels, lambda: (region.start, region.shape))
         return region
-    shape = _bounded_shape(crop, shape_of(types.FLOAT), context)
-    start = _place(crop, context) * (1.0 - shape)
+    start, shape = _bounded_region(crop, shape_of(types.FLOAT), context)
     context.random.show(_describe_shares, lambda: (start, shape))
     return Region(start, shape, normalized=True)
 
@@ -246,12 +261,6 @@ def _(crop: Crop, shape_of: ShapeOf, context: GraphContext) -> Region:
     return Region(start, context.sides(crop.size))
 
 
-def _place(crop: Operation, context: GraphContext) -> Node:
-    """Draw a place, down and right, from [0, 1)."""
-    seed = context.random.seed(crop, "place")
-    return context.random.of_clips(fn.random.uniform(range=[0.0, 1.0], shape=[2], seed=seed))
-
-
 def describe_pixels(start: NDArray[Any], shape: NDArray[Any], what: str = "crop") -> str:
     """Describe a region in pixels: its width and height, its left and its top."""
     return f"{what} {shape[1]:.0f} x {shape[0]:.0f} at {start[1]:.0f}, {start[0]:.0f}"
@@ -271,32 +280,47 @@ def attempt_kwargs(crop: Any, context: GraphContext) -> dict[str, Any]:
     }
 
 
-def _bounded_shape(crop: RandomResizedCrop, shape: Node, context: GraphContext) -> Node:
-    """Draw the height and width of a region as fractions of the image's: float32 [2].
+def _bounded_region(crop: RandomResizedCrop, shape: Node, context: GraphContext) -> Sequence[Node]:
+    """Draw the start and the shape of a region as fractions of the image's: float32 [2].
 
     This is PaddleClas's method. With t = ratio * height / width, the area is at most min(t, 1 / t).
     The region takes sqrt(area * t) of the width and sqrt(area / t) of the height.
     """
-    low, high = crop.ratio
-    # DALI takes no logarithm of a constant, which the ratio is if it has one value.
-    if crop.log_ratio or low == high:
-        log_ratio = context.random.uniform(crop, "ratio", float(np.log(low)), float(np.log(high)))
-    else:
-        log_ratio = math.log(context.random.uniform(crop, "ratio", low, high))
-    # A weighted sum over log height, log width and log channels needs one operator less than a
-    # difference of two.
+    low, high = np.log(crop.ratio)
+
+    def draw(rng: np.random.Generator, count: int) -> list[Float32s]:
+        log_ratio = rng.uniform(low, high, count)
+        if not crop.log_ratio:
+            log_ratio = np.log(rng.uniform(*crop.ratio, count))
+        shares = rng.random((count, 3), np.float32)
+        return [log_ratio.astype(np.float32), shares[:, 0], shares[:, 1:]]
+
+    def find_region(
+        shapes: Float32s,
+        log_ratio: Float32s,
+        share: Float32s,
+        place: Float32s,
+        target: Float32s | None = None,
+    ) -> list[Float32s]:
+        logs = np.log(shapes[:, :2])
+        if target is not None:
+            logs -= np.log(target)
+        log_t = logs[:, 0] - logs[:, 1] + log_ratio
+        t_and_inverse = np.exp(np.stack([-log_t, log_t], axis=1))
+        largest = t_and_inverse.min(1)
+        low_area, high_area = (np.minimum(largest, np.float32(area)) for area in crop.area)
+        area = low_area + share * (high_area - low_area)
+        # Keep at least one pixel of the smallest images.
+        kept = np.clip(np.sqrt(t_and_inverse * area[:, None]), 1 / shapes[:, :2], 1)
+        return [place * (1 - kept), kept]
+
+    nodes = [
+        shape,
+        *context.random.from_numpy(crop, "region", context.batch_size, draw, (0, 0, 1)),
+    ]
     if crop.size == BUCKET:
-        log_ratio = log_ratio + fn.reductions.sum(
-            math.log(context.sides(BUCKET)) * constant((-1.0, 1.0))
-        )
-    log_t = fn.reductions.sum(math.log(shape) * constant((1.0, -1.0, 0.0))) + log_ratio
-    t_and_inverse = math.exp(log_t * constant((-1.0, 1.0)))
-    largest = fn.reductions.min(t_and_inverse)
-    low_area = math.min(largest, crop.area[0])
-    high_area = math.min(largest, crop.area[1]) if crop.area[1] < 1 else largest
-    area = low_area + context.random.uniform(crop, "area", 0.0, 1.0) * (high_area - low_area)
-    # Keep at least one pixel of the smallest images.
-    return math.clamp(math.sqrt(t_and_inverse * area), 1.0 / shape[:2], 1.0)
+        nodes.append(context.sides(BUCKET))
+    return compute(find_region, *nodes, count=2)
 
 
 def _crop_start(crop: Crop, sides: Node | Size, context: GraphContext, *, fits: bool) -> Node:
@@ -304,19 +328,18 @@ def _crop_start(crop: Crop, sides: Node | Size, context: GraphContext, *, fits: 
 
     They are negative where the image is smaller than the crop. Set `fits` if no image is smaller.
     """
-    if isinstance(sides, tuple):
-        if crop.size != BUCKET:
-            return _known_crop_start(crop, sides, context)
-        sides = constant(sides)
-    room = sides - context.sides(crop.size)
     if crop.at == "random":
-        draw = _place(crop, context)
-        if fits:
-            start = math.floor(draw * (room + 1.0))
-        else:
-            start = math.floor(draw * (math.abs(room) + 1.0)) + math.min(room, 0.0)
+        start = _random_start(crop, sides, context)
         context.random.show(_describe_start, lambda: (start,))
         return start
+    if isinstance(sides, tuple):
+        if crop.size != BUCKET:
+            room = np.subtract(sides, crop.size)
+            if crop.rounding == "down":
+                return constant(room // 2)
+            return constant(np.maximum(np.round(room / 2), np.minimum(np.ceil(room / 2), 0)))
+        sides = constant(sides)
+    room = sides - context.sides(crop.size)
     half = room * 0.5
     if crop.rounding == "down":
         return math.floor(half)
@@ -326,18 +349,24 @@ def _crop_start(crop: Crop, sides: Node | Size, context: GraphContext, *, fits: 
     return start if fits else math.max(start, math.min(math.ceil(half), 0.0))
 
 
-def _known_crop_start(crop: Crop, size: Size, context: GraphContext) -> Node:
-    """Return what `_crop_start` does, with fewer operators: a small image takes little else."""
-    room = np.subtract(size, crop.size)
-    if crop.at == "random":
-        start = math.floor(_place(crop, context) * constant(np.abs(room) + 1))
-        if (room < 0).any():
-            start += constant(np.minimum(room, 0))
-        context.random.show(_describe_start, lambda: (start,))
-        return start
-    if crop.rounding == "down":
-        return constant(room // 2)
-    return constant(np.maximum(np.round(room / 2), np.minimum(np.ceil(room / 2), 0)))
+def _random_start(crop: Crop, sides: Node | Size, context: GraphContext) -> Node:
+    def find_start(sides: ArrayLike, kept: ArrayLike, place: Float32s) -> list[Float32s]:
+        room = np.subtract(sides, kept, dtype=np.float32)
+        return [np.floor(place * (np.abs(room) + 1)) + np.minimum(room, 0)]
+
+    known = isinstance(sides, tuple) and crop.size != BUCKET
+
+    def draw(rng: np.random.Generator, count: int) -> list[Float32s]:
+        place = rng.random((count, 2), np.float32)
+        # With fewer operators: a small image takes little else.
+        return find_start(sides, crop.size, place) if known else [place]
+
+    (drawn,) = context.random.from_numpy(crop, "place", context.batch_size, draw, (1,))
+    if known:
+        return drawn
+    if isinstance(sides, tuple):
+        sides = constant(sides)
+    return compute(find_start, sides, context.sides(crop.size), drawn)[0]
 
 
 def _describe_start(start: NDArray[Any]) -> str:

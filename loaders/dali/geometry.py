@@ -15,10 +15,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from loaders.arrays import Float32s
 from loaders.dali.combinators import select, sometimes
 from loaders.dali.crop_resize import INTERPOLATION, interpolation, round_half_even
-from loaders.dali.graph import GraphContext, Node, apply, constant, fn, image_sides, math, types
-from loaders.transforms.base import ImageSpec
+from loaders.dali.graph import (
+    GraphContext,
+    Node,
+    apply,
+    compute,
+    constant,
+    fn,
+    image_sides,
+    math,
+    types,
+)
+from loaders.transforms.base import ImageSpec, Size
 from loaders.transforms.geometry import (
     Elastic,
     Flip,
@@ -56,7 +67,7 @@ def flip_coin(operation: Flip, context: GraphContext) -> Node:
 @apply.register
 def _(operation: RotateAround, image: Node, spec: ImageSpec, context: GraphContext) -> Node:
     if spec.is_uint8:
-        return rotated(operation, image, context)
+        return rotated(operation, image, spec, context)
     # torchvision's tensors mix with the fill color.
     return _rotate(operation, image, spec, context)
 
@@ -202,22 +213,10 @@ def _(operation: RandomAffine, image: Node, spec: ImageSpec, context: GraphConte
     context.random.show_drawn(
         lambda rng, count: _describe_affine(*draw_affine(operation, rng, count))
     )
-    sides, center = _width_height(image), _center(operation, image)
-    moved = center + round_half_even(shift * sides)
-    return _warp_affine(operation, image, linear, center=center, moved=moved, context=context)
+    return _warp_affine(operation, image, [linear, shift], spec, context)
 
 
-def _width_height(image: Node) -> Node:
-    shape = image.shape(dtype=types.FLOAT)
-    return fn.stack(shape[1], shape[0])
-
-
-def _center(operation: RandomAffine | RotateAround, image: Node) -> Node:
-    center = operation.center
-    return _width_height(image) * 0.5 if center is None else constant(center)
-
-
-def rotated(operation: RotateAround, image: Node, context: GraphContext) -> Node:
+def rotated(operation: RotateAround, image: Node, spec: ImageSpec, context: GraphContext) -> Node:
     """Rotate by random angles as Pillow does, which does not mix the image with the fill color."""
 
     def draw_angles(rng: np.random.Generator, count: int) -> _Floats:
@@ -234,8 +233,7 @@ def rotated(operation: RotateAround, image: Node, context: GraphContext) -> Node
             f"rotated {angle:+.0f}\N{DEGREE SIGN}" for angle in draw_angles(rng, count)
         ]
     )
-    center = _center(operation, image)
-    return _warp_affine(operation, image, linear, center=center, moved=center, context=context)
+    return _warp_affine(operation, image, [linear], spec, context)
 
 
 #: Pixels that the GPU's places are moved to the right and down. A rotation by 45 degrees maps the
@@ -248,17 +246,25 @@ _NUDGE = 5e-5
 def _warp_affine(
     operation: RandomAffine | RotateAround,
     image: Node,
-    linear: Node,
-    *,
-    center: Node,
-    moved: Node,
+    drawn: list[Node],
+    spec: ImageSpec,
     context: GraphContext,
 ) -> Node:
-    """Move pixels by the inverse of a linear map around a center, which moves to `moved`."""
-    offset = center - fn.reductions.sum(linear * moved, axes=1)
-    if context.gpu:
-        offset = offset + _NUDGE
-    matrix = fn.cat(linear, fn.reshape(offset, shape=[2, 1]), axis=1)
+    """Move pixels by the inverse of a linear map around a center.
+
+    Args:
+        operation: the center, the filter and the fill color.
+        image: uint8 HWC.
+        drawn: the inverse, float32 [2, 2], and how far the center moves as shares of the width and
+            the height, float32 [2]; without the second one it stays.
+        spec: of the image.
+        context: where the graph runs.
+
+    """
+    nodes = drawn
+    if spec.size is None:
+        nodes = [*drawn, image.shape(dtype=types.FLOAT)]
+    (matrix,) = compute(partial(_matrices, operation, spec.size, context.gpu), *nodes)
 
     def warp(image: Node, filter_: str, border: dict[str, Any]) -> Node:
         return fn.warp_affine(image, matrix=matrix, interp_type=INTERPOLATION[filter_], **border)
@@ -268,6 +274,28 @@ def _warp_affine(
     return _warp_and_fill(
         image, partial(warp, border={}), partial(warp, border={"fill_value": 0}), operation
     )
+
+
+def _matrices(
+    operation: RandomAffine | RotateAround,
+    size: Size | None,
+    gpu: bool,
+    linear: Float32s,
+    *others: Float32s,
+) -> list[Float32s]:
+    """Return the maps of `_warp_affine`, [N, 2, 3], of images of one size or of the last argument's."""
+    shapes = np.array([size], np.float32) if size is not None else others[-1]
+    sides = shapes[:, 1::-1]
+    center = sides / 2
+    if operation.center is not None:
+        center = np.array([operation.center], np.float32)
+    moved = center
+    if isinstance(operation, RandomAffine):
+        moved = center + np.round(others[0] * sides)
+    offset = center - (linear * moved[:, None]).sum(2)
+    if gpu:
+        offset += np.float32(_NUDGE)
+    return [np.concatenate([linear, offset[:, :, None]], axis=2)]
 
 
 def draw_affine(

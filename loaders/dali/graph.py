@@ -148,7 +148,7 @@ class RandomStreams:
             if self._batch_size is not None:
                 count = self._batch_size(batch.iteration)
             rng = np.random.default_rng([seed, batch.epoch_idx, batch.iteration])
-            drawn = [*draw(rng, count)]
+            drawn = list(map(np.ascontiguousarray, draw(rng, count)))
             if self._firsts is not None:
                 for number, values in enumerate(drawn):
                     drawn[number] = values[self._firsts]
@@ -322,6 +322,38 @@ def constant(values: ArrayLike) -> Node:
 def image_sides(image: Node) -> Node:
     """Return the height and width of HWC images: float32 [2], on the CPU."""
     return image.shape(dtype=types.FLOAT)[:2]
+
+
+def compute(
+    function: Callable[..., Sequence[NDArray[Any]]], *nodes: Node, count: int = 1
+) -> Sequence[Node]:
+    """Compute with NumPy, for the whole batch at once.
+
+    This is a single operator. The same arithmetic in DALI needs one operator per step, and each of
+    them wakes all threads of the CPU, which decode meanwhile.
+
+    Args:
+        function: takes an array of each node and returns `count` arrays. The first axis is the
+            sample.
+        nodes: on the CPU, with the same shape for all samples.
+        count: number of results.
+
+    Returns:
+        The results, on the CPU.
+
+    """
+
+    def compute_batch(*batches: Sequence[NDArray[Any]]) -> Any:
+        if not batches[0]:  # a branch that no sample takes
+            return ([],) * count if count > 1 else []
+        # The rows of numbers are scalars, which DALI does not take.
+        results = tuple(list(map(np.asarray, each)) for each in function(*map(np.stack, batches)))
+        return results if count > 1 else results[0]
+
+    computed = fn.python_function(
+        *nodes, function=compute_batch, num_outputs=count, batch_processing=True
+    )
+    return computed if count > 1 else (computed,)
 
 
 @dataclass(frozen=True, slots=True)

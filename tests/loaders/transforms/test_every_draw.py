@@ -27,7 +27,7 @@ from manifests.errors import CallError
 #: What draws in other ways -> the module that checks it.
 ELSEWHERE = {
     "test_distributions": {
-        ("Crop", "place"), ("RandomResizedCrop", "place"), ("RandomResizedCrop", "window"), ("Flip", "coin"),
+        ("Crop", "place"), ("RandomResizedCrop", "region"), ("RandomResizedCrop", "window"), ("Flip", "coin"),
         ("ColorJitter", "changes"), ("RandomAffine", "map"), ("RandomAffineAround", "map"), ("Elastic", "across"),
         ("Elastic", "down"), ("RandomPerspective", "corners"), ("RandomErasing", "part"),
     },

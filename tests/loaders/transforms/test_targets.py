@@ -99,7 +99,7 @@ MOVING: tuple[tuple[Operation, ...], ...] = (
     (nearest(RandomResizedCrop((64, 96), sampling="bounded")),),
     (nearest(CropAtRatio(50, 0.8)),),
     (nearest(Resize((70, 133))), KeepSize((70, 133))),
-    (nearest(Resize(shorter=60)), Crop((50, 50), at="random")),
+    (nearest(Resize(shorter=61)), Crop((50, 50), at="random")),
     (nearest(ResizeWithin(shorter=150, longest=200)), Flip()),
     (
         nearest(ResizeKeepRatio(target=(150, 200), fits=True)),
