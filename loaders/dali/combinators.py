@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from loaders.dali.graph import GraphContext, Node, apply, apply_all, fn
+from loaders.dali.graph import GraphContext, Node, apply, apply_all, compute, fn
 from loaders.transforms.base import ImageSpec, Operation
 from loaders.transforms.combinators import RandomApply, RandomChoice, RandomOrder
 
@@ -75,12 +75,8 @@ def select(
     nodes: Sequence[Node],
     branches: Sequence[Callable[..., Node]],
     shares: Sequence[float] | None = None,
-    first: int = 0,
 ) -> Node:
-    """Return ``branches[index - first](*nodes)``.
-
-    The branches are the leaves of a binary tree. Each node of the tree takes time for the samples
-    that reach it, so the tree is balanced by `shares`: common branches are close to its root.
+    """Return ``branches[index](*nodes)``.
 
     Args:
         index: an int32 scalar per sample, on the CPU.
@@ -89,20 +85,56 @@ def select(
             dimensions.
         shares: the expected share of the samples in each branch, up to a common factor; `None` if
             all are equal.
-        first: the index of the first branch.
 
+    """
+    shares = shares or [1.0] * len(branches)
+    turns = find_turns(shares)
+    ways: Sequence[Node] = ()
+    if len(turns):
+        ways = compute(lambda chosen: [*turns[:, chosen]], index, count=len(turns))
+    return follow(ways, nodes, branches, shares)
+
+
+def find_turns(shares: Sequence[float]) -> NDArray[np.bool_]:
+    """Return the way to each branch in a tree of branches: whether it goes to the first half, at each level.
+
+    Each node of the tree takes time for the samples that reach it, so the tree is balanced by
+    `shares`: common branches are close to its root.
+
+    Returns:
+        [levels, branches], `False` below a branch. Without levels if there is one branch.
+
+    """
+    if len(shares) == 1:
+        return np.zeros((0, 1), bool)
+    middle = _middle(shares)
+    halves = [find_turns(shares[:middle]), find_turns(shares[middle:])]
+    levels = max(map(len, halves))
+    below = [np.pad(half, ((0, levels - len(half)), (0, 0))) for half in halves]
+    first = np.arange(len(shares)) < middle
+    return np.concatenate([first[None], np.concatenate(below, axis=1)])
+
+
+def follow(
+    ways: Sequence[Node],
+    nodes: Sequence[Node],
+    branches: Sequence[Callable[..., Node]],
+    shares: Sequence[float],
+) -> Node:
+    """Return what `select` does; `ways` are the columns of `find_turns` of each sample's branch.
+
+    They are bool scalars on the CPU, one node for each level.
     """
     if len(branches) == 1:
         return branches[0](*nodes)
-    shares = shares or [1.0] * len(branches)
     middle = _middle(shares)
-    low = index < first + middle
-    halves = [fn._conditional.split(node, predicate=low) for node in (index, *nodes)]
-    (low_index, *low_nodes), (high_index, *high_nodes) = zip(*halves, strict=True)
+    turn, *below = ways
+    halves = [fn._conditional.split(node, predicate=turn) for node in (*below, *nodes)]
+    first, second = zip(*halves, strict=True)
     return fn._conditional.merge(
-        select(low_index, low_nodes, branches[:middle], shares[:middle], first),
-        select(high_index, high_nodes, branches[middle:], shares[middle:], first + middle),
-        predicate=low,
+        follow(first[: len(below)], first[len(below) :], branches[:middle], shares[:middle]),
+        follow(second[: len(below)], second[len(below) :], branches[middle:], shares[middle:]),
+        predicate=turn,
     )
 
 

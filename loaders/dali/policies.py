@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from loaders.dali.combinators import select, where
+from loaders.dali.combinators import find_turns, follow, where
 from loaders.dali.graph import GraphContext, Node, apply, fn, types
 from loaders.dali.policy_steps import (
     NOT_ROUNDED,
@@ -82,6 +82,7 @@ class StepTable:
             first if some images may stay unchanged. The others follow from most to least frequent,
             so that most images take a short path in the tree of branches.
         shares: the expected share of each family, relative to all steps.
+        turns: the way to each family in the tree of branches, see `combinators.find_turns`.
         rows: number of rows.
         probabilities: the probability of each row; `None` if all are equally likely.
 
@@ -123,6 +124,7 @@ class StepTable:
             sorted(shares, key=lambda key: (key[0] != "identity", -shares[key], key))
         )
         self.shares = [shares[key] for key in self.families]
+        self.turns = find_turns(self.shares)
         self._numbers = np.array([[self._row(step) for step in row] for row in rows])
         self._steps = rows
         self.rows = len(rows)
@@ -217,31 +219,27 @@ class StepTable:
         return [", ".join(filter(None, each)) for each in texts]
 
     @property
-    def has_branches(self) -> bool:
-        """Whether there is more than one branch to choose from."""
-        return len(self.families) > 1
-
-    @property
     def has_settings(self) -> bool:
         """Whether any branch takes settings."""
         return any(key[0] not in WITHOUT_SETTINGS for key in self.families)
 
     def graph_inputs(self, drawn: DrawnSteps, size: Size | None) -> list[NDArray[Any]]:
-        """Return the inputs of the graph for each step in order: int32 [N] branches, float32 [N, 3, 3] settings.
+        """Return the inputs of the graph for each step in order.
 
-        Branches are left out if there is only one, and settings if no branch takes them, because
-        DALI warns about unused outputs.
+        These are the ways to the branches, bool [N] for each level of `turns`, and the settings,
+        float32 [N, 3, 3], which are left out if no branch takes them, because DALI warns about
+        unused outputs.
         """
-        prepared = np.zeros((*drawn.branch.shape, 3, 3))
+        prepared = np.zeros((*drawn.branch.shape, 3, 3), np.float32)
         for number, key in enumerate(self.families):
             in_family = drawn.branch == number
             prepared[in_family] = prepare(
                 key, drawn.settings[in_family], drawn.center[in_family], size
             )
-        arrays = [drawn.branch] * self.has_branches + [
-            prepared.astype(np.float32)
-        ] * self.has_settings
-        return [array for step in zip(*arrays, strict=True) for array in step]
+        inputs: list[NDArray[Any]] = []
+        for branches, numbers in zip(drawn.branch, prepared, strict=True):
+            inputs += [*self.turns[:, branches], *[numbers] * self.has_settings]
+        return inputs
 
 
 def _describe_step(step: Step, change: float, share: float) -> str:
@@ -384,10 +382,10 @@ def _apply_step(
     table: StepTable, image: Node, inputs: Iterator[Node], size: Size | None, context: GraphContext
 ) -> Node:
     """Apply the next step of each image; `inputs` are the nodes of `StepTable.graph_inputs`."""
-    index = next(inputs) if table.has_branches else None
+    ways = [next(inputs) for _ in table.turns]
     settings = [next(inputs)] if table.has_settings else []
     branches = [branch(key, size, context) for key in table.families]
-    return select(index, [image, *settings], branches, table.shares)
+    return follow(ways, [image, *settings], branches, table.shares)
 
 
 def _draw(

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from loaders.dali.graph import GraphContext, Node, fn, math, types
+from loaders.dali.graph import GraphContext, Node, compute, fn, math, types
 from loaders.transforms.base import Color, Size
 from loaders.transforms.policies import Step
 
@@ -224,8 +224,9 @@ def _contrast(_: GraphContext, _size: Size | None, image: Node, values: Node) ->
     gray = fn.color_space_conversion(image, image_type=types.RGB, output_type=types.GRAY)
     # The cast rounds to an integer, as Pillow does.
     mean = fn.cast(fn.reductions.mean(gray, axes=[0, 1], keep_dims=True), dtype=types.UINT8)
-    other = fn.coord_transform(mean, M=values[0, 1], T=ROUND_DOWN)
-    return fn.cast(fn.coord_transform(image, M=values[0, 0]) + other, dtype=types.UINT8)
+    factor, rest = compute(lambda values: [values[:, 0, 0], values[:, 0, 1]], values, count=2)
+    other = fn.coord_transform(mean, M=rest, T=ROUND_DOWN)
+    return fn.cast(fn.coord_transform(image, M=factor) + other, dtype=types.UINT8)
 
 
 def _sharpness(context: GraphContext, size: Size | None, image: Node, values: Node) -> Node:
@@ -248,9 +249,11 @@ def _sharpness(context: GraphContext, size: Size | None, image: Node, values: No
 
 def _bytes(context: GraphContext, _size: Size | None, image: Node, values: Node) -> Node:
     """Invert values at or above a threshold, and keep only the highest bits."""
-    inverted = fn.coord_transform(image, M=_STEEP, T=values[0, 0], dtype=types.UINT8)
-    mask = context.to_device(fn.cast(values[0, 1], dtype=types.UINT8))
-    return (image ^ inverted) & mask
+    threshold, mask = compute(
+        lambda values: [values[:, 0, 0], values[:, 0, 1].astype(np.uint8)], values, count=2
+    )
+    inverted = fn.coord_transform(image, M=_STEEP, T=threshold, dtype=types.UINT8)
+    return (image ^ inverted) & context.to_device(mask)
 
 
 def _solarize_add(context: GraphContext, _size: Size | None, image: Node, values: Node) -> Node:
