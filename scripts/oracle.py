@@ -145,7 +145,11 @@ class Training:
         )  # fmt: skip
         with loader, open(Path(self.folder, f"{rank}.jsonl"), "a") as file:
             if first:
-                loader.load_state_dict(lines[first - 1]["state"])
+                try:
+                    loader.load_state_dict(lines[first - 1]["state"])
+                except loaders.CallError as error:
+                    Path(self.folder, f"{rank}.refused").write_text(str(error))
+                    return
             while step < EPOCHS * len(loader):
                 for images, labels, sources, valid in loader:
                     means = images.mean(dim=(2, 3)).tolist()

@@ -24,6 +24,7 @@ import tempfile
 import time
 import traceback
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -54,7 +55,7 @@ from manifests.store import read_manifest, read_revision  # noqa: E402
 PLACES = (("tfrecord", False), ("webdataset", True), ("webdataset", False), ("tfrecord", True))
 #: The steps, and how often each is chosen.
 STEPS = {"append": 5, "join": 4, "revert": 3, "repair": 4, "merge": 1, "diff": 2, "train": 3}
-STEPS |= {"resume": 2}
+STEPS |= {"resume": 2, "race": 1}
 #: What forks of the server of training processes need not import.
 PRELOADED = ["torch", "loaders.dali.pipeline", "loaders.loader", "loaders.resolve", "oracle"]
 LIMIT = 300.0
@@ -81,13 +82,15 @@ class Life:
         return self.history[-1] if self.history else {}
 
     def command(self, *arguments: str, status: Any = (0,), kill_after: float = 0.0) -> str | None:
-        """Run `dataprep`, and return its output; `None` if it was killed after this part of its time."""
-        began, name = time.monotonic(), arguments[0]
+        """Run `dataprep`, and return its output; `None` if it was killed after it began to write."""
+        began, name, names = time.monotonic(), arguments[0], names_below(self.place)
         usual = self.durations.get(name, 0.8)
         process = subprocess.Popen(
             [sys.executable, "-m", "dataprep", *arguments], stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT, text=True, cwd=ROOT, start_new_session=True,
         )  # fmt: skip
+        while kill_after and process.poll() is None and names_below(self.place) == names:
+            time.sleep(0.002)
         try:
             output, _ = process.communicate(timeout=kill_after * usual or LIMIT)
         except subprocess.TimeoutExpired:
@@ -104,7 +107,7 @@ class Life:
 
     def moments(self) -> list[float]:
         """Choose when the next runs are killed, as parts of their usual duration."""
-        return [self.rng.uniform(0.25, 1.1) for _ in range(self.rng.choice((0, 1, 1, 2, 3)))]
+        return [self.rng.uniform(0.001, 0.4) for _ in range(self.rng.choice((0, 1, 1, 2, 3)))]
 
     def make_source(self, count: int, known: Contents | None = None) -> tuple[str, Contents]:
         """Write new images as class folders, beside known ones, and perhaps beside a broken one."""
@@ -126,6 +129,8 @@ class Life:
             expect(found in (before, after), f"killed: {differences(found, before)}")
             if done:
                 break
+            if before and moment < 0.1 and JOURNAL in names_below(self.place):
+                self.refuse_others()
         else:
             if not undo or JOURNAL not in names_below(self.place):
                 self.command(*arguments)
@@ -134,9 +139,22 @@ class Life:
         else:
             self.history.append(after)
 
-    def note_sources(self, sources: list[str]) -> None:
+    def refuse_others(self) -> None:
+        """Begin other changes of a dataset whose change was killed: it must end first."""
+        other = self.folder / "other"
+        for name, sample in make_samples(random.Random(0), 90_000, 2).items():
+            write_bytes(str(other / sample.label), name, sample.data)
+        append = ("convert", "--append", "--src", str(other), "--out", self.place)
+        self.command(*append, status=(2,))
+        write_bytes(str(self.folder), "other.csv", b"key,other\n00000000,1\n")
+        table = str(self.folder / "other.csv")
+        self.command("join", self.place, table, "--on", "key", "--missing", "null", status=(2,))
+        self.command("repair", self.place)
+        self.command("info", self.place)
+
+    def note_sources(self, sources: list[str], revision: int | None = None) -> None:
         """Remember what the new shards were made from."""
-        names = [shard.name for shard in read_manifest(self.place).shards]
+        names = [shard.name for shard in read_revision(self.place, revision).shards]
         self.sources = {name: self.sources.get(name, sources) for name in names}
 
     def convert(self, place: str = "", sources: list[str] | None = None, after: Any = None) -> None:
@@ -176,6 +194,26 @@ class Life:
         else:
             self.change(arguments, self.contents | new, undo=self.rng.random() < 0.2)
             self.note_sources([source])
+
+    def race(self) -> None:
+        """Append two sources at once: one wins, and the other can be appended after it."""
+        revision, pairs = len(self.history), [self.make_source(4) for _ in range(2)]
+        append = ("convert", "--append", "--keep-removed", "--max-rejected", "1")
+        commands = [(*append, "--src", source, "--out", self.place) for source, _ in pairs]
+        with ThreadPoolExecutor() as threads:
+            options: dict[str, Any] = {"status": (0, 2, 3)}
+            options["kill_after"] = self.rng.choice((0.0, 0.1))
+            runs = [threads.submit(self.command, *each, **options) for each in commands]
+        for run in runs:
+            run.result()
+        self.command(*commands[0], status=(0, 2))  # the other one may have been killed
+        for command in reversed(commands):
+            self.command(*command)
+        if read_contents(self.place, revision) != self.contents | pairs[0][1]:
+            pairs.reverse()
+        for number, (source, new) in enumerate(pairs, revision):
+            self.history.append(self.contents | new)
+            self.note_sources([source], number)
 
     def join(self) -> None:
         """Join scores, notes and corrected labels by a table, of all samples or of some."""
@@ -276,23 +314,30 @@ class Life:
         options |= {"seed": self.rng.randint(0, 9), "split": self.rng.choice(("train", "val"))}
         options["shuffle"] = self.rng.choice((True, False, "buffer"))
         if "://" in self.place:
+            options["shuffle"] = bool(options["shuffle"])
             options["cache"] = str(self.folder / "cache")
         self.training = Training(str(folder), self.place, options, self.contents)
         for moment in self.moments():
-            self.run_ranks(self.training, moment)
+            self.run_ranks(self.training, 0.3 + 2 * moment)
         if self.rng.random() < 0.6:
             self.resume()
 
     def resume(self) -> None:
-        """Resume a training, unless its revision was reverted, and check all of its epochs."""
+        """Resume a training and check all of its epochs, unless another revision has its number."""
         if self.training is None:
             self.train()
             return
         training, self.training = self.training, None
-        revisions = dict(enumerate(self.history))
-        if revisions.get(training.options["revision"]) == training.contents:
+        number = training.options["revision"]
+        contents = self.history[number] if number < len(self.history) else {}
+        if contents == training.contents:
             self.run_ranks(training)
             training.check()
+        elif contents and all(training.read_batches(rank) for rank in range(RANKS)):
+            self.run_ranks(training)
+            refused = [Path(training.folder, f"{rank}.refused") for rank in range(RANKS)]
+            known = contents.keys() == training.contents.keys()  # the order is the same
+            expect(known or all(map(Path.exists, refused)), f"a state of {training} was loaded")
 
     def run_ranks(self, training: Training, kill_after: float = 0.0) -> None:
         """Run both ranks to the end, or kill them; they resume after the last batch that both had."""
