@@ -1340,6 +1340,32 @@ class JoinOptions:
 
 
 @record
+class RemoveOptions:
+    """Which samples `dataprep remove` takes out of a dataset."""
+
+    keys: str | None = option(
+        None, "A text file with the key of a sample in each line.", form="path", unit="FILE"
+    )
+    sources: str | None = option(
+        None,
+        "A text file with the path of an image in each line, as the column source of the sample"
+        " tables has it.",
+        form="path",
+        unit="FILE",
+    )
+    where: str | None = option(
+        None,
+        "Remove the samples for which this condition of a SQL WHERE clause is true, as in `dataprep"
+        " convert --where`.",
+        unit="FILTER",
+    )
+    reason: str | None = option(
+        None, "Why the samples are removed, for the list of removed samples.", unit="TEXT"
+    )
+    dry_run: bool = option(False, "Print what would be removed; write nothing.")
+
+
+@record
 class ReportOptions:
     """How to make a report."""
 

@@ -40,6 +40,7 @@ from dataprep.plan.splits import ORDER_STREAM, permutation
 from dataprep.progress import Progress
 from dataprep.run.convert import AppendPlan, plan_append
 from dataprep.run.inputs import options_of, select_samples
+from dataprep.run.remove import restrict_again
 from dataprep.run.work import planned_task
 from dataprep.shards.source_image import computed_columns
 from dataprep.shards.write import ShardTask, computed_types, write_files
@@ -65,11 +66,13 @@ from manifests.serialization import (
     file_of,
     joined_table,
     manifest_digest,
+    numbered,
     old_manifest_name,
     parts,
     revisions_of_shards,
 )
 from manifests.store import (
+    REMOVED_NAME,
     read_as_written,
     read_dataset,
     read_manifest,
@@ -307,17 +310,76 @@ def repair_dataset(
             remake_all(folder, manifest, source, found, fence, workers=workers)
         # In the order of the manifest, not in which workers ended.
         damaged = [found[each.name] for each in manifest.shard_files if each.name in found]
+        damaged += _repair_removals(folder, newest, dry_run=dry_run)
         damaged += _damaged_joins(folder, newest)
         damaged += _repair_lists(folder, manifest, source, workers=workers, dry_run=dry_run)
     return RepairResult(tuple(damaged), len(shards))
 
 
+def _repair_removals(folder: str, newest: Manifest, *, dry_run: bool) -> list[DamagedFile]:
+    """Repair the files that removals wrote, from the files of the revision before each."""
+    damaged: list[DamagedFile] = []
+    for number, before, after in _removals(folder, newest):
+        old = {shard.name: shard for shard in before.shards}
+        for shard in after.shards:
+            if shard.index != old[shard.name].index:
+                damaged += _repair_removal(
+                    folder, before, (old[shard.name], shard), number, dry_run=dry_run
+                )
+        file, damage = after.removed, ""
+        if file and file.name == numbered(REMOVED_NAME, number):
+            damage = damage_of(folder, file)
+        if file and damage:
+            reason = "nothing else lists the removed samples"
+            damaged.append(DamagedFile(file.name, damage, reason=reason, hint=_REMOVE_AGAIN))
+    return damaged
+
+
+_REMOVE_AGAIN = (
+    "run `dataprep revert` and the same `dataprep remove` again, or restore it from a copy"
+)
+
+
+def _removals(folder: str, newest: Manifest) -> Iterator[tuple[int, Manifest, Manifest]]:
+    """Yield the number of each removal, and the manifests of the revision before and of its own."""
+    for number in newest.removals:
+        # `_repair_lists` names a manifest that is damaged.
+        with suppress(DamagedError):
+            before, after = read_older(folder, newest, number - 1)[0], newest
+            if number < newest.revision:
+                after = read_older(folder, newest, number)[0]
+            yield number, before, after
+
+
+def _repair_removal(
+    folder: str, before: Manifest, shards: tuple[Shard, Shard], number: int, *, dry_run: bool
+) -> Iterator[DamagedFile]:
+    """Repair what a removal wrote for a shard; yield what was damaged."""
+    left = {}
+    for file in shards[1].files[1:]:
+        if damage := damage_of(folder, file):
+            left[file.name] = damage
+    rebuilt: dict[str, bytes] = {}
+    if left:
+        rebuilt = restrict_again(folder, before, *shards, number)
+    for name, damage in left.items():
+        if name not in rebuilt:
+            reason = "the revision before and what is left of this one do not determine it"
+            yield DamagedFile(name, damage, reason=reason, hint=_REMOVE_AGAIN)
+            continue
+        if not dry_run:
+            replace_files(folder, [(name, rebuilt[name])])
+        yield DamagedFile(name, damage, repair="rebuilt from the revision before")
+
+
 def _damaged_joins(folder: str, manifest: Manifest) -> list[DamagedFile]:
     """Return the damaged tables of a join, which cannot be repaired."""
     damaged = []
-    for shard in manifest.shards if manifest.joins else ():
-        damage = damage_of(folder, shard.table)
-        if damage and shard.table.name != joined_table(shard.name, 0):
+    joined = [(shard, number) for number in manifest.joins for shard in manifest.shards]
+    for shard, number in joined:
+        if shard.table.name != joined_table(shard.name, number):
+            continue
+        if damage := damage_of(folder, shard.table):
             reason = "columns of another table were joined to it"
             hint = "run `dataprep revert` and the same `dataprep join` again, or restore it from a copy"
             damaged.append(DamagedFile(shard.table.name, damage, reason=reason, hint=hint))

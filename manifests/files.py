@@ -115,12 +115,14 @@ INDEX = FileKind("index", 1 << 28, IndexFileError, _REMAKE)
 TABLE = FileKind("sample table", 1 << 30, TableError, _REMAKE)
 ARRAY = FileKind("array file", 1 << 40, TableError, _REMAKE)
 REJECTED = FileKind("list of rejected images", 1 << 30, ManifestError, _REMAKE)
+REMOVED = FileKind("list of removed samples", 1 << 30, ManifestError, _REMAKE)
 PLAN = FileKind("plan", 1 << 28, PlanError, _PLAN_AGAIN)
 PLAN_TABLE = FileKind("source table of the plan", 16 << 30, PlanError, _PLAN_AGAIN)
 
 #: Kinds of files by name, with the number of a revision in it or not.
 _KINDS_BY_NAME = {
     r"rejected\.(?:[0-9]+\.)?jsonl": REJECTED,
+    r"removed\.(?:[0-9]+\.)?parquet": REMOVED,
     r"manifest\.shards\.(?:[0-9]+\.)?parquet": SHARD_LIST,
     r"(?s).+\.json": MANIFEST,
     r"(?s).+\.idx": INDEX,

@@ -235,14 +235,14 @@ class Added:
 
 @record
 class Revision:
-    """What ``dataprep convert --append`` or ``dataprep join`` added to a dataset.
+    """What ``dataprep convert --append`` or ``join`` added to a dataset, or ``dataprep remove`` took out.
 
     Attributes:
         parent: digest of the manifest of the revision before: ``sha256:`` and 64 hex digits.
         source: name of what was appended or joined, without its folder.
         source_digest: fingerprint of the whole source with these options. The same source gives the
             same.
-        splits: what each split gained, by name. Empty for a join.
+        splits: what each split gained, by name. Empty for a join and for a removal.
         classes: number of classes since this revision. New ones are added at the end.
         options: the options, and the fingerprint of the plan.
 
@@ -257,8 +257,16 @@ class Revision:
 
     @property
     def joined(self) -> tuple[str, ...]:
-        """Names of the columns that a join added or replaced. Empty for an append."""
-        return tuple(self.options["join"]["columns"]) if not self.splits else ()
+        """Names of the columns that a join added or replaced. Empty for others."""
+        return tuple(self.options["join"]["columns"]) if "join" in self.options else ()
+
+    @property
+    def removed(self) -> Mapping[str, int]:
+        """Number of samples that a removal took out of each split. Empty for others."""
+        counts: Mapping[str, int] = {}
+        if "remove" in self.options:
+            counts = self.options["remove"]["samples"]
+        return counts
 
 
 @record
@@ -279,8 +287,10 @@ class Manifest:
         creator: the command that made the dataset, ``"convert"`` or ``"index"``.
         kind: what a pixel of every image is.
         images: names of the images of each sample, the first image first. Empty if there is one.
-        revisions: what was appended or joined since the dataset was made, the oldest first.
+        revisions: what was appended, joined or removed since the dataset was made, the oldest
+            first.
         arrays: the array columns by name, whose values are beside the sample tables.
+        removed: the list of removed samples. `None` if none was ever removed.
 
     """
 
@@ -298,6 +308,7 @@ class Manifest:
     kind: PixelKind = RGB8
     arrays: Mapping[str, ArrayKind] = field(default_factory=dict)
     images: tuple[str, ...] = ()
+    removed: File | None = None
 
     @property
     def raw_bytes(self) -> int:
@@ -327,13 +338,18 @@ class Manifest:
 
     @property
     def revision(self) -> int:
-        """Number of times that something was appended or joined to the dataset."""
+        """Number of times that something was appended, joined or removed."""
         return len(self.revisions)
 
     @property
     def joins(self) -> list[int]:
         """Numbers of the revisions that joined columns: each has tables of its own."""
         return [number for number, each in enumerate(self.revisions, 1) if each.joined]
+
+    @property
+    def removals(self) -> list[int]:
+        """Numbers of the revisions that removed samples: shards have new indexes and tables."""
+        return [number for number, each in enumerate(self.revisions, 1) if each.removed]
 
     @property
     def plans(self) -> list[str]:

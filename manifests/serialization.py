@@ -44,6 +44,13 @@ MAX_REVISION = 999_999_999
 #: ones.
 REVISION_FILE = re.compile(
     r"manifest\.[0-9]{1,9}\.json|manifest\.shards\.[0-9]{1,9}\.parquet|rejected\.[0-9]{1,9}\.jsonl"
+    r"|removed\.[0-9]{1,9}\.parquet"
+)
+
+#: A file of a shard: the name of the shard, perhaps the number of a revision, and the end.
+_OF_SHARD = re.compile(
+    r"(.+-[0-9]{5,})(?:\.[0-9]{1,9}(?=\.(?:tfrecord|tar|idx|parquet|[^.]+\.npy)\Z))?(\..+)",
+    re.DOTALL,
 )
 
 _CHECKSUM = re.compile(get_args(Checksum)[1])
@@ -68,9 +75,20 @@ def numbered(name: str, revision: int) -> str:
     return f"{stem}.{revision}{dot}{suffix}"
 
 
+def of_revision(name: str, revision: int) -> str:
+    """Return the name that a file of a shard has in a revision: ``train-00000.2.idx`` for ``train-00000.idx``."""
+    found = _OF_SHARD.fullmatch(name)
+    if found is None:
+        return numbered(name, revision)
+    number = ""
+    if revision:
+        number = f".{revision}"
+    return f"{found[1]}{number}{found[2]}"
+
+
 def joined_table(shard: str, revision: int) -> str:
-    """Return the name of a shard's table of a revision: 0 if it was written with the shard, else a join."""
-    return numbered(f"{os.path.splitext(shard)[0]}.parquet", revision)
+    """Return the name of a shard's table of a revision: 0 if it was written with the shard."""
+    return of_revision(f"{os.path.splitext(shard)[0]}.parquet", revision)
 
 
 def manifest_digest(data: bytes) -> str:
@@ -128,10 +146,14 @@ def check_revisions(manifest: Manifest) -> None:
             f"revisions end with {counts[-1]} classes, but there are {len(manifest.classes)}"
         )
     added = parts(manifest)[1:]
+    newest_removal = max(manifest.removals, default=0)
     for number, (revision, part) in enumerate(zip(manifest.revisions, added, strict=True), 1):
         samples = {split.name: split.samples for split in part.splits}
         for name, stated in revision.splits.items():
-            if samples.get(name) != stated.samples:
+            actual = samples.get(name, -1)
+            if number < newest_removal and 0 <= actual <= stated.samples:
+                continue
+            if actual != stated.samples:
                 raise MemberError(
                     f"the shards of revision {number} in split {shorten(name)} have other samples"
                 )
@@ -142,7 +164,12 @@ def _check_revision(number: int, body: Member) -> None:
     if body["revision"].integer(1) != number:
         body["revision"].fail(f"the number {number}")
     body["options"]["plan"].text()
-    if not body["splits"].mapping():
+    if "remove" in body["options"].mapping():
+        for count in body["options"]["remove"]["samples"].members().values():
+            count.integer(1)
+        if body["splits"].mapping():
+            body["splits"].fail("empty for a removal")
+    elif not body["splits"].mapping() or "join" in body["options"].mapping():
         names = body["options"]["join"]["columns"]
         if not names.texts():
             names.fail("an array of names")
@@ -191,10 +218,11 @@ def manifest_to_json(manifest: Manifest, shard_list: File | None = None) -> dict
         "splits": splits,
         "shard_list": shard_list and asdict(shard_list),
         "rejected": manifest.rejected and asdict(manifest.rejected),
+        "removed": manifest.removed and asdict(manifest.removed),
         "classes": manifest.classes,
     }
     # These members are left out if there is nothing to say.
-    for name in ("pixels", "label_type", "images", "arrays", "revisions", "shard_list"):
+    for name in ("pixels", "label_type", "images", "arrays", "revisions", "shard_list", "removed"):
         if not body[name]:
             del body[name]
     return body
@@ -251,8 +279,9 @@ def manifest_from_json(body: Member, listed: Sequence[Split] | None = None) -> M
     manifest = replace(Member(members).record(Manifest), splits=tuple(listed), kind=kind)
     for number, revision in enumerate(Member(members)["revisions"].items(), 1):
         _check_revision(number, revision)
-    if manifest.rejected:
-        check_file_name(manifest.rejected.name)
+    for file in (manifest.rejected, manifest.removed):
+        if file:
+            check_file_name(file.name)
     image = manifest.components.image
     if not image or not all(image):
         body["components"]["image"].fail("an array of names")

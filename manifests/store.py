@@ -64,6 +64,7 @@ _log = logging.getLogger(__name__)
 
 MANIFEST_NAME = "manifest.json"
 REJECTED_NAME = "rejected.jsonl"
+REMOVED_NAME = "removed.parquet"
 
 #: A longer manifest is refused.
 MAX_MANIFEST_BYTES = MANIFEST.max_bytes
@@ -344,13 +345,13 @@ def read_old_manifest(folder: StrPath, newest: Manifest, revision: int) -> bytes
 
 
 def read_as_written(folder: StrPath, manifest: Manifest) -> Manifest:
-    """Return a manifest whose shards have the tables and labels that they were written with, before any join.
+    """Return a manifest whose shards have the files and labels that they were written with, before any join or removal.
 
     Raises:
         ManifestError: the manifest of an older revision is missing or damaged.
 
     """
-    if not manifest.joins:
+    if not (manifest.joins or manifest.removals):
         return manifest
     written: dict[str, Shard] = {}
     first = manifest

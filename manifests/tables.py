@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 #: Key of the table metadata in the Parquet schema.
-_METADATA_KEY = b"dataprep"
+METADATA_KEY = b"dataprep"
 
 #: A table needs more than three bytes for each row: keys, offsets and checksums differ.
 ROWS_PER_BYTE = 0.5
@@ -78,7 +78,7 @@ def build_table(columns: Mapping[str, Any], metadata: TableMetadata | None = Non
     if metadata is None:
         return table
     return table.replace_schema_metadata(
-        {_METADATA_KEY: json.dumps(metadata_to_json(metadata), sort_keys=True)}
+        {METADATA_KEY: json.dumps(metadata_to_json(metadata), sort_keys=True)}
     )
 
 
@@ -347,7 +347,7 @@ def read_table_metadata(path: StrPath) -> TableMetadata | None:
 
 
 def _metadata(path: StrPath, parquet: BoundedParquet) -> TableMetadata | None:
-    metadata = parquet.metadata.get(_METADATA_KEY)
+    metadata = parquet.metadata.get(METADATA_KEY)
     if metadata is None:
         return None
     try:

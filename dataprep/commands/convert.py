@@ -712,6 +712,8 @@ def print_append(made: AppendPlan | AppendResult, out: str, max_rejected: float)
             text += f" since revision {made.revision}"
         if manifest.rejected:
             text += ", or rejected then"
+        if manifest.removed:
+            text += ", or removed since"
         print_line(text)
         return ExitStatus.SUCCESS
     _print_known(made.known, out)

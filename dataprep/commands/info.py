@@ -33,7 +33,7 @@ if TYPE_CHECKING:
         Difference,
         Kind,
     )
-    from dataprep.summary.info import DatasetSummary, SplitSummary
+    from dataprep.summary.info import DatasetSummary, RevisionSummary, SplitSummary
 
 
 def info_value(dataset: str, *, options: InfoOptions) -> dict[str, Any]:
@@ -92,20 +92,8 @@ def _print_summary(out: str, summary: DatasetSummary) -> None:
     elif summary.kind != RGB8:
         raw = f" {summary.kind},"
     print_line(f"{out}: {summary.format},{raw} {samples}, {format_bytes(summary.bytes)}")
-    # What each append or join added.
     for revision in summary.revisions:
-        if revision.joined:
-            columns = ", ".join(map(printable, revision.joined))
-            source = printable(revision.source)
-            print_line(f"revision {revision.revision}: {columns} joined from {source}")
-            continue
-        added = ", ".join(f"{name} +{samples:,}" for name, samples in revision.samples.items())
-        shards = (
-            f"{plural(revision.shards, 'shard')}, {plural(revision.classes, 'class')} since then"
-        )
-        print_line(
-            f"revision {revision.revision}: {added} from {printable(revision.source)}, in {shards}"
-        )
+        print_line(f"revision {revision.revision}: {_describe_revision(revision)}")
     for name, split in summary.splits.items():
         _print_split(name, split)
     _print_bands(summary)
@@ -117,6 +105,19 @@ def _print_summary(out: str, summary: DatasetSummary) -> None:
         print_line(
             f"rejected: {plural(summary.rejected, 'image')}, see {out}/{summary.rejected_file}"
         )
+
+
+def _describe_revision(revision: RevisionSummary) -> str:
+    """Return what an append or a join added, or a removal took out."""
+    source = printable(revision.source)
+    if revision.joined:
+        return f"{', '.join(map(printable, revision.joined))} joined from {source}"
+    sign, counts = ("-", revision.removed) if revision.removed else ("+", revision.samples)
+    changed = ", ".join(f"{name} {sign}{samples:,}" for name, samples in counts.items())
+    if revision.removed:
+        return f"{changed}, removed as in {source}"
+    shards = plural(revision.shards, "shard")
+    return f"{changed} from {source}, in {shards}, {plural(revision.classes, 'class')} since then"
 
 
 def _print_split(name: str, split: SplitSummary) -> None:

@@ -149,7 +149,7 @@ def repair(
 @click.command(cls=Command)
 @click.argument("dataset", type=path_or_url)
 def revert(dataset: str) -> ExitStatus:
-    """Undo the last append or join.
+    """Undo the last append, join or removal.
 
     Removes what an interrupted `dataprep convert --append` or `dataprep join` wrote to DATASET. If
     none was interrupted, goes back to the revision before the newest one, and removes the shards or
@@ -165,6 +165,9 @@ def revert(dataset: str) -> ExitStatus:
         print_line(f"{samples} {agree(result.removed, 'was', 'were')} removed")
     elif result.joined:
         print_line(f"the join of {', '.join(map(printable, result.joined))} was undone")
+    elif result.restored:
+        samples = plural(result.restored, "sample")
+        print_line(f"{samples} {agree(result.restored, 'is', 'are')} in the dataset again")
     else:
         print_line(
             f"what an interrupted append or join wrote was removed: {plural(result.files, 'file')}"

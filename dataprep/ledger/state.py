@@ -70,16 +70,23 @@ from manifests.serialization import (
     joined_table,
     manifest_digest,
     numbered,
+    of_revision,
     old_manifest_name,
 )
-from manifests.store import MANIFEST_NAME, REJECTED_NAME, parse_manifest, read_manifest
+from manifests.store import (
+    MANIFEST_NAME,
+    REJECTED_NAME,
+    REMOVED_NAME,
+    parse_manifest,
+    read_manifest,
+)
 from manifests.tables import SHARD_LIST_NAME
 
 # --- the journal: what a run that has not ended does ----------------------------------------------
 
 
 #: What the command that wrote the journal does.
-Action = Literal["convert", "append", "join", "revert"]
+Action = Literal["convert", "append", "join", "remove", "revert"]
 
 _NOTES: Mapping[Action, str] = {
     "convert": (
@@ -94,12 +101,16 @@ _NOTES: Mapping[Action, str] = {
         "dataprep join has not ended. Run the same command again to finish it, or dataprep revert to"
         " remove what it wrote. The dataset itself is complete."
     ),
+    "remove": (
+        "dataprep remove has not ended. Run the same command again to finish it, or dataprep revert"
+        " to undo it. The dataset itself is complete."
+    ),
     "revert": "dataprep revert has not ended. Run it again.",
 }
 
 #: A shard, its index or its table. Nothing else, and nothing in another folder, is ever removed.
 #: What follows the name of a shard in the names of its files, as a regular expression.
-ENDS_OF_FILES = rf"\.(tfrecord|tar|idx|([0-9]{{1,9}}\.)?parquet|{ARRAY_NAME.pattern}\.npy)"
+ENDS_OF_FILES = rf"\.([0-9]{{1,9}}\.)?(tfrecord|tar|idx|parquet|{ARRAY_NAME.pattern}\.npy)"
 
 _SHARD_FILE = re.compile(rf"[^/\0]+-[0-9]{{5,}}{ENDS_OF_FILES}")
 
@@ -202,15 +213,17 @@ def unlisted_files(journal: Journal, manifest: Manifest) -> list[str]:
 def names_of_dataset(manifest: Manifest) -> list[str]:
     """Return the names of all files of a dataset up to this revision, except ``manifest.json``."""
     names = [file.name for file in manifest.shard_files]
-    return [*dict.fromkeys((*names, *joined_tables(manifest))), *own_files(manifest)]
+    return [*dict.fromkeys((*names, *changed_files(manifest))), *own_files(manifest)]
 
 
-def joined_tables(manifest: Manifest) -> list[str]:
-    """Return the names of all tables up to this revision, if it or an older one joined columns."""
+def changed_files(manifest: Manifest) -> list[str]:
+    """Return the names that files of shards can have up to this revision, if it or an older one changed shards."""
     names = []
-    numbers = manifest.joins
-    for shard in manifest.shards if numbers else ():
-        names += [joined_table(shard.name, number) for number in (0, *numbers)]
+    joins, removals = manifest.joins, manifest.removals
+    for shard in manifest.shards if joins or removals else ():
+        names += [joined_table(shard.name, number) for number in (0, *joins)]
+        for file in shard.files if removals else ():
+            names += [of_revision(file.name, number) for number in (0, *removals)]
     return names
 
 
@@ -218,7 +231,7 @@ def own_files(manifest: Manifest) -> Sequence[str]:
     """Return the names of lists and manifests up to this revision, except ``manifest.json``."""
     numbers = range(manifest.revision + 1)
     names = [old_manifest_name(number) for number in numbers[:-1]]
-    for name in (SHARD_LIST_NAME, REJECTED_NAME):
+    for name in (SHARD_LIST_NAME, REJECTED_NAME, REMOVED_NAME):
         names += [numbered(name, number) for number in numbers]
     return names
 
@@ -249,7 +262,7 @@ class State(Enum):
     #: A dataset.
     COMPLETE = auto()
 
-    #: A dataset, and an append or a join that has not ended.
+    #: A dataset, and an append, a join or a removal of samples that has not ended.
     APPENDING = auto()
 
     #: A dataset, and the removal of an append that has not ended.
@@ -400,9 +413,11 @@ def refuse_appended(folder: Folder) -> None:
 
     """
     if folder.newest and folder.newest.revisions:
+        what = "images or columns were added to it"
+        if folder.newest.removals:
+            what = "images of it were removed"
         raise CallError(
-            f"--out {printable(folder.out)} is at revision {folder.newest.revision}: images or"
-            " columns were added to it",
+            f"--out {printable(folder.out)} is at revision {folder.newest.revision}: {what}",
             hint=(
                 "set --append to add the images of another source, choose another folder, or"
                 " replace everything with --overwrite"

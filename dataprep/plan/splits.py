@@ -41,6 +41,18 @@ _HINT = "write a condition over columns, for example \"size >= 1000 and label !=
 _MEASURED = ("width", "height")
 
 
+def matching_samples(source: Source, where: str) -> BoolArray:
+    """Return which samples match a filter, bool [n]; see `filter_source`."""
+    columns = _columns(source)
+    names = _of_option(filter_columns, where)
+    used = {}
+    # A table needs a column for its number of rows.
+    for name in names or ["size"]:
+        column = _column_of(name, columns)
+        used[column] = _column(source, column)
+    return _of_option(matching_rows, where, pa.table(used))
+
+
 def filter_source(source: Source, where: str) -> Source:
     """Return a source with the samples that match a filter.
 
@@ -57,15 +69,7 @@ def filter_source(source: Source, where: str) -> Source:
             matches no sample.
 
     """
-    columns = _columns(source)
-    names = _of_option(filter_columns, where)
-    used = {}
-    # A table needs a column for its number of rows.
-    for name in names or ["size"]:
-        column = _column_of(name, columns)
-        used[column] = _column(source, column)
-    table = pa.table(used)
-    rows = np.flatnonzero(_of_option(matching_rows, where, table))
+    rows = np.flatnonzero(matching_samples(source, where))
     if not len(rows):
         raise CallError(
             f"--where {shown(where)} matches none of {plural(len(source), 'image')}",

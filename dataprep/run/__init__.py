@@ -10,6 +10,8 @@
                         tasks come from a source in memory or from the files of a plan
     finish              the last of three steps
     join                columns of a table, as a revision with other tables
+    remove              samples are taken out, as a revision with other indexes and tables
+    removed             which new samples of a source were removed before
     commit              what makes a revision complete: rejected images and the manifest; undo a revision
     known               which samples of a source are new
     edited              images of a dataset that its source has elsewhere now, with other content, or not at all

@@ -27,6 +27,7 @@ from dataprep.ledger.finished import (
     has_checksum,
     read_conversion,
     read_rejected,
+    refuse_folders,
     stale_files,
 )
 from dataprep.ledger.state import (
@@ -34,6 +35,7 @@ from dataprep.ledger.state import (
     Journal,
     State,
     names_of_dataset,
+    read_journal,
     remove_journal,
     unlisted_files,
 )
@@ -538,6 +540,46 @@ def publish_revision(base: Folder, manifest: Manifest, added: Sequence[Shard]) -
         raise changed_error(base.out)
 
 
+#: What a journal is of, for messages.
+_ACTIONS: Mapping[str, str] = {"join": "join", "append": "append", "remove": "removal"}
+
+
+def begin_in_place(base: Folder, journal: Journal) -> None:
+    """Write the journal of a revision that adds no shards, or continue the same one.
+
+    After a kill, the next run writes every file of the journal again, with the same bytes.
+
+    Raises:
+        CallError: another command is changing the dataset, or a file has one of the names.
+
+    """
+    out, what = base.out, _ACTIONS[journal.action]
+    refuse_folders(out, (JOURNAL_NAME, *journal.files))
+    mark = base.journal
+    if base.state is State.COMPLETE:
+        end_committed(base)
+        there = storage.names_in(out).intersection(journal.files)
+        if there and read_journal(out) is None:
+            raise CallError(
+                f"{printable(out)} contains {min(there)!r}, which is not in its manifest",
+                hint=f"move it away; a {what} needs this name",
+            )
+        if begin_revision(base, journal):
+            return
+        mark = read_journal(out)
+    if mark is None or mark.plan != journal.plan:
+        other = "another command"
+        if mark is not None and mark.action == journal.action:
+            other = f"another {what}"
+        elif mark is not None and mark.action in _ACTIONS:
+            article = "an" if mark.action == "append" else "a"
+            other = f"{article} {_ACTIONS[mark.action]}"
+        raise CallError(
+            f"{other} has not ended in {printable(out)}: it was interrupted, or is running",
+            hint=f"run the same command again, or `dataprep revert {out}` to undo what it wrote",
+        )
+
+
 def changed_error(out: str) -> StorageError:
     """Return the error that the dataset is not as it was when an append or a join began."""
     return StorageError(
@@ -576,9 +618,10 @@ class RevertResult(NamedTuple):
 
     Attributes:
         manifest: manifest of the revision that the dataset is at.
-        removed: number of samples that were removed; 0 if only a join or an interrupted append was.
+        removed: number of samples that were removed; 0 unless an append was undone.
         files: number of files that were removed.
         joined: columns of the join that was undone. Empty if none was.
+        restored: number of samples that are back, because their removal was undone.
 
     """
 
@@ -586,6 +629,7 @@ class RevertResult(NamedTuple):
     removed: int
     files: int
     joined: tuple[str, ...] = ()
+    restored: int = 0
 
 
 def revert_dataset(out: str) -> RevertResult:
@@ -621,7 +665,7 @@ def _revert_newest(base: Folder) -> RevertResult:
     if not manifest.revisions:
         raise CallError(
             f"{printable(out)} is at revision 0: nothing was appended or joined to it",
-            hint="only an append or a join can be reverted",
+            hint="only an append, a join or a removal can be reverted",
         )
     number = manifest.revision - 1
     old, data = read_older(out, manifest, number)
@@ -642,7 +686,8 @@ def _revert_newest(base: Folder) -> RevertResult:
         )
     removed = parts(manifest)[-1].shards
     result = _remove_files(old, mark, out, removed=sum(shard.samples for shard in removed))
-    return result._replace(joined=manifest.revisions[-1].joined)
+    newest = manifest.revisions[-1]
+    return result._replace(joined=newest.joined, restored=sum(newest.removed.values()))
 
 
 def _remove_files(manifest: Manifest, mark: Journal, out: str, *, removed: int) -> RevertResult:

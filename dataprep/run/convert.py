@@ -57,6 +57,7 @@ from dataprep.run.edited import check_edits
 from dataprep.run.inputs import check_columns, check_label_type, check_options, read_base
 from dataprep.run.known import describe_clips, find_known, find_retried, revision_with
 from dataprep.run.prepare import Rereading, Resumable, prepared
+from dataprep.run.removed import find_removed
 from dataprep.run.work import Prepared, opened, says_what_is_kept, write_shards
 from dataprep.shards.write import ShardResult, names_of_shard
 from dataprep.sources import Source
@@ -210,6 +211,9 @@ def plan_append(
     check_options(base, options)
     check_label_type(base, source)
     number = revision_with(base, source)
+    # Some of its samples may be removed since.
+    if base.manifest.removals:
+        number = None
     nothing = AppendResult(base.manifest, len(source), number, None)
     may_be_new = np.ones(len(source), np.bool_)
     if number is not None:
@@ -235,6 +239,9 @@ def plan_append(
         )
     notices = (*found.notices, *check_edits(base, labelled, found, edits, reader))
     known = found.rows | ~may_be_new
+    removed, left_out = find_removed(base, labelled, ~known, reader, progress)
+    known |= removed
+    notices = (*notices, *left_out)
     if known.all():
         return nothing._replace(notices=notices)
     # Plan the new samples. A split that would be empty is not made.

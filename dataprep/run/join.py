@@ -27,9 +27,8 @@ from dataprep.labels.columns import (
     row_error,
 )
 from dataprep.labels.tables import labels_of
-from dataprep.ledger.fence import begin_revision, owned
-from dataprep.ledger.finished import refuse_folders
-from dataprep.ledger.state import Folder, Journal, State, read_journal, remove_journal
+from dataprep.ledger.fence import owned
+from dataprep.ledger.state import Folder, Journal, State, remove_journal
 from dataprep.options import (
     CHANGE_COLUMNS,
     GEO_COLUMNS,
@@ -39,12 +38,16 @@ from dataprep.options import (
     JoinOptions,
     SourceOptions,
 )
-from dataprep.run.commit import end_committed, end_conversion, publish_revision
+from dataprep.run.commit import (
+    begin_in_place,
+    end_committed,
+    end_conversion,
+    publish_revision,
+)
 from dataprep.run.inputs import read_base
 from dataprep.sources.base import RESERVED_COLUMNS, one_array
 from dataprep.sources.columns import extra_columns, without_index
 from dataprep.sources.tables import load_table, rows_of
-from dataprep.storage.temporary import JOURNAL_NAME
 from dataprep.summary.diff import hash_texts
 from manifests.errors import CallError, SourceError
 from manifests.files import SOURCE_TABLE, open_file
@@ -509,30 +512,10 @@ def _begin(base: Folder, plan: str) -> None:
         CallError: another command is changing the dataset, or a file has one of the names.
 
     """
-    out, number = base.out, base.manifest.revision + 1
+    number = base.manifest.revision + 1
     files = [joined_table(shard.name, number) for shard in base.manifest.shards]
     files += [numbered(SHARD_LIST_NAME, number), old_manifest_name(number - 1)]
-    refuse_folders(out, (JOURNAL_NAME, *files))
-    mark = base.journal
-    if base.state is State.COMPLETE:
-        end_committed(base)
-        there = storage.names_in(out).intersection(files)
-        if there and read_journal(out) is None:
-            raise CallError(
-                f"{printable(out)} contains {min(there)!r}, which is not in its manifest",
-                hint="move it away; a join needs this name",
-            )
-        if begin_revision(base, Journal(action="join", plan=plan, files=tuple(files))):
-            return
-        mark = read_journal(out)
-    if mark is None or mark.plan != plan:
-        what = "another command"
-        if mark is not None:
-            what = {"join": "another join", "append": "an append"}.get(mark.action, what)
-        raise CallError(
-            f"{what} has not ended in {printable(out)}: it was interrupted, or is running",
-            hint=f"run the same command again, or `dataprep revert {out}` to undo what it wrote",
-        )
+    begin_in_place(base, Journal(action="join", plan=plan, files=tuple(files)))
 
 
 def _write_tables(

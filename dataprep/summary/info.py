@@ -63,7 +63,7 @@ class SplitSummary:
 
 @dataclass(frozen=True, slots=True)
 class RevisionSummary:
-    """What an append or a join added.
+    """What an append or a join added, or a removal took out.
 
     Attributes:
         revision: its number, from 1.
@@ -71,7 +71,8 @@ class RevisionSummary:
         samples: number of samples that each split gained, by name.
         shards: number of shards.
         classes: number of classes of the dataset since then.
-        joined: names of the columns that were joined. Empty for an append.
+        joined: names of the columns that were joined. Empty for others.
+        removed: number of samples that a removal took out of each split. Empty for others.
 
     """
 
@@ -81,6 +82,7 @@ class RevisionSummary:
     shards: int
     classes: int
     joined: tuple[str, ...] = ()
+    removed: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +148,7 @@ class DatasetSummary:
         for name, shown in {**members, "label_type": not labels.is_class}.items():
             if not shown:
                 del data[name]
-        _leave_out_joined(data.get("revisions", ()))
+        _leave_out_empty(data.get("revisions", ()))
         for split in data["splits"].values():
             if labels.number_column is None:
                 del split["values"]
@@ -199,11 +201,12 @@ def _count_codes(folder: str, manifest: Manifest) -> dict[str, int]:
     return dict(counts.most_common())
 
 
-def _leave_out_joined(revisions: Iterable[dict[str, Any]]) -> None:
-    """Remove the member of joins from the members of appends."""
+def _leave_out_empty(revisions: Iterable[dict[str, Any]]) -> None:
+    """Remove the members of joins and removals from the members of other revisions."""
     for revision in revisions:
-        if not revision["joined"]:
-            del revision["joined"]
+        for name in ("joined", "removed"):
+            if not revision[name]:
+                del revision[name]
 
 
 def _summarize_revision(revision: Revision, number: int) -> RevisionSummary:
@@ -212,7 +215,13 @@ def _summarize_revision(revision: Revision, number: int) -> RevisionSummary:
         samples[name] = added.samples
         shards += added.shards
     return RevisionSummary(
-        number, revision.source, samples, shards, revision.classes, revision.joined
+        revision=number,
+        source=revision.source,
+        samples=samples,
+        shards=shards,
+        classes=revision.classes,
+        joined=revision.joined,
+        removed=revision.removed,
     )
 
 

@@ -17,7 +17,7 @@ from functools import partial
 from dataprep import engines, storage
 from dataprep.ledger.state import (
     ENDS_OF_FILES,
-    joined_tables,
+    changed_files,
     own_files,
     read_journal,
     unlisted_files,
@@ -37,11 +37,11 @@ from dataprep.verification.shard import (
     verify_shard,
 )
 from manifests.errors import DamagedError, raise_machine_fault
-from manifests.files import REJECTED, TABLE, file_length, kind_of
+from manifests.files import REJECTED, REMOVED, file_length, kind_of
 from manifests.records import record
 from manifests.remote.url import is_read_only
 from manifests.schema import UNREADABLE, File, Manifest, Shard
-from manifests.serialization import joined_table, old_manifest_name
+from manifests.serialization import old_manifest_name
 from manifests.store import MANIFEST_NAME, has_shard_list, read_manifest, read_older
 
 _log = logging.getLogger(__name__)
@@ -175,7 +175,7 @@ def _verify(
         problems=tuple(problems.kept[:MAX_PROBLEMS]),
         counts=problems.counts,
         shards=len(shards),
-        samples=samples,
+        samples=sum(split.samples for split in manifest.splits),
         without_checksum=sum(shard.file.checksum is None for shard in shards),
     )
 
@@ -213,28 +213,38 @@ def _entries(folder: str) -> Sequence[storage.Entry]:
 
 
 def _check_old_revisions(folder: str, manifest: Manifest) -> Iterator[Problem]:
-    """Check the files that only `dataprep revert` and ``loaders.build(revision=)`` need, and joined tables."""
+    """Check the files that only `dataprep revert` and ``loaders.build(revision=)`` need, and what joins and removals wrote."""
     # A revision may keep the list of the one before.
     rejected = {manifest.rejected}
-    joined = [manifest] if manifest.joins else []
+    has_changed = bool(manifest.joins or manifest.removals)
+    changed = [manifest]
     for revision in range(manifest.revision):
         try:
             old = read_older(folder, manifest, revision)[0]
         except DamagedError as error:
             yield Problem(old_manifest_name(revision), error.message, hint=error.hint)
+            has_changed = False  # which files were written first is not known
             continue
         if old.rejected is not None and old.rejected not in rejected:
             yield from _check_rejected(folder, old.rejected)
         rejected.add(old.rejected)
-        if manifest.joins:
-            joined.append(old)
-    # The tables that shards were written with are checked with them.
-    tables = {shard.table for each in joined for shard in each.shards}
-    names = {joined_table(shard.name, 0) for shard in manifest.shards}
-    for file in sorted(tables, key=lambda file: file.name):
-        if file.name not in names:
-            hint = "run `dataprep revert` and join the columns again, or restore it from a copy"
-            yield from check_file(folder, file, TABLE, hint)
+        if has_changed:
+            changed.append(old)
+    if not has_changed:
+        return
+    for removed in dict.fromkeys(each.removed for each in changed):
+        if removed is not None:
+            hint = "run `dataprep revert` and remove the samples again, or restore it from a copy"
+            yield from check_file(folder, removed, REMOVED, hint)
+    # The files that shards were written with are checked with them.
+    files = {file for each in changed for file in each.shard_files}
+    files.difference_update(manifest_of(folder).shard_files)
+    for file in sorted(files, key=lambda file: file.name):
+        hint = (
+            "run `dataprep repair` on the dataset, or `dataprep revert` and the same join or removal"
+            " again, or restore it from a copy"
+        )
+        yield from check_file(folder, file, kind_of(file.name), hint)
 
 
 def _check_rejected(folder: str, file: File) -> Iterator[Problem]:
@@ -251,7 +261,7 @@ def _check_journal(folder: str, manifest: Manifest) -> tuple[list[Problem], froz
     pending = frozenset(unlisted_files(journal, manifest) if journal else ())
     if not journal or not pending:
         return [], pending
-    commands = {"append": "convert --append", "join": "join"}
+    commands = {"append": "convert --append", "join": "join", "remove": "remove"}
     again = f"`dataprep {commands.get(journal.action, 'revert')}`"
     hint = f"run the same {again} again"
     # The steps of an append are continued by other commands.
@@ -277,7 +287,7 @@ def _check_folder(folder: str, manifest: Manifest) -> Iterator[Problem]:
             message = f"the manifest names {file.name!r} twice"
             yield Problem(MANIFEST_NAME, message, hint="make the dataset again")
         named.add(file.name)
-    named.update(joined_tables(manifest))
+    named.update(changed_files(manifest))
     # What else is in the folder.
     names = sorted(entry.name for entry in _entries(folder))
     partials = os.path.join(folder, storage.PARTIALS_NAME)

@@ -19,7 +19,7 @@ from manifests.store import read_manifest
 
 COMMANDS = (
     *("convert", "plan", "work", "finish", "index", "verify", "info", "report"),
-    *("repair", "revert", "diff", "duplicates", "join"),
+    *("repair", "revert", "diff", "duplicates", "join", "remove"),
 )
 
 

@@ -95,6 +95,7 @@ def sources(make_photos, tmp_path_factory) -> Path:
     people = [path.relative_to(folder) for path in sorted(photos.glob("*/*"))]
     rows = [f"{path},person {n % 20},camera {n % 3}" for n, path in enumerate(people)]
     (folder / "people.csv").write_text("\n".join(["path,identity,camera", *rows]) + "\n")
+    (folder / "withdrawn.txt").write_text("class 0/00000.jpg\n")
     (folder / "cars").mkdir()
     for number in range(6):
         name = f"cars/{number // 2:04d}_c{number % 2}_{number}.jpg"

@@ -1,4 +1,4 @@
-"""`convert --append`, `join` and `revert` killed at every moment: readers find a whole revision, and a rerun ends the work."""
+"""`convert --append`, `join`, `remove` and `revert` killed at every moment: readers find a whole revision, and a rerun ends the work."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from helpers import HELPERS
         ("tfrecord", "steps", 29),
         ("webdataset", "revert", 3),
         ("webdataset", "join", 3),
+        ("tfrecord", "remove", 2),
     ],
 )
 def test_killed_at_every_file_operation(fmt, action, stride, make_photos, warm, tmp_path):
@@ -32,6 +33,6 @@ def test_killed_at_every_file_operation(fmt, action, stride, make_photos, warm, 
     )
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
-    assert result["calls"] > (10 if action in ("revert", "join") else 50)
+    assert result["calls"] > (10 if action in ("revert", "join", "remove") else 50)
     assert result["killed"] == len(range(0, result["calls"], stride))
     assert (result["broken"], result["different"]) == ([], [])

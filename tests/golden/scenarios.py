@@ -672,7 +672,7 @@ def bucket_sources(r: Recorder) -> None:
 # --- messages ---------------------------------------------------------------------------------
 
 COMMANDS = (
-    "convert", "diff", "duplicates", "finish", "index", "info", "join", "plan", "repair", "report", "revert", "verify",
+    "convert", "diff", "duplicates", "finish", "index", "info", "join", "plan", "remove", "repair", "report", "revert", "verify",
     "work",
 )  # fmt: skip
 

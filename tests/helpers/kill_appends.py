@@ -1,9 +1,9 @@
-"""Append to a dataset, join columns to it, or revert an append, many times.
+"""Append to a dataset, join columns to it, remove samples, or revert an append, many times.
 
 Kill it before a different file operation each time.
 
 This is a separate program because it forks. It prints one line of JSON.
-Usage: kill_appends.py FIRST SECOND FOLDER FORMAT STRIDE append|steps|join|revert
+Usage: kill_appends.py FIRST SECOND FOLDER FORMAT STRIDE append|steps|join|remove|revert
 """
 
 import json
@@ -15,12 +15,13 @@ from pathlib import Path
 
 from kill_at_calls import KillSwitch, files, in_child, install
 
-from dataprep.options import JoinOptions, Options
+from dataprep.options import JoinOptions, Options, RemoveOptions
 from dataprep.plan.files import plan_folder, remove_plan
 from dataprep.run.commit import revert_dataset
 from dataprep.run.convert import append_dataset, convert_dataset, write_append_plan
 from dataprep.run.finish import finish
 from dataprep.run.join import join_dataset
+from dataprep.run.remove import remove_samples
 from dataprep.run.work import Share, work
 from dataprep.sources import read_source
 from manifests.store import read_manifest
@@ -47,8 +48,16 @@ def join(_: str, out: str, options: Options) -> None:
     join_dataset(out, str(table), JoinOptions(on="key"))
 
 
+def remove(_: str, out: str, options: Options) -> None:
+    del options
+    keys = Path(out).with_name("keys.txt")
+    keys.write_text("\n".join(f"{number:08d}" for number in (1, 5, 6, 7, 8, 9)))
+    remove_samples(out, RemoveOptions(keys=str(keys)))
+
+
 ACTIONS = {
     "join": join,
+    "remove": remove,
     "append": append,
     "steps": append_in_steps,
     "revert": lambda _, out, __: revert_dataset(out),

@@ -10,6 +10,7 @@ from helpers.pictures import encode, photo
 
 import loaders
 from manifests.errors import CallError
+from manifests.tables import read_table
 
 
 def write(folder, numbers):
@@ -109,6 +110,44 @@ def test_a_join_is_read_without_a_new_conversion(made, tmp_path, dataprep):
     with build(dataset, revision=1) as loader:
         loader.load_state_dict(state)
         assert equal(list(loader), expected[1:])
+
+
+@pytest.mark.parametrize("fmt", ["tfrecord", "webdataset"])
+@pytest.mark.parametrize("shuffle", [False, "buffer", True])
+def test_removed_samples_are_never_read(shuffle, fmt, made, tmp_path, dataprep):
+    """A whole shard is removed, too. A state fits the revision that it is from."""
+    dataset = tmp_path / "out"
+    arguments = ("--src", made / "a", "--out", dataset, "--samples-per-shard", 5, "--fmt", fmt)
+    assert dataprep("convert", *arguments).returncode == 0
+    with build(dataset, shuffle=shuffle) as loader:
+        expected = list(loader)
+    with build(dataset, shuffle=shuffle) as loader:
+        state = state_after(loader, 1)
+    first = read_table(dataset / "train-00000.parquet")
+    gone = {*first["source"].to_pylist()}
+    gone.add(read_table(dataset / "train-00001.parquet")["source"][2].as_py())
+    (tmp_path / "gone.txt").write_text("\n".join(gone))
+    arguments = ("remove", dataset, "--sources", tmp_path / "gone.txt")
+    assert dataprep(*arguments).returncode == 0
+    images = {}
+    for batch in expected:
+        images.update(zip(batch[2], batch[0], strict=True))
+    with build(dataset, shuffle=shuffle) as newest:
+        assert newest.samples == 6
+        for _ in range(2):
+            seen = []
+            for batch in newest:
+                for image, name in zip(batch[0], batch[2], strict=True):
+                    seen.append(name)
+                    assert equal(image, images[name])
+            assert sorted(seen) == sorted({*images} - gone)
+        with pytest.raises(CallError, match=r"Hint: build the loader with revision=0\."):
+            newest.load_state_dict(state)
+    with build(dataset, shuffle=shuffle, revision=0) as old:
+        old.load_state_dict(state)
+        assert equal(list(old), expected[1:])
+    with build(dataset, sampler=loaders.SubsetSampler(where="width > 0")) as subset:
+        assert subset.samples == 6
 
 
 def test_several_datasets(made):

@@ -10,13 +10,14 @@ import pytest
 from helpers.datasets import write_csv
 from helpers.pictures import encode, photo
 
-from dataprep.options import JoinOptions, Options
+from dataprep.options import JoinOptions, Options, RemoveOptions
 from dataprep.run import commit as complete
 from dataprep.run import convert as prepare
 from dataprep.run.commit import revert_dataset
 from dataprep.run.convert import append_dataset, convert_dataset, write_append_plan
 from dataprep.run.finish import finish
 from dataprep.run.join import join_dataset
+from dataprep.run.remove import remove_samples
 from dataprep.run.work import Share, work
 from dataprep.sources import SourceOptions, read_source
 from dataprep.sources.merge import merge_sources
@@ -75,9 +76,14 @@ def test_append_and_revert(each_store, sources, tmp_path):
     for place in (str(each_store), str(tmp_path / "out")):
         options = JoinOptions(on="key", missing="null")
         assert join_dataset(place, str(table), options).manifest.revision == 2
+    (tmp_path / "keys").write_text("00000003\n00000005\n1-00000002\n")
+    for place in (str(each_store), str(tmp_path / "out")):
+        options = RemoveOptions(keys=str(tmp_path / "keys"))
+        assert remove_samples(place, options).removed == {"train": 3}
     assert download(each_store) == content(tmp_path / "out")
     assert verify_dataset(str(each_store), workers=1).problems == ()
     assert read_revision(str(each_store), 0).splits[0].samples == 12
+    assert revert_dataset(str(each_store)).restored == 3
     assert revert_dataset(str(each_store)).joined == ("a",)
     assert revert_dataset(str(each_store)).removed == 9
     assert download(each_store) == before

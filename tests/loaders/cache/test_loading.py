@@ -18,8 +18,9 @@ from helpers.object_stores import upload
 from helpers.pictures import encode, photo
 from helpers.rows import evaluate, read_rows
 
-from dataprep.options import Options
+from dataprep.options import Options, RemoveOptions
 from dataprep.run.convert import convert_dataset
+from dataprep.run.remove import remove_samples
 from dataprep.sources import SourceOptions, read_source
 from loaders import BucketSampler, ClassBalancedSampler, PKSampler, ShuffledSampler
 from loaders.cache.folder import disk_usage
@@ -313,3 +314,29 @@ def test_nothing_stays_open(datasets, tmp_path, close):
 
     use()
     assert eventually(nothing_open)  # A thread closes what was dropped.
+
+
+@pytest.mark.parametrize("fmt", ["tfrecord", "webdataset"])
+def test_removed_samples_are_not_read_from_a_cache_of_the_revision_before(fmt, tmp_path):
+    samples = [("jpg", encode(photo(n, 50, 60)), n % 7) for n in range(12)]
+    first = handmade.make_dataset(tmp_path / "first", fmt, samples, shards=2)
+    convert_dataset(
+        read_source(str(first)), str(tmp_path / "set"), Options(fmt=fmt, shard_samples=5), workers=1
+    )
+    url = upload(tmp_path / "set", f"memory://bucket/{tmp_path.name}/{fmt}")
+    options = {
+        "cache": str(tmp_path / "cache"),
+        "fields": ("image", "key"),
+        "shuffle": False,
+        "batch_size": 1,
+    }
+    with build(url, **options) as loader:
+        before = read(loader)
+    keys = np.concatenate([batch[1] for batch in before]).tolist()
+    (tmp_path / "keys").write_text("\n".join([*keys[:5], keys[7]]))
+    remove_samples(url, RemoveOptions(keys=str(tmp_path / "keys")))
+    with build(url, **options) as loader:
+        found = np.concatenate([batch[1] for batch in read(loader)]).tolist()
+    assert found == [*keys[5:7], *keys[8:]]
+    with build(url, revision=0, **options) as loader:
+        assert_equal(read(loader), before)
