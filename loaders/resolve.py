@@ -49,7 +49,6 @@ from loaders.transforms.crop_resize import RandomResizedCrop
 from loaders.transforms.decode_normalize import Normalize, Rescale, ToFloat
 from loaders.transforms.fuse import (
     Fusion,
-    computes_on_cpu,
     decode_window,
     full_size_images,
     fuse_recipe,
@@ -69,11 +68,6 @@ _log = logging.getLogger(__name__)
 
 #: Types of 16 bits, which have fewer values than images of uint16 or float32.
 _HALF = ("float16", "bfloat16")
-
-#: Maximum default number of threads with a GPU and operators on the CPU, which wait for all
-#: threads. Images per second on an H200 with 16 cores, a PaddleClas list that computes its crop on
-#: the CPU: 19,500 with 8 threads, 15,500 with 12, 14,500 with 16.
-MAX_THREADS_COMPUTING = 8
 
 
 def resolve(request: BuildRequest) -> LoaderSpec:
@@ -116,7 +110,7 @@ def resolve(request: BuildRequest) -> LoaderSpec:
     whole_images = works_on_whole_images(fusion.operations)
     needs_sizes = device.is_gpu or whole_images or recipe.output.pixels is None
     sizes = tables.image_sizes() if needs_sizes else None
-    defaults = default_tuning(recipe, fusion, device, cores, sizes)
+    defaults = default_tuning(recipe, device, cores, sizes)
     options = _options(request, split, chosen, device, tuning=tuned, defaults=defaults)
     settings = _settings(recipe, fusion, options, sizes, order)
     slow_orders: tuple[str, ...] = ()
@@ -348,9 +342,7 @@ def open_anywhere(
     return open_cached(dataset, split, cache, limit, revision, fields=fields)
 
 
-def default_tuning(
-    recipe: Recipe, fusion: Fusion, device: Device, cores: int, sizes: ImageSizes | None
-) -> Tuning:
+def default_tuning(recipe: Recipe, device: Device, cores: int, sizes: ImageSizes | None) -> Tuning:
     """Return the defaults for these images on this machine."""
     threads, prefetch, load = MAX_THREADS, PREFETCH, HW_DECODER_LOAD
     if not device.is_gpu:
@@ -359,8 +351,6 @@ def default_tuning(
         prefetch = PREFETCH_RAW
     elif sizes is not None:
         threads, load = sizes.threads, sizes.hardware_load
-    if computes_on_cpu(fusion.operations):
-        threads = min(threads, MAX_THREADS_COMPUTING)
     return Tuning(num_threads=min(cores, threads), prefetch=prefetch, hw_decoder_load=load)
 
 

@@ -324,11 +324,6 @@ class Operation(Checked):
         return False
 
     @property
-    def is_light(self) -> bool:
-        """Whether it takes little CPU time if images are on the GPU."""
-        return False
-
-    @property
     def any_layout(self) -> bool:
         """Whether it takes float images of a known size in the dtype and layout of a batch."""
         return False

@@ -64,7 +64,6 @@ class Crop(Operation):
     any_pixels = True
     moves = "straight"
     shrinks = True
-    is_light = True
 
     size: AnySides
     at: Literal["center", "random"] = "center"
@@ -185,7 +184,6 @@ class KeepSize(Operation):
     any_pixels = True
     moves = "straight"
     shrinks = True
-    is_light = True
 
     size: Sides
 
@@ -208,7 +206,6 @@ class MultiCrop(Operation):
 
     any_pixels = True
     shrinks = True
-    is_light = True
     needs_size = True
 
     size: Sides
@@ -306,8 +303,6 @@ class Resize(Resampling):
             (half to even) as in PaddleClas.
 
     """
-
-    is_light = True
 
     size: AnySides | None = None
     shorter: Side | None = None

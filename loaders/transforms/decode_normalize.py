@@ -37,7 +37,6 @@ class Decode(Operation):
 
     any_pixels = True
     moves = "nothing"
-    is_light = True
     nests = False
 
     space: Literal["RGB", "BGR"] = "RGB"
@@ -72,7 +71,6 @@ class Unpack(Operation):
 
     any_pixels = True
     moves = "nothing"
-    is_light = True
     nests = False
 
     size: Sides
@@ -101,7 +99,6 @@ class Normalize(Operation):
     takes = "channels"
     moves = "nothing"
     linear = True
-    is_light = True
     normalizes = True
     any_pixels = True
     #: What one pass over the pixels does with it, as for `FlipNormalize`.

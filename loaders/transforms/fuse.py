@@ -33,11 +33,6 @@ class DecodeCrop(Operation):
     crop: RandomResizedCrop | CropAtRatio
 
     @property
-    def is_light(self) -> bool:
-        """Whether the decoder draws the region."""
-        return self.crop.attempts
-
-    @property
     def decoded(self) -> tuple[Range, Range] | None:
         """Area and ratio of the region, if it is random."""
         return self.crop.decoded
@@ -52,7 +47,6 @@ class ResizeCrop(Operation):
     """Resize, but compute only the pixels that a following crop keeps."""
 
     shrinks = True
-    is_light = True
 
     resize: Resize
     crop: Crop
@@ -72,7 +66,6 @@ class CropResize(Operation):
     """Crop a random region and resize it in one pass over the pixels."""
 
     shrinks = True
-    is_light = True
 
     crop: RandomResizedCrop
 
@@ -86,7 +79,6 @@ class PadCrop(Operation):
     """Crop a padded image in one pass: the border is made only where the crop contains it."""
 
     shrinks = True
-    is_light = True
 
     pad: Pad
     crop: Crop
@@ -105,7 +97,6 @@ class PadCrop(Operation):
 class FlipNormalize(Operation):
     """Flip and normalize in one pass over the pixels."""
 
-    is_light = True
     normalizes = True
 
     flip: Flip
@@ -338,11 +329,6 @@ def decode_window(operations: Sequence[Operation]) -> CropWindow | None:
 def full_size_images(operations: Sequence[Operation]) -> float:
     """Return the memory of operations on whole images, as a multiple of the decoded images of a batch."""
     return _IMAGES_PER_OPERATION * max(0, _first_shrinking(operations) - 1)
-
-
-def computes_on_cpu(operations: Sequence[Operation]) -> bool:
-    """Return whether operations take much CPU time even if images are on the GPU."""
-    return not all(operation.is_light for operation in operations)
 
 
 def works_on_whole_images(operations: Sequence[Operation]) -> bool:

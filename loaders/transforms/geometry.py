@@ -77,7 +77,6 @@ class Flip(Operation):
 
     any_pixels = True
     moves = "straight"
-    is_light = True
 
     probability: Probability = 0.5
     axis: Literal["horizontal", "vertical", "both"] = "horizontal"

@@ -94,7 +94,6 @@ class Patchify(Operation):
 
     shrinks = True
     resizes = True
-    is_light = True
     nests = False
 
     patch: Annotated[int, integers(1, MAX_PATCH)] = 16

@@ -17,7 +17,7 @@ from loaders.devices import Device
 from loaders.memory import MemoryEstimate, Reservations, estimate_memory
 from loaders.options import BuildRequest, ResolvedOptions
 from loaders.ranks import Ranks
-from loaders.resolve import MAX_THREADS_COMPUTING
+from loaders.resolve import default_tuning
 
 DEFAULTS = {"batch_size": 4, "transforms": "imagenet-eval", "device": "cpu"}
 
@@ -69,17 +69,12 @@ def test_arguments_override_the_config_and_the_config_overrides_defaults(folder,
 
 
 @pytest.mark.parametrize(
-    ("cores", "gpu", "computing", "threads"),
-    [
-        (32, False, False, 32), (8, False, True, 8), (1, False, False, 1),
-        (32, True, False, 12), (32, True, True, MAX_THREADS_COMPUTING), (2, True, False, 2),
-    ],
-)  # fmt: skip
-def test_default_threads(cores, gpu, computing, threads, monkeypatch):
-    monkeypatch.setattr(resolve_module, "computes_on_cpu", lambda operations: computing)
+    ("cores", "gpu", "threads"),
+    [(32, False, 32), (1, False, 1), (32, True, 12), (2, True, 2)],
+)
+def test_default_threads(cores, gpu, threads):
     device = Device("gpu" if gpu else "cpu")
-    encoded, fusion = SimpleNamespace(raw_size=None), SimpleNamespace(operations=())
-    found = resolve_module.default_tuning(encoded, fusion, device, cores, None)
+    found = default_tuning(SimpleNamespace(raw_size=None), device, cores, None)
     assert found.num_threads == threads
 
 

@@ -8,8 +8,6 @@ import pytest
 from helpers.pictures import encode
 
 import loaders
-from loaders.transforms.argument import parse_transforms
-from loaders.transforms.fuse import computes_on_cpu, fuse
 
 WARNING = (
     r"AutoAugment\(\) works on whole images of up to 1200x900 pixels, because it comes before"
@@ -38,18 +36,3 @@ def test_work_on_whole_images_causes_a_warning(large):
     with pytest.warns(UserWarning, match=WARNING):
         loader = build(large, ["AutoAugment", *SMALL])
     assert "warning: " in loader.explain()
-
-
-@pytest.mark.parametrize(
-    ("transforms", "computes"),
-    [
-        ("imagenet-train", False),
-        ("imagenet-eval", False),
-        ("modern-train", True),
-        ([{"RandCropImage": {"size": 32}}], True),
-        ([{"CropImageAtRatio": {"size": 32, "pad": 4}}], True),
-    ],
-)
-def test_transforms_that_compute_on_the_cpu(transforms, computes):
-    recipe = parse_transforms(transforms, split="train").recipe
-    assert computes_on_cpu(fuse(recipe.operations).operations) == computes
