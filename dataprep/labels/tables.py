@@ -228,6 +228,7 @@ def joined_rows(
     *,
     one: Collection[str],
     places: Collection[str],
+    more: Collection[str] = (),
 ) -> tuple[pa.Table, Int64Array, tuple[str, ...]]:
     """Return a table with one row for each path, the first row of each path, and notices.
 
@@ -242,6 +243,7 @@ def joined_rows(
         locate: returns the file and line of a row, for errors.
         one: columns that must have one value for each image, such as its split.
         places: columns that say where a row comes from; the first row counts.
+        more: columns with the other images of each sample.
 
     Raises:
         SourceError: an image has rows with different labels, and no option says that it has several;
@@ -253,6 +255,7 @@ def joined_rows(
     if len(images.counts) == len(path):
         return table, every, ()
     firsts = images.order[np.cumsum(images.counts) - images.counts]
+    _refuse_other_images(images, table, more)
     others = [name for name in table.column_names if name not in places]
     if label_type is None and {name.lower() for name in labels} & {*CAPTION.column_names}:
         label_type = "captions"
@@ -292,7 +295,13 @@ def _joined(column: pa.Array, images: _Images, label_type: str) -> pa.Array:
     return pc.binary_join(pa.ListArray.from_arrays(offsets, lines), "\n")
 
 
-def _two_values(images: _Images, row: int, column: pa.ChunkedArray, name: str) -> SourceError:
+def _two_values(
+    images: _Images,
+    row: int,
+    column: pa.ChunkedArray,
+    name: str,
+    hint: str = "write the same value in all rows of an image",
+) -> SourceError:
     """Return the error about an image with two values in a column that has one for each image."""
     here, before = (shorten(str(column[at].as_py())) for at in (row, int(images.first[row])))
     return row_error(
@@ -300,8 +309,23 @@ def _two_values(images: _Images, row: int, column: pa.ChunkedArray, name: str) -
         row,
         f"image {shorten(images.path[row].as_py(), 300)} has {name} {here} here, but"
         f" {before} in an earlier row",
-        "write the same value in all rows of an image",
+        hint,
     )
+
+
+def _refuse_other_images(images: _Images, table: pa.Table, names: Collection[str]) -> None:
+    """Refuse samples that have the same first image, and another image in one of these columns."""
+    for name in names:
+        rows = images.varying(table[name])
+        if len(rows):
+            raise _two_values(
+                images,
+                int(rows[0]),
+                table[name],
+                name,
+                "a sample is known by its first image: begin --image-columns with a column whose"
+                " images are all different",
+            )
 
 
 def _refuse_several(

@@ -298,7 +298,14 @@ def _list_column(column: pa.ChunkedArray, name: str, file: str) -> pa.Array:
     # Fractions of one length are an array, as in a conversion.
     if pa.types.is_floating(item):
         is_array |= pc.count_distinct(pc.list_value_length(column)).as_py() < 2
-    if is_array or pa.types.is_nested(item):
+    if pa.types.is_nested(item):
+        raise SourceError(
+            f"column {shorten(name)} has lists of lists, such as boxes, which a join does not add",
+            file=file,
+            hint="boxes are labels: convert the images again with them, or choose other columns with"
+            " --columns",
+        )
+    if is_array:
         raise SourceError(
             f"column {shorten(name)} has the type {shorten_type(column.type)}, but a join adds only"
             " lists of numbers or text, not arrays of one length",

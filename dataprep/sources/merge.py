@@ -28,6 +28,7 @@ from dataprep.options import (
 )
 from dataprep.sources.base import (
     CLIP,
+    FRAME,
     Integers,
     NamedSource,
     Names,
@@ -43,7 +44,7 @@ from dataprep.sources.columns import joined_columns
 from manifests.arrays import arrays_of, show_arrays
 from manifests.errors import CallError, SourceError
 from manifests.pixels import RGB8
-from manifests.process.text import agree, plural, suggest
+from manifests.process.text import agree, plural, shown, suggest
 from manifests.remote.url import absolute, is_url
 
 
@@ -534,6 +535,27 @@ def rename_classes(
 
 #: A source of so many images, each with a class of its own, most likely has no classes.
 _MANY_CLASSES = 10
+
+
+def clip_notices(source: Source) -> Iterator[str]:
+    """Report a clip with two frames of one number, which `loaders.ClipSampler` refuses."""
+    clips = source.clips()
+    if clips is None or not pa.types.is_integer(source.extra[FRAME].type):
+        return
+    frames = source.extra[FRAME].combine_chunks()
+    filled = np.flatnonzero(frames.is_valid())
+    clip, number = clips[filled], np.asarray(frames.drop_null()).astype(np.int64)
+    order = np.lexsort((number, clip))
+    is_same = (np.diff(clip[order]) == 0) & (np.diff(number[order]) == 0)
+    twice = np.flatnonzero(is_same)
+    if len(twice):
+        first, second = filled[order[twice[0] : twice[0] + 2]].tolist()
+        yield (
+            f"clip {shown(source.extra[CLIP][first].as_py())} has the frame number"
+            f" {frames[first]} twice, and {plural(len(twice), 'frame')} in all"
+            f" {agree(len(twice), 'repeats', 'repeat')} a number, which loaders.ClipSampler"
+            f" refuses: {first_names([source.path[row].as_py() for row in (first, second)])}"
+        )
 
 
 def class_notices(source: Source) -> Iterator[str]:

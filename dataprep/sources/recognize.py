@@ -43,7 +43,7 @@ from dataprep.sources.folders import (
     refuse_one_class,
     table_notices,
 )
-from dataprep.sources.merge import class_notices, read_renames, rename_classes
+from dataprep.sources.merge import class_notices, clip_notices, read_renames, rename_classes
 from dataprep.sources.scan import list_folders, look_into, seeking, split_of, suffix_of
 from dataprep.sources.several import image_names
 from dataprep.sources.tables import is_json_table, is_table, read_lists, read_table, with_label_type
@@ -112,7 +112,7 @@ def read_source(
             f"--label-separator has no effect: the labels of {src} are of the type"
             f" {source.label_type}"
         )
-    return source.with_notices(*class_notices(source))
+    return source.with_notices(*class_notices(source), *clip_notices(source))
 
 
 def _archive_of(path: str) -> str:

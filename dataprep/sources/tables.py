@@ -189,10 +189,15 @@ def images_of(
         check_filled(table[name], name, locate)
         _check_one_line(table[name], name, locate)
     path = normalize_paths(_text_column(table, path_names[0], file), locate)
-    # The rows of an image have one split, and the same other images.
-    one = (*split_names, *images[1:])
     table, first, notices = joined_rows(
-        table, path, label_names, options.label_type, locate, one=one, places=path_names
+        table,
+        path,
+        label_names,
+        options.label_type,
+        locate,
+        one=split_names,
+        places=path_names,
+        more=images[1:],
     )
     image = np.asarray(path.dictionary_encode().indices).astype(np.int64)
     path = path.take(pa.array(first))

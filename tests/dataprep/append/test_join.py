@@ -199,3 +199,11 @@ def test_captions_are_joined_and_replaced(dataset, invoke, convert, tmp_path):
         in invoke("join", tmp_path / "captions", table, "--on", "key", status=2).output
     )
     invoke("verify", tmp_path / "captions")
+
+
+def test_boxes_are_refused_by_name(dataset, invoke, tmp_path):
+    keys = keys_of(dataset)
+    boxes = pa.table({"key": keys, "bbox": [[[0.5, 1.0]]] * len(keys)})
+    pq.write_table(boxes, tmp_path / "boxes.parquet")
+    found = invoke("join", dataset, tmp_path / "boxes.parquet", "--on", "key", status=2).output
+    assert "column 'bbox' has lists of lists, such as boxes, which a join does not add" in found

@@ -226,7 +226,7 @@ def test_three_steps_and_a_copy_give_the_same_bytes(convert, merge, invoke, snap
 
 
 def test_an_error_of_one_of_several_sources_names_it(tmp_path, monkeypatch):
-    def refuse(src, options):
+    def refuse(src, options, progress):
         if src == "b.csv":
             raise CallError("the labels are numbers", hint="set --label-type")
         return

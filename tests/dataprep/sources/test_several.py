@@ -95,7 +95,8 @@ def test_images_of_a_sample(names, rows, options, expected, make) -> None:
         (PAIR, None, {**PATTERN, **COLUMNS, "image_columns": "left,top"}, "is left, right"),
         (PAIR, [(PAIR[0], "cat", "")], COLUMNS, "the sample has no image right"),
         (PAIR, [(PAIR[0], "cat", "x.jpg")], COLUMNS, "image 'x.jpg' does not exist"),
-        (PAIR, [ROW, (PAIR[0], "cat", PAIR[0])], COLUMNS, "is listed twice"),
+        (PAIR, [ROW, ROW], COLUMNS, "is listed twice"),
+        (PAIR, [ROW, (PAIR[0], "cat", PAIR[0])], COLUMNS, "line 3: .*1_left.jpg' has right .*known by"),
         (PAIR, [ROW], {"image_columns": "left,top"}, "--image-columns top: .* has no such column"),
         (PAIR, [ROW], {"image_columns": "left,original"}, "'original' is not a name of an image"),
         (PAIR, [ROW], {"image_columns": "left"}, "an image is named twice, or alone"),
@@ -135,3 +136,13 @@ def test_columns_of_a_parquet_file(is_struct, tmp_path) -> None:
         (len(PICTURES[3]), len(PICTURES[0])),
     ]
     assert not verify_dataset(str(out), decode=True, workers=1).problems
+
+
+def test_a_note_names_two_frames_of_one_number(make) -> None:
+    names = [f"cat/{number}.jpg" for number in range(4)]
+    rows = [(name, "cat", "run", frame) for name, frame in zip(names, (0, 1, 1, ""), strict=True)]
+    source = read_source(str(make(names, rows, "path,label,clip,frame")))
+    (note,) = (note for note in source.notices if "ClipSampler" in note)
+    assert "clip 'run' has the frame number 1 twice" in note
+    assert "1 frame in all repeats a number" in note
+    assert note.endswith("cat/1.jpg, cat/2.jpg")
