@@ -11,6 +11,7 @@ import sys
 import click
 import pytest
 from click.testing import CliRunner
+from helpers.rows import evaluate, read_rows
 
 from dataprep import storage
 from dataprep.commands.base import Command, byte_size
@@ -173,54 +174,11 @@ def test_no_valid_images(splits, jpegs, tmp_path, out, convert, invoke):
 
 # --- wrong usage --------------------------------------------------------------------------------
 
-WRONG = [
-    ([], "Missing option '--src'. Hint: add --src SRC; `main convert --help`"),
-    (["--src", "{src}", "--shard-size", "large"], "256MiB"),
-    (["--src", "{src}", "--shard-size", "0"], "less than one byte"),
-    (["--src", "{src}", "--shard-size", "256"], "256 means 256 bytes, less than 1 MiB"),
-    (["--src", "{src}", "--shard-size", "1048575"], "less than 1 MiB"),
-    (["--src", "{src}", "--shard-size", "-5MB"], "--shard-size"),
-    (["--src", "{src}", "--shard-size", "nan"], "--shard-size"),
-    (["--src", "{src}", "--seed", "-1"], "--seed"),
-    (["--src", "{src}", "--val-fraction", "1"], "--val-fraction"),
-    (["--src", "{src}", "--val-fraction", "nan"], "--val-fraction"),
-    (["--src", "{src}", "--max-rejected", "1.5"], "--max-rejected"),
-    (["--src", "{src}", "--max-rejected", "nan"], "--max-rejected"),
-    (["--src", "{src}", "--max-rejected", "150%"], "--max-rejected"),
-    (["--src", "{src}", "--workers", "0"], "--workers"),
-    (["--src", "{src}", "--split-by", "x", "--val-fraction", "0.5"], "no column of that name"),
-    (["--src", "{src}", "--path-column", "x"], "--path-column does not apply to {src}"),
-    (["--src", "{src}", "--image-root", "x"], "--image-root does not apply to {src}"),
-    (["--src", "{src}", "--classes", "{src}"], "--classes"),
-    (["--src", "{src}", "--out", "{file}"], "{file}"),
-    (["--src", "{src}", "--out", "{file}/below"], "{file}"),
-    (["--src", "{file}"], "does not have the form `path label`"),
-    (["--src", "{src}", "surplus"], "surplus"),
-    (["--src", "{src}", "--missing"], "--missing"),
-    (["--srcs", "x"], "No such option --srcs. Hint: did you mean --src or"),
-    (["--src", "{src}", "--quality", "80"], "--quality 80 requires --resize-shorter, --max-side or --resize-pixels"),
-    (["--src", "{src}", "--resize-pixels", "9", "--max-side", "9"], "--max-side 9 cannot be used with --resize-pixels 9"),
-    (["--src", "{src}", "--resize-pixels", "9", "--only-above", "9"], "--only-above 9 cannot be used with --resize-pixels 9"),
-    (["--src", "{src}", "--resize-pixels", "9", "--store", "raw"], "--resize-pixels 9 cannot be used with --store raw"),
-    (["--src", "{src}", "--subsampling", "444"], "--subsampling 444 requires --resize-shorter"),
-    (["--src", "{src}", "--filter", "box"], "--filter box requires"),
-    (["--src", "{src}", "--raw-fit", "pad"], "--raw-fit pad requires --store raw"),
-    (["--src", "{src}", "--store", "raw", "--resize-shorter", "9"], "9 cannot be used with --store raw"),
-    (["--src", "{src}", "--store", "raw", "--quality", "64"], "64 cannot be used with --store raw"),
-    (["--src", "{src}", "--resize-shorter", "256", "--only-above", "200"], "200 is less than --resize-shorter 256"),
-    (["--src", "{src}", "--max-side", "256", "--only-above", "200"], "200 is less than --max-side 256"),
-    (["--src", "{src}", "--resize-shorter", "0"], "--resize-shorter"),
-    (["--src", "{src}", "--quality", "101", "--max-side", "9"], "--quality"),
-]  # fmt: skip
-
 
 @pytest.mark.parametrize("dry", [False, True], ids=["convert", "dry run"])
-@pytest.mark.parametrize(
-    ("arguments", "message"), WRONG, ids=[" ".join(arguments) for arguments, _ in WRONG]
-)
-def test_wrong_usage_of_convert(
-    image_folder, tmp_path, monkeypatch, invoke, arguments, message, dry
-):
+@pytest.mark.parametrize(("row", "message"), read_rows(__file__, "wrong"))
+def test_wrong_usage_of_convert(image_folder, tmp_path, monkeypatch, invoke, row, message, dry):
+    arguments = evaluate(row)
     monkeypatch.chdir(tmp_path)
     named = {"src": image_folder, "none": tmp_path / "none", "file": tmp_path / "file.txt"}
     named["file"].write_text("nothing\n")

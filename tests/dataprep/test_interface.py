@@ -8,6 +8,7 @@ import json
 
 import click
 import pytest
+from helpers.rows import evaluate, read_rows
 
 import dataprep
 from dataprep.commands.base import DeclaredOption, main
@@ -79,22 +80,9 @@ def test_problems_of_the_data_are_errors_with_the_result(source):
         dataprep.index("out", overwrite=True)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"val_frac": 0.1}, "dataprep.convert has no option val_frac. Hint: did you mean val_fraction?"),
-        ({"log_json": True}, "has no option log_json. Hint: `help(dataprep.convert)` lists the options."),
-        ({"append": "yes"}, "append='yes' is neither True nor False"),
-        ({"resize_shorter": True}, "Invalid value for '--resize-shorter': 'True' is not a valid"),
-        ({"classes": ["a", "b"]}, "classes: ['a', 'b'] is neither text nor a number"),
-        ({"only_above": 300}, "--only-above 300 requires --resize-shorter, --max-side"),
-        ({"src": []}, "Missing option '--src'. Hint: add --src SRC"),
-        ({"src": "--nothing"}, "--nothing does not exist"),
-        ({"fmt": "zip"}, "'zip' is not one of 'tfrecord', 'webdataset'"),
-        ({"out": "file/out"}, "file is a file, not a folder. Hint: choose another folder"),
-    ],
-)  # fmt: skip
-def test_wrong_options_are_refused(options, message, source):
+@pytest.mark.parametrize(("row", "message"), read_rows(__file__, "wrong options are refused"))
+def test_wrong_options_are_refused(row, message, source):
+    options = evaluate(row)
     source.with_name("file").write_bytes(b"")
     with pytest.raises(dataprep.DatasetError) as caught:
         dataprep.convert(**{"src": source, **options})

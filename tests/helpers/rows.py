@@ -1,7 +1,7 @@
 """Tables of tests that are text files beside them: a row is a line, `values -> message`.
 
 The values are Python, so a row needs no names but those that its test passes. A line `[name]`
-begins a table, and one that begins with # is a comment.
+begins a table, and one that begins with # is a comment. Other tables have rows `name -> values`.
 """
 
 from __future__ import annotations
@@ -29,6 +29,14 @@ def tables(test: str) -> dict[str, list[tuple[str, str]]]:
 def read_rows(test: str, table: str) -> list[tuple[str, str]]:
     """Return the rows of one table."""
     return tables(test)[table]
+
+
+def read_named(test: str, table: str, *names: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of a table whose rows are `name -> values`."""
+    found: dict[str, Any] = {}
+    for name, values in read_rows(test, table):
+        found[name] = evaluate(values, *names)
+    return found
 
 
 def evaluate(text: str, *names: Mapping[str, Any]) -> Any:

@@ -46,36 +46,10 @@ ONE, TWO, ALL = (take(begin(NEW), batches) for batches in (1, 2, BATCHES))
 WITHIN, MOVED = restored(4, 2, 5, 3), restored(4, 2, 0, 4, 2, checkpoint=b"")
 
 
-@pytest.mark.parametrize(
-    ("progress", "phase", "next_epoch", "restarts", "position", "saved"),
-    [
-        (NEW, "ready", 0, False, (0, 0, 0, 0), (0, 0, 0, 0)),
-        (begin(begin(NEW)), "ready", 0, False, (0, 0, 0, 0), (0, 0, 0, 0)),
-        (TWO, "reading", 1, True, (0, 2, 2, 0), (0, 2, 2, 0)),
-        (ALL, "finished", 1, False, (0, 3, 3, 0), (0, 3, 3, 0)),
-        (begin(ALL), "reading", 2, True, (1, 0, 3, 0), (0, 3, 3, 0)),
-        (begin(ALL, discarded=1), "reading", 2, True, (1, 0, 4, 0), (0, 3, 3, 0)),
-        (TWO.leave(), "left", 1, True, (0, 2, 2, 0), (0, 2, 2, 0)),
-        (begin(TWO.leave()), "ready", 1, False, (1, 0, 0, 1), (1, 0, 0, 1)),
-        # A second iterator leaves the epoch.
-        (begin(TWO), "ready", 1, False, (1, 0, 0, 1), (1, 0, 0, 1)),
-        # An interruption while DALI runs, after it, and while discarded batches are read.
-        (ONE.run_started(), "running", 1, True, (0, 1, 2, 0), (0, 1, 1, 0)),
-        (ONE.run_started().run_finished(), "reading", 1, True, (0, 1, 2, 0), (0, 1, 1, 0)),
-        (ALL.run_started(), "running", 1, True, (0, 3, 4, 0), (0, 3, 3, 0)),
-        (WITHIN, "resumed", 4, False, (4, 2, 5, 3), (4, 2, 5, 3)),
-        (begin(WITHIN), "reading", 5, True, (4, 2, 5, 3), (4, 2, 5, 3)),
-        (take(begin(WITHIN)), "finished", 5, False, (4, 3, 6, 3), (4, 3, 6, 3)),
-        (begin(begin(WITHIN)), "ready", 5, False, (5, 0, 0, 5), (5, 0, 0, 5)),
-        (restored(4, 3, 9, 2), "finished", 5, False, (4, 3, 9, 2), (4, 3, 9, 2)),
-        (restored(4, 0, 9, 2), "reading", 5, True, (4, 0, 9, 2), (4, 0, 9, 2)),
-        (restored(4, 0, 0, 4, checkpoint=b""), "ready", 4, False, (4, 0, 0, 4), (4, 0, 0, 4)),
-        # At another world size, the pipeline starts at a batch.
-        (MOVED, "ready", 4, False, (4, 2, 0, 4, 2), (4, 2, 0, 4, 2)),
-        (take(begin(MOVED)), "finished", 5, False, (4, 3, 1, 4, 2), (4, 3, 1, 4, 2)),
-    ],
-)
-def test_progress(progress, phase, next_epoch, restarts, position, saved):
+@pytest.mark.parametrize(("row", "saved"), read_rows(__file__, "progress"))
+def test_progress(row, saved):
+    progress, phase, next_epoch, restarts, position = evaluate(row, globals())
+    saved = evaluate(saved, globals())
     found = (progress.phase, progress.next_epoch, progress.needs_restart)
     assert found == (Phase(phase), next_epoch, restarts)
     assert (progress.position, progress.saved) == (Position(*position), Position(*saved))

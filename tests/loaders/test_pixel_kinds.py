@@ -19,7 +19,7 @@ import tifffile
 from helpers.object_stores import upload
 from helpers.parsing import valid_arguments
 from helpers.pictures import encode
-from helpers.rows import evaluate, read_rows
+from helpers.rows import evaluate, read_named, read_rows
 from PIL import Image
 
 import loaders
@@ -551,25 +551,7 @@ def npy(pixels: np.ndarray) -> bytes:
 
 BANDS = values("uint16", 5)
 #: What is rewritten without loss: bytes, the values, and options.
-REWRITTEN = {
-    "planar": (tiff(BANDS.transpose(2, 0, 1), planarconfig="separate"), BANDS, ()),
-    "planar tiles": (
-        tiff(BANDS.transpose(2, 0, 1), planarconfig="separate", tile=(16, 16), compression="zlib"),
-        BANDS,
-        (),
-    ),
-    "lzma": (tiff(BANDS, compression="lzma"), BANDS, ()),
-    "gray": (tiff(BANDS[..., :1], compression="lzma"), BANDS[..., :1], ()),
-    "turned": (tiff(BANDS, extratags=[(274, 3, 1, 6, True)]), np.rot90(BANDS, -1), ()),
-    "inverted": (tiff(BANDS[..., :1], photometric="miniswhite"), 65535 - BANDS[..., :1], ()),
-    "int16": (tiff(BANDS.view(np.int16)), BANDS.view(np.int16).astype(np.float32), ()),
-    "float16": (tiff(BANDS.astype(np.float16)), BANDS.astype(np.float16).astype(np.float32), ()),
-    "second page": (pages(3), values("uint16", 3, 1), ("--page", 2)),
-    "second page with overviews": (cloud(BANDS, 3), BANDS + 1, ("--page", 2)),
-    "npy": (npy(BANDS), BANDS, ()),
-    "npy float": (npy(values("float32", 2)), values("float32", 2), ()),
-    "npy gray": (npy(BANDS[..., 0]), BANDS[..., :1], ("--transcode", "png")),
-}
+REWRITTEN = read_named(__file__, "rewritten", globals())
 
 
 @pytest.mark.parametrize("name", REWRITTEN)

@@ -8,6 +8,7 @@ import pytest
 import torch
 from helpers import damaged, small
 from helpers.loading import build, column, equal, state_after, take
+from helpers.rows import read_named
 
 import loaders
 from loaders.transforms.crop_resize import RandomResizedCrop
@@ -33,37 +34,7 @@ PLACED_VIEWS = [
 GROWING = [{"RandomResizedCrop": {"size": 64}}, {"RandAugment": {"num_ops": 1}}, "ToTensor"]
 
 #: Loaders of each kind: the dataset and the arguments.
-KINDS = {
-    "stored": ("gray tfrecord", {**LARGE, "shuffle": False}),
-    "shuffled": ("gray webdataset", {**LARGE, "last_batch": "partial"}),
-    "shuffled, drop": ("gray tfrecord", LARGE),
-    "buffer": ("gray tfrecord", {**LARGE, "shuffle": "buffer"}),
-    "policies": ("mixed tfrecord", {"transforms": "modern-train", "dtype": "float32"}),
-    "balanced": ("people tfrecord", {**LARGE, "sampler": loaders.ClassBalancedSampler("identity")}),
-    "pk": (
-        "people webdataset",
-        {**LARGE, "sampler": loaders.PKSampler(3, 2, by="identity", across="camera")},
-    ),
-    "skip": ("damaged tfrecord", {"transforms": RANDOM, "on_error": "skip"}),
-    "replace": ("damaged webdataset", {"transforms": RANDOM, "on_error": "replace"}),
-    "views": ("photos tfrecord", {"transforms": [], "views": VIEWS}),
-    "masks": ("mask tfrecord", {**PLACED, "fields": ("image", "mask")}),
-    "boxes": ("boxes tfrecord", {**PLACED, "fields": ("image", "boxes")}),
-    "views with masks": (
-        "mask tfrecord",
-        {
-            **PLACED,
-            "transforms": [{"RandomResizedCrop": {"size": [60, 80]}}],
-            "views": PLACED_VIEWS,
-            "fields": ("image", "mask"),
-        },
-    ),
-    "growing": ("gray webdataset", {"batch_size": 8, "transforms": GROWING}),
-    "growing, buffer": (
-        "gray tfrecord",
-        {"batch_size": 8, "transforms": GROWING, "shuffle": "buffer"},
-    ),
-}
+KINDS = read_named(__file__, "kinds", globals())
 SIZES = ({"size": 32, "magnitude": 3}, {"size": 48, "magnitude": 6})
 
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 from helpers import loading
+from helpers.rows import evaluate, read_rows
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -113,30 +114,11 @@ def test_a_result_for_another_batch_size_is_used_with_a_warning(dataset, file, k
 
 
 @pytest.mark.parametrize(
-    ("content", "problem"),
-    [
-        (b"", "it is not JSON"),
-        (b"\xff\xfe", "it is not JSON"),
-        (b"[1, 2", "it is not JSON"),
-        (b"[" * 100_000, "it is not JSON"),
-        (b"{}", "loaders_tuning is missing"),
-        (b"[]", "the content must be an object"),
-        (b'{"loaders_tuning": 2, "entries": []}', "its version is 2, and this program reads versi"),
-        (b'{"loaders_tuning": 1, "entries": []}', "it has no entries"),
-        (b'{"loaders_tuning": 1, "entries": [3]}', "entries[0] must be an object"),
-        *(
-            ({name: value}, f"entries[0].options.{name} must be ")
-            for name, value in (
-                ("num_threads", 0), ("num_threads", 2.5), ("num_threads", True),
-                ("num_threads", 10**9), ("num_threads", "8"), ("prefetch", 65),
-                ("hw_decoder_load", 1.5), ("hw_decoder_load", -0.1), ("hw_decoder_load", "1"),
-                ("hw_decoder_load", True),
-            )
-        ),
-    ],
-)  # fmt: skip
-def test_a_damaged_file_is_an_error_that_says_what_is_wrong(dataset, file, content, problem):
+    ("row", "problem"), read_rows(__file__, "a damaged file is an error that says what is wrong")
+)
+def test_a_damaged_file_is_an_error_that_says_what_is_wrong(dataset, file, row, problem):
     """Also values that `build` would refuse."""
+    content = evaluate(row)
     path = file()
     if isinstance(content, dict):
         body = json.loads(path.read_bytes())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from helpers.examples import examples
+from helpers.rows import evaluate, read_rows
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -87,37 +88,10 @@ MIDDLE = "ends in the middle of a line"
 
 
 @pytest.mark.parametrize(
-    ("fmt", "data", "line", "message"),
-    [
-        ("tfrecord", b"", 1, "is empty"),
-        ("tfrecord", b"0 100", 1, MIDDLE),
-        ("tfrecord", b"0 100\n100 1", 2, MIDDLE),
-        ("tfrecord", b"0 100\n\n", 2, TWO),
-        ("tfrecord", b"0 100 1\n", 1, TWO),
-        ("tfrecord", b"0 100\n100\n", 2, TWO),
-        ("tfrecord", b"0 100\n100 x\n", 2, NUMBER),
-        ("tfrecord", b"0 100\n-1 5\n", 2, NUMBER),
-        ("tfrecord", b"0 " + b"9" * 19 + b"\n", 1, NUMBER),
-        ("tfrecord", "0 \u0663\n".encode(), 1, NUMBER),
-        ("tfrecord", WEBDATASET, 1, NUMBER),
-        ("webdataset", b"", 1, "is empty"),
-        ("webdataset", b"v1.2 0", 1, MIDDLE),
-        ("webdataset", b"v1.0 0\n", 1, START),
-        ("webdataset", b"v1.2\n", 1, START),
-        ("webdataset", b"v1.2 x\n", 1, START),
-        ("webdataset", b"v1.2 0 0\n", 1, START),
-        ("webdataset", TFRECORD, 1, START),
-        ("webdataset", NAMELESS.replace(b"v1.1 2", b"v1.1"), 1, START),
-        ("webdataset", WEBDATASET + b"\n", 4, FOUR),
-        ("webdataset", WEBDATASET.replace(b" a.cls", b""), 2, FOUR),
-        ("webdataset", NAMELESS.replace(b" 700", b""), 2, '"<extension> <offset> <size>", repeated'),
-        ("webdataset", WEBDATASET.replace(b"3072", b"x"), 3, NUMBER),
-        ("webdataset", WEBDATASET.replace(b"3072", b"3071"), 3, "3071 is not a multiple of 512"),
-        ("webdataset", WEBDATASET.replace(b"v1.2 2", b"v1.2 3"), 1, "2 samples, but its first line states 3"),
-        ("webdataset", WEBDATASET.replace(b"v1.2 2", b"v1.2 1"), 1, "2 samples, but its first line states 1"),
-    ],
-)  # fmt: skip
-def test_a_damaged_index_is_refused_with_its_line(fmt, data, line, message):
+    ("row", "message"), read_rows(__file__, "a damaged index is refused with its line")
+)
+def test_a_damaged_index_is_refused_with_its_line(row, message):
+    fmt, data, line = evaluate(row, globals())
     with pytest.raises(IndexFileError) as caught:
         parse_index(fmt, data)
     assert message in caught.value.message

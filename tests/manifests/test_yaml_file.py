@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from helpers.rows import evaluate, read_rows
 
 from manifests import yaml_file
 from manifests.errors import CallError
@@ -32,23 +33,10 @@ def assert_load_error(path, message):
     return caught.value
 
 
-@pytest.mark.parametrize(
-    ("text", "message", "line"),
-    [
-        ("a: [1, 2\nb: 3\n", "invalid YAML at column 2: expected ',' or ']'", 2),
-        ("a: 1\n\tb: 2\n", "invalid YAML at column 1: found character '\\\\t'", 2),
-        ("a: b: c\n", "invalid YAML at column 5: mapping values are not allowed here", 1),
-        ("- a\n- *nothing\n", "invalid YAML at column 3: no value has the anchor 'nothing'", 2),
-        ("- a\n- &own [*own]\n", "invalid YAML at column 9: no value has the anchor 'own'", 2),
-        ("- a\n---\n- b\n", "invalid YAML at column 1: but found another document", 2),
-        ("- a\n- \x07\n", "invalid YAML: special characters are not allowed", 2),
-        ("- a\n- !!python/object/apply:os.system [ls]\n", "column 3: could not determine a constructor", 2),
-        ("? [a, b]\n: 1\n? {c: d}\n: 2\n", "invalid YAML at column 3: found unhashable key", 1),
-        ("- 2001-99-99\n", "invalid YAML: month must be in", None),
-        (f"- {'9' * 5000}\n", "more than 4096 characters in one value", 1),
-    ],
-)  # fmt: skip
-def test_invalid_yaml(write, text, message, line):
+@pytest.mark.parametrize(("row", "line"), read_rows(__file__, "invalid yaml"))
+def test_invalid_yaml(write, row, line):
+    text, message = evaluate(row)
+    line = evaluate(line)
     assert assert_load_error(write(text), message).line == line
 
 

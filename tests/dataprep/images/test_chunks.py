@@ -8,6 +8,7 @@ import pytest
 from helpers.bad_images import exif
 from helpers.mutated_images import is_kept, names_not_decoded_by_dali, png_chunk
 from helpers.pictures import encode, photo
+from helpers.rows import read_named
 
 HEADER_END = 33  # signature and IHDR
 PIXELS = encode(photo(5, 24, 16), "PNG")
@@ -39,25 +40,7 @@ def bitmap(header_size: int, colors: int) -> bytes:
     return bytes(data)
 
 
-FILES = {
-    "animation": before(PIXELS, frames(2)),
-    "animation with a frame": before(PIXELS, frames(2), frame()),
-    "animation with a later frame": after(before(PIXELS, frames(2), frame()), frame(), frame()),
-    "animation of no frames": before(PIXELS, frames(0)),
-    "animation cut short": before(PIXELS, frames(2, 7)),
-    "animation too long": before(PIXELS, frames(2, 9)),
-    "frame outside": before(PIXELS, frames(2), frame(left=1)),
-    "frame too large": before(PIXELS, frame(width=25)),
-    "later frame too large": after(before(PIXELS, frames(2)), frame(width=25)),
-    "frame cut short": before(PIXELS, frame(length=25)),
-    "frame with an unknown mode": before(PIXELS, frame(dispose=9)),
-    "indexed, palette again": after(INDEXED, INDEXED[HEADER_END : INDEXED.index(b"IDAT") - 4]),
-    "unused palette": before(PIXELS, png_chunk(b"PLTE", bytes(30))),
-    "unused palette without colors": before(PIXELS, png_chunk(b"PLTE", b"")),
-    "BMP": BITMAP,
-    "BMP whose header covers its pixels": bitmap(108, 2),
-    "BMP whose palette covers its pixels": bitmap(64, 2),
-}
+FILES = read_named(__file__, "files", globals())
 
 Chunk = tuple[bytes, bytes]
 

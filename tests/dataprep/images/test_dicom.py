@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers.rows import evaluate, read_rows
 from PIL import Image
 
 from dataprep.images.base import Rejected
@@ -141,23 +142,9 @@ def test_16_bits_keep_the_rescaled_values(name, target):
     assert (slope < 0) == (name == "inverted")
 
 
-@pytest.mark.parametrize(
-    ("data", "reason"),
-    [
-        (lambda: file_of("CT_small"), "unsupported: DICOM with 1 channel of uint16"),
-        (lambda: file_of("rtdose"), "unsupported: DICOM of 15 frames"),
-        (lambda: file_of("liver_1frame"), "unsupported: .* functional groups"),
-        (lambda: file_of("examples_palette"), "unsupported: .* neither gray nor RGB"),
-        (lambda: file_of("SC_rgb_rle_16bit"), "unsupported: DICOM of colors with 16 bits"),
-        (lambda: file_of("reportsi"), "unsupported: DICOM without an image"),
-        (lambda: made(np.zeros((40, 40), np.uint8))[:-999], r"corrupt: DICOM that pydicom does not read \(ValueError\)"),
-        (lambda: made(np.zeros((5000, 5000), np.uint8))[:9000], "too-large: 5000x5000 pixels in 9000 bytes"),
-        (lambda: made(np.zeros((4, 4), np.uint8), RescaleSlope=2), "unsupported: .*--window"),
-        (lambda: made(np.zeros((4, 4), np.uint8), BitsStored=4, HighBit=3), "unsupported: .*4 bits; --window"),
-        (lambda: made(np.zeros((4, 4), np.uint8)).replace(b"\xe0\x7f\x10", b"\xe0\x7f\x08"), "unsupported: DICOM without pixels"),
-    ],
-)  # fmt: skip
-def test_refusals(data, reason):
+@pytest.mark.parametrize(("row", "reason"), read_rows(__file__, "refusals"))
+def test_refusals(row, reason):
+    data = evaluate(row, globals())
     with pytest.raises(Rejected, match=reason):
         prepare(data(), PNG)
 

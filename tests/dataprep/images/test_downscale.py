@@ -8,6 +8,7 @@ from __future__ import annotations
 import pytest
 from helpers.bad_images import exif
 from helpers.pictures import encode, photo
+from helpers.rows import read_named
 from helpers.similarity import open_image, psnr, ssim
 from hypothesis import given
 from hypothesis import strategies as st
@@ -63,19 +64,7 @@ def test_images_that_need_no_resizing_keep_their_bytes(kind, to):
 # --- quality --------------------------------------------------------------------------------------
 
 
-KINDS = {
-    "baseline": ("JPEG", {"quality": 92}),
-    "progressive": ("JPEG", {"quality": 92, "progressive": True}),
-    "444": ("JPEG", {"quality": 92, "subsampling": 0}),
-    "422": ("JPEG", {"quality": 92, "subsampling": 1}),
-    "restarts": ("JPEG", {"restart_marker_blocks": 4}),
-    "png": ("PNG", {}),
-    "webp": ("WEBP", {"quality": 90}),
-    "lossless webp": ("WEBP", {"lossless": True}),
-    "bmp": ("BMP", {}),
-    "ppm": ("PPM", {}),
-    "tiff": ("TIFF", {"compression": "tiff_lzw"}),
-}
+KINDS = read_named(__file__, "kinds")
 
 
 @pytest.fixture(scope="module")

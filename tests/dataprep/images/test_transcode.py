@@ -116,28 +116,9 @@ def test_the_first_frame_of_several():
         assert np.array_equal(pixels_of(stored.data), pixels_of(encoded(kind, **frames)))
 
 
-@pytest.mark.parametrize(
-    ("options", "form", "size", "change"),
-    [
-        (Options(transcode="jpeg"), "jpeg", (120, 90), "transcoded"),
-        (Options(transcode="webp"), "webp", (120, 90), "transcoded"),
-        (
-            Options(transcode="jpeg", downscale=Downscale(quality=95)),
-            "jpeg",
-            (120, 90),
-            "transcoded",
-        ),
-        (Options(transcode="png", downscale=Downscale(shorter=45)), "jpeg", (60, 45), "resized"),
-        (
-            Options(transcode="png", downscale=Downscale(shorter=200)),
-            "png",
-            (120, 90),
-            "transcoded",
-        ),
-        (Options(transcode="png", raw=Raw(32)), "raw", (32, 32), "resized cropped"),
-    ],
-)
-def test_it_composes_with_other_options(options, form, size, change):
+@pytest.mark.parametrize(("row", "change"), read_rows(__file__, "it composes with other options"))
+def test_it_composes_with_other_options(row, change):
+    options, form, size = evaluate(row, globals(), {"Raw": Raw})
     data = encoded("AVIF")
     stored = prepare(data, options)
     assert (stored.info.format, stored.info.width, stored.info.height, stored.extra["change"]) == (

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from helpers.datasets import write_images
+from helpers.rows import evaluate, read_rows
 from helpers.sources import read, refused
 
 from manifests.arrays import ArrayKind, array_values
@@ -122,20 +123,11 @@ def test_columns_of_lists(rows, kind, dtype, make_tree):
 
 
 NAN = float("nan")
-REFUSED = [
-    ("e", [[1, 2], [3], [5, 6]], None, "t.jsonl, line 2: column 'e' has an array of 1 value, but 2 before"),
-    ("e", [[1, 2], None, [5, 6]], None, "t.jsonl, line 2: column 'e' has a row without an array"),
-    ("e", [[1.0], [1e39], [2]], None, "t.jsonl, line 2: column 'e' contains inf, which is not a finite number"),
-    ("e", [[1, 2], [3, NAN], [5, 6]], pa.list_(pa.float32(), 2), "t.parquet, line 2: column 'e' contains nan"),
-    ("e", [[1, 2], [3, None], [5, 6]], pa.list_(pa.float32(), 2), "line 2: column 'e' has an array with an item"),
-    ("e", [[], [], []], pa.list_(pa.float32()), "column 'e' has arrays of 0 values"),
-    ("a.b", ROWS, None, "its name cannot be a part of the names of files"),
-    ("e", [["a"], ["b"], ["c"]], None, "has the type list<item: large_string>"),
-]  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "rows", "kind", "message"), REFUSED)
-def test_columns_that_are_no_arrays(name, rows, kind, message, make_tree):
+@pytest.mark.parametrize(("row", "message"), read_rows(__file__, "refused"))
+def test_columns_that_are_no_arrays(row, message, make_tree):
+    name, rows, kind = evaluate(row, globals())
     refused(table(make_tree(PATHS), name, rows, kind), re.escape(message))
 
 

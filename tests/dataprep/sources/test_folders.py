@@ -9,6 +9,7 @@ import zipfile
 import zlib
 
 import pytest
+from helpers.rows import evaluate, read_named, read_rows
 from helpers.sources import has_notice, read, refused, rows
 
 from dataprep.ledger.finished import check_output
@@ -36,29 +37,10 @@ def test_names_that_are_not_utf8(make_tree):
     refused(root, r"caf\\xe9: .*not valid UTF-8")
 
 
-#: Files, and parts of notices about what is left out or unusual.
-NOTICES = [
-    (["a/1.jpg", "a/.2.jpg", "a/.DS_Store", "b/1.jpg"], ["skipped files", "hidden files 2"]),
-    (["a/1.jpg", "a/notes.txt", "a/README", "b/1.jpg", "b/x.txt"], [".txt 2", "no extension 1"]),
-    (["a/1.jpg", "b/1.jpg", "stray.jpg"], ["skipped 1 image outside of class folders", "stray"]),
-    (["train/a/1.jpg", "val/a/2.jpg", "train/3.jpg"], ["outside of class folders", "train/3.jpg"]),
-    (["train/a/1.jpg", "val/a/1.jpg", "extra/b/1.jpg"], ["skipped extra/"]),
-    (["train/a/1.jpg", "val/a/1.jpg", "test/1.jpg"], ["skipped test/", "no labels"]),
-    (
-        ["train/c/1.jpg", "train/a/1.jpg", "val/c/1.jpg", "val/b/1.jpg"],
-        ["1 class only in train: a"],
-    ),
-    (["train/c/1.jpg", "train/a/1.jpg", "val/c/1.jpg", "val/b/1.jpg"], ["1 class only in val: b"]),
-    (["a/1.jpg", "b/1.jpg", ".cat/1.jpg"], ["hidden folder"]),
-    (["a/1.jpg", "b/1.jpg", "a/.cat/1.jpg"], ["hidden folder"]),
-    (["train/a/1.jpg", "val/a/1.jpg", "val/.b/1.jpg"], ["skipped 1 hidden folder: val/.b/"]),
-    (["cat/1.jpg", "cat/1.json", "dog/1.jpg", "dog/1.json"], [".json 2"]),
-    (["cat/1.jpg"], ["there is one class, cat; if the images have no"]),
-]
-
-
-@pytest.mark.parametrize(("files", "texts"), NOTICES)
-def test_what_is_left_out_is_said(files, texts, make_tree):
+@pytest.mark.parametrize(("row", "texts"), read_rows(__file__, "notices"))
+def test_what_is_left_out_is_said(row, texts, make_tree):
+    files = evaluate(row)
+    texts = evaluate(texts)
     source = read(make_tree(files))
     assert has_notice(source, *texts), source.notices
     assert len(source) >= len({*source.classes})
@@ -90,83 +72,10 @@ def test_given_classes_determine_the_labels_and_empty_ones_keep_theirs(make_tree
 # --- which folders are the classes ----------------------------------------------------------------
 
 #: Files of a folder, and the split and class of each image, in order.
-TREES = {
-    "one folder around the classes": (["2750/Forest/1.jpg", "2750/River/1.jpg"],
-        [("train", "Forest"), ("train", "River")]),
-    "two folders around the classes": (["a/b/cat/1.jpg", "a/b/dog/2.jpg"],
-        [("train", "cat"), ("train", "dog")]),
-    "one class": (["cat/1.jpg", "cat/2.jpg"], [("train", "cat"), ("train", "cat")]),
-    "only train": (["train/cat/1.jpg", "train/dog/2.jpg"], [("train", "cat"), ("train", "dog")]),
-    "a class called train": (["train/1.jpg", "car/2.jpg"], [("train", "car"), ("train", "train")]),
-    "test beside other folders": (["test/cat/1.jpg", "other/y/1.jpg", "other/x/2.jpg"],
-        [("test", "cat")]),
-    "similar names": (["annotations/1.jpg", "depth/1.jpg", "with_mask/1.jpg", "00000/1.jpg"],
-        [("train", name) for name in ("00000", "annotations", "depth", "with_mask")]),
-    "a list of names beside splits": (["train/cat/1.jpg", "val/cat/1.jpg", "labels.txt"],
-        [("train", "cat"), ("val", "cat")]),
-    "files of torchvision": (["train/n01/n01_1.JPEG", "val/n01/n01_1.JPEG",
-        "ILSVRC2012_devkit_t12.tar.gz", "meta.bin"], [("train", "n01"), ("val", "n01")]),
-    "splits in a folder of the same name": (["chest/chest/train/a/1.jpg",
-        "chest/chest/val/b/1.jpg", "chest/__MACOSX/x/1.jpg"], [("train", "a"), ("val", "b")]),
-    "names that contain splits": (["training_set/a/1.jpg", "training_set/b/1.jpg",
-        "test_set/a/1.jpg"], [("test", "a"), ("train", "a"), ("train", "b")]),
-    "each split in itself": (["seg_train/seg_train/a/1.jpg", "seg_train/seg_train/b/1.jpg",
-        "seg_val/seg_val/a/1.jpg"], [("train", "a"), ("train", "b"), ("val", "a")]),
-    "camel case, numbers": (["TrainImages/a/1.jpg", "val2/b/1.jpg", "test-v3/a/2.jpg"],
-        [("test", "a"), ("train", "a"), ("val", "b")]),
-    "usual and other names": (["train/a/1.jpg", "train/b/1.jpg", "valset/a/1.jpg"],
-        [("train", "a"), ("train", "b"), ("val", "a")]),
-    "dev and eval": (["train/a/1.jpg", "train/b/1.jpg", "dev/a/2.jpg", "eval/b/3.jpg"],
-        [("test", "b"), ("train", "a"), ("train", "b"), ("val", "a")]),
-    "train and val in one folder": (["trainval/a/1.jpg", "trainval/b/2.jpg", "test/a/3.jpg"],
-        [("test", "a"), ("train", "a"), ("train", "b")]),
-    "names that occur in every class": (["original/1.jpg", "copy/1.jpg"],
-        [("train", "copy"), ("train", "original")]),
-    "a class with the word train": (["steam_train/1.jpg", "car/1.jpg", "bus/1.jpg"],
-        [("train", "bus"), ("train", "car"), ("train", "steam_train")]),
-    "folders of other files": (["cat/1.jpg", "dog/1.jpg", "meta/names.txt", "docs/more/a.pdf"],
-        [("train", "cat"), ("train", "dog")]),
-    "classes beside folders of other files": (["images/cat/1.jpg", "images/dog/1.jpg",
-        "attributes/a.txt", "README"], [("train", "cat"), ("train", "dog")]),
-    "thumbnails and the recycle bin": ([*("cat/1.jpg",
-        "cat/@eaDir/1.jpg/SYNOPHOTO_THUMB_M.jpg", "@eaDir/cat/1.jpg"), *("dog/1.jpg",
-        "$RECYCLE.BIN/1.jpg", "System Volume Information/1.jpg"), *("lost+found/1.jpg",
-        "#recycle/dog/1.jpg", ".Trash-1000/files/1.jpg"),
-        *("dog/.ipynb_checkpoints/1-checkpoint.jpg", "cat/a_THUMB_b.jpg", "cat/._1.jpg")],
-        [("train", "cat"), ("train", "dog")]),
-}  # fmt: skip
+TREES = read_named(__file__, "trees")
 
 #: Files of folders that do not say what the classes are, and what the message must contain.
-UNCLEAR = {
-    "two depths": (["cat/1.jpg", "dogs/husky/1.jpg", "dogs/poodle/1.jpg"],
-        r"dogs/ contains folders of images, and no images; beside them, cat/ contains images"),
-    "groups of classes": (["a/abbey/1.jpg", "a/airfield/1.jpg", "b/bakery/1.jpg"],
-        r"a/, b/ contain folders of images.*--class-folders inner if a/abbey/, a/airfield/"),
-    "images of splits": (["cars_train/1.jpg", "cars_test/1.jpg", "devkit/annos.mat"],
-        "the folder of a split has no class folders"),
-    "the same split twice": (["train1/a/1.jpg", "train2/b/1.jpg"],
-        "train1/ and train2/ are two names of the same split"),
-    "folds": (["fold1/1.jpg", "fold2/1.jpg"],
-        "look like numbered parts of one dataset: fold1, fold2"),
-    "folds of classes": (["fold_1/a/1.jpg", "fold_2/a/1.jpg"], "numbered parts of one dataset"),
-    "dev beside val": (["train/a/1.jpg", "val/a/2.jpg", "dev/a/3.jpg"],
-        "dev/ and val/ are two names of the same split, val|val/ and dev/"),
-    "a split of an unknown name": (["train/a/1.jpg", "train/b/2.jpg", "extra/a/3.jpg"],
-        "extra/ has class folders as the splits have, such as a/.*rename it to the name"),
-    "splits inside of classes": (["cat/train/1.jpg", "cat/test/2.jpg", "dog/train/3.jpg",
-        "dog/test/4.jpg"],
-        "splits are inside of class folders: cat/test/.*to test/cat/; or set --class-folders outer"),
-    "thumbnails": (["cat/1.jpg", "dog/2.jpg", "dog/3.jpg", "thumbnails/1.png", "thumbnails/2.png"],
-        "thumbnails/ looks like .* have 2 of its 2 names.*move the folder away"),
-    "originals in a class": (["cat/1.jpg", "cat/Originals/1.png", "dog/2.jpg"],
-        "cat/Originals/ looks like a folder of copies: other folders have 1 of its 1 name, too"),
-    "a backup": (["cat/1.jpg", "dog/2.jpg", "_backup/cat/1.jpg", "_backup/dog/2.jpg"],
-        "_backup/ has folders of the same names as the class folders beside it"),
-    "one class and a file": (["cat/1.jpg", "meta/a.txt", "README"], "cat would be the only class"),
-    "one class in a folder": (["photos/cat/1.jpg", "photos/README"],
-        "cat would be the only class"),
-    "nothing": (["meta/a.txt"], "the source contains no images"),
-}  # fmt: skip
+UNCLEAR = read_named(__file__, "unclear")
 
 
 def packed(root, kind):
@@ -223,18 +132,10 @@ def test_what_was_read_is_said(make_tree):
 
 
 @pytest.mark.parametrize(
-    ("names", "notice"),
-    [
-        (["cat", "cat "], "'cat' and 'cat '"),
-        (["Cat", "cat"], "'Cat' and 'cat'"),
-        (["hot dog", "hot_dog"], "'hot dog' and 'hot_dog'"),
-        (["caf\u00e9", "cafe\u0301"], r"'cafe\u0301' and 'caf\xe9'"),
-        (["2", "10"], "10 is before 2, as in torchvision"),
-        (["02", "10"], ""),
-        (["cat", "car"], ""),
-    ],
+    ("row", "notice"), read_rows(__file__, "names that may be a mistake are said")
 )
-def test_names_that_may_be_a_mistake_are_said(names, notice, make_tree):
+def test_names_that_may_be_a_mistake_are_said(row, notice, make_tree):
+    names = evaluate(row)
     notices = read(make_tree([f"{name}/1.jpg" for name in names])).notices
     assert len(notices) == bool(notice)
     assert all(notice in each for each in notices)

@@ -51,25 +51,10 @@ def test_files_with_nothing_but_images(tmp_path):
     assert (len(source), source.splits, source.extra.column_names) == (4, ("train", "test"), [])
 
 
-@pytest.mark.parametrize(
-    ("files", "splits"),
-    [
-        ("data/train-00000-of-00001 data/validation-00000-of-00001", ("train", "val")),
-        ("default/train/0000 default/test/0000", ("train", "test")),
-        ("train/a val/a", ("train", "val")),
-        ("train test", ("train", "test")),
-        ("beans-train-00000-of-00001 beans-validation-00000-of-00001", ("train", "val")),
-        ("train-00000-of-00001-0123456789abcdef", ("train",)),
-        ("all", ("train",)),
-        ("train-0 test-0", ("train", "test")),
-        ("train_part1 validation.part1", ("train", "val")),
-        ("train_000 my-test-1of2", ("train", "test")),
-        ("my_train my_test-0 dev_0", ("train", "val", "test")),
-        ("data/fold_1-00000-of-00001", ("fold_1",)),
-        ("train-00000-of-00001 train_small-00000-of-00001", ("train", "train_small")),
-    ],
-)
-def test_names_of_files_give_the_splits(files, splits, tmp_path):
+@pytest.mark.parametrize(("row", "splits"), read_rows(__file__, "names of files give the splits"))
+def test_names_of_files_give_the_splits(row, splits, tmp_path):
+    files = evaluate(row)
+    splits = evaluate(splits)
     names = [f"{file}.parquet" for file in files.split()]
     for name in names:
         write(tmp_path / name)

@@ -161,20 +161,10 @@ def test_the_label_and_the_columns_of_a_pattern(make_tree, options, classes, lab
     assert source.extra.to_pydict() == columns
 
 
-@pytest.mark.parametrize(
-    ("folders", "splits"),
-    [
-        (("train", "val", "test"), ("train", "val", "test")),
-        (("train", "query", "gallery"), ("train", "gallery", "query")),
-        (("Training", "Validation"), ("train", "val")),
-        (("bounding_box_train", "query", "bounding_box_test"), ("train", "gallery", "query")),
-        (("train", "query", "gt_query"), ("train", "query")),
-        (("gallery",), ("gallery",)),
-        (("train", "car"), ("train",)),
-        (("0001", "0002"), ("train",)),
-    ],
-)
-def test_splits_of_a_pattern(make_tree, folders, splits):
+@pytest.mark.parametrize(("row", "splits"), read_rows(__file__, "splits of a pattern"))
+def test_splits_of_a_pattern(make_tree, row, splits):
+    folders = evaluate(row)
+    splits = evaluate(splits)
     names = [f"{folder}/deep/{n}_c1s.jpg" for n, folder in enumerate(folders)]
     outside = ["cover.jpg"] if len(splits) > 1 else []
     source = read_tree(make_tree([*names, *outside]), pattern="{identity}_c*")

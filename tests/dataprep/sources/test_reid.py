@@ -5,6 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 from helpers.pictures import encode, photo
+from helpers.rows import read_named
 from helpers.sources import DUKE, MARKET, VERI, msmt17, read, refused, rows
 
 from manifests.store import read_dataset, read_manifest
@@ -56,17 +57,7 @@ def test_msmt17(folders, make_tree):
 
 
 #: Files, cameras of all images (`None`: not compared), a notice, and whether it is there.
-NOTICES = {
-    "a camera in two forms": ([*DUKE, "query/0002_c08_1.jpg"], [2, 1, 8, 8], "skipped", False),
-    "an identity in both": (
-        [*DUKE, "query/0001_c2_f0046182.jpg"],
-        None,
-        "query 2; train shares 1 class with query and gallery: 0001",
-        True,
-    ),
-    "no query": (MARKET[:-1], None, "no split query: the folder query/ does not exist", True),
-    "0000 in train": ([*MARKET, "bounding_box_train/0000_c1s1_1.jpg"], None, "2 distractor", False),
-}
+NOTICES = read_named(__file__, "notices", globals())
 
 
 @pytest.mark.parametrize("case", NOTICES)
@@ -77,20 +68,7 @@ def test_what_is_unusual_is_said(case, make_tree):
     assert cameras is None or source.extra["camera"].to_pylist() == cameras
 
 
-REFUSED = {
-    "other text": ([*MARKET, "query/person.jpg"], "1 of 7 .*: query/person.jpg"),
-    "VeRi in Market": ([*MARKET, "query/0003_c1_f0046182.jpg"], "1 of 7 .*0003_c1_f0046182"),
-    "no number": ([*MARKET, "query/-2-_c1s1_1.jpg"], r"1 of 7 file names does not match '.*_c\{"),
-    "no camera": ([*MARKET, "query/0003_cXs1_1.jpg"], "1 of 7 file names does not match"),
-    "no name": (["bounding_box_train/a.jpg", "query/b.jpg"], "2 of 2 file names do not match"),
-    "text as identity": ({**msmt17(), "list_val.txt": "0000/0000_001_14_0303noon_0009_1.jpg x\n"},
-        "list_val.txt, line 1: identity 'x' is not a number"),
-    "a missing image": ({**msmt17(), "list_query.txt": "\n0000/gone_000_12_a.jpg 0\n"},
-        "list_query.txt, line 2: image 'test/0000/gone_000_12_a.jpg' does not exist"),
-    "listed twice": ({**msmt17(), "list_val.txt": "0000/0000_000_01_0303morning_0008_0.jpg 0\n"},
-        "list_val.txt, line 1: .*is listed twice"),
-    "a path that is no name": ({**msmt17(), "list_query.txt": "list 0\n"}, "does not match"),
-}  # fmt: skip
+REFUSED = read_named(__file__, "refused", globals())
 
 
 @pytest.mark.parametrize("case", REFUSED)

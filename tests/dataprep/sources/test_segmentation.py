@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from helpers import annotated, oracles
 from helpers.pictures import encode
-from helpers.rows import evaluate, read_rows
+from helpers.rows import evaluate, read_named, read_rows
 from helpers.sources import has_notice, read, refused
 from PIL import Image
 
@@ -29,23 +29,7 @@ def seconds(source):
     return list(zip(source.path.to_pylist(), source.extra["mask_source"].to_pylist(), strict=True))
 
 
-PAIRS = {
-    "masks": (["images/1.jpg", "images/a/2.png"], ["masks/1.png", "masks/a/2.png"], ("train",)),
-    "endings": (["imgs/1.jpg", "imgs/2.jpg"], ["gt/1_mask.png", "gt/2_gt.png"], ("train",)),
-    "splits inside": (["images/train/1.jpg", "images/val/2.jpg"],
-        ["labels/train/1.png", "labels/val/2.png"], ("train", "val")),
-    "splits around": (["train/images/1.jpg", "valid/images/2.jpg"],
-        ["train/masks/1.png", "valid/masks/2.png"], ("train", "val")),
-    "pets": (["images/Abyssinian_1.jpg"], ["annotations/trimaps/Abyssinian_1.png"], ("train",)),
-    "ade20k": (["images/training/1.jpg", "images/validation/2.jpg"],
-        ["annotations/training/1.png", "annotations/validation/2.png"], ("train", "val")),
-    "ade20k archive": (["ADEChallengeData2016/images/training/1.jpg"],
-        ["ADEChallengeData2016/annotations/training/1.png"], ("train",)),
-    "cityscapes": (["leftImg8bit/train/ulm/ulm_0_leftImg8bit.png",
-        "leftImg8bit/val/bonn/bonn_1_leftImg8bit.png"],
-        ["gtFine/train/ulm/ulm_0_gtFine_labelIds.png",
-        "gtFine/val/bonn/bonn_1_gtFine_labelIds.png"], ("train", "val")),
-}  # fmt: skip
+PAIRS = read_named(__file__, "pairs")
 
 
 def without_prefix(paths):

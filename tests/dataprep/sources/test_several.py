@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from helpers.datasets import write_csv
 from helpers.pictures import encode, photo
+from helpers.rows import evaluate, read_rows
 
 from dataprep.options import Options, SourceOptions
 from dataprep.run.convert import convert_dataset
@@ -42,38 +43,10 @@ ROW = (PAIR[0], "cat", PAIR[1])
 VALID = {"missing_images": "valid"}
 
 
-@pytest.mark.parametrize(
-    ("names", "rows", "options", "expected"),
-    [
-        (PAIR, None, PATTERN, [PAIR]),
-        (PAIR, None, {**PATTERN, "image_columns": "right,left"}, [PAIR[::-1]]),
-        (PAIR, None, {"pattern": "{class}/{key}_{image}.jpg"}, [PAIR]),
-        (
-            ["cat/a_b_left.jpg", "cat/a_b_right.jpg"],
-            None,
-            PATTERN,
-            [["cat/a_b_left.jpg", "cat/a_b_right.jpg"]],
-        ),
-        (
-            ["left/cat/1.jpg", "right/cat/1.jpg"],
-            None,
-            {"pattern": "{image}/{class}/{key}"},
-            [["left/cat/1.jpg", "right/cat/1.jpg"]],
-        ),
-        (
-            ["left/1.jpg", "right/1.jpg"],
-            None,
-            {"pattern": "{image}/{key}", "label_type": "none"},
-            [["left/1.jpg", "right/1.jpg"]],
-        ),
-        ([*PAIR, "dog/1_left.jpg"], None, {**PATTERN, **VALID}, [PAIR, ["dog/1_left.jpg", None]]),
-        (PAIR, [ROW], COLUMNS, [PAIR]),
-        (PAIR, [ROW], {"image_columns": "right,left"}, [PAIR[::-1]]),
-        (PAIR, [(PAIR[0], "cat", "")], {**COLUMNS, **VALID}, [[PAIR[0], None]]),
-        (PAIR, [ROW], {**COLUMNS, "label_type": "none"}, [PAIR]),
-    ],
-)
-def test_images_of_a_sample(names, rows, options, expected, make) -> None:
+@pytest.mark.parametrize(("row", "expected"), read_rows(__file__, "images of a sample"))
+def test_images_of_a_sample(row, expected, make) -> None:
+    names, rows, options = evaluate(row, globals())
+    expected = evaluate(expected, globals())
     source = read_source(str(make(names, rows)), SourceOptions(**options))
     order = options.get("image_columns", "left,right").split(",")
     assert list(source.image_names) == order
@@ -85,28 +58,10 @@ def test_images_of_a_sample(names, rows, options, expected, make) -> None:
 
 
 @pytest.mark.parametrize(
-    ("names", "rows", "options", "message"),
-    [
-        ([*PAIR, "cat/2_left.jpg"], None, PATTERN, "1 sample has no image right: 'cat/2_left.jpg'"),
-        ([*PAIR, "cat/2_right.jpg"], None, {**PATTERN, **VALID}, "1 sample has no image left"),
-        (["left/1.jpg", "right/1.jpg"], None, {"pattern": "{image}/{key}"}, "no part for the label"),
-        (["cat/1_1.jpg", "cat/1_2.jpg"], None, PATTERN, "'1' is not a name of an image"),
-        ([*PAIR, "cat/1_left.png"], None, PATTERN, "are both the image left of a sample"),
-        (PAIR, None, {**PATTERN, **COLUMNS, "image_columns": "left,top"}, "is left, right"),
-        (PAIR, [(PAIR[0], "cat", "")], COLUMNS, "the sample has no image right"),
-        (PAIR, [(PAIR[0], "cat", "x.jpg")], COLUMNS, "image 'x.jpg' does not exist"),
-        (PAIR, [ROW, ROW], COLUMNS, "is listed twice"),
-        (PAIR, [ROW, (PAIR[0], "cat", PAIR[0])], COLUMNS, "line 3: .*1_left.jpg' has right .*known by"),
-        (PAIR, [ROW], {"image_columns": "left,top"}, "--image-columns top: .* has no such column"),
-        (PAIR, [ROW], {"image_columns": "left,original"}, "'original' is not a name of an image"),
-        (PAIR, [ROW], {"image_columns": "left"}, "an image is named twice, or alone"),
-        (PAIR, [ROW], {**COLUMNS, "path_column": "right"}, "name different columns"),
-        (PAIR, [ROW], {"path_column": "left", **VALID}, "--missing-images is for samples with"),
-        (PAIR, None, COLUMNS, "--image-columns does not apply to"),
-        (PAIR, [(*ROW, 1)], {**COLUMNS, "label_column": "label"}, "has a column 'right_size'"),
-    ],
-)  # fmt: skip
-def test_what_is_no_sample_is_refused_by_name(names, rows, options, message, make) -> None:
+    ("row", "message"), read_rows(__file__, "what is no sample is refused by name")
+)
+def test_what_is_no_sample_is_refused_by_name(row, message, make) -> None:
+    names, rows, options = evaluate(row, globals())
     header = "left,label,right,right_size" if "right_size" in message else "left,label,right"
     with pytest.raises((CallError, SourceError), match=message):
         read_source(str(make(names, rows, header)), SourceOptions(**options))

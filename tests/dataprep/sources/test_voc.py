@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from helpers import annotated
+from helpers.rows import evaluate, read_rows
 from helpers.sources import has_notice, read, refused
 
 
@@ -72,22 +73,10 @@ BOMB = """<!DOCTYPE a [<!ENTITY b "x"><!ENTITY c "&b;&b;&b;">]>
 <annotation><filename>&c;</filename></annotation>"""
 NAN = XML.replace("<xmin>", "<xmin>nan<!--", 1).replace("</xmin>", "--></xmin>", 1)
 
-WRONG = [
-    (BOMB, "defines a document type"),
-    ("{}", "not valid XML"),
-    (XML[:200], "not valid XML"),
-    ("<a/>", "no element <annotation>"),
-    (XML.replace("<name>person</name>", "<name> </name>"), "object 0 has no <name>"),
-    (XML.replace("xmax", "xmat"), "<xmax> of object 0 is '', not a number"),
-    (NAN, "not a number"),
-    (XML.replace("<width>131", "<width>x"), "<width> of <size> is 'x'"),
-    ("<a>" * 20, "nested too deeply"),
-    ('<?xml version="1.0" encoding="nothing"?><annotation/>', "not valid XML"),
-]
 
-
-@pytest.mark.parametrize(("text", "message"), WRONG, ids=range(len(WRONG)))
-def test_wrong_annotations_are_named(voc, text, message):
+@pytest.mark.parametrize(("row", "message"), read_rows(__file__, "wrong"))
+def test_wrong_annotations_are_named(voc, row, message):
+    text = evaluate(row, globals())
     (voc / "Annotations/1.xml").write_text(text)
     assert "Annotations/1.xml" in str(refused(voc, message))
 

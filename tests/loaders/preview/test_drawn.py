@@ -7,6 +7,7 @@ import re
 import numpy as np
 import pytest
 from helpers.pictures import encode, photo
+from helpers.rows import evaluate, read_rows
 from PIL import Image
 
 import loaders
@@ -98,23 +99,8 @@ def test_policies(drawn):
         assert bool(caption) or np.array_equal(stored, pixels)
 
 
-@pytest.mark.parametrize(
-    ("transform", "caption"),
-    [
-        (
-            {"RandomAffine": {"degrees": 10, "translate": [0.1, 0.1]}},
-            r"rotated [+-]\d+°, shifted [+-]\d+% [+-]\d+%",
-        ),
-        ({"RandomRotation": {"degrees": 20, "prob": 0.5}}, r"(rotated [+-]\d+°)?"),
-        ({"RandomRotation": {"degrees": [20, 20], "prob": 1.0}}, r"rotated \+20°"),
-        ({"RandomPerspective": {"p": 1.0}}, r"perspective \d+%"),
-        ({"GaussianBlur": {"kernel_size": 5}}, r"blur \d\.\d\d"),
-        ({"AugMix": {"severity": 3}}, r"[a-z ]+.*"),
-        ({"AutoAugment": {"policy": "imagenet"}}, r"[a-z ]*.*"),
-        ({"RandCropImage": {"size": 24}}, r"crop .* at .*"),
-        ({"RandomGrayscale": {"p": 1.0}}, "gray"),
-    ],
-)
-def test_captions(drawn, transform, caption):
+@pytest.mark.parametrize(("row", "caption"), read_rows(__file__, "captions"))
+def test_captions(drawn, row, caption):
+    transform = evaluate(row)
     for _, _, found in drawn(transform):
         assert re.fullmatch(caption, found), found

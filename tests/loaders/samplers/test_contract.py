@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from helpers.rows import read_named
 from helpers.sampling import fit
 
 from loaders.checkpoint import State, read_state
@@ -70,28 +71,7 @@ SAMPLERS = {
 }
 
 #: Of ten batches of epochs 0 and 3 with seed 7. If one of these changes, raise `ORDER_VERSION`.
-DIGESTS = {
-    "shuffled": "d54f662429ebe2f7",
-    "spread": "225328b1dc3e0ebd",
-    "window": "a44138563458a48c",
-    "alpha": "11b40231afd4a868",
-    "replacement": "276755c51de42e3d",
-    "beta": "dc1f8cbaf4d19be1",
-    "threshold": "06d4aeb9b6e5ed5a",
-    "weighted": "8bd1d36ed38da255",
-    "weighted, array": "05d33448acbf4cfd",
-    "repeated": "4fe1e8022b403f38",
-    "subset, rows": "f0593b701c1bc723",
-    "subset, where": "2e4e1aded71b740c",
-    "PK": "5f8a64106cd85e94",
-    "PK, across": "6ccaadf77b3f62fe",
-    "PK, weight sample": "5cc76e67ab9f1e92",
-    "PK, many batches": "f3d053e8968756c6",
-    "PK, neighbors": "7e67eeb82c873b18",
-    "clips": "162a6b70e2317432",
-    "clips, subset": "30d227437cbe32c0",
-    "clips, PK": "6a2c7831a834d91b",
-}
+DIGESTS = read_named(__file__, "digests")
 
 
 def planned(name, seed=0, world_size=1):

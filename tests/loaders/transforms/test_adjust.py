@@ -1,6 +1,7 @@
 """Sizes and strengths of a list of transforms are changed as if the user had written other numbers."""
 
 import pytest
+from helpers.rows import evaluate, read_rows
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,34 +20,10 @@ def operations(items, **change):
     return adjusted(recipe, Adjustment(**change)).operations if change else recipe.operations
 
 
-@pytest.mark.parametrize(
-    ("items", "size", "expected"),
-    [
-        ([{"RandomResizedCrop": {"size": 224}}], (160, 160),
-         [{"RandomResizedCrop": {"size": 160}}]),
-        ([{"RandomResizedCrop": {"size": 224}}], (160, 96),
-         [{"RandomResizedCrop": {"size": [160, 96]}}]),
-        ([{"Resize": {"size": 256}}, {"CenterCrop": {"size": 224}}, "ToTensor"], (112, 112),
-         [{"Resize": {"size": 128}}, {"CenterCrop": {"size": 112}}, "ToTensor"]),
-        ([{"Resize": {"size": [32, 32]}}, {"RandomCrop": {"size": 32, "padding": 4}}], (24, 24),
-         [{"Resize": {"size": [24, 24]}}, {"RandomCrop": {"size": 24, "padding": 3}}]),
-        (
-            [
-                {"RandomApply": {"transforms": [{"RandomResizedCrop": {"size": 64}}]}},
-                {"CenterCrop": {"size": 64}},
-            ],
-            (32, 32),
-            [
-                {"RandomApply": {"transforms": [{"RandomResizedCrop": {"size": 32}}]}},
-                {"CenterCrop": {"size": 32}},
-            ],
-        ),
-        ([{"FiveCrop": {"size": 64}}], (32, 32), [{"FiveCrop": {"size": 32}}]),
-        ([{"ScaleJitter": {"target_size": [64, 64]}}, {"CenterCrop": {"size": 64}}], (32, 32),
-         [{"ScaleJitter": {"target_size": [32, 32]}}, {"CenterCrop": {"size": 32}}]),
-    ],
-)  # fmt: skip
-def test_a_size_is_as_if_written_so(items, size, expected):
+@pytest.mark.parametrize(("row", "expected"), read_rows(__file__, "a size is as if written so"))
+def test_a_size_is_as_if_written_so(row, expected):
+    items, size = evaluate(row)
+    expected = evaluate(expected)
     assert operations(items, size=size) == operations(expected)
 
 
@@ -80,26 +57,11 @@ CROP = {"RandomResizedCrop": {"size": 64}}
 
 
 @pytest.mark.parametrize(
-    ("item", "magnitude", "expected"),
-    [
-        ({"RandAugment": {"library": "PaddleClas"}}, 3,
-         {"RandAugment": {"magnitude": 3, "library": "PaddleClas"}}),
-        ({"RandAugment": {"num_ops": 2}}, 12, {"RandAugment": {"num_ops": 2, "magnitude": 12}}),
-        ({"RandAugmentV2": {"magnitude": 5}}, 7.5, {"RandAugmentV2": {"magnitude": 7.5}}),
-        ({"RandAugmentV3": {"num_layers": 3}}, 1,
-         {"RandAugmentV3": {"num_layers": 3, "magnitude": 1}}),
-        ({"TimmAutoAugment": {"config_str": "rand-m9-mstd0.5-inc1", "img_size": 64}}, 5,
-         {"TimmAutoAugment": {"config_str": "rand-m5-mstd0.5-inc1", "img_size": 64}}),
-        ({"TimmAutoAugment": {"config_str": "augmix-w3-m5", "img_size": 64}}, 2,
-         {"TimmAutoAugment": {"config_str": "augmix-w3-m2", "img_size": 64}}),
-        ({"AugMix": {"library": "PaddleClas"}}, 2, {"AugMix": {"aug_severity": 2}}),
-        ({"AugMix": {"library": "torchvision"}}, 2, {"AugMix": {"severity": 2}}),
-        ({"AugMix": {"alpha": 0.5}}, 2, {"AugMix": {"alpha": 0.5, "severity": 2}}),
-        ({"RandomApply": {"transforms": ["RandAugment", "RandomInvert"]}}, 4,
-         {"RandomApply": {"transforms": [{"RandAugment": {"magnitude": 4}}, "RandomInvert"]}}),
-    ],
-)  # fmt: skip
-def test_a_magnitude_is_as_if_written_so(item, magnitude, expected):
+    ("row", "expected"), read_rows(__file__, "a magnitude is as if written so")
+)
+def test_a_magnitude_is_as_if_written_so(row, expected):
+    item, magnitude = evaluate(row)
+    expected = evaluate(expected)
     assert operations([CROP, item], magnitude=magnitude) == operations([CROP, expected])
 
 

@@ -7,6 +7,7 @@ import math
 
 import pytest
 from helpers.examples import examples
+from helpers.rows import evaluate, read_rows
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,22 +17,10 @@ from loaders.transforms.parse.arguments import (
 from manifests.errors import CallError
 
 
-@pytest.mark.parametrize(
-    ("value", "expected"),
-    [
-        ("1.0/255.0", 1 / 255),
-        ("1/255", 1 / 255),
-        (" 1 / 4 ", 0.25),
-        ("-1/4", -0.25),
-        ("1e-3", 0.001),
-        ("1E2/1e1", 10.0),
-        (".5", 0.5),
-        ("0", 0.0),
-        (3, 3.0),
-        (0.5, 0.5),
-    ],
-)
-def test_numbers_and_fractions(value, expected):
+@pytest.mark.parametrize(("row", "expected"), read_rows(__file__, "numbers and fractions"))
+def test_numbers_and_fractions(row, expected):
+    value = evaluate(row)
+    expected = evaluate(expected)
     found = read_number(value, "scale")
     assert found == expected
     assert isinstance(found, float)

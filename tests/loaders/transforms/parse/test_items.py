@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from helpers.parsing import recipe_error
+from helpers.rows import evaluate, read_rows
 from helpers.torchvision_oracle import import_torchvision
 from PIL.Image import Resampling
 
@@ -32,48 +33,11 @@ def words(*items):
 
 @BOTH
 @pytest.mark.parametrize(
-    ("make", "item"),
-    [
-        (lambda t: t.Resize(40), {"Resize": {"size": 40}}),
-        (lambda t: t.Resize((40, 30), t.InterpolationMode.BICUBIC),
-         {"Resize": {"size": [40, 30], "interpolation": "bicubic"}}),
-        (lambda t: t.Resize(40, max_size=60), {"Resize": {"size": 40, "max_size": 60}}),
-        (lambda t: t.RandomAffine(5, center=[3, 4]), {"RandomAffine": {"degrees": [-5, 5], "center": [3, 4]}}),
-        (lambda t: t.CenterCrop(9), {"CenterCrop": {"size": 9}}),
-        (lambda t: t.RandomCrop((9, 8), padding=4, padding_mode="reflect"),
-         {"RandomCrop": {"size": [9, 8], "padding": 4, "padding_mode": "reflect"}}),
-        (lambda t: t.RandomResizedCrop(9, scale=(0.2, 1)), {"RandomResizedCrop": {"size": 9, "scale": [0.2, 1]}}),
-        (lambda t: t.RandomHorizontalFlip(), "RandomHorizontalFlip"),
-        (lambda t: t.RandomVerticalFlip(0.3), {"RandomVerticalFlip": {"p": 0.3}}),
-        (lambda t: t.RandomRotation(15), {"RandomRotation": {"degrees": 15, "library": "torchvision"}}),
-        (lambda t: t.Pad((1, 2), fill=3), {"Pad": {"padding": [1, 2], "fill": 3}}),
-        (lambda t: t.ColorJitter(0.4, hue=0.1), {"ColorJitter": {"brightness": 0.4, "hue": 0.1}}),
-        (lambda t: t.RandomGrayscale(0.3), {"RandomGrayscale": {"p": 0.3}}),
-        (lambda t: t.Grayscale(3), "Grayscale"),
-        (lambda t: t.GaussianBlur((3, 5), sigma=1.5), {"GaussianBlur": {"kernel_size": [3, 5], "sigma": 1.5}}),
-        (lambda t: t.TrivialAugmentWide(), "TrivialAugmentWide"),
-        (lambda t: t.RandAugment(3, 7), {"RandAugment": {"num_ops": 3, "magnitude": 7}}),
-        (lambda t: t.AutoAugment(t.AutoAugmentPolicy.SVHN), {"AutoAugment": {"policy": "svhn"}}),
-        (lambda t: t.AutoAugment(), {"AutoAugment": {"policy": "imagenet"}}),
-        (lambda t: t.AugMix(), {"AugMix": {"severity": 3}}),
-        (lambda t: t.RandomInvert(0.2), {"RandomInvert": {"p": 0.2}}),
-        (lambda t: t.RandomPosterize(3, 0.2), {"RandomPosterize": {"bits": 3, "p": 0.2}}),
-        (lambda t: t.RandomSolarize(99), {"RandomSolarize": {"threshold": 99}}),
-        (lambda t: t.RandomAutocontrast(), "RandomAutocontrast"),
-        (lambda t: t.RandomEqualize(), "RandomEqualize"),
-        (lambda t: t.RandomAdjustSharpness(2), {"RandomAdjustSharpness": {"sharpness_factor": 2}}),
-        (lambda t: t.PILToTensor(), "PILToTensor"),
-        (lambda t: t.ConvertImageDtype(torch.float32), "ConvertImageDtype"),
-        (lambda t: t.RandomApply([t.Grayscale(3)], 0.2), {"RandomApply": {"transforms": ["Grayscale"], "p": 0.2}}),
-        (lambda t: t.RandomApply(torch.nn.ModuleList([t.Grayscale(3)])),
-         {"RandomApply": {"transforms": ["Grayscale"]}}),
-        (lambda t: t.RandomChoice([t.RandomInvert(), t.RandomEqualize()], p=[1, 3]),
-         {"RandomChoice": {"transforms": ["RandomInvert", "RandomEqualize"], "p": [0.25, 0.75]}}),
-        (lambda t: t.RandomOrder([t.RandomInvert(), t.RandomEqualize()]),
-         {"RandomOrder": {"transforms": ["RandomInvert", "RandomEqualize"]}}),
-    ],
-)  # fmt: skip
-def test_objects_are_the_words_of_their_class(t, make, item):
+    ("row", "item"), read_rows(__file__, "objects are the words of their class")
+)
+def test_objects_are_the_words_of_their_class(t, row, item):
+    make = evaluate(row, globals())
+    item = evaluate(item, globals())
     found, expected = words(make(t)), words(item)
     if isinstance(found[1], RandomChoice) and t is v1:
         assert found[1].chains == expected[1].chains

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 from helpers.parsing import recipe_error
+from helpers.rows import evaluate, read_rows
 
 from loaders.transforms.crop_resize import ResizeKeepRatio
 from loaders.transforms.erasing import EraseSeveral
@@ -76,33 +77,11 @@ def policy(**changes):
 
 
 @pytest.mark.parametrize(
-    ("item", "expected"),
-    [
-        (crop(Filter.BICUBIC), {"RandomResizedCrop": {"size": 32, "interpolation": "bicubic"}}),
-        (resize(), {"ResizeImage": {"resize_short": 36, "backend": "pil"}}),
-        (of_timm("MaybeToTensor"), "ToTensor"),
-        (of_timm("MaybePILToTensor"), "PILToTensor"),
-        (
-            erasing(),
-            {"RandomErasing": {"EPSILON": 0.25, "sl": 0.02, "sh": 1 / 3, "r1": 0.3, "attempt": 10,
-                               "use_log_aspect": True, "mode": "pixel"}},
-        ),
-        (rand(), policy()),
-        (rand(std=0, name="Posterize"), policy(config_str="rand-m9-n2")),
-        (rand(std=math.inf), policy(config_str="rand-m9-n2-inc1-mstd101")),
-        (rand(weights=[1 / 15] * 15), policy(config_str="rand-m9-n2-mstd0.5-tweights")),
-        (rand(prob=0.6), policy(config_str="rand-m9-n2-p0.6-inc1-mstd0.5")),
-        (
-            of_timm("AugMixAugment", ops=[step("Rotate", std=math.inf, shift=0.3)], alpha=1.0, width=4, depth=2),
-            policy(config_str="augmix-m9-w4-a1-d2-mstd101"),
-        ),
-        (
-            of_timm("AutoAugment", policy=[[step("PosterizeOriginal", std=0)]] * 25),
-            policy(config_str="original"),
-        ),
-    ],
-)  # fmt: skip
-def test_objects_are_the_names_that_do_the_same(item, expected):
+    ("row", "expected"), read_rows(__file__, "objects are the names that do the same")
+)
+def test_objects_are_the_names_that_do_the_same(row, expected):
+    item = evaluate(row, globals())
+    expected = evaluate(expected, globals())
     found, other = (read_recipe([each, CROP]).operations for each in (item, expected))
     assert repr(found) == repr(other)
 
