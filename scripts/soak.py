@@ -55,7 +55,7 @@ from manifests.store import read_manifest, read_revision  # noqa: E402
 PLACES = (("tfrecord", False), ("webdataset", True), ("webdataset", False), ("tfrecord", True))
 #: The steps, and how often each is chosen.
 STEPS = {"append": 5, "join": 4, "revert": 3, "repair": 4, "merge": 1, "diff": 2, "train": 3}
-STEPS |= {"resume": 2, "race": 1}
+STEPS |= {"resume": 2, "race": 1, "remove": 3}
 #: What forks of the server of training processes need not import.
 PRELOADED = ["torch", "loaders.dali.pipeline", "loaders.loader", "loaders.resolve", "oracle"]
 LIMIT = 300.0
@@ -72,6 +72,7 @@ class Life:
         self.images = self.written = 0  # numbers of the next image, and of the next folder
         self.durations: dict[str, float] = {}
         self.history: list[Contents] = []
+        self.gone: dict[int, Contents] = {}  # what each revision removed
         self.sources: dict[str, list[str]] = {}  # of each shard
         self.copy: tuple[str, Contents] | None = None
         self.training: Training | None = None
@@ -162,7 +163,8 @@ class Life:
         if sources is None:
             source, after = self.make_source(self.rng.randint(8, 30))
             sources = [source]
-        self.place, self.history, self.sources, self.training = place or self.place, [], {}, None
+        self.place, self.history, self.sources, self.gone = place or self.place, [], {}, {}
+        self.training = None
         arguments = ["convert", "--out", self.place, "--fmt", self.fmt, "--max-rejected", "1"]
         chosen = {"samples-per-shard": (4, 15), "workers": (1, 2), "seed": (0, 9)}
         for option, (lowest, highest) in chosen.items():
@@ -183,10 +185,11 @@ class Life:
         self.compare(*before)
 
     def append(self) -> None:
-        """Append new images, perhaps beside some that the dataset has."""
+        """Append new images, perhaps beside some that the dataset has, or that were removed."""
         names = self.rng.sample(sorted(self.contents), self.rng.randint(1, len(self.contents)))
         known = {name: self.contents[name] for name in names if self.rng.random() < 0.3}
-        source, new = self.make_source(self.rng.randint(2, 9), known)
+        gone = {name: sample for each in self.gone.values() for name, sample in each.items()}
+        source, new = self.make_source(self.rng.randint(2, 9), known | gone)
         arguments = ["convert", "--append", "--src", source, "--out", self.place]
         arguments += ["--max-rejected", "1", "--keep-removed"]
         if any(sample.label != sample.folder for sample in known.values()):
@@ -215,16 +218,37 @@ class Life:
             self.history.append(self.contents | new)
             self.note_sources([source], number)
 
+    def remove(self) -> None:
+        """Remove some samples, which later appends leave out."""
+        names = self.rng.sample(sorted(self.contents), self.rng.randint(1, 4))
+        after = {name: self.contents[name] for name in self.contents if name not in names}
+        if not after:
+            return
+        column = self.rng.choice(("keys", "sources"))
+        identities = self.identities("key" if column == "keys" else "source")
+        lines = "".join(f"{identities[name]}\n" for name in names)
+        (self.folder / "removed.txt").write_text(lines)
+        arguments = ["remove", self.place, f"--{column}", str(self.folder / "removed.txt")]
+        before, revision = self.contents, len(self.history)
+        self.change(arguments, after, undo=self.rng.random() < 0.2)
+        if len(self.history) > revision:
+            self.gone[revision] = {name: before[name] for name in names}
+
+    def identities(self, column: str) -> dict[str, Any]:
+        """Read a column, by the names of the images."""
+        found = {}
+        for batch in read_dataset(self.place, ["source", "key", "crc32c"]):
+            for row in batch.table.to_pylist():
+                found[os.path.basename(row["source"])] = row[column]
+        return found
+
     def join(self) -> None:
         """Join scores, notes and corrected labels by a table, of all samples or of some."""
         on = self.rng.choice(("source", "key", "crc32c"))
         columns = self.rng.sample(("score", "note", "label"), self.rng.randint(1, 3))
         chosen = self.rng.sample(sorted(self.contents), self.rng.randint(1, len(self.contents)))
         missing = "keep" if "label" in columns else self.rng.choice(("keep", "null"))
-        identities, after = {}, Contents()
-        for batch in read_dataset(self.place, ["source", "key", "crc32c"]):
-            for row in batch.table.to_pylist():
-                identities[os.path.basename(row["source"])] = row[on]
+        identities, after = self.identities(on), Contents()
         with (self.folder / "table.csv").open("w", newline="") as file:
             table = csv.DictWriter(file, [on, *columns])
             table.writeheader()
@@ -258,12 +282,14 @@ class Life:
         else:
             self.command("revert", self.place)
         self.history.pop()
+        self.gone.pop(len(self.history), None)
         self.note_sources([])
 
     def repair(self) -> None:
-        """Damage a file of a shard, and repair it from the source."""
-        shard = self.rng.choice(read_manifest(self.place).shards)
-        name = self.rng.choice(shard.files).name
+        """Damage a file of a shard of any revision, and repair it from the source."""
+        revision = self.rng.randrange(len(self.history))
+        shard = self.rng.choice(read_revision(self.place, revision).shards)
+        name, stem = self.rng.choice(shard.files).name, Path(shard.name).stem
         whole = read_bytes(self.place, name)
         at = self.rng.randrange(len(whole))
         flipped = bytes([whole[at] ^ (1 << self.rng.randrange(8))])
@@ -274,15 +300,15 @@ class Life:
         arguments = ["repair", self.place]
         for source in self.sources[shard.name]:
             arguments += ["--src", source]
-        if name == shard.table.name and name != f"{Path(shard.name).stem}.parquet":
-            self.command(
-                *arguments, status=(1,)
-            )  # only the table that was joined has these columns
-            write_bytes(self.place, name, whole)
-            return
+        # Some files of a join or a removal are made by nothing but the same command.
+        is_made_again = name in {shard.name, f"{stem}.idx", f"{stem}.parquet"}
+        status = (0,) if is_made_again else (0, 1)
         for moment in [*self.moments(), 0.0]:
-            if self.command(*arguments, kill_after=moment) is not None:
+            repaired = self.command(*arguments, status=status, kill_after=moment)
+            if repaired is not None:
                 break
+        if not is_made_again and "not repaired" in (repaired or ""):
+            write_bytes(self.place, name, whole)
         expect(read_bytes(self.place, name) == whole, f"{name} was repaired with other bytes")
 
     def diff(self) -> None:
@@ -373,6 +399,7 @@ class Life:
             files = read_revision(self.place, number).shard_files
             known |= {file.name for file in files}
             known |= {f"manifest.{number}.json", f"rejected.{number}.jsonl"}
+            known.add(f"removed.{number}.parquet")
         left = names_below(self.place) - known
         left = {name for name in left if name == JOURNAL or not name.startswith(".dataprep/")}
         expect(not left, f"{left} were left in {self.place}")
