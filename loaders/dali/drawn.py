@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from loaders.arrays import Ints
 from loaders.dali.bad_images import translate_error
 from loaders.dali.graph import Node, Pipeline, RandomStreams, dali
-from loaders.dali.pipeline import make_pipeline, pipeline_budgets
+from loaders.dali.pipeline import first_frames, make_pipeline, pipeline_budgets
 from loaders.dali.readers import add_reader, derive_seed
 from loaders.spec import LoaderSpec
 from loaders.transforms.base import Operation
@@ -33,7 +34,7 @@ def describe_draws(spec: LoaderSpec) -> list[tuple[str, ...]]:
     """
     options = spec.options
     seed = derive_seed(options.seed, 0, options.ranks.rank)
-    streams = ShownStreams(seed, options.batch_size)
+    streams = ShownStreams(seed, options.batch_size, first_frames(spec))
     pipeline = make_pipeline(
         partial(add_reader, spec, seed=seed, started=0),
         spec.recipe,
@@ -73,8 +74,8 @@ class _Description:
 class ShownStreams(RandomStreams):
     """The random values of a loader's first batch, with their descriptions."""
 
-    def __init__(self, seed: int, batch_size: int) -> None:
-        super().__init__(seed)
+    def __init__(self, seed: int, batch_size: int, firsts: Ints | None) -> None:
+        super().__init__(seed, firsts=firsts)
         self._samples = batch_size
         self._last_seed = 0
         self._nodes: list[Node] = []
@@ -101,6 +102,8 @@ class ShownStreams(RandomStreams):
     def show_drawn(self, describe: Callable[[np.random.Generator, int], Sequence[str]]) -> None:
         """Describe what `from_numpy` draws for the first batch of the first epoch."""
         texts = describe(np.random.default_rng([self._last_seed, 0, 0]), self._samples)
+        if self._firsts is not None:
+            texts = [texts[first] for first in self._firsts]
         self._descriptions.append(_Description(lambda image, _: texts[image]))
 
     def show_only(self, first: int, node: Node, value: int = 1) -> None:

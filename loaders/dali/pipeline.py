@@ -298,7 +298,7 @@ def start_pipeline(spec: LoaderSpec, progress: Progress) -> Pipeline:
         label_image=spec.fields.label_image,
         with_frames=spec.fields.has_boxes,
         budgets=partial(pipeline_budgets, spec, started, skipped),
-        random=RandomStreams(seed, samples, _firsts(spec)),
+        random=RandomStreams(seed, samples, first_frames(spec)),
     )
     try:
         pipeline.build()
@@ -347,7 +347,7 @@ def _first_load(spec: LoaderSpec, first: int) -> float:
     return min(1.0, (images + 0.25) / first) if images else 0.0
 
 
-def _firsts(spec: LoaderSpec) -> Ints | None:
+def first_frames(spec: LoaderSpec) -> Ints | None:
     """Return the number of the first frame of the clip of each sample of a batch, if it has clips."""
     numbers = np.arange(spec.options.batch_size)
     return None if spec.order.clipped is None else numbers - numbers % spec.order.unit

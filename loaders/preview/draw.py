@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageOps
 
-from loaders.arrays import Array, Bytes, Floats, Ints
+from loaders.arrays import Array, Bools, Bytes, Floats, Ints
 from loaders.dataset.fields import Fields
 from loaders.dataset.images import open_images
 from loaders.dataset.tables import SampleTables
@@ -91,7 +91,7 @@ def preview_spec(
     shape = None
     if upcoming is not None and upcoming.shape is not None:
         shape = upcoming.shape(0)
-    shown = _run(spec, open_loader, tables, rows, draws, shape=shape)
+    shown = _run(spec, open_loader, tables, rows, draws, shape=shape, is_batch=bool(titles))
     items = _items(spec, tables, rows, shown)
     return Preview(
         title=f"{spec.split.title}, split {spec.split.name}",
@@ -187,6 +187,17 @@ class _OneBatchOfBucket(_OneBatch):
         return len(self.rows)
 
 
+@dataclass(frozen=True, kw_only=True)
+class _OneBatchOfClips(_OneBatch):
+    """The same, of clips. Implements `loaders.samplers.base.ClippedPlan`."""
+
+    frames: int
+
+    def present(self, epoch: int, number: int) -> Bools:
+        del epoch, number
+        return np.ones(len(self.rows), np.bool_)
+
+
 @dataclass(frozen=True, slots=True)
 class _Shown:
     """What a preview shows of some samples.
@@ -211,20 +222,28 @@ def _run(
     draws: int,
     *,
     shape: BatchShape | None,
+    is_batch: bool,
 ) -> _Shown:
-    """Build a loader of one batch, which has each row `draws` times in succession."""
+    """Build a loader of one batch, which has each row, or clip, `draws` times in succession.
+
+    `is_batch` says that the rows are whole clips of a batch, if the loader has clips.
+    """
     # DALI is imported where it is used.
     from loaders.dali.drawn import describe_draws
     from loaders.dali.serving import decode_images
 
-    # Each rank would read its own part, so every part is the whole batch.
-    repeated = np.repeat(rows, draws)
+    # Each rank would read its own part, so every part is the whole batch. Frames of a clip stay
+    # together, because they share what is drawn.
+    frames = 1
+    if is_batch:
+        frames = spec.order.unit
+    repeated = np.repeat(rows.reshape(-1, frames), draws, axis=0).ravel()
     size, ranks, manifest = len(repeated), spec.options.ranks, spec.split.manifest
     # Images of several samples are mixed only for one image of each sample.
     names = () if spec.recipe.mixing else manifest.images
     fields: tuple[str, ...] = tuple(map("image:{}".format, names)) or ("image",)
     shown_images = len(fields)
-    if manifest.labels.is_class:
+    if manifest.labels.is_class and frames == 1:
         fields = (*fields, "label")
     options = replace(
         spec.options,
@@ -238,6 +257,8 @@ def _run(
     plan = _OneBatch(np.tile(repeated, ranks.world_size))
     if shape is not None:
         plan = _OneBatchOfBucket(rows=plan.rows, shape=shape)
+    if frames > 1:
+        plan = _OneBatchOfClips(rows=plan.rows, frames=frames)
     of_batch = Fields(spec.split, tables, options.fields, planned=True)
     mmap, others = spec.options.mmap, of_batch.others
     changed = replace(
@@ -264,11 +285,11 @@ def _run(
         for weights in map(_array, labels):
             if weights.ndim == 2:
                 mixed = [_mixture(each, manifest.classes) for each in weights]
-        shown, notes = _show(spec, images, drawn, mixed)
-    results = iter(shown)
-    return _Shown(
-        [list(chain.from_iterable(islice(results, draws))) for _ in rows], originals, notes
-    )
+        shown, notes = _show(changed, images, drawn, mixed)
+    results = []
+    for own in np.arange(size).reshape(-1, draws, frames).swapaxes(1, 2).reshape(-1, draws):
+        results.append(list(chain.from_iterable(map(shown.__getitem__, own))))
+    return _Shown(results, originals, notes)
 
 
 def _show(
@@ -300,6 +321,8 @@ def _show(
         if len(images) > 1:
             own = f"image {spec.split.manifest.images[image]}"
         arrays = list(map(_array, tensor if recipe.views else [tensor]))
+        if spec.order.clipped is not None:
+            arrays = [each.reshape(-1, *each.shape[2:]) for each in arrays]
         for number, texts in enumerate(drawn):
             for display, array, name, text in zip(displays, arrays, names, texts, strict=True):
                 for picture, caption in _crops(array[number], _joined(" ", own, name)):
@@ -510,7 +533,7 @@ def _label_texts(tables: SampleTables, rows: Ints, classes: Sequence[str]) -> li
         elif labels.number_column:
             text = ", ".join(map("{:g}".format, value))
         elif isinstance(value, list):
-            text = value[0]
+            text = f"{value[0]} (and {len(value) - 1} more)" if len(value) > 1 else value[0]
         texts.append(short(text))
     return texts
 

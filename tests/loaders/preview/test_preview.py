@@ -10,6 +10,7 @@ import pytest
 import torch
 from helpers import handmade
 from helpers.chromium import chromium, find_chromium
+from helpers.datasets import write_csv
 from helpers.pictures import encode, photo
 from PIL import Image
 
@@ -114,6 +115,29 @@ def test_views_and_crops_have_captions(dataset):
     draws = previewed(dataset, [{"FiveCrop": {"size": 16}}, "ToTensor"]).items[0].draws
     assert [draw.caption for draw in draws] == [f"crop {number}" for number in range(1, 6)]
     assert draws[0].pixels.shape == (16, 16, 3)
+
+
+def test_frames_of_a_clip_share_what_is_drawn_as_in_training(tmp_path):
+    """All frames of a clip are one picture, so equal draws give equal pixels."""
+    rows = []
+    for clip in range(2):
+        for frame in range(3):
+            name, words = f"{clip}{frame}.png", f"label {frame % 2}"
+            (tmp_path / name).write_bytes(encode(photo(clip, SIDE, SIDE), "PNG"))
+            rows.append((name, words, f"clip {clip}", frame))
+    table = write_csv(tmp_path / "list.csv", "path,label,clip,frame", rows)
+    convert_dataset(read_source(str(table)), str(tmp_path / "out"), Options())
+    options = {"sampler": loaders.ClipSampler(3), "batch_size": 6, "fields": ("image", "clip")}
+    preview = previewed(tmp_path / "out", samples=2, draws=2, **options)
+    assert {group.title for group in preview.groups} == {"clip clip 0", "clip clip 1"}
+    for group in preview.groups:
+        first, *others = group.items
+        assert [item.source[1] for item in group.items] == ["0", "1", "2"]
+        assert first.draws[0].caption != first.draws[1].caption
+        for item in others:
+            for one, other in zip(first.draws, item.draws, strict=True):
+                assert one.caption == other.caption
+                np.testing.assert_array_equal(one.pixels, other.pixels)
 
 
 def test_mixed_labels_follow_the_parameters(dataset):
