@@ -17,6 +17,7 @@ import cv2
 import numpy as np
 import pytest
 from helpers.datasets import flip, rows_of, run_steps, shards_of
+from helpers.examples import examples
 from helpers.gate import Gate
 from helpers.photographs import photograph
 from helpers.videos import FRAMES, KINDS, decoded, make_video, with_box, with_reference
@@ -445,7 +446,7 @@ def test_a_named_pipe_is_not_waited_for(make, convert, tmp_path):
 def test_damage_costs_the_frames_up_to_the_next_entry_in_any_order(videos, tmp_path, kind):
     whole = bytearray(videos(kind).read_bytes())
     expected, generator = [pixels for _, pixels in decoded(videos(kind))], random.Random(kind)
-    for trial in range(4):
+    for trial in range(examples(8)):
         data = bytearray(whole)
         start = generator.randrange(len(data) // 4, len(data) - 200)
         data[start : start + 150] = generator.randbytes(150)
