@@ -5,7 +5,7 @@
     the program      __main__; packages commands (one file a command), report (one HTML page)
     from Python      interface: the commands as functions, `dataprep.convert`
     what to convert  packages sources (folders, lists, tables, datasets), containers (images inside larger files)
-    a conversion     options, canary, progress, arrays (types of NumPy arrays); packages run (begin here), plan (split, order, shard and its name),
+    a conversion     options, canary, progress, arrays (types of NumPy arrays), spool (large columns of arrays on disk); packages run (begin here), plan (split, order, shard and its name),
                      ledger (what the output folder contains; after a kill), engines (processes, Ray)
     one shard        packages shards (write one), images (check, decode, resize), labels (kinds of labels), formats
                      (TFRecord, WebDataset)

@@ -112,15 +112,6 @@ def show_arrays(kinds: Mapping[str, ArrayKind]) -> str:
     return ", ".join(shown) or "none"
 
 
-def array_values(column: pa.Array | pa.ChunkedArray) -> Any:
-    """Return the values of an array column as a NumPy array [rows, length]."""
-    import pyarrow as pa
-
-    if isinstance(column, pa.ChunkedArray):
-        column = column.combine_chunks()
-    return column.flatten().to_numpy().reshape(len(column), -1)
-
-
 # --- read -----------------------------------------------------------------------------------------
 
 

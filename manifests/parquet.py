@@ -386,6 +386,9 @@ GROUP_BYTES_PER_BYTE = 20
 MAX_GROUP_BYTES = 1 << 30
 
 
+_TOO_LONG = "it unpacks to more bytes than a file of this length may"
+
+
 class BoundedParquet:
     """A Parquet file whose columns are read only if their size is in proportion to the file.
 
@@ -497,13 +500,12 @@ class BoundedParquet:
             raise ParquetError(
                 f"{plural(len(names), 'column')} of {plural(rows, 'row')} exceed {budget:,} bytes"
             )
-        too_long = "it unpacks to more bytes than a file of this length may"
         coded = []
         for name in names:
             unpacked, is_coded = self._unpacked(name, groups)
             budget -= unpacked
             if budget < 0:
-                raise ParquetError(f"column {shorten(name)}: {too_long}")
+                raise ParquetError(f"column {shorten(name)}: {_TOO_LONG}")
             if is_coded:
                 coded.append(name)
         paths = [self._column(name).path for name in coded]
@@ -521,9 +523,43 @@ class BoundedParquet:
                 if field.name in coded:
                     budget -= text_bytes(column)
                     if budget < 0:
-                        raise ParquetError(too_long)
+                        raise ParquetError(_TOO_LONG)
                 columns.append(as_type(column, field.type))
         return pa.table(columns, pa.schema(fields, self.schema.metadata))
+
+    def count_values(self, name: str) -> int:
+        """Return the number of values in all lists of a column, as the footer states it."""
+        values = 0
+        if name in self._leaves:
+            with translated_errors():
+                for group in range(self.groups):
+                    values += self._footer.row_group(group).column(self._leaves[name]).num_values
+        return values
+
+    def batches(self, name: str, rows: int) -> Iterator[pa.Array]:
+        """Yield the values of a column of lists, `rows` at a time.
+
+        Raises:
+            ParquetError: the column is damaged, or unpacks to too many bytes.
+
+        """
+        import pyarrow.parquet as pq
+
+        unpacked, _ = self._unpacked(name, range(self.groups))
+        if unpacked > FREE_BYTES + BYTES_PER_BYTE * self.length:
+            raise ParquetError(f"column {shorten(name)}: {_TOO_LONG}")
+        with translated_errors(f"column {shorten(name)}: "):
+            # With a buffer, Arrow does not read a whole row group at once.
+            parquet = pq.ParquetFile(
+                self._source,
+                metadata=self._footer,
+                page_checksum_verification=True,
+                buffer_size=1 << 20,
+                pre_buffer=False,
+                thrift_container_size_limit=100_000,
+            )
+            for batch in parquet.iter_batches(rows, columns=[name], use_threads=False):
+                yield batch.column(0)
 
     def read_group(self, number: int, path: str) -> pa.Array:
         """Read the bytes of a column in one row group: binary [rows], perhaps dictionary-encoded.

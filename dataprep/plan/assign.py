@@ -22,6 +22,7 @@ from dataprep.images.foreign import COMPACT_SUFFIXES
 from dataprep.options import GEO_COLUMNS, HASH_COLUMN, STATISTICS_COLUMNS, Options, Transcode
 from dataprep.plan.splits import ORDER_STREAM, assign_splits, permutation
 from dataprep.sources import Source
+from dataprep.spool import STEP, release_pages
 from manifests.errors import CallError, SourceError
 from manifests.json_members import MAX_INTEGER
 from manifests.process.text import printable, shown
@@ -298,7 +299,10 @@ class _DigestFile:
         self._digest = digest
 
     def write(self, data: Any) -> int:
-        self._digest.update(data)
+        view = memoryview(data).cast("B")
+        for start in range(0, len(view), STEP):
+            self._digest.update(view[start : start + STEP])
+            release_pages()
         return memoryview(data).nbytes
 
     def flush(self) -> None:

@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 from dataprep import storage
 from dataprep.plan.assign import ShardPlan, key_of
 from dataprep.sources import Source
+from dataprep.spool import release_pages
 from manifests.errors import PlanError
 from manifests.files import PLAN_TABLE, open_file, reading
 from manifests.json_members import shorten
@@ -117,6 +118,7 @@ def write_plan_table(
             # Dictionaries become plain text: Parquet would store all values of each for every shard.
             table = rows.rename_columns(schema.names).cast(schema)
             writer.write_table(table, row_group_size=max(1, len(table)))
+            release_pages()
     with open(path, "rb") as file:
         parquet = BoundedParquet(file, rows_per_byte=1e9)
         groups = "".join(map(parquet.group_checksum, range(parquet.groups)))

@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow.compute as pc
 from awscrt.checksums import crc32c
 
-from dataprep import storage
+from dataprep import spool, storage
 from dataprep.arrays import Int64Array
 from dataprep.canary import check_canary
 from dataprep.engines import Engine, LocalEngine
@@ -621,9 +621,11 @@ def shard_task(job: Job, name: str, keys: list[str], source: Source, rows: Int64
     labels = extra = None
     if kind.is_class:
         labels = source.label[rows].tolist()
-    arrays = arrays_of(source.extra)
-    if source.extra.num_columns > len(arrays):
-        extra = source.extra.drop_columns([*arrays]).take(rows)
+    kinds, arrays = arrays_of(source.extra), None
+    if source.extra.num_columns > len(kinds):
+        extra = source.extra.drop_columns([*kinds]).take(rows)
+    if kinds:
+        arrays = spool.take(source.extra.select([*kinds]), rows)
     # The names of the classes of these samples, not of all classes.
     used = labels or []
     if extra is not None and kind.class_lists is not None:
@@ -638,7 +640,7 @@ def shard_task(job: Job, name: str, keys: list[str], source: Source, rows: Int64
         labels=labels,
         class_names={label: job.classes[label] for label in used},
         extra=extra,
-        arrays=source.extra.select([*arrays]).take(rows) if arrays else None,
+        arrays=arrays,
         label_type=job.label_type,
         image_names=job.image_names,
         check=job.check,

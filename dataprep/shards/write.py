@@ -34,7 +34,7 @@ from dataprep.shards.source_image import (
     start_reading,
     start_reading_others,
 )
-from manifests.arrays import array_file_name, array_values, arrays_of
+from manifests.arrays import array_file_name, arrays_of
 from manifests.dali_index import format_index
 from manifests.labels import LabelType, arrow_type, place_columns
 from manifests.records import record
@@ -252,6 +252,8 @@ def _write_arrays(task: ShardTask, written: Segment, paths: Sequence[str]) -> tu
     files: list[File] = []
     if task.arrays is None:
         return ()
+    from dataprep.spool import parts_of
+
     rows = np.array([row for row, *_ in written.records], np.int64)
     for path, column, kind in zip(
         paths, task.arrays.columns, arrays_of(task.arrays).values(), strict=True
@@ -261,7 +263,8 @@ def _write_arrays(task: ShardTask, written: Segment, paths: Sequence[str]) -> tu
             open(storage.partial_path(path), "wb") as out,
         ):
             out.write(kind.header(len(rows)))
-            out.write(array_values(column)[rows])
+            for part in parts_of(column, rows):
+                out.write(part)
         files.append(_describe(path))
     return tuple(files)
 

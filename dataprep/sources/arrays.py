@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import io
 import os
+from collections.abc import Iterator
 from functools import partial
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +16,8 @@ from dataprep import storage
 from dataprep.labels.columns import Locate, row_error
 from dataprep.options import SourceOptions
 from dataprep.sources.base import RESERVED_COLUMNS, Source
-from manifests.arrays import ARRAY_NAME, MAX_ARRAY_LENGTH, ArrayType, arrays_of
+from dataprep.spool import STEP, TYPES, flat_values, release_pages, spooled
+from manifests.arrays import ARRAY_NAME, MAX_ARRAY_LENGTH, arrays_of
 from manifests.errors import CallError, SourceError
 from manifests.files import FileKind, read_file
 from manifests.json_members import shorten
@@ -25,24 +27,7 @@ from manifests.remote.url import join_path
 #: An array of one image.
 _ARRAY = FileKind("array", 1 << 26, SourceError, "give a file that `numpy.save` wrote")
 
-_TYPES = get_args(ArrayType)
 _EQUAL = "give every image an array of the same length and type"
-
-
-def is_numeric_list(column_type: pa.DataType, *, fixed: bool) -> bool:
-    """Return whether a column has lists of numbers, and whether their length is fixed if `fixed`."""
-    types = pa.types
-    if types.is_fixed_size_list(column_type) or (
-        not fixed and (types.is_list(column_type) or types.is_large_list(column_type))
-    ):
-        return dtype_of(column_type.value_type) in _TYPES
-    return False
-
-
-def dtype_of(item: pa.DataType) -> str:
-    """Return the name that NumPy has for a type of numbers."""
-    names = {"halffloat": "float16", "float": "float32", "double": "float64"}
-    return names.get(str(item), str(item))
 
 
 def array_column(
@@ -71,7 +56,7 @@ def array_column(
     if column.null_count:
         raise fail("has a row without an array", pc.index(pc.is_null(column), True).as_py())
     # Text files have no fixed length.
-    values = pc.list_flatten(column)
+    values = flat_values(column)
     lengths = np.full(len(column), getattr(column.type, "list_size", 0))
     if not pa.types.is_fixed_size_list(column.type):
         lengths = np.asarray(pc.list_value_length(column))
@@ -100,8 +85,13 @@ def array_column(
 
 def first_not_finite(values: Any) -> int | None:
     """Return the position of the first number of an array that is infinite or not a number."""
-    finite = np.isfinite(values.reshape(-1))
-    return None if finite.all() else int(finite.argmin())
+    flat = values.reshape(-1)
+    for start in range(0, len(flat), STEP):
+        finite = np.isfinite(flat[start : start + STEP])
+        release_pages()
+        if not finite.all():
+            return start + int(finite.argmin())
+    return None
 
 
 # --- files beside the images ----------------------------------------------------------------------
@@ -167,19 +157,23 @@ def _read_files(source: Source, name: str, pattern: str) -> pa.FixedSizeListArra
         stem = os.path.splitext(image)[0]
         paths.append(join_path(source.root, pattern.replace("{stem}", stem)))
     arrays = storage.map_files(source.root, partial(_read_file, name), paths)
-    first: Any = None
-    for row, array in enumerate(arrays):
-        if first is None:
-            first = np.empty((len(paths), len(array)), array.dtype)
-        if (array.dtype, len(array)) != (first.dtype, first.shape[1]):
-            raise SourceError(
-                f"array {name} has {len(array)} {array.dtype}, but {first.shape[1]} {first.dtype}"
-                f" in {paths[0]}",
-                file=paths[row],
-                hint=_EQUAL,
-            )
-        first[row] = array
-    return pa.FixedSizeListArray.from_arrays(pa.array(first.reshape(-1)), first.shape[1])
+    if not paths:
+        return spooled((), 1)
+    first = next(arrays)
+
+    def checked() -> Iterator[Any]:
+        yield first[None]
+        for path, array in zip(paths[1:], arrays, strict=True):
+            if (array.dtype, len(array)) != (first.dtype, len(first)):
+                raise SourceError(
+                    f"array {name} has {len(array)} {array.dtype}, but {len(first)} {first.dtype}"
+                    f" in {paths[0]}",
+                    file=path,
+                    hint=_EQUAL,
+                )
+            yield array[None]
+
+    return spooled(checked(), len(first))
 
 
 def _read_file(name: str, path: str) -> Any:
@@ -204,8 +198,8 @@ def _read_file(name: str, path: str) -> Any:
 
 
 def _problem(array: Any) -> str:
-    if array.dtype.name not in _TYPES:
-        return f"its type is {array.dtype}, not one of {', '.join(_TYPES)}"
+    if array.dtype.name not in TYPES:
+        return f"its type is {array.dtype}, not one of {', '.join(TYPES)}"
     if not 0 < array.size <= MAX_ARRAY_LENGTH or max(array.shape, default=1) != array.size:
         return f"its shape is {array.shape}, not one row of up to {MAX_ARRAY_LENGTH:,} values"
     at = first_not_finite(array)

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from dataprep import spool
 from dataprep.containers import (
     Location,
     ReaderName,
@@ -388,7 +389,7 @@ def take_rows(source: Source, rows: Integers) -> Source:
         rows: rows to keep, int64 [N].
 
     """
-    taken = replace(source, table=source.table.take(pa.array(rows)))
+    taken = replace(source, table=spool.take(source.table, rows))
     # Splits are counted anew, without the empty ones.
     kept, number = np.unique(taken.split, return_inverse=True)
     splits = tuple(map(source.splits.__getitem__, kept.tolist()))
@@ -541,7 +542,7 @@ def join_sources(parts: Sequence[Source]) -> Source:
     return replace(
         parts[0],
         splits=splits,
-        table=joined.unify_dictionaries().combine_chunks(),
+        table=spool.combine(joined.unify_dictionaries()),
         notices=notices,
         rejected=rejected,
         folders=folders,

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from dataprep.labels.columns import Labels, Locate, blank_rows, is_number, is_text
 from dataprep.labels.kinds import KINDS
-from dataprep.sources.arrays import array_column, is_numeric_list
+from dataprep.sources.arrays import array_column
 from dataprep.sources.base import (
     MAX_COLUMN_NAME,
     RESERVED_COLUMNS,
@@ -21,6 +21,7 @@ from dataprep.sources.base import (
     Texts,
     one_array,
 )
+from dataprep.spool import is_numeric_list
 from manifests.errors import CallError, SourceError
 from manifests.json_members import shorten
 from manifests.parquet import is_list, shorten_type

@@ -17,12 +17,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from dataprep import storage
+from dataprep import spool, storage
 from dataprep.labels.columns import Labels
 from dataprep.labels.kinds import CAPTION, OTHER_LABEL_COLUMNS
 from dataprep.labels.tables import labels_of
 from dataprep.options import SourceOptions
-from dataprep.sources.arrays import is_numeric_list, named_columns
+from dataprep.sources.arrays import named_columns
 from dataprep.sources.base import (
     Container,
     Kind,
@@ -48,6 +48,7 @@ from dataprep.sources.tables import (
     opened_parquet,
     with_labels,
 )
+from dataprep.spool import is_numeric_list
 from manifests.errors import CallError, SourceError
 from manifests.files import IMAGE_SUFFIXES, ParquetError
 from manifests.json_members import Member, parse_json, shorten
@@ -264,7 +265,7 @@ def _read_file(root: str, file: str, images: Names, columns: Names) -> _File:
             split=_split_of(file),
             stamp=stats_of(storage.stat(path))[1:],
             images=pa.table({"name": row, "position": row, "size": size}),
-            table=parquet.read(columns),
+            table=spool.read_columns(parquet, columns, varying=False),
             groups=groups,
             features=_features(parquet),
         )
@@ -288,7 +289,7 @@ def _class_names(root: str, files: Sequence[_File], column: str) -> Texts | None
 def _concat(root: str, files: Sequence[_File]) -> pa.Table:
     tables = {f"{root}/{file.name}": file.table.replace_schema_metadata(None) for file in files}
     joined = joined_columns(tables, "give files of one dataset")
-    return pa.concat_tables(joined, promote_options="default").combine_chunks()
+    return spool.combine(pa.concat_tables(joined, promote_options="default"))
 
 
 # --- columns --------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ have the same manifest and tables, so both are read here.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -30,8 +30,9 @@ from dataprep.sources.base import Kind, Source, joined_paths, one_array, sample_
 from dataprep.sources.columns import joined_columns
 from dataprep.sources.merge import relabel
 from dataprep.sources.scan import stats_of
+from dataprep.spool import spooled
 from dataprep.storage.temporary import JOURNAL_NAME
-from manifests.arrays import array_in
+from manifests.arrays import ArrayKind, array_in
 from manifests.errors import DamagedError, SourceError
 from manifests.files import ARRAY, MANIFEST, open_file, read_file
 from manifests.schema import TABLE_COLUMNS, Manifest, Shard
@@ -159,20 +160,22 @@ def _concat(src: str, batches: Sequence[RowBatch]) -> pa.Table:
 
 def _with_arrays(extra: pa.Table, src: str, manifest: Manifest) -> pa.Table:
     """Return the extra columns with the array columns, whose files must have their checksums."""
-    parts: dict[str, list[Any]] = {name: [] for name in manifest.arrays}
-    for shard in manifest.shards:
-        for file, (name, kind) in zip(shard.arrays, manifest.arrays.items(), strict=True):
-            path = os.path.join(src, file.name)
-            content = read_file(path, ARRAY)
-            if file_of(file.name, content) != file:
-                message = "the array file does not have the checksum in the manifest"
-                raise SourceError(message, file=path, hint=_VERIFY)
-            parts[name].append(array_in(content, kind, shard.samples, path))
-    for name, arrays in parts.items():
-        values = pa.array(np.concatenate(arrays).reshape(-1))
-        lists = pa.FixedSizeListArray.from_arrays(values, manifest.arrays[name].length)
-        extra = extra.append_column(name, lists)
+    for at, (name, kind) in enumerate(manifest.arrays.items()):
+        parts = _array_files(src, manifest, at, kind)
+        extra = extra.append_column(name, spooled(parts, kind.length))
     return extra
+
+
+def _array_files(src: str, manifest: Manifest, at: int, kind: ArrayKind) -> Iterator[Any]:
+    """Yield the content of the files of an array column, the column with the number `at`."""
+    for shard in manifest.shards:
+        file = shard.arrays[at]
+        path = os.path.join(src, file.name)
+        content = read_file(path, ARRAY)
+        if file_of(file.name, content) != file:
+            message = "the array file does not have the checksum in the manifest"
+            raise SourceError(message, file=path, hint=_VERIFY)
+        yield array_in(content, kind, shard.samples, path)
 
 
 def _with_classes(source: Source, options: SourceOptions) -> Source:

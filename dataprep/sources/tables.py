@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from dataprep import spool
 from dataprep.containers.parquet import ROWS_PER_BYTE
 from dataprep.labels.columns import (
     LabelColumn,
@@ -126,7 +127,7 @@ def read_table(file: str, _: Any, options: SourceOptions) -> Source:
             or listed twice.
 
     """
-    table, lines, notices = without_negatives(*load_table(file))
+    table, lines, notices = without_negatives(*load_table(file, spools=True))
     root = options.image_root or parent_folder(file) or "."
     source = table_source(table, root, options, file, rows_of(file, lines))
     return source.with_notices(*notices)
@@ -254,13 +255,14 @@ def _with_columns(
 
 
 def load_table(
-    file: str, aside: Mapping[str, list[Any]] | None = None
+    file: str, aside: Mapping[str, list[Any]] | None = None, *, spools: bool = False
 ) -> tuple[pa.Table, Integers]:
     """Read all columns; return them with the number of the line, row or item of each row.
 
     Args:
         file: the table.
         aside: as in `load_jsonl`.
+        spools: whether large columns of arrays are on disk, as lists of a fixed length.
 
     """
     suffix = os.path.splitext(file)[1].lower()
@@ -272,7 +274,7 @@ def load_table(
         for field in parquet.schema:
             if not (is_readable_type(field.type) or is_list(field.type)):
                 raise wrong_type(field.name, field.type, file)
-        table = parquet.read(parquet.names)
+        table = spool.read_columns(parquet, parquet.names, varying=True, spools=spools)
     return table, np.arange(1, len(table) + 1)
 
 
@@ -370,7 +372,7 @@ _SPLIT_VALUES = {*SPLIT_WORDS, "query", "gallery", "publictest", "privatetest"}
 def _split_notices(table: pa.Table) -> Iterator[str]:
     """Report columns that state the split of each image but are not called so: all images are in train."""
     for name in table.column_names:
-        column = table[name].combine_chunks()
+        column = table[name]
         if re.fullmatch(r"(?i)is_?(train|valid|val|test)", name):
             yield (
                 f"all images are in train: if column {name!r} states the splits, write their names"

@@ -31,7 +31,7 @@ class Captions:
     """The texts of all samples, and which of them a batch has.
 
     Attributes:
-        texts: the texts, one sample after the other. Arrow takes a fifth of the memory of Python.
+        texts: the texts, one sample after the other. Arrow takes half of the memory of Python.
         starts: the texts of row r are ``texts[starts[r] : starts[r + 1]]``, int64 [samples + 1].
         choice: which text of a sample is taken.
         weights: how often each text is taken, float64 [texts]. `None` if all texts are alike.

@@ -15,10 +15,19 @@ from helpers.datasets import write_images
 from helpers.rows import evaluate, read_rows
 from helpers.sources import read, refused
 
-from manifests.arrays import ArrayKind, array_values
+from dataprep import spool
+from manifests.arrays import ArrayKind
 from manifests.store import read_manifest
 
 ARRAY = ("--array", "embedding={stem}.npy")
+
+
+@pytest.fixture(autouse=True, params=["memory", "disk"])
+def where(request, monkeypatch):
+    """Where arrays are while they are converted: each test reads them from memory and from disk."""
+    if request.param == "disk":
+        for name, value in (("LEAST", 0), ("STEP", 8), ("RANDOM", 2)):
+            monkeypatch.setattr(spool, name, value)
 
 
 def embedding_of(source: str) -> np.ndarray:
@@ -87,6 +96,35 @@ def test_a_dataset_with_arrays_is_appended_repaired_reverted_and_converted_again
     assert snapshot(out) == first
 
 
+@pytest.mark.parametrize("length", [4, -1])
+def test_arrays_beside_images_in_parquet_files(length, source, convert, tmp_path):
+    """In several files and row groups; rows are filtered, and shards are in another order."""
+    (tmp_path / "files").mkdir()
+    paths = sorted(source.rglob("*.jpg"))
+    for number, part in enumerate((paths[:3], paths[3:15], paths[15:])):
+        columns = {"image": [each.read_bytes() for each in part], "n": range(len(part))}
+        columns["label"] = [each.parent.name for each in part]
+        rows = [embedding_of(each.name) for each in part]
+        columns["embedding"] = pa.array(rows, pa.list_(pa.float32(), length))
+        file = tmp_path / "files" / f"train-0000{number}.parquet"
+        pq.write_table(pa.table(columns), file, row_group_size=5)
+    named = () if length > 0 else ("--array", "embedding")
+    options = ("--where", "n != 1", "--samples-per-shard", 6, *named)
+    convert(tmp_path / "files", tmp_path / "out", *options)
+    found = {}
+    for shard in read_manifest(tmp_path / "out").shards:
+        values = np.load(tmp_path / "out" / shard.arrays[0].name)
+        keys = pq.read_table(tmp_path / "out" / shard.table.name)["source"].to_pylist()
+        found |= zip(keys, values.tolist(), strict=True)
+    expected = {}
+    for number, part in enumerate((paths[:3], paths[3:15], paths[15:])):
+        for row, path in enumerate(part):
+            if row != 1:
+                key = f"train-0000{number}.parquet/{row}"
+                expected[key] = embedding_of(path.name).tolist()
+    assert found == expected
+
+
 PATHS = ("0.jpg", "1.jpg", "2.jpg")
 
 
@@ -117,7 +155,7 @@ READ = [
 @pytest.mark.parametrize(("rows", "kind", "dtype"), READ)
 def test_columns_of_lists(rows, kind, dtype, make_tree):
     column = read(table(make_tree(PATHS), "tokens", rows, kind)).extra["tokens"]
-    values = array_values(column)
+    values = np.concatenate([*spool.parts_of(column)])
     assert values.dtype == dtype
     assert values.tolist() == rows
 
