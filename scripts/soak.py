@@ -38,6 +38,7 @@ from helpers.servers import BUCKET, find_weed, seaweedfs  # noqa: E402
 from oracle import (  # noqa: E402
     CLASSES,
     RANKS,
+    RAW,
     Contents,
     Training,
     differences,
@@ -55,7 +56,10 @@ from manifests.store import read_manifest, read_revision  # noqa: E402
 PLACES = (("tfrecord", False), ("webdataset", True), ("webdataset", False), ("tfrecord", True))
 #: The steps, and how often each is chosen.
 STEPS = {"append": 5, "join": 4, "revert": 3, "repair": 4, "merge": 1, "diff": 2, "train": 3}
-STEPS |= {"resume": 2, "race": 1, "remove": 3}
+STEPS |= {"resume": 2, "race": 1, "remove": 3, "look": 1}
+#: Options of conversions.
+OPTIONS: tuple[list[str], ...] = ([], [], ["--hash", "--statistics"], ["--no-shuffle"])
+OPTIONS += (["--resize-shorter", "24"], ["--store", "raw", "--raw-size", str(RAW)])
 #: What forks of the server of training processes need not import.
 PRELOADED = ["torch", "loaders.dali.pipeline", "loaders.loader", "loaders.resolve", "oracle"]
 LIMIT = 300.0
@@ -69,6 +73,7 @@ class Life:
         self.rng, self.counts, self.folder = random.Random(f"{seed} {number}"), counts, folder
         self.fmt, in_bucket = PLACES[number % len(PLACES)]
         self.place = f"s3://{BUCKET}/{seed}-{number}" if in_bucket else str(folder / "set")
+        self.options = self.rng.choice(OPTIONS)
         self.images = self.written = 0  # numbers of the next image, and of the next folder
         self.durations: dict[str, float] = {}
         self.history: list[Contents] = []
@@ -116,9 +121,17 @@ class Life:
         self.images, self.written = self.images + count, self.written + 1
         source = self.folder / f"source{self.written}"
         for name, sample in ((known or {}) | new).items():
-            write_bytes(str(source / sample.split / sample.folder), name, sample.data)
+            write_bytes(str(source / sample.split / sample.folder), name, sample.image)
         if self.rng.random() < 0.3:
             write_bytes(str(source / "train" / CLASSES[0]), "broken.jpg", b"<html>")
+        if self.options:
+            # The bytes depend on nothing but the image and the options.
+            alone = str(self.folder / f"alone{self.written}")
+            arguments = ["--src", str(source), "--out", alone, *self.options]
+            self.command("convert", *arguments, "--max-rejected", "1")
+            for name, sample in read_contents(alone).items():
+                if name in new:
+                    new[name] = replace(new[name], data=sample.data)
         return str(source), new
 
     def change(self, arguments: list[str], after: Contents, undo: bool = False) -> None:
@@ -166,6 +179,7 @@ class Life:
         self.place, self.history, self.sources, self.gone = place or self.place, [], {}, {}
         self.training = None
         arguments = ["convert", "--out", self.place, "--fmt", self.fmt, "--max-rejected", "1"]
+        arguments += self.options
         chosen = {"samples-per-shard": (4, 15), "workers": (1, 2), "seed": (0, 9)}
         for option, (lowest, highest) in chosen.items():
             arguments += [f"--{option}", str(self.rng.randint(lowest, highest))]
@@ -177,7 +191,7 @@ class Life:
     def merge(self) -> None:
         """Make a dataset of this one and of new images, which takes its place."""
         before, sources, new = (self.place, self.contents), [self.place], Contents()
-        if self.rng.random() < 0.7:
+        if self.rng.random() < 0.7 and "raw" not in self.options:
             source, new = self.make_source(4)
             sources.append(source)
         self.fmt, self.written = self.rng.choice(("tfrecord", "webdataset")), self.written + 1
@@ -331,6 +345,21 @@ class Life:
         for kind, count in counts.items():
             expect(found[kind]["count"] == count, f"diff {place}: {count} are {kind}: {output}")
 
+    def look(self) -> None:
+        """Describe the dataset by the commands that only read it."""
+        found = json.loads(self.command("info", self.place, "--json") or "")
+        counts: dict[str, Counter[str]] = {split: Counter() for split in found["splits"]}
+        for sample in self.contents.values():
+            counts[sample.split][sample.label] += 1
+        for split, each in found["splits"].items():
+            labels = {name: count for name, count in each["labels"].items() if count}
+            expect(labels == counts[split], f"info of {split}: {labels}, not {counts[split]}")
+        output = self.command("duplicates", self.place, status=(0, 1)) or ""
+        count = f"{len(self.contents)} images, {len(self.contents)} with a hash"
+        expect(count in output, f"duplicates does not say {count}: {output}")
+        for command, suffix in (("report", "html"), ("croissant", "json")):
+            self.command(command, self.place, "--out", f"{self.folder}/{command}.{suffix}")
+
     def train(self) -> None:
         """Begin a training of two ranks, which is killed, and may wait for a later step."""
         folder = self.folder / "training"
@@ -389,6 +418,7 @@ class Life:
     def check(self) -> None:
         """Compare all records of the newest revision, and of an older one, with the oracle."""
         revision, known = len(self.history) - 1, {"manifest.json", "rejected.jsonl"}
+        known.add("perceptual-hashes.parquet")  # that `duplicates` keeps
         found = read_manifest(self.place).revision
         expect(found == revision, f"revision {found}, not {revision}")
         for number in (revision, self.rng.randint(0, revision)):
