@@ -258,3 +258,12 @@ def test_names_in_messages_are_bounded(tmp_path, jpegs):
     write_tfrecord(tmp_path / "a.tfrecord", [make_example({"line\nfeed": 1, IMAGE: jpegs[0]})])
     with pytest.raises(ShardError, match=r"line\\nfeed"):
         scan((tmp_path / "a.tfrecord").read_bytes(), Components(("missing",), None))
+
+
+def test_a_text_may_have_the_longest_length_and_no_more():
+    def view(at, size):
+        return b"-abcd-", at
+
+    for most, text in ((4, "abcd"), (3, None)):
+        assert example_proto.read_text(view, (BYTES, 1, 5), most) == text
+    assert example_proto.read_text(view, (INTS, 1, 5), 4) is None

@@ -166,8 +166,12 @@ def test_other_places_of_images_and_annotations(coco, tmp_path):
     file.rename(folder / "valid" / "_annotations.coco.json")
     source = read(folder)
     assert (source.splits, source.path[4].as_py()) == (("val",), "valid/000000000004.png")
-    (folder / "valid" / "000000000000.png").unlink()
-    refused(folder, r"image 'valid/0{12}.png' does not exist in folder .* \(1 in total\)")
+    (folder / "images").mkdir()
+    (folder / "valid").rename(folder / "images/val")
+    (folder / "images/val/_annotations.coco.json").rename(folder / "instances_val2017.json")
+    assert read(folder).path[4].as_py() == "images/val/000000000004.png"
+    (folder / "images/val" / "000000000000.png").unlink()
+    refused(folder, r"image '.*0{12}.png' does not exist in folder .* \(1 in total\)")
 
 
 def test_key_points_are_left_out_if_the_boxes_are_chosen(coco):

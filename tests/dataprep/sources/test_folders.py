@@ -101,14 +101,18 @@ CHOICES = [
     ("folds", "outer", ("fold1", "fold2")),
     ("one class and a file", "inner", ("cat",)),
     ("one class in a folder", "inner", ("cat",)),
+    ("thumbnails", "outer", ("cat", "dog", "thumbnails")),
 ]
 
 
 @pytest.mark.parametrize(("name", "choice", "expected"), CHOICES)
 def test_the_user_chooses_the_class_folders(name, choice, expected, make_tree):
-    source = read(make_tree(UNCLEAR[name][0]), class_folders=choice)
+    root = make_tree(UNCLEAR[name][0])
+    source = read(root, class_folders=choice)
     assert source.classes == expected
-    assert len(source) == sum(file.endswith(".jpg") for file in UNCLEAR[name][0])
+    assert len(source) == sum(file.endswith(("jpg", "png")) for file in UNCLEAR[name][0])
+    if name == "thumbnails":
+        assert read(root, classes=expected).classes == expected
 
 
 def test_inner_folders_of_the_same_name_are_counted(make_tree):

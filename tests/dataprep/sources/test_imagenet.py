@@ -128,9 +128,11 @@ def test_flat_val_of_kaggle_gets_its_labels_from_the_csv(top, make_tree):
 
 
 def test_hidden_folders_of_train_are_not_classes(make_tree):
-    source = read(make_tree({**FILES, f"{KAGGLE}/train/.cache/1.JPEG": b"x"}))
+    files = {path: text for path, text in FILES.items() if "/test/" not in path}
+    source = read(make_tree({**files, f"{KAGGLE}/train/.cache/1.JPEG": b"x"}))
     assert source.classes == ("n01", "n02")
     assert has_notice(source, "skipped 1 hidden folder: train/.cache/")
+    assert not has_notice(source, "skipped test/")
 
 
 def test_sorted_val_of_kaggle_and_lists(make_tree):

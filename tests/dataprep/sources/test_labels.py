@@ -14,6 +14,7 @@ from helpers.sources import has_notice, read, refused
 from helpers.tables import TABLES, write_table
 
 from dataprep.labels.cells import find_separator, lists_in_text
+from manifests.labels import MAX_LABEL
 
 TEXT = pa.large_string()
 #: Hugging Face has the images in the table.
@@ -292,7 +293,7 @@ NONE = {}
 
 @pytest.mark.parametrize(("row", "message"), read_rows(__file__, "refused"))
 def test_labels_that_do_not_fit_are_refused(row, message, make_table):
-    kind, column, values, options = evaluate(row, globals())
+    kind, column, values, options = evaluate(row, globals(), {"MAX_LABEL": MAX_LABEL})
     refused(make_table(kind, **{column: values}), message, **options)
 
 
