@@ -7,6 +7,7 @@
         remote.json             the URL from which everything here can be fetched again
         in-use, mapped          empty; locked by the processes that use the dataset, or have
                                 mapped its shards
+        fetching                empty; locked by the process that fetches tables
         split-0.presence        see `presence`
         files/                  manifest, sample tables, and shards: sparse files of true length
 """
@@ -41,7 +42,7 @@ _MARK_BYTES = b'{"cache_version": 1}\n'
 
 _REMOTE_NAME = "remote.json"
 _FILES = "files"
-_IN_USE, _MAPPED = "in-use", "mapped"
+_IN_USE, _MAPPED, _FETCHING = "in-use", "mapped", "fetching"
 
 #: Tables that are fetched at a time.
 _CONNECTIONS = 16
@@ -186,7 +187,8 @@ def open_dataset(store: Store, cache: str, revision: int | None = None) -> Cache
 def fetch_tables(dataset: CachedDataset, shards: Iterable[Shard], fields: Sequence[str]) -> None:
     """Fetch the sample tables and arrays that are not in the cache, and check their checksums.
 
-    Only arrays that are among the fields are fetched.
+    Only arrays that are among the fields are fetched. The ranks of a machine start at the same
+    time: one of them fetches, while the others wait.
 
     Raises:
         DamagedError: a table is missing in the store, or differs from what the manifest states.
@@ -200,17 +202,26 @@ def fetch_tables(dataset: CachedDataset, shards: Iterable[Shard], fields: Sequen
             if name in fields or f"{COLUMN_PREFIX}{name}" in fields:
                 files.append(file)
 
+    def is_missing(file: File) -> bool:
+        return not has_length(os.path.join(dataset.root, file.name), file.bytes)
+
     def fetch(file: File) -> None:
         path = os.path.join(dataset.root, file.name)
-        if has_length(path, file.bytes):
-            return
         data = _download(dataset.store, file)
         with named(path):
             os.makedirs(os.path.dirname(path), exist_ok=True)
             write_once(path, data)
 
-    with ThreadPoolExecutor(_CONNECTIONS, "tables") as pool:
-        list(pool.map(fetch, files))
+    if not any(map(is_missing, files)):
+        return
+    with named(dataset.folder):
+        handle = _open_lock(os.path.join(dataset.folder, _FETCHING))
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        with ThreadPoolExecutor(_CONNECTIONS, "tables") as pool:
+            list(pool.map(fetch, filter(is_missing, files)))
+    finally:
+        os.close(handle)
 
 
 def _download(store: Store, file: File) -> bytes:

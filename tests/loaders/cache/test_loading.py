@@ -23,9 +23,11 @@ from dataprep.run.convert import convert_dataset
 from dataprep.run.remove import remove_samples
 from dataprep.sources import SourceOptions, read_source
 from loaders import BucketSampler, ClassBalancedSampler, PKSampler, ShuffledSampler
+from loaders.cache import folder
 from loaders.cache.folder import disk_usage
 from manifests.errors import CallError, ShardError
-from manifests.remote.store import Store
+from manifests.remote.store import Store, open_store
+from manifests.remote.url import parse_url
 from manifests.tables import read_table
 
 FIELDS = {
@@ -121,6 +123,28 @@ def test_batches_are_those_of_local_datasets(datasets, names, remote, options, t
             assert_equal(read(loader, 2), expected)
             assert loader.explain().count("cache ") >= sum(remote)
             assert loader.options.cache == str(tmp_path / "cache")
+
+
+def test_ranks_that_start_together_fetch_every_table_once(datasets, tmp_path, monkeypatch):
+    url, fetched, together = datasets["tfrecord"][1], [], threading.Barrier(4)
+    download = folder._download
+
+    def counted(store, file):
+        fetched.append(file.name)
+        return download(store, file)
+
+    def start():
+        opened = folder.open_dataset(open_store(parse_url(url)), tmp_path / "cache")
+        together.wait()
+        folder.fetch_tables(opened, opened.manifest.splits[0].shards, ())
+
+    monkeypatch.setattr(folder, "_download", counted)
+    threads = [threading.Thread(target=start) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(fetched) == [f"train-0000{number}.parquet" for number in range(3)]
 
 
 def test_a_file_url_is_the_folder(datasets):
