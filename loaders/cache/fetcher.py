@@ -12,6 +12,7 @@ import numpy as np
 from awscrt.checksums import crc32c
 
 from loaders.arrays import Bools, Ints
+from loaders.cache.ahead import CONNECTIONS, Lookahead
 from loaders.cache.layout import Layout, Request
 from loaders.cache.presence import ABSENT, PRESENT, UNVERIFIED
 from loaders.cache.shards import CachedShards
@@ -20,23 +21,6 @@ from loaders.progress import Upcoming
 from manifests.errors import RefusedError, ReplacedError, ShardError, StorageError
 
 _log = logging.getLogger(__name__)
-
-#: Requests on their way at a time.
-CONNECTIONS = 32
-
-#: With this many batches in advance, whole blocks are fetched; before, only what is needed at once,
-#: unless the blocks take at most `_BLOCKS_COST` times as long.
-_BLOCKS_AFTER = 4
-_BLOCKS_COST = 1.5
-
-#: Bytes of images that are fetched before they are needed.
-LOOKAHEAD_BYTES = 1 << 30
-#: Minimum number of batches that are fetched before they are needed.
-LOOKAHEAD_BATCHES = 4
-
-#: Maximum number of batches whose requests are combined. At first it is one, so that the first
-#: batch arrives soon.
-MOST_BATCHES_AT_ONCE = 64
 
 #: How long to repeat requests to a store that does not answer, in seconds.
 TIMEOUT = 600.0
@@ -79,15 +63,11 @@ class Fetcher:
         self._slots = threading.BoundedSemaphore(2 * CONNECTIONS)
         self._threads: ThreadPoolExecutor | None = None
         self._planner: threading.Thread | None = None
-        # Mean size of the images of a sample.
-        self._mean = max(1, int(layout.sizes.mean()) * len(layout.wanted))
-        self._lookahead_samples = LOOKAHEAD_BYTES // self._mean
-        self._in_blocks = True
+        self._lookahead = Lookahead.of(layout)
 
     def limit_lookahead(self, size: int) -> None:
         """Fetch at most about this many bytes before they are needed, and only requested images."""
-        self._in_blocks = False
-        self._lookahead_samples = min(self._lookahead_samples, size // self._mean)
+        self._lookahead = Lookahead.of(self._layout, size)
 
     def follow(self, number: int, upcoming: Upcoming) -> None:
         """Set the batch that the loader reads now."""
@@ -184,36 +164,35 @@ class Fetcher:
                 with self._changed:
                     self._upcoming = None
                 continue
-            self._request(rows, in_blocks=self._in_blocks and ahead >= _BLOCKS_AFTER)
+            self._request(rows, ahead)
 
     def _may_look_ahead(self) -> bool:
         upcoming = self._upcoming
         if upcoming is None:
             return False
-        ahead = max(LOOKAHEAD_BATCHES, self._lookahead_samples // upcoming.batch_size)
-        return self._planned < self._current + min(ahead, 2 * upcoming.batches)
+        most = self._lookahead.most(upcoming.batch_size, upcoming.batches)
+        return self._planned < self._current + most
 
     def _next_rows(self) -> Ints:
         with self._changed:
             upcoming, first = self._upcoming, self._planned
             if upcoming is None:
                 return np.zeros(0, np.int64)
-            ahead = max(1, self._planned - self._current)
-            count = min(ahead, MOST_BATCHES_AT_ONCE, upcoming.batches)
+            count = self._lookahead.at_once(self._planned - self._current, upcoming.batches)
         samples = [upcoming.of_rank(number) for number in range(first, first + count)]
         with self._changed:
             if upcoming == self._upcoming:
                 self._planned = max(self._planned, first + count)
         return self._layout.rows_of(np.concatenate(samples))
 
-    def _request(self, rows: Ints, *, in_blocks: bool = False) -> None:
+    def _request(self, rows: Ints, ahead: int = 0) -> None:
         """Fetch rows, or verify them if they were fetched before the machine was started."""
         _, first = np.unique(rows, return_index=True)
         rows = rows[np.sort(first)]
-        if self._in_blocks:
+        if self._lookahead.in_blocks:
             absent = rows[(self._shards.states(rows) == ABSENT) & ~self._on_the_way[rows]]
-            blocks = self._layout.blocks(absent)
-            if in_blocks or self._layout.cost(blocks) <= _BLOCKS_COST * self._layout.cost(absent):
+            blocks = self._lookahead.blocks(self._layout, absent, ahead)
+            if blocks is not None:
                 rows = np.concatenate([rows[self._shards.states(rows) == UNVERIFIED], blocks])
         with self._changed:
             rows = rows[~self._on_the_way[rows]]

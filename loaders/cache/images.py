@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from loaders.arrays import Ints
+from loaders.cache.ahead import LIMITED_LOOKAHEAD, next_uses
 from loaders.cache.fetcher import TIMEOUT, Fetcher
 from loaders.cache.folder import (
     CachedDataset,
@@ -20,7 +21,7 @@ from loaders.cache.folder import (
 )
 from loaders.cache.layout import BLOCK_BYTES, images_of, layout_of
 from loaders.cache.presence import ABSENT, PRESENT, Presence
-from loaders.cache.room import Room, next_uses, room_of
+from loaders.cache.room import Room, room_of
 from loaders.cache.shards import CachedShards, require_holes
 from loaders.dataset.images import Encoded, Images, StoredImages, open_images
 from loaders.dataset.split import OpenSplit, select_shards
@@ -30,9 +31,6 @@ from manifests.errors import CallError
 from manifests.process.text import format_bytes, printable
 from manifests.remote.store import open_store
 from manifests.remote.url import local_path, parse_url, refuse_url
-
-#: With a limit, at most this part of it is fetched before it is needed.
-_LOOKAHEAD = 1 / 4
 
 #: Batches of all ranks that the cache must have room for: the current one, and the next ones, which
 #: are fetched in advance.
@@ -179,7 +177,7 @@ class CachedImages(Images):
         elif self.fits:
             self._lock = lock_mapped(split.dataset.folder)
         else:
-            self._fetcher.limit_lookahead(int((self._room.limit or 0) * _LOOKAHEAD))
+            self._fetcher.limit_lookahead(int((self._room.limit or 0) * LIMITED_LOOKAHEAD))
             self._room.add(self)
 
     # --- for the loader -------------------------------------------------------------------------

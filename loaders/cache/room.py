@@ -7,12 +7,12 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
 
 from loaders.arrays import Ints
+from loaders.cache.ahead import AT_ONCE, choose_victims
 from loaders.cache.folder import dataset_folders, disk_usage, remove_unused
 from manifests.errors import StorageError
 from manifests.process.text import format_bytes
@@ -21,15 +21,8 @@ from manifests.process.text import format_bytes
 PATIENCE = 30.0
 _PAUSE = 0.05
 
-#: Evicting frees at least this part of the limit at once, because looking for what is needed latest
-#: takes a while.
-_AT_ONCE = 1 / 32
-
 #: The disk usage is measured again each time this part of the limit was written.
 _MEASURE = 1 / 64
-
-#: The image is not needed within the batches that were looked at.
-NEVER = np.iinfo(np.int64).max
 
 
 class Tenant(Protocol):
@@ -139,7 +132,7 @@ class Room:
         if self._used > limit:
             self.free(0)
         if self._used > limit:
-            self._written -= self._evict(max(self._used - limit, int(limit * _AT_ONCE)))
+            self._written -= self._evict(max(self._used - limit, int(limit * AT_ONCE)))
         return self._used - limit
 
     def release(self, size: int) -> None:
@@ -219,48 +212,3 @@ def room_of(cache: str) -> Room:
     key = (os.getpid(), os.path.realpath(cache))
     with _rooms_lock:
         return _rooms.setdefault(key, Room(cache))
-
-
-# --- which images to evict ------------------------------------------------------------------------
-
-
-def next_uses(batches: Sequence[Ints], samples: int) -> Ints:
-    """Return when each row is needed next, counted in samples from the first batch.
-
-    `NEVER` if it is not.
-
-    Args:
-        batches: the rows of the coming batches, in order.
-        samples: number of rows in the split.
-
-    Returns:
-        int64 [samples].
-
-    """
-    uses = np.full(samples, NEVER, np.int64)
-    if batches:
-        order = np.concatenate(batches)
-        # Of several assignments to a row, the last one counts: so go from the end to the beginning.
-        uses[order[::-1]] = np.arange(len(order))[::-1]
-    return uses
-
-
-def choose_victims(uses: Ints, pages: Ints, needed: int) -> Ints:
-    """Choose which images to evict: the ones that are needed latest, as few as possible.
-
-    An optimal cache replaces what is needed latest (L. A. Belady, "A study of replacement
-    algorithms for a virtual-storage computer", IBM Systems Journal 5(2), 1966). The age of an image
-    says nothing here: each is read once per epoch, so the oldest one is often needed first.
-
-    Args:
-        uses: when each image that is present is needed next, in samples from now, int64 [N].
-        pages: the disk space of each, in any unit, int64 [N].
-        needed: space to free, in the same unit.
-
-    Returns:
-        Indices into `uses`, int64 [victims]. All together may be smaller than `needed`.
-
-    """
-    order = np.argsort(-uses, kind="stable")
-    freed = np.cumsum(pages[order])
-    return order[: int(np.searchsorted(freed, needed)) + 1]

@@ -37,7 +37,7 @@ from harness import DEVICE, FOLDER, Report, Row, Side, Target, WrongOptionError,
 from inputs import prepare, run_command, shard_files, upload
 from stores import BUCKET, latency_proxy, served, use_endpoint
 
-from loaders.cache.fetcher import CONNECTIONS
+from loaders.cache.ahead import CONNECTIONS
 from manifests.remote.store import open_store
 from manifests.store import read_manifest
 from manifests.tables import SampleTable

@@ -112,7 +112,7 @@ def broken(monkeypatch):
 
 def test_images_are_fetched_in_the_order_in_which_they_are_needed(dataset, monkeypatch, cache):
     monkeypatch.setattr("loaders.cache.fetcher.CONNECTIONS", 1)
-    monkeypatch.setattr("loaders.cache.fetcher.MOST_BATCHES_AT_ONCE", 1)
+    monkeypatch.setattr("loaders.cache.ahead.MOST_BATCHES_AT_ONCE", 1)
     monkeypatch.setattr("loaders.cache.layout.BLOCK_BYTES", 1)  # nothing but what is needed
     monkeypatch.setattr("loaders.cache.layout.GAP_BYTES", -1)
     monkeypatch.setattr("loaders.cache.layout.REQUEST_RANGES", 1)

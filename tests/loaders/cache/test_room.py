@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loaders.cache.room import NEVER, choose_victims, next_uses
+from loaders.cache.ahead import NEVER, choose_victims, next_uses
 
 
 @given(st.lists(st.lists(st.integers(0, 9), min_size=1, max_size=4), max_size=6))

@@ -36,7 +36,7 @@ def test_a_server_that_restarts_in_the_middle_of_an_epoch(tmp_path, monkeypatch)
         close_connections()
         upload(local, url)
         # Little is fetched in advance, so much of the epoch is left when the server stops.
-        monkeypatch.setattr("loaders.cache.fetcher.LOOKAHEAD_BYTES", 0)
+        monkeypatch.setattr("loaders.cache.ahead.LOOKAHEAD_BYTES", 0)
         monkeypatch.setattr("loaders.cache.layout.BLOCK_BYTES", 1)
         loader = build(url, cache=tmp_path / "cache", **arguments)
         batches = iter(loader)
