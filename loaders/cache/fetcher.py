@@ -234,7 +234,9 @@ class Fetcher:
     def _run(self, request: Request) -> None:
         error: Exception | None = None
         try:
-            self._fetch(request)
+            # Of processes that share the cache, another one may have fetched it since it was planned.
+            if (self._shards.states(request.rows) != PRESENT).any():
+                self._fetch(request)
         except Exception as failure:
             error = failure
         finally:
