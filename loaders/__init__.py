@@ -9,7 +9,7 @@ unless it is set; see `loaders.devices`.
     the loader       loader, progress, batch, bad_images, checkpoint, receipt, metrics, explain
     the machine      devices, ranks, memory, tuning
     types            arrays
-    the program      cli; packages bench, tune, preview, export
+    the program      cli; packages bench, tune, preview, export, simulate
     packages         dataset (shards, tables), cache (object stores), samplers, transforms, dali
 """
 

@@ -472,6 +472,87 @@ def receipt(
     return ExitStatus.DATA_PROBLEM if find and not rows else ExitStatus.SUCCESS
 
 
+class _Size(click.ParamType[int]):
+    name = "size"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> int:
+        from manifests.process.text import parse_bytes
+
+        try:
+            return max(1, parse_bytes(value))
+        except ValueError as error:
+            self.fail(f"{error}. Hint: for example 500GB.", param, ctx)
+
+
+@main.command(
+    cls=Command, short_help="Predict what a run on many nodes reads from an object store."
+)
+@_dataset
+@_split
+@click.option(
+    "--nodes", type=click.IntRange(1, 2**16), metavar="N", required=True, help="Machines."
+)
+@_option("--gpus", type=click.IntRange(1, 64), metavar="N", default=8, help="GPUs of a machine.")
+@_batch_size(type=click.IntRange(1, 2**20), required=True, help="Images per batch of one GPU.")
+@_option("--epochs", type=click.IntRange(1, 100), metavar="N", default=2, help="Epochs.")
+@_option(
+    "--images-per-second",
+    "rate",
+    type=Number(0.1, 1e7),
+    metavar="X",
+    default=3000,
+    help="Images on which one GPU trains.",
+)
+@click.option(
+    "--window", type=click.IntRange(1), metavar="N", help="Shuffle within a window of N shards."
+)
+@click.option("--node-disk", type=_Size(), help="Limit of the cache of a machine.  [default: none]")
+@_option("--node-bandwidth", type=_Size(), default="3GB", help="Received per second by a machine.")
+@click.option(
+    "--store-bandwidth", type=_Size(), help="Sent per second to all.  [default: no limit]"
+)
+@_option(
+    "--latency", type=Number(0, 10_000), metavar="MS", default=20, help="Milliseconds of a request."
+)
+@_option(
+    "--request-price", type=Number(0), metavar="X", default=0.0004, help="Price of 1,000 requests."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, with bytes and seconds.")
+def simulate(
+    dataset: str,
+    *,
+    split: str,
+    window: int | None,
+    request_price: float,
+    latency: float,
+    as_json: bool,
+    **machines: Any,
+) -> None:
+    """Predict what a training on many machines reads from a copy of DATASET in an object store.
+
+    Computed from manifest and sample tables, which must be in a local folder, the order of the
+    samples and the decisions of the cache. Only the time is a model.
+    """
+    from dataclasses import asdict
+
+    from loaders.simulate import command
+    from loaders.simulate.model import Cluster
+    from manifests.process.text import printable
+    from manifests.remote.url import refuse_url
+
+    refuse_url(
+        dataset,
+        f"{printable(dataset)} is in an object store",
+        hint="copy manifest.json and the sample tables (*.parquet) to a folder, and name it",
+    )
+    cluster = Cluster(latency=latency / 1000, **machines)
+    found = command.simulate(dataset, split, cluster, window)
+    if as_json:
+        _print_json(asdict(found))
+    else:
+        click.echo(command.as_text(found, dataset, request_price))
+
+
 @main.command(cls=Command, short_help="Write the transforms of an evaluation for a server.")
 @_dataset
 @click.argument("out")

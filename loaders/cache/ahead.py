@@ -30,6 +30,10 @@ LOOKAHEAD_BATCHES = 4
 #: batch arrives soon.
 MOST_BATCHES_AT_ONCE = 64
 
+#: Batches of all ranks that the cache must have room for: the current one, and the next ones, which
+#: are fetched in advance.
+_LEAST_BATCHES = 8
+
 #: With a limit, at most this part of it is fetched before it is needed.
 LIMITED_LOOKAHEAD = 1 / 4
 
@@ -81,6 +85,11 @@ class Lookahead:
         if late or layout.cost(blocks) <= _BLOCKS_COST * layout.cost(absent):
             return blocks
         return None
+
+
+def least_room(space: int, batch: int, samples: int) -> int:
+    """Return how many bytes of a split of `samples`, which takes `space`, a cache must have room for."""
+    return min(_LEAST_BATCHES * batch * space // samples, space)
 
 
 # --- what to evict --------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from loaders.arrays import Ints
-from loaders.cache.ahead import LIMITED_LOOKAHEAD, next_uses
+from loaders.cache.ahead import LIMITED_LOOKAHEAD, least_room, next_uses
 from loaders.cache.fetcher import TIMEOUT, Fetcher
 from loaders.cache.folder import (
     CachedDataset,
@@ -31,10 +31,6 @@ from manifests.errors import CallError
 from manifests.process.text import format_bytes, printable
 from manifests.remote.store import open_store
 from manifests.remote.url import local_path, parse_url, refuse_url
-
-#: Batches of all ranks that the cache must have room for: the current one, and the next ones, which
-#: are fetched in advance.
-_LEAST_BATCHES = 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -249,7 +245,7 @@ class CachedImages(Images):
         if self.fits or limit is None:
             return
         space = self._space()
-        needed = min(_LEAST_BATCHES * batch * space // self._split.samples, space)
+        needed = least_room(space, batch, self._split.samples)
         present = np.flatnonzero(self._presence.snapshot())
         free = self._room.free(needed) + int(self._layout.pages(present).sum())
         if free < needed:

@@ -17,7 +17,7 @@ LEFT_OUT = (
     "docs", "faults", "fuzz", "golden", "gpu", "lists", "scripts", "manifests/remote",
     *(f"dataprep/{name}" for name in ("append", "convert", "duplicates", "engines", "indexing",
                                       "remote", "repair", "report", "resume", "verification")),
-    *(f"loaders/{name}" for name in ("bench", "cache", "export", "preview", "tune")),
+    *(f"loaders/{name}" for name in ("bench", "cache", "export", "preview", "simulate", "tune")),
     "dataprep/images/test_limits.py", "loaders/test_launchers.py",
 )  # fmt: skip
 

@@ -19,6 +19,8 @@ class TcpProxy:
     Attributes:
         port: the port to connect to.
         stalled: is set when a client waits.
+        requests: HTTP requests so far.
+        answered: bytes that the server has sent.
 
     """
 
@@ -27,9 +29,11 @@ class TcpProxy:
         self._delay = delay
         self._most = most
         self.stalled = threading.Event()
+        self.requests = self.answered = 0
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         self._open: list[socket.socket] = [self._listener]
+        self._clients: set[socket.socket] = set()
         self._stopped = False
         self._lock = threading.Lock()
         threading.Thread(target=self._accept, daemon=True).start()
@@ -52,6 +56,7 @@ class TcpProxy:
                         _close(server)
                         return
                     self._open += [client, server]
+                    self._clients.add(client)
                 for each in (client, server):
                     each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 pumps = (
@@ -69,6 +74,11 @@ class TcpProxy:
             while data := source.recv(1 << 18):
                 time.sleep(delay)
                 passed += len(data)
+                with self._lock:
+                    if source in self._clients:
+                        self.requests += data.count(b" HTTP/1.1\r\n")
+                    else:
+                        self.answered += len(data)
                 if most is not None and passed > most:
                     self.stalled.set()
                     return

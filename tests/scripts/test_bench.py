@@ -96,6 +96,10 @@ RUNS = {
         ["DALI by hand", "*, in order", "*, shuffled", "*, P x K"],
     ),
     "samplers": ("--shards 4", [*["*"] * 5, "whole split"]),
+    "simulate": (
+        f"{DATA} 32 --batch-size 4 --ranks 1 2 --rate 100",
+        ["1 x 1", "1 x 1", "1 x 2", "1 x 2", "2 x 1", "2 x 1"],
+    ),
     "scaling": (
         "--images {photos} --work {work} --seconds 0.01 --different 1 --workers 2 --only raw",
         ["1 workers", "2 workers", "2 commands of one worker", "1 workers", "2 workers"],
@@ -160,7 +164,7 @@ def test_benchmark(name, bench, photos, tmp_path):
     run = RUNS[name]
     if isinstance(run, str):
         pytest.skip(f"needs {run}")
-    if name in ("cache", "cloud") and find_weed() is None:
+    if name in ("cache", "cloud", "simulate") and find_weed() is None:
         pytest.skip(NO_SEAWEEDFS)
     if name == "reading" and on_memory(tmp_path):
         pytest.skip("needs a disk")
@@ -221,6 +225,10 @@ def ranks_have_different_classes(rows, _):
     assert all(row["USS MB"] > 0 and row["MB read"] > 0 for row in rows[:2])
 
 
+def the_simulation_is_right(rows, _):
+    assert all(row["simulated MB"] == pytest.approx(row["MB"], rel=0.3, abs=0.5) for row in rows)
+
+
 def larger_windows_mix_better(rows, _):
     mixed = [row["shards in a batch"] for row in rows if "window" in row]
     assert mixed == sorted(mixed)
@@ -229,6 +237,7 @@ def larger_windows_mix_better(rows, _):
 #: What is checked of the rows besides their names.
 CHECKED = {
     "cloud": fencing_costs_what_the_guide_says,
+    "simulate": the_simulation_is_right,
     "ranks": ranks_have_different_classes,
     "duplicates": planted_copies_are_found,
     "shared_gpu": batches_are_right,

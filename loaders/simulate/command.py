@@ -1,0 +1,165 @@
+"""The command ``loaders simulate``: read the tables, simulate some nodes, and print the table."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass, replace
+
+from loaders.cache.ahead import least_room
+from loaders.cache.layout import layout_of
+from loaders.dataset.split import open_splits
+from loaders.dataset.tables import SampleTables
+from loaders.progress import Upcoming
+from loaders.ranks import Ranks
+from loaders.samplers import ShuffledSampler
+from loaders.samplers.base import index_dtype
+from loaders.samplers.choose import planned_order, sampler_columns
+from loaders.samplers.order import Batching
+from loaders.simulate.model import Cluster, EpochFigures, simulate_epochs
+from manifests.errors import CallError
+from manifests.process.text import format_bytes, format_duration, plural, printable
+from manifests.store import manifest_files
+
+#: Nodes that are simulated, evenly spaced: the others have other samples of the same number.
+MOST_NODES = 4
+#: Tables that are fetched at a time.
+_TABLES_AT_ONCE = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Simulation:
+    """What was found; sizes in bytes, times in seconds.
+
+    Attributes:
+        cluster: the machines.
+        simulated: how many of the nodes were simulated.
+        sampler: what draws the samples.
+        steps: steps of an epoch.
+        size: all images of the split.
+        start_bytes: manifest and tables that a node fetches before its loaders are built.
+        start_requests: the requests for them.
+        start_seconds: how long this takes, with reading the tables as fast as this machine did.
+        first_batch: when all ranks have their first batch.
+        rank_memory: tables and order in the memory of a rank.
+        epochs: the epochs.
+
+    """
+
+    cluster: Cluster
+    simulated: int
+    sampler: str
+    steps: int
+    size: int
+    start_bytes: int
+    start_requests: int
+    start_seconds: float
+    first_batch: float
+    rank_memory: int
+    epochs: tuple[EpochFigures, ...]
+
+
+def simulate(dataset: str, split: str, cluster: Cluster, window: int | None = None) -> Simulation:
+    """Simulate a training run in the order of `ShuffledSampler`.
+
+    Raises:
+        CallError: the split is too small for so many ranks, or the cache for their batches.
+        DamagedError: the manifest or a table is damaged.
+
+    """
+    opened, begin = open_splits(dataset, split)[0], time.perf_counter()
+    tables, sampler = SampleTables(opened), ShuffledSampler(window=window)
+    layout = layout_of(opened, tables, ())
+    space = int(layout.pages(layout.all_rows()).sum())
+    _check(cluster, space, opened.samples)
+    if (cluster.node_disk or 0) >= space:
+        cluster = replace(cluster, node_disk=None)
+    columns = sampler_columns(opened, tables, sampler)
+    batching = Batching(cluster.batch_size, "drop", Ranks(0, cluster.ranks), training=True)
+    order = planned_order(opened, columns, batching, sampler)
+    order.upcoming(0, 0).of_rank(0)  # which draws the first epoch
+    seconds = time.perf_counter() - begin
+    count = min(cluster.nodes, MOST_NODES)
+    upcoming: list[list[Upcoming]] = []
+    for number in range(count):
+        first = number * cluster.nodes // count * cluster.gpus
+        upcoming.append([])
+        for rank in range(first, first + cluster.gpus):
+            own = replace(batching, ranks=Ranks(rank, cluster.ranks))
+            upcoming[-1].append(replace(order, batching=own).upcoming(0, 0))
+    manifest = [len(data) for data in manifest_files(opened.manifest).values()]
+    sizes = [shard.table.bytes for shard in opened.shards]
+    # Each rank reads the manifest, and one of them all tables.
+    start_bytes = cluster.gpus * sum(manifest) + sum(sizes)
+    seconds += cluster.latency * (1 + math.ceil(len(sizes) / _TABLES_AT_ONCE))
+    seconds += start_bytes / cluster.bandwidth
+    epochs, first_batch = simulate_epochs(layout, cluster, upcoming, seconds)
+    places = tables.lazy_columns(("offset", "size", "crc32c"))[1].values()
+    arrays = (layout.offsets, layout.sizes, layout.checksums, *places)
+    return Simulation(
+        cluster=cluster,
+        simulated=count,
+        sampler=str(order.text),
+        steps=order.batches,
+        size=int(layout.sizes.sum()),
+        start_bytes=start_bytes,
+        start_requests=cluster.gpus * len(manifest) + len(sizes),
+        start_seconds=seconds,
+        first_batch=first_batch,
+        # This epoch and the next one.
+        rank_memory=sum(each.nbytes for each in arrays)
+        + 2 * order.samples * index_dtype(order.samples).itemsize,
+        epochs=tuple(epochs),
+    )
+
+
+def _check(cluster: Cluster, space: int, samples: int) -> None:
+    """Check that a split fills a batch of all ranks, and that the cache has room for some of them."""
+    batch = cluster.batch_size * cluster.ranks
+    if samples < batch:
+        raise CallError(
+            f"{plural(cluster.ranks, 'rank')} need {batch:,} samples for a batch, but the split has"
+            f" {samples:,}",
+            hint="lower --batch-size, --gpus or --nodes",
+        )
+    needed = least_room(space, batch, samples)
+    if cluster.node_disk is not None and cluster.node_disk < needed:
+        raise CallError(
+            f"--node-disk is {format_bytes(cluster.node_disk)}, but batches of {batch:,} samples of"
+            f" all ranks need at least {format_bytes(needed)}",
+            hint="set --node-disk to more, or --batch-size to less",
+        )
+
+
+def as_text(found: Simulation, dataset: str, price: float) -> str:
+    """Return the results as a table; the price is of 1,000 requests."""
+    cluster, nodes = found.cluster, found.cluster.nodes
+    disk = "no limit"
+    if cluster.node_disk is not None:
+        disk = f"a limit of {format_bytes(cluster.node_disk)}"
+    lines = [
+        f"{printable(dataset)}: {format_bytes(found.size)}, {plural(nodes, 'node')} of"
+        f" {plural(cluster.gpus, 'GPU')}, {disk} of the cache",
+        f"{found.sampler}, batches of {cluster.batch_size:,}: {plural(found.steps, 'step')} an epoch",
+        f"start: {format_bytes(found.start_bytes)} in {plural(found.start_requests, 'request')} a"
+        f" node, {format_duration(found.start_seconds)}; first batch after"
+        f" {format_duration(found.first_batch)}",
+        f"memory: {format_bytes(found.rank_memory)} of tables and order in a rank,"
+        f" {format_bytes(cluster.gpus * found.rank_memory)} in a node",
+        "",
+        "epoch    seconds  waiting  stragglers  on disk   a node reads       most"
+        "   all nodes read    requests       cost",
+    ]
+    for number, epoch in enumerate(found.epochs):
+        mean = sum(epoch.bytes) / found.simulated
+        requests = sum(epoch.requests) / found.simulated * nodes
+        stragglers = max(0.0, epoch.waiting - epoch.waiting_alone) / epoch.seconds
+        lines.append(
+            f"{number:5} {epoch.seconds:10,.1f} {epoch.waiting / epoch.seconds:8.1%}"
+            f" {stragglers:11.1%} {epoch.cached:8.1%} {format_bytes(mean):>14}"
+            f" {format_bytes(max(epoch.bytes)):>10} {format_bytes(mean * nodes):>16}"
+            f" {requests:11,.0f} {requests / 1000 * price:10,.2f}"
+        )
+    if found.simulated < nodes:
+        lines += ["", f"computed for {found.simulated} of {nodes:,} nodes"]
+    return "\n".join(lines)
