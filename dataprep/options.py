@@ -1362,6 +1362,11 @@ class RemoveOptions:
     reason: str | None = option(
         None, "Why the samples are removed, for the list of removed samples.", unit="TEXT"
     )
+    scrub: bool = option(
+        False,
+        "Also write the shards again without these samples and all that were removed before, and"
+        " forget the older revisions, so that no byte of these samples stays. This cannot be undone.",
+    )
     dry_run: bool = option(False, "Print what would be removed; write nothing.")
 
 

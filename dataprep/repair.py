@@ -67,6 +67,7 @@ from manifests.serialization import (
     joined_table,
     manifest_digest,
     numbered,
+    of_revision,
     old_manifest_name,
     parts,
     revisions_of_shards,
@@ -127,11 +128,7 @@ def remake_all(
     suffix = FORMATS[manifest.format].SUFFIX
     # Each revision was planned on its own, with its own options.
     for number, part in enumerate(parts(manifest)):
-        damaged = []
-        for shard in part.shards:
-            left = _unrepaired(shard, found)
-            if left:
-                damaged.append((shard, left))
+        damaged = _damaged_shards(part, found)
         if not damaged:
             continue
         planned = _plan(folder, manifest, part, source, number, workers=workers)
@@ -153,6 +150,21 @@ def remake_all(
         for shard, made, reason in results:
             _repair(found, made)
             _fail(found, _unrepaired(shard, found), reason, _SAME_SOURCE.format(""))
+
+
+def _damaged_shards(
+    manifest: Manifest, found: dict[str, DamagedFile]
+) -> list[tuple[Shard, set[str]]]:
+    """Return the shards that the source may make again, with their damaged files."""
+    damaged = []
+    for shard in manifest.shards:
+        left = _unrepaired(shard, found)
+        if left and of_revision(shard.name, 0) != shard.name:
+            reason = "the shard was written again without removed samples"
+            _fail(found, left, reason, "restore the file from a copy")
+        elif left:
+            damaged.append((shard, left))
+    return damaged
 
 
 def _unrepaired(shard: Shard, found: Mapping[str, DamagedFile]) -> set[str]:
@@ -343,6 +355,8 @@ _REMOVE_AGAIN = (
 def _removals(folder: str, newest: Manifest) -> Iterator[tuple[int, Manifest, Manifest]]:
     """Yield the number of each removal, and the manifests of the revision before and of its own."""
     for number in newest.removals:
+        if number <= newest.oldest:
+            continue
         # `_repair_lists` names a manifest that is damaged.
         with suppress(DamagedError):
             before, after = read_older(folder, newest, number - 1)[0], newest
@@ -393,7 +407,7 @@ def _repair_lists(
     damaged = []
     # A revision may keep the list of the one before.
     lists = {}
-    for revision in range(manifest.revision):
+    for revision in range(manifest.oldest, manifest.revision):
         try:
             old = read_older(folder, manifest, revision)[0]
             lists[old.rejected] = old

@@ -261,10 +261,20 @@ class Revision:
         return tuple(self.options["join"]["columns"]) if "join" in self.options else ()
 
     @property
+    def is_removal(self) -> bool:
+        """Whether ``dataprep remove`` made the revision."""
+        return "remove" in self.options
+
+    @property
+    def is_scrubbed(self) -> bool:
+        """Whether the shards were written again without removed samples, and older revisions are gone."""
+        return self.is_removal and bool(self.options["remove"].get("scrubbed"))
+
+    @property
     def removed(self) -> Mapping[str, int]:
         """Number of samples that a removal took out of each split. Empty for others."""
         counts: Mapping[str, int] = {}
-        if "remove" in self.options:
+        if self.is_removal:
             counts = self.options["remove"]["samples"]
         return counts
 
@@ -349,7 +359,13 @@ class Manifest:
     @property
     def removals(self) -> list[int]:
         """Numbers of the revisions that removed samples: shards have new indexes and tables."""
-        return [number for number, each in enumerate(self.revisions, 1) if each.removed]
+        return [number for number, each in enumerate(self.revisions, 1) if each.is_removal]
+
+    @property
+    def oldest(self) -> int:
+        """Number of the oldest revision that can be read: the newest one that scrubbed samples, or 0."""
+        numbers = [number for number in self.removals if self.revisions[number - 1].is_scrubbed]
+        return max(numbers, default=0)
 
     @property
     def plans(self) -> list[str]:

@@ -314,10 +314,16 @@ def read_older(folder: StrPath, newest: Manifest, revision: int) -> tuple[Manife
         ManifestError: the manifest is missing or damaged.
 
     """
-    if not 0 <= revision < newest.revision:
+    if not newest.oldest <= revision < newest.revision:
         hint = "leave out revision"
         if newest.revision:
-            hint = f"choose a revision from 0 to {newest.revision}"
+            hint = f"choose a revision from {newest.oldest} to {newest.revision}"
+        if 0 <= revision < newest.oldest:
+            raise CallError(
+                f"{os.fspath(folder)} has revision {revision} no longer: revision {newest.oldest}"
+                " scrubbed removed samples",
+                hint=hint,
+            )
         raise CallError(f"{os.fspath(folder)} has no revision {revision}", hint=hint)
     data = read_old_manifest(folder, newest, revision)
     return parse_manifest(data, os.path.join(folder, old_manifest_name(revision))), data
@@ -356,7 +362,7 @@ def read_as_written(folder: StrPath, manifest: Manifest) -> Manifest:
     written: dict[str, Shard] = {}
     first = manifest
     # A shard is in the manifests from the revision that added it; the oldest one counts.
-    for revision in range(manifest.revision, -1, -1):
+    for revision in range(manifest.revision, manifest.oldest - 1, -1):
         first = manifest
         if revision < manifest.revision:
             first = read_older(folder, manifest, revision)[0]

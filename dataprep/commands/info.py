@@ -114,6 +114,8 @@ def _describe_revision(revision: RevisionSummary) -> str:
         return f"{', '.join(map(printable, revision.joined))} joined from {source}"
     sign, counts = ("-", revision.removed) if revision.removed else ("+", revision.samples)
     changed = ", ".join(f"{name} {sign}{samples:,}" for name, samples in counts.items())
+    if revision.scrubbed:
+        return f"{changed or 'no sample'}, removed as in {source}, and shards scrubbed"
     if revision.removed:
         return f"{changed}, removed as in {source}"
     shards = plural(revision.shards, "shard")

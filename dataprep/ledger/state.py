@@ -178,11 +178,17 @@ def parse_journal(data: bytes, path: str) -> Journal:
             return Journal(action="convert", plan=manifest.plans[0], manifest=manifest)
         journal = body.record(Journal)
         for name in journal.files:
-            if not (_SHARD_FILE.fullmatch(name) or REVISION_FILE.fullmatch(name)):
+            if not is_own_name(name):
                 raise MemberError(f"{name!r} is not the name of a file of a revision")
     except (ValueError, DamagedError) as error:
         raise _damaged(path, error) from None
     return journal
+
+
+def is_own_name(name: str) -> bool:
+    """Return whether a file of a shard, a list or an old manifest can have this name."""
+    is_list = name in (REJECTED_NAME, SHARD_LIST_NAME, REMOVED_NAME)
+    return is_list or bool(_SHARD_FILE.fullmatch(name) or REVISION_FILE.fullmatch(name))
 
 
 def _damaged(path: str, error: Exception) -> ManifestError:
@@ -221,16 +227,18 @@ def changed_files(manifest: Manifest) -> list[str]:
     names = []
     joins, removals = manifest.joins, manifest.removals
     for shard in manifest.shards if joins or removals else ():
-        names += [joined_table(shard.name, number) for number in (0, *joins)]
-        for file in shard.files if removals else ():
-            names += [of_revision(file.name, number) for number in (0, *removals)]
+        for number in (0, *joins, *removals):
+            if number >= manifest.oldest:
+                names.append(joined_table(shard.name, number))
+                names += [of_revision(file.name, number) for file in shard.files if removals]
     return names
 
 
 def own_files(manifest: Manifest) -> Sequence[str]:
     """Return the names of lists and manifests up to this revision, except ``manifest.json``."""
-    numbers = range(manifest.revision + 1)
-    names = [old_manifest_name(number) for number in numbers[:-1]]
+    numbers = range(manifest.oldest, manifest.revision + 1)
+    names = [file.name for file in (manifest.rejected, manifest.removed) if file]
+    names += [old_manifest_name(number) for number in numbers[:-1]]
     for name in (SHARD_LIST_NAME, REJECTED_NAME, REMOVED_NAME):
         names += [numbered(name, number) for number in numbers]
     return names

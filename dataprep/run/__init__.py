@@ -11,6 +11,7 @@
     finish              the last of three steps
     join                columns of a table, as a revision with other tables
     remove              samples are taken out, as a revision with other indexes and tables
+    scrub               shards are written again without removed samples
     removed             which new samples of a source were removed before
     commit              what makes a revision complete: rejected images and the manifest; undo a revision
     known               which samples of a source are new

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -447,7 +447,15 @@ def end_committed(base: Folder) -> None:
         plan = base.journal.plan
         with owned(base.out, plan):
             remove_empty_shards(base, plan, unlisted_files(base.journal, base.manifest))
+            if base.journal.action == "remove":
+                remove_unlisted(base.out, base.journal, base.manifest)
         remove_journal(base.out, plan)
+
+
+def remove_unlisted(out: str, journal: Journal, manifest: Manifest) -> None:
+    """Remove the files of a journal that do not belong to the dataset any more."""
+    there = storage.names_in(out)
+    storage.remove_all(out, [name for name in unlisted_files(journal, manifest) if name in there])
 
 
 def end_conversion(base: Folder) -> Folder:
@@ -544,10 +552,15 @@ def publish_revision(base: Folder, manifest: Manifest, added: Sequence[Shard]) -
 _ACTIONS: Mapping[str, str] = {"join": "join", "append": "append", "remove": "removal"}
 
 
-def begin_in_place(base: Folder, journal: Journal) -> None:
+def begin_in_place(base: Folder, journal: Journal, old: Collection[str] = ()) -> None:
     """Write the journal of a revision that adds no shards, or continue the same one.
 
     After a kill, the next run writes every file of the journal again, with the same bytes.
+
+    Args:
+        base: the dataset.
+        journal: the journal.
+        old: the files of the journal that the dataset has now, and will not have any more.
 
     Raises:
         CallError: another command is changing the dataset, or a file has one of the names.
@@ -558,7 +571,7 @@ def begin_in_place(base: Folder, journal: Journal) -> None:
     mark = base.journal
     if base.state is State.COMPLETE:
         end_committed(base)
-        there = storage.names_in(out).intersection(journal.files)
+        there = storage.names_in(out).intersection(journal.files).difference(old)
         if there and read_journal(out) is None:
             raise CallError(
                 f"{printable(out)} contains {min(there)!r}, which is not in its manifest",
@@ -668,6 +681,12 @@ def _revert_newest(base: Folder) -> RevertResult:
             hint="only an append, a join or a removal can be reverted",
         )
     number = manifest.revision - 1
+    if number < manifest.oldest:
+        raise CallError(
+            f"revision {manifest.revision} of {printable(out)} has scrubbed removed samples, so the"
+            " older revisions are gone",
+            hint="restore the dataset from a copy",
+        )
     old, data = read_older(out, manifest, number)
     every = tuple(names_of_dataset(manifest))
     mark = Journal(action="revert", plan=base.digest, files=every)

@@ -68,7 +68,7 @@ from manifests.errors import CallError, LostFolderError
 from manifests.process.text import printable
 from manifests.records import keyword_record
 from manifests.schema import Manifest
-from manifests.serialization import numbered, old_manifest_name, parts
+from manifests.serialization import numbered, of_revision, old_manifest_name, parts
 from manifests.store import REJECTED_NAME
 from manifests.tables import SHARD_LIST_NAME
 
@@ -287,7 +287,7 @@ def _numbered(manifest: Manifest, plan: ConversionPlan) -> tuple[ShardPlan, ...]
     # The number of the next shard of each split.
     for split in manifest.splits:
         for listed in split.shards:
-            number = shard_number(os.path.splitext(listed.name)[0])
+            number = shard_number(os.path.splitext(of_revision(listed.name, 0))[0])
             first[split.name] = max(first.get(split.name, 0), number + 1)
     shards = []
     for shard in plan.shards:

@@ -9,10 +9,11 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from operator import itemgetter
+from functools import partial
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -22,20 +23,30 @@ from dataprep import storage
 from dataprep.arrays import BoolArray
 from dataprep.ledger.fence import owned, replace_files
 from dataprep.ledger.removed import DIGEST_COLUMNS, read_removed, removed_bytes
-from dataprep.ledger.state import Folder, Journal, State, remove_journal
+from dataprep.ledger.state import Folder, Journal, State, names_of_dataset, remove_journal
 from dataprep.options import RemoveOptions, SourceOptions
 from dataprep.run.commit import (
     begin_in_place,
     end_committed,
     end_conversion,
     publish_revision,
+    remove_unlisted,
 )
 from dataprep.run.inputs import read_base
+from dataprep.run.scrub import (
+    ScrubbedShard,
+    check_scrub,
+    notes_about,
+    remove_caches,
+    shards_with_removed,
+    write_scrubbed,
+)
 from manifests.arrays import array_in
 from manifests.dali_index import format_index
 from manifests.errors import CallError, DamagedError, SourceError
 from manifests.files import SOURCE_LIST, kind_of, read_file, read_lines, reading
 from manifests.json_members import shorten
+from manifests.labels import place_columns
 from manifests.parquet import parquet_bytes
 from manifests.process.text import plural, printable
 from manifests.records import keyword_record
@@ -65,6 +76,8 @@ class Choice:
         reason: why they are removed.
         keeps_out: whether the list of removed samples gets them, so that an append does not add
             them again.
+        scrub: write the shards again without these and all samples that were removed before, and
+            forget the older revisions.
 
     """
 
@@ -73,6 +86,7 @@ class Choice:
     digest: str
     reason: str | None = None
     keeps_out: bool = True
+    scrub: bool = False
 
 
 @keyword_record
@@ -119,15 +133,23 @@ def remove_samples(out: str, options: RemoveOptions) -> RemoveResult:
             base = end_conversion(base)
         digest = _digest_of(options)
         newest = base.manifest.revisions[-1:]
-        if newest and newest[0].removed and newest[0].source_digest == digest:
+        if newest and newest[0].is_removal and newest[0].source_digest == digest:
             if base.state is State.COMPLETE and not options.dry_run:
                 with storage.partials(out, is_alone=is_locked):
                     end_committed(base)
             samples = sum(split.samples for split in base.manifest.splits)
-            removed = dict(newest[0].removed)
+            notices: tuple[str, ...] = ()
+            if options.scrub and not options.dry_run:
+                notices = notes_about(out, base.manifest)
             return RemoveResult(
-                manifest=base.manifest, removed=removed, samples=samples, is_new=False
+                manifest=base.manifest,
+                removed=dict(newest[0].removed),
+                samples=samples,
+                is_new=False,
+                notices=notices,
             )
+        if options.scrub:
+            check_scrub(base)
         choice = _choose(base, options, digest)
         result = describe_removal(base.manifest, choice)
         result = replace(result, examples=_examples(base, choice.rows))
@@ -135,7 +157,10 @@ def remove_samples(out: str, options: RemoveOptions) -> RemoveResult:
             return result
         with storage.partials(out, is_alone=is_locked):
             manifest = write_removal(base, choice)
-    return replace(result, manifest=manifest)
+        notices = result.notices
+        if options.scrub:
+            notices = (*notices, *notes_about(out, manifest))
+    return replace(result, manifest=manifest, notices=notices)
 
 
 # --- which samples --------------------------------------------------------------------------------
@@ -147,13 +172,13 @@ def _digest_of(options: RemoveOptions) -> str:
     for name in ("keys", "sources", "where"):
         if getattr(options, name) is not None:
             given.append(name)
-    if len(given) != 1:
+    if len(given) > 1 or not (given or options.scrub):
         raise CallError(
             "which samples to remove is not clear",
             hint="give one of --keys, --sources and --where",
         )
     digest = hashlib.blake2b(digest_size=16)
-    digest.update(json.dumps([given, options.where, options.reason]).encode())
+    digest.update(json.dumps([given, options.where, options.reason, options.scrub]).encode())
     for path in (options.keys, options.sources):
         if path is not None:
             for line in read_lines(path, SOURCE_LIST):
@@ -162,18 +187,25 @@ def _digest_of(options: RemoveOptions) -> str:
 
 
 def _choose(base: Folder, options: RemoveOptions, digest: str) -> Choice:
+    made = partial(Choice, digest=digest, reason=options.reason, scrub=options.scrub)
     if options.where is not None:
         from dataprep.plan.splits import matching_samples
         from dataprep.sources.prepared import read_prepared
 
         rows = matching_samples(read_prepared(base.out, None, SourceOptions()), options.where)
-        return Choice(rows=rows, source=options.where, digest=digest, reason=options.reason)
-    path, column = options.keys, "key"
-    if path is None:
-        path, column = str(options.sources), "source"
-    rows = _listed_rows(base, path, column)
-    name = os.path.basename(path)
-    return Choice(rows=rows, source=name, digest=digest, reason=options.reason)
+        # A filter can name what is scrubbed.
+        return made(rows=rows, source="--where" if options.scrub else options.where)
+    for path, column in ((options.keys, "key"), (options.sources, "source")):
+        if path is not None:
+            rows = _listed_rows(base, path, column)
+            return made(rows=rows, source=os.path.basename(path))
+    if not shards_with_removed(base):
+        raise CallError(
+            f"there is nothing to scrub: the shards of {printable(base.out)} have no removed samples",
+            hint="add --keys, --sources or --where to remove samples",
+        )
+    nothing = np.zeros(sum(shard.samples for shard in base.manifest.shards), np.bool_)
+    return made(rows=nothing, source="--scrub", keeps_out=False)
 
 
 def _listed_rows(base: Folder, path: str, column: str) -> BoolArray:
@@ -220,7 +252,7 @@ def describe_removal(manifest: Manifest, choice: Choice) -> RemoveResult:
 
     """
     total, count = len(choice.rows), int(choice.rows.sum())
-    if not count or count == total:
+    if count == total or not (count or choice.scrub):
         what = "none" if not count else "all"
         raise CallError(
             f"{what} of {plural(total, 'sample')} would be removed",
@@ -271,7 +303,13 @@ def read_intact(out: str, file: File) -> bytes:
 
 
 def restricted_files(
-    out: str, manifest: Manifest, shard: Shard, keep: BoolArray, revision: int
+    out: str,
+    manifest: Manifest,
+    shard: Shard,
+    keep: BoolArray,
+    revision: int,
+    *,
+    scrubbed: ScrubbedShard | None = None,
 ) -> tuple[Shard, dict[str, bytes]]:
     """Return a shard with only some samples, and the content of its new index, arrays and table.
 
@@ -281,13 +319,14 @@ def restricted_files(
         shard: the shard in it.
         keep: which samples stay, bool [samples].
         revision: the number of the new revision.
+        scrubbed: the shard that contains only these samples; `None` if it keeps its bytes.
 
     Raises:
         DamagedError: the index, an array file or the table is damaged.
 
     """
     rows, kept = np.flatnonzero(keep), int(keep.sum())
-    files = {}
+    files, file = {}, shard.file
     # The index: a line for each sample that stays.
     lines = _index_lines(out, manifest, shard)
     if len(lines) != shard.samples:
@@ -297,33 +336,54 @@ def restricted_files(
             hint=_REPAIR,
         )
     name = of_revision(shard.index.name, revision)
-    files[name] = format_index(manifest.format, [lines[row] for row in rows.tolist()])
+    lines = [lines[row] for row in rows.tolist()]
+    if scrubbed is not None:
+        file, lines = scrubbed.file, scrubbed.lines
+    files[name] = format_index(manifest.format, lines)
     index = file_of(name, files[name])
     # The values of the array columns.
     arrays = []
-    for file, kind in zip(shard.arrays, manifest.arrays.values(), strict=True):
-        name = of_revision(file.name, revision)
-        values = array_in(read_intact(out, file), kind, shard.samples, file.name)
+    for array, kind in zip(shard.arrays, manifest.arrays.values(), strict=True):
+        name = of_revision(array.name, revision)
+        values = array_in(read_intact(out, array), kind, shard.samples, array.name)
         files[name] = kind.header(kept) + values[rows].tobytes()
         arrays.append(file_of(name, files[name]))
     table = _table_of(out, manifest, shard)
     content = table.read(table.column_names).filter(pa.array(keep))
     # Combined, so that the bytes do not depend on the row groups before.
     content = content.combine_chunks()
+    if scrubbed is not None:
+        for image in ("", *manifest.labels.others):
+            content = _moved(content, place_columns(image), scrubbed)
     metadata = table.metadata
     if isinstance(metadata, Conversion):
         turned = metadata.turned
         if turned is not None:
             turned = tuple(np.flatnonzero(np.isin(rows, turned)).tolist()) or None
         metadata = replace(
-            metadata, samples=kept, index=index, turned=turned, arrays=tuple(arrays) or None
+            metadata,
+            samples=kept,
+            shard=file,
+            index=index,
+            turned=turned,
+            arrays=tuple(arrays) or None,
         )
         text = json.dumps(metadata_to_json(metadata), sort_keys=True)
         content = content.replace_schema_metadata({METADATA_KEY: text})
     name = of_revision(shard.table.name, revision)
     files[name] = parquet_bytes(content)
-    restricted = Shard(shard.file, kept, index, file_of(name, files[name]), tuple(arrays))
+    restricted = Shard(file, kept, index, file_of(name, files[name]), tuple(arrays))
     return restricted, files
+
+
+def _moved(table: pa.Table, columns: Sequence[str], scrubbed: ScrubbedShard) -> pa.Table:
+    """Return a sample table with the places of an image in the new shard."""
+    at, size = (table.schema.get_field_index(name) for name in columns[:2])
+    places = np.asarray(table.column(at))
+    # A sample without this image has no place for it.
+    there = np.asarray(table.column(size)) > 0
+    moved = pa.array(np.where(there, places + scrubbed.moved, places), pa.int64())
+    return table.set_column(at, table.schema.field(at), moved)
 
 
 def restrict_again(
@@ -383,32 +443,38 @@ def write_removal(base: Folder, choice: Choice) -> Manifest:
     ends = np.cumsum([shard.samples for shard in manifest.shards])
     parts = np.split(choice.rows, ends[:-1])
     touched = []
+    scrubbed = shards_with_removed(base) if choice.scrub else set()
     for shard, own in zip(manifest.shards, parts, strict=True):
-        if own.any():
+        if own.any() or shard.name in scrubbed:
             touched.append((shard, ~own))
     plan = hashlib.sha256(f"{choice.digest} {base.digest}".encode()).hexdigest()[:32]
-    _begin(base, plan, map(itemgetter(0), touched))
+    journal = _begin(base, plan, [shard for shard, _ in touched], scrub=choice.scrub)
     with owned(out, plan):
 
         def write(task: tuple[Shard, BoolArray]) -> Shard:
-            shard, files = restricted_files(out, manifest, *task, number)
+            made = None
+            if choice.scrub:
+                offsets = np.asarray(_offsets(out, manifest, task[0]))[task[1]]
+                made = write_scrubbed(out, manifest, task[0], offsets, number)
+            shard, files = restricted_files(out, manifest, *task, number, scrubbed=made)
             replace_files(out, files.items())
             return shard
 
         shards = {}
-        for each in storage.map_files(out, write, touched):
-            shards[each.name] = each
+        for (old, _), new in zip(touched, storage.map_files(out, write, touched), strict=True):
+            shards[old.name] = new
         removed = manifest.removed
         if choice.keeps_out:
             removed = _write_list(base, choice, number)
-        counts = describe_removal(manifest, choice).removed
+        members: dict[str, Any] = {"samples": describe_removal(manifest, choice).removed}
+        members |= {"reason": choice.reason, "scrubbed": choice.scrub}
         revision = Revision(
             parent=base.digest,
             source=choice.source,
             source_digest=choice.digest,
             splits={},
             classes=len(manifest.classes),
-            options={"remove": {"samples": counts, "reason": choice.reason}, "plan": plan},
+            options={"remove": members, "plan": plan},
         )
         splits = []
         for split in manifest.splits:
@@ -422,7 +488,10 @@ def write_removal(base: Folder, choice: Choice) -> Manifest:
             revisions=(*manifest.revisions, revision),
             removed=removed,
         )
+        if choice.scrub:
+            remove_caches(out)
         publish_revision(base, after, [*shards.values()])
+        remove_unlisted(out, journal, after)
         remove_journal(out, plan)
     return after
 
@@ -442,7 +511,7 @@ def _write_list(base: Folder, choice: Choice, revision: int) -> File:
     return file_of(name, data)
 
 
-def _begin(base: Folder, plan: str, touched: Iterable[Shard]) -> None:
+def _begin(base: Folder, plan: str, touched: Iterable[Shard], *, scrub: bool) -> Journal:
     """Write the journal of a removal, or continue the same one.
 
     After a kill, the next run writes every file again, with the same bytes.
@@ -457,4 +526,10 @@ def _begin(base: Folder, plan: str, touched: Iterable[Shard]) -> None:
     for shard in touched:
         for file in shard.files:
             files.append(of_revision(file.name, number))
-    begin_in_place(base, Journal(action="remove", plan=plan, files=tuple(files)))
+    forgotten: tuple[str, ...] = ()
+    if scrub:
+        # All files of older revisions; the next manifest lists what stays.
+        forgotten = tuple(names_of_dataset(base.manifest))
+    journal = Journal(action="remove", plan=plan, files=(*files, *forgotten))
+    begin_in_place(base, journal, old=forgotten)
+    return journal

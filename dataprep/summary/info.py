@@ -73,6 +73,7 @@ class RevisionSummary:
         classes: number of classes of the dataset since then.
         joined: names of the columns that were joined. Empty for others.
         removed: number of samples that a removal took out of each split. Empty for others.
+        scrubbed: whether shards were written again without removed samples.
 
     """
 
@@ -83,6 +84,7 @@ class RevisionSummary:
     classes: int
     joined: tuple[str, ...] = ()
     removed: Mapping[str, int] = field(default_factory=dict)
+    scrubbed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +206,7 @@ def _count_codes(folder: str, manifest: Manifest) -> dict[str, int]:
 def _leave_out_empty(revisions: Iterable[dict[str, Any]]) -> None:
     """Remove the members of joins and removals from the members of other revisions."""
     for revision in revisions:
-        for name in ("joined", "removed"):
+        for name in ("joined", "removed", "scrubbed"):
             if not revision[name]:
                 del revision[name]
 
@@ -222,6 +224,7 @@ def _summarize_revision(revision: Revision, number: int) -> RevisionSummary:
         classes=revision.classes,
         joined=revision.joined,
         removed=revision.removed,
+        scrubbed=revision.is_scrubbed,
     )
 
 

@@ -218,7 +218,7 @@ def _check_old_revisions(folder: str, manifest: Manifest) -> Iterator[Problem]:
     rejected = {manifest.rejected}
     has_changed = bool(manifest.joins or manifest.removals)
     changed = [manifest]
-    for revision in range(manifest.revision):
+    for revision in range(manifest.oldest, manifest.revision):
         try:
             old = read_older(folder, manifest, revision)[0]
         except DamagedError as error:

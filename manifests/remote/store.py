@@ -498,6 +498,52 @@ def abort_uploads(url: Url, *, only_own: bool = False) -> int:
     return aborted
 
 
+def delete_versions(url: Url, is_own: Callable[[str], bool]) -> str:
+    """Delete all versions of objects that were deleted, and abort their unfinished uploads.
+
+    Args:
+        url: the folder.
+        is_own: returns whether an object in the folder counts, by its name. Objects that exist stay,
+            with their versions.
+
+    Returns:
+        Why this is not possible; empty if it was done.
+
+    """
+    if url.scheme != "s3":
+        return "only S3 lists them"
+    prefix = f"{url.path}/"
+    try:
+        client = _client()
+        for upload in _listed(client, "list_multipart_uploads", url, prefix, "Uploads"):
+            if is_own(upload["Key"].removeprefix(prefix)):
+                _abort(client, Url(url.scheme, url.bucket, upload["Key"]), upload)
+        versions = _listed(client, "list_object_versions", url, prefix, "Versions")
+        current = set()
+        for each in versions:
+            if each["IsLatest"]:
+                current.add(each["Key"])
+        markers = _listed(client, "list_object_versions", url, prefix, "DeleteMarkers")
+        for each in (*versions, *markers):
+            if each["Key"] not in current and is_own(each["Key"].removeprefix(prefix)):
+                client.delete_object(
+                    Bucket=url.bucket, Key=each["Key"], VersionId=each["VersionId"]
+                )
+    # boto3 is not installed, has no credentials, or the server refuses.
+    except Exception as error:
+        return (str(error).splitlines() or [type(error).__name__])[0][:200]
+    return ""
+
+
+def _listed(
+    client: Any, operation: str, url: Url, prefix: str, member: str
+) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    for page in client.get_paginator(operation).paginate(Bucket=url.bucket, Prefix=prefix):
+        found += page.get(member, ())
+    return found
+
+
 def _abort(client: Any, url: Url, upload: Mapping[str, Any]) -> None:
     client.abort_multipart_upload(Bucket=url.bucket, Key=url.path, UploadId=upload["UploadId"])
 

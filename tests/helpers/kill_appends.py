@@ -3,7 +3,7 @@
 Kill it before a different file operation each time.
 
 This is a separate program because it forks. It prints one line of JSON.
-Usage: kill_appends.py FIRST SECOND FOLDER FORMAT STRIDE append|steps|join|remove|revert
+Usage: kill_appends.py FIRST SECOND FOLDER FORMAT STRIDE append|steps|join|remove|scrub|revert
 """
 
 import json
@@ -11,6 +11,7 @@ import os
 import shutil
 import signal
 import sys
+from functools import partial
 from pathlib import Path
 
 from kill_at_calls import KillSwitch, files, in_child, install
@@ -48,16 +49,17 @@ def join(_: str, out: str, options: Options) -> None:
     join_dataset(out, str(table), JoinOptions(on="key"))
 
 
-def remove(_: str, out: str, options: Options) -> None:
+def remove(_: str, out: str, options: Options, *, scrub: bool = False) -> None:
     del options
     keys = Path(out).with_name("keys.txt")
     keys.write_text("\n".join(f"{number:08d}" for number in (1, 5, 6, 7, 8, 9)))
-    remove_samples(out, RemoveOptions(keys=str(keys)))
+    remove_samples(out, RemoveOptions(keys=str(keys), scrub=scrub))
 
 
 ACTIONS = {
     "join": join,
     "remove": remove,
+    "scrub": partial(remove, scrub=True),
     "append": append,
     "steps": append_in_steps,
     "revert": lambda _, out, __: revert_dataset(out),

@@ -148,6 +148,14 @@ def test_removed_samples_are_never_read(shuffle, fmt, made, tmp_path, dataprep):
         assert equal(list(old), expected[1:])
     with build(dataset, sampler=loaders.SubsetSampler(where="width > 0")) as subset:
         assert subset.samples == 6
+    assert dataprep("remove", dataset, "--scrub").returncode == 0
+    assert dataprep("verify", dataset, "--decode").returncode == 0
+    with build(dataset, shuffle=shuffle) as newest:
+        found = {}
+        for batch in newest:
+            found.update(zip(batch[2], batch[0], strict=True))
+        assert found.keys() == images.keys() - gone
+        assert all(equal(image, images[name]) for name, image in found.items())
 
 
 def test_several_datasets(made):

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import json
+import shutil
+from pathlib import Path
 
+import numpy as np
+import pyarrow.parquet as pq
 import pytest
-from helpers.datasets import rows_of, write_csv, write_images
+from helpers import annotated
+from helpers.datasets import flip, rows_of, write_csv, write_images
 
 from manifests.store import read_manifest
 
@@ -27,8 +32,9 @@ def remove(dataset, invoke, tmp_path):
     """Remove samples by their keys."""
 
     def run(*keys: str, **options: int):
-        (tmp_path / "keys.txt").write_text("\n".join(keys))
-        return invoke("remove", dataset, "--keys", tmp_path / "keys.txt", **options)
+        flags = [key for key in keys if key.startswith("--")]
+        (tmp_path / "keys.txt").write_text("\n".join(key for key in keys if key not in flags))
+        return invoke("remove", dataset, "--keys", tmp_path / "keys.txt", *flags, **options)
 
     return run
 
@@ -148,3 +154,85 @@ def test_what_else_is_refused(dataset, remove, invoke, tmp_path):
     for given in ((), options):
         assert "give one of --keys" in invoke("remove", dataset, *given, status=2).output
     assert read_manifest(dataset).revision == 1
+
+
+def test_a_scrub_leaves_no_byte(dataset, remove, invoke, convert, tmp_path):
+    second = write_images(tmp_path / "second", range(20, 26), ("dog",), first=500)
+    convert(second, dataset, "--append")
+    rows = {row["key"]: row for row in rows_of(dataset)}
+    keys = sorted(rows)
+    gone = {keys[0], keys[1], keys[8]}
+    invoke("duplicates", dataset)
+    remove(keys[0])
+    (dataset / "notes.txt").write_text("mine")
+    scrub = remove(keys[1], keys[8], "--scrub").output
+    assert "not searched for removed samples: 1 other file, notes.txt" in scrub
+    assert "2 samples of 13 were removed" in scrub
+    for path in filter(Path.is_file, dataset.rglob("*")):
+        content = path.read_bytes()
+        if path.suffix == ".parquet":
+            content += repr(pq.read_table(path).to_pylist()).encode()
+        for key in gone:
+            folder = "second" if "-" in key else "first"
+            assert (tmp_path / folder / rows[key]["source"]).read_bytes() not in content
+            assert rows[key]["source"].encode() not in content
+    assert {row["key"] for row in rows_of(dataset)} == {*rows} - gone
+    assert "removed as in keys.txt, and shards scrubbed" in invoke("info", dataset).stdout
+    assert "nothing to do" in remove(keys[1], keys[8], "--scrub").output
+    assert "the older revisions are gone" in invoke("revert", dataset, status=2).output
+    assert "has revision 0 no longer" in invoke("info", dataset, "--revision", 0, status=2).output
+    # What follows numbers its shards after the ones that were scrubbed.
+    assert "is left out" in convert(second, dataset, "--append").output
+    third = write_images(tmp_path / "third", range(40, 42), ("dog",), first=700)
+    convert(third, dataset, "--append")
+    remove(keys[3])
+    for command in ("verify", "repair"):
+        assert "no" in invoke(command, dataset).stdout
+    invoke("remove", dataset, "--scrub")
+    assert (
+        "there is nothing to scrub"
+        in invoke("remove", dataset, "--scrub", "--reason", "again", status=2).output
+    )
+    invoke("verify", dataset, "--decode")
+    assert len(rows_of(dataset)) == 12
+    (shard, *_) = sorted(dataset.glob("train-00000.*.t*r*"))
+    flip(shard)
+    assert (
+        "without removed samples"
+        in invoke("repair", dataset, "--src", tmp_path / "first", status=1).stdout
+    )
+
+
+@pytest.mark.parametrize("fmt", ["tfrecord", "webdataset"])
+def test_other_images_and_arrays_are_scrubbed_with_their_samples(fmt, convert, invoke, tmp_path):
+    kinds = annotated.make_each_kind(tmp_path / "sources")
+    kinds["views"] = annotated.make_views(tmp_path / "sources" / "views")
+    kinds["arrays"] = write_images(tmp_path / "sources" / "arrays", range(8), ("cat", "dog"))
+    for number, path in enumerate(sorted(kinds["arrays"].rglob("*.jpg"))):
+        np.save(path.with_suffix(".npy"), np.full(3, number, np.int16))
+    options = {"views": ("--pattern", "{key}_{image}"), "arrays": ("--array", "a={stem}.npy")}
+    for kind, source in kinds.items():
+        out = tmp_path / kind
+        convert(source, out, "--samples-per-shard", 3, "--fmt", fmt, *options.get(kind, ()))
+        shutil.copytree(out, tmp_path / f"{kind}-before")
+        (tmp_path / "keys").write_text(rows_of(out)[1]["key"])
+        invoke("remove", out, "--keys", tmp_path / "keys", "--scrub")
+        invoke("verify", out, "--decode")
+        found = invoke("diff", tmp_path / f"{kind}-before", out, "--json", status=1).stdout
+        found = json.loads(found)
+        assert (found["samples"]["same"], found["removed"]["count"]) == (
+            found["samples"]["b"],
+            found["samples"]["a"] - found["samples"]["b"],
+        )
+    order = [str(p.relative_to(kinds["arrays"])) for p in sorted(kinds["arrays"].rglob("*.jpg"))]
+    for path in (tmp_path / "arrays").glob("train-*.parquet"):
+        rows = pq.read_table(path)["source"].to_pylist()
+        values = np.load(path.with_suffix(".a.npy"))
+        assert values[:, 0].tolist() == [*map(order.index, rows)]
+
+
+def test_a_scrub_of_joined_columns_is_refused(dataset, remove, invoke, tmp_path):
+    keys = keys_of(dataset)
+    write_csv(tmp_path / "a.csv", "key,a", [(key, 1) for key in keys])
+    invoke("join", dataset, tmp_path / "a.csv", "--on", "key")
+    assert "--scrub: columns were joined to" in remove(keys[0], "--scrub", status=2).output

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from helpers.datasets import write_csv
+from helpers.object_stores import environment
 from helpers.pictures import encode, photo
 
 from dataprep.options import JoinOptions, Options, RemoveOptions
@@ -87,6 +88,13 @@ def test_append_and_revert(each_store, sources, tmp_path):
     assert revert_dataset(str(each_store)).joined == ("a",)
     assert revert_dataset(str(each_store)).removed == 9
     assert download(each_store) == before
+    (tmp_path / "keys").write_text("00000003\n00000005\n")
+    for place in (str(each_store), str(tmp_path / "new")):
+        convert_dataset(read_source(sources[0]), place, OPTIONS, workers=1)
+        result = remove_samples(place, RemoveOptions(keys=str(tmp_path / "keys"), scrub=True))
+        assert "copies of the dataset" in result.notices[-1]
+    assert download(each_store) == content(tmp_path / "new")
+    assert verify_dataset(str(each_store), workers=1).problems == ()
 
 
 def test_only_one_of_two_appends_goes_on(bucket, sources, tmp_path, monkeypatch):
@@ -395,3 +403,27 @@ def test_finish_keeps_the_next_revision(memory, sources, third, elsewhere, patch
     finish(str(memory), workers=1)
     assert read_manifest(str(memory)).revision == 2
     assert verify_dataset(str(memory), workers=1).problems == ()
+
+
+def test_a_scrub_deletes_old_versions_and_unfinished_uploads(sources, server_environment, tmp_path):
+    boto3 = pytest.importorskip("boto3")
+    with environment(server_environment("moto")):
+        client = boto3.client("s3")
+        versions = {"Status": "Enabled"}
+        client.create_bucket(Bucket="versioned")
+        client.put_bucket_versioning(Bucket="versioned", VersioningConfiguration=versions)
+        url = "s3://versioned/set"
+        convert_dataset(read_source(sources[0]), url, OPTIONS, workers=1)
+        client.create_multipart_upload(Bucket="versioned", Key="set/train-00000.tfrecord")
+        (tmp_path / "gone").write_text("dog/3.jpg\n")
+        remove_samples(url, RemoveOptions(sources=str(tmp_path / "gone"), scrub=True))
+        assert "Uploads" not in client.list_multipart_uploads(Bucket="versioned")
+        listed = client.list_object_versions(Bucket="versioned", Prefix="set/")
+        image = Path(sources[0], "dog", "3.jpg").read_bytes()
+        for each in listed["Versions"]:
+            found = client.get_object(
+                Bucket="versioned", Key=each["Key"], VersionId=each["VersionId"]
+            )
+            assert image not in found["Body"].read()
+        assert len(listed["Versions"]) > 10
+        assert verify_dataset(url, workers=1).problems == ()
