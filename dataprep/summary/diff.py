@@ -22,8 +22,8 @@ from dataprep import storage
 from dataprep.arrays import AnyArray, Int16Array, Int32Array, Int64Array, UInt64Array
 from dataprep.labels.kinds import KINDS as LABEL_KINDS
 from manifests.arrays import ArrayKind, array_in
-from manifests.errors import ShardError
-from manifests.files import ARRAY, read_file
+from manifests.errors import ShardError, TableError
+from manifests.files import ARRAY, read_file, reading
 from manifests.labels import LABEL_IMAGE, place_columns
 from manifests.pixels import RGB8, PixelKind
 from manifests.records import record
@@ -329,7 +329,9 @@ def _digests(folder: str, rows: RowBatch, others: Sequence[str]) -> UInt64Array:
 def _hash_arrays(folder: str, file: File, kind: ArrayKind, rows: RowBatch) -> UInt64Array:
     """Return a hash of the array of each sample, which is equal only for arrays of one type."""
     path, hashes = os.path.join(folder, file.name), [np.zeros(0, np.uint64)]
-    values = array_in(read_file(path, ARRAY), kind, rows.shard.samples, path)
+    with reading("the array file", path, TableError, _HINT):
+        content = read_file(path, ARRAY)
+    values = array_in(content, kind, rows.shard.samples, path)
     values = values[rows.first : rows.first + len(rows.table)]
     step = max(1, _STEP // kind.row_bytes)
     for start in range(0, len(values), step):
