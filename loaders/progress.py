@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from loaders.arrays import Ints
+from loaders.arrays import Float32s, Ints
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +206,8 @@ class Upcoming:
         batch_size: samples in a batch of this rank; in the largest one, if they differ.
         shape: returns the shape of this rank's batch by its number; `None` if the sampler does not
             give the images of a batch a size.
+        sides: height and width of the image of each row as decoding returns it, [rows, 2], if the
+            sampler knows them.
         within: if given, only rows from the first number to before the second one are read, and
             they are counted from the first one.
 
@@ -216,6 +218,7 @@ class Upcoming:
     batches: int
     batch_size: int
     shape: Callable[[int], BatchShape] | None = None
+    sides: Float32s | None = None
     within: tuple[int, int] | None = None
 
     def of_rank(self, number: int) -> Ints:

@@ -73,7 +73,7 @@ def resize_target(
 def resized_sides(operation: Resize, sides: Node, context: GraphContext) -> Node:
     """Return the height and width, float32 [2], that `operation` gives an image with these sides."""
     if operation.size is not None:
-        return sides * 0.0 + context.sides(operation.size)
+        return context.sides(operation.size)
     if isinstance(operation, ResizeKeepRatio):
         ratios = sides / context.sides(operation.target)
         choose = fn.reductions.min
@@ -178,8 +178,8 @@ def _(operation: RandomDownscale, image: Node, spec: ImageSpec, context: GraphCo
 #: torchvision.
 ATTEMPTS = 10
 
-#: Returns the shape of an image, [3] (height, width, channels), in the DALI dtype that it is called
-#: with.
+#: Returns the shape of an image, height and width and mostly channels, in the DALI dtype that it is
+#: called with.
 ShapeOf: TypeAlias = Callable[[Any], Node]
 
 

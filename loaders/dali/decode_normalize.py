@@ -49,9 +49,14 @@ def _(operation: DecodeCrop, image: Node, spec: ImageSpec, context: GraphContext
         context.random.show(describe_pixels, lambda: _window(image, attempts))
         pixels = fn.decoders.image_random_crop(image, **attempts, **kwargs)
         return _decoded(pixels, kwargs, context)
-    region = find_region(
-        operation.crop, lambda dtype: fn.peek_image_shape(image, dtype=dtype), context
-    )
+
+    def shape_of(dtype: Any) -> Node:
+        if context.stored is not None and dtype == types.FLOAT:
+            # Without waiting for the threads that decode the batch before.
+            return context.stored
+        return fn.peek_image_shape(image, dtype=dtype)
+
+    region = find_region(operation.crop, shape_of, context)
     pixels = fn.decoders.image_slice(image, region.start, region.shape, **region.kwargs, **kwargs)
     return _decoded(pixels, kwargs, context)
 

@@ -209,6 +209,8 @@ class GraphContext:
             batch from the start of the pipeline. `None` if nothing is drawn for a batch.
         bucket: height and width of the batch's bucket, float32 [2] for each sample, on the CPU.
             `None` if the sampler gives batches no size.
+        stored: height and width of the encoded images as decoding returns them, float32 [2], on the
+            CPU. `None` if only their headers tell.
         dtype: dtype of the images, after the normalization has made the batch's. Empty before it.
 
     """
@@ -221,6 +223,7 @@ class GraphContext:
     hw_decoder_load: float = 0.0
     budgets: Callable[[Any, int], Ints] | None = None
     bucket: Node | None = None
+    stored: Node | None = None
     dtype: str = ""
 
     def sides(self, size: AnySize | None) -> Node:
@@ -367,6 +370,8 @@ class ReaderOutputs:
         source: the file and position of each record: uint8 [W] text. `None` if no field needs it.
         row: each sample's row in the split: an int64 scalar. `None` without a sampler.
         bucket: height and width of the batch's bucket: float32 [2]. `None` without buckets.
+        stored: height and width of the first image as decoding returns it, float32 [2]. `None` if
+            the sampler does not know them.
         others: other encoded images of the samples that fields need, by name: uint8 [bytes].
         present: 1 where a sample has an image, by its name, else 0: uint8 scalars. Only for images
             that not all samples have; the bytes of the others are of their first image.
@@ -378,6 +383,7 @@ class ReaderOutputs:
     source: Node | None = None
     row: Node | None = None
     bucket: Node | None = None
+    stored: Node | None = None
     others: Mapping[str, Node] = field(default_factory=dict)
     present: Mapping[str, Node] = field(default_factory=dict)
 

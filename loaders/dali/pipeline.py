@@ -96,7 +96,7 @@ def make_pipeline(
     context = replace(new_context(options, random or RandomStreams(seed)), budgets=budgets)
     with pipeline:
         records = read()
-        context = replace(context, bucket=records.bucket)
+        context = replace(context, bucket=records.bucket, stored=records.stored)
         images: dict[str, list[Node]] = {}
         grids: list[Node] = []
         extra: list[Node] = []
@@ -108,7 +108,7 @@ def make_pipeline(
                 draws = seed
                 if not options.shared:
                     draws = derive_seed(seed, number)
-                own = replace(context, random=context.random.again(draws))
+                own = replace(context, random=context.random.again(draws), stored=None)
             if recipe.mixing:
                 exact = replace(options, dtype="float32")
                 image, spec = finished(operations, encoded, ImageSpec(), own, exact)
@@ -419,7 +419,11 @@ def start_stage(spec: LoaderSpec, stage: Stage) -> Pipeline:
             # disk.
             result = fn.reductions.max(records.encoded)
         else:
-            context = replace(new_context(options, RandomStreams(seed)), bucket=records.bucket)
+            context = replace(
+                new_context(options, RandomStreams(seed)),
+                bucket=records.bucket,
+                stored=records.stored,
+            )
             result = apply(spec.fusion.operations[0], records.encoded, ImageSpec(), context)
         pipeline.set_outputs(result, *records.metadata)
     pipeline.build()

@@ -117,10 +117,13 @@ def read_planned(
     # Several sources, so that DALI drops the ones that no output needs.
     encoded = fn.external_source(batches.images, dtype=types.UINT8, ndim=1, **kwargs)
     row = fn.external_source(batches.rows, dtype=types.INT64, ndim=0, **kwargs)
-    bucket = None
+    bucket = stored = None
+    sides_kwargs = {"dtype": types.FLOAT, "ndim": 1, "batch": True, "batch_info": True}
     if upcoming.shape is not None:
-        sides = _sides_of(upcoming.shape)
-        bucket = fn.external_source(sides, dtype=types.FLOAT, ndim=1, batch=True, batch_info=True)
+        bucket = fn.external_source(_sides_of(upcoming.shape), **sides_kwargs)
+    sides = upcoming.sides
+    if sides is not None:
+        stored = fn.external_source(lambda batch: sides[rows_of(batch.iteration)], **sides_kwargs)
     nodes = {}
     for name in others:
         of_name = PlannedBatches(upcoming, rows_of, images, prefetch, component=name)
@@ -131,7 +134,9 @@ def read_planned(
         there[name] = fn.external_source(
             source, dtype=types.UINT8, ndim=0, batch=True, batch_info=True
         )
-    return ReaderOutputs(encoded, row=row, bucket=bucket, others=nodes, present=there)
+    return ReaderOutputs(
+        encoded, row=row, bucket=bucket, stored=stored, others=nodes, present=there
+    )
 
 
 def _presence_of(

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageOps
 
-from loaders.arrays import Array, Bools, Bytes, Floats, Ints
+from loaders.arrays import Array, Bools, Bytes, Float32s, Floats, Ints
 from loaders.dataset.fields import Fields
 from loaders.dataset.images import open_images
 from loaders.dataset.tables import SampleTables
@@ -163,6 +163,7 @@ class _OneBatchOfBucket(_OneBatch):
     """The same, of one aspect bucket. Implements `loaders.samplers.base.ShapedPlan`."""
 
     shape: BatchShape
+    sides: Float32s
     batches: int = 1
     global_text: str = ""
 
@@ -255,8 +256,9 @@ def _run(
         on_error="raise",
     )
     plan = _OneBatch(np.tile(repeated, ranks.world_size))
-    if shape is not None:
-        plan = _OneBatchOfBucket(rows=plan.rows, shape=shape)
+    whole = spec.order.shaped
+    if shape is not None and whole is not None:
+        plan = _OneBatchOfBucket(rows=plan.rows, shape=shape, sides=whole.sides)
     if frames > 1:
         plan = _OneBatchOfClips(rows=plan.rows, frames=frames)
     of_batch = Fields(spec.split, tables, options.fields, planned=True)

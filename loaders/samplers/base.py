@@ -17,7 +17,7 @@ from typing import Any, Generic, Protocol, TypeAlias, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from loaders.arrays import Array, Ints
+from loaders.arrays import Array, Float32s, Ints
 from loaders.options import LastBatch
 from loaders.transforms.base import Size
 from manifests.errors import CallError
@@ -108,6 +108,11 @@ class ShapedPlan(Plan, Protocol):
     @property
     def buckets(self) -> Rows:
         """The number of the bucket of each row, int64 [samples of the split]."""
+        ...
+
+    @property
+    def sides(self) -> Float32s:
+        """Height and width of the image of each row as decoding returns it, [samples of the split, 2]."""
         ...
 
     @property

@@ -268,6 +268,8 @@ class _BucketPlan(EpochPlan):
         self._square = float(1 - np.minimum(heights / widths, widths / heights).mean())
         #: Height and width of each bucket, and the number of the bucket of each row, [samples].
         self.shapes, self.buckets = found, numbers
+        #: Height and width of the image of each row.
+        self.sides = np.stack([heights, widths], axis=1).astype(np.float32)
         #: Samples of all ranks in a whole batch of each bucket.
         self.wholes: list[int] = []
         self._members: list[Rows] = []

@@ -366,6 +366,7 @@ class PlannedOrder(Order):
             batches=self.batches,
             batch_size=self.batching.batch_size,
             shape=self._shape_of(skipped, started),
+            sides=self.shaped.sides if self.shaped is not None else None,
         )
 
     def _shape_of(self, skipped: int, started: int) -> Callable[[int], BatchShape] | None:

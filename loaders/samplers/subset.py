@@ -233,3 +233,5 @@ class _ShapedSubsetPlan(_SubsetPlan):
         # A row outside of the subset is in no bucket.
         self.buckets = np.full(split_samples, -1)
         self.buckets[rows] = plan.buckets
+        self.sides = np.zeros((split_samples, 2), np.float32)
+        self.sides[rows] = plan.sides
