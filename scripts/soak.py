@@ -77,6 +77,7 @@ class Life:
         self.images = self.written = 0  # numbers of the next image, and of the next folder
         self.durations: dict[str, float] = {}
         self.history: list[Contents] = []
+        self.first = 0  # the oldest revision that can be read
         self.gone: dict[int, Contents] = {}  # what each revision removed
         self.sources: dict[str, list[str]] = {}  # of each shard
         self.copy: tuple[str, Contents] | None = None
@@ -101,7 +102,8 @@ class Life:
             output, _ = process.communicate(timeout=kill_after * usual or LIMIT)
         except subprocess.TimeoutExpired:
             with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
+                # Workers whose program was killed alone must end, too.
+                random.choice((os.killpg, os.kill))(process.pid, signal.SIGKILL)
             output, _ = process.communicate()
         if kill_after and process.returncode == -signal.SIGKILL:
             self.counts.update(["kills", f"kills of {name}"])
@@ -143,7 +145,7 @@ class Life:
             expect(found in (before, after), f"killed: {differences(found, before)}")
             if done:
                 break
-            if before and moment < 0.1 and JOURNAL in names_below(self.place):
+            if moment < 0.1:
                 self.refuse_others()
         else:
             if not undo or JOURNAL not in names_below(self.place):
@@ -155,6 +157,10 @@ class Life:
 
     def refuse_others(self) -> None:
         """Begin other changes of a dataset whose change was killed: it must end first."""
+        if not self.history or JOURNAL not in names_below(self.place):
+            return
+        if read_manifest(self.place).revision == len(self.history):
+            return  # only the end of the command is missing
         other = self.folder / "other"
         for name, sample in make_samples(random.Random(0), 90_000, 2).items():
             write_bytes(str(other / sample.label), name, sample.data)
@@ -177,7 +183,7 @@ class Life:
             source, after = self.make_source(self.rng.randint(8, 30))
             sources = [source]
         self.place, self.history, self.sources, self.gone = place or self.place, [], {}, {}
-        self.training = None
+        self.training, self.first = None, 0
         arguments = ["convert", "--out", self.place, "--fmt", self.fmt, "--max-rejected", "1"]
         arguments += self.options
         chosen = {"samples-per-shard": (4, 15), "workers": (1, 2), "seed": (0, 9)}
@@ -205,7 +211,7 @@ class Life:
         gone = {name: sample for each in self.gone.values() for name, sample in each.items()}
         source, new = self.make_source(self.rng.randint(2, 9), known | gone)
         arguments = ["convert", "--append", "--src", source, "--out", self.place]
-        arguments += ["--max-rejected", "1", "--keep-removed"]
+        arguments += ["--max-rejected", "1", "--keep-removed", "--class-folders", "outer"]
         if any(sample.label != sample.folder for sample in known.values()):
             self.command(*arguments, status=(2,))  # an append changes no labels
         else:
@@ -213,16 +219,20 @@ class Life:
             self.note_sources([source])
 
     def race(self) -> None:
-        """Append two sources at once: one wins, and the other can be appended after it."""
+        """Append two sources at once, while ranks read: one wins, and the other can come after it."""
         revision, pairs = len(self.history), [self.make_source(4) for _ in range(2)]
         append = ("convert", "--append", "--keep-removed", "--max-rejected", "1")
         commands = [(*append, "--src", source, "--out", self.place) for source, _ in pairs]
+        training = self.begin_training()
         with ThreadPoolExecutor() as threads:
+            ranks = threads.submit(self.run_ranks, training)
             options: dict[str, Any] = {"status": (0, 2, 3)}
             options["kill_after"] = self.rng.choice((0.0, 0.1))
             runs = [threads.submit(self.command, *each, **options) for each in commands]
+        ranks.result()
         for run in runs:
             run.result()
+        training.check()
         self.command(*commands[0], status=(0, 2))  # the other one may have been killed
         for command in reversed(commands):
             self.command(*command)
@@ -233,20 +243,33 @@ class Life:
             self.note_sources([source], number)
 
     def remove(self) -> None:
-        """Remove some samples, which later appends leave out."""
-        names = self.rng.sample(sorted(self.contents), self.rng.randint(1, 4))
+        """Remove some samples, which later appends leave out; perhaps no byte of them stays."""
+        names = self.rng.sample(
+            sorted(self.contents), min(len(self.contents), self.rng.randint(1, 4))
+        )
         after = {name: self.contents[name] for name in self.contents if name not in names}
-        if not after:
-            return
-        column = self.rng.choice(("keys", "sources"))
-        identities = self.identities("key" if column == "keys" else "source")
-        lines = "".join(f"{identities[name]}\n" for name in names)
-        (self.folder / "removed.txt").write_text(lines)
-        arguments = ["remove", self.place, f"--{column}", str(self.folder / "removed.txt")]
-        before, revision = self.contents, len(self.history)
-        self.change(arguments, after, undo=self.rng.random() < 0.2)
+        option, column = self.rng.choice((("--keys", "key"), ("--sources", "source")))
+        identities = self.identities(column)
+        table = self.folder / "removed.txt"
+        table.write_text("".join(f"{identities[name]}\n" for name in names))
+        arguments = ["remove", self.place, option, str(table)]
+        scrub, before, revision = self.rng.random() < 0.3, self.contents, len(self.history)
+        if not after or (scrub and read_manifest(self.place).joins):
+            self.command(*arguments, *["--scrub"][: int(scrub)], status=(2,))
+        elif not scrub:
+            self.change(arguments, after, undo=self.rng.random() < 0.2)
+        else:
+            self.change([*arguments, "--scrub"], after)
+            self.first = revision
         if len(self.history) > revision:
             self.gone[revision] = {name: before[name] for name in names}
+        self.note_sources([])
+        if self.first == revision:
+            for file in names_below(self.place):
+                data = read_bytes(self.place, file)
+                for samples in self.gone.values():
+                    for name, sample in samples.items():
+                        expect(sample.data not in data, f"{file} has the bytes of {name}")
 
     def identities(self, column: str) -> dict[str, Any]:
         """Read a column, by the names of the images."""
@@ -282,7 +305,7 @@ class Life:
 
     def revert(self) -> None:
         """Go back a revision."""
-        if len(self.history) == 1:
+        if len(self.history) - 1 == self.first:
             self.command("revert", self.place, status=(2,))
             return
         allowed, target = self.history[-2:], len(self.history) - 2
@@ -301,7 +324,7 @@ class Life:
 
     def repair(self) -> None:
         """Damage a file of a shard of any revision, and repair it from the source."""
-        revision = self.rng.randrange(len(self.history))
+        revision = self.rng.randrange(self.first, len(self.history))
         shard = self.rng.choice(read_revision(self.place, revision).shards)
         name, stem = self.rng.choice(shard.files).name, Path(shard.name).stem
         whole = read_bytes(self.place, name)
@@ -315,7 +338,11 @@ class Life:
         for source in self.sources[shard.name]:
             arguments += ["--src", source]
         # Some files of a join or a removal are made by nothing but the same command.
-        is_made_again = name in {shard.name, f"{stem}.idx", f"{stem}.parquet"}
+        is_made_again = self.sources[shard.name] and name in {
+            shard.name,
+            f"{stem}.idx",
+            f"{stem}.parquet",
+        }
         status = (0,) if is_made_again else (0, 1)
         for moment in [*self.moments(), 0.0]:
             repaired = self.command(*arguments, status=status, kill_after=moment)
@@ -362,20 +389,27 @@ class Life:
 
     def train(self) -> None:
         """Begin a training of two ranks, which is killed, and may wait for a later step."""
-        folder = self.folder / "training"
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir()
-        options: dict[str, Any] = {"revision": len(self.history) - 1}
-        options |= {"seed": self.rng.randint(0, 9), "split": self.rng.choice(("train", "val"))}
-        options["shuffle"] = self.rng.choice((True, False, "buffer"))
-        if "://" in self.place:
-            options["shuffle"] = bool(options["shuffle"])
-            options["cache"] = str(self.folder / "cache")
-        self.training = Training(str(folder), self.place, options, self.contents)
+        self.training = self.begin_training()
         for moment in self.moments():
             self.run_ranks(self.training, 0.3 + 2 * moment)
         if self.rng.random() < 0.6:
             self.resume()
+
+    def begin_training(self) -> Training:
+        """Choose what two ranks read."""
+        self.written += 1
+        folder = self.folder / f"training{self.written}"
+        folder.mkdir()
+        options: dict[str, Any] = {"revision": len(self.history) - 1}
+        options |= {
+            "seed": self.rng.randint(0, 9),
+            "split": self.rng.choice(list(self.contents.values())).split,
+        }
+        options["shuffle"] = self.rng.choice((True, False, "buffer"))
+        if "://" in self.place:
+            options["shuffle"] = bool(options["shuffle"])
+            options["cache"] = str(self.folder / "cache")
+        return Training(str(folder), self.place, options, self.contents)
 
     def resume(self) -> None:
         """Resume a training and check all of its epochs, unless another revision has its number."""
@@ -384,7 +418,7 @@ class Life:
             return
         training, self.training = self.training, None
         number = training.options["revision"]
-        contents = self.history[number] if number < len(self.history) else {}
+        contents = self.history[number] if self.first <= number < len(self.history) else {}
         if contents == training.contents:
             self.run_ranks(training)
             training.check()
@@ -421,11 +455,11 @@ class Life:
         known.add("perceptual-hashes.parquet")  # that `duplicates` keeps
         found = read_manifest(self.place).revision
         expect(found == revision, f"revision {found}, not {revision}")
-        for number in (revision, self.rng.randint(0, revision)):
+        for number in (revision, self.rng.randint(self.first, revision)):
             contents = read_contents(self.place, number)
             wrong = f"revision {number}: {differences(contents, self.history[number])}"
             expect(contents == self.history[number], wrong)
-        for number in range(revision + 1):
+        for number in range(self.first, revision + 1):
             files = read_revision(self.place, number).shard_files
             known |= {file.name for file in files}
             known |= {f"manifest.{number}.json", f"rejected.{number}.jsonl"}
