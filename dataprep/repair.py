@@ -386,17 +386,22 @@ def _repair_removal(
         yield DamagedFile(name, damage, repair="rebuilt from the revision before")
 
 
-def _damaged_joins(folder: str, manifest: Manifest) -> list[DamagedFile]:
-    """Return the damaged tables of a join, which cannot be repaired."""
+def _damaged_joins(folder: str, newest: Manifest) -> list[DamagedFile]:
+    """Return the damaged tables of the joins of all revisions, which cannot be repaired."""
     damaged = []
-    joined = [(shard, number) for number in manifest.joins for shard in manifest.shards]
-    for shard, number in joined:
-        if shard.table.name != joined_table(shard.name, number):
-            continue
-        if damage := damage_of(folder, shard.table):
-            reason = "columns of another table were joined to it"
-            hint = "run `dataprep revert` and the same `dataprep join` again, or restore it from a copy"
-            damaged.append(DamagedFile(shard.table.name, damage, reason=reason, hint=hint))
+    for number in newest.joins:
+        manifest = newest
+        # `_repair_lists` names a manifest that is damaged.
+        with suppress(DamagedError):
+            if newest.oldest < number < newest.revision:
+                manifest = read_older(folder, newest, number)[0]
+        for shard in manifest.shards:
+            if shard.table.name != joined_table(shard.name, number):
+                continue
+            if damage := damage_of(folder, shard.table):
+                reason = "columns of another table were joined to it"
+                hint = "run `dataprep revert` and the same `dataprep join` again, or restore it from a copy"
+                damaged.append(DamagedFile(shard.table.name, damage, reason=reason, hint=hint))
     return damaged
 
 
