@@ -256,9 +256,9 @@ def _run(
         on_error="raise",
     )
     plan = _OneBatch(np.tile(repeated, ranks.world_size))
-    whole = spec.order.shaped
-    if shape is not None and whole is not None:
-        plan = _OneBatchOfBucket(rows=plan.rows, shape=shape, sides=whole.sides)
+    shaped = spec.order.shaped
+    if shape is not None and shaped is not None:
+        plan = _OneBatchOfBucket(rows=plan.rows, shape=shape, sides=shaped.sides)
     if frames > 1:
         plan = _OneBatchOfClips(rows=plan.rows, frames=frames)
     of_batch = Fields(spec.split, tables, options.fields, planned=True)
