@@ -134,11 +134,7 @@ def test_a_dry_run_refuses_what_convert_refuses(image_folder, out, convert, chan
 
 
 @pytest.mark.parametrize(
-    ("name", "complete"),
-    [
-        ("train-00001.idx", True),
-        ("train-00001.parquet", False),
-    ],
+    ("name", "complete"), [("train-00001.idx", True), ("train-00001.parquet", False)]
 )
 def test_another_tools_file_with_a_planned_name_is_kept(image_folder, out, invoke, name, complete):
     """Also if all other files in the folder are finished shards of this dataset."""

@@ -59,10 +59,7 @@ class TcpProxy:
                     self._clients.add(client)
                 for each in (client, server):
                     each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                pumps = (
-                    (client, server, self._most, self._delay),
-                    (server, client, None, 0.0),
-                )
+                pumps = ((client, server, self._most, self._delay), (server, client, None, 0.0))
                 for arguments in pumps:
                     threading.Thread(target=self._pump, args=arguments, daemon=True).start()
 

@@ -150,8 +150,7 @@ def test_on_other_ranks_skip_continues_between_epochs_only(part):
     """The samples of a rank move up for its own bad images, which the states of other ranks do not contain."""
     state, built = saved_with("skip")
     with pytest.raises(
-        CallError,
-        match="it does not tell which samples other ranks have read; it was saved with",
+        CallError, match="it does not tell which samples other ranks have read; it was saved with"
     ):
         read_state(state, {**built, **part, "on_error": "skip"}, batches=BATCHES)
     for saved, own, position in (

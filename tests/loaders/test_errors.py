@@ -6,12 +6,7 @@ import pytest
 from helpers import loading
 from helpers.rows import evaluate, read_rows
 
-from manifests.errors import (
-    DamagedError,
-    IndexFileError,
-    ShardError,
-    TableError,
-)
+from manifests.errors import DamagedError, IndexFileError, ShardError, TableError
 from manifests.store import MANIFEST_NAME, manifest_bytes, read_manifest
 
 FORMATS = pytest.mark.parametrize("fmt", ["tfrecord", "webdataset"])

@@ -24,10 +24,7 @@ LAUNCHED = {
     "torchrun": ("RANK=2 WORLD_SIZE=4 LOCAL_RANK=0 LOCAL_WORLD_SIZE=2", Ranks(2, 4)),
     "accelerate": ("RANK=1 WORLD_SIZE=2 LOCAL_RANK=1 LOCAL_WORLD_SIZE=2", Ranks(1, 2)),
     "Lightning": ("LOCAL_RANK=3 WORLD_SIZE=8 NODE_RANK=0 MASTER_PORT=1", Ranks(3, 8)),
-    "Slurm": (
-        "SLURM_PROCID=5 SLURM_STEP_NUM_TASKS=8 SLURM_NTASKS=8 SLURM_LOCALID=1",
-        Ranks(5, 8),
-    ),
+    "Slurm": ("SLURM_PROCID=5 SLURM_STEP_NUM_TASKS=8 SLURM_NTASKS=8 SLURM_LOCALID=1", Ranks(5, 8)),
     "Open MPI": (
         "OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_LOCAL_RANK=1",
         Ranks(1, 2),
@@ -37,10 +34,7 @@ LAUNCHED = {
 }
 #: Nested and partial environments.
 NESTED = {
-    "a batch script without srun is one process": (
-        "SLURM_PROCID=0 SLURM_NTASKS=8",
-        Ranks(0, 1),
-    ),
+    "a batch script without srun is one process": ("SLURM_PROCID=0 SLURM_NTASKS=8", Ranks(0, 1)),
     # Its daemons are started with srun, so their processes also have the daemon's variables.
     "mpirun in Slurm": (
         "SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=2 OMPI_COMM_WORLD_RANK=9 OMPI_COMM_WORLD_SIZE=16",

@@ -69,8 +69,7 @@ def test_arguments_override_the_config_and_the_config_overrides_defaults(folder,
 
 
 @pytest.mark.parametrize(
-    ("cores", "gpu", "threads"),
-    [(32, False, 32), (1, False, 1), (32, True, 12), (2, True, 2)],
+    ("cores", "gpu", "threads"), [(32, False, 32), (1, False, 1), (32, True, 12), (2, True, 2)]
 )
 def test_default_threads(cores, gpu, threads):
     device = Device("gpu" if gpu else "cpu")

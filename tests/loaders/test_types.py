@@ -8,13 +8,7 @@ import torch
 
 import loaders
 from loaders.build import BuildOptions
-from loaders.options import (
-    _DTYPES,
-    BuildRequest,
-    DType,
-    DTypeAlias,
-    canonical_dtype,
-)
+from loaders.options import _DTYPES, BuildRequest, DType, DTypeAlias, canonical_dtype
 
 
 def test_every_other_name_of_a_dtype_has_a_type():

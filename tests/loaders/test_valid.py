@@ -52,8 +52,7 @@ def test_samples_that_are_fewer_than_the_ranks_are_announced(tmp_path, options, 
 
 
 @pytest.mark.parametrize(
-    ("on_error", "last_batch"),
-    [("skip", "pad"), ("replace", "partial"), ("replace", "drop")],
+    ("on_error", "last_batch"), [("skip", "pad"), ("replace", "partial"), ("replace", "drop")]
 )
 def test_what_takes_the_place_of_a_bad_image_is_not_valid(prepared, on_error, last_batch):
     options = {"on_error": on_error, "last_batch": last_batch, "shuffle": False}

@@ -22,12 +22,7 @@ from manifests.errors import CallError, ManifestError, TableError
 from manifests.labels import MAX_LABEL
 from manifests.schema import TABLE_COLUMNS
 from manifests.serialization import checksum_text
-from manifests.store import (
-    MANIFEST_NAME,
-    manifest_bytes,
-    may_replace_manifest,
-    parse_manifest,
-)
+from manifests.store import MANIFEST_NAME, manifest_bytes, may_replace_manifest, parse_manifest
 from manifests.tables import build_table, read_table, read_table_metadata, samples
 
 odd = st.one_of(
@@ -125,10 +120,7 @@ odd_columns = st.sampled_from([
 @given(odd_columns, st.sampled_from([*TABLE_COLUMNS, "extra"]), st.booleans())
 def test_any_column_is_read_or_refused(make, name, twice):
     path = Path(tempfile.gettempdir()) / f"any-column-{os.getpid()}.parquet"
-    columns = {
-        **dict(zip(TABLE_COLUMNS, build_table(ROWS).columns, strict=True)),
-        name: make(2),
-    }
+    columns = {**dict(zip(TABLE_COLUMNS, build_table(ROWS).columns, strict=True)), name: make(2)}
     names = [*columns, *([name] if twice else [])]
     pq.write_table(pa.Table.from_arrays([columns[each] for each in names], names), path)
 

@@ -14,12 +14,7 @@ from hypothesis import strategies as st
 from manifests import store
 from manifests.errors import ManifestError
 from manifests.schema import File, Shard, Split
-from manifests.store import (
-    MANIFEST_NAME,
-    SHARD_LIST_NAME,
-    manifest_files,
-    read_manifest,
-)
+from manifests.store import MANIFEST_NAME, SHARD_LIST_NAME, manifest_files, read_manifest
 from manifests.tables import parse_shard_list, shard_list_bytes
 
 names = st.text(

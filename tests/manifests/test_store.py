@@ -27,21 +27,9 @@ from hypothesis import strategies as st
 from manifests.arrays import ArrayKind, ArrayType
 from manifests.errors import CallError, ManifestError, TableError
 from manifests.labels import MAX_LABEL
-from manifests.schema import (
-    TABLE_COLUMNS,
-    Conversion,
-    File,
-    Sample,
-    Shard,
-    Split,
-)
+from manifests.schema import TABLE_COLUMNS, Conversion, File, Sample, Shard, Split
 from manifests.serialization import checksum_text
-from manifests.store import (
-    MANIFEST_NAME,
-    manifest_bytes,
-    parse_manifest,
-    read_manifest,
-)
+from manifests.store import MANIFEST_NAME, manifest_bytes, parse_manifest, read_manifest
 from manifests.tables import build_table, read_table, read_table_metadata, samples, write_table
 
 names = st.text(

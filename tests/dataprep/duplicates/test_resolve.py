@@ -163,10 +163,7 @@ def test_a_changed_image_makes_another_plan(convert, many):
 def test_options_that_contradict_each_other(convert, source):
     for options, message in (
         (("--distance", 5), "has no effect"),
-        (
-            ("--duplicates", "same-split", "--split-by", "label"),
-            "excludes --duplicates same-split",
-        ),
+        (("--duplicates", "same-split", "--split-by", "label"), "excludes --duplicates same-split"),
         (("--split-by", "duplicates"), "requires --val-fraction"),
     ):
         assert message in convert(source, *options, status=2)[1].stderr

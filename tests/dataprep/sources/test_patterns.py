@@ -12,12 +12,7 @@ from helpers.sources import read as read_tree
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from dataprep.sources.patterns import (
-    find_label,
-    match_names,
-    parse_pattern,
-    read_names,
-)
+from dataprep.sources.patterns import find_label, match_names, parse_pattern, read_names
 from manifests.errors import CallError, SourceError
 
 

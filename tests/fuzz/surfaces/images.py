@@ -40,10 +40,7 @@ _TRANSCODE = (
 
 #: For TIFFs that are rewritten.
 _DECODED = ("--validate", "decode")
-_PAGES = (
-    ("--transcode", "tiff", *_DECODED),
-    ("--transcode", "png", "--page", "1", *_DECODED),
-)
+_PAGES = (("--transcode", "tiff", *_DECODED), ("--transcode", "png", "--page", "1", *_DECODED))
 
 _WINDOW = tuple((*options, "--window", "90,180") for options in _TRANSCODE)
 

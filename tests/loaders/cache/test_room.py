@@ -15,10 +15,7 @@ def test_next_uses(batches):
     assert next_uses([np.array(batch, np.int64) for batch in batches], 10).tolist() == expected
 
 
-@given(
-    st.lists(st.tuples(st.integers(0, 30), st.integers(1, 9)), max_size=20),
-    st.integers(1, 60),
-)
+@given(st.lists(st.tuples(st.integers(0, 30), st.integers(1, 9)), max_size=20), st.integers(1, 60))
 def test_victims_are_needed_latest_and_as_few_as_possible(images, needed):
     uses, pages = (np.array([each[part] for each in images], np.int64) for part in range(2))
     victims = choose_victims(uses, pages, needed)

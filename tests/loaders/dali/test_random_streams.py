@@ -36,10 +36,7 @@ def run(make, batches=3, checkpoint=None):
 def test_a_draw_does_not_depend_on_other_draws():
     alone, _ = run(lambda random: [random.uniform(Flip(), "x", 0, 1)])
     together, _ = run(
-        lambda random: [
-            random.integers(Rotate((0, 90)), "y", 5),
-            random.uniform(Flip(), "x", 0, 1),
-        ],
+        lambda random: [random.integers(Rotate((0, 90)), "y", 5), random.uniform(Flip(), "x", 0, 1)]
     )
     assert all((one[0] == two[1]).all() for one, two in zip(alone, together, strict=True))
 

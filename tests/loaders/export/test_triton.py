@@ -139,13 +139,7 @@ def double(images):
 )  # fmt: skip
 def test_refused_by_name(photos, tmp_path, transforms, names):
     with pytest.raises(CallError) as caught:
-        export(
-            photos,
-            str(tmp_path / "out"),
-            transforms=transforms,
-            target="triton",
-            device="cpu",
-        )
+        export(photos, str(tmp_path / "out"), transforms=transforms, target="triton", device="cpu")
     assert all(name in str(caught.value) for name in names), caught.value
     assert not (tmp_path / "out").exists()
 

@@ -43,10 +43,7 @@ GIVEN = [(32, 64), (64, 32), (48, 48), (32, 32)]
 def order_of(sampler, size, ranks, last_batch, columns=COLUMNS):
     """Return the order of a rank, as `choose.planned_order` makes it."""
     plan = fit(
-        sampler.with_last_batch(last_batch),
-        columns,
-        batch_size=size,
-        world_size=ranks.world_size,
+        sampler.with_last_batch(last_batch), columns, batch_size=size, world_size=ranks.world_size
     )
     batching = Batching(max(plan.wholes) // ranks.world_size, last_batch, ranks)
     return PlannedOrder(len(columns["label"]), batching, plan)

@@ -40,14 +40,7 @@ from loaders.transforms.crop_resize import (
 )
 from loaders.transforms.decode_normalize import Decode, Normalize, Rescale, Unpack
 from loaders.transforms.erasing import RandomErasing
-from loaders.transforms.fuse import (
-    CropResize,
-    DecodeCrop,
-    FlipNormalize,
-    PadCrop,
-    ResizeCrop,
-    fuse,
-)
+from loaders.transforms.fuse import CropResize, DecodeCrop, FlipNormalize, PadCrop, ResizeCrop, fuse
 from loaders.transforms.geometry import Flip, Pad, PadTo, RandomRightAngle, Rotate
 from manifests.errors import CallError
 

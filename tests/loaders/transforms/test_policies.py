@@ -24,13 +24,7 @@ from PIL.Image import Resampling
 from scipy import stats
 
 from loaders.dali.graph import RandomStreams
-from loaders.dali.policies import (
-    StepTable,
-    draw_chains,
-    draw_shares,
-    draw_steps,
-    make_step_table,
-)
+from loaders.dali.policies import StepTable, draw_chains, draw_shares, draw_steps, make_step_table
 from loaders.dali.policy_steps import family, settings
 from loaders.transforms.base import ImageSpec
 from loaders.transforms.policies import (

@@ -11,9 +11,7 @@ from helpers.rows import evaluate, read_rows
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loaders.transforms.parse.arguments import (
-    read_number,
-)
+from loaders.transforms.parse.arguments import read_number
 from manifests.errors import CallError
 
 
