@@ -165,8 +165,11 @@ def _check_revision(number: int, body: Member) -> None:
         body["revision"].fail(f"the number {number}")
     body["options"]["plan"].text()
     if "remove" in body["options"].mapping():
-        for count in body["options"]["remove"]["samples"].members().values():
+        removal = body["options"]["remove"]
+        for count in removal["samples"].members().values():
             count.integer(1)
+        if "scrubbed" in removal.mapping():
+            removal["scrubbed"].boolean()
         if body["splits"].mapping():
             body["splits"].fail("empty for a removal")
     elif not body["splits"].mapping() or "join" in body["options"].mapping():

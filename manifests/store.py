@@ -316,7 +316,7 @@ def read_older(folder: StrPath, newest: Manifest, revision: int) -> tuple[Manife
     """
     if not newest.oldest <= revision < newest.revision:
         hint = "leave out revision"
-        if newest.revision:
+        if newest.revision > newest.oldest:
             hint = f"choose a revision from {newest.oldest} to {newest.revision}"
         if 0 <= revision < newest.oldest:
             raise CallError(

@@ -24,8 +24,9 @@ def remove(dataset: str, *, options: RemoveOptions) -> ExitStatus:
     """Take samples out of a dataset, as its next revision.
 
     Give one of --keys, --sources and --where. The indexes and tables of DATASET list the samples no
-    longer, and `dataprep convert --append` does not add their images again. Shards keep their bytes: the revision before stays readable, and
-    `dataprep revert` goes back to it. If the command is interrupted or killed, run it again.
+    longer, and `dataprep convert --append` does not add their images again. Without --scrub, shards
+    keep their bytes: the revision before stays readable, and `dataprep revert` goes back to it. If the
+    command is interrupted or killed, run it again.
     """
     result = _remove(dataset, options)
     counts = []
@@ -34,10 +35,14 @@ def remove(dataset: str, *, options: RemoveOptions) -> ExitStatus:
     removed, listed = sum(result.removed.values()), ", ".join(counts)
     of = f"{plural(removed, 'sample')} of {result.samples:,}"
     if not result.is_new:
-        print_line(f"{plural(removed, 'sample')} were removed before: nothing to do")
+        print_line(f"{dataset} has this removal already: nothing to do")
+    elif options.dry_run and not removed:
+        print_line("the shards would be written again without the samples that were removed before")
     elif options.dry_run:
         keys = ", ".join(map(printable, result.examples))
         print_line(f"{of} would be removed: {listed}; such as {keys}")
+    elif not removed:
+        print_line("the shards were written again without the samples that were removed before")
     else:
         print_line(f"{of} {agree(removed, 'was', 'were')} removed: {listed}")
     print_line(f"{dataset} is at revision {result.manifest.revision}")

@@ -238,6 +238,7 @@ def _listed_rows(base: Folder, path: str, column: str) -> BoolArray:
         at = pc.index(removed["key"], first).as_py()
         if at >= 0:
             hint = f"revision {removed['revision'][at]} has removed it; leave it out"
+            hint += ", and set only --scrub to scrub what was removed before"
     message = f"no sample of {printable(base.out)} has the {column} {shorten(first)}"
     if len(unknown) > 1:
         message += f", nor {plural(len(unknown) - 1, f'other {column}')} of the list"

@@ -52,7 +52,7 @@ def test_a_removal_is_a_revision_that_can_be_reverted(
     states.append(snapshot(dataset))
     kept = {name: data for name, data in states[0].items() if name != "manifest.json"}
     assert states[1].items() >= kept.items()
-    assert "nothing to do" in remove(*keys[:3]).stdout
+    assert "has this removal already" in remove(*keys[:3]).stdout
     (revision,) = json.loads(invoke("info", dataset, "--json").stdout)["revisions"]
     assert revision["removed"] == {"train": 3}
     assert "revision 1: train -3, removed as in keys.txt" in invoke("info", dataset).stdout
@@ -178,7 +178,7 @@ def test_a_scrub_leaves_no_byte(dataset, remove, invoke, convert, tmp_path):
             assert rows[key]["source"].encode() not in content
     assert {row["key"] for row in rows_of(dataset)} == {*rows} - gone
     assert "removed as in keys.txt, and shards scrubbed" in invoke("info", dataset).stdout
-    assert "nothing to do" in remove(keys[1], keys[8], "--scrub").output
+    assert "has this removal already" in remove(keys[1], keys[8], "--scrub").output
     assert "the older revisions are gone" in invoke("revert", dataset, status=2).output
     assert "has revision 0 no longer" in invoke("info", dataset, "--revision", 0, status=2).output
     # What follows numbers its shards after the ones that were scrubbed.

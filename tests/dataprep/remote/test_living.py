@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -427,3 +428,48 @@ def test_a_scrub_deletes_old_versions_and_unfinished_uploads(sources, server_env
             assert image not in found["Body"].read()
         assert len(listed["Versions"]) > 10
         assert verify_dataset(url, workers=1).problems == ()
+
+
+class StoppedRequest(BaseException):
+    pass
+
+
+def stop_at(call: int, patch: pytest.MonkeyPatch) -> None:
+    """Raise an error instead of the request of this number that changes an object."""
+    left = iter(range(call))
+
+    def counted(method):
+        def run(*arguments, **members):
+            if next(left, None) is None:
+                raise StoppedRequest
+            return method(*arguments, **members)
+
+        return run
+
+    for name in ("put", "create", "replace", "delete"):
+        patch.setattr(Store, name, counted(getattr(Store, name)))
+
+
+@pytest.mark.parametrize("scrub", [False, True])
+def test_a_removal_that_stops_before_any_request_is_finished(scrub, sources, tmp_path, monkeypatch):
+    (tmp_path / "gone").write_text("dog/3.jpg\ncat/4.jpg\n")
+    options = RemoveOptions(sources=str(tmp_path / "gone"), scrub=scrub)
+    convert_dataset(read_source(sources[0]), str(tmp_path / "out"), OPTIONS, workers=1)
+    before = content(tmp_path / "out")
+    remove_samples(str(tmp_path / "out"), options)
+    after = content(tmp_path / "out")
+    for call in range(1000):
+        url = f"memory://removals/{tmp_path.name}/{scrub}/{call}"
+        for name, data in before.items():
+            open_store(url).put(name, data)
+        with monkeypatch.context() as patch, suppress(StoppedRequest):
+            stop_at(call, patch)
+            remove_samples(url, options)
+            break
+        there = download(open_store(url))
+        assert there["manifest.json"] in (before["manifest.json"], after["manifest.json"])
+        for file in read_manifest(url).shard_files:
+            assert len(there[file.name]) == file.bytes
+        remove_samples(url, options)
+        assert download(open_store(url)) == after
+    assert call > 10
