@@ -13,6 +13,7 @@ from dataprep.commands.base import Command, format_totals, path_or_url, print_li
 from dataprep.commands.console import ProgressBar
 from dataprep.labels.kinds import KINDS
 from dataprep.options import CroissantOptions, DiffOptions, InfoOptions, ReportOptions
+from manifests.arrays import show_arrays
 from manifests.errors import CallError, ExitStatus
 from manifests.pixels import RGB8
 from manifests.process.text import (
@@ -86,6 +87,8 @@ def _print_summary(out: str, summary: DatasetSummary) -> None:
     samples = f"{plural(summary.samples, 'sample')}{labels}"
     if summary.images:
         samples += f", images: {', '.join(summary.images)}"
+    if summary.arrays:
+        samples += f", arrays: {show_arrays(summary.arrays)}"
     raw = ""
     if summary.pixels:
         raw = f" raw {'x'.join(map(str, summary.pixels))},"

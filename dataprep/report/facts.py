@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 from dataprep.arrays import Int64Array
 from dataprep.summary.bands import BandFacts
 from dataprep.summary.provenance import ProvenanceFacts
+from manifests.arrays import ArrayKind
 from manifests.records import record
 from manifests.schema import Pixels
 
@@ -450,6 +451,7 @@ class Report:
         normalize: the transform of these statistics; empty likewise.
         provenance: what the columns of licenses, origins and consents say, if there are any.
         shown_bands: the bands that pictures show as red, green and blue; empty if they are RGB.
+        arrays: the array columns by name.
 
     """
 
@@ -480,6 +482,7 @@ class Report:
     normalize: str = ""
     provenance: Mapping[str, ProvenanceFacts] = field(default_factory=dict)
     shown_bands: tuple[int, ...] = ()
+    arrays: Mapping[str, ArrayKind] = field(default_factory=dict)
 
     def as_json(self, names: Mapping[int, SampleName]) -> str:
         """Return the report as JSON.

@@ -154,6 +154,7 @@ def make_report(
             normalize=normalize_line(bands, manifest),
             provenance=count_provenance(folder, manifest, lambda *_: None),
             shown_bands=() if manifest.kind == RGB8 else manifest.kind.shown,
+            arrays=manifest.arrays,
         )
 
     # The findings are conclusions from all other facts. Names are read only of what is shown.

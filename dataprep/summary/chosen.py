@@ -7,11 +7,13 @@ from typing import Any
 
 from manifests.errors import CallError
 from manifests.json_members import Member, parse_json
-from manifests.process.text import printable
+from manifests.process.text import cut_middle, printable
 from manifests.store import read_revision
 
 #: Longest receipt that is read, in bytes.
 _LONGEST = 64 << 20
+#: A number of as many digits is no revision.
+_DIGITS = 10
 
 
 def find_revision(dataset: str, given: str | None, flag: str = "--revision") -> int | None:
@@ -29,23 +31,22 @@ def find_revision(dataset: str, given: str | None, flag: str = "--revision") -> 
     """
     if given is None:
         return None
-    if given.isascii() and given.isdigit():
+    if given.isascii() and given.isdigit() and len(given) < _DIGITS:
         return int(given)
-    what = f"{flag} {printable(given)}"
+    what = f"{flag} {cut_middle(printable(given), 200)}"
+    if not os.path.isfile(given):
+        raise CallError(
+            f"{what} is neither a number nor a file",
+            hint="give the number of a revision, or a file of `loaders receipt CHECKPOINT --json`",
+        )
     try:
         with open(given, "rb") as file:
-            data = file.read(_LONGEST)
-        whole: Any = parse_json(data).value
+            whole: Any = parse_json(file.read(_LONGEST)).value
         listed = whole if isinstance(whole, list) else [whole]
         found = []
         for number, each in enumerate(listed):
             found += _datasets(Member(each, f"[{number}]")["dataset"])
-    except OSError as error:
-        raise CallError(
-            f"{what} is neither a number nor a receipt ({error.strerror})",
-            hint="give the number of a revision, or a file of `loaders receipt CHECKPOINT --json`",
-        ) from None
-    except ValueError as error:  # also a MemberError
+    except (OSError, ValueError) as error:  # a MemberError is one
         raise CallError(
             f"{what} is not a receipt ({error})",
             hint="write one: loaders receipt CHECKPOINT --json > receipt.json",

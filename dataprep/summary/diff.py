@@ -21,11 +21,13 @@ from awscrt.checksums import crc32c
 from dataprep import storage
 from dataprep.arrays import AnyArray, Int16Array, Int32Array, Int64Array, UInt64Array
 from dataprep.labels.kinds import KINDS as LABEL_KINDS
-from manifests.errors import ShardError
+from manifests.arrays import ArrayKind, array_in
+from manifests.errors import ShardError, TableError
+from manifests.files import ARRAY, read_file, reading
 from manifests.labels import LABEL_IMAGE, place_columns
 from manifests.pixels import RGB8, PixelKind
 from manifests.records import record
-from manifests.schema import TABLE_COLUMNS, Manifest
+from manifests.schema import TABLE_COLUMNS, File, Manifest
 from manifests.store import RowBatch, read_dataset, read_revision
 
 Kind = Literal["added", "removed", "relabelled", "changed", "moved", "renamed"]
@@ -216,6 +218,9 @@ _CODED = pa.dictionary(pa.int32(), pa.large_string())
 #: Hash of null.
 _NULL = 1
 
+#: Bytes of arrays that are hashed in one step.
+_STEP = 1 << 20
+
 _COLUMNS = ("source", "offset", "size", "width", "height", "crc32c")
 
 
@@ -266,6 +271,7 @@ def read_rows(folder: str, revision: int | None = None, *, columns: bool = False
         known.update(place_columns(name))
     total = sum(split.samples for split in manifest.splits)
     others: dict[str, UInt64Array] = {}
+    arrays = manifest.arrays if columns else {}
     sources, labels, digests, done = [], [], [np.zeros(0, np.uint64)], 0
     names = None if columns else compared
     for rows in read_dataset(folder, names, manifest=manifest, checksums=True):
@@ -274,6 +280,9 @@ def read_rows(folder: str, revision: int | None = None, *, columns: bool = False
                 # A table without the column has null.
                 hashes = others.setdefault(name, np.full(total, _NULL, np.uint64))
                 hashes[done : done + len(rows.table)] = _hash_values(rows.table[name])
+        for file, (name, kind) in zip(rows.shard.arrays, arrays.items(), strict=False):
+            hashes = others.setdefault(name, np.full(total, _NULL, np.uint64))
+            hashes[done : done + len(rows.table)] = _hash_arrays(folder, file, kind, rows)
         done += len(rows.table)
         sources.append(pc.cast(rows.table["source"].combine_chunks(), pa.large_string()))
         # Dictionary-encoded at once: the texts of all samples would take much memory.
@@ -315,6 +324,22 @@ def _digests(folder: str, rows: RowBatch, others: Sequence[str]) -> UInt64Array:
         own = (checksum.astype(np.uint64) << np.uint64(32)) | size.astype(np.uint64)
         digests = digests * np.uint64(0x9E3779B97F4A7C15) + own
     return digests
+
+
+def _hash_arrays(folder: str, file: File, kind: ArrayKind, rows: RowBatch) -> UInt64Array:
+    """Return a hash of the array of each sample, which is equal only for arrays of one type."""
+    path, hashes = os.path.join(folder, file.name), [np.zeros(0, np.uint64)]
+    with reading("the array file", path, TableError, _HINT):
+        content = read_file(path, ARRAY)
+    values = array_in(content, kind, rows.shard.samples, path)
+    values = values[rows.first : rows.first + len(rows.table)]
+    step = max(1, _STEP // kind.row_bytes)
+    for start in range(0, len(values), step):
+        data = values[start : start + step]
+        offsets = np.arange(len(data) + 1, dtype=np.int64) * kind.row_bytes
+        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
+        hashes.append(_hash_chunk(pa.Array.from_buffers(pa.large_binary(), len(data), buffers)))
+    return np.concatenate(hashes) ^ np.uint64(crc32c(str(kind).encode()))
 
 
 def _hash_values(column: pa.ChunkedArray) -> UInt64Array:

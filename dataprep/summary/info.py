@@ -17,6 +17,7 @@ from dataprep.arrays import AnyArray
 from dataprep.labels.kinds import KINDS
 from dataprep.options import GEO_COLUMNS
 from dataprep.summary.bands import BandFacts, normalize_line, read_bands
+from manifests.arrays import ArrayKind
 from manifests.errors import DamagedError
 from manifests.files import REJECTED, read_lines
 from manifests.labels import LabelType
@@ -112,6 +113,7 @@ class DatasetSummary:
         georeference: number of images by EPSG code, ``"none"`` for those without one. Empty without
             `convert --georeference`.
         normalize: the transform of these statistics. Empty likewise.
+        arrays: the array columns by name. Empty without any.
 
     """
 
@@ -133,6 +135,7 @@ class DatasetSummary:
     bands: Sequence[BandFacts] = ()
     georeference: Mapping[str, int] = field(default_factory=dict)
     normalize: str = ""
+    arrays: Mapping[str, ArrayKind] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
         """Return the summary as plain data for JSON, without the members that most datasets do not need."""
@@ -146,7 +149,7 @@ class DatasetSummary:
             del data["bands"], data["normalize"]
         if not self.revisions:
             del data["revisions"], data["rejected_file"]
-        members = {"images": self.images, "georeference": self.georeference}
+        members = {"images": self.images, "georeference": self.georeference, "arrays": self.arrays}
         for name, shown in {**members, "label_type": not labels.is_class}.items():
             if not shown:
                 del data[name]
@@ -190,6 +193,7 @@ def summarize(folder: str, revision: int | None = None) -> DatasetSummary:
         bands=bands,
         georeference=_count_codes(folder, manifest),
         normalize=normalize_line(bands, manifest),
+        arrays=manifest.arrays,
     )
 
 

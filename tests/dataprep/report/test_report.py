@@ -22,7 +22,12 @@ from helpers.handmade import make_dataset
 from helpers.pictures import encode, photo
 from PIL import Image
 
-from dataprep.report.pictures import RejectedImage, make_thumbnail, show_rejected
+from dataprep.report.pictures import (
+    RejectedImage,
+    make_thumbnail,
+    read_rejected,
+    show_rejected,
+)
 from dataprep.report.statistics import MemoryEstimate
 from manifests.schema import File
 from manifests.store import (
@@ -322,6 +327,18 @@ def test_rejected_images_are_read_only_below_the_source(run, copy, source, tmp_p
     assert page.text.count("the path leads out of the folder that --src names") == 3
     assert "it is a named pipe, not a regular file" in page.text
     assert not shown(run(copy)[1])
+
+
+def test_the_first_images_of_each_reason_are_shown_up_to_a_total(copy):
+    rows = []
+    for number in range(6 * 14):
+        source = f"{number // 14}/{number % 14:02d}"
+        rows.append({"source": source, "reason": source[0], "detail": "test"})
+    (copy / REJECTED_NAME).write_bytes(rejected_bytes(rows))
+    found = read_rejected(str(copy), read_manifest(str(copy)))
+    shown = [number for number in range(5 * 14) if number % 14 < 12]
+    assert [image.source for image in found.shown] == [rows[number]["source"] for number in shown]
+    assert found.names == dict.fromkeys("012345", 14)
 
 
 KINDS = {

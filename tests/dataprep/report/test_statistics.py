@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from dataprep.report import page as choose
 from dataprep.report import statistics
 from dataprep.report.columns import Columns
-from dataprep.report.facts import ranked
+from dataprep.report.facts import Histogram, ranked
 from dataprep.report.page import bin_name
 from manifests.buckets import candidates, find_buckets, nearest_buckets
 from manifests.naflex import token_grids
@@ -154,3 +154,20 @@ def test_bins_are_named():
     assert names[-1] == "4 and above"
     assert "0.95 to 1.05" in names
     assert histogram.counts["a"][names.index("0.95 to 1.05")] == 1
+
+
+def test_bars_of_a_histogram_are_shares_side_by_side():
+    counts = {"train": (6, 2), "empty": (0, 0), "val": (1, 3)}
+    bars = choose.histogram_chart(Histogram("Widths", "px", (0, 10, 20), counts)).bars
+    assert [bar.color for bar in bars] == [0, 0, 2, 2]
+    # The largest share is three quarters, and the axis ends at a round number above it.
+    heights = [bar.height / bars[0].height for bar in bars]
+    assert heights == pytest.approx([1, 1 / 3, 1 / 3, 1])
+    assert bars[0].height == pytest.approx(0.75 / 0.8 * 156)
+    assert {bar.y + bar.height for bar in bars} == {166}
+    # Two splits have images.
+    assert {bar.width for bar in bars} == {302 / 2 * 0.86 / 2}
+    assert bars[2].x == pytest.approx(bars[0].x + bars[0].width)
+    assert (
+        "in pixels" in choose.histogram_chart(Histogram("Widths", "px", (0, 9), {"a": (1,)})).axis
+    )

@@ -71,6 +71,20 @@ def test_a_dataset_with_arrays_is_appended_repaired_reverted_and_converted_again
     assert snapshot(planned)["train-00001.embedding.npy"] == first["train-00001.embedding.npy"]
     convert(out, again)
     assert has_right_arrays(again)
+    assert "arrays: embedding (4 float32)" in invoke("info", again).output
+    stated = {"embedding": {"dtype": "float32", "length": 4}}
+    assert json.loads(invoke("info", again, "--json").output)["arrays"] == stated
+    invoke("report", again, "--out", tmp_path / "r.html")
+    assert json.loads((tmp_path / "r.json").read_text())["arrays"] == stated
+    assert "<bdi>embedding</bdi> (4 float32)" in (tmp_path / "r.html").read_text()
+    invoke("diff", out, again, "--columns")
+    path = max(source.rglob("*.npy"))
+    np.save(path, -np.load(path))
+    convert(source, tmp_path / "other", *ARRAY)
+    invoke("diff", out, tmp_path / "other")
+    shown = invoke("diff", out, tmp_path / "other", "--columns", status=1).output
+    assert "column embedding: another value in 1 sample" in shown
+    np.save(path, -np.load(path))
     more = write_arrays(write_images(tmp_path / "more", range(5), ("cat",), first=500))
     assert (
         "has the arrays embedding (4 float32), but the source has none"

@@ -414,14 +414,19 @@ def test_a_video_opens_no_other_file(videos, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("edits", "seconds", "message"),
-    [(1 << 17, 10, "MiB of memory"), (1 << 18, 0, "more than 0 s of CPU time")],
+    ("edits", "limits", "message"),
+    [
+        (1 << 17, {}, "MiB of memory"),
+        (1 << 18, {"_BASE_SECONDS": 0, "_BASE_MEMORY": 8 << 30}, "more than 0 s of CPU time"),
+    ],
+    ids=["memory", "time"],
 )
 def test_a_video_of_very_many_edits_takes_bounded_memory_and_time(
-    videos, tmp_path, monkeypatch, edits, seconds, message
+    videos, tmp_path, monkeypatch, edits, limits, message
 ):
     """FFmpeg lists all frames again for each edit."""
-    monkeypatch.setattr("dataprep.containers.videos._BASE_SECONDS", seconds)
+    for name, value in limits.items():
+        monkeypatch.setattr(f"dataprep.containers.videos.{name}", value)
     data, path = videos("plain.mov").read_bytes(), tmp_path / "a.mov"
 
     def repeat(content):

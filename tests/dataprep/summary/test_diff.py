@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from helpers.datasets import flip
@@ -154,8 +156,26 @@ def test_revisions_and_joined_columns(convert, invoke, source, tmp_path):
     ]:
         receipt.write_text(content)
         assert message in invoke("info", a, "--revision", receipt, status=2).stderr
-    for number in (-1, 3):
+    os.mkfifo(tmp_path / "pipe")
+    for number in (-1, 3, "9" * 5000, tmp_path / "pipe", tmp_path):
         invoke(*diff, f"--revision={number}", status=2)
+
+
+def test_arrays_are_compared_by_sample(convert, invoke, source, tmp_path):
+    made = []
+    for name in "ab":
+        for number, path in enumerate(
+            sorted(each for each in source.rglob("*.*") if each.suffix != ".npy")
+        ):
+            array = np.full(3, number + 10 * (name == "b" and number in (2, 5)), np.float32)
+            np.save(path.with_suffix(".npy"), array)
+        made.append(convert(source, name, "--array", "e={stem}.npy", "--samples-per-shard", 4))
+    assert "changed" not in invoke("diff", *made).stdout
+    found = json.loads(invoke("diff", *made, "--columns", "--json", status=1).stdout)
+    assert found["columns"] == {"added": [], "removed": [], "changed": {"e": 2}}
+    os.unlink(f"{made[1]}/train-00000.e.npy")
+    output = invoke("diff", *made, "--columns", status=1).stderr
+    assert "train-00000.e.npy: the array file cannot be read" in output
 
 
 samples = st.lists(st.tuples(*[st.integers(0, 2)] * 4), max_size=12)
