@@ -64,7 +64,6 @@ from manifests.records import record
 from manifests.schema import TABLE_COLUMNS, Conversion, File, Manifest, RejectedRow, Shard
 from manifests.serialization import (
     file_of,
-    joined_table,
     manifest_digest,
     numbered,
     of_revision,
@@ -396,12 +395,13 @@ def _damaged_joins(folder: str, newest: Manifest) -> list[DamagedFile]:
             if newest.oldest < number < newest.revision:
                 manifest = read_older(folder, newest, number)[0]
         for shard in manifest.shards:
-            if shard.table.name != joined_table(shard.name, number):
-                continue
-            if damage := damage_of(folder, shard.table):
-                reason = "columns of another table were joined to it"
-                hint = "run `dataprep revert` and the same `dataprep join` again, or restore it from a copy"
-                damaged.append(DamagedFile(shard.table.name, damage, reason=reason, hint=hint))
+            for file in (shard.table, *shard.arrays):
+                if file.name != of_revision(file.name, number):
+                    continue
+                if damage := damage_of(folder, file):
+                    reason = "columns of another table were joined to it"
+                    hint = "run `dataprep revert` and the same `dataprep join` again, or restore it from a copy"
+                    damaged.append(DamagedFile(file.name, damage, reason=reason, hint=hint))
     return damaged
 
 

@@ -45,10 +45,13 @@ from dataprep.run.commit import (
     publish_revision,
 )
 from dataprep.run.inputs import read_base
+from dataprep.sources.arrays import array_column
 from dataprep.sources.base import RESERVED_COLUMNS, one_array
 from dataprep.sources.columns import extra_columns, without_index
 from dataprep.sources.tables import load_table, rows_of
+from dataprep.spool import is_numeric_list, parts_of
 from dataprep.summary.diff import hash_texts
+from manifests.arrays import ArrayKind, array_file_name, arrays_of
 from manifests.errors import CallError, SourceError
 from manifests.files import SOURCE_TABLE, open_file
 from manifests.json_members import shorten
@@ -56,7 +59,14 @@ from manifests.parquet import is_list, parquet_bytes, shorten_type
 from manifests.process.text import agree, plural, printable, suggest
 from manifests.records import record
 from manifests.schema import TABLE_COLUMNS, Manifest, Revision, Shard, Split
-from manifests.serialization import file_of, joined_table, numbered, old_manifest_name, parts
+from manifests.serialization import (
+    file_of,
+    joined_table,
+    numbered,
+    of_revision,
+    old_manifest_name,
+    parts,
+)
 from manifests.store import read_dataset
 from manifests.tables import SHARD_LIST_NAME, SampleTable
 
@@ -87,6 +97,7 @@ class JoinTable:
         hashes: the hash of each key, ascending; see `_hashes`.
         order: the row of each of these hashes.
         columns: the columns by the names that the sample tables give them.
+        arrays: the array columns: lists of a fixed length, in all rows.
         classes: the classes of the dataset, and new ones at the end.
         notices: messages for the user.
 
@@ -98,6 +109,7 @@ class JoinTable:
     hashes: UInt64Array
     order: Int64Array
     columns: Mapping[str, pa.Array]
+    arrays: Mapping[str, pa.Array]
     classes: tuple[str, ...]
     notices: tuple[str, ...] = ()
 
@@ -160,6 +172,7 @@ def join_dataset(out: str, file: str, options: JoinOptions) -> JoinResult:
                     end_committed(base)
             return replace(result, is_new=False)
         _check_missing(table, result, options)
+        _check_arrays(base, table)
         table = _with_stored_types(base, table)
         if options.dry_run:
             return result
@@ -173,7 +186,7 @@ def join_dataset(out: str, file: str, options: JoinOptions) -> JoinResult:
 
 def _read_table(file: str, options: JoinOptions, manifest: Manifest) -> JoinTable:
     """Read the key and the columns to join."""
-    table, lines = load_table(file)
+    table, lines = load_table(file, spools=True)
     table, _ = without_index(table)
     locate = rows_of(file, lines)
     names = _column_names(table.column_names, file, options)
@@ -183,8 +196,9 @@ def _read_table(file: str, options: JoinOptions, manifest: Manifest) -> JoinTabl
     columns: dict[str, pa.Array] = {}
     classes = manifest.classes
     labels = manifest.labels.columns
+    arrays = _arrays(table, {*names}.difference(labels), file, locate)
     plain = []
-    for name in names:
+    for name in sorted({*names}.difference(arrays), key=names.index):
         if name in labels and name not in _LABELS:
             raise CallError(
                 f"column {name!r} is a part of the labels of type {manifest.label_type}, which a join"
@@ -209,14 +223,14 @@ def _read_table(file: str, options: JoinOptions, manifest: Manifest) -> JoinTabl
         columns[name] = one_array(column)
         if is_text(column.type):
             columns[name] = columns[name].cast(pa.string())
-    fixed = {*RESERVED_COLUMNS, *_MEASURED, *manifest.labels.image_columns, *manifest.arrays}
-    for name in columns:
+    fixed = {*RESERVED_COLUMNS, *_MEASURED, *manifest.labels.image_columns}
+    for name in (*columns, *arrays):
         if name in fixed.difference(labels):
             raise CallError(
                 f"column {name!r} of a dataset has a fixed meaning, so it cannot be joined",
                 hint="rename it, or choose other columns with --columns",
             )
-    return JoinTable(file, locate, keys, hashes, order, columns, classes, tuple(notices))
+    return JoinTable(file, locate, keys, hashes, order, columns, arrays, classes, tuple(notices))
 
 
 def _column_names(given: Sequence[str], file: str, options: JoinOptions) -> list[str]:
@@ -291,26 +305,35 @@ def _label_columns(
     return columns, classes
 
 
+def _is_array(column: pa.ChunkedArray) -> bool:
+    """Return whether a column is an array: lists of a fixed length, or of fractions of one length."""
+    if not is_numeric_list(column.type, fixed=False):
+        return False
+    if pa.types.is_fixed_size_list(column.type):
+        return True
+    lengths = pc.count_distinct(pc.list_value_length(column)).as_py()
+    return bool(lengths == 1 and pa.types.is_floating(column.type.value_type))
+
+
+def _arrays(table: pa.Table, names: set[str], file: str, locate: Locate) -> dict[str, pa.Array]:
+    """Return the columns that are arrays, by name."""
+    arrays = {}
+    rounds = not file.lower().endswith(".parquet")  # other files state no type of fractions
+    for name in sorted(names):
+        if _is_array(table[name]):
+            arrays[name] = array_column(one_array(table[name]), name, locate, rounds=rounds)
+    return arrays
+
+
 def _list_column(column: pa.ChunkedArray, name: str, file: str) -> pa.Array:
     """Return a column of lists with the type that Parquet gives it."""
     item = column.type.value_type
-    is_array = pa.types.is_fixed_size_list(column.type)
-    # Fractions of one length are an array, as in a conversion.
-    if pa.types.is_floating(item):
-        is_array |= pc.count_distinct(pc.list_value_length(column)).as_py() < 2
     if pa.types.is_nested(item):
         raise SourceError(
             f"column {shorten(name)} has lists of lists, such as boxes, which a join does not add",
             file=file,
             hint="boxes are labels: convert the images again with them, or choose other columns with"
             " --columns",
-        )
-    if is_array:
-        raise SourceError(
-            f"column {shorten(name)} has the type {shorten_type(column.type)}, but a join adds only"
-            " lists of numbers or text, not arrays of one length",
-            file=file,
-            hint="convert the images with their arrays, or choose other columns with --columns",
         )
     if is_text(item):
         item = pa.string()
@@ -392,7 +415,7 @@ def _describe(base: Folder, table: JoinTable, rows: Int64Array) -> JoinResult:
     used[rows] = True  # -1 is the last one
     return JoinResult(
         manifest=base.manifest,
-        columns=tuple(table.columns),
+        columns=(*table.columns, *table.arrays),
         samples=len(rows),
         without_row=int((rows < 0).sum()),
         rows=len(table.keys),
@@ -406,6 +429,14 @@ def _check_missing(table: JoinTable, result: JoinResult, options: JoinOptions) -
     """Check that each sample has a row, or that the options say what it gets."""
     if not result.without_row:
         return
+    if table.arrays:
+        name = next(iter(table.arrays))
+        raise SourceError(
+            f"{result.without_row:,} of {plural(result.samples, 'sample')} have no row, but every"
+            f" sample needs a value of the array {shorten(name)}",
+            file=table.file,
+            hint="write a row for each sample, or choose other columns with --columns",
+        )
     have = agree(result.without_row, "has", "have")
     what = f"{result.without_row:,} of {plural(result.samples, 'sample')} {have} no row"
     if options.missing is None or result.without_row == result.samples:
@@ -423,6 +454,23 @@ def _check_missing(table: JoinTable, result: JoinResult, options: JoinOptions) -
             file=table.file,
             hint="set --missing keep, so that these samples keep their labels",
         )
+
+
+def _check_arrays(base: Folder, table: JoinTable) -> None:
+    """Check that no array has the name of another one, or of a column of the sample tables."""
+    manifest, taken = base.manifest, {*base.manifest.arrays}
+    for shard in manifest.shards[:1]:
+        path = os.path.join(base.out, shard.table.name)
+        stored = SampleTable(path, label_type=manifest.label_type, images=manifest.images)
+        if table.arrays:
+            taken.update(stored.column_names)
+    for name in (*table.arrays, *table.columns):
+        if name in taken and (name in table.arrays or name in manifest.arrays):
+            raise CallError(
+                f"the dataset has a column or an array {name!r}, which a join of arrays does not"
+                " replace",
+                hint="rename the column, or `dataprep revert` the join that added it",
+            )
 
 
 def _with_stored_types(base: Folder, table: JoinTable) -> JoinTable:
@@ -479,10 +527,11 @@ def _write(
     """Write the tables of the next revision, and its manifest; see `_begin` for what a kill leaves."""
     out, manifest = base.out, base.manifest
     plan = hashlib.sha256(f"{digest} {base.digest}".encode()).hexdigest()[:32]
-    _begin(base, plan)
+    _begin(base, plan, table)
     with owned(out, plan):
         shards = _write_tables(base, table, rows, keeps=options.missing == "keep")
-        members = {"on": options.on, "columns": [*table.columns], "missing": options.missing}
+        names = [*table.columns, *table.arrays]
+        members = {"on": options.on, "columns": names, "missing": options.missing}
         revision = Revision(
             parent=base.digest,
             source=os.path.basename(table.file),
@@ -494,13 +543,14 @@ def _write(
         splits = []
         for split in manifest.splits:
             splits.append(Split(split.name, tuple(shards[each.name] for each in split.shards)))
-        names = manifest.components
+        components = manifest.components
         if "label" in table.columns and manifest.labels.is_class:
             # Records have the labels from before: only the tables have the new ones.
-            names = replace(names, label=None, label_offset=0)
+            components = replace(components, label=None, label_offset=0)
         joined = replace(
             manifest,
-            components=names,
+            components=components,
+            arrays=_all_arrays(manifest, table),
             classes=table.classes,
             splits=tuple(splits),
             revisions=(*manifest.revisions, revision),
@@ -510,7 +560,17 @@ def _write(
     return joined
 
 
-def _begin(base: Folder, plan: str) -> None:
+def _all_arrays(manifest: Manifest, table: JoinTable) -> dict[str, ArrayKind]:
+    """Return the array columns of the dataset and of the table, sorted by name."""
+    return dict(sorted({**manifest.arrays, **arrays_of(pa.table({**table.arrays}))}.items()))
+
+
+def _array_file(shard: Shard, name: str, number: int) -> str:
+    """Return the name of the file of an array column that a revision adds to a shard."""
+    return of_revision(array_file_name(os.path.splitext(shard.name)[0], name), number)
+
+
+def _begin(base: Folder, plan: str, table: JoinTable) -> None:
     """Write the journal of a join, or continue the same one.
 
     After a kill, the next run writes every table again, with the same bytes.
@@ -521,6 +581,8 @@ def _begin(base: Folder, plan: str) -> None:
     """
     number = base.manifest.revision + 1
     files = [joined_table(shard.name, number) for shard in base.manifest.shards]
+    for name in table.arrays:
+        files += [_array_file(shard, name, number) for shard in base.manifest.shards]
     files += [numbered(SHARD_LIST_NAME, number), old_manifest_name(number - 1)]
     begin_in_place(base, Journal(action="join", plan=plan, files=tuple(files)))
 
@@ -528,8 +590,9 @@ def _begin(base: Folder, plan: str) -> None:
 def _write_tables(
     base: Folder, table: JoinTable, rows: Int64Array, *, keeps: bool
 ) -> dict[str, Shard]:
-    """Write a new table for each shard, and return the shards with them, by name."""
+    """Write a new table and array files for each shard; return the shards with them, by name."""
     manifest, number = base.manifest, base.manifest.revision + 1
+    kinds = _all_arrays(manifest, table)
 
     def write(task: tuple[Shard, Int64Array]) -> Shard:
         shard, own = task
@@ -545,7 +608,14 @@ def _write_tables(
         data = parquet_bytes(_joined(before, table, own, keeps=keeps))
         name = joined_table(shard.name, number)
         storage.replace_file(os.path.join(base.out, name), data)
-        return replace(shard, table=file_of(name, data))
+        arrays = dict(zip(manifest.arrays, shard.arrays, strict=True))
+        for array, column in table.arrays.items():
+            content = kinds[array].header(len(own)) + b"".join(map(bytes, parts_of(column, own)))
+            path = _array_file(shard, array, number)
+            storage.replace_file(os.path.join(base.out, path), content)
+            arrays[array] = file_of(path, content)
+        files = tuple(map(arrays.__getitem__, kinds))
+        return replace(shard, table=file_of(name, data), arrays=files)
 
     ends = np.cumsum([shard.samples for shard in manifest.shards])
     tasks = zip(manifest.shards, np.split(rows, ends[:-1]), strict=True)

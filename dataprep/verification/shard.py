@@ -37,7 +37,7 @@ from dataprep.labels.base import OtherImage
 from dataprep.labels.kinds import kind_with
 from dataprep.options import MAX_PIXELS, max_pixels_of
 from dataprep.progress import REPORTED_IMAGES, report_images
-from manifests.arrays import ArrayKind, array_in
+from manifests.arrays import ArrayKind, array_file_name, array_in
 from manifests.dali_index import format_index, record_starts
 from manifests.errors import (
     DamagedError,
@@ -513,7 +513,7 @@ def verify_shard(check: ShardCheck) -> tuple[Shard, ProblemList]:
     shard, problems, rows = check.shard, ProblemList(), list[Sample]()
     for file in shard.files[1:]:
         problems.add(*check_file(check.folder, file, kind_of(file.name), check.index_hint))
-    for file, kind in zip(shard.arrays, check.manifest.arrays.values(), strict=True):
+    for file, kind in _written_arrays(check):
         if file.name not in problems.counts:
             problems.add(*_check_array(check, file, kind))
     # A damaged table says nothing about the shard.
@@ -526,6 +526,19 @@ def verify_shard(check: ShardCheck) -> tuple[Shard, ProblemList]:
     except DatasetError as error:
         problems.add(check.shard_problem(error.message))
     return shard, problems
+
+
+def _written_arrays(check: ShardCheck) -> Iterator[tuple[File, ArrayKind]]:
+    """Yield the array files that a shard was written with; later ones were joined to it."""
+    kinds, shard = check.manifest.arrays, check.shard
+    if len(shard.arrays) == len(kinds):
+        yield from zip(shard.arrays, kinds.values(), strict=True)
+        return
+    own = {file.name: file for file in shard.arrays}
+    for name, kind in kinds.items():
+        file = own.get(array_file_name(os.path.splitext(shard.name)[0], name))
+        if file is not None:
+            yield file, kind
 
 
 def check_file(folder: str, file: File, kind: FileKind, hint: str) -> Iterator[Problem]:

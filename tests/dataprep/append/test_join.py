@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from helpers.datasets import rows_of, write_csv, write_images
 from helpers.loading import build
+from helpers.object_stores import upload
 
+from manifests.arrays import ArrayKind
 from manifests.store import read_manifest
 
 
@@ -125,7 +128,7 @@ REFUSED = {
     "none": ("key,a\nx,1\n", (), "8 of 8 samples have no row. Hint: compare the keys"),
     "labels": ("key,label\nKEY,cat\n", (), "column 'label' has the labels, which cannot be null"),
     "number": ("key,label\nKEY,7\n", (), "t.csv, line 2: label 7"),
-    "array": ('{"key": "KEY", "a": [0.5]}', (), "but a join adds only lists of numbers or text"),
+    "array": ('{"key": "KEY", "a": [0.5]}', (), "7 of 8 samples have no row, but every sample needs a value of the array 'a'"),
     "hash": ("key,perceptual_hash\nKEY,1\n", (), "has a fixed meaning"),
     "type": ("key,a\nKEY,x\n", ("twice",), "column 'a' has the type string, but int64 in"),
 }  # fmt: skip
@@ -210,3 +213,86 @@ def test_boxes_are_refused_by_name(dataset, invoke, tmp_path):
     pq.write_table(boxes, tmp_path / "boxes.parquet")
     found = invoke("join", dataset, tmp_path / "boxes.parquet", "--on", "key", status=2).output
     assert "column 'bbox' has lists of lists, such as boxes, which a join does not add" in found
+
+
+def test_arrays_are_files_of_the_revision(dataset, invoke, convert, snapshot, tmp_path):
+    """Shards keep their bytes, and the files of the arrays are beside the new tables."""
+    before, keys = snapshot(dataset), keys_of(dataset)
+    values = np.arange(len(keys) * 3, dtype=np.float16).reshape(-1, 3)
+    lists = pa.FixedSizeListArray.from_arrays(pa.array(values.reshape(-1)), 3)
+    rows = pa.table({"key": keys[::-1], "emb": lists, "n": range(len(keys))})
+    pq.write_table(rows, tmp_path / "emb.parquet")
+    join = ("join", dataset, tmp_path / "emb.parquet", "--on", "key")
+    assert "n, emb joined to 8 samples" in invoke(*join).stdout
+    assert "was joined before" in invoke(*join).stdout
+    assert read_manifest(dataset).arrays == {"emb": ArrayKind("float16", 3)}
+    assert "arrays: emb (3 float16)" in invoke("info", dataset).output
+    assert np.load(dataset / "train-00001.1.emb.npy").shape == (3, 3)
+    expected = dict(zip(keys[::-1], values.tolist(), strict=True))
+    options = {"fields": ("key", "emb"), "batch_size": 8}
+
+    def loaded(folder, **others):
+        with build(folder, **options, **others) as loader:
+            ((found, arrays),) = loader
+        return dict(zip(found, arrays.tolist(), strict=True))
+
+    assert loaded(dataset) == expected
+    url = upload(dataset, f"memory://bucket/{tmp_path.name}")
+    assert loaded(url, cache=tmp_path / "cache") == expected
+    joined = snapshot(dataset)
+    assert joined.items() >= {name: data for name, data in before.items() if name[0] != "m"}.items()
+    for command in ("verify", "repair"):
+        assert "no" in invoke(command, dataset).stdout
+    # A second array, and one of the name again; then what is left of a damaged file.
+    more = [json.dumps({"key": key, "a": [0.5, n]}) for n, key in enumerate(keys)]
+    (tmp_path / "a.jsonl").write_text("\n".join(more))
+    invoke("join", dataset, tmp_path / "a.jsonl", "--on", "key")
+    assert [*read_manifest(dataset).arrays] == ["a", "emb"]
+    assert loaded(dataset) == expected
+    invoke("verify", dataset)
+    rows = rows.append_column("x", [[*range(len(keys))]])
+    pq.write_table(rows, tmp_path / "emb.parquet")
+    assert (
+        "has a column or an array 'emb', which a join of arrays does not replace"
+        in invoke(*join, status=2).output
+    )
+    (tmp_path / "a.jsonl").write_text(more[0].replace('"a"', '"b"'))
+    partial = ("join", dataset, tmp_path / "a.jsonl", "--on", "key", "--missing", "null")
+    assert "every sample needs a value of the array 'b'" in invoke(*partial, status=2).output
+    path = dataset / "train-00000.1.emb.npy"
+    path.write_bytes(path.read_bytes()[:-1])
+    assert "train-00000.1.emb.npy" in invoke("verify", dataset, status=1).output
+    found = invoke("repair", dataset, status=1).output
+    assert "columns of another table were joined to it" in found
+    path.write_bytes(joined[path.name])
+    # An append has the arrays too, and so has what a removal keeps.
+    more = write_images(tmp_path / "more", range(4), ("cat",), first=700)
+    for number, image in enumerate(sorted(more.rglob("*.jpg"))):
+        np.save(image.with_suffix(".npy"), np.full(3, number, np.float16))
+        np.save(image.with_suffix(".a.npy"), np.full(2, number, np.float32))
+    arrays = ("--array", "emb={stem}.npy", "--array", "a={stem}.a.npy")
+    state = snapshot(dataset)
+    convert(more, dataset, "--append", *arrays)
+    assert loaded(dataset, shuffle=False, last_batch="drop")
+    invoke("verify", dataset)
+    invoke("diff", dataset, dataset, "--columns")
+    (tmp_path / "keys.txt").write_text(keys[0])
+    invoke("remove", dataset, "--keys", tmp_path / "keys.txt")
+    with build(dataset, fields=("key", "emb"), batch_size=11) as loader:
+        ((found, kept),) = loader
+    wanted = {key: row for key, row in expected.items() if key != keys[0]}
+    assert dict(zip(found, kept.tolist(), strict=True)).items() >= wanted.items()
+    invoke("verify", dataset)
+    for _ in range(2):
+        invoke("revert", dataset)
+    assert snapshot(dataset) == state
+    # The shards of the first revision can be made again from the source.
+    shard = dataset / "train-00000.tfrecord"
+    shard.write_bytes(shard.read_bytes()[:-9])
+    invoke("repair", dataset, "--src", tmp_path / "first")
+    invoke("verify", dataset)
+    convert(dataset, tmp_path / "copy")
+    assert loaded(tmp_path / "copy").values().__len__() == 8
+    for state in (joined, before):
+        invoke("revert", dataset)
+        assert snapshot(dataset) == state
