@@ -206,8 +206,8 @@ class Upcoming:
         batch_size: samples in a batch of this rank; in the largest one, if they differ.
         shape: returns the shape of this rank's batch by its number; `None` if the sampler does not
             give the images of a batch a size.
-        sides: height and width of the image of each row as decoding returns it, [rows, 2], if the
-            sampler knows them.
+        sides: height and width of the image of each row as decoding returns it, [rows, 2]; `None`
+            without a shape.
         within: if given, only rows from the first number to before the second one are read, and
             they are counted from the first one.
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import singledispatch
+from functools import partial, singledispatch
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -178,8 +178,8 @@ def _(operation: RandomDownscale, image: Node, spec: ImageSpec, context: GraphCo
 #: torchvision.
 ATTEMPTS = 10
 
-#: Returns the shape of an image, height and width and mostly channels, in the DALI dtype that it is
-#: called with.
+#: Returns the shape of an image, [3] (height, width, channels), in the DALI dtype that it is called
+#: with.
 ShapeOf: TypeAlias = Callable[[Any], Node]
 
 
@@ -234,7 +234,17 @@ def _(crop: RandomResizedCrop, shape_of: ShapeOf, context: GraphContext) -> Regi
             region = _region_of_clip(region, shape_of(types.FLOAT)[:2], context)
         context.random.show(describe_pixels, lambda: (region.start, region.shape))
         return region
-    start, shape = _bounded_region(crop, shape_of(types.FLOAT), context)
+    drawn = context.random.from_numpy(
+        crop, "region", context.batch_size, partial(_draw_bounded, crop), (0, 0, 1)
+    )
+    nodes = [shape_of(types.FLOAT), *drawn]
+    if crop.size == BUCKET:
+        nodes.append(context.sides(BUCKET))
+    start, shape = compute(
+        lambda shapes, *others: _bounded_region(crop, shapes, others[:3], *others[3:]),
+        *nodes,
+        count=2,
+    )
     context.random.show(_describe_shares, lambda: (start, shape))
     return Region(start, shape, normalized=True)
 
@@ -280,47 +290,60 @@ def attempt_kwargs(crop: Any, context: GraphContext) -> dict[str, Any]:
     }
 
 
-def _bounded_region(crop: RandomResizedCrop, shape: Node, context: GraphContext) -> Sequence[Node]:
-    """Draw the start and the shape of a region as fractions of the image's: float32 [2].
+def known_region(crop: Operation, context: GraphContext) -> Region | None:
+    """Return what `find_region` does for encoded images, if their sizes are known without their headers.
+
+    To read a header takes an operator, whose threads decode the batch before meanwhile.
+    """
+    if context.known is None or not isinstance(crop, RandomResizedCrop) or crop.attempts:
+        return None
+
+    def draw(
+        rng: np.random.Generator, count: int, sides: Float32s, bucket: Float32s
+    ) -> list[Float32s]:
+        drawn = _draw_bounded(crop, rng, count)
+        return _bounded_region(crop, sides, drawn, bucket if crop.size == BUCKET else None)
+
+    start, shape = context.random.from_numpy(
+        crop, "region", context.batch_size, draw, (1, 1), known=context.known
+    )
+    context.random.show(_describe_shares, lambda: (start, shape))
+    return Region(start, shape, normalized=True)
+
+
+def _draw_bounded(crop: RandomResizedCrop, rng: np.random.Generator, count: int) -> list[Float32s]:
+    """Draw logarithms of the ratio and the places of the area in its range, [N], and places of the region, [N, 2]."""
+    low, high = crop.ratio
+    log_ratio = rng.uniform(np.log(low), np.log(high), count)
+    if not crop.log_ratio:
+        log_ratio = np.log(rng.uniform(low, high, count))
+    shares = rng.random((count, 3), np.float32)
+    return [log_ratio.astype(np.float32), shares[:, 0], shares[:, 1:]]
+
+
+def _bounded_region(
+    crop: RandomResizedCrop,
+    shapes: Float32s,
+    drawn: Sequence[Float32s],
+    target: Float32s | None = None,
+) -> list[Float32s]:
+    """Return the starts and the shapes of regions as fractions of the images': [N, 2].
 
     This is PaddleClas's method. With t = ratio * height / width, the area is at most min(t, 1 / t).
     The region takes sqrt(area * t) of the width and sqrt(area / t) of the height.
     """
-    low, high = np.log(crop.ratio)
-
-    def draw(rng: np.random.Generator, count: int) -> list[Float32s]:
-        log_ratio = rng.uniform(low, high, count)
-        if not crop.log_ratio:
-            log_ratio = np.log(rng.uniform(*crop.ratio, count))
-        shares = rng.random((count, 3), np.float32)
-        return [log_ratio.astype(np.float32), shares[:, 0], shares[:, 1:]]
-
-    def find_region(
-        shapes: Float32s,
-        log_ratio: Float32s,
-        share: Float32s,
-        place: Float32s,
-        target: Float32s | None = None,
-    ) -> list[Float32s]:
-        logs = np.log(shapes[:, :2])
-        if target is not None:
-            logs -= np.log(target)
-        log_t = logs[:, 0] - logs[:, 1] + log_ratio
-        t_and_inverse = np.exp(np.stack([-log_t, log_t], axis=1))
-        largest = t_and_inverse.min(1)
-        low_area, high_area = (np.minimum(largest, np.float32(area)) for area in crop.area)
-        area = low_area + share * (high_area - low_area)
-        # Keep at least one pixel of the smallest images.
-        kept = np.clip(np.sqrt(t_and_inverse * area[:, None]), 1 / shapes[:, :2], 1)
-        return [place * (1 - kept), kept]
-
-    nodes = [
-        shape,
-        *context.random.from_numpy(crop, "region", context.batch_size, draw, (0, 0, 1)),
-    ]
-    if crop.size == BUCKET:
-        nodes.append(context.sides(BUCKET))
-    return compute(find_region, *nodes, count=2)
+    log_ratio, share, place = drawn
+    logs = np.log(shapes[:, :2])
+    if target is not None:
+        logs -= np.log(target)
+    log_t = logs[:, 0] - logs[:, 1] + log_ratio
+    t_and_inverse = np.exp(np.stack([-log_t, log_t], axis=1))
+    largest = t_and_inverse.min(1)
+    low_area, high_area = (np.minimum(largest, np.float32(area)) for area in crop.area)
+    area = low_area + share * (high_area - low_area)
+    # Keep at least one pixel of the smallest images.
+    kept = np.clip(np.sqrt(t_and_inverse * area[:, None]), 1 / shapes[:, :2], 1)
+    return [place * (1 - kept), kept]
 
 
 def _crop_start(crop: Crop, sides: Node | Size, context: GraphContext, *, fits: bool) -> Node:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from loaders.dali.crop_resize import attempt_kwargs, describe_pixels, find_region
+from loaders.dali.crop_resize import attempt_kwargs, describe_pixels, find_region, known_region
 from loaders.dali.geometry import flip_coin
 from loaders.dali.graph import GraphContext, Node, apply, fn, types
 from loaders.transforms.base import ImageSpec
@@ -49,14 +49,9 @@ def _(operation: DecodeCrop, image: Node, spec: ImageSpec, context: GraphContext
         context.random.show(describe_pixels, lambda: _window(image, attempts))
         pixels = fn.decoders.image_random_crop(image, **attempts, **kwargs)
         return _decoded(pixels, kwargs, context)
-
-    def shape_of(dtype: Any) -> Node:
-        if context.stored is not None and dtype == types.FLOAT:
-            # Without waiting for the threads that decode the batch before.
-            return context.stored
-        return fn.peek_image_shape(image, dtype=dtype)
-
-    region = find_region(operation.crop, shape_of, context)
+    region = known_region(operation.crop, context) or find_region(
+        operation.crop, lambda dtype: fn.peek_image_shape(image, dtype=dtype), context
+    )
     pixels = fn.decoders.image_slice(image, region.start, region.shape, **region.kwargs, **kwargs)
     return _decoded(pixels, kwargs, context)
 

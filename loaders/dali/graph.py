@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from loaders.arrays import Ints
+from loaders.arrays import Float32s, Ints
 from loaders.transforms.base import BUCKET, AnySize, ImageSpec, Operation, no_buckets
 from manifests.errors import CallError
 
@@ -122,8 +122,10 @@ class RandomStreams:
         owner: Operation,
         name: str,
         batch_size: int,
-        draw: Callable[[np.random.Generator, int], Sequence[NDArray[Any]]],
+        draw: Callable[..., Sequence[NDArray[Any]]],
         ndims: Sequence[int],
+        *,
+        known: Callable[[int], Sequence[NDArray[Any]]] | None = None,
     ) -> Sequence[Node]:
         """Draw with NumPy, once per batch.
 
@@ -135,25 +137,32 @@ class RandomStreams:
             owner: the operation that uses the values.
             name: name of the draw.
             batch_size: samples in a batch; in the largest one, if they differ.
-            draw: takes a generator and the batch size, and returns one array for each output,
-                int32, float32, uint8 or bool. The first axis is the sample.
+            draw: takes a generator and the batch size, and the arrays of `known`, and returns one
+                array for each output, int32, float32, uint8 or bool. The first axis is the sample.
             ndims: number of dimensions of a sample, for each output.
+            known: returns arrays of a batch by its number, counted from the start of the pipeline.
 
         """
         seed = self.seed(owner, name)
-        example = draw(np.random.default_rng(0), batch_size)
+
+        def draw_arrays(rng: np.random.Generator, number: int) -> list[NDArray[Any]]:
+            count = batch_size
+            arrays: Sequence[NDArray[Any]] = ()
+            if self._batch_size is not None:
+                count = self._batch_size(number)
+            if known is not None:
+                arrays = known(number)
+            return list(map(np.ascontiguousarray, draw(rng, count, *arrays)))
 
         def draw_batch(batch: Any) -> tuple[NDArray[Any], ...]:
-            count = batch_size
-            if self._batch_size is not None:
-                count = self._batch_size(batch.iteration)
             rng = np.random.default_rng([seed, batch.epoch_idx, batch.iteration])
-            drawn = list(map(np.ascontiguousarray, draw(rng, count)))
+            drawn = draw_arrays(rng, batch.iteration)
             if self._firsts is not None:
                 for number, values in enumerate(drawn):
                     drawn[number] = values[self._firsts]
             return tuple(drawn)
 
+        example = draw_arrays(np.random.default_rng(0), 0)
         nodes: Sequence[Node] = fn.external_source(
             draw_batch,
             num_outputs=len(ndims),
@@ -209,8 +218,9 @@ class GraphContext:
             batch from the start of the pipeline. `None` if nothing is drawn for a batch.
         bucket: height and width of the batch's bucket, float32 [2] for each sample, on the CPU.
             `None` if the sampler gives batches no size.
-        stored: height and width of the encoded images as decoding returns them, float32 [2], on the
-            CPU. `None` if only their headers tell.
+        known: returns the heights and widths of the encoded images of a batch as decoding returns
+            them, and of its bucket, float32 [B, 2], by the number of the batch from the start of
+            the pipeline. `None` if only the headers of images tell.
         dtype: dtype of the images, after the normalization has made the batch's. Empty before it.
 
     """
@@ -223,7 +233,7 @@ class GraphContext:
     hw_decoder_load: float = 0.0
     budgets: Callable[[Any, int], Ints] | None = None
     bucket: Node | None = None
-    stored: Node | None = None
+    known: Callable[[int], Sequence[Float32s]] | None = None
     dtype: str = ""
 
     def sides(self, size: AnySize | None) -> Node:
@@ -370,8 +380,7 @@ class ReaderOutputs:
         source: the file and position of each record: uint8 [W] text. `None` if no field needs it.
         row: each sample's row in the split: an int64 scalar. `None` without a sampler.
         bucket: height and width of the batch's bucket: float32 [2]. `None` without buckets.
-        stored: height and width of the first image as decoding returns it, float32 [2]. `None` if
-            the sampler does not know them.
+        known: see `GraphContext`.
         others: other encoded images of the samples that fields need, by name: uint8 [bytes].
         present: 1 where a sample has an image, by its name, else 0: uint8 scalars. Only for images
             that not all samples have; the bytes of the others are of their first image.
@@ -383,7 +392,7 @@ class ReaderOutputs:
     source: Node | None = None
     row: Node | None = None
     bucket: Node | None = None
-    stored: Node | None = None
+    known: Callable[[int], Sequence[Float32s]] | None = None
     others: Mapping[str, Node] = field(default_factory=dict)
     present: Mapping[str, Node] = field(default_factory=dict)
 

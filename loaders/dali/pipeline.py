@@ -96,7 +96,7 @@ def make_pipeline(
     context = replace(new_context(options, random or RandomStreams(seed)), budgets=budgets)
     with pipeline:
         records = read()
-        context = replace(context, bucket=records.bucket, stored=records.stored)
+        context = replace(context, bucket=records.bucket, known=records.known)
         images: dict[str, list[Node]] = {}
         grids: list[Node] = []
         extra: list[Node] = []
@@ -108,7 +108,7 @@ def make_pipeline(
                 draws = seed
                 if not options.shared:
                     draws = derive_seed(seed, number)
-                own = replace(context, random=context.random.again(draws), stored=None)
+                own = replace(context, random=context.random.again(draws), known=None)
             if recipe.mixing:
                 exact = replace(options, dtype="float32")
                 image, spec = finished(operations, encoded, ImageSpec(), own, exact)
@@ -422,7 +422,7 @@ def start_stage(spec: LoaderSpec, stage: Stage) -> Pipeline:
             context = replace(
                 new_context(options, RandomStreams(seed)),
                 bucket=records.bucket,
-                stored=records.stored,
+                known=records.known,
             )
             result = apply(spec.fusion.operations[0], records.encoded, ImageSpec(), context)
         pipeline.set_outputs(result, *records.metadata)

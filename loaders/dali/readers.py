@@ -12,7 +12,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
@@ -21,7 +21,7 @@ import nvidia.dali.tensors as _tensors
 import nvidia.dali.tfrecord as _tfrecord
 from numpy.typing import NDArray
 
-from loaders.arrays import Bools, Ints
+from loaders.arrays import Bools, Float32s, Ints
 from loaders.dali.graph import Node, ReaderOutputs, dali, fn, types
 from loaders.dataset.images import Images
 from loaders.dataset.split import OpenSplit
@@ -117,13 +117,19 @@ def read_planned(
     # Several sources, so that DALI drops the ones that no output needs.
     encoded = fn.external_source(batches.images, dtype=types.UINT8, ndim=1, **kwargs)
     row = fn.external_source(batches.rows, dtype=types.INT64, ndim=0, **kwargs)
-    bucket = stored = None
-    sides_kwargs = {"dtype": types.FLOAT, "ndim": 1, "batch": True, "batch_info": True}
+    bucket = known = None
     if upcoming.shape is not None:
-        bucket = fn.external_source(_sides_of(upcoming.shape), **sides_kwargs)
-    sides = upcoming.sides
-    if sides is not None:
-        stored = fn.external_source(lambda batch: sides[rows_of(batch.iteration)], **sides_kwargs)
+        of_bucket = _sides_of(upcoming.shape)
+        bucket = fn.external_source(
+            lambda batch: of_bucket(batch.iteration),
+            dtype=types.FLOAT,
+            ndim=1,
+            batch=True,
+            batch_info=True,
+        )
+        sides = upcoming.sides
+        if sides is not None:
+            known = partial(_known_sides, sides, rows_of, of_bucket)
     nodes = {}
     for name in others:
         of_name = PlannedBatches(upcoming, rows_of, images, prefetch, component=name)
@@ -134,9 +140,7 @@ def read_planned(
         there[name] = fn.external_source(
             source, dtype=types.UINT8, ndim=0, batch=True, batch_info=True
         )
-    return ReaderOutputs(
-        encoded, row=row, bucket=bucket, stored=stored, others=nodes, present=there
-    )
+    return ReaderOutputs(encoded, row=row, bucket=bucket, known=known, others=nodes, present=there)
 
 
 def _presence_of(
@@ -146,14 +150,20 @@ def _presence_of(
     return lambda batch: present(rows_of(batch.iteration)).astype(np.uint8)
 
 
-def _sides_of(shape: Callable[[int], BatchShape]) -> Callable[[Any], NDArray[np.float32]]:
-    """Return a source of the height and width of a batch's bucket, float32 [B, 2]."""
+def _sides_of(shape: Callable[[int], BatchShape]) -> Callable[[int], Float32s]:
+    """Return a function that returns the height and width of a batch's bucket, [B, 2], by its number."""
 
-    def sides(batch: Any) -> NDArray[np.float32]:
-        own = shape(batch.iteration)
+    def sides(number: int) -> Float32s:
+        own = shape(number)
         return np.full((own.samples, 2), (own.height, own.width), np.float32)
 
     return sides
+
+
+def _known_sides(
+    sides: Float32s, rows_of: RowsOf, of_bucket: Callable[[int], Float32s], number: int
+) -> list[Float32s]:
+    return [sides[rows_of(number)], of_bucket(number)]
 
 
 class PlannedBatches:

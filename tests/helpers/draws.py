@@ -61,9 +61,9 @@ class Recorder(RandomStreams):
         self.streams.add((type(owner).__name__, name))
         return super().seed(owner, name)
 
-    def from_numpy(self, owner, name, batch_size, draw, ndims):
+    def from_numpy(self, owner, name, batch_size, draw, ndims, **known):
         self.functions[name] = draw
-        return super().from_numpy(owner, name, batch_size, draw, ndims)
+        return super().from_numpy(owner, name, batch_size, draw, ndims, **known)
 
     def uniform(self, owner, name, low, high):
         return self._keep(name, "uniform", (low, high), super().uniform(owner, name, low, high))
