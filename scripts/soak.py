@@ -136,19 +136,21 @@ class Life:
                     new[name] = replace(new[name], data=sample.data)
         return str(source), new
 
-    def change(self, arguments: list[str], after: Contents, undo: bool = False) -> None:
-        """Run a command that makes a revision, after some runs of it were killed; perhaps undo it."""
-        before, found = self.contents, self.contents
-        for moment in self.moments():
-            done = self.command(*arguments, kill_after=moment) is not None
-            found = read_contents(self.place)
-            expect(found in (before, after), f"killed: {differences(found, before)}")
-            if done:
-                break
-            if moment < 0.1:
-                self.refuse_others()
-        else:
-            if not undo or JOURNAL not in names_below(self.place):
+    def change(self, commands: list[list[str]], after: Contents, undo: bool = False) -> None:
+        """Run what makes a revision, after some runs of each command were killed; perhaps undo it."""
+        before, moments = self.contents, [self.moments() for _ in commands]
+        for arguments, chosen in zip(commands, moments, strict=True):
+            for moment in chosen:
+                done = self.command(*arguments, kill_after=moment) is not None
+                found = read_contents(self.place)
+                expect(found in (before, after), f"killed: {differences(found, before)}")
+                if done:
+                    break
+                if moment < 0.1:
+                    self.refuse_others()
+            else:
+                if undo and JOURNAL in names_below(self.place):
+                    break
                 self.command(*arguments)
         if undo:
             self.command("revert", self.place)
@@ -191,7 +193,7 @@ class Life:
             arguments += [f"--{option}", str(self.rng.randint(lowest, highest))]
         for source in sources:
             arguments += ["--src", source]
-        self.change(arguments, after)
+        self.change([arguments], after)
         self.note_sources(sources)
 
     def merge(self) -> None:
@@ -210,12 +212,17 @@ class Life:
         known = {name: self.contents[name] for name in names if self.rng.random() < 0.3}
         gone = {name: sample for each in self.gone.values() for name, sample in each.items()}
         source, new = self.make_source(self.rng.randint(2, 9), known | gone)
-        arguments = ["convert", "--append", "--src", source, "--out", self.place]
-        arguments += ["--max-rejected", "1", "--keep-removed", "--class-folders", "outer"]
+        arguments = ["--append", "--src", source, "--out", self.place, "--keep-removed"]
+        arguments += ["--class-folders", "outer"]
+        commands = [["convert", *arguments, "--max-rejected", "1"]]
+        if self.rng.random() < 0.3:
+            works = [["work", self.place, "--task", f"{task}/2"] for task in range(2)]
+            finish = ["finish", self.place, "--max-rejected", "1"]
+            commands = [["plan", *arguments], *works, finish]
         if any(sample.label != sample.folder for sample in known.values()):
-            self.command(*arguments, status=(2,))  # an append changes no labels
+            self.command(*commands[0], status=(2,))  # an append changes no labels
         else:
-            self.change(arguments, self.contents | new, undo=self.rng.random() < 0.2)
+            self.change(commands, self.contents | new, undo=self.rng.random() < 0.2)
             self.note_sources([source])
 
     def race(self) -> None:
@@ -257,9 +264,9 @@ class Life:
         if not after or (scrub and read_manifest(self.place).joins):
             self.command(*arguments, *["--scrub"][: int(scrub)], status=(2,))
         elif not scrub:
-            self.change(arguments, after, undo=self.rng.random() < 0.2)
+            self.change([arguments], after, undo=self.rng.random() < 0.2)
         else:
-            self.change([*arguments, "--scrub"], after)
+            self.change([[*arguments, "--scrub"]], after)
             self.first = revision
         if len(self.history) > revision:
             self.gone[revision] = {name: before[name] for name in names}
@@ -301,7 +308,7 @@ class Life:
                 label = values.pop("label", sample.label)
                 after[name] = replace(sample, label=label, columns=tuple(sorted(values.items())))
         arguments = ["join", self.place, file.name, "--on", on, "--missing", missing]
-        self.change(arguments, after, undo=self.rng.random() < 0.2)
+        self.change([arguments], after, undo=self.rng.random() < 0.2)
 
     def revert(self) -> None:
         """Go back a revision."""
@@ -382,7 +389,7 @@ class Life:
             labels = {name: count for name, count in each["labels"].items() if count}
             expect(labels == counts[split], f"info of {split}: {labels}, not {counts[split]}")
         output = self.command("duplicates", self.place, status=(0, 1)) or ""
-        count = f"{len(self.contents)} images, {len(self.contents)} with a hash"
+        count = f"{len(self.contents)} images, "
         expect(count in output, f"duplicates does not say {count}: {output}")
         for command, suffix in (("report", "html"), ("croissant", "json")):
             self.command(command, self.place, "--out", f"{self.folder}/{command}.{suffix}")
