@@ -228,7 +228,8 @@ def changed_files(manifest: Manifest) -> list[str]:
     joins, removals = manifest.joins, manifest.removals
     for shard in manifest.shards if joins or removals else ():
         for number in (0, *joins, *removals):
-            if number >= manifest.oldest:
+            # A shard that the last scrub left alone still has the files of its own number.
+            if number >= manifest.oldest or of_revision(shard.name, number) == shard.name:
                 names.append(joined_table(shard.name, number))
                 names += [of_revision(file.name, number) for file in shard.files if removals]
     return names

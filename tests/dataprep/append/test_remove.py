@@ -203,6 +203,17 @@ def test_a_scrub_leaves_no_byte(dataset, remove, invoke, convert, tmp_path):
     )
 
 
+def test_files_of_a_shard_that_a_scrub_left_alone_stay_until_the_next_one(dataset, remove, invoke):
+    first, *_, last = keys_of(dataset)
+    remove(first, "--scrub")
+    alone = [path for path in dataset.glob("train-0000?.*") if path.suffixes[:1] != [".1"]]
+    remove(last)
+    invoke("verify", dataset)
+    assert "not searched" not in invoke("remove", dataset, "--scrub").output
+    assert [path.name for path in alone if path.exists()] == []
+    invoke("verify", dataset)
+
+
 @pytest.mark.parametrize("fmt", ["tfrecord", "webdataset"])
 def test_other_images_and_arrays_are_scrubbed_with_their_samples(fmt, convert, invoke, tmp_path):
     kinds = annotated.make_each_kind(tmp_path / "sources")
