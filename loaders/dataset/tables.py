@@ -5,9 +5,11 @@ Ints are numbered through all shards of the split, in reading order.
 
 from __future__ import annotations
 
+import mmap
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
@@ -52,6 +54,9 @@ TABLE_DTYPES = {
 }
 #: The same for the columns of `place_columns` of images beside the first one.
 _PLACE_DTYPES = ("i8", "i8", "u4")
+
+#: From this size in bytes on, NumPy asks for large pages.
+_LEAST_RESERVED = 4 << 20
 
 _NARROW_LABEL = "i4"
 #: `offset` and `size` of images in shards of less than 4 GiB.
@@ -423,6 +428,20 @@ def concat_lists(parts: Sequence[ListColumn]) -> ListColumn:
 # --- columns that are read when a row is needed for the first time --------------------------------
 
 
+def _reserved(count: int, dtype: np.dtype[Any]) -> Array:
+    """Return zeros whose memory the system provides page by page.
+
+    NumPy asks for pages of 2 MB, of which the rows of some random shards soon take all.
+    """
+    size = count * dtype.itemsize
+    if dtype.hasobject or size < _LEAST_RESERVED:
+        return np.zeros(count, dtype)
+    memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    with suppress(OSError):  # a kernel without huge pages
+        memory.madvise(mmap.MADV_NOHUGEPAGE)
+    return np.frombuffer(memory, dtype)
+
+
 class LazyColumns:
     """Columns with one value per row of a split. Several threads may use them.
 
@@ -460,7 +479,7 @@ class LazyColumns:
         with self._lock:
             for name, dtype in dtypes.items():
                 if name not in self._arrays:
-                    self._arrays[name] = np.zeros(int(self._starts[-1]), dtype)
+                    self._arrays[name] = _reserved(int(self._starts[-1]), dtype)
                     self._pending[:] = True
                 arrays[name] = self._arrays[name]
         return arrays

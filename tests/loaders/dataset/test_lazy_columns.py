@@ -3,7 +3,9 @@
 Then damage is found and named.
 """
 
+import os
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pyarrow.compute as pc
@@ -116,3 +118,18 @@ def test_several_threads_read_each_table_once():
         list(threads.map(lambda _: lazy.load(np.arange(50)), range(8)))
     assert sorted(read) == [(shard, ("a", "b")) for shard in range(50)]
     assert values["a"].tolist() == np.repeat(np.arange(50), 3).tolist()
+
+
+def test_shards_that_are_not_read_take_no_memory():
+    """Not even if their rows lie beside rows of other shards: systems may provide 2 MB at a time."""
+
+    def resident():
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    lazy = LazyColumns([1000] * 16_000, lambda shard, _: {"label": np.full(1000, shard)})
+    labels = lazy.add({"label": np.dtype("i4")})["label"]  # 64 MB
+    before = resident()
+    lazy.load(np.arange(0, 16_000, 100))
+    assert resident() - before < 16 << 20
+    assert (labels.reshape(-1, 1000)[:201:100, ::500] == [[0, 0], [100, 100], [200, 200]]).all()
+    assert not labels.reshape(-1, 1000)[1:100].any()
