@@ -268,6 +268,15 @@ def process_memory(name: str) -> int:
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(name))
 
 
+def own_memory() -> Row:
+    """Return the MB of this process that no other has (USS), and with its part of shared ones (PSS)."""
+    sizes: dict[str, float] = {}
+    for line in Path("/proc/self/smaps_rollup").read_text().splitlines()[1:]:
+        name, size, _ = line.split()
+        sizes[name] = int(size) * 1024 / 1e6
+    return {"USS MB": sizes["Private_Clean:"] + sizes["Private_Dirty:"], "PSS MB": sizes["Pss:"]}
+
+
 def memory_of_session(session: int) -> int:
     """Return the bytes of all processes of a session, with shared pages divided (PSS)."""
     total = 0

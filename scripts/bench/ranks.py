@@ -31,7 +31,7 @@ import harness
 import torch
 import train_speed
 from feeds import SAMPLES_PER_CLASS, endless, measure_feed, open_loader, our_feed
-from harness import CORES, Report, Row, WrongOptionError, at_least, option, replaced
+from harness import CORES, Report, Row, WrongOptionError, at_least, option, own_memory, replaced
 from inputs import prepare
 from torch import distributed
 from torch.multiprocessing.spawn import spawn
@@ -62,15 +62,6 @@ Found = dict[str, dict[str, list[Row]]]
 
 
 # --- one rank -------------------------------------------------------------------------------------
-
-
-def own_memory() -> Row:
-    """Return the MB of this process that no other has (USS), and with its part of shared ones (PSS)."""
-    sizes: dict[str, float] = {}
-    for line in Path("/proc/self/smaps_rollup").read_text().splitlines()[1:]:
-        name, size, _ = line.split()
-        sizes[name] = int(size) * 1024 / 1e6
-    return {"USS MB": sizes["Private_Clean:"] + sizes["Private_Dirty:"], "PSS MB": sizes["Pss:"]}
 
 
 def read_by_calls() -> float:

@@ -100,6 +100,7 @@ RUNS = {
         f"{DATA} 32 --batch-size 4 --ranks 1 2 --rate 100",
         ["1 x 1", "1 x 1", "1 x 2", "1 x 2", "2 x 1", "2 x 1"],
     ),
+    "scale": ("--work {work} --shards 1 2 --ranks 1 2", [*["1", "1", "2", "2"] * 2]),
     "scaling": (
         "--images {photos} --work {work} --seconds 0.01 --different 1 --workers 2 --only raw",
         ["1 workers", "2 workers", "2 commands of one worker", "1 workers", "2 workers"],
