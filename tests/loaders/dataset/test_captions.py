@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 
 import numpy as np
@@ -11,10 +12,13 @@ import pytest
 from helpers import loading
 from helpers.datasets import FORMATS
 from helpers.loading import converted, state_after
+from helpers.object_stores import upload
 from helpers.pictures import encode, photo
 
 import dataprep
+import loaders
 from manifests.errors import CallError
+from manifests.store import read_manifest
 
 N = 24
 TEXTS = [[f"{number}: text {place}, é" for place in range(1 + number % 5)] for number in range(N)]
@@ -134,3 +138,29 @@ def test_wrong_arguments(made):
     ):
         with pytest.raises(CallError, match=message):
             build(folder, **options)
+
+
+def test_weights_are_an_array_and_datasets_are_joined(images, tmp_path):
+    """Of two texts each, the weights 0 and 1 draw the second one: from disk, an object store, and in buckets."""
+    folders = []
+    for part in range(2):
+        lines = []
+        for number in range(12 * part, 12 * part + 12):
+            name = f"{number:02}.jpg"
+            row = {"path": name, "captions": [f"{name} not", name], "weights": [0.0, 1.0]}
+            lines.append(json.dumps(row))
+        (images / f"{part}.jsonl").write_text("\n".join(lines))
+        folders.append(converted(images / f"{part}.jsonl", tmp_path / f"{part}"))
+    assert read_manifest(folders[0]).arrays["weights"].length == 2
+    url = upload(folders[0], f"memory://bucket/{tmp_path.name}")
+    bucket = {"sampler": loaders.BucketSampler([(32, 48)]), "transforms": "bucket-train"}
+    options = {"fields": ("source", "caption", "image"), "caption_weights": "weights"}
+    for dataset, others in (
+        (folders, {}),
+        (url, {"cache": str(tmp_path / "cache")}),
+        (folders[0], bucket),
+    ):
+        with build(dataset, **options, **others) as loader:
+            found = [pair for names, texts, _ in loader for pair in zip(names, texts, strict=True)]
+        assert len(found) >= 8
+        assert all(name == text for name, text in found)
