@@ -445,7 +445,10 @@ class Captions(LabelKind):
             )
         stored = Lists(lists.values.cast(pa.string()), lists.counts).as_array(arrow_type("texts"))
         if wrong := find_wrong_value(stored, "texts"):
-            hint = "write at least one caption, and none that is empty, or remove the row"
+            hint = (
+                "write at least one caption, and none that is empty; or set --blank-labels drop to"
+                " leave out images without one"
+            )
             raise column.error(wrong.message, wrong.row, hint)
         origin = f"{column.origin}, {plural(len(lists.values), 'text')}"
         return column.labels(self.name, {"captions": stored}, origin=origin)

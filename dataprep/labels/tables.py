@@ -19,9 +19,18 @@ from dataprep.labels.columns import (
     Locate,
     blank_rows,
     check_filled,
+    lists_of_column,
     row_error,
 )
-from dataprep.labels.kinds import CAPTION, MULTI_LABEL, REGRESSION, SINGLE_CLASS, read_labels
+from dataprep.labels.kinds import (
+    CAPTION,
+    CAPTIONS,
+    MULTI_LABEL,
+    REGRESSION,
+    SINGLE_CLASS,
+    kind_of,
+    read_labels,
+)
 from dataprep.options import LabelOptions
 from manifests.errors import SourceError
 from manifests.json_members import shorten
@@ -66,6 +75,8 @@ def labels_of(
         return _labels_of_columns(columns, names, options, locate)
     column = LabelColumn(columns[0], names[0], options, locate, classes)
     kept = ~blank_rows(column.values)
+    if is_list(column.values.type) and kind_of(column) is CAPTIONS:
+        kept &= lists_of_column(column.values).counts > 0
     if options.blank_labels != "drop" or kept.all() or not kept.any():
         return read_labels(column)
     rows = np.flatnonzero(kept)

@@ -284,6 +284,9 @@ def test_captions(kind, make_table):
     assert source.extra["captions"].to_pylist() == texts
     one = read(make_table(kind, caption=["a", "b"]), label_type="captions")
     assert one.extra["captions"].to_pylist() == [["a"], ["b"]]
+    rows = {"path": ["0.jpg", "0.jpg", "1.jpg", "2.jpg"], "caption": ["a", "", "", "c"]}
+    left = read(make_table(kind, **rows), blank_labels="drop")
+    assert left.extra["captions"].to_pylist() == [["a"], ["c"]]
 
 
 # --- refused --------------------------------------------------------------------------------------
