@@ -18,7 +18,9 @@ from dataprep.verification import verify
 from dataprep.verification.shard import MAX_PER_FILE
 from dataprep.verification.verify import verify_manifest
 from manifests import store
+from manifests.serialization import file_of
 from manifests.store import manifest_bytes, read_manifest
+from manifests.tables import read_table, write_table
 
 
 def convert(source, out, **options):
@@ -95,6 +97,19 @@ def test_a_lower_limit_of_the_conversion_holds(out, invoke):
     assert "--max-pixels" not in problems
     assert "no problems" in invoke("verify", "--decode", "--max-pixels", 20_000, out).stdout
     assert read_manifest(out).options["max_pixels"] == 10
+
+
+def test_a_record_without_a_row_is_named(out, invoke):
+    manifest = read_manifest(out)
+    (first, *others), splits = manifest.splits[0].shards, manifest.splits[1:]
+    path = out / first.table.name
+    write_table(read_table(str(path)).slice(0, 1), str(path))
+    first = replace(first, samples=1, table=file_of(path.name, path.read_bytes()))
+    splits = (replace(manifest.splits[0], shards=(first, *others)), *splits)
+    (out / "manifest.json").write_bytes(manifest_bytes(replace(manifest, splits=splits)))
+    (line, _) = invoke("verify", out, status=1).stdout.splitlines()
+    assert line.startswith(f"{first.file.name}, record 1, byte ")
+    assert ": the record has no row in the table. Hint: run `dataprep repair " in line
 
 
 def test_options_that_exclude_each_other(small, invoke):
