@@ -237,7 +237,9 @@ def changed_files(manifest: Manifest) -> list[str]:
 
 def own_files(manifest: Manifest) -> Sequence[str]:
     """Return the names of lists and manifests up to this revision, except ``manifest.json``."""
-    numbers = range(manifest.oldest, manifest.revision + 1)
+    # Right after a scrub, the manifest names the older lists that stay; later ones may replace these.
+    first = manifest.oldest if manifest.oldest == manifest.revision else 0
+    numbers = range(first, manifest.revision + 1)
     names = [file.name for file in (manifest.rejected, manifest.removed) if file]
     names += [old_manifest_name(number) for number in numbers[:-1]]
     for name in (SHARD_LIST_NAME, REJECTED_NAME, REMOVED_NAME):

@@ -12,7 +12,8 @@ import pytest
 from helpers import annotated
 from helpers.datasets import flip, rows_of, write_csv, write_images
 
-from manifests.store import read_manifest
+from dataprep.ledger.state import names_of_dataset
+from manifests.store import read_manifest, read_revision
 
 
 @pytest.fixture(params=["tfrecord", "webdataset"])
@@ -185,6 +186,16 @@ def test_a_scrub_leaves_no_byte(dataset, remove, invoke, convert, tmp_path):
     assert "is left out" in convert(second, dataset, "--append").output
     third = write_images(tmp_path / "third", range(40, 42), ("dog",), first=700)
     convert(third, dataset, "--append")
+    write_csv(tmp_path / "a.csv", "key,a", [(key, 1) for key in keys_of(dataset)])
+    invoke("join", dataset, tmp_path / "a.csv", "--on", "key")
+    # The files that the scrub kept belong to the dataset, although the join replaced its tables.
+    manifest = read_manifest(dataset)
+    listed = {*names_of_dataset(manifest)}
+    for revision in (3, 4):
+        files = read_revision(dataset, revision).shard_files
+        assert listed.issuperset(file.name for file in files)
+    assert "no problems" in invoke("verify", dataset).stdout
+    invoke("revert", dataset)
     remove(keys[3])
     for command in ("verify", "repair"):
         assert "no" in invoke(command, dataset).stdout
@@ -247,3 +258,15 @@ def test_a_scrub_of_joined_columns_is_refused(dataset, remove, invoke, tmp_path)
     write_csv(tmp_path / "a.csv", "key,a", [(key, 1) for key in keys])
     invoke("join", dataset, tmp_path / "a.csv", "--on", "key")
     assert "--scrub: columns were joined to" in remove(keys[0], "--scrub", status=2).output
+
+
+def test_a_list_that_a_scrub_kept_belongs_to_the_dataset(convert, remove, dataset, tmp_path):
+    for number, name in enumerate(("third", "fourth")):
+        source = write_images(tmp_path / name, range(40 + 3 * number, 43 + 3 * number), ("dog",))
+        (source / "dog" / f"broken{number}.jpg").write_bytes(b"")
+        convert(source, dataset, "--append", "--max-rejected", 1)
+        if not number:
+            remove(keys_of(dataset)[0], "--scrub")
+    listed = {*names_of_dataset(read_manifest(dataset))}
+    assert {"rejected.1.jsonl", "rejected.3.jsonl"} <= listed
+    assert (dataset / "rejected.1.jsonl").exists()
