@@ -299,6 +299,12 @@ def change_table(folder: Path, column: str, change) -> None:
     (folder / MANIFEST_NAME).write_bytes(manifest_bytes(replace(manifest, splits=tuple(splits))))
 
 
+def test_a_class_of_one_to_nine_training_images_is_rare(tmp_path, run):
+    images = [("jpg", encode(photo(1)), label) for label in [0, *[1] * 9, *[2] * 10]]
+    data, _ = run(make_dataset(tmp_path / "few", "tfrecord", images, shards=1))
+    assert "2 classes have fewer than 10 training images" in titles(data)
+
+
 def test_rejected_images_are_read_only_below_the_source(run, copy, source, tmp_path_factory):
     """A list that names files elsewhere, also by a link, does not put them on the page."""
     tmp_path = tmp_path_factory.mktemp("r")  # the page shortens long names
