@@ -11,7 +11,7 @@ import tempfile
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any, get_args
+from typing import Any, BinaryIO, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 
 from dataprep.arrays import Int64Array
 from manifests.arrays import ArrayType
+from manifests.errors import StoppedError
 from manifests.parquet import BoundedParquet
 
 #: NumPy's names of the types that arrays can have.
@@ -51,14 +52,18 @@ def dtype_of(item: pa.DataType) -> str:
 
 
 def spooled(parts: Iterable[Any], length: int) -> pa.FixedSizeListArray:
-    """Return a column with the rows of NumPy arrays [rows, length] of one type, one after the other."""
-    with tempfile.TemporaryFile() as file:
+    """Return a column with the rows of NumPy arrays [rows, length] of one type, one after the other.
+
+    Raises:
+        StoppedError: the temporary file cannot be written.
+
+    """
+    with tempfile.TemporaryFile(buffering=0) as file:
         item = pa.float32()
         for part in parts:
             item = pa.from_numpy_dtype(part.dtype)
-            file.write(np.ascontiguousarray(part).data)
+            _write(file, np.ascontiguousarray(part).reshape(-1).view(np.uint8).data)
         size = file.tell()
-        file.flush()
         if not size:
             return pa.FixedSizeListArray.from_arrays(pa.array([], item), length)
         mapping = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ)
@@ -67,6 +72,19 @@ def spooled(parts: Iterable[Any], length: int) -> pa.FixedSizeListArray:
     values = pa.Array.from_buffers(item, size * 8 // item.bit_width, buffers)
     release_pages()
     return pa.FixedSizeListArray.from_arrays(values, length)
+
+
+def _write(file: BinaryIO, data: memoryview) -> None:
+    """Write all bytes. The errors of reading the source are not among the errors of this function."""
+    try:
+        while len(data):
+            data = data[file.write(data) :]
+    except OSError as error:
+        raise StoppedError(
+            f"the temporary file for arrays cannot be written ({error.strerror})",
+            file=tempfile.gettempdir(),
+            hint="set TMPDIR to a folder that has room for all arrays, and run the command again",
+        ) from None
 
 
 def release_pages() -> None:

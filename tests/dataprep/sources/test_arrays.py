@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -137,6 +138,13 @@ def test_arrays_beside_images_in_parquet_files(length, source, convert, tmp_path
                 key = f"train-0000{number}.parquet/{row}"
                 expected[key] = embedding_of(path.name).tolist()
     assert found == expected
+
+
+def test_a_full_disk_for_temporary_files_stops_the_command(source, invoke, monkeypatch, tmp_path):
+    full = partial(open, "/dev/full", "w+b")
+    monkeypatch.setattr(spool.tempfile, "TemporaryFile", full)
+    shown = invoke("convert", "--src", source, *ARRAY, "--out", tmp_path / "out", status=3).output
+    assert "arrays cannot be written (No space left on device). Hint: set TMPDIR" in shown
 
 
 PATHS = ("0.jpg", "1.jpg", "2.jpg")
