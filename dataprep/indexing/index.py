@@ -55,6 +55,8 @@ from manifests.store import (
     MANIFEST_NAME,
     REJECTED_NAME,
     may_replace_manifest,
+    read_as_written,
+    read_manifest,
 )
 
 _log = logging.getLogger(__name__)
@@ -123,6 +125,7 @@ def index_shards(
         with storage.remember(shards.folder):
             _refuse_folders(shards)
             _refuse_unfinished(shards.folder)
+            _refuse_removed(shards.folder)
             if not options.overwrite:
                 _refuse_to_replace(shards)
         seen = "" if storage.has_locks(shards.folder) else seen_digest(shards.folder)
@@ -191,9 +194,25 @@ def _refuse_unfinished(folder: str) -> None:
         return
     what, hint = "a conversion", "run the command that made it again to finish it"
     if journal.action != "convert":
-        what = "an append"
+        what = "a change"
         hint = f"`dataprep verify {shlex.quote(folder)}` says how to finish or to undo it"
     raise CallError(f"{what} in {printable(folder)} was interrupted, or is running", hint=hint)
+
+
+def _refuse_removed(folder: str) -> None:
+    """Refuse a dataset whose shards still contain removed samples, which their new indexes would list again."""
+    try:
+        manifest = read_manifest(folder)
+        written = read_as_written(folder, manifest)
+    except (CallError, DamagedError):  # no dataset, or a damaged one, which this command replaces
+        return
+    indexes = {shard.index for shard in written.shards}
+    if not indexes.issuperset(shard.index for shard in manifest.shards):
+        raise CallError(
+            f"samples of {folder} were removed, but its shards contain them, so new indexes would"
+            " list them again",
+            hint="add `dataprep remove --scrub` before, or move manifest.json away to list them",
+        )
 
 
 def _refuse_to_replace(shards: FoundShards) -> None:

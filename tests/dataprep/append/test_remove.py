@@ -54,6 +54,8 @@ def test_a_removal_is_a_revision_that_can_be_reverted(
     kept = {name: data for name, data in states[0].items() if name != "manifest.json"}
     assert states[1].items() >= kept.items()
     assert "has this removal already" in remove(*keys[:3]).stdout
+    # Its shards alone would list the samples again.
+    assert "were removed" in invoke("index", dataset, "--overwrite", status=2).output
     (revision,) = json.loads(invoke("info", dataset, "--json").stdout)["revisions"]
     assert revision["removed"] == {"train": 3}
     assert "revision 1: train -3, removed as in keys.txt" in invoke("info", dataset).stdout
