@@ -260,7 +260,7 @@ def plan_append(
     # The same samples make another plan in another revision: names, keys and labels depend on it.
     fingerprint = hashlib.sha256(f"{made.fingerprint} {base.digest}".encode()).hexdigest()[:32]
     digest = fingerprint_of(source, options.as_json())
-    append = _describe(base, name, digest, known.sum().item())
+    append = _describe(base, name, digest, int((known & ~removed).sum()))
     job = replace(job_of(new, made, base.out, options), shards=shards, fingerprint=fingerprint)
     return AppendPlan(
         source=new,

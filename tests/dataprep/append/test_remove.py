@@ -96,6 +96,7 @@ def test_an_append_does_not_bring_removed_images_back(dataset, invoke, convert, 
     write_images(tmp_path / "moved", range(30, 32), ("dog",), first=900)
     grown = convert(tmp_path / "moved", dataset, "--append").output
     assert "is left out: cat/other.jpg" in grown
+    assert "already" not in grown
     assert len(rows_of(dataset)) == 8
     # An image of which a copy was removed stays known.
     assert "nothing to append" in convert(tmp_path / "moved", dataset, "--append").output
