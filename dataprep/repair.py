@@ -32,6 +32,7 @@ from dataprep.labels.base import OtherImage
 from dataprep.labels.kinds import KINDS
 from dataprep.ledger.fence import check_manifest, replace_files
 from dataprep.ledger.finished import read_conversion
+from dataprep.ledger.removed import restore_hint
 from dataprep.ledger.state import Folder, State
 from dataprep.options import IndexOptions
 from dataprep.plan.assign import ShardPlan, key_of, make_plan
@@ -65,14 +66,12 @@ from manifests.schema import TABLE_COLUMNS, Conversion, File, Manifest, Rejected
 from manifests.serialization import (
     file_of,
     manifest_digest,
-    numbered,
     of_revision,
     old_manifest_name,
     parts,
     revisions_of_shards,
 )
 from manifests.store import (
-    REMOVED_NAME,
     read_as_written,
     read_dataset,
     read_manifest,
@@ -330,19 +329,21 @@ def repair_dataset(
 def _repair_removals(folder: str, newest: Manifest, *, dry_run: bool) -> list[DamagedFile]:
     """Repair the files that removals wrote, from the files of the revision before each."""
     damaged: list[DamagedFile] = []
+    lists = []
     for number, before, after in _removals(folder, newest):
+        lists.append(after.removed)
         old = {shard.name: shard for shard in before.shards}
         for shard in after.shards:
             if shard.index != old[shard.name].index:
                 damaged += _repair_removal(
                     folder, before, (old[shard.name], shard), number, dry_run=dry_run
                 )
-        file, damage = after.removed, ""
-        if file and file.name == numbered(REMOVED_NAME, number):
-            damage = damage_of(folder, file)
+    # A removal that only scrubs keeps the list of the one before.
+    for file in dict.fromkeys((*lists, newest.removed)):
+        damage = damage_of(folder, file) if file else ""
         if file and damage:
-            reason = "nothing else lists the removed samples"
-            damaged.append(DamagedFile(file.name, damage, reason=reason, hint=_REMOVE_AGAIN))
+            reason, hint = "nothing else lists the removed samples", restore_hint(newest, file)
+            damaged.append(DamagedFile(file.name, damage, reason=reason, hint=hint))
     return damaged
 
 

@@ -10,8 +10,9 @@ import pyarrow as pa
 from manifests.errors import ManifestError
 from manifests.files import REMOVED, ParquetError, read_file, reading
 from manifests.parquet import BoundedParquet, parquet_bytes
-from manifests.schema import Manifest
-from manifests.serialization import file_of
+from manifests.schema import File, Manifest
+from manifests.serialization import file_of, numbered
+from manifests.store import REMOVED_NAME
 from manifests.tables import ROWS_PER_BYTE
 
 #: What identifies a stored image, as in ``dataprep diff``.
@@ -29,7 +30,15 @@ _SCHEMA = pa.schema(
     }
 )
 
-_HINT = "restore it from a copy, or run `dataprep revert` and remove the samples again"
+
+def restore_hint(manifest: Manifest, file: File) -> str:
+    """Return how a list of removed samples that is missing or damaged comes back."""
+    hint = "restore it from a copy"
+    for number in manifest.removals:
+        # A revision that scrubbed samples, and what is older, cannot be reverted.
+        if number > manifest.oldest and file.name == numbered(REMOVED_NAME, number):
+            hint = f"run `dataprep revert` and the same `dataprep remove` again, or {hint}"
+    return hint
 
 
 def read_removed(out: str, manifest: Manifest) -> pa.Table:
@@ -42,14 +51,14 @@ def read_removed(out: str, manifest: Manifest) -> pa.Table:
     file = manifest.removed
     if file is None:
         return _SCHEMA.empty_table()
-    path = os.path.join(out, file.name)
-    with reading("the list of removed samples", path, ManifestError, _HINT):
+    path, hint = os.path.join(out, file.name), restore_hint(manifest, file)
+    with reading("the list of removed samples", path, ManifestError, hint):
         data = read_file(path, REMOVED)
         if file_of(file.name, data) != file:
             raise ManifestError(
                 "the list of removed samples does not have the checksum in the manifest",
                 file=path,
-                hint=_HINT,
+                hint=hint,
             )
         table = BoundedParquet(data, rows_per_byte=ROWS_PER_BYTE).read(_SCHEMA.names)
         if table.schema.remove_metadata() != _SCHEMA:

@@ -15,6 +15,7 @@ from dataclasses import replace
 from functools import partial
 
 from dataprep import engines, storage
+from dataprep.ledger.removed import restore_hint
 from dataprep.ledger.state import (
     ENDS_OF_FILES,
     changed_files,
@@ -234,7 +235,7 @@ def _check_old_revisions(folder: str, manifest: Manifest) -> Iterator[Problem]:
         return
     for removed in dict.fromkeys(each.removed for each in changed):
         if removed is not None:
-            hint = "run `dataprep revert` and remove the samples again, or restore it from a copy"
+            hint = restore_hint(manifest, removed)
             yield from check_file(folder, removed, REMOVED, hint)
     # The files that shards were written with are checked with them.
     files = {file for each in changed for file in each.shard_files}

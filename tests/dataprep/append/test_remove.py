@@ -209,6 +209,12 @@ def test_a_scrub_leaves_no_byte(dataset, remove, invoke, convert, tmp_path):
     )
     invoke("verify", dataset, "--decode")
     assert len(rows_of(dataset)) == 12
+    (removed,) = dataset.glob("removed.*")
+    data = removed.read_bytes()
+    removed.unlink()
+    lost = "nothing else lists the removed samples. Hint: restore it from a copy."
+    assert lost in invoke("repair", dataset, status=1).stdout
+    removed.write_bytes(data)
     (shard, *_) = sorted(dataset.glob("train-00000.*.t*r*"))
     flip(shard)
     assert (
