@@ -183,7 +183,8 @@ class _Node:
         begin = rank.clock
         if len(ends) >= ahead.CONNECTIONS:
             begin = max(begin, ends[-ahead.CONNECTIONS])
-        if (self._arrives[rows] <= begin).all():  # another rank was faster
+        # As the fetcher does: another rank may have been faster.
+        if (self._arrives[rows] <= begin).all():
             return
         if self._limit is not None and self._used + request.bytes > self._limit:
             self._evict(rank, current, self._used + request.bytes - self._limit)
@@ -247,8 +248,10 @@ def simulate_epochs(
     waited, first = 0.0, -1.0
     for step in range(cluster.epochs * batches):
         begin = time
+        # All ranks wait for the last one, as the gradients of a step need all of them.
         for node in nodes:
             node.run(step, step, 0.0)
+            # Ranks evict what other ranks fetched in advance, if nothing else is left.
             for rank in node.ranks if cluster.node_disk else ():
                 node.fetch_again(rank, step)
             ready = max(rank.ready[step] for rank in node.ranks)
@@ -259,9 +262,11 @@ def simulate_epochs(
         if first < 0:
             first = begin
         time = begin + compute
+        # Ranks whose batch was there before the last one's have looked ahead meanwhile.
         for node in nodes:
             node.run(step, step, begin)
             for rank in node.ranks:
+                # What was as far ahead as it may be can continue only now.
                 if not rank.pending:
                     rank.clock = max(rank.clock, begin)
             node.run(step + _PREFETCH, step, time)
