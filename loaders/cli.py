@@ -479,9 +479,12 @@ class _Size(click.ParamType[int]):
         from manifests.process.text import parse_bytes
 
         try:
-            return max(1, parse_bytes(value))
+            size = parse_bytes(value)
         except ValueError as error:
             self.fail(f"{error}. Hint: for example 500GB.", param, ctx)
+        if not size:
+            self.fail("it must be above 0. Hint: for example 500GB.", param, ctx)
+        return size
 
 
 @main.command(

@@ -115,6 +115,7 @@ def test_the_command_needs_only_tables(dataset, tmp_path, warm):
             (*options, "--node-disk", "much"),
             "'much' is not a size in bytes. Hint: for example 500GB",
         ),
+        ((*options, "--store-bandwidth", "0"), "'--store-bandwidth': it must be above 0."),
     ):
         assert message in loaders_simulate(*wrong, status=2)
     error = loaders_simulate(*options, folder="s3://bucket/set", status=2)
