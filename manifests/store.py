@@ -322,7 +322,7 @@ def read_older(folder: StrPath, newest: Manifest, revision: int) -> tuple[Manife
             raise CallError(
                 f"{os.fspath(folder)} has revision {revision} no longer: revision {newest.oldest}"
                 " scrubbed removed samples",
-                hint=hint,
+                hint=f"name a copy of the dataset from before, or {hint}",
             )
         raise CallError(f"{os.fspath(folder)} has no revision {revision}", hint=hint)
     data = read_old_manifest(folder, newest, revision)

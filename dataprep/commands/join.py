@@ -38,8 +38,9 @@ def join(dataset: str, table: str, *, options: JoinOptions) -> ExitStatus:
     """Add columns of a table to a dataset, as its next revision.
 
     TABLE is CSV, TSV, JSON Lines or Parquet, and has a row for each sample of DATASET. Shards and
-    indexes keep their bytes: only the sample tables, and the files of arrays, are new. The revision before stays readable, and
-    `dataprep revert` goes back to it. If the command is interrupted or killed, run it again.
+    indexes keep their bytes: only the sample tables, and the files of arrays, are new. The revision
+    before stays readable, and `dataprep revert` goes back to it. If the command is interrupted or
+    killed, run it again.
     """
     result = _join(dataset, table, options)
     if result.without_row:

@@ -211,7 +211,7 @@ def _refuse_removed(folder: str) -> None:
         raise CallError(
             f"samples of {folder} were removed, but its shards contain them, so new indexes would"
             " list them again",
-            hint="add `dataprep remove --scrub` before, or move manifest.json away to list them",
+            hint="run `dataprep remove --scrub` first, or move manifest.json away to list them",
         )
 
 

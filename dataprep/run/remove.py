@@ -180,6 +180,8 @@ def _digest_of(options: RemoveOptions) -> str:
     digest = hashlib.blake2b(digest_size=16)
     digest.update(json.dumps([given, options.where, options.reason, options.scrub]).encode())
     for path in (options.keys, options.sources):
+        if path is not None and not os.path.exists(path):
+            raise CallError(f"the list {printable(path)} does not exist", hint="check the path")
         if path is not None:
             for line in read_lines(path, SOURCE_LIST):
                 digest.update(line)

@@ -154,6 +154,8 @@ def test_what_else_is_refused(dataset, remove, invoke, tmp_path):
     key = keys_of(dataset)[0]
     remove(key)
     assert "revision 1 has removed it" in remove(key, "x", status=2).output
+    missing = invoke("remove", dataset, "--sources", tmp_path / "no list", status=2).output
+    assert "no list does not exist. Hint: check the path" in missing
     options = ("--where", "width > 0", "--keys", tmp_path / "keys.txt")
     for given in ((), options):
         assert "give one of --keys" in invoke("remove", dataset, *given, status=2).output
@@ -184,7 +186,9 @@ def test_a_scrub_leaves_no_byte(dataset, remove, invoke, convert, tmp_path):
     assert "removed as in keys.txt, and shards scrubbed" in invoke("info", dataset).stdout
     assert "has this removal already" in remove(keys[1], keys[8], "--scrub").output
     assert "the older revisions are gone" in invoke("revert", dataset, status=2).output
-    assert "has revision 0 no longer" in invoke("info", dataset, "--revision", 0, status=2).output
+    gone = invoke("info", dataset, "--revision", 0, status=2).output
+    assert "has revision 0 no longer" in gone
+    assert "Hint: name a copy of the dataset from before, or" in gone
     # What follows numbers its shards after the ones that were scrubbed.
     assert "is left out" in convert(second, dataset, "--append").output
     third = write_images(tmp_path / "third", range(40, 42), ("dog",), first=700)
