@@ -14,8 +14,9 @@ def soak(scripts, monkeypatch):
 
 
 def test_steps(soak, monkeypatch, capsys):
-    monkeypatch.setattr(soak, "STEPS", {"append": 1, "join": 1, "revert": 1, "repair": 1})
-    assert soak.main(["--seed", "2", "--lives", "1", "--steps", "4"]) == 0
+    steps = ("append", "join", "remove", "repair", "revert")
+    monkeypatch.setattr(soak, "STEPS", dict.fromkeys(steps, 1))
+    assert soak.main(["--seed", "7", "--lives", "1", "--steps", "4"]) == 0
     output = capsys.readouterr().out
     assert "'steps': 4" in output, output
 
