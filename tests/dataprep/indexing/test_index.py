@@ -444,7 +444,7 @@ def test_tables_of_convert_are_not_replaced(image_folder, tmp_path, convert, inv
 # --- wrong usage and damage -----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("action", "what"), [("convert", "a conversion"), ("append", "an append")])
+@pytest.mark.parametrize(("action", "what"), [("convert", "a conversion"), ("append", "a change")])
 def test_a_folder_in_which_another_command_has_not_ended(folder, jpegs, action, what):
     oracles.write_tar(folder / "a.tar", members(labeled(jpegs)))
     (folder / ".dataprep").mkdir()
