@@ -22,6 +22,7 @@ from dataprep.images.validate import check_image
 from dataprep.labels.base import LabelKind
 from dataprep.labels.kinds import kind_with
 from dataprep.ledger.finished import read_rejected
+from dataprep.ledger.removed import read_removed
 from dataprep.ledger.state import Folder
 from dataprep.options import CHANGING_OPTIONS, Options, library_versions
 from dataprep.plan.assign import fingerprint_of
@@ -447,12 +448,13 @@ def find_known(
         pairs = _pairs(own, stored, by_size=is_unchanged and source.location is None)
         if len(pairs):
             pending.append((number, comparable(base, part.options, pairs), pairs))
+    removed = read_removed(base.out, manifest)["crc32c"]
     # Read the images of each revision, with the options that it was stored with.
     found = [pa.table({"row": pa.array([], pa.int64()), "split": pa.array([], pa.string())})]
     same, in_revisions = [np.zeros(0, np.bool_)], {}
     with divide(progress, [len(pc.unique(pairs["row"])) for *_, pairs in pending]) as shares:
         for (number, options, pairs), share in zip(pending, shares, strict=True):
-            equal = _compare(source, options, pairs, known, engine, share)
+            equal = _compare(source, options, pairs, known, engine, share, removed)
             same.append(is_in_split(source, options, equal))
             found.append(equal.select(["row", "split"]))
             in_revisions[number] = equal.select(["row", "source"])
@@ -530,6 +532,7 @@ def _compare(  # noqa: PLR0917
     known: BoolArray,
     engine: Engine,
     progress: Progress,
+    removed: pa.ChunkedArray,
 ) -> pa.Table:
     """Read the images of pairs of which none is known yet, mark the rows that are the same, and return their pairs."""
     # Images that an earlier revision has are known already, and another size is another image.
@@ -557,6 +560,11 @@ def _compare(  # noqa: PLR0917
     if not source.labels.has_image:
         is_same = np.asarray(pc.equal(own, stored))
         is_equal = is_same & is_equal if source.labels.others else is_same
+    # A removed copy, with another label, of an image that stays: `find_removed` leaves it out.
+    was_removed = np.asarray(pc.is_in(pairs["crc32c"], removed.combine_chunks()))
+    kept = ~was_removed | np.isin(rows, rows[is_equal])
+    pairs, rows, is_equal = pairs.filter(pa.array(kept)), rows[kept], is_equal[kept]
+    stored, own = stored.filter(pa.array(kept)), own.filter(pa.array(kept))
     check_labels(source, rows, stored, own, is_equal)
     known[rows] = True
     return pairs
