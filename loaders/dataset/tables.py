@@ -247,13 +247,26 @@ class SampleTables:
         return pa.concat_arrays(items), np.concatenate(counts)
 
     def _read(self, names: Sequence[str]) -> Iterator[tuple[int, pa.Table]]:
-        """Yield columns of all tables, and the number of the first shard of their dataset."""
+        """Yield columns of all tables, and the number of the first shard of their dataset.
+
+        A column that was joined before samples were appended is null in these samples.
+        """
+        import pyarrow as pa
+
         if not names:
             return
+        joined = {*names}.difference(TABLE_DTYPES, self._labels.stored_columns)
+        # A table needs a column for its number of rows.
+        columns = [*{*names}.difference(joined)] or ["width"]
         for first, part in zip(self._split.first_shards, self._split.parts, strict=True):
-            for batch in read_dataset(part.root, names, part.name, manifest=part.manifest):
-                if len(batch.table):
-                    yield first, batch.table
+            for batch in read_dataset(
+                part.root, columns, part.name, optional=[*joined], manifest=part.manifest
+            ):
+                table = batch.table
+                for name in joined.difference(table.column_names):
+                    table = table.append_column(name, pa.nulls(len(table)))
+                if len(table):
+                    yield first, table
 
     def _check_length(self, name: str, parts: Sequence[ListColumn], first: int) -> None:
         """Check that a dataset has as many numbers for each sample as the first dataset.

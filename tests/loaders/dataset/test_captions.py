@@ -164,3 +164,20 @@ def test_weights_are_an_array_and_datasets_are_joined(images, tmp_path):
             found = [pair for names, texts, _ in loader for pair in zip(names, texts, strict=True)]
         assert len(found) >= 8
         assert all(name == text for name, text in found)
+
+
+def test_appended_samples_have_none_of_the_joined_columns(images, tmp_path):
+    names = [f"{number:02}.jpg" for number in range(8)]
+    for part in (names[:6], names[6:]):
+        pq.write_table(pa.table({"path": part}), images / f"{len(part)}.parquet")
+    out = tmp_path / "out"
+    dataprep.convert(images / "6.parquet", out, label_type="none", workers=1)
+    columns = {"source": names[:6], "captions": [[name] for name in names[:6]], "n": range(6)}
+    pq.write_table(pa.table(columns), images / "joined.parquet")
+    dataprep.join(out, images / "joined.parquet", on="source")
+    dataprep.convert(images / "2.parquet", out, append=True, label_type="none", workers=1)
+    found = {}
+    with build(out, fields=("source", "caption", "n"), last_batch="partial") as loader:
+        for sources, *others in loader:
+            found |= zip(sources, zip(*others, strict=True), strict=True)
+    assert found == {name: (name, n) if n < 6 else (None, None) for n, name in enumerate(names)}
