@@ -392,6 +392,8 @@ def _sorted_hashes(
 def _find_rows(base: Folder, table: JoinTable, on: str) -> Int64Array:
     """Return the row of the table for each sample of the dataset, or -1, int64 [samples]."""
     ordered, order = table.hashes, table.order
+    # To take rows of several chunks copies all of them, for each shard.
+    given = one_array(table.keys)
     found = [np.zeros(0, np.int64)]
     for batch in read_dataset(base.out, [on], manifest=base.manifest, checksums=True):
         keys = batch.table[on]
@@ -404,8 +406,8 @@ def _find_rows(base: Folder, table: JoinTable, on: str) -> Int64Array:
         places = np.minimum(np.searchsorted(ordered, wanted), len(ordered) - 1)
         rows = np.where(ordered[places] == wanted, order[places], -1)
         # Equal hashes are candidates only.
-        own = table.keys.take(pa.array(np.maximum(rows, 0)))
-        equal = pc.fill_null(pc.equal(own.combine_chunks(), keys.combine_chunks()), False)
+        own = given.take(pa.array(np.maximum(rows, 0)))
+        equal = pc.fill_null(pc.equal(own, one_array(keys)), False)
         found.append(np.where(np.asarray(equal), rows, -1))
     return np.concatenate(found)
 
