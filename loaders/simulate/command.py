@@ -18,7 +18,7 @@ from loaders.samplers.choose import planned_order, sampler_columns
 from loaders.samplers.order import Batching
 from loaders.simulate.model import Cluster, EpochFigures, simulate_epochs
 from manifests.errors import CallError
-from manifests.process.text import format_bytes, format_duration, plural, printable
+from manifests.process.text import agree, format_bytes, format_duration, plural, printable
 from manifests.store import manifest_files
 
 #: Nodes that are simulated, evenly spaced: the others have other samples of the same number.
@@ -68,10 +68,11 @@ def simulate(dataset: str, split: str, cluster: Cluster, window: int | None = No
 
     """
     opened, begin = open_splits(dataset, split)[0], time.perf_counter()
+    _check_samples(cluster, opened.samples)
     tables, sampler = SampleTables(opened), ShuffledSampler(window=window)
     layout = layout_of(opened, tables, ())
     space = int(layout.pages(layout.all_rows()).sum())
-    _check(cluster, space, opened.samples)
+    _check_room(cluster, space, opened.samples)
     if (cluster.node_disk or 0) >= space:
         cluster = replace(cluster, node_disk=None)
     columns = sampler_columns(opened, tables, sampler)
@@ -113,15 +114,20 @@ def simulate(dataset: str, split: str, cluster: Cluster, window: int | None = No
     )
 
 
-def _check(cluster: Cluster, space: int, samples: int) -> None:
-    """Check that a split fills a batch of all ranks, and that the cache has room for some of them."""
+def _check_samples(cluster: Cluster, samples: int) -> None:
+    """Check that a split, of which all samples may be removed, fills a batch of all ranks."""
     batch = cluster.batch_size * cluster.ranks
     if samples < batch:
         raise CallError(
-            f"{plural(cluster.ranks, 'rank')} need {batch:,} samples for a batch, but the split has"
-            f" {samples:,}",
-            hint="lower --batch-size, --gpus or --nodes",
+            f"{plural(cluster.ranks, 'rank')} {agree(cluster.ranks, 'needs', 'need')}"
+            f" {plural(batch, 'sample')} for a batch, but the split has {samples:,}",
+            hint="choose another --split, or lower --batch-size, --gpus or --nodes",
         )
+
+
+def _check_room(cluster: Cluster, space: int, samples: int) -> None:
+    """Check that the cache has room for some batches of all ranks."""
+    batch = cluster.batch_size * cluster.ranks
     needed = least_room(space, batch, samples)
     if cluster.node_disk is not None and cluster.node_disk < needed:
         raise CallError(

@@ -7,8 +7,12 @@ import shutil
 import pytest
 from helpers import handmade
 from helpers.cached import noise
+from helpers.datasets import write_images
 from helpers.object_stores import upload
 
+import dataprep
+from dataprep.options import RemoveOptions
+from dataprep.run.remove import remove_samples
 from loaders import ShuffledSampler
 from loaders.cache.images import CachedImages, open_cached
 from loaders.dataset.tables import SampleTables
@@ -17,6 +21,7 @@ from loaders.samplers.choose import planned_order
 from loaders.samplers.order import Batching
 from loaders.simulate.command import simulate
 from loaders.simulate.model import Cluster
+from manifests.errors import CallError
 from manifests.remote.store import Store
 
 MACHINES = {"nodes": 1, "gpus": 1, "batch_size": 4, "epochs": 2, "rate": 100.0}
@@ -105,7 +110,7 @@ def test_the_command_needs_only_tables(dataset, tmp_path, warm):
     for wrong, message in (
         (
             ("--nodes", "50", "--batch-size", "4"),
-            "400 ranks need 1,600 samples for a batch, but the",
+            "400 ranks need 1,600 samples for a batch, but the split has 160. Hint: choose",
         ),
         (
             (*options, "--node-disk", "1MB"),
@@ -120,3 +125,11 @@ def test_the_command_needs_only_tables(dataset, tmp_path, warm):
         assert message in loaders_simulate(*wrong, status=2)
     error = loaders_simulate(*options, folder="s3://bucket/set", status=2)
     assert "Hint: copy manifest.json and the sample tables (*.parquet) to a folder" in error
+
+
+def test_a_split_of_which_all_samples_are_removed(tmp_path):
+    images = write_images(tmp_path / "images", range(8), ("cat", "dog"))
+    dataprep.convert(images, tmp_path / "out", val_fraction=0.25, workers=1)
+    remove_samples(str(tmp_path / "out"), RemoveOptions(where="split = 'val'"))
+    with pytest.raises(CallError, match="1 rank needs 4 samples for a batch, but the split has 0"):
+        simulate(str(tmp_path / "out"), "val", Cluster(**MACHINES, **STORE))
