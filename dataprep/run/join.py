@@ -58,6 +58,7 @@ from manifests.json_members import shorten
 from manifests.parquet import is_list, parquet_bytes, shorten_type
 from manifests.process.text import agree, plural, printable, suggest
 from manifests.records import record
+from manifests.remote.url import is_url
 from manifests.schema import TABLE_COLUMNS, Manifest, Revision, Shard, Split
 from manifests.serialization import (
     file_of,
@@ -151,12 +152,15 @@ def join_dataset(out: str, file: str, options: JoinOptions) -> JoinResult:
         options: which columns, and by which key.
 
     Raises:
-        CallError: `out` is not a complete dataset, or the options do not fit the table.
+        CallError: `out` is not a complete dataset, the table does not exist, or the options do not
+            fit it.
         SourceError: a key occurs twice, a value does not fit, or a sample has no row.
         StoppedError: a disk or a server fails, or another run is working in the folder.
 
     """
     read_base(out, option="")  # there may be no folder to lock
+    if not (is_url(file) or os.path.exists(file)):
+        raise CallError(f"the table {printable(file)} does not exist", hint="check the path")
     with storage.locked(out) as is_locked:
         base = read_base(out, option="")
         if not options.dry_run:

@@ -207,12 +207,14 @@ def test_captions_are_joined_and_replaced(dataset, invoke, convert, tmp_path):
     invoke("verify", tmp_path / "captions")
 
 
-def test_boxes_are_refused_by_name(dataset, invoke, tmp_path):
+def test_boxes_and_a_missing_table_are_refused_by_name(dataset, invoke, tmp_path):
     keys = keys_of(dataset)
     boxes = pa.table({"key": keys, "bbox": [[[0.5, 1.0]]] * len(keys)})
     pq.write_table(boxes, tmp_path / "boxes.parquet")
     found = invoke("join", dataset, tmp_path / "boxes.parquet", "--on", "key", status=2).output
     assert "column 'bbox' has lists of lists, such as boxes, which a join does not add" in found
+    found = invoke("join", dataset, tmp_path / "none.csv", "--on", "key", status=2).output
+    assert "none.csv does not exist. Hint: check the path" in found
 
 
 def test_arrays_are_files_of_the_revision(dataset, invoke, convert, snapshot, tmp_path):
