@@ -726,8 +726,10 @@ def print_append(made: AppendPlan | AppendResult, out: str, max_rejected: float)
     status = print_result(made.converted, out, max_rejected, appended=True)
     _print_new(made.new_classes)
     samples = plural(sum(split.samples for split in manifest.splits), "sample")
-    classes = plural(len(manifest.classes), "class")
-    print_line(f"{out} is at revision {manifest.revision}: {samples} in {classes}")
+    classes = ""
+    if manifest.classes:
+        classes = f" in {plural(len(manifest.classes), 'class')}"
+    print_line(f"{out} is at revision {manifest.revision}: {samples}{classes}")
     return status
 
 

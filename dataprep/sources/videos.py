@@ -31,9 +31,7 @@ from manifests.schema import UNREADABLE
 #: after the first frame.
 TIME = "time"
 
-_CHOOSE = (
-    "choose frames with `dataprep convert --fps 5` (frames in a second), --every 8 or --all-frames"
-)
+_CHOOSE = "choose frames with --fps 5 (frames in a second), --every 8 or --all-frames of `dataprep convert`"
 
 #: Rows of a list in which videos are looked for if no frames are chosen.
 _LOOKED_AT = 1000

@@ -313,7 +313,7 @@ def test_diff_names_the_frames_that_differ(make, convert, invoke, tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ((), "contains videos and no images. Hint: choose frames with `dataprep convert --fps 5`"),
+        ((), "contains videos and no images. Hint: choose frames with --fps 5"),
         (("--label-type", "none"), "contains videos and no images. Hint: choose frames"),
         (("--fps", 5, "--every", 8), "--fps, --every and --all-frames exclude each other"),
         (("--every", 8, "--val-fraction", 0.5, "--split-by", "frame"), "would be in two splits"),
