@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import numpy as np
 
 from loaders.arrays import Array, Floats, Ints
-from loaders.dataset.tables import SampleTables
 from manifests.errors import CallError
 from manifests.labels import CAPTIONS
 from manifests.process.text import plural
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    # `import loaders` needs no sample table.
+    from loaders.dataset.tables import SampleTables
 
 #: Largest weight of a text: sums of them stay finite.
 MAX_WEIGHT = 1e30
