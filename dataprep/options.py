@@ -1055,7 +1055,7 @@ def _workers(commands: tuple[str, ...] = ()) -> Any:
 class WorkerOptions:
     """How many processes a command starts."""
 
-    workers: int | None = _workers(("convert", "work", "finish", "index", "repair"))
+    workers: int | None = _workers(("convert", "work", "finish", "index", "repair", "sync"))
 
 
 @record
@@ -1368,6 +1368,16 @@ class RemoveOptions:
         " forget the older revisions, so that no byte of these samples stays. This cannot be undone.",
     )
     dry_run: bool = option(False, "Print what would be removed; write nothing.")
+
+
+@record
+class SyncOptions:
+    """How `dataprep sync` makes a dataset what its source is now."""
+
+    src: tuple[str, ...] = option((), "All its sources.", required=True, form="path", unit="SRC")
+    max_removed: float = option(0.05, "Largest share that may vanish: 0.1 or 10%.", closed=True)
+    workers: int | None = _workers()
+    dry_run: bool = option(False, "Print what would change; write nothing.")
 
 
 @record

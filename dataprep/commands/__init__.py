@@ -5,6 +5,6 @@ Each command imports heavy modules inside its callback, so `dataprep --help` loa
 ::
 
     all commands       base: begin here; console
-    prepare            convert (with plan, work and finish), index, join, remove
+    prepare            convert (with plan, work and finish), index, join, remove, sync
     look and repair    info (with report and diff), duplicates, repair (with verify and revert)
 """

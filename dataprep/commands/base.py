@@ -481,7 +481,7 @@ def format_totals(samples: int, size: int, shards: int) -> str:
 #: The commands, and the module of each one that shares its module with another command.
 _COMMANDS = (
     *("convert", "index", "verify", "info", "report", "repair", "revert", "diff", "duplicates"),
-    *("croissant", "join", "remove", "plan", "work", "finish"),
+    *("croissant", "join", "remove", "sync", "plan", "work", "finish"),
 )
 _MODULES = {
     **dict.fromkeys(("plan", "work", "finish"), "convert"),

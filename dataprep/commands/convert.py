@@ -434,10 +434,10 @@ def resolve_request(run: RunOptions, options: Options) -> ConvertRequest:
         if run.append:
             which = "dataset to append to"
         raise CallError("several --src require --out", hint=f"set --out to the {which}")
-    out = run.out or f"{_name_of(run.src[0], without_suffix=True)}-{options.fmt}"
+    out = run.out or f"{name_of(run.src[0], without_suffix=True)}-{options.fmt}"
     if run.append:
         options = _appended_options(out, options)
-    return ConvertRequest(options, out, " + ".join(map(_name_of, run.src)))
+    return ConvertRequest(options, out, " + ".join(map(name_of, run.src)))
 
 
 def _appended_options(out: str, options: Options) -> Options:
@@ -456,7 +456,7 @@ def _appended_options(out: str, options: Options) -> Options:
     return inherited_options(base, options, given_fields())
 
 
-def _name_of(src: str, *, without_suffix: bool = False) -> str:
+def name_of(src: str, *, without_suffix: bool = False) -> str:
     """Return the name of a source without its folder."""
     # Of a bucket, its name.
     name = os.path.basename(absolute(src).rstrip("/"))

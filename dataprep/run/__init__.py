@@ -13,6 +13,7 @@
     remove              samples are taken out, as a revision with other indexes and tables
     scrub               shards are written again without removed samples
     removed             which new samples of a source were removed before
+    sync                a dataset becomes what its source is now: a removal, then an append
     commit              what makes a revision complete: rejected images and the manifest; undo a revision
     known               which samples of a source are new
     edited              images of a dataset that its source has elsewhere now, with other content, or not at all

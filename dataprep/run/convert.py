@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
@@ -55,7 +55,7 @@ from dataprep.run.commit import (
 )
 from dataprep.run.edited import check_edits
 from dataprep.run.inputs import check_columns, check_label_type, check_options, read_base
-from dataprep.run.known import describe_clips, find_known, find_retried, revision_with
+from dataprep.run.known import Known, describe_clips, find_known, find_retried, revision_with
 from dataprep.run.prepare import Rereading, Resumable, prepared
 from dataprep.run.removed import find_removed
 from dataprep.run.work import Prepared, opened, says_what_is_kept, write_shards
@@ -156,6 +156,9 @@ def plan_dataset(
 
 # --- append: what its plan contains ---------------------------------------------------------------
 
+#: Finds the samples of a source that are in a dataset, or are left out, as `find_known` does.
+Find = Callable[[Folder, Source, Engine, Progress | None], Known]
+
 
 @keyword_record
 class AppendPlan(Prepared):
@@ -196,12 +199,13 @@ def plan_append(
     name: str,
     reader: Engine,
     edits: Edits = "refuse",
+    find: Find = find_known,
     progress: Progress | None = None,
 ) -> AppendPlan | AppendResult:
     """Plan the samples that are not in the dataset; return an `AppendResult` if there are none.
 
     Writes nothing. `edits` is what to do if images of the dataset are not in the source as they
-    were.
+    were. `find` finds the samples that are in the dataset.
 
     Raises:
         CallError, SourceError: as `append_dataset`.
@@ -211,8 +215,8 @@ def plan_append(
     check_options(base, options)
     check_label_type(base, source)
     number = revision_with(base, source)
-    # Some of its samples may be removed since.
-    if base.manifest.removals:
+    # Some of its samples may be removed since, or replaced by images of the same length.
+    if base.manifest.removals or find is not find_known:
         number = None
     nothing = AppendResult(base.manifest, len(source), number, None)
     may_be_new = np.ones(len(source), np.bool_)
@@ -227,7 +231,7 @@ def plan_append(
     classes = extended_classes(base.manifest.classes, source, printable(base.out))
     labelled = relabel(source, classes)
     try:
-        found = find_known(base, labelled, reader, progress)
+        found = find(base, labelled, reader, progress)
     except CallError as error:
         if number is None:
             raise
@@ -309,6 +313,7 @@ def prepared_append(
     name: str,
     reader: Engine,
     edits: Edits = "refuse",
+    find: Find = find_known,
     progress: Progress | None = None,
 ) -> Iterator[AppendPlan | AppendResult]:
     """Plan an append, lock the dataset, and write the mark.
@@ -320,6 +325,7 @@ def prepared_append(
         name: name of the source, for the manifest.
         reader: reads images to compare them with the images of the dataset.
         edits: see `plan_append`.
+        find: see `plan_append`.
         progress: receives these images.
 
     Yields:
@@ -340,8 +346,8 @@ def prepared_append(
                 hint=f"run `dataprep revert {out}` again first",
             )
         planned = plan_append(
-            source, base, options, name=name, reader=reader, edits=edits, progress=progress
-        )
+            source, base, options, name=name, reader=reader, edits=edits, find=find, progress=progress
+        )  # fmt: skip
         if isinstance(planned, AppendPlan):
             stack.enter_context(storage.partials(out, is_alone=is_locked))
             planned = replace(planned, finished=_begin(planned))
@@ -457,6 +463,7 @@ def append_dataset(
     workers: int | None = None,
     engine: Engine | None = None,
     edits: Edits = "refuse",
+    find: Find = find_known,
     progress: Progress | None = None,
     check_progress: Progress | None = None,
 ) -> AppendResult:
@@ -470,6 +477,7 @@ def append_dataset(
         workers: number of processes; `None` means one per CPU.
         engine: runs the shard tasks instead of a new `LocalEngine`. It is closed at the end.
         edits: what to do if images of the dataset are not in the source as they were.
+        find: see `plan_append`.
         progress: receives the finished shards.
         check_progress: receives the images that are compared with images of the dataset.
 
@@ -489,6 +497,7 @@ def append_dataset(
             name=name,
             reader=reader,
             edits=edits,
+            find=find,
             progress=check_progress,
         ) as planned,
     ):

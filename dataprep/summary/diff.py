@@ -155,10 +155,10 @@ def compare(a: SampleRows, b: SampleRows, *, limit: int = 10) -> DatasetDiff:
     pairs = {
         "source": (a.source_hash, b.source_hash),
         "digest": (a.digest, b.digest),
-        "label": _unified(a.labels, b.labels, a.label, b.label),
-        "split": _unified(_split_names(a), _split_names(b), a.split, b.split),
+        "label": unified(a.labels, b.labels, a.label, b.label),
+        "split": unified(_split_names(a), _split_names(b), a.split, b.split),
     }
-    rows_a, rows_b = _match(pairs, len(a), len(b))
+    rows_a, rows_b = match(pairs, len(a), len(b))
     differs = {name: of_a[rows_a] != of_b[rows_b] for name, (of_a, of_b) in pairs.items()}
     is_same = ~(differs["label"] | differs["split"] | differs["digest"])
     # An image that is moved to the folder of a class is only relabelled, not renamed.
@@ -279,7 +279,7 @@ def read_rows(folder: str, revision: int | None = None, *, columns: bool = False
             if name not in known:
                 # A table without the column has null.
                 hashes = others.setdefault(name, np.full(total, _NULL, np.uint64))
-                hashes[done : done + len(rows.table)] = _hash_values(rows.table[name])
+                hashes[done : done + len(rows.table)] = hash_values(rows.table[name])
         for file, (name, kind) in zip(rows.shard.arrays, arrays.items(), strict=False):
             hashes = others.setdefault(name, np.full(total, _NULL, np.uint64))
             hashes[done : done + len(rows.table)] = _hash_arrays(folder, file, kind, rows)
@@ -342,7 +342,7 @@ def _hash_arrays(folder: str, file: File, kind: ArrayKind, rows: RowBatch) -> UI
     return np.concatenate(hashes) ^ np.uint64(crc32c(str(kind).encode()))
 
 
-def _hash_values(column: pa.ChunkedArray) -> UInt64Array:
+def hash_values(column: pa.ChunkedArray) -> UInt64Array:
     """Return a hash of each value of a column of any type."""
     hashes = [np.zeros(0, np.uint64)]
     for chunk in column.chunks:
@@ -421,12 +421,12 @@ _STEPS = (
 )
 
 
-def _match(columns: Mapping[str, _Pair], rows_a: int, rows_b: int) -> tuple[Int64Array, Int64Array]:
+def match(columns: Mapping[str, _Pair], rows_a: int, rows_b: int) -> tuple[Int64Array, Int64Array]:
     """Return the rows of A and of B that are the same sample, in the order of A."""
-    # Rows that have no counterpart yet. Each step matches fewer columns.
+    # Rows that have no counterpart yet. Each step matches fewer columns; the first one, all of them.
     left_a, left_b = np.arange(rows_a), np.arange(rows_b)
     found_a, found_b = [left_a[:0]], [left_b[:0]]
-    for names in _STEPS:
+    for names in ((*columns,), *_STEPS):
         keys_a = [columns[name][0][left_a] for name in names]
         keys_b = [columns[name][1][left_b] for name in names]
         at_a, at_b = _pair(keys_a, keys_b)
@@ -467,7 +467,7 @@ def _hash(columns: Sequence[AnyArray]) -> UInt64Array:
     return result
 
 
-def _unified(names_a: Sequence[str], names_b: Sequence[str], a: AnyArray, b: AnyArray) -> _Pair:
+def unified(names_a: Sequence[str], names_b: Sequence[str], a: AnyArray, b: AnyArray) -> _Pair:
     """Replace positions in two lists of names by numbers that are equal where the names are."""
     # Captions can be as many as the samples.
     names = pa.array([*names_a, *names_b], pa.large_string())

@@ -20,7 +20,7 @@ from manifests.store import read_manifest
 
 COMMANDS = (
     *("convert", "plan", "work", "finish", "index", "verify", "info", "report"),
-    *("repair", "revert", "diff", "duplicates", "join", "remove"),
+    *("repair", "revert", "diff", "duplicates", "join", "remove", "sync"),
 )
 
 

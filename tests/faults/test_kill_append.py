@@ -1,4 +1,4 @@
-"""`convert --append`, `join`, `remove` and `revert` killed at every moment: readers find a whole revision, and a rerun ends the work."""
+"""`convert --append`, `join`, `remove`, `sync` and `revert` killed at every moment: readers find a whole revision, and a rerun ends the work."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ from helpers import HELPERS
         ("webdataset", "join", 3),
         ("tfrecord", "remove", 2),
         ("webdataset", "scrub", 3),
+        ("tfrecord", "sync", 11),
+        ("webdataset", "sync", 13),
     ],
 )
 def test_killed_at_every_file_operation(fmt, action, stride, make_photos, warm, tmp_path):

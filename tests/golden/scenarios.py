@@ -673,7 +673,7 @@ def bucket_sources(r: Recorder) -> None:
 
 COMMANDS = (
     "convert", "diff", "duplicates", "finish", "index", "info", "join", "plan", "remove", "repair", "report", "revert", "verify",
-    "work",
+    "sync", "work",
 )  # fmt: skip
 
 

@@ -3,7 +3,7 @@
 Kill it before a different file operation each time.
 
 This is a separate program because it forks. It prints one line of JSON.
-Usage: kill_appends.py FIRST SECOND FOLDER FORMAT STRIDE append|steps|join|remove|scrub|revert
+Usage: kill_appends.py FIRST SECOND FOLDER FORMAT STRIDE append|steps|join|remove|scrub|sync|revert
 """
 
 import json
@@ -16,13 +16,14 @@ from pathlib import Path
 
 from kill_at_calls import KillSwitch, files, in_child, install
 
-from dataprep.options import JoinOptions, Options, RemoveOptions
+from dataprep.options import JoinOptions, Options, RemoveOptions, SyncOptions
 from dataprep.plan.files import plan_folder, remove_plan
 from dataprep.run.commit import revert_dataset
 from dataprep.run.convert import append_dataset, convert_dataset, write_append_plan
 from dataprep.run.finish import finish
 from dataprep.run.join import join_dataset
 from dataprep.run.remove import remove_samples
+from dataprep.run.sync import sync_dataset
 from dataprep.run.work import Share, work
 from dataprep.sources import read_source
 from manifests.store import read_manifest
@@ -56,7 +57,21 @@ def remove(_: str, out: str, options: Options, *, scrub: bool = False) -> None:
     remove_samples(out, RemoveOptions(keys=str(keys), scrub=scrub))
 
 
+def sync(_: str, out: str, options: Options) -> None:
+    del options
+    source = Path(out).with_name("edited")
+    if not source.exists():
+        shutil.copytree(sys.argv[1], source)
+        first, second, third, fourth = sorted(source.rglob("*.jpg"))
+        first.rename(third.with_name("moved.jpg"))
+        second.unlink()
+        third.write_bytes(fourth.read_bytes())
+    share = SyncOptions(max_removed=0.5, workers=1)
+    sync_dataset(read_source(str(source)), out, share, name="edited")
+
+
 ACTIONS = {
+    "sync": sync,
     "join": join,
     "remove": remove,
     "scrub": partial(remove, scrub=True),
@@ -98,10 +113,11 @@ def main() -> None:
             act()
 
         killed += in_child(act_and_die) == signal.SIGKILL
-        if files(out).get("manifest.json") not in (
-            old["manifest.json"],
-            new["manifest.json"],
-        ) or not is_whole(out):
+        # A sync has two revisions.
+        whole = (old["manifest.json"], new["manifest.json"])
+        if action == "sync":
+            whole += (new["manifest.1.json"],)
+        if files(out).get("manifest.json") not in whole or not is_whole(out):
             broken.append(call)
         is_reverted = (
             read_manifest(out).revision == 0 and not Path(out, ".dataprep/journal.json").exists()

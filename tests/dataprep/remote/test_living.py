@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 from contextlib import suppress
 from functools import partial
@@ -12,7 +13,7 @@ from helpers.datasets import write_csv
 from helpers.object_stores import environment
 from helpers.pictures import encode, photo
 
-from dataprep.options import JoinOptions, Options, RemoveOptions
+from dataprep.options import JoinOptions, Options, RemoveOptions, SyncOptions
 from dataprep.run import commit as complete
 from dataprep.run import convert as prepare
 from dataprep.run.commit import revert_dataset
@@ -20,6 +21,7 @@ from dataprep.run.convert import append_dataset, convert_dataset, write_append_p
 from dataprep.run.finish import finish
 from dataprep.run.join import join_dataset
 from dataprep.run.remove import remove_samples
+from dataprep.run.sync import sync_dataset
 from dataprep.run.work import Share, work
 from dataprep.sources import SourceOptions, read_source
 from dataprep.sources.merge import merge_sources
@@ -473,3 +475,32 @@ def test_a_removal_that_stops_before_any_request_is_finished(scrub, sources, tmp
         remove_samples(url, options)
         assert download(open_store(url)) == after
     assert call > 10
+
+
+def test_a_sync_that_stops_before_any_request_is_finished(sources, tmp_path, monkeypatch):
+    place, source = str(tmp_path / "out"), Path(shutil.copytree(sources[0], tmp_path / "photos"))
+    convert_dataset(read_source(sources[0]), place, OPTIONS, workers=1)
+    before = content(tmp_path / "out")
+    (source / "dog/3.jpg").rename(source / "cat/3.jpg")
+    (source / "cat/4.jpg").unlink()
+
+    def sync(out: str) -> None:
+        share = SyncOptions(max_removed=0.5, workers=1)
+        sync_dataset(read_source(str(source)), out, share, name="photos")
+
+    sync(place)
+    after = content(tmp_path / "out")
+    assert read_manifest(place).revision == 2
+    for call in range(0, 1000, 3):
+        url = f"memory://syncs/{tmp_path.name}/{call}"
+        for name, data in before.items():
+            open_store(url).put(name, data)
+        with monkeypatch.context() as patch, suppress(StoppedRequest):
+            stop_at(call, patch)
+            sync(url)
+            break
+        for file in read_manifest(url).shard_files:
+            assert len(open_store(url).get(file.name)) == file.bytes
+        sync(url)
+        assert download(open_store(url)) == after
+    assert call > 20
