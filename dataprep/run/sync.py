@@ -161,7 +161,8 @@ def _compare(
         "removed before": _listed(source.path, np.flatnonzero(removed)),
         "rejected": _listed(source.path, np.flatnonzero(rejected)),
     }
-    return Changes(~is_new, gone, found)
+    # An append lists rejected images beside new ones, as any append does.
+    return Changes(~(is_new | (rejected & is_new.any())), gone, found)
 
 
 def _listed(paths: pa.Array | pa.ChunkedArray, rows: Int64Array) -> tuple[int, list[str]]:
