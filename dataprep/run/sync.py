@@ -61,7 +61,11 @@ def recorded_options(base: Folder) -> Options:
     try:
         made = [options_of(part.options) for part in parts(base.manifest) if part.shards]
     except MemberError as error:
-        raise CallError(f"its options are of another release: {error}", file=base.out) from None
+        raise CallError(
+            f"its options are of another release: {error}",
+            file=base.out,
+            hint="use that release, or convert the source into another folder",
+        ) from None
     refused = {
         "no samples": not made,
         "joined columns": base.manifest.joins,
