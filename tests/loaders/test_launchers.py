@@ -8,11 +8,8 @@ The processes that a launcher starts are forks of one that has imported torch an
 
 import importlib.util
 import json
-import os
-import signal
 import socket
 import subprocess
-import time
 from itertools import chain, islice
 
 import pytest
@@ -153,33 +150,6 @@ def test_torchrun_on_two_machines(run):
         port = server.getsockname()[1]
     meeting = ["--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{port}"]
     check(run("ddp", *TORCHRUN, *meeting, machines=2))
-
-
-@pytest.mark.slow
-@IGNORED
-def test_a_machine_that_is_killed_is_replaced(raw, prepared, tmp_path, python, monkeypatch):
-    """Two machines under torchrun: one is killed in the middle of an epoch, another one joins."""
-    executable = python.executable("torch._dynamo")
-    monkeypatch.setenv("PYTHON_EXEC", executable)
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-    meeting = ["--max-restarts", "2", "--rdzv-backend", "c10d", "--rdzv-endpoint"]
-    datasets = (str(raw), str(prepared["mixed tfrecord"]))
-    program = (HELPERS / "data_parallel.py", "steps", tmp_path, 2, KILLED_IN, *datasets)
-    command = [executable, *TORCHRUN, *meeting, f"127.0.0.1:{port}", *map(str, program)]
-    stays = subprocess.Popen(command)
-    killed = subprocess.Popen(command, env={**os.environ, "KILLED_NODE": "1"})
-    while not (waiting := [*tmp_path.glob("*.waits")]):
-        assert stays.poll() is None
-        assert killed.poll() is None
-        time.sleep(0.1)
-    for process in (killed.pid, *(int(file.stem) for file in waiting)):
-        os.kill(process, signal.SIGKILL)
-    killed.wait()
-    joins = subprocess.Popen(command)
-    assert [each.wait(timeout=120) for each in (stays, joins)] == [0, 0]
-    check_steps(tmp_path, 2, datasets)
 
 
 @pytest.mark.skipif(importlib.util.find_spec("lightning") is None, reason="needs lightning")
