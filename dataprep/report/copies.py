@@ -142,7 +142,7 @@ def find_near(
     if len(sizes) > _MAX_SPLITS or comparisons > _MAX_COMPARISONS:
         return NearCopies(note=_TOO_MANY)
     try:
-        source = read_prepared(folder, None, SourceOptions())
+        source = read_prepared(folder, None, SourceOptions(), arrays=False)
         usable = HASH_COLUMN in source.extra.column_names if in_tables else has_all_hashes(source)
         if not usable or len(source) != len(columns):
             return NearCopies(note=_MISSING)

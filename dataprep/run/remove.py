@@ -194,7 +194,11 @@ def _choose(base: Folder, options: RemoveOptions, digest: str) -> Choice:
         from dataprep.plan.splits import matching_samples
         from dataprep.sources.prepared import read_prepared
 
-        rows = matching_samples(read_prepared(base.out, None, SourceOptions()), options.where)
+        where = options.where.casefold()
+        # Most filters name no array, whose files can be larger than the images.
+        arrays = any(name.casefold() in where for name in base.manifest.arrays)
+        source = read_prepared(base.out, None, SourceOptions(), arrays=arrays)
+        rows = matching_samples(source, options.where)
         # A filter can name what is scrubbed.
         return made(rows=rows, source="--where" if options.scrub else options.where)
     for path, column in ((options.keys, "key"), (options.sources, "source")):

@@ -53,12 +53,13 @@ def is_prepared(src: str, *_: Any) -> bool:
         return b'"schema_version"' in file.read(4096)
 
 
-def read_prepared(src: str, _: Any, options: SourceOptions) -> Source:
+def read_prepared(src: str, _: Any, options: SourceOptions, *, arrays: bool = True) -> Source:
     """Read the sample tables of a dataset. No image is read.
 
     Args:
         src: folder of the dataset.
         options: `classes` applies; by default, the classes stay as they are.
+        arrays: whether to read the array columns.
 
     Raises:
         SourceError: the dataset is incomplete or damaged, or a class is not in `options.classes`.
@@ -102,6 +103,9 @@ def read_prepared(src: str, _: Any, options: SourceOptions) -> Source:
     )
     # The columns that every sample table has are not extra columns.
     own = [name for name in TABLE_COLUMNS if name in table.column_names]
+    extra = without_foreign_hashes(table.drop_columns(own), manifest)
+    if arrays:
+        extra = _with_arrays(extra, src, manifest)
     rows = sample_table(
         _paths(table, container),
         label=label,
@@ -110,9 +114,7 @@ def read_prepared(src: str, _: Any, options: SourceOptions) -> Source:
         stamp=np.array(stamps, np.int64).reshape(-1, 2)[number],
         location=location,
         measured=table.select(["width", "height"]),
-        extra=_with_arrays(
-            without_foreign_hashes(table.drop_columns(own), manifest), src, manifest
-        ),
+        extra=extra,
     )
     made = "dataset" if manifest.creator == "convert" else "indexed dataset"
     source = Source(
