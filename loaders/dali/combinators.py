@@ -179,7 +179,7 @@ def _(operation: RandomOrder, image: Node, spec: ImageSpec, context: GraphContex
 
     def draw(rng: np.random.Generator, batch_size: int) -> list[NDArray[Any]]:
         drawn = orders[rng.integers(len(orders), size=batch_size)]
-        return [np.ascontiguousarray(drawn[:, place]) for place in range(count)]
+        return [*drawn.T]
 
     known = operation.output(spec)
     for index in context.random.from_numpy(

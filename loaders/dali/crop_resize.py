@@ -245,6 +245,10 @@ def _(crop: RandomResizedCrop, shape_of: ShapeOf, context: GraphContext) -> Regi
         *nodes,
         count=2,
     )
+    return _region_of_shares(start, shape, context)
+
+
+def _region_of_shares(start: Node, shape: Node, context: GraphContext) -> Region:
     context.random.show(_describe_shares, lambda: (start, shape))
     return Region(start, shape, normalized=True)
 
@@ -307,8 +311,7 @@ def known_region(crop: Operation, context: GraphContext) -> Region | None:
     start, shape = context.random.from_numpy(
         crop, "region", context.batch_size, draw, (1, 1), known=context.known
     )
-    context.random.show(_describe_shares, lambda: (start, shape))
-    return Region(start, shape, normalized=True)
+    return _region_of_shares(start, shape, context)
 
 
 def _draw_bounded(crop: RandomResizedCrop, rng: np.random.Generator, count: int) -> list[Float32s]:

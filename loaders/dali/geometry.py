@@ -206,8 +206,8 @@ _Floats = NDArray[np.float64]
 def _(operation: RandomAffine, image: Node, spec: ImageSpec, context: GraphContext) -> Node:
     def draw(rng: np.random.Generator, batch_size: int) -> list[NDArray[Any]]:
         angle, scale, shear, shift = draw_affine(operation, rng, batch_size)
-        linear = np.ascontiguousarray(inverse_affine(angle, scale, shear), np.float32)
-        return [linear, shift.astype(np.float32)]
+        linear = inverse_affine(angle, scale, shear)
+        return [linear.astype(np.float32), shift.astype(np.float32)]
 
     linear, shift = context.random.from_numpy(operation, "map", context.batch_size, draw, (2, 1))
     context.random.show_drawn(
@@ -225,7 +225,7 @@ def rotated(operation: RotateAround, image: Node, spec: ImageSpec, context: Grap
     def draw(rng: np.random.Generator, batch_size: int) -> list[NDArray[Any]]:
         angle = -draw_angles(rng, batch_size)
         linear = inverse_affine(angle, np.ones(batch_size), np.zeros((batch_size, 2)))
-        return [np.ascontiguousarray(linear, np.float32)]
+        return [linear.astype(np.float32)]
 
     (linear,) = context.random.from_numpy(operation, "map", context.batch_size, draw, (2,))
     context.random.show_drawn(

@@ -349,7 +349,7 @@ def _(operation: MixedChains, image: Node, spec: ImageSpec, context: GraphContex
     def draw(rng: np.random.Generator, count: int) -> list[NDArray[Any]]:
         applied = rng.random(count) < operation.probability
         drawn = draw_chains(operation, table, spec.size, rng, applied)
-        shares = np.ascontiguousarray(draw_shares(operation, rng, count), np.float32)
+        shares = draw_shares(operation, rng, count).astype(np.float32)
         return [*shares, *table.graph_inputs(drawn, spec.size), *[applied] * is_optional]
 
     inputs = _draw(operation, draw, context)
