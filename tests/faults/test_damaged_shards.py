@@ -9,7 +9,6 @@ import pytest
 
 from dataprep.formats import FORMATS, ScanOptions
 from dataprep.indexing.index import index_shards
-from dataprep.verification.verify import verify_dataset
 from manifests.schema import FORMAT_NAMES
 from manifests.store import read_manifest
 
@@ -55,46 +54,6 @@ def test_a_truncated_shard(shard, record, where, dataprep, tmp_path):
     assert files_in(tmp_path) == {name}
 
 
-@pytest.mark.parametrize("record", [0, 2, 5])
-def test_a_damaged_header(shard, record, dataprep, tmp_path):
-    name, data, records = shard
-    at = records[record].start + 3
-    (tmp_path / name).write_bytes(data[:at] + bytes((data[at] ^ 64,)) + data[at + 1 :])
-    result = dataprep("index", tmp_path)
-    assert result.returncode == 1
-    first = result.stderr.splitlines()[0]
-    assert re.search(
-        rf"{re.escape(name)}, record {record}, byte {records[record].start}: ", first
-    ), first
-    assert files_in(tmp_path) == {name}
-
-
-def test_an_intact_shard_next_to_a_damaged_one(shard, dataprep, tmp_path):
-    """All or nothing: neither shard gets an index, and there is no manifest."""
-    name, data, records = shard
-    suffix = os.path.splitext(name)[1]
-    (tmp_path / name).write_bytes(data)
-    (tmp_path / f"train-00001{suffix}").write_bytes(data[: records[4].offset])
-    result = dataprep("index", tmp_path)
-    assert result.returncode == 1
-    assert f"train-00001{suffix}, record 4, byte {records[4].start}" in result.stderr
-    assert "was not changed" in result.stderr
-    assert files_in(tmp_path) == {name, f"train-00001{suffix}"}
-
-
-def test_damage_after_an_earlier_index(shard, dataprep, tmp_path):
-    """The files of an earlier run stay unchanged, and `verify` reports the shard."""
-    name, data, records = shard
-    (tmp_path / name).write_bytes(data)
-    assert dataprep("index", tmp_path).returncode == 0
-    assert verify_dataset(str(tmp_path), workers=1).problems == ()
-    (tmp_path / name).write_bytes(data[: records[3].offset])
-    before = files_in(tmp_path)
-    assert dataprep("index", tmp_path, "--overwrite").returncode == 1
-    assert files_in(tmp_path) == before
-    assert verify_dataset(str(tmp_path), workers=1).problems[0].file == name
-
-
 def test_truncation_at_any_length(shard, tmp_path):
     """Every truncation is detected, except at the end of a record."""
     name, data, records = shard
@@ -122,17 +81,3 @@ def _is_accepted(folder) -> bool:
         return index_shards([str(folder)], workers=1).manifest is not None
     except DatasetError:
         return False
-
-
-@pytest.mark.parametrize(
-    "content",
-    [b"", b"x", bytes(512), bytes(10240), b"\x1f\x8b\x08" + bytes(600), b"\x93noise" * 500],
-)
-def test_a_file_that_is_not_a_shard(shard, content, dataprep, tmp_path):
-    name, _, _ = shard
-    (tmp_path / name).write_bytes(content)
-    result = dataprep("index", tmp_path)
-    assert result.returncode == 1
-    assert "Traceback" not in result.stderr
-    assert name in result.stderr.splitlines()[0]
-    assert files_in(tmp_path) == {name}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import shutil
 import signal
 import subprocess
 import time
@@ -124,53 +123,6 @@ def test_killed_several_times(victim, command, undisturbed, start, dataprep, sna
     assert snapshot(out) == undisturbed
 
 
-@pytest.mark.parametrize(
-    ("options", "command"),
-    [(["--resize-shorter", 30], "tfrecord"), (["--store", "raw", "--raw-size", 32], "webdataset")],
-    indirect=["command"],
-)
-def test_killed_while_images_are_resized_or_stored_raw(
-    options, command, start, dataprep, snapshot, tmp_path
-):
-    command = [*command, *options]
-    assert dataprep(*command, "--out", tmp_path / "undisturbed", "--workers", 1).returncode == 0
-    assert verify_dataset(str(tmp_path / "undisturbed"), decode=True, workers=1).problems == ()
-    out = tmp_path / "out"
-    for tables in (2, 9):
-        at = Gate(tmp_path / f"gate {tables}", shards=tables + 2 - tables_of(out))
-        process = start(*command, "--out", out, "--workers", 2, at=at)
-        wait_for_tables(out, tables, process)
-        signal_group(process.pid, signal.SIGKILL)
-        assert process.wait() == -signal.SIGKILL
-        assert wait_until_gone(process.pid), "a worker outlived its parent"
-        process.communicate(timeout=300)
-    done = dataprep(*command, "--out", out)
-    assert done.returncode == 0, done.stderr
-    assert "done by an earlier run" in done.stdout
-    assert snapshot(out) == snapshot(tmp_path / "undisturbed")
-
-
-@pytest.mark.parametrize(
-    ("delay", "command"),
-    [(0.25, "webdataset"), (0.1, "tfrecord")],
-    indirect=["command"],
-)
-def test_killed_after_a_delay(delay, command, undisturbed, start, dataprep, snapshot, tmp_path):
-    """The run is killed after a fixed time, which may be before or after the shards are written, or while it starts."""
-    out = tmp_path / "out"
-    process = start(*command, "--out", out, "--workers", 3, cold=delay == 0.25)
-    time.sleep(delay)
-    process.kill()
-    process.communicate(timeout=300)
-    assert wait_until_gone(process.pid), "a worker outlived its parent"
-    if not (out / "manifest.json").exists() and out.exists():
-        assert [problem.file for problem in verify_dataset(str(out), workers=1).problems] == [
-            "manifest.json"
-        ]
-    assert dataprep(*command, "--out", out, "--workers", 1).returncode == 0
-    assert snapshot(out) == undisturbed
-
-
 def test_killed_worker_prints_one_line_and_the_run_can_resume(
     command, undisturbed, start, dataprep, snapshot, tmp_path
 ):
@@ -260,20 +212,6 @@ def test_interrupted(signal_to, tables, slow, start, dataprep, snapshot, tmp_pat
     assert snapshot(out) == undisturbed
 
 
-def test_same_bytes_for_any_number_of_workers_and_any_source_folder(
-    command, undisturbed, dataprep, snapshot, tmp_path
-):
-    copy = Path(
-        shutil.copytree(command[2], tmp_path / "a copy" / "of it", copy_function=shutil.copyfile)
-    )
-    undisturbed = {name: data for name, data in undisturbed.items() if name != STAMPS_NAME}
-    moved = [copy if argument == command[2] else argument for argument in command]
-    done = dataprep(*moved, "--out", tmp_path / "out", "--workers", 3)
-    assert done.returncode == 0, done.stderr
-    (tmp_path / "out" / STAMPS_NAME).unlink()
-    assert snapshot(tmp_path / "out") == undisturbed
-
-
 def test_same_bytes_with_shuffle_and_random_split(photos, dataprep, snapshot, tmp_path):
     """The second run uses a relative path, more workers, another locale, time zone and hash seed."""
     common = ["--val-fraction", "0.2", *SHARD, "--seed", 5]
@@ -290,12 +228,3 @@ def test_same_bytes_with_shuffle_and_random_split(photos, dataprep, snapshot, tm
     second = ["convert", "--src", photos.name, "--out", tmp_path / "b", "--workers", 2]
     assert dataprep(*second, *common, **environment).returncode == 0
     assert snapshot(tmp_path / "a") == snapshot(tmp_path / "b")
-
-
-def test_running_again_on_a_complete_dataset_changes_nothing(
-    command, undisturbed, dataprep, snapshot, tmp_path
-):
-    for _ in range(2):
-        done = dataprep(*command, "--out", tmp_path / "out")
-        assert done.returncode == 0
-        assert snapshot(tmp_path / "out") == undisturbed

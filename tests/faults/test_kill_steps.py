@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import time
 
 import pytest
-from helpers import HELPERS
 from helpers.gate import Gate
 from helpers.pictures import encode, photo
 from helpers.processes import pause, signal_group
 
 from dataprep import storage
 from dataprep.storage.temporary import is_dead, this_owner
-
-
-def test_killed_at_random_moments(warm):
-    """`python tests/helpers/kill_steps.py 100` does the same with 100 kills."""
-    done = warm.run(HELPERS / "kill_steps.py", "2", str(os.getpid()), timeout=600)
-    assert done.returncode == 0, done.stderr
-    result = json.loads(done.stdout)
-    assert sum(result["killed"].values()) >= 2
-    assert (result["different"], result["failures"]) == (0, []), result
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import time
 import pytest
 from helpers.gate import Gate
 from helpers.pictures import encode, photo
-from helpers.processes import signal_group, wait_until_gone, workers_of
+from helpers.processes import wait_until_gone, workers_of
 
 
 @pytest.fixture(scope="module")
@@ -86,23 +86,3 @@ def test_paused_worker_only_delays(slow, start, dataprep, snapshot, tmp_path):
     _, errors = process.communicate(timeout=300)
     assert process.returncode == 0, errors
     assert snapshot(tmp_path / "out") == slow[1]
-
-
-def test_killed_parent_of_a_paused_worker(slow, start, dataprep, snapshot, tmp_path):
-    process, worker, _ = start_and_wait(start, slow[0], tmp_path / "out")
-    os.kill(worker, signal.SIGSTOP)
-    process.kill()
-    process.communicate(timeout=300)
-    assert wait_until_gone(process.pid), "a worker outlived its parent"
-    run_again(slow, dataprep, snapshot, tmp_path / "out")
-
-
-def test_interrupted(slow, start, dataprep, snapshot, tmp_path):
-    process, _, _ = start_and_wait(start, slow[0], tmp_path / "out")
-    signal_group(process.pid, signal.SIGINT)
-    _, errors = process.communicate(timeout=300)
-    assert process.returncode == 130, errors
-    assert "interrupted" in errors.splitlines()[-1]
-    assert wait_until_gone(process.pid)
-    assert list((tmp_path / "out").glob(".partial*")) == []
-    run_again(slow, dataprep, snapshot, tmp_path / "out")
