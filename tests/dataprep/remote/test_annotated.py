@@ -6,13 +6,11 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
 from helpers import annotated
 from helpers.object_stores import upload
 
-import loaders
-from dataprep.options import Downscale, Options
+from dataprep.options import Options
 from dataprep.run.convert import convert_dataset
 from dataprep.sources import SourceOptions, read_source
 from manifests.errors import CallError
@@ -101,47 +99,6 @@ def test_every_layout_gives_the_same_bytes(sources, store, tmp_path) -> None:
         out = f"{store}/out {name}"
         convert_dataset(remote, out, options, workers=1)
         assert content(out) == expected, name
-
-
-@pytest.mark.parametrize(
-    ("name", "field"), [("masks", "mask"), ("depth", "depth"), ("coco", "boxes")]
-)
-def test_a_loader_reads_what_was_converted_into_a_bucket(
-    name, field, sources, store, tmp_path
-) -> None:
-    out = f"{store}/loaded {name}"
-    found = []
-    for place, options in ((str(tmp_path / "local"), {}), (out, {"cache": tmp_path / "cache"})):
-        convert_dataset(
-            read_source(str(sources / name)), place, Options(shard_samples=2), workers=1
-        )
-        with loaders.build(
-            place, fields=("image", field), transforms=[{"RandomResizedCrop": {"size": [40, 48]}}], batch_size=2,
-            device="cpu", num_threads=1, sampler=loaders.ShuffledSampler(), framework="numpy", **options,
-        ) as loader:  # fmt: skip
-            found.append([value for batch in loader for value in batch])
-    assert len(found[0]) == len(found[1]) > 0
-    for local, remote in zip(*found, strict=True):
-        np.testing.assert_array_equal(local, remote)
-
-
-@pytest.mark.parametrize(
-    ("kind", "fmt"),
-    [("mask", "tfrecord"), ("depth", "webdataset"), ("boxes", "webdataset"), ("boxes", "tfrecord")],
-)
-def test_a_dataset_in_a_store_is_resized(kind, fmt, sources, store, tmp_path) -> None:
-    folder = sources / {"mask": "masks", "depth": "depth", "boxes": "coco"}[kind]
-    convert_dataset(
-        read_source(str(folder)),
-        str(tmp_path / "first"),
-        Options(fmt=fmt, shard_samples=2),
-        workers=1,
-    )
-    url = upload(tmp_path / "first", f"{store}/{kind} {fmt}")
-    options = Options(downscale=Downscale(shorter=50), seed=5)
-    for out, src in (("local", tmp_path / "first"), ("remote", url)):
-        convert_dataset(read_source(str(src)), str(tmp_path / out), options, workers=1)
-    assert content(tmp_path / "remote") == content(tmp_path / "local")
 
 
 def test_a_missing_a_huge_and_a_replaced_mask(store, tmp_path, monkeypatch) -> None:

@@ -174,56 +174,6 @@ def test_what_is_missing_is_written_again(source, expected, store) -> None:
         assert without_stamps(download(store)) == expected, lost
 
 
-def test_a_run_killed_between_shard_and_table_is_resumed_on_another_machine(
-    source, expected, store, monkeypatch, staging
-) -> None:
-    """Its table was only in the folder for temporary files, which the other machine does not have."""
-
-    create = Store.create
-
-    def killed(self, name, data):
-        if name.endswith(".parquet"):
-            raise ZeroDivisionError
-        return create(self, name, data)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Store, "check_conditions", lambda self: None)
-        patch.setattr(Store, "create", killed)
-        with pytest.raises(ZeroDivisionError):
-            convert_dataset(read_source(source), str(store), OPTIONS, workers=1)
-    assert {"train-00000.tfrecord", "train-00000.idx"} <= {*download(store)}
-    assert files_below(staging) == []
-    convert_dataset(read_source(source), str(store), OPTIONS, workers=1)
-    assert without_stamps(download(store)) == expected
-
-
-def test_another_dataset_is_not_replaced_without_overwrite(source, expected, store) -> None:
-    convert_dataset(read_source(source), str(store), Options(shard_samples=12), workers=1)
-    before = download(store)
-    with pytest.raises(CallError, match="--overwrite"):
-        convert_dataset(read_source(source), str(store), OPTIONS, workers=1)
-    assert download(store) == before
-    convert_dataset(read_source(source), str(store), OPTIONS, workers=1, overwrite=True)
-    assert without_stamps(download(store)) == expected
-
-
-def test_a_worker_that_writes_late_changes_nothing(source, expected, store, monkeypatch) -> None:
-    tasks = []
-
-    def record(task, pool=None):
-        tasks.append(task)
-        return write_shard(task, pool)
-
-    monkeypatch.setattr("dataprep.run.work.write_shard", record)
-    convert_dataset(read_source(source), str(store), OPTIONS, workers=1)
-    assert len(tasks) == 4
-    before = {info.name: (info.etag, info.modified_ns) for info in store.list_objects()}
-    for task in tasks:
-        write_shard(task)
-    assert {info.name: (info.etag, info.modified_ns) for info in store.list_objects()} == before
-    assert without_stamps(download(store)) == expected
-
-
 def test_a_late_worker_of_another_plan_is_refused_and_changes_nothing(
     source, store, monkeypatch
 ) -> None:
@@ -244,27 +194,6 @@ def test_a_late_worker_of_another_plan_is_refused_and_changes_nothing(
     ):
         write_shard(tasks[0]._replace(check=None))
     assert download(store) == before
-
-
-def test_an_interrupted_run_leaves_no_manifest_and_is_resumed(
-    source, expected, store, monkeypatch
-) -> None:
-    calls = []
-
-    def stop_at_third(task, pool=None):
-        calls.append(task.name)
-        if len(calls) == 3:
-            raise StorageError("stopped")
-        return write_shard(task, pool)
-
-    monkeypatch.setattr("dataprep.run.work.write_shard", stop_at_third)
-    with pytest.raises(StorageError, match="stopped"):
-        convert_dataset(read_source(source), str(store), OPTIONS, workers=1)
-    assert "manifest.json" not in download(store)
-    monkeypatch.setattr("dataprep.run.work.write_shard", write_shard)
-    result = convert_dataset(read_source(source), str(store), OPTIONS, workers=1)
-    assert result.resumed == 2
-    assert without_stamps(download(store)) == expected
 
 
 def test_a_store_that_ignores_create_if_absent_is_refused_at_start(
@@ -292,23 +221,6 @@ def test_a_folder_of_another_user_is_not_used_for_temporary_files(source, bucket
     (staging / f"dataprep-{os.getuid()}").write_text("not a folder")
     with pytest.raises(CallError, match="is not a folder of this user"):
         convert_dataset(read_source(source), str(bucket), OPTIONS, workers=1)
-
-
-def test_plan_work_and_finish(source, expected, bucket, dataprep, staging) -> None:
-    url = str(bucket)
-    done = dataprep("plan", "--src", source, "--out", url, "--samples-per-shard", "10")
-    assert done.returncode == 0, done.stderr
-    for task in ("1/2", "0/2", "0/2"):
-        done = dataprep("work", url, "--task", task, "--workers", "1")
-        assert done.returncode == 0, done.stderr
-    done = dataprep("finish", url, "--max-rejected", "1")
-    assert done.returncode == 0, done.stderr
-    files = {
-        name: data
-        for name, data in download(bucket).items()
-        if not name.startswith(".dataprep/plan/")
-    }
-    assert without_stamps(files) == expected
 
 
 @pytest.mark.parametrize("server", ["seaweedfs", "moto"])

@@ -44,17 +44,6 @@ def test_a_list_with_its_images_gives_the_same_bytes(folder, tmp_path) -> None:
             assert (tmp_path / "out" / path.name).read_bytes() == path.read_bytes()
 
 
-def test_absolute_urls_in_a_local_table(folder, tmp_path) -> None:
-    with serve_folder(folder) as url:
-        names = [str(path.relative_to(folder)) for path in sorted((folder / "images").rglob("*.*"))]
-        (tmp_path / "table.csv").write_text(
-            "path,label\n" + "".join(f"{url}/{name},a\n" for name in names)
-        )
-        source = read_source(str(tmp_path / "table.csv"))
-        result = convert_dataset(source, str(tmp_path / "out"), Options(), workers=1)
-    assert (result.images, result.rejected) == (9, 0)
-
-
 def test_a_dataset_is_verified_and_summarized(folder) -> None:
     with serve_folder(folder) as url:
         assert not verify_dataset(f"{url}/set", workers=1).problems

@@ -10,7 +10,7 @@ from dataprep import storage
 from dataprep.indexing.index import index_shards
 from dataprep.options import IndexOptions
 from dataprep.verification.verify import verify_dataset
-from manifests.errors import CallError, LostFolderError
+from manifests.errors import LostFolderError
 from manifests.remote.store import Store
 from manifests.store import read_manifest
 
@@ -93,30 +93,6 @@ def test_shards_with_braces_and_in_folders(shards, store) -> None:
     assert (
         next(shard.name for shard in by_folder.manifest.splits[0].shards) == "train/train-00000.tar"
     )
-
-
-def test_an_index_that_differs_is_kept_without_overwrite(shards, store) -> None:
-    url = upload(shards, store)
-    store.put("train-00000.idx", b"other")
-    with pytest.raises(CallError, match="exists and differs from the new index"):
-        index_shards([url], IndexOptions(), workers=1)
-    assert bytes(store.get("train-00000.idx")) == b"other"
-    assert {info.name for info in store.list_objects()} == {
-        *(path.name for path in shards.glob("[!.]*")),
-        "train-00000.idx",
-    }
-    index_shards([url], IndexOptions(overwrite=True), workers=1)
-    assert bytes(store.get("train-00000.idx")) != b"other"
-
-
-def test_a_damaged_shard_changes_nothing(shards, store) -> None:
-    url = upload(shards, store)
-    store.put("train-00001.tar", b"x" * 2000)
-    result = index_shards([url], IndexOptions(), workers=1)
-    assert [error.file for error in result.errors] == [f"{url}/train-00001.tar"]
-    assert {info.name for info in store.list_objects()} == {
-        path.name for path in shards.glob("[!.]*")
-    }
 
 
 def test_the_command(shards, bucket, dataprep) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from dataprep import storage
 from dataprep.images.base import Rejected
-from dataprep.ledger.state import inspect, read_journal
+from dataprep.ledger.state import read_journal
 from dataprep.options import Options
 from dataprep.run import convert as prepare
 from dataprep.run import prepare as dataset
@@ -62,10 +62,6 @@ def another_machine(tmp_path: Path):
         patch.setattr(tempfile, "tempdir", str(folder))
         patch.setattr(REMOTE, "_remembered", None)
         yield
-
-
-def names(store: Store) -> set[str]:
-    return {info.name for info in store.list_objects()}
 
 
 def problems(store: Store):
@@ -192,24 +188,6 @@ def test_a_worker_whose_temporary_files_were_removed_by_finish(source, store, mo
     assert problems(store) == ()
 
 
-def test_an_interrupted_overwrite_keeps_no_damaged_shard(convert, store, monkeypatch):
-    """It was killed before it removed the old shards, which are of the same plan: the next one must not resume them."""
-    convert()
-    data = bytearray(store.get("train-00001.tfrecord"))
-    data[200] ^= 255
-    store.put("train-00001.tfrecord", bytes(data))
-    with monkeypatch.context() as patch:
-        patch.setattr(dataset, "remove_outdated", kill_before_removing)
-        with pytest.raises(KilledError):
-            convert(overwrite=True)
-    assert convert(overwrite=True).resumed == 0
-    assert problems(store) == ()
-
-
-def kill_before_removing(resumable):
-    raise KilledError
-
-
 def test_an_equal_append_that_ends_before_this_one_begins(
     convert, store, make_photos, monkeypatch, tmp_path
 ):
@@ -234,10 +212,6 @@ def test_an_equal_append_that_ends_before_this_one_begins(
         append()
     assert append().converted is None
     assert problems(store) == ()
-
-
-def test_a_folder_without_objects_has_no_finished_shards(store):
-    assert inspect(str(store), "plan").files == {}
 
 
 def test_the_status_of_a_missing_shard(source, bucket, dataprep):

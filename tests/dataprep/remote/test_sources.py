@@ -104,14 +104,6 @@ def test_a_table_with_absolute_urls(images, store, tmp_path, suffix) -> None:
     convert(source, tmp_path / "out")
 
 
-def test_an_image_of_an_absolute_url_that_is_listed_twice(images, store, tmp_path) -> None:
-    upload(images, store)
-    name = "train/class 0/00000.jpg"
-    store.put("list.txt", f"{name} 0\n{store}/{name} 0\n".encode())
-    with pytest.raises(SourceError, match="is listed twice"):
-        read_source(f"{store}/list.txt")
-
-
 def test_a_missing_image_is_named_with_its_line(images, store) -> None:
     upload(images, store)
     store.put("list.txt", b"train/class 0/00000.jpg 0\ntrain/missing.jpg 1\n")
@@ -261,18 +253,6 @@ def assert_same_in(store: Store, kind: str, tmp_path: Path) -> None:
     assert convert(remote, tmp_path / "remote") == convert(local, tmp_path / "local")
 
 
-@pytest.mark.parametrize("kind", ["zip", "tar", "recordio"])
-def test_an_archive_on_a_web_server(kind, tmp_path) -> None:
-    made = MAKERS[kind](tmp_path / "source")
-    file = made.container
-    assert file is not None
-    local = read_source(str(file))
-    with serve_folder(file.parent) as url:
-        remote = read_source(f"{url}/{file.name}")
-        assert_equal(remote, local)
-        assert convert(remote, tmp_path / "remote") == convert(local, tmp_path / "local")
-
-
 @pytest.mark.parametrize("kind", ["zip", "tar", "recordio", "lmdb of Caffe"])
 def test_a_damaged_archive_is_the_same_error_as_on_the_disk(kind, bucket, tmp_path) -> None:
     made = MAKERS[kind](tmp_path / "source")
@@ -291,12 +271,6 @@ def test_a_damaged_archive_is_the_same_error_as_on_the_disk(kind, bucket, tmp_pa
             read_source(src)
         errors.append((error.value.message, error.value.byte, error.value.record, error.value.hint))
     assert errors[0] == errors[1]
-
-
-def test_an_archive_without_an_extension(bucket, tmp_path) -> None:
-    made = MAKERS["tar"](tmp_path / "source")
-    bucket.put("photos", made.src.read_bytes())
-    assert read_source(f"{bucket}/photos").layout.startswith("ImageFolder")
 
 
 def test_an_archive_of_large_files_is_listed_without_them(bucket, tmp_path, monkeypatch) -> None:
