@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 import sys
 import warnings
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
+
+import pyarrow.parquet as pq
+from helpers.oracles import read_with_dali
 
 # Commands import these when they need them. Importing them here saves every child process the time.
 import dataprep.__main__
@@ -152,6 +156,55 @@ def _epoch(folder: Path, arguments: dict[str, Any]) -> list[Loaded]:
             digests = [hashlib.sha256(pixels.tobytes()).hexdigest()[:12] for pixels in images]
             samples += zip(labels.tolist(), keys, digests, strict=True)
     return samples
+
+
+def check_index(
+    shard: str, case: Case, folder: Path, stored: Callable[[Any], list[tuple[bytes, int]]]
+) -> None:
+    """Index, verify and load a shard, and compare it with other readers.
+
+    Args:
+        shard: the name of the shard.
+        case: the shard, and the options of `index`.
+        folder: where it goes.
+        stored: returns images and labels as another reader finds them, from the components that the
+            manifest states. `None` for a label: there is none to compare.
+
+    """
+    options = json.loads(case["options"])
+    data = write_case({shard: case[shard]}, folder / "data")
+    indexed = command("index", data, "--workers", 1, *options, writable=[data])
+    require((data / shard).read_bytes() == case[shard], "index changed the shard")
+    if indexed.status and not (data / "manifest.json").exists():
+        require(len(list(data.iterdir())) == 1, f"index failed, but left {list(data.iterdir())}")
+        return
+    # Without validation, `index` reads no padding and no image, but `verify` does.
+    statuses = (0, 1) if "none" in options else (0,)
+    command("verify", data, "--workers", 1, writable=[], statuses=statuses)
+    samples = load(data)
+    is_unread = "none" in options and shard.endswith(".tfrecord")  # with a checksum of each image
+    if not is_complete(indexed) or is_unread:
+        return
+    components = json.loads((data / "manifest.json").read_bytes())["components"]
+    path = (data / shard).with_suffix(".parquet")
+    rows = pq.read_table(path, use_threads=False).to_pylist()
+    found = [
+        (case[shard][row["offset"] : row["offset"] + row["size"]], row["label"]) for row in rows
+    ]
+    expected = stored(components)
+    require(sorted(image for image, _ in found) == sorted(image for image, _ in expected),
+            f"{len(found)} samples, but another reader finds {len(expected)}")  # fmt: skip
+    if all(label is not None for _, label in expected):
+        require(sorted(found) == sorted(expected), "the table has other labels than the shard")
+        index = path.with_suffix(".idx")
+        read = read_with_dali([data / shard], [index], components["image"], components["label"])
+        shifted = [(image, label + components["label_offset"]) for image, label in read]
+        require(sorted(shifted) == sorted(expected), "DALI reads other samples")
+    if "decode" in options:
+        require(isinstance(samples, list), f"index says complete, but the loader fails: {samples}")
+    if isinstance(samples, list):
+        labels = [label for label, _, _ in samples]
+        require(labels == [row["label"] for row in rows], f"other labels: {samples}")
 
 
 def is_complete(outcome: Outcome) -> bool:

@@ -118,7 +118,7 @@ def _require_limits(outcome: Outcome, usage: resource.struct_rusage, memory: int
     if outcome.status < 0:
         raise Fault(f"signal {-outcome.status} after {seconds:.1f} s\n{outcome.stderr[-2000:]}")
     if outcome.stderr.startswith("Timeout (") or "\nTimeout (0:" in outcome.stderr:
-        raise Fault(f"hangs: {_first_frame(outcome.stderr)}\n{outcome.stderr[-4000:]}")
+        raise Fault(f"hangs: {[*_frames(outcome.stderr), '?'][0]}\n{outcome.stderr[-4000:]}")
     if outcome.status == _RAISED or "Traceback (most recent call last)" in outcome.stderr:
         raise Fault(_last_line(outcome.stderr) + "\n" + outcome.stderr[-4000:])
     if seconds > MAX_SECONDS:
@@ -127,24 +127,16 @@ def _require_limits(outcome: Outcome, usage: resource.struct_rusage, memory: int
         raise Fault(f"more than {MAX_MEMORY >> 20} MiB of memory: {memory >> 20} MiB")
 
 
+def _frames(text: str) -> list[str]:
+    """Return the file and the function of each frame of this project."""
+    pattern = r'File "[^"]*/((?:manifests|dataprep|loaders)/[^"]*)", line \d+,? in (\w+)'
+    return [" ".join(found) for found in re.findall(pattern, text)]
+
+
 def _last_line(text: str) -> str:
     """Return the function of this project that an exception passed through last, and the exception."""
-    frames = re.findall(
-        r'File "[^"]*/((?:manifests|dataprep|loaders)/[^"]*)", line \d+, in (\w+)', text
-    )
-    lines = [line for line in text.splitlines() if line[:1].strip()]
-    return (
-        f"traceback at {' '.join(frames[-1]) if frames else '?'}:"
-        f" {lines[-1][:300] if lines else ''}"
-    )
-
-
-def _first_frame(text: str) -> str:
-    """Return the function of this project in which the process was when it was ended."""
-    match = re.search(
-        r'File "[^"]*/((?:manifests|dataprep|loaders)/[^"]*)", line \d+ in (\w+)', text
-    )
-    return " ".join(match.groups()) if match else "?"
+    frames, lines = _frames(text), [line for line in text.splitlines() if line[:1].strip()]
+    return f"traceback at {frames[-1] if frames else '?'}: {lines[-1][:300] if lines else ''}"
 
 
 def _resident() -> int:
@@ -179,25 +171,22 @@ _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 #: Audit events that change paths. For each changed path: the number of the argument, and that of
 #: its `dir_fd`.
 _CHANGES = {
-    "os.mkdir": ((0, 2),),
-    "os.rmdir": ((0, 1),),
-    "os.remove": ((0, 1),),
+    **{f"os.{name}": ((0, 2),) for name in ("mkdir", "chmod")},
+    **{f"os.{name}": ((0, 1),) for name in ("rmdir", "remove")},
+    **{f"os.{name}": ((0, 3),) for name in ("chown", "utime")},
     "os.rename": ((0, 2), (1, 3)),
     "os.link": ((1, 3),),
     "os.symlink": ((1, 2),),
     "os.truncate": ((0, None),),
-    "os.chmod": ((0, 2),),
-    "os.chown": ((0, 3),),
-    "os.utime": ((0, 3),),
 }
-_EXECUTIONS = (
+_EXECUTIONS = [
     "os.system",
     "os.exec",
     "os.posix_spawn",
     "subprocess.Popen",
     "socket.connect",
     "pickle.find_class",
-)
+]
 
 #: The one program that `dataprep report` starts, because `dataprep` never imports `loaders`. Beside
 #: it, `convert` starts the process that decodes images.

@@ -52,15 +52,8 @@ def dataset(kind: Kind) -> Case:
         write_case({**images(), "list.csv": table().encode()}, folder / "source")
         fmt = "webdataset" if kind == "indexed" else kind
         options = ("--fmt", fmt, "--samples-per-shard", 4, "--workers", 1)
-        command(
-            "convert",
-            "--src",
-            folder / "source/list.csv",
-            "--out",
-            folder / "out",
-            *options,
-            writable=[folder],
-        )
+        convert = ("convert", "--src", folder / "source/list.csv", "--out", folder / "out")
+        command(*convert, *options, writable=[folder])
         files = read_folder(folder / "out")
         if kind != "indexed":
             return files

@@ -135,7 +135,7 @@ def mutate(draw: random.Random) -> bytes:
     """Return an image of a random format with one to three changes, most of them in its header."""
     image = draw.choice(draw.choice(list(SEEDS.values())))
     if image[:4] == b"\x89PNG":
-        return _mutate_png(image, draw)
+        return mutate_png(image, draw)
     changed = bytearray(image)
     for _ in range(draw.choice((1, 1, 1, 2, 3))):
         start, end = (0, len(changed)) if draw.random() < 0.4 else _header(image)
@@ -167,7 +167,7 @@ def _change(data: bytearray, at: int, draw: random.Random) -> None:
         data[at:at] = data[at : at + draw.choice((1, 4, 12, 64))]
 
 
-def _mutate_png(image: bytes, draw: random.Random) -> bytes:
+def mutate_png(image: bytes, draw: random.Random) -> bytes:
     """Change chunks and update their checksums: otherwise, nothing behind the checksums would be reached."""
     chunks = _chunks(image)
     at = draw.randrange(len(chunks))

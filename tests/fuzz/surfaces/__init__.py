@@ -10,39 +10,21 @@ from typing import Protocol
 
 from fuzz.checks import Case
 
-#: Each surface and its module, which has `make` and `check`, or `SURFACES` with several objects
-#: that have them.
-NAMES = {
-    "manifest": "manifest",
-    "table": "table",
-    "index": "index",
-    "tfrecord": "tfrecord",
-    "tar": "tar",
-    "jpeg": "images",
-    "png": "images",
-    "webp": "images",
-    "bmp": "images",
-    "tiff": "images",
-    "ppm": "images",
-    "jp2": "images",
-    "avif": "images",
-    "dicom": "images",
-    "list": "lists",
-    "csv": "lists",
-    "parquet": "lists",
-    "yaml": "yaml_config",
-    "command": "command_line",
-    "checkpoint": "checkpoint",
-    "coco": "annotations",
-    "voc": "annotations",
-    "masks": "annotations",
-    "labels": "annotations",
-    "hugging-face": "containers",
-    "recordio": "containers",
-    "lmdb": "containers",
-    "archive": "containers",
-    "video": "videos",
+#: Modules with `SURFACES`, which have several objects with `make` and `check`. The name of each
+#: other surface is that of its module, which has the two functions.
+_MODULES = {
+    "images": "jpeg png webp bmp tiff ppm jp2 avif dicom",
+    "lists": "list csv parquet",
+    "annotations": "coco voc masks labels",
+    "containers": "hugging-face recordio lmdb archive",
+    "videos": "video",
 }
+
+#: Each surface and its module.
+NAMES = {name: name for name in ("manifest", "table", "index", "tfrecord", "tar", "checkpoint")}
+NAMES |= {"yaml": "yaml_config", "command": "command_line"}
+for _module, _names in _MODULES.items():
+    NAMES |= dict.fromkeys(_names.split(), _module)
 
 
 class Surface(Protocol):

@@ -59,15 +59,7 @@ class Source:
         """Return the files of a source, and the options."""
         case = self._make(rng)
         options = json.loads(case.pop("options", b"[]"))
-        options += rng.choice(
-            (
-                [],
-                [],
-                ["--fmt", "webdataset"],
-                ["--resize-shorter", "8"],
-                ["--store", "raw", "--raw-size", "8"],
-            )
-        )
+        options += rng.choice(_STORED)
         return {**case, "options": json.dumps(options).encode()}
 
     def check(self, case: Case, folder: Path) -> None:
@@ -211,20 +203,9 @@ def _voc_xml(number: int) -> str:
 
 
 _ODD_XML = (
-    *(
-        "<!DOCTYPE x [<!ENTITY a 'b'>]>",
-        "&lt;",
-        "<![CDATA[x]]>",
-        "<a>" * 40,
-        "<?xml version='1.0' encoding='utf-7'?>",
-    ),
-    *(
-        "<object></object>",
-        "<object><name>x</name></object>" * 300,
-        "<size><width>1e3</width></size>",
-        "&#0;",
-        "\0",
-    ),
+    *("<!DOCTYPE x [<!ENTITY a 'b'>]>", "&lt;", "<![CDATA[x]]>", "<a>" * 40, "&#0;", "\0"),
+    *("<?xml version='1.0' encoding='utf-7'?>", "<object></object>"),
+    *("<object><name>x</name></object>" * 300, "<size><width>1e3</width></size>"),
 )
 
 
@@ -339,20 +320,8 @@ _VALUES: dict[str, Callable[[Random], Any]] = {
     "captions": lambda rng: rng.choice((["a cat"], ["two\nlines", "a"], [])),
 }
 _ODD_LABELS = (
-    None,
-    "",
-    "nan",
-    "-1",
-    "1e400",
-    -1,
-    2**40,
-    [None],
-    ["\0"],
-    {"a": 1},
-    "cat||dog",
-    "1;2",
-    "\udc80",
-    [[1]],
+    *(None, "", "nan", "-1", "1e400", -1, 2**40, [None], ["\0"], {"a": 1}, "cat||dog", "1;2"),
+    *("\udc80", [[1]]),
 )
 
 

@@ -16,27 +16,10 @@ from fuzz.seeds import dataset, images, table
 
 #: Paths that `_make_files` makes.
 _PATHS = (
-    *(
-        "source",
-        "source/list.csv",
-        "source/list.csv/x",
-        "source/list.txt",
-        "source/classes.txt",
-        "empty",
-        "missing",
-    ),
-    *(
-        "tfrecord",
-        "webdataset",
-        "shards",
-        "tfrecord/train-00000.tfrecord",
-        "webdataset/train-00000.tar",
-        "tfrecord/manifest.json",
-    ),
-    *(
-        "fifo",
-        "fifo.csv",
-        "fifo.tar",
+    *["source", "source/list.csv", "source/list.csv/x", "source/list.txt", "source/classes.txt"],
+    *["empty", "missing", "tfrecord", "webdataset", "shards", "tfrecord/train-00000.tfrecord"],
+    *["webdataset/train-00000.tar", "tfrecord/manifest.json", "fifo", "fifo.csv", "fifo.tar"],
+    *[
         "zero",
         "zero.tar",
         "zero.parquet",
@@ -46,26 +29,14 @@ _PATHS = (
         "deep",
         "out",
         "out/a/b",
-    ),
-    *(
         "to-source",
-        "source/out",
-        "to-source/out",
-        ".",
-        "..",
-        "",
-        "x" * 300,
-        "x\0y",
-        "\udcff",
-        "line\nfeed",
-        "-",
-        "~",
-        "/dev/null",
-    ),
+    ],
+    *["source/out", "to-source/out", ".", "..", "-", "~", "/dev/null"],
+    *("", "x" * 300, "x\0y", "\udcff", "line\nfeed"),
 )
 
 _VALUES = (
-    *(
+    *[
         "0",
         "1",
         "2",
@@ -82,11 +53,10 @@ _VALUES = (
         "inf",
         "1KiB",
         "0B",
-        "1 MB",
         "tfrecord",
-    ),
-    *(
         "webdataset",
+    ],
+    *[
         "none",
         "header",
         "decode",
@@ -99,22 +69,11 @@ _VALUES = (
         "path",
         "label",
         "identity",
-    ),
-    *(
         "split",
-        "train",
-        "val",
-        "{identity}_c{camera}s*",
-        "{",
-        "{}",
-        "{a}{b}",
-        "*" * 30,
-        "{label}*",
-        "[",
-        "train/../x",
-        "a" * 300,
-    ),
-    *("1" + " " * 9_000 + "/2", "image/encoded", "jpg", "cls", "json", "x y", "9" * 30),
+    ],
+    *["train", "val", "{identity}_c{camera}s*", "{", "{}", "{a}{b}", "{label}*", "[", "train/../x"],
+    *["image/encoded", "jpg", "cls", "json"],
+    *("1 MB", "*" * 30, "a" * 300, "1" + " " * 9_000 + "/2", "x y", "9" * 30),
 )
 
 _DATASETS = {kind: dataset(kind) for kind in ("tfrecord", "webdataset")}

@@ -80,23 +80,9 @@ class Images:
         images = {name: data for name, data in case.items() if name != "options"}
         write_case(images, folder / "source" / "class")
         out = folder / "out"
-        convert = (
-            "convert",
-            "--src",
-            folder / "source",
-            "--out",
-            out,
-            "--max-rejected",
-            1,
-            "--workers",
-            1,
-            # Others are rejected then. Otherwise, a source of mixed kinds is refused as a whole.
-            "--channels",
-            3,
-            "--dtype",
-            "uint8",
-            *options,
-        )
+        convert = ("convert", "--src", folder / "source", "--out", out, "--max-rejected", 1)
+        # Others are rejected then. Otherwise, a source of mixed kinds is refused as a whole.
+        convert += ("--workers", 1, "--channels", 3, "--dtype", "uint8", *options)
         command(*convert, writable=[out], statuses=(0,))
         rejected = _rejected(out)
         stored = _stored(out)

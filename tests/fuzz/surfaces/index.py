@@ -36,19 +36,8 @@ def _changed_number(rng: Random, data: bytes) -> bytes:
     places = [at for at, token in enumerate(tokens) if token.isdigit()]
     at = rng.choice(places)
     number = int(tokens[at])
-    odd = (
-        number + 512,
-        number - 512,
-        0,
-        1,
-        number + 1,
-        number ^ 2,
-        2**31,
-        2**63 - 512,
-        2**63,
-        2**64 - 512,
-        -512,
-    )
+    odd = [number + change for change in (512, -512, 1)]
+    odd += [0, 1, number ^ 2, 2**31, 2**63 - 512, 2**63, 2**64 - 512, -512]
     tokens[at] = b"%d" % rng.choice(odd)
     return b" ".join(tokens)
 

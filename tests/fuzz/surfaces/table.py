@@ -138,17 +138,7 @@ def _metadata(rng: Random, table: pa.Table) -> pa.Table:
     return table.replace_schema_metadata({_KEY: mutate.dump_json(value)})
 
 
-CHANGES = (
-    _replace,
-    _change_value,
-    _change_value,
-    _change_value,
-    _add,
-    _remove,
-    _rename,
-    _rows,
-    _metadata,
-)
+CHANGES = (_replace, *[_change_value] * 3, _add, _remove, _rename, _rows, _metadata)
 
 
 def check(case: Case, folder: Path) -> None:

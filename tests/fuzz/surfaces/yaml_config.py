@@ -68,30 +68,11 @@ _BOMBS = (
 
 #: Values of parameters, besides those that parsers trip over.
 _VALUES = (
-    *(
-        0,
-        1,
-        2,
-        3,
-        5,
-        16,
-        20,
-        255,
-        256,
-        1000,
-        10**6,
-        10**9,
-        -1,
-        0.5,
-        0.02,
-        1.5,
-        1e-9,
-        1e300,
+    *(0, 1, 2, 3, 5, 16, 20, 255, 256, 1000, 10**6, 10**9, -1, 0.5, 0.02, 1.5, 1e-9, 1e300),
+    *[
         "1.0/255.0",
         "1/0",
         "0.5",
-    ),
-    *(
         "bilinear",
         "bicubic",
         "nearest",
@@ -101,23 +82,19 @@ _VALUES = (
         "cv2",
         "reflect",
         "constant",
+    ],
+    *[
         "edge",
         "pixel",
-    ),
-    *(
-        [16, 16],
-        [0.08, 1.0],
-        [1, 0],
-        [3],
-        [0, 0, 0],
-        [1, 2, 3, 4],
-        [[1]],
-        True,
-        False,
-        None,
+        "original",
+        "v0",
+        "augmix-m3-w3",
+        "rand-m9-n3",
         "rand-m9-mstd0.5-inc1",
-    ),
-    *("original", "v0", "augmix-m3-w3", "rand-m9-n3", "rand-m1e9", "hwc", "chw", "HWC"),
+        "rand-m1e9",
+    ],
+    *([16, 16], [0.08, 1.0], [1, 0], [3], [0, 0, 0], [1, 2, 3, 4], [[1]], True, False, None),
+    *("hwc", "chw", "HWC"),
 )
 
 #: Usual values of parameters without a default, and of some others.
