@@ -21,7 +21,6 @@ from loaders.dataset.split import OpenSplit, join_splits, open_split
 from loaders.dataset.tables import SampleTables
 from loaders.devices import Device, find_device, find_gpus
 from loaders.memory import (
-    HW_DECODER_LOAD,
     MAX_THREADS,
     PREFETCH,
     PREFETCH_RAW,
@@ -29,6 +28,7 @@ from loaders.memory import (
     ImageSizes,
     LoadSettings,
     check_estimate,
+    hardware_load,
 )
 from loaders.options import (
     DTYPE_BYTES,
@@ -110,7 +110,7 @@ def resolve(request: BuildRequest) -> LoaderSpec:
     whole_images = works_on_whole_images(fusion.operations)
     needs_sizes = device.is_gpu or whole_images or recipe.output.pixels is None
     sizes = tables.image_sizes() if needs_sizes else None
-    defaults = default_tuning(recipe, device, cores, sizes)
+    defaults = default_tuning(recipe, fusion, device, cores, sizes)
     options = _options(request, split, chosen, device, tuning=tuned, defaults=defaults)
     settings = _settings(recipe, fusion, options, sizes, order)
     slow_orders: tuple[str, ...] = ()
@@ -342,15 +342,18 @@ def open_anywhere(
     return open_cached(dataset, split, cache, limit, revision, fields=fields)
 
 
-def default_tuning(recipe: Recipe, device: Device, cores: int, sizes: ImageSizes | None) -> Tuning:
+def default_tuning(
+    recipe: Recipe, fusion: Fusion, device: Device, cores: int, sizes: ImageSizes | None
+) -> Tuning:
     """Return the defaults for these images on this machine."""
-    threads, prefetch, load = MAX_THREADS, PREFETCH, HW_DECODER_LOAD
+    threads, prefetch = MAX_THREADS, PREFETCH
+    load = hardware_load(sizes, decode_window(fusion.operations))
     if not device.is_gpu:
         return Tuning(num_threads=cores, prefetch=prefetch, hw_decoder_load=load)
     if recipe.raw_size is not None:
         prefetch = PREFETCH_RAW
     elif sizes is not None:
-        threads, load = sizes.threads, sizes.hardware_load
+        threads = sizes.threads
     return Tuning(num_threads=min(cores, threads), prefetch=prefetch, hw_decoder_load=load)
 
 

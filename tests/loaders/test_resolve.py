@@ -72,9 +72,10 @@ def test_arguments_override_the_config_and_the_config_overrides_defaults(folder,
     ("cores", "gpu", "threads"), [(32, False, 32), (1, False, 1), (32, True, 12), (2, True, 2)]
 )
 def test_default_threads(cores, gpu, threads):
+    recipe = SimpleNamespace(raw_size=None)
+    fusion = SimpleNamespace(operations=[SimpleNamespace(decoded=None)])
     device = Device("gpu" if gpu else "cpu")
-    found = default_tuning(SimpleNamespace(raw_size=None), device, cores, None)
-    assert found.num_threads == threads
+    assert default_tuning(recipe, fusion, device, cores, None).num_threads == threads
 
 
 @pytest.fixture
@@ -92,12 +93,27 @@ def test_defaults_on_a_gpu(folder, monkeypatch):
     assert options.device == Device("gpu", 1)
     assert str(options.device) == "gpu:1"
     # The images are small, so more than 8 threads would wait for each other.
-    assert (options.num_threads, options.hw_decoder_load, options.prefetch) == (8, 0.65, 2)
+    assert (options.num_threads, options.hw_decoder_load, options.prefetch) == (8, 0.8, 2)
     assert resolve(folder, device="gpu", device_id=0).device == Device("gpu", 0)
     assert resolve(folder, device="cpu").device == Device("cpu")
     monkeypatch.setenv("LOCAL_RANK", "2")
     assert resolve(folder, device="gpu", rank=2, world_size=4).device == Device("gpu", 0)
     assert resolve(folder, device="gpu", rank=0, world_size=1).device == Device("gpu", 1)
+
+
+@pytest.mark.usefixtures("two_gpus")
+@pytest.mark.parametrize(
+    ("transforms", "load"),
+    [
+        ("imagenet-train", 0.65),
+        ("imagenet-eval", 0.8),
+        ([{"RandomResizedCrop": {"size": 32, "scale": [0.2, 1.0]}}], 0.65),
+        ([{"RandomResizedCrop": {"size": 32, "scale": [0.8, 1.0]}}], 0.8),
+        ([{"Patchify": {"patch": 16, "max_tokens": 64}}], 0.8),
+    ],
+)
+def test_the_hardware_decodes_more_images_that_are_decoded_almost_whole(folder, transforms, load):
+    assert resolve(folder, device="auto", transforms=transforms).hw_decoder_load == load
 
 
 @pytest.mark.usefixtures("two_gpus")
@@ -165,6 +181,6 @@ def test_a_memory_limit_needs_the_image_sizes(make_dataset, mixed):
     folder = make_dataset("tfrecord", mixed)
     for path in folder.glob("*.parquet"):
         pq.write_table(pq.read_table(path).drop_columns(["width"]), path)
-    assert resolve(folder, device="gpu").hw_decoder_load == 0.65
+    assert resolve(folder, device="gpu").hw_decoder_load == 0.8
     with pytest.raises(loaders.CallError, match="memory_limit needs the sizes of all images"):
         resolve(folder, device="gpu", memory_limit="4GiB")
