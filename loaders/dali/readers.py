@@ -45,7 +45,7 @@ RowsOf: TypeAlias = Callable[[int], NDArray[np.int64]]
 PREPARED_BATCHES = 2
 
 #: Raw images of at most this many bytes are copied into one array for each batch. For larger ones,
-#: the copy takes longer than DALI saves by not handling each image (scripts/bench small).
+#: the copy takes longer than DALI saves by not handling each image.
 COPIED_BYTES = 16_384
 
 #: Number of batches for which a planned reader asks the operating system to load images into memory

@@ -1,7 +1,6 @@
 """Is a model that is trained with our loader as good? The same training, with torchvision's and with ours.
 
     python scripts/bench accuracy CIFAR-10/ --recipe plain --seeds 12 --results plain.jsonl
-    python scripts/bench accuracy PHOTOS/ --recipe resized-crop --seeds 24 --results photos.jsonl
 
 The folder has the images of each class in train/CLASS/ and val/CLASS/ (test/ is also accepted). The
 recipes are a crop and a flip (`plain`); these with TrivialAugment, random erasing, mixup and CutMix
@@ -10,17 +9,14 @@ recipes are a crop and a flip (`plain`); these with TrivialAugment, random erasi
 for both loaders. Each evaluates with its own images.
 
 Both sides train at the same time, each in a process of its own. The accuracy of each run is
-appended to --results. With the same arguments, the command continues after the seeds that this file
-has; --seconds limits the time for new ones. The table has the differences of pairs with the same
-seed, with their 95% interval (Student's t).
+appended to --results, and the same command continues after the seeds that this file has; --seconds
+limits the time for new ones. The table has the differences of pairs with the same seed, with their
+95% interval (Student's t).
 """
 
-from __future__ import annotations
-
-import argparse
 import importlib
-import os
 import zlib
+from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -38,6 +34,9 @@ from torch.nn import functional
 
 import loaders
 
+FLIP: Any = ("RandomHorizontalFlip", {})
+CROP_FLIP = (("RandomCrop", {"size": 32, "padding": 4}), FLIP)
+
 
 @dataclass(frozen=True)
 class Recipe:
@@ -46,7 +45,7 @@ class Recipe:
     `erase` is a probability; with `mixes`, batches are mixed by mixup or CutMix, half of them each.
     """
 
-    augment: tuple[tuple[str, dict[str, Any]], ...]
+    augment: tuple[tuple[str, dict[str, Any]], ...] = CROP_FLIP
     size: int = 32
     erase: float = 0.0
     mixes: bool = False
@@ -64,23 +63,18 @@ class Recipe:
     def eval_transforms(self) -> list[Any]:
         """Return torchvision's transforms of the evaluated images."""
         kinds = transforms()
-        steps = [kinds.ToTensor(), kinds.Normalize(MEAN, STD)]
-        if self.size == 32:
-            return steps
-        return [kinds.Resize(self.size * 8 // 7), kinds.CenterCrop(self.size), *steps]
+        steps = [kinds.Resize(self.size * 8 // 7), kinds.CenterCrop(self.size)]
+        return [*steps * (self.size > 32), kinds.ToTensor(), kinds.Normalize(MEAN, STD)]
 
 
 def transforms() -> Any:
     return importlib.import_module("torchvision.transforms")
 
 
-FLIP: tuple[str, dict[str, Any]] = ("RandomHorizontalFlip", {})
-CROP_FLIP: Any = (("RandomCrop", {"size": 32, "padding": 4}), FLIP)
-MODERN = (*CROP_FLIP, ("TrivialAugmentWide", {}))
 PHOTOS = (("RandomResizedCrop", {"size": 96}), FLIP)
 RECIPES = {
-    "plain": Recipe(CROP_FLIP),
-    "modern": Recipe(MODERN, erase=0.1, mixes=True, epochs=10),
+    "plain": Recipe(),
+    "modern": Recipe((*CROP_FLIP, ("TrivialAugmentWide", {})), erase=0.1, mixes=True, epochs=10),
     "resized-crop": Recipe(PHOTOS, size=96, epochs=20, batch_size=256, lr=0.2),
 }
 TAKES = "30 minutes for 24 seeds"
@@ -98,8 +92,6 @@ HALF, FARTHEST = at_most(0.15), at_most(0.3)
 # --- the model ------------------------------------------------------------------------------------
 
 WIDTHS = (32, 64, 128, 256)
-#: Share of the steps before the learning rate is at its maximum.
-WARM_UP = 0.2
 
 
 def convolution(inputs: int, outputs: int, stride: int = 1, *, pool: bool = False) -> list[Any]:
@@ -109,10 +101,9 @@ def convolution(inputs: int, outputs: int, stride: int = 1, *, pool: bool = Fals
 
 
 class Residual(nn.Sequential):
-    """Layers whose output is added to their input."""
+    """Layers whose output is added to their input, [B, C, H, W]."""
 
-    def forward(self, images: torch.Tensor) -> torch.Tensor:
-        """Return the same shape, [B, C, H, W]."""
+    def forward(self, images: torch.Tensor) -> torch.Tensor:  # noqa: D102
         forward: Callable[..., torch.Tensor] = super().forward
         return images + forward(images)
 
@@ -137,12 +128,19 @@ def autocast(device: torch.device) -> torch.autocast:
 def train(
     model: nn.Module, batches: Iterable[Any], steps: int, lr: float, device: torch.device
 ) -> float:
-    """Train on all batches, and return the mean loss of the last tenth of the steps."""
+    """Train on all batches, and return the mean loss of the last tenth of the steps.
+
+    The learning rate rises for a fifth of the steps, and falls to 0.
+    """
+    peak = max(1, steps * 0.2)
+
+    def share(step: int) -> float:
+        return min((step + 1) / peak, max(0.0, (steps - step) / (steps - peak + 1)))
+
     options: Any = {"momentum": 0.9, "weight_decay": 5e-4, "nesterov": True}
     optimizer = torch.optim.SGD(model.parameters(), lr, **options)
-    scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, triangle(steps))
-    last: list[torch.Tensor] = []
-    done = 0
+    scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, share)
+    losses: list[torch.Tensor] = []
     for images, labels in batches:
         with autocast(device):
             scores = model(images.to(memory_format=torch.channels_last)).float() / 8
@@ -151,22 +149,10 @@ def train(
         loss.backward()
         optimizer.step()
         scheduler.step()
-        done += 1
-        if done > steps * 0.9:
-            last.append(loss.detach())
-    if done != steps:
-        raise SystemExit(f"the loader made {done} batches, but the schedule has {steps} steps")
-    return float(torch.stack(last).mean())
-
-
-def triangle(steps: int) -> Callable[[int], float]:
-    """Return the share of the learning rate at each step: up, and down to 0."""
-    peak = max(1, steps * WARM_UP)
-
-    def share(step: int) -> float:
-        return min((step + 1) / peak, max(0.0, (steps - step) / (steps - peak + 1)))
-
-    return share
+        losses.append(loss.detach())
+    if len(losses) != steps:
+        raise SystemExit(f"the loader made {len(losses)} batches, the schedule has {steps} steps")
+    return float(torch.stack(losses[int(steps * 0.9) :]).mean())
 
 
 @torch.no_grad()
@@ -184,26 +170,23 @@ def evaluate(model: nn.Module, images: torch.Tensor, labels: torch.Tensor) -> fl
 # --- the loaders ----------------------------------------------------------------------------------
 
 
-#: Batches of an epoch, in order; labels are int64 [B], or float32 [B, classes].
-Batches = Iterator[tuple[torch.Tensor, torch.Tensor]]
+#: Returns the batches of the run with a seed, in order; labels are int64 [B], or float32 [B, classes].
+Runs = Callable[[int], Iterator[tuple[torch.Tensor, torch.Tensor]]]
 
 
 def shuffled_keys(images: int, seeds: Sequence[int], recipe: Recipe) -> Iterator[list[pairs.Key]]:
     """Return the keys of all batches of the runs with each seed, one run after the other."""
-    size = recipe.batch_size
+    size, steps = recipe.batch_size, images // recipe.batch_size
     for seed in seeds:
-        step = 0
         for epoch in range(recipe.epochs):
             order = np.random.default_rng([seed, epoch]).permutation(images).tolist()
-            for start in range(0, images - size + 1, size):
-                yield [(f"{seed} {step}", row) for row in order[start : start + size]]
-                step += 1
+            for number in range(steps):
+                name = f"{seed} {epoch * steps + number}"
+                yield [(name, row) for row in order[number * size : (number + 1) * size]]
 
 
-def torchvision_runs(
-    args: argparse.Namespace, recipe: Recipe, seeds: Sequence[int], steps: int
-) -> Callable[[int], Batches]:
-    """Return a function that gives the batches of the run with a seed, in the order of `seeds`.
+def torchvision_runs(args: Namespace, recipe: Recipe, seeds: Sequence[int]) -> Runs:
+    """Return the runs with `seeds`, which must be taken in this order.
 
     One `DataLoader` makes the batches of all runs, so its processes start once and never wait at
     the end of an epoch.
@@ -216,9 +199,9 @@ def torchvision_runs(
     both = [v2.CutMix(num_classes=classes, alpha=1.0), v2.MixUp(num_classes=classes, alpha=0.2)]
     mix = v2.RandomChoice(both)
 
-    def run(seed: int) -> Batches:
+    def run(seed: int) -> Any:
         torch.manual_seed(zlib.crc32(f"mixing {seed}".encode()))
-        for _ in range(steps):
+        for _ in range(len(keys) // len(seeds)):
             pixels, labels, _ = to_device(next(batches), torch_device(args))
             yield mix(pixels, labels) if recipe.mixes else (pixels, labels)
 
@@ -230,11 +213,10 @@ MIXUP, CUTMIX = {"alpha": 0.2, "prob": 0.5}, {"alpha": 1.0, "prob": 0.5}
 MIX = {"OpSampler": {"MixupOperator": MIXUP, "CutmixOperator": CUTMIX}}
 
 
-def our_runs(args: argparse.Namespace, recipe: Recipe) -> Callable[[int], Batches]:
-    """Return a function that gives the batches of the run with a seed."""
-    steps = [*recipe.train_transforms(), *([MIX] if recipe.mixes else [])]
+def our_runs(args: Namespace, recipe: Recipe) -> Runs:
+    steps = [*recipe.train_transforms(), *[MIX] * recipe.mixes]
 
-    def run(seed: int) -> Batches:
+    def run(seed: int) -> Any:
         with build(args, seed=seed, transforms=steps, batch_size=recipe.batch_size) as batches:
             for _ in range(recipe.epochs):
                 yield from channels_last(batches)
@@ -242,7 +224,7 @@ def our_runs(args: argparse.Namespace, recipe: Recipe) -> Callable[[int], Batche
     return run
 
 
-def evaluated_images(side: str, args: argparse.Namespace, recipe: Recipe) -> Any:
+def evaluated_images(side: str, args: Namespace, recipe: Recipe) -> Any:
     """Return all images of the evaluation by a side, and their labels, on the device."""
     folder, steps = split_folders(args.images)[1], recipe.eval_transforms()
     if side == TORCHVISION:
@@ -256,7 +238,7 @@ def evaluated_images(side: str, args: argparse.Namespace, recipe: Recipe) -> Any
     return images.contiguous(memory_format=torch.channels_last), labels
 
 
-def build(args: argparse.Namespace, **options: Any) -> Any:
+def build(args: Namespace, **options: Any) -> Any:
     dtype = "float16" if args.device == "gpu" else "float32"
     shared = {"device": args.device, "num_threads": args.threads, "layout": "NHWC", "dtype": dtype}
     return loaders.build(dataset_folder(args), **shared, **options)
@@ -265,32 +247,29 @@ def build(args: argparse.Namespace, **options: Any) -> Any:
 # --- runs -----------------------------------------------------------------------------------------
 
 
-def count_images(args: argparse.Namespace) -> int:
-    return sum(len(files) for _, _, files in os.walk(split_folders(args.images)[0]))
+def count_images(args: Namespace) -> int:
+    return sum(path.is_file() for path in split_folders(args.images)[0].rglob("*"))
 
 
-def run_side(side: str, args: argparse.Namespace, settings: Row, recipe: Recipe) -> None:
+def run_side(side: str, args: Namespace, settings: Row, recipe: Recipe) -> None:
     """Train with one loader, for each seed that has no result, while there is time."""
     device = torch_device(args)
     torch.backends.cudnn.benchmark = True
     images, labels = evaluated_images(side, args, recipe)
     steps = count_images(args) // recipe.batch_size * recipe.epochs
-    if side == TORCHVISION:
-        seeds = pairs.remaining_seeds(side, args, settings)
-        make_batches = torchvision_runs(args, recipe, seeds, steps)
-    else:
-        make_batches = our_runs(args, recipe)
+    seeds = pairs.remaining_seeds(side, args, settings)
+    ours = side == OURS
+    batches = our_runs(args, recipe) if ours else torchvision_runs(args, recipe, seeds)
 
     def train_once(seed: int) -> dict[str, float]:
         model = make_network(int(labels.max()) + 1, recipe.size, seed, device)
-        loss = train(model, make_batches(seed), steps, recipe.lr, device)
+        loss = train(model, batches(seed), steps, recipe.lr, device)
         return {"accuracy": evaluate(model, images, labels), "loss": loss}
 
     pairs.run_seeds(side, args, settings, train_once)
 
 
-def run(report: Report, args: argparse.Namespace) -> None:
-    """Train with both loaders, and compare."""
+def run(report: Report, args: Namespace) -> None:
     recipe = RECIPES[args.recipe]
     recipe = replace(recipe, epochs=args.epochs or recipe.epochs)
     settings: Row = {"recipe": args.recipe, "images": args.images.resolve().name}
@@ -300,6 +279,5 @@ def run(report: Report, args: argparse.Namespace) -> None:
     title = f"{args.recipe}, {recipe.epochs} epochs of {count_images(args):,} images"
     mean, half = pairs.report_pairs(report, found, sides, title, ["accuracy"])["accuracy"]
     report.check(f"{args.recipe}: half the interval of the accuracy", half, HALF)
-    report.check(
-        f"{args.recipe}: limit of the interval farthest from 0", abs(mean) + half, FARTHEST
-    )
+    farthest = f"{args.recipe}: limit of the interval farthest from 0"
+    report.check(farthest, abs(mean) + half, FARTHEST)

@@ -13,13 +13,11 @@ gives all identities a turn before one has its next.
 As in `accuracy`, all sides train at the same time, and the command continues where --results ends.
 """
 
-from __future__ import annotations
-
-import argparse
 import math
 import os
 import random
 import sys
+from argparse import Namespace
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -89,7 +87,7 @@ def plain_images(folder: Path, classes: list[str], *, train: bool) -> pairs.Imag
 class PlainLoader:
     """A plain loader of one split, with what train_reid.py uses of a `loaders.Loader`.
 
-    Its batches are of all epochs. Their rows exclude a query from its own results.
+    `batches` are of all epochs. Their rows exclude a query from its own results.
     """
 
     batches: Iterator[Any]
@@ -113,11 +111,10 @@ class PlainLoader:
 
 
 def identity_batches(
-    labels: list[int], args: argparse.Namespace, batches: int, seed: int
+    labels: list[int], args: Namespace, batches: int, seed: int
 ) -> list[list[Key]]:
     """Return batches of P identities with K samples each: groups of K, of identities that are drawn at random."""
-    random_numbers = random.Random(seed)
-    rows: dict[int, list[int]] = {}
+    random_numbers, rows = random.Random(seed), dict[int, list[int]]()
     for row, label in enumerate(labels):
         rows.setdefault(label, []).append(row)
     groups: dict[int, list[list[int]]] = {}
@@ -138,34 +135,26 @@ def identity_batches(
     return found
 
 
-@dataclass(frozen=True)
 class SameBatches:
-    """A sampler that returns the batches of the plain loader, in all epochs of `length` batches.
+    """A sampler, and its plan, of the batches that `plain_loaders` makes, in all epochs of `length` batches."""
 
-    Their rows number `files`, which are relative to the source.
-    """
-
-    files: tuple[str, ...]
-    batches: tuple[tuple[int, ...], ...]
-    length: int
     columns = ("source",)
-
-    def plan(self, columns: Mapping[str, Any], *, samples: int, **_: int) -> SamePlan:
-        """Find the rows of our dataset."""
-        rows = dict(zip(columns["source"], range(samples), strict=True))
-        found = np.array([rows[file] for file in self.files])
-        return SamePlan(found[np.array(self.batches)], self.length)
-
-
-class SamePlan:
-    """The batches of `SameBatches`, in rows of our dataset."""
-
     lines = ("Samples are drawn as by the plain loader.",)
 
-    def __init__(self, rows: Any, length: int) -> None:
-        """Take the rows of all batches, int64 [epochs * length, batch size]."""
-        self.rows, self.length = rows, length
-        self.samples = length * rows.shape[1]
+    def __init__(self, args: Namespace, length: int) -> None:
+        from torchvision import datasets
+
+        folder = datasets.ImageFolder(str(args.images / "train"))
+        keys = identity_batches(folder.targets, args, args.epochs * length, args.seed)
+        self.batches = np.array([[row for _, row in batch] for batch in keys])
+        self.files = [str(Path(path).relative_to(args.images)) for path, _ in folder.samples]
+        self.length, self.samples = length, length * self.batches.shape[1]
+
+    def plan(self, columns: Mapping[str, Any], *, samples: int, **_: int) -> Any:
+        """Find the rows of our dataset."""
+        rows = dict(zip(columns["source"], range(samples), strict=True))
+        self.rows = np.array([rows[file] for file in self.files])[self.batches]
+        return self
 
     def batch(self, epoch: int, number: int) -> Any:
         """Return the rows of a batch."""
@@ -175,31 +164,19 @@ class SamePlan:
         return self.rows[(epoch * self.length + number) % len(self.rows)]
 
 
-def same_batches(args: argparse.Namespace, length: int) -> SameBatches:
-    """Return a sampler of the batches that `plain_loaders` makes."""
-    from torchvision import datasets
-
-    folder = datasets.ImageFolder(str(args.images / "train"))
-    keys = identity_batches(folder.targets, args, args.epochs * length, args.seed)
-    files = tuple(str(Path(path).relative_to(args.images)) for path, _ in folder.samples)
-    return SameBatches(files, tuple(tuple(row for _, row in batch) for batch in keys), length)
-
-
-def plain_loaders(args: argparse.Namespace, length: int, classes: list[str], device: Any) -> Any:
+def plain_loaders(args: Namespace, length: int, classes: list[str], device: Any) -> Any:
     """Return the plain loaders of train and val."""
     images = plain_images(args.images / "train", classes, train=True)
     keys = identity_batches(images.folder.targets, args, args.epochs * length, args.seed)
     evaluated = plain_images(args.images / "val", classes, train=False)
     parts = evaluated.in_order()
-    train, val = (
-        iter(data_loader(*each, args, args.workers, ahead=4))
-        for each in ((images, keys), (evaluated, parts))
-    )
+    both = ((images, keys), (evaluated, parts))
+    train, val = (iter(data_loader(*each, args, args.workers, ahead=4)) for each in both)
     loader = PlainLoader(train, length, device, classes, with_rows=False)
     return loader, [PlainLoader(val, len(parts), device, classes, with_rows=True)]
 
 
-def run_side(side: str, args: argparse.Namespace, settings: Row) -> None:
+def run_side(side: str, args: Namespace, settings: Row) -> None:
     """Train with one loader, for each seed that has no result, while there is time."""
     device = train.init_distributed(args.device == "gpu")
     torch.backends.cudnn.benchmark = True
@@ -218,7 +195,7 @@ def run_side(side: str, args: argparse.Namespace, settings: Row) -> None:
             if side == PLAIN:
                 made = plain_loaders(args, length, classes, device)
             else:
-                made = train_reid.build(args, same_batches(args, length) if side == SAME else None)
+                made = train_reid.build(args, SameBatches(args, length) if side == SAME else None)
                 for loader in (made[0], *made[1]):
                     stack.enter_context(loader)
             rank1, mean_precision, _ = train_reid.run(args, made[0], made[1], device)
@@ -231,8 +208,7 @@ def run_side(side: str, args: argparse.Namespace, settings: Row) -> None:
         torch.distributed.destroy_process_group()
 
 
-def run(report: Report, args: argparse.Namespace) -> None:
-    """Train with all loaders, and compare."""
+def run(report: Report, args: Namespace) -> None:
     names = ("model", "epochs", "identities", "samples", "lr")
     settings: Row = {"images": args.images.resolve().name}
     settings |= {name: getattr(args, name) for name in names}

@@ -132,8 +132,7 @@ def compare(report: Report, args: argparse.Namespace, local: Path, added: str) -
         pairs.append((f"warm, {order}", f"local, {order}", WARM))
     title = f"{args.count:,} images, batch {args.batch_size}{added}"
     sizes = {"images": args.count, "repeats": args.repeats}
-    timings = report.compare(title, sides, pairs=[] if added else pairs, **sizes)
-    medians = {name: timing.median for name, timing in timings.items()}
+    medians = report.compare(title, sides, pairs=[] if added else pairs, **sizes)
     for order, target in (("in order", COLD), ("PK", COLD_PK)):
         if order in args.orders and not added:
             slower = max(medians[stores[order]], medians[f"local, {order}"])

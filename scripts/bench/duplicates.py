@@ -27,14 +27,16 @@ import os
 import resource
 import subprocess
 import tempfile
+import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from harness import Report, Row, WrongOptionError, measure_command, option, timed
+from harness import Report, Row, WrongOptionError, option, timed
 from inputs import convert_here, dataprep, encoded, photographs, repeat_shards
 from numpy.typing import NDArray
 from PIL import Image, ImageEnhance
@@ -221,6 +223,29 @@ def make_dataset(out: Path, hashes: Hashes, val: int, image: Path, first: int) -
     repeat_shards(example, out, counts, make_table, classes=classes)
 
 
+def memory_of_session(session: int) -> float:
+    """Return the MB of all processes of a session, with shared pages divided (PSS)."""
+    total = 0.0
+    for folder in Path("/proc").iterdir():
+        with suppress(OSError):  # the process ended
+            if folder.name.isdigit() and os.getsid(int(folder.name)) == session:
+                lines = (folder / "smaps_rollup").read_text().splitlines()
+                total += sum(int(each.split()[1]) for each in lines if each[:4] == "Pss:")
+    return total * 1024 / 1e6
+
+
+def measure_command(command: list[str], output: Any) -> tuple[Row, int]:
+    """Run a command; return its seconds, CPU seconds and peak memory in MB, and its status."""
+    options: Any = {"stdout": output, "stderr": subprocess.DEVNULL, "start_new_session": True}
+    peak = 0.0
+    with timed() as row:
+        process = subprocess.Popen(command, **options)
+        while process.poll() is None:
+            peak = max(peak, memory_of_session(process.pid))
+            time.sleep(0.05)
+    return row | {"peak MB": peak}, process.returncode
+
+
 def measure_dataset(own: Hashes, size: str, image: Path) -> Row:
     """Run `dataprep duplicates` on one dataset, or on two, in a process of its own."""
     counts = [int(count) for count in size.split("x")]
@@ -237,7 +262,7 @@ def measure_dataset(own: Hashes, size: str, image: Path) -> Row:
         del hashes
         across = ["--across"] * (len(counts) > 1)
         command = dataprep("duplicates", *folders, "--json", *across)
-        row, status = measure_command(command, stdout=output, stderr=subprocess.DEVNULL)
+        row, status = measure_command(command, output)
         output.seek(0)
         result = json.load(output)
     leaked = sum(leak["images"] for leak in result["leaks"])

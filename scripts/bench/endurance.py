@@ -193,7 +193,7 @@ def record(start: float, endurance: Endurance) -> tuple[Row, list[str]]:
             names.append((task / "comm").read_text().strip())
     numbers: Row = {"minutes": (time.monotonic() - start) / 60}
     numbers |= {"loaders": endurance.loaders, "epochs": endurance.epochs}
-    numbers |= {"host MiB": process_memory("VmRSS") / 2**20, "GPU MiB": gpu_mib()}
+    numbers |= {"host MiB": process_memory("VmRSS") * 1e6 / 2**20, "GPU MiB": gpu_mib()}
     return numbers | {"files": len(os.listdir("/proc/self/fd")), "threads": len(names)}, names
 
 

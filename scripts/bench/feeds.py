@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
-import hashlib
 import importlib
 import itertools
 import json
@@ -12,6 +10,7 @@ import os
 import statistics
 import tempfile
 import time
+from argparse import Namespace
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -36,16 +35,11 @@ SAMPLES_PER_CLASS = 4
 
 @dataclass(frozen=True)
 class Feed:
-    """Where batches come from.
+    """Where batches come from."""
 
-    Attributes:
-        batches: an endless iterator of images, labels, and perhaps the number of pixels.
-        prefetched: batches that may be ready before they are requested.
-        workers: processes that make whole batches.
-
-    """
-
+    #: Endless: images, labels, and perhaps the number of pixels.
     batches: Iterator[Any]
+    #: Batches that may be ready before they are requested, and processes that make whole batches.
     prefetched: int = 0
     workers: int = 0
 
@@ -72,19 +66,11 @@ def endless(loader: Any) -> Iterator[Any]:
         yield from loader
 
 
-def digest(*tensors: Any) -> str:
-    """Return a digest of the contents of tensors."""
-    contents = b"".join(each.cpu().numpy().tobytes() for each in tensors)
-    return hashlib.sha256(contents).hexdigest()[:16]
-
-
 # --- measuring ------------------------------------------------------------------------------------
 
 
 @contextmanager
-def open_feeds(
-    openers: Mapping[str, Opener], only: Sequence[str] = ("",)
-) -> Iterator[dict[str, Feed]]:
+def open_feeds(openers: Mapping[str, Opener], only: Sequence[str]) -> Iterator[dict[str, Feed]]:
     """Open the feeds that `--only` names."""
     with ExitStack() as stack:
         found = chosen(openers, only)
@@ -124,22 +110,21 @@ def measure_feed(feed: Feed, images: int, least: float = 0.0) -> Row:
 
 
 def compare_feeds(
-    report: Report, title: str, feeds: Mapping[str, Feed], args: argparse.Namespace, pairs: Pairs,
-    *, least: float = 0.0, by_pixels: bool = False,
+    report: Report, title: str, feeds: Mapping[str, Feed], args: Namespace, pairs: Pairs,
+    *, least: float = 0.0, unit: str = "images/s",
 ) -> dict[str, Row]:  # fmt: skip
     """Measure all feeds in turn, report their rates and ratios, and return the medians for each feed.
 
-    With `by_pixels`, the rates are of pixels instead of images.
+    The unit is what a label is for, or megapixels/s.
     """
     found: dict[str, list[Row]] = {name: [] for name in feeds}
 
     def measure(name: str) -> tuple[float, float]:
         row = measure_feed(feeds[name], args.count, least)
         found[name].append(row)
-        parts = row["pixels"] / 1e6 if by_pixels else 1
+        parts = row["pixels"] / 1e6 if unit == "megapixels/s" else 1
         return row["s"] / parts, row["CPU s"] / parts
 
-    unit = "megapixels/s" if by_pixels else "images/s"
     sides = {name: partial(measure, name) for name in feeds}
     report.compare(title, sides, images=1, repeats=args.repeats, pairs=pairs, unit=unit)
     medians = {}
@@ -149,10 +134,7 @@ def compare_feeds(
 
 
 def count_kernels(feed: Feed, batches: int) -> Row:
-    """Return the GPU's work for a batch by PyTorch's profiler: kernels, copies, and milliseconds of each.
-
-    The milliseconds are those in which at least one of them runs.
-    """
+    """Return kernels and copies of a batch by PyTorch's profiler, and the ms in which at least one of them runs."""
     from torch.profiler import ProfilerActivity, profile
 
     feed.take(2 * feed.prefetched + 2)
@@ -185,8 +167,10 @@ def channels_last(batches: Iterator[Any]) -> Iterator[Any]:
 
 def samplers(count: int, batch_size: int) -> dict[str, Any]:
     """Return the samplers that benchmarks compare; `None` is DALI's own reader."""
-    identities = max(1, batch_size // SAMPLES_PER_CLASS)
-    samples = min(SAMPLES_PER_CLASS, batch_size)
+    identities, samples = (
+        max(1, batch_size // SAMPLES_PER_CLASS),
+        min(SAMPLES_PER_CLASS, batch_size),
+    )
     return {
         "buffer": None,
         "SequentialSampler": loaders.SequentialSampler(),
@@ -196,7 +180,7 @@ def samplers(count: int, batch_size: int) -> dict[str, Any]:
     }
 
 
-def open_loader(dataset: Path, args: argparse.Namespace, **options: Any) -> Any:
+def open_loader(dataset: Path | str, args: Namespace, **options: Any) -> Any:
     """Build a loader of imagenet-train with the batch size, device and threads of the arguments."""
     chosen = {"transforms": "imagenet-train", "batch_size": args.batch_size, "device": args.device}
     chosen["dtype"] = "float16" if args.device == "gpu" else "float32"
@@ -205,8 +189,7 @@ def open_loader(dataset: Path, args: argparse.Namespace, **options: Any) -> Any:
 
 
 @contextmanager
-def our_feed(dataset: Path, args: argparse.Namespace, **options: Any) -> Iterator[Feed]:
-    """Open a loader."""
+def our_feed(dataset: Path, args: Namespace, **options: Any) -> Iterator[Feed]:
     with open_loader(dataset, args, **options) as loader:
         batches = endless(loader)
         nhwc = options.get("layout") == "NHWC"
@@ -214,9 +197,7 @@ def our_feed(dataset: Path, args: argparse.Namespace, **options: Any) -> Iterato
 
 
 @contextmanager
-def turns_feed(
-    dataset: Path, args: argparse.Namespace, pipelines: int, **options: Any
-) -> Iterator[Feed]:
+def turns_feed(dataset: Path, args: Namespace, pipelines: int, **options: Any) -> Iterator[Feed]:
     """Open several loaders, each driven by a thread of its own, whose batches are taken in turn."""
     threads = max(1, min(8, (options.pop("num_threads", None) or CORES) // pipelines))
     with ExitStack() as stack:
@@ -240,7 +221,7 @@ def turns_feed(
 
 @contextmanager
 def hand_feed(
-    dataset: Path, args: argparse.Namespace, layout: str = "NCHW",
+    dataset: Path, args: Namespace, layout: str = "NCHW",
     policy: Callable[[Any], Any] | None = None, **options: Any,
 ) -> Iterator[Feed]:  # fmt: skip
     """Open a DALI pipeline with our loader's options and DALI's own reader, as NVIDIA's examples do.
@@ -253,33 +234,29 @@ def hand_feed(
             options = {name: getattr(loader.options, name) for name in names}
     gpu, load = args.device == "gpu", options.pop("hw_decoder_load")
     manifest = read_manifest(dataset)
-    records = manifest.format == "tfrecord"
-    shards = shard_files(dataset)
-    paths, indexes = map(str, shards), [str(path.with_suffix(".idx")) for path in shards]
+    image, label = manifest.components.image[0], "image/class/label"
+    shards = [str(path) for path in shard_files(dataset)]
+    indexes = [str(Path(path).with_suffix(".idx")) for path in shards]
     reader = {"name": "reader", "pad_last_batch": True, "random_shuffle": True}
     reader |= {"initial_fill": 1024, "shuffle_after_epoch": True, "shuffle_after_epoch_seed": 1}
-
-    def read() -> tuple[Any, Any]:
-        image = manifest.components.image[0]
-        if records:
-            features = {
-                image: tfrecord.FixedLenFeature((), tfrecord.string, ""),
-                "image/class/label": tfrecord.FixedLenFeature([1], tfrecord.int64, -1),
-            }
-            reader.update(path=[*paths], index_path=indexes, features=features)
-            found = fn.readers.tfrecord(**reader)
-            return found[image], found["image/class/label"]
-        reader.update(paths=[*paths], index_paths=indexes, ext=[image, "cls"])
-        images, labels = fn.readers.webdataset(**reader)
-        return images, fn.pad(labels)
+    if records := manifest.format == "tfrecord":
+        features = {image: tfrecord.FixedLenFeature((), tfrecord.string, "")}
+        features[label] = tfrecord.FixedLenFeature([1], tfrecord.int64, -1)
+        reader |= {"path": shards, "index_path": indexes, "features": features}
+    else:
+        reader |= {"paths": shards, "index_paths": indexes, "ext": [image, "cls"]}
 
     def graph() -> Any:
-        image, label = read()
-        images = by_hand.crop_resize(image, gpu=gpu, pixels=manifest.pixels, hw_decoder_load=load)
-        if policy is not None:
-            images = policy(images)
+        if records:
+            found = fn.readers.tfrecord(**reader)
+            data, labels = found[image], found[label]
+        else:
+            data, labels = fn.readers.webdataset(**reader)
+            labels = fn.pad(labels)
+        images = by_hand.crop_resize(data, gpu=gpu, pixels=manifest.pixels, hw_decoder_load=load)
+        images = images if policy is None else policy(images)
         images = by_hand.normalize(images, gpu=gpu, layout=layout.removeprefix("N"))
-        return images, label.gpu() if gpu and records else label
+        return images, labels.gpu() if gpu and records else labels
 
     def batches() -> Iterator[Any]:
         # DALI's policies are written with its conditionals.
@@ -295,30 +272,24 @@ def hand_feed(
     yield Feed(channels_last(made) if layout == "NHWC" else made, options["prefetch"])
 
 
-def to_device(tensor: Any, args: argparse.Namespace) -> Any:
+def to_device(tensor: Any, args: Namespace) -> Any:
     return tensor.to(torch_device(args), non_blocking=True)
 
 
-def data_loader(
-    images: Any, batches: Any, args: argparse.Namespace, workers: int, ahead: int = 2
-) -> Any:
+def data_loader(images: Any, batches: Any, args: Namespace, workers: int, ahead: int = 2) -> Any:
     """Return torch's DataLoader of batches of keys, whose processes start once for all epochs."""
     # A process that runs DALI has threads and must not be forked. The fork server has only imported
     # torchvision.
     multiprocessing.set_forkserver_preload(["torchvision.transforms.v2"])
-    several: Any = {"multiprocessing_context": "forkserver", "prefetch_factor": ahead}
-    return torch.utils.data.DataLoader(
-        images,
-        batch_sampler=batches,
-        num_workers=workers,
-        pin_memory=args.device == "gpu",
-        **(several if workers else {}),
-    )
+    options: Any = {"num_workers": workers, "pin_memory": args.device == "gpu"}
+    if workers:
+        options |= {"multiprocessing_context": "forkserver", "prefetch_factor": ahead}
+    return torch.utils.data.DataLoader(images, batch_sampler=batches, **options)
 
 
 @contextmanager
 def workers_feed(
-    data: Any, args: argparse.Namespace, workers: int, finish: Callable[[Any], Any] = lambda x: x
+    data: Any, args: Namespace, workers: int, finish: Callable[[Any], Any] = lambda images: images
 ) -> Iterator[Feed]:
     """Open torch's DataLoader of a dataset; the device finishes the images of a batch.
 
@@ -328,17 +299,13 @@ def workers_feed(
 
     order = RandomSampler(data, num_samples=len(data) * 10_000)
     loader = data_loader(data, BatchSampler(order, args.batch_size, drop_last=True), args, workers)
-
-    def batches() -> Any:
-        for images, labels in loader:
-            yield finish(to_device(images, args)), to_device(labels, args)
-
-    with closing(batches()) as made:
+    made = ((finish(to_device(each, args)), to_device(labels, args)) for each, labels in loader)
+    with closing(made):
         yield Feed(made, 2 * workers, workers)
 
 
 def torchvision_feed(
-    folder: Path, args: argparse.Namespace, version: str, workers: int
+    folder: Path, args: Namespace, version: str, workers: int
 ) -> AbstractContextManager[Feed]:
     """Load an ImageFolder with torchvision's transforms, version v1 or v2, in worker processes."""
     from torchvision.datasets import ImageFolder

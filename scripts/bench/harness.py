@@ -12,10 +12,10 @@ module: a machine may lack what it imports. `OPTIONS` are the options, made by `
 - `Report.compare` runs each side once to warm up, then all sides in turn as often as `--repeats`
   says, so that a slow moment of the machine meets every side. It prints the median and the spread,
   and compares runs that followed each other.
-- A target is `at_least` or `at_most` a number, and stands in the module whose figure it limits.
+- A target is `at_least` or `at_most` a number, in the module whose figure it limits.
 - `--json` writes the tables and the checks with the machine, the versions and the command.
-- `apart` calls a function in a new process, for measurements of memory, of the start, and of files
-  that no process has mapped.
+- `apart` calls a function in a new process: for memory, the start, and files that no process has
+  mapped.
 - `inputs` makes images and datasets, `feeds` opens what feeds a model and measures several in turn,
   and `by_hand` has DALI's pipelines without this project's packages.
 
@@ -34,15 +34,16 @@ import multiprocessing
 import os
 import platform
 import shlex
-import shutil
 import statistics
 import subprocess
 import sys
 import time
+from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -89,36 +90,34 @@ DEVICE = option(
     "--device", "auto", "auto is the GPU if there is one", choices=["auto", "gpu", "cpu"]
 )
 FORMATS = ("tfrecord", "webdataset")
-STORES = "full (as they are), raw, or the pixels of the shorter side"
+STORES = "full (as they are), raw, raw32 for so many pixels, or the pixels of the shorter side"
 ONLY = option("--only", [""], "measure only what has one of these words in its name")
+#: What options mean that several subjects have.
+MEANINGS = {
+    "count": "images, which repeat the photographs",
+    "repeats": "measurements of each side, after a warm-up",
+    "batch_size": "images of a batch",
+    "stores": f"how images are stored: {STORES}",
+    "seconds": "duration of a measurement",
+    "min_seconds": "minimum duration of a measurement",
+    "workers": "worker processes",
+    "shards": "shards of 1,000 samples",
+}
 
 
-def usual(
-    subject: str,
-    *,
-    count: int | None = None,
-    repeats: int | None = None,
-    batch_size: int | None = None,
-    stores: Sequence[str] = (),
-    feeds: bool = False,
-) -> list[Any]:
-    """Return the options that most subjects have, with these defaults; `feeds` are read by a device."""
+def usual(subject: str, *, feeds: bool = False, **defaults: Any) -> list[Any]:
+    """Return options that several subjects have, with these defaults; `feeds` are read by a device."""
     work = Path("/dev/shm/bench") / subject
     options = [option("--work", work, "folder for the files, in memory if it can be")]
-    if count is not None:
-        options += [IMAGES, option("--count", count, "images, which repeat the photographs")]
-    if repeats is not None:
-        options.append(option("--repeats", repeats, "measurements of each side, after a warm-up"))
-    if batch_size is not None:
-        options.append(option("--batch-size", batch_size, "images of a batch"))
-    if stores:
-        options.append(option("--stores", [*stores], f"how images are stored: {STORES}"))
+    options += [IMAGES] * ("count" in defaults)
+    for name, default in defaults.items():
+        options.append(option(f"--{name.replace('_', '-')}", default, MEANINGS[name]))
     if feeds:
         options += [DEVICE, option("--fmt", "tfrecord", "format of the shards", choices=FORMATS)]
     return options
 
 
-def check_options(args: argparse.Namespace) -> None:
+def check_options(args: Namespace) -> None:
     """Replace `--device auto` by what this machine has, and refuse fewer images than a batch."""
     if getattr(args, "device", "") == "auto":
         import torch
@@ -130,15 +129,10 @@ def check_options(args: argparse.Namespace) -> None:
         raise WrongOptionError(f"--count {args.count} is less than {name} {max(sizes)}")
 
 
-def torch_device(args: argparse.Namespace) -> Any:
-    """Return the device of the arguments for torch."""
+def torch_device(args: Namespace) -> Any:
     import torch
 
     return torch.device("cuda", 0) if args.device == "gpu" else torch.device("cpu")
-
-
-def powers_of_two(most: int) -> list[int]:
-    return sorted({*(1 << bit for bit in range(most.bit_length())), most})
 
 
 def chosen(sides: Mapping[str, Any], only: Sequence[str]) -> dict[str, Any]:
@@ -150,8 +144,8 @@ def chosen(sides: Mapping[str, Any], only: Sequence[str]) -> dict[str, Any]:
     return found
 
 
-def replaced(args: argparse.Namespace, **values: Any) -> argparse.Namespace:
-    return argparse.Namespace(**{**vars(args), **values})
+def replaced(args: Namespace, **values: Any) -> Namespace:
+    return Namespace(**{**vars(args), **values})
 
 
 def subjects() -> dict[str, Row]:
@@ -224,19 +218,6 @@ Side = Callable[[], tuple[float, float] | None]
 Pairs = Sequence[tuple[str, str, "Target | None"]]
 
 
-@dataclass
-class Timing:
-    """The measurements of a side: seconds, and seconds of CPU time of the process and its children."""
-
-    seconds: list[float] = field(default_factory=list)
-    cpu_seconds: list[float] = field(default_factory=list)
-
-    @property
-    def median(self) -> float:
-        """The median of the seconds."""
-        return statistics.median(self.seconds)
-
-
 @contextmanager
 def timed() -> Iterator[Row]:
     """Put the seconds of the block, and its CPU seconds in this process and ended children, into a row."""
@@ -252,20 +233,15 @@ def apart(function: Callable[..., Any], *arguments: Any) -> Any:
         return pool.submit(function, *arguments).result()
 
 
-def measure_call(function: Callable[[], Any]) -> Row:
-    """Return the seconds, the CPU seconds and this process's peak memory in MB of a call."""
-    Path("/proc/self/clear_refs").write_text("5")  # VmHWM begins anew
-    with timed() as row:
-        kept = function()
-    row["peak MB"] = process_memory("VmHWM") / 1e6
-    del kept
-    return row
+def reset_peak() -> None:
+    """Let VmHWM, the peak of this process's memory, begin anew."""
+    Path("/proc/self/clear_refs").write_text("5")
 
 
-def process_memory(name: str) -> int:
-    """Return a value of /proc/self/status in bytes, such as VmRSS."""
+def process_memory(name: str) -> float:
+    """Return a value of /proc/self/status in MB, such as VmRSS."""
     lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(name))
+    return next(int(line.split()[1]) * 1024 / 1e6 for line in lines if line.startswith(name))
 
 
 def own_memory() -> Row:
@@ -275,30 +251,6 @@ def own_memory() -> Row:
         name, size, _ = line.split()
         sizes[name] = int(size) * 1024 / 1e6
     return {"USS MB": sizes["Private_Clean:"] + sizes["Private_Dirty:"], "PSS MB": sizes["Pss:"]}
-
-
-def memory_of_session(session: int) -> int:
-    """Return the bytes of all processes of a session, with shared pages divided (PSS)."""
-    total = 0
-    for folder in Path("/proc").iterdir():
-        try:
-            if folder.name.isdigit() and os.getsid(int(folder.name)) == session:
-                lines = (folder / "smaps_rollup").read_text().splitlines()
-                total += 1024 * sum(int(each.split()[1]) for each in lines if each[:4] == "Pss:")
-        except OSError:  # the process ended
-            continue
-    return total
-
-
-def measure_command(command: Sequence[object], **pipes: Any) -> tuple[Row, int]:
-    """Run a command; return its seconds, CPU seconds and peak memory in MB, and its status."""
-    peak = 0
-    with timed() as row:
-        process = subprocess.Popen([*map(str, command)], start_new_session=True, **pipes)
-        while process.poll() is None:
-            peak = max(peak, memory_of_session(process.pid))
-            time.sleep(0.05)
-    return row | {"peak MB": peak / 1e6}, process.returncode
 
 
 # --- reporting ------------------------------------------------------------------------------------
@@ -316,12 +268,7 @@ class Target:
         return value >= self.limit if self.bound == "at least" else value <= self.limit
 
 
-def at_least(limit: float) -> Target:
-    return Target("at least", limit)
-
-
-def at_most(limit: float) -> Target:
-    return Target("at most", limit)
+at_least, at_most = partial(Target, "at least"), partial(Target, "at most")
 
 
 class Report:
@@ -357,50 +304,40 @@ class Report:
         self.results["tables"].append({"title": title, "rows": [dict(row) for row in rows]})
 
     def compare(
-        self,
-        title: str,
-        sides: Mapping[str, Side],
-        *,
-        images: int,
-        repeats: int,
-        pairs: Pairs = (),
-        unit: str = "images/s",
-        reset: Callable[[], object] = lambda: None,
-    ) -> dict[str, Timing]:
-        """Time all sides in turn, print their rates and ratios, and return the timings.
+        self, title: str, sides: Mapping[str, Side], *, images: int, repeats: int,
+        pairs: Pairs = (), unit: str = "images/s", reset: Callable[[], object] = lambda: None,
+    ) -> dict[str, float]:  # fmt: skip
+        """Time all sides in turn, print their rates and ratios, and return the median seconds of each.
 
         A ratio is how many times as fast the first side of a pair is as the second, in runs that
         followed each other, because a slow moment of the machine affects both.
         """
-        timings = {name: Timing() for name in sides}
+        taken: dict[str, list[tuple[float, float]]] = {name: [] for name in sides}
         for repeat, (name, side) in itertools.product(range(repeats + 1), sides.items()):
             reset()
             with timed() as row:
                 own = side()
             if repeat:  # after the warm-up
-                seconds, cpu = own or (row["seconds"], row["CPU s"])
-                timings[name].seconds.append(seconds)
-                timings[name].cpu_seconds.append(cpu)
-        rows = []
-        for name, timing in timings.items():
-            rates = sorted(images / seconds for seconds in timing.seconds)
+                taken[name].append(own or (row["seconds"], row["CPU s"]))
+        rows, medians, cpu = [], {}, {}
+        for name, measured in taken.items():
+            rates = sorted(images / seconds for seconds, _ in measured)
+            medians[name] = statistics.median(seconds for seconds, _ in measured)
+            cpu[name] = statistics.median(spent for _, spent in measured)
             row = {unit: name, "median": statistics.median(rates), "min": rates[0]}
             row |= {"max": rates[-1], "repeats": rates}
-            each = unit.removesuffix("s/s")
-            row[f"CPU us/{each}"] = statistics.median(timing.cpu_seconds) / images * 1e6
-            rows.append(row)
+            rows.append(row | {f"CPU us/{unit.removesuffix('s/s')}": cpu[name] / images * 1e6})
         self.table(title, rows, hidden=["repeats"])
         for left, right, target in pairs:
-            if left in timings and right in timings:
-                one, other = timings[left], timings[right]
-                ratios = sorted(b / a for a, b in zip(one.seconds, other.seconds, strict=True))
-                cpu = statistics.median(other.cpu_seconds)
-                cpu /= max(statistics.median(one.cpu_seconds), 1e-9)
-                note = f"pairs {ratios[0]:.2f} to {ratios[-1]:.2f}, by CPU time {cpu:.2f}"
+            if left in taken and right in taken:
+                together = zip(taken[left], taken[right], strict=True)
+                ratios = sorted(other / one for (one, _), (other, _) in together)
+                note = f"pairs {ratios[0]:.2f} to {ratios[-1]:.2f}, by CPU time"
+                note += f" {cpu[right] / max(cpu[left], 1e-9):.2f}"
                 self.check(f"{left} / {right}", statistics.median(ratios), target, note)
-        return timings
+        return medians
 
-    def check(self, name: str, value: float, target: Target | None, note: str = "") -> None:
+    def check(self, name: str, value: float, target: Target | None = None, note: str = "") -> None:
         """Print a value beside its target, if it has one."""
         check: Row = {"name": name, "value": value, "target": None, "note": note}
         verdict = ""
@@ -433,15 +370,27 @@ def format_value(value: Any) -> str:
     return str(value)
 
 
+def extended(
+    found: Sequence[Row], size: str, names: Sequence[str], sizes: Sequence[int]
+) -> list[Row]:
+    """Extend lines through the two largest of the rows, which are in order, to larger sizes."""
+    rows = []
+    for larger in sizes:
+        if len(found) > 1 and larger > found[-1][size]:
+            one, two = found[-2:]
+            ratio = (larger - two[size]) / (two[size] - one[size])
+            rows.append({size: larger})
+            for name in names:
+                rows[-1][name] = max(0.0, two[name] + ratio * (two[name] - one[name]))
+    return rows
+
+
 def machine() -> Row:
     """Return the CPU's model, the usable cores, the memory in GB, and the GPUs."""
-    models = [
-        line.partition(":")[2].strip()
-        for line in Path("/proc/cpuinfo").read_text().splitlines()
-        if line.startswith("model name")
-    ]
+    from loaders.devices import cpu_name
+
     return {
-        "cpu": models[0] if models else platform.machine(),
+        "cpu": cpu_name(),
         "cores": CORES,
         "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9),
         "gpus": query_gpus("--query-gpu=name,driver_version"),
@@ -451,19 +400,16 @@ def machine() -> Row:
 
 def query_gpus(query: str) -> list[str]:
     """Return the lines with which nvidia-smi answers, none without it."""
-    if shutil.which("nvidia-smi") is None:
-        return []
     command = ["nvidia-smi", query, "--format=csv,noheader,nounits"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    return done.stdout.strip().splitlines() if done.returncode == 0 else []
+    with suppress(OSError, subprocess.CalledProcessError):
+        return subprocess.check_output(command, text=True).strip().splitlines()
+    return []
 
 
 def versions() -> dict[str, str]:
     """Return the versions of Python and of the packages that are installed."""
     installed = {"Python": platform.python_version()}
     for package in PACKAGES:
-        try:
+        with suppress(PackageNotFoundError):
             installed[package] = version(package)
-        except PackageNotFoundError:
-            continue
     return installed

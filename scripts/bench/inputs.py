@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
 import io
 import os
 import shutil
 import subprocess
+from argparse import Namespace
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -42,19 +42,15 @@ def copy_photographs(photos: Path, work: Path) -> list[Path]:
     return copies
 
 
-def fill_folder(
-    files: Sequence[Path],
-    src: Path,
-    count: int,
-    classes: int = 100,
-    put: Callable[[Path, Path], object] = os.link,
-) -> None:
+def fill_folder(files: Sequence[Path], src: Path, count: int, classes: int = 100) -> None:
     """Make an ImageFolder of `count` images: hard links are many images in the memory of a few."""
     shutil.rmtree(src, ignore_errors=True)
     for number in range(min(classes, count)):
         (src / f"class{number:04d}").mkdir(parents=True)
     for number in range(count):
-        put(files[number % len(files)], src / f"class{number % classes:04d}" / f"{number:08d}.jpg")
+        os.link(
+            files[number % len(files)], src / f"class{number % classes:04d}" / f"{number:08d}.jpg"
+        )
 
 
 def enlarged(file: Path) -> Image.Image:
@@ -119,16 +115,17 @@ def convert_here(src: Path | str, out: Path | str, workers: int, **options: Any)
 
 
 def store_options(store: str) -> list[str]:
-    """Return the options of ``dataprep convert`` for a store: one of `STORES`."""
+    """Return the options of ``dataprep convert`` for a store, one of `STORES`."""
+    raw = ["--store", "raw"] * store.startswith("raw")
     if store in ("full", "raw"):
-        return ["--store", "raw"] if store == "raw" else []
-    if not store.isdigit():
+        return raw
+    if not store.removeprefix("raw").isdigit():
         raise WrongOptionError(f"--stores {store}: a store is {STORES}")
-    return ["--resize-shorter", store]
+    return [*raw, "--raw-size" if raw else "--resize-shorter", store.removeprefix("raw")]
 
 
 def prepare(
-    args: argparse.Namespace, store: str = "full", *options: object, classes: int = 100
+    args: Namespace, store: str = "full", *options: object, classes: int = 100
 ) -> tuple[Path, Path]:
     """Return an ImageFolder of `count` images, hard links to the photographs, and a dataset of it."""
     options = (*store_options(store), *options)
@@ -147,16 +144,11 @@ def repeat_shards(
     make_table: Callable[[int, Path], int] | None = None,
     **manifest: Any,
 ) -> Path:
-    """Make a dataset whose shards are hard links to the few shards of another dataset.
+    """Make a dataset whose shards are hard links to the few shards of another dataset, which has one split.
 
-    Args:
-        base: the other dataset, with one split.
-        out: the folder of the new one, which is kept if it is complete.
-        counts: the number of shards of each split.
-        make_table: writes the sample table of a shard, given its number in all splits and its path,
-            and returns the number of rows; else the table is a hard link, too.
-        manifest: changes of the manifest.
-
+    A complete dataset is kept. `counts` are the shards of each split. `make_table` writes the sample
+    table of a shard, given its number in all splits and its path, and returns the rows; without it,
+    tables are hard links, too. `manifest` are changes of the manifest.
     """
     from manifests.schema import File, Shard, Split
     from manifests.store import manifest_files, read_manifest
@@ -205,19 +197,6 @@ def upload(folder: Path, url: str) -> None:
     for path in sorted(folder.rglob("*")):
         if path.is_file():
             store.put(str(path.relative_to(folder)), path.read_bytes())
-
-
-def clear(out: Path, *, ready: int) -> None:
-    """Remove the output of a side, and make `ready` bytes of memory available to the next one.
-
-    A virtual machine returns free memory to its host, and the next side to use it would wait to get
-    it back.
-    """
-    shutil.rmtree(out, ignore_errors=True)
-    ballast = out.with_name("ballast")
-    with open(ballast, "wb") as file:
-        os.posix_fallocate(file.fileno(), 0, ready)
-    ballast.unlink()
 
 
 def drop_pages(files: Iterable[Path]) -> None:

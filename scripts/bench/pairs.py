@@ -1,8 +1,5 @@
 """Pairs of training runs, one with each loader: results are kept in a file, and compared by seed."""
 
-from __future__ import annotations
-
-import argparse
 import json
 import math
 import multiprocessing
@@ -10,6 +7,7 @@ import random
 import statistics
 import time
 import zlib
+from argparse import Namespace
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
@@ -23,12 +21,11 @@ from inputs import convert
 Key = tuple[str, int]
 OPTIONS = [
     ("images", {"type": Path, "help": "folder with train/CLASS/ and val/CLASS/"}),
-    *usual("accuracy"),
+    *usual("accuracy", workers=max(1, CORES - 3)),
     DEVICE,
     option("--seeds", 12, "pairs of runs"),
     option("--seconds", math.inf, "start no run that would end later than this"),
     option("--results", Path("results.jsonl"), "file of the finished runs"),
-    option("--workers", max(1, CORES - 3), "processes of the other loader"),
 ]
 
 
@@ -40,15 +37,17 @@ def split_folders(images: Path) -> tuple[Path, Path]:
     return images / "train", found[0]
 
 
-def dataset_folder(args: argparse.Namespace) -> Path:
+def dataset_folder(args: Namespace) -> Path:
     return Path(args.work) / f"accuracy-{args.images.resolve().name}"
 
 
 class Images:
-    """An ImageFolder with rows, whose random numbers depend only on the names of the batches."""
+    """An ImageFolder with rows, whose random numbers depend only on the names of the batches.
+
+    Labels number `classes`, by default the folders.
+    """
 
     def __init__(self, folder: Path, steps: Sequence[Any], classes: Sequence[str] = ()) -> None:
-        """Read the names of the files; labels number `classes`, by default the folders."""
         from torchvision import datasets, transforms
 
         self.folder = datasets.ImageFolder(str(folder), transforms.Compose([*steps]))
@@ -78,34 +77,31 @@ def to_device(batch: Any, device: torch.device) -> Any:
     return images, labels.to(device, non_blocking=True), *rest
 
 
-def prepare(args: argparse.Namespace) -> None:
+def prepare(args: Namespace) -> None:
     """Convert the images. They stay encoded as they are, so all loaders decode the same bytes."""
     if not (dataset_folder(args) / "manifest.json").exists():
         convert(args.images, dataset_folder(args), "tfrecord")
 
 
 def run_sides(
-    sides: Sequence[str], function: Callable[..., None], args: argparse.Namespace, settings: Row,
-    *more: Any,
-) -> dict[str, dict[int, Row]]:  # fmt: skip
+    sides: Sequence[str], function: Callable[..., None], args: Namespace, settings: Row, *more: Any
+) -> dict[str, dict[int, Row]]:
     """Call a function for each side, at the same time, each in a process; return the runs of all sides."""
     prepare(args)
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(len(sides), context) as pool:
-        running = [pool.submit(function, side, args, settings, *more) for side in sides]
-        for each in running:
-            each.result()
+    with ProcessPoolExecutor(len(sides), multiprocessing.get_context("spawn")) as pool:
+        for done in [pool.submit(function, side, args, settings, *more) for side in sides]:
+            done.result()
     return read_results(args.results, settings)
 
 
-def remaining_seeds(side: str, args: argparse.Namespace, settings: Row) -> list[int]:
+def remaining_seeds(side: str, args: Namespace, settings: Row) -> list[int]:
     """Return the seeds without a result of this side."""
     done = read_results(args.results, settings).get(side, {})
     return [seed for seed in range(args.seeds) if seed not in done]
 
 
 def run_seeds(
-    side: str, args: argparse.Namespace, settings: Row, train: Callable[[int], dict[str, float]]
+    side: str, args: Namespace, settings: Row, train: Callable[[int], dict[str, float]]
 ) -> None:
     """Train with each seed that has no result while there is time, and append each result to the file."""
     end, took = time.monotonic() + args.seconds, 0.0
@@ -118,8 +114,7 @@ def run_seeds(
         row = {"side": side, "seed": seed, **scores, "seconds": round(took, 2)}
         with args.results.open("a") as stream:
             stream.write(json.dumps({**row, "settings": settings}) + "\n")
-        text = ", ".join(f"{name} {value:.4g}" for name, value in scores.items())
-        print(f"{side}, seed {seed}: {text}, {took:.1f} s", flush=True)
+        print(f"{side}, seed {seed}: {scores}, {took:.1f} s", flush=True)
 
 
 def read_results(file: Path, settings: Row) -> dict[str, dict[int, Row]]:
@@ -136,20 +131,16 @@ def paired_interval(differences: Sequence[float]) -> tuple[float, float]:
     """Return the mean of the differences, and half the width of its 95% interval (Student's t)."""
     from scipy import stats
 
-    count, mean = len(differences), statistics.fmean(differences)
-    if count < 2:
+    mean = statistics.fmean(differences)
+    if len(differences) < 2:
         return mean, math.inf
-    quantile = float(stats.t.ppf(0.975, count - 1))
-    return mean, quantile * statistics.stdev(differences) / math.sqrt(count)
+    return mean, float(stats.ttest_1samp(differences, 0).confidence_interval(0.95).high) - mean
 
 
 def report_pairs(
-    report: Report,
-    found: dict[str, dict[int, Row]],
-    sides: tuple[str, str],
-    title: str,
+    report: Report, found: dict[str, dict[int, Row]], sides: tuple[str, str], title: str,
     names: Sequence[str],
-) -> dict[str, tuple[float, float]]:
+) -> dict[str, tuple[float, float]]:  # fmt: skip
     """Report the scores of two sides; return the mean difference and half its interval for each score."""
     other, ours = (found.get(side, {}) for side in sides)
     seeds = sorted(set(ours) & set(other))
@@ -167,8 +158,7 @@ def report_pairs(
             row[f"deviation of {name}"] = f"{statistics.stdev(values):.2f}"
             row[f"{name} of each seed"] = values
         rows.append(row)
-    hidden = [name for name in rows[0] if name.endswith("of each seed")]
-    report.table(title, rows, hidden=[*hidden, "deviation of seconds"])
+    report.table(title, rows, hidden=[name for name in rows[0] if name.endswith("of each seed")])
     intervals = {}
     for name in names:
         mean, half = paired_interval([ours[seed][name] - other[seed][name] for seed in seeds])

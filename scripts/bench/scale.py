@@ -1,39 +1,191 @@
-"""`build` of very large datasets, on one rank and on eight ranks of a machine that start together.
+"""Very large datasets, by simulation: seconds and memory of each step, by number of samples.
 
-The datasets are those of `plan_scale`: shards, indexes and tables are hard links to a few real ones.
-A rank is a process with the order of its first epoch. Seconds are of the slowest rank, from its call
-of `build`, without imports. Memory is what `build` adds to a rank: at its peak, and afterwards its
-own pages (USS), and with its part of shared pages (PSS). CPU time is of one rank. The last table
-extends a line through the two largest sizes.
+    python scripts/bench scale
+    python scripts/bench scale --steps build --ranks 4 --shards 100000 --most 400000000
+
+Each step runs in a new process, which calls the functions that the commands call. `plan` plans
+images that do not exist. `rows of 20 shards` is what one worker does before it reads an image.
+`finish` reads tables and indexes of real shards of 1,000 tiny images. The other steps open a
+dataset whose shards, indexes and tables are hard links to a few real ones. A sampler plans its
+first epoch, with the columns that it needs.
+
+`build` is measured on one rank, and on several ranks of a machine that start together: processes
+with the order of their first epoch. Seconds are of the slowest rank, without imports. Memory is what
+`build` adds to a rank: at its peak, and afterwards its own pages (USS), and with its part of shared
+pages (PSS). CPU time is of one rank. The last tables extend a line through the two largest sizes.
 """
 
-from __future__ import annotations
-
-import argparse
 import multiprocessing
+import shutil
 import statistics
-import time
+from argparse import Namespace
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from harness import Report, Row, at_most, option, own_memory, process_memory
-from plan_scale import SAMPLES_PER_SHARD, make_dataset
+import harness
+import numpy as np
+import pyarrow as pa
+from harness import Report, Row, at_most, option, own_memory, process_memory, reset_peak, timed
+from inputs import repeat_shards
+from PIL import Image
 
-TAKES = "10 minutes"
-NEEDS = "a disk with hard links, 2 GB of memory for each rank at 10^8 samples"
+from dataprep.options import Options
+from dataprep.plan.files import read_plan
+from dataprep.run.convert import convert_dataset, plan_dataset
+from dataprep.run.finish import finish
+from dataprep.run.work import stored_tasks, work
+from dataprep.sources import Source
+from dataprep.sources.base import sample_table
+from dataprep.verification.verify import verify_manifest
+from manifests.store import read_manifest
+
+PER_SHARD, ROWS_OF, CLASSES = 1000, 20, 1000
+#: ext4 allows 65,000 names of a file.
+MAX_LINKS = 60_000
+OF_SHARDS = Options(shard_samples=PER_SHARD)
+
+
+# --- sources --------------------------------------------------------------------------------------
+
+
+def make_source(root: Path, paths: pa.Array, sizes: np.ndarray[Any, Any]) -> Source:
+    labels = (np.arange(len(paths)) % CLASSES).astype(np.int32)
+    table = sample_table(paths, label=labels, size=sizes)
+    classes = tuple(f"n{number:08d}" for number in range(CLASSES))
+    return Source(root=str(root), layout="ImageFolder", table=table, classes=classes)
+
+
+def absent_source(samples: int) -> Source:
+    """Return a source of images that do not exist, with paths of 30 bytes as ImageNet has them."""
+    # The paths are made in one array, because a Python string for each would take minutes.
+    template = np.frombuffer(b"train/n00000000/0000000000.JPEG", np.uint8)
+    text = np.empty((samples, len(template)), np.uint8)
+    text[:] = template
+    for place in range(10):
+        text[:, 25 - place] += (np.arange(samples) // 10**place % 10).astype(np.uint8)
+    ends = np.arange(samples + 1, dtype=np.int64) * len(template)
+    paths = pa.LargeStringArray.from_buffers(samples, pa.py_buffer(ends), pa.py_buffer(text))
+    return make_source(Path("/"), paths, 110_000 + np.arange(samples, dtype=np.int64) % 4096)
+
+
+def small_source(folder: Path, samples: int) -> Source:
+    """Return a source that repeats a hundred images of 16x16 pixels, which are in the folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    random, sizes = np.random.default_rng(0), []
+    for number in range(100):
+        path = folder / f"{number:02d}.jpg"
+        Image.fromarray(random.integers(0, 256, (16, 16, 3), np.uint8)).save(path)
+        sizes.append(path.stat().st_size)
+    rows = np.arange(samples) % 100
+    names = pa.array([f"{number:02d}.jpg" for number in range(100)], pa.large_string())
+    return make_source(folder, names.take(pa.array(rows)), np.array(sizes, np.int64)[rows])
+
+
+def make_dataset(folder: Path, shards: int) -> str:
+    """Make a dataset of this many shards; an existing one is kept."""
+    few = folder / "different"
+    if not (few / "manifest.json").exists():
+        count = max(4, -(-shards // MAX_LINKS)) * PER_SHARD
+        shutil.rmtree(few, ignore_errors=True)
+        convert_dataset(small_source(folder / "images", count), str(few), OF_SHARDS)
+    return str(repeat_shards(few, folder / f"dataset-{shards}", {"train": shards}))
+
+
+# --- steps ----------------------------------------------------------------------------------------
+
+
+def measure_call(function: Callable[[], Any], **more: float) -> Row:
+    """Return the seconds, the CPU seconds and this process's peak memory in MB of a call."""
+    reset_peak()
+    with timed() as row:
+        kept = function()
+    row["peak MB"] = process_memory("VmHWM")
+    del kept
+    return {**row, "of it source MB": 0.0, "labels s": 0.0, **more}
+
+
+def plan(folder: Path, shards: int) -> Row:
+    out, source = folder / f"plan-{shards}", absent_source(shards * PER_SHARD)
+    shutil.rmtree(out, ignore_errors=True)
+    own = process_memory("VmRSS")
+    call = partial(plan_dataset, source, str(out), OF_SHARDS)
+    return measure_call(call, **{"of it source MB": own})
+
+
+def read_rows(folder: Path, shards: int) -> Row:
+    out = str(folder / f"plan-{shards}")
+
+    def read() -> Any:
+        stored = read_plan(out)
+        job = stored.job(out)
+        tasks = stored_tasks(job, range(len(job.shards)), 1, stored)
+        return [len(tasks.read(number * (shards - 1) // ROWS_OF).keys) for number in range(ROWS_OF)]
+
+    return measure_call(read)
+
+
+def finish_work(folder: Path, shards: int) -> Row:
+    out, samples = folder / f"finish-{shards}", shards * PER_SHARD
+    shutil.rmtree(out, ignore_errors=True)
+    plan_dataset(small_source(folder / "images", samples), str(out), OF_SHARDS)
+    work(str(out))
+    return measure_call(lambda: finish(str(out), workers=1))
+
+
+def opened(function: Callable[[str], Any], folder: Path, shards: int) -> Row:
+    return measure_call(partial(function, make_dataset(folder, shards)))
+
+
+def sample(name: str, folder: Path, shards: int) -> Row:
+    import loaders
+    from loaders.dataset.split import open_split
+    from loaders.dataset.tables import SampleTables
+
+    sampler = getattr(loaders, name)(*(64, 4) * (name == "PKSampler"))
+    split = open_split(make_dataset(folder, shards), "train")
+    with timed() as read:
+        columns = SampleTables(split).columns(sampler.columns, requested_by=name)
+    given = {"samples": split.samples, "batch_size": 256, "world_size": 1, "seed": 0}
+    more = {"labels s": read["seconds"]}
+    return measure_call(lambda: sampler.plan(columns, **given).batch(0, 0), **more)
+
+
+#: Each step, and the option with its numbers of shards.
+BUILD, ROWS = "build", f"rows of {ROWS_OF} shards"
+STEPS: dict[str, tuple[Callable[[Path, int], Row], str]] = {
+    "plan": (plan, "plan_shards"),
+    ROWS: (read_rows, "plan_shards"),
+    "finish": (finish_work, "finish_shards"),
+    "manifest": (partial(opened, read_manifest), "shards"),
+    "verify --manifest-only": (partial(opened, verify_manifest), "shards"),
+}
+for _sampler in ("ShuffledSampler", "ClassBalancedSampler", "PKSampler"):
+    STEPS[_sampler] = (partial(sample, _sampler), "shards")
+
+TAKES = "1 hour; 2 minutes with --shards 10 100 --plan-shards 10 100 --finish-shards 1 2"
+NEEDS = "a disk with hard links, 16 GB of memory"
 OPTIONS = [
     option("--work", Path("/tmp/bench-scale"), "folder on a disk with hard links"),
     option("--shards", [1_000, 10_000, 100_000], "shards of 1,000 samples"),
-    option("--ranks", [1, 8], "numbers of ranks"),
-    option("--most", 100_000_000, "samples of all ranks together, for what memory is there"),
-    option("--sampler", "", "a sampler of loaders, such as ClassBalancedSampler"),
+    option("--plan-shards", [1_000, 10_000], "shards for the plan and its rows"),
+    option("--finish-shards", [20, 100], "shards for finish"),
+    option("--steps", [*STEPS, BUILD], "steps to measure", choices=[*STEPS, BUILD]),
+    option("--ranks", [1, 8], "build: numbers of ranks"),
+    option("--most", 100_000_000, "build: samples of all ranks together, for what memory is there"),
+    option("--sampler", "", "build: a sampler of loaders, such as ClassBalancedSampler"),
 ]
-SECONDS, OWN_MB = at_most(15), at_most(1000)
+#: The growth of a process that reads rows of a plan, from the smallest to the largest plan; and what
+#: `build` of 10^8 samples takes of each rank.
+GROWTH_MB, BUILD_SECONDS, BUILD_MB = at_most(20), at_most(15), at_most(1000)
 #: What is extended, and to how many samples.
 COLUMNS = ("seconds", "CPU s", "peak MB", "USS MB", "PSS MB")
 SIZES = (10**8, 10**9)
+
+
+# --- build ----------------------------------------------------------------------------------------
 
 
 def build_rank(rank: int, world_size: int, dataset: str, sampler: str, meet: Any) -> Row:
@@ -42,19 +194,16 @@ def build_rank(rank: int, world_size: int, dataset: str, sampler: str, meet: Any
     from loaders.dali import pipeline  # noqa: F401 - the imports are not measured
 
     options: Row = {"rank": rank, "world_size": world_size, "device": "cpu", "num_threads": 1}
+    options |= {"batch_size": 256, "framework": "numpy"}
+    options["transforms"] = [{"Resize": {"size": 8}}, {"CenterCrop": {"size": 8}}]
     if sampler:
         options["sampler"] = getattr(loaders, sampler)()
-    transforms = [{"Resize": {"size": 8}}, {"CenterCrop": {"size": 8}}]
     meet.wait()
     before, resident = own_memory(), process_memory("VmRSS")
-    Path("/proc/self/clear_refs").write_text("5")  # VmHWM begins anew
-    begin, cpu = time.perf_counter(), time.process_time()
-    loader = loaders.build(
-        dataset, batch_size=256, transforms=transforms, framework="numpy", **options
-    )
-    row: Row = {"seconds": time.perf_counter() - begin}
-    row["CPU s"] = time.process_time() - cpu
-    row["peak MB"] = (process_memory("VmHWM") - resident) / 1e6
+    reset_peak()
+    with timed() as row:
+        loader = loaders.build(dataset, **options)
+    row["peak MB"] = process_memory("VmHWM") - resident
     meet.wait()  # shared pages are divided by all ranks
     for name, value in own_memory().items():
         row[name] = value - before[name]
@@ -63,43 +212,63 @@ def build_rank(rank: int, world_size: int, dataset: str, sampler: str, meet: Any
     return row
 
 
-def measure(dataset: str, ranks: int, sampler: str) -> Row:
+def build(ranks: int, dataset: str, sampler: str) -> Row:
     """Return the figures of a number of ranks."""
     with multiprocessing.Manager() as manager:
-        meet = manager.Barrier(ranks)
-        call = partial(build_rank, world_size=ranks, dataset=dataset, sampler=sampler, meet=meet)
+        call = partial(build_rank, world_size=ranks, dataset=dataset, sampler=sampler)
         with ProcessPoolExecutor(ranks, multiprocessing.get_context("spawn")) as pool:
-            rows = list(pool.map(call, range(ranks)))
+            rows = list(pool.map(partial(call, meet=manager.Barrier(ranks)), range(ranks)))
     found = {name: statistics.median(row[name] for row in rows) for name in COLUMNS}
     return found | {"seconds": max(row["seconds"] for row in rows)}
 
 
-def run(report: Report, args: argparse.Namespace) -> None:
-    """Measure all sizes and numbers of ranks."""
-    args.work.mkdir(parents=True, exist_ok=True)
+def run_builds(report: Report, args: Namespace) -> None:
+    """Measure `build` with all sizes and numbers of ranks."""
     rows: list[Row] = []
-    extended: list[Row] = []
+    lines: list[Row] = []
     for ranks in args.ranks:
         found: list[Row] = []
         for shards in sorted(args.shards):
-            samples = shards * SAMPLES_PER_SHARD
-            if samples * ranks <= args.most:
-                row = measure(make_dataset(args.work, shards), ranks, args.sampler)
-                found.append({"ranks": str(ranks), "samples": samples, "shards": shards, **row})
-                print(f"  {ranks} ranks, {shards:,} shards: {row['seconds']:.1f} s", flush=True)
+            if shards * PER_SHARD * ranks <= args.most:
+                row = {"build, ranks": str(ranks), "samples": shards * PER_SHARD, "shards": shards}
+                found.append(row | build(ranks, make_dataset(args.work, shards), args.sampler))
+                print(
+                    f"  {ranks} ranks, {shards:,} shards: {found[-1]['seconds']:.1f} s", flush=True
+                )
         rows += found
-        for samples in SIZES if len(found) > 1 else ():
-            one, two = found[-2:]
-            if samples > two["samples"]:
-                ratio = (samples - two["samples"]) / (two["samples"] - one["samples"])
-                row = {"ranks": str(ranks), "samples": samples}
-                for name in COLUMNS:
-                    row[name] = max(0.0, two[name] + ratio * (two[name] - one[name]))
-                extended.append(row)
-    report.table("Measured", rows)
-    if extended:
-        report.table("Extended by a line", extended)
+        for line in harness.extended(found, "samples", COLUMNS, SIZES):
+            lines.append({"build, ranks": str(ranks), **line})
+    report.table("build", rows)
+    if lines:
+        report.table("build, extended by a line", lines)
     for row in rows:
         if row["samples"] == SIZES[0]:
-            report.check(f"{row['ranks']} ranks, CPU s of each", row["CPU s"], SECONDS)
-            report.check(f"{row['ranks']} ranks, own MB of each", row["USS MB"], OWN_MB)
+            name = f"{row['build, ranks']} ranks"
+            report.check(f"{name}, CPU s of each", row["CPU s"], BUILD_SECONDS)
+            report.check(f"{name}, own MB of each", row["USS MB"], BUILD_MB)
+
+
+def run(report: Report, args: Namespace) -> None:
+    args.work.mkdir(parents=True, exist_ok=True)
+    rows: dict[str, list[Row]] = {}
+    lines: list[Row] = []
+    for step in filter(STEPS.get, args.steps):
+        function, sizes = STEPS[step]
+        found = rows[step] = []
+        for shards in sorted(getattr(args, sizes)):
+            row = {"step": step, "samples": shards * PER_SHARD, "shards": shards}
+            found.append(row | harness.apart(function, args.work, shards))
+            print(f"  {step}, {shards:,} shards: {found[-1]['seconds']:.1f} s", flush=True)
+        for line in harness.extended(found, "samples", ("seconds", "CPU s", "peak MB"), SIZES):
+            lines.append({"step": step, **line})
+    if rows:
+        report.table("Measured", [row for found in rows.values() for row in found])
+    if lines:
+        report.table("Extended by a line", lines)
+    if ROWS in rows:
+        first, last = rows[ROWS][0], rows[ROWS][-1]
+        times = f"{last['samples'] // first['samples']} times as many samples"
+        growth = last["peak MB"] - first["peak MB"]
+        report.check("growth of a worker's memory, MB", growth, GROWTH_MB, times)
+    if BUILD in args.steps:
+        run_builds(report, args)

@@ -154,7 +154,7 @@ def run(report: Report, args: argparse.Namespace) -> None:
         pairs += [(name, SQUARE, to_square), (name, WHOLE, to_square), (name, rival, to_rival)]
     title = f"batches of {args.batch_size}, rivals with {args.workers} workers"
     with open_feeds(openers(args), args.only) as feeds:
-        found = compare_feeds(report, title, feeds, args, pairs, by_pixels=True)
+        found = compare_feeds(report, title, feeds, args, pairs, unit="megapixels/s")
     rows = []
     for name, row in found.items():
         rows.append({"size": name, "pixels/image": row["pixels"], "images/s": 1 / row["s"]})

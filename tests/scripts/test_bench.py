@@ -1,6 +1,5 @@
 """Each benchmark runs once with a tiny input, and rejects options that would measure nothing."""
 
-import importlib.util
 import json
 import re
 import shlex
@@ -33,7 +32,7 @@ compiler.disable = lambda function, *_, **__: function
 compiler.graph_break = lambda *_, **__: None
 """
 #: A fork of a process without torch is cheaper.
-WITHOUT_TORCH = ("cloud", "downscale", "duplicates", "index", "plan_scale", "scaling")
+WITHOUT_TORCH = ("cloud", "convert", "duplicates", "scale")
 DATA = "--images {photos} --work {work} --count"
 ONE = "--repeats 1"
 TINY = "--models tiny --rounds 1 --seconds 0.01 --device cpu --batch-sizes 4 --stores full"
@@ -51,9 +50,17 @@ RUNS = {
         ["the store, *", "the store, *", "local, in order", "cold, in order", "warm, in order"],
     ),
     "cloud": ("--work {work} --shards 1 3", ["with fencing", "without fencing"]),
-    "downscale": (
-        f"{DATA} 2 --different 1 {ONE} --only JPEG --workers 1",
-        ["PSNR*", "SSIM", "dB *", "dataprep, JPEG*", "Pillow, *"],
+    "convert": (
+        "--images {photos} --work {work} --seconds 0.01 --different 1 --workers 2 --only 4K raw",
+        [
+            *("PSNR*", "JPEG*", "dataprep", "Pillow", "dataprep", "Pillow", "commands*"),
+            *["dataprep"] * 4, "commands*", *["dataprep"] * 2,
+        ],
+    ),
+    "decoding": (
+        f"--work {{work}} --cases tiles 64 --count 8 --size 32 --frames 60 --batch-size 4 {ONE}"
+        " --workers 1 --seconds 0 --device cpu",
+        ["loaders.build", "tifffile, 1 workers", "loaders.build", "av, 1 workers"],
     ),
     "duplicates": (
         "--images {few} --search 2500x2500 --workers 1 --dataset 100x200",
@@ -65,18 +72,9 @@ RUNS = {
         ["DALI by hand", "*, defaults", "loaders.build", "DALI by hand", "*, defaults"],
     ),
     "load": (
-        f"{DATA} 8 --batch-size 4 --device cpu {ONE} --min-seconds 0 --stores full raw"
+        f"{DATA} 8 --batch-size 4 --device cpu {ONE} --min-seconds 0 --stores full raw32"
         " --samplers buffer ShuffledSampler on_error=skip --only loaders hand",
         ["loaders.build, buffer", "*, ShuffledSampler", "*, on_error=skip", "DALI by hand"] * 2,
-    ),
-    "pixels": (
-        f"--work {{work}} --count 8 --size 32 --batch-size 4 --workers 1 --seconds 0 --device cpu {ONE}",
-        ["loaders.build", "tifffile, 1 workers"],
-    ),
-    "plan_scale": (
-        "--work {work} --shards 1 --plan-shards 1 2 --finish-shards 1"
-        " --steps plan 'rows of 20 shards' finish build",
-        [*["plan"] * 2, *["rows*"] * 2, "finish", "build", *["*"] * 4],
     ),
     "ranks": (
         f"{DATA} 16 --batch-size 4 --ranks 1 2 --seconds 0.01 --rounds 1 --stores full raw"
@@ -87,23 +85,15 @@ RUNS = {
         f"{DATA} 64 --batch-size 32 {ONE} --formats tfrecord --only buffer disk",
         ["buffer", "the disk, end to end"],
     ),
-    "index": (
-        f"{DATA} 20 {ONE} --formats webdataset",
-        ["dataprep index", "wds2idx, a command per shard", "wds2idx, its loop alone"],
-    ),
-    "small": (
-        f"--work {{work}} --count 16 --sizes 32 --batch-sizes 8 --device cpu {ONE}",
-        ["DALI by hand", "*, in order", "*, shuffled", "*, P x K"],
-    ),
     "samplers": ("--shards 4", [*["*"] * 5, "whole split"]),
     "simulate": (
         f"{DATA} 32 --batch-size 4 --ranks 1 2 --rate 100",
         ["1 x 1", "1 x 1", "1 x 2", "1 x 2", "2 x 1", "2 x 1"],
     ),
-    "scale": ("--work {work} --shards 1 2 --ranks 1 2", [*["1", "1", "2", "2"] * 2]),
-    "scaling": (
-        "--images {photos} --work {work} --seconds 0.01 --different 1 --workers 2 --only raw",
-        ["1 workers", "2 workers", "2 commands of one worker", "1 workers", "2 workers"],
+    "scale": (
+        "--work {work} --shards 1 2 --plan-shards 1 2 --finish-shards 1 --ranks 1 2"
+        " --steps plan 'rows of 20 shards' finish ShuffledSampler build",
+        [*["plan"] * 2, *["rows*"] * 2, "finish", *["Sh*"] * 2, *["*"] * 6, *["1", "1", "2", "2"] * 2],
     ),
     "shapes": (
         f"{DATA} 8 --batch-size 4 --device cpu {ONE} --only bucket Patchify rows",
@@ -116,11 +106,6 @@ RUNS = {
     "train_speed": (
         f"{DATA} 8 {TINY} --hand --pipelines 2 --profiled 2",
         ["cached batch", *["loaders.build, full", "2 pipelines, full", "DALI by hand, full"] * 2],
-    ),
-    "videos": (
-        f"--work {{work}} --count 4 --frames 60 --heights 64 --clips 4 --batch-size 2 --workers 1"
-        f" --device cpu {ONE}",
-        ["loaders.build", "PyAV, 1 workers"],
     ),
     "tune": (
         f"{DATA} 16 --batch-size 4 --device cpu --stores 256 --threads 1 --prefetch 2"
@@ -286,8 +271,6 @@ def test_commands_in_the_guides_exist(scripts):
     for file, name, rest in commands_in_docs():
         assert name in known, f"{file}: scripts/bench {name}"
         seen.add(name)
-        if missing_module(name):
-            continue
         parser, _ = harness.make_parser(name)
         command = re.split(r"\n\n|\n\s*(?:python|torchrun)", rest)[0]
         for option in re.findall(r"(?<=\s)--[a-z-]+", command):
@@ -305,10 +288,6 @@ def test_commands_in_the_guides_exist(scripts):
     for file in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]:
         old = re.findall(r"scripts/bench/\w+(?:\.py)?|\b\w+\.py --\w+", file.read_text())
         assert not old, f"{file.name}: {old}"
-
-
-def missing_module(name):
-    return name == "downscale" and importlib.util.find_spec("skimage") is None
 
 
 def test_a_missed_target_is_marked(scripts, tmp_path, capsys):
