@@ -5,6 +5,7 @@
 
 Each rank writes the rows that it read to OUT/<rank>.json. With `steps`, it takes batches of a loader
 of each of `ORDERS` in turn, and resumes from OUT/checkpoint. The last rank is killed in step KILLED.
+With torchrun, a rank whose environment has KILLED_NODE waits in this step to be killed.
 """
 
 from __future__ import annotations
@@ -179,7 +180,10 @@ def run_steps(rank: int, out: str, world_size: int, killed: int, raw: str, encod
         for step in range(first, STEPS):
             taken = {name: next(each) for name, each in batches.items()}
             print(json.dumps([step, taken]), file=file, flush=True)
-            if step == killed and rank == world_size - 1 and not launched:
+            if step == killed and "KILLED_NODE" in os.environ:
+                Path(out, f"{os.getpid()}.waits").touch()
+                signal.pause()
+            elif step == killed and rank == world_size - 1 and not launched:
                 os.kill(os.getpid(), signal.SIGKILL)
             if step % 2:
                 states: list[Any] = [None] * world_size

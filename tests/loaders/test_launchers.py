@@ -8,13 +8,18 @@ The processes that a launcher starts are forks of one that has imported torch an
 
 import importlib.util
 import json
+import os
+import signal
 import socket
 import subprocess
+from contextlib import suppress
 from itertools import chain, islice
 
 import pytest
 from helpers import HELPERS
 from helpers.data_parallel import ORDERS, STEPS, endless, open_order, samples_of
+from helpers.eventually import eventually
+from helpers.ports import free_ports
 
 from dataprep.options import Options, Raw
 from dataprep.run.convert import convert_dataset
@@ -150,6 +155,49 @@ def test_torchrun_on_two_machines(run):
         port = server.getsockname()[1]
     meeting = ["--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{port}"]
     check(run("ddp", *TORCHRUN, *meeting, machines=2))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rank", [0, 1])
+@IGNORED
+def test_a_machine_that_is_killed_is_replaced(rank, raw, prepared, tmp_path, python, monkeypatch):
+    """Two machines under torchrun: that of a rank is killed in mid-epoch, and another one joins."""
+    executable = python.executable("torch._dynamo")
+    monkeypatch.setenv("PYTHON_EXEC", executable)
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    # Otherwise, the machines never meet again: see docs/distributed.md.
+    monkeypatch.setenv("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1")
+    [port] = free_ports(1)
+    meeting = ["--max-restarts", "3", "--rdzv-backend", "c10d", "--rdzv-endpoint"]
+    datasets = (str(raw), str(prepared["mixed tfrecord"]))
+    program = (HELPERS / "data_parallel.py", "steps", tmp_path, 2, KILLED_IN, *datasets)
+    command = [*TORCHRUN, *meeting, f"127.0.0.1:{port}", "--local-addr"]
+
+    def start(rank, **environment):
+        # torchrun orders the machines by their addresses.
+        arguments = [executable, *command, f"127.0.0.{rank + 1}", *map(str, program)]
+        return subprocess.Popen(arguments, env={**os.environ, **environment})
+
+    def hosted():
+        with suppress(OSError), socket.create_connection(("127.0.0.1", port)):
+            return True
+
+    def both_have_taken_the_batch():
+        lines = [file.read_text().count("\n") for file in tmp_path.glob("*.jsonl")]
+        return lines == [KILLED_IN + 1] * 2 and [*tmp_path.glob("*.waits")]
+
+    # The first machine hosts the store, so it is the one that stays.
+    stays = start(1 - rank)
+    assert eventually(hosted)
+    killed = start(rank, KILLED_NODE="1")
+    assert eventually(both_have_taken_the_batch)
+    [waits] = tmp_path.glob("*.waits")
+    for process in (killed.pid, int(waits.stem)):
+        os.kill(process, signal.SIGKILL)
+    killed.wait()
+    joins = start(rank)
+    assert [each.wait(timeout=200) for each in (stays, joins)] == [0, 0]
+    check_steps(tmp_path, 2, datasets)
 
 
 @pytest.mark.skipif(importlib.util.find_spec("lightning") is None, reason="needs lightning")
