@@ -226,6 +226,7 @@ class SampleTables:
         import pyarrow as pa
         import pyarrow.compute as pc
 
+        types = pa.types
         stored = self.stored_name(name, requested_by)
         item_type = pa.large_string() if what == "text" else pa.float64()
         items, counts = [pa.array([], item_type)], [np.zeros(0, np.int64)]
@@ -234,8 +235,14 @@ class SampleTables:
             if pa.types.is_null(column.type):
                 counts.append(np.zeros(len(column), np.int64))
                 continue
-            is_text = is_list(column.type) and "string" in str(column.type.value_type)
-            if not is_list(column.type) or is_text != (what == "text"):
+            fits = False
+            if is_list(column.type) and what == "text":
+                item = column.type.value_type
+                fits = types.is_string(item) or types.is_large_string(item)
+            elif is_list(column.type):  # may have lists of numbers, too
+                item = column.type.value_type
+                fits = types.is_integer(item) or types.is_floating(item)
+            if not fits:
                 raise CallError(
                     f"{requested_by} uses column {name!r} of {self._split.folder}, which has the"
                     f" type {shorten_type(column.type)}, not lists of {what}",
@@ -243,7 +250,8 @@ class SampleTables:
                 )
             lengths = pc.fill_null(pc.list_value_length(column), 0)
             counts.append(np.asarray(lengths).astype(np.int64))
-            items += pc.list_flatten(column).cast(item_type).chunks
+            # Integers above 2^53 are rounded.
+            items += pc.list_flatten(column).cast(item_type, safe=False).chunks
         return pa.concat_arrays(items), np.concatenate(counts)
 
     def _read(self, names: Sequence[str]) -> Iterator[tuple[int, pa.Table]]:

@@ -42,6 +42,7 @@ def made(images, request):
     weights = [[0.0, *range(1, len(texts))] if len(texts) > 1 else [0.5] for texts in TEXTS]
     columns = {"source": names, "weights": weights, "short": [[1]] * N}
     columns["zero"] = [[0.0] * len(texts) for texts in TEXTS]
+    columns["large"] = [[2**60 + 1] * len(texts) for texts in TEXTS]
     pq.write_table(pa.table(columns), images / "weights.parquet")
     return out, images / "weights.parquet"
 
@@ -123,6 +124,7 @@ def test_draws_are_uniform_or_weighted(made):
     ):
         with pytest.raises(CallError, match=message):
             build(folder, caption_weights=name)
+    build(folder, caption_weights="large").close()
 
 
 def test_wrong_arguments(made):
