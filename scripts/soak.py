@@ -56,7 +56,7 @@ from manifests.store import read_manifest, read_revision  # noqa: E402
 PLACES = (("tfrecord", False), ("webdataset", True), ("webdataset", False), ("tfrecord", True))
 #: The steps, and how often each is chosen.
 STEPS = {"append": 5, "join": 4, "revert": 3, "repair": 4, "merge": 1, "diff": 2, "train": 3}
-STEPS |= {"resume": 2, "race": 1, "remove": 3, "look": 1}
+STEPS |= {"resume": 2, "race": 1, "remove": 3, "look": 1, "sync": 3}
 #: Options of conversions.
 OPTIONS: tuple[list[str], ...] = ([], [], ["--hash", "--statistics"], ["--no-shuffle"])
 OPTIONS += (["--resize-shorter", "24"], ["--store", "raw", "--raw-size", str(RAW)])
@@ -117,9 +117,11 @@ class Life:
         """Choose when the next runs are killed, as parts of their usual duration."""
         return [self.rng.uniform(0.001, 0.4) for _ in range(self.rng.choice((0, 1, 1, 2, 3)))]
 
-    def make_source(self, count: int, known: Contents | None = None) -> tuple[str, Contents]:
-        """Write new images as class folders, beside known ones, and perhaps beside a broken one."""
-        new = make_samples(self.rng, self.images, count)
+    def make_source(
+        self, count: int, known: Contents | None = None, edited: Contents | None = None
+    ) -> tuple[str, Contents]:
+        """Write new and edited images as class folders, beside known ones, and perhaps a broken one."""
+        new = make_samples(self.rng, self.images, count) | (edited or {})
         self.images, self.written = self.images + count, self.written + 1
         source = self.folder / f"source{self.written}"
         for name, sample in ((known or {}) | new).items():
@@ -136,14 +138,14 @@ class Life:
                     new[name] = replace(new[name], data=sample.data)
         return str(source), new
 
-    def change(self, commands: list[list[str]], after: Contents, undo: bool = False) -> None:
-        """Run what makes a revision, after some runs of each command were killed; perhaps undo it."""
+    def change(self, commands: list[list[str]], *after: Contents, undo: bool = False) -> None:
+        """Run what makes revisions, after some runs of each command were killed; perhaps undo one."""
         before, moments = self.contents, [self.moments() for _ in commands]
         for arguments, chosen in zip(commands, moments, strict=True):
             for moment in chosen:
                 done = self.command(*arguments, kill_after=moment) is not None
                 found = read_contents(self.place)
-                expect(found in (before, after), f"killed: {differences(found, before)}")
+                expect(found in (before, *after), f"killed: {differences(found, before)}")
                 if done:
                     break
                 if moment < 0.1:
@@ -155,7 +157,7 @@ class Life:
         if undo:
             self.command("revert", self.place)
         else:
-            self.history.append(after)
+            self.history.extend(after)
 
     def refuse_others(self) -> None:
         """Begin other changes of a dataset whose change was killed: it must end first."""
@@ -278,10 +280,75 @@ class Life:
                     for name, sample in samples.items():
                         expect(sample.data not in data, f"{file} has the bytes of {name}")
 
-    def identities(self, column: str) -> dict[str, Any]:
+    def sync(self) -> None:
+        """Edit the images in the source of everything, and make the dataset what the source is."""
+        gone = [sample for each in self.gone.values() for sample in each.items()]
+        known = dict(gone[: self.rng.randint(0, 3)])
+        source, new = self.make_source(self.rng.choice((0, 0, 3)), known, self.edited())
+        kinds = self.kinds(new)
+        same = {name: self.contents[name] for name in kinds["same"]}
+        arguments = ["sync", self.place, "--src", source, "--class-folders", "outer"]
+        if not same or read_manifest(self.place).joins:
+            self.command(*arguments, "--max-removed", "1", status=(2,))
+            return
+        if len(kinds["vanished"]) > 0.05 * len(self.contents):
+            self.command(*arguments, status=(2,))
+        arguments += ["--max-removed", "1"]
+        output = self.command(*arguments, "--dry-run") or ""
+        for kind, names in (kinds | {"removed before": [*known]}).items():
+            told = f"{kind}: {len(names)}, such as"
+            expect(kind == "same" or (told in output) == bool(names), f"{told} {names}: {output}")
+        revisions = []
+        if len(same) < len(self.contents):
+            revisions.append(same)
+        if len(same) < len(new):
+            revisions.append(new | same)
+        self.change([arguments], *revisions)
+        self.note_sources([source])
+
+    def edited(self) -> Contents:
+        """Return the samples without some, and with others that moved or have another image."""
+        edited = Contents()
+        for name, sample in self.contents.items():
+            edit = self.rng.choice(("", "", "", "", "", "vanish", "move", "replace"))
+            now = replace(sample, folder=sample.label, columns=())
+            if edit == "move":
+                label = self.rng.choice(CLASSES)
+                split = self.rng.choice(("train", "val"))
+                now = replace(now, split=split, label=label, folder=label)
+            elif edit == "replace":
+                [other] = make_samples(self.rng, 0, 1).values()
+                now = replace(now, image=other.image, data=other.image)
+            if edit != "vanish":
+                edited[name] = now
+        return edited
+
+    def kinds(self, new: Contents) -> dict[str, list[str]]:
+        """Return the names of each kind that `sync` finds in a source with these samples."""
+        kinds: dict[str, list[str]] = {"new": [*new.keys() - self.contents.keys()]}
+        kinds |= {"same": [], "moved": [], "replaced": [], "vanished": []}
+        paths = self.identities("source")
+        for name, sample in self.contents.items():
+            now = new.get(name)
+            if now is None:
+                kinds["vanished"].append(name)
+                continue
+            is_there = paths[name] == f"{now.split}/{now.folder}/{name}"
+            if now.data != sample.data and not is_there:
+                kinds["new"].append(name)
+                kinds["vanished"].append(name)
+            elif now.data != sample.data:
+                kinds["replaced"].append(name)
+            elif is_there and (now.split, now.label) == (sample.split, sample.label):
+                kinds["same"].append(name)
+            else:
+                kinds["moved"].append(name)
+        return kinds
+
+    def identities(self, column: str, place: str = "") -> dict[str, Any]:
         """Read a column, by the names of the images."""
         found = {}
-        for batch in read_dataset(self.place, ["source", "key", "crc32c"]):
+        for batch in read_dataset(place or self.place, ["source", "key", "crc32c"]):
             for row in batch.table.to_pylist():
                 found[os.path.basename(row["source"])] = row[column]
         return found
@@ -370,10 +437,18 @@ class Life:
 
     def compare(self, place: str, old: Contents) -> None:
         """Compare what `diff` counts from an older dataset to this one with the oracle."""
-        kept = old.keys() & self.contents.keys()
+        kept, changed = set(), 0
+        old_paths, paths = self.identities("source", place), self.identities("source")
+        for name in old.keys() & self.contents.keys():
+            is_changed = old[name].data != self.contents[name].data
+            if not is_changed or old_paths[name] == paths[name]:
+                kept.add(name)
+                changed += is_changed
+        moved = [name for name in kept if old[name].split != self.contents[name].split]
         relabelled = [name for name in kept if old[name].label != self.contents[name].label]
         counts = {"added": len(self.contents) - len(kept), "removed": len(old) - len(kept)}
-        counts |= {"relabelled": len(relabelled), "changed": 0, "moved": 0}
+        counts |= {"relabelled": len(relabelled), "changed": changed}
+        counts["moved"] = len(moved)
         output = self.command("diff", place, self.place, "--json", status=(0, 1)) or ""
         found = json.loads(output)
         for kind, count in counts.items():
