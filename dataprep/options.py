@@ -1375,7 +1375,9 @@ class SyncOptions:
     """How `dataprep sync` makes a dataset what its source is now."""
 
     src: tuple[str, ...] = option((), "All its sources.", required=True, form="path", unit="SRC")
-    max_removed: float = option(0.05, "Largest share that may vanish: 0.1 or 10%.", closed=True)
+    max_removed: float = option(
+        0.05, "Largest share that may vanish or be relabelled: 0.1 or 10%.", closed=True
+    )
     workers: int | None = _workers()
     dry_run: bool = option(False, "Print what would change; write nothing.")
 

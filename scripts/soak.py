@@ -291,7 +291,8 @@ class Life:
         if not same or read_manifest(self.place).joins:
             self.command(*arguments, "--max-removed", "1", status=(2,))
             return
-        if len(kinds["vanished"]) > 0.05 * len(self.contents):
+        limited = [*kinds["vanished"], *kinds["relabelled"]]
+        if len(limited) > 0.05 * len(self.contents):
             self.command(*arguments, status=(2,))
         arguments += ["--max-removed", "1"]
         output = self.command(*arguments, "--dry-run") or ""
@@ -326,7 +327,7 @@ class Life:
     def kinds(self, new: Contents) -> dict[str, list[str]]:
         """Return the names of each kind that `sync` finds in a source with these samples."""
         kinds: dict[str, list[str]] = {"new": [*new.keys() - self.contents.keys()]}
-        kinds |= {"same": [], "moved": [], "replaced": [], "vanished": []}
+        kinds |= {"same": [], "moved": [], "relabelled": [], "replaced": [], "vanished": []}
         paths = self.identities("source")
         for name, sample in self.contents.items():
             now = new.get(name)
@@ -339,10 +340,12 @@ class Life:
                 kinds["vanished"].append(name)
             elif now.data != sample.data:
                 kinds["replaced"].append(name)
-            elif is_there and (now.split, now.label) == (sample.split, sample.label):
-                kinds["same"].append(name)
-            else:
+            elif not is_there:
                 kinds["moved"].append(name)
+            elif (now.split, now.label) != (sample.split, sample.label):
+                kinds["relabelled"].append(name)
+            else:
+                kinds["same"].append(name)
         return kinds
 
     def identities(self, column: str, place: str = "") -> dict[str, Any]:

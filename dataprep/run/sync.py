@@ -28,7 +28,7 @@ from dataprep.run.removed import find_removed
 from dataprep.run.work import opened
 from dataprep.sources import Source
 from dataprep.sources.base import CLIP
-from dataprep.summary.diff import hash_texts, hash_values, match, read_rows, unified
+from dataprep.summary.diff import SampleRows, hash_texts, hash_values, match, read_rows, unified
 from manifests.errors import CallError, SourceError
 from manifests.json_members import MemberError
 from manifests.serialization import parts
@@ -109,18 +109,21 @@ def sync_dataset(
         # What an append refuses is refused before anything is removed.
         plan_append(source, base, options, reader=reader, progress=progress, **how)
         changes = found[0]
-        total, vanished = len(changes.gone), changes.found["vanished"][0]
-        if changes.gone.all() or vanished > sync.max_removed * total:
+        total, limited = len(changes.gone), 0
+        for kind in ("vanished", "relabelled"):
+            limited += changes.found[kind][0]
+        if changes.gone.all() or limited > sync.max_removed * total:
             counts = ", ".join(f"{count:,} {kind}" for kind, (count, _) in changes.found.items())
             message = f"too few of the {total:,} samples of {base.out} would stay: {counts}"
             hint = (
-                "check the source, or raise --max-removed; no value permits to remove every sample"
+                "check the source, and that the options that say how to read it are those of the"
+                " conversion, or raise --max-removed; no value permits to remove every sample"
             )
             raise SourceError(message, file=source.root, hint=hint)
         if sync.dry_run:
             return changes, AppendResult(base.manifest, 0, None, None)
         if changes.gone.any():
-            rows, reason = changes.gone, "vanished, moved or replaced in the source"
+            rows, reason = changes.gone, "vanished, moved, relabelled or replaced in the source"
             chosen = hashlib.blake2b(rows.tobytes(), digest_size=16).hexdigest()
             choice = Choice(rows=rows, source=name, digest=chosen, reason=reason, keeps_out=False)
             with storage.partials(out, is_alone=is_locked):
@@ -142,26 +145,35 @@ def _compare(
     for part in parts(base.manifest):
         if part.shards:
             stored_as = comparable(base, part.options, pa.table({"source": source.path}))
-    checksums, labels = _read(source, np.arange(len(source)), stored_as, engine, progress)
-    pairs, paths = _pairs(base, source, checksums, labels)
+    stored = read_rows(base.out, columns=True)
+    if stored.manifest != base.manifest:
+        raise changed_error(base.out)
+    # Images in new places are checked at once; others only if they turn out to be new, too.
+    is_placed = np.isin(hash_texts(pa.chunked_array([source.path])), stored.source_hash)
+    reads = [(stored_as, is_placed), (options, ~is_placed)]
+    checksums, labels = _read(source, reads, engine, progress)
+    pairs = _pairs(base, source, stored, checksums, labels)
     old, new = match(pairs, *map(len, pairs["digest"]))
     is_same = np.logical_and.reduce([before[old] == now[new] for before, now in pairs.values()])
     is_new = ~np.isin(np.arange(len(source)), new[is_same])
     removed, _ = find_removed(base, source, is_new, engine, progress)
     is_new &= ~removed
-    # What cannot be stored. Images that are known are not checked again.
-    checked, _ = _read(source, np.flatnonzero(is_new), options, engine, progress)
-    rejected = is_new & (checked < 0)
+    unchecked = is_new & is_placed & (stored_as != options)
+    checked, _ = _read(source, [(options, unchecked)], engine, progress)
+    rejected = is_new & (np.where(unchecked, checked, checksums) < 0)
     is_new &= ~rejected
-    gone = ~np.isin(np.arange(len(paths)), old[is_same])
+    gone = ~np.isin(np.arange(len(stored.source)), old[is_same])
     # Another label, split or column makes another sample, as another place does.
     old, new = old[is_new[new]], new[is_new[new]]
-    is_moved = pairs["digest"][0][old] == pairs["digest"][1][new]
+    differs = {name: before[old] != now[new] for name, (before, now) in pairs.items()}
+    is_moved = ~differs["digest"]
+    is_relabelled = is_moved & ~differs["source"] & (differs["label"] | differs["split"])
     found = {
         "new": _listed(source.path, np.setdiff1d(np.flatnonzero(is_new), new)),
-        "moved": _listed(source.path, new[is_moved]),
+        "moved": _listed(source.path, new[is_moved & ~is_relabelled]),
+        "relabelled": _listed(source.path, new[is_relabelled]),
         "replaced": _listed(source.path, new[~is_moved]),
-        "vanished": _listed(paths, np.setdiff1d(np.flatnonzero(gone), old)),
+        "vanished": _listed(stored.source, np.setdiff1d(np.flatnonzero(gone), old)),
         "removed before": _listed(source.path, np.flatnonzero(removed)),
         "rejected": _listed(source.path, np.flatnonzero(rejected)),
     }
@@ -174,26 +186,36 @@ def _listed(paths: pa.Array | pa.ChunkedArray, rows: Int64Array) -> tuple[int, l
 
 
 def _read(
-    source: Source, rows: Int64Array, options: Options, engine: Engine, progress: Progress | None
+    source: Source,
+    reads: list[tuple[Options, BoolArray]],
+    engine: Engine,
+    progress: Progress | None,
 ) -> tuple[Int64Array, pa.Array]:
-    """Return the CRC-32C of each image in some rows, or else -1, int64 [n], and the labels as text."""
+    """Return the CRC-32C of each image, or -1 if it was not read, int64 [n], and the labels as text.
+
+    Args:
+        source: the samples.
+        reads: options, and which images are read with them, bool [n].
+        engine: reads images.
+        progress: receives the number of images that are read.
+
+    """
     checksums, texts = np.full(len(source), -1, np.int64), [""] * len(source)
-    with divide(progress, [len(rows)]) as (share,):
-        for row, found in read_contents(source, options, pa.table({"row": rows}), engine, share):
-            if not isinstance(found, str) and not found.label.startswith(REJECTED):
-                checksums[row], texts[row] = found.crc32c, found.label
+    with divide(progress, [int(chosen.sum()) for _, chosen in reads]) as shares:
+        for (options, chosen), share in zip(reads, shares, strict=True):
+            rows = pa.table({"row": np.flatnonzero(chosen)})
+            for row, found in read_contents(source, options, rows, engine, share):
+                if not isinstance(found, str) and not found.label.startswith(REJECTED):
+                    checksums[row], texts[row] = found.crc32c, found.label
     if source.labels.is_placed:
         return checksums, pa.array(texts, pa.large_string())
     return checksums, own_texts(source, np.arange(len(source)))
 
 
 def _pairs(
-    base: Folder, source: Source, checksums: Int64Array, labels: pa.Array
-) -> tuple[dict[str, tuple[AnyArray, AnyArray]], pa.ChunkedArray]:
-    """Return what is compared, of the dataset and of the source, and the paths in the dataset."""
-    stored = read_rows(base.out, columns=True)
-    if stored.manifest != base.manifest:
-        raise changed_error(base.out)
+    base: Folder, source: Source, stored: SampleRows, checksums: Int64Array, labels: pa.Array
+) -> dict[str, tuple[AnyArray, AnyArray]]:
+    """Return what is compared, of the dataset and of the source."""
     # Splits that the options made of train.
     made = [name for part in parts(base.manifest) for name in part.options if part.options[name]]
     splits = []
@@ -211,4 +233,4 @@ def _pairs(
     _refuse(base, {"clips or frames of videos": CLIP in {*columns, *source.extra.column_names}})
     for name in {*source.extra.column_names}.difference(source.labels.columns):
         pairs[name] = (columns.get(name, nothing), hash_values(source.extra[name]))
-    return pairs, stored.source
+    return pairs

@@ -95,9 +95,13 @@ def test_labels_splits_and_columns_of_a_table(sync, convert, tmp_path):
     write()
     convert(table, tmp_path / "out")
     assert "nothing changed" in sync(src=table)
-    for changed in ({"label": "new"}, {"split": "val"}, {"score": "9.25"}):
+    for changed in ({"score": "9.25"}, {"label": "new"}, {"split": "val"}):
         write(**changed)
-        sync(src=table, moved="1, such as dog/0005.jpg")
+        if "score" in changed:
+            sync(src=table, moved="1, such as dog/0005.jpg")
+        else:
+            assert "1 relabelled" in sync(src=table, status=2)
+            sync("--max-removed", 0.2, src=table, relabelled="1, such as dog/0005.jpg")
         assert "nothing changed" in sync(src=table)
         convert(table, tmp_path / "fresh", "--overwrite")
         assert samples_of(tmp_path / "out", "score") == samples_of(tmp_path / "fresh", "score")
@@ -129,6 +133,16 @@ def test_too_many_vanished_samples_are_refused(sync, convert, tmp_path):
         assert "no value permits to remove every sample" in sync(*more, status=2)
     sync("--max-removed", "10%", src=tmp_path / "other", vanished="2")
     assert len(rows_of(tmp_path / "out")) == 18
+
+
+def test_a_forgotten_option_relabels_nothing(sync, convert, tmp_path):
+    (tmp_path / "names.csv").write_text("cat,Katze\n")
+    names = ("--rename-classes", tmp_path / "names.csv")
+    convert(write_images(tmp_path / "photos", range(20), PETS), tmp_path / "out", *names)
+    refused = sync(status=2)
+    assert "10 relabelled" in refused
+    assert "options that say how to read it are those of the conversion" in refused
+    assert "nothing changed" in sync(*names)
 
 
 def test_what_is_refused(sync, convert, invoke, tmp_path):
