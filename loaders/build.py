@@ -246,7 +246,9 @@ def build(
         prefetch: number of batches to prepare in advance. `None` means 2, and 5 for raw pixels on
             the GPU.
         hw_decoder_load: share of the JPEG images that the GPU's hardware decoder decodes, from 0 to
-            1. `None` means the fastest measured value for images of this size.
+            1. `None` means the fastest measured value for these images and transforms. A GPU
+            interpolates the chroma of whole images, as the CPU does, only if `shuffle` is false:
+            the hardware is slower then.
         memory_limit: GPU memory in bytes, or as text such as ``"4GiB"``. If the estimates of this
             loader and of the other open loaders of this process exceed it, `build` raises an error
             whose hint says which batch size or image size fits. An error on the CPU.

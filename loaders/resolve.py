@@ -110,7 +110,8 @@ def resolve(request: BuildRequest) -> LoaderSpec:
     whole_images = works_on_whole_images(fusion.operations)
     needs_sizes = device.is_gpu or whole_images or recipe.output.pixels is None
     sizes = tables.image_sizes() if needs_sizes else None
-    defaults = default_tuning(recipe, fusion, device, cores, sizes)
+    smooth = not chosen.shuffle
+    defaults = default_tuning(recipe, fusion, device, cores, sizes, smooth=smooth)
     options = _options(request, split, chosen, device, tuning=tuned, defaults=defaults)
     settings = _settings(recipe, fusion, options, sizes, order)
     slow_orders: tuple[str, ...] = ()
@@ -343,11 +344,17 @@ def open_anywhere(
 
 
 def default_tuning(
-    recipe: Recipe, fusion: Fusion, device: Device, cores: int, sizes: ImageSizes | None
+    recipe: Recipe,
+    fusion: Fusion,
+    device: Device,
+    cores: int,
+    sizes: ImageSizes | None,
+    *,
+    smooth: bool,
 ) -> Tuning:
-    """Return the defaults for these images on this machine."""
+    """Return the defaults for these images on this machine; `smooth` as in `GraphContext`."""
     threads, prefetch = MAX_THREADS, PREFETCH
-    load = hardware_load(sizes, decode_window(fusion.operations))
+    load = hardware_load(sizes, decode_window(fusion.operations), smooth=smooth)
     if not device.is_gpu:
         return Tuning(num_threads=cores, prefetch=prefetch, hw_decoder_load=load)
     if recipe.raw_size is not None:

@@ -208,7 +208,8 @@ def _of_size(request: BuildRequest, spec: LoaderSpec, side: int, *, raw: bool) -
         sizes = sizes.resized(side)
     fusion, *views = fuse_recipe(recipe)
     cores = usable_cores(options.ranks, 1)
-    defaults = default_tuning(recipe, fusion, options.device, cores, sizes)
+    smooth = not options.shuffle
+    defaults = default_tuning(recipe, fusion, options.device, cores, sizes, smooth=smooth)
     for name, value in asdict(defaults).items():
         if getattr(request, name) is None:
             options = replace(options, **{name: value})

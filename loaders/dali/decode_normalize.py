@@ -32,9 +32,7 @@ def _(operation: Decode, image: Node, spec: ImageSpec, context: GraphContext) ->
     kwargs = decoder_kwargs(operation, context)
     if operation.kind != RGB8:
         return context.to_device(fn.decoders.image(image, **kwargs))
-    if context.gpu:
-        # Interpolates chroma as the CPU decoder does. Evaluation decodes whole images, and its
-        # results should not depend on the device.
+    if context.gpu and context.smooth:
         kwargs["jpeg_fancy_upsampling"] = True
     return fn.decoders.image(image, **kwargs)
 

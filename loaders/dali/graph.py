@@ -214,6 +214,8 @@ class GraphContext:
         frames: whether the nodes are frames, which tell where the transforms put boxes
             (`loaders.dali.targets`), and not images.
         hw_decoder_load: share of the images, 0 to 1, that the GPU's hardware JPEG decoder takes.
+        smooth: whether the mixed decoder interpolates the chroma of whole images as the decoder on
+            the CPU does, so that results do not depend on the device. It takes longer.
         budgets: returns the budgets of the images of a batch for `Patchify`, by the number of the
             batch from the start of the pipeline. `None` if nothing is drawn for a batch.
         bucket: height and width of the batch's bucket, float32 [2] for each sample, on the CPU.
@@ -231,6 +233,7 @@ class GraphContext:
     mask_fill: int | None = None
     frames: bool = False
     hw_decoder_load: float = 0.0
+    smooth: bool = True
     budgets: Callable[[Any, int], Ints] | None = None
     bucket: Node | None = None
     known: Callable[[int], Sequence[Float32s]] | None = None

@@ -193,6 +193,8 @@ def new_context(options: ResolvedOptions, random: RandomStreams) -> GraphContext
         options.batch_size,
         random,
         hw_decoder_load=options.hw_decoder_load,
+        # Evaluation, which is not shuffled, should not depend on the device.
+        smooth=not options.shuffle,
     )
 
 

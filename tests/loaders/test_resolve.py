@@ -75,7 +75,7 @@ def test_default_threads(cores, gpu, threads):
     recipe = SimpleNamespace(raw_size=None)
     fusion = SimpleNamespace(operations=[SimpleNamespace(decoded=None)])
     device = Device("gpu" if gpu else "cpu")
-    assert default_tuning(recipe, fusion, device, cores, None).num_threads == threads
+    assert default_tuning(recipe, fusion, device, cores, None, smooth=True).num_threads == threads
 
 
 @pytest.fixture
@@ -103,17 +103,21 @@ def test_defaults_on_a_gpu(folder, monkeypatch):
 
 @pytest.mark.usefixtures("two_gpus")
 @pytest.mark.parametrize(
-    ("transforms", "load"),
+    ("transforms", "shuffled", "in_order"),
     [
-        ("imagenet-train", 0.65),
-        ("imagenet-eval", 0.8),
-        ([{"RandomResizedCrop": {"size": 32, "scale": [0.2, 1.0]}}], 0.65),
-        ([{"RandomResizedCrop": {"size": 32, "scale": [0.8, 1.0]}}], 0.8),
-        ([{"Patchify": {"patch": 16, "max_tokens": 64}}], 0.8),
+        ("imagenet-train", 0.65, 0.65),
+        ("imagenet-eval", 0.8, 0.65),
+        ([{"RandomResizedCrop": {"size": 32, "scale": [0.2, 1.0]}}], 0.65, 0.65),
+        ([{"RandomResizedCrop": {"size": 32, "scale": [0.8, 1.0]}}], 0.8, 0.8),
+        ([{"Patchify": {"patch": 16, "max_tokens": 64}}], 0.8, 0.65),
     ],
 )
-def test_the_hardware_decodes_more_images_that_are_decoded_almost_whole(folder, transforms, load):
-    assert resolve(folder, device="auto", transforms=transforms).hw_decoder_load == load
+def test_the_hardware_decodes_more_of_images_that_are_decoded_almost_whole(
+    folder, transforms, shuffled, in_order
+):
+    for shuffle, load in ((True, shuffled), (False, in_order)):
+        options = resolve(folder, device="auto", transforms=transforms, shuffle=shuffle)
+        assert options.hw_decoder_load == load
 
 
 @pytest.mark.usefixtures("two_gpus")
