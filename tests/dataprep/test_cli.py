@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import re
-import shutil
 import subprocess
 import sys
 
@@ -133,26 +132,6 @@ def test_a_dry_run_refuses_what_convert_refuses(image_folder, out, convert, chan
     assert files(out) == before
 
 
-@pytest.mark.parametrize(
-    ("name", "complete"), [("train-00001.idx", True), ("train-00001.parquet", False)]
-)
-def test_another_tools_file_with_a_planned_name_is_kept(image_folder, out, invoke, name, complete):
-    """Also if all other files in the folder are finished shards of this dataset."""
-    call = ["convert", "--src", image_folder, "--out", out, "--samples-per-shard", 4]
-    call += ["--fmt", "webdataset"]
-    invoke(*call)
-    for lost in out.glob("train-00001.*"):
-        lost.unlink()
-    if not complete:
-        (out / "manifest.json").unlink()
-    (out / name).write_bytes(b"another tool's")
-    before = files(out)
-    assert repr(name) in invoke(*call, status=2).stderr
-    assert files(out) == before
-    (out / name).unlink()
-    assert "3 shards were done by an earlier run" in invoke(*call).stdout
-
-
 @pytest.mark.parametrize("splits", [("train/", "val/"), ("",)], ids=["of a split", "at all"])
 def test_no_valid_images(splits, jpegs, tmp_path, out, convert, invoke):
     source = tmp_path / "source"
@@ -223,33 +202,3 @@ def test_classes_from_a_file(image_folder, tmp_path, out, convert):
     ):
         names.write_text(content, errors="surrogateescape")
         assert message in convert(image_folder, out, "--classes", names, status=2).stderr
-
-
-# --- interrupted and stopped runs ----------------------------------------------------------------
-
-
-def test_an_image_deleted_after_the_scan(image_folder, tmp_path, out, invoke, monkeypatch):
-    """The exit status is 3. After the image is restored, the same command resumes."""
-    source = tmp_path / "source"
-    shutil.copytree(image_folder, source)
-    call = ("convert", "--src", source, "--out", out, "--samples-per-shard", 4)
-    lost = sorted(source.glob("*/*"))[3]
-    data = lost.read_bytes()
-    from dataprep.run import prepare
-
-    make_plan = prepare.make_plan
-
-    def delete_then_plan(*arguments):
-        lost.unlink()
-        return make_plan(*arguments)
-
-    monkeypatch.setattr(prepare, "make_plan", delete_then_plan)
-    result = invoke(*call, status=3)
-    assert lost.name in result.stderr
-    assert "run the same command again" in result.stderr
-    assert not (out / "manifest.json").exists()
-    assert not list(out.glob(".partial*"))
-    monkeypatch.undo()
-    lost.write_bytes(data)
-    invoke(*call)
-    assert f"no problems in {out}: " in invoke("verify", out).stdout

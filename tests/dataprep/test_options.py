@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import fields
-from pathlib import Path
 
 import click
 import pytest
@@ -21,70 +20,6 @@ from dataprep.options import (
     stored_flags,
 )
 from manifests.json_members import Member, MemberError
-
-ROOT = Path(__file__).parents[2]
-
-#: Removes a field from the source of `dataprep.options`, and prints every place where it could be.
-WITHOUT_A_FIELD = """
-import ast, importlib.abc, importlib.util, json, runpy, sys
-
-record, name, folder = sys.argv[1:]
-for loaded in [each for each in sys.modules if each.partition(".")[0] == "dataprep"]:
-    del sys.modules[loaded]
-path = "dataprep/options.py"
-tree = ast.parse(open(path).read())
-for each in tree.body:
-    if isinstance(each, ast.ClassDef) and each.name == record:
-        each.body = [
-            statement
-            for statement in each.body
-            if not (isinstance(statement, ast.AnnAssign) and statement.target.id == name)
-        ]
-spec = importlib.util.spec_from_file_location("dataprep.options", path)
-module = importlib.util.module_from_spec(spec)
-sys.modules["dataprep.options"] = module
-exec(compile(tree, path, "exec"), module.__dict__)
-
-from click.testing import CliRunner
-from dataprep.commands.base import main
-from dataprep.plan.files import foreign_file_error
-from dataprep.options import Downscale, Options
-
-options = Options(downscale=Downscale(shorter=8))
-tables = runpy.run_path("docs/tables.py")
-print(json.dumps({
-    "help": CliRunner().invoke(main, ["convert", "--help-all"]).stdout,
-    "json": json.dumps(options.as_json()),
-    "mismatch": str(foreign_file_error(folder, "a file", options)),
-    "docs": tables["stored_options"](),
-}))
-"""
-
-
-@pytest.mark.parametrize(
-    ("record", "name", "flag", "recorded"),
-    [
-        ("Options", "max_pixels", "--max-pixels", {"max_pixels": 5}),
-        ("Options", "seed", "--seed", {"seed": 5}),
-        ("Options", "validate", "--validate", {"validate": "none"}),
-        ("Downscale", "quality", "--quality", {"downscale": {"quality": 5}}),
-        ("", "", "--max-pixels", {"max_pixels": 5}),
-    ],
-)
-def test_without_its_declaration_an_option_is_nowhere(
-    record, name, flag, recorded, python, tmp_path
-):
-    members = {**Options(downscale=Downscale(shorter=8)).as_json(), **recorded, "plan": ""}
-    (tmp_path / "manifest.json").write_text(json.dumps({"options": members}))
-    program = ("-c", WITHOUT_A_FIELD, record, name, str(tmp_path))
-    found = json.loads(python.run(*program, cwd=ROOT, check=True).stdout)
-    member = f'"{name or "max_pixels"}"'
-    assert {
-        "help": f"  {flag} " in found["help"],
-        "json": member in found["json"],
-        "mismatch": f"{flag} (" in found["mismatch"],
-        "docs": f"`{flag}`" in found["docs"],
-    } == dict.fromkeys(("help", "json", "mismatch", "docs"), not record)
 
 
 def test_every_option_of_a_command_is_declared():

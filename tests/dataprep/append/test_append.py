@@ -72,28 +72,6 @@ def test_revert(sources, convert, invoke, snapshot, tmp_path):
     assert "nothing was appended or joined to it" in invoke("revert", out, status=2).output
 
 
-def test_an_interrupted_append_can_be_removed(
-    dataset, sources, convert, invoke, snapshot, monkeypatch
-):
-    before = snapshot(dataset)
-
-    def stop(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    with monkeypatch.context() as patch:
-        patch.setattr("dataprep.run.convert.finish_append", stop)
-        convert(sources[1], dataset, "--append", status=3)
-    assert ".dataprep/journal.json" in snapshot(dataset)
-    (problem,) = verify_dataset(str(dataset), workers=1).problems
-    assert problem.file == ".dataprep/journal.json"
-    other = write_images(sources[0].parent / "third", range(50, 53), ("eel",))
-    assert "another append" in convert(other, dataset, "--append", status=2).output
-    assert (
-        "what an interrupted append or join wrote was removed" in invoke("revert", dataset).stdout
-    )
-    assert snapshot(dataset) == before
-
-
 # Sources and options that an append refuses, with the message. The paths are made by the test.
 MOVED = "cat/0000.jpg: the image is in the dataset in class cat, but here in class dog"
 REFUSED = {

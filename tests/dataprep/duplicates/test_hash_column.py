@@ -57,13 +57,6 @@ def add_white(source):
     return white
 
 
-def test_raw_pixels(make, invoke, compare, source):
-    out = make(source, "out", "--hash", "--store", "raw", "--raw-size", 64)
-    assert all(len(value) == 64 for value in hashes_of(out).values())
-    invoke("verify", out)
-    assert compare(out)["near"] == 3
-
-
 def test_a_conversion_of_a_dataset(make, monkeypatch, source):
     """Hashes are carried over with the images, computed again if these change, and dropped without --hash."""
     first = make(source, "first", "--hash")

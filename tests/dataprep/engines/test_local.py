@@ -33,13 +33,6 @@ def test_worker_started_early_is_used(tmp_path):
     engine.close()
 
 
-def test_unused_worker_is_ended():
-    engine = engines.LocalEngine(2)
-    engine.start("helpers.engine_tasks")
-    assert list(engine.run(tasks.square, [3], 1)) == [(9, os.getpid())]
-    engine.close()
-
-
 def test_worker_that_a_library_killed_names_the_signal():
     with pytest.raises(
         WorkerDiedError, match=r"was killed by SIGSEGV, possibly because a library failed"

@@ -19,7 +19,6 @@ from dataprep import formats
 from dataprep.images.base import EXTENSIONS, ImageInfo
 from dataprep.labels.kinds import KINDS
 from dataprep.ledger.finished import STAMPS_NAME
-from manifests.errors import ShardError
 from manifests.schema import FORMAT_NAMES
 from manifests.store import read_manifest
 from manifests.tables import read_table
@@ -286,32 +285,3 @@ def test_extreme_numbers(fmt):
         if fmt == "webdataset":  # RFC 8259 knows neither NaN nor Infinity
             with tarfile.open(fileobj=io.BytesIO(shard)) as archive:
                 json.loads(archive.extractfile("0.json").read(), parse_constant=pytest.fail)
-
-
-def cut_shard(fmt, cut=None):
-    """Cut a shard of three records after `cut` bytes.
-
-    Return the records found, and the error.
-    """
-    pairs = [plain_sample(number, size) for number, size in enumerate((300, 512, 0))]
-    shard, _ = build(formats.FORMATS[fmt], pairs)
-    records = []
-    try:
-        for record in scan(fmt, shard[:cut]):
-            records.append(record)
-    except ShardError as error:
-        return records, error
-    return records, None
-
-
-def starts_of_files(records):
-    """The headers of the files of an archive."""
-    return [int(at) - 512 for record in records for at in record.index_line.split()[1::4]]
-
-
-def test_an_archive_without_its_end_is_truncated():
-    """An archive ends in two zero blocks (POSIX.1, ustar). Without them, files may be missing."""
-    all_records, _ = cut_shard("webdataset")
-    starts = {*starts_of_files(all_records)}
-    for cut in sorted({record.end for record in all_records} | starts - {0}):
-        assert cut_shard("webdataset", cut)[1] is not None, f"cut at byte {cut}"

@@ -277,38 +277,3 @@ def test_a_lost_table_is_rebuilt_and_a_damaged_shard_made_again(copy, sources, k
     path.write_bytes(whole[:-600])
     invoke(*again)
     assert path.read_bytes() == whole
-
-
-def test_columns_of_a_table_are_checked_by_label_type(copy, made, invoke):
-    def lists(values, kind):
-        return pa.array(values, pa.list_(pa.field("element", kind)))
-
-    for kind, column, wrong in (
-        ("multi-label", "labels", lists([[7]] * 3, pa.int64())),
-        ("regression", "values", lists([[1.0], [1.0, 2.0], [1.0]], pa.float32())),
-        ("caption", "caption", pa.array(["a", None, "b"])),
-    ):
-        dataset, (path, *_) = copy(kind, "tfrecord")
-        table = pq.read_table(path.with_suffix(".parquet"))
-        changed = table.set_column(table.column_names.index(column), column, wrong)
-        pq.write_table(changed, path.with_suffix(".parquet"))
-        output = invoke("verify", dataset, status=1).output
-        assert "does not match its checksum" in output or "bytes, but the manifest states" in output
-        output = invoke("diff", dataset, made(kind, "tfrecord"), status=1).output
-        assert "checksum" in output
-
-
-def test_an_append_has_the_same_label_type_and_labels(copy, sources, convert):
-    dataset, _ = copy("regression", "tfrecord")
-    table = pq.read_table(sources["regression"])
-    values = pa.array([[value + 1, other] for value, other in VALUES])
-    wrong = sources["regression"].with_name("wrong.parquet")
-    pq.write_table(table.set_column(1, "values", values), wrong)
-    error = convert(wrong, dataset, "--append", status=2).stderr
-    stored = (
-        "the image is in the dataset with the label 0.100000001, 0, but here with 1.10000002, 0"
-    )
-    assert stored in error
-    error = convert(sources["caption"], dataset, "--append", status=2).stderr
-    assert "has the label type regression, but the source has caption" in error
-    assert "nothing to append" in convert(sources["regression"], dataset, "--append").output

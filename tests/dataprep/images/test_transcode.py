@@ -16,7 +16,7 @@ from helpers.rows import evaluate, read_rows
 from helpers.shards import decode_with_dali, stored_samples
 from PIL import Image, ImageCms
 
-from dataprep.images import decoders, foreign
+from dataprep.images import decoders
 from dataprep.images.base import Rejected
 from dataprep.images.downscale import prepare
 from dataprep.images.isolated import ISOLATED, Limits
@@ -174,12 +174,6 @@ def test_a_decoder_that_crashes_or_works_too_long_costs_one_image():
 def test_the_header_of_a_jpeg_xl(size):
     data = encoded("JXL", Image.new("L", size))
     assert [*decoders.measure(data, "jxl")[0].values()][:2] == [*size]
-
-
-def test_brands():
-    assert foreign.identify(b"\0\0\0\x1cftypmif1\0\0\0\0mif1avifmiaf").name == "AVIF"
-    assert foreign.identify(b"\0\0\0\x18ftypmif1\0\0\0\0mif1heic").name == "HEIC"
-    assert foreign.identify(b"\0\0\0\x18ftypisom\0\0\0\0isommp42") is None
 
 
 @pytest.mark.parametrize("fmt", ["tfrecord", "webdataset"])

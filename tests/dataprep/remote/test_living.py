@@ -27,7 +27,7 @@ from dataprep.sources import SourceOptions, read_source
 from dataprep.sources.merge import merge_sources
 from dataprep.sources.recognize import read_sources
 from dataprep.verification.verify import verify_dataset
-from manifests.errors import CallError, StoppedError
+from manifests.errors import StoppedError
 from manifests.remote.store import Store, open_store
 from manifests.store import MANIFEST_NAME, read_manifest, read_revision
 
@@ -98,30 +98,6 @@ def test_append_and_revert(each_store, sources, tmp_path):
         assert "copies of the dataset" in result.notices[-1]
     assert download(each_store) == content(tmp_path / "new")
     assert verify_dataset(str(each_store), workers=1).problems == ()
-
-
-def test_only_one_of_two_appends_goes_on(bucket, sources, tmp_path, monkeypatch):
-    """Another machine began to append another source: its mark is there, but not its lock."""
-    convert_dataset(read_source(sources[0]), str(bucket), OPTIONS, workers=1)
-    before = download(bucket)
-    with monkeypatch.context() as patch:
-        patch.setattr("dataprep.run.convert.finish_append", lambda *_: 1 / 0)
-        with pytest.raises(ZeroDivisionError):
-            append(sources[1], str(bucket))
-    (tmp_path / "third" / "cat").mkdir(parents=True)
-    (tmp_path / "third" / "cat" / "1.jpg").write_bytes(encode(photo(77, 24, 20)))
-    with pytest.raises(
-        CallError, match=r"another append to s3://.* was interrupted, or is running"
-    ):
-        append(str(tmp_path / "third"), str(bucket))
-    problems = verify_dataset(str(bucket), workers=1).problems
-    assert [problem.file for problem in problems] == [".dataprep/journal.json"]
-    resumed = append(sources[1], str(bucket))
-    assert resumed.converted is not None
-    assert resumed.converted.resumed == 2
-    assert resumed.manifest.revision == 1
-    revert_dataset(str(bucket))
-    assert download(bucket) == before
 
 
 def test_merge_local_and_remote_sources(bucket, sources, invoke, tmp_path):
@@ -335,17 +311,6 @@ def test_an_equal_append_ends_after_another_one_has_looked(memory, sources, else
     patch.undo()
     assert verify_dataset(str(memory), workers=1).problems == ()
     assert append(sources[1], str(memory)).revision == 1
-
-
-def test_a_damaged_table_is_replaced(memory, sources):
-    interrupt(sources[1], memory, "manifest.json")
-    names = ("train-00003.parquet", "train-00004.tfrecord")
-    written = {name: bytes(memory.get(name)) for name in names}
-    for name in names:
-        memory.put(name, written[name][:-9])
-    assert append(sources[1], str(memory)).manifest.revision == 1
-    assert {name: bytes(memory.get(name)) for name in names} == written
-    assert verify_dataset(str(memory), workers=1).problems == ()
 
 
 @pytest.mark.parametrize("are_repaired", [False, True])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,7 +22,7 @@ from dataprep.shards import write as segments
 from dataprep.sources import read_source
 from dataprep.storage.remote import REMOTE
 from dataprep.verification.verify import verify_dataset
-from manifests.errors import ExitStatus, StoppedError, StorageError
+from manifests.errors import StoppedError, StorageError
 from manifests.remote.store import Store
 
 pytestmark = pytest.mark.usefixtures("staging")
@@ -212,18 +211,6 @@ def test_an_equal_append_that_ends_before_this_one_begins(
         append()
     assert append().converted is None
     assert problems(store) == ()
-
-
-def test_the_status_of_a_missing_shard(source, bucket, dataprep):
-    """What `finish` says to do helps; `--claim` is not for object stores."""
-    assert (
-        dataprep("plan", "--src", source, "--out", bucket, "--samples-per-shard", 10).returncode
-        == 0
-    )
-    done = dataprep("finish", bucket)
-    assert done.returncode == ExitStatus.STOPPED
-    assert "--claim" not in done.stderr
-    assert os.linesep not in done.stderr.strip()
 
 
 def test_an_error_about_a_lock_names_the_url(store):

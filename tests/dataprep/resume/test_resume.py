@@ -68,28 +68,6 @@ def check_refused(source, out, snapshot, message):
     assert snapshot(out) == before
 
 
-@pytest.mark.parametrize("count", [1, 2])
-def test_shard_without_table_is_rewritten_if_its_table_is_among_the_temporary_files(
-    count, source, complete, out, snapshot
-):
-    """A kill between the renames of a shard's files leaves this. Releases without the mark leave no mark."""
-    for name in LEFT_BY_A_KILL[:count]:
-        (out / name).write_bytes(complete[name])
-    without = r"'train-00001\.\w+', which was not made .* move it away"
-    check_refused(source, out, snapshot, without)
-    shutil.rmtree(out)
-    out.mkdir()
-    write_mark(source, out)
-    for name in LEFT_BY_A_KILL[:count]:
-        (out / name).write_bytes(complete[name])
-    partials = out / storage.PARTIALS_NAME
-    partials.mkdir(exist_ok=True, parents=True)
-    (partials / "made-by-dataprep").touch()
-    (partials / "123-train-00001.parquet").write_bytes(complete["train-00001.parquet"])
-    assert convert(source, out).resumed == 0
-    assert snapshot(out) == complete
-
-
 @pytest.mark.parametrize("name", [*LEFT_BY_A_KILL, "train-00001.parquet", "rejected.jsonl"])
 def test_files_of_others_are_refused(name, source, out, snapshot):
     """Another tool may write a file under a planned name while a dataset is incomplete."""

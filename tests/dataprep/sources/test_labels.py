@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -254,22 +253,6 @@ def test_a_table_or_list_without_labels(make_table):
     assert source.extra.column_names == ["column:label", "camera", "column:offset"]
     (table.parent / "list.txt").write_text("0.jpg\n1.jpg\n")
     assert len(read(table.parent / "list.txt", label_type="none")) == 2
-
-
-@pytest.mark.parametrize("kind", ["folder", "zip", "tar"])
-def test_folders_and_archives_without_labels(kind, make_tree):
-    images, splits = (
-        ["1.jpg", "a/2.jpg", "train/3.jpg"],
-        ["train/deep/1.jpg", "train/3.jpg", "val/2.jpg"],
-    )
-    for names, expected in ((images, ["train"] * 3), (splits, ["train", "train", "val"])):
-        root = make_tree(names)
-        src = root if kind == "folder" else shutil.make_archive(str(root), kind, root)
-        source = read(src, label_type="none")
-        paths = [path.removeprefix(f"source.{kind}/") for path in source.path.to_pylist()]
-        found = dict(zip(paths, [source.splits[split] for split in source.split], strict=True))
-        assert (source.label_type, found) == ("none", dict(zip(names, expected, strict=True)))
-        shutil.rmtree(root)
 
 
 @pytest.mark.parametrize("kind", [".parquet", ".jsonl", ".csv"])

@@ -202,29 +202,6 @@ def test_sources_that_cannot_be_merged(convert, merge, invoke, tmp_path):
     assert f"{raw}: it stores raw pixels of 16x16, but {a} encoded images" in output
 
 
-def test_three_steps_and_a_copy_give_the_same_bytes(convert, merge, invoke, snapshot, tmp_path):
-    places = []
-    for folder in (tmp_path / "here", tmp_path / "there"):
-        a = write(folder / "a", [f"cat/{number}.jpg" for number in range(5)])
-        b = write(folder / "b", ["dog/0.jpg", "dog/1.jpg", "dog/2.jpg", "cow/3.jpg"])
-        convert(b, folder / "c", "--fmt", "webdataset")
-        places.append((a, folder / "c"))
-    out, steps = tmp_path / "out", tmp_path / "steps"
-    merge(*places[0], out=out, options=["--samples-per-shard", 4])
-    sources = [f"--src={path}" for path in places[1]]
-    invoke("plan", *sources, "--out", steps, "--samples-per-shard", 4)
-    invoke("work", steps, "--task", "0/1")
-    invoke("finish", steps)
-    one, other = snapshot(out), snapshot(steps)
-    one.pop(".dataprep/stamps.json", None)
-    assert {name: other.get(name) for name in one} == one
-    assert [row[0] for row in classes_of(out)] == [
-        *(f"a/cat/{n}.jpg" for n in range(5)),
-        "c/cow/3.jpg",
-        *(f"c/dog/{n}.jpg" for n in range(3)),
-    ]
-
-
 def test_an_error_of_one_of_several_sources_names_it(tmp_path, monkeypatch):
     def refuse(src, options, progress):
         if src == "b.csv":

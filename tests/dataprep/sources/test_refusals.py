@@ -89,14 +89,6 @@ def test_missing_images_are_counted_up_to_a_limit(make_tree, monkeypatch):
         refused(root / "l.csv", rf"'no0.jpg' does not exist.*\({total}")
 
 
-@pytest.mark.parametrize("second", ["a/3.jpg 0\n1.jpg 0\n", "a/3.jpg 0\nno.jpg 0\n"])
-def test_the_second_of_two_lists_is_named(second, make_tree):
-    root = make_tree({**IMAGES, "train_list.txt": "2.jpg 0\n1.jpg 0\n", "val_list.txt": second})
-    message = "listed twice.*train_list.txt, line 2" if "no" not in second else "no.jpg"
-    error = refused(root, message)
-    assert (error.file, error.line) == (f"{root}/val_list.txt", 2)
-
-
 # --- ImageNet of Kaggle ---------------------------------------------------------------------------
 
 SOLUTION, CLASSES, HEAD = (

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
-from helpers.pictures import encode, photo
+from helpers import sources
 from helpers.rows import read_named
-from helpers.sources import DUKE, MARKET, VERI, msmt17, read, refused, rows
-
-from manifests.store import read_dataset, read_manifest
-
-PATTERN = "{identity}_c{camera}s*"
+from helpers.sources import MARKET, msmt17, read, refused, rows
 
 
 def test_market_1501(make_tree):
@@ -57,7 +53,7 @@ def test_msmt17(folders, make_tree):
 
 
 #: Files, cameras of all images (`None`: not compared), a notice, and whether it is there.
-NOTICES = read_named(__file__, "notices", globals())
+NOTICES = read_named(__file__, "notices", vars(sources))
 
 
 @pytest.mark.parametrize("case", NOTICES)
@@ -68,77 +64,10 @@ def test_what_is_unusual_is_said(case, make_tree):
     assert cameras is None or source.extra["camera"].to_pylist() == cameras
 
 
-REFUSED = read_named(__file__, "refused", globals())
+REFUSED = read_named(__file__, "refused", vars(sources))
 
 
 @pytest.mark.parametrize("case", REFUSED)
 def test_names_and_lists_that_do_not_fit_are_refused(case, make_tree):
     files, message = REFUSED[case]
     refused(make_tree(files), message)
-
-
-# --- converted ------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def people(tmp_path):
-    """A function that writes a small photo to each path."""
-
-    def make(names):
-        for number, name in enumerate(names):
-            path = tmp_path / "people" / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(encode(photo(number)))
-        return tmp_path / "people"
-
-    return make
-
-
-def stored(out):
-    """Return split, label, identity and camera of each sample by its source."""
-    found = {}
-    for batch in read_dataset(str(out)):
-        for row in batch.table.to_pylist():
-            values = row["label"], row.get("identity"), row.get("camera")
-            found[row["source"]] = batch.split, *values
-    return found
-
-
-@pytest.mark.parametrize("files", [MARKET, DUKE, VERI], ids=["Market", "Duke", "VeRi"])
-def test_tables_of_published_layouts(files, people, convert, invoke, tmp_path):
-    many = [f"bounding_box_test/-1_c1s1_{n:06d}_00.jpg" for n in range(9)] * (files == MARKET)
-    out = tmp_path / "out"
-    output = convert(people([*files, *many]), out, "--max-rejected", 0).stderr
-    assert ("note: skipped 10 junk images (identity -1)" in output) == (files == MARKET)
-    assert not (out / "rejected.jsonl").exists()
-    classes = read_manifest(str(out)).classes
-    expected = {}
-    for split, path, label, *numbers in rows(read(tmp_path / "people")):
-        expected[path] = split, classes.index(label), *numbers
-    assert stored(out) == expected
-    invoke("verify", out, "--decode")
-
-
-def test_a_validation_split_by_identity(people, convert, tmp_path):
-    names = [f"bounding_box_train/{n // 4:04d}_c{n % 4}s1_{n:06d}_01.jpg" for n in range(40)]
-    src = people([*names, "query/0100_c1s1_000001_00.jpg"])
-    convert(src, tmp_path / "out", "--val-fraction", 0.3, "--split-by", "identity")
-    identities = {"train": set(), "val": set(), "query": set()}
-    for split, _, identity, _ in stored(tmp_path / "out").values():
-        identities[split].add(identity)
-    assert (len(identities["train"]), len(identities["val"])) == (7, 3)
-    assert identities["query"] == {100}
-    assert not identities["train"] & identities["val"]
-
-
-def test_a_pattern_keeps_the_junk_of_a_published_layout(people, convert, tmp_path):
-    convert(people(MARKET), tmp_path / "out", "--pattern", PATTERN, "--fmt", "webdataset")
-    found = stored(tmp_path / "out")
-    assert {path: (split, *numbers) for path, (split, _, *numbers) in found.items()} == {
-        "bounding_box_train/0002_c1s1_000451_03.jpg": ("train", 2, 1),
-        "bounding_box_train/0007_c3s3_077419_03.jpg": ("train", 7, 3),
-        "bounding_box_test/-1_c1s1_000401_03.jpg": ("gallery", -1, 1),
-        "bounding_box_test/0000_c1s1_000151_01.jpg": ("gallery", 0, 1),
-        "bounding_box_test/0003_c6s3_070942_02.jpg": ("gallery", 3, 6),
-        "query/0003_c1s6_015971_00.jpg": ("query", 3, 1),
-    }

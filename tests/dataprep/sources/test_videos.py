@@ -187,17 +187,6 @@ def test_the_bytes_do_not_depend_on_workers_and_steps(
     assert sides == {(80, 64) if "--resize-shorter" in options else (160, 128)}
 
 
-def test_a_shard_has_the_frames_of_a_video_in_order(make, convert, tmp_path):
-    source = make({f"{name}/{number}.mp4": "h264.mp4" for name in "ab" for number in range(4)})
-    convert(source, tmp_path / "out", "--every", 10)
-    rows = rows_of(tmp_path / "out")
-    clips = [*dict.fromkeys(row["clip"] for row in rows)]
-    assert [(row["clip"], row["frame"]) for row in rows] == [
-        (clip, number) for clip in clips for number in range(0, FRAMES, 10)
-    ]
-    assert clips != sorted(clips)
-
-
 @pytest.mark.parametrize("options", [(), ("--split-by", "clip"), ("--split-by", "label")])
 def test_splits_have_whole_videos(make, convert, tmp_path, options):
     source = make({f"{name}/{number}.mp4": "h264.mp4" for name in "ab" for number in range(4)})
@@ -209,17 +198,6 @@ def test_splits_have_whole_videos(make, convert, tmp_path, options):
     assert not clips["train"] & clips["val"]
     if not options:  # a video of each class
         assert {clip[0] for clip in clips["val"]} == {"a", "b"}
-
-
-def test_a_table_of_videos_keeps_its_columns(make, convert, tmp_path):
-    source = make(CLASSES)
-    table = source / "videos.csv"
-    table.write_text("path,label,person\ncat/a.mp4,run,7\ndog/c.webm,jump,8\n")
-    convert(table, tmp_path / "out", "--fps", 2)
-    found = {(row["clip"], row["class"], row["person"]) for row in rows_of(tmp_path / "out")}
-    assert found == {("cat/a.mp4", "run", 7), ("dog/c.webm", "jump", 8)}
-    convert(source, tmp_path / "names", "--every", 40, "--pattern", "{letter}")
-    assert {row["letter"] for row in rows_of(tmp_path / "names")} == {"a", "b", "c"}
 
 
 def test_append_resume_repair_and_loaders_know_the_frames(make, convert, invoke, tmp_path):
@@ -437,15 +415,6 @@ def test_a_video_of_very_many_edits_takes_bounded_memory_and_time(
     (found,) = scan_videos([str(path)], [path.stat().st_size])
     assert isinstance(found, Rejected)
     assert message in str(found)
-
-
-def test_a_named_pipe_is_not_waited_for(make, convert, tmp_path):
-    source = make({"cat/a.mp4": "h264.mp4", "dog/b.mp4": "h264.mp4"})
-    os.mkfifo(source / "cat" / "x.mp4")
-    (found,) = scan_videos([str(source / "cat" / "x.mp4")], [0])
-    assert str(found) == "unreadable: not a regular file"
-    convert(source, tmp_path / "out", "--every", 40, "--max-rejected", 1)
-    assert {row["clip"] for row in rows_of(tmp_path / "out")} == {"cat/a.mp4", "dog/b.mp4"}
 
 
 @pytest.mark.parametrize("kind", ["h264.mp4", "open-gop.mp4", "hevc.mkv", "mpeg4.avi", "av1.mp4"])
