@@ -169,23 +169,6 @@ def test_wrong_usage_of_convert(image_folder, tmp_path, monkeypatch, invoke, row
     assert len(lines) <= 2
 
 
-def test_a_label_that_is_no_class(image_folder, tmp_path, out, invoke):
-    image = next(image_folder.glob("*/*"))
-    (tmp_path / "list.txt").write_text(f"{image} 9999999\n")
-    arguments = ("convert", "--src", tmp_path / "list.txt", "--out", out, "--dry-run")
-
-    def run(*options, status=2):
-        return invoke(*arguments, *options, status=status).stderr
-
-    error = run()
-    assert "list.txt, line 1: label 9999999 is out of the range 0 to 999999" in error
-    assert "--max-classes" in error
-    (tmp_path / "list.txt").write_text(f"{image} 12\n")
-    assert "label 12 is out of the range 0 to 11" in run("--max-classes", 12)
-    assert "1 image in 13 classes" in run("--max-classes", 13, status=0)
-    assert "not in the range 1<=x<=10000001" in run("--max-classes", 10_000_002)
-
-
 def test_classes_from_a_file(image_folder, tmp_path, out, convert):
     names = tmp_path / "names.txt"
     names.write_bytes("\ufeff日本\r\ncat\r\nein Häßlicher Name\r\nmore\r\n".encode())

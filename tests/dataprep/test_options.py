@@ -5,32 +5,15 @@ from __future__ import annotations
 import json
 from dataclasses import fields
 
-import click
 import pytest
 
-from dataprep.commands.base import DeclaredOption, main
 from dataprep.options import (
-    Downscale,
     Options,
     Raw,
-    declaration,
-    flag_of,
     library_versions,
     options_from_json,
-    stored_flags,
 )
 from manifests.json_members import Member, MemberError
-
-
-def test_every_option_of_a_command_is_declared():
-    common = {"--quiet", "--verbose", "--log-json", "--help-all"}
-    context = click.Context(main)
-    for name in main.list_commands(context):
-        command = main.get_command(context, name)
-        own = [each for each in command.params if not isinstance(each, click.Argument)]
-        undeclared = [each for each in own if not isinstance(each, DeclaredOption)]
-        assert {each.opts[0] for each in undeclared} <= common, name
-
 
 # --- the stored form ------------------------------------------------------------------------------
 
@@ -93,10 +76,3 @@ def test_the_stored_form(options, members):
 def test_a_wrong_stored_form_is_refused(change):
     with pytest.raises(MemberError):
         options_from_json(Member({**PLAIN, **change}))
-
-
-def test_every_field_of_the_records_is_declared():
-    for record in (Options, Downscale, Raw):
-        for each in fields(record):
-            assert declaration(each).help or not flag_of(each)
-    assert ("downscale.quality", "--quality") in list(stored_flags())

@@ -47,19 +47,6 @@ def test_format_and_parse_a_tfrecord_index():
     assert [entry.end for entry in entries] == [100, 216, 232]
 
 
-def test_format_and_parse_a_webdataset_index():
-    lines = [
-        webdataset_line([("jpg", 512, 700, "a.jpg"), ("cls", 2048, 1, "a.cls")]),
-        webdataset_line([("jpg", 3072, 9, "b.jpg"), ("cls", 4096, 2, "b.cls")]),
-    ]
-    assert format_index("webdataset", lines) == WEBDATASET
-    first, second = parse_index("webdataset", WEBDATASET)
-    assert first == IndexEntry(
-        2, (Component("jpg", 512, 700, "a.jpg"), Component("cls", 2048, 1, "a.cls"))
-    )
-    assert (second.line, first.end, second.end) == (3, 2049, 4098)
-
-
 def test_version_1_1_has_no_names():
     entries = parse_index("webdataset", NAMELESS)
     assert [

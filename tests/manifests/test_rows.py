@@ -33,14 +33,6 @@ def change(folder, columns, row_group_size=2):
     pq.write_table(table, path, row_group_size=row_group_size, write_page_checksum=True)
 
 
-def test_nothing_is_read_before_it_is_needed(folder):
-    (folder / "train-00001.parquet").unlink()
-    batches = manifests.read_dataset(folder)
-    assert len(next(batches).table) == 5
-    with pytest.raises(TableError, match="is missing"):
-        next(batches)
-
-
 @pytest.mark.parametrize(
     ("column", "value", "message"),
     [

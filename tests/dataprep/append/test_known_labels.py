@@ -14,7 +14,6 @@ from helpers.pictures import encode, photo
 from PIL import Image
 
 from dataprep.run import known
-from dataprep.shards import source_image as batches
 from manifests.store import read_manifest
 
 pytestmark = pytest.mark.usefixtures("quick_programs")
@@ -150,29 +149,6 @@ def test_equal_labels_are_recognized_and_others_refused(kind, resize, append, sn
         assert snapshot(out) == before
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_masks_are_compared_in_parts_and_no_file_is_read_twice(workers, masks, invoke, monkeypatch):
-    """Not even if masks have other bytes, so that their pixels are compared."""
-    monkeypatch.setattr(batches, "BATCH", 2)
-    out, source = masks
-    add_note(source, *range(COUNT))
-    read, load = [], batches.load_image
-
-    def load_image(root, path, *args, **options):
-        read.append(path)
-        return load(root, path, *args, **options)
-
-    for module in (batches, known):
-        monkeypatch.setattr(module, "load_image", load_image)
-    append = ("convert", "--src", source, "--out", out, "--append", "--workers", workers)
-    assert "nothing to append" in invoke(*append).output
-    own = [path for path in read if not path.startswith(str(out))]
-    assert len(own) == len({*own}) == 2 * COUNT or workers > 1
-    other = write(source.parent / "other", "mask", changed=(3,)) / "masks" / "3.png"
-    shutil.copy(other, source / "masks" / "3.png")
-    assert f"{refusal(3)}; --append" in invoke(*append, status=2).output
-
-
 def test_masks_of_other_images_are_not_read(masks, append, monkeypatch):
     out, source = masks
     write(source, "mask", COUNT + 1)
@@ -265,13 +241,3 @@ def test_masks_that_cannot_be_compared_are_named(append, monkeypatch, tmp_path):
     assert "note: the masks of these images were not compared" in output
     write(source, "mask", COUNT + 1)
     assert "cannot be compared" in append("mask", source, out, status=2)
-
-
-def test_images_of_a_prepared_dataset(masks, append, invoke, tmp_path):
-    """Shards are a source too: their masks are in them."""
-    out, source = masks
-    convert = ("convert", "--out", out, "--append", "--src")
-    append("mask", source, tmp_path / "same", "--fmt", "webdataset")
-    assert SAME in invoke(*convert, tmp_path / "same").output
-    append("mask", write(source, "mask", changed=(3,)), tmp_path / "other")
-    assert refusal(3).partition(" than")[0] in invoke(*convert, tmp_path / "other", status=2).output

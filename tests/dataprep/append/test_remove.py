@@ -238,17 +238,6 @@ def test_a_scrub_leaves_no_byte(dataset, remove, invoke, convert, tmp_path):
     )
 
 
-def test_files_of_a_shard_that_a_scrub_left_alone_stay_until_the_next_one(dataset, remove, invoke):
-    first, *_, last = keys_of(dataset)
-    remove(first, "--scrub")
-    alone = [path for path in dataset.glob("train-0000?.*") if path.suffixes[:1] != [".1"]]
-    remove(last)
-    invoke("verify", dataset)
-    assert "not searched" not in invoke("remove", dataset, "--scrub").output
-    assert [path.name for path in alone if path.exists()] == []
-    invoke("verify", dataset)
-
-
 @pytest.mark.parametrize("fmt", ["tfrecord", "webdataset"])
 def test_other_images_and_arrays_are_scrubbed_with_their_samples(fmt, convert, invoke, tmp_path):
     kinds = annotated.make_each_kind(tmp_path / "sources")
@@ -282,15 +271,3 @@ def test_a_scrub_of_joined_columns_is_refused(dataset, remove, invoke, tmp_path)
     write_csv(tmp_path / "a.csv", "key,a", [(key, 1) for key in keys])
     invoke("join", dataset, tmp_path / "a.csv", "--on", "key")
     assert "--scrub: columns were joined to" in remove(keys[0], "--scrub", status=2).output
-
-
-def test_a_list_that_a_scrub_kept_belongs_to_the_dataset(convert, remove, dataset, tmp_path):
-    for number, name in enumerate(("third", "fourth")):
-        source = write_images(tmp_path / name, range(40 + 3 * number, 43 + 3 * number), ("dog",))
-        (source / "dog" / f"broken{number}.jpg").write_bytes(b"")
-        convert(source, dataset, "--append", "--max-rejected", 1)
-        if not number:
-            remove(keys_of(dataset)[0], "--scrub")
-    listed = {*names_of_dataset(read_manifest(dataset))}
-    assert {"rejected.1.jsonl", "rejected.3.jsonl"} <= listed
-    assert (dataset / "rejected.1.jsonl").exists()

@@ -70,16 +70,6 @@ def test_the_samples_are_those_of_a_new_conversion(name, sync, convert, invoke, 
     assert samples_of(out) == samples_of(tmp_path / "fresh")
 
 
-def test_a_replaced_image_of_the_same_length(sync, convert, tmp_path):
-    convert(write_images(tmp_path / "photos", range(4), PETS), tmp_path / "out")
-    path = tmp_path / "photos/cat/0002.jpg"
-    data = bytearray(path.read_bytes())
-    data[-3] ^= 1
-    path.write_bytes(data)
-    assert "is at revision 2" in sync(replaced="1, such as cat/0002.jpg")
-    assert "nothing changed" in sync()
-
-
 def test_labels_splits_and_columns_of_a_table(sync, convert, tmp_path):
     write_images(tmp_path, range(8), PETS)
     table = tmp_path / "table.csv"

@@ -6,7 +6,6 @@ import pytest
 
 from dataprep.labels.class_file import read_classes
 from manifests.errors import SourceError
-from manifests.store import read_manifest
 
 #: Files with the classes cat and hot dog.
 SAME = {
@@ -93,20 +92,3 @@ def test_other_files_are_refused(text, tmp_path):
 def test_numbers_that_belong_to_names(text, tmp_path):
     (tmp_path / "classes.txt").write_text(text)
     assert read_classes(str(tmp_path / "classes.txt")) == NAMES[text]
-
-
-@pytest.mark.parametrize("line", ["cat \ndog\n", '"cat "\ndog\n', "dog\ncat\n"])
-def test_a_class_that_ends_in_a_blank_can_be_named(line, image_folder, invoke, tmp_path):
-    folder = tmp_path / "photos"
-    for name, source in zip(("cat ", "dog"), sorted(image_folder.rglob("*.jpg")), strict=False):
-        (folder / name).mkdir(parents=True)
-        (folder / name / "1.jpg").write_bytes(source.read_bytes())
-    (tmp_path / "names.txt").write_text(line)
-    convert = ["convert", "--src", folder, "--out", tmp_path / "out"]
-    invoke(*convert, "--classes", tmp_path / "names.txt")
-    classes = read_manifest(tmp_path / "out").classes
-    assert classes == (("dog", "cat ") if line.startswith("dog") else ("cat ", "dog"))
-    renames = line.splitlines()[0].replace("dog", "cat") + ",feline\n"
-    (tmp_path / "renames.csv").write_text(renames)
-    invoke(*convert, "--rename-classes", tmp_path / "renames.csv", "--overwrite")
-    assert {*read_manifest(tmp_path / "out").classes} == {"dog", "feline"}

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from helpers.datasets import without_plan, write_csv
 
@@ -70,22 +68,6 @@ def test_columns_of_the_source_keep_their_types_and_values(source, same_bytes):
     ]
     columns = "path,label,shard,shard_,score,note,container"
     same_bytes(write_csv(source.parent / "table.csv", columns, rows), *SHARDS)
-
-
-def test_images_inside_of_parquet_files(source, same_bytes, tmp_path):
-    """As Hugging Face distributes them."""
-    images = sorted(source.glob("class*/*.*"))
-    table = pa.table({
-        "image": pa.array([{"bytes": path.read_bytes(), "path": path.name} for path in images]),
-        "label": [int(path.parent.name[-1]) for path in images],
-        "container": [f"box {number % 4}" for number in range(len(images))],
-    })  # fmt: skip
-    (tmp_path / "photos").mkdir()
-    pq.write_table(table, tmp_path / "photos" / "train-00000-of-00001.parquet", row_group_size=7)
-    out = same_bytes(tmp_path / "photos", *SHARDS)
-    names = pq.read_schema(out / ".dataprep" / "plan" / "source-00000.parquet").names
-    own = ["container_", "reader", "position", "length", "key_", "crc32c", "container"]
-    assert names[5:] == own
 
 
 def test_every_step_can_be_repeated(source, invoke, snapshot, tmp_path):

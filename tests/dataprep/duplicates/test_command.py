@@ -13,9 +13,8 @@ from helpers.datasets import rows_of, write_csv
 from helpers.pictures import encode
 
 from dataprep.duplicates import collection, search
-from dataprep.options import HASHES_NAME, MAX_PIXELS
+from dataprep.options import HASHES_NAME
 from manifests.errors import StorageError
-from manifests.store import read_manifest
 
 #: Each copy of the fixture `source`: its original, distance and symmetry. The rotation is clockwise
 #: from the copy.
@@ -146,25 +145,6 @@ def test_labels_that_are_not_classes(convert, run, invoke, pictures, tmp_path):
         shutil.copy(path, images)
     invoke("duplicates", images, status=2)
     assert run(images, "--label-type", "none", status=0)["near"] == 1
-
-
-def test_images_above_the_default_limit_of_pixels_are_compared(convert, invoke, out, tmp_path):
-    """If the option says so, for `duplicates` and for a conversion: a manifest does not raise the limit."""
-    blocks = np.random.default_rng(0).integers(0, 256, (20, 20), np.uint8)
-    (tmp_path / "photos" / "class").mkdir(parents=True)
-    for side in (13, 260):  # the larger image has 27 million pixels in 100 KB
-        image = np.kron(blocks, np.ones((side, side), np.uint8))
-        (tmp_path / f"photos/class/{side}.png").write_bytes(encode(image, "PNG"))
-    limit = ("--max-pixels", 2 * MAX_PIXELS)
-    convert(tmp_path / "photos", out, *limit)
-    refused = invoke("duplicates", out, "--json", "--no-store")
-    assert "1 image cannot be compared" in refused.stderr
-    assert f"a --max-pixels above {MAX_PIXELS} accepts it" in refused.stderr
-    found = invoke("duplicates", out, "--json", *limit)
-    assert "cannot be compared" not in found.stderr
-    assert json.loads(found.stdout)["near"] == 1
-    convert(tmp_path / "photos", tmp_path / "dropped", "--duplicates", "drop", *limit)
-    assert read_manifest(tmp_path / "dropped").shards[0].samples == 1
 
 
 # --- hashes that are stored beside a dataset ------------------------------------------------------

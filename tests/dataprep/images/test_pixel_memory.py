@@ -79,12 +79,3 @@ def test_an_image_above_the_limit_waits_for_all_others(shared, monkeypatch):
         pass
     lock, unlock = taken
     assert lock[1:] == unlock[1:] == (3 * PIXELS, 0)
-
-
-def test_reduced_jpegs_and_single_processes_do_not_wait(shared, monkeypatch):
-    monkeypatch.setattr(base.fcntl, "lockf", lambda *_: pytest.fail("waits"))
-    with base.pixels_of(ImageInfo("jpeg", WIDTH, HEIGHT), 910, 512):
-        pass
-    base.share_pixel_file(None)
-    with base.pixels_of(ImageInfo("png", WIDTH, HEIGHT)):
-        pass

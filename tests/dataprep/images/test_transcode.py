@@ -71,15 +71,6 @@ def test_orientation_is_applied_once_and_dropped(kind):
     assert not Image.open(io.BytesIO(stored.data)).info
 
 
-def test_the_jpeg_in_a_jpeg_xl_is_turned(tmp_path):
-    (tmp_path / "a.jpg").write_bytes(encode(PICTURE, "JPEG", exif=exif(6), quality=95))
-    with Image.open(tmp_path / "a.jpg") as image:
-        data = encode(image, "JXL", lossless_jpeg=True)
-    stored = prepare(data, PNG)
-    assert (stored.info.width, stored.info.height) == (90, 120)
-    assert stored.extra["change"] == "transcoded turned"
-
-
 @pytest.mark.parametrize("kind", ["AVIF", "HEIF"])
 def test_a_color_profile_becomes_srgb(kind):
     profile = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB"))
@@ -118,7 +109,7 @@ def test_the_first_frame_of_several():
 
 @pytest.mark.parametrize(("row", "change"), read_rows(__file__, "it composes with other options"))
 def test_it_composes_with_other_options(row, change):
-    options, form, size = evaluate(row, globals(), {"Raw": Raw})
+    options, form, size = evaluate(row, globals(), {"Raw": Raw, "Downscale": Downscale})
     data = encoded("AVIF")
     stored = prepare(data, options)
     assert (stored.info.format, stored.info.width, stored.info.height, stored.extra["change"]) == (
@@ -136,14 +127,6 @@ def test_a_missing_package_is_named(monkeypatch):
         Rejected, match=r"HEIC needs pillow_heif; .*pip install 'dataprep-loaders\[heic\]'"
     ):
         prepare(encoded("HEIF"), PNG)
-
-
-@pytest.mark.parametrize("kind", FORMATS)
-def test_without_the_option_the_reason_names_it(kind):
-    with pytest.raises(
-        Rejected, match=r"unsupported: .* DALI does not decode; dataprep convert --transcode"
-    ):
-        prepare(encoded(kind), Options(downscale=Downscale(shorter=10)))
 
 
 @pytest.mark.parametrize("kind", FORMATS)

@@ -10,9 +10,8 @@ from dataprep import storage
 from dataprep.indexing.index import index_shards
 from dataprep.options import IndexOptions
 from dataprep.verification.verify import verify_dataset
-from manifests.errors import LostFolderError
+from manifests.errors import CallError, LostFolderError
 from manifests.remote.store import Store
-from manifests.store import read_manifest
 
 
 @pytest.fixture(scope="module")
@@ -62,21 +61,6 @@ def test_the_files_are_those_of_a_local_copy(shards, expected, each_store) -> No
     assert not verify_dataset(url, workers=1).problems
 
 
-def test_another_machine_removes_the_manifest_for_its_own_run(shards, store, monkeypatch) -> None:
-    """Only one machine at a time can lock a folder on a disk, but two can index the same object store."""
-    url = upload(shards, store)
-    manifest = index_shards([url], workers=1).manifest
-    assert manifest == read_manifest(url)
-    replace_file = storage.replace_file
-
-    def replace_and_remove(path: str, data: bytes) -> None:
-        replace_file(path, data)
-        storage.remove(path)
-
-    monkeypatch.setattr(storage, "replace_file", replace_and_remove)
-    assert index_shards([url], workers=1).manifest == manifest
-
-
 def test_shards_with_braces_and_in_folders(shards, store) -> None:
     for path in shards.glob("*.tar"):
         store.put(f"train/{path.name}", path.read_bytes())
@@ -95,11 +79,18 @@ def test_shards_with_braces_and_in_folders(shards, store) -> None:
     )
 
 
-def test_the_command(shards, bucket, dataprep) -> None:
-    url = upload(shards, bucket)
-    done = dataprep("index", url)
-    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, f"{url} is complete")
-    assert dataprep("index", f"{url}x").returncode == 2
+def test_an_index_that_differs_is_kept_without_overwrite(shards, store) -> None:
+    url = upload(shards, store)
+    store.put("train-00000.idx", b"other")
+    with pytest.raises(CallError, match="exists and differs from the new index"):
+        index_shards([url], IndexOptions(), workers=1)
+    assert bytes(store.get("train-00000.idx")) == b"other"
+    assert {info.name for info in store.list_objects()} == {
+        *(path.name for path in shards.glob("[!.]*")),
+        "train-00000.idx",
+    }
+    index_shards([url], IndexOptions(overwrite=True), workers=1)
+    assert bytes(store.get("train-00000.idx")) != b"other"
 
 
 def test_a_run_that_lost_the_folder_writes_no_manifest(shards, store, monkeypatch) -> None:

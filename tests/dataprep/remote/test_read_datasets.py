@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -104,15 +103,6 @@ def test_a_server_that_stops_is_no_damage(dataset, bucket, monkeypatch) -> None:
     shard = manifest_of(url).shards[0]
     with pytest.raises(UnreachableError, match="the server cannot be reached"):
         verify_shard(ShardCheck(url, shard, decode=False, given_max_pixels=None))
-
-
-def test_commands_take_urls(dataset, bucket, dataprep) -> None:
-    url = upload(dataset, bucket)
-    done = dataprep("verify", url)
-    assert (done.returncode, done.stdout.splitlines()[-1].split(":")[0]) == (0, "no problems in s3")
-    assert json.loads(dataprep("info", url, "--json").stdout)["samples"] == 360
-    done = dataprep("info", dataset.as_uri())
-    assert (done.returncode, f"{dataset}: webdataset" in done.stdout) == (0, True)
 
 
 def test_wrong_credentials_are_status_3_and_are_never_shown(

@@ -145,16 +145,6 @@ def test_names_that_cannot_be_part_of_a_url_are_rejected(images, store, name) ->
     assert source.path == before.path
 
 
-def test_names_in_an_archive_are_no_part_of_its_url(images, store, tmp_path) -> None:
-    data = next(images.rglob("*.jpg")).read_bytes()
-    store.put("photos.tar", tar_of([("cat/what?.jpg", data), ("dog/né#2.jpg", data)]))
-    source = read_source(f"{store}/photos.tar")
-    assert (source.rejected, len(source)) == ((), 2)
-    (tmp_path / "cat").mkdir()
-    (tmp_path / "cat" / "né?.jpg").write_bytes(data)
-    assert read_source(str(tmp_path)).rejected == ()
-
-
 def test_plan_work_and_finish_with_images_in_an_object_store(
     images, store, invoke, tmp_path
 ) -> None:
@@ -251,26 +241,6 @@ def assert_same_in(store: Store, kind: str, tmp_path: Path) -> None:
     assert_equal(remote, local)
     assert remote.stamp is not None
     assert convert(remote, tmp_path / "remote") == convert(local, tmp_path / "local")
-
-
-@pytest.mark.parametrize("kind", ["zip", "tar", "recordio", "lmdb of Caffe"])
-def test_a_damaged_archive_is_the_same_error_as_on_the_disk(kind, bucket, tmp_path) -> None:
-    made = MAKERS[kind](tmp_path / "source")
-    assert made.container is not None
-    data = made.container.read_bytes()
-    made.container.write_bytes(data[: len(data) // 2])
-    folder = made.src if made.src.is_dir() else made.src.parent
-    url = (
-        upload(folder, bucket)
-        if folder == made.src
-        else f"{upload(folder, bucket)}/{made.src.name}"
-    )
-    errors = []
-    for src in (url, str(made.src)):
-        with pytest.raises(SourceError) as error:
-            read_source(src)
-        errors.append((error.value.message, error.value.byte, error.value.record, error.value.hint))
-    assert errors[0] == errors[1]
 
 
 def test_an_archive_of_large_files_is_listed_without_them(bucket, tmp_path, monkeypatch) -> None:

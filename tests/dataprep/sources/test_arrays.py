@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from helpers.datasets import write_images
 from helpers.rows import evaluate, read_rows
-from helpers.sources import read, refused
+from helpers.sources import refused
 
 from dataprep import spool
 from manifests.arrays import ArrayKind
@@ -172,14 +172,6 @@ READ = [
     (ROWS, pa.large_list(pa.int8()), "int8"),
     (ROWS, pa.list_(pa.uint8(), 2), "uint8"),
 ]
-
-
-@pytest.mark.parametrize(("rows", "kind", "dtype"), READ)
-def test_columns_of_lists(rows, kind, dtype, make_tree):
-    column = read(table(make_tree(PATHS), "tokens", rows, kind)).extra["tokens"]
-    values = np.concatenate([*spool.parts_of(column)])
-    assert values.dtype == dtype
-    assert values.tolist() == rows
 
 
 NAN = float("nan")

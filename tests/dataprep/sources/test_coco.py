@@ -156,24 +156,6 @@ def test_splits_whose_images_are_not_there_are_skipped(coco):
     assert has_notice(source, "skipped instances_train2017.json: its images are not there")
 
 
-def test_other_places_of_images_and_annotations(coco, tmp_path):
-    folder = coco()
-    file = (folder / "annotations/instances_train2017.json").rename(tmp_path / "export.json")
-    source = read(file, image_root=str(folder / "train2017"))
-    assert (len(source), source.splits) == (5, ("train",))
-    (folder / "annotations").rmdir()
-    (folder / "train2017").rename(folder / "valid")
-    file.rename(folder / "valid" / "_annotations.coco.json")
-    source = read(folder)
-    assert (source.splits, source.path[4].as_py()) == (("val",), "valid/000000000004.png")
-    (folder / "images").mkdir()
-    (folder / "valid").rename(folder / "images/val")
-    (folder / "images/val/_annotations.coco.json").rename(folder / "instances_val2017.json")
-    assert read(folder).path[4].as_py() == "images/val/000000000004.png"
-    (folder / "images/val" / "000000000000.png").unlink()
-    refused(folder, r"image '.*0{12}.png' does not exist in folder .* \(1 in total\)")
-
-
 def test_key_points_are_left_out_if_the_boxes_are_chosen(coco):
     source = read(coco(set_all(keypoints=[1, 2, 2] * 17, num_keypoints=17)), label_type="boxes")
     assert len(source) == 5

@@ -127,14 +127,6 @@ def test_links_to_a_folder_above_do_not_repeat_inner_classes(make_tree):
     assert len(read(root, class_folders="inner")) == 3
 
 
-def test_what_was_read_is_said(make_tree):
-    source = read(make_tree(TREES["each split in itself"][0]))
-    assert has_notice(source, "read seg_train/ as train and seg_val/ as val")
-    assert has_notice(source, "read the class folders in seg_train/seg_train/")
-    source = read(make_tree(["d/cat/1.jpg", "d/dog/1.jpg"]).parent)
-    assert has_notice(source, "read source/, the only folder")
-
-
 @pytest.mark.parametrize(
     ("row", "notice"), read_rows(__file__, "names that may be a mistake are said")
 )

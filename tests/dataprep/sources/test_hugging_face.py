@@ -94,14 +94,6 @@ def test_images_that_cannot_be_read(column, row, error, message, tmp_path, monke
         load(file, row, f"{column}.bytes")
 
 
-def test_a_split_without_labels_is_skipped(tmp_path):
-    write(tmp_path / "train-00000-of-00001.parquet")
-    write(tmp_path / "test-00000-of-00001.parquet", {"label": [-1] * 3})
-    source = read(tmp_path)
-    assert (source.splits, len(source)) == (("train",), 3)
-    assert has_notice(source, "skipped test: its images have no labels")
-
-
 def test_other_columns(tmp_path):
     columns = {
         "label": [0, 1, 0],

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import subprocess
 from collections import Counter
 
 import pytest
@@ -112,11 +111,6 @@ def test_what_is_beside_is_said(tree, notice, make_tree):
     assert any(re.search(notice, each) for each in source.notices), source.notices
 
 
-def test_boxes_of_the_images_in_class_folders_are_refused(make_tree):
-    src = make_tree({**CLASS_FOLDERS, "via_project_3Apr.json": '{"2.jpg": {}}'})
-    refused(src, "looks like boxes in VGG Image Annotator's format")
-
-
 def test_lists_beside_class_folders_are_said(make_tree):
     tree = {
         "clipart/cat/1.jpg": "x",
@@ -125,28 +119,6 @@ def test_lists_beside_class_folders_are_said(make_tree):
     }
     for src in (make_tree(tree), make_tree({"clipart/train.txt": "cat/1.jpg 0\n"}) / "clipart"):
         assert any("train.txt names images, too" in notice for notice in read(src).notices)
-
-
-def test_the_command_that_makes_a_list_of_paths_alone_works(make_tree):
-    lists = {"train.txt": "cat/1.jpg\ndog/2.jpg\n", "test.txt": "cat/3.jpg\n"}
-    src = make_tree({"cat/1.jpg": "x", "cat/3.jpg": "x", "dog/2.jpg": "x", **lists})
-    for notice in read(src).notices:
-        subprocess.run(notice[notice.index("awk") :], shell=True, check=True)
-    assert [row[:1] + row[2:] for row in rows(read(src))] == [
-        ("train", "cat"),
-        ("train", "dog"),
-        ("test", "cat"),
-    ]
-
-
-def test_the_command_that_makes_a_table_of_visdrone_works(make_tree):
-    lines = "1,2,30,40,0,0,0,0\n4,5,60,70,1,4,0,1\n"
-    tree = {"images/01_1_d_1.jpg": "x", "annotations/01_1_d_1.txt": lines}
-    error = refused(src := make_tree(tree), "looks like VisDrone")
-    subprocess.run(str(error).split("`")[1], shell=True, check=True)
-    source = read(src / "boxes.csv", image_root=str(src / "images"))
-    assert source.classes == ("car",)
-    assert source.extra["boxes"].to_pylist() == [[[4, 5, 64, 75]]]
 
 
 @pytest.mark.parametrize(

@@ -127,14 +127,6 @@ def test_flat_val_of_kaggle_gets_its_labels_from_the_csv(top, make_tree):
     assert source.size.tolist() == [1] * 4
 
 
-def test_hidden_folders_of_train_are_not_classes(make_tree):
-    files = {path: text for path, text in FILES.items() if "/test/" not in path}
-    source = read(make_tree({**files, f"{KAGGLE}/train/.cache/1.JPEG": b"x"}))
-    assert source.classes == ("n01", "n02")
-    assert has_notice(source, "skipped 1 hidden folder: train/.cache/")
-    assert not has_notice(source, "skipped test/")
-
-
 def test_sorted_val_of_kaggle_and_lists(make_tree):
     names = [f"{split}/{wnid}/1.JPEG" for split in ("train", "val") for wnid in ("n01", "n02")]
     root = make_tree([f"{KAGGLE}/{name}" for name in names])

@@ -222,14 +222,6 @@ def test_an_option_says_what_blank_and_uncertain_labels_mean(kind, make_table):
     assert [source.classes[label] for label in source.label] == ["dog", "cat"]
 
 
-def test_one_number_for_each_image_or_none_may_be_multi_label(make_table):
-    source = read(make_table(".parquet", label=[1, None, 0] * 4), label_type="multi-label")
-    assert source.extra["labels"].to_pylist() == [[1], [], [0]] * 4
-    assert has_notice(source, "4 images without a class")
-    source = read(make_table(".parquet", label=[1, None, 2] * 4), label_separator="|")
-    assert source.extra["labels"].to_pylist() == [[1], [], [2]] * 4
-
-
 # --- text, and nothing ----------------------------------------------------------------------------
 
 

@@ -138,15 +138,6 @@ def test_numbers_and_names_do_not_match(merge, tmp_path):
     check_names(["cat"], [], "first", "a source in which no image has a class")
 
 
-def test_several_classes_stay_sorted_and_unique(tmp_path):
-    write(tmp_path, ["x/1.jpg", "x/2.jpg"])
-    a = table(tmp_path, "a.csv", "path,label\nx/1.jpg,dog|yak\n")
-    b = table(tmp_path, "b.csv", "path,label\nx/2.jpg,ape|dog|kitten|yak\n")
-    both = merged(a, b, rename_classes=str(table(tmp_path, "names.csv", "kitten,dog\n")))
-    assert both.classes == ("dog", "yak", "ape")
-    assert both.extra["labels"].to_pylist() == [[0, 1], [0, 1, 2]]
-
-
 def test_images_with_other_numbers_of_values_are_not_merged(convert, merge, tmp_path):
     write(tmp_path, ["x/1.jpg", "x/2.jpg"])
     a = table(tmp_path, "a.csv", "path,values\nx/1.jpg,1.5\n")

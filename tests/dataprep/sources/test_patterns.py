@@ -138,24 +138,6 @@ def test_error_counts_names_that_do_not_match_and_shows_three():
 # --- sources --------------------------------------------------------------------------------------
 
 
-#: Options, and the classes, labels and columns of `cat-1.jpg` and `dog-02.jpg`.
-LABELS = [
-    ({"pattern": "{label}-{camera}"}, ("cat", "dog"), [0, 1], {"camera": [1, 2]}),
-    ({"pattern": "{class}-*"}, ("cat", "dog"), [0, 1], {}),
-    ({"pattern": "{kind}-{n}", "label_column": "n"}, ("1", "02"), [0, 1],
-     {"kind": ["cat", "dog"], "n": [1, 2]}),
-    ({"pattern": "{label}-*", "classes": ("dog", "cow", "cat")}, ("dog", "cow", "cat"), [2, 0],
-     {}),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("options", "classes", "labels", "columns"), LABELS)
-def test_the_label_and_the_columns_of_a_pattern(make_tree, options, classes, labels, columns):
-    source = read_tree(make_tree(["cat-1.jpg", "dog-02.jpg"]), **options)
-    assert (source.classes, source.label.tolist()) == (classes, labels)
-    assert source.extra.to_pydict() == columns
-
-
 @pytest.mark.parametrize(("row", "splits"), read_rows(__file__, "splits of a pattern"))
 def test_splits_of_a_pattern(make_tree, row, splits):
     folders = evaluate(row)

@@ -9,10 +9,9 @@ from dataclasses import replace
 import pyarrow.parquet as pq
 import pytest
 from helpers import annotated
-from helpers.make_sources import VALID, image_folder, tar_of
-from helpers.sources import read, refused
+from helpers.make_sources import VALID, image_folder
+from helpers.sources import refused
 
-from dataprep.containers import locations_of, read_location
 from manifests.store import manifest_files, read_dataset, read_manifest
 
 
@@ -99,28 +98,6 @@ def test_a_damaged_manifest_is_named(text, tmp_path, image_folder, convert, invo
         output = invoke(*words, out, status=2).output
         assert "out/manifest.json: the manifest is truncated or was written by another" in output
         assert "dataprep index" not in output
-
-
-def test_indexed_shards_of_another_tool(tmp_path, convert, invoke):
-    shards, images = tmp_path / "shards", VALID[:8]
-    shards.mkdir()
-    for number in range(2):
-        files = []
-        for image in images[number * 4 : number * 4 + 4]:
-            files.append((f"{image.name[:2]}.jpg", image.data))
-            files.append((f"{image.name[:2]}.cls", str(image.label).encode()))
-        (shards / f"train-{number}.tar").write_bytes(tar_of(files))
-    message = r"looks like shards without a manifest \(train-0\.tar\).*`dataprep index`"
-    refused(shards, message)
-    invoke("index", shards)
-    source = read(shards)
-    assert source.layout == "prepared indexed dataset (webdataset, encoded)"
-    assert source.path.to_pylist() == [image.name for image in images]
-    locations = locations_of(source.location, [*range(len(source))])
-    found = [read_location(source.root, location, 0) for location in locations]
-    assert found == [image.data for image in images]
-    convert(shards, tmp_path / "out")
-    assert {*tables(tmp_path / "out")} == {image.name for image in images}
 
 
 def damage(path, at):

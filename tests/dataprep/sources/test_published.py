@@ -117,14 +117,6 @@ def test_levels_of_aircraft(tmp_path):
     refused(tmp_path, "--label-column maker: .* has no such column", label_column="maker")
 
 
-def test_identities_of_celeba(tmp_path):
-    published.make_celeba(tmp_path)
-    assert has_notice(read(tmp_path), "--label-column identity")
-    source = read(tmp_path, label_column="identity")
-    assert source.classes == ("9", "10", "2880", "2937")
-    assert _labels(source) == ["2880", "2937", "2880", "10", "9", "9", "2937"]
-
-
 def test_partitions(tmp_path):
     published.make_dtd(tmp_path / "dtd")
     source = read(tmp_path / "dtd", split_column="split3")

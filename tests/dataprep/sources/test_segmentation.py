@@ -13,13 +13,12 @@ import shutil
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from helpers import annotated, oracles
 from helpers.pictures import encode
 from helpers.rows import evaluate, read_named, read_rows
 from helpers.sources import has_notice, read, refused
 from PIL import Image
 
-from dataprep.options import Downscale, Options
+from dataprep.options import Options
 from dataprep.run.convert import convert_dataset
 from dataprep.verification.verify import verify_dataset
 from manifests.store import read_manifest
@@ -70,12 +69,6 @@ def test_names_of_classes_of_ade20k(make_tree):
     images, masks, _ = PAIRS["ade20k"]
     files = {**dict.fromkeys([*images, *masks], b"x"), "objectInfo150.txt": table}
     assert read(make_tree(files)).classes == ("other", "wall", "building")
-
-
-def test_disparities_of_cityscapes(make_tree):
-    images = ["leftImg8bit/train/ulm/u_leftImg8bit.png", "disparity/train/ulm/u_disparity.png"]
-    source = read(make_tree(images), label_type="depth")
-    assert seconds(source) == [tuple(images)]
 
 
 def test_images_without_masks_and_masks_without_images(make_tree):
@@ -216,24 +209,3 @@ def test_depth_maps_have_16_bits(tmp_path):
     ((_, detail),) = rejected.values()
     kind = "gray values of 8 bits, but a depth map has gray values of 16 bits"
     assert detail == f"its depth depth/2.png has {kind}"
-
-
-def test_boxes_of_a_photograph_on_its_side(tmp_path):
-    """Boxes refer to the upright photograph, in the table, in the record and in a batch."""
-    folder, exif = annotated.make_coco(tmp_path / "coco"), Image.Exif()
-    exif[0x0112] = 6
-    height, width = annotated.SIZES[0]
-    path = folder / "train2017/000000000000.png"
-    path.unlink()
-    upright = Image.fromarray(annotated.pictures()[0])
-    upright.transpose(Image.Transpose.ROTATE_90).save(path, "jpeg", exif=exif, quality=95)
-    for downscale in (None, Downscale(longest=80)):
-        out, scale = tmp_path / f"out-{bool(downscale)}", 0.5 if downscale else 1
-        convert_dataset(read(folder), str(out), Options(shuffle=False, downscale=downscale))
-        row = pq.read_table(out / "train-00000.parquet").slice(0, 1).to_pylist()[0]
-        assert row["annotated_width"] == width * scale
-        assert row["annotated_height"] == height * scale
-        np.testing.assert_allclose(row["boxes"], annotated.boxes()[0] * scale)
-        record = oracles.parse_example(oracles.read_tfrecord(out / "train-00000.tfrecord")[0])
-        right = annotated.boxes()[0][:, 2] / width
-        np.testing.assert_allclose(record["image/object/bbox/xmax"], right, atol=1e-6)

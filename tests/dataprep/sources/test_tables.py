@@ -189,14 +189,6 @@ def test_utf_16_is_named(kind, images):
     assert len(read(table)) == 3
 
 
-@pytest.mark.parametrize("kind", [".csv", ".tsv"])
-@pytest.mark.parametrize("path_column", [None, "path"])
-def test_a_table_without_a_header_is_named(path_column, kind, images):
-    table = write_table(images, kind, {"0.jpg": PATHS[1:], "0": (0, 0), "1": (0, 0)})
-    message = "has the path of an image where names of columns are"
-    refused(table, message, path_column=path_column)
-
-
 # --- JSON -----------------------------------------------------------------------------------------
 
 

@@ -88,17 +88,6 @@ def test_a_manifest_does_not_raise_the_limit_of_pixels(tmp_path, invoke):
     assert "no problems" in invoke("verify", "--decode", "--max-pixels", limit, out).stdout
 
 
-def test_a_lower_limit_of_the_conversion_holds(out, invoke):
-    manifest = read_manifest(out)
-    options = {**manifest.options, "max_pixels": 10}
-    (out / "manifest.json").write_bytes(manifest_bytes(replace(manifest, options=options)))
-    problems = invoke("verify", "--decode", out, status=1).stdout
-    assert "the limit is 10" in problems
-    assert "--max-pixels" not in problems
-    assert "no problems" in invoke("verify", "--decode", "--max-pixels", 20_000, out).stdout
-    assert read_manifest(out).options["max_pixels"] == 10
-
-
 def test_a_record_without_a_row_is_named(out, invoke):
     manifest = read_manifest(out)
     (first, *others), splits = manifest.splits[0].shards, manifest.splits[1:]
