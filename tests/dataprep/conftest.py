@@ -66,10 +66,7 @@ def image_folder(
 
 @pytest.fixture(scope="session")
 def invoke() -> Invoke:
-    """A function that runs the command line in this process and checks its exit status.
-
-    A traceback fails the test.
-    """
+    """A function that runs the command line in this process, and checks its exit status."""
     from dataprep.commands.base import main
 
     def run(*arguments: object, status: int = 0) -> Result:

@@ -18,10 +18,7 @@ Start = Callable[..., "subprocess.Popen[str] | WarmProcess"]
 
 @pytest.fixture(scope="session")
 def dataprep(dataprep: Run, warm: WarmPython) -> Run:
-    """As everywhere, but the first worker is a fork.
-
-    Its option `before` is code that the process runs first.
-    """
+    """As everywhere, but the first worker is a fork; `before` is code that runs first."""
 
     def run(
         *arguments: object, before: str = "", **options: object

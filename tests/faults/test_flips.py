@@ -85,10 +85,7 @@ def shards(folder: Path) -> list[str]:
 
 
 def flip(path: Path, *positions: int, mask: int = 0) -> None:
-    """Flip bits of the bytes at these positions.
-
-    By default one bit, which depends on the position.
-    """
+    """Flip bits of these bytes: by default one, which depends on the position."""
     with path.open("r+b") as file:
         for at in positions:
             byte = os.pread(file.fileno(), 1, at)[0]
@@ -96,11 +93,7 @@ def flip(path: Path, *positions: int, mask: int = 0) -> None:
 
 
 def positions_to_flip(name: str, data: bytes) -> list[int]:
-    """Return every second byte of an index, of other files many at both ends or in headers and some of the others.
-
-    The index of a shard begins at byte 0 or 1, as its name decides, so that even and odd bytes are
-    flipped.
-    """
+    """Return every second byte of an index, and many at both ends or in headers of others."""
     if name.endswith((".parquet", ".json", ".jsonl")):
         return sorted(
             {*range(0, len(data), 263), *range(0, 64, 7), *range(len(data) - 64, len(data), 7)}

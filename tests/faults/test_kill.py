@@ -97,10 +97,7 @@ def wait_for_tables(out: Path, count: int, process: subprocess.Popen) -> None:
     ("victim", "command"), [("parent", "tfrecord"), ("group", "webdataset")], indirect=["command"]
 )
 def test_killed_several_times(victim, command, undisturbed, start, dataprep, snapshot, tmp_path):
-    """Each run is killed a little later than the previous one, and their finished shards add up.
-
-    A gate keeps a run from writing all of the 21 shards before it is killed.
-    """
+    """Each run is killed a little later; a gate keeps it from writing all of the 21 shards."""
     out, rng = tmp_path / "out", random.Random(victim)
     for tables in (1, 6, 11, 16):
         at = Gate(tmp_path / f"gate {tables}", shards=tables + 2 - tables_of(out))

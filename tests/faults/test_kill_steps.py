@@ -102,10 +102,7 @@ def test_sigterm_before_anything_is_written(start, slow, tmp_path):
 def test_the_shards_of_a_paused_process_are_claimed_by_another(
     slow, start, dataprep, snapshot, tmp_path
 ):
-    """A process without a sign of life for three beats loses its shards.
-
-    When it continues, it does no harm.
-    """
+    """It loses its shards after three beats without a sign of life, and does no harm later."""
     (options, expected), out = slow, tmp_path / "out"
     assert dataprep("plan", *options, "--out", out).returncode == 0
     claim = ("work", out, "--claim", "--heartbeat", "0.1", "--workers", 1)

@@ -101,10 +101,7 @@ def run(prepared, tmp_path):
 
 @pytest.fixture
 def fork(prepared, warm, tmp_path):
-    """A function that runs a case as `run` does, in a fork that first runs some code.
-
-    Nothing is imported again.
-    """
+    """A function that runs a case as `run` does, in a fork that first runs some code."""
     shutil.copytree(prepared, tmp_path / "work")
 
     def call(case: Case, before: str) -> subprocess.CompletedProcess[str]:
@@ -189,10 +186,7 @@ def test_a_full_disk_behind_stdout(name, fork):
 
 @pytest.mark.parametrize("name", ["convert", "missing"])
 def test_a_full_disk_behind_stderr(name, fork):
-    """The line goes to stdout.
-
-    The status is that of the command, or 3 if it stopped for this reason.
-    """
+    """The line goes to stdout; the status is 3 only if the command stopped for this reason."""
     done = fork(CASES[name], FULL.format(2))
     assert done.returncode == {"convert": 3, "missing": 2}[name]
     assert len(done.stdout.splitlines()) == 1
@@ -241,10 +235,7 @@ def test_a_deleted_working_directory(name, prepared, tmp_path):
     ("name", "limit"), [*((name, 9) for name in WORKING), ("convert", 20), ("report", 20)]
 )
 def test_few_open_files(name, limit, fork, tmp_path):
-    """The command works with as few files, or says that it needs more.
-
-    It never takes this for damage.
-    """
+    """It works with so few files, or says that it needs more; it takes this for no damage."""
     case = CASES[name]
     more = () if name in ("info", "memory") else ("--workers", "3" if name == "convert" else "2")
     done = fork(

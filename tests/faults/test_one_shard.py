@@ -40,11 +40,7 @@ def slow(tmp_path_factory, dataprep, snapshot):
 
 
 def start_and_wait(start, command, out):
-    """Start the command, and wait until a worker has written a part of the shard, and is about to write another one.
-
-    Return the process, the worker and the gate at which it waits. The parent gets there only if no
-    worker does.
-    """
+    """Return a run whose worker has written a part of the shard, the worker, and its gate."""
     at = Gate(out.parent / "gate", writes=(10, 1))
     process = start(*command, "--out", out, "--workers", 3, at=at)
     worker = at.wait(process, worker=True)

@@ -46,10 +46,7 @@ def without_plan(files: dict[str, bytes]) -> dict[str, bytes]:
 def test_the_array_script_writes_the_bytes_of_convert(
     cluster, make_photos, dataprep, snapshot, tmp_path, monkeypatch
 ):
-    """One array runs as a whole.
-
-    Of the other one, two tasks are missing first, and `finish` says which.
-    """
+    """One array is whole; of the other one, two tasks are missing, and `finish` says which."""
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
     source = make_photos(tmp_path / "photos", 100)
     expected, whole, parts = (tmp_path / name for name in ("expected", "whole", "parts"))

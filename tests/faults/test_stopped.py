@@ -42,13 +42,7 @@ def only_line(done: subprocess.CompletedProcess, status: int = 3, notes: int = 1
 
 
 def count_finished(out: Path, undisturbed: dict[str, bytes]) -> int:
-    """Check that every finished shard of a stopped run is as in an undisturbed run.
-
-    Return their number.
-
-    Of temporary files, only the table of a shard may remain whose other files a worker has renamed:
-    the error stopped it before it renamed the table, which proves that the shard is of this run.
-    """
+    """Check the finished shards of a stopped run, and return their number."""
     names = os.listdir(out)
     assert {name for name in names if name.startswith(".")} <= {BOOKKEEPING}
     has_partials = (out / PARTIALS_NAME).exists()
@@ -95,10 +89,7 @@ def small_disk(tmp_path):
 
 
 def test_disk_full_at_every_point(make_photos, dataprep, small_disk, snapshot, tmp_path):
-    """Each run gets one page more, so the file that does not fit is a shard, an index, a table, or the manifest.
-
-    With more space, the same command resumes it.
-    """
+    """With a page more each time: the file that does not fit is one of every kind."""
     source = make_photos(tmp_path / "photos", 9, side=16)
     (source / "class 0" / "broken.jpg").write_bytes(b"")
     call = ("convert", "--src", source, "--samples-per-shard", 5, "--max-rejected", 1)

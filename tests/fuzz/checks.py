@@ -126,10 +126,7 @@ def load(folder: Path, **options: Any) -> list[Loaded] | DatasetError:
 
 
 def guarded(function: Any, writable: Sequence[Path]) -> Any:
-    """Call a function in a child process.
-
-    Return its result, or the `DatasetError` that it raised.
-    """
+    """Call a function in a child process; return its result, or its `DatasetError`."""
 
     def run() -> Any:
         warnings.simplefilter("ignore")

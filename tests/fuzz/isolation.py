@@ -140,10 +140,7 @@ def _last_line(text: str) -> str:
 
 
 def _resident() -> int:
-    """Return the memory of this process.
-
-    A child begins with less than its parent: without the mapped files.
-    """
+    """Return the memory of this process. A child begins without the mapped files."""
     with open("/proc/self/statm") as file:
         return int(file.read().split()[1]) * resource.getpagesize()
 

@@ -40,10 +40,7 @@ sys.exit(max(statuses))
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the limits of a child process are Linux's")
 def test_cases_of_a_fixed_seed(python, tmp_path):
-    """In another process: it forks, so it must have no threads.
-
-    One for all, as its imports take long.
-    """
+    """In a process without threads, because it forks; one for all, whose imports take long."""
     calls = [
         [
             *(word for name in group for word in ("--surface", name)),

@@ -72,10 +72,7 @@ class Browser:
         self.evaluate("1")
 
     def evaluate(self, expression: str, *, wait: bool = False) -> Any:
-        """Evaluate JavaScript in the page; the page's own policy does not forbid this.
-
-        `wait` awaits a promise.
-        """
+        """Evaluate JavaScript in the page, whatever its policy is; `wait` awaits a promise."""
         answer = self.call(
             "Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=wait
         )
@@ -129,10 +126,7 @@ class Browser:
 
 @contextmanager
 def chromium(folder: Path) -> Iterator[Browser]:
-    """Start a browser with an empty profile in a folder.
-
-    With --remote-debugging-pipe it opens no port.
-    """
+    """Start a browser with an empty profile; --remote-debugging-pipe opens no port."""
     program = find_chromium()
     assert program
     (from_us, to_browser), (from_browser, to_us) = os.pipe(), os.pipe()

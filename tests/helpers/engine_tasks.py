@@ -43,10 +43,7 @@ def wait_for(path):
 
 
 def meet(place):
-    """Wait in a folder until this number of processes are there.
-
-    Return the number of this process.
-    """
+    """Wait in a folder for this number of processes; return the number of this one."""
     folder, number = place
     Path(folder, str(os.getpid())).touch()
     while len(os.listdir(folder)) < number:

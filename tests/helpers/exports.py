@@ -461,10 +461,7 @@ def make_yolo_segmentation(folder: Path) -> Expected:
 
 
 def make_yolo_pose(folder: Path) -> Expected:
-    """Ultralytics, pose: a box and key points.
-
-    https://docs.ultralytics.com/datasets/pose/
-    """
+    """Ultralytics, pose: a box and key points. https://docs.ultralytics.com/datasets/pose/"""
     expected = make_ultralytics(folder, points=" 0.5 0.5 2 0 0 0")
     with (folder / "pets.yaml").open("a") as file:
         file.write("kpt_shape: [2, 3]\n")

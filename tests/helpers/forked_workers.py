@@ -60,10 +60,7 @@ class _Fork:
 
 
 def _become_worker(environment: Mapping[str, str], files: Sequence[int]) -> None:
-    """Keep nothing that a new interpreter would not have.
-
-    The lock of the output folder is one of the files.
-    """
+    """Keep nothing that a new interpreter would not have, such as the lock of the output."""
     for name in os.listdir("/proc/self/fd"):
         if int(name) > 2 and int(name) not in files:
             with suppress(OSError):  # the folder that is listed

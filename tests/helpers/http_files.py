@@ -11,10 +11,7 @@ from urllib.parse import unquote
 
 
 class BusyServer(ThreadingHTTPServer):
-    """A server that many clients may connect to before it has accepted the first one.
-
-    Otherwise, they wait a second.
-    """
+    """A server with a long queue, so that no client waits a second."""
 
     request_queue_size = 128
 

@@ -32,10 +32,7 @@ OPEN, OS_OPEN = open, os.open
 
 
 def only_reads(call, *args, **kwargs) -> bool:
-    """Return whether a call opens a file for reading.
-
-    A kill before it leaves what a kill before the next call does.
-    """
+    """Return whether a call opens a file for reading, before which a kill changes nothing."""
     if call is OPEN:
         return not set(str(args[1] if len(args) > 1 else kwargs.get("mode", "r"))) & set("wax+")
     return call is OS_OPEN and not args[1] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC)

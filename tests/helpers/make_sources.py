@@ -284,10 +284,7 @@ def webdataset_dataset(folder: Path, images: Sequence[Image] = IMAGES) -> Made:
 
 
 def recordio(folder: Path, images: Sequence[Image] = IMAGES) -> Made:
-    """``train.rec`` and ``val.rec`` with their lists and indexes, as im2rec writes them.
-
-    Half of the labels follow.
-    """
+    """Files of im2rec with their lists and indexes. Half of the labels follow."""
     folder.mkdir()
     for split in ("train", "val"):
         data, lst, idx = b"", "", ""

@@ -28,10 +28,7 @@ ENVIRONMENT = {
 
 @contextmanager
 def two_nodes():
-    """Start a cluster of two nodes with one CPU each; yield the `ray.cluster_utils.Cluster`.
-
-    Its attribute `client_address` is the address of its server for Ray's client, ``ray://…``.
-    """
+    """Yield a cluster of two nodes with one CPU each; `client_address` is for Ray's client."""
     from ray.cluster_utils import Cluster
 
     before = {name: os.environ.get(name) for name in ENVIRONMENT}

@@ -140,10 +140,7 @@ def find_weed() -> str | None:
 
 @contextmanager
 def seaweedfs(folder: Path, ports: list[int] | None = None) -> Iterator[dict[str, str]]:
-    """Run SeaweedFS in a folder.
-
-    With the same folder and ports again, a stopped server continues.
-    """
+    """Run SeaweedFS in a folder, which continues a server that was stopped there."""
     weed = find_weed()
     if weed is None:
         pytest.skip(NO_SEAWEEDFS)

@@ -23,10 +23,7 @@ ONE = "one"
 
 
 def write_slowly(function, markers, *arguments):
-    """Call the function that writes a shard.
-
-    Before it publishes the shard, make a file ``NODE-PROCESS`` and wait.
-    """
+    """Call the function that writes a shard; before publishing, make NODE-PROCESS and wait."""
     import ray
 
     publish = storage.publish

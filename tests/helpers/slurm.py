@@ -91,10 +91,7 @@ class Slurm:
         return self.call("sbatch", "--parsable", *arguments)
 
     def wait(self, job: str, seconds: float = 300) -> dict[str, str]:
-        """Wait until all tasks of a job have ended.
-
-        Return the state and the exit status of each, by task.
-        """
+        """Wait for the tasks of a job; return the state and the exit status of each."""
         deadline = time.monotonic() + seconds
         while self.call(
             "squeue", "--noheader", "--jobs", job, "--states", "PENDING,RUNNING,COMPLETING,REQUEUED"

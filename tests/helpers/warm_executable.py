@@ -71,10 +71,7 @@ def write_executable(folder: str) -> tuple[str, socket.socket]:
 
 
 def accept_programs(listener: socket.socket) -> Program:
-    """Accept programs until standard input ends.
-
-    In the fork of each, return the program, with its files open.
-    """
+    """Accept programs until standard input ends; return each in its fork, with its files."""
     poll = select.poll()
     poll.register(listener, select.POLLIN)
     poll.register(0, 0)  # that it ends, which is always reported
@@ -97,10 +94,7 @@ def _reap() -> None:
 
 
 def _start(connection: socket.socket) -> Program | None:
-    """Fork the program, and return it in the fork.
-
-    This process waits for its end and reports it.
-    """
+    """Fork the program, and return it in the fork. This process reports its end."""
     size, files, *_ = socket.recv_fds(connection, 8, 250)
     with connection.makefile("rb") as file:
         program = Program(*marshal.loads(file.read(int.from_bytes(size, "big"))))

@@ -92,10 +92,7 @@ class WarmProcess:
         return self.returncode
 
     def communicate(self, timeout: float = _LIMIT) -> tuple[str, str]:
-        """Wait until no process has the pipes open any more.
-
-        Return what came to stdout and stderr.
-        """
+        """Wait until no process has the pipes open; return what came to stdout and stderr."""
         texts, deadline = dict.fromkeys(self._outputs, b""), time.monotonic() + timeout
         while self._outputs:
             if not (

@@ -24,10 +24,7 @@ KINDS = [value for value in vars(files).values() if isinstance(value, files.File
 
 
 def open_files():
-    """Return the files that this process has open.
-
-    Its other threads may open and close some meanwhile.
-    """
+    """Return the open files of this process; its other threads may change them."""
     links = []
     for handle in Path("/proc/self/fd").iterdir():
         with suppress(OSError):

@@ -253,10 +253,7 @@ def test_killed_after_all_were_rejected(
 def test_finish_killed_before_a_change(
     name, command, folders, old, copy, append, invoke, snapshot, monkeypatch
 ):
-    """The table of a shard without images stays until the manifest is there, and goes before the mark does.
-
-    A program that is killed does not remove its temporary files either.
-    """
+    """The table of a shard without images goes after the manifest is there, before the mark."""
     out = copy("out", "worked")
     assert read_table(out / "train-00012.parquet").num_rows == 0
 
@@ -287,10 +284,7 @@ def test_finish_killed_before_a_change(
 
 
 def test_a_late_worker_of_a_shard_without_images(copy, append, snapshot):
-    """It writes the table of the shard again after the append has ended.
-
-    The next append needs its name.
-    """
+    """It writes the table again after the append has ended; the next append needs its name."""
     out, other = copy("out", "done"), copy("other", "done")
     third = write_images(out.parent / "third", range(90, 106), ("cat",))
     append("convert", other, src=third)

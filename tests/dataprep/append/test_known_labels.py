@@ -229,10 +229,7 @@ def test_a_mask_that_cannot_be_read_is_another_one(change, rejected, masks, appe
 
 
 def test_masks_that_cannot_be_compared_are_named(append, monkeypatch, tmp_path):
-    """Other libraries resized the images, so nobody can tell whether they are the same.
-
-    The source is.
-    """
+    """Other libraries resized the images: the source is known to be the same, they are not."""
     out, source = tmp_path / "out", write(tmp_path / "source", "mask")
     append("mask", source, out, "--resize-shorter", 20)
     monkeypatch.setattr(known, "library_versions", lambda **_: "others")

@@ -15,10 +15,7 @@ from dataprep.verification.verify import verify_dataset
 
 @pytest.fixture(scope="module")
 def source(make_photos, tmp_path_factory):
-    """Images in 4 classes.
-
-    Those of one class are broken, so some shards consist of rejected images.
-    """
+    """Images in 4 classes; one class is broken, so some shards have rejected images only."""
     folder = make_photos(tmp_path_factory.mktemp("steps") / "photos", 60, classes=3)
     (folder / "broken").mkdir()
     for number in range(15):

@@ -40,10 +40,7 @@ def pictures() -> dict[str, Image.Image]:
 
 @pytest.fixture
 def source(pictures: dict[str, Image.Image], tmp_path: Path) -> Path:
-    """Photographs in train, and in val one other and these copies: the same bytes, half size, mirrored, rotated.
-
-    The mirrored one is in another class.
-    """
+    """Photographs in train; in val another, and four copies, of which one has another class."""
     images = {"val/a/astronaut.jpg": encode(pictures["astronaut"], quality=90)}
     for number, name in enumerate(PHOTOGRAPHS[:-1]):
         images[f"train/{'ab'[number % 2]}/{name}.jpg"] = encode(pictures[name], quality=90)

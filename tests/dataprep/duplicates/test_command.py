@@ -74,10 +74,7 @@ def test_a_source(run, invoke, source):
 
 
 def test_across_datasets(run, invoke, source, tmp_path):
-    """A dataset in which nothing repeats has no leak.
-
-    Two have one, whatever their splits are called.
-    """
+    """Nothing repeats in either dataset; both together have a leak."""
     a, b = tmp_path / "a", tmp_path / "b"
     shutil.copytree(source / "train", a)
     shutil.copytree(source / "val", b)
@@ -119,10 +116,7 @@ def test_refusals(monkeypatch, invoke, source):
 
 
 def test_labels_that_are_not_classes(convert, run, invoke, pictures, tmp_path):
-    """Copies with other numbers are in conflict.
-
-    Those with the same are not, and images without labels never are.
-    """
+    """Copies with other numbers are in conflict; equal numbers and no labels are not."""
     rows = []
     for name, values in (("coffee", (0.25, 0.25)), ("coins", (0.5, 1.5))):
         for quality, value in zip((90, 60), values, strict=True):

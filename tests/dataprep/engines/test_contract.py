@@ -128,10 +128,7 @@ def test_tasks_in_flight_are_bounded(make):
 
 
 def test_a_killed_worker(make, kind, tmp_path):
-    """Ray has other workers that can run the task.
-
-    On one machine, memory has run out, and others would die too.
-    """
+    """Ray has other workers for the task; on one machine, they would die too."""
     work = [str(tmp_path / str(number)) for number in range(3)]
     if kind == "ray":
         assert sorted(make().run(tasks.die_once, work, 3)) == work

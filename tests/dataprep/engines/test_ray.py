@@ -129,10 +129,7 @@ def test_status_of_bad_data(convert_here):
 
 
 def first_marker(markers: Path, prefix: str = "") -> tuple[str, int]:
-    """Wait until a worker is about to publish a shard, and waits.
-
-    Return its node and its process.
-    """
+    """Wait until a worker is about to publish a shard; return its node and its process."""
     deadline = time.monotonic() + 300
     while time.monotonic() < deadline:
         for name in os.listdir(markers):

@@ -94,10 +94,7 @@ runpy.run_module("dataprep", run_name="__main__", alter_sys=True)
 
 @pytest.fixture(scope="module")
 def run_measured(warm):
-    """A function that runs `dataprep` in a child process.
-
-    It returns the exit status, the peak of resident memory in KiB, and the output.
-    """
+    """A function that runs `dataprep`; it returns status, peak memory in KiB and output."""
 
     def run(*arguments: object) -> tuple[int, int, str]:
         result = warm.run("-c", PROGRAM, *map(str, arguments), cwd=ROOT, timeout=HANG)

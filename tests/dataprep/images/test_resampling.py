@@ -58,10 +58,7 @@ def test_sharpening_restores_what_averaging_blurs(side, filter_, detailed):
     [(120, 8), (170, 4), (250, 4), (300, 8 / 3), (340, 8 / 3), (420, 2), (500, 2)],
 )
 def test_sharpening_restores_what_jpeg_scaling_blurs(side, blocks, detailed):
-    """At 1/2, 1/4 and 1/8 libjpeg averages pixels.
-
-    At 3/8 it does not, and sharpening would not help.
-    """
+    """libjpeg averages pixels at 1/2, 1/4 and 1/8, but not at 3/8, where nothing is sharpened."""
     data = encode(detailed, quality=95, subsampling=0)
     expected = as_image(decode(data, check_image(data), *detailed.size).image).resize(
         (side, side), LANCZOS
@@ -101,10 +98,7 @@ def largest_difference(first: Image.Image, second: np.ndarray) -> int:
     st.none() | st.tuples(st.floats(0, 40), st.floats(0, 40), st.floats(160, 200), st.floats(160, 200)),
 )  # fmt: skip
 def test_filters_are_those_of_pillow(filter_, width, height, seed, mode, box):
-    """Without averaging, apart from rounding.
-
-    Contrasts are low, so that no intermediate result is clipped.
-    """
+    """Without averaging. Contrasts are low, so that no intermediate result is clipped."""
     rng = np.random.default_rng(seed)
     image = Image.fromarray(rng.integers(80, 170, (200, 200) + (3,) * (mode == "RGB"), np.uint8))
     expected = image.resize((width, height), Image.Resampling[filter_.upper()], box=box)
@@ -118,10 +112,7 @@ def test_filters_are_those_of_pillow(filter_, width, height, seed, mode, box):
 
 
 def test_photographs_are_close_to_pillow(detailed):
-    """Pillow resizes rows first, and clips what it gets.
-
-    Fast_image_resize begins with the columns.
-    """
+    """Pillow resizes rows first and clips the result; fast_image_resize begins with columns."""
     for side in (256, 400, 600, 1000):
         picture = detailed.resize((side, side), LANCZOS)
         for target in (side * 2 // 3, side * 9 // 10, side * 3 // 2):

@@ -74,10 +74,7 @@ def test_name_that_is_not_utf8_is_rejected(folder, tmp_path):
 
 
 def test_pipes_links_and_folders_with_image_names(folder, tmp_path):
-    """A pipe or a broken link is rejected as unreadable.
-
-    A folder with an image's name is scanned.
-    """
+    """Pipes and broken links are unreadable; a folder with an image's name is scanned."""
     os.mkfifo(folder / "pipe.jpg")
     (folder / "dangling.jpg").symlink_to("nowhere.jpg")
     (folder / "itself.jpg").symlink_to("itself.jpg")

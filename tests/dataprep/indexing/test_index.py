@@ -477,10 +477,7 @@ def test_a_failed_run_keeps_the_files_of_an_earlier_one(folder, jpegs, invoke, s
 
 @pytest.mark.parametrize("kind", ["tar", "tfrecord"])
 def test_a_flipped_bit_is_found_where_there_are_checksums(folder, jpegs, kind):
-    """In headers always; in the payload of a TFRecord only if it is read.
-
-    Tar has no checksum of the data.
-    """
+    """In headers always; in the payload of a TFRecord if it is read. Tar has no checksum there."""
     shard_of(kind, folder / f"a.{kind}", labeled(jpegs[:3]))
     index_folder(folder)
     row = read_table(folder / "a.parquet").to_pylist()[2]

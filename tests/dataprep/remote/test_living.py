@@ -336,10 +336,7 @@ def test_images_change_after_an_interrupted_append(are_repaired, memory, third, 
 
 
 def test_the_mark_of_the_next_append_stays(memory, sources, third, elsewhere, patch):
-    """An append is slow to remove its mark.
-
-    The next one has seen that it has ended, and was killed.
-    """
+    """The next append has seen the end of an append that has not removed its mark."""
 
     def wait(*args):
         patch.undo()

@@ -285,10 +285,7 @@ def test_a_record_of_many_parts_takes_few_requests(bucket, tmp_path, monkeypatch
 
 
 def test_a_list_on_a_web_server_that_sends_no_ranges(images, tmp_path) -> None:
-    """A list without an extension may be an archive.
-
-    That its first bytes cannot be requested says nothing.
-    """
+    """A list without an extension may be an archive, as its first bytes cannot be requested."""
     (tmp_path / "train_list").write_text("train/class 0/00000.jpg 0\nval/class 1/00001.png 1\n")
     with serve_folder(tmp_path, ranges=False) as url:
         source = read_source(f"{url}/train_list", SourceOptions(image_root=str(images)))

@@ -20,10 +20,7 @@ pytestmark = pytest.mark.usefixtures("quick_programs")
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory):
-    """Ten photographs in train.
-
-    In val another one, a smaller and a mirrored copy, and one with the same bytes.
-    """
+    """Ten photographs in train; another one and three copies of them in val."""
     root = tmp_path_factory.mktemp("near") / "photos"
     for folder in ("train/a", "train/b", "val/a"):
         (root / folder).mkdir(parents=True)

@@ -78,10 +78,7 @@ def test_a_disk_that_is_full_behind_the_header_of_an_array(small_disk):
 
 @pytest.mark.parametrize("pages", [2, 9], ids=["the files of the search", "the file of pixels"])
 def test_commands_name_the_folder(pages, small_disk, invoke, monkeypatch, tmp_path):
-    """The search of 40 small images writes 8 files of a page each.
-
-    The check of their pixels then needs 10 pages.
-    """
+    """The search of 40 images writes 8 files of a page; the check of pixels needs 10 pages."""
     source = tmp_path / "photos"
     (source / "cat").mkdir(parents=True)
     for number in range(20):

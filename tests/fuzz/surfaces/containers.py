@@ -244,10 +244,7 @@ def _check_archive(case: Case, row: dict[str, Any]) -> None:
 
 
 def _member_sizes(data: bytes) -> set[int] | None:
-    """Return the sizes of all members, also of tars in a tar.
-
-    `None` if Python's readers refuse the archive.
-    """
+    """Return the sizes of all members, also in tars of a tar; `None` for a refused archive."""
     try:
         if data[:2] == b"PK":
             with zipfile.ZipFile(io.BytesIO(data)) as archive:

@@ -134,10 +134,7 @@ def _odd_bytes(rng: Random, payload: bytes, number: int) -> bytes:
 
 
 def read_example(payload: bytes) -> dict[str, Any]:
-    """Return the lists of a message by feature name.
-
-    The last of several entries counts, as in protobuf.
-    """
+    """Return the lists by feature name; the last of several counts, as in protobuf."""
     features = {}
     for entry in Example.FromString(payload).features.feature:
         kinds = ("bytes_list", "int64_list", "float_list")

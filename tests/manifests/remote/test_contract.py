@@ -57,10 +57,7 @@ def test_a_replaced_object_is_refused(store: Store) -> None:
 
 
 def write_eight(write: Callable[[bytes], bool]) -> list[tuple[bool, bytes]]:
-    """Write eight contents in as many threads at the same time.
-
-    Return what each call returned, and its content.
-    """
+    """Write eight contents at the same time; return each with the answer of its call."""
     barrier = threading.Barrier(8)
     results: list[tuple[bool, bytes]] = []
 
