@@ -6,9 +6,7 @@ Say who is writing.
 from __future__ import annotations
 
 import os
-import sys
 import time
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -17,9 +15,6 @@ from dataprep.engines.ray import RayEngine
 
 #: File in the folder of markers that lets all workers continue.
 OPEN = "open"
-
-#: File in this folder that lets one worker publish one shard, which removes it.
-ONE = "one"
 
 
 def write_slowly(function, markers, *arguments):
@@ -31,9 +26,6 @@ def write_slowly(function, markers, *arguments):
     def publish_slowly(paths):
         Path(markers, f"{ray.get_runtime_context().get_node_id()}-{os.getpid()}").touch()
         while not Path(markers, OPEN).exists():
-            with suppress(FileNotFoundError):
-                Path(markers, ONE).unlink()
-                break
             time.sleep(0.01)
         publish(paths)
 
@@ -56,19 +48,3 @@ class SlowRayEngine(RayEngine):
         return super().run_with_pool(
             partial(write_slowly, function, self._markers), tasks, max_workers
         )
-
-
-def main(address, markers, source, out):
-    """Convert a source, until somebody kills this process."""
-    from dataprep.options import Options
-    from dataprep.run.convert import convert_dataset
-    from dataprep.sources import SourceOptions, read_source
-
-    engine = SlowRayEngine(markers, address)
-    convert_dataset(
-        read_source(source, SourceOptions()), out, Options(shard_samples=20), engine=engine
-    )
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

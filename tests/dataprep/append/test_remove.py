@@ -103,17 +103,6 @@ def test_an_append_does_not_bring_removed_images_back(dataset, invoke, convert, 
     invoke("verify", dataset)
 
 
-def test_a_removed_copy_with_another_label_stays_out(convert, invoke, tmp_path):
-    source = write_images(tmp_path / "first", range(3), ("cat/x",))
-    (source / "dog" / "x").mkdir(parents=True)
-    shutil.copy(source / "cat" / "x" / "0000.jpg", source / "dog" / "x")
-    convert(source, tmp_path / "out", "--class-folders", "outer")
-    invoke("remove", tmp_path / "out", "--where", "label = 'dog'")
-    again = convert(source, tmp_path / "out", "--append", "--class-folders", "outer").output
-    assert "is left out: dog/x/0000.jpg" in again
-    assert "nothing to append" in again
-
-
 def test_resized_images_are_recognized(convert, invoke, tmp_path):
     source = write_images(tmp_path / "first", range(4), ("cat",))
     convert(source, tmp_path / "out", "--resize-shorter", 8)

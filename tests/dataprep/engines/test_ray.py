@@ -15,9 +15,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from helpers import HELPERS, PYTHONPATH, engine_tasks
+from helpers import PYTHONPATH, engine_tasks
 from helpers.ray_cluster import NODE
-from helpers.slow_shards import ONE, OPEN
+from helpers.slow_shards import OPEN
 
 from dataprep.engines.ray import connect
 from dataprep.options import Options
@@ -224,27 +224,6 @@ def end_worker_of(ray, node):
     task = ray.remote(num_cpus=0, scheduling_strategy=there)(engine_tasks.square)
     _, process = ray.get(task.remote(1))
     os.kill(process, signal.SIGKILL)
-
-
-def test_the_program_is_killed_and_run_again(
-    cluster, convert_here, source, expected, snapshot, markers, tmp_path
-):
-    program = [sys.executable, HELPERS / "slow_shards.py", cluster.address, markers, source]
-    environment = {**os.environ, "PYTHONPATH": PYTHONPATH}
-    process = subprocess.Popen(
-        [*program, tmp_path / "out"], env=environment, start_new_session=True
-    )
-    first_marker(markers)
-    (markers / ONE).touch()
-    deadline = time.monotonic() + 300
-    while not list((tmp_path / "out").glob("*.parquet")) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    process.kill()
-    process.wait()
-    assert not (tmp_path / "out" / "manifest.json").exists()
-    done = convert_here(*SHARD)
-    assert "done by an earlier run" in done.stdout
-    assert snapshot(tmp_path / "out") == expected
 
 
 # --- addresses ------------------------------------------------------------------------------------

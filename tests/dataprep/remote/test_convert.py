@@ -102,25 +102,6 @@ def test_only_the_shards_that_are_being_written_are_on_the_local_disk(
     assert 1 <= max(counts) <= (1 if workers == 1 else workers + 1)
 
 
-def test_from_bucket_to_bucket_in_several_processes(
-    source, expected, bucket, dataprep, staging
-) -> None:
-    for path in Path(source).rglob("*.*"):
-        bucket.put(f"images/{path.relative_to(source)}", path.read_bytes())
-    url = f"{bucket}/out"
-    done = dataprep("convert", "--src", f"{bucket}/images", "--out", url, "--samples-per-shard", "10", "--workers", "2",
-                    "--max-rejected", "1")  # fmt: skip
-    assert (done.returncode, done.stderr.splitlines()[1:]) == (0, [])
-    assert done.stdout.splitlines()[-1] == f"{url} is complete"
-    out = Store(bucket.url.join("out"))
-    assert without_stamps(download(out)) == expected
-    assert files_below(staging) == []
-    again = dataprep(
-        "convert", "--src", f"{bucket}/images", "--out", url, "--samples-per-shard", "10"
-    )
-    assert "4 shards were done by an earlier run" in again.stdout
-
-
 def test_a_complete_dataset_is_not_written_again(source, store, monkeypatch) -> None:
     convert_dataset(read_source(source), str(store), OPTIONS, workers=1)
     before = {info.name: info.etag for info in store.list_objects()}

@@ -288,6 +288,8 @@ def test_a_list_on_a_web_server_that_sends_no_ranges(images, tmp_path) -> None:
     """A list without an extension may be an archive, as its first bytes cannot be requested."""
     (tmp_path / "train_list").write_text("train/class 0/00000.jpg 0\nval/class 1/00001.png 1\n")
     with serve_folder(tmp_path, ranges=False) as url:
+        with pytest.raises(CallError, match=r"does not exist. Hint: give a list or a table"):
+            read_source(f"{url}/images")  # a folder cannot be listed
         source = read_source(f"{url}/train_list", SourceOptions(image_root=str(images)))
     assert source.label.tolist() == [0, 1]
 

@@ -14,19 +14,6 @@ def voc(tmp_path):
     return annotated.make_voc(tmp_path / "VOC2012")
 
 
-def test_boxes(voc):
-    source = read(voc)
-    assert (source.label_type, source.splits) == ("boxes", ("train", "val"))
-    assert source.classes == ("bicycle", "person", "train")
-    assert source.path.to_pylist() == [f"JPEGImages/{number}.png" for number in range(5)]
-    assert source.split.tolist() == [0, 0, 0, 1, 1]
-    # The first pixel has the number 1, so the left edge of a box is one less.
-    assert source.extra["boxes"].to_pylist() == [each.tolist() for each in annotated.boxes()]
-    assert source.extra["box_labels"].to_pylist()[0] == [1, 0, 2]
-    assert has_notice(source, "--label-type mask converts them")
-    assert len(read(voc.parent)) == 5
-
-
 def test_coordinates_that_count_from_0(voc):
     for number in range(5):
         (voc / f"Annotations/{number}.xml").write_text(annotated.voc_xml(number, first=0))
