@@ -178,7 +178,11 @@ def _read_file(path: str) -> Any:
                 file.seek(0)
                 return parse_json(file.read()).value
     except OSError as error:
-        raise CallError(f"{printable(path)} cannot be read ({error.strerror})") from error
+        hint = "check the path; it is the file of a checkpoint that has loader.state_dict() in it"
+        if isinstance(error, IsADirectoryError):
+            hint = "name a file in it, or save one with torch.save(loader.state_dict(), FILE)"
+        message = f"{printable(path)} cannot be read ({error.strerror})"
+        raise CallError(message, hint=hint) from error
     except ValueError as error:  # MemberError is one
         raise CallError(f"{printable(path)} is not JSON ({error})") from None
     try:

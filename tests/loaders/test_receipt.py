@@ -106,11 +106,24 @@ class Runs:
 
 @pytest.mark.parametrize(
     "content",
-    [b"", b"{", b"[1]", b"PK\x03\x04", "pickle", "state", "seed", "world_size", "revision"],
+    [
+        b"",
+        b"{",
+        b"[1]",
+        b"PK\x03\x04",
+        "folder",
+        "pickle",
+        "state",
+        "seed",
+        "world_size",
+        "revision",
+    ],
 )
 def test_other_files_are_refused(prepared, tmp_path, content):
     path, made = tmp_path / "file.pt", tmp_path / "made"
-    if content == "pickle":
+    if content == "folder":
+        path.mkdir()
+    elif content == "pickle":
         torch.save({"state": Runs(made)}, path)
     elif content == "state":
         members = dict.fromkeys(("built", "position", "checkpoint", "seen", "origin"), 7)
@@ -125,6 +138,7 @@ def test_other_files_are_refused(prepared, tmp_path, content):
         path.write_bytes(content)
     result = CliRunner().invoke(main, ["receipt", str(path)])
     assert result.exit_code == 2, result.output
+    assert content != "folder" or "Hint: name a file in it, or save one with" in result.output
     assert not made.exists()
 
 
