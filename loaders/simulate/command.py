@@ -37,6 +37,7 @@ class Simulation:
         sampler: what draws the samples.
         steps: steps of an epoch.
         size: all images of the split.
+        space: all of them in a cache.
         start_bytes: manifest and tables that a node fetches before its loaders are built.
         start_requests: the requests for them.
         start_seconds: how long this takes, with reading the tables as fast as this machine did.
@@ -51,6 +52,7 @@ class Simulation:
     sampler: str
     steps: int
     size: int
+    space: int
     start_bytes: int
     start_requests: int
     start_seconds: float
@@ -73,8 +75,9 @@ def simulate(dataset: str, split: str, cluster: Cluster, window: int | None = No
     layout = layout_of(opened, tables, ())
     space = int(layout.pages(layout.all_rows()).sum())
     _check_room(cluster, space, opened.samples)
+    limited = cluster
     if (cluster.node_disk or 0) >= space:
-        cluster = replace(cluster, node_disk=None)
+        limited = replace(cluster, node_disk=None)
     columns = sampler_columns(opened, tables, sampler)
     batching = Batching(cluster.batch_size, "drop", Ranks(0, cluster.ranks), training=True)
     order = planned_order(opened, columns, batching, sampler)
@@ -94,7 +97,7 @@ def simulate(dataset: str, split: str, cluster: Cluster, window: int | None = No
     start_bytes = cluster.gpus * sum(manifest) + sum(sizes)
     seconds += cluster.latency * (1 + math.ceil(len(sizes) / _TABLES_AT_ONCE))
     seconds += start_bytes / cluster.bandwidth
-    epochs, first_batch = simulate_epochs(layout, cluster, upcoming, seconds)
+    epochs, first_batch = simulate_epochs(layout, limited, upcoming, seconds)
     places = tables.lazy_columns(("offset", "size", "crc32c"))[1].values()
     arrays = (layout.offsets, layout.sizes, layout.checksums, *places)
     return Simulation(
@@ -103,6 +106,7 @@ def simulate(dataset: str, split: str, cluster: Cluster, window: int | None = No
         sampler=str(order.text),
         steps=order.batches,
         size=int(layout.sizes.sum()),
+        space=space,
         start_bytes=start_bytes,
         start_requests=cluster.gpus * len(manifest) + len(sizes),
         start_seconds=seconds,
@@ -140,12 +144,14 @@ def _check_room(cluster: Cluster, space: int, samples: int) -> None:
 def as_text(found: Simulation, dataset: str, price: float) -> str:
     """Return the results as a table; the price is of 1,000 requests."""
     cluster, nodes = found.cluster, found.cluster.nodes
-    disk = "no limit"
+    disk = "no limit of the cache"
     if cluster.node_disk is not None:
-        disk = f"a limit of {format_bytes(cluster.node_disk)}"
+        disk = f"a limit of {format_bytes(cluster.node_disk)} of the cache"
+        if cluster.node_disk >= found.space:
+            disk += ", which holds the split"
     lines = [
         f"{printable(dataset)}: {format_bytes(found.size)}, {plural(nodes, 'node')} of"
-        f" {plural(cluster.gpus, 'GPU')}, {disk} of the cache",
+        f" {plural(cluster.gpus, 'GPU')}, {disk}",
         f"{found.sampler}, batches of {cluster.batch_size:,}: {plural(found.steps, 'step')} an epoch",
         f"start: {format_bytes(found.start_bytes)} in {plural(found.start_requests, 'request')} a"
         f" node, {format_duration(found.start_seconds)}; first batch after"

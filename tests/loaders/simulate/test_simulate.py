@@ -104,6 +104,13 @@ def test_the_command_needs_only_tables(dataset, tmp_path, warm):
     assert "5 nodes of 2 GPUs, a limit of 9.0 MB of the cache" in text
     assert "batches of 1: 16 steps an epoch" in text
     assert "computed for 4 of 5 nodes" in text
+    # The same figures as without a limit.
+    above, unlimited = (
+        loaders_simulate(*options[:6], *more) for more in (["--node-disk", "1GB"], [])
+    )
+    assert "a limit of 1.0 GB of the cache, which holds the split" in above
+    assert "no limit of the cache" in unlimited
+    assert above[above.index("epoch ") :] == unlimited[unlimited.index("epoch ") :]
     found = json.loads(loaders_simulate(*options, "--json"))
     assert len(found["epochs"]) == 2
     assert found["start_requests"] == 2 + 4
