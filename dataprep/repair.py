@@ -65,6 +65,7 @@ from manifests.records import record
 from manifests.schema import TABLE_COLUMNS, Conversion, File, Manifest, RejectedRow, Shard
 from manifests.serialization import (
     file_of,
+    has_joined_table,
     manifest_digest,
     of_revision,
     old_manifest_name,
@@ -85,6 +86,9 @@ _SAME_SOURCE = (
     "set --src, and the options that say how to read it, as for the `dataprep convert` that made{}"
     " the dataset, or restore the file from a copy"
 )
+
+
+_JOINED = "columns of another table were joined to it, or to the table of its shard"
 
 
 class RemakeTask(NamedTuple):
@@ -157,7 +161,9 @@ def _damaged_shards(
     damaged = []
     for shard in manifest.shards:
         left = _unrepaired(shard, found)
-        if left and of_revision(shard.name, 0) != shard.name:
+        if left and has_joined_table(manifest, shard):
+            _fail(found, left, _JOINED, "restore the file from a copy")
+        elif left and of_revision(shard.name, 0) != shard.name:
             reason = "the shard was written again without removed samples"
             _fail(found, left, reason, "restore the file from a copy")
         elif left:
@@ -390,6 +396,9 @@ def _damaged_joins(folder: str, newest: Manifest) -> list[DamagedFile]:
     """Return the damaged tables of the joins of all revisions, which cannot be repaired."""
     damaged = []
     for number in newest.joins:
+        # What a scrub left is checked with its shard.
+        if number < newest.oldest:
+            continue
         manifest = newest
         # `_repair_lists` names a manifest that is damaged.
         with suppress(DamagedError):
@@ -775,9 +784,8 @@ def check_shard(task: CheckTask) -> tuple[Shard, list[DamagedFile]]:
         except DatasetError as error:
             reason = f"the shard cannot be read ({error.message})"
     reasons = {shard.name: "a shard can only be made from its source"}
-    hint = "restore the file from a copy, or run `dataprep index` again"
-    if manifest.creator == "convert":
-        hint = _SET_SRC
+    if has_joined_table(manifest, shard):
+        reasons[shard.table.name] = _JOINED
     # What was rebuilt has the checksum in the manifest.
     files, remade = [], []
     for name, damage in damages.items():
@@ -785,11 +793,20 @@ def check_shard(task: CheckTask) -> tuple[Shard, list[DamagedFile]]:
             remade.append((name, rebuilt[name]))
             files.append(DamagedFile(name, damage, repair=f"rebuilt from {shard.name}"))
         elif damage:
+            hint = _hint_for(manifest, shard)
             files.append(DamagedFile(name, damage, reason=reasons.get(name, reason), hint=hint))
     if not task.dry_run:
         with storage.guarded(folder, task.check):
             replace_files(folder, remade)
     return shard, files
+
+
+def _hint_for(manifest: Manifest, shard: Shard) -> str:
+    if has_joined_table(manifest, shard):
+        return "restore the file from a copy"
+    if manifest.creator == "convert":
+        return _SET_SRC
+    return "restore the file from a copy, or run `dataprep index` again"
 
 
 def damage_of(folder: str, file: File) -> str:

@@ -91,6 +91,18 @@ def joined_table(shard: str, revision: int) -> str:
     return of_revision(f"{os.path.splitext(shard)[0]}.parquet", revision)
 
 
+def has_joined_table(manifest: Manifest, shard: Shard) -> bool:
+    """Return whether a table, such as of `read_as_written`, may have columns that its records do not have.
+
+    After a scrub, no table from before a join is left.
+    """
+    found = _OF_SHARD.fullmatch(shard.table.name)
+    if found is None or not manifest.joins:
+        return False
+    number = shard.table.name[len(found[1]) : -len(found[2])]
+    return manifest.joins[0] <= int(number[1:] or 0)
+
+
 def manifest_digest(data: bytes) -> str:
     """Return what the next revision states about a manifest: ``sha256:`` and 64 hex digits."""
     return f"sha256:{hashlib.sha256(data).hexdigest()}"

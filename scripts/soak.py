@@ -263,13 +263,16 @@ class Life:
         table.write_text("".join(f"{identities[name]}\n" for name in names))
         arguments = ["remove", self.place, option, str(table)]
         scrub, before, revision = self.rng.random() < 0.3, self.contents, len(self.history)
-        if not after or (scrub and read_manifest(self.place).joins):
+        has_joins = bool(read_manifest(self.place).joins)
+        if not after:
             self.command(*arguments, *["--scrub"][: int(scrub)], status=(2,))
         elif not scrub:
             self.change([arguments], after, undo=self.rng.random() < 0.2)
         else:
             self.change([[*arguments, "--scrub"]], after)
             self.first = revision
+            if has_joins:
+                self.sources = {}  # nothing makes these shards again
         if len(self.history) > revision:
             self.gone[revision] = {name: before[name] for name in names}
         self.note_sources([])

@@ -224,14 +224,15 @@ def names_of_dataset(manifest: Manifest) -> list[str]:
 
 def changed_files(manifest: Manifest) -> list[str]:
     """Return the names that files of shards can have up to this revision, if it or an older one changed shards."""
-    names = []
+    names: list[str] = []
     joins, removals = manifest.joins, manifest.removals
+    # Right after a scrub, the manifest names the files that stay; later ones may replace these.
+    if manifest.oldest and manifest.oldest == manifest.revision:
+        return names
     for shard in manifest.shards if joins or removals else ():
         for number in (0, *joins, *removals):
-            # A shard that the last scrub left alone still has the files of its own number.
-            if number >= manifest.oldest or of_revision(shard.name, number) == shard.name:
-                names.append(joined_table(shard.name, number))
-                names += [of_revision(file.name, number) for file in shard.files if removals]
+            names.append(joined_table(shard.name, number))
+            names += [of_revision(file.name, number) for file in shard.files if removals]
     return names
 
 

@@ -35,7 +35,6 @@ from dataprep.run.commit import (
 from dataprep.run.inputs import read_base
 from dataprep.run.scrub import (
     ScrubbedShard,
-    check_scrub,
     notes_about,
     remove_caches,
     shards_with_removed,
@@ -148,8 +147,6 @@ def remove_samples(out: str, options: RemoveOptions) -> RemoveResult:
                 is_new=False,
                 notices=notices,
             )
-        if options.scrub:
-            check_scrub(base)
         choice = _choose(base, options, digest)
         result = describe_removal(base.manifest, choice)
         result = replace(result, examples=_examples(base, choice.rows))

@@ -17,7 +17,7 @@ from dataprep.ledger.state import Folder, is_own_name, names_of_dataset
 from dataprep.options import HASHES_NAME
 from dataprep.plan.files import remove_empty_plan_folder, remove_plan
 from dataprep.sources.base import first_names
-from manifests.errors import CallError, ShardError
+from manifests.errors import ShardError
 from manifests.process.text import plural, printable
 from manifests.remote.store import delete_versions
 from manifests.remote.url import is_url, parse_url
@@ -45,22 +45,6 @@ class ScrubbedShard(NamedTuple):
     file: File
     lines: list[str]
     moved: Int64Array
-
-
-def check_scrub(base: Folder) -> None:
-    """Check that the shards of a dataset can be written again.
-
-    Raises:
-        CallError: columns were joined to it.
-
-    """
-    if base.manifest.joins:
-        raise CallError(
-            f"--scrub: columns were joined to {printable(base.out)}, and its records are checked"
-            " with the tables from before",
-            hint="remove the samples without --scrub, `dataprep convert` the dataset into another"
-            " folder, and delete this one",
-        )
 
 
 def shards_with_removed(base: Folder) -> set[str]:

@@ -18,6 +18,7 @@ from helpers import HELPERS
         ("webdataset", "join", 3),
         ("tfrecord", "remove", 2),
         ("webdataset", "scrub", 3),
+        ("tfrecord", "joined", 3),
         ("tfrecord", "sync", 11),
         ("webdataset", "sync", 13),
     ],
@@ -36,6 +37,8 @@ def test_killed_at_every_file_operation(fmt, action, stride, make_photos, warm, 
     )
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
-    assert result["calls"] > (10 if action in ("revert", "join", "remove", "scrub") else 50)
+    assert result["calls"] > (
+        10 if action in ("revert", "join", "remove", "scrub", "joined") else 50
+    )
     assert result["killed"] == len(range(0, result["calls"], stride))
     assert (result["broken"], result["different"]) == ([], [])

@@ -3,7 +3,7 @@
 Kill it before a different file operation each time.
 
 This is a separate program because it forks. It prints one line of JSON.
-Usage: kill_appends.py FIRST SECOND FOLDER FORMAT STRIDE append|steps|join|remove|scrub|sync|revert
+Usage: kill_appends.py FIRST SECOND FOLDER FORMAT STRIDE append|steps|join|remove|scrub|joined|sync|revert
 """
 
 import json
@@ -75,10 +75,13 @@ ACTIONS = {
     "join": join,
     "remove": remove,
     "scrub": partial(remove, scrub=True),
+    "joined": partial(remove, scrub=True),
     "append": append,
     "steps": append_in_steps,
     "revert": lambda _, out, __: revert_dataset(out),
 }
+#: What is done before some of them.
+FIRST = {"revert": append, "joined": join}
 
 
 def main() -> None:
@@ -95,8 +98,8 @@ def main() -> None:
         return files(out)
 
     in_child(lambda: convert_dataset(read_source(first), before, options, workers=1))
-    if action == "revert":
-        in_child(lambda: append(second, before, options))
+    if action in FIRST:
+        in_child(lambda: FIRST[action](second, before, options))
     old = begin()
     in_child(act)
     new = files(out)

@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from helpers import annotated
@@ -255,8 +256,59 @@ def test_other_images_and_arrays_are_scrubbed_with_their_samples(fmt, convert, i
         assert values[:, 0].tolist() == [*map(order.index, rows)]
 
 
-def test_a_scrub_of_joined_columns_is_refused(dataset, remove, invoke, tmp_path):
+def test_a_scrub_keeps_joined_columns_and_labels(dataset, remove, invoke, convert, tmp_path):
     keys = keys_of(dataset)
-    write_csv(tmp_path / "a.csv", "key,a", [(key, 1) for key in keys])
-    invoke("join", dataset, tmp_path / "a.csv", "--on", "key")
-    assert "--scrub: columns were joined to" in remove(keys[0], "--scrub", status=2).output
+    rows = [(key, f"name of {key}", ("cat", "emu")[n % 2]) for n, key in enumerate(keys)]
+    write_csv(tmp_path / "names.csv", "key,name,label", rows)
+    invoke("join", dataset, tmp_path / "names.csv", "--on", "key")
+    second = write_images(tmp_path / "second", range(20, 23), ("dog",), first=500)
+    convert(second, dataset, "--append")
+    keys = keys_of(dataset)
+    places = {"key": keys, "place": [[n + 0.25, 1.0] for n in range(len(keys))]}
+    pq.write_table(pa.table(places), tmp_path / "places.parquet")
+    invoke("join", dataset, tmp_path / "places.parquet", "--on", "key")
+    before = {row["key"]: row for row in rows_of(dataset)}
+
+    def check(gone):
+        manifest = read_manifest(dataset)
+        values = [f"name of {key}".encode() for key in gone]
+        values += [np.float64(keys.index(key) + 0.25).tobytes() for key in gone]
+        for path in filter(Path.is_file, dataset.rglob("*")):
+            content = path.read_bytes()
+            if path.suffix == ".parquet":
+                content += repr(pq.read_table(path).to_pylist()).encode()
+            assert not any(value in content for value in values), path
+        after = {row["key"]: row for row in rows_of(dataset)}
+        kept = [name for name in before[keys[0]] if name not in ("offset", "shard")]
+        for key in {*before} - gone:
+            assert [after[key].get(name) for name in kept] == [
+                before[key].get(name) for name in kept
+            ]
+        assert len(after) == len(before) - len(gone)
+        listed = {file.name for file in manifest.shard_files} | {"manifest.json"}
+        listed |= {manifest.removed.name, f"shards.{manifest.revision}.parquet"}
+        assert {path.name for path in dataset.iterdir()} - {".dataprep"} <= listed
+        for command in (("verify", "--decode"), ("repair",)):
+            assert "no" in invoke(command[0], dataset, *command[1:]).stdout
+
+    remove(keys[0], "--scrub")
+    check({keys[0]})
+    # The other shard has the files of the join until it is scrubbed, too.
+    remove(keys[7])
+    invoke("remove", dataset, "--scrub")
+    check({keys[0], keys[7]})
+    shard = read_manifest(dataset).shards[0]
+    flip(dataset / shard.table.name)
+    assert "columns of another table" in invoke("repair", dataset, status=1).stdout
+
+
+def test_a_list_that_a_scrub_kept_belongs_to_the_dataset(convert, remove, dataset, tmp_path):
+    for number, name in enumerate(("third", "fourth")):
+        source = write_images(tmp_path / name, range(40 + 3 * number, 43 + 3 * number), ("dog",))
+        (source / "dog" / f"broken{number}.jpg").write_bytes(b"")
+        convert(source, dataset, "--append", "--max-rejected", 1)
+        if not number:
+            remove(keys_of(dataset)[0], "--scrub")
+    listed = {*names_of_dataset(read_manifest(dataset))}
+    assert {"rejected.1.jsonl", "rejected.3.jsonl"} <= listed
+    assert (dataset / "rejected.1.jsonl").exists()
