@@ -1221,6 +1221,11 @@ class InfoOptions:
         unit="N|RECEIPT",
         unset="the newest one",
     )
+    formats: bool = option(
+        False,
+        "Also count the formats of 256 images, which are read from the shards. A GPU's hardware"
+        " decoder takes baseline JPEGs only: a progressive one takes four times as long.",
+    )
 
 
 @record

@@ -49,7 +49,8 @@ def info_value(dataset: str, *, options: InfoOptions) -> dict[str, Any]:
     from dataprep.summary.chosen import find_revision
     from dataprep.summary.info import summarize
 
-    return summarize(dataset, find_revision(dataset, options.revision)).as_json()
+    revision = find_revision(dataset, options.revision)
+    return summarize(dataset, revision, formats=options.formats).as_json()
 
 
 @click.command(cls=Command, compute=info_value)
@@ -71,7 +72,7 @@ def info(dataset: str, *, options: InfoOptions) -> ExitStatus:
         from dataprep.summary.info import summarize
 
         revision = find_revision(dataset, options.revision)
-        _print_summary(dataset, summarize(dataset, revision))
+        _print_summary(dataset, summarize(dataset, revision, formats=options.formats))
     return ExitStatus.SUCCESS
 
 
@@ -103,6 +104,9 @@ def _print_summary(out: str, summary: DatasetSummary) -> None:
     if summary.georeference:
         codes = [f"{code} ({count:,})" for code, count in summary.georeference.items()]
         print_line(f"images by EPSG code: {', '.join(codes)}")
+    if summary.formats:
+        print_line()
+        print_line(_describe_formats(summary.formats))
     if summary.rejected:
         print_line()
         print_line(
@@ -145,6 +149,20 @@ def _print_split(name: str, split: SplitSummary) -> None:
         print_line(f"  {_class_sizes(split.labels)}")
     if split.without_class:
         print_line(f"  {plural(split.without_class, 'sample')} without a class")
+
+
+def _describe_formats(formats: Mapping[str, int]) -> str:
+    """Return the formats of a sample of images, and how many of them the hardware decoder takes."""
+    from dataprep.images.jpeg import BASELINE
+
+    total = sum(formats.values())
+    baseline = sum(formats.get(kind, 0) for kind in BASELINE)
+    counts = ", ".join(f"{name} {count:,}" for name, count in formats.items())
+    text = f"formats of {plural(total, 'image')}: {counts}"
+    if baseline < total:
+        share = 1 - baseline / total
+        text += f"; a GPU's hardware decoder does not take {share:.0%}"
+    return text
 
 
 def _print_bands(summary: DatasetSummary) -> None:

@@ -133,6 +133,10 @@ def without_metadata(data: bytes) -> bytes:
     return b"".join([*parts, data[copied:]])
 
 
+#: The kinds of `name_kind` that a GPU's hardware decoder takes.
+BASELINE = ("jpeg", "multi-picture jpeg")
+
+
 def name_kind(data: bytes) -> str:
     """Return the kind of a JPEG, as its header says it: ``"jpeg"`` is baseline, with one picture.
 

@@ -7,6 +7,7 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from dataprep.images import jpeg
 from dataprep.report.facts import ClassFacts, Finding, Report, Severity
 from manifests.process.text import agree, cut_middle, plural
 
@@ -328,7 +329,7 @@ def _looks(report: Report) -> Iterator[_Found]:
     if report.store == "encoded":
         total = sum(looks.formats.values())
         others = total
-        for kind in ("jpeg", "multi-picture jpeg"):
+        for kind in jpeg.BASELINE:
             others -= looks.formats.get(kind, 0)
         yield "formats", others, {"share": others / max(1, total)}
 

@@ -1,4 +1,4 @@
-"""Summarize a prepared dataset from its manifest and sample tables. It never opens a shard."""
+"""Summarize a prepared dataset from its manifest and sample tables. Only `formats` opens shards."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from dataprep.arrays import AnyArray
 from dataprep.labels.kinds import KINDS
 from dataprep.options import GEO_COLUMNS
 from dataprep.summary.bands import BandFacts, normalize_line, read_bands
+from dataprep.summary.formats import count_formats
 from manifests.arrays import ArrayKind
 from manifests.errors import DamagedError
 from manifests.files import REJECTED, read_lines
@@ -114,6 +115,8 @@ class DatasetSummary:
             `convert --georeference`.
         normalize: the transform of these statistics. Empty likewise.
         arrays: the array columns by name. Empty without any.
+        formats: number of images of each format in a sample of the dataset. Empty if it was not
+            asked for, and for raw pixels.
 
     """
 
@@ -136,6 +139,7 @@ class DatasetSummary:
     georeference: Mapping[str, int] = field(default_factory=dict)
     normalize: str = ""
     arrays: Mapping[str, ArrayKind] = field(default_factory=dict)
+    formats: Mapping[str, int] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
         """Return the summary as plain data for JSON, without the members that most datasets do not need."""
@@ -150,6 +154,7 @@ class DatasetSummary:
         if not self.revisions:
             del data["revisions"], data["rejected_file"]
         members = {"images": self.images, "georeference": self.georeference, "arrays": self.arrays}
+        members["formats"] = self.formats
         for name, shown in {**members, "label_type": not labels.is_class}.items():
             if not shown:
                 del data[name]
@@ -162,8 +167,10 @@ class DatasetSummary:
         return data
 
 
-def summarize(folder: str, revision: int | None = None) -> DatasetSummary:
+def summarize(folder: str, revision: int | None = None, *, formats: bool = False) -> DatasetSummary:
     """Summarize a revision of a dataset; `None` means the newest one.
+
+    With `formats`, images are read from the shards.
 
     Raises:
         CallError: the folder or the revision does not exist.
@@ -194,6 +201,7 @@ def summarize(folder: str, revision: int | None = None) -> DatasetSummary:
         georeference=_count_codes(folder, manifest),
         normalize=normalize_line(bands, manifest),
         arrays=manifest.arrays,
+        formats=count_formats(folder, manifest) if formats and not manifest.pixels else {},
     )
 
 

@@ -361,6 +361,22 @@ def test_kinds_of_jpeg(kind):
     assert make_thumbnail(KINDS[kind]).format == kind
 
 
+def test_info_counts_formats_of_a_sample(tmp_path, convert, invoke, monkeypatch):
+    out, sources = tmp_path / "out", tmp_path / "source" / "a"
+    sources.mkdir(parents=True)
+    for number, data in enumerate([*KINDS.values(), KINDS["jpeg"]]):
+        (sources / f"{number}.{'png' if data[1:4] == b'PNG' else 'jpg'}").write_bytes(data)
+    convert(sources.parent, out, "--samples-per-shard", 4)
+    counts = dict.fromkeys(KINDS, 1) | {"jpeg": 2}
+    assert json.loads(invoke("info", out, "--formats", "--json").stdout)["formats"] == counts
+    assert "does not take 50%" in invoke("info", out, "--formats").stdout
+    assert "hardware" not in invoke("info", out).stdout
+    monkeypatch.setattr("dataprep.summary.formats.SAMPLED", 3)
+    (out / "train-00001.tfrecord").unlink()
+    formats = json.loads(invoke("info", out, "--formats", "--json").stdout)["formats"]
+    assert (sum(formats.values()), formats["unreadable"]) == (3, 1)
+
+
 @pytest.mark.parametrize("reason", ["corrupt", "too-large"])
 def test_bombs_are_not_decoded(reason, tmp_path):
     (tmp_path / "bomb.png").write_bytes(flat_png(60_000, 2))
