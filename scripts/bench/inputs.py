@@ -91,11 +91,12 @@ def dataprep(*arguments: object) -> list[str]:
     return [harness.PYTHON, "-m", "dataprep", *map(str, arguments)]
 
 
-def run_command(command: Sequence[str]) -> None:
-    """Run a command; exit with what it prints if it fails."""
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+def run_command(command: Sequence[str], **options: Any) -> str:
+    """Run a command, and return what it prints; exit with its errors if it fails."""
+    done = subprocess.run(command, capture_output=True, text=True, check=False, **options)
     if done.returncode:
         raise SystemExit(f"{' '.join(command)}\n{done.stderr}")
+    return done.stdout
 
 
 def convert(src: Path | str, out: Path | str, fmt: str, *options: object) -> None:

@@ -8,21 +8,19 @@ server is asked and sends. Latency and bandwidth for the simulation are measured
 else is read, so its times are too good for many processes on few cores. A figure is of all nodes.
 """
 
-from __future__ import annotations
-
-import argparse
 import multiprocessing
 import os
 import shutil
 import statistics
 import time
+from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
 from harness import Report, Row, option, usual
 from helpers.tcp_proxy import TcpProxy
 from inputs import prepare, upload
-from stores import BUCKET, served
+from stores import URL, port_of, served
 
 from loaders import ShuffledSampler
 from loaders.cache.images import CachedImages, open_cached
@@ -45,10 +43,9 @@ OPTIONS = [
 ]
 #: Batches that DALI reads before the model needs them.
 PREFETCH = 2
-URL = f"s3://{BUCKET}/set"
 
 
-def run_rank(rank: int, world: int, cache: Path, args: argparse.Namespace, meet: Any) -> None:
+def run_rank(rank: int, world: int, cache: Path, args: Namespace, meet: Any) -> None:
     """Read the batches of a rank through the cache of its node."""
     set_lookahead(args.lookahead)
     split = open_cached(URL, "train", cache, None)
@@ -73,12 +70,12 @@ def set_lookahead(size: int) -> None:
     ahead.LOOKAHEAD_BYTES = size or ahead.LOOKAHEAD_BYTES
 
 
-def measure(nodes: int, gpus: int, endpoint: str, args: argparse.Namespace) -> list[Row]:
+def measure(nodes: int, gpus: int, endpoint: str, args: Namespace) -> list[Row]:
     """Return the MB and the requests of all nodes in each epoch of a real run."""
     context = multiprocessing.get_context("spawn")
     meet = context.Barrier(nodes * gpus + 1)
     shutil.rmtree(args.work / "caches", ignore_errors=True)
-    proxies = [TcpProxy(int(endpoint.rpartition(":")[2])) for _ in range(nodes)]
+    proxies = [TcpProxy(port_of(endpoint)) for _ in range(nodes)]
     processes = []
     for rank in range(nodes * gpus):
         node = rank // gpus
@@ -118,8 +115,7 @@ def measure_store(dataset: Path) -> tuple[float, float]:
     return statistics.median(seconds), size / (time.perf_counter() - begin)
 
 
-def run(report: Report, args: argparse.Namespace) -> None:
-    """Compare each number of ranks, on one node and on as many."""
+def run(report: Report, args: Namespace) -> None:
     args.fmt = "tfrecord"
     _, dataset = prepare(args, "full", "--shard-size", "32MiB")
     rows: list[Row] = []
@@ -128,38 +124,29 @@ def run(report: Report, args: argparse.Namespace) -> None:
         upload(dataset, URL)
         latency, bandwidth = measure_store(dataset)
         print(f"latency {1000 * latency:.1f} ms, {bandwidth / 1e6:.0f} MB/s", flush=True)
-        shapes = [(1, ranks) for ranks in args.ranks]
-        shapes += [(ranks, 1) for ranks in args.ranks if ranks > 1]
-        for nodes, gpus in shapes:
+        several = [(ranks, 1) for ranks in args.ranks if ranks > 1]
+        for nodes, gpus in [*((1, ranks) for ranks in args.ranks), *several]:
             print(f"  {nodes} x {gpus}", flush=True)
+            sizes = {"nodes": nodes, "gpus": gpus, "batch_size": args.batch_size}
+            speeds = {"node_bandwidth": bandwidth, "store_bandwidth": bandwidth}
             cluster = Cluster(
-                nodes=nodes,
-                gpus=gpus,
-                batch_size=args.batch_size,
-                epochs=args.epochs,
-                rate=args.rate,
-                latency=latency,
-                node_bandwidth=bandwidth,
-                store_bandwidth=bandwidth,
+                **sizes, epochs=args.epochs, rate=args.rate, latency=latency, **speeds
             )
             found = simulate(str(dataset), "train", cluster)
             real = measure(nodes, gpus, endpoint, args)
-            # The start is part of the first epoch at the server.
             scale = nodes / found.simulated
             for number, (epoch, row) in enumerate(zip(found.epochs, real, strict=True)):
-                size = sum(epoch.bytes) * scale + (number == 0) * nodes * found.start_bytes
-                asked = sum(epoch.requests) * scale + (number == 0) * nodes * found.start_requests
+                # The start is part of the first epoch at the server.
+                starts = nodes * (number == 0)
+                size = sum(epoch.bytes) * scale + starts * found.start_bytes
+                asked = sum(epoch.requests) * scale + starts * found.start_requests
                 rows.append({"nodes x ranks": f"{nodes} x {gpus}", "epoch": number})
                 rows[-1] |= {"MB": row["MB"], "simulated MB": size / 1e6}
                 rows[-1] |= {"requests": row["requests"], "simulated requests": round(asked)}
     report.table(f"{args.count:,} images, batches of {args.batch_size}", rows)
     for name in ("MB", "requests"):
-        errors = []
-        for row in rows:
-            if row[name]:
-                errors.append(abs(row[f"simulated {name}"] / row[name] - 1))
-        report.check(
-            f"median error of {name}, where some were read", statistics.median(errors), None
-        )
+        errors = [abs(row[f"simulated {name}"] / row[name] - 1) for row in rows if row[name]]
+        median = statistics.median(errors)
+        report.check(f"median error of {name}, where some were read", median)
         total = sum(row[f"simulated {name}"] for row in rows) / sum(row[name] for row in rows)
-        report.check(f"simulated / real {name}, all runs", total, None)
+        report.check(f"simulated / real {name}, all runs", total)

@@ -1,7 +1,5 @@
 """Object stores for benchmarks: SeaweedFS on 127.0.0.1, and a proxy that adds latency to every request."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import time
@@ -16,7 +14,7 @@ from helpers.tcp_proxy import TcpProxy
 
 from manifests.remote.connect import close_connections
 
-__all__ = ["BUCKET", "latency_proxy", "served", "use_endpoint"]
+URL = f"s3://{BUCKET}/set"
 
 
 @contextmanager
@@ -26,7 +24,7 @@ def served(folder: Path) -> Iterator[str]:
         raise WrongOptionError(NO_SEAWEEDFS)
     with seaweedfs(folder) as environment:
         os.environ |= environment
-        close_connections()
+        use_endpoint(environment["AWS_ENDPOINT_URL"])
         yield environment["AWS_ENDPOINT_URL"]
 
 
@@ -35,12 +33,16 @@ def use_endpoint(endpoint: str) -> None:
     close_connections()
 
 
+def port_of(endpoint: str) -> int:
+    return int(endpoint.rpartition(":")[2])
+
+
 @contextmanager
 def latency_proxy(endpoint: str, milliseconds: float) -> Iterator[str]:
     """Run a proxy that delivers each request late, in a process of its own. Yield its endpoint."""
     context = multiprocessing.get_context("spawn")
     ports: Any = context.SimpleQueue()
-    arguments = (int(endpoint.rpartition(":")[2]), milliseconds / 1000, ports)
+    arguments = (port_of(endpoint), milliseconds / 1000, ports)
     process = context.Process(target=_serve, args=arguments, daemon=True)
     process.start()
     try:
@@ -52,5 +54,4 @@ def latency_proxy(endpoint: str, milliseconds: float) -> Iterator[str]:
 
 def _serve(port: int, delay: float, ports: Any) -> None:
     ports.put(TcpProxy(port, delay=delay).port)
-    while True:
-        time.sleep(60)
+    time.sleep(1e6)

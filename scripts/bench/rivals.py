@@ -1,0 +1,153 @@
+"""MosaicML Streaming and LitData, in a Python that has them: what `cache.py` starts.
+
+    python rivals.py NAME write IMAGES FOLDER                  # store the images as NAME does
+    python rivals.py NAME read URL CACHE ORDER BATCH DECODER   # read an epoch
+
+An epoch prints its seconds, its CPU seconds, and the number of images. The decoder is ``dali``: the
+worker processes read the images, and DALI decodes them in this process, as `loaders` does; or
+``pillow``: the worker processes decode them, as the guides of both libraries do.
+"""
+
+import gc
+import importlib
+import io
+import os
+import random
+import sys
+import time
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import by_hand
+import numpy as np
+
+CHUNK_BYTES = 64 << 20
+WORKERS = len(os.sched_getaffinity(0))
+#: Encoded or decoded images, and labels.
+Batch = tuple[Any, list[int]]
+
+
+def read_sample(sample: tuple[Path, int]) -> dict[str, Any]:
+    return {"image": sample[0].read_bytes(), "label": sample[1]}
+
+
+def write(name: str, images: Path, out: str) -> None:
+    """Store images of class folders, shuffled, as a library does."""
+    paths = sorted(images.rglob("*.jpg"))
+    names = sorted({path.parent.name for path in paths})
+    random.Random(0).shuffle(paths)
+    samples = [(path, names.index(path.parent.name)) for path in paths]
+    if name == "mosaicml":
+        from streaming import MDSWriter
+
+        columns = {"image": "bytes", "label": "int"}
+        with MDSWriter(out=out, columns=columns, size_limit=CHUNK_BYTES) as writer:
+            for sample in samples:
+                writer.write(read_sample(sample))
+    else:
+        from litdata import optimize
+
+        options = {"chunk_bytes": CHUNK_BYTES, "num_workers": 1, "mode": "overwrite"}
+        options |= {"keep_data_ordered": True, "start_method": "spawn", "verbose": False}
+        optimize(read_sample, samples, out, **options)
+
+
+def open_mosaicml(url: str, folder: str, *, shuffle: bool, batch: int, **options: Any) -> Any:
+    from streaming import StreamingDataset
+    from streaming.base.util import clean_stale_shared_memory
+    from torch.utils.data import DataLoader
+
+    clean_stale_shared_memory()
+    os.environ["S3_ENDPOINT_URL"] = os.environ["AWS_ENDPOINT_URL"]
+    sizes = {"batch_size": batch, "num_canonical_nodes": 1}
+    data = StreamingDataset(remote=url, local=folder, shuffle=shuffle, **sizes)
+    return DataLoader(data, batch_size=batch, **options)
+
+
+def open_litdata(url: str, folder: str, *, shuffle: bool, batch: int, **options: Any) -> Any:
+    from litdata import StreamingDataLoader, StreamingDataset
+    from litdata.streaming import downloader
+
+    # It has no option for servers without TLS.
+    downloader._OBSTORE_CLIENT_OPTIONS["allow_http"] = True
+    keys = ("aws_endpoint_url", "aws_access_key_id", "aws_secret_access_key")
+    access = {key.replace("aws_e", "e"): os.environ[key.upper()] for key in keys}
+    sizes = {"shuffle": shuffle, "drop_last": True, "storage_options": access}
+    data = StreamingDataset(url, cache_dir=folder, **sizes)
+    return StreamingDataLoader(data, batch_size=batch, **options)
+
+
+PACKAGES = {"mosaicml": "streaming", "litdata": "litdata"}
+OPEN = {"mosaicml": open_mosaicml, "litdata": open_litdata}
+
+
+def encoded_batch(samples: list[dict[str, Any]]) -> Batch:
+    return [sample["image"] for sample in samples], [sample["label"] for sample in samples]
+
+
+@cache
+def augmentation() -> Any:
+    from torchvision import transforms
+
+    steps = [transforms.RandomResizedCrop(by_hand.SIZE), transforms.RandomHorizontalFlip()]
+    normalize = transforms.Normalize(by_hand.MEAN, by_hand.STD)
+    return transforms.Compose([*steps, transforms.ToTensor(), normalize])
+
+
+def decoded_batch(samples: list[dict[str, Any]]) -> Batch:
+    """Decode with Pillow and torchvision into one tensor: float32 [n, 3, 224, 224]."""
+    import torch
+    from PIL import Image
+
+    images = []
+    for sample in samples:
+        with Image.open(io.BytesIO(sample["image"])) as file:
+            images.append(augmentation()(file.convert("RGB")))
+    return torch.stack(images), [sample["label"] for sample in samples]
+
+
+def decode_with_dali(batches: Iterator[Batch], batch: int) -> Iterator[Batch]:
+    """Decode batches on the CPU with the steps of ``transforms="imagenet-train"``."""
+    labels: list[list[int]] = []
+
+    def images() -> Iterator[list[Any]]:
+        for encoded, numbers in batches:
+            labels.append(numbers)
+            yield [np.frombuffer(data, np.uint8) for data in encoded]
+
+    def graph() -> Any:
+        data = by_hand.fn.external_source(source=images(), dtype=by_hand.types.UINT8, ndim=1)
+        return by_hand.normalize(by_hand.crop_resize(data, gpu=False), gpu=False)
+
+    made = by_hand.run_graph(graph, gpu=False, batch_size=batch, num_threads=WORKERS)
+    for number, (pixels,) in enumerate(made):
+        yield pixels, labels[number]
+
+
+def read(name: str, *given: str) -> tuple[float, float, int]:
+    """Build a loader and read an epoch; return seconds, CPU seconds, and the number of images."""
+    url, folder, order, size, decoder = given
+    for module in (PACKAGES[name], "torch.utils.data", "nvidia.dali"):
+        importlib.import_module(module)
+    batch, count, dali = int(size), 0, decoder == "dali"
+    start, cpu_start = time.perf_counter(), sum(os.times()[:4])
+    options = {"num_workers": WORKERS, "drop_last": True, "shuffle": order == "shuffled"}
+    options["collate_fn"] = encoded_batch if dali else decoded_batch
+    batches: Iterator[Batch] = iter(OPEN[name](url, folder, batch=batch, **options))
+    for images, _ in decode_with_dali(batches, batch) if dali else batches:
+        count += len(images)
+        last = images
+    float(last.ravel()[0])
+    seconds = time.perf_counter() - start
+    del batches  # ends the worker processes, whose CPU time counts when they are gone
+    gc.collect()
+    return seconds, sum(os.times()[:4]) - cpu_start, count
+
+
+if __name__ == "__main__":
+    if sys.argv[2:3] == ["write"]:
+        write(sys.argv[1], Path(sys.argv[3]), sys.argv[4])
+    else:
+        print(*read(sys.argv[1], *sys.argv[3:]))
