@@ -2,16 +2,13 @@
 
     python scripts/bench accuracy CIFAR-10/ --recipe plain --seeds 12 --results plain.jsonl
 
-The folder has the images of each class in train/CLASS/ and val/CLASS/ (test/ is also accepted). The
-recipes are a crop and a flip (`plain`); these with TrivialAugment, random erasing, mixup and CutMix
-(`modern`); and RandomResizedCrop, for photographs, which our loader decodes only within the crop
-(`resized-crop`). Model, first weights, schedule, files and torchvision's transforms are the same
-for both loaders. Each evaluates with its own images.
-
-Both sides train at the same time, each in a process of its own. The accuracy of each run is
-appended to --results, and the same command continues after the seeds that this file has; --seconds
-limits the time for new ones. The table has the differences of pairs with the same seed, with their
-95% interval (Student's t).
+The folder has the images of each class in train/CLASS/ and val/CLASS/ (or test/). The recipes are a
+crop and a flip (`plain`); these with TrivialAugment, random erasing, mixup and CutMix (`modern`); and
+RandomResizedCrop, for photographs, which our loader decodes only within the crop (`resized-crop`).
+Model, first weights, schedule, files and torchvision's transforms are the same for both loaders, and
+each evaluates with its own images. Both train at the same time, each in a process of its own. Finished
+runs are in --results, and the same command continues after their seeds. The table has the differences
+of pairs with the same seed, with their 95% interval (Student's t).
 """
 
 import importlib
@@ -77,8 +74,9 @@ RECIPES = {
     "modern": Recipe((*CROP_FLIP, ("TrivialAugmentWide", {})), erase=0.1, mixes=True, epochs=10),
     "resized-crop": Recipe(PHOTOS, size=96, epochs=20, batch_size=256, lr=0.2),
 }
-TAKES = "30 minutes for 24 seeds"
-NEEDS = "images of classes such as CIFAR-10, torchvision, scipy, a GPU"
+TAKES = (
+    "30 minutes for 24 seeds; needs images of classes such as CIFAR-10, torchvision, scipy, a GPU"
+)
 OPTIONS = [
     *pairs.OPTIONS,
     option("--recipe", "plain", "how to train", choices=RECIPES),
@@ -88,8 +86,6 @@ OPTIONS = [
 #: Differences of the accuracy in percentage points: half the 95% interval, and its farthest limit.
 HALF, FARTHEST = at_most(0.15), at_most(0.3)
 
-
-# --- the model ------------------------------------------------------------------------------------
 
 WIDTHS = (32, 64, 128, 256)
 
@@ -167,9 +163,6 @@ def evaluate(model: nn.Module, images: torch.Tensor, labels: torch.Tensor) -> fl
     return 100 * correct / len(labels)
 
 
-# --- the loaders ----------------------------------------------------------------------------------
-
-
 #: Returns the batches of the run with a seed, in order; labels are int64 [B], or float32 [B, classes].
 Runs = Callable[[int], Iterator[tuple[torch.Tensor, torch.Tensor]]]
 
@@ -242,9 +235,6 @@ def build(args: Namespace, **options: Any) -> Any:
     dtype = "float16" if args.device == "gpu" else "float32"
     shared = {"device": args.device, "num_threads": args.threads, "layout": "NHWC", "dtype": dtype}
     return loaders.build(dataset_folder(args), **shared, **options)
-
-
-# --- runs -----------------------------------------------------------------------------------------
 
 
 def count_images(args: Namespace) -> int:

@@ -2,15 +2,12 @@
 
     python scripts/bench accuracy_reid OMNIGLOT/ --seeds 10 --results reid.jsonl
 
-The folder has the images of each identity in train/IDENTITY/ and val/IDENTITY/; the identities of
-val are others. Model, first weights, losses, schedule, files and evaluation come from
-scripts/train_reid.py. The other side is what people write in PyTorch: Pillow, torchvision's
-transforms, and a sampler that takes the samples of each identity in groups of K, and P groups of
-different identities for a batch. A third side is our loader with the batches that this sampler
-draws. So the table tells what the loader changes, if anything, from what `PKSampler` does, which
-gives all identities a turn before one has its next.
-
-As in `accuracy`, all sides train at the same time, and the command continues where --results ends.
+The folder has the images of each identity in train/IDENTITY/ and val/IDENTITY/, whose identities are
+others. Everything but the loader comes from scripts/train_reid.py. The other side is what people write
+in PyTorch: Pillow, torchvision's transforms, and a sampler that takes the samples of each identity in
+groups of K, and P groups of different identities for a batch. A third side is our loader with these
+batches: it tells what the loader changes, if anything, from what `PKSampler` does. All sides train at
+the same time, and the command continues where --results ends, as in `accuracy`.
 """
 
 import math
@@ -36,8 +33,7 @@ sys.path.insert(0, str(FOLDER.parent))
 import train
 import train_reid
 
-TAKES = "30 minutes for 10 seeds"
-NEEDS = "images of identities such as Omniglot, torchvision, scipy, a GPU"
+TAKES = "30 minutes for 10 seeds; needs images of identities such as Omniglot, torchvision, scipy, a GPU"
 OPTIONS = [
     *pairs.OPTIONS,
     option("--model", "resnet18", "backbone", choices=["resnet50", "resnet18", "tiny"]),

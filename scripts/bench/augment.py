@@ -1,18 +1,15 @@
 """Augmentation: images per second of each recipe as a share of plain loading, beside DALI by hand.
 
     python scripts/bench augment --images PHOTOS/ --stores full 256
-    python scripts/bench augment --images PHOTOS/ --device cpu --batch-size 32 --count 320 --only plain Jitter
 
 Plain is imagenet-train. By hand, DALI has its own reader, and its policies run between resize and
-normalization. The sides are measured in turn, as in `load`. On a GPU, PyTorch's profiler then counts
-the kernels of a batch, and the milliseconds in which at least one of them runs.
+normalization. On a GPU, PyTorch's profiler then counts the kernels of a batch, and the milliseconds
+in which at least one of them runs.
 """
 
-from __future__ import annotations
-
-import argparse
 import importlib
 import warnings
+from argparse import Namespace
 from collections.abc import Callable
 from functools import partial, partialmethod
 from pathlib import Path
@@ -26,11 +23,10 @@ from feeds import Opener
 from harness import ONLY, Report, Target, at_least, option
 from inputs import prepare
 
-TAKES = "70 seconds for each store"
-NEEDS = "photographs, a GPU for the stated figures"
+TAKES = "70 seconds for each store; needs photographs, a GPU for the stated figures"
+USUAL = {"count": 5_120, "repeats": 3, "batch_size": 256, "stores": ["full"], "min_seconds": 0.5}
 OPTIONS = [
-    *harness.usual("augment", count=5_120, repeats=3, batch_size=256, stores=["full"], feeds=True),
-    option("--min-seconds", 0.5, "minimum duration of a measurement"),
+    *harness.usual("augment", feeds=True, **USUAL),
     option("--profiled", 4, "batches to profile on a GPU"),
     option("--concurrency", "BACKEND", "DALI's operator concurrency", choices=("BACKEND", "FULL")),
     option("--streams", "PER_BACKEND", "DALI's policy of streams; PER_OPERATOR with FULL"),
@@ -80,19 +76,17 @@ def hand_policies() -> dict[str, Callable[[Any], Any] | None]:
     }
 
 
-def openers(dataset: Path, args: argparse.Namespace) -> dict[str, Opener]:
+def openers(dataset: Path, args: Namespace) -> dict[str, Opener]:
     """Return what opens each side."""
-    recipes = {PLAIN: "imagenet-train", **{name: each for name, (each, _) in RECIPES.items()}}
     found: dict[str, Opener] = {}
-    for name, transforms in recipes.items():
+    for name, (transforms, _) in {PLAIN: ("imagenet-train", 1.0), **RECIPES}.items():
         found[name] = partial(feeds.our_feed, dataset, args, transforms=transforms)
     for name, policy in hand_policies().items():
         found[HAND + name] = partial(feeds.hand_feed, dataset, args, policy=policy)
     return found
 
 
-def run(report: Report, args: argparse.Namespace) -> None:
-    """Measure all recipes of each store."""
+def run(report: Report, args: Namespace) -> None:
     dali: Any = importlib.import_module("nvidia.dali")
     made = {"concurrency": getattr(dali.OperatorConcurrency, args.concurrency)}
     made["stream_policy"] = getattr(dali.StreamPolicy, args.streams)
@@ -101,8 +95,7 @@ def run(report: Report, args: argparse.Namespace) -> None:
             compare(report, store, prepare(args, store)[1], args)
 
 
-def compare(report: Report, store: str, dataset: Path, args: argparse.Namespace) -> None:
-    """Measure all recipes of a dataset."""
+def compare(report: Report, store: str, dataset: Path, args: Namespace) -> None:
     with feeds.open_feeds(openers(dataset, args), args.only) as sides:
         pairs: list[tuple[str, str, Target | None]] = []
         for name in sides:

@@ -1,7 +1,5 @@
 """DALI pipelines as a user writes them who knows DALI, without the packages of this project."""
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any

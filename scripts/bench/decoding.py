@@ -4,14 +4,11 @@
     python scripts/bench decoding --cases 720 256 --device cpu
 
 The files are made. Tiles are TIFFs of 13 bands of uint16, with Deflate and a predictor. All sides read
-the same files, crop and flip at random, and normalize; rasterio reads only the window. Before the
-measurement, all sides read the first batch as it is, and the digests of its pixels are compared.
-
-Videos of 720 or 256 lines are photographs through which a window moves, with noise, in H.264 with 30
-frames in a second and a key frame every 250. A clip is 8 frames at 5 frames in a second, with one
-random crop of 224 pixels, flipped and normalized. `loaders.ClipSampler` reads stored frames; workers
-seek to the key frame before a random place, decode up to the last frame of the clip, and resize the
-frames that they need.
+the same files, crop and flip at random, and normalize; the digests of the first batch as it is are
+compared. Videos of 720 or 256 lines are photographs through which a window moves, with noise, in H.264
+with 30 frames in a second and a key frame every 250. A clip is 8 frames at 5 frames in a second, with
+one random crop of 224 pixels, flipped and normalized. `loaders.ClipSampler` reads stored frames; workers
+seek to the key frame before a random place, and decode up to the last frame of the clip.
 """
 
 import hashlib
@@ -38,8 +35,7 @@ from PIL import Image
 
 import loaders
 
-TAKES = "8 minutes for tiles, 8 for videos"
-NEEDS = "2 GB of memory; rasterio, torchgeo and torchcodec are measured if they are installed"
+TAKES = "8 minutes for tiles, 8 for videos; needs 2 GB of memory; rasterio, torchgeo and torchcodec are measured if they are installed"
 OPTIONS = [
     *usual("decoding", repeats=5, workers=[CORES]),
     DEVICE,
@@ -77,9 +73,6 @@ def normalized(images: Any, mean: Any, std: Any) -> Any:
     images = images.view(torch.uint16) if images.dtype == torch.int16 else images
     mean, std = (torch.as_tensor(each, device=images.device).view(-1, 1, 1) for each in (mean, std))
     return images.float().sub_(mean).div_(std)
-
-
-# --- tiles ----------------------------------------------------------------------------------------
 
 
 def make_tiles(folder: Path, args: Namespace) -> None:
@@ -145,9 +138,6 @@ def open_tiles(
         files = Files(paths, partial(crop_tile, reader, args.size))
         sides[f"{name}, {workers} workers"] = partial(workers_feed, files, args, workers, finish)
     return sides
-
-
-# --- videos ---------------------------------------------------------------------------------------
 
 
 def make_videos(folder: Path, args: Namespace, height: int) -> None:

@@ -4,23 +4,16 @@
     python scripts/bench duplicates --images PHOTOS/ --dataset 1000000 1280000x1280000
     python scripts/bench duplicates --judged DIR PAIRS.csv --imagededup HASHES.json
 
-Every photograph is changed in each of several ways. `found` is the share of the copies that are
-found at a distance of 31 bits, in the right symmetry where there is one. `false pairs` are pairs of
-different photographs, in any symmetry. `ms per image` is the CPU time to hash one in memory.
-
-The search compares A x B hashes of images (A x A if both are equal) in all eight symmetries. The
-hashes are taken from the photographs with a quarter of their bits changed, so their bits depend on
-each other as they do in photographs, but there are no near pairs except the planted ones, all of
-which must be found. Compare CPU seconds, because other programs may use the machine.
-
---dataset runs the whole command on a prepared dataset of N samples, a twentieth of them in val, or
-with --across on two datasets of A and B samples. Their tables have such hashes, so it reads no
-image. --judged compares DIR/test with DIR/train, and what is found with pairs that people judged.
+`found` is the share of the changed copies of the photographs that are found at a distance of 31 bits,
+in the right symmetry. `false pairs` are pairs of different photographs, in any symmetry. The search
+compares A x B hashes (A x A if both are equal) in all eight symmetries. They are those of the photographs
+with a quarter of their bits changed: their bits depend on each other as they do in photographs, but only
+planted pairs are near, and all must be found. Compare CPU seconds, because other programs may use the
+machine. --dataset runs the command on a prepared dataset of N samples, a twentieth of them in val, or with
+--across on two, whose tables have such hashes. --judged compares DIR/test with DIR/train, and what is
+found with pairs that people judged.
 """
 
-from __future__ import annotations
-
-import argparse
 import csv
 import json
 import os
@@ -28,6 +21,7 @@ import resource
 import subprocess
 import tempfile
 import time
+from argparse import Namespace
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from io import BytesIO
@@ -39,7 +33,8 @@ import pyarrow as pa
 from harness import Report, Row, WrongOptionError, option, timed
 from inputs import convert_here, dataprep, encoded, photographs, repeat_shards
 from numpy.typing import NDArray
-from PIL import Image, ImageEnhance
+from PIL import Image, ImageOps
+from PIL.ImageEnhance import Brightness
 
 from dataprep.duplicates.collection import collect
 from dataprep.duplicates.find import find_duplicates
@@ -52,8 +47,7 @@ from dataprep.options import DEFAULT_DISTANCE, HASH_COLUMN
 from dataprep.sources import read_source
 from manifests.tables import build_table, write_table
 
-TAKES = "3 minutes; 20 minutes for each search or dataset of 1280000x1280000"
-NEEDS = "photographs, 4 GB of memory; CIFAR-10 and the pairs of ciFAIR for --judged"
+TAKES = "3 minutes; 20 minutes for each search or dataset of 1280000x1280000; needs photographs, 4 GB of memory; CIFAR-10 and the pairs of ciFAIR for --judged"
 OPTIONS = [
     option("--images", None, "folder of photographs", type=Path),
     option("--search", None, "numbers of hashes to compare", nargs="*", metavar="AxB"),
@@ -68,36 +62,25 @@ Hashes = NDArray[np.uint64]
 Pair = frozenset[str]
 
 
-# --- changed copies -------------------------------------------------------------------------------
-
-
-def shrink(image: Image.Image, factor: float) -> Image.Image:
-    return image.resize((max(1, round(image.width * factor)), max(1, round(image.height * factor))))
+#: What is done with a photograph, the quality of the JPEG, and the symmetry of the copy.
+CHANGES: dict[str, tuple[Callable[[Image.Image], Image.Image], int, Symmetry]] = {
+    "quality 75": (lambda image: image, 75, "identical"),
+    "quality 30": (lambda image: image, 30, "identical"),
+    "half size, quality 60": (lambda image: ImageOps.scale(image, 0.5), 60, "identical"),
+    "shorter side 256": (lambda each: ImageOps.scale(each, 256 / min(each.size)), 90, "identical"),
+    "brightness x 1.3": (lambda image: Brightness(image).enhance(1.3), 90, "identical"),
+    "brightness x 0.7": (lambda image: Brightness(image).enhance(0.7), 90, "identical"),
+    "gray": (lambda image: image.convert("L"), 90, "identical"),
+    "mirror": (ImageOps.mirror, 90, "mirrored"),
+    "rotated": (lambda image: image.transpose(Image.Transpose.ROTATE_270), 90, "rotated 90"),
+    "crop of 1%": (lambda image: crop(image, 0.01), 90, "identical"),
+    "crop of 5%": (lambda image: crop(image, 0.05), 90, "identical"),
+}
 
 
 def crop(image: Image.Image, border: float) -> Image.Image:
     x, y = image.width * border, image.height * border
     return image.crop((round(x), round(y), round(image.width - x), round(image.height - y)))
-
-
-def brightness(image: Image.Image, factor: float) -> Image.Image:
-    return ImageEnhance.Brightness(image).enhance(factor)
-
-
-#: What is done with a photograph, the quality of the JPEG, and the symmetry of the copy.
-CHANGES: dict[str, tuple[Callable[[Image.Image], Image.Image], int, Symmetry]] = {
-    "quality 75": (lambda image: image, 75, "identical"),
-    "quality 30": (lambda image: image, 30, "identical"),
-    "half size, quality 60": (lambda image: shrink(image, 0.5), 60, "identical"),
-    "shorter side 256": (lambda image: shrink(image, 256 / min(image.size)), 90, "identical"),
-    "brightness x 1.3": (lambda image: brightness(image, 1.3), 90, "identical"),
-    "brightness x 0.7": (lambda image: brightness(image, 0.7), 90, "identical"),
-    "gray": (lambda image: image.convert("L"), 90, "identical"),
-    "mirror": (lambda image: image.transpose(Image.Transpose.FLIP_LEFT_RIGHT), 90, "mirrored"),
-    "rotated": (lambda image: image.transpose(Image.Transpose.ROTATE_270), 90, "rotated 90"),
-    "crop of 1%": (lambda image: crop(image, 0.01), 90, "identical"),
-    "crop of 5%": (lambda image: crop(image, 0.05), 90, "identical"),
-}
 
 
 def hashes_of(files: list[bytes]) -> tuple[Hashes, NDArray[np.bool_]]:
@@ -136,9 +119,6 @@ def measure_changes(files: list[bytes], report: Report) -> Hashes:
     return own
 
 
-# --- searches -------------------------------------------------------------------------------------
-
-
 def many_hashes(own: Hashes, count: int, seed: int) -> Hashes:
     """Return hashes whose bits depend on each other as they do in photographs."""
     rng = np.random.default_rng(seed)
@@ -161,8 +141,7 @@ def plant(a: Hashes, b: Hashes, copies: int = 1000) -> Iterator[tuple[int, int]]
 
 def measure_search(own: Hashes, size: str, workers: int | None) -> Row:
     first, second = map(int, size.split("x"))
-    hashes = many_hashes(own, second, 0)
-    side = None
+    hashes, side = many_hashes(own, second, 0), None
     if first == second:
         planted = set(plant(hashes, hashes))
     else:
@@ -174,11 +153,9 @@ def measure_search(own: Hashes, size: str, workers: int | None) -> Row:
     found = set(zip(pairs.first.tolist(), pairs.second.tolist(), strict=True))
     missing = {(min(pair), max(pair)) for pair in planted} - found
     who = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
-    peak = sum(resource.getrusage(each).ru_maxrss for each in who) / 1e6
-    cpu = spent["CPU s"]
-    row = {"search": size, "CPU s": cpu, "wall s": spent["seconds"]}
-    row |= {"minutes on two free cores": cpu / 120}
-    row |= {"peak GB": peak, "pairs": len(found), "planted pairs missed": len(missing)}
+    row = {"search": size, "CPU s": spent["CPU s"], "wall s": spent["seconds"]}
+    row["peak GB"] = sum(resource.getrusage(each).ru_maxrss for each in who) / 1e6
+    row |= {"pairs": len(found), "planted pairs missed": len(missing)}
     return row | {"load": os.getloadavg()[0]}
 
 
@@ -271,14 +248,11 @@ def measure_dataset(own: Hashes, size: str, image: Path) -> Row:
     return {"samples": size, **row, **found, "status": status}
 
 
-# --- judged pairs ---------------------------------------------------------------------------------
-
-
 def judged_row(tool: str, distance: int, pairs: set[Pair], judged: set[Pair], cpu: float) -> Row:
     hits = len(pairs & judged)
     row = {"tool": tool, "distance": distance, "pairs": len(pairs), "judged ones": hits}
-    row |= {"recall": f"{hits / len(judged):.0%}"}
-    return row | {"listed precision": f"{hits / max(len(pairs), 1):.0%}", "CPU s": cpu}
+    row |= {"recall": hits / len(judged), "listed precision": hits / max(len(pairs), 1)}
+    return row | {"CPU s": cpu}
 
 
 def judge_ours(folder: Path, judged: set[Pair], wanted: list[int]) -> Iterator[Row]:
@@ -311,8 +285,7 @@ def judge_imagededup(file: Path, judged: set[Pair], wanted: list[int]) -> Iterat
         yield judged_row("imagededup PHash", distance, pairs, judged, 0.0)
 
 
-def run(report: Report, args: argparse.Namespace) -> None:
-    """Measure judged pairs, changed copies, datasets and searches, as far as they are given."""
+def run(report: Report, args: Namespace) -> None:
     if not (args.judged or args.images):
         raise WrongOptionError(
             "--images or --judged is missing. Hint: pass a folder of photographs."

@@ -1,21 +1,15 @@
 """A day of training in minutes: many epochs, and loaders that are opened, left, resumed and dropped.
 
-Each cycle runs all orders, on each device, in one process. The formats, the stores (images of any
-size, resized, raw pixels, and an object store through a cache) and what is done with a loader
-change from cycle to cycle, so over the cycles each order meets all of them: full epochs; an epoch
-that is left in the middle, twice; a checkpoint that a new loader resumes, whose next batch must be
-the same bit for bit; a loader that is dropped without `close`; damaged images that are skipped;
-other sizes with `Loader.set`; and views.
+Each cycle runs all orders, on each device, in one process. The formats, the stores and what is done
+with a loader change from cycle to cycle, so each order meets all of them: full epochs; an epoch that is
+left in the middle; a checkpoint that a new loader resumes, whose next batch must be the same bit for
+bit; a loader that is dropped without `close`; damaged images; other sizes with `Loader.set`; and views.
 
-After each cycle, the host memory, the memory of the GPU, the open files and the threads of the
-process are recorded. Before that, glibc returns free memory to the system: many threads leave gaps
-in it, which grow for a while. The first quarter of the time warms up. After it, the trend
-(Theil-Sen) must stay within the targets.
+After each cycle, the host memory, the memory of the GPU, the open files and the threads of the process
+are recorded, after glibc has returned free memory: many threads leave gaps in it, which grow for a
+while. The first quarter of the time warms up. After it, the trend (Theil-Sen) must stay within the targets.
 """
 
-from __future__ import annotations
-
-import argparse
 import ctypes
 import gc
 import itertools
@@ -23,7 +17,7 @@ import os
 import shutil
 import threading
 import time
-from collections import Counter
+from argparse import Namespace
 from collections.abc import Callable
 from concurrent.futures import wait
 from contextlib import suppress
@@ -34,7 +28,8 @@ from typing import Any
 import harness
 import numpy as np
 import torch
-from harness import FORMATS, Report, Row, at_most, option, process_memory, query_gpus, replaced
+from by_hand import MEAN, STD
+from harness import FORMATS, Report, Row, at_most, option, process_memory, query_gpus
 from inputs import prepare, upload
 
 import loaders
@@ -42,18 +37,13 @@ from loaders.dataset.split import open_split
 from manifests.remote.store import CONNECTIONS, submit
 from manifests.tables import read_table
 
-TAKES = "20 minutes"
-NEEDS = "photographs, scipy; measures the GPU too if there is one"
-OPTIONS = [
-    *harness.usual("endurance", count=64),
-    option("--minutes", 20.0, "duration"),
-]
+TAKES = "20 minutes; needs photographs, scipy; measures the GPU too if there is one"
+OPTIONS = [*harness.usual("endurance", count=64), option("--minutes", 20.0, "duration")]
 STORES = ("full", "256", "raw")
-#: Made of the full images of each format: some are damaged; and from an object store, through a
-#: cache.
+#: Made of the full images: some are damaged; and from an object store, through a cache.
 DAMAGED, CACHED = "damaged", "cached"
 BATCH = 8
-NORMALIZE = {"Normalize": {"mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}}
+NORMALIZE = {"Normalize": {"mean": MEAN, "std": STD}}
 AUGMENT: list[Any] = [{"RandomResizedCrop": {"size": 96}}, "RandomHorizontalFlip"]
 AUGMENT += ["TrivialAugmentWide", "ToTensor", NORMALIZE]
 #: Growth of the process after the first quarter of the run.
@@ -69,7 +59,7 @@ class Endurance:
         self.loaders = self.epochs = self.skipped = 0
 
     def build(self, fmt: str, store: str, **options: Any) -> Any:
-        """Build a loader of a dataset; `options` replace the defaults."""
+        """Build a loader of a dataset."""
         self.loaders += 1
         given: Row = {"batch_size": BATCH, "transforms": AUGMENT, "dtype": "float32"}
         given |= {"fields": ("image", "label", "key"), "num_threads": 2, **options}
@@ -182,19 +172,17 @@ def run_cycle(endurance: Endurance, cycle: int, devices: list[str], count: int) 
         actions[turn % len(actions)](**where, **order)
 
 
-def record(start: float, endurance: Endurance) -> tuple[Row, list[str]]:
-    """Return what the process uses now, with the minutes since the start, and the names of its threads."""
+def record(start: float, endurance: Endurance) -> Row:
+    """Return what the process uses now, with the minutes since the start."""
     gc.collect()
     with suppress(AttributeError):  # only glibc has it
         ctypes.CDLL(None).malloc_trim(0)
-    names = []
-    for task in Path("/proc/self/task").iterdir():
-        with suppress(OSError):  # it has ended
-            names.append((task / "comm").read_text().strip())
-    numbers: Row = {"minutes": (time.monotonic() - start) / 60}
-    numbers |= {"loaders": endurance.loaders, "epochs": endurance.epochs}
-    numbers |= {"host MiB": process_memory("VmRSS") * 1e6 / 2**20, "GPU MiB": gpu_mib()}
-    return numbers | {"files": len(os.listdir("/proc/self/fd")), "threads": len(names)}, names
+    row: Row = {"minutes": (time.monotonic() - start) / 60}
+    row |= {"loaders": endurance.loaders, "epochs": endurance.epochs}
+    row |= {"host MiB": process_memory("VmRSS") * 1e6 / 2**20, "GPU MiB": gpu_mib()}
+    for name, folder in (("files", "fd"), ("threads", "task")):
+        row[name] = len(os.listdir(f"/proc/self/{folder}"))
+    return row
 
 
 def gpu_mib() -> float:
@@ -218,18 +206,17 @@ def growth(rows: list[Row], name: str) -> float:
     return float(slope * (times[-1] - times[0]))
 
 
-def make_datasets(args: argparse.Namespace) -> dict[tuple[str, str], Path]:
+def make_datasets(args: Namespace) -> dict[tuple[str, str], Path]:
     """Make a dataset for each format and store, and a copy with damaged images."""
     folders = {}
+    sized = ("--samples-per-shard", max(1, args.count // 4))
     for fmt, store in itertools.product(FORMATS, STORES):
-        sized = ("--samples-per-shard", max(1, args.count // 4))
-        folders[fmt, store] = prepare(replaced(args, fmt=fmt), store, *sized, classes=8)[1]
+        folders[fmt, store] = prepare(harness.replaced(args, fmt=fmt), store, *sized, classes=8)[1]
     for fmt in FORMATS:
-        folder = folders[fmt, "full"].with_name(f"{fmt}-{args.count}-{DAMAGED}")
+        folder = folders[fmt, DAMAGED] = folders[fmt, "full"].with_name(f"{fmt}-{args.count}-bad")
         if not folder.exists():
             shutil.copytree(folders[fmt, "full"], folder)
             damage(folder)
-        folders[fmt, DAMAGED] = folder
     return folders
 
 
@@ -243,31 +230,20 @@ def damage(folder: Path) -> None:
             stream.write(bytes(row["size"]))
 
 
-def run(report: Report, args: argparse.Namespace) -> None:
-    """Run cycles until the time is over, and report the trend."""
+def run(report: Report, args: Namespace) -> None:
     devices = ["cpu", "gpu"] if torch.cuda.is_available() else ["cpu"]
     endurance = Endurance(make_datasets(args))
     start_request_threads()
-    start, rows, threads = time.monotonic(), list[Row](), list[list[str]]()
+    start, rows = time.monotonic(), list[Row]()
     while not rows or rows[-1]["minutes"] < args.minutes:
         run_cycle(endurance, len(rows), devices, args.count)
-        numbers, names = record(start, endurance)
-        rows.append(numbers)
-        threads.append(names)
-        print(", ".join(f"{name} {value:.6g}" for name, value in numbers.items()), flush=True)
-    first = len(rows) // 4
-    measured = rows[first:]
-    shown = [measured[round(place)] for place in np.linspace(0, len(measured) - 1, 24)]
-    distinct = {f"{row['minutes']:.1f}": row for row in shown}
-    report.table(
-        f"{', '.join(devices)}: {len(rows)} cycles",
-        [{**row, "minutes": minutes} for minutes, row in distinct.items()],
-    )
+        rows.append(record(start, endurance))
+        print(", ".join(f"{name} {value:.6g}" for name, value in rows[-1].items()), flush=True)
+    measured = rows[len(rows) // 4 :]
+    numbers = sorted({round(place) for place in np.linspace(0, len(measured) - 1, 24)})
+    shown = [measured[number] for number in numbers]
+    texts = [{**row, "minutes": f"{row['minutes']:.1f}"} for row in shown]
+    report.table(f"{', '.join(devices)}: {len(rows)} cycles", texts)
     print(f"{endurance.skipped} damaged images were skipped")
-    changed = Counter(threads[-1])
-    changed.subtract(threads[first])
-    for name, count in changed.items():
-        if count:
-            print(f"threads after the warm-up: {count:+d} {name}")
     for name, target in GROWTH.items():
         report.check(f"growth of {name}", growth(measured, name), target)

@@ -1,7 +1,5 @@
 """What feeds a model, or nothing, and how fast it is: `loaders.build`, DALI by hand, torchvision's DataLoader."""
 
-from __future__ import annotations
-
 import importlib
 import itertools
 import json
@@ -64,9 +62,6 @@ def synchronize() -> None:
 def endless(loader: Any) -> Iterator[Any]:
     while True:
         yield from loader
-
-
-# --- measuring ------------------------------------------------------------------------------------
 
 
 @contextmanager
@@ -154,9 +149,6 @@ def count_kernels(feed: Feed, batches: int) -> Row:
         row[title] = len(found) / batches
         row[f"{title} ms"] = covered / 1000 / batches
     return row
-
-
-# --- feeds ----------------------------------------------------------------------------------------
 
 
 def channels_last(batches: Iterator[Any]) -> Iterator[Any]:

@@ -4,25 +4,19 @@
     python scripts/bench SUBJECT --help
     python scripts/bench SUBJECT [OPTION ...] [--json FILE]
 
-A subject is a module beside this one with four names. The docstring says what it measures, its first
-line in one sentence. `TAKES` and `NEEDS` are strings, which `--list` reads without importing the
-module: a machine may lack what it imports. `OPTIONS` are the options, made by `option` and `usual`.
-`run(report, args)` measures, and passes what it finds to the report:
+A subject is a module beside this one. The first line of its docstring says what it measures, and
+`TAKES` is a string, which `--list` reads without importing the module: a machine may lack what it
+imports. `OPTIONS` are made by `option` and `usual`, and `run(report, args)` measures.
 
-- `Report.compare` runs each side once to warm up, then all sides in turn as often as `--repeats`
-  says, so that a slow moment of the machine meets every side. It prints the median and the spread,
-  and compares runs that followed each other.
-- A target is `at_least` or `at_most` a number, in the module whose figure it limits.
-- `--json` writes the tables and the checks with the machine, the versions and the command.
-- `apart` calls a function in a new process: for memory, the start, and files that no process has
-  mapped.
-- `inputs` makes images and datasets, `feeds` opens what feeds a model and measures several in turn,
-  and `by_hand` has DALI's pipelines without this project's packages.
+`Report.compare` runs each side once to warm up, then all sides in turn as often as `--repeats` says,
+so that a slow moment of the machine meets every side. It prints the median and the spread, and
+compares runs that followed each other. A target is `at_least` or `at_most` a number. `apart` calls a
+function in a new process: for memory, the start, and files that no process has mapped. `inputs`
+makes images and datasets, `feeds` opens what feeds a model and measures several in turn, and
+`by_hand` has DALI's pipelines without this project's packages.
 
 The packages of this tree are measured, also if it is only a copy that nobody has installed.
 """
-
-from __future__ import annotations
 
 import argparse
 import ast
@@ -67,28 +61,21 @@ class WrongOptionError(Exception):
     """Options that would measure nothing; the message names them."""
 
 
-# --- arguments ------------------------------------------------------------------------------------
-
-
 def option(name: str, default: Any, text: str, **more: Any) -> Any:
     """Return an option whose type and number of values follow from its default."""
     if isinstance(default, bool):
         return name, {"action": "store_true", "help": text, **more}
-    kind: Row = {}
-    if default is not None:
-        values = default if isinstance(default, list) else [default]
-        if values:
-            kind["type"] = Path if isinstance(values[0], Path) else type(values[0])
-        if isinstance(default, list):
-            kind["nargs"] = "+"
+    kind: Row = {"nargs": "+"} if isinstance(default, list) else {}
+    for value in default if isinstance(default, list) else [default]:
+        if value is not None:
+            kind["type"] = Path if isinstance(value, Path) else type(value)
     shown = f" [default: {default}]" if default not in (None, [], [""]) else ""
     return name, {"default": default, "help": f"{text}{shown}", **kind, **more}
 
 
 IMAGES = option("--images", None, "folder of photographs (JPEG)", type=Path, required=True)
-DEVICE = option(
-    "--device", "auto", "auto is the GPU if there is one", choices=["auto", "gpu", "cpu"]
-)
+DEVICES = ["auto", "gpu", "cpu"]
+DEVICE = option("--device", "auto", "auto is the GPU if there is one", choices=DEVICES)
 FORMATS = ("tfrecord", "webdataset")
 STORES = "full (as they are), raw, raw32 for so many pixels, or the pixels of the shorter side"
 ONLY = option("--only", [""], "measure only what has one of these words in its name")
@@ -149,16 +136,14 @@ def replaced(args: Namespace, **values: Any) -> Namespace:
 
 
 def subjects() -> dict[str, Row]:
-    """Return for each subject the first line of its docstring, and its constants."""
+    """Return for each subject the first line of its docstring, and what it takes and needs."""
     found = {}
     for file in sorted(FOLDER.glob("*.py")):
-        tree, facts = ast.parse(file.read_text("utf-8")), {}
+        tree = ast.parse(file.read_text("utf-8"))
+        what = (ast.get_docstring(tree) or "").partition("\n")[0]
         for node in tree.body:
-            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant):
-                facts.update({ast.unparse(name): node.value.value for name in node.targets})
-        if "TAKES" in facts:
-            facts["WHAT"] = (ast.get_docstring(tree) or "").partition("\n")[0]
-            found[file.stem] = facts
+            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "TAKES":
+                found[file.stem] = {"WHAT": what, "TAKES": ast.literal_eval(node.value)}
     return found
 
 
@@ -167,18 +152,17 @@ def make_parser(subject: str) -> tuple[argparse.ArgumentParser, Any]:
     try:
         module = importlib.import_module(subject)
     except ModuleNotFoundError as error:
-        raise SystemExit(
-            f"{subject} needs the module {error.name}, which is not installed."
-            f" Hint: {PYTHON} -m pip install -e '.[test]'"
-        ) from None
+        hint = f"Hint: {PYTHON} -m pip install -e '.[test]'"
+        missing = f"{subject} needs the module {error.name}, which is not installed. {hint}"
+        raise SystemExit(missing) from None
     parser = argparse.ArgumentParser(
         f"scripts/bench {subject}",
-        description=f"{module.__doc__}\nTakes {module.TAKES}. Needs {module.NEEDS}.",
+        description=f"{module.__doc__}\nTakes {module.TAKES}.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    for name, settings in module.OPTIONS:
+    json_file = option("--json", None, "write the results to this file", type=Path)
+    for name, settings in [*module.OPTIONS, json_file]:
         parser.add_argument(name, **settings)
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the results to this file")
     return parser, module
 
 
@@ -186,30 +170,28 @@ def main() -> None:
     """Run a subject, or list all of them."""
     known = subjects()
     first = sys.argv[1] if len(sys.argv) > 1 else "--help"
+    names = f"The subjects are {', '.join(known)}."
     if first == "--list":
         for name, facts in known.items():
-            print(f"{name}\n    {facts['WHAT']}\n    {facts['TAKES']}; needs {facts['NEEDS']}")
-        return
-    if first not in known:
-        names = f"The subjects are {', '.join(known)}."
-        if first in ("-h", "--help"):
-            raise SystemExit(f"{__doc__}\n{names}")
+            print(f"{name}\n    {facts['WHAT']}\n    {facts['TAKES']}")
+    elif first in ("-h", "--help"):
+        raise SystemExit(f"{__doc__}\n{names}")
+    elif first not in known:
         print(f"There is no subject {first!r}. {names}", file=sys.stderr)
         raise SystemExit(2)
-    # The programs that a subject starts run the code of this tree, too.
-    paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-    os.environ["PYTHONPATH"] = os.pathsep.join(paths)
-    parser, module = make_parser(first)
-    args = parser.parse_args(sys.argv[2:])
-    try:
-        check_options(args)
-        with Report(first, args.json) as report:
+    else:
+        # The programs that a subject starts run the code of this tree, too.
+        paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+        os.environ["PYTHONPATH"] = os.pathsep.join(paths)
+        parser, module = make_parser(first)
+        args, report = parser.parse_args(sys.argv[2:]), Report(first)
+        try:
+            check_options(args)
             module.run(report, args)
-    except WrongOptionError as error:
-        parser.error(str(error))
-
-
-# --- measuring ------------------------------------------------------------------------------------
+        except WrongOptionError as error:
+            parser.error(str(error))
+        if args.json:
+            report.write(args.json)
 
 
 #: What is measured; a side that returns seconds and CPU seconds has timed itself.
@@ -253,9 +235,6 @@ def own_memory() -> Row:
     return {"USS MB": sizes["Private_Clean:"] + sizes["Private_Dirty:"], "PSS MB": sizes["Pss:"]}
 
 
-# --- reporting ------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Target:
     """The lowest or the highest value that is good enough."""
@@ -272,10 +251,9 @@ at_least, at_most = partial(Target, "at least"), partial(Target, "at most")
 
 
 class Report:
-    """The results of one benchmark: printed as they come, and written when the block ends."""
+    """The results of one benchmark, printed as they come."""
 
-    def __init__(self, benchmark: str, json_file: Path | None = None) -> None:
-        self._json_file = json_file
+    def __init__(self, benchmark: str) -> None:
         self.results: Row = {
             "benchmark": benchmark,
             "command": shlex.join(["python", *sys.argv]),
@@ -286,12 +264,9 @@ class Report:
             "checks": [],
         }
 
-    def __enter__(self) -> Report:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if self._json_file is not None and kind is None and self.results["tables"]:
-            self._json_file.write_text(json.dumps(self.results, indent=2) + "\n")
+    def write(self, file: Path) -> None:
+        """Write everything as JSON."""
+        file.write_text(json.dumps(self.results, indent=2) + "\n")
 
     def table(self, title: str, rows: Sequence[Row], hidden: Sequence[str] = ()) -> None:
         """Print rows with equal keys, without the columns that only the JSON file has."""

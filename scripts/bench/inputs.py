@@ -1,7 +1,5 @@
 """What benchmarks read: photographs repeated up to a count, datasets made of them, and the page cache."""
 
-from __future__ import annotations
-
 import io
 import os
 import shutil
@@ -18,9 +16,6 @@ from harness import STORES, WrongOptionError
 from PIL import Image
 
 SIZE_4K = (3840, 2160)
-
-
-# --- images ---------------------------------------------------------------------------------------
 
 
 def photographs(folder: Path) -> list[Path]:
@@ -83,9 +78,6 @@ def as_jpeg(photo: Image.Image, length: int, **options: Any) -> bytes:
     return encoded(photo, "JPEG", **options, quality=low)
 
 
-# --- datasets -------------------------------------------------------------------------------------
-
-
 def dataprep(*arguments: object) -> list[str]:
     """Return the command ``dataprep ARGUMENTS``."""
     return [harness.PYTHON, "-m", "dataprep", *map(str, arguments)]
@@ -96,7 +88,7 @@ def run_command(command: Sequence[str], **options: Any) -> str:
     done = subprocess.run(command, capture_output=True, text=True, check=False, **options)
     if done.returncode:
         raise SystemExit(f"{' '.join(command)}\n{done.stderr}")
-    return done.stdout
+    return str(done.stdout)
 
 
 def convert(src: Path | str, out: Path | str, fmt: str, *options: object) -> None:
@@ -181,9 +173,6 @@ def repeat_shards(
     for name, content in manifest_files(replace(whole, splits=tuple(splits), **manifest)).items():
         (out / name).write_bytes(content)
     return out
-
-
-# --- files ----------------------------------------------------------------------------------------
 
 
 def shard_files(folder: Path) -> list[Path]:

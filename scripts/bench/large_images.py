@@ -1,9 +1,9 @@
 """Large images: speed and GPU memory by threads and share of the hardware decoder, beside DALI by hand.
 
-The images, such as JPEGs of 3840x2160 pixels, are read from memory with imagenet-train. DALI's
-memory pools belong to the process, so each point runs in a new process. Memory is what the process
-takes on the GPU at the end of the measurement, with CUDA's own; the estimate comes from
-`loaders.memory`. The first points come again at the end, to show how much the machine changes.
+The images, such as JPEGs of 3840x2160 pixels, are read from memory with imagenet-train. DALI's memory
+pools belong to the process, so each point has a new one. Memory is what it takes on the GPU at the
+end, with CUDA's own; the estimate comes from `loaders.memory`. The first points come again at the end,
+to show how much the machine changes.
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ from inputs import prepare
 
 from loaders.memory import estimate_memory
 
-TAKES = "5 minutes"
-NEEDS = "large photographs (4K), a GPU"
+TAKES = "5 minutes; needs large photographs (4K), a GPU"
 OPTIONS = [
     *usual("large", count=512, repeats=3, batch_size=32, feeds=True),
     option("--threads", [1, 2, 4, 6, 8], "values of num_threads"),

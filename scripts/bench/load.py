@@ -5,17 +5,14 @@
         webdataset --samplers buffer ShuffledSampler
 
 torchvision reads an ImageFolder of the photographs, the other sides read shards, all from memory.
-Every side does the work of imagenet-train and returns float16 tensors on the GPU, or float32
-tensors on the CPU. A measurement takes `--count` images, and more until `--min-seconds` have
-passed, without a pause between epochs. `us of the thread` is the CPU time, for an image, of the
+Every side does the work of imagenet-train and returns float16 tensors on the GPU, or float32 tensors
+on the CPU, without a pause between epochs. `us of the thread` is the CPU time, for an image, of the
 thread that would train. `loaders bench` measures the stages of a loader.
 """
 
-from __future__ import annotations
-
-import argparse
 import importlib.util
 import itertools
+from argparse import Namespace
 from functools import partial
 from pathlib import Path
 
@@ -27,16 +24,14 @@ from inputs import prepare
 
 import loaders
 
-TAKES = "5 minutes for each store"
-NEEDS = "photographs, a GPU for the stated figures; measures torchvision if it is installed"
+TAKES = "5 minutes for each store; needs photographs, a GPU for the stated figures; measures torchvision if it is installed"
 DEFAULT, TOLERANT = "default", "on_error=skip"
+SAMPLERS = [DEFAULT, *samplers(1, 1), TOLERANT]
+USUAL = {"count": 25_600, "repeats": 5, "batch_size": 256, "stores": ["full"], "min_seconds": 1.0}
 OPTIONS = [
-    *harness.usual("load", count=25_600, repeats=5, batch_size=256, stores=["full"], feeds=True),
+    *harness.usual("load", feeds=True, **USUAL),
     option("--formats", [], "formats of the shards, instead of --fmt", choices=FORMATS),
-    option(
-        "--samplers", [DEFAULT], "samplers to compare", choices=[DEFAULT, *samplers(1, 1), TOLERANT]
-    ),
-    option("--min-seconds", 1.0, "minimum duration of a measurement"),
+    option("--samplers", [DEFAULT], "samplers to compare", choices=SAMPLERS),
     ONLY,
 ]
 #: Ratios of images per second, by store; to torchvision on a GPU, and to DALI by hand.
@@ -48,7 +43,7 @@ TO_BUFFER, TO_STRICT = at_least(0.97), at_least(0.99)
 THREAD_US = harness.at_most(20)
 
 
-def openers(src: Path, dataset: Path, args: argparse.Namespace) -> dict[str, Opener]:
+def openers(src: Path, dataset: Path, args: Namespace) -> dict[str, Opener]:
     """Return what opens each side that this machine can measure."""
     known = {DEFAULT: None, TOLERANT: None, **samplers(args.count, args.batch_size)}
     found: dict[str, Opener] = {}
@@ -65,11 +60,11 @@ def openers(src: Path, dataset: Path, args: argparse.Namespace) -> dict[str, Ope
     return found
 
 
-def our_name(sampler: str, args: argparse.Namespace) -> str:
+def our_name(sampler: str, args: Namespace) -> str:
     return f"{OURS}, {sampler}" if len(args.samplers) > 1 else OURS
 
 
-def compare(report: Report, store: str, args: argparse.Namespace) -> None:
+def compare(report: Report, store: str, args: Namespace) -> None:
     """Measure the sides of one store and format."""
     to_torchvision = TO_TORCHVISION.get(store) if args.device == "gpu" else TO_TORCHVISION_ON_CPU
     names = {sampler: our_name(sampler, args) for sampler in args.samplers}
@@ -93,7 +88,6 @@ def compare(report: Report, store: str, args: argparse.Namespace) -> None:
         report.check(f"{name}: us of the thread per image", row["thread s"] * 1e6, target)
 
 
-def run(report: Report, args: argparse.Namespace) -> None:
-    """Compare the sides of every store and format."""
+def run(report: Report, args: Namespace) -> None:
     for store, fmt in itertools.product(args.stores, args.formats or [args.fmt]):
         compare(report, store, harness.replaced(args, fmt=fmt))

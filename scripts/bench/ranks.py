@@ -3,27 +3,22 @@
     python scripts/bench ranks --images PHOTOS/ --json ranks.json
     python scripts/bench ranks --images PHOTOS/ --device cpu --ranks 1 2 4 --batch-size 64
 
-All numbers of ranks are measured in one run on one machine. The ranks are processes of a torch
-process group, on GPUs one for each GPU. Each has the same threads, also alone: the cores divided by
-the largest number of ranks. They begin every measurement together. Efficiency is the median of the
-slowest rank, divided by the median of one rank alone. `classes` are the
-different ones of the first global batch: `PxK` has P x ranks.
-
-`start` is the first loader of new processes: seconds of `build` and up to the first batch, of the
-slowest rank, with the imports; megabytes that `build` of a rank reads with calls (tables, manifest
-and libraries, not mapped shards); and the memory that a rank needs more: its own pages (USS), and
-with its part of shared pages (PSS). On the CPU, models are trained only if `--models` names them.
+The ranks are processes of a torch process group, on GPUs one for each GPU, with the same threads as
+one rank alone: the cores divided by the largest number of ranks. They begin every measurement together.
+Efficiency is the median of the slowest rank, divided by the median of one rank alone. `classes` are the
+different ones of the first global batch: `PxK` has P x ranks. `start` is the first loader of new
+processes: seconds of `build` and up to the first batch, of the slowest rank; megabytes that `build` of a
+rank reads with calls (tables, manifest and libraries, not mapped shards); and the memory that a rank needs
+more: its own pages (USS), and with its part of shared pages (PSS).
 """
 
-from __future__ import annotations
-
-import argparse
 import datetime
 import json
 import os
 import statistics
 import tempfile
 import time
+from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
@@ -31,24 +26,21 @@ import harness
 import torch
 import train_speed
 from feeds import SAMPLES_PER_CLASS, endless, measure_feed, open_loader, our_feed
-from harness import CORES, Report, Row, WrongOptionError, at_least, option, own_memory, replaced
+from harness import CORES, Report, Row, WrongOptionError, at_least, option, own_memory
 from inputs import prepare
 from torch import distributed
 from torch.multiprocessing.spawn import spawn
 
 import loaders
-from manifests.process.text import plural
 
-TAKES = "30 minutes on 8 GPUs"
-NEEDS = "photographs, torchvision for models, a GPU for each rank for the stated figures"
+TAKES = "30 minutes on 8 GPUs; needs photographs, torchvision for models, a GPU for each rank for the stated figures"
 #: What is measured, in this order: the start comes first, in processes that have loaded nothing.
 START, LOADER, PK, TRAINING = "start", "loader", "PxK", "training"
 PARTS = (START, LOADER, PK, TRAINING)
 MODELS = ["resnet50", "resnet18"]
+STORES = ["full", "256", "raw"]
 OPTIONS = [
-    *harness.usual(
-        "ranks", count=25_600, batch_size=256, stores=["full", "256", "raw"], feeds=True
-    ),
+    *harness.usual("ranks", count=25_600, batch_size=256, stores=STORES, feeds=True),
     option("--ranks", [1, 2, 4, 8], "numbers of ranks; 1 is always measured"),
     option("--parts", [*PARTS], "what to measure", choices=PARTS),
     option("--models", [], f"models to train, on GPUs {' and '.join(MODELS)}", nargs="+"),
@@ -61,15 +53,12 @@ EFFICIENCY = at_least(0.9)
 Found = dict[str, dict[str, list[Row]]]
 
 
-# --- one rank -------------------------------------------------------------------------------------
-
-
 def read_by_calls() -> float:
     """Return the MB that this process has read with system calls."""
     return int(Path("/proc/self/io").read_text().split()[1]) / 1e6
 
 
-def measure_start(dataset: Path, args: argparse.Namespace) -> Row:
+def measure_start(dataset: Path, args: Namespace) -> Row:
     """Open a loader, and take its first batch."""
     distributed.barrier()
     before, read, begin = own_memory(), read_by_calls(), time.perf_counter()
@@ -85,7 +74,7 @@ def measure_start(dataset: Path, args: argparse.Namespace) -> Row:
     return row
 
 
-def measure_rounds(dataset: Path, args: argparse.Namespace, **options: Any) -> list[Row]:
+def measure_rounds(dataset: Path, args: Namespace, **options: Any) -> list[Row]:
     """Take batches at the same time as the other ranks."""
     rows: list[Row] = []
     with our_feed(dataset, args, **options) as feed:
@@ -100,9 +89,7 @@ def measure_rounds(dataset: Path, args: argparse.Namespace, **options: Any) -> l
     return rows[1:]  # after the warm-up
 
 
-def measure_models(
-    datasets: dict[str, Path], args: argparse.Namespace, device: torch.device
-) -> Found:
+def measure_models(datasets: dict[str, Path], args: Namespace, device: torch.device) -> Found:
     """Train each model with DistributedDataParallel, fed by each store and by one cached batch."""
     found: Found = {}
     for model in args.models:
@@ -117,7 +104,7 @@ def measure_models(
 
 
 def run_rank(
-    rank: int, world_size: int, datasets: dict[str, Path], args: argparse.Namespace, folder: str
+    rank: int, world_size: int, datasets: dict[str, Path], args: Namespace, folder: str
 ) -> None:
     """Measure all parts as one of the ranks; rank 0 writes what all of them found."""
     device = torch.device("cpu")
@@ -125,7 +112,6 @@ def run_rank(
         device = torch.device("cuda", rank)
         torch.cuda.set_device(device)
         torch.backends.cudnn.benchmark = True
-    train_speed.RANK = rank
     torch.set_num_threads(args.num_threads)
     distributed.init_process_group(
         "gloo" if args.device == "cpu" else "cpu:gloo,cuda:nccl",
@@ -135,15 +121,15 @@ def run_rank(
         timeout=datetime.timedelta(minutes=5),
     )
     sampler = loaders.PKSampler(args.batch_size // SAMPLES_PER_CLASS, SAMPLES_PER_CLASS)
-    found: Found = {part: {} for part in args.parts if part != TRAINING}
-    for part, sides in found.items():
-        for store, dataset in datasets.items():
-            if part == LOADER:
-                sides[store] = measure_rounds(dataset, args)
-            elif part == PK:
-                sides[store] = measure_rounds(dataset, args, sampler=sampler)
-            elif not sides:
-                sides[store] = [measure_start(dataset, args)]
+    found: Found = {}
+    if START in args.parts:
+        store, dataset = next(iter(datasets.items()))
+        found[START] = {store: [measure_start(dataset, args)]}
+    for part, options in ((LOADER, {}), (PK, {"sampler": sampler})):
+        if part in args.parts:
+            found[part] = {}
+            for store, dataset in datasets.items():
+                found[part][store] = measure_rounds(dataset, args, **options)
     if TRAINING in args.parts:
         found |= measure_models(datasets, args, device)
     gathered: list[Any] = [None] * world_size
@@ -153,12 +139,9 @@ def run_rank(
     distributed.destroy_process_group()
 
 
-# --- all of them ----------------------------------------------------------------------------------
-
-
-def start_ranks(world_size: int, datasets: dict[str, Path], args: argparse.Namespace) -> list[Any]:
+def start_ranks(world_size: int, datasets: dict[str, Path], args: Namespace) -> list[Any]:
     """Return what each of the ranks found, in new processes."""
-    print(f"  {plural(world_size, 'rank')}", flush=True)
+    print(f"  ranks: {world_size}", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         spawn(run_rank, (world_size, datasets, args, folder), nprocs=world_size)
         found: list[Any] = json.loads(Path(folder, "found.json").read_text())
@@ -169,9 +152,7 @@ def summary(world_size: int, store: str, ranks: list[list[Row]]) -> Row:
     """Return the row of a table: medians over the rounds of each rank, then of all ranks."""
     row: Row = {"ranks": str(world_size), "of": store}
     for name in ranks[0][0]:
-        values = []
-        for rounds in ranks:
-            values.append(statistics.median(each[name] for each in rounds))
+        values = [statistics.median(each[name] for each in rounds) for rounds in ranks]
         if name == "images/s":
             row |= {"slowest rank": min(values), "fastest rank": max(values)}
             row["all ranks"] = sum(values)
@@ -188,11 +169,10 @@ def report_part(report: Report, title: str, sizes: dict[int, list[Any]], on_gpu:
     alone: dict[str, float] = {}
     for world_size, ranks in sizes.items():
         for store in ranks[0][title]:
-            row = summary(world_size, store, [rank[title][store] for rank in ranks])
+            rows.append(summary(world_size, store, [rank[title][store] for rank in ranks]))
             if title != START:
-                rate = row["slowest rank"]
-                row["efficiency"] = rate / alone.setdefault(store, rate)
-            rows.append(row)
+                rate = rows[-1]["slowest rank"]
+                rows[-1]["efficiency"] = rate / alone.setdefault(store, rate)
     report.table(title, rows)
     for row in rows:
         if row["ranks"] == str(max(sizes)) != "1" and title != START:
@@ -200,15 +180,14 @@ def report_part(report: Report, title: str, sizes: dict[int, list[Any]], on_gpu:
             report.check(name, row["efficiency"], EFFICIENCY if on_gpu else None)
 
 
-def left_out(args: argparse.Namespace) -> list[Row]:
+def left_out(args: Namespace) -> list[Row]:
     """Take out of the arguments what this machine cannot measure, and return why."""
     rows: list[Row] = []
     args.ranks = sorted({1, *args.ranks})
     if args.device == "gpu":
         args.models = args.models or MODELS
-        gpus = torch.cuda.device_count()
-        while args.ranks[-1] > gpus:
-            because = f"this machine has {plural(gpus, 'GPU')}"
+        because = f"GPUs of this machine: {torch.cuda.device_count()}"
+        while args.ranks[-1] > torch.cuda.device_count():
             rows.append({"left out": f"{args.ranks.pop()} ranks", "because": because})
     elif TRAINING in args.parts and not args.models:
         args.parts.remove(TRAINING)
@@ -216,8 +195,7 @@ def left_out(args: argparse.Namespace) -> list[Row]:
     return rows
 
 
-def run(report: Report, args: argparse.Namespace) -> None:
-    """Measure all numbers of ranks."""
+def run(report: Report, args: Namespace) -> None:
     missing = left_out(args)
     most = args.ranks[-1]
     args.num_threads = args.threads or max(1, min(12, CORES // most))
@@ -229,8 +207,7 @@ def run(report: Report, args: argparse.Namespace) -> None:
             f" {args.count} enough for a batch of each of {most} ranks"
         )
     classes = args.batch_size // SAMPLES_PER_CLASS * most
-    work = args.work / f"classes-{classes}"
-    made = replaced(args, work=work)
+    made = harness.replaced(args, work=args.work / f"classes-{classes}")
     datasets = {store: prepare(made, store, classes=classes)[1] for store in args.stores}
     os.environ["OMP_NUM_THREADS"] = str(args.num_threads)  # inherited by the processes
     sizes = {number: start_ranks(number, datasets, args) for number in args.ranks}

@@ -133,7 +133,7 @@ def read(name: str, *given: str) -> tuple[float, float, int]:
         importlib.import_module(module)
     batch, count, dali = int(size), 0, decoder == "dali"
     start, cpu_start = time.perf_counter(), sum(os.times()[:4])
-    options = {"num_workers": WORKERS, "drop_last": True, "shuffle": order == "shuffled"}
+    options: Any = {"num_workers": WORKERS, "drop_last": True, "shuffle": order == "shuffled"}
     options["collate_fn"] = encoded_batch if dali else decoded_batch
     batches: Iterator[Batch] = iter(OPEN[name](url, folder, batch=batch, **options))
     for images, _ in decode_with_dali(batches, batch) if dali else batches:

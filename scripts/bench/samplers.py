@@ -5,9 +5,7 @@ samples that are stored next to each other is 1 in a shuffle of the whole split.
 is a step of `plan_scale`.
 """
 
-from __future__ import annotations
-
-import argparse
+from argparse import Namespace
 
 import numpy as np
 from harness import Report, Row, option
@@ -15,8 +13,7 @@ from harness import Report, Row, option
 from loaders.samplers import ShuffledSampler
 from loaders.samplers.base import SHARD
 
-TAKES = "1 minute"
-NEEDS = "1 GB of memory"
+TAKES = "1 minute; needs 1 GB of memory"
 OPTIONS = [option("--shards", 1000, "shards of 1,280 samples")]
 BATCH = 256
 SHARD_SAMPLES = 1280
@@ -41,8 +38,7 @@ def mixing(window: int | None, shards: int) -> Row:
     }
 
 
-def run(report: Report, args: argparse.Namespace) -> None:
-    """Measure how windows mix."""
+def run(report: Report, args: Namespace) -> None:
     windows = (1, 4, 16, 64, 256, None)
     mixed = [mixing(window, args.shards) for window in windows]
     report.table(f"{args.shards:,} shards of {SHARD_SAMPLES:,}, batches of {BATCH}", mixed)

@@ -3,16 +3,15 @@
     python scripts/bench scale
     python scripts/bench scale --steps build --ranks 4 --shards 100000 --most 400000000
 
-Each step runs in a new process, which calls the functions that the commands call. `plan` plans
-images that do not exist. `rows of 20 shards` is what one worker does before it reads an image.
-`finish` reads tables and indexes of real shards of 1,000 tiny images. The other steps open a
-dataset whose shards, indexes and tables are hard links to a few real ones. A sampler plans its
-first epoch, with the columns that it needs.
+Each step calls the functions that the commands call, in a new process. `plan` plans images that do not
+exist. `rows of 20 shards` is what one worker does before it reads an image. `finish` reads tables and
+indexes of real shards of 1,000 tiny images. The other steps open a dataset whose shards, indexes and
+tables are hard links to a few real ones. A sampler plans its first epoch, with the columns that it needs.
 
-`build` is measured on one rank, and on several ranks of a machine that start together: processes
-with the order of their first epoch. Seconds are of the slowest rank, without imports. Memory is what
-`build` adds to a rank: at its peak, and afterwards its own pages (USS), and with its part of shared
-pages (PSS). CPU time is of one rank. The last tables extend a line through the two largest sizes.
+`build` is measured on one rank, and on several ranks of a machine that start together, with the order
+of their first epoch. Seconds are of the slowest rank, without imports. Memory is what `build` adds to a
+rank: at its peak, and afterwards its own pages (USS), and with its part of shared pages (PSS). The last
+tables extend a line through the two largest sizes.
 """
 
 import multiprocessing
@@ -46,9 +45,6 @@ PER_SHARD, ROWS_OF, CLASSES = 1000, 20, 1000
 #: ext4 allows 65,000 names of a file.
 MAX_LINKS = 60_000
 OF_SHARDS = Options(shard_samples=PER_SHARD)
-
-
-# --- sources --------------------------------------------------------------------------------------
 
 
 def make_source(root: Path, paths: pa.Array, sizes: np.ndarray[Any, Any]) -> Source:
@@ -92,9 +88,6 @@ def make_dataset(folder: Path, shards: int) -> str:
         shutil.rmtree(few, ignore_errors=True)
         convert_dataset(small_source(folder / "images", count), str(few), OF_SHARDS)
     return str(repeat_shards(few, folder / f"dataset-{shards}", {"train": shards}))
-
-
-# --- steps ----------------------------------------------------------------------------------------
 
 
 def measure_call(function: Callable[[], Any], **more: float) -> Row:
@@ -165,8 +158,7 @@ STEPS: dict[str, tuple[Callable[[Path, int], Row], str]] = {
 for _sampler in ("ShuffledSampler", "ClassBalancedSampler", "PKSampler"):
     STEPS[_sampler] = (partial(sample, _sampler), "shards")
 
-TAKES = "1 hour; 2 minutes with --shards 10 100 --plan-shards 10 100 --finish-shards 1 2"
-NEEDS = "a disk with hard links, 16 GB of memory"
+TAKES = "1 hour; 2 minutes with --shards 10 100 --plan-shards 10 100 --finish-shards 1 2; needs a disk with hard links, 16 GB of memory"
 OPTIONS = [
     option("--work", Path("/tmp/bench-scale"), "folder on a disk with hard links"),
     option("--shards", [1_000, 10_000, 100_000], "shards of 1,000 samples"),
@@ -183,9 +175,6 @@ GROWTH_MB, BUILD_SECONDS, BUILD_MB = at_most(20), at_most(15), at_most(1000)
 #: What is extended, and to how many samples.
 COLUMNS = ("seconds", "CPU s", "peak MB", "USS MB", "PSS MB")
 SIZES = (10**8, 10**9)
-
-
-# --- build ----------------------------------------------------------------------------------------
 
 
 def build_rank(rank: int, world_size: int, dataset: str, sampler: str, meet: Any) -> Row:

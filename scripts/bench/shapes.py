@@ -2,24 +2,20 @@
 
     python scripts/bench shapes --images PHOTOS/ --count 25600
 
-All sides read the same photographs and return normalized float16 tensors on the GPU, or float32 on
-the CPU. Pixels are counted as a model gets them, without padding; 256 of them are a token. timm's
-loader (`create_naflex_loader`) has the budget and the filter of `Patchify`, and neither augments.
-The pipeline of open_clip is written without `webdataset`: each worker decodes with Pillow,
-transforms with torchvision and makes whole batches.
-
-`imagenet-train` decodes only the region that a crop shows, on average less than half of an image.
-"Square, nearly whole" are crops of `bucket-train`, 90 to 100% of an image, with one size for all.
+All sides return normalized float16 tensors on the GPU, or float32 on the CPU. Pixels are counted as a
+model gets them, without padding; 256 of them are a token. timm's loader (`create_naflex_loader`) has the
+budget and the filter of `Patchify`, and neither augments. open_clip's pipeline is written without
+`webdataset`: each worker decodes with Pillow, transforms with torchvision and makes whole batches.
+`imagenet-train` decodes only the region that a crop shows. "Square, nearly whole" are crops of
+`bucket-train`, 90 to 100% of an image, with one size for all.
 """
 
-from __future__ import annotations
-
-import argparse
 import importlib
 import importlib.util
 import io
 import random
 import tarfile
+from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -30,19 +26,17 @@ import harness
 import torch
 from by_hand import MEAN, STD
 from feeds import Feed, Opener, compare_feeds, endless, half_on_gpu, open_feeds, our_feed, to_device
-from harness import Report, at_least, at_most, option
+from harness import Report, at_least, at_most
 from inputs import prepare, shard_files
 from PIL import Image
 from torch.utils.data import ConcatDataset, DataLoader, IterableDataset
 
 import loaders
 
-TAKES = "5 minutes"
-NEEDS = "photographs, a GPU for the stated figures; measures rivals whose libraries are installed"
+TAKES = "5 minutes; needs photographs, a GPU for the stated figures; measures rivals whose libraries are installed"
 OPTIONS = [
-    *harness.usual("shapes", count=25_600, repeats=3, batch_size=256),
+    *harness.usual("shapes", count=25_600, repeats=3, batch_size=256, workers=16),
     harness.DEVICE,
-    option("--workers", 16, "worker processes of each rival"),
     harness.ONLY,
 ]
 PATCH = 16
@@ -61,7 +55,7 @@ TO_SQUARE, TO_RIVAL = at_least(0.9), at_least(3)
 
 
 @contextmanager
-def ours(dataset: Path, args: argparse.Namespace, **options: Any) -> Iterator[Feed]:
+def ours(dataset: Path, args: Namespace, **options: Any) -> Iterator[Feed]:
     """Open a loader, whose batches also have their number of pixels."""
     with our_feed(dataset, args, **options) as feed:
         counted = (
@@ -72,7 +66,7 @@ def ours(dataset: Path, args: argparse.Namespace, **options: Any) -> Iterator[Fe
 
 
 @contextmanager
-def timm_naflex(src: Path, args: argparse.Namespace) -> Iterator[Feed]:
+def timm_naflex(src: Path, args: Namespace) -> Iterator[Feed]:
     """Open timm's loader, with long epochs: their starts are not measured."""
     data, gpu = importlib.import_module("timm.data").ImageDataset(str(src)), args.device == "gpu"
     several: Any = ConcatDataset([data] * 20)
@@ -113,7 +107,7 @@ class Shards(IterableDataset[Any]):
 
 
 @contextmanager
-def open_clip(dataset: Path, args: argparse.Namespace) -> Iterator[Feed]:
+def open_clip(dataset: Path, args: Namespace) -> Iterator[Feed]:
     """Open the pipeline of open_clip."""
     data, gpu = Shards(shard_files(dataset)), args.device == "gpu"
     loader: Any = DataLoader(data, args.batch_size, num_workers=args.workers, pin_memory=gpu)
@@ -124,7 +118,7 @@ def open_clip(dataset: Path, args: argparse.Namespace) -> Iterator[Feed]:
     yield Feed(counted, 2 * args.workers)
 
 
-def openers(args: argparse.Namespace) -> dict[str, Opener]:
+def openers(args: Namespace) -> dict[str, Opener]:
     """Return what opens each side that this machine can measure."""
     src, dataset = prepare(harness.replaced(args, fmt="webdataset"))
     found: dict[str, Opener] = {}
@@ -145,8 +139,7 @@ def openers(args: argparse.Namespace) -> dict[str, Opener]:
     return found
 
 
-def run(report: Report, args: argparse.Namespace) -> None:
-    """Measure all sides in turn."""
+def run(report: Report, args: Namespace) -> None:
     to_square, to_rival = (TO_SQUARE, TO_RIVAL) if args.device == "gpu" else (None, None)
     pairs = []
     for name in (*BUCKETS, *PATCHES):

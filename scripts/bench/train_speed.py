@@ -3,59 +3,41 @@
     python scripts/bench train_speed --images PHOTOS/ --models resnet50 --hand
     python scripts/bench train_speed --images PHOTOS/ --batch-sizes 64 --torchvision v1 v2 --workers 12 16
     python scripts/bench train_speed --images PHOTOS/ --models none resnet50 --pipelines 2
-    torchrun --nproc-per-node 2 scripts/bench train_speed --images PHOTOS/
 
 A step is forward, backward and SGD in bfloat16 with channels last. The cached batch is the limit of
-the model on this machine. Each side takes steps in turn with it, while no other side is open, and
-first returns the batches that it has prefetched meanwhile. A side that is open feeds one model
-after the other. The model `none` does nothing with a batch. `--pipelines 2` are two loaders, each
-with half of the CPU threads and driven by a thread of its own, whose batches are taken in turn.
-With `torchrun`, the model is trained with DistributedDataParallel, and the rates are rates of one
-GPU. `--cuda-graphs` launches all kernels of a step at once, from a CUDA graph that reads a copy of
-the batch at a fixed address. `--profiled` also lists what the GPU does for a batch of each feed
-alone, by PyTorch's profiler, and the share of the model's speed that remains if its kernels and the
-feed's take turns on the GPU, and nothing else costs time.
+the model on this machine. Each side takes steps in turn with it, while no other side is open. The model
+`none` does nothing with a batch. `--pipelines 2` are two loaders, each with half of the CPU threads and
+driven by a thread of its own, whose batches are taken in turn. `--cuda-graphs` launches all kernels of a
+step at once. `--profiled` also lists what the GPU does for a batch of each feed alone, and the share of the
+model's speed that remains if its kernels and the feed's take turns on the GPU, and nothing else costs time.
 """
 
-from __future__ import annotations
-
-import argparse
 import itertools
 import math
-import os
 import statistics
 import time
+from argparse import Namespace
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import feeds
 import harness
 import torch
-from feeds import (
-    OURS,
-    Feed,
-    Opener,
-    count_kernels,
-    hand_feed,
-    our_feed,
-    synchronize,
-    torchvision_feed,
-    turns_feed,
-)  # fmt: skip
-from harness import CORES, Report, Row, WrongOptionError, at_least, option, replaced, torch_device
+from feeds import HAND, OURS, Feed, Opener, synchronize
+from harness import Report, Row, WrongOptionError, at_least, option
 from inputs import prepare
 from torch import distributed, nn
 
-TAKES = "15 minutes with --hand"
-NEEDS = "photographs, torchvision, a GPU for the stated figures"
+TAKES = "15 minutes with --hand; needs photographs, torchvision, a GPU for the stated figures"
 OPTIONS = [
     *harness.usual("train", count=6_400, stores=["full", "256"], feeds=True),
     option("--models", ["resnet50", "resnet18", "vit_s"], "of torchvision; vit_s, tiny or none"),
     option("--batch-sizes", [256], "images of a batch"),
     option("--torchvision", [], "also measure its loaders, v1 or v2", nargs="*"),
-    option("--workers", [CORES], "processes of torchvision's DataLoader"),
+    option("--workers", [harness.CORES], "processes of torchvision's DataLoader"),
     option("--hand", False, "also measure DALI pipelines written by hand"),
     option("--pipelines", [], "also measure so many loaders in turn", type=int, nargs="*"),
     option("--cuda-graphs", False, "capture each model's step in a CUDA graph"),
@@ -63,7 +45,6 @@ OPTIONS = [
     option("--seconds", 1.0, "duration of the cached batch's steps in a round"),
     option("--rounds", 5, "measurements of each side"),
 ]
-RANK = int(os.environ.get("RANK", "0"))
 CACHED = "cached batch"
 #: Images per second, as a fraction of the rate with one cached batch, by model and store.
 TARGETS = {
@@ -86,45 +67,22 @@ class Measured:
     kernels: Row = field(default_factory=dict)
 
 
-# --- feeds ----------------------------------------------------------------------------------------
-
-
-def make_datasets(args: argparse.Namespace) -> dict[str, Path]:
-    """Convert the photographs on rank 0, and return the dataset of each store and the ImageFolder."""
-    paths = {}
-    for store in args.stores:
-        if RANK == 0:
-            prepare(args, store)
-        if distributed.is_initialized():
-            distributed.barrier()
-        paths["folder"], paths[store] = prepare(args, store)
-    return paths
-
-
-def make_sides(datasets: dict[str, Path], args: argparse.Namespace) -> dict[str, Opener]:
-    """Return what opens each side."""
+def make_sides(datasets: dict[str, Path], args: Namespace) -> dict[str, Opener]:
+    """Return what opens each side; the datasets are of each store, and the ImageFolder."""
     sides: dict[str, Opener] = {}
     options: Row = {"layout": "NHWC"}
     for store in args.stores:
-        sides[f"{OURS}, {store}"] = partial(our_feed, datasets[store], args, **options)
+        dataset = datasets[store]
+        sides[f"{OURS}, {store}"] = partial(feeds.our_feed, dataset, args, **options)
         for number in args.pipelines:
-            name = f"{number} pipelines, {store}"
-            sides[name] = partial(turns_feed, datasets[store], args, number, **options)
+            opener = partial(feeds.turns_feed, dataset, args, number, **options)
+            sides[f"{number} pipelines, {store}"] = opener
         if args.hand:
-            sides[f"DALI by hand, {store}"] = partial(hand_feed, datasets[store], args, **options)
+            sides[f"{HAND}, {store}"] = partial(feeds.hand_feed, dataset, args, **options)
     for version, workers in itertools.product(args.torchvision, args.workers):
-        opener = partial(torchvision_feed, datasets["folder"], args, version, workers)
-        sides[f"torchvision {version}, workers={workers}"] = opener
+        torchvision = partial(feeds.torchvision_feed, datasets["folder"], args, version, workers)
+        sides[f"torchvision {version}, workers={workers}"] = torchvision
     return sides
-
-
-def cached_feed(batch: Any) -> Feed:
-    """Return a feed that repeats a copy of one batch."""
-    copies = tuple(each.clone(memory_format=torch.preserve_format) for each in batch)
-    return Feed(itertools.repeat(copies))
-
-
-# --- steps ----------------------------------------------------------------------------------------
 
 
 def make_step(name: str, device: torch.device, *, graph: bool = False) -> Step:
@@ -188,25 +146,6 @@ def make_model(name: str) -> Any:
     return models.get_model(name, num_classes=1000)
 
 
-# --- measuring ------------------------------------------------------------------------------------
-
-
-def train(feed: Feed, step: Step, steps: int, batch_size: int) -> tuple[float, float]:
-    """Take some steps, and return images per second and milliseconds per step in `next`.
-
-    Worker processes finish their batches at about the same time, and while nobody takes them, they
-    get ahead. So with workers, the measurement begins once the steps wait for them, and takes as
-    many batches of each: whole bursts.
-    """
-    for _ in range(feed.prefetched + 2 if feed.prefetched else 0):
-        next(feed.batches)
-    take_steps(feed, step, feed.workers)
-    count = math.ceil(steps / feed.workers) * feed.workers if feed.workers else steps
-    start = time.perf_counter()
-    waited = take_steps(feed, step, count)
-    return count * batch_size / (time.perf_counter() - start), 1000 * waited / count
-
-
 def take_steps(feed: Feed, step: Step, count: int) -> float:
     """Take some steps until the GPU has finished them, and return how many seconds `next` took."""
     waited = 0.0
@@ -219,7 +158,23 @@ def take_steps(feed: Feed, step: Step, count: int) -> float:
     return waited
 
 
-def count_steps(step: Step, cached: Feed, args: argparse.Namespace, device: torch.device) -> int:
+def train(feed: Feed, step: Step, steps: int, batch_size: int) -> tuple[float, float]:
+    """Take some steps, and return images per second and milliseconds per step in `next`.
+
+    Worker processes finish their batches at about the same time, and while nobody takes them, they
+    get ahead. So with workers, the measurement begins once the steps wait for them, and takes as
+    many batches of each: whole bursts.
+    """
+    for _ in range(feed.prefetched + 2 if feed.prefetched else 0):
+        next(feed.batches)
+    take_steps(feed, step, feed.workers)
+    count = math.ceil(steps / max(1, feed.workers)) * max(1, feed.workers)
+    start = time.perf_counter()
+    waited = take_steps(feed, step, count)
+    return count * batch_size / (time.perf_counter() - start), 1000 * waited / count
+
+
+def count_steps(step: Step, cached: Feed, args: Namespace, device: torch.device) -> int:
     """Return how many steps with the cached batch take `--seconds`, the same number on all ranks."""
     train(cached, step, 5, args.batch_size)
     limit, _ = train(cached, step, 5, args.batch_size)
@@ -231,7 +186,7 @@ def count_steps(step: Step, cached: Feed, args: argparse.Namespace, device: torc
 
 
 def measure(
-    steps: dict[str, Step], datasets: dict[str, Path], args: argparse.Namespace, device: Any
+    steps: dict[str, Step], datasets: dict[str, Path], args: Namespace, device: Any
 ) -> dict[str, dict[str, Measured]]:
     """Return what was measured of each model's feeds.
 
@@ -239,14 +194,16 @@ def measure(
     """
     sides = make_sides(datasets, args)
     with next(iter(sides.values()))() as feed:
-        cached = cached_feed(next(feed.batches))
+        batch = next(feed.batches)
+        copies = tuple(each.clone(memory_format=torch.preserve_format) for each in batch)
+    cached = Feed(itertools.repeat(copies))
     counts = {model: count_steps(step, cached, args, device) for model, step in steps.items()}
     measured = {model: {name: Measured() for name in sides} for model in steps}
     for name, side in sides.items():
-        if RANK == 0:
+        if not distributed.is_initialized():
             print(f"batches of {args.batch_size}, {name}", flush=True)
         with side() as feed:
-            kernels = count_kernels(feed, args.profiled) if args.profiled else {}
+            kernels = feeds.count_kernels(feed, args.profiled) if args.profiled else {}
             for step, _ in itertools.product(steps.values(), range(5)):
                 step(*next(feed.batches))
             for _, (model, step) in itertools.product(range(args.rounds), steps.items()):
@@ -261,14 +218,14 @@ def measure(
 
 
 def report_kernels(
-    report: Report, measured: dict[str, dict[str, Measured]], args: argparse.Namespace
+    report: Report, measured: dict[str, dict[str, Measured]], args: Namespace
 ) -> None:
     """Print the GPU's work for a batch of each feed, and what it leaves each model."""
     rows: list[Row] = []
     for name, first in next(iter(measured.values())).items():
         row: Row = {"feed": name, **first.kernels}
-        for model, feeds in measured.items():
-            step = 1000 * args.batch_size / statistics.median(feeds[name].limits)
+        for model, found in measured.items():
+            step = 1000 * args.batch_size / statistics.median(found[name].limits)
             row[f"{model}, step ms"] = step
             row[f"{model}, share"] = step / (step + row["kernels ms"])
         rows.append(row)
@@ -289,8 +246,7 @@ def report_feeds(report: Report, title: str, model: str, measured: dict[str, Mea
         row |= {"of the cached batch": statistics.median(shares[name])}
         row |= {"lowest share": min(shares[name]), "highest share": max(shares[name])}
         rows.append({**row, "ms in next": statistics.median(feed.waits)})
-    gpus = distributed.get_world_size() if distributed.is_initialized() else 1
-    report.table(title + (f", each of {gpus} GPUs" if gpus > 1 else ""), rows)
+    report.table(title, rows)
     rates = {row["fed by"]: row["images/s"] for row in rows}
     for name in [name for name in measured if name.startswith(OURS)]:
         store = name.removeprefix(f"{OURS}, ")
@@ -299,30 +255,24 @@ def report_feeds(report: Report, title: str, model: str, measured: dict[str, Mea
             report.check(f"{title}: {name} / {CACHED}", share, target)
         for other in measured:
             if other != name and (other.endswith(f", {store}") or other.startswith("torchvision")):
-                report.check(f"{title}: {name} / {other}", rates[name] / rates[other], None)
+                report.check(f"{title}: {name} / {other}", rates[name] / rates[other])
 
 
-def run(report: Report, args: argparse.Namespace) -> None:
-    """Measure all batch sizes."""
-    device = torch_device(args)
-    if args.cuda_graphs and (args.device == "cpu" or "RANK" in os.environ):
-        raise WrongOptionError("--cuda-graphs needs a GPU, and no torchrun")
-    if args.device == "gpu":
-        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
-        torch.cuda.set_device(device)
-        torch.backends.cudnn.benchmark = True
-    if "RANK" in os.environ:
-        distributed.init_process_group("gloo" if args.device == "cpu" else "nccl")
-    datasets = make_datasets(args)
+def run(report: Report, args: Namespace) -> None:
+    if args.cuda_graphs and args.device == "cpu":
+        raise WrongOptionError("--cuda-graphs needs a GPU")
+    device = harness.torch_device(args)
+    torch.backends.cudnn.benchmark = True
+    datasets = {}
+    for store in args.stores:
+        datasets["folder"], datasets[store] = prepare(args, store)
     for batch_size in args.batch_sizes:
         steps = {name: make_step(name, device, graph=args.cuda_graphs) for name in args.models}
-        sized = replaced(args, batch_size=batch_size)
+        sized = harness.replaced(args, batch_size=batch_size)
         found = measure(steps, datasets, sized, device)
         for model, measured in found.items():
-            if RANK == 0:
-                report_feeds(report, f"{model}, batches of {batch_size}", model, measured)
-        if args.profiled and RANK == 0:
+            report_feeds(report, f"{model}, batches of {batch_size}", model, measured)
+        if args.profiled:
             report_kernels(report, found, sized)
         del steps
-        if device.type == "cuda":
-            torch.cuda.empty_cache()
+        torch.cuda.empty_cache()

@@ -5,11 +5,9 @@ measured. The default, what tune has found and the best point of the grid are me
 turn, because the highest of many noisy rates is too high.
 """
 
-from __future__ import annotations
-
-import argparse
 import itertools
 import time
+from argparse import Namespace
 from functools import partial
 
 from harness import Report, Row, at_least, option, usual
@@ -19,8 +17,7 @@ from loaders.bench.measure import Method, Rate
 from loaders.tune.command import describe, make_problem, search
 from loaders.tuning import Tuning
 
-TAKES = "10 minutes"
-NEEDS = "photographs, a GPU for the stated figures"
+TAKES = "10 minutes; needs photographs, a GPU for the stated figures"
 OPTIONS = [
     *usual(
         "tune", count=5_120, repeats=3, batch_size=256, stores=["full", "256", "raw"], feeds=True
@@ -35,7 +32,7 @@ OPTIONS = [
 TO_DEFAULT, TO_GRID = at_least(1.0), at_least(0.98)
 
 
-def compare(report: Report, store: str, args: argparse.Namespace) -> None:
+def compare(report: Report, store: str, args: Namespace) -> None:
     """Search and measure the grid for one dataset."""
     problem = make_problem(
         str(prepare(args, store)[1]),
@@ -80,7 +77,6 @@ def compare(report: Report, store: str, args: argparse.Namespace) -> None:
     report.check(f"{store}: tune / best of the grid", tuned / medians["best of the grid"], TO_GRID)
 
 
-def run(report: Report, args: argparse.Namespace) -> None:
-    """Compare the points of each store."""
+def run(report: Report, args: Namespace) -> None:
     for store in args.stores:
         compare(report, store, args)

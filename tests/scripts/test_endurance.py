@@ -34,7 +34,7 @@ def test_cycles(script, tmp_path, monkeypatch):
     endurance, found = script.Endurance(folders), []
 
     def used(endurance):
-        return script.record(time.monotonic(), endurance)[0]
+        return script.record(time.monotonic(), endurance)
 
     for cycle in range(2):
         script.run_cycle(endurance, cycle, ["cpu"], SAMPLES)
