@@ -16,18 +16,8 @@ from loaders.devices import Device, gpu_bus_id, gpu_name
 
 pytestmark = pytest.mark.gpu
 
-QUICK = (
-    "--transforms",
-    "imagenet-train",
-    "--device",
-    "gpu",
-    "--batch-size",
-    "16",
-    "--seconds",
-    "0.05",
-    "--repeats",
-    "2",
-)
+QUICK = ("--transforms", "imagenet-train", "--device", "gpu", "--batch-size", "16", "--seconds", "0.05",
+         "--repeats", "2")  # fmt: skip
 
 SCRIPT = """
 import torch

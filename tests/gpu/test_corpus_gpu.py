@@ -33,16 +33,9 @@ def test_the_gpu_decodes_every_image_as_the_cpu_does(stored, fmt, corpus, tmp_pa
     )
     found = {}
     for device in ("gpu", "cpu"):
-        options = {
-            "batch_size": 7,
-            "transforms": RESIZE,
-            "dtype": "uint8",
-            "layout": "NHWC",
-            "shuffle": False,
-        }
-        loader = loaders.build(
-            out, **options, device=device, last_batch="partial", fields=("image", "source")
-        )
+        options = {"batch_size": 7, "transforms": RESIZE, "dtype": "uint8", "layout": "NHWC"}
+        options |= {"shuffle": False, "last_batch": "partial", "fields": ("image", "source")}
+        loader = loaders.build(out, **options, device=device)
         found[device] = {
             name: image.cpu().numpy().astype(int)
             for images, names in loader

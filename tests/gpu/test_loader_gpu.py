@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from helpers import handmade
+from helpers.loading import equal
 from helpers.pictures import encode, photo
 
 import loaders
@@ -55,14 +56,6 @@ def test_presets(folders, fmt, name):
             assert images.dtype == torch.float16
             assert images.isfinite().all()
             assert 0.2 < images.float().std() < 3
-
-
-def equal(first, second):
-    return len(first) == len(second) and all(
-        torch.equal(one, other)
-        for batch in zip(first, second, strict=True)
-        for one, other in zip(*batch, strict=True)
-    )
 
 
 @FORMATS
@@ -112,14 +105,10 @@ def test_types_and_layouts(folders, dtype, layout):
 def test_frameworks(folders, framework):
     pytest.importorskip(framework)
     os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
-    options = {
-        "shuffle": False,
-        "dtype": "float32",
-        "fields": ("image", "label", "index", "source"),
-    }
-    images, labels, index, source = next(
-        iter(build(folders["tfrecord"], framework=framework, **options))
-    )
+    fields = ("image", "label", "index", "source")
+    options = {"shuffle": False, "dtype": "float32", "fields": fields}
+    loader = build(folders["tfrecord"], framework=framework, **options)
+    images, labels, index, source = next(iter(loader))
     expected = next(iter(build(folders["tfrecord"], **options)))
     assert np.array_equal(np.asarray(images), expected[0].cpu().numpy())
     assert np.asarray(labels).tolist() == expected[1].tolist()
@@ -190,14 +179,7 @@ def test_no_copy_through_the_host(folders):
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
 @FORMATS
 def test_two_gpus_read_every_sample_once(folders, fmt):
-    command = [
-        sys.executable,
-        "-m",
-        "torch.distributed.run",
-        "--nproc-per-node",
-        "2",
-        "--standalone",
-    ]
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     command += [str(HELPERS / "gather_labels.py"), str(folders[fmt]), "gpu"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
     assert done.returncode == 0, done.stderr

@@ -38,7 +38,6 @@ for epoch in range(3):
 estimated = estimate_memory(loader.spec.sizes, loader.spec.settings).total
 print(json.dumps({"used": used, "estimated": estimated}))
 """
-COLOR = {"ColorJitter": {"brightness": 0.4, "contrast": 0.4, "saturation": 0.4}}
 CROP = {"RandomResizedCrop": {"size": 224}}
 MIB = 2**20
 
@@ -115,19 +114,13 @@ def test_memory_is_constant_with_mixed_sizes(large, transforms):
 
 
 def test_work_after_the_crop_takes_less_memory(large):
-    end = ["ToTensor"]
-    first = measure(
-        str(large["4k"]),
-        batch_size=32,
-        transforms=[{"RandomRotation": {"degrees": 10, "prob": 0.5}}, CROP, *end],
+    rotation, gray = (
+        {"RandomRotation": {"degrees": 10, "prob": 0.5}},
+        {"RandomGrayscale": {"p": 0.5}},
     )
-    after = measure(
-        str(large["4k"]),
-        batch_size=32,
-        transforms=[CROP, {"RandomRotation": {"degrees": 10, "prob": 0.5}}, *end],
-    )
-    fused = measure(
-        str(large["4k"]), batch_size=32, transforms=[{"RandomGrayscale": {"p": 0.5}}, CROP, *end]
+    first, after, fused = (
+        measure(str(large["4k"]), batch_size=32, transforms=[*steps, "ToTensor"])
+        for steps in ([rotation, CROP], [CROP, rotation], [gray, CROP])
     )
     assert max(after["used"]) < 0.8 * max(first["used"])
     # Fusion moves pointwise operations after the crop.
@@ -135,24 +128,12 @@ def test_work_after_the_crop_takes_less_memory(large):
 
 
 def test_a_memory_limit_is_respected_or_raises(large):
-    with pytest.raises(
-        CallError,
-        match=r"memory_limit is 1\.50 GiB, but batches of 32 take an estimated .*resize-shorter",
-    ):
-        loaders.build(
-            large["4k"],
-            batch_size=32,
-            transforms="imagenet-train",
-            device="gpu",
-            memory_limit="1.5GiB",
-        ).close()
-    with loaders.build(
-        large["small"],
-        batch_size=32,
-        transforms="imagenet-train",
-        device="gpu",
-        memory_limit="1.5GiB",
-    ) as loader:
+    options = {"batch_size": 32, "transforms": "imagenet-train", "device": "gpu"}
+    options["memory_limit"] = "1.5GiB"
+    message = r"memory_limit is 1\.50 GiB, but batches of 32 take an estimated .*resize-shorter"
+    with pytest.raises(CallError, match=message):
+        loaders.build(large["4k"], **options).close()
+    with loaders.build(large["small"], **options) as loader:
         text = loader.explain()
     assert "Estimated GPU memory:" in text
     assert "finished batches" in text

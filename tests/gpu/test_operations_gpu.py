@@ -20,15 +20,8 @@ from loaders.dali.graph import RandomStreams
 def checks():
     """Return every check whose only required argument is `gpu`."""
     found = []
-    modules = [
-        test_color,
-        test_combinators,
-        test_erasing,
-        test_geometry,
-        test_fuse,
-        test_policies,
-        test_mixing,
-    ]
+    modules = [test_color, test_combinators, test_erasing, test_geometry, test_fuse, test_policies]
+    modules.append(test_mixing)
     if importlib.util.find_spec("torchvision"):
         import test_torchvision
 

@@ -16,16 +16,11 @@ RAW = ("--store", "raw", "--raw-size", SIDES[0])
 DEFLATE = {"compression": "zlib", "predictor": 2}
 #: Type, channels and encoder of each kind; those named raw are stored as pixels.
 KINDS = {
-    "tiff x13": ("uint16", 13, DEFLATE),
-    "big-endian tiff x13": ("uint16", 13, {"byteorder": ">"}),
-    "tiff x4": ("uint8", 4, {}),
-    "float tiff x1": ("float32", 1, {}),
-    "float tiff x13": ("float32", 13, {}),
-    "raw x13": ("uint16", 13, DEFLATE),
-    "png x1": ("uint16", 1, "png"),
-    "png x3": ("uint16", 3, "png"),
-    "png x4": ("uint16", 4, "png"),
-}
+    "tiff x13": ("uint16", 13, DEFLATE), "big-endian tiff x13": ("uint16", 13, {"byteorder": ">"}),
+    "tiff x4": ("uint8", 4, {}), "float tiff x1": ("float32", 1, {}),
+    "float tiff x13": ("float32", 13, {}), "raw x13": ("uint16", 13, DEFLATE),
+    "png x1": ("uint16", 1, "png"), "png x3": ("uint16", 3, "png"), "png x4": ("uint16", 4, "png"),
+}  # fmt: skip
 
 
 def encode(pixels, how):

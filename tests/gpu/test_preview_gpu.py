@@ -46,17 +46,6 @@ def test_preview_on_a_gpu(dataset, dtype):
             )  # the decoders of the CPU and of the GPU differ by a few levels
 
 
-def test_a_preview_of_a_pk_batch_on_a_gpu(dataset):
-    sampler = loaders.PKSampler(2, 3)
-    with loaders.build(
-        dataset, batch_size=6, transforms="reid-train", sampler=sampler, device="gpu"
-    ) as loader:
-        before = loader.state_dict()
-        preview = loader.preview()
-        assert loader.state_dict() == before
-    assert [len(group.items) for group in preview.groups] == [3, 3]
-
-
 def test_what_is_drawn_does_not_depend_on_the_device(dataset):
     transforms = [
         {"RandomResizedCrop": {"size": 32}}, "RandomHorizontalFlip", {"ColorJitter": {"brightness": 0.4, "hue": 0.1}},

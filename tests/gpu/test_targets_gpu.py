@@ -71,15 +71,8 @@ VIEWS = [
 def flat_batches(dataset, fields, device, **options):
     """Return the name and the value of each field, and of each view, of the batches of two epochs."""
     found = []
-    with loaders.build(
-        dataset,
-        fields=fields,
-        batch_size=2,
-        device=device,
-        dtype="float32",
-        last_batch="partial",
-        **options,
-    ) as loader:
+    options |= {"batch_size": 2, "dtype": "float32", "last_batch": "partial"}
+    with loaders.build(dataset, fields=fields, device=device, **options) as loader:
         for batch in (batch for _ in range(2) for batch in loader):
             for name, value in zip(fields, batch, strict=True):
                 for tensor in value if isinstance(value, tuple) else (value,):
