@@ -457,16 +457,10 @@ def check_downscale(gpu: bool = False) -> None:
 # --------------------------------------------------------------------------------------------------
 
 RANDOM = (
-    Resize((50, 60), filter="random"),
-    Crop((30, 31), at="random"),
-    RandomResizedCrop((30, 31)),
-    RandomResizedCrop((30, 31), sampling="bounded"),
-    RandomResizedCrop((30, 31), filter="random"),
-    Flip(),
-    Rotate((-90, 90), 0.5),
-    RandomRightAngle(),
-    RandomDownscale(0.5),
-)
+    Resize((50, 60), filter="random"), Crop((30, 31), at="random"), RandomResizedCrop((30, 31)),
+    RandomResizedCrop((30, 31), sampling="bounded"), RandomResizedCrop((30, 31), filter="random"),
+    Flip(), Rotate((-90, 90), 0.5), RandomRightAngle(), RandomDownscale(0.5),
+)  # fmt: skip
 
 
 def check_seeds(gpu: bool = False) -> None:

@@ -14,7 +14,7 @@ from PIL import Image
 import loaders
 from loaders.transforms import Patchify
 from loaders.transforms.parse import read_recipe
-from loaders.transforms.patches import chosen_budgets, pack, place_patches
+from loaders.transforms.patches import pack, place_patches
 from manifests.errors import CallError
 from manifests.naflex import token_grids
 
@@ -207,36 +207,6 @@ def test_rows_have_the_patches_of_whole_images(dataset, budget):
             # Of its own size, unless a row has no room for it.
             native = token_grids(np.array([size]), 8, 150, 1.0)[0]
             assert grid.tolist() == native.tolist()
-
-
-def first_fit_decreasing(tokens, width):
-    """Return the number of rows."""
-    rows = []
-    for count in sorted(tokens.tolist(), reverse=True):
-        place = next((n for n, room in enumerate(rows) if room >= count), None)
-        if place is None:
-            rows.append(width)
-            place = -1
-        rows[place] -= count
-    return len(rows)
-
-
-@pytest.mark.parametrize(("count", "most"), [(64, 0.03), (256, 0.01)])
-def test_rows_are_almost_as_full_as_with_all_images_at_once(count, most):
-    """The shapes are like those of photographs: both sides log-normal, 430 pixels on average."""
-    rng = np.random.default_rng(0)
-    sides = (430 * np.exp(rng.normal(0, 0.2, (4096, 2)))).astype(int)
-    operation = Patchify(max_tokens=(128, 256, 576), row_tokens=1024)
-    lengths_of = {each: token_grids(sides, 16, each).prod(axis=1) for each in operation.budgets}
-    words = rng.integers(2**63, size=(4096 // count, count + 1)).astype(np.uint64)
-    budgets = np.concatenate([chosen_budgets(operation, each) for each in words])
-    assert np.ptp(np.unique(budgets[:count], return_counts=True)[1]) <= 1
-    tokens = np.choose(np.searchsorted(operation.budgets, budgets), [*lengths_of.values()])
-    offline = tokens.sum() / (1024 * first_fit_decreasing(tokens, 1024))
-    rows = sum(pack(part, 1024)[2] for part in tokens.reshape(-1, count))
-    online = tokens.sum() / (1024 * rows)
-    print(f"{count} images: {online:.4f} of the rows, all at once {offline:.4f}")
-    assert online >= offline - most
 
 
 def test_rows_do_not_overlap():

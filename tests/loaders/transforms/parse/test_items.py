@@ -79,27 +79,13 @@ def test_compose_is_its_transforms_wherever_it_stands(t):
 
 
 def test_v2_conversions():
-    scaled = words(
-        v2.ToImage(),
-        v2.ToDtype(torch.float32, scale=True),
-        v2.ToPureTensor(),
-        v2.RGB(),
-        v2.Identity(),
-    )
+    to_float, to_bytes = (v2.ToDtype(each, scale=True) for each in (torch.float32, torch.uint8))
+    scaled = words(v2.ToImage(), to_float, v2.ToPureTensor(), v2.RGB(), v2.Identity())
     assert scaled[1:-1] == (Rescale(),)
-    assert words(v2.ToDtype(torch.uint8, scale=True))[1:-1] == ()
+    assert words(to_bytes)[1:-1] == ()
     assert "ToFloat" in repr(words(v2.ToDtype(torch.float32)))
-    back = recipe_error(
-        [
-            v2.CenterCrop(8),
-            v2.ToDtype(torch.float32, scale=True),
-            v2.ToDtype(torch.uint8, scale=True),
-        ]
-    )
-    assert (
-        "transforms[2]: ToDtype(dtype='uint8', scale=True) would convert floating-point images back"
-        in back
-    )
+    back = recipe_error([v2.CenterCrop(8), to_float, to_bytes])
+    assert "transforms[2]: ToDtype(dtype='uint8', scale=True) would convert floating" in back
     text = recipe_error([v2.CenterCrop(8), v2.ToDtype(torch.float32), v2.Normalize(MEAN, STD)])
     assert "for values from 0 to 1, but the values are from 0 to 255" in text
 
@@ -121,14 +107,9 @@ def test_lambda_is_a_function_of_the_batch(t):
 
 def test_what_cannot_be_translated_is_named():
     text = recipe_error([v2.CenterCrop(8), v2.RandomPhotometricDistort()])
-    assert text.startswith(
-        "transforms[1]: torchvision's RandomPhotometricDistort cannot be translated"
-    )
-
+    assert "transforms[1]: torchvision's RandomPhotometricDistort cannot be translated" in text
     text = recipe_error([v1.ToPILImage(), v2.CenterCrop(8)])
-    assert text.startswith(
-        "transforms[0]: torchvision's ToPILImage cannot be translated: images are arrays"
-    )
+    assert "transforms[0]: torchvision's ToPILImage cannot be translated: images are arrays" in text
 
     class Mine(v2.Transform):
         def transform(self, image, params):
@@ -188,12 +169,24 @@ def test_one_of_several_mixing_operations() -> None:
     assert "OpSampler" in message
 
 
-def test_numbers_of_numpy_and_torch() -> None:
+def test_values_of_other_libraries() -> None:
+    from torchvision.tv_tensors import Image, Mask
+
     mean, std = np.array([0.5, 0.4, 0.3]), torch.tensor([0.25, 0.5, 1.0])
     plain = words("ToTensor", {"Normalize": {"mean": mean.tolist(), "std": std.tolist()}})
     assert words("ToTensor", v1.Normalize(mean, std)) == plain
     assert words("ToTensor", {"Normalize": {"mean": list(mean), "std": tuple(std)}}) == plain
     assert words({"CenterCrop": {"size": np.int64(9)}}) == words({"CenterCrop": {"size": 9}})
+    # A value for each type of input is the value of images.
+    dtypes = {Image: torch.float32, Mask: torch.int64, "others": None}
+    assert words(v2.ToDtype(dtypes, scale=True)) == words("ToTensor")
+    for fill in ({Image: (1, 2, 3), Mask: 0}, {Mask: 0, "others": (1, 2, 3)}):
+        assert words(v2.Pad(2, fill=fill)) == words({"Pad": {"padding": 2, "fill": [1, 2, 3]}})
+    # Filters of Pillow are filters of torchvision.
+    for name, given in (("Resize", {"size": 9}), ("RandomAffine", {"degrees": 9})):
+        expected = words({name: {**given, "interpolation": "bicubic"}})
+        for filter_ in (Resampling.BICUBIC, 3):
+            assert words({name: {**given, "interpolation": filter_}}) == expected
 
 
 def to_rgb(image):
@@ -215,25 +208,6 @@ def test_a_conversion_to_rgb_does_nothing(function) -> None:
     assert words(v1.Resize(9), function, v1.ToTensor()) == plain
     assert words(v1.Lambda(function), v1.Resize(9), v1.ToTensor()) == plain
     assert not read_recipe([{"CenterCrop": {"size": 8}}, function]).batch_functions
-
-
-def test_a_value_for_each_type_of_input_is_the_value_of_images() -> None:
-    from torchvision.tv_tensors import Image, Mask
-
-    dtypes = {Image: torch.float32, Mask: torch.int64, "others": None}
-    assert words(v2.ToDtype(dtypes, scale=True)) == words("ToTensor")
-    for fill in ({Image: (1, 2, 3), Mask: 0}, {Mask: 0, "others": (1, 2, 3)}):
-        assert words(v2.Pad(2, fill=fill)) == words({"Pad": {"padding": 2, "fill": [1, 2, 3]}})
-
-
-def test_filters_of_pillow_are_filters_of_torchvision() -> None:
-    for filter_ in (Resampling.BICUBIC, 3):
-        assert words({"Resize": {"size": 9, "interpolation": filter_}}) == words(
-            {"Resize": {"size": 9, "interpolation": "bicubic"}}
-        )
-        assert words({"RandomAffine": {"degrees": 9, "interpolation": filter_}}) == words(
-            {"RandomAffine": {"degrees": 9, "interpolation": "bicubic"}}
-        )
 
 
 def test_what_makes_two_crops_of_an_image_is_told_to_use_views() -> None:

@@ -83,17 +83,12 @@ def assert_config_error(path, message, **options):
 def test_whole_config(write):
     path = write(WHOLE)
     train = read_config(path)
-    assert [next(iter(each)) for each in train.transforms] == [
-        "DecodeImage", "RandCropImage", "RandFlipImage", "NormalizeImage",
-    ]  # fmt: skip
+    names = ["DecodeImage", "RandCropImage", "RandFlipImage", "NormalizeImage"]
+    assert [next(iter(each)) for each in train.transforms] == names
     assert train.transforms[1] == {"RandCropImage": {"size": 20}}
     assert train.batch_transforms == ({"MixupOperator": {"alpha": 0.2}},)
-    assert (train.batch_size, train.drop_last, train.shuffle, train.num_classes) == (
-        64,
-        True,
-        True,
-        7,
-    )
+    assert (train.batch_size, train.drop_last, train.shuffle) == (64, True, True)
+    assert train.num_classes == 7
     assert train.sampler == {
         "name": "DistributedBatchSampler", "batch_size": 64, "drop_last": True, "shuffle": True,
     }  # fmt: skip
@@ -113,19 +108,13 @@ def test_sections_of_a_config(write):
     whole = read_config(write(WHOLE))
     for content in (loader, loader["Train"]):
         found = read_config(write(yaml.safe_dump(content), "part.yaml"))
-        assert (found.transforms, found.batch_transforms) == (
-            whole.transforms,
-            whole.batch_transforms,
-        )
+        assert found.transforms == whole.transforms
+        assert found.batch_transforms == whole.batch_transforms
         assert (found.batch_size, found.sampler) == (whole.batch_size, whole.sampler)
         assert found.num_classes is None
     found = read_config(write(yaml.safe_dump(loader["Train"]["dataset"]), "part.yaml"))
     assert (found.transforms, found.batch_transforms) == (whole.transforms, whole.batch_transforms)
     assert found.sampler is found.batch_size is found.drop_last is found.shuffle is None
-
-
-def test_class_num_of_old_configs(write):
-    assert read_config(write(WHOLE.replace("      class_num: 7\n", ""))).num_classes == 9
 
 
 def test_ignored_keys_give_notes(write):
@@ -149,17 +138,16 @@ def test_ignored_keys_give_notes(write):
     )
 
 
-def test_datasets_whose_images_have_one_size(write):
-    config = read_config(
-        write("Eval: {dataset: {name: Cifar10, transform_ops: [NormalizeImage]}}"), "val"
-    )
+def test_what_else_a_config_may_have(write):
+    assert read_config(write(WHOLE.replace("      class_num: 7\n", ""))).num_classes == 9
+    assert read_config(write(b"\xef\xbb\xbf- ToCHWImage\n")).transforms == ("ToCHWImage",)
+    # A dataset whose images have one size.
+    text = "Eval: {dataset: {name: Cifar10, transform_ops: [NormalizeImage]}}"
+    config = read_config(write(text), "val")
     assert read_recipe(config.transforms).output.size == (32, 32)
-    assert config.notes == (
-        "Eval.dataset.name is Cifar10: images are assumed to have 32 x 32 pixels",
-    )
-
-
-def test_anchors_and_merges(write):
+    note = "Eval.dataset.name is Cifar10: images are assumed to have 32 x 32 pixels"
+    assert config.notes == (note,)
+    # Anchors and merges.
     config = read_config(
         write("""
             shared: &normal {NormalizeImage: {order: ''}}
@@ -172,10 +160,6 @@ def test_anchors_and_merges(write):
     )
     assert config.transforms == ({"ResizeImage": {"size": 8}}, {"NormalizeImage": {"order": ""}})
     assert config.sampler == {"name": "Sampler", "batch_size": 4, "drop_last": True}
-
-
-def test_byte_order_mark(write):
-    assert read_config(write(b"\xef\xbb\xbf- ToCHWImage\n")).transforms == ("ToCHWImage",)
 
 
 # Errors

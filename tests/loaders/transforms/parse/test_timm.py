@@ -42,13 +42,8 @@ def crop(interpolation):
 
 
 def resize(**changes):
-    given = {
-        "size": (36, 36),
-        "longest": 0.0,
-        "interpolation": "bilinear",
-        "random_scale_prob": 0,
-        "random_aspect_prob": 0,
-    }
+    given = {"size": (36, 36), "longest": 0.0, "interpolation": "bilinear"}
+    given |= {"random_scale_prob": 0, "random_aspect_prob": 0}
     return of_timm("ResizeKeepRatio", **{**given, **changes})
 
 
@@ -86,23 +81,17 @@ def test_objects_are_the_names_that_do_the_same(row, expected):
     assert repr(found) == repr(other)
 
 
-def test_a_border_and_another_ratio_than_the_image():
+def test_records_of_what_no_name_says():
     bordered = of_timm("CenterCropOrPad", size=(32, 48), fill=[1, 2, 3], padding_mode="constant")
     for item, fits in ((resize(size=(36, 54)), False), (resize(size=(36, 54), longest=1.0), True)):
         assert read_recipe([item, bordered]).operations[1:] == (
             ResizeKeepRatio(rounding="nearest", target=(36, 54), fits=fits),
             PadTo((32, 48), at="center even", fill=(1.0, 2.0, 3.0)),
         )
-
-
-def test_several_rectangles():
     (*_, found) = read_recipe([{"Resize": {"size": [9, 9]}}, erasing(max_count=3)]).operations
     assert isinstance(found, EraseSeveral)
     assert (found.probability, found.mode, found.most, found.attempts) == (0.25, "pixels", 3, 10)
     assert found.ratio == pytest.approx((0.3, 1 / 0.3))
-
-
-def test_a_random_filter():
     (_, operation, _) = read_recipe([crop((Filter.BILINEAR, Filter.BICUBIC)), CROP]).operations
     assert operation.filter == "random"
 
@@ -110,21 +99,13 @@ def test_a_random_filter():
 @pytest.mark.parametrize(
     "item",
     [
-        crop(Filter.BOX),
-        resize(longest=0.5),
-        resize(random_scale_prob=0.5),
-        erasing(num_splits=2),
-        erasing(min_count=2, max_count=3),
-        rand(shift=0.2),
-        rand(maximum=20),
-        rand(count=9),
-        rand(14, weights=[1.0]),
-        of_timm("AutoAugment", policy=[[step("SolarizeIncreasing")]] * 3),
+        crop(Filter.BOX), resize(longest=0.5), resize(random_scale_prob=0.5), erasing(num_splits=2),
+        erasing(min_count=2, max_count=3), rand(shift=0.2), rand(maximum=20), rand(count=9),
+        rand(14, weights=[1.0]), of_timm("AutoAugment", policy=[[step("SolarizeIncreasing")]] * 3),
         of_timm("CenterCropOrPad", size=(32, 32), fill=0, padding_mode="reflect"),
-        of_timm("Patchify"),
-        of_timm("NewInTimm"),
+        of_timm("Patchify"), of_timm("NewInTimm"),
     ],
-)
+)  # fmt: skip
 def test_others_are_refused_by_name(item):
     text = recipe_error([{"Resize": {"size": [40, 40]}}, item])
     name = type(item).__name__
