@@ -22,15 +22,10 @@ from loaders.samplers.base import SHARD
 from loaders.samplers.order import Batching, PlannedOrder
 
 SAMPLERS = [
-    SequentialSampler(),
-    ShuffledSampler(),
-    ShuffledSampler(spread=True),
-    ShuffledSampler(window=2),
-    ClassBalancedSampler(samples=37),
-    WeightedSampler("weight", samples=11),
-    RepeatedSampler(),
+    SequentialSampler(), ShuffledSampler(), ShuffledSampler(spread=True), ShuffledSampler(window=2),
+    ClassBalancedSampler(samples=37), WeightedSampler("weight", samples=11), RepeatedSampler(),
     SubsetSampler([0]),
-]
+]  # fmt: skip
 
 
 def planned(kind, samples, ranks, batch_size, *, sampler=SAMPLERS[0], **options):
