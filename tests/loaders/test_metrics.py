@@ -1,9 +1,11 @@
 """What a loader measures, and where it goes: a function, a file, Prometheus."""
 
 import json
+import re
 import socket
 import time
 import urllib.request
+from pathlib import Path
 
 import pytest
 from helpers.loading import build
@@ -12,6 +14,8 @@ from loaders.metrics import Meter, open_sink
 from loaders.progress import Position
 from loaders.ranks import Ranks
 from manifests.errors import CallError
+
+DOCS = Path(__file__).parents[2] / "docs"
 
 
 def test_a_function_gets_what_happened(prepared):
@@ -73,6 +77,12 @@ def test_prometheus_and_files(prepared, tmp_path):
         lines = dict(
             line.rsplit(" ", 1) for line in answer.read().decode().splitlines() if line[0] != "#"
         )
+    # The dashboard and the alerts of the documentation ask for values that there are.
+    exported = {line.partition("{")[0] for line in lines}
+    for name in ("grafana.json", "watch.md"):
+        asked = re.findall(r"\bloaders_[a-z_]+", (DOCS / name).read_text())
+        assert asked
+        assert exported.issuperset(asked)
     images = len(loader) * loader.options.batch_size
     assert float(lines['loaders_images_total{rank="0",split="train"}']) == 2 * images
     assert float(lines['loaders_wait_share{rank="0",split="train"}']) <= 1
