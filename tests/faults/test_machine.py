@@ -18,36 +18,33 @@ from dataprep.verification.verify import verify_dataset
 if sys.platform != "linux":
     pytest.skip("limits of processes and /dev/full are those of Linux", allow_module_level=True)
 
-DATAPREP, LOADERS = ("-m", "dataprep"), ("-m", "loaders")
-
 
 class Case(NamedTuple):
     """A command with the exit status of an undisturbed run."""
 
-    program: tuple[str, ...]
-    arguments: tuple[str, ...]
+    command: str
     status: int = 0
+
+    @property
+    def program(self) -> str:
+        return self.command.split()[0]
+
+    def arguments(self, *more: str) -> list[str]:
+        return [*self.command.split()[1:], *more]
 
 
 CASES = {
-    "convert": Case(
-        DATAPREP, ("convert", "--src", "photos", "--out", "out", "--samples-per-shard", "3")
-    ),
-    "dry run": Case(DATAPREP, ("convert", "--src", "photos", "--out", "out", "--dry-run")),
-    "rejected": Case(DATAPREP, ("convert", "--src", "broken", "--out", "out", "--workers", "1"), 1),
-    "index": Case(DATAPREP, ("index", "tars", "--workers", "1")),
-    "verify": Case(DATAPREP, ("verify", "sound", "--workers", "2")),
-    "verify damaged": Case(DATAPREP, ("verify", "damaged", "--workers", "1"), 1),
-    "info": Case(DATAPREP, ("info", "sound", "--json")),
-    "info damaged": Case(DATAPREP, ("info", "damaged"), 1),
-    "missing": Case(DATAPREP, ("info", "none"), 2),
-    "wrong option": Case(DATAPREP, ("verify", "--nope"), 2),
-    "help": Case(DATAPREP, ("--help",)),
-    "report": Case(DATAPREP, ("report", "sound", "--workers", "1")),
-    "report damaged": Case(DATAPREP, ("report", "damaged", "--workers", "1"), 1),
-    "memory": Case(LOADERS, ("memory", "sound", "--batch-size", "8")),
-    "memory damaged": Case(LOADERS, ("memory", "damaged", "--batch-size", "8"), 1),
-    "loaders help": Case(LOADERS, ("memory", "--help")),
+    "convert": Case("dataprep convert --src photos --out out --samples-per-shard 3"),
+    "dry run": Case("dataprep convert --src photos --out out --dry-run"),
+    "rejected": Case("dataprep convert --src broken --out out --workers 1", 1),
+    "index": Case("dataprep index tars --workers 1"),
+    "verify": Case("dataprep verify sound --workers 2"),
+    "verify damaged": Case("dataprep verify damaged --workers 1", 1),
+    "info": Case("dataprep info sound --json"),
+    "missing": Case("dataprep info none", 2),
+    "help": Case("dataprep --help"),
+    "report": Case("dataprep report sound --workers 1"),
+    "memory": Case("loaders memory sound --batch-size 8"),
 }
 #: Commands that do something. The others only print.
 WORKING = ("convert", "index", "verify", "verify damaged", "info", "report", "memory")
@@ -62,17 +59,8 @@ def prepared(make_photos, dataprep, tmp_path_factory):
     next((folder / "broken").glob("*/*.png")).write_bytes(b"")
     for name in ("sound", "damaged", "tars"):
         fmt = ["--fmt", "webdataset"] if name == "tars" else []
-        call = [
-            "convert",
-            "--src",
-            folder / "photos",
-            "--out",
-            folder / name,
-            "--samples-per-shard",
-            "3",
-            *fmt,
-        ]
-        assert dataprep(*call).returncode == 0
+        call = ("convert", "--src", folder / "photos", "--out", folder / name, *fmt)
+        assert dataprep(*call, "--samples-per-shard", 3).returncode == 0
     for path in (folder / "tars").glob("[!.]*"):
         if path.suffix != ".tar":
             path.unlink()
@@ -82,64 +70,65 @@ def prepared(make_photos, dataprep, tmp_path_factory):
 
 
 @pytest.fixture
-def run(prepared, tmp_path):
-    """A function that runs a case in a copy of the prepared folder."""
-    shutil.copytree(prepared, tmp_path / "work")
+def work(prepared, tmp_path) -> Path:
+    """A copy of the prepared folder."""
+    return Path(shutil.copytree(prepared, tmp_path / "work"))
 
-    def call(case: Case, **options: object) -> subprocess.CompletedProcess[str]:
-        options = {
-            "stdout": subprocess.PIPE,
-            "stderr": subprocess.PIPE,
-            "cwd": tmp_path / "work",
-            **options,
-        }
-        command = [sys.executable, *case.program, *case.arguments]
-        return subprocess.run(command, check=False, text=True, timeout=300, **options)
+
+@pytest.fixture
+def run(work):
+    """A function that runs a case in a new interpreter, or this code with the arguments of the case."""
+
+    def call(name: str, code: str = "", *more: str, **options: object):
+        case = CASES[name]
+        program = ["-c", code, *more] if code else ["-m", case.program]
+        command = [sys.executable, *program, *case.arguments()]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "cwd": work, **options}
+        return subprocess.run(command, check=False, text=True, timeout=300, **pipes)
 
     return call
 
 
 @pytest.fixture
-def fork(prepared, warm, tmp_path):
+def fork(work, warm):
     """A function that runs a case as `run` does, in a fork that first runs some code."""
-    shutil.copytree(prepared, tmp_path / "work")
 
-    def call(case: Case, before: str) -> subprocess.CompletedProcess[str]:
+    def call(name: str, before: str, *options: str, code: tuple[str, ...] = ()):
+        case = CASES[name]
+        program = ("-c", *code) if code else ("-m", case.program)
         before = f"import forked_workers\n{before}"
-        return warm.run(*case.program, *case.arguments, before=before, cwd=tmp_path / "work")
+        return warm.run(*program, *case.arguments(*options), before=before, cwd=work)
 
     return call
 
 
-def is_done(case: Case, folder: Path) -> bool:
+def is_done(name: str, folder: Path) -> bool:
     """Return whether the command has written what it should write."""
     files = {"convert": "out/manifest.json", "index": "tars/manifest.json", "report": "report.html"}
-    written = files.get(case.arguments[0])
-    return written is None or "--dry-run" in case.arguments or (folder / written).exists()
+    return name not in files or (folder / files[name]).exists()
 
 
 #: How lines begin that a step prints when it has taken five seconds.
-PROGRESS = (
-    "converting: ",
-    "verifying: ",
-    "checking: ",
-    "comparing: ",
-    "decoding: ",
-    "hashing: ",
-    "indexing: ",
+PROGRESS = tuple(
+    f"{step}: "
+    for step in [
+        "converting",
+        "verifying",
+        "checking",
+        "comparing",
+        "decoding",
+        "hashing",
+        "indexing",
+    ]
 )
 
 
 def error_of(done: subprocess.CompletedProcess[str], text: str | None = None) -> str:
     """Check that a command stopped with status 3 and one line about it; return the line."""
     text = done.stderr if text is None else text
-    lines = [
-        line
-        for line in text.splitlines()
-        if not line.startswith(("note: ", "photos: ", "broken: ", *PROGRESS))
-    ]
-    assert done.returncode == 3, (done.returncode, text)
-    assert len(lines) == 1, text
+    others = ("note: ", "photos: ", "broken: ", *PROGRESS)
+    lines = [line for line in text.splitlines() if not line.startswith(others)]
+    assert (done.returncode, len(lines)) == (3, 1), text
     assert lines[0].startswith(("dataprep: ", "loaders: "))
     assert " Hint: " in lines[0]
     return lines[0]
@@ -161,15 +150,13 @@ PRINTING = ("dry run", "info", "help", "report", "memory")
         *((name, (stream,)) for name in ("convert", "verify damaged") for stream in BOTH),
     ],
 )
-def test_a_reader_that_is_gone_changes_nothing(name, streams, fork, tmp_path):
-    case = CASES[name]
+def test_a_reader_that_is_gone_changes_nothing(name, streams, fork, work):
     numbers = [{"stdout": 1, "stderr": 2}[stream] for stream in streams]
     broken = "import os; read, write = os.pipe(); os.close(read)"
-    done = fork(
-        case, f"{broken}; [os.dup2(write, number) for number in {numbers}]; os.close(write)"
-    )
-    assert done.returncode == case.status, done.stderr
-    assert is_done(case, tmp_path / "work")
+    closed = f"[os.dup2(write, number) for number in {numbers}]; os.close(write)"
+    done = fork(name, f"{broken}; {closed}")
+    assert done.returncode == CASES[name].status, done.stderr
+    assert is_done(name, work)
     assert "Traceback" not in (done.stderr or "")
     assert "rokenPipe" not in (done.stderr or "")
 
@@ -180,14 +167,14 @@ FULL = "import os; full = os.open('/dev/full', os.O_WRONLY); os.dup2(full, {}); 
 
 @pytest.mark.parametrize("name", [*PRINTING, "convert", "rejected", "verify damaged"])
 def test_a_full_disk_behind_stdout(name, fork):
-    done = fork(CASES[name], FULL.format(1))
+    done = fork(name, FULL.format(1))
     assert "standard output cannot be written: No space left on device" in error_of(done)
 
 
 @pytest.mark.parametrize("name", ["convert", "missing"])
 def test_a_full_disk_behind_stderr(name, fork):
     """The line goes to stdout; the status is 3 only if the command stopped for this reason."""
-    done = fork(CASES[name], FULL.format(2))
+    done = fork(name, FULL.format(2))
     assert done.returncode == {"convert": 3, "missing": 2}[name]
     assert len(done.stdout.splitlines()) == 1
     assert "Hint: " in done.stdout
@@ -196,36 +183,29 @@ def test_a_full_disk_behind_stderr(name, fork):
 @pytest.mark.parametrize(
     ("name", "number"), [("convert", 1), ("convert", 2), ("help", 1), ("memory", 2)]
 )
-def test_a_closed_stream(name, number, run, tmp_path):
-    done = run(CASES[name], preexec_fn=lambda: os.close(number))
+def test_a_closed_stream(name, number, run, work):
+    done = run(name, preexec_fn=lambda: os.close(number))
     stream = {1: "standard output", 2: "standard error"}[number]
     assert f"{stream} is closed. Hint: redirect it" in error_of(done, done.stdout or done.stderr)
-    assert not (tmp_path / "work" / "out").exists()
+    assert not (work / "out").exists()
 
 
-def test_all_streams_closed(run, tmp_path):
+def test_all_streams_closed(run, work):
     """No file of the dataset gets the number of a standard stream."""
-    assert run(CASES["convert"], preexec_fn=lambda: os.closerange(0, 3)).returncode == 3
-    assert run(CASES["convert"], preexec_fn=lambda: os.close(0)).returncode == 0
-    assert verify_dataset(str(tmp_path / "work" / "out"), workers=1).problems == ()
+    assert run("convert", preexec_fn=lambda: os.closerange(0, 3)).returncode == 3
+    assert run("convert", preexec_fn=lambda: os.close(0)).returncode == 0
+    assert verify_dataset(str(work / "out"), workers=1).problems == ()
 
 
 # --- the working directory ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["help", "convert", "index", "memory"])
-def test_a_deleted_working_directory(name, prepared, tmp_path):
-    case = CASES[name]
-    gone = tmp_path / "gone"
-    gone.mkdir()
-    done = subprocess.run(
-        [sys.executable, *case.program, *case.arguments], capture_output=True, text=True, check=False, timeout=300,
-        cwd=gone, preexec_fn=gone.rmdir,
-    )  # fmt: skip
-    assert (
-        "the working directory does not exist any more. Hint: change to another folder"
-        in error_of(done)
-    )
+def test_a_deleted_working_directory(name, run, tmp_path):
+    (tmp_path / "gone").mkdir()
+    gone = {"cwd": tmp_path / "gone", "preexec_fn": (tmp_path / "gone").rmdir}
+    line = error_of(run(name, **gone))
+    assert "the working directory does not exist any more. Hint: change to another folder" in line
 
 
 # --- limits -------------------------------------------------------------------------------------
@@ -234,20 +214,17 @@ def test_a_deleted_working_directory(name, prepared, tmp_path):
 @pytest.mark.parametrize(
     ("name", "limit"), [*((name, 9) for name in WORKING), ("convert", 20), ("report", 20)]
 )
-def test_few_open_files(name, limit, fork, tmp_path):
+def test_few_open_files(name, limit, fork, work):
     """It works with so few files, or says that it needs more; it takes this for no damage."""
-    case = CASES[name]
     more = () if name in ("info", "memory") else ("--workers", "3" if name == "convert" else "2")
-    done = fork(
-        case._replace(arguments=(*case.arguments, *more)),
-        f"import resource; resource.setrlimit(resource.RLIMIT_NOFILE, ({limit}, {limit}))",
-    )
-    if done.returncode != case.status:
-        line = error_of(done)
-        assert "Too many open files" in line
-        assert "Hint: raise the limit on open files (ulimit -n)" in line
-    else:
-        assert is_done(case, tmp_path / "work")
+    few = f"import resource; resource.setrlimit(resource.RLIMIT_NOFILE, ({limit}, {limit}))"
+    done = fork(name, few, *more)
+    if done.returncode == CASES[name].status:
+        assert is_done(name, work)
+        return
+    line = error_of(done)
+    assert "Too many open files" in line
+    assert "Hint: raise the limit on open files (ulimit -n)" in line
 
 
 #: What C libraries print before they end the process, because their callers have no way to handle
@@ -264,34 +241,31 @@ LIBRARIES_THAT_EXIT = (
 @pytest.mark.parametrize(
     ("name", "megabytes"), [("convert", 150), ("report", 150), ("memory", 150), ("convert", 300)]
 )
-def test_little_memory(name, megabytes, run, tmp_path):
+def test_little_memory(name, megabytes, run, work):
     """Which allocation fails is a matter of chance, but nothing is ever taken for damage or for success."""
-    limit = megabytes << 20
-    done = run(
-        CASES[name], preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-    )
-    check_little_memory(CASES[name], done, tmp_path / "work")
+    limits = (megabytes << 20,) * 2
+    done = run(name, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, limits))
+    check_little_memory(name, done, work)
 
 
 @pytest.mark.parametrize("name", WORKING)
-def test_little_memory_is_left(name, fork, tmp_path):
+def test_little_memory_is_left(name, fork, work):
     """The same after all imports: 8 MiB are left."""
     limit = "int(open('/proc/self/statm').read().split()[0]) * resource.getpagesize() + (8 << 20)"
-    done = fork(
-        CASES[name], f"import resource; resource.setrlimit(resource.RLIMIT_AS, ({limit},) * 2)"
-    )
-    check_little_memory(CASES[name], done, tmp_path / "work")
+    before = f"import resource; resource.setrlimit(resource.RLIMIT_AS, ({limit},) * 2)"
+    check_little_memory(name, fork(name, before), work)
 
 
-def check_little_memory(case: Case, done: subprocess.CompletedProcess[str], folder: Path) -> None:
+def check_little_memory(name: str, done: subprocess.CompletedProcess[str], folder: Path) -> None:
+    crashed = {127, -signal.SIGABRT, -signal.SIGSEGV}
     ended = any(message in done.stderr for message in LIBRARIES_THAT_EXIT)
-    if ended or done.returncode in {127, -signal.SIGABRT, -signal.SIGSEGV}:
-        assert done.returncode in {3, 127, -signal.SIGABRT, -signal.SIGSEGV}
+    if ended or done.returncode in crashed:
+        assert done.returncode in {3, *crashed}
         assert "Traceback" not in done.stderr
-    elif done.returncode != case.status:
+    elif done.returncode != CASES[name].status:
         error_of(done)
     else:
-        assert is_done(case, folder)
+        assert is_done(name, folder)
 
 
 #: How `-c` starts a program.
@@ -333,23 +307,20 @@ for name in [*sys.modules]:
 )
 def test_no_memory_at_an_import(name, module, fork):
     """The same faults as above, each in its place in every run."""
-    case = CASES[name]
-    start = NO_MEMORY.format(start=START[case.program[1]])
-    done = fork(
-        case._replace(program=("-c", start, module)),
-        FORGET.format(package=module.partition(".")[0]),
-    )
-    assert "memory ran out. Hint: use fewer --workers or free some memory" in error_of(done)
+    code = NO_MEMORY.format(start=START[CASES[name].program])
+    done = fork(name, FORGET.format(package=module.partition(".")[0]), code=(code, module))
+    assert NO_MEMORY_LEFT in error_of(done)
 
 
 @pytest.mark.parametrize("module", ["click", "numpy"])
 @pytest.mark.parametrize("name", ["convert", "memory"])
 def test_no_memory_at_an_early_import(name, module, run):
     """C code imports NumPy too, and replaces the error by another."""
-    case = CASES[name]
-    start = NO_MEMORY.format(start=START[case.program[1]])
-    done = run(case._replace(program=("-c", start, module)))
-    assert "memory ran out. Hint: use fewer --workers or free some memory" in error_of(done)
+    code = NO_MEMORY.format(start=START[CASES[name].program])
+    assert NO_MEMORY_LEFT in error_of(run(name, code, module))
+
+
+NO_MEMORY_LEFT = "memory ran out. Hint: use fewer --workers or free some memory"
 
 
 # --- Ctrl-C -------------------------------------------------------------------------------------
@@ -381,10 +352,8 @@ run()
 )
 def test_an_interrupt_during_any_import_is_one_line(name, count, run):
     """Also where C code imports a module, and replaces the error that a handler raises by another."""
-    case = CASES[name]
-    program = case.program[1]
-    start = INTERRUPT.format(start=START[program])
-    done = run(case._replace(program=("-c", start, str(count))))
+    program = CASES[name].program
+    done = run(name, INTERRUPT.format(start=START[program]), str(count))
     if done.returncode == 0:  # the program imports fewer modules
         assert count >= 200
         return
@@ -394,22 +363,12 @@ def test_an_interrupt_during_any_import_is_one_line(name, count, run):
     assert len([line for line in lines if not line.startswith("photos: ")]) == 1
 
 
-def test_an_interrupt_of_python_m_loaders_is_one_line(prepared):
+def test_an_interrupt_of_python_m_loaders_is_one_line(run):
     """`python -m loaders` imports the package, with NumPy, before the program."""
-    hook = INTERRUPT.format(
-        start=(
-            "import runpy; run = lambda: runpy.run_module('loaders', run_name='__main__',"
-            " alter_sys=True)"
-        )
-    )
-    source = hook.replace(
-        "run()",
-        "sys.argv[0] = '-m'; sys.orig_argv[:] = ['python', '-m', 'loaders', *sys.argv[1:]]; run()",
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", source, "60", "memory", prepared / "sound", "--batch-size", "8"], check=False,
-        capture_output=True, text=True, timeout=300,
-    )  # fmt: skip
+    named = "sys.argv[0] = '-m'; sys.orig_argv[:] = ['python', '-m', 'loaders', *sys.argv[1:]]"
+    module = "runpy.run_module('loaders', run_name='__main__', alter_sys=True)"
+    start = f"import runpy\ndef run():\n    {named}\n    {module}"
+    done = run("memory", INTERRUPT.format(start=start), "60")
     assert done.returncode == 130, done.stderr
     assert done.stderr.startswith("loaders: interrupted. ")
     assert len(done.stderr.splitlines()) == 1
