@@ -22,12 +22,9 @@ def photographs() -> Photographs:
     """Small photographs as (extension, encoded image): several kinds of JPEG, PNG and WebP."""
     data = pytest.importorskip("skimage.data")
     kinds = [
-        ("jpg", {"quality": 85}),
-        ("png", {}),
-        ("webp", {"quality": 70}),
-        ("jpg", {"quality": 40, "progressive": True}),
-        ("JPG", {"quality": 95, "subsampling": 0}),
-    ]
+        ("jpg", {"quality": 85}), ("png", {}), ("webp", {"quality": 70}),
+        ("jpg", {"quality": 40, "progressive": True}), ("JPG", {"quality": 95, "subsampling": 0}),
+    ]  # fmt: skip
     out = []
     for number, name in enumerate(
         ("astronaut", "coffee", "chelsea", "rocket", "camera", "coins", "moon") * 2

@@ -18,16 +18,9 @@ from manifests.json_members import Member, MemberError
 # --- the stored form ------------------------------------------------------------------------------
 
 PLAIN = {
-    "fmt": "tfrecord",
-    "shard_bytes": 256 << 20,
-    "shard_samples": None,
-    "shuffle": True,
-    "seed": 0,
-    "val_fraction": 0.0,
-    "split_by": None,
-    "validate": "header",
-    "max_pixels": 178_956_970,
-}
+    "fmt": "tfrecord", "shard_bytes": 256 << 20, "shard_samples": None, "shuffle": True, "seed": 0,
+    "val_fraction": 0.0, "split_by": None, "validate": "header", "max_pixels": 178_956_970,
+}  # fmt: skip
 
 
 RAW = {"size": 9, "fit": "crop", "filter": "lanczos"}

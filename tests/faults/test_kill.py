@@ -67,13 +67,8 @@ def test_killed_at_every_file_operation(fmt, image_options, stride, make_photos,
     for number in range(5):  # the first shard contains only these
         (source / "a" / f"{number}.jpg").write_bytes(b"")
     call = (
-        HELPERS / "kill_at_calls.py",
-        source,
-        tmp_path / "out",
-        fmt,
-        str(stride),
-        *image_options,
-    )
+        HELPERS / "kill_at_calls.py", source, tmp_path / "out", fmt, str(stride), *image_options,
+    )  # fmt: skip
     done = warm.run(*call, timeout=600)
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
@@ -167,14 +162,8 @@ def slow(tmp_path_factory, dataprep, snapshot):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(image)
     command = [
-        "convert",
-        "--src",
-        folder / "photos",
-        "--validate",
-        "decode",
-        "--samples-per-shard",
-        "6",
-    ]
+        "convert", "--src", folder / "photos", "--validate", "decode", "--samples-per-shard", "6",
+    ]  # fmt: skip
     assert dataprep(*command, "--out", folder / "out").returncode == 0
     return command, snapshot(folder / "out")
 

@@ -112,15 +112,9 @@ def is_done(name: str, folder: Path) -> bool:
 PROGRESS = tuple(
     f"{step}: "
     for step in [
-        "converting",
-        "verifying",
-        "checking",
-        "comparing",
-        "decoding",
-        "hashing",
-        "indexing",
+        "converting", "verifying", "checking", "comparing", "decoding", "hashing", "indexing",
     ]
-)
+)  # fmt: skip
 
 
 def error_of(done: subprocess.CompletedProcess[str], text: str | None = None) -> str:

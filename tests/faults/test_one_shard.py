@@ -25,14 +25,8 @@ def slow(tmp_path_factory, dataprep, snapshot):
         path = folder / "photos" / "class" / f"{number:03d}.jpg"
         path.write_bytes(image if number % 50 else b"<html>")
     command = [
-        "convert",
-        "--src",
-        folder / "photos",
-        "--resize-shorter",
-        "300",
-        "--max-rejected",
-        "1",
-    ]
+        "convert", "--src", folder / "photos", "--resize-shorter", "300", "--max-rejected", "1",
+    ]  # fmt: skip
     assert dataprep(*command, "--out", folder / "out", "--workers", 1).returncode == 0
     files = snapshot(folder / "out")
     assert [name for name in files if name.endswith(".tfrecord")] == ["train-00000.tfrecord"]

@@ -131,16 +131,8 @@ def test_index_of_the_parent_does_not_disturb_a_running_conversion(
 ):
     out = shards / "ds"
     call = [
-        "convert",
-        "--src",
-        photos,
-        "--out",
-        out,
-        "--fmt",
-        "webdataset",
-        "--samples-per-shard",
-        "1",
-    ]
+        "convert", "--src", photos, "--out", out, "--fmt", "webdataset", "--samples-per-shard", "1",
+    ]  # fmt: skip
     at = Gate(tmp_path / "gate", shards=3)
     process = start(*call, "--workers", "2", at=at)
     at.wait(process)

@@ -195,11 +195,9 @@ def test_labels_keys_and_paths_of_a_hostile_table(out):
             parquet = BoundedParquet(file, rows_per_byte=2)
             groups = "".join(map(parquet.group_checksum, range(4)))
             entry = {
-                "name": path.name,
-                "bytes": parquet.length,
-                "footer": parquet.footer_checksum(),
+                "name": path.name, "bytes": parquet.length, "footer": parquet.footer_checksum(),
                 "groups": groups,
-            }
+            }  # fmt: skip
         body = {**json.loads((folder / "plan.json").read_bytes()), "tables": [entry]}
         del body["checksum"]
         (folder / "plan.json").write_bytes(seal(body))
@@ -301,19 +299,10 @@ def test_a_file_of_another_tool_under_the_name_of_a_shard(out, dataprep):
 @pytest.mark.parametrize(
     "text",
     [
-        "4/4",
-        "0/0",
-        "-1/4",
-        "1",
-        "1/",
-        "a/b",
-        "1/4/2",
-        "auto/x",
-        "",
-        "0/99999999",
+        "4/4", "0/0", "-1/4", "1", "1/", "a/b", "1/4/2", "auto/x", "", "0/99999999",
         "\N{FULLWIDTH DIGIT ONE}/2",
     ],
-)
+)  # fmt: skip
 def test_wrong_tasks(text, out, dataprep):
     assert "--task" in refusal(dataprep, 2, "work", out, "--task", text)
 

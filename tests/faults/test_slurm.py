@@ -27,11 +27,9 @@ def script(out: Path) -> str:
     """Return the script as the page prints it, with other numbers and another folder."""
     printed = re.search(r"<!-- slurm -->\n```bash\n(.*?)```", PAGE.read_text(), re.S)[1]
     changes = {
-        "0-15": f"0-{TASKS - 1}",
-        "auto/16": f"auto/{TASKS}",
-        "=8": "=1",
+        "0-15": f"0-{TASKS - 1}", "auto/16": f"auto/{TASKS}", "=8": "=1",
         "/shared/photos-tfrecord": str(out),
-    }
+    }  # fmt: skip
     for old, new in changes.items():
         assert old in printed
         printed = printed.replace(old, new)

@@ -326,12 +326,9 @@ def test_shards_with_other_options_are_not_changed(few, dataprep, snapshot, tmp_
     assert dataprep("convert", "--src", few, "--out", out).returncode == 0
     before = snapshot(out)
     others = (
-        ["--seed", "1"],
-        ["--fmt", "webdataset"],
-        ["--samples-per-shard", "7"],
-        ["--no-shuffle"],
+        ["--seed", "1"], ["--fmt", "webdataset"], ["--samples-per-shard", "7"], ["--no-shuffle"],
         ["--hash"],
-    )
+    )  # fmt: skip
     for other in others:
         line = only_line(dataprep("convert", "--src", few, "--out", out, *other), status=2)
         assert "which was not made from this source with these options" in line
@@ -341,11 +338,8 @@ def test_shards_with_other_options_are_not_changed(few, dataprep, snapshot, tmp_
     done = dataprep("convert", "--src", few, "--out", out, "--fmt", "webdataset", "--overwrite")
     assert done.returncode == 0
     assert {os.path.splitext(name)[1] for name in os.listdir(out) if name[0] != "."} == {
-        ".tar",
-        ".idx",
-        ".parquet",
-        ".json",
-    }
+        ".tar", ".idx", ".parquet", ".json",
+    }  # fmt: skip
     assert (
         dataprep(
             "convert", "--src", few, "--out", tmp_path / "fresh", "--fmt", "webdataset"

@@ -76,15 +76,9 @@ def odd_jpeg(rng: Random, data: bytes) -> bytes:
 def pngs() -> list[bytes]:
     small = photo(5, 24, 16)
     kinds: tuple[tuple[str, dict[str, Any]], ...] = (
-        ("RGB", {}),
-        ("RGBA", {}),
-        ("P", {}),
-        ("P", {"transparency": 3}),
-        ("L", {}),
-        ("LA", {}),
-        ("1", {}),
-        ("I;16", {}),
-    )
+        ("RGB", {}), ("RGBA", {}), ("P", {}), ("P", {"transparency": 3}), ("L", {}), ("LA", {}),
+        ("1", {}), ("I;16", {}),
+    )  # fmt: skip
     return [
         encode(
             small.convert("L").convert(mode) if mode == "I;16" else small.convert(mode),

@@ -177,13 +177,9 @@ _CHANGES = {
     "os.truncate": ((0, None),),
 }
 _EXECUTIONS = [
-    "os.system",
-    "os.exec",
-    "os.posix_spawn",
-    "subprocess.Popen",
-    "socket.connect",
+    "os.system", "os.exec", "os.posix_spawn", "subprocess.Popen", "socket.connect",
     "pickle.find_class",
-]
+]  # fmt: skip
 
 #: The one program that `dataprep report` starts, because `dataprep` never imports `loaders`. Beside
 #: it, `convert` starts the process that decodes images.

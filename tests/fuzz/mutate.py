@@ -61,37 +61,16 @@ def mutate_bytes(rng: Random, data: bytes, end: int | None = None) -> bytes:
 #: Text that parsers trip over.
 ODD_TEXTS = (
     *(
-        "",
-        " ",
-        "\0",
-        "\n",
-        "\r",
-        "\t",
-        '"',
-        "'",
-        "\\",
-        ",",
-        "\x1b[31m",
-        "\u2028",
-        "\u202e",
+        "", " ", "\0", "\n", "\r", "\t", '"', "'", "\\", ",", "\x1b[31m", "\u2028", "\u202e",
         "\ufeff",
     ),
     *(
-        "caf\u00e9",
-        "\U0001f4f7",
-        "\udc80",
-        "..",
-        "../x",
-        "/etc/passwd",
-        "-1",
-        "+1",
-        "0",
-        "007",
+        "caf\u00e9", "\U0001f4f7", "\udc80", "..", "../x", "/etc/passwd", "-1", "+1", "0", "007",
         "1.0",
     ),
     *("1e3", "nan", "inf", "\u0661\u0662", "1_0", "9" * 18, "9" * 19, "9" * 5000, "2147483648"),
     *("9223372036854775808", "null", "None", "true", "{}", "%s", "$(id)", "x" * 300, "x" * 70_000),
-)
+)  # fmt: skip
 
 
 def odd_text(rng: Random) -> str:
@@ -133,19 +112,9 @@ _RAW = "@raw "
 def odd_value(rng: Random) -> Any:
     """Return a value that a member should not have. `dump_json` writes it."""
     numbers = (
-        0,
-        -1,
-        1,
-        2**31,
-        2**32,
-        2**53,
-        2**63,
-        -(2**63),
-        2**64,
-        0.5,
-        -0.0,
+        0, -1, 1, 2**31, 2**32, 2**53, 2**63, -(2**63), 2**64, 0.5, -0.0,
         *map(float, ("nan", "inf")),
-    )
+    )  # fmt: skip
     deep = f"{'[' * 2000}{']' * 2000}"
     raw = [f"{_RAW}{text}" for text in ("1e400", "9" * 4000, "9" * 5000, deep)]
     return rng.choice(

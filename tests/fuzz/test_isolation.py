@@ -44,11 +44,8 @@ def test_a_result_comes_back(tmp_path):
 
     outcome = isolated(function, writable=[tmp_path])
     assert (outcome.status, outcome.stdout, outcome.stderr, outcome.value) == (
-        0,
-        "out\n",
-        "err\n",
-        "value",
-    )
+        0, "out\n", "err\n", "value",
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(

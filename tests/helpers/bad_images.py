@@ -363,17 +363,9 @@ UNUSUAL_NAMES = (
 IMAGES_TO_MUTATE = tuple(
     encode(photo(5, 24, 16).convert(mode), kind, **options)
     for kind, mode, options in (
-        ("JPEG", "RGB", {}),
-        ("JPEG", "RGB", {"progressive": True}),
-        ("JPEG", "CMYK", {}),
-        ("JPEG", "L", {"exif": exif(6)}),
-        ("PNG", "RGB", {}),
-        ("PNG", "P", {}),
-        ("WEBP", "RGB", {}),
-        ("WEBP", "RGBA", {"lossless": True}),
-        ("BMP", "RGB", {}),
-        ("PPM", "RGB", {}),
-        ("TIFF", "RGB", {}),
-        ("TIFF", "RGB", {"compression": "tiff_lzw"}),
+        ("JPEG", "RGB", {}), ("JPEG", "RGB", {"progressive": True}), ("JPEG", "CMYK", {}),
+        ("JPEG", "L", {"exif": exif(6)}), ("PNG", "RGB", {}), ("PNG", "P", {}), ("WEBP", "RGB", {}),
+        ("WEBP", "RGBA", {"lossless": True}), ("BMP", "RGB", {}), ("PPM", "RGB", {}),
+        ("TIFF", "RGB", {}), ("TIFF", "RGB", {"compression": "tiff_lzw"}),
     )
-)
+)  # fmt: skip

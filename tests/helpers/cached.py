@@ -10,11 +10,8 @@ import loaders
 from helpers.pictures import encode
 
 TRANSFORMS = [
-    {"Resize": {"size": 32}},
-    {"CenterCrop": {"size": 24}},
-    "RandomHorizontalFlip",
-    "ToTensor",
-]
+    {"Resize": {"size": 32}}, {"CenterCrop": {"size": 24}}, "RandomHorizontalFlip", "ToTensor",
+]  # fmt: skip
 
 
 def build(dataset: Any, **options: Any) -> Any:

@@ -137,19 +137,14 @@ def chromium(folder: Path) -> Iterator[Browser]:
     shell = f'exec "$0" "$@" 3<&{inherited[0]} 4>&{inherited[1]}'
     options = (
         *(
-            "--headless",
-            "--no-sandbox",
-            "--disable-gpu",
-            "--hide-scrollbars",
+            "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
             "--remote-debugging-pipe",
         ),
         *(
-            "--disable-dev-shm-usage",
-            "--no-first-run",
-            f"--user-data-dir={folder / 'profile'}",
+            "--disable-dev-shm-usage", "--no-first-run", f"--user-data-dir={folder / 'profile'}",
             "about:blank",
         ),
-    )
+    )  # fmt: skip
     process = subprocess.Popen(
         ["bash", "-c", shell, program, *options],
         stdout=subprocess.DEVNULL,

@@ -33,12 +33,9 @@ TRANSFORMS = [
 
 def build(folder: str, **options: Any) -> loaders.Loader:
     defaults = {
-        "batch_size": 3,
-        "transforms": TRANSFORMS,
-        "device": "cpu",
-        "num_threads": 1,
+        "batch_size": 3, "transforms": TRANSFORMS, "device": "cpu", "num_threads": 1,
         "dtype": "float32",
-    }
+    }  # fmt: skip
     return loaders.build(folder, **{**defaults, "fields": ("image", "label", "index"), **options})
 
 

@@ -28,13 +28,8 @@ _PAGE = 1000
 _NAMESPACE = "http://doc.s3.amazonaws.com/2006-03-01"
 #: Parameters of a listing; the service refuses others.
 _LIST_PARAMETERS = {
-    "list-type",
-    "prefix",
-    "delimiter",
-    "max-keys",
-    "continuation-token",
-    "start-after",
-}
+    "list-type", "prefix", "delimiter", "max-keys", "continuation-token", "start-after",
+}  # fmt: skip
 
 
 #: Status, body and headers.

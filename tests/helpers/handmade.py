@@ -47,12 +47,10 @@ def make_dataset(
         _write_table(stem, part, offsets)
         written.append(
             Shard(
-                _file(shard),
-                len(part),
-                _file(stem.with_suffix(".idx")),
+                _file(shard), len(part), _file(stem.with_suffix(".idx")),
                 _file(stem.with_suffix(".parquet")),
             )
-        )
+        )  # fmt: skip
     image = ("image/encoded",) if fmt == "tfrecord" else ("jpg", "png", "webp")
     stored_as = "image/class/label" if fmt == "tfrecord" else "cls"
     manifest = Manifest(

@@ -124,14 +124,11 @@ def main() -> None:
     print(
         json.dumps(
             {
-                "calls": total,
-                "killed": killed,
-                "different": different,
-                "early_manifest": early_manifest,
-                "files": sorted(undisturbed),
+                "calls": total, "killed": killed, "different": different,
+                "early_manifest": early_manifest, "files": sorted(undisturbed),
             }
         )
-    )
+    )  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -6,23 +6,9 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 
 _NOUNS = [
-    "man",
-    "woman",
-    "dog",
-    "cat",
-    "horse",
-    "bus",
-    "train",
-    "kite",
-    "pizza",
-    "laptop",
-    "bench",
-    "clock",
-    "vase",
-    "bird",
-    "boat",
-    "child",
-]
+    "man", "woman", "dog", "cat", "horse", "bus", "train", "kite", "pizza", "laptop", "bench",
+    "clock", "vase", "bird", "boat", "child",
+]  # fmt: skip
 _VERBS = ["holding", "riding", "watching", "near", "behind", "under", "beside", "chasing"]
 _COLORS = ["red", "blue", "green", "small", "large", "old", "wooden", "shiny"]
 _PLACES = ["street", "beach", "kitchen", "park", "table", "field", "room", "river"]

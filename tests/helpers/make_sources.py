@@ -253,13 +253,8 @@ def meta_mat() -> bytes:
     for number, wnid in enumerate(reversed(WNIDS)):
         synsets[number, 0] = (np.uint16(number + 1), wnid, "fish", "a fish", 0.0, np.zeros((0, 0)))
     synsets[-1, 0] = (
-        np.uint16(1001),
-        "n00000001",
-        "animal",
-        "a being",
-        3.0,
-        np.array([1, 2, 3], np.uint8),
-    )
+        np.uint16(1001), "n00000001", "animal", "a being", 3.0, np.array([1, 2, 3], np.uint8),
+    )  # fmt: skip
     out = io.BytesIO()
     scipy.io.savemat(out, {"synsets": synsets}, do_compression=True)
     return out.getvalue()
@@ -372,19 +367,9 @@ def datum_of(image: bytes, label: int, *, encoded: bool = True) -> bytes:
 
 #: All kinds of sources.
 MAKERS: dict[str, Callable[..., Made]] = {
-    "image folder": image_folder,
-    "lists": lists,
-    "csv": csv_table,
-    "json lines": json_lines,
-    "parquet table": parquet_table,
-    "hugging face": hugging_face,
-    "zip": zip_archive,
-    "tar": tar_archive,
-    "tar of tars": tar_of_tars,
-    "imagenet": imagenet_tars,
-    "tfrecord dataset": tfrecord_dataset,
-    "webdataset dataset": webdataset_dataset,
-    "recordio": recordio,
-    "lmdb of Caffe": caffe_lmdb,
-    "lmdb of LSUN": lsun_lmdb,
-}
+    "image folder": image_folder, "lists": lists, "csv": csv_table, "json lines": json_lines,
+    "parquet table": parquet_table, "hugging face": hugging_face, "zip": zip_archive,
+    "tar": tar_archive, "tar of tars": tar_of_tars, "imagenet": imagenet_tars,
+    "tfrecord dataset": tfrecord_dataset, "webdataset dataset": webdataset_dataset,
+    "recordio": recordio, "lmdb of Caffe": caffe_lmdb, "lmdb of LSUN": lsun_lmdb,
+}  # fmt: skip

@@ -79,12 +79,9 @@ def tiled_tiff(*, deflated: bool) -> bytes:
         (262, 3, 1, 2),
     ]
     tags += [
-        (277, 3, 1, 3),
-        (322, 3, 1, 16),
-        (323, 3, 1, 16),
-        (324, 4, 4, body + 8),
+        (277, 3, 1, 3), (322, 3, 1, 16), (323, 3, 1, 16), (324, 4, 4, body + 8),
         (325, 4, 4, body + 24),
-    ]
+    ]  # fmt: skip
     numbers = struct.pack("<4H4I4I", 8, 8, 8, 0, *ends[:4], *map(len, tiles))
     return tiff_of(tags, numbers + b"".join(tiles))
 

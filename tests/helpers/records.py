@@ -61,15 +61,9 @@ RAW = dataclasses.replace(MANIFEST, store="raw", pixels=(40, 30, 3))
 METADATA = Conversion("x", 1, 2, 3, ("jpeg",), FILE, FILE, ())
 
 ROWS = {
-    "key": ["0", "1"],
-    "label": [1, 0],
-    "offset": [512, 2048],
-    "size": [700, 3],
-    "width": [4, 5],
-    "height": [6, 7],
-    "source": ["a.jpg", "日本.jpg"],
-    "crc32c": [0, None],
-}
+    "key": ["0", "1"], "label": [1, 0], "offset": [512, 2048], "size": [700, 3], "width": [4, 5],
+    "height": [6, 7], "source": ["a.jpg", "日本.jpg"], "crc32c": [0, None],
+}  # fmt: skip
 
 
 def with_metadata(path, text):

@@ -145,24 +145,15 @@ def seaweedfs(folder: Path, ports: list[int] | None = None) -> Iterator[dict[str
     if weed is None:
         pytest.skip(NO_SEAWEEDFS)
     names = (
-        "master.port",
-        "master.port.grpc",
-        "volume.port",
-        "volume.port.grpc",
-        "filer.port",
+        "master.port", "master.port.grpc", "volume.port", "volume.port.grpc", "filer.port",
         "filer.port.grpc",
-    )
+    )  # fmt: skip
     names = (*names, "s3.port", "s3.port.grpc")
     folder.mkdir(exist_ok=True)
     command = [
-        weed,
-        f"-logdir={folder}",
-        "server",
-        f"-dir={folder}",
-        "-ip=127.0.0.1",
-        "-ip.bind=127.0.0.1",
-        "-s3",
-    ]
+        weed, f"-logdir={folder}", "server", f"-dir={folder}", "-ip=127.0.0.1",
+        "-ip.bind=127.0.0.1", "-s3",
+    ]  # fmt: skip
     command += ["-master.telemetry=false", "-s3.port.iceberg=0", "-s3.port.lance=0"]
     command += ["-volume.max=50", "-master.volumeSizeLimitMB=1024"]
     command += [
@@ -299,12 +290,8 @@ def azurite(folder: Path) -> Iterator[dict[str, str]]:
     if program is None:
         pytest.skip(NO_AZURITE)
     command = [
-        program,
-        "--silent",
-        "--inMemoryPersistence",
-        "--skipApiVersionCheck",
-        "--disableTelemetry",
-    ]
+        program, "--silent", "--inMemoryPersistence", "--skipApiVersionCheck", "--disableTelemetry",
+    ]  # fmt: skip
     folder.mkdir(exist_ok=True)
 
     def start(chosen: list[int]) -> tuple[list[str], Callable[[], bool], dict[str, str]]:

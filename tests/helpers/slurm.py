@@ -138,11 +138,9 @@ def cluster() -> Iterator[Slurm]:
         ports = dict(zip(("control_port", "node_port"), free_ports(2), strict=True))
         (folder / "slurm.conf").write_text(CONFIGURATION.format(**names, **ports))
         files = {
-            "key-file": "key",
-            "socket": "munge.socket",
-            "pid-file": "munge.pid",
+            "key-file": "key", "socket": "munge.socket", "pid-file": "munge.pid",
             "log-file": "munge.log",
-        }
+        }  # fmt: skip
         options = [
             f"--{option}={folder / name}"
             for option, name in (*files.items(), ("seed-file", "munge.seed"))

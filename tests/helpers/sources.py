@@ -66,13 +66,10 @@ def shuffled_scandir(seed: int) -> Callable[[str], _Entries]:
 
 #: Files of re-identification datasets in their published layouts.
 MARKET = (
-    "bounding_box_train/0002_c1s1_000451_03.jpg",
-    "bounding_box_train/0007_c3s3_077419_03.jpg",
-    "bounding_box_test/-1_c1s1_000401_03.jpg",
-    "bounding_box_test/0000_c1s1_000151_01.jpg",
-    "bounding_box_test/0003_c6s3_070942_02.jpg",
-    "query/0003_c1s6_015971_00.jpg",
-)
+    "bounding_box_train/0002_c1s1_000451_03.jpg", "bounding_box_train/0007_c3s3_077419_03.jpg",
+    "bounding_box_test/-1_c1s1_000401_03.jpg", "bounding_box_test/0000_c1s1_000151_01.jpg",
+    "bounding_box_test/0003_c6s3_070942_02.jpg", "query/0003_c1s6_015971_00.jpg",
+)  # fmt: skip
 DUKE = (
     "bounding_box_train/0001_c2_f0046182.jpg",
     "bounding_box_test/0002_c1_f0044158.jpg",

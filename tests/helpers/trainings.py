@@ -124,15 +124,9 @@ class Forks:
 
 #: What a script imports; `torch._dynamo` with its first optimizer. None of it starts a thread.
 PRELOADED = [
-    "torch",
-    "torch.distributed",
-    "torch._dynamo",
-    "loaders.dali.pipeline",
-    "loaders.loader",
-    "loaders.resolve",
-    "pyarrow.compute",
-    "pyarrow.parquet",
-]
+    "torch", "torch.distributed", "torch._dynamo", "loaders.dali.pipeline", "loaders.loader",
+    "loaders.resolve", "pyarrow.compute", "pyarrow.parquet",
+]  # fmt: skip
 
 
 def run_in_fork(arguments, environment, stdout, last_line):

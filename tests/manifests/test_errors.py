@@ -16,24 +16,16 @@ from manifests.errors import ExitStatus, machine_fault
 
 #: Each error with its base and its exit status.
 TREE = {
-    "CallError": ("DatasetError", 2),
-    "SourceError": ("DatasetError", 2),
-    "StoppedError": ("DatasetError", 3),
-    "SourceVanishedError": ("StoppedError", 3),
-    "StorageError": ("StoppedError", 3),
-    "UnreachableError": ("StorageError", 3),
-    "RefusedError": ("UnreachableError", 3),
-    "ReplacedError": ("StorageError", 3),
-    "LostFolderError": ("StoppedError", 3),
-    "WorkerDiedError": ("StoppedError", 3),
-    "DataProblemError": ("DatasetError", 1),
-    "DamagedError": ("DatasetError", 1),
-    "ManifestError": ("DamagedError", 1),
-    "ShardError": ("DamagedError", 1),
-    "IndexFileError": ("DamagedError", 1),
-    "TableError": ("DamagedError", 1),
+    "CallError": ("DatasetError", 2), "SourceError": ("DatasetError", 2),
+    "StoppedError": ("DatasetError", 3), "SourceVanishedError": ("StoppedError", 3),
+    "StorageError": ("StoppedError", 3), "UnreachableError": ("StorageError", 3),
+    "RefusedError": ("UnreachableError", 3), "ReplacedError": ("StorageError", 3),
+    "LostFolderError": ("StoppedError", 3), "WorkerDiedError": ("StoppedError", 3),
+    "DataProblemError": ("DatasetError", 1), "DamagedError": ("DatasetError", 1),
+    "ManifestError": ("DamagedError", 1), "ShardError": ("DamagedError", 1),
+    "IndexFileError": ("DamagedError", 1), "TableError": ("DamagedError", 1),
     "PlanError": ("DamagedError", 1),
-}
+}  # fmt: skip
 ERROR_TYPES = [getattr(errors, name) for name in ("DatasetError", *TREE)]
 
 

@@ -12,18 +12,9 @@ from PIL import Image
 #: Photographs that are not copies of each other; those with fewer than 64 pixels on a side are
 #: added by tests.
 PHOTOGRAPHS = [
-    "astronaut",
-    "coffee",
-    "chelsea",
-    "rocket",
-    "camera",
-    "coins",
-    "moon",
-    "clock",
-    "page",
-    "brick",
+    "astronaut", "coffee", "chelsea", "rocket", "camera", "coins", "moon", "clock", "page", "brick",
     "grass",
-]
+]  # fmt: skip
 
 
 @pytest.fixture(scope="session")

@@ -35,12 +35,10 @@ SEARCH, CHECK = "*/*.npy", "*/pixels"
 
 
 CASES = [
-    ("duplicates", SEARCH, signal.SIGINT),
-    ("duplicates", CHECK, signal.SIGTERM),
-    ("convert", CHECK, signal.SIGINT),
-    ("report", SEARCH, signal.SIGINT),
+    ("duplicates", SEARCH, signal.SIGINT), ("duplicates", CHECK, signal.SIGTERM),
+    ("convert", CHECK, signal.SIGINT), ("report", SEARCH, signal.SIGINT),
     ("report", CHECK, signal.SIGINT),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("command", "file", "number"), CASES)

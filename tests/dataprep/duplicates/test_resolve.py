@@ -59,12 +59,9 @@ def test_keep_is_the_default_and_same_split_loses_nothing(convert, invoke, sourc
 def test_copies_never_tear_clips(convert, pictures, tmp_path):
     """A clip of val has one copy of a frame of train; two clips of train share a frame."""
     frames = {
-        "train/x/a": "astronaut coffee chelsea",
-        "train/x/b": "chelsea rocket camera",
-        "train/y/c": "coins moon",
-        "train/y/d": "clock page",
-        "val/x/e": "coffee brick",
-    }
+        "train/x/a": "astronaut coffee chelsea", "train/x/b": "chelsea rocket camera",
+        "train/y/c": "coins moon", "train/y/d": "clock page", "val/x/e": "coffee brick",
+    }  # fmt: skip
     source = tmp_path / "clips"
     for clip, names in frames.items():
         for number, name in enumerate(names.split()):

@@ -7,16 +7,10 @@ import sys
 
 #: Modules that workers import, from the one that may import least.
 MODULES = (
-    "dataprep.shards.write",
-    "dataprep.run.prepare",
-    "dataprep.run.finish",
-    "dataprep.indexing.shard",
-    "dataprep.verification.shard",
-    "dataprep.repair",
-    "dataprep.duplicates.collection",
-    "dataprep.duplicates.near",
-    "dataprep.report.pictures",
-)
+    "dataprep.shards.write", "dataprep.run.prepare", "dataprep.run.finish",
+    "dataprep.indexing.shard", "dataprep.verification.shard", "dataprep.repair",
+    "dataprep.duplicates.collection", "dataprep.duplicates.near", "dataprep.report.pictures",
+)  # fmt: skip
 PROGRAM = """
 import importlib, sys
 for name in {modules}:

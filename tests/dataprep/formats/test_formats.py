@@ -28,12 +28,9 @@ pytestmark = pytest.mark.usefixtures("quick_programs")
 LABEL_NAMES = ("cat", "ein Häßlicher Name", "日本")
 #: Extra columns of the source table; rows take these values in turn.
 EXTRA = {
-    "identity": ["0001 c1", "é", "日本", "x" * 300],
-    "camera": [1, -2, 1 << 40, None],
-    "score": [0.5, -2.25, None, 1e-3],
-    "front": [True, False, None, True],
-    "nothing": [None],
-}
+    "identity": ["0001 c1", "é", "日本", "x" * 300], "camera": [1, -2, 1 << 40, None],
+    "score": [0.5, -2.25, None, 1e-3], "front": [True, False, None, True], "nothing": [None],
+}  # fmt: skip
 
 
 @pytest.fixture(scope="session", params=FORMAT_NAMES)

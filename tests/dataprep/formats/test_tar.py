@@ -170,16 +170,12 @@ def names(data: bytes) -> list[tuple[str, int, int]]:
 @pytest.mark.parametrize(
     "headers",
     [
-        {"path": "x" * 300 + ".jpg"},
-        {"path": "caf\u00e9.jpg"},
-        {"comment": "\n15 path=b.jpg\n"},
-        {"comment": "line\nfeed", "path": "b.jpg"},
-        {"comment": "= =", "path": "a=b c.jpg"},
-        {"comment": "x" * 5000},
-        {"mtime": "1.5", "path": "b.jpg"},
+        {"path": "x" * 300 + ".jpg"}, {"path": "caf\u00e9.jpg"}, {"comment": "\n15 path=b.jpg\n"},
+        {"comment": "line\nfeed", "path": "b.jpg"}, {"comment": "= =", "path": "a=b c.jpg"},
+        {"comment": "x" * 5000}, {"mtime": "1.5", "path": "b.jpg"},
     ],
     ids=repr,
-)
+)  # fmt: skip
 def test_names_are_those_of_tarfile(headers):
     data = archive(**headers)
     with tarfile.open(fileobj=io.BytesIO(data)) as tar:

@@ -91,14 +91,10 @@ def _range(dataset: pydicom.Dataset) -> tuple[float, float]:
 @pytest.mark.parametrize(
     "name",
     [
-        "SC_rgb_rle",
-        "SC_rgb_dcmtk_+eb+cy+np",
-        "SC_rgb_jpeg_dcmtk",
-        "SC_rgb_gdcm_KY",
-        "examples_jpeg2k",
-        "image_dfl",
+        "SC_rgb_rle", "SC_rgb_dcmtk_+eb+cy+np", "SC_rgb_jpeg_dcmtk", "SC_rgb_gdcm_KY",
+        "examples_jpeg2k", "image_dfl",
     ],
-)
+)  # fmt: skip
 def test_8_bits_are_the_pixels_of_pydicom(name):
     image = stored(file_of(name), PNG)
     assert np.array_equal(image, pydicom.dcmread(FILES / f"{name}.dcm").pixel_array)

@@ -139,12 +139,9 @@ def test_bytes_do_not_depend_on_the_instructions_of_the_cpu(detailed, monkeypatc
 
 
 @given(
-    st.integers(1, 150),
-    st.integers(1, 40),
-    st.sampled_from([(), (3,)]),
-    st.floats(0, 0.015),
+    st.integers(1, 150), st.integers(1, 40), st.sampled_from([(), (3,)]), st.floats(0, 0.015),
     st.integers(0, 99),
-)
+)  # fmt: skip
 def test_sharpen_is_a_kernel(height, width, depth, strength, seed):
     """Pillow's 3 x 3 kernel takes three times as long and gives the same result, apart from rounding."""
     pixels = np.random.default_rng(seed).choice(

@@ -50,13 +50,8 @@ def test_reason(case: Case):
 def test_cases_have_unique_names_and_cover_all_reasons():
     assert len(set(NAMES)) == len(NAMES) > 60
     assert {case.decode for case in CASES} - {""} == set(REASONS) - {
-        "unreadable",
-        "bad-name",
-        "bad-label",
-        "mask-size",
-        "duplicate",
-        "failed",
-    }
+        "unreadable", "bad-name", "bad-label", "mask-size", "duplicate", "failed",
+    }  # fmt: skip
 
 
 def zero_webp() -> bytes:

@@ -270,11 +270,9 @@ def test_no_credential_in_anything_that_is_written_or_printed(
     assert [run.returncode for run in runs] == [0] * 4
     written = {info.name: bytes(bucket.get(info.name)) for info in bucket.list_objects()}
     assert {
-        "manifest.json",
-        "rejected.jsonl",
-        ".dataprep/stamps.json",
+        "manifest.json", "rejected.jsonl", ".dataprep/stamps.json",
         "planned/.dataprep/plan/plan.json",
-    } <= {*written}
+    } <= {*written}  # fmt: skip
     printed = "".join(run.stdout + run.stderr for run in runs).encode()
     for content in (printed, *written.values()):
         for secret in (ACCESS_KEY, SECRET_KEY):

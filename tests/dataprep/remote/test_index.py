@@ -18,16 +18,9 @@ from manifests.remote.store import Store
 def shards(photos, dataprep, tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("shards")
     done = dataprep(
-        "convert",
-        "--src",
-        photos,
-        "--out",
-        folder / "set",
-        "--fmt",
-        "webdataset",
-        "--shard-size",
+        "convert", "--src", photos, "--out", folder / "set", "--fmt", "webdataset", "--shard-size",
         "500KB",
-    )
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
     for path in (folder / "set").glob("[!.]*"):
         if path.suffix != ".tar":

@@ -40,12 +40,9 @@ from manifests.store import (
 from manifests.tables import read_table, write_table
 
 HOSTILE = (
-    "<script>alert(1)</script>",
-    "\"'><img src=x onerror=alert(1)>",
-    "evil\u202egnp.exe",
-    "{{ 7 * 7 }}",
-    "n" * 240,
-)
+    "<script>alert(1)</script>", "\"'><img src=x onerror=alert(1)>", "evil\u202egnp.exe",
+    "{{ 7 * 7 }}", "n" * 240,
+)  # fmt: skip
 
 
 class Page(HTMLParser):

@@ -179,12 +179,10 @@ def test_members_that_overlap_are_refused(tmp_path):
 @pytest.mark.parametrize(
     ("field", "value", "reason"),
     [
-        (42, 16 << 20, "truncated"),
-        (42, -40, "truncated"),
-        (20, 1 << 20, "corrupt"),
+        (42, 16 << 20, "truncated"), (42, -40, "truncated"), (20, 1 << 20, "corrupt"),
         (20, 5 << 20, "too-large"),
     ],
-)
+)  # fmt: skip
 def test_a_member_that_cannot_be_read_is_rejected_by_itself(
     field, value, reason, tmp_path, bucket, monkeypatch
 ):

@@ -96,12 +96,9 @@ def test_images_that_cannot_be_read(column, row, error, message, tmp_path, monke
 
 def test_other_columns(tmp_path):
     columns = {
-        "label": [0, 1, 0],
-        "age": [3, 4, 5],
-        "width": [1, 2, 3],
-        "objects": [[{"bbox": [1, 2]}]] * 3,
-        "mask": [{"bytes": JPEG, "path": None}] * 3,
-    }
+        "label": [0, 1, 0], "age": [3, 4, 5], "width": [1, 2, 3],
+        "objects": [[{"bbox": [1, 2]}]] * 3, "mask": [{"bytes": JPEG, "path": None}] * 3,
+    }  # fmt: skip
     source = read(write(tmp_path / "train.parquet", columns))
     assert source.extra.to_pydict() == {"age": [3, 4, 5], "column:width": [1, 2, 3]}
     notice = "skipped columns that are not text, numbers or booleans: objects, mask"

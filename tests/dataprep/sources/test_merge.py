@@ -91,12 +91,9 @@ def test_rename_classes(merge, tmp_path):
     options = ["--rename-classes", table(tmp_path, "n.csv", "Cat,cat\npuppy,dog\n\ndoggy, dog\n")]
     merge(a, b, out=out, options=options)
     assert [row[:2] for row in classes_of(out)] == [
-        ("a/cat/1.jpg", "cat"),
-        ("a/dog/1.jpg", "dog"),
-        ("b/Cat/1.jpg", "cat"),
-        ("b/doggy/1.jpg", "dog"),
-        ("b/puppy/1.jpg", "dog"),
-    ]
+        ("a/cat/1.jpg", "cat"), ("a/dog/1.jpg", "dog"), ("b/Cat/1.jpg", "cat"),
+        ("b/doggy/1.jpg", "dog"), ("b/puppy/1.jpg", "dog"),
+    ]  # fmt: skip
     options += ["--classes", table(tmp_path, "c.txt", "dog\ncat\n"), "--overwrite"]
     merge(a, b, out=out, options=options)
     assert read_manifest(out).classes == ("dog", "cat")

@@ -311,12 +311,10 @@ def test_columns_with_several_values_for_an_image_are_left_out(kind, images):
 CORNERS = ((1, 2, 30, 40), (5, 6, 50, 60), (0, 0, 9, 9))
 SIZES = ((1, 2, 29, 38), (5, 6, 45, 54), (0, 0, 9, 9))
 NAMES = {
-    ("xmin", "ymin", "xmax", "ymax"): CORNERS,
-    ("XMin", "YMin", "XMax", "YMax"): CORNERS,
-    ("x1", "y1", "x2", "y2"): CORNERS,
-    ("x", "y", "w", "h"): SIZES,
+    ("xmin", "ymin", "xmax", "ymax"): CORNERS, ("XMin", "YMin", "XMax", "YMax"): CORNERS,
+    ("x1", "y1", "x2", "y2"): CORNERS, ("x", "y", "w", "h"): SIZES,
     ("x", "y", "width", "height"): SIZES,
-}
+}  # fmt: skip
 
 
 def box_table(images, kind, names, corners, **others):

@@ -28,22 +28,15 @@ _SIDES = (12, 16)
 
 #: Options that change how images are stored.
 _STORED = (
-    [],
-    [],
-    ["--fmt", "webdataset"],
-    ["--resize-shorter", "8"],
+    [], [], ["--fmt", "webdataset"], ["--resize-shorter", "8"],
     ["--store", "raw", "--raw-size", "8"],
-)
+)  # fmt: skip
 
 #: The field of each label type; see `loaders.dataset.fields`.
 _FIELDS = {
-    "class": "label",
-    "multi-label": "labels",
-    "regression": "values",
-    "caption": "caption",
-    "captions": "caption",
-    "none": "key",
-}
+    "class": "label", "multi-label": "labels", "regression": "values", "caption": "caption",
+    "captions": "caption", "none": "key",
+}  # fmt: skip
 
 
 class Source:
@@ -389,8 +382,6 @@ def _check_labels(case: Case, row: dict[str, Any]) -> None:
 
 
 SURFACES = {
-    "coco": Source(_coco, _check_coco),
-    "voc": Source(_voc, _check_voc),
-    "masks": Source(_masks, _check_mask),
-    "labels": Source(_labels, _check_labels),
-}
+    "coco": Source(_coco, _check_coco), "voc": Source(_voc, _check_voc),
+    "masks": Source(_masks, _check_mask), "labels": Source(_labels, _check_labels),
+}  # fmt: skip

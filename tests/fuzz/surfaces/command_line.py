@@ -20,61 +20,26 @@ _PATHS = (
     *["empty", "missing", "tfrecord", "webdataset", "shards", "tfrecord/train-00000.tfrecord"],
     *["webdataset/train-00000.tar", "tfrecord/manifest.json", "fifo", "fifo.csv", "fifo.tar"],
     *[
-        "zero",
-        "zero.tar",
-        "zero.parquet",
-        "loop",
-        "broken",
-        "odd",
-        "deep",
-        "out",
-        "out/a/b",
+        "zero", "zero.tar", "zero.parquet", "loop", "broken", "odd", "deep", "out", "out/a/b",
         "to-source",
     ],
     *["source/out", "to-source/out", ".", "..", "-", "~", "/dev/null"],
     *("", "x" * 300, "x\0y", "\udcff", "line\nfeed"),
-)
+)  # fmt: skip
 
 _VALUES = (
     *[
-        "0",
-        "1",
-        "2",
-        "8",
-        "-1",
-        "1.5",
-        "100",
-        "1e3",
-        "0.5",
-        "1/2",
-        "1/0",
-        "50%",
-        "nan",
-        "inf",
-        "1KiB",
-        "0B",
-        "tfrecord",
-        "webdataset",
+        "0", "1", "2", "8", "-1", "1.5", "100", "1e3", "0.5", "1/2", "1/0", "50%", "nan", "inf",
+        "1KiB", "0B", "tfrecord", "webdataset",
     ],
     *[
-        "none",
-        "header",
-        "decode",
-        "raw",
-        "encoded",
-        "lanczos",
-        "bicubic",
-        "420",
-        "444",
-        "path",
-        "label",
-        "identity",
-        "split",
+        "none", "header", "decode", "raw", "encoded", "lanczos", "bicubic", "420", "444", "path",
+        "label", "identity", "split",
     ],
     *["train", "val", "{identity}_c{camera}s*", "{", "{}", "{a}{b}", "{label}*", "[", "train/../x"],
     *["image/encoded", "jpg", "cls", "json"],
     *("1 MB", "*" * 30, "a" * 300, "1" + " " * 9_000 + "/2", "x y", "9" * 30),
-)
+)  # fmt: skip
 
 _DATASETS = {kind: dataset(kind) for kind in ("tfrecord", "webdataset")}
 

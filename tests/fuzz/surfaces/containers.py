@@ -62,11 +62,9 @@ def _odd_images(rng: Random, table: pa.Table) -> pa.Table:
         return table
     rows = table["image"].to_pylist()
     odd = (
-        None,
-        {"bytes": None, "path": "x.jpg"},
-        {"bytes": b"", "path": None},
+        None, {"bytes": None, "path": "x.jpg"}, {"bytes": b"", "path": None},
         {"bytes": b"x" * 99, "path": "../x"},
-    )
+    )  # fmt: skip
     rows[rng.randrange(len(rows))] = rng.choice(odd)
     names = rng.choice(
         (("bytes", "path"), ("bytes", "path"), ("bytes",), ("path",), ("data", "path"))

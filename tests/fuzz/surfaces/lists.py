@@ -149,12 +149,10 @@ def _odd_text(rng: Random, text: str) -> bytes:
     if kind < 0.3:
         return rng.choice(
             (
-                b"\xef\xbb\xbf" + data,
-                data.replace(b"\n", b"\r\n"),
-                data.replace(b"\n", b"\r"),
+                b"\xef\xbb\xbf" + data, data.replace(b"\n", b"\r\n"), data.replace(b"\n", b"\r"),
                 data.rstrip(),
             )
-        )
+        )  # fmt: skip
     return data
 
 

@@ -47,14 +47,10 @@ def _archive(rng: Random) -> bytes:
             if rng.random() < 0.03:
                 info.type = rng.choice(
                     (
-                        tarfile.DIRTYPE,
-                        tarfile.SYMTYPE,
-                        tarfile.LNKTYPE,
-                        tarfile.FIFOTYPE,
-                        b"7",
+                        tarfile.DIRTYPE, tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE, b"7",
                         b"S",
                     )
-                )
+                )  # fmt: skip
                 info.linkname = "x"  # GNU tar refuses a link to nothing
             if rng.random() < 0.05 and archive.format == tarfile.PAX_FORMAT:
                 info.pax_headers = {rng.choice(("comment", "path", "size")): mutate.odd_text(rng)}

@@ -105,12 +105,10 @@ def _odd_bytes(rng: Random, payload: bytes, number: int) -> bytes:
     label = _field(3, 2, _field(1, 0, _varint(number % 3)))  # not packed
     unknown = rng.choice(
         (
-            _field(9, 0, _varint(5)),
-            _field(15, 2, b"abc"),
-            _field(99, 5, bytes(4)),
+            _field(9, 0, _varint(5)), _field(15, 2, b"abc"), _field(99, 5, bytes(4)),
             _field(12, 1, bytes(8)),
         )
-    )
+    )  # fmt: skip
 
     def entry(key: bytes, content: bytes) -> bytes:
         parts = [_field(1, 2, key), _field(2, 2, content)]

@@ -70,32 +70,16 @@ _BOMBS = (
 _VALUES = (
     *(0, 1, 2, 3, 5, 16, 20, 255, 256, 1000, 10**6, 10**9, -1, 0.5, 0.02, 1.5, 1e-9, 1e300),
     *[
-        "1.0/255.0",
-        "1/0",
-        "0.5",
-        "bilinear",
-        "bicubic",
-        "nearest",
-        "random",
-        "lanczos",
-        "pil",
-        "cv2",
-        "reflect",
-        "constant",
+        "1.0/255.0", "1/0", "0.5", "bilinear", "bicubic", "nearest", "random", "lanczos", "pil",
+        "cv2", "reflect", "constant",
     ],
     *[
-        "edge",
-        "pixel",
-        "original",
-        "v0",
-        "augmix-m3-w3",
-        "rand-m9-n3",
-        "rand-m9-mstd0.5-inc1",
+        "edge", "pixel", "original", "v0", "augmix-m3-w3", "rand-m9-n3", "rand-m9-mstd0.5-inc1",
         "rand-m1e9",
     ],
     *([16, 16], [0.08, 1.0], [1, 0], [3], [0, 0, 0], [1, 2, 3, 4], [[1]], True, False, None),
     *("hwc", "chw", "HWC"),
-)
+)  # fmt: skip
 
 #: Usual values of parameters without a default, and of some others.
 _USUAL = {
@@ -182,11 +166,8 @@ def check(case: Case, folder: Path) -> None:
 
 def _first_batch(data: Path, path: Path) -> tuple[tuple[int, ...], bool]:
     options: dict[str, Any] = {
-        "split": "train",
-        "device": "cpu",
-        "num_threads": 1,
-        "framework": "numpy",
-    }
+        "split": "train", "device": "cpu", "num_threads": 1, "framework": "numpy",
+    }  # fmt: skip
     with loaders.build(
         data, transforms=path, batch_size=3, dtype="float32", last_batch="pad", **options
     ) as loader:
