@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
-import time
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -13,7 +10,7 @@ from helpers.object_stores import environment
 from helpers.servers import ACCESS_KEY, BUCKET, SECRET_KEY
 
 from dataprep import storage
-from dataprep.options import Downscale, Options
+from dataprep.options import Options
 from dataprep.run.convert import convert_dataset, plan_dataset
 from dataprep.run.finish import finish
 from dataprep.run.work import work
@@ -66,40 +63,6 @@ def test_a_bucket_gets_the_same_bytes_as_a_folder(source, expected, each_store, 
     assert without_stamps(download(each_store)) == expected
     assert not verify_dataset(str(each_store), workers=1).problems
     assert files_below(staging) == []
-
-
-@pytest.mark.usefixtures("quick_programs")
-@pytest.mark.parametrize(
-    ("workers", "options"), [(1, {}), (2, {}), (2, {"downscale": Downscale(shorter=60)})]
-)
-def test_only_the_shards_that_are_being_written_are_on_the_local_disk(
-    source, bucket, staging, workers, options
-) -> None:
-    counts, ended = [], threading.Event()
-
-    def watch() -> None:
-        # Files come and go while a folder is listed. The shards in two listings after each other
-        # existed at one time.
-        before: set[str] = set()
-        while not ended.is_set():
-            with suppress(FileNotFoundError):  # a folder was removed while its parent was listed
-                now = {path for path in files_below(staging) if path.endswith(".tfrecord")}
-                counts.append(len(before & now))
-                before = now
-            time.sleep(0.001)
-
-    watcher = threading.Thread(target=watch)
-    watcher.start()
-    try:
-        convert_dataset(
-            read_source(source), str(bucket), Options(shard_samples=3, **options), workers=workers
-        )
-    finally:
-        ended.set()
-        watcher.join()
-    assert sum(info.name.endswith(".tfrecord") for info in bucket.list_objects()) == 13
-    # A shard that several processes share begins while each of them still writes another one.
-    assert 1 <= max(counts) <= (1 if workers == 1 else workers + 1)
 
 
 def test_a_complete_dataset_is_not_written_again(source, store, monkeypatch) -> None:

@@ -18,7 +18,6 @@ import numpy as np
 import pytest
 from helpers.datasets import flip, rows_of, run_steps, shards_of
 from helpers.examples import examples
-from helpers.gate import Gate
 from helpers.photographs import photograph
 from helpers.videos import FRAMES, KINDS, decoded, make_video, with_box, with_reference
 from PIL import Image
@@ -247,28 +246,6 @@ def test_frames_before_an_edit_begins_are_no_frames(videos, tmp_path):
     np.testing.assert_allclose(video.times, np.arange(FRAMES - 12) / 30, atol=1e-4)
     for number, (_, pixels) in enumerate(expected):
         np.testing.assert_array_equal(read(number), pixels, str(number))
-
-
-def test_a_killed_conversion_of_videos_resumes_with_the_same_bytes(
-    make, convert, start, snapshot, tmp_path
-):
-    call = ("--src", make(CLASSES), "--every", 8, "--samples-per-shard", 5, "--workers", 1)
-    out, at = tmp_path / "out", Gate(tmp_path / "gate", shards=2)
-    process = start("convert", *call, "--out", out, at=at)
-    at.wait(process)
-    process.kill()
-    process.wait()
-    at.open()
-    assert not (out / "manifest.json").exists()
-    result = convert(call[1], out, *call[2:], "--log-json")
-    events = [json.loads(line) for line in result.stderr.splitlines()]
-    counted = [each for each in events if each.get("step") == "counting frames"]
-    assert (counted[-1]["done"], counted[-1]["total"]) == (3 * FRAMES, 3 * FRAMES)
-    convert(call[1], tmp_path / "whole", *call[2:])
-    first, second = snapshot(out), snapshot(tmp_path / "whole")
-    for files in (first, second):
-        files.pop(".dataprep/stamps.json", None)
-    assert first == second
 
 
 def test_diff_names_the_frames_that_differ(make, convert, invoke, tmp_path):

@@ -116,17 +116,6 @@ def _error_of(operation: Callable[[], object]) -> DatasetError | FileNotFoundErr
     return None
 
 
-def test_a_refused_request_names_the_source_of_the_credentials(
-    serve, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store = serve(_echo(403))
-    message = (
-        r"refused permission \(SomeCode\) to read it with the credentials in AWS_ACCESS_KEY_ID and"
-    )
-    with pytest.raises(StorageError, match=message):
-        store.get("a")
-
-
 def test_a_server_error_is_repeated(serve) -> None:
     def answer(handler: BaseHTTPRequestHandler, number: int) -> None:
         send(handler, 503 if number < 2 else 200, b"content")
@@ -208,22 +197,6 @@ def test_an_object_that_is_gone_is_not_replaced(serve, status: int) -> None:
         lambda handler, number: send(handler, status if "If-Match" in handler.headers else 200, b"")
     )
     assert not store.replace("manifest", b"", ObjectInfo("manifest", 0, '"etag"', 0))
-
-
-def test_https_is_read_only(serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    serve(lambda handler, number: send(handler, 200, handler.path.encode()))
-    endpoint = connect.os.environ["AWS_ENDPOINT_URL"]
-    store = open_store(f"{endpoint}/folder")
-    assert bytes(store.get("a b.jpg")) == b"/folder/a%20b.jpg"
-    for operation in (
-        lambda: store.put("a", b""),
-        lambda: store.create("a", b""),
-        lambda: store.delete("a"),
-    ):
-        with pytest.raises(CallError, match="can only be read, not written"):
-            operation()
-    with pytest.raises(CallError, match="can only be read, not listed"):
-        store.start_listing().result()
 
 
 @pytest.mark.parametrize(
