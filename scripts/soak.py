@@ -548,8 +548,10 @@ class Life:
             wrong = f"revision {number}: {differences(contents, self.history[number])}"
             expect(contents == self.history[number], wrong)
         for number in range(self.first, revision + 1):
-            files = read_revision(self.place, number).shard_files
-            known |= {file.name for file in files}
+            manifest = read_revision(self.place, number)
+            # A scrub keeps the lists of the revision before.
+            lists = filter(None, (manifest.rejected, manifest.removed))
+            known |= {file.name for file in (*manifest.shard_files, *lists)}
             known |= {f"manifest.{number}.json", f"rejected.{number}.jsonl"}
             known.add(f"removed.{number}.parquet")
         left = names_below(self.place) - known
