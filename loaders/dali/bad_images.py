@@ -10,8 +10,8 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
+from loaders.arrays import Bytes, Ints
 from loaders.dali.decode_normalize import decoder_kwargs
 from loaders.dali.graph import (
     GraphContext,
@@ -214,9 +214,7 @@ def find_bad_images(
         return bad
 
 
-def _replayed(
-    spec: LoaderSpec, tables: SampleTables, started: int, runs: range
-) -> NDArray[np.int64]:
+def _replayed(spec: LoaderSpec, tables: SampleTables, started: int, runs: range) -> Ints:
     """Return the rows of some batches of DALI's own reader, by reading from the start of the epoch without decoding."""
     fields = Fields(spec.split, tables, ("index",))
     seed = derive_seed(spec.options.seed, started, spec.options.ranks.rank)
@@ -252,8 +250,8 @@ _Decode: TypeAlias = "Callable[[LoaderSpec, Node, GraphContext], Sequence[Node]]
 
 def _undecodable(
     spec: LoaderSpec,
-    read: Callable[[NDArray[np.int64]], list[NDArray[np.uint8]]],
-    rows: NDArray[np.int64],
+    read: Callable[[Ints], list[Bytes]],
+    rows: Ints,
     decode_one: _Decode,
     limit: int | None,
 ) -> dict[int, str]:
@@ -286,7 +284,7 @@ def _undecodable(
     return bad
 
 
-def _too_large(spec: LoaderSpec, error: RuntimeError, encoded: NDArray[np.uint8]) -> str | None:
+def _too_large(spec: LoaderSpec, error: RuntimeError, encoded: Bytes) -> str | None:
     """Return why there is not enough memory for an image, if its header states more pixels than supported."""
     reason = memory_failure(error)
     if reason is None:

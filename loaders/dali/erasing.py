@@ -8,19 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
+from loaders.arrays import Array, Bools, Floats
 from loaders.dali.combinators import sometimes, where
 from loaders.dali.crop_resize import describe_pixels
 from loaders.dali.graph import GraphContext, Node, apply, constant, fn, image_sides, math, types
 from loaders.transforms.base import ImageSpec, Size
 from loaders.transforms.erasing import Cutout, GridMask, HideAndSeek, KeepPart, RandomErasing
-
-_Array: TypeAlias = NDArray[Any]
-_Floats: TypeAlias = NDArray[np.floating[Any]]
 
 #: Shifts a grid by a fraction of a pixel, so that no pixel is exactly on an edge. There, the result
 #: would depend on the rounding of float32.
@@ -116,11 +112,11 @@ def _parts(
     """
     size = spec.size
 
-    def draw(rng: np.random.Generator, batch_size: int) -> list[_Floats]:
+    def draw(rng: np.random.Generator, batch_size: int) -> list[Floats]:
         counts = (rng.random(batch_size) < operation.probability).astype(int)
         if operation.most > 1:
             counts *= rng.integers(1, operation.most + 1, batch_size)
-        outputs: list[_Floats] = []
+        outputs: list[Floats] = []
         for number in range(operation.most):
             candidates = draw_candidates(operation, counts > number, rng)
             # The parts of an image share the area.
@@ -150,9 +146,7 @@ def _parts(
     return parts
 
 
-def draw_candidates(
-    operation: RandomErasing, hidden: NDArray[np.bool_], rng: np.random.Generator
-) -> _Floats:
+def draw_candidates(operation: RandomErasing, hidden: Bools, rng: np.random.Generator) -> Floats:
     """Draw one part per attempt: its height and width relative to the square root of the image's area.
 
     Args:
@@ -176,7 +170,7 @@ def draw_candidates(
     return candidates
 
 
-def first_that_fits(candidates: _Floats, place: _Floats, size: Size) -> tuple[_Floats, _Floats]:
+def first_that_fits(candidates: Floats, place: Floats, size: Size) -> tuple[Floats, Floats]:
     """Return the top left corner and the sides of each image's first candidate that is smaller than the image.
 
     Args:
@@ -226,7 +220,7 @@ def _scale(place: Node, counts: Node) -> Node:
 def _(operation: Cutout, image: Node, spec: ImageSpec, context: GraphContext) -> Node:
     size, count, half = spec.size, operation.holes, float(operation.length // 2)
 
-    def draw(rng: np.random.Generator, batch_size: int) -> list[_Floats]:
+    def draw(rng: np.random.Generator, batch_size: int) -> list[Floats]:
         place = rng.random((batch_size, count, 2))
         outputs = [np.floor(place * size) - half if size else place]
         if operation.fill is None:
@@ -260,7 +254,7 @@ def _(operation: Cutout, image: Node, spec: ImageSpec, context: GraphContext) ->
 def _(operation: GridMask, image: Node, spec: ImageSpec, context: GraphContext) -> Node:
     low, high = operation.period
 
-    def draw(rng: np.random.Generator, batch_size: int) -> list[_Array]:
+    def draw(rng: np.random.Generator, batch_size: int) -> list[Array]:
         period = rng.integers(low, high + 1, batch_size, dtype=np.int32)
         square = (period - np.floor(period * operation.ratio + 0.5)) / period
         shifts = rng.integers(period, size=(2, batch_size)) - _OFF_EDGE
@@ -289,7 +283,7 @@ def _(operation: HideAndSeek, image: Node, spec: ImageSpec, context: GraphContex
     # some of these pixels.
     finest = min(each for each in operation.sizes if each)
 
-    def draw(rng: np.random.Generator, batch_size: int) -> list[_Array]:
+    def draw(rng: np.random.Generator, batch_size: int) -> list[Array]:
         cell = rng.choice(operation.sizes, batch_size)
         matrix = np.eye(2, 3) / np.maximum(cell, 1)[:, None, None]
         outputs = [cell > 0, matrix.astype(np.float32)]

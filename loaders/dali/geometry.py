@@ -13,9 +13,8 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from loaders.arrays import Float32s
+from loaders.arrays import Array, Float32s, Floats, Ints
 from loaders.dali.combinators import select, sometimes
 from loaders.dali.crop_resize import INTERPOLATION, interpolation, round_half_even
 from loaders.dali.graph import (
@@ -195,16 +194,13 @@ def _border(image: Node, end: Node | None, count: int, axis: int, mode: str) -> 
     return [fn.flip(inner, vertical=int(axis == 0), horizontal=int(axis == 1))]
 
 
-_Floats = NDArray[np.float64]
-
-
 # Affine
 # --------------------------------------------------------------------------------------------------
 
 
 @apply.register
 def _(operation: RandomAffine, image: Node, spec: ImageSpec, context: GraphContext) -> Node:
-    def draw(rng: np.random.Generator, batch_size: int) -> list[NDArray[Any]]:
+    def draw(rng: np.random.Generator, batch_size: int) -> list[Array]:
         angle, scale, shear, shift = draw_affine(operation, rng, batch_size)
         linear = inverse_affine(angle, scale, shear)
         return [linear.astype(np.float32), shift.astype(np.float32)]
@@ -219,10 +215,10 @@ def _(operation: RandomAffine, image: Node, spec: ImageSpec, context: GraphConte
 def rotated(operation: RotateAround, image: Node, spec: ImageSpec, context: GraphContext) -> Node:
     """Rotate by random angles as Pillow does, which does not mix the image with the fill color."""
 
-    def draw_angles(rng: np.random.Generator, count: int) -> _Floats:
+    def draw_angles(rng: np.random.Generator, count: int) -> Floats:
         return rng.uniform(*operation.degrees, count)
 
-    def draw(rng: np.random.Generator, batch_size: int) -> list[NDArray[Any]]:
+    def draw(rng: np.random.Generator, batch_size: int) -> list[Array]:
         angle = -draw_angles(rng, batch_size)
         linear = inverse_affine(angle, np.ones(batch_size), np.zeros((batch_size, 2)))
         return [linear.astype(np.float32)]
@@ -300,7 +296,7 @@ def _matrices(
 
 def draw_affine(
     operation: RandomAffine, rng: np.random.Generator, count: int
-) -> tuple[_Floats, _Floats, _Floats, _Floats]:
+) -> tuple[Floats, Floats, Floats, Floats]:
     """Draw angles in degrees and scales, [N], shears across and down in degrees and shifts as shares, [N, 2]."""
     angle = rng.uniform(*operation.degrees, count)
     scale = rng.uniform(*operation.scale, count)
@@ -308,7 +304,7 @@ def draw_affine(
     return angle, scale, shear, rng.uniform(-1, 1, (count, 2)) * operation.translate
 
 
-def _describe_affine(angle: _Floats, scale: _Floats, shear: _Floats, shift: _Floats) -> list[str]:
+def _describe_affine(angle: Floats, scale: Floats, shear: Floats, shift: Floats) -> list[str]:
     degree = "\N{DEGREE SIGN}"
     parts = {
         "rotated": [f"{each:+.0f}{degree}" if each else "" for each in angle],
@@ -327,7 +323,7 @@ def _describe_affine(angle: _Floats, scale: _Floats, shear: _Floats, shift: _Flo
     ]
 
 
-def inverse_affine(angle: _Floats, scale: _Floats, shear: _Floats) -> _Floats:
+def inverse_affine(angle: Floats, scale: Floats, shear: Floats) -> Floats:
     """Return the linear part of the map from a pixel of the result to one of the image, as torchvision has it.
 
     Args:
@@ -342,7 +338,7 @@ def inverse_affine(angle: _Floats, scale: _Floats, shear: _Floats) -> _Floats:
     rotation, (x, y) = np.deg2rad(angle), np.deg2rad(shear).T
     a, c = np.cos(rotation - y) / np.cos(y), np.sin(rotation - y) / np.cos(y)
     b, d = -a * np.tan(x) - np.sin(rotation), -c * np.tan(x) + np.cos(rotation)
-    inverse: _Floats = np.moveaxis(np.array([[d, -b], [-c, a]]) / scale, -1, 0)
+    inverse: Floats = np.moveaxis(np.array([[d, -b], [-c, a]]) / scale, -1, 0)
     return inverse
 
 
@@ -352,7 +348,7 @@ def inverse_affine(angle: _Floats, scale: _Floats, shear: _Floats) -> _Floats:
 
 @apply.register
 def _(operation: RandomPerspective, image: Node, spec: ImageSpec, context: GraphContext) -> Node:
-    def draw(rng: np.random.Generator, batch_size: int) -> list[NDArray[Any]]:
+    def draw(rng: np.random.Generator, batch_size: int) -> list[Array]:
         return [rng.random((batch_size, 4, 2)).astype(np.float32)]
 
     (drawn,) = context.random.from_numpy(operation, "corners", context.batch_size, draw, (2,))
@@ -385,13 +381,11 @@ def _(operation: RandomPerspective, image: Node, spec: ImageSpec, context: Graph
     return sometimes(operation, "whether", [image, matrix], warp_all, context, first=first)
 
 
-def _describe_corners(drawn: NDArray[np.float32]) -> str:
+def _describe_corners(drawn: Float32s) -> str:
     return f"perspective {drawn.mean():.0%}"
 
 
-def perspective(
-    drawn: NDArray[np.float32], size: tuple[int, int], distortion: float
-) -> NDArray[np.float32]:
+def perspective(drawn: Float32s, size: tuple[int, int], distortion: float) -> Float32s:
     """Return the map from a pixel of the result to one of the image: float32 [3, 3].
 
     Args:
@@ -417,9 +411,7 @@ def perspective(
 _CORNERS = np.array([[0, 0], [1, 0], [1, 1], [0, 1]])
 
 
-def moved_corners(
-    drawn: NDArray[np.float32], sides: NDArray[np.int64], distortion: float
-) -> _Floats:
+def moved_corners(drawn: Float32s, sides: Ints, distortion: float) -> Floats:
     """Return where the corners move to, in pixels to the right and down: [..., 4, 2].
 
     Args:
@@ -429,7 +421,7 @@ def moved_corners(
 
     """
     moves = (distortion * (sides // 2)).astype(int)
-    ends: _Floats = _CORNERS * (sides - moves - 1) + np.floor(drawn * (moves + 1))
+    ends: Floats = _CORNERS * (sides - moves - 1) + np.floor(drawn * (moves + 1))
     return ends
 
 
@@ -528,7 +520,7 @@ def elastic(
     return fn.cast_like(moved * inside + constant(fill).gpu() * (1.0 - inside), image)
 
 
-def places_inside(shift: NDArray[np.float32], filter_: str) -> NDArray[np.float32]:
+def places_inside(shift: Float32s, filter_: str) -> Float32s:
     """Return where each pixel comes from: float32 [height, width, 3].
 
     Args:
@@ -548,15 +540,13 @@ def places_inside(shift: NDArray[np.float32], filter_: str) -> NDArray[np.float3
     return np.concatenate([inside, share.prod(axis=-1, keepdims=True)], axis=-1).astype(np.float32)
 
 
-def pixel_numbers(height: int, width: int) -> NDArray[np.float32]:
+def pixel_numbers(height: int, width: int) -> Float32s:
     """Return the column and the row of each pixel: float32 [height, width, 2]."""
     rows, columns = np.mgrid[:height, :width]
     return np.stack([columns, rows], axis=-1).astype(np.float32)
 
 
-def shifted(
-    pixels: NDArray[Any], shift: NDArray[np.float32], filter_: str, fill: Sequence[float]
-) -> NDArray[Any]:
+def shifted(pixels: Array, shift: Float32s, filter_: str, fill: Sequence[float]) -> Array:
     """Compute `elastic` with NumPy, for one image."""
     height, width, channels = pixels.shape
     place = pixel_numbers(height, width) + shift
@@ -567,12 +557,12 @@ def shifted(
     place = np.clip(place + 1, 0, [width + 1, height + 1])
     if filter_ == "nearest":
         column, row = np.moveaxis(np.rint(place).astype(int), -1, 0)
-        taken: NDArray[Any] = padded[row, column].astype(pixels.dtype)
+        taken: Array = padded[row, column].astype(pixels.dtype)
         return taken
     start = np.minimum(place.astype(int), [width, height])
     right, down = np.moveaxis((place - start)[..., None], 2, 0)
     column, row = np.moveaxis(start, -1, 0)
     top = padded[row, column] * (1 - right) + padded[row, column + 1] * right
     bottom = padded[row + 1, column] * (1 - right) + padded[row + 1, column + 1] * right
-    mixed: NDArray[Any] = np.rint(top * (1 - down) + bottom * down).astype(pixels.dtype)
+    mixed: Array = np.rint(top * (1 - down) + bottom * down).astype(pixels.dtype)
     return mixed

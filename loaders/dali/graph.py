@@ -10,9 +10,9 @@ from functools import singledispatch
 from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from loaders.arrays import Float32s, Ints
+from loaders.arrays import Array, Float32s, Ints
 from loaders.transforms.base import BUCKET, AnySize, ImageSpec, Operation, no_buckets
 from manifests.errors import CallError
 
@@ -122,10 +122,10 @@ class RandomStreams:
         owner: Operation,
         name: str,
         batch_size: int,
-        draw: Callable[..., Sequence[NDArray[Any]]],
+        draw: Callable[..., Sequence[Array]],
         ndims: Sequence[int],
         *,
-        known: Callable[[int], Sequence[NDArray[Any]]] | None = None,
+        known: Callable[[int], Sequence[Array]] | None = None,
     ) -> Sequence[Node]:
         """Draw with NumPy, once per batch.
 
@@ -145,16 +145,16 @@ class RandomStreams:
         """
         seed = self.seed(owner, name)
 
-        def draw_arrays(rng: np.random.Generator, number: int) -> list[NDArray[Any]]:
+        def draw_arrays(rng: np.random.Generator, number: int) -> list[Array]:
             count = batch_size
-            arrays: Sequence[NDArray[Any]] = ()
+            arrays: Sequence[Array] = ()
             if self._batch_size is not None:
                 count = self._batch_size(number)
             if known is not None:
                 arrays = known(number)
             return list(map(np.ascontiguousarray, draw(rng, count, *arrays)))
 
-        def draw_batch(batch: Any) -> tuple[NDArray[Any], ...]:
+        def draw_batch(batch: Any) -> tuple[Array, ...]:
             rng = np.random.default_rng([seed, batch.epoch_idx, batch.iteration])
             drawn = draw_arrays(rng, batch.iteration)
             if self._firsts is not None:
@@ -341,7 +341,7 @@ def image_sides(image: Node) -> Node:
 
 
 def compute(
-    function: Callable[..., Sequence[NDArray[Any]]], *nodes: Node, count: int = 1
+    function: Callable[..., Sequence[Array]], *nodes: Node, count: int = 1
 ) -> Sequence[Node]:
     """Compute with NumPy, for the whole batch at once.
 
@@ -359,7 +359,7 @@ def compute(
 
     """
 
-    def compute_batch(*batches: Sequence[NDArray[Any]]) -> Any:
+    def compute_batch(*batches: Sequence[Array]) -> Any:
         if not batches[0]:  # a branch that no sample takes
             return ([],) * count if count > 1 else []
         # The rows of numbers are scalars, which DALI does not take.

@@ -6,11 +6,10 @@ Labels are mixed after the graph.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from loaders.arrays import Array
 from loaders.dali.graph import GraphContext, Node, fn
 from loaders.transforms.base import ImageSpec
 from loaders.transforms.mixing import Mixing, draw_blend, single_mixing
@@ -56,7 +55,7 @@ def mix(
         raise TypeError("mixing needs an operation and images of one known size")
     size = spec.size
 
-    def draw(rng: np.random.Generator, batch_size: int) -> tuple[NDArray[Any], ...]:
+    def draw(rng: np.random.Generator, batch_size: int) -> tuple[Array, ...]:
         blend = draw_blend(mixing, size, batch_size, rng)
         if not with_images:
             return blend.partner, blend.share

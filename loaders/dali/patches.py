@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
-from loaders.arrays import Ints
+from loaders.arrays import Array, Ints
 from loaders.dali.crop_resize import interpolation
 from loaders.dali.graph import GraphContext, Node, apply, compute, fn, types
 from loaders.transforms.base import ImageSpec
@@ -17,7 +14,7 @@ from manifests.naflex import token_grids
 
 @apply.register
 def _(operation: Patchify, image: Node, spec: ImageSpec, context: GraphContext) -> Node:
-    def find_sizes(shapes: Ints, budgets: Ints) -> list[NDArray[Any]]:
+    def find_sizes(shapes: Ints, budgets: Ints) -> list[Array]:
         grids = np.empty((len(shapes), 2), np.float32)
         for budget in np.unique(budgets).tolist():
             chosen = budgets == budget
@@ -46,7 +43,7 @@ def cut(operation: Patchify, image: Node, channels: int, context: GraphContext) 
     """
     side = operation.patch
 
-    def find_shapes(shapes: Ints, budgets: Ints) -> list[NDArray[Any]]:
+    def find_shapes(shapes: Ints, budgets: Ints) -> list[Array]:
         grids = (shapes[:, :2] // side).astype(np.int32)
         # [rows, patch, columns, patch, channels], then both numbers of a patch before its pixels.
         cuts = np.full((len(shapes), 5), (0, side, 0, side, channels), np.int32)

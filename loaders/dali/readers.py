@@ -19,9 +19,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 import numpy as np
 import nvidia.dali.tensors as _tensors
 import nvidia.dali.tfrecord as _tfrecord
-from numpy.typing import NDArray
 
-from loaders.arrays import Bools, Float32s, Ints
+from loaders.arrays import Bools, Bytes, Float32s, Ints
 from loaders.dali.graph import Node, ReaderOutputs, dali, fn, types
 from loaders.dataset.images import Images
 from loaders.dataset.split import OpenSplit
@@ -38,7 +37,7 @@ TensorCPU: Any = _tensors.TensorCPU
 TensorListCPU: Any = _tensors.TensorListCPU
 
 #: Returns the rows of a batch by its number, counted from the start of the pipeline.
-RowsOf: TypeAlias = Callable[[int], NDArray[np.int64]]
+RowsOf: TypeAlias = Callable[[int], Ints]
 
 #: Batches that are prepared before DALI asks for them. Their images are views of memory-mapped
 #: shards, or copies if the shards are read instead.
@@ -143,9 +142,7 @@ def read_planned(
     return ReaderOutputs(encoded, row=row, bucket=bucket, known=known, others=nodes, present=there)
 
 
-def _presence_of(
-    rows_of: RowsOf, present: Callable[[Ints], Bools]
-) -> Callable[[Any], NDArray[np.uint8]]:
+def _presence_of(rows_of: RowsOf, present: Callable[[Ints], Bools]) -> Callable[[Any], Bytes]:
     """Return a source of 1 for each sample of a batch that has an image, else 0: uint8 [B]."""
     return lambda batch: present(rows_of(batch.iteration)).astype(np.uint8)
 
@@ -215,7 +212,7 @@ class PlannedBatches:
         """Batches whose images are ready for DALI."""
         return getattr(self._prepared, "ready", 0)
 
-    def rows(self, batch: Any) -> NDArray[np.int64]:
+    def rows(self, batch: Any) -> Ints:
         """Return the rows of a batch, int64 [B]; `batch` is DALI's ``BatchInfo``."""
         rows = self._rows_of(batch.iteration)
         self._alive.append(rows)
@@ -255,7 +252,7 @@ class _Preparation:
         return images, check_readable
 
 
-def _tensor_list(encoded: Sequence[NDArray[np.uint8]]) -> Any:
+def _tensor_list(encoded: Sequence[Bytes]) -> Any:
     """Return images as DALI's tensor list, which keeps their memory: one array if they are small and raw."""
     size = len(encoded[0])
     if size <= COPIED_BYTES and all(len(each) == size for each in encoded):

@@ -9,8 +9,8 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from loaders.arrays import Array, Bytes
 from loaders.dali.graph import (
     GraphContext,
     Node,
@@ -136,7 +136,7 @@ def serialize(source: str) -> bytes:
     return serialized
 
 
-def run_serialized(serialized: bytes, encoded: NDArray[np.uint8], device: Device) -> NDArray[Any]:
+def run_serialized(serialized: bytes, encoded: Bytes, device: Device) -> Array:
     """Run a serialized pipeline once.
 
     Args:
@@ -159,8 +159,8 @@ def _device_id(device: Device) -> int | None:
 
 
 def decode_images(
-    encoded: Sequence[NDArray[np.uint8]], operation: Decode | Unpack, device: Device
-) -> list[NDArray[np.uint8]]:
+    encoded: Sequence[Bytes], operation: Decode | Unpack, device: Device
+) -> list[Bytes]:
     """Decode images as a loader does.
 
     Returns:

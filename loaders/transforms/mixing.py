@@ -9,6 +9,7 @@ from typing import Annotated, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from loaders.arrays import Bools, Float32s, Floats, Ints
 from loaders.transforms.base import (
     MAX_CLASSES,
     BatchOperation,
@@ -286,9 +287,6 @@ def single_mixing(operations: Sequence[Mixing]) -> Mixing | None:
     return operations[0] if operations else None
 
 
-Floats: TypeAlias = NDArray[np.float32]
-
-
 @dataclass(frozen=True, slots=True)
 class Blend:
     """How to mix a batch of B images of H x W pixels: ``image * (1 - weight) + partner_image * weight``.
@@ -302,12 +300,12 @@ class Blend:
     """
 
     partner: NDArray[np.int32]
-    share: Floats
-    factors: tuple[Floats, Floats]
+    share: Float32s
+    factors: tuple[Float32s, Float32s]
 
-    def weight(self) -> Floats:
+    def weight(self) -> Float32s:
         """Return the partner's weight at every pixel, float32 [B, H or 1, W or 1, 1]."""
-        weight: Floats = self.factors[0] * self.factors[1]
+        weight: Float32s = self.factors[0] * self.factors[1]
         return weight
 
 
@@ -341,7 +339,7 @@ class Batch:
     rng: np.random.Generator
 
 
-def _partner(mixing: Mixing, batch: Batch) -> NDArray[np.int64]:
+def _partner(mixing: Mixing, batch: Batch) -> Ints:
     if mixing.pairing == "shuffled":
         return batch.rng.permutation(batch.count)
     indices = np.arange(batch.count)
@@ -359,16 +357,16 @@ class GroupDraws:
 
     """
 
-    partner_share: NDArray[np.float64]
-    factors: tuple[NDArray[np.float64], NDArray[np.float64]]
-    group: NDArray[np.int64] | None = None
+    partner_share: Floats
+    factors: tuple[Floats, Floats]
+    group: Ints | None = None
 
 
-def _betas(alpha: float, count: int, rng: np.random.Generator) -> NDArray[np.float64]:
+def _betas(alpha: float, count: int, rng: np.random.Generator) -> Floats:
     return rng.beta(alpha, alpha, count) if alpha else np.zeros(count)
 
 
-def _uniform(weight: NDArray[np.float64], group: NDArray[np.int64] | None = None) -> GroupDraws:
+def _uniform(weight: Floats, group: Ints | None = None) -> GroupDraws:
     """Return draws with the same weight at every pixel."""
     return GroupDraws(weight, (weight.reshape(-1, 1, 1, 1), np.ones((len(weight), 1, 1, 1))), group)
 
@@ -381,12 +379,12 @@ def _uniform(weight: NDArray[np.float64], group: NDArray[np.int64] | None = None
 class _Boxes:
     """Edges of G boxes in pixels, each [G]; `bottom` and `right` are exclusive."""
 
-    top: NDArray[np.int64]
-    bottom: NDArray[np.int64]
-    left: NDArray[np.int64]
-    right: NDArray[np.int64]
+    top: Ints
+    bottom: Ints
+    left: Ints
+    right: Ints
 
-    def where(self, chosen: NDArray[np.bool_], size: Size) -> _Boxes:
+    def where(self, chosen: Bools, size: Size) -> _Boxes:
         """Return these boxes where `chosen`, and boxes of the whole image elsewhere."""
         return _Boxes(
             np.where(chosen, self.top, 0),
@@ -396,7 +394,7 @@ class _Boxes:
         )
 
 
-def _boxes_of_area(area: NDArray[np.float64], batch: Batch) -> _Boxes:
+def _boxes_of_area(area: Floats, batch: Batch) -> _Boxes:
     """Draw boxes with the image's aspect ratio, centered on a random pixel and clipped to the image.
 
     `area` is the fraction of the image that each box covers before clipping.
@@ -423,16 +421,12 @@ def _boxes_of_sides(sides: Range, count: int, batch: Batch) -> _Boxes:
     return _Boxes(*edges)
 
 
-def _area(boxes: _Boxes, size: Size) -> NDArray[np.float64]:
-    area: NDArray[np.float64] = (
-        (boxes.bottom - boxes.top) * (boxes.right - boxes.left) / (size[0] * size[1])
-    )
+def _area(boxes: _Boxes, size: Size) -> Floats:
+    area: Floats = (boxes.bottom - boxes.top) * (boxes.right - boxes.left) / (size[0] * size[1])
     return area
 
 
-def _boxed(
-    weight: NDArray[np.float64], boxes: _Boxes, size: Size
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _boxed(weight: Floats, boxes: _Boxes, size: Size) -> tuple[Floats, Floats]:
     """Return the factors of a weight that is `weight` inside the boxes and 0 outside."""
     rows, columns = np.arange(size[0]), np.arange(size[1])
     in_rows = (rows >= boxes.top[:, None]) & (rows < boxes.bottom[:, None])
@@ -446,7 +440,7 @@ def _boxed(
 # ---------------------------------------------------------------------------------------------
 
 
-def _low_frequencies(decay: float, batch: Batch) -> NDArray[np.float64]:
+def _low_frequencies(decay: float, batch: Batch) -> Floats:
     """Draw an image whose amplitudes fall with frequency to the power of `decay`."""
     rng, (height, width) = batch.rng, batch.size
     frequency = np.hypot(np.fft.fftfreq(height)[:, None], np.fft.rfftfreq(width)[None, :])
@@ -456,13 +450,11 @@ def _low_frequencies(decay: float, batch: Batch) -> NDArray[np.float64]:
     spectrum = amplitude * (
         rng.standard_normal(frequency.shape) + 1j * rng.standard_normal(frequency.shape)
     )
-    image: NDArray[np.float64] = np.fft.irfft2(spectrum, s=batch.size)
+    image: Floats = np.fft.irfft2(spectrum, s=batch.size)
     return image
 
 
-def _threshold(
-    image: NDArray[np.float64], share: float, softness: float, rng: np.random.Generator
-) -> NDArray[np.float64]:
+def _threshold(image: Floats, share: float, softness: float, rng: np.random.Generator) -> Floats:
     """Set the largest `share` of the values to 1 and the rest to 0, with a linear ramp between them.
 
     The ramp covers the fraction `softness` of the pixels on each side of the threshold.
@@ -480,12 +472,12 @@ def _threshold(
 
 
 def mixed_labels(
-    labels: NDArray[np.int64],
+    labels: Ints,
     partner: NDArray[np.int32],
-    share: Floats,
+    share: Float32s,
     classes: int,
     smoothing: float = 0.0,
-) -> Floats:
+) -> Float32s:
     """Return the labels of B mixed samples as shares of the classes, float32 [B, classes].
 
     Each row adds up to 1.
@@ -516,8 +508,8 @@ def mixed_labels(
 
 
 def mixed_values(
-    values: Floats, partner: NDArray[np.int32], share: Floats, smoothing: float = 0.0
-) -> Floats:
+    values: Float32s, partner: NDArray[np.int32], share: Float32s, smoothing: float = 0.0
+) -> Float32s:
     """Return the values of B mixed samples, such as multi-hot labels or numbers: float32 [B, N].
 
     Args:
@@ -529,5 +521,5 @@ def mixed_values(
     """
     own = share[:, None]
     mixed = own * values + (1 - own) * values[partner]
-    smooth: Floats = ((1 - smoothing) * mixed + smoothing / values.shape[1]).astype(np.float32)
+    smooth: Float32s = ((1 - smoothing) * mixed + smoothing / values.shape[1]).astype(np.float32)
     return smooth

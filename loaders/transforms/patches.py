@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from loaders.arrays import Array, Ints, Words
 from loaders.transforms.base import (
@@ -272,7 +271,7 @@ def place_patches(operation: Patchify, grids: Ints, budget: int, words: Words) -
 
 
 #: Number of the row of each image, where it starts in the row, and the number of rows.
-Packed: TypeAlias = tuple[NDArray[np.int64], NDArray[np.int64], int]
+Packed: TypeAlias = tuple[Ints, Ints, int]
 
 
 def pack(tokens: Ints, width: int) -> Packed:
