@@ -488,8 +488,7 @@ class Loader(Generic[BatchT_co]):
                 self._looping = -1
 
     def _traffic(self) -> tuple[int, int, int]:
-        traffic: tuple[int, int, int] = getattr(self._spec.images, "traffic", (0, 0, 0))
-        return traffic
+        return getattr(self._spec.images, "traffic", (0, 0, 0))
 
     def _begin(self) -> int:
         """Begin an epoch, or continue it, and return the number of the iteration."""

@@ -132,8 +132,7 @@ class Layout:
         wanted = np.array([*map(self.components.index, self.wanted)])
         rows: Ints = (samples[:, None] * self.images + wanted).ravel()
         # An image that a sample does not have is never fetched.
-        there: Ints = rows[self.sizes[rows] > 0]
-        return there
+        return rows[self.sizes[rows] > 0]
 
     def component_rows(self, samples: Ints, component: str) -> Ints:
         """Return the row of an image of each sample; of the first image if a sample does not have it."""

@@ -61,8 +61,7 @@ class CachedShards:
 
     def states(self, rows: Ints) -> Bytes:
         """Return the state of rows; see `presence`."""
-        states: Bytes = self.presence.states[rows]
-        return states
+        return self.presence.states[rows]
 
     def read(self, request: Request) -> Sequence[memoryview]:
         """Read the ranges of a request from the store."""

@@ -343,11 +343,10 @@ def _encoded() -> Node:
 
 def _pipeline(spec: LoaderSpec, batch_size: int) -> Pipeline:
     device = spec.options.device
-    pipeline: Pipeline = dali.Pipeline(
+    return dali.Pipeline(
         batch_size=batch_size,
         num_threads=1,
         device_id=device.index if device.is_gpu else None,
         prefetch_queue_depth=1,
         exec_dynamic=True,
     )
-    return pipeline

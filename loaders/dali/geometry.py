@@ -338,8 +338,7 @@ def inverse_affine(angle: Floats, scale: Floats, shear: Floats) -> Floats:
     rotation, (x, y) = np.deg2rad(angle), np.deg2rad(shear).T
     a, c = np.cos(rotation - y) / np.cos(y), np.sin(rotation - y) / np.cos(y)
     b, d = -a * np.tan(x) - np.sin(rotation), -c * np.tan(x) + np.cos(rotation)
-    inverse: Floats = np.moveaxis(np.array([[d, -b], [-c, a]]) / scale, -1, 0)
-    return inverse
+    return np.moveaxis(np.array([[d, -b], [-c, a]]) / scale, -1, 0)
 
 
 # Perspective

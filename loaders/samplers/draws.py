@@ -33,14 +33,12 @@ def random_words(count: int, *key: int) -> Words:
     """
     # Two words for each number, so that different keys of the same length always differ in a word.
     entropy = [part for number in key for part in (number & 0xFFFFFFFF, number >> 32)]
-    words: Words = np.random.PCG64(np.random.SeedSequence(entropy)).random_raw(count)
-    return words
+    return np.random.PCG64(np.random.SeedSequence(entropy)).random_raw(count)
 
 
 def uniform(words: Words) -> Floats:
     """Return uniform numbers in [0, 1) with 53 bits each, from random words."""
-    numbers: Floats = (words >> np.uint64(11)) * np.float64(2.0**-53)
-    return numbers
+    return (words >> np.uint64(11)) * np.float64(2.0**-53)
 
 
 def permutation(count: int, *key: int) -> Indices:
@@ -126,8 +124,7 @@ def read_codes(columns: Mapping[str, Array], name: str, samples: int) -> Words:
 
 def value_at(column: Array, row: int) -> object:
     """Return the value of a row as a Python object, for messages."""
-    value: object = np.asarray(column)[row : row + 1].tolist()[0]
-    return value
+    return np.asarray(column)[row : row + 1].tolist()[0]
 
 
 def group(codes: NDArray[np.integer[Any]]) -> Groups:

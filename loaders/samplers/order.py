@@ -350,8 +350,7 @@ class PlannedOrder(Order):
     @property
     def version(self) -> int | None:
         """`ORDER_VERSION` of the sampler, which checkpoints compare."""
-        version: int | None = getattr(self.plan, "order_version", None)
-        return version
+        return getattr(self.plan, "order_version", None)
 
     @property
     def lines(self) -> tuple[str, ...]:

@@ -562,8 +562,7 @@ def draw_turns(turns: Rows, width: int, batches: int, *key: int) -> Rows:
     # Fill the last batch of each round with the identities that opened it.
     starts = np.cumsum(sizes) - sizes
     slots = np.repeat(starts, filled) + count_within(filled) % np.repeat(sizes, filled)
-    identities: Rows = by_turns[places[slots[: batches * width]]].astype(np.int64)
-    return identities
+    return by_turns[places[slots[: batches * width]]].astype(np.int64)
 
 
 def draw_samples(turns: Indices, identities: Groups, wanted: int, *key: int) -> Indices:

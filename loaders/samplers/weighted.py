@@ -153,8 +153,7 @@ class WeightedPlan(EpochPlan):
     @property
     def drawable(self) -> Bools:
         """Which rows of the split an epoch can contain: bool [samples of the split]."""
-        mask: Bools = np.diff(self._ends) > 0
-        return mask
+        return np.diff(self._ends) > 0
 
     def draw_epoch(self, epoch: int) -> Indices:
         """Return the rows of an epoch; see `EpochPlan.draw_epoch`."""

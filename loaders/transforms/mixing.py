@@ -305,8 +305,7 @@ class Blend:
 
     def weight(self) -> Float32s:
         """Return the partner's weight at every pixel, float32 [B, H or 1, W or 1, 1]."""
-        weight: Float32s = self.factors[0] * self.factors[1]
-        return weight
+        return self.factors[0] * self.factors[1]
 
 
 def draw_blend(mixing: Mixing, size: Size, batch_size: int, rng: np.random.Generator) -> Blend:
@@ -422,8 +421,7 @@ def _boxes_of_sides(sides: Range, count: int, batch: Batch) -> _Boxes:
 
 
 def _area(boxes: _Boxes, size: Size) -> Floats:
-    area: Floats = (boxes.bottom - boxes.top) * (boxes.right - boxes.left) / (size[0] * size[1])
-    return area
+    return (boxes.bottom - boxes.top) * (boxes.right - boxes.left) / (size[0] * size[1])
 
 
 def _boxed(weight: Floats, boxes: _Boxes, size: Size) -> tuple[Floats, Floats]:
@@ -450,8 +448,7 @@ def _low_frequencies(decay: float, batch: Batch) -> Floats:
     spectrum = amplitude * (
         rng.standard_normal(frequency.shape) + 1j * rng.standard_normal(frequency.shape)
     )
-    image: Floats = np.fft.irfft2(spectrum, s=batch.size)
-    return image
+    return np.fft.irfft2(spectrum, s=batch.size)
 
 
 def _threshold(image: Floats, share: float, softness: float, rng: np.random.Generator) -> Floats:

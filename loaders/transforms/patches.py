@@ -171,8 +171,7 @@ def chosen_budgets(operation: Patchify, words: Words) -> Ints:
     Rows of several images are fuller if every batch has the same lengths.
     """
     order = np.argsort(words[1:], kind="stable") + int(words[0] >> np.uint64(32))
-    chosen: Ints = np.array(operation.budgets, np.int64)[order % len(operation.budgets)]
-    return chosen
+    return np.array(operation.budgets, np.int64)[order % len(operation.budgets)]
 
 
 # Where the patches of a batch go
