@@ -434,6 +434,10 @@ class Operation(Checked):
         return None
 
 
+#: Operations that run one after another. May be empty.
+Chain: TypeAlias = tuple[Operation, ...]
+
+
 def needs_bytes(operation: Operation) -> CallError:
     """Return the error of an operation on bytes that comes after the normalization."""
     return CallError(

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias
 
 from loaders.transforms.base import (
     MAX_ORDERED,
     MAX_TRANSFORMS,
+    Chain,
     ImageSpec,
     Operation,
     Probability,
@@ -20,9 +20,6 @@ from loaders.transforms.base import (
     check_type,
 )
 from manifests.errors import CallError
-
-#: Operations that run one after another. May be empty.
-Chain: TypeAlias = tuple[Operation, ...]
 
 
 class Combinator(Operation):

@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from loaders.memory import CropWindow, ImageSizes
-from loaders.transforms.base import BUCKET, ImageSpec, Operation, Range
+from loaders.transforms.base import BUCKET, Chain, ImageSpec, Operation, Range
 from loaders.transforms.color import ColorJitter, ConvertColor, PCALighting, RandomGrayscale
+from loaders.transforms.combinators import chain_output
 from loaders.transforms.crop_resize import Crop, CropAtRatio, RandomResizedCrop, Resize
 from loaders.transforms.decode_normalize import Decode, Normalize, ToFloat, Unpack
 from loaders.transforms.geometry import Flip, Pad
@@ -121,13 +122,13 @@ class Fusion:
 
     """
 
-    operations: tuple[Operation, ...]
+    operations: Chain
     reasons: tuple[str, ...]
 
 
 #: Takes two neighbors, and the operations before them. Returns the operations that replace the
 #: pair, or ``None`` if the rule does not apply.
-Rewrite: TypeAlias = Callable[[Any, Any, tuple[Operation, ...]], "tuple[Operation, ...] | None"]
+Rewrite: TypeAlias = Callable[[Any, Any, Chain], Chain | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,48 +178,34 @@ def fuse(operations: Sequence[Operation]) -> Fusion:
     return Fusion(current, tuple(reasons))
 
 
-def _swap(
-    first: Operation, second: Operation, before: tuple[Operation, ...]
-) -> tuple[Operation, ...] | None:
+def _swap(first: Operation, second: Operation, before: Chain) -> Chain | None:
     return (second, first) if second.commutes(first, before) else None
 
 
-def _flip_later(
-    first: Flip, second: Operation, _: tuple[Operation, ...]
-) -> tuple[Operation, ...] | None:
+def _flip_later(first: Flip, second: Operation, _: Chain) -> Chain | None:
     return (second, first) if first.axis == "horizontal" else None
 
 
-def _before_flip(first: Flip, second: Patchify, _: tuple[Operation, ...]) -> tuple[Operation, ...]:
+def _before_flip(first: Flip, second: Patchify, _: Chain) -> Chain:
     return second, first
 
 
-def _decode_crop(
-    first: Decode, second: RandomResizedCrop | CropAtRatio, _: tuple[Operation, ...]
-) -> tuple[Operation, ...]:
+def _decode_crop(first: Decode, second: RandomResizedCrop | CropAtRatio, _: Chain) -> Chain:
     return DecodeCrop(first, second), second.resize
 
 
-def _crop_resize(
-    first: Unpack, second: RandomResizedCrop, _: tuple[Operation, ...]
-) -> tuple[Operation, ...] | None:
+def _crop_resize(first: Unpack, second: RandomResizedCrop, _: Chain) -> Chain | None:
     return (first, CropResize(second)) if second.attempts else None
 
 
-def _resize_crop(
-    first: Resize, second: Crop, before: tuple[Operation, ...]
-) -> tuple[Operation, ...] | None:
+def _resize_crop(first: Resize, second: Crop, before: Chain) -> Chain | None:
     return (ResizeCrop(first, second),) if second.never_pads((*before, first)) else None
 
 
-def _pad_crop(
-    first: Pad, second: Crop, before: tuple[Operation, ...]
-) -> tuple[Operation, ...] | None:
+def _pad_crop(first: Pad, second: Crop, before: Chain) -> Chain | None:
     if first.mode != "constant":
         return None
-    spec = ImageSpec()
-    for operation in (*before, first):
-        spec = operation.output(spec)
+    spec = chain_output((*before, first), ImageSpec())
     if second.size == BUCKET or spec.of_bucket:
         return None
     added = first.top + first.bottom, first.left + first.right
@@ -233,15 +220,11 @@ def _pad_crop(
     return (PadCrop(first, second),)
 
 
-def _float_normalize(
-    first: ToFloat, second: Normalize, _: tuple[Operation, ...]
-) -> tuple[Operation, ...]:
+def _float_normalize(first: ToFloat, second: Normalize, _: Chain) -> Chain:
     return (replace(second, scale=second.scale * first.scale),)
 
 
-def _flip_normalize(
-    first: Flip, second: Normalize, _: tuple[Operation, ...]
-) -> tuple[Operation, ...] | None:
+def _flip_normalize(first: Flip, second: Normalize, _: Chain) -> Chain | None:
     return (FlipNormalize(first, second),) if first.axis == "horizontal" else None
 
 

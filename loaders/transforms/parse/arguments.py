@@ -19,6 +19,7 @@ from loaders.transforms.base import (
     BUCKET,
     MAX_NUMBER_LENGTH,
     AnySize,
+    Chain,
     Color,
     Filter,
     Operation,
@@ -319,7 +320,7 @@ WidthHeight: TypeAlias = Annotated[Any, read_width_height]
 Bool: TypeAlias = Annotated[bool, read_bool]
 Probability: TypeAlias = Annotated[float, read_probability]
 ProbabilityText: TypeAlias = Annotated[float, read_probability_text]
-Chains: TypeAlias = Annotated[tuple[tuple[Operation, ...], ...], read_transforms]
+Chains: TypeAlias = Annotated[tuple[Chain, ...], read_transforms]
 
 
 # Filters

@@ -12,7 +12,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from loaders.transforms.base import MAX_NESTING, MAX_TRANSFORMS, Operation
+from loaders.transforms.base import MAX_NESTING, MAX_TRANSFORMS, Chain, Operation
 from loaders.transforms.parse.arguments import (
     BatchFunction,
     NeedsBytes,
@@ -56,7 +56,7 @@ class RecipeItem:
 
     location: str
     description: str
-    operations: tuple[Operation, ...] = ()
+    operations: Chain = ()
     notes: tuple[str, ...] = ()
     function: Callable[[Any], Any] | None = None
     written: Any = field(default=None, compare=False)

@@ -13,6 +13,7 @@ from loaders.transforms.base import (
     MAX_VIEWS,
     Adjustment,
     BatchOperation,
+    Chain,
     ImageSpec,
     Operation,
     Scale,
@@ -63,7 +64,7 @@ class View:
     output: ImageSpec
 
     @property
-    def operations(self) -> tuple[Operation, ...]:
+    def operations(self) -> Chain:
         """The operations in order."""
         return _operations(self.items)
 
@@ -127,7 +128,7 @@ class Recipe:
         return (*self.items, *chain.from_iterable(view.items for view in self.views))
 
     @property
-    def operations(self) -> tuple[Operation, ...]:
+    def operations(self) -> Chain:
         """All per-image operations in order.
 
         The first is `Decode`, or `Unpack` for datasets that store raw pixels.
@@ -177,7 +178,7 @@ class Recipe:
         return next((each.classes for each in self.mixing if each.classes), self.config_num_classes)
 
 
-def _operations(items: Items) -> tuple[Operation, ...]:
+def _operations(items: Items) -> Chain:
     return tuple(chain.from_iterable(item.operations for item in items))
 
 

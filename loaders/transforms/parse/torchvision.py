@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Annotated, Any, TypeAlias
 
-from loaders.transforms.base import Operation, Range, check_choice
+from loaders.transforms.base import Chain, Operation, Range, check_choice
 from loaders.transforms.color import ConvertColor
-from loaders.transforms.combinators import Chain, RandomApply, RandomChoice, RandomOrder
+from loaders.transforms.combinators import RandomApply, RandomChoice, RandomOrder
 from loaders.transforms.crop_resize import (
     Crop,
     MultiCrop,
