@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 from loaders.transforms.base import Size, Targets
 from loaders.transforms.parse import Recipe, read_recipe, read_views
 from loaders.transforms.parse.items import composed
-from loaders.transforms.parse.paddleclas import read_config
+from loaders.transforms.parse.paddleclas import Config, read_config
 from manifests.errors import CallError
 from manifests.pixels import RGB8, PixelKind
 from manifests.process.text import shown, suggest
@@ -174,15 +174,13 @@ def parse_transforms(
                     transforms, views, image_size=image_size, any_size=batch_size == 1, kind=kind
                 )
             )
-        return ParsedTransforms(
-            read_recipe(transforms, image_size=image_size, any_size=batch_size == 1, kind=kind)
-        )
-    if views is not None:
+        config, source = Config(tuple(transforms)), "transforms"
+    elif views is not None:
         raise CallError(
             f"views needs a list as transforms, got {shown(transforms)}",
             hint="pass the transforms that all views share, or an empty list",
         )
-    if not isinstance(transforms, (str, os.PathLike)):
+    elif not isinstance(transforms, (str, os.PathLike)):
         hint = 'pass for example "imagenet-train" or [{"CropImage": {"size": 224}}]'
         if callable(transforms):
             # Scripts of self-supervised training make the crops of an image in such an object.
@@ -195,29 +193,29 @@ def parse_transforms(
             f" file, got {shown(transforms)}",
             hint=hint,
         )
-    path = os.fspath(transforms)
-    if path.endswith((".yaml", ".yml")) or os.path.isfile(path):
-        config = read_config(path, split)
-        recipe = read_recipe(
-            config.transforms,
-            source=f"{path}: transform_ops",
-            batch=config.batch_transforms,
-            num_classes=config.num_classes,
-            notes=config.notes,
-            image_size=image_size,
-            library=config.library,
-            any_size=(batch_size or config.batch_size) == 1,
-            kind=kind,
-        )
-        return ParsedTransforms(
-            recipe, config.batch_size, config.drop_last, config.shuffle, config.sampler
-        )
-    items, batch = get_preset(path)
-    return ParsedTransforms(
-        read_recipe(
-            items, source=f"{path}: transforms", batch=batch, image_size=image_size, kind=kind
-        )
+    else:
+        config, source = _named_transforms(os.fspath(transforms), split)
+    recipe = read_recipe(
+        config.transforms,
+        source=source,
+        batch=config.batch_transforms,
+        num_classes=config.num_classes,
+        notes=config.notes,
+        image_size=image_size,
+        library=config.library,
+        any_size=(batch_size or config.batch_size) == 1,
+        kind=kind,
     )
+    return ParsedTransforms(
+        recipe, config.batch_size, config.drop_last, config.shuffle, config.sampler
+    )
+
+
+def _named_transforms(path: str, split: str) -> tuple[Config, str]:
+    """Return the transforms of a file or a preset, and the place of their list for messages."""
+    if path.endswith((".yaml", ".yml")) or os.path.isfile(path):
+        return read_config(path, split), f"{path}: transform_ops"
+    return Config(*get_preset(path)), f"{path}: transforms"
 
 
 def require_followed(recipe: Recipe, targets: Targets) -> None:

@@ -412,12 +412,10 @@ class Operation(Checked):
             CallError: the operation makes squares, and the factors differ; or a size is too large.
 
         """
-        del scale
         return self
 
     def commutes(self, first: Operation, before: Iterable[Operation]) -> bool:
         """Return whether it can run before `first`, which follows the operations `before`: the result is the same."""
-        del first, before
         return False
 
     @property
@@ -662,7 +660,7 @@ def check_side(name: str, value: Any) -> None:
     check_size(name, (value, value))
 
 
-def numbers_each(count: int, minimum: float, maximum: float) -> Check:
+def numbers_each(count: int, minimum: float, maximum: float = float("inf")) -> Check:
     """Return a check that a value is a tuple of `count` numbers in a range."""
 
     def check(name: str, values: Any) -> None:

@@ -14,10 +14,9 @@ from loaders.transforms.base import (
     Probability,
     Scale,
     Targets,
-    check_number,
-    check_numbers,
     check_tuple,
     check_type,
+    numbers_each,
 )
 from manifests.errors import CallError
 
@@ -146,9 +145,7 @@ class RandomChoice(Chains):
     def _check(self) -> None:
         Chains._check(self)
         if self.weights is not None:
-            check_numbers("weights", self.weights, len(self.chains))
-            for weight in self.weights:
-                check_number("weights", weight, 0)
+            numbers_each(len(self.chains), 0)("weights", self.weights)
             if not any(self.weights):
                 raise CallError("weights must not all be 0")
 

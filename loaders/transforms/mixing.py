@@ -18,11 +18,10 @@ from loaders.transforms.base import (
     Range,
     Size,
     check_number,
-    check_numbers,
-    check_probability,
     check_tuple,
     integers,
     numbers,
+    numbers_each,
     ranges,
 )
 from manifests.errors import CallError
@@ -175,9 +174,7 @@ class MixOneOf(Mixing):
 
     def _check(self) -> None:
         check_tuple("operations", self.operations, Mixup, Cutmix, Fmix)
-        check_numbers("probabilities", self.probabilities, len(self.operations))
-        for probability in self.probabilities:
-            check_probability("probabilities", probability)
+        numbers_each(len(self.operations), 0, 1)("probabilities", self.probabilities)
         total = sum(self.probabilities)
         # Decimal fractions such as 0.1 add up to 1 only up to rounding.
         if total > 1 + 1e-9:

@@ -20,11 +20,11 @@ from loaders.transforms.base import (
     Targets,
     check_choice,
     check_number,
-    check_numbers,
     check_tuple,
     check_type,
     integers,
     numbers,
+    numbers_each,
 )
 from manifests.errors import CallError
 
@@ -234,9 +234,7 @@ class RandomSteps(Policy):
     def _check(self) -> None:
         check_tuple("pool", self.pool, Step)
         if self.weights is not None:
-            check_numbers("weights", self.weights, len(self.pool))
-            for weight in self.weights:
-                check_number("weights", weight, 0)
+            numbers_each(len(self.pool), 0)("weights", self.weights)
             self._check_orders(sum(weight > 0 for weight in self.weights))
 
     def _check_orders(self, drawable: int) -> None:

@@ -33,6 +33,7 @@ from loaders.transforms.parse.arguments import (
     read_number,
 )
 from loaders.transforms.policies import (
+    MOVING_STEPS,
     Amount,
     Level,
     MixedChains,
@@ -53,7 +54,6 @@ StepTable: TypeAlias = dict[str, Amount]
 MAX_LEVEL = 10
 
 #: The steps that move pixels, and the steps that blend the image with another one.
-MOVES = ("shear_x", "shear_y", "translate_x", "translate_y", "rotate")
 ENHANCEMENTS = ("color", "contrast", "sharpness", "brightness")
 
 _GRAY: Color = (128, 128, 128)
@@ -110,7 +110,7 @@ def steps_of(table: StepTable, filter_: Any = "nearest", fill: Color = _BLACK) -
     steps = {}
     for name, amount in table.items():
         steps[name] = Step(name, amount)
-        if name in MOVES:
+        if name in MOVING_STEPS:
             steps[name] = Step(name, amount, filter=filter_, fill=fill)
     return steps
 
