@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -18,3 +19,5 @@ Floats: TypeAlias = NDArray[np.float64]
 Float32s: TypeAlias = NDArray[np.float32]
 #: Random bits, and integers that are packed into them.
 Words: TypeAlias = NDArray[np.uint64]
+#: Columns of sample tables, by name.
+Columns: TypeAlias = Mapping[str, Array]

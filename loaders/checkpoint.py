@@ -9,7 +9,7 @@ import zlib
 from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeAlias
 
 from loaders.progress import Position, Seen
 from loaders.samplers.named import as_plain
@@ -19,6 +19,11 @@ from manifests.errors import CallError
 from manifests.json_members import MAX_INTEGER, Member, MemberError, shorten
 
 VERSION = 1
+
+#: The choices of a loader that decide about its batches, by name.
+Choices: TypeAlias = Mapping[str, Any]
+#: The revision of each dataset.
+Revisions: TypeAlias = tuple[int, ...]
 
 
 def sampling_choices(spec: LoaderSpec) -> dict[str, Any]:
@@ -91,7 +96,7 @@ class State:
     checkpoint: bytes
     errors: Mapping[int, str] = field(default_factory=dict)
     adjustment: Adjustment = AS_WRITTEN
-    revisions: tuple[int, ...] = ()
+    revisions: Revisions = ()
     seen: Seen = field(default_factory=Seen)
     origin: Mapping[str, Any] = field(default_factory=dict)
 
@@ -122,11 +127,11 @@ class State:
 
 def read_state(
     state: Mapping[str, Any],
-    built: Mapping[str, Any],
+    built: Choices,
     *,
     batches: int,
     samples: int = MAX_INTEGER,
-    revisions: tuple[int, ...] = (),
+    revisions: Revisions = (),
 ) -> State:
     """Parse the result of `State.to_dict` for a loader that resumes from it.
 
@@ -194,10 +199,10 @@ def read_state(
 
 
 def _require_same_choices(
-    saved: Mapping[str, Any],
-    built: Mapping[str, Any],
-    saved_revisions: tuple[int, ...],
-    revisions: tuple[int, ...],
+    saved: Choices,
+    built: Choices,
+    saved_revisions: Revisions,
+    revisions: Revisions,
 ) -> None:
     """Check that two loaders were built with the same choices.
 
@@ -233,7 +238,7 @@ def _require_same_choices(
         )
 
 
-def _refuse_ranks(saved: Mapping[str, Any], built: Mapping[str, Any]) -> None:
+def _refuse_ranks(saved: Choices, built: Choices) -> None:
     """Refuse a state that differs only in what part of a global batch a rank reads.
 
     Raises:
@@ -256,7 +261,7 @@ def _refuse_ranks(saved: Mapping[str, Any], built: Mapping[str, Any]) -> None:
 
 
 def _require_same_epoch(
-    saved: Mapping[str, Any], built: Mapping[str, Any], errors: Mapping[int, str], *, moves: bool
+    saved: Choices, built: Choices, errors: Mapping[int, str], *, moves: bool
 ) -> None:
     """Check that the rest of the epoch contains what the loader of the state has not read.
 
@@ -295,13 +300,13 @@ def _require_same_epoch(
         )
 
 
-def read_revisions(member: Member) -> tuple[int, ...]:
+def read_revisions(member: Member) -> Revisions:
     """Return the revision of each dataset, as `State.to_dict` writes them."""
     members = member.items() if isinstance(member.value, (list, tuple)) else [member]
     return tuple(each.integer(0, _MAX_COUNT) for each in members)
 
 
-def _numbers(revisions: tuple[int, ...]) -> str:
+def _numbers(revisions: Revisions) -> str:
     return str(revisions[0] if len(revisions) == 1 else list(revisions))
 
 
@@ -309,7 +314,7 @@ def _numbers(revisions: tuple[int, ...]) -> str:
 _PART = ("rank", "world_size", "batch_size")
 
 
-def _same_global_batches(saved: Mapping[str, Any], built: Mapping[str, Any]) -> bool:
+def _same_global_batches(saved: Choices, built: Choices) -> bool:
     """Return whether two loaders only read different parts of equal global batches."""
     differing = _differing(saved, built)
     if not differing or built.get("sampler") is None or not set(differing) <= set(_PART):
@@ -317,14 +322,14 @@ def _same_global_batches(saved: Mapping[str, Any], built: Mapping[str, Any]) -> 
     return _global_batch(saved) == _global_batch(built)
 
 
-def _differing(saved: Mapping[str, Any], built: Mapping[str, Any]) -> list[str]:
+def _differing(saved: Choices, built: Choices) -> list[str]:
     """Return the choices in which two loaders differ, except `on_error`, which may differ."""
     return [
         name for name, value in built.items() if saved.get(name) != value and name != "on_error"
     ]
 
 
-def _global_batch(choices: Mapping[str, Any]) -> int | None:
+def _global_batch(choices: Choices) -> int | None:
     size, world_size = choices.get("batch_size"), choices.get("world_size")
     if isinstance(size, int) and isinstance(world_size, int):
         return size * world_size

@@ -17,6 +17,7 @@ from manifests.process.text import one_line
 
 if TYPE_CHECKING:
     from loaders.dataset.split import OpenSplit
+    from loaders.memory import Estimates
 
 
 class Command(click.Command):
@@ -69,6 +70,7 @@ def main() -> None:
 # --- options that several commands have -----------------------------------------------------------
 
 _Command = Callable[..., None]
+_Decorator = Callable[[_Command], _Command]
 
 _dataset = click.argument("dataset")
 _option = partial(click.option, show_default=True)
@@ -83,12 +85,12 @@ _measured_json = click.option(
 )
 
 
-def _transforms(preset: str) -> Callable[[_Command], _Command]:
+def _transforms(preset: str) -> _Decorator:
     text = f"A preset such as {preset}, or a YAML file."
     return click.option("--transforms", required=True, metavar="NAME|FILE", help=text)
 
 
-def _device(text: str) -> Callable[[_Command], _Command]:
+def _device(text: str) -> _Decorator:
     devices = click.Choice(["auto", "cpu", "gpu"])
     return _option("--device", type=devices, default="auto", help=text)
 
@@ -96,7 +98,7 @@ def _device(text: str) -> Callable[[_Command], _Command]:
 _DECODES = "What decodes and transforms the images. auto: a GPU if there is one."
 
 
-def _several(*options: Callable[[_Command], _Command]) -> Callable[[_Command], _Command]:
+def _several(*options: _Decorator) -> _Decorator:
     """Return a decorator that adds options, in the order of the help."""
 
     def add(command: _Command) -> _Command:
@@ -132,7 +134,7 @@ _loader_options = _several(
 )
 
 
-def _method_options(seconds: float, repeats: int) -> Callable[[_Command], _Command]:
+def _method_options(seconds: float, repeats: int) -> _Decorator:
     """Add the options that say how long to measure."""
     return _several(
         _option(
@@ -211,7 +213,7 @@ def _print_json(value: Any) -> None:
     click.echo(json.dumps(value, indent=1, ensure_ascii=False))
 
 
-def _estimate(split: OpenSplit, batch_size: int) -> dict[str, dict[str, int]] | None:
+def _estimate(split: OpenSplit, batch_size: int) -> Estimates | None:
     from loaders.dataset.tables import SampleTables
     from loaders.memory import ImageSizes, estimate_presets
 
@@ -222,7 +224,7 @@ def _estimate(split: OpenSplit, batch_size: int) -> dict[str, dict[str, int]] | 
     return estimate_presets(sizes, batch_size, encoded=split.manifest.store == "encoded")
 
 
-def _print_table(estimate: dict[str, dict[str, int]] | None) -> None:
+def _print_table(estimate: Estimates | None) -> None:
     if estimate is None:
         click.echo("  unknown, because the split contains no samples")
         return

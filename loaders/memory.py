@@ -12,6 +12,7 @@ import math
 import weakref
 from bisect import bisect_right
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -78,6 +79,10 @@ _ATTEMPTS = 10
 
 #: Bytes of a float16 image of 224x224.
 _IMAGENET_BYTES = 224 * 224 * 3 * 2
+
+
+#: Bytes of GPU memory, by preset and by variant of the images.
+Estimates: TypeAlias = dict[str, dict[str, int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,9 +224,7 @@ def estimate_memory(sizes: ImageSizes, settings: LoadSettings) -> MemoryEstimate
     )
 
 
-def estimate_presets(
-    sizes: ImageSizes, batch_size: int, *, encoded: bool
-) -> dict[str, dict[str, int]]:
+def estimate_presets(sizes: ImageSizes, batch_size: int, *, encoded: bool) -> Estimates:
     """Estimate the GPU memory of two presets, with default options.
 
     Args:
@@ -242,7 +245,7 @@ def estimate_presets(
     windows: dict[str, CropWindow | None] = {"imagenet-train": None, "imagenet-eval": None}
     if encoded:
         windows["imagenet-train"] = CropWindow()
-    estimates: dict[str, dict[str, int]] = {}
+    estimates: Estimates = {}
     for preset, window in windows.items():
         estimates[preset] = {}
         for name, each in variants.items():

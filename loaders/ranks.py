@@ -18,7 +18,7 @@ import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 from manifests.errors import CallError
 
@@ -29,6 +29,9 @@ NO_LAUNCHER = "no launcher, so one process"
 #: Longest pause between two looks at the store, in seconds. A blocking wait of the store would
 #: ignore Ctrl-C.
 _PAUSE = 0.05
+
+#: Environment variables; tests pass others than `os.environ`.
+Environment: TypeAlias = Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +140,7 @@ class Ranks:
 
 
 def find_ranks(
-    rank: int | None, world_size: int | None, environment: Mapping[str, str] = os.environ
+    rank: int | None, world_size: int | None, environment: Environment = os.environ
 ) -> Ranks:
     """Return rank and world size: as given, of the process group, of the launcher, or 0 of 1.
 
@@ -208,7 +211,7 @@ def check_group(ranks: Ranks) -> None:
     )
 
 
-def local_rank(ranks: Ranks, environment: Mapping[str, str] = os.environ) -> int | None:
+def local_rank(ranks: Ranks, environment: Environment = os.environ) -> int | None:
     """Return the number of this process on its machine. `None` if no launcher tells it."""
     for launcher in LAUNCHERS:
         if launcher.local_rank in environment and _has_started(launcher, ranks, environment):
@@ -216,7 +219,7 @@ def local_rank(ranks: Ranks, environment: Mapping[str, str] = os.environ) -> int
     return None
 
 
-def _has_started(launcher: Launcher, ranks: Ranks, environment: Mapping[str, str]) -> bool:
+def _has_started(launcher: Launcher, ranks: Ranks, environment: Environment) -> bool:
     """Return whether a launcher has started each of the ranks, not only their parent.
 
     Ranks that a script starts itself, for example with `torch.multiprocessing`, all inherit the
@@ -228,7 +231,7 @@ def _has_started(launcher: Launcher, ranks: Ranks, environment: Mapping[str, str
     return _int_variable(launcher.world_size, environment) >= ranks.world_size
 
 
-def usable_cores(ranks: Ranks, gpus: int, environment: Mapping[str, str] = os.environ) -> int:
+def usable_cores(ranks: Ranks, gpus: int, environment: Environment = os.environ) -> int:
     """Return how many cores this process can use without the cores of other ranks, at least 1.
 
     Args:
@@ -261,7 +264,7 @@ def _share_of_cores(local_size: int) -> int:
     return max(1, min(own, max(own, whole) // max(1, local_size)))
 
 
-def _slurm_cores(cores: int, environment: Mapping[str, str]) -> int:
+def _slurm_cores(cores: int, environment: Environment) -> int:
     """Return the cores of this task, which Slurm may not have restricted to its own."""
     if "SLURM_CPUS_PER_TASK" in environment:
         return min(cores, _int_variable("SLURM_CPUS_PER_TASK", environment))
@@ -281,7 +284,7 @@ def _slurm_cores(cores: int, environment: Mapping[str, str]) -> int:
     return cores // max(1, counts[min(node, len(counts) - 1)])
 
 
-def _launched_ranks(environment: Mapping[str, str]) -> Ranks:
+def _launched_ranks(environment: Environment) -> Ranks:
     ranks = _complete_ranks(environment)
     # WORLD_SIZE without RANK: a script that starts its own processes, or one of Lightning's on
     # another machine.
@@ -305,7 +308,7 @@ def _launched_ranks(environment: Mapping[str, str]) -> Ranks:
     return ranks or Ranks()
 
 
-def _complete_ranks(environment: Mapping[str, str]) -> Ranks | None:
+def _complete_ranks(environment: Environment) -> Ranks | None:
     """Return the ranks of the first launcher that tells both numbers."""
     for launcher in LAUNCHERS:
         if launcher.rank in environment and launcher.world_size in environment:
@@ -322,7 +325,7 @@ def _complete_ranks(environment: Mapping[str, str]) -> Ranks | None:
     return None
 
 
-def _signs_of_several(environment: Mapping[str, str]) -> list[str]:
+def _signs_of_several(environment: Environment) -> list[str]:
     """Return the variables that only processes of a group of several have."""
     sizes, ranks = [], []
     for launcher in LAUNCHERS:
@@ -335,7 +338,7 @@ def _signs_of_several(environment: Mapping[str, str]) -> list[str]:
     return sizes + ranks
 
 
-def _int_variable(name: str, environment: Mapping[str, str], default: int | None = None) -> int:
+def _int_variable(name: str, environment: Environment, default: int | None = None) -> int:
     if default is not None and name not in environment:
         return default
     try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any
@@ -83,9 +82,7 @@ class Entry:
     notes: Mapping[str, Any]
 
 
-def use_tuning(
-    path: str | os.PathLike[str], key: TuningKey, batch_size: int
-) -> tuple[Tuning, tuple[str, ...]]:
+def use_tuning(path: str, key: TuningKey, batch_size: int) -> tuple[Tuning, tuple[str, ...]]:
     """Return the tuning of a file for a loader, with the nearest batch size, and warnings.
 
     Raises:
@@ -108,20 +105,20 @@ def use_tuning(
         which = "it was" if len(entries) == 1 else "the most similar of its entries was"
         raise CallError(
             f"tuning: {which} measured for something else: {'; '.join(differences)}",
-            file=os.fspath(path),
+            file=path,
             hint=_AGAIN,
         )
     if nearest.batch_size == batch_size:
         return nearest.tuning, ()
     warning = (
-        f"{os.fspath(path)} was measured with batches of {nearest.batch_size:,} images, and this"
+        f"{path} was measured with batches of {nearest.batch_size:,} images, and this"
         f" loader has batches of {batch_size:,}, for which other options may be faster: add them"
         f" with `loaders tune --batch-size {batch_size}`"
     )
     return nearest.tuning, (warning,)
 
 
-def read_entries(path: str | os.PathLike[str]) -> list[Entry]:
+def read_entries(path: str) -> list[Entry]:
     """Return everything in a file; see `use_tuning` for its errors."""
     try:
         body = parse_json(read_file(path, TUNING))
@@ -136,7 +133,7 @@ def read_entries(path: str | os.PathLike[str]) -> list[Entry]:
         raise_machine_fault(error)
         raise CallError(
             f"tuning: the file cannot be read ({error.strerror})",
-            file=os.fspath(path),
+            file=path,
             hint="write it with `loaders tune`",
         ) from None
 
@@ -196,8 +193,8 @@ def _differences(there: TuningKey, here: TuningKey) -> list[str]:
     return [text for name, text in texts.items() if getattr(there, name) != getattr(here, name)]
 
 
-def _damaged(path: str | os.PathLike[str], problem: str) -> CallError:
-    return CallError(f"tuning: the file is damaged: {problem}", file=os.fspath(path), hint=_AGAIN)
+def _damaged(path: str, problem: str) -> CallError:
+    return CallError(f"tuning: the file is damaged: {problem}", file=path, hint=_AGAIN)
 
 
 def tuning_key(device: Device, cores: int, split: OpenSplit, recipe: Recipe) -> TuningKey:

@@ -88,24 +88,21 @@ class Source:
     prefetched: int
 
 
-def measure(source: Source, finish: Callable[[], None], method: Method) -> Rate:
+def measure(source: Source, method: Method) -> Rate:
     """Measure a source; see `measure_in_turn`."""
-    return measure_in_turn({"": source}, finish, method)[""]
+    return measure_in_turn({"": source}, method)[""]
 
 
-def measure_in_turn(
-    sources: Mapping[str, Source], finish: Callable[[], None], method: Method
-) -> dict[str, Rate]:
+def measure_in_turn(sources: Mapping[str, Source], method: Method) -> dict[str, Rate]:
     """Measure sources in turn, so that a slow moment of the machine affects all of them.
 
     Args:
         sources: the sources by name.
-        finish: waits until the device has finished all work.
         method: how long and how often.
 
     """
     # The first batches of a pipeline are slower than the others.
-    times = {name: _warm_up(source, finish, method.seconds) for name, source in sources.items()}
+    times = {name: _warm_up(source, method.seconds) for name, source in sources.items()}
     repeats: dict[str, list[float]] = {name: [] for name in sources}
     previous = [*sources][-1]
     for _ in range(method.repeats):
@@ -115,26 +112,26 @@ def measure_in_turn(
                 time.sleep(sources[previous].prefetched * times[previous])
                 # What is ready was made while another source was measured.
                 _take(source, source.prefetched + 1)
-                finish()
+                wait_for_device()
             batches = _batches(source, method.seconds / times[name])
             start = time.perf_counter()
             images = _take(source, batches)
-            finish()
+            wait_for_device()
             repeats[name].append(images / (time.perf_counter() - start))
             previous = name
     return {name: Rate(tuple(rates)) for name, rates in repeats.items()}
 
 
-def _warm_up(source: Source, finish: Callable[[], None], seconds: float) -> float:
+def _warm_up(source: Source, seconds: float) -> float:
     """Take batches for some time, and return how many seconds one takes."""
     _take(source, 1)  # of a new pipeline, it takes longer than the others
-    finish()
+    wait_for_device()
     start, taken = time.perf_counter(), 0
     least = max(_LEAST_BATCHES, 2 * source.prefetched)
     while taken < least or time.perf_counter() - start < seconds:
         _take(source, 1)
         taken += 1
-    finish()
+    wait_for_device()
     return max(1e-9, (time.perf_counter() - start) / taken)
 
 
@@ -188,13 +185,13 @@ def measure_stages(make_spec: MakeSpec, method: Method) -> dict[str, Rate]:
         for name in get_args(Stage):
             sources[name] = stack.enter_context(_pipeline(make_spec(), name))
         sources["delivery"] = _source_of(stack.enter_context(Loader[Any](make_spec())))
-        return measure_in_turn(sources, wait_for_device, method)
+        return measure_in_turn(sources, method)
 
 
 def measure_loader(make_spec: MakeSpec, method: Method, model: Step | None = None) -> Rate:
     """Measure a loader: the whole pipeline, and the delivery to the framework, or to a model."""
     with Loader[Any](make_spec()) as loader:
-        return measure(_source_of(loader, model or _images), wait_for_device, method)
+        return measure(_source_of(loader, model or _images), method)
 
 
 def measure_model(make_spec: MakeSpec, model: Step, method: Method) -> Rate:
@@ -202,7 +199,7 @@ def measure_model(make_spec: MakeSpec, model: Step, method: Method) -> Rate:
     with Loader[Any](make_spec()) as loader:
         # The batch stays valid after the loader is closed.
         cached = next(iter(loader))
-    return measure(Source(lambda: model(cached), 1), wait_for_device, method)
+    return measure(Source(lambda: model(cached), 1), method)
 
 
 def wait_for_device() -> None:

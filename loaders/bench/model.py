@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from loaders.bench.measure import Method, Rate, Source, measure, wait_for_device
+from loaders.bench.measure import Method, Rate, Source, measure
 from loaders.dataset.images import StoredImages
 from loaders.dataset.split import open_split
 from loaders.dataset.tables import SampleTables
@@ -239,9 +239,7 @@ def measure_torchvision(spec: LoaderSpec, preset: str, workers: int, method: Met
 
     """
     batches = _batches(spec, preset, workers)
-    return measure(
-        Source(lambda: len(next(batches)[1]), max(1, 2 * workers)), wait_for_device, method
-    )
+    return measure(Source(lambda: len(next(batches)[1]), max(1, 2 * workers)), method)
 
 
 def measure_decode_jpeg(spec: LoaderSpec, preset: str, method: Method) -> Rate | None:
@@ -254,7 +252,7 @@ def measure_decode_jpeg(spec: LoaderSpec, preset: str, method: Method) -> Rate |
         return None
     batches = decode_jpeg_batches(spec, preset, f"cuda:{device.index}")
     try:
-        return measure(Source(lambda: len(next(batches)), 1), wait_for_device, method)
+        return measure(Source(lambda: len(next(batches)), 1), method)
     except RuntimeError:  # pixels, or another format
         return None
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from loaders.arrays import Array, Ints
+from loaders.arrays import Array, Columns, Ints
 from loaders.dataset.split import OpenSplit
 from loaders.memory import ImageSizes
 from manifests.errors import CallError, TableError
@@ -368,7 +368,7 @@ class SampleTables:
                 self._files[number] = file
         return file
 
-    def _read_defined(self, number: int, names: Sequence[str]) -> Mapping[str, Array]:
+    def _read_defined(self, number: int, names: Sequence[str]) -> Columns:
         """Read columns that the format defines, of one shard."""
         table = self._file(number).read(names)
         arrays = {}
@@ -473,7 +473,7 @@ class LazyColumns:
     def __init__(
         self,
         counts: Sequence[int],
-        read: Callable[[int, Sequence[str]], Mapping[str, Array]],
+        read: Callable[[int, Sequence[str]], Columns],
     ) -> None:
         """Prepare to read columns.
 

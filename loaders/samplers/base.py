@@ -17,7 +17,7 @@ from typing import Any, Generic, Protocol, TypeAlias, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from loaders.arrays import Array, Float32s, Ints
+from loaders.arrays import Array, Columns, Float32s, Ints
 from loaders.options import LastBatch
 from loaders.transforms.base import Size
 from manifests.errors import CallError
@@ -257,7 +257,7 @@ class Fit:
 
     """
 
-    columns: Mapping[str, Array]
+    columns: Columns
     samples: int
     batch_size: int
     world_size: int
@@ -296,7 +296,7 @@ class OwnSampler(ABC):
 
     def plan(
         self,
-        columns: Mapping[str, Array],
+        columns: Columns,
         *,
         samples: int,
         batch_size: int,

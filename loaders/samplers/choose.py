@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from loaders.arrays import Array
+from loaders.arrays import Array, Columns
 from loaders.dataset.damage import check_indexes
 from loaders.dataset.fields import image_fields, sizes_of
 from loaders.dataset.files import network_filesystem
@@ -231,7 +231,7 @@ def stored_order(split: OpenSplit, batching: Batching, *, shuffle: bool) -> Stor
 
 
 def planned_order(
-    split: OpenSplit, columns: Mapping[str, Array], batching: Batching, sampler: Sampler
+    split: OpenSplit, columns: Columns, batching: Batching, sampler: Sampler
 ) -> PlannedOrder:
     """Fit a sampler to a split.
 

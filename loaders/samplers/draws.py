@@ -9,14 +9,14 @@ integers, so sums and rounding are exact.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from loaders.arrays import Array, Bools, Floats, Words
+from loaders.arrays import Array, Bools, Columns, Floats, Words
 from loaders.samplers.base import Indices, Rows, index_dtype
 from manifests.errors import CallError
 from manifests.process.text import agree, plural
@@ -95,7 +95,7 @@ class Groups:
         return np.diff(self.starts)
 
 
-def read_codes(columns: Mapping[str, Array], name: str, samples: int) -> Words:
+def read_codes(columns: Columns, name: str, samples: int) -> Words:
     """Return an integer below 2**32 for each row, uint64 [samples]: equal for equal values.
 
     Raises:

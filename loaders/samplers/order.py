@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
 
-from loaders.arrays import Array, Bools, Ints
+from loaders.arrays import Bools, Columns, Ints
 from loaders.options import LastBatch
 from loaders.progress import BatchShape, Position, Upcoming
 from loaders.ranks import Ranks
@@ -260,7 +260,7 @@ class Peers:
     @classmethod
     def of(
         cls,
-        columns: Mapping[str, Array],
+        columns: Columns,
         name: str,
         samples: int,
         drawable: Bools | None = None,

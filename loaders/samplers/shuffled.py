@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
-from loaders.arrays import Array, Ints
+from loaders.arrays import Columns, Ints
 from loaders.options import require_int_field
 from loaders.samplers.base import (
     SHARD,
@@ -81,7 +80,7 @@ class ShuffledSampler(OwnSampler):
             return _WindowPlan(fit.columns[SHARD], self.window, fit)
         return _ShuffledPlan(fit)
 
-    def _sorted_by_pixels(self, columns: Mapping[str, Array]) -> Indices:
+    def _sorted_by_pixels(self, columns: Columns) -> Indices:
         width, height = (columns[name] for name in self.columns)
         if width.dtype.kind not in "iu" or height.dtype.kind not in "iu":
             raise CallError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from loaders.arrays import Array, Bools
+from loaders.arrays import Bools, Columns
 from loaders.options import LastBatch
 from loaders.samplers.base import (
     ClippedPlan,
@@ -116,7 +116,7 @@ class SubsetSampler(ComparedByText):
             return _ClippedSubsetPlan(of_clips, rows, fit.samples)
         return _SubsetPlan(plan, rows, fit.samples)
 
-    def _chosen(self, columns: Mapping[str, Array], samples: int) -> Rows:
+    def _chosen(self, columns: Columns, samples: int) -> Rows:
         if self.where is None:
             rows = np.asarray(self.rows, np.int64)
             if rows.max() >= samples:
@@ -141,7 +141,7 @@ def _filter_columns(where: str | None) -> tuple[str, ...]:
     return () if where is None else filter_columns(where)
 
 
-def _as_table(columns: Mapping[str, Array], names: Sequence[str], samples: int) -> pa.Table:
+def _as_table(columns: Columns, names: Sequence[str], samples: int) -> pa.Table:
     import pyarrow as pa
 
     # A filter without columns also applies to every row.

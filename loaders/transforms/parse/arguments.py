@@ -35,6 +35,8 @@ from manifests.process.text import shown
 
 #: Takes a value and the name of the argument. Raises a `CallError` that names both.
 Reader: TypeAlias = Callable[[Any, str], Any]
+#: Arguments of a transform by name, as they are written.
+Arguments: TypeAlias = Mapping[str, Any]
 
 
 #: Where a name comes from; ``"loaders"`` for names of this package.

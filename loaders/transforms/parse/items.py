@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 
 from loaders.transforms.base import MAX_NESTING, MAX_TRANSFORMS, Chain, Operation
 from loaders.transforms.parse.arguments import (
+    Arguments,
     BatchFunction,
     NeedsBytes,
     Note,
@@ -187,7 +188,7 @@ class Strength:
     magnitude: float
     is_used: bool = False
 
-    def set(self, argument: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    def set(self, argument: str, arguments: Arguments) -> dict[str, Any]:
         """Return the argument of a policy with the magnitude; empty if the policy has none."""
         number: Any = self.magnitude
         if number.is_integer():
@@ -213,7 +214,7 @@ def with_strength(magnitude: float) -> AbstractContextManager[Strength]:
 _OPERATORS = ("MixupOperator", "CutmixOperator", "FmixOperator")
 
 
-def parse_transform(name: str, arguments: Mapping[str, Any]) -> tuple[Part, ...]:
+def parse_transform(name: str, arguments: Arguments) -> tuple[Part, ...]:
     """Parse a transform name and its arguments into operations and notes, or a function.
 
     Raises:
@@ -239,7 +240,7 @@ def parse_transform(name: str, arguments: Mapping[str, Any]) -> tuple[Part, ...]
     return results[0]
 
 
-def _parse(meaning: Meaning, arguments: Mapping[str, Any]) -> tuple[Part, ...]:
+def _parse(meaning: Meaning, arguments: Arguments) -> tuple[Part, ...]:
     name = meaning.name
     values = {}
     for key, argument in meaning.arguments.items():
@@ -257,7 +258,7 @@ def _parse(meaning: Meaning, arguments: Mapping[str, Any]) -> tuple[Part, ...]:
         return tuple(_parts(meaning, values))
 
 
-def _parts(meaning: Meaning, arguments: Mapping[str, Any]) -> Parsed:
+def _parts(meaning: Meaning, arguments: Arguments) -> Parsed:
     """Read the arguments, and yield what the name makes of them, then the notes."""
     values, notes = dict(meaning.fixed), [*map(Note, meaning.notes)]
     strength = _STRENGTH.get()
@@ -335,7 +336,7 @@ _NESTED: dict[Reader, Reader] = {
 }
 
 
-def names_in(located: Located, depth: int = 0) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def names_in(located: Located, depth: int = 0) -> Iterator[tuple[str, Arguments]]:
     """Yield the names in a list, and in the lists inside it, with their arguments.
 
     Names of what contains other transforms are left out.

@@ -47,6 +47,7 @@ from loaders.transforms.parse.arguments import (
     REQUIRED,
     TORCHVISION_DIFFERS,
     Argument,
+    Arguments,
     Libraries,
     Library,
     Parsed,
@@ -876,12 +877,12 @@ def meanings_of(name: str) -> list[Meaning]:
     return _MEANINGS[name]
 
 
-def is_ambiguous(name: str, arguments: Mapping[str, Any]) -> bool:
+def is_ambiguous(name: str, arguments: Arguments) -> bool:
     """Return whether a name with arguments can be the transforms of several libraries."""
     return len(_fitting(_MEANINGS[name], arguments)) > 1
 
 
-def library_of(items: Iterable[tuple[str, Mapping[str, Any]]]) -> Library | None:
+def library_of(items: Iterable[tuple[str, Arguments]]) -> Library | None:
     """Return the library to which the names of a list belong; `None` if they do not say.
 
     Args:
@@ -902,7 +903,7 @@ def library_of(items: Iterable[tuple[str, Mapping[str, Any]]]) -> Library | None
     return found.pop()
 
 
-def makes_arrays(items: Iterable[tuple[str, Mapping[str, Any]]]) -> bool:
+def makes_arrays(items: Iterable[tuple[str, Arguments]]) -> bool:
     """Return whether a list has PaddleClas' DecodeImage, which makes arrays by default."""
     return any(name == "DecodeImage" and arguments.get("to_np", True) for name, arguments in items)
 
@@ -914,7 +915,7 @@ def names_of(library: Library | None, *, arrays: bool = False) -> Iterator[None]
         yield
 
 
-def chosen(name: str, arguments: Mapping[str, Any]) -> list[Meaning]:
+def chosen(name: str, arguments: Arguments) -> list[Meaning]:
     """Return the meanings that take the arguments: of the list's library, if it has one.
 
     Raises:
@@ -931,7 +932,7 @@ def chosen(name: str, arguments: Mapping[str, Any]) -> list[Meaning]:
     return [each for each in fitting if _OF_LIST.get() in each.libraries] or fitting
 
 
-def _fitting(meanings: list[Meaning], arguments: Mapping[str, Any]) -> list[Meaning]:
+def _fitting(meanings: list[Meaning], arguments: Arguments) -> list[Meaning]:
     """Return the meanings that take all arguments, and are of the library that they may name."""
     # Only names with several meanings have the argument `library`.
     names = [*arguments]
@@ -941,9 +942,7 @@ def _fitting(meanings: list[Meaning], arguments: Mapping[str, Any]) -> list[Mean
     return [each for each in meanings if all(map(each.takes, names))]
 
 
-def _unknown_argument(
-    name: str, meanings: list[Meaning], arguments: Mapping[str, Any]
-) -> CallError:
+def _unknown_argument(name: str, meanings: list[Meaning], arguments: Arguments) -> CallError:
     """Return the error for an argument that no library has, or for arguments of two libraries."""
     # Of an argument of several libraries, the first library counts.
     known: dict[str, Library] = {}

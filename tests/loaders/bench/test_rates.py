@@ -21,11 +21,11 @@ def clock(monkeypatch):
     return Clock
 
 
-def measured(batch, prefetched, seconds, repeats, finish=lambda: None):
-    return measure(Source(batch, prefetched), finish, Method(seconds, repeats))
+def measured(batch, prefetched, seconds, repeats):
+    return measure(Source(batch, prefetched), Method(seconds, repeats))
 
 
-def test_work_that_the_device_finishes_later_counts(clock):
+def test_work_that_the_device_finishes_later_counts(clock, monkeypatch):
     pending = []
 
     def batch() -> int:
@@ -36,7 +36,8 @@ def test_work_that_the_device_finishes_later_counts(clock):
         clock.now += sum(pending)
         pending.clear()
 
-    assert measured(batch, 1, 0.0, 2, finish).median == pytest.approx(100)
+    monkeypatch.setattr(measuring, "wait_for_device", finish)
+    assert measured(batch, 1, 0.0, 2).median == pytest.approx(100)
 
 
 def test_what_was_prefetched_meanwhile_does_not_count(clock):
@@ -55,7 +56,7 @@ def test_what_was_prefetched_meanwhile_does_not_count(clock):
         return Source(batch, 3)
 
     sources = {"a": source("a", "b"), "b": source("b", "a")}
-    rates = measure_in_turn(sources, lambda: None, Method(1.0, 3))
+    rates = measure_in_turn(sources, Method(1.0, 3))
     assert [each.median for each in rates.values()] == pytest.approx([100, 100])
 
 
@@ -73,7 +74,7 @@ def test_a_fast_source_does_not_share_the_cores_with_what_a_slow_one_prefetches(
         return 10
 
     sources = {"fast": Source(fast, 1), "slow": Source(slow, 2)}
-    rates = measure_in_turn(sources, lambda: None, Method(0.5, 3))
+    rates = measure_in_turn(sources, Method(0.5, 3))
     assert rates["fast"].repeats == pytest.approx((1000, 1000, 1000))
 
 
