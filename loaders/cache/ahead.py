@@ -35,7 +35,7 @@ MOST_BATCHES_AT_ONCE = 64
 _LEAST_BATCHES = 8
 
 #: With a limit, at most this part of it is fetched before it is needed.
-LIMITED_LOOKAHEAD = 1 / 4
+_LIMITED_LOOKAHEAD = 1 / 4
 
 #: Evicting frees at least this part of the limit at once, because looking for what is needed latest
 #: takes a while.
@@ -63,12 +63,17 @@ class Lookahead:
 
     @classmethod
     def of(cls, layout: Layout, limit: int | None = None) -> Lookahead:
-        """Return the lookahead for a split; with a limit in bytes, only of requested images."""
+        """Return the lookahead for a split.
+
+        With a limit of the cache in bytes, only requested images are fetched, and at most a part of
+        the limit.
+        """
         # Mean size of the images of a sample.
         mean = max(1, int(layout.sizes.mean()) * len(layout.wanted))
         if limit is None:
             return cls(LOOKAHEAD_BYTES // mean, in_blocks=True)
-        return cls(min(LOOKAHEAD_BYTES, limit) // mean, in_blocks=False)
+        size = min(LOOKAHEAD_BYTES, int(limit * _LIMITED_LOOKAHEAD))
+        return cls(size // mean, in_blocks=False)
 
     def most(self, batch_size: int, batches: int) -> int:
         """Return how many batches are fetched in advance, of an epoch of so many batches."""

@@ -40,12 +40,20 @@ class Fetcher:
 
     """
 
-    def __init__(self, layout: Layout, shards: CachedShards, *, timeout: float = TIMEOUT) -> None:
+    def __init__(
+        self,
+        layout: Layout,
+        shards: CachedShards,
+        *,
+        limit: int | None,
+        timeout: float = TIMEOUT,
+    ) -> None:
         """Start no thread yet: the first call of `follow` or `wait` does.
 
         Args:
             layout: where the images are.
             shards: where they go.
+            limit: size of the cache in bytes, if it is smaller than the split; see `Lookahead.of`.
             timeout: how long to repeat requests that fail, in seconds.
 
         """
@@ -57,17 +65,14 @@ class Fetcher:
         self._upcoming: Upcoming | None = None
         self._current = self._planned = 0
         self._wanted: list[Ints] = []
-        self._on_the_way = np.zeros(layout.rows, bool)
+        #: Which rows are being fetched, bool [rows of the layout].
+        self.on_the_way = np.zeros(layout.rows, bool)
         self._failed: dict[int, Exception] = {}
         self._closed = False
         self._slots = threading.BoundedSemaphore(2 * CONNECTIONS)
         self._threads: ThreadPoolExecutor | None = None
         self._planner: threading.Thread | None = None
-        self._lookahead = Lookahead.of(layout)
-
-    def limit_lookahead(self, size: int) -> None:
-        """Fetch at most about this many bytes before they are needed, and only requested images."""
-        self._lookahead = Lookahead.of(self._layout, size)
+        self._lookahead = Lookahead.of(layout, limit)
 
     def follow(self, number: int, upcoming: Upcoming) -> None:
         """Set the batch that the loader reads now."""
@@ -83,10 +88,6 @@ class Fetcher:
         """Return the batches of the loader, the current one, and the one after the last fetched one."""
         with self._changed:
             return self._upcoming, self._current, self._planned
-
-    def being_fetched(self) -> Bools:
-        """Return which rows are on their way: bool [rows of the layout], a view that changes."""
-        return self._on_the_way
 
     def wait(self, rows: Ints) -> None:
         """Wait until images are on the local disk.
@@ -108,7 +109,7 @@ class Fetcher:
                 if not len(missing):
                     return
                 self._raise_failure(missing)
-                if not asked or not self._on_the_way[missing].all():
+                if not asked or not self.on_the_way[missing].all():
                     self._wanted.append(missing)
                     asked = True
                     self._changed.notify_all()
@@ -190,14 +191,14 @@ class Fetcher:
         _, first = np.unique(rows, return_index=True)
         rows = rows[np.sort(first)]
         if self._lookahead.in_blocks:
-            absent = rows[(self._shards.states(rows) == ABSENT) & ~self._on_the_way[rows]]
+            absent = rows[(self._shards.states(rows) == ABSENT) & ~self.on_the_way[rows]]
             blocks = self._lookahead.blocks(self._layout, absent, ahead)
             if blocks is not None:
                 rows = np.concatenate([rows[self._shards.states(rows) == UNVERIFIED], blocks])
         with self._changed:
-            rows = rows[~self._on_the_way[rows]]
+            rows = rows[~self.on_the_way[rows]]
             states = self._shards.states(rows)
-            self._on_the_way[rows[states != PRESENT]] = True
+            self.on_the_way[rows[states != PRESENT]] = True
         unverified = rows[states == UNVERIFIED]
         if len(unverified):
             self._verify(unverified)
@@ -246,7 +247,7 @@ class Fetcher:
 
     def _finish(self, rows: Ints, error: Exception | None = None) -> None:
         with self._changed:
-            self._on_the_way[rows] = False
+            self.on_the_way[rows] = False
             for row in rows.tolist():
                 if error is not None:
                     self._failed[row] = error

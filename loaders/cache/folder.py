@@ -42,7 +42,7 @@ _MARK_BYTES = b'{"cache_version": 1}\n'
 
 _REMOTE_NAME = "remote.json"
 _FILES = "files"
-_IN_USE, _MAPPED, _FETCHING = "in-use", "mapped", "fetching"
+_IN_USE, MAPPED, _FETCHING = "in-use", "mapped", "fetching"
 
 #: Tables that are fetched at a time.
 _CONNECTIONS = 16
@@ -86,7 +86,7 @@ def dataset_folders(cache: str) -> Iterator[str]:
 
 def remove_unused(folder: str) -> bool:
     """Remove the folder of a dataset unless a process uses it. Return whether it was removed."""
-    handle = _try_lock(folder, _IN_USE)
+    handle = try_lock(folder, _IN_USE)
     if handle is None:
         return False
     try:
@@ -178,7 +178,7 @@ def open_dataset(store: Store, cache: str, revision: int | None = None) -> Cache
         os.makedirs(files, exist_ok=True)
         write_once(os.path.join(folder, _REMOTE_NAME), json.dumps({"url": url}).encode() + b"\n")
         write_once(os.path.join(files, MANIFEST_NAME), data)
-        mapped = os.path.join(folder, _MAPPED)
+        mapped = os.path.join(folder, MAPPED)
         if not os.path.exists(mapped):
             os.close(_create(mapped))
     return CachedDataset(store, cache, folder, manifest, lock)
@@ -290,9 +290,9 @@ def _share_use(folder: str) -> Lock:
 
 def _open_lock(path: str) -> int:
     try:
-        return os.open(path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+        return os.open(path, os.O_RDONLY | os.O_CREAT | os.O_NOFOLLOW, 0o666)
     except PermissionError:  # a cache that can only be read
-        return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        return os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
 
 
 def lock_mapped(folder: str) -> Lock:
@@ -300,23 +300,18 @@ def lock_mapped(folder: str) -> Lock:
 
     Nobody evicts images of the dataset until the lock is released.
     """
-    handle = os.open(os.path.join(folder, _MAPPED), os.O_RDONLY | os.O_CLOEXEC)
+    handle = os.open(os.path.join(folder, MAPPED), os.O_RDONLY)
     fcntl.flock(handle, fcntl.LOCK_SH)
     return Lock(handle)
 
 
-def lock_unmapped(folder: str) -> int | None:
-    """Return a lock that keeps others from mapping shards of a dataset.
+def try_lock(folder: str, name: str) -> int | None:
+    """Return an exclusive lock of a file; `None` if a process has it locked, or there is none.
 
-    `None` if a process has mapped them.
+    A lock of `MAPPED` keeps others from mapping shards of a dataset.
     """
-    return _try_lock(folder, _MAPPED)
-
-
-def _try_lock(folder: str, name: str) -> int | None:
-    """Return an exclusive lock; `None` if a process has the file locked, or there is none."""
     try:
-        handle = os.open(os.path.join(folder, name), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        handle = os.open(os.path.join(folder, name), os.O_RDONLY | os.O_NOFOLLOW)
     except OSError:
         return None
     try:
@@ -360,7 +355,7 @@ def write_once(path: str, data: bytes) -> None:
 
 def _create(path: str) -> int:
     """Open a file for writing, and create it if it does not exist."""
-    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o666)
 
 
 def disk_usage(folder: str) -> int:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from loaders.arrays import Ints
-from loaders.cache.ahead import LIMITED_LOOKAHEAD, least_room, next_uses
+from loaders.cache.ahead import least_room, next_uses
 from loaders.cache.fetcher import TIMEOUT, Fetcher
 from loaders.cache.folder import (
     CachedDataset,
@@ -167,13 +167,13 @@ class CachedImages(Images):
         self._shards = CachedShards(
             split.dataset, self._presence, self._room, self._layout, split.shards
         )
-        self._fetcher = Fetcher(self._layout, self._shards, timeout=timeout)
+        limit = None if self.fits else self._room.limit or 0
+        self._fetcher = Fetcher(self._layout, self._shards, limit=limit, timeout=timeout)
         if self._presence.read_only:
             self._require_complete()
         elif self.fits:
             self._lock = lock_mapped(split.dataset.folder)
         else:
-            self._fetcher.limit_lookahead(int((self._room.limit or 0) * LIMITED_LOOKAHEAD))
             self._room.add(self)
 
     # --- for the loader -------------------------------------------------------------------------
@@ -205,11 +205,6 @@ class CachedImages(Images):
         self._stored.close()
         if self._lock is not None:
             self._lock.release()
-
-    @property
-    def fetched_bytes(self) -> int:
-        """Bytes that this loader has fetched so far."""
-        return self._fetcher.bytes
 
     @property
     def traffic(self) -> tuple[int, int, int]:
@@ -317,7 +312,7 @@ class CachedImages(Images):
         first, stop = max(0, current - 1), planned + 1
         if ahead:
             stop = current + 2
-        keep = self._fetcher.being_fetched().copy()
+        keep = self._fetcher.on_the_way.copy()
         keep[np.concatenate(rows_of(range(first, stop)))] = True
         last = current + 2 * upcoming.batches
         after = next_uses(rows_of(range(stop, last)), self._layout.rows)

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from loaders.arrays import Bytes, Ints
+from loaders.arrays import Bytes
 from manifests.errors import CallError, raise_machine_fault
 from manifests.process.text import printable
 
@@ -39,6 +39,8 @@ class Presence:
 
     Attributes:
         read_only: whether this user may not write the file.
+        states: the state of every row, uint8 [rows]. Other threads and processes change it. Set it
+            within `fetching` or `evicting`.
 
     """
 
@@ -52,7 +54,7 @@ class Presence:
         self._path, self._rows = path, rows
         self.read_only = False
         try:
-            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
         except OSError:
             self.read_only = True
             handle = _open_read_only(path)
@@ -72,25 +74,16 @@ class Presence:
             os.pwrite(handle, _MAGIC, 0)
         protection = mmap.PROT_READ if self.read_only else mmap.PROT_READ | mmap.PROT_WRITE
         content = np.frombuffer(mmap.mmap(handle, length, mmap.MAP_SHARED, protection), np.uint8)
-        self._states = content[_HEADER_BYTES:]
+        self.states = content[_HEADER_BYTES:]
         self._evictions = content[_EVICTIONS_AT : _EVICTIONS_AT + 8].view(np.uint64)
         boot = _boot_id()
         if content[_BOOT_AT : _BOOT_AT + _BOOT_BYTES].tobytes() != boot and not self.read_only:
-            self._states[self._states == PRESENT] = UNVERIFIED
+            self.states[self.states == PRESENT] = UNVERIFIED
             content[_BOOT_AT : _BOOT_AT + _BOOT_BYTES] = np.frombuffer(boot, np.uint8)
-
-    @property
-    def states(self) -> Bytes:
-        """The state of every row, uint8 [rows]. Other threads and processes change it."""
-        return self._states
 
     def snapshot(self) -> Bytes:
         """Return a copy of `states`: NumPy's searches fail on an array that changes meanwhile."""
-        return self._states.copy()
-
-    def mark(self, rows: Ints, state: int) -> None:
-        """Set the state of rows, within `fetching` or `evicting`."""
-        self._states[rows] = state
+        return self.states.copy()
 
     @property
     def evictions(self) -> int:
@@ -125,7 +118,7 @@ class Presence:
     @contextmanager
     def _locked(self, kind: int) -> Iterator[None]:
         # A lock belongs to an open file, so every user opens the file for itself.
-        handle = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        handle = os.open(self._path, os.O_RDONLY | os.O_NOFOLLOW)
         try:
             fcntl.flock(handle, kind)
             yield
@@ -135,7 +128,7 @@ class Presence:
 
 def _open_read_only(path: str) -> int:
     try:
-        return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        return os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
     except OSError as error:
         raise_machine_fault(error)
         raise _unusable(path, error.strerror or str(error)) from None

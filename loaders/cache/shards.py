@@ -12,7 +12,7 @@ from contextlib import contextmanager
 import numpy as np
 
 from loaders.arrays import Bools, Bytes, Ints
-from loaders.cache.folder import CachedDataset, lock_unmapped, named
+from loaders.cache.folder import MAPPED, CachedDataset, named, try_lock
 from loaders.cache.layout import Layout, Request
 from loaders.cache.presence import ABSENT, PRESENT, Presence
 from loaders.cache.room import Room
@@ -97,13 +97,13 @@ class CachedShards:
                 for number, begin, end in self._layout.places(request):
                     start = request.ranges[number][0] + begin
                     self._files.write(request.shard, start, parts[number][begin:end])
-            self.presence.mark(rows, PRESENT)
+            self.presence.states[rows] = PRESENT
 
     def mark_verified(self, rows: Ints, intact: Bools) -> None:
         """Mark unverified images as present if they are intact, else as absent."""
         with self.presence.fetching():
-            self.presence.mark(rows[intact], PRESENT)
-            self.presence.mark(rows[~intact], ABSENT)
+            self.presence.states[rows[intact]] = PRESENT
+            self.presence.states[rows[~intact]] = ABSENT
 
     def describe(self, shard: int) -> str:
         """Return the URL of a shard."""
@@ -112,12 +112,12 @@ class CachedShards:
     def evict(self, rows: Ints) -> int:
         """Remove images; return the bytes that this frees."""
         with self._evicting:
-            lock = lock_unmapped(self._dataset.folder)
+            lock = try_lock(self._dataset.folder, MAPPED)
             if lock is None:  # another process has mapped them
                 return 0
             try:
                 with self.presence.evicting():
-                    self.presence.mark(rows, ABSENT)
+                    self.presence.states[rows] = ABSENT
                     absent = self.presence.states == ABSENT
                     for shard, start, end in self._layout.holes(rows, absent):
                         self._files.punch(shard, start, end)
@@ -158,7 +158,7 @@ class SparseFiles:
     def _open(self, number: int) -> Iterator[int]:
         path = self._paths[number]
         with named(path):
-            handle = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+            handle = os.open(path, os.O_RDWR | os.O_NOFOLLOW)
         try:
             yield handle
         finally:

@@ -118,10 +118,7 @@ class _Node:
         #: Samples that the ranks looked for in an epoch, and the ones that were not there.
         self.looked, self.absent = np.zeros((2, cluster.epochs + 4), np.int64)
         self._layout, self._cluster, self._limit = layout, cluster, cluster.node_disk
-        self._lookahead = ahead.Lookahead.of(layout)
-        if self._limit is not None:
-            limit = int(self._limit * ahead.LIMITED_LOOKAHEAD)
-            self._lookahead = ahead.Lookahead.of(layout, limit)
+        self._lookahead = ahead.Lookahead.of(layout, self._limit)
         #: When each row is on the disk, and the ranks that have asked for it, as bits.
         self._arrives = np.full(layout.rows, np.inf)
         self._asked = np.zeros(layout.rows, np.uint64)

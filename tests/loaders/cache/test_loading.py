@@ -233,7 +233,7 @@ def test_masks_are_fetched_only_if_a_field_needs_them(masks, tmp_path):
         options = placed_options("mask", fields=fields, batch_size=8)
         with build(url, cache=tmp_path / f"{len(fields)}", **options) as loader:
             found = read(loader)
-            fetched.append(loader.spec.images.fetched_bytes)
+            fetched.append(loader.spec.images.traffic[2])
         with build(local, **options) as loader:
             assert_equal(found, read(loader))
     size, mask_size = sum(sizes["size"]), sum(sizes["mask_size"])
@@ -260,8 +260,8 @@ def test_a_cache_that_is_too_small_evicts_images_and_masks(masks, tmp_path):
                 assert_equal(read([batch]), [next(batches)])
                 assert disk_usage(str(tmp_path / "cache")) <= limit * 1.02 + 4096 * 32
         # An order by age would fetch everything three times.
-        assert stored < loader.spec.images.fetched_bytes < 2.6 * stored
-        assert 0 < sum(each.store_bytes for each in measured) <= loader.spec.images.fetched_bytes
+        assert stored < loader.spec.images.traffic[2] < 2.6 * stored
+        assert 0 < sum(each.store_bytes for each in measured) <= loader.spec.images.traffic[2]
         assert sum(each.cache_misses for each in measured) > 0
     # What other loaders of the cache find is right: none of them reads pages that were given back.
     for _ in range(3):
