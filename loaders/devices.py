@@ -159,8 +159,10 @@ def _paddle_gpus() -> Gpus:
 
 
 def device_name(device: Device) -> str:
-    """Return the name of a GPU, or of the CPU."""
-    return gpu_name(device.index) if device.is_gpu else cpu_name()
+    """Return the name of a GPU, as the CUDA driver says it, or of the CPU. Empty without a driver."""
+    if not device.is_gpu:
+        return cpu_name()
+    return _gpu_text(device.index, "cuDeviceGetName")
 
 
 def cpu_name() -> str:
@@ -173,11 +175,6 @@ def cpu_name() -> str:
             return next(names, "") or platform.machine()
     except OSError:
         return platform.machine()
-
-
-def gpu_name(index: int) -> str:
-    """Return the name of a GPU, as the CUDA driver says it. Empty without a driver."""
-    return _gpu_text(index, "cuDeviceGetName")
 
 
 def gpu_bus_id(index: int) -> str:

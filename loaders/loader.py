@@ -118,7 +118,7 @@ class Loader(Generic[BatchT_co]):
         #: `None` if the loader is closed, or if the pipeline could not be started.
         self._pipeline: Any = start_pipeline(spec, self._progress)
         self._reserve_memory()
-        prepare_closing()
+        closer.start()
         self._when_dropped = weakref.finalize(self, _close_dropped, spec.images, self._process)
         self._when_dropped.atexit = False
 
@@ -403,7 +403,7 @@ class Loader(Generic[BatchT_co]):
         """Stop reading and release the memory. Batches that you keep stay valid."""
         self._closed = True
         self._drop_pipeline()
-        finish_closing()
+        closer.finish()
         RESERVATIONS.remove(self)
         self._when_dropped.detach()
         if self._spec.images is not None:
@@ -652,28 +652,31 @@ class Loader(Generic[BatchT_co]):
 def _close_dropped(images: Images | None, process: int) -> None:
     """Close the images of a loader that was dropped without `close`, in spite of their threads."""
     if os.getpid() == process and images is not None:
-        close_later(images.close)
+        closer.queue.put(images.close)
 
 
 # --- closing without waiting ----------------------------------------------------------------------
 
 # The garbage collector may run in any thread and between any two steps of it, also while the thread
 # has a lock of Python's own modules. A finalizer that waits for a thread, or starts one, can
-# therefore wait for itself. It passes the work on with `close_later`, which never waits.
-
-_Work = SimpleQueue[Callable[[], object]]
+# therefore wait for itself. It passes the work on to the queue of `closer`, which never waits.
 
 
 class _Closer:
     """A queue of functions, and the thread that calls them."""
 
     def __init__(self) -> None:
+        self.begin_anew()
+
+    def begin_anew(self) -> None:
+        """Forget the thread, which a forked process does not have."""
         # Its `put` may be called by a finalizer that interrupts another `put`.
-        self.queue: _Work = SimpleQueue()
+        self.queue = SimpleQueue[Callable[[], object]]()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
+        """Start the thread, before a finalizer may use the queue, and not in a finalizer."""
         with self._lock:
             if self._thread is None:
                 self._thread = threading.Thread(
@@ -682,6 +685,7 @@ class _Closer:
                 self._thread.start()
 
     def finish(self) -> None:
+        """Wait until all functions of the queue were called; not for finalizers."""
         thread = self._thread
         if thread is not None and thread is not threading.current_thread():
             done = threading.Event()
@@ -690,7 +694,7 @@ class _Closer:
                 pass
 
 
-def _work(queue: _Work) -> None:
+def _work(queue: SimpleQueue[Callable[[], object]]) -> None:
     while True:
         try:
             queue.get()()
@@ -698,31 +702,5 @@ def _work(queue: _Work) -> None:
             _log.debug("closing failed: %s", error)
 
 
-_closer = _Closer()
-
-
-def _begin_anew() -> None:
-    """Forget the thread, which a child process does not have."""
-    global _closer  # noqa: PLW0603
-    _closer = _Closer()
-
-
-os.register_at_fork(after_in_child=_begin_anew)
-
-
-def prepare_closing() -> None:
-    """Start the thread.
-
-    Call this before a finalizer may call `close_later`, and not in a finalizer.
-    """
-    _closer.start()
-
-
-def close_later(close: Callable[[], object]) -> None:
-    """Call a function in the thread, soon; for finalizers."""
-    _closer.queue.put(close)
-
-
-def finish_closing() -> None:
-    """Wait until all functions of `close_later` were called; not for finalizers."""
-    _closer.finish()
+closer = _Closer()
+os.register_at_fork(after_in_child=closer.begin_anew)

@@ -215,23 +215,23 @@ def _prometheus(port: int) -> Sink:
             f'metrics="prometheus:{port}" needs prometheus_client, which is not installed',
             hint="pip install 'dataprep-loaders[prometheus]'",
         ) from None
-    registry, labels = client.CollectorRegistry(), ("split", "rank")
-    totals = {
-        name: client.Counter(f"loaders_{name}", _help(name), labels, registry=registry)
-        for name in _TOTALS
-    }
-    last = {
-        name: client.Gauge(f"loaders_{name}", _help(name), labels, registry=registry)
-        for name in _LAST
-    }
+    registry = client.CollectorRegistry()
+    published: dict[str, Any] = {}
+    for name in (*_TOTALS, *_LAST):
+        kind = client.Counter if name in _TOTALS else client.Gauge
+        text = f"{name.replace('_', ' ')}; see loaders.Metrics"
+        published[name] = kind(f"loaders_{name}", text, ("split", "rank"), registry=registry)
 
     def publish(metrics: Metrics) -> None:
-        values, at = metrics.to_dict(), (metrics.split, str(metrics.rank))
-        for name, counter in totals.items():
-            counter.labels(*at).inc(values[name])
-        for name, gauge in last.items():
-            if values[name] is not None:
-                gauge.labels(*at).set(values[name])
+        values = metrics.to_dict()
+        for name, each in published.items():
+            if values[name] is None:
+                continue
+            of_rank = each.labels(metrics.split, str(metrics.rank))
+            if name in _TOTALS:
+                of_rank.inc(values[name])
+            else:
+                of_rank.set(values[name])
 
     try:
         client.start_http_server(port, addr="127.0.0.1", registry=registry)
@@ -242,7 +242,3 @@ def _prometheus(port: int) -> Sink:
         ) from error
     _servers[port] = publish
     return publish
-
-
-def _help(name: str) -> str:
-    return f"{name.replace('_', ' ')}; see loaders.Metrics"

@@ -49,13 +49,7 @@ def find_candidates(request: BuildRequest, stage: str, cached: float | None) -> 
             lambda: resolve(replace(request, sampler=ShuffledSampler(), shuffle=None)),
         )
     if stage == "delivery":
-        prefetch = min(64, 2 * spec.options.prefetch + 1)
-        action = f"pass prefetch={prefetch} to loaders.build"
-        yield Candidate(
-            f"with prefetch={prefetch}",
-            action,
-            lambda: resolve(replace(request, prefetch=prefetch)),
-        )
+        yield _with_option(request, "prefetch", min(64, 2 * spec.options.prefetch + 1))
     else:
         yield from with_other_images(request, spec, stage, cached)
     close(spec)
@@ -67,18 +61,17 @@ def disturbance_candidates(request: BuildRequest) -> Iterator[Candidate]:
     close(spec)
     options = spec.options
     if options.device.is_gpu and spec.recipe.raw_size is None and options.hw_decoder_load < 1:
-        yield Candidate(
-            "with hw_decoder_load=1.0",
-            "pass hw_decoder_load=1.0 to loaders.build",
-            lambda: resolve(replace(request, hw_decoder_load=1.0)),
-        )
+        yield _with_option(request, "hw_decoder_load", 1.0)
     if options.num_threads > 1:
-        threads = options.num_threads // 2
-        yield Candidate(
-            f"with num_threads={threads}",
-            f"pass num_threads={threads} to loaders.build",
-            lambda: resolve(replace(request, num_threads=threads)),
-        )
+        yield _with_option(request, "num_threads", options.num_threads // 2)
+
+
+def _with_option(request: BuildRequest, name: str, value: Any) -> Candidate:
+    return Candidate(
+        f"with {name}={value}",
+        f"pass {name}={value} to loaders.build",
+        lambda: resolve(replace(request, **{name: value})),
+    )
 
 
 #: Images that stand for all of a split, and the most bytes that they may take; at least one image

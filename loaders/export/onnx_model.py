@@ -12,7 +12,6 @@ from loaders.arrays import Array, Bytes, Float32s, Floats
 from loaders.dali.serving import decode_images
 from loaders.export.folder import Golden, npy
 from loaders.export.triton import Exported, output_dims
-from loaders.options import DType
 from loaders.spec import LoaderSpec
 from loaders.transforms.base import (
     BUCKET,
@@ -90,7 +89,10 @@ def _model(spec: LoaderSpec, difference: Mapping[str, float | str]) -> bytes:
     import onnx
     from onnx import TensorProto, helper
 
-    dtype, layout = _element_type(spec.options.dtype), spec.options.layout
+    dtype, layout = (
+        helper.np_dtype_to_tensor_dtype(np.dtype(spec.options.dtype)),
+        spec.options.layout,
+    )
     graph, result = build_graph(spec.recipe.operations, dtype, layout)
     graph.nodes.append(helper.make_node("Identity", [result], [OUTPUT]))
     # Stored pixels have one size, and decoded images any.
@@ -210,17 +212,6 @@ class Graph:
     def joined(self, *parts: str) -> str:
         """Return several vectors as one."""
         return self.add("Concat", *parts, axis=0)
-
-
-def _element_type(dtype: DType) -> int:
-    from onnx import TensorProto
-
-    types: dict[DType, int] = {
-        "float32": TensorProto.FLOAT,
-        "float16": TensorProto.FLOAT16,
-        "uint8": TensorProto.UINT8,
-    }
-    return types[dtype]
 
 
 def build_graph(operations: Sequence[Operation], dtype: int, layout: str) -> tuple[Graph, str]:

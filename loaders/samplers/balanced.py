@@ -39,6 +39,7 @@ from loaders.samplers.draws import (
     uniform,
 )
 from loaders.samplers.weighted import WeightedPlan
+from loaders.transforms.base import check_bool
 from manifests.errors import CallError
 from manifests.process.text import agree, plural
 
@@ -92,8 +93,7 @@ class ClassBalancedSampler(OwnSampler):
             )
         for name, value in given.items():
             _check_range(name, value)
-        if not isinstance(self.replacement, bool):
-            raise CallError(f"replacement must be True or False, got {self.replacement!r}")
+        check_bool("replacement", self.replacement)
         if self.samples is not None:
             require_int_field(self, "samples", 1)
 

@@ -35,6 +35,7 @@ from loaders.samplers.base import (
 )
 from loaders.samplers.draws import count_within, group, random_words, read_codes, value_at
 from loaders.samplers.shuffled import SequentialSampler, ShuffledSampler
+from loaders.transforms.base import check_bool
 from manifests.errors import CallError
 from manifests.process.text import agree, plural, shown
 
@@ -101,8 +102,7 @@ class ClipSampler(OwnSampler):
             require_int_field(self, "clips_per_batch", 1)
         for name in ("by", "frame"):
             check_column_name(name, getattr(self, name))
-        if not isinstance(self.jitter, bool):
-            raise CallError(f"jitter must be True or False, got {shown(self.jitter)}")
+        check_bool("jitter", self.jitter)
         if self.short not in ("pad", "refuse", "loop"):
             raise CallError(f"short must be 'pad', 'refuse' or 'loop', got {shown(self.short)}")
         if self.gaps not in ("allow", "refuse"):

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 import loaders.samplers as own
-from loaders.samplers.base import Sampler, array_text, is_own, sampler_text
+from loaders.samplers.base import array_text, is_own, sampler_text
 from manifests.errors import CallError
 
 #: Key of the name of a sampler.
@@ -25,7 +25,8 @@ def as_plain(sampler: Any) -> Any:
         values = {}
         for field in fields(sampler):
             value = getattr(sampler, field.name)
-            if field.init and not _is_default(value, field.default):
+            is_default = type(value) is type(field.default) and bool(value == field.default)
+            if field.init and not is_default:
                 values[field.name] = as_plain(value)
         return {_NAME: type(sampler).__name__, **values}
     if isinstance(sampler, np.ndarray):
@@ -37,22 +38,13 @@ def as_plain(sampler: Any) -> Any:
     return {_NAME: sampler_text(sampler)}
 
 
-def _is_default(value: Any, default: Any) -> bool:
-    return type(value) is type(default) and bool(value == default)
-
-
-def from_plain(plain: Any) -> Sampler:
+def from_plain(plain: Any) -> Any:
     """Return the sampler that `as_plain` described.
 
     Raises:
         CallError: it is not one of this package, or was made with an array.
 
     """
-    sampler: Sampler = _read(plain)
-    return sampler
-
-
-def _read(plain: Any) -> Any:
     if isinstance(plain, Mapping):
         name = plain.get(_NAME)
         kind = getattr(own, str(name), None) if name in own.__all__ else None
@@ -62,9 +54,9 @@ def _read(plain: Any) -> Any:
                 hint="count the fields `key` or `index` of its batches there",
             )
         try:
-            return kind(**{key: _read(value) for key, value in plain.items() if key != _NAME})
+            return kind(**{key: from_plain(value) for key, value in plain.items() if key != _NAME})
         except TypeError as error:
             raise CallError(f"this release has no such sampler ({error})") from None
     if isinstance(plain, (list, tuple)):
-        return tuple(_read(each) for each in plain)
+        return tuple(from_plain(each) for each in plain)
     return plain

@@ -334,7 +334,7 @@ class _PKPlan(EpochPlan):
 
     def batch(self, epoch: int, number: int) -> Rows:
         if not self._draws_batches:
-            return self.part(epoch, number, self.global_batch, self.samples).astype(np.int64)
+            return super().batch(epoch, number)
         turns = self.part(epoch, number, self._planned, self._batches * self._planned)
         key = (self.seed, epoch, number)
         rows = self._draw(turns, *key, _ACROSS)

@@ -21,6 +21,7 @@ from loaders.samplers.base import (
     index_dtype,
 )
 from loaders.samplers.draws import permutation, permutation_within, random_words
+from loaders.transforms.base import check_bool
 from manifests.errors import CallError
 
 # What each draw is for: the last number of its key.
@@ -50,8 +51,7 @@ class ShuffledSampler(OwnSampler):
     window: int | None = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.spread, bool):
-            raise CallError(f"spread must be True or False, got {self.spread!r}")
+        check_bool("spread", self.spread)
         if self.window is not None:
             require_int_field(self, "window", 1)
             if self.spread:

@@ -30,6 +30,7 @@ from loaders.samplers.draws import (
     round_quotas,
     uniform,
 )
+from loaders.transforms.base import check_bool
 from manifests.errors import CallError
 
 # What each draw is for: the last number of its key.
@@ -63,8 +64,7 @@ class WeightedSampler(ComparedByText):
             object.__setattr__(self, "weights", _as_weights(self.weights, "weights"))
         elif not self.weights:
             raise CallError("weights must be the name of a column or an array, got ''")
-        if not isinstance(self.replacement, bool):
-            raise CallError(f"replacement must be True or False, got {self.replacement!r}")
+        check_bool("replacement", self.replacement)
         if self.samples is not None:
             require_int_field(self, "samples", 1)
 

@@ -12,7 +12,7 @@ from helpers.pictures import encode, photo
 import loaders
 from loaders.bench.measure import find_machine
 from loaders.cli import main
-from loaders.devices import Device, gpu_bus_id, gpu_name
+from loaders.devices import Device, device_name, gpu_bus_id
 
 pytestmark = pytest.mark.gpu
 
@@ -42,9 +42,9 @@ def run(*arguments):
 def test_the_name_of_the_gpu():
     import torch
 
-    assert gpu_name(0) == torch.cuda.get_device_name(0)
+    assert device_name(Device("gpu", 0)) == torch.cuda.get_device_name(0)
     assert gpu_bus_id(0).count(":") == 2
-    assert find_machine(Device("gpu", 0), 4).device == gpu_name(0)
+    assert find_machine(Device("gpu", 0), 4).device == device_name(Device("gpu", 0))
 
 
 def test_bench(photographs, tmp_path):
@@ -52,7 +52,7 @@ def test_bench(photographs, tmp_path):
     script.write_text(SCRIPT)
     results = json.loads(run("bench", photographs, *QUICK, "--model", f"{script}:step", "--json"))
     assert [*results["stages"]] == ["reading", "decoding", "augmentation", "delivery"]
-    assert results["machine"]["device"] == gpu_name(0)
+    assert results["machine"]["device"] == device_name(Device("gpu", 0))
     assert 0 <= results["subject"]["options"]["hw_decoder_load"] <= 1
     assert min(results["model"]["alone"]["repeats"] + results["model"]["fed"]["repeats"]) > 0
 
@@ -61,10 +61,13 @@ def test_tune(photographs, tmp_path):
     out = tmp_path / "tune.json"
     run("tune", photographs, *QUICK, "--out", out)
     (entry,) = json.loads(out.read_text())["entries"]
-    assert entry["device"] == gpu_name(0)
+    assert entry["device"] == device_name(Device("gpu", 0))
     options = {"transforms": "imagenet-train", "batch_size": 16, "tuning": out}
     with loaders.build(photographs, device="gpu", **options) as loader:
         assert loader.options.hw_decoder_load == entry["options"]["hw_decoder_load"]
         assert loader.options.num_threads == entry["options"]["num_threads"]
-    with pytest.raises(loaders.CallError, match=f"the device was '{gpu_name(0)}', and here it is "):
+    with pytest.raises(
+        loaders.CallError,
+        match=f"the device was '{device_name(Device('gpu', 0))}', and here it is ",
+    ):
         loaders.build(photographs, device="cpu", **options)

@@ -9,22 +9,24 @@ from helpers.loading import build, take
 
 import loaders
 from loaders.dali.readers import Ahead
-from loaders.loader import close_later, finish_closing, prepare_closing
+from loaders.loader import closer
 from manifests.errors import CallError
 
 
 @pytest.fixture(autouse=True)
-def closer():
-    prepare_closing()
+def started():
+    closer.start()
 
 
 def test_functions_are_called_in_order_by_another_thread():
     called = []
     for number in range(5):
-        close_later(lambda number=number: called.append((number, threading.current_thread().name)))
-    close_later(lambda: 1 / 0)
-    close_later(lambda: called.append((5, threading.current_thread().name)))
-    finish_closing()
+        closer.queue.put(
+            lambda number=number: called.append((number, threading.current_thread().name))
+        )
+    closer.queue.put(lambda: 1 / 0)
+    closer.queue.put(lambda: called.append((5, threading.current_thread().name)))
+    closer.finish()
     assert called == [(number, "close") for number in range(6)]
 
 
@@ -42,15 +44,15 @@ def test_a_finalizer_never_waits(prepared):
         with lock:
             del loader
             gc.collect()
-    finish_closing()
+    closer.finish()
 
 
 def test_a_child_process_has_a_thread_of_its_own():
     child = os.fork()
     if not child:
         done = threading.Event()
-        prepare_closing()
-        close_later(done.set)
+        closer.start()
+        closer.queue.put(done.set)
         os._exit(0 if done.wait(120) else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
