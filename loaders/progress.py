@@ -194,6 +194,21 @@ class BatchShape:
     width: int
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Shapes:
+    """The sizes that a sampler gives the images of batches.
+
+    Attributes:
+        of_batch: returns the shape of this rank's batch by its number, counted from the start of
+            the pipeline.
+        sides: height and width of the image of each row as decoding returns it, [rows, 2].
+
+    """
+
+    of_batch: Callable[[int], BatchShape]
+    sides: Float32s
+
+
 @dataclass(frozen=True)
 class Upcoming:
     """The batches of a loader from now on.
@@ -204,10 +219,7 @@ class Upcoming:
         global_rows: the same for the batch of all ranks together.
         batches: batches in an epoch.
         batch_size: samples in a batch of this rank; in the largest one, if they differ.
-        shape: returns the shape of this rank's batch by its number; `None` if the sampler does not
-            give the images of a batch a size.
-        sides: height and width of the image of each row as decoding returns it, [rows, 2]; `None`
-            without a shape.
+        shapes: the sizes of the images; `None` if the sampler does not give them one.
         within: if given, only rows from the first number to before the second one are read, and
             they are counted from the first one.
 
@@ -217,8 +229,7 @@ class Upcoming:
     global_rows: Callable[[int], Ints]
     batches: int
     batch_size: int
-    shape: Callable[[int], BatchShape] | None = None
-    sides: Float32s | None = None
+    shapes: Shapes | None = None
     within: tuple[int, int] | None = None
 
     def of_rank(self, number: int) -> Ints:

@@ -6,7 +6,6 @@ import itertools
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,8 +13,8 @@ import numpy as np
 from loaders.arrays import Ints
 from loaders.dali.bad_images import translate_error
 from loaders.dali.graph import Node, Pipeline, RandomStreams, dali
-from loaders.dali.pipeline import first_frames, make_pipeline, pipeline_budgets
-from loaders.dali.readers import add_reader, derive_seed
+from loaders.dali.pipeline import first_frames, make_pipeline
+from loaders.dali.readers import derive_seed
 from loaders.spec import LoaderSpec
 from loaders.transforms.base import Operation
 
@@ -35,17 +34,7 @@ def describe_draws(spec: LoaderSpec) -> list[tuple[str, ...]]:
     options = spec.options
     seed = derive_seed(options.seed, 0, options.ranks.rank)
     streams = ShownStreams(seed, options.batch_size, first_frames(spec))
-    pipeline = make_pipeline(
-        partial(add_reader, spec, seed=seed, started=0),
-        spec.recipe,
-        spec.fusion.operations,
-        options,
-        seed=seed,
-        components=spec.fields.images,
-        views=[each.operations for each in spec.view_fusions],
-        random=streams,
-        budgets=partial(pipeline_budgets, spec, 0, 0),
-    )
+    pipeline = make_pipeline(spec, streams, seed=seed, started=0)
     try:
         return streams.texts(pipeline)
     except RuntimeError as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -37,33 +37,26 @@ from loaders.options import ResolvedOptions
 from loaders.progress import Progress
 from loaders.spec import LoaderSpec, draw_budgets
 from loaders.transforms.base import ImageSpec, Operation
-from loaders.transforms.parse import Recipe
 from loaders.transforms.patches import Patchify
 from manifests.errors import DamagedError, IndexFileError
-from manifests.labels import LABEL_IMAGE, LabelType
+from manifests.labels import LABEL_IMAGE
 
 
 def make_pipeline(
-    read: Callable[[], ReaderOutputs],
-    recipe: Recipe,
-    operations: Sequence[Operation],
-    options: ResolvedOptions,
+    spec: LoaderSpec,
+    random: RandomStreams,
     *,
     seed: int,
-    components: Mapping[str, str],
-    views: Sequence[Sequence[Operation]] = (),
+    started: int,
+    skipped: int = 0,
     checkpoint: bytes = b"",
-    label_image: LabelType | None = None,
-    with_frames: bool = False,
-    random: RandomStreams | None = None,
-    budgets: Callable[[Any, int], Ints] | None = None,
 ) -> Pipeline:
     """Return a loader's pipeline, not yet built.
 
     Its outputs, in order:
 
-    1. the images of each field in `components`: on the GPU if there is one, in the dtype and layout
-       of the batch; one output for each view if the recipe has views,
+    1. the images of each field that is one, in the order of the batch: on the GPU if there is one,
+       in the dtype and layout of the batch; one output for each view if the recipe has views,
     2. the masks or depth maps, if they are one of the fields, on the same device, for each view;
        see `loaders.dali.targets`,
     3. the reader's other outputs (`ReaderOutputs.metadata`), on the CPU,
@@ -75,99 +68,105 @@ def make_pipeline(
       on the CPU.
 
     Args:
-        read: adds the reader to the graph and returns its outputs.
-        recipe: how images are mixed.
-        operations: the recipe's operations on an image, fused.
-        options: device, batch size, threads, dtype, layout, fields and the other options of the
-            loader.
+        spec: what the loader is built from.
+        random: the random values of the transforms.
         seed: seed of the transforms; different on each rank.
-        components: the fields that are images, in the order of the batch, with the names of these
-            images; see `loaders.dataset.fields.Fields.images`.
-        views: the operations of each of the recipe's views, fused.
+        started: epoch of the first batch.
+        skipped: batches of that epoch that come before the first batch.
         checkpoint: a checkpoint of an equal pipeline to resume from; empty to start with the first
             epoch.
-        label_image: what the label images are, if a field needs them.
-        with_frames: whether to return the frames, which tell where the transforms put boxes.
-        random: the random values; `None` draws them from `seed`.
-        budgets: see `GraphContext`.
 
     """
-    pipeline = new_pipeline(options, seed, checkpoint)
-    context = replace(new_context(options, random or RandomStreams(seed)), budgets=budgets)
+    recipe, fields = spec.recipe, spec.fields
+    pipeline = new_pipeline(spec.options, seed, checkpoint)
     with pipeline:
-        records = read()
-        context = replace(context, bucket=records.bucket, known=records.known)
-        images: dict[str, list[Node]] = {}
-        grids: list[Node] = []
-        extra: list[Node] = []
-        # The first image is in the graph also if no field needs it: DALI leaves it out.
-        for number, name in enumerate(dict.fromkeys(("", *components.values()))):
-            own, encoded = context, records.encoded
-            if number:
-                encoded = records.others[name]
-                draws = seed
-                if not options.shared:
-                    draws = derive_seed(seed, number)
-                own = replace(context, random=context.random.again(draws), known=None)
-            if recipe.mixing:
-                exact = replace(options, dtype="float32")
-                image, spec = finished(operations, encoded, ImageSpec(), own, exact)
-                with_images = bool(components)
-                image, *extra = mix(
-                    recipe.mixing, image, spec, own, layout=options.layout, with_images=with_images
-                )
-                images[name] = [as_dtype(image, options.dtype)]
-            else:
-                images[name] = _finished_views(operations, views, encoded, own, options)
-            if name in records.present:
-                there = context.to_device(records.present[name])
-                # DALI multiplies no float16 on a CPU.
-                images[name] = [
-                    as_dtype(as_dtype(image, "float32") * there, options.dtype)
-                    for image in images[name]
-                ]
-        for number, (patchify, output) in enumerate(
-            zip(recipe.patchify, recipe.outputs, strict=True)
-        ):
+        records = add_reader(spec, seed=seed, started=started, skipped=skipped)
+        context = replace(
+            new_context(spec.options, random),
+            budgets=partial(_pipeline_budgets, spec, started, skipped),
+            bucket=records.bucket,
+            known=records.known,
+        )
+        images, drawn = _images(spec, records, context, seed)
+        grids = []
+        for number, patchify in enumerate(recipe.patchify):
             if patchify is not None:
-                images[""][number], grid = cut(
-                    patchify, images[""][number], output.channels, context
-                )
+                channels = recipe.outputs[number].channels
+                images[""][number], grid = cut(patchify, images[""][number], channels, context)
                 grids.append(grid)
+        # Label images and frames follow the operations as written: a fused one may read pixels in
+        # between.
         written = [view.operations for view in recipe.views] or [()]
         labels, moved = [], []
-        if label_image is not None:
-            labels = label_images(
-                records.others[LABEL_IMAGE],
-                label_image,
-                recipe.operations,
-                context,
-                seed,
-                views=written,
-            )
-        if with_frames:
+        if fields.label_image is not None:
+            encoded = records.others[LABEL_IMAGE]
+            kind = fields.label_image
+            labels = label_images(encoded, kind, recipe.operations, context, seed, views=written)
+        if fields.has_boxes:
             moved = frames(records.encoded, recipe.operations, context, seed, views=written)
         # DALI computes only what the outputs need. If they contain no images, it decodes none.
-        pixels = chain.from_iterable(map(images.__getitem__, components.values()))
-        pipeline.set_outputs(*pixels, *labels, *records.metadata, *moved, *grids, *extra)
+        pixels = chain.from_iterable(map(images.__getitem__, fields.images.values()))
+        pipeline.set_outputs(*pixels, *labels, *records.metadata, *moved, *grids, *drawn)
     return pipeline
 
 
-def _finished_views(
-    operations: Sequence[Operation],
-    views: Sequence[Sequence[Operation]],
-    encoded: Node,
-    context: GraphContext,
-    options: ResolvedOptions,
-) -> list[Node]:
-    """Return the images of a batch after all operations, for each view."""
-    if not views:
+def _images(
+    spec: LoaderSpec, records: ReaderOutputs, context: GraphContext, seed: int
+) -> tuple[dict[str, list[Node]], list[Node]]:
+    """Return each image of a sample after all transforms, for each view, and what mixing has drawn."""
+    options = spec.options
+    images: dict[str, list[Node]] = {}
+    drawn: list[Node] = []
+    # The first image is in the graph also if no field needs it: DALI leaves it out.
+    for number, name in enumerate(dict.fromkeys(("", *spec.fields.images.values()))):
+        own, encoded = context, records.encoded
+        if number:
+            encoded = records.others[name]
+            draws = seed
+            if not options.shared:
+                draws = derive_seed(seed, number)
+            own = replace(context, random=context.random.again(draws), known=None)
+        if spec.recipe.mixing:
+            image, *drawn = _mixed(spec, encoded, own)
+            images[name] = [image]
+        else:
+            images[name] = _views(spec, encoded, own)
+        if name in records.present:
+            there = context.to_device(records.present[name])
+            # DALI multiplies no float16 on a CPU.
+            images[name] = [
+                as_dtype(as_dtype(image, "float32") * there, options.dtype)
+                for image in images[name]
+            ]
+    return images, drawn
+
+
+def _mixed(spec: LoaderSpec, encoded: Node, context: GraphContext) -> tuple[Node, Node, Node]:
+    """Return mixed images, and the partner and the share of each."""
+    options = spec.options
+    exact = replace(options, dtype="float32")
+    image, output = finished(spec.fusion.operations, encoded, ImageSpec(), context, exact)
+    image, partner, share = mix(
+        spec.recipe.mixing,
+        image,
+        output,
+        context,
+        layout=options.layout,
+        with_images=bool(spec.fields.images),
+    )
+    return as_dtype(image, options.dtype), partner, share
+
+
+def _views(spec: LoaderSpec, encoded: Node, context: GraphContext) -> list[Node]:
+    """Return images after all transforms, for each view."""
+    operations, options = spec.fusion.operations, spec.options
+    if not spec.view_fusions:
         return [finished(operations, encoded, ImageSpec(), context, options)[0]]
-    image, spec = apply_all(operations, encoded, ImageSpec(), context)
+    image, output = apply_all(operations, encoded, ImageSpec(), context)
     images = []
-    for each in views:
+    for view in spec.view_fusions:
         context.random.next_view()
-        images.append(finished(each, image, spec, context, options)[0])
+        images.append(finished(view.operations, image, output, context, options)[0])
     return images
 
 
@@ -252,7 +251,7 @@ def release_memory() -> None:
     dali.backend.ReleaseUnusedMemory()
 
 
-def pipeline_budgets(
+def _pipeline_budgets(
     spec: LoaderSpec, started: int, skipped: int, operation: Patchify, number: int
 ) -> Ints:
     """Return the budgets of the images of a batch by its number from the start of the pipeline.
@@ -289,18 +288,12 @@ def start_pipeline(spec: LoaderSpec, progress: Progress) -> Pipeline:
         options = replace(options, hw_decoder_load=_first_load(spec, samples(position.read)))
     seed = derive_seed(options.seed, started, options.ranks.rank, *([skipped] if skipped else []))
     pipeline = make_pipeline(
-        partial(add_reader, spec, seed=seed, started=started, skipped=skipped),
-        spec.recipe,
-        spec.fusion.operations,
-        options,
+        replace(spec, options=options),
+        RandomStreams(seed, samples, first_frames(spec)),
         seed=seed,
-        components=spec.fields.images,
-        views=[each.operations for each in spec.view_fusions],
+        started=started,
+        skipped=skipped,
         checkpoint=progress.checkpoint,
-        label_image=spec.fields.label_image,
-        with_frames=spec.fields.has_boxes,
-        budgets=partial(pipeline_budgets, spec, started, skipped),
-        random=RandomStreams(seed, samples, first_frames(spec)),
     )
     try:
         pipeline.build()
@@ -324,8 +317,10 @@ def start_pipeline(spec: LoaderSpec, progress: Progress) -> Pipeline:
 def _batch_size(spec: LoaderSpec, started: int, skipped: int) -> Callable[[int], int] | None:
     """Return a function that returns the samples of a batch of a pipeline, if they differ."""
     upcoming = spec.order.upcoming(started, skipped)
-    shape = upcoming.shape if upcoming else None
-    return None if shape is None else lambda number: shape(number).samples
+    if upcoming is None or upcoming.shapes is None:
+        return None
+    shape = upcoming.shapes.of_batch
+    return lambda number: shape(number).samples
 
 
 def _first_load(spec: LoaderSpec, first: int) -> float:

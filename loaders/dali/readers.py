@@ -12,7 +12,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache, partial
+from functools import lru_cache
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
@@ -24,10 +24,9 @@ from loaders.arrays import Bools, Bytes, Float32s, Ints
 from loaders.dali.graph import Node, ReaderOutputs, dali, fn, types
 from loaders.dataset.images import Images
 from loaders.dataset.split import OpenSplit
-from loaders.progress import BatchShape, Upcoming
+from loaders.progress import Shapes, Upcoming
 from loaders.ranks import Ranks
 from loaders.samplers.draws import permutation
-from manifests.schema import Shard
 
 if TYPE_CHECKING:
     from loaders.spec import LoaderSpec
@@ -97,8 +96,8 @@ def read_planned(
     images: Images,
     *,
     prefetch: int,
-    others: Sequence[str] = (),
-    present: Mapping[str, Callable[[Ints], Bools]] | None = None,
+    others: Sequence[str],
+    present: Mapping[str, Callable[[Ints], Bools]],
 ) -> ReaderOutputs:
     """Add a reader to the graph that returns the batches of a sampler's plan.
 
@@ -117,24 +116,14 @@ def read_planned(
     encoded = fn.external_source(batches.images, dtype=types.UINT8, ndim=1, **kwargs)
     row = fn.external_source(batches.rows, dtype=types.INT64, ndim=0, **kwargs)
     bucket = known = None
-    if upcoming.shape is not None:
-        of_bucket = _sides_of(upcoming.shape)
-        bucket = fn.external_source(
-            lambda batch: of_bucket(batch.iteration),
-            dtype=types.FLOAT,
-            ndim=1,
-            batch=True,
-            batch_info=True,
-        )
-        sides = upcoming.sides
-        if sides is not None:
-            known = partial(_known_sides, sides, rows_of, of_bucket)
+    if upcoming.shapes is not None:
+        bucket, known = _read_buckets(upcoming.shapes, rows_of)
     nodes = {}
     for name in others:
         of_name = PlannedBatches(upcoming, rows_of, images, prefetch, component=name)
         nodes[name] = fn.external_source(of_name.images, dtype=types.UINT8, ndim=1, **kwargs)
     there = {}
-    for name, are_present in (present or {}).items():
+    for name, are_present in present.items():
         source = _presence_of(rows_of, are_present)
         there[name] = fn.external_source(
             source, dtype=types.UINT8, ndim=0, batch=True, batch_info=True
@@ -147,20 +136,26 @@ def _presence_of(rows_of: RowsOf, present: Callable[[Ints], Bools]) -> Callable[
     return lambda batch: present(rows_of(batch.iteration)).astype(np.uint8)
 
 
-def _sides_of(shape: Callable[[int], BatchShape]) -> Callable[[int], Float32s]:
-    """Return a function that returns the height and width of a batch's bucket, [B, 2], by its number."""
+def _read_buckets(
+    shapes: Shapes, rows_of: RowsOf
+) -> tuple[Node, Callable[[int], Sequence[Float32s]]]:
+    """Return `bucket` and `known` of `ReaderOutputs`."""
 
-    def sides(number: int) -> Float32s:
-        own = shape(number)
-        return np.full((own.samples, 2), (own.height, own.width), np.float32)
+    def of_bucket(number: int) -> Float32s:
+        shape = shapes.of_batch(number)
+        return np.full((shape.samples, 2), (shape.height, shape.width), np.float32)
 
-    return sides
+    def known(number: int) -> Sequence[Float32s]:
+        return shapes.sides[rows_of(number)], of_bucket(number)
 
-
-def _known_sides(
-    sides: Float32s, rows_of: RowsOf, of_bucket: Callable[[int], Float32s], number: int
-) -> list[Float32s]:
-    return [sides[rows_of(number)], of_bucket(number)]
+    bucket = fn.external_source(
+        lambda batch: of_bucket(batch.iteration),
+        dtype=types.FLOAT,
+        ndim=1,
+        batch=True,
+        batch_info=True,
+    )
+    return bucket, known
 
 
 class PlannedBatches:
@@ -330,69 +325,64 @@ def read_stored(
     label = None
     if with_label:
         label = split.manifest.components.label
-    components = []
+    images = [";".join(split.manifest.components.image)]
     for name in others:
-        components.append(";".join(split.manifest.components_of(name)))
+        images.append(";".join(split.manifest.components_of(name)))
+    paths, indexes = [], []
+    for shard in shards:
+        paths.append(split.path(shard.file))
+        indexes.append(split.path(shard.index))
     read = _read_webdataset
     if split.manifest.format == "tfrecord":
         read = _read_tfrecord
-    encoded, *rest = read(split, shards, label, components, kwargs)
-    labels = rest.pop(0) if label is not None else None
+    encoded, *nodes = read(images, label, paths, indexes, kwargs)
+    labels = nodes.pop() if label is not None else None
     source = None
     if with_source:
         source = fn.pad(fn.get_property(encoded, key="source_info"))
-    nodes = dict(zip(others, rest, strict=True))
-    return ReaderOutputs(encoded, labels, source, others=nodes)
+    return ReaderOutputs(encoded, labels, source, others=dict(zip(others, nodes, strict=True)))
 
 
 def _read_tfrecord(
-    split: OpenSplit,
-    shards: Sequence[Shard],
+    images: Sequence[str],
     label: str | None,
-    others: Sequence[str],
+    paths: Sequence[str],
+    indexes: Sequence[str],
     kwargs: dict[str, Any],
-) -> list[Node]:
-    features = {
-        split.manifest.components.image[0]: tfrecord.FixedLenFeature((), tfrecord.string, "")
-    }
+) -> Sequence[Node]:
+    features = {}
+    for name in images:
+        features[name] = tfrecord.FixedLenFeature((), tfrecord.string, "")
     if label is not None:
         # With shape [1], a record without the feature gives an empty tensor. With a scalar it would
         # give 0.
         features[label] = tfrecord.FixedLenFeature([1], tfrecord.int64, -1)
-    for name in others:
-        features[name] = tfrecord.FixedLenFeature((), tfrecord.string, "")
-    outputs = fn.readers.tfrecord(
-        path=[split.path(shard.file) for shard in shards],
-        index_path=[split.path(shard.index) for shard in shards],
-        features=features,
-        **kwargs,
-    )
+    outputs = fn.readers.tfrecord(path=paths, index_path=indexes, features=features, **kwargs)
     return [outputs[name] for name in features]
 
 
 def _read_webdataset(
-    split: OpenSplit,
-    shards: Sequence[Shard],
+    images: Sequence[str],
     label: str | None,
-    others: Sequence[str],
+    paths: Sequence[str],
+    indexes: Sequence[str],
     kwargs: dict[str, Any],
-) -> list[Node]:
-    extensions = [";".join(split.manifest.components.image)]
+) -> Sequence[Node]:
+    extensions = [*images]
     if label is not None:
         extensions.append(label)
-    extensions += others
     outputs = fn.readers.webdataset(
-        paths=[split.path(shard.file) for shard in shards],
-        index_paths=[split.path(shard.index) for shard in shards],
+        paths=paths,
+        index_paths=indexes,
         ext=extensions,
         case_sensitive_extensions=False,
         missing_component_behavior="error",
         **kwargs,
     )
-    encoded, *rest = outputs if isinstance(outputs, (list, tuple)) else [outputs]
+    nodes = list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
     if label is not None:
-        rest[0] = fn.pad(rest[0])
-    return [encoded, *rest]
+        nodes[-1] = fn.pad(nodes[-1])
+    return nodes
 
 
 T = TypeVar("T")

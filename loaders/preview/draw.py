@@ -82,15 +82,15 @@ def preview_spec(
     if by is None or upcoming is None:
         what = f"Random samples of {plural(spec.split.samples, 'sample')}."
         rows = _random_rows(spec.split.samples, samples, spec.options.seed)
-        if upcoming is not None and upcoming.shape is not None:
+        if upcoming is not None and upcoming.shapes is not None:
             what = "The first samples of the first batch, which have one aspect bucket."
             rows = np.unique(upcoming.rank_rows(0)[:samples])
     else:
         what = f"The first batch of {short(spec.order.text)}, grouped by {short(by)}."
         rows, titles = _grouped_rows(spec, tables, by, upcoming.rank_rows(0), samples)
     shape = None
-    if upcoming is not None and upcoming.shape is not None:
-        shape = upcoming.shape(0)
+    if upcoming is not None and upcoming.shapes is not None:
+        shape = upcoming.shapes.of_batch(0)
     shown = _run(spec, open_loader, tables, rows, draws, shape=shape, is_batch=bool(titles))
     items = _items(spec, tables, rows, shown)
     return Preview(

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -15,7 +14,7 @@ import numpy as np
 
 from loaders.arrays import Bools, Columns, Ints
 from loaders.options import LastBatch
-from loaders.progress import BatchShape, Position, Upcoming
+from loaders.progress import BatchShape, Position, Shapes, Upcoming
 from loaders.ranks import Ranks
 from loaders.samplers.base import (
     CHECK_SAMPLER,
@@ -364,11 +363,10 @@ class PlannedOrder(Order):
             global_rows=lambda run: self.global_rows(skipped + run, started),
             batches=self.batches,
             batch_size=self.batching.batch_size,
-            shape=self._shape_of(skipped, started),
-            sides=self.shaped.sides if self.shaped is not None else None,
+            shapes=self._shapes(skipped, started),
         )
 
-    def _shape_of(self, skipped: int, started: int) -> Callable[[int], BatchShape] | None:
+    def _shapes(self, skipped: int, started: int) -> Shapes | None:
         plan = self.shaped
         if plan is None:
             return None
@@ -379,7 +377,7 @@ class PlannedOrder(Order):
             height, width = plan.shapes[plan.bucket(epoch, number)]
             return BatchShape(self._whole(epoch, number), height, width)
 
-        return shape
+        return Shapes(shape, plan.sides)
 
     def without(self, bad: frozenset[int]) -> PlannedOrder:
         """Return this order without these rows."""
