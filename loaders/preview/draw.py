@@ -18,7 +18,7 @@ from PIL import Image, ImageOps
 
 from loaders.arrays import Array, Bools, Bytes, Float32s, Floats, Ints
 from loaders.dataset.fields import Fields
-from loaders.dataset.images import open_images
+from loaders.dataset.images import Images, open_images
 from loaders.dataset.tables import SampleTables
 from loaders.devices import CPU
 from loaders.options import require_int
@@ -78,19 +78,19 @@ def preview_spec(
         draws = 4 if by is None else 1
     draws = require_int("draws", draws, 1, maximum=_MAX_DRAWS)
     tables = SampleTables(spec.split)
-    titles: list[str] = []
-    if by is None or upcoming is None:
-        what = f"Random samples of {plural(spec.split.samples, 'sample')}."
-        rows = _random_rows(spec.split.samples, samples, spec.options.seed)
-        if upcoming is not None and upcoming.shapes is not None:
-            what = "The first samples of the first batch, which have one aspect bucket."
-            rows = np.unique(upcoming.rank_rows(0)[:samples])
-    else:
-        what = f"The first batch of {short(spec.order.text)}, grouped by {short(by)}."
-        rows, titles = _grouped_rows(spec, tables, by, upcoming.rank_rows(0), samples)
     shape = None
     if upcoming is not None and upcoming.shapes is not None:
         shape = upcoming.shapes.of_batch(0)
+    titles: list[str] = []
+    if upcoming is not None and by is not None:
+        what = f"The first batch of {short(spec.order.text)}, grouped by {short(by)}."
+        rows, titles = _grouped_rows(spec, tables, by, upcoming.rank_rows(0), samples)
+    elif upcoming is not None and shape is not None:
+        what = "The first samples of the first batch, which have one aspect bucket."
+        rows = np.unique(upcoming.rank_rows(0)[:samples])
+    else:
+        what = f"Random samples of {plural(spec.split.samples, 'sample')}."
+        rows = _random_rows(spec.split.samples, samples, spec.options.seed)
     shown = _run(spec, open_loader, tables, rows, draws, shape=shape, is_batch=bool(titles))
     items = _items(spec, tables, rows, shown)
     return Preview(
@@ -160,31 +160,17 @@ class _OneBatch:
 
 @dataclass(frozen=True, kw_only=True)
 class _OneBatchOfBucket(_OneBatch):
-    """The same, of one aspect bucket. Implements `loaders.samplers.base.ShapedPlan`."""
+    """The same, of one aspect bucket, with what a loader asks of a `ShapedPlan`."""
 
-    shape: BatchShape
+    shapes: tuple[Size]
     sides: Float32s
+    wholes: tuple[int]
     batches: int = 1
-    global_text: str = ""
 
-    @property
-    def shapes(self) -> tuple[Size, ...]:
-        return ((self.shape.height, self.shape.width),)
-
-    @property
-    def wholes(self) -> tuple[int, ...]:
-        return (len(self.rows),)
-
-    @property
-    def buckets(self) -> Ints:
-        return np.zeros(0, np.int64)
-
-    def bucket(self, epoch: int, number: int) -> int:
-        del epoch, number
+    def bucket(self, *_: int) -> int:
         return 0
 
-    def count(self, epoch: int, number: int) -> int:
-        del epoch, number
+    def count(self, *_: int) -> int:
         return len(self.rows)
 
 
@@ -194,8 +180,7 @@ class _OneBatchOfClips(_OneBatch):
 
     frames: int
 
-    def present(self, epoch: int, number: int) -> Bools:
-        del epoch, number
+    def present(self, *_: int) -> Bools:
         return np.ones(len(self.rows), np.bool_)
 
 
@@ -231,19 +216,40 @@ def _run(
     """
     # DALI is imported where it is used.
     from loaders.dali.drawn import describe_draws
-    from loaders.dali.serving import decode_images
 
-    # Each rank would read its own part, so every part is the whole batch. Frames of a clip stay
-    # together, because they share what is drawn.
+    # Frames of a clip stay together, because they share what is drawn.
     frames = 1
     if is_batch:
         frames = spec.order.unit
     repeated = np.repeat(rows.reshape(-1, frames), draws, axis=0).ravel()
-    size, ranks, manifest = len(repeated), spec.options.ranks, spec.split.manifest
+    changed = _of_one_batch(spec, tables, repeated, frames, shape)
+    classes = spec.split.manifest.classes
+    with open_loader(changed) as loader:
+        batch = next(iter(loader))
+        # The loader closes its images.
+        with closing(_open_images(changed, tables)) as again:
+            drawn = describe_draws(replace(changed, images=again))
+            originals = _originals(spec, again.images(rows))
+        mixed = [""] * len(repeated)
+        for weights in map(_array, batch[len(changed.fields.images) :]):
+            if weights.ndim == 2:
+                mixed = [_mixture(each, classes) for each in weights]
+        shown, notes = _show(changed, batch[: len(changed.fields.images)], drawn, mixed)
+    results = []
+    places = np.arange(len(repeated)).reshape(-1, draws, frames).swapaxes(1, 2)
+    for own in places.reshape(-1, draws):
+        results.append(list(chain.from_iterable(map(shown.__getitem__, own))))
+    return _Shown(results, originals, notes)
+
+
+def _of_one_batch(
+    spec: LoaderSpec, tables: SampleTables, rows: Ints, frames: int, shape: BatchShape | None
+) -> LoaderSpec:
+    """Return the spec of a loader of one batch, with images and classes as fields."""
+    manifest, ranks, size = spec.split.manifest, spec.options.ranks, len(rows)
     # Images of several samples are mixed only for one image of each sample.
     names = () if spec.recipe.mixing else manifest.images
     fields: tuple[str, ...] = tuple(map("image:{}".format, names)) or ("image",)
-    shown_images = len(fields)
     if manifest.labels.is_class and frames == 1:
         fields = (*fields, "label")
     options = replace(
@@ -255,43 +261,41 @@ def _run(
         memory_limit=math.inf,
         on_error="raise",
     )
-    plan = _OneBatch(np.tile(repeated, ranks.world_size))
-    shaped = spec.order.shaped
-    if shape is not None and shaped is not None:
-        plan = _OneBatchOfBucket(rows=plan.rows, shape=shape, sides=shaped.sides)
+    # Each rank would read its own part, so every part is the whole batch.
+    of_all = np.tile(rows, ranks.world_size)
+    plan = _OneBatch(of_all)
+    if shape is not None and spec.order.shaped is not None:
+        plan = _OneBatchOfBucket(
+            rows=of_all,
+            shapes=((shape.height, shape.width),),
+            sides=spec.order.shaped.sides,
+            wholes=(len(of_all),),
+        )
     if frames > 1:
-        plan = _OneBatchOfClips(rows=plan.rows, frames=frames)
-    of_batch = Fields(spec.split, tables, options.fields, planned=True)
-    mmap, others = spec.options.mmap, of_batch.others
+        plan = _OneBatchOfClips(rows=of_all, frames=frames)
     changed = replace(
         spec,
         options=options,
         order=PlannedOrder(spec.split.samples, Batching(size, "pad", ranks), plan),
-        fields=of_batch,
-        images=open_images(spec.split, tables, mmap=mmap, others=others),
+        fields=Fields(spec.split, tables, fields, planned=True),
         settings=replace(spec.settings, batch_size=size, prefetch=1),
     )
-    with open_loader(changed) as loader:
-        batch = next(iter(loader))
-        images, labels = batch[:shown_images], batch[shown_images:]
-        # The loader closes its images.
-        with closing(open_images(spec.split, tables, mmap=mmap, others=others)) as again:
-            drawn = describe_draws(replace(changed, images=again))
-            stored, first = again.images(rows), spec.recipe.operations[0]
-            if manifest.kind == RGB8 or not isinstance(first, (Decode, Unpack)):
-                originals = [show_original(each, manifest.pixels) for each in stored]
-            else:
-                whole = decode_images(stored, first, CPU)
-                originals = [_small(Image.fromarray(show_bands(each))) for each in whole]
-        mixed = [""] * size
-        for weights in map(_array, labels):
-            if weights.ndim == 2:
-                mixed = [_mixture(each, manifest.classes) for each in weights]
-        shown, notes = _show(changed, images, drawn, mixed)
-    results = []
-    for own in np.arange(size).reshape(-1, draws, frames).swapaxes(1, 2).reshape(-1, draws):
-        results.append(list(chain.from_iterable(map(shown.__getitem__, own))))
-    return _Shown(results, originals, notes)
+    return replace(changed, images=_open_images(changed, tables))
+
+
+def _open_images(spec: LoaderSpec, tables: SampleTables) -> Images:
+    return open_images(spec.split, tables, mmap=spec.options.mmap, others=spec.fields.others)
+
+
+def _originals(spec: LoaderSpec, stored: Sequence[Bytes]) -> list[Pixels | None]:
+    """Return the stored images as pixels; `None` for images that cannot be decoded."""
+    from loaders.dali.serving import decode_images
+
+    manifest, first = spec.split.manifest, spec.recipe.operations[0]
+    if manifest.kind == RGB8 or not isinstance(first, (Decode, Unpack)):
+        return [show_original(each, manifest.pixels) for each in stored]
+    whole = decode_images(stored, first, CPU)
+    return [_small(Image.fromarray(show_bands(each))) for each in whole]
 
 
 def _show(
