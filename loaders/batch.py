@@ -42,7 +42,8 @@ def make_batch(
     places = _place_patches(of_views, spec, position)
     if "valid" in spec.options.fields:
         values["valid"] = spec.order.valid(position)
-    size, batch = spec.order.size(position), []
+    size = spec.order.size(position)
+    batch = []
     for name in spec.options.fields:
         given = of_views[name] if name in of_views else [values[name]]
         try:
@@ -64,7 +65,9 @@ def _take_apart(
     outputs: Sequence[Any], spec: LoaderSpec, epoch: int
 ) -> tuple[dict[str, Sequence[Any]], dict[str, Any]]:
     """Return the outputs of each view by field, and the values of the other fields."""
-    fields, views, rest = spec.fields, len(spec.recipe.outputs), outputs
+    fields = spec.fields
+    views = len(spec.recipe.outputs)
+    rest = outputs
     of_views: dict[str, Sequence[Any]] = {}
     for name in fields.images:
         of_views[name], rest = rest[:views], rest[views:]
@@ -101,7 +104,8 @@ def _place_patches(
 
     A view whose images stay where they are has `None`.
     """
-    options, found = spec.options, []
+    options = spec.options
+    found = []
     names = set(PATCH_FIELDS).intersection(options.fields)
     places: list[Places | None] = [None] * len(spec.recipe.outputs)
     all_grids = of_views.pop(_GRIDS, ())
@@ -134,7 +138,8 @@ def _tensor(
     places: Places | None = None,
 ) -> Any:
     """Return the value of a field, or of one view, as a tensor of `size` samples, or as a list."""
-    recipe, device = spec.recipe, spec.options.device
+    recipe = spec.recipe
+    device = spec.options.device
     if name in spec.fields.images:
         functions = recipe.batch_functions
         if recipe.views:
@@ -186,7 +191,8 @@ def _by_clip(name: str, value: Any, spec: LoaderSpec) -> Any:
 
 def _mix_labels(values: dict[str, Any], spec: LoaderSpec, partners: Array, weights: Array) -> None:
     """Replace the labels of a batch by the labels of mixed images."""
-    labels, smoothing = spec.split.manifest.labels, spec.recipe.smoothing
+    labels = spec.split.manifest.labels
+    smoothing = spec.recipe.smoothing
     if "label" in values and labels.is_class:
         values["label"] = mixed_labels(
             np.asarray(values["label"]), partners, weights, spec.num_classes, smoothing

@@ -193,8 +193,10 @@ def read_state(
     if 0 < position.batch < batches:
         _require_same_epoch(saved, built, errors, moves=moves)
     if moves:
-        saved, saved_revisions = dict(built), revisions
-        position, checkpoint = _moved(position, batches), b""
+        saved = dict(built)
+        saved_revisions = revisions
+        position = _moved(position, batches)
+        checkpoint = b""
     return State(saved, position, checkpoint, errors, adjustment, saved_revisions, seen)
 
 
@@ -214,7 +216,8 @@ def _require_same_choices(
     if set(differing) <= set(_PART) and differing != ["batch_size"] and differing:
         _refuse_ranks(saved, built)
     for name in differing:
-        stored, value = saved.get(name), built[name]
+        stored = saved.get(name)
+        value = built[name]
         if name == "sample_order":
             raise CallError(
                 "this state was saved by a release whose samplers draw other samples (sample order"
@@ -245,7 +248,8 @@ def _refuse_ranks(saved: Choices, built: Choices) -> None:
         CallError: always; the hint says how to resume on other ranks.
 
     """
-    texts, own = [], built["world_size"]
+    texts = []
+    own = built["world_size"]
     for choices in (saved, built):
         ranks = f"rank {shorten(choices.get('rank'))} of {shorten(choices.get('world_size'))}"
         texts.append(f"{ranks} with batch_size={shorten(choices.get('batch_size'))}")
@@ -270,7 +274,8 @@ def _require_same_epoch(
             on other ranks.
 
     """
-    own, stored = built.get("on_error"), saved.get("on_error")
+    own = built.get("on_error")
+    stored = saved.get("on_error")
     if moves and stored == "skip":
         # A bad image moves the later samples of its rank up, and a state does not have the errors
         # of other ranks.
@@ -330,7 +335,8 @@ def _differing(saved: Choices, built: Choices) -> list[str]:
 
 
 def _global_batch(choices: Choices) -> int | None:
-    size, world_size = choices.get("batch_size"), choices.get("world_size")
+    size = choices.get("batch_size")
+    world_size = choices.get("world_size")
     if isinstance(size, int) and isinstance(world_size, int):
         return size * world_size
     return None
@@ -338,9 +344,11 @@ def _global_batch(choices: Choices) -> int | None:
 
 def _moved(position: Position, batches: int) -> Position:
     """Return the position of a pipeline that starts with the batch that comes next."""
-    epoch, batch = position.epoch, position.batch
+    epoch = position.epoch
+    batch = position.batch
     if batch == batches:
-        epoch, batch = epoch + 1, 0
+        epoch += 1
+        batch = 0
     return Position(epoch, batch, started=epoch, skipped=batch)
 
 

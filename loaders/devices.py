@@ -183,7 +183,9 @@ def gpu_bus_id(index: int) -> str:
 
 
 def _gpu_text(index: int, function: str) -> str:
-    driver, device, text = _cuda_driver(), ctypes.c_int(), ctypes.create_string_buffer(256)
+    driver = _cuda_driver()
+    device = ctypes.c_int()
+    text = ctypes.create_string_buffer(256)
     if driver is None or driver.cuDeviceGet(ctypes.byref(device), index):
         return ""
     if getattr(driver, function)(text, len(text), device):
@@ -193,7 +195,8 @@ def _gpu_text(index: int, function: str) -> str:
 
 def _cuda_count() -> int:
     """Return the number of GPUs that the CUDA driver offers to this process. 0 without a driver."""
-    driver, count = _cuda_driver(), ctypes.c_int()
+    driver = _cuda_driver()
+    count = ctypes.c_int()
     if driver is None or driver.cuDeviceGetCount(ctypes.byref(count)):
         return 0
     return count.value

@@ -51,7 +51,9 @@ def html_table(spec: LoaderSpec, *, state: str) -> str:
 
 
 def _html_rows(spec: LoaderSpec, state: str) -> Iterator[tuple[str, str]]:
-    split, options, ranks = spec.split, spec.options, spec.options.ranks
+    split = spec.split
+    options = spec.options
+    ranks = options.ranks
     yield "dataset", split.folder
     yield "split", f"{split.name}, {plural(split.samples, 'sample')}"
     if split.manifest.classes:
@@ -74,7 +76,9 @@ def _html_rows(spec: LoaderSpec, state: str) -> Iterator[tuple[str, str]]:
 
 
 def _data_lines(spec: LoaderSpec) -> Iterator[str]:
-    split, options, ranks = spec.split, spec.options, spec.options.ranks
+    split = spec.split
+    options = spec.options
+    ranks = options.ranks
     revision = ""
     if any(split.revisions):
         revision = f" (revision {', '.join(map(str, split.revisions))})"

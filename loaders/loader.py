@@ -341,7 +341,8 @@ class Loader(Generic[BatchT_co]):
 
         """
         self._require_usable()
-        choices, revisions = checkpoint_choices(self._spec), self._spec.split.revisions
+        choices = checkpoint_choices(self._spec)
+        revisions = self._spec.split.revisions
         loaded = read_state(
             state, choices, batches=len(self), samples=self.samples, revisions=revisions
         )
@@ -424,7 +425,8 @@ class Loader(Generic[BatchT_co]):
         self.close()
 
     def __repr__(self) -> str:
-        options, split = self.options, self._spec.split
+        options = self.options
+        split = self._spec.split
         text = (
             f"Loader of {split.folder!r}, split {split.name!r}: epoch {self.epoch}, {len(self):,}"
             f" batches of {options.batch_size:,} ({', '.join(options.fields)}), rank {self.rank} of"
@@ -493,7 +495,8 @@ class Loader(Generic[BatchT_co]):
     def _begin(self) -> int:
         """Begin an epoch, or continue it, and return the number of the iteration."""
         self._require_usable()
-        progress, order = self._progress, self._spec.order
+        progress = self._progress
+        order = self._spec.order
         if progress.needs_restart or (progress.phase is Phase.FINISHED and order.restarts):
             self._restart(Progress.start(len(self), progress.next_epoch))
         elif self._pipeline is None:
@@ -530,7 +533,9 @@ class Loader(Generic[BatchT_co]):
         The iterator must not refer to it, so that users can release it.
         """
         began = time.perf_counter()
-        batch, at, order = self._decodable_batch(), self._progress.position, self._spec.order
+        batch = self._decodable_batch()
+        at = self._progress.position
+        order = self._spec.order
         self._seen = self._seen.with_batch(at.epoch, at.batch, order.count(at.epoch, at.batch))
         if self._meter is not None:
             planned = getattr(self._pipeline, "planned_batches", ())
@@ -585,7 +590,8 @@ class Loader(Generic[BatchT_co]):
         try:
             yield
         except Exception:
-            self._spec, self._errors = spec, errors
+            self._spec = spec
+            self._errors = errors
             self._reserve_memory()
             # The next iteration starts the pipeline. Now, it could fail for the same reason.
             self._stop_at(Progress.restore(len(self), progress.saved, progress.checkpoint))

@@ -209,7 +209,9 @@ class MemoryEstimate:
 
 def estimate_memory(sizes: ImageSizes, settings: LoadSettings) -> MemoryEstimate:
     """Estimate the GPU memory for loading images of these sizes."""
-    decoded, context, decoder = sizes.decoded, CONTEXT_RAW, 0
+    decoded = sizes.decoded
+    context = CONTEXT_RAW
+    decoder = 0
     if settings.encoded:
         context = CONTEXT
         decoder = round(_decoder_bytes(float(decoded.mean()), int(decoded.max()), settings))
@@ -293,7 +295,8 @@ def worst_batch(image_bytes: Floats, batch_size: int, *, spread: bool) -> float:
         spread: whether large images are spread evenly over the batches.
 
     """
-    mean, deviation = float(image_bytes.mean()), float(image_bytes.std())
+    mean = float(image_bytes.mean())
+    deviation = float(image_bytes.std())
     if spread:
         return batch_size * mean
     worst = batch_size * mean + _WORST_DEVIATIONS * deviation * math.sqrt(batch_size)
@@ -314,7 +317,8 @@ def _finished_bytes(settings: LoadSettings) -> int:
 
 
 def _decoder_bytes(mean: float, largest: int, settings: LoadSettings) -> float:
-    load, total = settings.hardware_load, 0.0
+    load = settings.hardware_load
+    total = 0.0
     if load and settings.window is None:
         total += _IMAGES_IN_HARDWARE * mean
     elif load:
@@ -404,12 +408,14 @@ def check_estimate(
     estimate = estimate_memory(sizes, settings).total
     if estimate + reserved <= limit:
         return
-    others, changes = "", []
+    others = ""
+    changes = []
     if reserved:
         others = f", and the other open loaders of this process take {format_gib(reserved)}"
     if estimate <= limit:
         changes.append("close other loaders")
-    given, limit = limit, limit - reserved
+    given = limit
+    limit -= reserved
     if most := largest_batch(sizes, settings, limit):
         changes.append(f"set batch_size={most}")
     if (

@@ -116,7 +116,10 @@ class Meter:
             traffic: returns cache hits, cache misses and bytes from the store so far.
 
         """
-        self._split, self._rank, self._sink, self._totals = split, rank, sink, traffic
+        self._split = split
+        self._rank = rank
+        self._sink = sink
+        self._totals = traffic
         self._reset(time.perf_counter())
         self._before = self._totals()
 
@@ -163,7 +166,9 @@ class Meter:
         self._reset(now)
 
     def _reset(self, now: float) -> None:
-        self._since, self._images, self._waited = now, 0, 0.0
+        self._since = now
+        self._images = 0
+        self._waited = 0.0
 
 
 def open_sink(target: Any, ranks: Ranks) -> Sink:

@@ -422,7 +422,8 @@ class BuildRequest:
         return [cast("int | None", self.revision)] * len(self.datasets)
 
     def _check_revision(self) -> None:
-        count, revisions = len(self.datasets), self.revisions
+        count = len(self.datasets)
+        revisions = self.revisions
         is_list = isinstance(self.revision, (list, tuple))
         if self.revision is not None and (is_list != self.joins or len(revisions) != count):
             raise CallError(
@@ -437,7 +438,8 @@ class BuildRequest:
     def _check_mix(self) -> None:
         if self.mix is None:
             return
-        count, shares = len(self.datasets), np.asarray(self.mix)
+        count = len(self.datasets)
+        shares = np.asarray(self.mix)
         if (
             shares.shape != (count,)
             or shares.dtype.kind not in "iuf"
@@ -472,7 +474,8 @@ def request_of_call(arguments: Mapping[str, Any]) -> BuildRequest:
 
     """
     given = dict(arguments)
-    positional, other = given.pop("positional"), given.pop("other")
+    positional = given.pop("positional")
+    other = given.pop("other")
     if positional:
         raise WrongCallError(
             f"build() takes one argument by position, the dataset, but got {1 + len(positional)}",

@@ -48,9 +48,11 @@ class Seen:
 
     def with_batch(self, epoch: int, batch: int, samples: int) -> Seen:
         """Add a batch by its number in the epoch."""
-        runs, first = self.runs, batch
+        runs = self.runs
+        first = batch
         if runs and (runs[-1][0], runs[-1][2]) == (epoch, batch):
-            first, runs = runs[-1][1], runs[:-1]
+            first = runs[-1][1]
+            runs = runs[:-1]
         return Seen((*runs, (epoch, first, batch + 1)), self.samples + samples)
 
 

@@ -150,7 +150,8 @@ def find_ranks(
 
     """
     if (rank is None) != (world_size is None):
-        given, missing = "rank", "world_size"
+        given = "rank"
+        missing = "world_size"
         if rank is None:
             given, missing = missing, given
         raise CallError(f"{given} is given without {missing}", hint="pass both or neither")
@@ -327,7 +328,8 @@ def _complete_ranks(environment: Environment) -> Ranks | None:
 
 def _signs_of_several(environment: Environment) -> list[str]:
     """Return the variables that only processes of a group of several have."""
-    sizes, ranks = [], []
+    sizes = []
+    ranks = []
     for launcher in LAUNCHERS:
         if _int_variable(launcher.world_size, environment, 1) > 1:
             sizes.append(launcher.world_size)

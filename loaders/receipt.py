@@ -120,7 +120,8 @@ def read_receipt(state: Mapping[str, Any]) -> Receipt:
     """
     try:
         whole = Member(state)
-        origin, revisions = whole["origin"], read_revisions(whole["revision"])
+        origin = whole["origin"]
+        revisions = read_revisions(whole["revision"])
         folders = origin["folders"].texts()
         if len(folders) != len(revisions):
             origin["folders"].fail("as many as revisions")
@@ -295,7 +296,8 @@ def _counts(
     receipt: Receipt, split: OpenSplit, tables: SampleTables, announce: Callable[[str], None]
 ) -> Ints:
     """Return how often each row of the split was seen, int64 [samples]."""
-    order, counts = _order(receipt, split, tables), np.zeros(split.samples, np.int64)
+    order = _order(receipt, split, tables)
+    counts = np.zeros(split.samples, np.int64)
     all_ranks = receipt.built["on_error"] == "raise"
     for epoch, first, end in receipt.seen.runs:
         announce(f"the samples of epoch {epoch}")

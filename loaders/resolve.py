@@ -98,7 +98,8 @@ def resolve(request: BuildRequest) -> LoaderSpec:
     _check_clips(recipe, order)
     _check_crops(recipe, split, tables)
     fusion, *view_fusions = fuse_recipe(recipe)
-    ranks, gpus = chosen.batching.ranks, find_gpus(request.framework)
+    ranks = chosen.batching.ranks
+    gpus = find_gpus(request.framework)
     device = find_device(request.device, request.device_id, ranks, gpus)
     cores = usable_cores(ranks, gpus.count)
     tuned = Tuning()
@@ -248,7 +249,8 @@ def one_size(
     sizes = tables.all_image_sizes()
     if sizes is None:
         return None
-    height, width = int(sizes.heights[0]), int(sizes.widths[0])
+    height = int(sizes.heights[0])
+    width = int(sizes.widths[0])
     same = bool((sizes.heights == height).all() and (sizes.widths == width).all())
     if not same or min(height, width) == 0 or height * width > MAX_PIXELS:
         return None
@@ -303,9 +305,11 @@ def _open(request: BuildRequest) -> OpenSplit:
     datasets = [local_path(dataset) for dataset in request.datasets]
     uses_cache = request.cache is not None or request.cache_limit is not None
     if uses_cache and not any(map(is_url, datasets)):
-        folders, urls = f"{datasets[0]} is a folder", "the URL of the dataset"
+        folders = f"{datasets[0]} is a folder"
+        urls = "the URL of the dataset"
         if request.joins:
-            folders, urls = "all datasets are folders", "the URLs of datasets"
+            folders = "all datasets are folders"
+            urls = "the URLs of datasets"
         raise CallError(
             f"cache and cache_limit are for datasets in an object store, but {folders}",
             hint=f"remove them, or pass {urls}",
@@ -353,7 +357,8 @@ def default_tuning(
     smooth: bool,
 ) -> Tuning:
     """Return the defaults for these images on this machine; `smooth` as in `GraphContext`."""
-    threads, prefetch = MAX_THREADS, PREFETCH
+    threads = MAX_THREADS
+    prefetch = PREFETCH
     load = hardware_load(sizes, decode_window(fusion.operations), smooth=smooth)
     if not device.is_gpu:
         return Tuning(num_threads=cores, prefetch=prefetch, hw_decoder_load=load)
@@ -409,7 +414,8 @@ def _fields(
     planned: bool,
 ) -> Fields:
     """Find where each field comes from, and check that masks and boxes follow the transforms."""
-    labels, names = split.manifest.labels, options.fields
+    labels = split.manifest.labels
+    names = options.fields
     patchify = recipe.patchify[0]
     if patchify is not None:
         # A mask of the dataset is refused, not replaced by the mask of the patches.
@@ -529,7 +535,8 @@ def _other_warnings(recipe: Recipe, images: Images | None) -> list[str]:
 
 def _num_classes(split: OpenSplit, recipe: Recipe) -> int:
     """Return the number of classes of a mixed label: from the recipe, else from the dataset."""
-    given, named = recipe.num_classes, len(split.manifest.classes)
+    given = recipe.num_classes
+    named = len(split.manifest.classes)
     configured = recipe.config_num_classes or 0
     if named and configured > named:
         raise CallError(
@@ -551,7 +558,9 @@ def _num_classes(split: OpenSplit, recipe: Recipe) -> int:
 
 
 def _log_spec(spec: LoaderSpec) -> None:
-    split, order, options = spec.split, spec.order, spec.options
+    split = spec.split
+    order = spec.order
+    options = spec.options
     _log.info(
         "%s, split %s: %d samples in %d shards; %d batches of %d for rank %d of %d (%s), on %s with"
         " %d threads",

@@ -81,7 +81,8 @@ def draw_budgets(operation: Patchify, options: ResolvedOptions, epoch: int, batc
     All images of a global batch have one budget, equal on all ranks, unless rows contain several
     images.
     """
-    key, count = (options.seed, epoch, batch, _BUDGETS), options.batch_size
+    key = (options.seed, epoch, batch, _BUDGETS)
+    count = options.batch_size
     if operation.row_tokens is None:
         return np.repeat(chosen_budgets(operation, random_words(2, *key, 0)), count)
     return chosen_budgets(operation, random_words(count + 1, *key, options.ranks.rank))

@@ -150,7 +150,9 @@ def with_entry(entries: list[Entry], entry: Entry) -> bytes:
 
 
 def _entry_to_json(entry: Entry) -> dict[str, Any]:
-    key, options, notes = asdict(entry.key), asdict(entry.tuning), dict(entry.notes)
+    key = asdict(entry.key)
+    options = asdict(entry.tuning)
+    notes = dict(entry.notes)
     return {**key, "batch_size": entry.batch_size, "options": options, "notes": notes}
 
 
@@ -174,8 +176,10 @@ def _entry(item: Member) -> Entry:
         or not 0 <= load.value <= 1
     ):
         load.fail("a number from 0 to 1")
-    threads, prefetch = options["num_threads"].read(_THREADS), options["prefetch"].read(_BATCHES)
-    tuning, notes = Tuning(threads, prefetch, load.value), item["notes"].mapping()
+    threads = options["num_threads"].read(_THREADS)
+    prefetch = options["prefetch"].read(_BATCHES)
+    tuning = Tuning(threads, prefetch, load.value)
+    notes = item["notes"].mapping()
     return Entry(item.record(TuningKey), item["batch_size"].integer(1), tuning, notes)
 
 

@@ -81,7 +81,8 @@ def bench(
     request = replace(make_request(dataset, transforms=transforms, **options), tuning=tuning)
     spec = resolve(request)
     close(spec)
-    device, cores = spec.options.device, usable_cores(spec.options.ranks, 1)
+    device = spec.options.device
+    cores = usable_cores(spec.options.ranks, 1)
     # A wrong model is an error before the first measurement.
     stepper = load_model(model, spec) if model else None
     watch = Watch(spec.split, device)

@@ -126,7 +126,8 @@ def _warm_up(source: Source, seconds: float) -> float:
     """Take batches for some time, and return how many seconds one takes."""
     _take(source, 1)  # of a new pipeline, it takes longer than the others
     wait_for_device()
-    start, taken = time.perf_counter(), 0
+    start = time.perf_counter()
+    taken = 0
     least = max(_LEAST_BATCHES, 2 * source.prefetched)
     while taken < least or time.perf_counter() - start < seconds:
         _take(source, 1)
@@ -301,8 +302,10 @@ def describe_conditions(conditions: Conditions, cores: int) -> str:
 
     See `disturbed` for the arguments.
     """
-    before, after = conditions.cached_before, conditions.cached_after
-    cache, load = "not known how much of the shards it contains", "load not known"
+    before = conditions.cached_before
+    after = conditions.cached_after
+    cache = "not known how much of the shards it contains"
+    load = "load not known"
     if before is not None and after is not None:
         cache = f"{before:.0%} of the shards before, {after:.0%} after"
     if conditions.other_cores is not None:
@@ -332,7 +335,8 @@ class Watch:
 
     def _other_cores(self) -> float | None:
         start, busy, own = self._start
-        now_busy, elapsed = _busy_seconds(), time.monotonic() - start
+        now_busy = _busy_seconds()
+        elapsed = time.monotonic() - start
         if busy is None or now_busy is None or elapsed <= 0:
             return None
         return max(0.0, (now_busy - busy) - (_own_seconds() - own)) / elapsed
@@ -353,7 +357,8 @@ def cached_share(split: OpenSplit) -> float | None:
             found = resident_bytes(map_file(path, shard.file.bytes))
         except (OSError, ValueError):
             return None
-        resident, total = resident + found, total + shard.file.bytes
+        resident += found
+        total += shard.file.bytes
     return resident / total if total else None
 
 
@@ -380,7 +385,8 @@ def _own_seconds() -> float:
 
 def _gpu_busy(device: Device) -> float | None:
     """Ask nvidia-smi how busy the GPU is. Without the program, it is not known."""
-    program, bus_id = shutil.which("nvidia-smi"), gpu_bus_id(device.index)
+    program = shutil.which("nvidia-smi")
+    bus_id = gpu_bus_id(device.index)
     if program is None or not bus_id:
         return None
     query = [program, "-i", bus_id, "--query-gpu=utilization.gpu", "--format=csv,noheader,nounits"]

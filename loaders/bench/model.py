@@ -84,7 +84,8 @@ def load_model(text: str, spec: LoaderSpec) -> Model:
     path, colon, function = text.rpartition(":")
     if colon or text.endswith(".py"):
         if not colon:
-            path, function = text, ""
+            path = text
+            function = ""
         return Model(text, _function(path, function or "step"), path)
     label_type = spec.split.manifest.label_type
     if not spec.split.manifest.labels.is_class:
@@ -205,7 +206,8 @@ class Images:
     def __init__(self, dataset: str, split: str, preset: str) -> None:
         self._arguments = (dataset, split, preset)
         opened = open_split(dataset, split)
-        self._samples, self._pixels = opened.samples, opened.manifest.pixels
+        self._samples = opened.samples
+        self._pixels = opened.manifest.pixels
         self._opened: tuple[StoredImages, Any] | None = None
 
     def __len__(self) -> int:
@@ -263,9 +265,11 @@ def decode_jpeg_batches(spec: LoaderSpec, preset: str, device: str) -> Iterator[
 
     decoding: Any = _import("torchvision.io", "--torchvision", "install it")
     transforms = _torchvision().transforms
-    crop, normalize = transforms.Compose(_crops(preset)), transforms.Normalize(_MEAN, _STD)
+    crop = transforms.Compose(_crops(preset))
+    normalize = transforms.Normalize(_MEAN, _STD)
     opened = open_split(spec.split.folder, spec.split.name)
-    images, rng = StoredImages(opened, SampleTables(opened)), np.random.default_rng(0)
+    images = StoredImages(opened, SampleTables(opened))
+    rng = np.random.default_rng(0)
     while True:
         rows = rng.integers(opened.samples, size=spec.options.batch_size)
         encoded = [torch.tensor(each) for each in images.images(rows)]

@@ -116,7 +116,8 @@ def with_other_images(
             known.
 
     """
-    stored, manifest = _sample(spec), spec.split.manifest
+    stored = _sample(spec)
+    manifest = spec.split.manifest
     if stage == "reading" and (cached is None or cached < _IN_MEMORY):
         action = "put the dataset on a faster disk, or into memory"
         yield Candidate("with the images in memory", action, _replaced(request, stored))
@@ -143,7 +144,8 @@ def with_other_images(
 
 
 def _convert(source: str, options: str, out: str) -> str:
-    source, out = shlex.quote(printable(source)), shlex.quote(printable(out))
+    source = shlex.quote(printable(source))
+    out = shlex.quote(printable(out))
     return f"run `dataprep convert --src {source} {options} --out {out}`"
 
 
@@ -194,7 +196,9 @@ def _replaced(
 
 def _of_size(request: BuildRequest, spec: LoaderSpec, side: int, *, raw: bool) -> LoaderSpec:
     """Return a spec for images of another size, with the options that `loaders.build` chooses."""
-    recipe, options, sizes = spec.recipe, spec.options, spec.sizes
+    recipe = spec.recipe
+    options = spec.options
+    sizes = spec.sizes
     if raw:
         recipe = replace(recipe, raw_size=(side, side))
     elif sizes is not None:

@@ -107,7 +107,8 @@ _TUNE = "run `loaders tune`"
 
 def added_times(stages: Mapping[str, Rate]) -> dict[str, float]:
     """Return the time in seconds that each stage adds to an image, at least 0."""
-    added, before = {}, 0.0
+    added = {}
+    before = 0.0
     for name in STAGES:
         after = 1 / stages[name].median
         added[name] = max(0.0, after - before)
@@ -139,12 +140,15 @@ def loader_rate(stages: Mapping[str, Rate]) -> Rate:
 
 def sentence(results: Results) -> str:
     """Say which stage is the limit, what would be faster, and whether that matters."""
-    delivered, model = loader_rate(results.stages), results.model
+    delivered = loader_rate(results.stages)
+    model = results.model
     stage = limiting_stage(results.stages)
     parts = [f"{stage_name(stage, results)} is the limit: {_number(delivered)} images/s"]
-    action, needed = _TUNE, None
+    action = _TUNE
+    needed = None
     if model is not None:
-        action, needed = f"{_TUNE} with --model", model.alone
+        action = f"{_TUNE} with --model"
+        needed = model.alone
     best = choose_remedy(delivered, results.remedies, needed=needed)
     if best is not None:
         parts.append(f"{_number(best.rate)} {best.text}")

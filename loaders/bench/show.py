@@ -47,7 +47,8 @@ class Row:
 
 def all_rows(results: Results) -> list[Row]:
     """Return everything that was measured, in the order in which people read it."""
-    added, limit = added_times(results.stages), limiting_stage(results.stages)
+    added = added_times(results.stages)
+    limit = limiting_stage(results.stages)
     rows: list[Row] = []
     for stage in STAGES:
         name = stage_name(stage, results)
@@ -83,7 +84,9 @@ def as_json(results: Results) -> dict[str, Any]:
 
 def how_measured(results: Results) -> list[str]:
     """Return lines that say on what and how was measured, and what else affected it."""
-    subject, machine, method = results.subject, results.machine, results.method
+    subject = results.subject
+    machine = results.machine
+    method = results.method
     options = ", ".join(map("{}={}".format, subject.options, subject.options.values()))
     device = machine.device
     if machine.device != machine.cpu:
@@ -191,7 +194,8 @@ _BAR_OF = Markup(
 def page(results: Results) -> bytes:
     """Return a whole page. It loads nothing from the network and runs no script."""
     title = f"Loading {results.subject.dataset}, split {results.subject.split}"
-    rows, verdict = all_rows(results), sentence(results)
+    rows = all_rows(results)
+    verdict = sentence(results)
     body = _BODY.format(
         title=title,
         verdict=mark_code(f"{verdict[:1].upper()}{verdict[1:]}."),

@@ -60,7 +60,9 @@ class Fetcher:
         self.bytes = 0
         #: Images that were on the disk when they were needed, and images that were waited for.
         self.hits = self.misses = 0
-        self._layout, self._shards, self._timeout = layout, shards, timeout
+        self._layout = layout
+        self._shards = shards
+        self._timeout = timeout
         self._changed = threading.Condition()
         self._upcoming: Upcoming | None = None
         self._current = self._planned = 0
@@ -78,7 +80,8 @@ class Fetcher:
         """Set the batch that the loader reads now."""
         with self._changed:
             if upcoming != self._upcoming:
-                self._upcoming, self._planned = upcoming, number
+                self._upcoming = upcoming
+                self._planned = number
             self._current = number
             self._planned = max(self._planned, number)
             self._start()
@@ -98,7 +101,8 @@ class Fetcher:
 
         """
         present = int(np.count_nonzero(self._shards.states(rows) == PRESENT))
-        self.hits, self.misses = self.hits + present, self.misses + len(rows) - present
+        self.hits += present
+        self.misses += len(rows) - present
         if present == len(rows):
             return
         with self._changed:
@@ -152,7 +156,8 @@ class Fetcher:
                     self._changed.wait()
                 if self._closed:
                     return
-                wanted, self._wanted = self._wanted, []
+                wanted = self._wanted
+                self._wanted = []
                 ahead = self._planned - self._current
             if wanted:
                 self._request(np.concatenate(wanted))
@@ -176,7 +181,8 @@ class Fetcher:
 
     def _next_rows(self) -> Ints:
         with self._changed:
-            upcoming, first = self._upcoming, self._planned
+            upcoming = self._upcoming
+            first = self._planned
             if upcoming is None:
                 return np.zeros(0, np.int64)
             count = self._lookahead.at_once(self._planned - self._current, upcoming.batches)

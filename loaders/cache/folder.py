@@ -226,7 +226,8 @@ def fetch_tables(dataset: CachedDataset, shards: Iterable[Shard], fields: Sequen
 
 def _download(store: Store, file: File) -> bytes:
     """Return the content of a small file, with the checksum that the manifest states."""
-    kind, url = kind_of(file.name), f"{store}/{file.name}"
+    kind = kind_of(file.name)
+    url = f"{store}/{file.name}"
     try:
         for _ in range(2):  # a first answer with other bytes may be the network's fault
             data = read_file(url, kind)

@@ -151,7 +151,8 @@ class CachedImages(Images):
 
         """
         self._split = split
-        self._presence, self._room = split.presence, split.room
+        self._presence = split.presence
+        self._room = split.room
         self._layout = layout_of(split, tables, others)
         self._lock: Lock | None = None
         self._room.enter(self, split.limit)
@@ -257,7 +258,8 @@ class CachedImages(Images):
     @property
     def warning(self) -> str | None:
         """What a cache that is smaller than the split means; `None` if everything fits."""
-        space, limit = self._space(), self._room.limit or 0
+        space = self._space()
+        limit = self._room.limit or 0
         if self.fits or space <= limit:
             return None
         enough = int(1.05 * space) + (64 << 20)
@@ -309,7 +311,8 @@ class CachedImages(Images):
             return [self._layout.rows_of(upcoming.of_all(number)) for number in batches]
 
         # DALI may still use the batch before the current one; the other ranks are about as far.
-        first, stop = max(0, current - 1), planned + 1
+        first = max(0, current - 1)
+        stop = planned + 1
         if ahead:
             stop = current + 2
         keep = self._fetcher.on_the_way.copy()

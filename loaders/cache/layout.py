@@ -164,12 +164,14 @@ class Layout:
             rows: different rows, in the order in which they are needed, int64 [N].
 
         """
-        shards, numbers = self.shards_of(rows), self.offsets[rows] // BLOCK_BYTES
+        shards = self.shards_of(rows)
+        numbers = self.offsets[rows] // BLOCK_BYTES
         _, first = np.unique(np.stack([shards, numbers]), axis=1, return_index=True)
         found = [rows[:0]]
         for place in np.sort(first).tolist():
             shard = int(shards[place])
-            start, end = self.first_row(shard), int(self.ends[shard])
+            start = self.first_row(shard)
+            end = int(self.ends[shard])
             in_block = self.offsets[start:end] // BLOCK_BYTES == numbers[place]
             in_block &= (self.sizes[start:end] > 0) | (self.images == 1)
             found.append(np.flatnonzero(in_block) + start)
@@ -187,8 +189,10 @@ class Layout:
         """
         shards = self.shards_of(rows)
         order = np.lexsort((self.offsets[rows], shards))
-        rows, numbers = rows[order], shards[order].tolist()
-        begins, ends = self.offsets[rows], self.offsets[rows] + self.sizes[rows]
+        rows = rows[order]
+        numbers = shards[order].tolist()
+        begins = self.offsets[rows]
+        ends = self.offsets[rows] + self.sizes[rows]
         # The requests, with the place of their first row, and the ranges of the one that is open.
         found: list[tuple[int, Request]] = []
         ranges: list[tuple[int, int]] = []
@@ -208,7 +212,10 @@ class Layout:
                 or (not joins and len(ranges) == REQUEST_RANGES)
             ):
                 finish(place)
-                ranges, first, total, joins = [], place, stop - begin, False
+                ranges = []
+                first = place
+                total = stop - begin
+                joins = False
             if joins:
                 ranges[-1] = (ranges[-1][0], max(stop, ranges[-1][1]))
             else:
@@ -239,9 +246,11 @@ class Layout:
 
     def pages(self, rows: Ints) -> Ints:
         """Return the approximate disk space of images in bytes, int64 [rows]."""
-        begins, ends = self.offsets[rows], self.offsets[rows] + self.sizes[rows]
+        begins = self.offsets[rows]
+        ends = self.offsets[rows] + self.sizes[rows]
         if self.images == 1:
-            begins, ends = np.zeros_like(begins), self.sizes[rows]
+            begins = np.zeros_like(begins)
+            ends = self.sizes[rows]
         # Of two images of a sample, the one before or after may be absent, so no page is shared.
         return (-(-ends // PAGE) - begins // PAGE) * PAGE
 
@@ -255,7 +264,8 @@ class Layout:
         """
         shards = self.shards_of(rows)
         for shard in np.unique(shards).tolist():
-            first, end = self.first_row(shard), int(self.ends[shard])
+            first = self.first_row(shard)
+            end = int(self.ends[shard])
             by_offset = first + np.argsort(self.offsets[first:end], kind="stable")
             begins = self.offsets[by_offset]
             stops = begins + self.sizes[by_offset]
@@ -267,11 +277,13 @@ class Layout:
             for run, run_end in edges.reshape(-1, 2).tolist():
                 if not evicted[run:run_end].any():
                     continue
-                start, stop = 0, self.lengths[shard]
+                start = 0
+                stop = self.lengths[shard]
                 if run:
                     start = int(stops[:run].max())
                 if run_end < len(begins):
                     stop = int(begins[run_end])
-                start, stop = -(-start // PAGE) * PAGE, stop // PAGE * PAGE
+                start = -(-start // PAGE) * PAGE
+                stop = stop // PAGE * PAGE
                 if start < stop:
                     yield shard, start, stop

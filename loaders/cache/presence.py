@@ -51,7 +51,8 @@ class Presence:
             CallError: this user cannot use it.
 
         """
-        self._path, self._rows = path, rows
+        self._path = path
+        self._rows = rows
         self.read_only = False
         try:
             handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)

@@ -159,7 +159,8 @@ class Room:
         return self._measured + self._written + self._coming
 
     def _measure(self) -> None:
-        self._measured, self._written = disk_usage(self.cache), 0
+        self._measured = disk_usage(self.cache)
+        self._written = 0
 
     def _evict(self, needed: int) -> int:
         """Evict what is needed latest, and if that is not enough what was fetched in advance.

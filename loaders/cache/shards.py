@@ -54,8 +54,11 @@ class CachedShards:
             shards: the shards of the split.
 
         """
-        self.presence, self.room = presence, room
-        self._dataset, self._layout, self._shards = dataset, layout, shards
+        self.presence = presence
+        self.room = room
+        self._dataset = dataset
+        self._layout = layout
+        self._shards = shards
         self._files = SparseFiles([os.path.join(dataset.root, shard.name) for shard in shards])
         self._evicting = threading.Lock()
 
@@ -142,7 +145,8 @@ class SparseFiles:
         with self._open(number) as handle:
             while data:
                 count = os.pwrite(handle, data, offset)
-                data, offset = data[count:], offset + count
+                data = data[count:]
+                offset += count
 
     def read(self, number: int, offset: int, size: int) -> bytes:
         """Return bytes from an offset; fewer at the end of the file."""

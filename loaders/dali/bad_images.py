@@ -182,7 +182,8 @@ def find_bad_images(
         RuntimeError: the device fails for another reason than an image.
 
     """
-    tables, kind = SampleTables(spec.split), spec.fields.label_image
+    tables = SampleTables(spec.split)
+    kind = spec.fields.label_image
     others = spec.fields.others
     with ExitStack() as opened:
         images = spec.images
@@ -200,9 +201,11 @@ def find_bad_images(
         for name in others:
             if len(bad) == limit:
                 break
-            noun, decode = f"image {name}", _decode_whole
+            noun = f"image {name}"
+            decode = _decode_whole
             if kind is not None and name == LABEL_IMAGE:
-                noun, decode = kind, partial(_decode_label_image, kind)
+                noun = kind
+                decode = partial(_decode_label_image, kind)
             found = _undecodable(
                 spec,
                 partial(images.images, component=name),
@@ -304,7 +307,8 @@ def _too_large(spec: LoaderSpec, error: RuntimeError, encoded: Bytes) -> str | N
 
 
 def _decode_whole(spec: LoaderSpec, encoded: Node, context: GraphContext) -> Sequence[Node]:
-    first, fused = spec.recipe.operations[0], spec.fusion.operations[0]
+    first = spec.recipe.operations[0]
+    fused = spec.fusion.operations[0]
     whole = apply(first, encoded, ImageSpec(), context)
     if fused == first:
         return [whole]

@@ -218,7 +218,9 @@ def _scale(place: Node, counts: Node) -> Node:
 
 @apply.register
 def _(operation: Cutout, image: Node, spec: ImageSpec, context: GraphContext) -> Node:
-    size, count, half = spec.size, operation.holes, float(operation.length // 2)
+    size = spec.size
+    count = operation.holes
+    half = float(operation.length // 2)
 
     def draw(rng: np.random.Generator, batch_size: int) -> list[Floats]:
         place = rng.random((batch_size, count, 2))
@@ -341,7 +343,8 @@ def _(operation: KeepPart, image: Node, spec: ImageSpec, context: GraphContext) 
         num_attempts=10,
         seed=context.random.seed(operation, "part"),
     )
-    start, part = context.random.of_clips(start), context.random.of_clips(part)
+    start = context.random.of_clips(start)
+    part = context.random.of_clips(part)
     numbers = fn.cat(
         fn.cast(start, dtype=types.FLOAT), fn.cast(part, dtype=types.FLOAT), _sides(image, spec)
     )

@@ -335,9 +335,12 @@ def inverse_affine(angle: Floats, scale: Floats, shear: Floats) -> Floats:
         [N, 2, 2].
 
     """
-    rotation, (x, y) = np.deg2rad(angle), np.deg2rad(shear).T
-    a, c = np.cos(rotation - y) / np.cos(y), np.sin(rotation - y) / np.cos(y)
-    b, d = -a * np.tan(x) - np.sin(rotation), -c * np.tan(x) + np.cos(rotation)
+    rotation = np.deg2rad(angle)
+    x, y = np.deg2rad(shear).T
+    a = np.cos(rotation - y) / np.cos(y)
+    c = np.sin(rotation - y) / np.cos(y)
+    b = -a * np.tan(x) - np.sin(rotation)
+    d = -c * np.tan(x) + np.cos(rotation)
     return np.moveaxis(np.array([[d, -b], [-c, a]]) / scale, -1, 0)
 
 

@@ -77,7 +77,8 @@ def make_pipeline(
             epoch.
 
     """
-    recipe, fields = spec.recipe, spec.fields
+    recipe = spec.recipe
+    fields = spec.fields
     pipeline = new_pipeline(spec.options, seed, checkpoint)
     with pipeline:
         records = add_reader(spec, seed=seed, started=started, skipped=skipped)
@@ -97,7 +98,8 @@ def make_pipeline(
         # Label images and frames follow the operations as written: a fused one may read pixels in
         # between.
         written = [view.operations for view in recipe.views] or [()]
-        labels, moved = [], []
+        labels = []
+        moved = []
         if fields.label_image is not None:
             encoded = records.others[LABEL_IMAGE]
             kind = fields.label_image
@@ -119,7 +121,8 @@ def _images(
     drawn: list[Node] = []
     # The first image is in the graph also if no field needs it: DALI leaves it out.
     for number, name in enumerate(dict.fromkeys(("", *spec.fields.images.values()))):
-        own, encoded = context, records.encoded
+        own = context
+        encoded = records.encoded
         if number:
             encoded = records.others[name]
             draws = seed
@@ -159,7 +162,8 @@ def _mixed(spec: LoaderSpec, encoded: Node, context: GraphContext) -> tuple[Node
 
 def _views(spec: LoaderSpec, encoded: Node, context: GraphContext) -> list[Node]:
     """Return images after all transforms, for each view."""
-    operations, options = spec.fusion.operations, spec.options
+    operations = spec.fusion.operations
+    options = spec.options
     if not spec.view_fusions:
         return [finished(operations, encoded, ImageSpec(), context, options)[0]]
     image, output = apply_all(operations, encoded, ImageSpec(), context)
@@ -212,7 +216,8 @@ def finished(
     image, spec = apply_all(before, image, spec, context)
     if after and (spec.size is None or "int" in options.dtype):
         image, spec = apply_all([last, *after], image, spec, context)
-        last, after = None, []
+        last = None
+        after = []
     layout: str = options.layout
     if spec.patches is not None:
         layout = "NHWC"
@@ -280,9 +285,11 @@ def start_pipeline(spec: LoaderSpec, progress: Progress) -> Pipeline:
         IndexFileError: DALI cannot read an index file, or it does not fit the manifest.
 
     """
-    begin, options = time.monotonic(), spec.options
+    begin = time.monotonic()
+    options = spec.options
     position = progress.position
-    started, skipped = position.started, position.skipped
+    started = position.started
+    skipped = position.skipped
     samples = _batch_size(spec, started, skipped)
     if samples is not None:
         options = replace(options, hw_decoder_load=_first_load(spec, samples(position.read)))
@@ -335,7 +342,8 @@ def _first_load(spec: LoaderSpec, first: int) -> float:
         first: images of the first batch.
 
     """
-    plan, load = spec.order.shaped, spec.options.hw_decoder_load
+    plan = spec.order.shaped
+    load = spec.options.hw_decoder_load
     if plan is None:
         return load
     sizes = [whole // spec.options.ranks.world_size for whole in plan.wholes]

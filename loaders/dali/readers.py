@@ -183,7 +183,9 @@ class PlannedBatches:
 
         """
         pipeline = dali.Pipeline.current()
-        self._upcoming, self._rows_of, self._images = upcoming, rows_of, images
+        self._upcoming = upcoming
+        self._rows_of = rows_of
+        self._images = images
         # Images of an object store are fetched ahead anyway, and Ctrl-C must end the wait for them.
         kept = _used_batches(prefetch)
         if not images.is_remote:
@@ -226,7 +228,9 @@ class _Preparation:
     """Makes the images of a batch ready for DALI, and lets the system read the next batches from disk."""
 
     def __init__(self, rows_of: RowsOf, images: Images, kept: int, component: str) -> None:
-        self._rows_of, self._images, self._component = rows_of, images, component
+        self._rows_of = rows_of
+        self._images = images
+        self._component = component
         self._requested = 0
         # To release the images of a batch takes 0.1 ms, so the thread that prepares does it.
         self._alive: deque[Any] = deque(maxlen=kept)
@@ -328,7 +332,8 @@ def read_stored(
     images = [";".join(split.manifest.components.image)]
     for name in others:
         images.append(";".join(split.manifest.components_of(name)))
-    paths, indexes = [], []
+    paths = []
+    indexes = []
     for shard in shards:
         paths.append(split.path(shard.file))
         indexes.append(split.path(shard.index))

@@ -244,7 +244,8 @@ class _Writer:
             )
         inputs = [self.value(each) for each in nodes]
         kwargs = dict(instance._op._init_args)
-        label, module = kwargs.pop("_display_name"), kwargs.pop("_module")
+        label = kwargs.pop("_display_name")
+        module = kwargs.pop("_module")
         own = f"{label.strip('_')}_{len(self._names)}"
         if label == "external_source":
             own = instance.name

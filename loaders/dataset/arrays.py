@@ -40,7 +40,8 @@ class ArrayColumn:
             TableError: datasets have arrays of different types or lengths.
 
         """
-        files, kinds = list[File](), list[ArrayKind]()
+        files = list[File]()
+        kinds = list[ArrayKind]()
         for part in split.parts:
             kinds.append(part.manifest.arrays[name])
             at = [*part.manifest.arrays].index(name)
@@ -53,8 +54,11 @@ class ArrayColumn:
                     file=part.folder,
                     hint="join only datasets with equal arrays",
                 )
-        self._split, self._kind, self._mmap = split, kinds[0], mmap
-        self._paths, self._lengths = list[str](), list[int]()
+        self._split = split
+        self._kind = kinds[0]
+        self._mmap = mmap
+        self._paths = list[str]()
+        self._lengths = list[int]()
         for file in files:
             self._paths.append(split.path(file))
             self._lengths.append(file.bytes)

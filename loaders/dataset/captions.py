@@ -58,7 +58,8 @@ class Captions:
         """
         import pyarrow as pa
 
-        first, ends = self.starts[rows], self.starts[rows + 1]
+        first = self.starts[rows]
+        ends = self.starts[rows + 1]
         if self.choice == "all":
             lists = []
             for start, end in zip(first.tolist(), ends.tolist(), strict=True):

@@ -87,7 +87,8 @@ class Fields:
 
         """
         self._split = split
-        manifest, labels = split.manifest, split.manifest.labels
+        manifest = split.manifest
+        labels = manifest.labels
         # Fields that follow the pixels of the image.
         placed = set(names).intersection(labels.fields) if labels.is_placed else set()
         self.has_boxes = bool(placed) and labels.name in PLACED
@@ -165,11 +166,14 @@ class Fields:
 
         The columns `places` are read with those that the format defines: each table is read once.
         """
-        labels, classes = self._split.manifest.labels, len(self._split.manifest.classes)
+        labels = self._split.manifest.labels
+        classes = len(self._split.manifest.classes)
         known = [*BUILT_IN_FIELDS, *self._split.manifest.arrays]
         if not labels.is_class:
             known.remove("label")
-        lists, defined, others = [], [], []
+        lists = []
+        defined = []
+        others = []
         for name in names:
             if not labels.is_placed and labels.columns.get(name) in READERS:
                 lists.append(name)
@@ -273,15 +277,18 @@ def image_fields(split: OpenSplit, names: Sequence[str], kind: str = "image") ->
         CallError: samples have no image of a name.
 
     """
-    images, found = split.manifest.images, {}
+    images = split.manifest.images
+    found = {}
     for field in names:
         of, colon, name = field.partition(":")
         if of != kind or not (colon or kind == "image"):
             continue
         if colon and name not in images:
-            has, hint = f"the images {', '.join(images)}", suggest(name, images)
+            has = f"the images {', '.join(images)}"
+            hint = suggest(name, images)
             if not images:
-                has, hint = "one image", 'use the field "image"'
+                has = "one image"
+                hint = 'use the field "image"'
             raise CallError(
                 f'fields has "{field}", but each sample of {split.folder} has {has}', hint=hint
             )

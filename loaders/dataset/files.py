@@ -141,7 +141,8 @@ class MappedBytes:
         self._there[:, 0] = addresses
         self._copies = np.empty(min(len(addresses), _MAX_RANGES), np.uint8)
         self._here = np.array([self._copies.ctypes.data, len(self._copies)], np.uint64)
-        self._there_at, self._here_at = self._there.ctypes.data, self._here.ctypes.data
+        self._there_at = self._there.ctypes.data
+        self._here_at = self._here.ctypes.data
 
     def find_unreadable(self) -> int | None:
         """Return the index of the first byte that cannot be read, `None` if all can.
@@ -231,7 +232,8 @@ class Mappings:
     max_mapped = 16_384
 
     def __init__(self, paths: Sequence[str], lengths: Sequence[int]) -> None:
-        self._paths, self._lengths = paths, lengths
+        self._paths = paths
+        self._lengths = lengths
         self._mapped: dict[int, MappedFile] = {}
         self.addresses = np.zeros(len(paths), np.int64)
         # The dictionary's own method, because it is called for every image.
@@ -279,7 +281,8 @@ class OpenFiles:
     max_open = 256
 
     def __init__(self, paths: Sequence[str], lengths: Sequence[int]) -> None:
-        self._paths, self._lengths = paths, lengths
+        self._paths = paths
+        self._lengths = lengths
         self._handles: dict[int, int] = {}
         self._lock = threading.Lock()
         # A loader that is dropped without `close` must not keep its files open.

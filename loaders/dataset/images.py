@@ -200,7 +200,8 @@ class StoredImages(Images):
         self._files = None if mmap else OpenFiles(paths, split.lengths)
         # Offsets, sizes and checksums of each component, and the shards whose checksum was not
         # compared.
-        self._places, self._unchecked = {}, {}
+        self._places = {}
+        self._unchecked = {}
         for component, names in places.items():
             self._places[component] = tuple(map(arrays.__getitem__, names))
             self._unchecked[component] = np.full(len(paths), check)
@@ -270,7 +271,8 @@ class StoredImages(Images):
         shards = self._split.shards_of(rows)
         self._columns.load(shards)
         offsets, sizes, _ = self._places[component]
-        begins, lengths = offsets[rows].astype(np.int64), sizes[rows].astype(np.int64)
+        begins = offsets[rows].astype(np.int64)
+        lengths = sizes[rows].astype(np.int64)
         missing = lengths == 0
         if component and missing.any():
             offsets, sizes, _ = self._places[""]
@@ -326,11 +328,13 @@ class StoredImages(Images):
     def _check_of(self, shards: NDArray[np.intp], ends: Ints) -> Callable[[], None]:
         """Return a function that checks the last byte that is needed of each mapped shard."""
         order = np.lexsort((ends, shards))
-        shards, ends = shards[order], ends[order]
+        shards = shards[order]
+        ends = ends[order]
         addresses = self._mappings.addresses[shards]
         last = addresses != 0
         last[:-1] &= shards[1:] != shards[:-1]
-        shards, ends = shards[last], ends[last]
+        shards = shards[last]
+        ends = ends[last]
         needed = MappedBytes(addresses[last] + ends - 1)
 
         def check_readable() -> None:

@@ -107,7 +107,8 @@ def padded(boxes: Boxes) -> tuple[Float32s, Ints]:
     The rows after the boxes of a sample contain 0 and the label `NO_BOX`.
     """
     size = len(boxes.counts), int(boxes.counts.max(initial=0))
-    corners, labels = np.zeros((*size, 4), np.float32), np.full(size, NO_BOX, np.int64)
+    corners = np.zeros((*size, 4), np.float32)
+    labels = np.full(size, NO_BOX, np.int64)
     filled = np.arange(size[1]) < boxes.counts[:, None]
     corners[filled], labels[filled] = boxes.corners, boxes.labels
     return corners, labels

@@ -192,7 +192,8 @@ def open_splits(
         DamagedError: the manifest is missing or damaged.
 
     """
-    folder, manifest = os.fspath(dataset), read_revision(dataset, revision)
+    folder = os.fspath(dataset)
+    manifest = read_revision(dataset, revision)
     root = os.path.abspath(folder)
     names = [each.name for each in manifest.splits] if split is None else [split]
     return [
@@ -247,7 +248,8 @@ def open_split(
             states.
 
     """
-    folder, manifest = os.fspath(dataset), read_revision(dataset, revision)
+    folder = os.fspath(dataset)
+    manifest = read_revision(dataset, revision)
     shards = select_shards(manifest, split, folder)
     opened = OpenSplit(folder, os.path.abspath(folder), split, manifest, shards)
     for shard in opened.shards:
@@ -327,7 +329,8 @@ def join_splits(parts: Sequence[OpenSplit]) -> OpenSplit:
 
 def _check_alike(first: OpenSplit, part: OpenSplit) -> None:
     """Check that two datasets store the same kinds of labels and images."""
-    one, other = first.manifest, part.manifest
+    one = first.manifest
+    other = part.manifest
     if other.images != one.images:
         raise CallError(
             f"each sample of {first.folder} has the images {', '.join(one.images) or 'image'}, but"
@@ -360,7 +363,9 @@ def _check_named(parts: Sequence[OpenSplit]) -> None:
 
     A number would match no class with a name.
     """
-    unnamed, numbered, named = [], [], []
+    unnamed = []
+    numbered = []
+    named = []
     for part in parts:
         classes = part.manifest.classes
         if not classes:
@@ -376,7 +381,8 @@ def _check_named(parts: Sequence[OpenSplit]) -> None:
             hint="convert it with --classes",
         )
     if numbered and named:
-        number, name = numbered[0].manifest.classes[0], named[0].manifest.classes[0]
+        number = numbered[0].manifest.classes[0]
+        name = named[0].manifest.classes[0]
         raise CallError(
             f"the classes of {numbered[0].folder} are numbers, such as {number},"
             f" but the classes of {named[0].folder} have names, such as {printable(name)}",

@@ -229,7 +229,8 @@ class SampleTables:
         types = pa.types
         stored = self.stored_name(name, requested_by)
         item_type = pa.large_string() if what == "text" else pa.float64()
-        items, counts = [pa.array([], item_type)], [np.zeros(0, np.int64)]
+        items = [pa.array([], item_type)]
+        counts = [np.zeros(0, np.int64)]
         for _, table in self._read([stored]):
             column = table[stored]
             if pa.types.is_null(column.type):
@@ -281,7 +282,8 @@ class SampleTables:
 
         `read_dataset` has checked that the rows of a dataset are alike. `first` is its first shard.
         """
-        length, expected = int(parts[-1].starts[1]), int(parts[0].starts[1])
+        length = int(parts[-1].starts[1])
+        expected = int(parts[0].starts[1])
         if length != expected:
             shards = self._split.shards
             raise TableError(
@@ -347,7 +349,8 @@ class SampleTables:
         """Return the rows of each shard that decoding turns on their side; `None` if no table says it."""
         found: list[Ints | None] = []
         for number in range(len(self._split.shards)):
-            metadata, rows = self._file(number).metadata, None
+            metadata = self._file(number).metadata
+            rows = None
             if isinstance(metadata, Conversion):
                 rows = np.array(metadata.turned or (), np.int64)
             found.append(rows)
@@ -421,7 +424,8 @@ class ListColumn:
 
     def objects(self) -> Array:
         """Return the lists as Python objects, [rows]."""
-        values, bounds = self.values.tolist(), pairwise(self.starts.tolist())
+        values = self.values.tolist()
+        bounds = pairwise(self.starts.tolist())
         return np.fromiter((values[first:end] for first, end in bounds), object)
 
 
@@ -438,7 +442,8 @@ def _list_column(column: pa.ChunkedArray) -> ListColumn:
 
 def concat_lists(parts: Sequence[ListColumn]) -> ListColumn:
     """Return the rows of several columns, one after the other."""
-    values, counts = [], []
+    values = []
+    counts = []
     for part in parts:
         values.append(part.values)
         counts.append(np.diff(part.starts))
@@ -532,7 +537,8 @@ class LazyColumns:
                 names = [name for name in self._arrays if name not in self._loaded[shard]]
                 if not names:
                     continue
-                rows, columns = self._rows(shard), self._read(shard, names)
+                rows = self._rows(shard)
+                columns = self._read(shard, names)
                 for name in names:
                     self._arrays[name][rows] = columns[name]
                 for check in self._checks:

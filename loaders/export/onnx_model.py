@@ -57,7 +57,8 @@ def onnx_model(spec: LoaderSpec, golden: Golden) -> Exported:
         CallError: an operation has no implementation in ONNX.
 
     """
-    operations, options = spec.recipe.operations, spec.options
+    operations = spec.recipe.operations
+    options = spec.options
     first = operations[0]
     if not isinstance(first, (Decode, Unpack)):
         raise TypeError(f"a recipe must start with Decode or Unpack, got {first!r}")
@@ -89,10 +90,8 @@ def _model(spec: LoaderSpec, difference: Mapping[str, float | str]) -> bytes:
     import onnx
     from onnx import TensorProto, helper
 
-    dtype, layout = (
-        helper.np_dtype_to_tensor_dtype(np.dtype(spec.options.dtype)),
-        spec.options.layout,
-    )
+    dtype = helper.np_dtype_to_tensor_dtype(np.dtype(spec.options.dtype))
+    layout = spec.options.layout
     graph, result = build_graph(spec.recipe.operations, dtype, layout)
     graph.nodes.append(helper.make_node("Identity", [result], [OUTPUT]))
     # Stored pixels have one size, and decoded images any.
@@ -188,7 +187,8 @@ class Graph:
         """Add a constant, int64 or float32, and return its name."""
         from onnx import numpy_helper
 
-        name, array = f"constant_{len(self.constants)}", np.asarray(values)
+        name = f"constant_{len(self.constants)}"
+        array = np.asarray(values)
         array = array.astype(np.int64 if array.dtype.kind == "i" else np.float32)
         self.constants.append(numpy_helper.from_array(array, name))
         return name
@@ -225,7 +225,8 @@ def build_graph(operations: Sequence[Operation], dtype: int, layout: str) -> tup
 
     """
     graph = Graph()
-    image, spec = graph.to_float(graph.add("Transpose", INPUT, perm=[0, 3, 1, 2])), ImageSpec()
+    image = graph.to_float(graph.add("Transpose", INPUT, perm=[0, 3, 1, 2]))
+    spec = ImageSpec()
     for operation in operations:
         # A subclass may do something else, so only the exact type counts.
         step = _STEPS.get(type(operation))
@@ -286,12 +287,14 @@ def _target(graph: Graph, operation: Resize, image: str) -> str:
         return graph.constant(_floats(_fixed(operation.size)))
     # The last operations need the size of each image, which a model learns when it runs.
     sides = graph.sides(image)
-    target, most = sides, float("inf")
+    target = sides
+    most = float("inf")
     rounding = "Floor" if operation.rounding == "down" else "Round"
     if operation.shorter is not None:
         shorter = graph.add("ReduceMin", sides, keepdims=1)
         multiplied = graph.add("Mul", sides, float(operation.shorter))
-        target, most = graph.add(rounding, graph.add("Div", multiplied, shorter)), 1.0
+        target = graph.add(rounding, graph.add("Div", multiplied, shorter))
+        most = 1.0
     if not isinstance(operation, ResizeWithin):
         return target
     longer = graph.add("ReduceMax", target, keepdims=1)

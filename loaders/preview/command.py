@@ -92,7 +92,8 @@ def _sampler(
             f"--pk {printable(pk)} is not two numbers such as 8x4",
             hint="give P and K with an x between",
         )
-    identities, per_identity = int(match[1]), int(match[2])
+    identities = int(match[1])
+    per_identity = int(match[2])
     return PKSampler(identities, per_identity, by=by), identities * per_identity
 
 

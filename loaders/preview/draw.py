@@ -73,7 +73,8 @@ def preview_spec(
             hint="preview the list without Patchify",
         )
     samples = require_int("samples", samples, 1, maximum=_MAX_SAMPLES)
-    by, upcoming = spec.order.traits.by, spec.order.upcoming(epoch, 0)
+    by = spec.order.traits.by
+    upcoming = spec.order.upcoming(epoch, 0)
     if draws is None:
         draws = 4 if by is None else 1
     draws = require_int("draws", draws, 1, maximum=_MAX_DRAWS)
@@ -246,7 +247,9 @@ def _of_one_batch(
     spec: LoaderSpec, tables: SampleTables, rows: Ints, frames: int, shape: BatchShape | None
 ) -> LoaderSpec:
     """Return the spec of a loader of one batch, with images and classes as fields."""
-    manifest, ranks, size = spec.split.manifest, spec.options.ranks, len(rows)
+    manifest = spec.split.manifest
+    ranks = spec.options.ranks
+    size = len(rows)
     # Images of several samples are mixed only for one image of each sample.
     names = () if spec.recipe.mixing else manifest.images
     fields: tuple[str, ...] = tuple(map("image:{}".format, names)) or ("image",)
@@ -291,7 +294,8 @@ def _originals(spec: LoaderSpec, stored: Sequence[Bytes]) -> list[Pixels | None]
     """Return the stored images as pixels; `None` for images that cannot be decoded."""
     from loaders.dali.serving import decode_images
 
-    manifest, first = spec.split.manifest, spec.recipe.operations[0]
+    manifest = spec.split.manifest
+    first = spec.recipe.operations[0]
     if manifest.kind == RGB8 or not isinstance(first, (Decode, Unpack)):
         return [show_original(each, manifest.pixels) for each in stored]
     whole = decode_images(stored, first, CPU)
@@ -310,12 +314,15 @@ def _show(
         mixed: the mixed classes of each image.
 
     """
-    recipe, layout = spec.recipe, spec.options.layout
+    recipe = spec.recipe
+    layout = spec.options.layout
     names = [""]
-    kind, functions = recipe.kind, recipe.batch_functions
+    kind = recipe.kind
+    functions = recipe.batch_functions
     displays = [Display(recipe.operations, recipe.output.color_space, layout, functions, kind)]
     if recipe.views:
-        names, displays = [], []
+        names = []
+        displays = []
         for number, view in enumerate(recipe.views, 1):
             names.append(f"view {number}")
             operations = (*recipe.operations, *view.operations)
@@ -394,10 +401,13 @@ class Display:
             kind: what a pixel of the dataset is. Three bands of other pixels than RGB are stretched.
 
         """
-        self._layout, self._space, self._unknown = layout, space, bool(functions)
+        self._layout = layout
+        self._space = space
+        self._unknown = bool(functions)
         self._bands = () if kind == RGB8 else kind.shown
         # A pixel value p from 0 to 255 has become p * factor + offset, by channel.
-        self._factor, self._offset = np.ones(3), np.zeros(3)
+        self._factor = np.ones(3)
+        self._offset = np.zeros(3)
         for operation in operations:
             if isinstance(operation, Rescale):
                 self._scale(1 / 255, 0.0)
@@ -407,7 +417,8 @@ class Display:
         self.note = self._describe(functions)
 
     def _scale(self, factor: Any, offset: Any) -> None:
-        self._factor, self._offset = self._factor * factor, self._offset * factor + offset
+        self._factor = self._factor * factor
+        self._offset = self._offset * factor + offset
 
     def pixels(self, image: Array) -> Pixels:
         """Convert one image, [C, H, W] or [H, W, C], to uint8 [H, W, 3]."""
@@ -452,7 +463,8 @@ class Display:
 
 
 def _stretched(values: Floats) -> Floats:
-    low, high = np.nanmin(values), np.nanmax(values)
+    low = np.nanmin(values)
+    high = np.nanmax(values)
     if high <= low:
         return np.zeros_like(values)
     return (values - low) * (255 / (high - low))

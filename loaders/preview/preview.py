@@ -254,7 +254,8 @@ def encoded_sheet(preview: Preview, ending: str) -> bytes:
 
     The same preview gives the same bytes.
     """
-    sheet, out = draw_sheet(preview), io.BytesIO()
+    sheet = draw_sheet(preview)
+    out = io.BytesIO()
     # No time or version in the file: the same preview gives the same bytes.
     options: dict[str, Any] = {"quality": 88}
     if ending == ".png":

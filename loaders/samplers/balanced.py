@@ -183,10 +183,13 @@ class _QuotaPlan(EpochPlan):
 
     @property
     def lines(self) -> tuple[str, ...]:
-        sizes, quotas = self._classes.sizes, np.diff(self._ends) / 2**QUOTA_BITS
-        more, fewer = np.rint(quotas) > sizes, np.rint(quotas) < sizes
+        sizes = self._classes.sizes
+        quotas = np.diff(self._ends) / 2**QUOTA_BITS
+        more = np.rint(quotas) > sizes
+        fewer = np.rint(quotas) < sizes
         how = "with" if self._sampler.replacement else "without"
-        oversampled, undersampled = "No class is oversampled.", "No class is undersampled."
+        oversampled = "No class is oversampled."
+        undersampled = "No class is undersampled."
         if more.any():
             count = int(np.count_nonzero(more))
             oversampled = (
@@ -235,7 +238,8 @@ class _DrawnPlan(_QuotaPlan):
         drawn = uniform(random_words(2 * self.global_batch, self.seed, epoch, number, _DRAW))
         class_draw, sample_draw = drawn.reshape(-1, 2)[: part.stop - part.start].T
         chosen = draw_by_quota(self._ends, class_draw)
-        first, end = self._classes.starts[chosen], self._classes.starts[chosen + 1]
+        first = self._classes.starts[chosen]
+        end = self._classes.starts[chosen + 1]
         places = first + (sample_draw * (end - first)).astype(np.int64)
         rows: Rows = self._classes.members[places].astype(np.int64)
         return rows
@@ -300,7 +304,8 @@ class _RepeatFactorPlan(WeightedPlan):
     """The plan of `ClassBalancedSampler` for samples with several classes."""
 
     def __init__(self, sampler: ClassBalancedSampler, threshold: float, fit: Fit) -> None:
-        self._name, self._threshold = sampler.by, threshold
+        self._name = sampler.by
+        self._threshold = threshold
         weights, self._sizes = repeat_factors(sampler.by, fit.columns[sampler.by], threshold)
         length = sampler.samples or round(float(weights.sum()))
         super().__init__(weights, length, fit, replacement=sampler.replacement)

@@ -233,7 +233,8 @@ def traits_of(sampler: object) -> Traits:
     stated = getattr(sampler, "traits", None)
     if isinstance(stated, Traits):
         return stated
-    by, inner = getattr(sampler, "by", None), getattr(sampler, "sampler", None)
+    by = getattr(sampler, "by", None)
+    inner = getattr(sampler, "sampler", None)
     # In a custom sampler, `by` may be anything.
     if isinstance(by, str) and by in getattr(sampler, "columns", ()):
         return Traits(by=by)

@@ -72,7 +72,8 @@ def check_sampler(
     most = max(world_sizes)
     reference = _Batches(fit(make(batch_size), batch_size, most), batch_size * most, epochs)
     for world_size in world_sizes:
-        instance, global_batch = make(batch_size), batch_size * world_size
+        instance = make(batch_size)
+        global_batch = batch_size * world_size
         plan = fit(instance, batch_size, world_size)
         _check_values(plan, samples, global_batch, epochs)
         batches = _Batches(plan, global_batch, epochs)
@@ -144,7 +145,8 @@ def _check_values(plan: Plan, samples: int, global_batch: int, epochs: int) -> N
         "lines must be a tuple of strings",
     )
     for epoch, number in _tested(plan, global_batch, epochs):
-        rows, batch = plan.batch(epoch, number), f"batch {number} of epoch {epoch}"
+        rows = plan.batch(epoch, number)
+        batch = f"batch {number} of epoch {epoch}"
         _require(
             isinstance(rows, np.ndarray) and rows.dtype == np.int64,
             f"{batch} must be an array of int64",

@@ -212,7 +212,8 @@ def stored_order(split: OpenSplit, batching: Batching, *, shuffle: bool) -> Stor
         CallError: the split has fewer samples than ranks, or than a full batch needs.
 
     """
-    ranks, samples = batching.ranks, split.samples
+    ranks = batching.ranks
+    samples = split.samples
     if ranks.world_size > samples:
         raise CallError(
             f"split {split.name!r} has {samples} samples, but there are {ranks.world_size} ranks",
@@ -240,7 +241,8 @@ def planned_order(
             full batch.
 
     """
-    world_size, fitting = batching.ranks.world_size, batching
+    world_size = batching.ranks.world_size
+    fitting = batching
     fit = Fit(columns, split.samples, batching.batch_size, world_size, batching.seed)
     ending = with_last_batch(sampler, batching.last_batch)
     plan = fit_sampler(ending, fit)
@@ -303,7 +305,8 @@ def tolerant_order(
             f" {order.traits.fixed}",
             hint='set on_error="replace"',
         )
-    peers, by = None, order.traits.by
+    peers = None
+    by = order.traits.by
     drawable = getattr(order.plan, "drawable", None)
     if order.shaped is not None:
         # A row is replaced by one of the same bucket.
@@ -335,14 +338,16 @@ def sampler_warnings(
     if present >= classes:
         return notes
     absent = classes - present
-    have, them = agree(absent, "has", "have"), agree(absent, "it", "them")
+    have = agree(absent, "has", "have")
+    them = agree(absent, "it", "them")
     of = f"{absent:,} of {plural(classes, 'class')}"
     return (*notes, f"{of} {have} no sample in split {split.name!r}, so no batch contains {them}")
 
 
 def empty_batch_warnings(order: Order, split: str) -> tuple[str, ...]:
     """Return a warning if the last batch of a split has fewer samples than ranks."""
-    left, batching = order.too_few, order.batching
+    left = order.too_few
+    batching = order.batching
     # A batch that is filled tells which samples are valid.
     if batching.last_batch != "partial" or not left or batching.filled:
         return ()
@@ -363,7 +368,8 @@ def empty_batch_warnings(order: Order, split: str) -> tuple[str, ...]:
 
 
 def _no_full_batch(batching: Batching, samples: int, where: str) -> CallError:
-    size, world = batching.batch_size, batching.ranks.world_size
+    size = batching.batch_size
+    world = batching.ranks.world_size
     if world == 1:
         message = f"batch_size={size} is more than the {samples} samples {where}"
     else:
@@ -386,7 +392,8 @@ def fit_sampler(sampler: Sampler, fit: Fit) -> Plan:
     plan = fit.plan(sampler)
     name = type(sampler).__name__
     # A custom plan is checked here, so that the loader need not ask again.
-    planned, lines = getattr(plan, "samples", None), getattr(plan, "lines", None)
+    planned = getattr(plan, "samples", None)
+    lines = getattr(plan, "lines", None)
     if not isinstance(planned, int) or planned < 1:
         raise CallError(
             f"{name}.plan() must return a plan whose samples is an int of at least 1, got"

@@ -130,7 +130,8 @@ class ClipSampler(OwnSampler):
         return replace(self, clips_per_batch=self.clips_per_batch * world_size)
 
     def _fitted(self, fit: Fit) -> Plan:
-        length, clips = self.length, self.clips_per_batch
+        length = self.length
+        clips = self.clips_per_batch
         plan = self.plan_of(ShuffledSampler() if self.jitter else SequentialSampler(), fit)
         # A loader reads an evaluation of less than a batch as one batch.
         if fit.batch_size == plan.samples:
@@ -244,7 +245,9 @@ class ClipPlan:
 
     def __init__(self, sampler: ClipSampler, clips: Clips, order: Sampler, fit: Fit) -> None:
         """Fit the order of the clips; see `ClipSampler.plan_of`."""
-        self._sampler, self._clips, self._seed = sampler, clips, fit.seed
+        self._sampler = sampler
+        self._clips = clips
+        self._seed = fit.seed
         self._length = sampler.length
         #: Of each sample of the order, a clip or a window of one: the clip, and the window's number.
         self._clip = np.arange(len(clips.sizes))
@@ -293,7 +296,8 @@ class ClipPlan:
     @property
     def lines(self) -> tuple[str, ...]:
         """Lines for ``explain()``."""
-        sizes, sampler = self._clips.sizes, self._sampler
+        sizes = self._clips.sizes
+        sampler = self._sampler
         first = (
             f"Column {sampler.by!r} has {plural(len(sizes), 'clip')} of {sizes.min():,} to"
             f" {sizes.max():,} frames, median {np.median(sizes):,.0f}."
@@ -307,7 +311,8 @@ class ClipPlan:
     def batch(self, epoch: int, number: int) -> Rows:
         """Return the rows of a global batch, window after window; see `Plan.batch`."""
         clips, places = self._places(epoch, number)
-        sizes, stride = self._clips.sizes[clips][:, None], self._sampler.stride
+        sizes = self._clips.sizes[clips][:, None]
+        stride = self._sampler.stride
         last = places[:, :1] + (sizes - 1 - places[:, :1]) // stride * stride
         inside = places % sizes if self._sampler.short == "loop" else np.minimum(places, last)
         rows: Rows = self._clips.rows[self._clips.starts[clips][:, None] + inside]
@@ -322,7 +327,8 @@ class ClipPlan:
     def _places(self, epoch: int, number: int) -> tuple[Rows, Rows]:
         """Return the clips of a global batch, and the places of the frames in them, [clips, length]."""
         chosen = self._order.batch(epoch, number)
-        clips, sampler = self._clip[chosen], self._sampler
+        clips = self._clip[chosen]
+        sampler = self._sampler
         if sampler.jitter:
             room = np.maximum(self._clips.sizes[clips] - sampler.span, 0)
             words = random_words(len(clips), self._seed, epoch, number, _PLACES)

@@ -61,7 +61,8 @@ def permutation(count: int, *key: int) -> Indices:
 
 def _narrowed(words: Words, dtype: np.dtype[np.integer[Any]]) -> Indices:
     """Return words as a narrower type, in their own memory: of 10^8, a copy would take 400 MB more."""
-    count, narrow = len(words), words.view(dtype)
+    count = len(words)
+    narrow = words.view(dtype)
     for part in _parts(count):
         narrow[part] = words[part].astype(dtype)  # ends before the next words that are read
     del narrow
@@ -189,7 +190,8 @@ def _starts(changes: Bools) -> Rows:
 
 
 def _code_integers(column: Array) -> Words:
-    least, most = int(column.min()), int(column.max())
+    least = int(column.min())
+    most = int(column.max())
     # Labels need no sort, which takes seconds for a hundred million rows.
     if most - least < 2**32:
         # Subtract modulo 2**64, which is right for negative values and for every integer type.

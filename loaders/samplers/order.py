@@ -225,7 +225,8 @@ class StoredOrder(Order):
         """Return the rows in a batch; see `Order.shown_rows`."""
         if self.restarts:
             return None
-        size, rows = self.batching.batch_size, []
+        size = self.batching.batch_size
+        rows = []
         own = self.batching.ranks
         for rank in range(own.world_size) if all_ranks else [own.rank]:
             ranks = replace(own, rank=rank)
@@ -414,7 +415,8 @@ class PlannedOrder(Order):
 
     def rank_part(self, epoch: int, number: int) -> slice:
         """Return the part of a global batch that this rank reads."""
-        ranks, unit = self.batching.ranks, self.unit
+        ranks = self.batching.ranks
+        unit = self.unit
         units = self.count(epoch, number) // unit
         # Integer division spreads what is left: the parts differ by one sample, or clip, at most.
         first = ranks.rank * units // ranks.world_size
@@ -458,7 +460,8 @@ class PlannedOrder(Order):
     def valid(self, position: Position) -> Bools:
         """Return which samples of the next batch neither fill it up nor replace a bad one."""
         valid = Order.valid(self, position)  # a class with slots has no `super()` in its methods
-        epoch, number = position.epoch, position.batch
+        epoch = position.epoch
+        number = position.batch
         if self.bad and not self._skips:
             valid &= ~self._is_bad(self._planned(epoch, number))
         if self.clipped is not None:
@@ -517,7 +520,8 @@ class PlannedOrder(Order):
         # The samples that "drop" leaves out come first, then the rank's own again.
         spare = rows[:0]
         if self.batches * self.global_batch < self.samples:
-            left_over, ranks = self._checked(epoch, self.batches), self.batching.ranks
+            left_over = self._checked(epoch, self.batches)
+            ranks = self.batching.ranks
             spare = self._without_bad(left_over[ranks.rank :: ranks.world_size])[:missing]
         repeated = np.resize(rows, missing - len(spare))
         return np.concatenate([rows, spare, repeated]), len(rows) + len(spare)
@@ -531,7 +535,8 @@ class PlannedOrder(Order):
     def _replace_bad(self, rows: Rows, epoch: int, number: int) -> None:
         # A batch should not have the same image twice, which a replacement could cause.
         used = set(rows.tolist())
-        seed, rank = self.batching.seed, self.batching.ranks.rank
+        seed = self.batching.seed
+        rank = self.batching.ranks.rank
         for place, row in enumerate(rows.tolist()):
             if row in self.bad:
                 word = int(random_words(1, seed, epoch, number, rank, place)[0])

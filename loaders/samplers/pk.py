@@ -211,7 +211,8 @@ def _check_clip(clip: object) -> None:
 
 
 def _check_batch_size(sampler: PKSampler, batch_size: int) -> None:
-    p, k = sampler.classes_per_batch, sampler.samples_per_class
+    p = sampler.classes_per_batch
+    k = sampler.samples_per_class
     if batch_size != p * sampler.turn:
         clips = ""
         if sampler.clip is not None:
@@ -301,7 +302,8 @@ class _PKPlan(EpochPlan):
         self._turns = _turns(sampler, sizes[self._kept], self._width)
         self._batches = sampler.batches or self._default_batches(int(sizes[self._kept].sum()))
         #: Turns of a global batch that the epoch plans; `batch` adds the neighbors of anchors.
-        self._planned, self._neighbors = self._width, None
+        self._planned = self._width
+        self._neighbors = None
         if sampler.neighbors is not None:
             self._planned = sampler.anchors * fit.world_size
             self._neighbors = _Neighbors(sampler, fit, self._identities, self._kept, self._width)
@@ -364,7 +366,8 @@ class _PKPlan(EpochPlan):
         return (self._small_identities_line(),)
 
     def _small_identities_line(self) -> str:
-        sizes, wanted = self._identities.sizes, self._sampler.samples_per_class
+        sizes = self._identities.sizes
+        wanted = self._sampler.samples_per_class
         small = sizes[sizes < wanted]
         if not len(small):
             return f"Every identity has at least {plural(wanted, 'sample')}."
@@ -377,7 +380,8 @@ class _PKPlan(EpochPlan):
 
     @property
     def lines(self) -> tuple[str, ...]:
-        sampler, sizes = self._sampler, self._identities.sizes
+        sampler = self._sampler
+        sizes = self._identities.sizes
         wanted = sampler.samples_per_class
         turn = "turns" if self._neighbors is None else "turns as an anchor"
         lines = [
@@ -434,7 +438,8 @@ class _Neighbors:
     def __init__(
         self, sampler: PKSampler, fit: Fit, identities: Groups, kept: Rows, width: int
     ) -> None:
-        self._kept, self._size = kept, sampler.classes_per_batch // sampler.anchors
+        self._kept = kept
+        self._size = sampler.classes_per_batch // sampler.anchors
         firsts = identities.members[identities.starts[:-1]]
         names = np.asarray(fit.columns[sampler.by])[firsts].tolist()
         # Identities that are left out are as unknown as those that the split does not have.
@@ -551,7 +556,8 @@ def draw_turns(turns: Rows, width: int, batches: int, *key: int) -> Rows:
 
     # Identities with the most turns come first, so the first sizes[r] of them are in round r.
     by_turns = permutation_within(turns.max() - turns, *key, _IDENTITIES)
-    rounds, places = np.repeat(np.arange(len(sizes)), sizes), count_within(sizes)
+    rounds = np.repeat(np.arange(len(sizes)), sizes)
+    places = count_within(sizes)
     # The identities with a second turn are a window of these places, which begins where the window
     # of the last round ended.
     begins = np.cumsum(second_turns) - second_turns
@@ -621,7 +627,8 @@ def draw_across(turns: Indices, identities: Groups, cameras: Rows, wanted: int, 
         key: seed, epoch, index of the batch in the epoch, and what the draw is for.
 
     """
-    count, each = len(turns), np.arange(wanted)
+    count = len(turns)
+    each = np.arange(wanted)
     draws = uniform(random_words(count * wanted * (1 + wanted), *key))
     draws = draws.reshape(count, 1 + wanted, wanted)
     first, end = np.searchsorted(cameras, identities.starts[np.stack([turns, turns + 1])])

@@ -128,7 +128,8 @@ class _WindowPlan(EpochPlan):
 
     def draw_epoch(self, epoch: int) -> Indices:
         order = permutation(len(self._sizes), self.seed, epoch, _SHARDS)
-        sizes, firsts = self._sizes[order], (np.cumsum(self._sizes) - self._sizes)[order]
+        sizes = self._sizes[order]
+        firsts = (np.cumsum(self._sizes) - self._sizes)[order]
         # The rows of all shards in this order, and the place that each moves back to.
         rows = np.arange(self.samples) + np.repeat(firsts - (np.cumsum(sizes) - sizes), sizes)
         delays = random_words(self.samples, self.seed, epoch, _DELAY) % np.uint64(self._distance)

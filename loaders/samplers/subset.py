@@ -109,7 +109,8 @@ class SubsetSampler(ComparedByText):
         except ClipError as error:
             error.rows = rows[error.rows].tolist()
             raise
-        by_shape, of_clips = shaped(plan), clipped(plan)
+        by_shape = shaped(plan)
+        of_clips = clipped(plan)
         if by_shape is not None:
             return _ShapedSubsetPlan(by_shape, rows, fit.samples)
         if of_clips is not None:
@@ -220,7 +221,8 @@ class _ClippedSubsetPlan(_SubsetPlan):
 
     def __init__(self, plan: ClippedPlan, rows: Rows, split_samples: int) -> None:
         super().__init__(plan, rows, split_samples)
-        self.frames, self.present = plan.frames, plan.present
+        self.frames = plan.frames
+        self.present = plan.present
 
 
 class _ShapedSubsetPlan(_SubsetPlan):
@@ -228,8 +230,12 @@ class _ShapedSubsetPlan(_SubsetPlan):
 
     def __init__(self, plan: ShapedPlan, rows: Rows, split_samples: int) -> None:
         super().__init__(plan, rows, split_samples)
-        self.batches, self.shapes, self.wholes = plan.batches, plan.shapes, plan.wholes
-        self.global_text, self.bucket, self.count = plan.global_text, plan.bucket, plan.count
+        self.batches = plan.batches
+        self.shapes = plan.shapes
+        self.wholes = plan.wholes
+        self.global_text = plan.global_text
+        self.bucket = plan.bucket
+        self.count = plan.count
         # A row outside of the subset is in no bucket.
         self.buckets = np.full(split_samples, -1)
         self.buckets[rows] = plan.buckets

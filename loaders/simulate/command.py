@@ -69,9 +69,11 @@ def simulate(dataset: str, split: str, cluster: Cluster, window: int | None = No
         DamagedError: the manifest or a table is damaged.
 
     """
-    opened, begin = open_splits(dataset, split)[0], time.perf_counter()
+    opened = open_splits(dataset, split)[0]
+    begin = time.perf_counter()
     _check_samples(cluster, opened.samples)
-    tables, sampler = SampleTables(opened), ShuffledSampler(window=window)
+    tables = SampleTables(opened)
+    sampler = ShuffledSampler(window=window)
     layout = layout_of(opened, tables, ())
     space = int(layout.pages(layout.all_rows()).sum())
     _check_room(cluster, space, opened.samples)
@@ -143,7 +145,8 @@ def _check_room(cluster: Cluster, space: int, samples: int) -> None:
 
 def as_text(found: Simulation, dataset: str, price: float) -> str:
     """Return the results as a table; the price is of 1,000 requests."""
-    cluster, nodes = found.cluster, found.cluster.nodes
+    cluster = found.cluster
+    nodes = cluster.nodes
     disk = "no limit of the cache"
     if cluster.node_disk is not None:
         disk = f"a limit of {format_bytes(cluster.node_disk)} of the cache"

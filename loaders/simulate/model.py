@@ -112,12 +112,15 @@ class _Node:
         self, layout: Layout, cluster: Cluster, upcoming: Sequence[Upcoming], start: float
     ) -> None:
         self.ranks = [_Rank(each, number, start, start) for number, each in enumerate(upcoming)]
-        self.clock, self.waited = start, 0.0
+        self.clock = start
+        self.waited = 0.0
         #: When each request ends, its bytes and its ranges.
         self.requests: list[tuple[float, int, int]] = []
         #: Samples that the ranks looked for in an epoch, and the ones that were not there.
         self.looked, self.absent = np.zeros((2, cluster.epochs + 4), np.int64)
-        self._layout, self._cluster, self._limit = layout, cluster, cluster.node_disk
+        self._layout = layout
+        self._cluster = cluster
+        self._limit = cluster.node_disk
         self._lookahead = ahead.Lookahead.of(layout, self._limit)
         #: When each row is on the disk, and the ranks that have asked for it, as bits.
         self._arrives = np.full(layout.rows, np.inf)
@@ -149,7 +152,8 @@ class _Node:
 
     def _plan(self, rank: _Rank, current: int) -> None:
         """Do what the planning thread of a rank does once: make the requests of the next batches."""
-        in_advance, batches = rank.planned - current, rank.upcoming.batches
+        in_advance = rank.planned - current
+        batches = rank.upcoming.batches
         count = self._lookahead.at_once(in_advance, batches)
         for number in range(rank.planned, rank.planned + count):
             rank.parts.append(self._layout.rows_of(rank.upcoming.of_rank(number)))
@@ -174,7 +178,9 @@ class _Node:
 
     def _send(self, rank: _Rank, current: int, request: Request) -> None:
         """Send a request: the planner waits for a slot, the request for a connection and the link."""
-        ends, cluster, rows = rank.ends, self._cluster, request.rows
+        ends = rank.ends
+        cluster = self._cluster
+        rows = request.rows
         if len(ends) == 2 * ahead.CONNECTIONS:
             rank.clock = max(rank.clock, ends[0])
         begin = rank.clock
@@ -198,8 +204,10 @@ class _Node:
 
     def _evict(self, rank: _Rank, current: int, size: int) -> None:
         """Evict what all ranks need last, and if that is not enough what was fetched in advance."""
-        upcoming, layout = rank.upcoming, self._layout
-        first, batches = max(0, current - 1), []
+        upcoming = rank.upcoming
+        layout = self._layout
+        first = max(0, current - 1)
+        batches = []
         for number in range(first, current + 2 * upcoming.batches):
             batches.append(layout.rows_of(upcoming.of_all(number)))
         needed = max(size, int((self._limit or 0) * ahead.AT_ONCE))
@@ -211,7 +219,8 @@ class _Node:
             victims = rows[ahead.choose_victims(uses, layout.pages(rows), needed)]
             freed = int(layout.pages(victims).sum())
             self._arrives[victims], self._asked[victims] = np.inf, 0
-            self._used, needed = self._used - freed, needed - freed
+            self._used -= freed
+            needed -= freed
             if needed <= 0:
                 break
 
@@ -239,10 +248,12 @@ def simulate_epochs(
 
     """
     nodes = [_Node(layout, cluster, each, start) for each in upcoming]
-    batches, compute = upcoming[0][0].batches, cluster.batch_size / cluster.rate
+    batches = upcoming[0][0].batches
+    compute = cluster.batch_size / cluster.rate
     found: list[EpochFigures] = []
     time = since = start
-    waited, first = 0.0, -1.0
+    waited = 0.0
+    first = -1.0
     for step in range(cluster.epochs * batches):
         begin = time
         # All ranks wait for the last one, as the gradients of a step need all of them.
@@ -269,7 +280,8 @@ def simulate_epochs(
             node.run(step + _PREFETCH, step, time)
         if (step + 1) % batches == 0:
             found.append(_figures(nodes, len(found), (since, time), waited))
-            since, waited = time, 0.0
+            since = time
+            waited = 0.0
     return found, first
 
 
@@ -284,8 +296,10 @@ def _figures(
         fetched.append(sum(each[1] for each in done))
         requests.append(sum(each[2] for each in done))
         alone += node.waited / len(nodes)
-        looked, absent = looked + node.looked[epoch], absent + node.absent[epoch]
-        node.clock, node.waited = span[1], 0.0
+        looked += node.looked[epoch]
+        absent += node.absent[epoch]
+        node.clock = span[1]
+        node.waited = 0.0
     return EpochFigures(
         seconds=span[1] - span[0],
         waiting=waiting,

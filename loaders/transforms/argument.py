@@ -174,7 +174,8 @@ def parse_transforms(
                     transforms, views, image_size=image_size, any_size=batch_size == 1, kind=kind
                 )
             )
-        config, source = Config(tuple(transforms)), "transforms"
+        config = Config(tuple(transforms))
+        source = "transforms"
     elif views is not None:
         raise CallError(
             f"views needs a list as transforms, got {shown(transforms)}",

@@ -119,7 +119,8 @@ class Normalize(Operation):
 
     def output(self, spec: ImageSpec) -> ImageSpec:
         """Return a float32 spec with `channels` channels."""
-        channels, kind = self.channels, Operation.output(self, spec).kind
+        channels = self.channels
+        kind = Operation.output(self, spec).kind
         if kind != RGB8 and channels != RGB8.channels:
             raise CallError("channel_num is for RGB images", hint="leave it out")
         if kind != RGB8:

@@ -159,11 +159,13 @@ def fuse(operations: Sequence[Operation]) -> Fusion:
 
     Random operations draw the same values before and after fusion.
     """
-    current, reasons = tuple(operations), []
+    current = tuple(operations)
+    reasons = []
     for rule in RULES:
         position = 0
         while position < len(current) - 1:
-            before, (first, second) = current[:position], current[position : position + 2]
+            before = current[:position]
+            first, second = current[position : position + 2]
             replacement = None
             if isinstance(first, rule.first) and isinstance(second, rule.second):
                 replacement = rule.rewrite(first, second, before)

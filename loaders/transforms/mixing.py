@@ -247,7 +247,8 @@ class MixupCutmix(Mixing):
 
     def draws(self, batch: Batch) -> GroupDraws:
         """Draw mixup or CutMix for each group."""
-        rng, indices = batch.rng, np.arange(batch.count)
+        rng = batch.rng
+        indices = np.arange(batch.count)
         pairs = np.minimum(indices, indices[::-1])
         group = {"batch": indices * 0, "pair": pairs, "image": indices}[self.each]
         groups = int(group.max()) + 1
@@ -410,7 +411,8 @@ def _boxes_of_sides(sides: Range, count: int, batch: Batch) -> _Boxes:
     """
     edges = []
     for side in batch.size:
-        low, high = int(side * sides[0]), int(side * sides[1])
+        low = int(side * sides[0])
+        high = int(side * sides[1])
         length = batch.rng.integers(low, max(high, low + 1), count)
         start = batch.rng.integers(0, np.maximum(side - length, 1))
         edges += [start, start + length]
@@ -423,7 +425,8 @@ def _area(boxes: _Boxes, size: Size) -> Floats:
 
 def _boxed(weight: Floats, boxes: _Boxes, size: Size) -> tuple[Floats, Floats]:
     """Return the factors of a weight that is `weight` inside the boxes and 0 outside."""
-    rows, columns = np.arange(size[0]), np.arange(size[1])
+    rows = np.arange(size[0])
+    columns = np.arange(size[1])
     in_rows = (rows >= boxes.top[:, None]) & (rows < boxes.bottom[:, None])
     in_columns = (columns >= boxes.left[:, None]) & (columns < boxes.right[:, None])
     return (in_rows * weight[:, None])[:, :, None, None], in_columns.astype(np.float64)[
@@ -437,7 +440,8 @@ def _boxed(weight: Floats, boxes: _Boxes, size: Size) -> tuple[Floats, Floats]:
 
 def _low_frequencies(decay: float, batch: Batch) -> Floats:
     """Draw an image whose amplitudes fall with frequency to the power of `decay`."""
-    rng, (height, width) = batch.rng, batch.size
+    rng = batch.rng
+    height, width = batch.size
     frequency = np.hypot(np.fft.fftfreq(height)[:, None], np.fft.rfftfreq(width)[None, :])
     # The mean has frequency 0, so its amplitude would be infinite. It gets the one of
     # the lowest frequency above 0.
@@ -456,7 +460,8 @@ def _threshold(image: Floats, share: float, softness: float, rng: np.random.Gene
     exact = share * image.size
     ones = int(np.ceil(exact) if rng.random() > 0.5 else np.floor(exact))
     reach = int(image.size * softness)
-    first, last = max(ones - reach, 0), min(ones + reach, image.size)
+    first = max(ones - reach, 0)
+    last = min(ones + reach, image.size)
     by_rank = np.zeros(image.size)
     by_rank[:first] = 1
     by_rank[first:last] = np.linspace(1, 0, last - first)

@@ -249,7 +249,8 @@ def place_patches(operation: Patchify, grids: Ints, budget: int, words: Words) -
     counts = grids.prod(axis=1)
     tokens = operation.kept(counts)
     if operation.row_tokens is None:
-        width, rows = int(operation.kept(np.array(budget))), len(grids)
+        width = int(operation.kept(np.array(budget)))
+        rows = len(grids)
         begin = np.arange(rows) * width
     else:
         width = operation.row_tokens
@@ -283,7 +284,8 @@ def pack(tokens: Ints, width: int) -> Packed:
         width: length of a row.
 
     """
-    row, start = np.zeros(len(tokens), np.int64), np.zeros(len(tokens), np.int64)
+    row = np.zeros(len(tokens), np.int64)
+    start = np.zeros(len(tokens), np.int64)
     room = np.full(len(tokens), width, np.int64)
     rows = 0
     for image in np.argsort(-tokens, kind="stable").tolist():

@@ -316,7 +316,8 @@ def weighted_orders(
     orders = list(permutations(drawable, count))
     probabilities = []
     for order in orders:
-        probability, remaining = 1.0, total
+        probability = 1.0
+        remaining = total
         for number in order:
             probability *= weights[number] / remaining
             remaining -= weights[number]

@@ -79,7 +79,9 @@ class Result:
     @property
     def entry(self) -> Entry:
         """What the file gets."""
-        problem, best, start = self.problem, self.found.best, self.found.start
+        problem = self.problem
+        best = self.found.best
+        start = self.found.start
         objective = "images" if problem.model is None else "model"
         notes = {
             "folder": problem.folder,
@@ -141,7 +143,8 @@ def make_problem(
     spec = resolve(request)
     close(spec)
     resolved = spec.options
-    gpu, encoded = resolved.device.is_gpu, spec.recipe.raw_size is None
+    gpu = resolved.device.is_gpu
+    encoded = spec.recipe.raw_size is None
     cores = usable_cores(resolved.ranks, 1)
     start = Tuning(resolved.num_threads, resolved.prefetch)
     if gpu and encoded:
@@ -198,7 +201,9 @@ def describe(tuning: Tuning) -> str:
 
 def as_text(tuned: Result, path: str) -> str:
     """Return the trials, and what was found, for people."""
-    found, problem, machine = tuned.found, tuned.problem, tuned.problem.machine
+    found = tuned.found
+    problem = tuned.problem
+    machine = problem.machine
     what = "images/s"
     if problem.model is not None:
         what = f"images/s of {problem.model} fed by the loader"
@@ -213,9 +218,11 @@ def as_text(tuned: Result, path: str) -> str:
     ]
     width = max(len(describe(trial.tuning)) for trial in found.trials)
     for trial in found.trials:
-        name, rate = describe(trial.tuning), trial.rate
+        name = describe(trial.tuning)
+        rate = trial.rate
         lines.append(f"  {name:{width}}  {rate.median:>9,.0f}  (noise {rate.noise:.1%})")
-    best, start = found.best.rate.median, found.start.rate.median
+    best = found.best.rate.median
+    start = found.start.rate.median
     options = describe(found.best.tuning)
     result = f"the defaults are the best: {options}, {best:,.0f} {what}"
     if found.best.tuning != found.start.tuning:
@@ -382,7 +389,8 @@ def _climb(rate_of: Measure, best: Tuning, name: str, values: Sequence[Any], ste
     while 0 <= place < len(values):
         point = replace(best, **{name: values[place]})
         if rate_of(point).beats(rate_of(best)):
-            best, level = point, False
+            best = point
+            level = False
         # Two level points in a row, or a slower one, end the climb.
         elif level or rate_of(best).beats(rate_of(point)):
             break

@@ -396,7 +396,8 @@ BICUBIC_NOTE = Note(
 
 def _read_filter(value: Any, library: str, asked: str) -> tuple[Filter, tuple[Note, ...]]:
     """Read the name of a filter, in any case."""
-    name, names = _lower(value), _NAMES[library]
+    name = _lower(value)
+    names = _NAMES[library]
     if name not in names:
         raise CallError(
             f"interpolation must be one of {', '.join(names)}{asked}, got {shown(value)}"

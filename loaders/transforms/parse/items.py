@@ -116,7 +116,10 @@ def parse_item(location: str, item: Any) -> RecipeItem:
         parts = parse_transform(name, arguments)
     written = ", ".join(f"{key}={shown(value)}" for key, value in arguments.items())
     # Sort what the name gives by what a recipe does with it.
-    operations, notes, function, needs_bytes = [], [], None, False
+    operations = []
+    notes = []
+    function = None
+    needs_bytes = False
     for part in parts:
         match part:
             case Note():
@@ -260,7 +263,8 @@ def _parse(meaning: Meaning, arguments: Arguments) -> tuple[Part, ...]:
 
 def _parts(meaning: Meaning, arguments: Arguments) -> Parsed:
     """Read the arguments, and yield what the name makes of them, then the notes."""
-    values, notes = dict(meaning.fixed), [*map(Note, meaning.notes)]
+    values = dict(meaning.fixed)
+    notes = [*map(Note, meaning.notes)]
     strength = _STRENGTH.get()
     if strength and meaning.magnitude:
         arguments = {**arguments, **strength.set(meaning.magnitude, arguments)}

@@ -321,7 +321,8 @@ def op_sampler(
 
     The other batches are not mixed.
     """
-    mixing, probabilities = [], []
+    mixing = []
+    probabilities = []
     for name, (operation, probability) in operators.items():
         if probability is None:
             yield Note(f"{name} is never run, because its prob is not set and the default is 0")

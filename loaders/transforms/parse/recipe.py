@@ -273,9 +273,11 @@ def read_views(
     for number, own in enumerate(written):
         _check_count([*located, *own], f"views[{number}]")
     named = [*names_in(chain(located, *written))]
-    library, arrays = library_of(named), makes_arrays(named)
+    library = library_of(named)
+    arrays = makes_arrays(named)
     with names_of(library, arrays=arrays):
-        shared, lists = _parsed(located), [_parsed(each) for each in written]
+        shared = _parsed(located)
+        lists = [_parsed(each) for each in written]
     # A view often is the whole Compose of a script, decoding included.
     decoding = [own[0] for own in lists if own and _decodes(own[0])]
     if decoding and not shared:
@@ -286,7 +288,8 @@ def read_views(
                 "views decode images in different ways",
                 hint="write DecodeImage once, in transforms",
             )
-        shared, lists = (decoding[0],), [own[1:] for own in lists]
+        shared = (decoding[0],)
+        lists = [own[1:] for own in lists]
     recipe = Recipe(shared, (), ImageSpec(), library=library, arrays=arrays, kind=kind)
     recipe = _with_sizes(recipe, lists, "transforms", image_size, any_size=any_size)
     # A mixed label would belong to one view only.

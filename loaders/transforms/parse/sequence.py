@@ -60,7 +60,9 @@ def check_sequence(
         CallError: an operation does not support the images at its place.
 
     """
-    spec, last, mixing = Decode().output(ImageSpec(kind=kind)), None, None
+    spec = Decode().output(ImageSpec(kind=kind))
+    last = None
+    mixing = None
     values = Values.BYTES
     for number, item in enumerate(items):
         # What an item needs before it runs.
@@ -91,7 +93,8 @@ def check_sequence(
             # Records know their own names, users the names that they wrote.
             try:
                 operation.check_pixels(kind)
-                spec, values = operation.output(spec), _values_after(operation, values, kind)
+                spec = operation.output(spec)
+                values = _values_after(operation, values, kind)
             except CallError as error:
                 message = _as_written(error.message, item)
                 raise CallError(f"{item.location}: {message}", hint=error.hint) from None

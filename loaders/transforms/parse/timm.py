@@ -213,7 +213,8 @@ def _rand_policy(config: _Config, fill: Color, prob: float) -> RandomSteps:
 
 def _augmix_policy(config: _Config, fill: Color, prob: float) -> MixedChains:
     pool = at_level(steps_of(_AUGMIX, "linear", fill), config.level(config.value("m", 3)))
-    width, depth = int(config.value("w", 3)), int(config.value("d", 0))
+    width = int(config.value("w", 3))
+    depth = int(config.value("d", 0))
     return MixedChains(pool, width, depth, config.value("a", 1.0), prob)
 
 
@@ -328,7 +329,8 @@ def _resize(item: Any) -> Any:
     # Between 0 and 1, `longest` mixes both sides.
     if filter_ is None or is_random or item.longest not in (0, 1):
         return None
-    size, fits = tuple(item.size), bool(item.longest)
+    size = tuple(item.size)
+    fits = bool(item.longest)
     if size[0] == size[1] and not fits:
         return Resize(shorter=size[0], filter=filter_, rounding="nearest")
     return ResizeKeepRatio(filter=filter_, rounding="nearest", target=size, fits=fits)
@@ -390,7 +392,8 @@ def _policy(family: str, first: Any, config: str = "") -> Any:
 
 
 def _rand_augment(item: Any) -> Any:
-    first, names = item.ops[0], {op.name for op in item.ops}
+    first = item.ops[0]
+    names = {op.name for op in item.ops}
     # Another number of steps belongs to another set of transforms.
     if len(item.ops) != len(_STEPS):
         return None

@@ -280,7 +280,8 @@ def random_erasing(
     """Erase a random rectangle with probability `p`; with the value ``"random"`` by noise."""
     mode: Any = "constant"
     if isinstance(value, str) and value == "random":
-        mode, value = "pixels", 0
+        mode = "pixels"
+        value = 0
     yield RandomErasing(
         probability=p,
         area=scale,
