@@ -28,9 +28,10 @@ if TYPE_CHECKING:
 
     from loaders.dataset.captions import CaptionChoice
     from loaders.loader import Loader
-    from loaders.metrics import Metrics
+    from loaders.metrics import Metrics, Sink
 
-    DatasetPaths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+    FilePath = str | os.PathLike[str]
+    DatasetPaths = FilePath | Sequence[FilePath]
 
 
 class BuildOptions(TypedDict, total=False):
@@ -57,10 +58,10 @@ class BuildOptions(TypedDict, total=False):
     hw_decoder_load: float | None
     memory_limit: int | str | None
     mmap: bool | None
-    cache: str | os.PathLike[str] | None
+    cache: FilePath | None
     cache_limit: int | str | None
-    tuning: str | os.PathLike[str] | None
-    metrics: Callable[[Metrics], None] | str | os.PathLike[str] | None
+    tuning: FilePath | None
+    metrics: Sink | FilePath | None
     revision: int | Sequence[int | None] | None
     on_error: OnError
     drop_last: bool

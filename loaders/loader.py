@@ -16,7 +16,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from queue import SimpleQueue
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, NoReturn
 
 from loaders.bad_images import (
@@ -416,12 +415,7 @@ class Loader(Generic[BatchT_co]):
         self._require_usable()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __repr__(self) -> str:

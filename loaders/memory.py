@@ -15,9 +15,8 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
-from loaders.arrays import Floats, Ints
+from loaders.arrays import Floats, Int32s, Ints
 from manifests.errors import CallError
 
 MIB = 2**20
@@ -95,8 +94,8 @@ class ImageSizes:
 
     """
 
-    widths: NDArray[np.int32]
-    heights: NDArray[np.int32]
+    widths: Int32s
+    heights: Int32s
 
     @property
     def decoded(self) -> Ints:

@@ -186,8 +186,8 @@ _SVG = Markup(
 )
 _BAR_OF = Markup(
     '<text x="0" y="{text_y}">{name}: {number}</text><rect class="{kind}" x="0" y="{y}"'
-    ' width="{length}" height="{thickness}"><title>{name}: {number}</title></rect><line'
-    ' class="spread" x1="{low}" x2="{high}" y1="{middle}" y2="{middle}"/>'
+    ' width="{length:.1f}" height="{thickness}"><title>{name}: {number}</title></rect><line'
+    ' class="spread" x1="{low:.1f}" x2="{high:.1f}" y1="{middle}" y2="{middle}"/>'
 )
 
 
@@ -226,18 +226,13 @@ def _chart(rows: list[Row]) -> Markup:
             text_y=y - 4,
             y=y,
             middle=y + _BAR / 2,
-            length=_f(row.rate.median * scale),
+            length=row.rate.median * scale,
             thickness=_BAR,
-            low=_f(min(row.rate.repeats) * scale),
-            high=_f(max(row.rate.repeats) * scale),
+            low=min(row.rate.repeats) * scale,
+            high=max(row.rate.repeats) * scale,
         )
         bars.append(bar)
     label = "Images per second of each stage; the table has the numbers."
     return _SVG.format(
         width=_WIDTH, height=len(rows) * _STEP + 4, label=label, bars=Markup("\n").join(bars)
     )
-
-
-def _f(value: float) -> str:
-    """Format a coordinate."""
-    return f"{value:.1f}"

@@ -34,11 +34,9 @@ class Tenant(Protocol):
         Each int64 [N]; time is counted in samples from now. Rows of the current batches are left
         out, and rows that were fetched in advance, unless `ahead` is true.
         """
-        ...
 
     def evict(self, rows: Ints) -> int:
         """Remove images; return the bytes that this frees."""
-        ...
 
 
 class Room:

@@ -131,7 +131,10 @@ class ShownStreams(RandomStreams):
         ]
 
     def _values(self, pipeline: Pipeline) -> list[_Values]:
-        constants = {at: node.value for at, node in enumerate(self._nodes) if _is_constant(node)}
+        constants = {}
+        for at, node in enumerate(self._nodes):
+            if isinstance(node, dali.types.ScalarConstant):
+                constants[at] = node.value
         drawn = [at for at in range(len(self._nodes)) if at not in constants]
         columns: dict[int, Sequence[Any]] = {
             at: [value] * self._samples for at, value in constants.items()
@@ -153,10 +156,6 @@ class ShownStreams(RandomStreams):
     def _add(self, node: Node) -> int:
         self._nodes.append(node)
         return len(self._nodes) - 1
-
-
-def _is_constant(node: Node) -> bool:
-    return isinstance(node, dali.types.ScalarConstant)
 
 
 def _plain(tensor: Any) -> Any:

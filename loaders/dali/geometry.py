@@ -379,12 +379,8 @@ def _(operation: RandomPerspective, image: Node, spec: ImageSpec, context: Graph
         )
 
     first = context.random.shown
-    context.random.show(_describe_corners, lambda: (drawn,))
+    context.random.show(lambda drawn: f"perspective {drawn.mean():.0%}", lambda: (drawn,))
     return sometimes(operation, "whether", [image, matrix], warp_all, context, first=first)
-
-
-def _describe_corners(drawn: Float32s) -> str:
-    return f"perspective {drawn.mean():.0%}"
 
 
 def perspective(drawn: Float32s, size: tuple[int, int], distortion: float) -> Float32s:

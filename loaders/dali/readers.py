@@ -183,11 +183,13 @@ class PlannedBatches:
 
         """
         pipeline = dali.Pipeline.current()
+        # Batches whose arrays must stay alive, because DALI uses them without a copy (`no_copy`).
+        used = prefetch + 2
         self._upcoming = upcoming
         self._rows_of = rows_of
         self._images = images
         # Images of an object store are fetched ahead anyway, and Ctrl-C must end the wait for them.
-        kept = _used_batches(prefetch)
+        kept = used
         if not images.is_remote:
             kept += PREPARED_BATCHES
         prepare = _Preparation(rows_of, images, kept, component)
@@ -202,7 +204,7 @@ class PlannedBatches:
             weakref.finalize(pipeline, ahead.stop).atexit = False
         # For `release`.
         pipeline.planned_batches = [*getattr(pipeline, "planned_batches", ()), self]
-        self._alive: deque[Any] = deque(maxlen=_used_batches(prefetch))
+        self._alive: deque[Any] = deque(maxlen=used)
 
     @property
     def ready(self) -> int:
@@ -259,11 +261,6 @@ def _tensor_list(encoded: Sequence[Bytes]) -> Any:
     # DALI takes a list of arrays too, but converts it when it asks for the batch, in 1 ms for 256
     # images.
     return TensorListCPU([*map(TensorCPU, encoded)], "", contiguous=False)
-
-
-def _used_batches(prefetch: int) -> int:
-    """Return for how many batches arrays must stay alive, because DALI uses them without a copy (`no_copy`)."""
-    return prefetch + 2
 
 
 # DALI's type stubs are incomplete.

@@ -109,7 +109,8 @@ def serving_source(operations: Sequence[Operation], options: ResolvedOptions) ->
         batch_size=options.batch_size, num_threads=options.num_threads, device_id=device_id
     )
     with pipeline:
-        images = _graph(operations, context, options)
+        encoded = fn.external_source(name=INPUT, dtype=types.UINT8, ndim=1)
+        images, _ = finished(operations, encoded, ImageSpec(), context, options)
         pipeline.set_outputs(images)
     return _SOURCE.format(
         function=_FUNCTION,
@@ -118,13 +119,6 @@ def serving_source(operations: Sequence[Operation], options: ResolvedOptions) ->
         device_id=device_id,
         body=graph_as_python(pipeline, images, OUTPUT),
     )
-
-
-def _graph(
-    operations: Sequence[Operation], context: GraphContext, options: ResolvedOptions
-) -> Node:
-    encoded = fn.external_source(name=INPUT, dtype=types.UINT8, ndim=1)
-    return finished(operations, encoded, ImageSpec(), context, options)[0]
 
 
 def serialize(source: str) -> bytes:

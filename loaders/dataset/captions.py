@@ -5,12 +5,12 @@ NumPy only: imports neither torch nor DALI.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
-from loaders.arrays import Array, Floats, Ints
+from loaders.arrays import Array, Floats, Ints, bounds_of
 from manifests.errors import CallError
 from manifests.labels import CAPTIONS
 from manifests.process.text import plural
@@ -101,8 +101,7 @@ def read_captions(tables: SampleTables, choice: CaptionChoice, weights: str) -> 
 
     """
     texts, counts = tables.lists(CAPTIONS, "text", requested_by="fields")
-    starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-    captions = Captions(texts, starts, choice)
+    captions = Captions(texts, bounds_of(counts), choice)
     if not weights:
         return captions
     numbers, lengths = tables.lists(weights, "numbers", requested_by="caption_weights")
@@ -147,4 +146,4 @@ def with_weights(captions: Captions, name: str, numbers: Array, lengths: Ints) -
             f" of the split, not numbers from 0 to {MAX_WEIGHT:g} with a sum above 0",
             hint=hint,
         )
-    return Captions(captions.texts, captions.starts, captions.choice, values)
+    return replace(captions, weights=values)

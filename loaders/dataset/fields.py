@@ -136,7 +136,12 @@ class Fields:
         self, columns: list[str], tables: SampleTables, choice: CaptionChoice, weights: str
     ) -> Captions | None:
         """Return the captions if a field is one of several texts, and remove it from `columns`."""
-        if CAPTION_FIELD not in columns or not _has_captions(self._split, tables):
+        if CAPTION_FIELD not in columns:
+            return None
+        named = tables.column_names
+        # A column with the name of the field is no list of texts.
+        is_joined = CAPTIONS in named and CAPTION_FIELD not in named
+        if not is_joined and CAPTIONS not in self._split.manifest.labels.columns:
             return None
         columns.remove(CAPTION_FIELD)
         array = array_name(self._split, weights)
@@ -259,13 +264,6 @@ class Fields:
                 hint=_VERIFY,
             )
         return labels
-
-
-def _has_captions(split: OpenSplit, tables: SampleTables) -> bool:
-    """Return whether the field ``"caption"`` is one of several texts, and not a column of that name."""
-    if CAPTIONS in split.manifest.labels.columns:
-        return True
-    return CAPTIONS in tables.column_names and CAPTION_FIELD not in tables.column_names
 
 
 def image_fields(split: OpenSplit, names: Sequence[str], kind: str = "image") -> dict[str, str]:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from loaders.arrays import Array, Columns, Ints
+from loaders.arrays import Array, Columns, Ints, bounds_of
 from loaders.dataset.split import OpenSplit
 from loaders.memory import ImageSizes
 from manifests.errors import CallError, TableError
@@ -102,16 +102,13 @@ class SampleTables:
         """Names of the columns in the first table of each dataset."""
         return [self._file(number).column_names for number in self._split.first_shards]
 
-    def columns(
-        self, names: Sequence[str], *, requested_by: str, other_names: Sequence[str] = ()
-    ) -> dict[str, Array]:
+    def columns(self, names: Sequence[str], *, requested_by: str) -> dict[str, Array]:
         """Return columns by name. Reads all tables.
 
         Args:
             names: names of the columns.
             requested_by: what uses the columns, for the message: ``"fields"`` or the name of a
                 sampler.
-            other_names: further valid names, to suggest in the message.
 
         Returns:
             Arrays [samples]: of numbers if no value is missing and all tables have the same kind of
@@ -123,7 +120,7 @@ class SampleTables:
             TableError: a table is missing or damaged.
 
         """
-        stored = {name: self.stored_name(name, requested_by, other_names) for name in names}
+        stored = {name: self.stored_name(name, requested_by) for name in names}
         own = set(stored.values())
         defined = own.intersection(TABLE_DTYPES)
         arrays = self._add_lazy(defined)
@@ -437,7 +434,7 @@ def _list_column(column: pa.ChunkedArray) -> ListColumn:
     values = pc.list_flatten(column)
     if is_list(values.type):  # lists of the same length, such as the four numbers of a box
         values = np.asarray(pc.list_flatten(values)).reshape(-1, values.type.list_size)
-    return ListColumn(np.asarray(values), np.concatenate([[0], np.cumsum(counts)]))
+    return ListColumn(np.asarray(values), bounds_of(counts))
 
 
 def concat_lists(parts: Sequence[ListColumn]) -> ListColumn:
@@ -447,8 +444,7 @@ def concat_lists(parts: Sequence[ListColumn]) -> ListColumn:
     for part in parts:
         values.append(part.values)
         counts.append(np.diff(part.starts))
-    starts = np.concatenate([[0], np.cumsum(np.concatenate(counts))]).astype(np.int64)
-    return ListColumn(np.concatenate(values), starts)
+    return ListColumn(np.concatenate(values), bounds_of(np.concatenate(counts)))
 
 
 # --- columns that are read when a row is needed for the first time --------------------------------

@@ -60,7 +60,6 @@ class Plan(Protocol):
     @property
     def samples(self) -> int:
         """Samples in an epoch over all ranks, at least 1."""
-        ...
 
     @property
     def lines(self) -> tuple[str, ...]:
@@ -68,7 +67,6 @@ class Plan(Protocol):
 
         A plan may also have ``notes``, which `build` warns about.
         """
-        ...
 
     def batch(self, epoch: int, number: int) -> NDArray[np.int64]:
         """Return the rows of a global batch, int64 [batch_size * world_size].
@@ -85,7 +83,6 @@ class Plan(Protocol):
             IndexError: the epoch has no such batch.
 
         """
-        ...
 
 
 class ShapedPlan(Plan, Protocol):
@@ -98,40 +95,32 @@ class ShapedPlan(Plan, Protocol):
     @property
     def batches(self) -> int:
         """Batches in every epoch."""
-        ...
 
     @property
     def shapes(self) -> tuple[Size, ...]:
         """Height and width of the images of each bucket, in pixels."""
-        ...
 
     @property
     def buckets(self) -> Rows:
         """The number of the bucket of each row, int64 [samples of the split]."""
-        ...
 
     @property
     def sides(self) -> Float32s:
         """Height and width of the image of each row as decoding returns it, [samples of the split, 2]."""
-        ...
 
     @property
     def wholes(self) -> Sequence[int]:
         """Samples of a whole global batch of each bucket: multiples of the world size."""
-        ...
 
     @property
     def global_text(self) -> str:
         """What checkpoints compare besides the text of the sampler; may be empty."""
-        ...
 
     def bucket(self, epoch: int, number: int) -> int:
         """Return the number of the bucket of a global batch."""
-        ...
 
     def count(self, epoch: int, number: int) -> int:
         """Return the number of samples of a global batch, at least 1."""
-        ...
 
 
 def shaped(plan: Plan) -> ShapedPlan | None:
@@ -147,11 +136,9 @@ class ClippedPlan(Plan, Protocol):
     @property
     def frames(self) -> int:
         """Frames of a clip; it divides the samples of all batches."""
-        ...
 
     def present(self, epoch: int, number: int) -> NDArray[np.bool_]:
         """Return which rows of a global batch do not fill up a clip, bool [rows of the batch]."""
-        ...
 
 
 def clipped(plan: Plan) -> ClippedPlan | None:
@@ -177,7 +164,6 @@ class Sampler(Protocol):
 
         Also `SHARD`, and the names of `UPRIGHT`.
         """
-        ...
 
     def plan(
         self,
@@ -202,7 +188,6 @@ class Sampler(Protocol):
             CallError: the sampler cannot sample this split; the hint says what to change.
 
         """
-        ...
 
 
 # --- what is known about a sampler ----------------------------------------------------------------

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from loaders.arrays import Array, Bools, Columns, Floats, Words
+from loaders.arrays import Array, Bools, Columns, Floats, Words, bounds_of
 from loaders.samplers.base import Indices, Rows, index_dtype
 from manifests.errors import CallError
 from manifests.process.text import agree, plural
@@ -245,7 +245,7 @@ def quota_ends(weights: Floats, length: int) -> Rows:
     quotas = np.rint(weights * (length / weights.sum()) * 2**QUOTA_BITS).astype(np.int64)
     # What rounding leaves over goes to the largest share, where it matters least.
     quotas[quotas.argmax()] += (length << QUOTA_BITS) - quotas.sum()
-    return np.concatenate([[0], np.cumsum(quotas)])
+    return bounds_of(quotas)
 
 
 def round_quotas(ends: Rows, *key: int) -> Rows:

@@ -27,7 +27,7 @@ from typing import Literal
 
 import numpy as np
 
-from loaders.arrays import Array, Floats, Ints
+from loaders.arrays import Array, Floats, Ints, bounds_of
 from loaders.options import require_int_field
 from loaders.samplers.base import (
     EpochPlan,
@@ -446,7 +446,7 @@ class _Neighbors:
         numbers = {names[group]: group for group in kept.tolist()}
         lists = _lists_of(sampler, fit)
         counts = np.fromiter((len(each) for each in lists), np.int64, len(lists))
-        self._starts = np.concatenate([[0], np.cumsum(counts)])
+        self._starts = bounds_of(counts)
         found = (numbers.get(name, -1) for each in lists for name in each)
         #: The identity of each entry of the lists, or -1 if it is not known.
         self._listed = np.fromiter(found, np.int32, int(counts.sum()))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from loaders.transforms.base import Size, Targets
+from loaders.transforms.base import Targets
 from loaders.transforms.parse import Recipe, read_recipe, read_views
+from loaders.transforms.parse.arguments import ImageSize
 from loaders.transforms.parse.items import composed
 from loaders.transforms.parse.paddleclas import Config, read_config
 from manifests.errors import CallError
@@ -138,7 +139,7 @@ def parse_transforms(
     *,
     split: str,
     views: Sequence[Any] | None = None,
-    image_size: Callable[[], Size | None] = lambda: None,
+    image_size: ImageSize = lambda: None,
     batch_size: int | None = None,
     kind: PixelKind = RGB8,
 ) -> ParsedTransforms:

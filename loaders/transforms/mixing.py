@@ -7,9 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Literal, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
-from loaders.arrays import Bools, Float32s, Floats, Ints
+from loaders.arrays import Bools, Float32s, Floats, Int32s, Ints
 from loaders.transforms.base import (
     MAX_CLASSES,
     BatchOperation,
@@ -297,7 +296,7 @@ class Blend:
 
     """
 
-    partner: NDArray[np.int32]
+    partner: Int32s
     share: Float32s
     factors: tuple[Float32s, Float32s]
 
@@ -472,7 +471,7 @@ def _threshold(image: Floats, share: float, softness: float, rng: np.random.Gene
 
 def mixed_labels(
     labels: Ints,
-    partner: NDArray[np.int32],
+    partner: Int32s,
     share: Float32s,
     classes: int,
     smoothing: float = 0.0,
@@ -507,7 +506,7 @@ def mixed_labels(
 
 
 def mixed_values(
-    values: Float32s, partner: NDArray[np.int32], share: Float32s, smoothing: float = 0.0
+    values: Float32s, partner: Int32s, share: Float32s, smoothing: float = 0.0
 ) -> Float32s:
     """Return the values of B mixed samples, such as multi-hot labels or numbers: float32 [B, N].
 

@@ -42,6 +42,8 @@ Arguments: TypeAlias = Mapping[str, Any]
 #: Where a name comes from; ``"loaders"`` for names of this package.
 Library: TypeAlias = Literal["PaddleClas", "torchvision", "timm", "loaders"]
 Libraries: TypeAlias = tuple[Library, ...]
+#: Returns the height and width of all images of a dataset, or `None` if they vary.
+ImageSize: TypeAlias = Callable[[], Size | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,9 @@ class Note:
     """Tells users how a transform with these arguments differs from its library."""
 
     text: str
+
+
+Notes: TypeAlias = tuple[Note, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +82,7 @@ class Noted:
     """What a reader returns for a value that needs notes."""
 
     value: Any
-    notes: tuple[Note, ...]
+    notes: Notes
 
 
 @dataclass(frozen=True, slots=True)
@@ -394,7 +399,7 @@ BICUBIC_NOTE = Note(
 )
 
 
-def _read_filter(value: Any, library: str, asked: str) -> tuple[Filter, tuple[Note, ...]]:
+def _read_filter(value: Any, library: str, asked: str) -> tuple[Filter, Notes]:
     """Read the name of a filter, in any case."""
     name = _lower(value)
     names = _NAMES[library]
@@ -402,7 +407,7 @@ def _read_filter(value: Any, library: str, asked: str) -> tuple[Filter, tuple[No
         raise CallError(
             f"interpolation must be one of {', '.join(names)}{asked}, got {shown(value)}"
         )
-    notes: tuple[Note, ...] = ()
+    notes: Notes = ()
     if (library, name) in _FILTER_NOTES:
         notes = (Note(_FILTER_NOTES[library, name]),)
     return _FILTERS[name], notes
@@ -433,7 +438,7 @@ def read_backend(backend: Any, name: str = "backend") -> str:
     return str(library)
 
 
-def paddleclas_filter(interpolation: Any, backend: str) -> tuple[Filter, bool, tuple[Note, ...]]:
+def paddleclas_filter(interpolation: Any, backend: str) -> tuple[Filter, bool, Notes]:
     """Read PaddleClas's ``interpolation``: the filter, whether it is antialiased, and notes.
 
     Only Pillow's filters and OpenCV's area are antialiased.
@@ -444,7 +449,7 @@ def paddleclas_filter(interpolation: Any, backend: str) -> tuple[Filter, bool, t
     return filter_, backend == "pil" or filter_ == "triangular", notes
 
 
-def torchvision_filter(interpolation: Any, antialias: bool) -> tuple[Filter, tuple[Note, ...]]:
+def torchvision_filter(interpolation: Any, antialias: bool) -> tuple[Filter, Notes]:
     """Read torchvision's ``interpolation``: the filter, and notes."""
     filter_, notes = _read_filter(_filter_name(interpolation), "torchvision", "")
     if filter_ == "cubic" and not antialias:

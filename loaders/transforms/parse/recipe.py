@@ -22,7 +22,7 @@ from loaders.transforms.base import (
 from loaders.transforms.crop_resize import KeepSize
 from loaders.transforms.decode_normalize import Decode, Unpack
 from loaders.transforms.mixing import Mixing
-from loaders.transforms.parse.arguments import Library, errors_at, is_list
+from loaders.transforms.parse.arguments import ImageSize, Library, errors_at, is_list
 from loaders.transforms.parse.items import (
     RecipeItem,
     composed,
@@ -193,7 +193,7 @@ def read_recipe(
     batch: Sequence[Any] = (),
     num_classes: int | None = None,
     notes: Sequence[str] = (),
-    image_size: Callable[[], Size | None] = lambda: None,
+    image_size: ImageSize = lambda: None,
     library: Library | None = None,
     any_size: bool = False,
     kind: PixelKind = RGB8,
@@ -245,7 +245,7 @@ def read_views(
     items: Sequence[Any],
     views: Sequence[Any],
     *,
-    image_size: Callable[[], Size | None],
+    image_size: ImageSize,
     any_size: bool = False,
     kind: PixelKind = RGB8,
 ) -> Recipe:
@@ -339,7 +339,7 @@ def _with_sizes(
     recipe: Recipe,
     lists: Sequence[Items],
     source: str,
-    image_size: Callable[[], Size | None],
+    image_size: ImageSize,
     *,
     any_size: bool,
 ) -> Recipe:
