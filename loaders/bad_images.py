@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -157,8 +157,3 @@ def bad_images_message(spec: LoaderSpec, bad: Mapping[int, str]) -> str:
         f"{spec.split.folder}: {len(bad)} images cannot be decoded and are {done}; loader.errors"
         f" lists them, the first is {sample}"
     )
-
-
-def without_rows(spec: LoaderSpec, bad: Mapping[int, str]) -> LoaderSpec:
-    """Return a spec whose order leaves these rows out, if it can."""
-    return replace(spec, order=spec.order.without(frozenset(bad)))

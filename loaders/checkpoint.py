@@ -102,12 +102,9 @@ class State:
 
     def to_dict(self) -> dict[str, Any]:
         """Return strings, numbers, lists and dictionaries, which JSON can store too."""
-        revision: int | list[int] = list(self.revisions)
-        if len(self.revisions) == 1:
-            revision = self.revisions[0]
         return {
             "version": VERSION,
-            "revision": revision,
+            "revision": _plain_revisions(self.revisions),
             "built": self.built,
             "position": asdict(self.position),
             "checkpoint": b64encode(self.checkpoint).decode(),
@@ -228,10 +225,10 @@ def _require_same_choices(
                 ),
             )
         if name == "dataset" and saved_revisions != revisions:
-            saved_at, own = (_numbers(each) for each in (saved_revisions, revisions))
+            saved_at = _plain_revisions(saved_revisions)
             raise CallError(
                 f"the state belongs to revision {saved_at} of the dataset, but this loader reads"
-                f" revision {own}",
+                f" revision {_plain_revisions(revisions)}",
                 hint=f"build the loader with revision={saved_at}",
             )
         raise CallError(
@@ -311,8 +308,11 @@ def read_revisions(member: Member) -> Revisions:
     return tuple(each.integer(0, _MAX_COUNT) for each in members)
 
 
-def _numbers(revisions: Revisions) -> str:
-    return str(revisions[0] if len(revisions) == 1 else list(revisions))
+def _plain_revisions(revisions: Revisions) -> int | list[int]:
+    """Return revisions as states have them: of one dataset a number."""
+    if len(revisions) == 1:
+        return revisions[0]
+    return list(revisions)
 
 
 #: Choices that say which part of a global batch a rank reads.

@@ -39,6 +39,11 @@ class Device:
         """Whether this is a GPU."""
         return self.kind == "gpu"
 
+    @property
+    def gpu_index(self) -> int | None:
+        """The number of the GPU; `None` for the CPU."""
+        return self.index if self.is_gpu else None
+
     def __str__(self) -> str:
         return f"gpu:{self.index}" if self.is_gpu else self.kind
 

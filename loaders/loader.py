@@ -23,7 +23,6 @@ from loaders.bad_images import (
     bad_images_message,
     describe_bad_samples,
     new_bad_images,
-    without_rows,
 )
 from loaders.batch import make_batch
 from loaders.checkpoint import (
@@ -601,7 +600,8 @@ class Loader(Generic[BatchT_co]):
     def _leave_out(self, errors: dict[int, str]) -> None:
         """Remember bad images, and take their rows out of the order."""
         self._errors = errors
-        self._spec = without_rows(self._spec, errors)
+        order = self._spec.order.without(frozenset(errors))
+        self._spec = replace(self._spec, order=order)
 
     def _run(self) -> Any:
         """Take a batch from DALI, and let DALI start the next one."""

@@ -385,9 +385,13 @@ def require_agreement(ranks: Ranks, choices: Mapping[str, Any]) -> None:
     _wait(store, f"{prefix}.first", deadline)
     first = store.get(f"{prefix}.first").decode()
     if own != first:
-        store.set(
-            f"{prefix}.difference", _difference(json.loads(first), json.loads(own), ranks.rank)
-        )
+        theirs = json.loads(first)
+        texts = [
+            f"{name} is {theirs.get(name)!r} on rank 0, but {value!r} on rank {ranks.rank}"
+            for name, value in json.loads(own).items()
+            if value != theirs.get(name)
+        ]
+        store.set(f"{prefix}.difference", "; ".join(texts))
     # Every rank writes before it counts itself, so the last one knows that all have written.
     if store.add(f"{prefix}.count", 1) == ranks.world_size:
         store.set(f"{prefix}.all", "")
@@ -400,15 +404,6 @@ def require_agreement(ranks: Ranks, choices: Mapping[str, Any]) -> None:
                 " on one rank alone, pass rank=0, world_size=1"
             ),
         )
-
-
-def _difference(first: Mapping[str, Any], own: Mapping[str, Any], rank: int) -> str:
-    texts = [
-        f"{name} is {first.get(name)!r} on rank 0, but {own.get(name)!r} on rank {rank}"
-        for name in own
-        if own[name] != first.get(name)
-    ]
-    return "; ".join(texts)
 
 
 def _wait(store: Any, key: str, deadline: float) -> None:

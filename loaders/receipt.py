@@ -15,7 +15,7 @@ from typing import Any, get_args
 import numpy as np
 
 from loaders.arrays import Ints
-from loaders.checkpoint import read_revisions
+from loaders.checkpoint import Choices, read_revisions
 from loaders.dataset.split import OpenSplit, join_splits, open_splits
 from loaders.dataset.tables import SampleTables
 from loaders.options import LastBatch, OnError
@@ -51,7 +51,7 @@ class Receipt:
 
     """
 
-    built: Mapping[str, Any]
+    built: Choices
     folders: tuple[str, ...]
     revisions: tuple[int, ...]
     split: str
@@ -140,7 +140,7 @@ def read_receipt(state: Mapping[str, Any]) -> Receipt:
         raise CallError(f"this is not the state of a loader ({error})") from None
 
 
-def _choices(built: Member) -> Mapping[str, Any]:
+def _choices(built: Member) -> Choices:
     """Return the choices of a loader, of which a receipt needs these."""
     for name in ("dataset", "transforms"):
         built[name].text()

@@ -123,7 +123,8 @@ class CachedShards:
                     self.presence.states[rows] = ABSENT
                     absent = self.presence.states == ABSENT
                     for shard, start, end in self._layout.holes(rows, absent):
-                        self._files.punch(shard, start, end)
+                        with self._files.open(shard) as handle:
+                            _punch_hole(handle, start, end)
             finally:
                 os.close(lock)
         return int(self._layout.pages(rows).sum())
@@ -142,7 +143,7 @@ class SparseFiles:
             OSError: the disk is full, for example.
 
         """
-        with self._open(number) as handle:
+        with self.open(number) as handle:
             while data:
                 count = os.pwrite(handle, data, offset)
                 data = data[count:]
@@ -150,16 +151,12 @@ class SparseFiles:
 
     def read(self, number: int, offset: int, size: int) -> bytes:
         """Return bytes from an offset; fewer at the end of the file."""
-        with self._open(number) as handle:
+        with self.open(number) as handle:
             return os.pread(handle, size, offset)
 
-    def punch(self, number: int, start: int, end: int) -> None:
-        """Give back the disk space of the bytes from `start` to `end`, which become zeros."""
-        with self._open(number) as handle:
-            _punch_hole(handle, start, end)
-
     @contextmanager
-    def _open(self, number: int) -> Iterator[int]:
+    def open(self, number: int) -> Iterator[int]:
+        """Open a file for reading and writing."""
         path = self._paths[number]
         with named(path):
             handle = os.open(path, os.O_RDWR | os.O_NOFOLLOW)

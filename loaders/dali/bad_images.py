@@ -346,11 +346,10 @@ def _encoded() -> Node:
 
 
 def _pipeline(spec: LoaderSpec, batch_size: int) -> Pipeline:
-    device = spec.options.device
     return dali.Pipeline(
         batch_size=batch_size,
         num_threads=1,
-        device_id=device.index if device.is_gpu else None,
+        device_id=spec.options.device.gpu_index,
         prefetch_queue_depth=1,
         exec_dynamic=True,
     )

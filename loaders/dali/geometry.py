@@ -64,14 +64,6 @@ def flip_coin(operation: Flip, context: GraphContext) -> Node:
 
 
 @apply.register
-def _(operation: RotateAround, image: Node, spec: ImageSpec, context: GraphContext) -> Node:
-    if spec.is_uint8:
-        return rotated(operation, image, spec, context)
-    # torchvision's tensors mix with the fill color.
-    return _rotate(operation, image, spec, context)
-
-
-@apply.register
 def _rotate(operation: Rotate, image: Node, spec: ImageSpec, context: GraphContext) -> Node:
     first = context.random.shown
     angle = context.random.uniform(operation, "angle", *operation.degrees)
@@ -212,8 +204,11 @@ def _(operation: RandomAffine, image: Node, spec: ImageSpec, context: GraphConte
     return _warp_affine(operation, image, [linear, shift], spec, context)
 
 
-def rotated(operation: RotateAround, image: Node, spec: ImageSpec, context: GraphContext) -> Node:
-    """Rotate by random angles as Pillow does, which does not mix the image with the fill color."""
+@apply.register
+def _(operation: RotateAround, image: Node, spec: ImageSpec, context: GraphContext) -> Node:
+    # Pillow does not mix the image with the fill color. torchvision's tensors do.
+    if not spec.is_uint8:
+        return _rotate(operation, image, spec, context)
 
     def draw_angles(rng: np.random.Generator, count: int) -> Floats:
         return rng.uniform(*operation.degrees, count)

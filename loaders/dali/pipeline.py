@@ -180,7 +180,7 @@ def new_pipeline(options: ResolvedOptions, seed: int, checkpoint: bytes = b"") -
     return dali.Pipeline(
         batch_size=options.batch_size,
         num_threads=options.num_threads,
-        device_id=options.device.index if options.device.is_gpu else None,
+        device_id=options.device.gpu_index,
         seed=seed,
         prefetch_queue_depth=options.prefetch,
         exec_dynamic=True,

@@ -142,14 +142,10 @@ def run_serialized(serialized: bytes, encoded: Bytes, device: Device) -> Array:
         The images, [B, ...].
 
     """
-    pipeline: Pipeline = dali.Pipeline.deserialize(serialized, device_id=_device_id(device))
+    pipeline: Pipeline = dali.Pipeline.deserialize(serialized, device_id=device.gpu_index)
     pipeline.feed_input(INPUT, encoded)
     (images,) = pipeline.run()
     return np.array((images.as_cpu() if device.is_gpu else images).as_tensor())
-
-
-def _device_id(device: Device) -> int | None:
-    return device.index if device.is_gpu else None
 
 
 def decode_images(
@@ -163,7 +159,7 @@ def decode_images(
     """
     whole = replace(operation, space="RGB")
     context = GraphContext(device.is_gpu, len(encoded), NoRandomStreams(0))
-    pipeline = dali.Pipeline(batch_size=len(encoded), num_threads=1, device_id=_device_id(device))
+    pipeline = dali.Pipeline(batch_size=len(encoded), num_threads=1, device_id=device.gpu_index)
     with pipeline:
         source = fn.external_source(name=INPUT, dtype=types.UINT8, ndim=1)
         pipeline.set_outputs(apply(whole, source, ImageSpec(), context))

@@ -23,8 +23,6 @@ def make_preview(
     build: Callable[..., Any],
     dataset: str,
     *,
-    transforms: str,
-    split: str,
     samples: int,
     draws: int | None,
     pk: str | None,
@@ -32,11 +30,11 @@ def make_preview(
     by: str,
     batch_size: int | None,
     threshold: float | None,
-    device: Any,
-    cache: str | None,
-    seed: int,
+    **options: Any,
 ) -> Preview:
     """Build a loader with `loaders.build`, which is above this package, and return its preview.
+
+    `options` are other arguments of `loaders.build`.
 
     Raises:
         CallError: an option is wrong, or two options contradict each other.
@@ -48,17 +46,13 @@ def make_preview(
         warnings.simplefilter("ignore")  # about the speed of training, which is not the subject
         loader = build(
             dataset,
-            split=split,
             fields=("image",),  # a preview names the labels of every type itself
-            transforms=transforms,
             sampler=sampler,
             batch_size=batch,
-            device=device,
-            cache=cache,
-            seed=seed,
             last_batch="pad",
             rank=0,
             world_size=1,
+            **options,
         )
     # The preview is complete when it is returned, so the loader can be closed.
     with loader:

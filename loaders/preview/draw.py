@@ -91,7 +91,9 @@ def preview_spec(
         rows = np.unique(upcoming.rank_rows(0)[:samples])
     else:
         what = f"Random samples of {plural(spec.split.samples, 'sample')}."
-        rows = _random_rows(spec.split.samples, samples, spec.options.seed)
+        every = range(spec.split.samples)
+        chosen = random.Random(spec.options.seed).sample(every, min(samples, len(every)))  # noqa: S311
+        rows = np.array(sorted(chosen), np.int64)
     shown = _run(spec, open_loader, tables, rows, draws, shape=shape, is_batch=bool(titles))
     items = _items(spec, tables, rows, shown)
     return Preview(
@@ -102,11 +104,6 @@ def preview_spec(
 
 
 # --- which samples --------------------------------------------------------------------------------
-
-
-def _random_rows(count: int, samples: int, seed: int) -> Ints:
-    chosen = random.Random(seed).sample(range(count), min(samples, count))  # noqa: S311
-    return np.array(sorted(chosen), np.int64)
 
 
 def _grouped_rows(
