@@ -319,6 +319,5 @@ def build(
     except (
         BaseException
     ):  # such as the first batch: no loader exists that closes what the spec has opened
-        if spec.images is not None:
-            spec.images.close()
+        spec.close()
         raise

@@ -405,8 +405,7 @@ class Loader(Generic[BatchT_co]):
         closer.finish()
         RESERVATIONS.remove(self)
         self._when_dropped.detach()
-        if self._spec.images is not None:
-            self._spec.images.close()
+        self._spec.close()
         if os.getpid() == self._process:
             release_memory()
 

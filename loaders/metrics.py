@@ -120,7 +120,7 @@ class Meter:
         self._rank = rank
         self._sink = sink
         self._totals = traffic
-        self._reset(time.perf_counter())
+        self.begin()
         self._before = self._totals()
 
     def begin(self) -> None:

@@ -66,6 +66,11 @@ class LoaderSpec:
     written: Recipe
     adjustment: Adjustment = AS_WRITTEN
 
+    def close(self) -> None:
+        """Close what the spec has opened: at the end of the loader, or if none is built from it."""
+        if self.images is not None:
+            self.images.close()
+
 
 #: What words are drawn for; with the seed, the epoch and the batch, their key. The dropout of a view
 #: adds the number of the view.

@@ -121,8 +121,7 @@ def use_tuning(path: str, key: TuningKey, batch_size: int) -> tuple[Tuning, tupl
 def read_entries(path: str) -> list[Entry]:
     """Return everything in a file; see `use_tuning` for its errors."""
     try:
-        body = parse_json(read_file(path, TUNING))
-        return _entries(body)
+        return _entries(parse_json(read_file(path, TUNING)))
     except MemberError as error:
         raise _damaged(path, str(error)) from None
     except ValueError as error:

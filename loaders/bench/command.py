@@ -12,7 +12,6 @@ from loaders.bench.measure import (
     Method,
     Rate,
     Watch,
-    close,
     find_machine,
     measure_loader,
     measure_model,
@@ -40,7 +39,6 @@ from loaders.dataset.tables import SampleTables
 from loaders.options import BuildRequest, ResolvedOptions
 from loaders.ranks import usable_cores
 from loaders.resolve import open_anywhere, resolve
-from loaders.spec import LoaderSpec
 from loaders.transforms.argument import parse_transforms
 from manifests.errors import CallError
 
@@ -80,9 +78,18 @@ def bench(
         check_comparable(transforms, dataset)
     request = replace(make_request(dataset, transforms=transforms, **options), tuning=tuning)
     spec = resolve(request)
-    close(spec)
+    spec.close()
     device = spec.options.device
     cores = usable_cores(spec.options.ranks, 1)
+    subject = Subject(
+        dataset=spec.split.folder,
+        split=spec.split.name,
+        samples=spec.split.samples,
+        transforms=transforms,
+        batch_size=spec.options.batch_size,
+        options=_speed_options(spec.options),
+        raw=spec.recipe.raw_size is not None,
+    )
     # A wrong model is an error before the first measurement.
     stepper = load_model(model, spec) if model else None
     watch = Watch(spec.split, device)
@@ -100,7 +107,7 @@ def bench(
         compared = measure_torchvision(spec, transforms, cores, method)
         decode_jpeg = measure_decode_jpeg(spec, transforms, method)
     return Results(
-        _subject(spec, transforms),
+        subject,
         find_machine(device, cores),
         method,
         conditions,
@@ -137,18 +144,6 @@ def _measure_remedies(
         rate = measure_loader(candidate.make_spec, method, model)
         remedies.append(Remedy(candidate.text, candidate.action, rate))
     return tuple(remedies)
-
-
-def _subject(spec: LoaderSpec, transforms: str) -> Subject:
-    return Subject(
-        dataset=spec.split.folder,
-        split=spec.split.name,
-        samples=spec.split.samples,
-        transforms=transforms,
-        batch_size=spec.options.batch_size,
-        options=_speed_options(spec.options),
-        raw=spec.recipe.raw_size is not None,
-    )
 
 
 def _speed_options(options: ResolvedOptions) -> dict[str, Any]:

@@ -170,12 +170,6 @@ class Candidate:
     make_spec: MakeSpec
 
 
-def close(spec: LoaderSpec) -> None:
-    """Close what a spec has opened, if no loader is built from it."""
-    if spec.images is not None:
-        spec.images.close()
-
-
 def measure_stages(make_spec: MakeSpec, method: Method) -> dict[str, Rate]:
     """Measure a pipeline that ends after each stage, and the loader, in turn.
 
@@ -223,7 +217,7 @@ def _pipeline(spec: LoaderSpec, stage: Stage) -> Iterator[Source]:
         yield Source(batch, spec.options.prefetch)
     finally:
         pipelines.clear()  # `batch` must not keep it
-        close(spec)
+        spec.close()
         release_memory()
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from loaders.bench.measure import Candidate, MakeSpec, close
+from loaders.bench.measure import Candidate, MakeSpec
 from loaders.dataset.images import Encoded, MemoryImages, StoredImages
 from loaders.dataset.tables import SampleTables
 from loaders.memory import RESIZE_CHOICES
@@ -52,13 +52,13 @@ def find_candidates(request: BuildRequest, stage: str, cached: float | None) -> 
         yield _with_option(request, "prefetch", min(64, 2 * spec.options.prefetch + 1))
     else:
         yield from with_other_images(request, spec, stage, cached)
-    close(spec)
+    spec.close()
 
 
 def disturbance_candidates(request: BuildRequest) -> Iterator[Candidate]:
     """Yield changes that may disturb a model less that runs beside the loader."""
     spec = resolve(request)
-    close(spec)
+    spec.close()
     options = spec.options
     if options.device.is_gpu and spec.recipe.raw_size is None and options.hw_decoder_load < 1:
         yield _with_option(request, "hw_decoder_load", 1.0)
@@ -186,7 +186,7 @@ def _replaced(
         spec = resolve(request)
         if not spec.order.is_planned:
             spec = resolve(replace(request, sampler=ShuffledSampler(), shuffle=None))
-        close(spec)
+        spec.close()
         if side is not None:
             spec = _of_size(request, spec, side, raw=raw)
         return replace(spec, sizes=None, images=MemoryImages(images))

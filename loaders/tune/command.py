@@ -19,7 +19,6 @@ from loaders.bench.measure import (
     Method,
     Rate,
     Watch,
-    close,
     describe_conditions,
     find_machine,
     measure_loader,
@@ -141,7 +140,7 @@ def make_problem(
     request = make_request(dataset, transforms=transforms, **options)
     # Only the defaults are needed: each measurement opens the dataset itself.
     spec = resolve(request)
-    close(spec)
+    spec.close()
     resolved = spec.options
     gpu = resolved.device.is_gpu
     encoded = spec.recipe.raw_size is None

@@ -865,18 +865,6 @@ def known_transforms() -> tuple[str, ...]:
     return tuple(_MEANINGS)
 
 
-def meanings_of(name: str) -> list[Meaning]:
-    """Return the meanings of a name.
-
-    Raises:
-        CallError: the name is unknown; the hint suggests similar ones.
-
-    """
-    if name not in _MEANINGS:
-        raise CallError(f"{shown(name)} is not a known transform", hint=suggest(name, _MEANINGS))
-    return _MEANINGS[name]
-
-
 def is_ambiguous(name: str, arguments: Arguments) -> bool:
     """Return whether a name with arguments can be the transforms of several libraries."""
     return len(_fitting(_MEANINGS[name], arguments)) > 1
@@ -922,7 +910,9 @@ def chosen(name: str, arguments: Arguments) -> list[Meaning]:
         CallError: the name is unknown, or no meaning takes the arguments.
 
     """
-    meanings = meanings_of(name)
+    if name not in _MEANINGS:
+        raise CallError(f"{shown(name)} is not a known transform", hint=suggest(name, _MEANINGS))
+    meanings = _MEANINGS[name]
     # The list decides only between meanings that take the arguments.
     fitting = _fitting(meanings, arguments)
     if not fitting:

@@ -18,7 +18,7 @@ from PIL import Image
 import loaders
 from loaders.bench import command as bench_command
 from loaders.bench.command import make_request
-from loaders.bench.measure import Method, close
+from loaders.bench.measure import Method
 from loaders.bench.model import decode_jpeg_batches, measure_decode_jpeg, measure_torchvision
 from loaders.bench.results import ModelRates, Remedy
 from loaders.bench.show import page
@@ -214,7 +214,7 @@ def test_torchvision_reads_the_same_images(request_for, photographs, monkeypatch
     error = "--torchvision compares imagenet-train and imagenet-eval, not reid-train"
     run("bench", photographs, "--torchvision", transforms="reid-train", error=error)
     spec = resolve(request_for(transforms="imagenet-eval"))
-    close(spec)
+    spec.close()
     assert measure_torchvision(spec, "imagenet-eval", 0, Method(0.0, 1)).median > 0
     assert measure_decode_jpeg(spec, "imagenet-eval", Method(0.0, 1)) is None
     batch = next(decode_jpeg_batches(spec, "imagenet-eval", "cpu"))
@@ -295,4 +295,4 @@ DataLoader:
 """)
     spec = resolve(request_for(batch_size=None, transforms=str(config)))
     assert spec.options.batch_size == 6
-    close(spec)
+    spec.close()

@@ -14,7 +14,7 @@ from dataprep.options import Options
 from dataprep.run.convert import convert_dataset
 from dataprep.sources import read_source
 from loaders.bench.command import bench, make_request
-from loaders.bench.measure import Method, close
+from loaders.bench.measure import Method
 from loaders.bench.model import load_model
 from loaders.bench.remedies import find_candidates
 from loaders.resolve import resolve
@@ -57,7 +57,7 @@ def test_bench(kind, tmp_path):
     url = upload(tmp_path / "data", f"memory://bucket/{tmp_path.name}")
     remote = make_request(url, **options, cache=str(tmp_path / "cache"))
     assert remote == replace(local, dataset=url, cache=remote.cache)
-    close(resolve(remote))
+    resolve(remote).close()
     texts = [each.text for each in find_candidates(local, "decoding", 1.0)]
     assert bool(texts) == (kind in COLUMNS)  # images with masks or boxes keep their size
     message = f"--model resnet50 needs a class for each image, but .* of the type {kind}"

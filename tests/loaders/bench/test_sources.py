@@ -17,7 +17,7 @@ from dataprep.options import Options, Raw
 from dataprep.run.convert import convert_dataset
 from dataprep.sources import read_source
 from loaders.bench.command import make_request
-from loaders.bench.measure import Method, close, measure_loader
+from loaders.bench.measure import Method, measure_loader
 from loaders.bench.remedies import disturbance_candidates, find_candidates
 from loaders.dali.pipeline import start_stage
 from loaders.loader import Loader
@@ -55,14 +55,14 @@ def test_stages_of_a_pipeline(photographs, shuffle):
     for image in map(np.asarray, decoding[0]):
         assert (image.shape[2], image.dtype) == (3, np.uint8)
         assert max(image.shape) <= 480
-    close(spec)
+    spec.close()
 
 
 def test_the_last_stage_is_the_pipeline_of_the_loader(photographs):
     request = request_for(photographs, seed=7)
     spec = resolve(request)
     last = np.asarray(start_stage(spec, "augmentation").share_outputs()[0].as_tensor())
-    close(spec)
+    spec.close()
     with Loader(resolve(request)) as loader:
         images, _ = next(iter(loader))
         options = loader.options
