@@ -94,8 +94,7 @@ def resolve(request: BuildRequest) -> LoaderSpec:
     chosen = choose_order(request, parsed, split, tables)
     order = chosen.order
     recipe = _recipe(request, parsed, split, chosen.notes)
-    _check_buckets(recipe, order)
-    _check_clips(recipe, order)
+    _check_shapes(recipe, order)
     _check_crops(recipe, split, tables)
     fusion, *view_fusions = fuse_recipe(recipe)
     ranks = chosen.batching.ranks
@@ -163,11 +162,12 @@ def resolve(request: BuildRequest) -> LoaderSpec:
     return spec
 
 
-def _check_buckets(recipe: Recipe, order: Order) -> None:
-    """Check that transforms take the size of a bucket if, and only if, batches have buckets.
+def _check_shapes(recipe: Recipe, order: Order) -> None:
+    """Check that the transforms fit the batches of buckets or of clips.
 
     Raises:
-        CallError: only one of the two.
+        CallError: transforms take the size of a bucket, and batches have none, or the reverse; or
+            transforms mix the frames of clips, or cut them into patches.
 
     """
     if order.shaped is None and recipe.of_buckets:
@@ -184,15 +184,6 @@ def _check_buckets(recipe: Recipe, order: Order) -> None:
                 " CenterCrop or Resize"
             ),
         )
-
-
-def _check_clips(recipe: Recipe, order: Order) -> None:
-    """Check that a batch of clips stays one.
-
-    Raises:
-        CallError: transforms mix its frames, or cut them into patches.
-
-    """
     if order.clipped is not None and (recipe.mixing or any(recipe.patchify)):
         raise CallError(
             "ClipSampler gives batches of clips, whose frames cannot be mixed or cut into patches",

@@ -12,13 +12,14 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import singledispatch
+from itertools import pairwise
 from typing import TypeAlias
 
 import numpy as np
 from awscrt.checksums import crc32c
 from numpy.typing import NDArray
 
-from loaders.arrays import Bytes, Ints
+from loaders.arrays import Bytes, Ints, bounds_of
 from loaders.dataset.files import MappedBytes, MappedFile, Mappings, OpenFiles, prefetch
 from loaders.dataset.split import OpenSplit
 from loaders.dataset.tables import NO_CHECKSUM, SampleTables
@@ -432,8 +433,7 @@ class JoinedImages(Images):
 
         """
         self._parts = parts
-        ends = np.cumsum(samples).tolist()
-        self._bounds = list(zip([0, *ends[:-1]], ends, strict=True))
+        self._bounds = list(pairwise(bounds_of(np.array(samples)).tolist()))
         missing = sum(part.missing_space for part in parts)
         for part in parts:
             if not part.keeps(missing):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -73,10 +73,11 @@ class Order(ABC):
 
     rows: int
     batching: Batching
-    restarts: bool = field(default=False, kw_only=True)
-    text: str | None = field(default=None, kw_only=True)
-    global_text: str | None = field(default=None, kw_only=True)
-    traits: Traits = field(default=Traits(), kw_only=True)
+    _: KW_ONLY
+    restarts: bool = False
+    text: str | None = None
+    global_text: str | None = None
+    traits: Traits = field(default=Traits())
 
     #: Whether the rows of a batch are known before it is read.
     is_planned = False

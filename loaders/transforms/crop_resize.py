@@ -47,7 +47,25 @@ class Resampling(Operation):
 
 
 @dataclass(frozen=True, slots=True)
-class Crop(Operation):
+class _Sized(Operation):
+    """Base of the operations that give all images one size, or the size of their bucket."""
+
+    any_pixels = True
+    shrinks = True
+
+    size: AnySides
+
+    def output(self, spec: ImageSpec) -> ImageSpec:
+        """Return the spec with `size`."""
+        return spec.with_size(self.size)
+
+    def scaled(self, scale: Scale) -> Operation:
+        """Scale the size."""
+        return replace(self, size=scale.size(self.size))
+
+
+@dataclass(frozen=True, slots=True)
+class Crop(_Sized):
     """Crop to a fixed size. A smaller image is padded with `fill`, unless it `fits`.
 
     Attributes:
@@ -61,11 +79,8 @@ class Crop(Operation):
 
     """
 
-    any_pixels = True
     moves = "straight"
-    shrinks = True
 
-    size: AnySides
     at: Literal["center", "random"] = "center"
     rounding: Literal["down", "even"] = "even"
     # Not in the `repr`, which seeds the random numbers: the positions do not depend on these.
@@ -88,10 +103,6 @@ class Crop(Operation):
         """Whether the crop must fit."""
         return self.fits
 
-    def scaled(self, scale: Scale) -> Crop:
-        """Scale the size."""
-        return replace(self, size=scale.size(self.size))
-
     def commutes(self, first: Operation, before: Iterable[Operation]) -> bool:
         """Return whether `first` is pointwise, and the crop never pads."""
         return first.pointwise and self.never_pads(before)
@@ -112,7 +123,7 @@ class Crop(Operation):
 
 
 @dataclass(frozen=True, slots=True)
-class RandomResizedCrop(Resampling):
+class RandomResizedCrop(Resampling, _Sized):
     """Crop a random region and resize it (Inception-style augmentation, https://arxiv.org/abs/1409.4842).
 
     Attributes:
@@ -131,7 +142,6 @@ class RandomResizedCrop(Resampling):
 
     """
 
-    size: AnySides
     area: Annotated[Range, ranges(0, 1)] = (0.08, 1.0)
     ratio: Annotated[Range, ranges(0.01, 100)] = (3 / 4, 4 / 3)
     sampling: Literal["attempts", "bounded"] = "attempts"
@@ -163,14 +173,6 @@ class RandomResizedCrop(Resampling):
         """The resize of the region."""
         return Resize(self.size, filter=self.filter, antialias=self.antialias)
 
-    def output(self, spec: ImageSpec) -> ImageSpec:
-        """Return the spec with `size`."""
-        return spec.with_size(self.size)
-
-    def scaled(self, scale: Scale) -> RandomResizedCrop:
-        """Scale the size."""
-        return replace(self, size=scale.size(self.size))
-
 
 @dataclass(frozen=True, slots=True)
 class KeepSize(Operation):
@@ -193,7 +195,7 @@ class KeepSize(Operation):
 
 
 @dataclass(frozen=True, slots=True)
-class MultiCrop(Operation):
+class MultiCrop(_Sized):
     """Crop the four corners and the center; with `flip`, also of the flipped image.
 
     For evaluation. As in torchvision, the images must be as large as the crops.
@@ -204,8 +206,6 @@ class MultiCrop(Operation):
 
     """
 
-    any_pixels = True
-    shrinks = True
     needs_size = True
 
     size: Sides
@@ -225,10 +225,6 @@ class MultiCrop(Operation):
         """
         _check_fits(self.size, spec)
         return replace(spec.with_size(self.size), crops=self.crops)
-
-    def scaled(self, scale: Scale) -> MultiCrop:
-        """Scale the size."""
-        return replace(self, size=scale.size(self.size))
 
     def loses(self, targets: Targets) -> str:
         """Return that no label can follow it."""
