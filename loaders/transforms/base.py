@@ -414,8 +414,8 @@ class Operation(Checked):
         """
         return self
 
-    def commutes(self, first: Operation, before: Iterable[Operation]) -> bool:
-        """Return whether it can run before `first`, which follows the operations `before`: the result is the same."""
+    def commutes(self, first: Operation) -> bool:
+        """Return whether it can run before `first`, which precedes it: the result is the same."""
         return False
 
     @property

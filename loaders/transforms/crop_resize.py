@@ -41,7 +41,7 @@ class Resampling(Operation):
 
     filter: Filter
 
-    def commutes(self, first: Operation, before: Iterable[Operation]) -> bool:
+    def commutes(self, first: Operation) -> bool:
         """Return whether the filter mixes pixels that `first` treats alike."""
         return first.pointwise if self.filter == "nearest" else first.linear
 
@@ -103,9 +103,9 @@ class Crop(_Sized):
         """Whether the crop must fit."""
         return self.fits
 
-    def commutes(self, first: Operation, before: Iterable[Operation]) -> bool:
-        """Return whether `first` is pointwise, and the crop never pads."""
-        return first.pointwise and self.never_pads(before)
+    def commutes(self, first: Operation) -> bool:
+        """Return whether `first` is pointwise; the crop must also never pad."""
+        return first.pointwise
 
     def never_pads(self, before: Iterable[Operation]) -> bool:
         """Return whether the crop is never larger than the images that the operations `before` return."""

@@ -181,7 +181,11 @@ def fuse(operations: Sequence[Operation]) -> Fusion:
 
 
 def _swap(first: Operation, second: Operation, before: Chain) -> Chain | None:
-    return (second, first) if second.commutes(first, before) else None
+    if not second.commutes(first):
+        return None
+    if isinstance(second, Crop) and not second.never_pads(before):
+        return None
+    return second, first
 
 
 def _flip_later(first: Flip, second: Operation, _: Chain) -> Chain | None:

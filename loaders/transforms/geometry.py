@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -81,7 +80,7 @@ class Flip(Operation):
     probability: Probability = 0.5
     axis: Literal["horizontal", "vertical", "both"] = "horizontal"
 
-    def commutes(self, first: Operation, before: Iterable[Operation]) -> bool:
+    def commutes(self, first: Operation) -> bool:
         """Return whether `first` makes floats of bytes, which are flipped faster."""
         return first.linear and not first.output(ImageSpec()).is_uint8
 

@@ -5,7 +5,6 @@ Pure: what is random comes in as random words.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -156,7 +155,7 @@ class Patchify(Operation):
         length = self.row_tokens or int(self.kept(np.array(self.most_tokens)))
         return replace(spec.with_size(None), patches=(length, self.patch))
 
-    def commutes(self, first: Operation, before: Iterable[Operation]) -> bool:
+    def commutes(self, first: Operation) -> bool:
         """Return whether the filter mixes pixels that `first` treats alike."""
         return first.linear
 
