@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from loaders.dataset.captions import CaptionChoice
     from loaders.loader import Loader
-    from loaders.metrics import Metrics, Sink
+    from loaders.metrics import Metrics
 
     FilePath = str | os.PathLike[str]
     DatasetPaths = FilePath | Sequence[FilePath]
@@ -58,10 +58,10 @@ class BuildOptions(TypedDict, total=False):
     hw_decoder_load: float | None
     memory_limit: int | str | None
     mmap: bool | None
-    cache: FilePath | None
+    cache: str | os.PathLike[str] | None
     cache_limit: int | str | None
-    tuning: FilePath | None
-    metrics: Sink | FilePath | None
+    tuning: str | os.PathLike[str] | None
+    metrics: Callable[[Metrics], None] | str | os.PathLike[str] | None
     revision: int | Sequence[int | None] | None
     on_error: OnError
     drop_last: bool

@@ -142,17 +142,17 @@ def with_entry(entries: list[Entry], entry: Entry) -> bytes:
     written = []
     for each in (*entries, entry):
         is_old = each is not entry and (each.key, each.batch_size) == (entry.key, entry.batch_size)
-        if not is_old:
-            written.append(_entry_to_json(each))
+        if is_old:
+            continue
+        json_entry = {
+            **asdict(each.key),
+            "batch_size": each.batch_size,
+            "options": asdict(each.tuning),
+            "notes": dict(each.notes),
+        }
+        written.append(json_entry)
     body = {MARK: _VERSION, "entries": written}
     return (json.dumps(body, indent=1, ensure_ascii=False) + "\n").encode()
-
-
-def _entry_to_json(entry: Entry) -> dict[str, Any]:
-    key = asdict(entry.key)
-    options = asdict(entry.tuning)
-    notes = dict(entry.notes)
-    return {**key, "batch_size": entry.batch_size, "options": options, "notes": notes}
 
 
 def _entries(body: Member) -> list[Entry]:

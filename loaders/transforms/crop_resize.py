@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 from loaders.transforms.base import (
     BUCKET,
@@ -47,11 +47,8 @@ class Resampling(Operation):
 
 
 @dataclass(frozen=True, slots=True)
-class _Sized(Operation):
-    """Base of the operations that give all images one size, or the size of their bucket."""
-
-    any_pixels = True
-    shrinks = True
+class _Sized:
+    """Part of the operations that give all images one size, or the size of their bucket."""
 
     size: AnySides
 
@@ -59,13 +56,13 @@ class _Sized(Operation):
         """Return the spec with `size`."""
         return spec.with_size(self.size)
 
-    def scaled(self, scale: Scale) -> Operation:
+    def scaled(self, scale: Scale) -> Self:
         """Scale the size."""
         return replace(self, size=scale.size(self.size))
 
 
 @dataclass(frozen=True, slots=True)
-class Crop(_Sized):
+class Crop(_Sized, Operation):
     """Crop to a fixed size. A smaller image is padded with `fill`, unless it `fits`.
 
     Attributes:
@@ -79,7 +76,9 @@ class Crop(_Sized):
 
     """
 
+    any_pixels = True
     moves = "straight"
+    shrinks = True
 
     at: Literal["center", "random"] = "center"
     rounding: Literal["down", "even"] = "even"
@@ -123,7 +122,7 @@ class Crop(_Sized):
 
 
 @dataclass(frozen=True, slots=True)
-class RandomResizedCrop(Resampling, _Sized):
+class RandomResizedCrop(_Sized, Resampling):
     """Crop a random region and resize it (Inception-style augmentation, https://arxiv.org/abs/1409.4842).
 
     Attributes:
@@ -195,7 +194,7 @@ class KeepSize(Operation):
 
 
 @dataclass(frozen=True, slots=True)
-class MultiCrop(_Sized):
+class MultiCrop(_Sized, Operation):
     """Crop the four corners and the center; with `flip`, also of the flipped image.
 
     For evaluation. As in torchvision, the images must be as large as the crops.
@@ -206,6 +205,8 @@ class MultiCrop(_Sized):
 
     """
 
+    any_pixels = True
+    shrinks = True
     needs_size = True
 
     size: Sides
