@@ -26,11 +26,12 @@ from loaders.preview.preview import Draw, Group, Item, Pixels, Preview
 from loaders.progress import BatchShape
 from loaders.samplers.order import Batching, PlannedOrder
 from loaders.spec import LoaderSpec
-from loaders.transforms.base import Operation, Size, short_repr
+from loaders.transforms.base import Size, short_repr
 from loaders.transforms.decode_normalize import Decode, Normalize, Rescale, Unpack
+from loaders.transforms.parse import Recipe, View
 from manifests.errors import CallError
 from manifests.labels import LABELS
-from manifests.pixels import RGB8, PixelKind, show_bands
+from manifests.pixels import RGB8, show_bands
 from manifests.process.text import cut_middle, plural, printable
 
 #: Samples and draws of a preview, so that it stays a picture.
@@ -313,18 +314,8 @@ def _show(
     """
     recipe = spec.recipe
     layout = spec.options.layout
-    names = [""]
-    kind = recipe.kind
-    functions = recipe.batch_functions
-    displays = [Display(recipe.operations, recipe.output.color_space, layout, functions, kind)]
-    if recipe.views:
-        names = []
-        displays = []
-        for number, view in enumerate(recipe.views, 1):
-            names.append(f"view {number}")
-            operations = (*recipe.operations, *view.operations)
-            space = view.output.color_space
-            displays.append(Display(operations, space, layout, view.batch_functions, kind))
+    displays = [Display(recipe, view, layout) for view in recipe.views or [None]]
+    names = [f"view {number}" for number in range(1, 1 + len(recipe.views))] or [""]
     shown: list[list[Draw]] = [[] for _ in drawn]
     for image, tensor in enumerate(images):
         own = ""
@@ -380,28 +371,25 @@ class Display:
 
     """
 
-    def __init__(
-        self,
-        operations: Sequence[Operation],
-        space: str,
-        layout: str,
-        functions: Sequence[Any],
-        kind: PixelKind,
-    ) -> None:
+    def __init__(self, recipe: Recipe, view: View | None, layout: str) -> None:
         """Find out how values relate to brightness.
 
         Args:
-            operations: all operations on each image, in order.
-            space: color space of the finished images.
+            recipe: what is done to all images.
+            view: what is done to the shown view of them, if the recipe has views.
             layout: ``"NCHW"`` or ``"NHWC"``.
-            functions: the user's functions of a batch, whose effect is not known.
-            kind: what a pixel of the dataset is. Three bands of other pixels than RGB are stretched.
 
         """
+        part = view or recipe
+        operations = recipe.operations
+        if view is not None:
+            operations += view.operations
         self._layout = layout
-        self._space = space
-        self._unknown = bool(functions)
-        self._bands = () if kind == RGB8 else kind.shown
+        self._space = part.output.color_space
+        # The effect of the user's functions is not known.
+        self._unknown = bool(part.batch_functions)
+        # Three bands of other pixels than RGB are stretched.
+        self._bands = () if recipe.kind == RGB8 else recipe.kind.shown
         # A pixel value p from 0 to 255 has become p * factor + offset, by channel.
         self._factor = np.ones(3)
         self._offset = np.zeros(3)
@@ -411,7 +399,7 @@ class Display:
             elif isinstance(operation, Normalize) and not self._bands:
                 std = np.array(operation.std)
                 self._scale(operation.scale / std, -np.array(operation.mean) / std)
-        self.note = self._describe(functions)
+        self.note = self._describe(part.batch_functions)
 
     def _scale(self, factor: Any, offset: Any) -> None:
         self._factor = self._factor * factor

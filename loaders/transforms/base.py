@@ -13,10 +13,10 @@ from typing import (
     ClassVar,
     Literal,
     TypeAlias,
+    TypeVar,
     get_args,
     get_origin,
     get_type_hints,
-    overload,
 )
 
 from manifests.errors import CallError
@@ -97,6 +97,7 @@ Size: TypeAlias = tuple[int, int]
 #: The size of images that have the size of their batch's aspect bucket, see `BucketSampler`.
 BUCKET: Literal["bucket"] = "bucket"
 AnySize: TypeAlias = Size | Literal["bucket"]
+SizeT = TypeVar("SizeT", Size, AnySize)
 
 #: Minimum and maximum, both inclusive.
 Range: TypeAlias = tuple[float, float]
@@ -223,11 +224,7 @@ class Scale:
     height: float
     width: float
 
-    @overload
-    def size(self, size: Size) -> Size: ...
-    @overload
-    def size(self, size: AnySize) -> AnySize: ...
-    def size(self, size: AnySize) -> AnySize:
+    def size(self, size: SizeT) -> SizeT:
         """Return a scaled height and width, at least 1. The size of a bucket stays."""
         if size == BUCKET:
             return size
