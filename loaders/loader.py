@@ -339,10 +339,12 @@ class Loader(Generic[BatchT_co]):
 
         """
         self._require_usable()
-        choices = checkpoint_choices(self._spec)
-        revisions = self._spec.split.revisions
         loaded = read_state(
-            state, choices, batches=len(self), samples=self.samples, revisions=revisions
+            state,
+            checkpoint_choices(self._spec),
+            batches=len(self),
+            samples=self.samples,
+            revisions=self._spec.split.revisions,
         )
         try:
             with self._or_as_before(self._spec, self._progress.resumable):
@@ -494,11 +496,13 @@ class Loader(Generic[BatchT_co]):
         elif self._pipeline is None:
             self._restart(progress)
         if not self._agreed:
-            position = {"epoch": self._progress.next_epoch, "batch": self._progress.position.batch}
-            require_agreement(
-                self.options.ranks,
-                {"batches": len(self), **sampling_choices(self._spec), **position},
-            )
+            choices = {
+                "batches": len(self),
+                **sampling_choices(self._spec),
+                "epoch": self._progress.next_epoch,
+                "batch": self._progress.position.batch,
+            }
+            require_agreement(self.options.ranks, choices)
             self._agreed = True
         if self._progress.phase is Phase.FINISHED:
             self._discard_batches(order.runs - len(self))
@@ -599,8 +603,7 @@ class Loader(Generic[BatchT_co]):
     def _leave_out(self, errors: dict[int, str]) -> None:
         """Remember bad images, and take their rows out of the order."""
         self._errors = errors
-        order = self._spec.order.without(frozenset(errors))
-        self._spec = replace(self._spec, order=order)
+        self._spec = replace(self._spec, order=self._spec.order.without(frozenset(errors)))
 
     def _run(self) -> Any:
         """Take a batch from DALI, and let DALI start the next one."""

@@ -110,8 +110,7 @@ def resolve(request: BuildRequest) -> LoaderSpec:
     whole_images = works_on_whole_images(fusion.operations)
     needs_sizes = device.is_gpu or whole_images or recipe.output.pixels is None
     sizes = tables.image_sizes() if needs_sizes else None
-    smooth = not chosen.shuffle
-    defaults = default_tuning(recipe, fusion, device, cores, sizes, smooth=smooth)
+    defaults = default_tuning(recipe, fusion, device, cores, sizes, smooth=not chosen.shuffle)
     options = _options(request, split, chosen, device, tuning=tuned, defaults=defaults)
     settings = _settings(recipe, fusion, options, sizes, order)
     slow_orders: tuple[str, ...] = ()

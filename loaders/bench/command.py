@@ -98,8 +98,7 @@ def bench(
     rates = compared = decode_jpeg = None
     if stepper is not None:
         rates = _measure_model(request, stepper, loader_rate(stages), method, announce)
-    stage = limiting_stage(stages)
-    candidates = find_candidates(request, stage, watch.cached_before)
+    candidates = find_candidates(request, limiting_stage(stages), watch.cached_before)
     remedies = _measure_remedies(candidates, method, announce)
     conditions = watch.conditions()
     if torchvision:
@@ -130,8 +129,7 @@ def _measure_model(
     remedies: tuple[Remedy, ...] = ()
     # The loader alone is fast enough, so it disturbs the model that runs beside it.
     if is_enough(delivered, alone) and not is_enough(fed, alone):
-        candidates = disturbance_candidates(request)
-        remedies = _measure_remedies(candidates, method, announce, model)
+        remedies = _measure_remedies(disturbance_candidates(request), method, announce, model)
     return ModelRates(model.name, alone, fed, remedies)
 
 

@@ -240,8 +240,7 @@ class CachedImages(Images):
         limit = self._room.limit
         if self.fits or limit is None:
             return
-        space = self._space()
-        needed = least_room(space, batch, self._split.samples)
+        needed = least_room(self._space(), batch, self._split.samples)
         present = np.flatnonzero(self._presence.snapshot())
         free = self._room.free(needed) + int(self._layout.pages(present).sum())
         if free < needed:

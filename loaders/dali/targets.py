@@ -119,8 +119,7 @@ def frames(
         views: the operations of each view, which follow; also not fused.
 
     """
-    first = operations[0]
-    size = first.output(ImageSpec()).size
+    size = operations[0].output(ImageSpec()).size
     sides = fn.peek_image_shape(encoded, dtype=types.FLOAT)[:2] if size is None else constant(size)
     start = constant([[0, 0], [1, 1], [0, 0], [0, 0], [0, 0]])
     # The constants describe an image without an area; its sides are also its second corner.

@@ -96,8 +96,7 @@ class ArrayColumn:
         values = self._mapped.get(shard)
         if values is None:
             content = map_file(self._paths[shard], self._lengths[shard]).data
-            samples = self._split.counts[shard]
-            values = array_in(content, self._kind, samples, self._paths[shard])
+            values = array_in(content, self._kind, self._split.counts[shard], self._paths[shard])
             if len(self._mapped) >= _MAX_MAPPED:
                 self._mapped.clear()
             self._mapped[shard] = values

@@ -335,8 +335,7 @@ def _resized(
     if not spec.is_uint8:
         return resized
     # Cubic interpolation leaves the range.
-    rounded = graph.add("Round", resized)
-    return graph.add("Clip", rounded, 0.0, 255.0)
+    return graph.add("Clip", graph.add("Round", resized), 0.0, 255.0)
 
 
 def _crop(graph: Graph, operation: Crop, image: str, spec: ImageSpec) -> str:

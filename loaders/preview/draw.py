@@ -96,11 +96,10 @@ def preview_spec(
         chosen = random.Random(spec.options.seed).sample(every, min(samples, len(every)))  # noqa: S311
         rows = np.array(sorted(chosen), np.int64)
     shown = _run(spec, open_loader, tables, rows, draws, shape=shape, is_batch=bool(titles))
-    items = _items(spec, tables, rows, shown)
     return Preview(
         title=f"{spec.split.title}, split {spec.split.name}",
         notes=(what, *_transforms(spec), *shown.notes),
-        groups=_group(items, titles),
+        groups=_group(_items(spec, tables, rows, shown), titles),
     )
 
 
@@ -313,8 +312,7 @@ def _show(
 
     """
     recipe = spec.recipe
-    layout = spec.options.layout
-    displays = [Display(recipe, view, layout) for view in recipe.views or [None]]
+    displays = [Display(recipe, view, spec.options.layout) for view in recipe.views or [None]]
     names = [f"view {number}" for number in range(1, 1 + len(recipe.views))] or [""]
     shown: list[list[Draw]] = [[] for _ in drawn]
     for image, tensor in enumerate(images):
