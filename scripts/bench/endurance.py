@@ -18,10 +18,9 @@ import shutil
 import threading
 import time
 from argparse import Namespace
-from collections.abc import Callable
 from concurrent.futures import wait
 from contextlib import suppress
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -39,13 +38,19 @@ from manifests.tables import read_table
 
 TAKES = "20 minutes; needs photographs, scipy; measures the GPU too if there is one"
 OPTIONS = [*harness.usual("endurance", count=64), option("--minutes", 20.0, "duration")]
-STORES = ("full", "256", "raw")
+RAW, BUFFER = "raw", "buffer"
+STORES = ("full", "256", RAW)
 #: Made of the full images: some are damaged; and from an object store, through a cache.
 DAMAGED, CACHED = "damaged", "cached"
 BATCH = 8
 NORMALIZE = {"Normalize": {"mean": MEAN, "std": STD}}
 AUGMENT: list[Any] = [{"RandomResizedCrop": {"size": 96}}, "RandomHorizontalFlip"]
 AUGMENT += ["TrivialAugmentWide", "ToTensor", NORMALIZE]
+CROPS = [[{"RandomResizedCrop": {"size": size}}, "ToTensor"] for size in (96, 64)]
+#: What is done with a loader, and its options: two epochs are read, or their first batches.
+ACTIONS: dict[str, Row] = {"epochs": {}, "leave": {}, "resume": {}, "drop": {}}
+ACTIONS |= {"skip": {"store": DAMAGED, "on_error": "skip"}, "resize": {}}
+ACTIONS |= {"views": {"transforms": [], "views": CROPS}}
 #: Growth of the process after the first quarter of the run.
 GROWTH = {"host MiB": at_most(64), "GPU MiB": at_most(32)}
 GROWTH |= {"files": at_most(0.5), "threads": at_most(0.5)}
@@ -79,56 +84,31 @@ class Endurance:
                 float(images.flatten()[0])
         return batch
 
-    def epochs_of(self, count: int | None, **where: Any) -> None:
-        """Read two epochs, whole ones or their first batches."""
-        with self.build(**where) as loader:
-            self.read(loader, count)
-            self.read(loader, count)
-
-    def resume(self, **where: Any) -> None:
-        """Take a checkpoint in the middle of an epoch, and continue with it in another loader."""
-        with self.build(**where) as loader:
-            batches = iter(loader)
-            self.read(batches, 1)
-            state = loader.state_dict()
-            expected = self.read(batches, 1)
-        with self.build(**where) as loader:
-            loader.load_state_dict(state)
-            found = self.read(loader, 1)
-        if not (found[0] == expected[0]).all() or found[2] != expected[2]:
-            raise SystemExit(f"a loader that was resumed returned other batches: {where}")
-
-    def drop(self, **where: Any) -> None:
-        """Drop a loader in the middle of an epoch, without closing it."""
-        next(iter(self.build(**where)))
-
-    def skip(self, **where: Any) -> None:
-        """Read a dataset with damaged images, if the order and the store allow it."""
+    def use(self, action: str, **where: Any) -> None:
+        """Do one of `ACTIONS` with a loader, such as to resume in the middle of an epoch."""
         strict = isinstance(where.get("sampler"), loaders.PKSampler)
-        if where["store"] == "raw" or where.get("shuffle") == "buffer" or strict:
-            self.epochs_of(2, **where)
+        if action == "skip" and (strict or RAW in where.values() or BUFFER in where.values()):
+            action = "leave"  # This order or store does not tolerate damaged images.
+        where |= ACTIONS[action]
+        if action == "drop":  # in the middle of an epoch, without closing it
+            next(iter(self.build(**where)))
             return
-        with self.build(**where | {"store": DAMAGED, "on_error": "skip"}) as loader:
-            self.read(loader)
-            self.skipped += len(loader.errors)
-
-    def resize(self, **where: Any) -> None:
-        """Read an epoch of each of two sizes."""
         with self.build(**where) as loader:
-            for size in (64, 96):
-                loader.set(size=size)
-                self.read(loader)
-
-    def views(self, **where: Any) -> None:
-        """Read an epoch of two views of each image."""
-        crops = [[{"RandomResizedCrop": {"size": size}}, "ToTensor"] for size in (96, 64)]
-        with self.build(**where, transforms=[], views=crops) as loader:
-            self.read(loader)
-
-    def actions(self) -> list[Callable[..., None]]:
-        """Return everything that is done with a loader."""
-        epochs = [partial(self.epochs_of, None), partial(self.epochs_of, 2)]
-        return [*epochs, self.resume, self.drop, self.skip, self.resize, self.views]
+            if action == "resume":
+                batches = iter(loader)
+                self.read(batches, 1)
+                state, expected = loader.state_dict(), self.read(batches, 1)
+            for size in (64, 96) if action != "resume" else ():
+                if action == "resize":
+                    loader.set(size=size)
+                self.read(loader, 2 if action == "leave" else None)
+            self.skipped += len(loader.errors)
+        if action == "resume":
+            with self.build(**where) as loader:
+                loader.load_state_dict(state)
+                found = self.read(loader, 1)
+            if not (found[0] == expected[0]).all() or found[2] != expected[2]:
+                raise SystemExit(f"a loader that was resumed returned other batches: {where}")
 
 
 @cache
@@ -148,7 +128,7 @@ def start_request_threads() -> None:
 def orders(count: int) -> list[dict[str, Any]]:
     """Return the arguments of each order: DALI's readers and the samplers."""
     return [
-        {"shuffle": "buffer"},
+        {"shuffle": BUFFER},
         {"shuffle": False},
         {"shuffle": True},
         {"shuffle": True, "mmap": False},
@@ -163,13 +143,13 @@ def orders(count: int) -> list[dict[str, Any]]:
 
 def run_cycle(endurance: Endurance, cycle: int, devices: list[str], count: int) -> None:
     """Use a loader of each order on each device."""
-    actions, stores = endurance.actions(), [*STORES, CACHED]
+    actions, stores = [*ACTIONS], [*STORES, CACHED]
     for number, (device, order) in enumerate(itertools.product(devices, orders(count))):
         turn = number + cycle
         where = {"fmt": FORMATS[turn // 3 % 2], "store": stores[turn % 4], "device": device}
-        if where["store"] == CACHED and order.get("shuffle") in ("buffer", False):
+        if where["store"] == CACHED and order.get("shuffle") in (BUFFER, False):
             where["store"] = "full"  # A cache is read through a sampler.
-        actions[turn % len(actions)](**where, **order)
+        endurance.use(actions[turn % len(actions)], **where, **order)
 
 
 def record(start: float, endurance: Endurance) -> Row:
@@ -240,8 +220,7 @@ def run(report: Report, args: Namespace) -> None:
         rows.append(record(start, endurance))
         print(", ".join(f"{name} {value:.6g}" for name, value in rows[-1].items()), flush=True)
     measured = rows[len(rows) // 4 :]
-    numbers = sorted({round(place) for place in np.linspace(0, len(measured) - 1, 24)})
-    shown = [measured[number] for number in numbers]
+    shown = measured[:: max(1, len(measured) // 24)]
     texts = [{**row, "minutes": f"{row['minutes']:.1f}"} for row in shown]
     report.table(f"{', '.join(devices)}: {len(rows)} cycles", texts)
     print(f"{endurance.skipped} damaged images were skipped")

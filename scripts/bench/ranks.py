@@ -94,11 +94,11 @@ def measure_models(datasets: dict[str, Path], args: Namespace, device: torch.dev
     found: Found = {}
     for model in args.models:
         steps = {model: train_speed.make_step(model, device)}
-        measured = train_speed.measure(steps, datasets, args, device)[model]
+        measured = train_speed.measure(steps, datasets, args, device)[0][model]
         sides: dict[str, list[Row]] = {train_speed.CACHED: []}
-        for name, side in measured.items():
-            sides[train_speed.CACHED] += [{"images/s": rate} for rate in side.limits]
-            sides[name.rpartition(" ")[2]] = [{"images/s": rate} for rate in side.rates]
+        for name, rounds in measured.items():
+            sides[train_speed.CACHED] += [{"images/s": limit} for _, limit, _ in rounds]
+            sides[name.rpartition(" ")[2]] = [{"images/s": rate} for rate, _, _ in rounds]
         found[f"{model}, DDP"] = sides
     return found
 

@@ -18,7 +18,6 @@ import statistics
 import time
 from argparse import Namespace
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -57,14 +56,9 @@ TARGETS = {
 Step = Callable[[Any, Any], None]
 
 
-@dataclass
-class Measured:
-    """What was measured of a feed: images per second, also with the cached batch just before, and ms in `next`."""
-
-    rates: list[float] = field(default_factory=list)
-    limits: list[float] = field(default_factory=list)
-    waits: list[float] = field(default_factory=list)
-    kernels: Row = field(default_factory=dict)
+#: Of each model and feed, and each round: images per second of the feed and of the cached batch just
+#: before, and ms in `next`.
+Measured = dict[str, dict[str, list[tuple[float, float, float]]]]
 
 
 def make_sides(datasets: dict[str, Path], args: Namespace) -> dict[str, Opener]:
@@ -187,75 +181,70 @@ def count_steps(step: Step, cached: Feed, args: Namespace, device: torch.device)
 
 def measure(
     steps: dict[str, Step], datasets: dict[str, Path], args: Namespace, device: Any
-) -> dict[str, dict[str, Measured]]:
-    """Return what was measured of each model's feeds.
+) -> tuple[Measured, dict[str, Row]]:
+    """Return what was measured of each model's feeds, and the GPU's work for a batch of each feed.
 
-    One is open at a time, and takes turns with the cached batch.
+    One feed is open at a time, and takes turns with the cached batch.
     """
     sides = make_sides(datasets, args)
     with next(iter(sides.values()))() as feed:
         batch = next(feed.batches)
         copies = tuple(each.clone(memory_format=torch.preserve_format) for each in batch)
-    cached = Feed(itertools.repeat(copies))
+    cached, size = Feed(itertools.repeat(copies)), args.batch_size
     counts = {model: count_steps(step, cached, args, device) for model, step in steps.items()}
-    measured = {model: {name: Measured() for name in sides} for model in steps}
+    measured: Measured = {model: {name: [] for name in sides} for model in steps}
+    kernels: dict[str, Row] = {}
     for name, side in sides.items():
         if not distributed.is_initialized():
-            print(f"batches of {args.batch_size}, {name}", flush=True)
+            print(f"batches of {size}, {name}", flush=True)
         with side() as feed:
-            kernels = feeds.count_kernels(feed, args.profiled) if args.profiled else {}
+            if args.profiled:
+                kernels[name] = feeds.count_kernels(feed, args.profiled)
             for step, _ in itertools.product(steps.values(), range(5)):
                 step(*next(feed.batches))
             for _, (model, step) in itertools.product(range(args.rounds), steps.items()):
-                limit, _ = train(cached, step, counts[model], args.batch_size)
-                rate, wait = train(feed, step, counts[model], args.batch_size)
-                feed_of = measured[model][name]
-                feed_of.limits.append(limit)
-                feed_of.rates.append(rate)
-                feed_of.waits.append(wait)
-                feed_of.kernels = kernels
-    return measured
+                limit, _ = train(cached, step, counts[model], size)
+                rate, wait = train(feed, step, counts[model], size)
+                measured[model][name].append((rate, limit, wait))
+    return measured, kernels
 
 
 def report_kernels(
-    report: Report, measured: dict[str, dict[str, Measured]], args: Namespace
+    report: Report, measured: Measured, kernels: dict[str, Row], batch_size: int
 ) -> None:
     """Print the GPU's work for a batch of each feed, and what it leaves each model."""
     rows: list[Row] = []
-    for name, first in next(iter(measured.values())).items():
-        row: Row = {"feed": name, **first.kernels}
+    for name, work in kernels.items():
+        rows.append({"feed": name, **work})
         for model, found in measured.items():
-            step = 1000 * args.batch_size / statistics.median(found[name].limits)
-            row[f"{model}, step ms"] = step
-            row[f"{model}, share"] = step / (step + row["kernels ms"])
-        rows.append(row)
-    report.table(f"Batches of {args.batch_size}, each feed alone", rows)
+            step = 1000 * batch_size / statistics.median(limit for _, limit, _ in found[name])
+            rows[-1][f"{model}, step ms"] = step
+            rows[-1][f"{model}, share"] = step / (step + work["kernels ms"])
+    report.table(f"Batches of {batch_size}, each feed alone", rows)
 
 
-def report_feeds(report: Report, title: str, model: str, measured: dict[str, Measured]) -> None:
+def report_feeds(report: Report, title: str, model: str, measured: dict[str, Any]) -> None:
     """Print the rate of each feed, its share of the cached batch's rate, and ours over the others'."""
-    limits = [limit for each in measured.values() for limit in each.limits]
-    rows: list[Row] = []
-    shares = {CACHED: [1.0]}
-    for name, feed in {CACHED: Measured(limits, limits, [0.0]), **measured}.items():
-        if name != CACHED:
-            pairs = zip(feed.rates, feed.limits, strict=True)
-            shares[name] = [rate / limit for rate, limit in pairs]
-        row = {"fed by": name, "images/s": statistics.median(feed.rates)}
-        row |= {"lowest": min(feed.rates), "highest": max(feed.rates)}
-        row |= {"of the cached batch": statistics.median(shares[name])}
-        row |= {"lowest share": min(shares[name]), "highest share": max(shares[name])}
-        rows.append({**row, "ms in next": statistics.median(feed.waits)})
-    report.table(title, rows)
-    rates = {row["fed by"]: row["images/s"] for row in rows}
+    cached = [(limit, limit, 0.0) for found in measured.values() for _, limit, _ in found]
+    rows: dict[str, Row] = {}
+    for name, found in {CACHED: cached, **measured}.items():
+        rates, _, waits = zip(*found, strict=True)
+        shares = [rate / limit for rate, limit, _ in found]
+        row = {"fed by": name, "images/s": statistics.median(rates)}
+        row |= {"lowest": min(rates), "highest": max(rates)}
+        row |= {"of the cached batch": statistics.median(shares)}
+        row |= {"lowest share": min(shares), "highest share": max(shares)}
+        rows[name] = row | {"ms in next": statistics.median(waits)}
+    report.table(title, list(rows.values()))
     for name in [name for name in measured if name.startswith(OURS)]:
         store = name.removeprefix(f"{OURS}, ")
         if model != "none":
-            share, target = statistics.median(shares[name]), TARGETS.get((model, store))
+            share, target = rows[name]["of the cached batch"], TARGETS.get((model, store))
             report.check(f"{title}: {name} / {CACHED}", share, target)
         for other in measured:
             if other != name and (other.endswith(f", {store}") or other.startswith("torchvision")):
-                report.check(f"{title}: {name} / {other}", rates[name] / rates[other])
+                ratio = rows[name]["images/s"] / rows[other]["images/s"]
+                report.check(f"{title}: {name} / {other}", ratio)
 
 
 def run(report: Report, args: Namespace) -> None:
@@ -269,10 +258,10 @@ def run(report: Report, args: Namespace) -> None:
     for batch_size in args.batch_sizes:
         steps = {name: make_step(name, device, graph=args.cuda_graphs) for name in args.models}
         sized = harness.replaced(args, batch_size=batch_size)
-        found = measure(steps, datasets, sized, device)
+        found, kernels = measure(steps, datasets, sized, device)
         for model, measured in found.items():
             report_feeds(report, f"{model}, batches of {batch_size}", model, measured)
-        if args.profiled:
-            report_kernels(report, found, sized)
+        if kernels:
+            report_kernels(report, found, kernels, batch_size)
         del steps
         torch.cuda.empty_cache()
