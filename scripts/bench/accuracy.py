@@ -12,20 +12,27 @@ of pairs with the same seed, with their 95% interval (Student's t).
 """
 
 import importlib
+import json
+import math
+import multiprocessing
+import random
+import statistics
+import time
 import zlib
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pairs
 import torch
 from by_hand import MEAN, STD
 from feeds import OURS, TORCHVISION, channels_last, data_loader
-from harness import CORES, Report, Row, at_most, option, torch_device
-from pairs import dataset_folder, split_folders, to_device
+from harness import CORES, DEVICE, Report, Row, at_most, option, torch_device, usual
+from inputs import convert
 from torch import nn
 from torch.nn import functional
 
@@ -77,14 +84,163 @@ RECIPES = {
 TAKES = (
     "30 minutes for 24 seeds; needs images of classes such as CIFAR-10, torchvision, scipy, a GPU"
 )
+#: The name of a batch, which seeds its random numbers, and a row.
+Key = tuple[str, int]
+SHARED = [
+    ("images", {"type": Path, "help": "folder with train/CLASS/ and val/CLASS/"}),
+    *usual("accuracy", workers=max(1, CORES - 3)),
+    DEVICE,
+    option("--seeds", 12, "pairs of runs"),
+    option("--seconds", math.inf, "start no run that would end later than this"),
+    option("--results", Path("results.jsonl"), "file of the finished runs"),
+]
 OPTIONS = [
-    *pairs.OPTIONS,
+    *SHARED,
     option("--recipe", "plain", "how to train", choices=RECIPES),
     option("--epochs", None, "instead of the recipe's", type=int),
     option("--threads", min(CORES, 4), "threads of our loader"),
 ]
 #: Differences of the accuracy in percentage points: half the 95% interval, and its farthest limit.
 HALF, FARTHEST = at_most(0.15), at_most(0.3)
+
+
+def split_folders(images: Path) -> tuple[Path, Path]:
+    """Return the folders of the training images and of the evaluated ones."""
+    found = [images / name for name in ("val", "test") if (images / name).is_dir()]
+    if not found or not (images / "train").is_dir():
+        raise SystemExit(f"{images} needs the folders train/CLASS/ and val/CLASS/")
+    return images / "train", found[0]
+
+
+def dataset_folder(args: Namespace) -> Path:
+    return Path(args.work) / f"accuracy-{args.images.resolve().name}"
+
+
+class Images:
+    """An ImageFolder with rows, whose random numbers depend only on the names of the batches.
+
+    Labels number `classes`, by default the folders.
+    """
+
+    def __init__(self, folder: Path, steps: Sequence[Any], classes: Sequence[str] = ()) -> None:
+        from torchvision import datasets, transforms
+
+        self.folder = datasets.ImageFolder(str(folder), transforms.Compose([*steps]))
+        names = list(classes or self.folder.classes)
+        self.labels = [names.index(name) for name in self.folder.classes]
+
+    def __len__(self) -> int:
+        return len(self.folder)
+
+    def in_order(self) -> list[list[Key]]:
+        """Return the keys of all images, in batches of 256."""
+        keys = [("in order", row) for row in range(len(self))]
+        return [keys[start : start + 256] for start in range(0, len(keys), 256)]
+
+    def __getitems__(self, keys: Sequence[Key]) -> list[Any]:
+        """Return image, label and row of each sample of a batch."""
+        random.seed(keys[0][0])
+        torch.manual_seed(zlib.crc32(keys[0][0].encode()))
+        found = [(*self.folder[row], row) for _, row in keys]
+        return [(image, self.labels[label], row) for image, label, row in found]
+
+
+def to_device(batch: Any, device: torch.device) -> Any:
+    """Return images, channels last, and labels on the device; what else a batch has stays."""
+    images, labels, *rest = batch
+    images = images.to(device, non_blocking=True).contiguous(memory_format=torch.channels_last)
+    return images, labels.to(device, non_blocking=True), *rest
+
+
+def prepare(args: Namespace) -> None:
+    """Convert the images. They stay encoded as they are, so all loaders decode the same bytes."""
+    if not (dataset_folder(args) / "manifest.json").exists():
+        convert(args.images, dataset_folder(args), "tfrecord")
+
+
+def run_sides(
+    sides: Sequence[str], function: Callable[..., None], args: Namespace, settings: Row, *more: Any
+) -> dict[str, dict[int, Row]]:
+    """Call a function for each side, at the same time, each in a process; return the runs of all sides."""
+    prepare(args)
+    with ProcessPoolExecutor(len(sides), multiprocessing.get_context("spawn")) as pool:
+        for done in [pool.submit(function, side, args, settings, *more) for side in sides]:
+            done.result()
+    return read_results(args.results, settings)
+
+
+def remaining_seeds(side: str, args: Namespace, settings: Row) -> list[int]:
+    """Return the seeds without a result of this side."""
+    done = read_results(args.results, settings).get(side, {})
+    return [seed for seed in range(args.seeds) if seed not in done]
+
+
+def run_seeds(
+    side: str, args: Namespace, settings: Row, train: Callable[[int], dict[str, float]]
+) -> None:
+    """Train with each seed that has no result while there is time, and append each result to the file."""
+    end, took = time.monotonic() + args.seconds, 0.0
+    for seed in remaining_seeds(side, args, settings):
+        start = time.monotonic()
+        if start + took > end:
+            break
+        scores = train(seed)
+        took = time.monotonic() - start
+        row = {"side": side, "seed": seed, **scores, "seconds": round(took, 2)}
+        with args.results.open("a") as stream:
+            stream.write(json.dumps({**row, "settings": settings}) + "\n")
+        print(f"{side}, seed {seed}: {scores}, {took:.1f} s", flush=True)
+
+
+def read_results(file: Path, settings: Row) -> dict[str, dict[int, Row]]:
+    """Return the runs of each side by seed that have the same settings."""
+    found: dict[str, dict[int, Row]] = {}
+    for line in file.read_text().splitlines() if file.exists() else ():
+        row = json.loads(line)
+        if row.pop("settings") == settings:
+            found.setdefault(row.pop("side"), {})[row.pop("seed")] = row
+    return found
+
+
+def paired_interval(differences: Sequence[float]) -> tuple[float, float]:
+    """Return the mean of the differences, and half the width of its 95% interval (Student's t)."""
+    from scipy import stats
+
+    mean = statistics.fmean(differences)
+    if len(differences) < 2:
+        return mean, math.inf
+    return mean, float(stats.ttest_1samp(differences, 0).confidence_interval(0.95).high) - mean
+
+
+def report_pairs(
+    report: Report, found: dict[str, dict[int, Row]], sides: tuple[str, str], title: str,
+    names: Sequence[str],
+) -> dict[str, tuple[float, float]]:  # fmt: skip
+    """Report the scores of two sides; return the mean difference and half its interval for each score."""
+    other, ours = (found.get(side, {}) for side in sides)
+    seeds = sorted(set(ours) & set(other))
+    if len(seeds) < 2:
+        raise SystemExit(
+            f"an interval needs two pairs of runs, there are {len(seeds)}. Hint: raise --seeds or"
+            " --seconds."
+        )
+    rows: list[Row] = []
+    for side in sides:
+        row: Row = {"mean of the seeds": side, "seeds": len(seeds)}
+        for name in found[side][seeds[0]]:
+            values = [found[side][seed][name] for seed in seeds]
+            row[name] = f"{statistics.fmean(values):.2f}"
+            row[f"deviation of {name}"] = f"{statistics.stdev(values):.2f}"
+            row[f"{name} of each seed"] = values
+        rows.append(row)
+    report.table(title, rows, hidden=[name for name in rows[0] if name.endswith("of each seed")])
+    intervals = {}
+    for name in names:
+        mean, half = paired_interval([ours[seed][name] - other[seed][name] for seed in seeds])
+        intervals[name] = mean, half
+        difference = f"{mean:+.3f} ± {half:.3f} percentage points (95%, {len(seeds)} pairs)"
+        print(f"{name}, {sides[1]} - {sides[0]}: {difference}")
+    return intervals
 
 
 WIDTHS = (32, 64, 128, 256)
@@ -167,7 +323,7 @@ def evaluate(model: nn.Module, images: torch.Tensor, labels: torch.Tensor) -> fl
 Runs = Callable[[int], Iterator[tuple[torch.Tensor, torch.Tensor]]]
 
 
-def shuffled_keys(images: int, seeds: Sequence[int], recipe: Recipe) -> Iterator[list[pairs.Key]]:
+def shuffled_keys(images: int, seeds: Sequence[int], recipe: Recipe) -> Iterator[list[Key]]:
     """Return the keys of all batches of the runs with each seed, one run after the other."""
     size, steps = recipe.batch_size, images // recipe.batch_size
     for seed in seeds:
@@ -184,7 +340,7 @@ def torchvision_runs(args: Namespace, recipe: Recipe, seeds: Sequence[int]) -> R
     One `DataLoader` makes the batches of all runs, so its processes start once and never wait at
     the end of an epoch.
     """
-    images = pairs.Images(split_folders(args.images)[0], recipe.train_transforms())
+    images = Images(split_folders(args.images)[0], recipe.train_transforms())
     keys = list(shuffled_keys(len(images), seeds, recipe))
     batches = iter(data_loader(images, keys, args, args.workers, ahead=4))
     v2 = importlib.import_module("torchvision.transforms.v2")
@@ -221,7 +377,7 @@ def evaluated_images(side: str, args: Namespace, recipe: Recipe) -> Any:
     """Return all images of the evaluation by a side, and their labels, on the device."""
     folder, steps = split_folders(args.images)[1], recipe.eval_transforms()
     if side == TORCHVISION:
-        data = pairs.Images(folder, steps)
+        data = Images(folder, steps)
         loader = data_loader(data, data.in_order(), args, args.workers)
         batches = [to_device(each, torch_device(args))[:2] for each in loader]
     else:
@@ -247,7 +403,7 @@ def run_side(side: str, args: Namespace, settings: Row, recipe: Recipe) -> None:
     torch.backends.cudnn.benchmark = True
     images, labels = evaluated_images(side, args, recipe)
     steps = count_images(args) // recipe.batch_size * recipe.epochs
-    seeds = pairs.remaining_seeds(side, args, settings)
+    seeds = remaining_seeds(side, args, settings)
     ours = side == OURS
     batches = our_runs(args, recipe) if ours else torchvision_runs(args, recipe, seeds)
 
@@ -256,7 +412,7 @@ def run_side(side: str, args: Namespace, settings: Row, recipe: Recipe) -> None:
         loss = train(model, batches(seed), steps, recipe.lr, device)
         return {"accuracy": evaluate(model, images, labels), "loss": loss}
 
-    pairs.run_seeds(side, args, settings, train_once)
+    run_seeds(side, args, settings, train_once)
 
 
 def run(report: Report, args: Namespace) -> None:
@@ -265,9 +421,9 @@ def run(report: Report, args: Namespace) -> None:
     settings: Row = {"recipe": args.recipe, "images": args.images.resolve().name}
     settings |= {name: getattr(recipe, name) for name in ("size", "epochs", "batch_size", "lr")}
     sides = (TORCHVISION, OURS)
-    found = pairs.run_sides(sides, run_side, args, settings, recipe)
+    found = run_sides(sides, run_side, args, settings, recipe)
     title = f"{args.recipe}, {recipe.epochs} epochs of {count_images(args):,} images"
-    mean, half = pairs.report_pairs(report, found, sides, title, ["accuracy"])["accuracy"]
+    mean, half = report_pairs(report, found, sides, title, ["accuracy"])["accuracy"]
     report.check(f"{args.recipe}: half the interval of the accuracy", half, HALF)
     farthest = f"{args.recipe}: limit of the interval farthest from 0"
     report.check(farthest, abs(mean) + half, FARTHEST)

@@ -21,13 +21,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import accuracy
 import numpy as np
-import pairs
 import torch
+from accuracy import Key, dataset_folder, to_device
 from by_hand import MEAN, STD
 from feeds import OURS, data_loader
 from harness import FOLDER, Report, Row, at_least, at_most, option
-from pairs import Key, dataset_folder, to_device
 
 sys.path.insert(0, str(FOLDER.parent))
 import train
@@ -35,7 +35,7 @@ import train_reid
 
 TAKES = "30 minutes for 10 seeds; needs images of identities such as Omniglot, torchvision, scipy, a GPU"
 OPTIONS = [
-    *pairs.OPTIONS,
+    *accuracy.SHARED,
     option("--model", "resnet18", "backbone", choices=["resnet50", "resnet18", "tiny"]),
     option("--epochs", 6, "epochs of a run"),
     option("--identities", 64, "identities in a batch (P)"),
@@ -67,7 +67,7 @@ def erase(image: torch.Tensor) -> torch.Tensor:
     return image
 
 
-def plain_images(folder: Path, classes: list[str], *, train: bool) -> pairs.Images:
+def plain_images(folder: Path, classes: list[str], *, train: bool) -> accuracy.Images:
     """Return a split with plain transforms; labels number the identities of all splits, `classes`."""
     from torchvision import transforms
 
@@ -76,7 +76,7 @@ def plain_images(folder: Path, classes: list[str], *, train: bool) -> pairs.Imag
         steps += [transforms.RandomHorizontalFlip(), transforms.Pad(10)]
         steps.append(transforms.RandomCrop((HEIGHT, WIDTH)))
     steps += [transforms.ToTensor(), transforms.Normalize(MEAN, STD)]
-    return pairs.Images(folder, [*steps, erase] if train else steps, classes)
+    return accuracy.Images(folder, [*steps, erase] if train else steps, classes)
 
 
 @dataclass
@@ -198,7 +198,7 @@ def run_side(side: str, args: Namespace, settings: Row) -> None:
         return {"rank-1": 100 * rank1, "mAP": 100 * mean_precision}
 
     try:
-        pairs.run_seeds(side, args, settings, train_once)
+        accuracy.run_seeds(side, args, settings, train_once)
     finally:
         args.checkpoint.unlink(missing_ok=True)
         torch.distributed.destroy_process_group()
@@ -208,14 +208,14 @@ def run(report: Report, args: Namespace) -> None:
     names = ("model", "epochs", "identities", "samples", "lr")
     settings: Row = {"images": args.images.resolve().name}
     settings |= {name: getattr(args, name) for name in names}
-    found = pairs.run_sides((PLAIN, OURS, SAME), run_side, args, settings)
+    found = accuracy.run_sides((PLAIN, OURS, SAME), run_side, args, settings)
     identities = len(os.listdir(args.images / "train"))
     title = f"{args.model}, {args.epochs} epochs, {identities:,} identities"
     scores = ("rank-1", "mAP")
-    same = pairs.report_pairs(report, found, (PLAIN, SAME), title, scores)
+    same = accuracy.report_pairs(report, found, (PLAIN, SAME), title, scores)
     for name, (mean, half) in same.items():
         checked = f"{name}, the same batches: difference / half its interval"
         report.check(checked, abs(mean) / half, WITHIN_NOISE)
-    other = pairs.report_pairs(report, found, (PLAIN, OURS), title, scores)
+    other = accuracy.report_pairs(report, found, (PLAIN, OURS), title, scores)
     for name, (mean, half) in other.items():
         report.check(f"{name}, PKSampler: upper end of the interval", mean + half, NOT_WORSE)

@@ -43,11 +43,9 @@ class Feed:
 
     def take(self, count: int) -> Any:
         """Return the last of `count` batches, after the GPU has finished all work."""
-        last = None
-        for batch in itertools.islice(self.batches, count):
-            last = batch
+        last = deque(itertools.islice(self.batches, count), maxlen=1)
         synchronize()
-        return last
+        return last[0] if last else None
 
 
 #: Opens a feed.
@@ -135,19 +133,17 @@ def count_kernels(feed: Feed, batches: int) -> Row:
     feed.take(2 * feed.prefetched + 2)
     with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiled:
         feed.take(batches)
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "trace.json"
-        profiled.export_chrome_trace(str(file))
-        events = json.loads(file.read_text())["traceEvents"]
+    with tempfile.NamedTemporaryFile(suffix=".json") as file:
+        profiled.export_chrome_trace(file.name)
+        events = json.loads(Path(file.name).read_text())["traceEvents"]
     row: Row = {}
     for title, category in (("kernels", "kernel"), ("copies", "gpu_memcpy")):
-        found = [event for event in events if event.get("cat") == category]
+        found = sorted((each["ts"], each["dur"]) for each in events if each.get("cat") == category)
         covered, reached = 0.0, float("-inf")
-        for begin, length in sorted((event["ts"], event["dur"]) for event in found):
+        for begin, length in found:
             covered += max(0.0, begin + length - max(begin, reached))
             reached = max(reached, begin + length)
-        row[title] = len(found) / batches
-        row[f"{title} ms"] = covered / 1000 / batches
+        row |= {title: len(found) / batches, f"{title} ms": covered / 1000 / batches}
     return row
 
 

@@ -1,6 +1,7 @@
 """What benchmarks read: photographs repeated up to a count, datasets made of them, and the page cache."""
 
 import io
+import itertools
 import os
 import shutil
 import subprocess
@@ -11,11 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import harness
-import numpy as np
 from harness import STORES, WrongOptionError
 from PIL import Image
-
-SIZE_4K = (3840, 2160)
 
 
 def photographs(folder: Path) -> list[Path]:
@@ -48,34 +46,10 @@ def fill_folder(files: Sequence[Path], src: Path, count: int, classes: int = 100
         )
 
 
-def enlarged(file: Path) -> Image.Image:
-    """Crop a photograph to 16:9 and resize it to `SIZE_4K`."""
-    with Image.open(file) as image:
-        # Copy the pixels to drop the color profile, because the Pillow loop ignores it.
-        photo = Image.fromarray(np.asarray(image.convert("RGB")))
-    height = min(photo.height, photo.width * 9 // 16)
-    width = height * 16 // 9
-    left, top = (photo.width - width) // 2, (photo.height - height) // 2
-    box = (left, top, left + width, top + height)
-    return photo.resize(SIZE_4K, Image.Resampling.LANCZOS, box=box)
-
-
 def encoded(photo: Image.Image, kind: str, **options: Any) -> bytes:
     out = io.BytesIO()
     photo.save(out, kind, **options)
     return out.getvalue()
-
-
-def as_jpeg(photo: Image.Image, length: int, **options: Any) -> bytes:
-    """Encode with the highest quality that needs at most `length` bytes."""
-    low, high = 20, 98
-    while low < high:
-        middle = (low + high + 1) // 2
-        if len(encoded(photo, "JPEG", **options, quality=middle)) > length:
-            high = middle - 1
-        else:
-            low = middle
-    return encoded(photo, "JPEG", **options, quality=low)
 
 
 def dataprep(*arguments: object) -> list[str]:
@@ -131,12 +105,9 @@ def prepare(
 
 
 def repeat_shards(
-    base: Path,
-    out: Path,
-    counts: Mapping[str, int],
-    make_table: Callable[[int, Path], int] | None = None,
-    **manifest: Any,
-) -> Path:
+    base: Path, out: Path, counts: Mapping[str, int],
+    make_table: Callable[[int, Path], int] | None = None, **manifest: Any,
+) -> Path:  # fmt: skip
     """Make a dataset whose shards are hard links to the few shards of another dataset, which has one split.
 
     A complete dataset is kept. `counts` are the shards of each split. `make_table` writes the sample
@@ -150,25 +121,21 @@ def repeat_shards(
         return out
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True)
-    whole = read_manifest(base)
-    given, made = whole.splits[0].shards, 0
-    splits = []
+    whole, splits = read_manifest(base), []
+    following = enumerate(itertools.cycle(whole.splits[0].shards))
     for split, count in counts.items():
         shards = []
-        for number in range(count):
-            shard = given[made % len(given)]
+        for place, (number, shard) in enumerate(itertools.islice(following, count)):
             samples, files = shard.samples, []
             for file in (shard.file, shard.index, shard.table):
-                name = f"{split}-{number:05d}{Path(file.name).suffix}"
+                path = out / f"{split}-{place:05d}{Path(file.name).suffix}"
                 if file is shard.table and make_table is not None:
-                    samples = make_table(made, out / name)
-                    files.append(File(name, (out / name).stat().st_size, None))
+                    samples = make_table(number, path)
+                    files.append(File(path.name, path.stat().st_size, None))
                 else:
-                    os.link(base / file.name, out / name)
-                    length = (out / name).stat().st_size
-                    files.append(replace(file, name=name, bytes=length))
+                    os.link(base / file.name, path)
+                    files.append(replace(file, name=path.name, bytes=path.stat().st_size))
             shards.append(Shard(files[0], samples, files[1], files[2]))
-            made += 1
         splits.append(Split(split, tuple(shards)))
     for name, content in manifest_files(replace(whole, splits=tuple(splits), **manifest)).items():
         (out / name).write_bytes(content)
@@ -200,9 +167,6 @@ def drop_pages(files: Iterable[Path]) -> None:
 def require_disk(folder: Path) -> None:
     """Refuse a folder in memory, whose pages cannot be dropped."""
     existing = next(each for each in (folder.resolve(), *folder.resolve().parents) if each.exists())
-    query = ["stat", "-f", "-c", "%T", str(existing)]
-    kind = subprocess.run(query, check=True, capture_output=True, text=True).stdout.strip()
-    if kind in ("tmpfs", "ramfs"):
-        raise WrongOptionError(
-            f"--work: {folder} is in memory. Hint: set --work to a folder on a disk."
-        )
+    if run_command(["stat", "-f", "-c", "%T", str(existing)]).strip() in ("tmpfs", "ramfs"):
+        hint = "Hint: set --work to a folder on a disk."
+        raise WrongOptionError(f"--work: {folder} is in memory. {hint}")

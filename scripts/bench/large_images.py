@@ -6,11 +6,9 @@ end, with CUDA's own; the estimate comes from `loaders.memory`. The first points
 to show how much the machine changes.
 """
 
-from __future__ import annotations
-
-import argparse
 import itertools
 import statistics
+from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +32,7 @@ PARTS = ("context", "decoder", "images", "finished_batches")
 SPEED, MEMORY, ESTIMATE = at_least(0.95), at_most(1.0), at_most(1.1)
 
 
-def used_memory(args: argparse.Namespace) -> int:
+def used_memory(args: Namespace) -> int:
     """Return the bytes of the GPU's memory that all processes have taken."""
     if args.device == "cpu":
         return 0
@@ -43,7 +41,7 @@ def used_memory(args: argparse.Namespace) -> int:
     return total - free
 
 
-def measure(args: argparse.Namespace, dataset: Path, before: int, point: Any) -> Row:
+def measure(args: Namespace, dataset: Path, before: int, point: Any) -> Row:
     """Measure a point in this process; without threads and load, what `loaders.build` chooses.
 
     `before` is the memory that the other processes have taken.
@@ -70,8 +68,7 @@ def measure(args: argparse.Namespace, dataset: Path, before: int, point: Any) ->
     return row | parts
 
 
-def run(report: Report, args: argparse.Namespace) -> None:
-    """Measure every point in a process of its own."""
+def run(report: Report, args: Namespace) -> None:
     dataset, before = prepare(args)[1], used_memory(args)
     ends = [(HAND, 8, 0.65), (DEFAULTS, None, None)]
     points = [*ends, *((OURS, *pair) for pair in itertools.product(args.threads, args.loads))]

@@ -46,14 +46,14 @@ def arguments(images, work, **changed):
 
 
 def test_both_sides_learn(scripts, images, tmp_path, monkeypatch):
-    accuracy, pairs = scripts("accuracy"), scripts("pairs")
+    accuracy = scripts("accuracy")
     monkeypatch.setattr(accuracy, "WIDTHS", (4, 8, 8, 8))
     recipe = accuracy.replace(accuracy.RECIPES["plain"], batch_size=24, epochs=6, lr=0.05)
     args = arguments(images, tmp_path)
-    pairs.prepare(args)
+    accuracy.prepare(args)
     for side in (accuracy.TORCHVISION, accuracy.OURS):
         accuracy.run_side(side, argparse.Namespace(**vars(args) | {"seeds": 1}), SETTINGS, recipe)
-    found = pairs.read_results(args.results, SETTINGS)
+    found = accuracy.read_results(args.results, SETTINGS)
     assert set(found) == {accuracy.TORCHVISION, accuracy.OURS}
     for runs in found.values():
         assert runs[0]["accuracy"] > 60
@@ -62,20 +62,20 @@ def test_both_sides_learn(scripts, images, tmp_path, monkeypatch):
 
 def test_interval(scripts):
     differences = [0.1, -0.2, 0.3, 0.05, 0.0, 0.15]
-    mean, half = scripts("pairs").paired_interval(differences)
+    mean, half = scripts("accuracy").paired_interval(differences)
     expected = stats.ttest_1samp(differences, 0).confidence_interval(0.95)
     assert (mean - half, mean + half) == pytest.approx(tuple(expected))
-    assert scripts("pairs").paired_interval([0.4]) == (0.4, float("inf"))
+    assert scripts("accuracy").paired_interval([0.4]) == (0.4, float("inf"))
 
 
 def test_finished_seeds_are_not_repeated(scripts, tmp_path):
-    pairs = scripts("pairs")
+    accuracy = scripts("accuracy")
     args = arguments(None, tmp_path)
-    pairs.run_seeds("one", args, SETTINGS, lambda seed: {"accuracy": seed})
+    accuracy.run_seeds("one", args, SETTINGS, lambda seed: {"accuracy": seed})
     args.seeds = 3
-    assert pairs.remaining_seeds("one", args, SETTINGS) == [2]
-    assert pairs.remaining_seeds("one", args, {"recipe": "other"}) == [0, 1, 2]
-    assert pairs.remaining_seeds("two", args, SETTINGS) == [0, 1, 2]
+    assert accuracy.remaining_seeds("one", args, SETTINGS) == [2]
+    assert accuracy.remaining_seeds("one", args, {"recipe": "other"}) == [0, 1, 2]
+    assert accuracy.remaining_seeds("two", args, SETTINGS) == [0, 1, 2]
     rows = [json.loads(line) for line in args.results.read_text().splitlines()]
     found = [(row["side"], row["seed"], row["accuracy"]) for row in rows]
     assert found == [("one", 0, 0), ("one", 1, 1)]
@@ -106,15 +106,15 @@ def identities(images, folder):
 
 
 def test_reid_trains_with_all_loaders(scripts, images, tmp_path):
-    reid, pairs = scripts("accuracy_reid"), scripts("pairs")
+    reid, accuracy = scripts("accuracy_reid"), scripts("accuracy")
     src = identities(images, tmp_path / "reid")
     args = arguments(
         src, tmp_path, model="tiny", epochs=1, identities=3, samples=4, lr=1e-3, seeds=1
     )
-    reid.pairs.prepare(args)
+    accuracy.prepare(args)
     for side in (reid.PLAIN, reid.OURS, reid.SAME):
         reid.run_side(side, argparse.Namespace(**vars(args)), SETTINGS)
-    found = pairs.read_results(args.results, SETTINGS)
+    found = accuracy.read_results(args.results, SETTINGS)
     assert set(found) == {reid.PLAIN, reid.OURS, reid.SAME}
     for runs in found.values():
         assert list(runs) == [0]
