@@ -1,7 +1,7 @@
 """Duplicates: how many changed copies the perceptual hash finds, and how long the exact search takes.
 
     python scripts/bench duplicates --images PHOTOS/ --search 50000x1280000 1280000x1280000
-    python scripts/bench duplicates --images PHOTOS/ --dataset 1000000 1280000x1280000
+    python scripts/bench duplicates --images PHOTOS/ --dataset 1280000x1280000
     python scripts/bench duplicates --judged DIR PAIRS.csv --imagededup HASHES.json
 
 `found` is the share of the changed copies of the photographs that are found at a distance of 31 bits,
@@ -9,9 +9,8 @@ in the right symmetry. `false pairs` are pairs of different photographs, in any 
 compares A x B hashes (A x A if both are equal) in all eight symmetries. They are those of the photographs
 with a quarter of their bits changed: their bits depend on each other as they do in photographs, but only
 planted pairs are near, and all must be found. Compare CPU seconds, because other programs may use the
-machine. --dataset runs the command on a prepared dataset of N samples, a twentieth of them in val, or with
---across on two, whose tables have such hashes. --judged compares DIR/test with DIR/train, and what is
-found with pairs that people judged.
+machine. --dataset runs `dataprep duplicates --across` on two prepared datasets, whose tables have such
+hashes. --judged compares DIR/test with DIR/train, and what is found with pairs that people judged.
 """
 
 import csv
@@ -52,7 +51,7 @@ OPTIONS = [
     option("--images", None, "folder of photographs", type=Path),
     option("--search", None, "numbers of hashes to compare", nargs="*", metavar="AxB"),
     option("--workers", None, "processes of the search", type=int),
-    option("--dataset", None, "samples of one dataset, or of two", nargs="*", metavar="N|AxB"),
+    option("--dataset", None, "samples of two datasets", nargs="*", metavar="AxB"),
     option("--judged", None, "images, and pairs of them", nargs=2, type=Path),
     option("--imagededup", None, "JSON: hashes of the judged images by imagededup", type=Path),
 ]
@@ -60,8 +59,6 @@ OPTIONS = [
 SAMPLES_PER_SHARD, IMAGE_BYTES, CLASSES = 10_000, 110_000, 1000
 Hashes = NDArray[np.uint64]
 Pair = frozenset[str]
-
-
 #: What is done with a photograph, the quality of the JPEG, and the symmetry of the copy.
 CHANGES: dict[str, tuple[Callable[[Image.Image], Image.Image], int, Symmetry]] = {
     "quality 75": (lambda image: image, 75, "identical"),
@@ -159,44 +156,37 @@ def measure_search(own: Hashes, size: str, workers: int | None) -> Row:
     return row | {"load": os.getloadavg()[0]}
 
 
-def make_dataset(out: Path, hashes: Hashes, val: int, image: Path, first: int) -> None:
-    """Write a dataset with these hashes, whose samples are numbered from `first`; the last ones are in val.
+def make_dataset(out: Path, hashes: Hashes, image: Path, first: int) -> None:
+    """Write a dataset with these hashes, whose samples are numbered from `first`.
 
     Its shards are empty: no two images have the same checksum, so the command reads none of them.
     """
-    images = out.with_name(f"{out.name}-images") / "class"
-    images.mkdir(parents=True)
-    (images / image.name).write_bytes(image.read_bytes())
-    example = out.with_name(f"{out.name}-example")
-    convert_here(images.parent, example, 1, hash=True)
+    images, example = (out.with_name(f"{out.name}-{name}") for name in ("images", "example"))
+    (images / "class").mkdir(parents=True)
+    (images / "class" / image.name).write_bytes(image.read_bytes())
+    convert_here(images, example, 1, hash=True)
     # A file without content takes no space.
     os.truncate(next(example.glob("*.tfrecord")), IMAGE_BYTES * SAMPLES_PER_SHARD)
-    parts, counts = [], dict[str, int]()
-    for split, start, end in (
-        ("train", 0, len(hashes) - val),
-        ("val", len(hashes) - val, len(hashes)),
-    ):
-        starts = range(start, end, SAMPLES_PER_SHARD)
-        parts += [(split, at, min(at + SAMPLES_PER_SHARD, end)) for at in starts]
-        counts |= {split: len(starts)} if starts else {}
 
     def make_table(shard: int, path: Path) -> int:
-        split, start, end = parts[shard]
-        rows, text = np.arange(start, end), hashes[start:end].tobytes().hex()
+        part = hashes[shard * SAMPLES_PER_SHARD : (shard + 1) * SAMPLES_PER_SHARD]
+        rows, text = np.arange(len(part)), part.tobytes().hex()
+        numbers = first + shard * SAMPLES_PER_SHARD + rows
         columns: dict[str, Any] = {
-            "key": [f"{row - start:08d}" for row in rows],
+            "key": [f"{row:08d}" for row in rows],
             "label": rows % CLASSES,
-            "source": [f"{split}/n{row % CLASSES:08d}/{row:010d}.JPEG" for row in rows.tolist()],
-            "offset": (rows - start) * IMAGE_BYTES,
+            "source": [f"train/n{row % CLASSES:08d}/{row:010d}.JPEG" for row in numbers.tolist()],
+            "offset": rows * IMAGE_BYTES,
             "size": np.full(len(rows), IMAGE_BYTES),
-            "crc32c": (first + rows).astype(np.uint32),
-            HASH_COLUMN: pa.array([text[64 * at : 64 * at + 64] for at in range(len(rows))]),
+            "crc32c": numbers.astype(np.uint32),
+            HASH_COLUMN: pa.array([text[64 * row : 64 * row + 64] for row in rows]),
         }
         columns |= {name: np.full(len(rows), 500) for name in ("width", "height")}
         write_table(build_table(columns), str(path))
         return len(rows)
 
     classes = tuple(f"n{number:08d}" for number in range(CLASSES))
+    counts = {"train": -(-len(hashes) // SAMPLES_PER_SHARD)}
     repeat_shards(example, out, counts, make_table, classes=classes)
 
 
@@ -211,41 +201,29 @@ def memory_of_session(session: int) -> float:
     return total * 1024 / 1e6
 
 
-def measure_command(command: list[str], output: Any) -> tuple[Row, int]:
-    """Run a command; return its seconds, CPU seconds and peak memory in MB, and its status."""
-    options: Any = {"stdout": output, "stderr": subprocess.DEVNULL, "start_new_session": True}
-    peak = 0.0
-    with timed() as row:
-        process = subprocess.Popen(command, **options)
-        while process.poll() is None:
-            peak = max(peak, memory_of_session(process.pid))
-            time.sleep(0.05)
-    return row | {"peak MB": peak}, process.returncode
-
-
-def measure_dataset(own: Hashes, size: str, image: Path) -> Row:
-    """Run `dataprep duplicates` on one dataset, or on two, in a process of its own."""
-    counts = [int(count) for count in size.split("x")]
-    hashes = many_hashes(own, sum(counts), 0)
-    last = counts[1] if len(counts) > 1 else counts[0] // 20
-    planted = len(list(plant(hashes[:-last], hashes[-last:])))
-    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile() as output:
-        folders, start = list[Path](), 0
-        for count in counts:
-            folders.append(Path(folder) / f"dataset-{len(folders)}")
-            part, val = hashes[start : start + count], 0 if len(counts) > 1 else last
-            make_dataset(folders[-1], part, val, image, start)
-            start += count
+def measure_datasets(own: Hashes, size: str, image: Path) -> Row:
+    """Run `dataprep duplicates --across` on two datasets, in a process of its own."""
+    first, second = map(int, size.split("x"))
+    hashes = many_hashes(own, first + second, 0)
+    planted = len(list(plant(hashes[:first], hashes[first:])))
+    with tempfile.TemporaryDirectory() as work, tempfile.TemporaryFile() as output:
+        folders = [Path(work) / "first", Path(work) / "second"]
+        make_dataset(folders[0], hashes[:first], image, 0)
+        make_dataset(folders[1], hashes[first:], image, first)
         del hashes
-        across = ["--across"] * (len(counts) > 1)
-        command = dataprep("duplicates", *folders, "--json", *across)
-        row, status = measure_command(command, output)
+        command, peak = dataprep("duplicates", *folders, "--json", "--across"), 0.0
+        pipes: Any = {"stdout": output, "stderr": subprocess.DEVNULL}
+        with timed() as row:
+            process = subprocess.Popen(command, start_new_session=True, **pipes)
+            while process.poll() is None:
+                peak = max(peak, memory_of_session(process.pid))
+                time.sleep(0.05)
         output.seek(0)
         result = json.load(output)
     leaked = sum(leak["images"] for leak in result["leaks"])
     found = {"pairs": result["near"], "listed": len(result["pairs"])}
-    found["leaked images"] = f"{leaked} of {planted}"
-    return {"samples": size, **row, **found, "status": status}
+    found |= {"leaked images": f"{leaked} of {planted}", "status": process.returncode}
+    return {"samples": size, **row, "peak MB": peak, **found}
 
 
 def judged_row(tool: str, distance: int, pairs: set[Pair], judged: set[Pair], cpu: float) -> Row:
@@ -287,9 +265,8 @@ def judge_imagededup(file: Path, judged: set[Pair], wanted: list[int]) -> Iterat
 
 def run(report: Report, args: Namespace) -> None:
     if not (args.judged or args.images):
-        raise WrongOptionError(
-            "--images or --judged is missing. Hint: pass a folder of photographs."
-        )
+        hint = "Hint: pass a folder of photographs."
+        raise WrongOptionError(f"--images or --judged is missing. {hint}")
     if args.judged:
         with args.judged[1].open(newline="", encoding="utf-8") as file:
             judged = {frozenset(row) for row in csv.reader(file)}
@@ -301,6 +278,6 @@ def run(report: Report, args: Namespace) -> None:
         paths = photographs(args.images)
         own = measure_changes([path.read_bytes() for path in paths], report)
         for size in args.dataset or ():
-            report.table("dataprep duplicates", [measure_dataset(own, size, paths[0])])
+            report.table("dataprep duplicates", [measure_datasets(own, size, paths[0])])
         for size in args.search or ():
             report.table("Exact search", [measure_search(own, size, args.workers)])

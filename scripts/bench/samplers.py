@@ -31,11 +31,9 @@ def mixing(window: int | None, shards: int) -> Row:
     # The rows of the last batch, if it is not full, come at the end.
     places = np.argsort(np.concatenate([order, np.setdiff1d(np.arange(samples), order)]))
     distance = np.abs(np.diff(places.reshape(shards, SHARD_SAMPLES), axis=1)).mean()
-    row = {"window": "whole split" if window is None else str(window)}
-    return row | {
-        "shards in a batch": float(np.mean(counts)),
-        "distance of neighbors": float(distance / (samples / 3)),
-    }
+    row: Row = {"window": "whole split" if window is None else str(window)}
+    row["shards in a batch"] = float(np.mean(counts))
+    return row | {"distance of neighbors": float(distance / (samples / 3))}
 
 
 def run(report: Report, args: Namespace) -> None:

@@ -42,11 +42,7 @@ OPTIONS = [
 PATCH = 16
 TIMM, OPEN_CLIP, SQUARE = "timm NaFlex", "open_clip", "imagenet-train"
 WHOLE = "square, nearly whole"
-NEARLY_WHOLE: list[Any] = [
-    {"RandomResizedCrop": {"size": 224, "scale": [0.9, 1.0]}},
-    "RandomHorizontalFlip",
-    {"NormalizeImage": {}},
-]
+NEARLY: Any = {"RandomResizedCrop": {"size": 224, "scale": [0.9, 1.0]}}
 BUCKETS = ("bucket-train, batch=images", "bucket-train, batch=pixels")
 FIXED, ROWS = {"max_tokens": 256}, {"max_tokens": [128, 256, 576], "row_tokens": 1024}
 PATCHES: dict[str, Any] = {"Patchify 256": FIXED, "rows of 1024": ROWS}
@@ -128,7 +124,9 @@ def openers(args: Namespace) -> dict[str, Opener]:
     if importlib.util.find_spec("torchvision"):
         found[OPEN_CLIP] = partial(open_clip, dataset, args)
     found[SQUARE] = partial(ours, dataset, args)
-    found[WHOLE] = partial(ours, dataset, args, transforms=NEARLY_WHOLE)
+    found[WHOLE] = partial(
+        ours, dataset, args, transforms=[NEARLY, "RandomHorizontalFlip", {"NormalizeImage": {}}]
+    )
     for name in BUCKETS:
         sampler = loaders.BucketSampler(5, batch=name.rpartition("=")[2])  # type: ignore[arg-type]
         found[name] = partial(ours, dataset, args, transforms="bucket-train", sampler=sampler)

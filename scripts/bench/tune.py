@@ -18,10 +18,9 @@ from loaders.tune.command import describe, make_problem, search
 from loaders.tuning import Tuning
 
 TAKES = "10 minutes; needs photographs, a GPU for the stated figures"
+STORES = ["full", "256", "raw"]
 OPTIONS = [
-    *usual(
-        "tune", count=5_120, repeats=3, batch_size=256, stores=["full", "256", "raw"], feeds=True
-    ),
+    *usual("tune", count=5_120, repeats=3, batch_size=256, stores=STORES, feeds=True),
     option("--seconds", 0.5, "duration of a repeat"),
     option("--rounds", 3, "rounds of the last comparison"),
     option("--threads", [4, 8, 12, 16], "grid: values of num_threads"),
