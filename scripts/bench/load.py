@@ -3,26 +3,36 @@
     python scripts/bench load --images PHOTOS/ --count 51200 --stores full 256 raw
     python scripts/bench load --images PHOTOS/ --only loaders --stores full 256 raw --formats tfrecord
         webdataset --samplers buffer ShuffledSampler
+    python scripts/bench load --images PHOTOS/ --undecoded --work DISK/ --samplers buffer ShuffledSampler
 
 torchvision reads an ImageFolder of the photographs, the other sides read shards, all from memory.
 Every side does the work of imagenet-train and returns float16 tensors on the GPU, or float32 tensors
 on the CPU, without a pause between epochs. `us of the thread` is the CPU time, for an image, of the
 thread that would train. `loaders bench` measures the stages of a loader.
+
+With --undecoded, a pipeline ends after reading, as in `loaders bench`, beside reading the files of
+--work, on a disk, from end to end. Each measurement runs in a new process, after the shards were
+dropped from the page cache, which cannot drop pages that a process has mapped.
 """
 
 import importlib.util
 import itertools
+import os
 from argparse import Namespace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import feeds
 import harness
 from feeds import HAND, OURS, TORCHVISION, Opener, samplers
-from harness import CORES, FORMATS, ONLY, Report, Target, at_least, option
-from inputs import prepare
+from harness import CORES, FORMATS, ONLY, Report, Row, Side, Target, at_least, option
+from inputs import drop_pages, prepare, require_disk, shard_files
 
 import loaders
+from loaders.bench.command import make_request
+from loaders.dali.pipeline import start_stage, take_batch
+from loaders.resolve import resolve
 
 TAKES = "5 minutes for each store; needs photographs, a GPU for the stated figures; measures torchvision if it is installed"
 DEFAULT, TOLERANT = "default", "on_error=skip"
@@ -31,6 +41,7 @@ USUAL = {"count": 25_600, "repeats": 5, "batch_size": 256, "stores": ["full"], "
 OPTIONS = [
     *harness.usual("load", feeds=True, **USUAL),
     option("--formats", [], "formats of the shards, instead of --fmt", choices=FORMATS),
+    option("--undecoded", False, "read without decoding, from the disk"),
     option("--samplers", [DEFAULT], "samplers to compare", choices=SAMPLERS),
     ONLY,
 ]
@@ -41,19 +52,24 @@ TO_HAND = {"full": at_least(0.97), "256": at_least(0.97), "raw": at_least(0.95)}
 #: To the reader of DALI, and to the same sampler that does not tolerate bad images.
 TO_BUFFER, TO_STRICT = at_least(0.97), at_least(0.99)
 THREAD_US = harness.at_most(20)
+#: Shards that are read from a disk, and images per second to the disk itself.
+DISK, SHARDS, TO_DISK = "the disk, end to end", 16, at_least(0.8)
+
+
+def sampler_options(name: str, args: Namespace) -> Row:
+    """Return the options of `loaders.build` for one of `SAMPLERS`."""
+    if name == TOLERANT:
+        return {"sampler": loaders.ShuffledSampler(), "on_error": "skip"}
+    options: Row = {"sampler": samplers(args.count, args.batch_size).get(name)}
+    return options | {"shuffle": "buffer"} if name == "buffer" else options
 
 
 def openers(src: Path, dataset: Path, args: Namespace) -> dict[str, Opener]:
     """Return what opens each side that this machine can measure."""
-    known = {DEFAULT: None, TOLERANT: None, **samplers(args.count, args.batch_size)}
     found: dict[str, Opener] = {}
-    for sampler in args.samplers:
-        options: dict[str, object] = {"sampler": known[sampler]}
-        if sampler == "buffer":
-            options["shuffle"] = "buffer"
-        if sampler == TOLERANT:
-            options = {"sampler": loaders.ShuffledSampler(), "on_error": "skip"}
-        found[our_name(sampler, args)] = partial(feeds.our_feed, dataset, args, **options)
+    for name in args.samplers:
+        options = sampler_options(name, args)
+        found[our_name(name, args)] = partial(feeds.our_feed, dataset, args, **options)
     found[HAND] = partial(feeds.hand_feed, dataset, args)
     if importlib.util.find_spec("torchvision"):
         found[TORCHVISION] = partial(feeds.torchvision_feed, src, args, "v1", CORES)
@@ -88,6 +104,47 @@ def compare(report: Report, store: str, args: Namespace) -> None:
         report.check(f"{name}: us of the thread per image", row["thread s"] * 1e6, target)
 
 
+def read_through(folder: Path) -> None:
+    """Read the shards from end to end, as fast as the disk allows."""
+    buffer = bytearray(1 << 23)
+    for file in shard_files(folder):
+        with open(file, "rb", buffering=0) as stream:
+            os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_SEQUENTIAL)
+            while stream.readinto(buffer):
+                pass
+
+
+def read_cold(folder: Path, name: str, args: Namespace) -> tuple[float, float]:
+    """Read an epoch from the disk without decoding, and return the seconds and the CPU seconds."""
+    options = {"transforms": "imagenet-train", "split": "train", "batch_size": args.batch_size}
+    request = make_request(str(folder), **options, device="cpu")
+    if name != DISK:
+        chosen = {"num_threads": CORES, **sampler_options(name, args)}
+        spec = resolve(replace(request, **chosen))
+        pipeline = start_stage(spec, "reading")
+    drop_pages(shard_files(folder))
+    with harness.timed() as row:
+        if name == DISK:
+            read_through(folder)
+        else:
+            for _ in range(args.count // args.batch_size):
+                take_batch(pipeline, spec.split, None)
+    return row["seconds"], row["CPU s"]
+
+
+def compare_reading(report: Report, store: str, args: Namespace) -> None:
+    """Measure the samplers of one store and format without decoding, and the disk."""
+    require_disk(args.work)
+    folder = prepare(args, store, "--samples-per-shard", max(1, args.count // SHARDS))[1]
+    sides: dict[str, Side] = {}
+    for name in (*args.samplers, DISK):
+        sides[name] = partial(harness.apart, read_cold, folder, name, args)
+    pairs = [(name, DISK, TO_DISK) for name in args.samplers]
+    sizes = {"images": args.count, "repeats": args.repeats}
+    report.compare(f"reading, {store}, {args.fmt}", sides, **sizes, pairs=pairs)
+
+
 def run(report: Report, args: Namespace) -> None:
+    measure = compare_reading if args.undecoded else compare
     for store, fmt in itertools.product(args.stores, args.formats or [args.fmt]):
-        compare(report, store, harness.replaced(args, fmt=fmt))
+        measure(report, store, harness.replaced(args, fmt=fmt))

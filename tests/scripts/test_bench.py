@@ -76,14 +76,14 @@ RUNS = {
         " --samplers buffer ShuffledSampler on_error=skip --only loaders hand",
         ["loaders.build, buffer", "*, ShuffledSampler", "*, on_error=skip", "DALI by hand"] * 2,
     ),
+    "load, undecoded": (
+        f"{DATA} 64 --batch-size 32 {ONE} --undecoded --samplers buffer",
+        ["buffer", "the disk, end to end"],
+    ),
     "ranks": (
         f"{DATA} 16 --batch-size 4 --ranks 1 2 --seconds 0.01 --rounds 1 --stores full raw"
         " --models tiny --device cpu",
         ["1", "2", *["1", "1", "2", "2"] * 2, *["1"] * 3, *["2"] * 3],
-    ),
-    "reading": (
-        f"{DATA} 64 --batch-size 32 {ONE} --formats tfrecord --only buffer disk",
-        ["buffer", "the disk, end to end"],
     ),
     "samplers": ("--shards 4", [*["*"] * 5, "whole split"]),
     "simulate": (
@@ -147,13 +147,11 @@ def matches(pattern, text):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", RUNS)
 def test_benchmark(name, bench, photos, tmp_path):
-    run = RUNS[name]
+    run, name = RUNS[name], name.partition(",")[0]
     if isinstance(run, str):
         pytest.skip(f"needs {run}")
     if name in ("cache", "cloud", "simulate") and find_weed() is None:
         pytest.skip(NO_SEAWEEDFS)
-    if name == "reading" and on_memory(tmp_path):
-        pytest.skip("needs a disk")
     few = tmp_path / "few"
     few.mkdir()
     for number in ("astronaut", "chelsea", "coffee"):
@@ -161,6 +159,8 @@ def test_benchmark(name, bench, photos, tmp_path):
     options, first_columns = run
     folders = {"photos": photos, "few": few, "work": tmp_path / "work"}
     file = tmp_path / "results.json"
+    if "--undecoded" in options and on_memory(tmp_path):
+        pytest.skip("needs a disk")
     done = bench(name, *shlex.split(options.format(**folders)), "--json", file)
     assert done.returncode == 0, done.stderr
     results = json.loads(file.read_text())
@@ -234,19 +234,19 @@ CHECKED = {
 @pytest.mark.parametrize(("row", "message"), read_rows(__file__, "wrong options are rejected"))
 def test_wrong_options_are_rejected(row, message, photos, tmp_path, bench):
     name, arguments = evaluate(row, globals())
-    work = Path("/dev/shm/no such folder") if name == "reading" else tmp_path / "work"
-    if name == "reading" and not work.parent.is_dir():
+    work = Path("/dev/shm/no such folder") if "undecoded" in arguments else tmp_path / "work"
+    if "undecoded" in arguments and not work.parent.is_dir():
         pytest.skip("there is no file system in memory")
     given = ["--device", "cpu", "--count", "8", "--batch-size", "4"] if "zzz" in arguments else []
     done = bench(name, "--images", photos, "--work", work, *given, *arguments.split())
     assert done.returncode == 2
     assert message in done.stderr
-    assert name != "reading" or not work.exists()
+    assert "undecoded" not in arguments or not work.exists()
 
 
 def test_the_list_has_every_subject(scripts, capsys, monkeypatch):
     harness = scripts("harness")
-    assert sorted(harness.subjects()) == sorted(RUNS)
+    assert set(harness.subjects()) == {name.partition(",")[0] for name in RUNS}
     monkeypatch.setattr(sys, "argv", ["scripts/bench", "--list"])
     harness.main()
     shown = capsys.readouterr().out
