@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import operator
 import os
 import re
 import sys
@@ -99,8 +100,10 @@ class Ranks:
     def __post_init__(self) -> None:
         for name in ("rank", "world_size"):
             value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool):
+            # Integers of NumPy and torch have `__index__`, too.
+            if isinstance(value, bool) or not hasattr(value, "__index__"):
                 raise CallError(f"{name} must be an integer, got {value!r}")
+            object.__setattr__(self, name, operator.index(value))
         if self.world_size < 1:
             raise CallError(f"world_size must be at least 1, got {self.world_size}")
         if not 0 <= self.rank < self.world_size:

@@ -90,7 +90,9 @@ def test_a_rank_that_cannot_be_told(text, values):
         " rank of this one. Hint: initialize the process group before loaders.build(), start with"
         " torchrun, or pass rank= and world_size=."
     )
-    assert find_ranks(0, 1, environment(text)) == Ranks(0, 1)
+    given = find_ranks(np.int64(0), np.int64(1), environment(text))
+    assert given == Ranks(0, 1)
+    assert type(given.rank) is int
 
 
 SLURM = "SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=10"
