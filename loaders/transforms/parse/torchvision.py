@@ -396,7 +396,7 @@ def grayscale(num_output_channels: int = 3) -> Parsed:
     if num_output_channels != 3:
         raise CallError(
             f"num_output_channels must be 3, got {shown(num_output_channels)}",
-            hint="remove it, and use one channel of each batch",
+            hint="set num_output_channels=3, and use one channel of each batch",
         )
     yield ConvertColor("GRAY")
 
