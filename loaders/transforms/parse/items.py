@@ -114,7 +114,6 @@ def parse_item(location: str, item: Any) -> RecipeItem:
     with errors_at(location):
         arguments = {key: _plain(each) for key, each in _named(name, arguments).items()}
         parts = parse_transform(name, arguments)
-    written = ", ".join(f"{key}={shown(value)}" for key, value in arguments.items())
     # Sort what the name gives by what a recipe does with it.
     operations = []
     notes = []
@@ -130,10 +129,14 @@ def parse_item(location: str, item: Any) -> RecipeItem:
                 needs_bytes = True
             case _:
                 operations.append(part)
-    description = f"{name}({written})"
+    description = f"{name}({_written(arguments)})"
     return RecipeItem(
         location, description, tuple(operations), tuple(notes), function, item, needs_bytes
     )
+
+
+def _written(arguments: Mapping[str, Any]) -> str:
+    return ", ".join(f"{key}={shown(value)}" for key, value in arguments.items())
 
 
 def _named(name: str, arguments: Any) -> dict[str, Any]:
@@ -257,8 +260,14 @@ def _parse(meaning: Meaning, arguments: Arguments) -> tuple[Part, ...]:
     # The library has chosen the meaning, and is no argument of the transform.
     if not meaning.takes("library"):
         values.pop("library", None)
-    with errors_at(name):
+    try:
         return tuple(_parts(meaning, values))
+    except CallError as error:
+        # A field of a record may have another name than the arguments that set it.
+        place, field_name = name, error.message.split(" ")[0]
+        if field_name.isidentifier() and not meaning.takes(field_name):
+            place = f"{name}({_written(arguments)})"
+        raise CallError(f"{place}: {error.message}", hint=error.hint) from None
 
 
 def _parts(meaning: Meaning, arguments: Arguments) -> Parsed:
