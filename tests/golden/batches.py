@@ -27,13 +27,9 @@ LIBRARIES = ("numpy", "nvidia-dali-cuda120", "nvidia-dali-cuda130", "onnxruntime
 
 #: Arguments of each loader, unless a scenario gives others.
 _DEFAULTS = {
-    "batch_size": 4,
-    "device": "cpu",
-    "num_threads": 1,
-    "framework": "numpy",
-    "dtype": "float32",
+    "batch_size": 4, "device": "cpu", "num_threads": 1, "framework": "numpy", "dtype": "float32",
     "shuffle": False,
-}
+}  # fmt: skip
 
 #: The address of a function in its text.
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")

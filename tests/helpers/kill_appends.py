@@ -71,15 +71,10 @@ def sync(_: str, out: str, options: Options) -> None:
 
 
 ACTIONS = {
-    "sync": sync,
-    "join": join,
-    "remove": remove,
-    "scrub": partial(remove, scrub=True),
-    "joined": partial(remove, scrub=True),
-    "append": append,
-    "steps": append_in_steps,
+    "sync": sync, "join": join, "remove": remove, "scrub": partial(remove, scrub=True),
+    "joined": partial(remove, scrub=True), "append": append, "steps": append_in_steps,
     "revert": lambda _, out, __: revert_dataset(out),
-}
+}  # fmt: skip
 #: What is done before some of them.
 FIRST = {"revert": append, "joined": join}
 
