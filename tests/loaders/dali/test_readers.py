@@ -75,26 +75,6 @@ def test_the_thread_ends_with_the_object_or_when_it_is_stopped(is_stopped):
     assert not thread.is_alive()
 
 
-def test_the_garbage_collector_does_not_wait_for_a_value():
-    """It may run while a lock is held that the thread needs."""
-    lock, begun = threading.Lock(), threading.Event()
-
-    def compute(number):
-        if number:
-            begun.set()
-            with lock:
-                pass
-
-    ahead = Ahead(compute, 2, "test")
-    with lock:
-        ahead(0)
-        assert begun.wait(60)
-        thread = ahead._thread
-        del ahead
-    thread.join(60)
-    assert not thread.is_alive()
-
-
 def test_a_value_that_is_asked_for_after_stop_is_an_error():
     ahead = Ahead(Recorder(), 2, "test")
     ahead(0)

@@ -38,13 +38,6 @@ def datasets(tmp_path_factory):
     return made
 
 
-def test_a_field_of_patches_that_hides_an_array_is_a_warning(datasets):
-    transforms = [{"NormalizeImage": {}}, {"Patchify": {"patch": 4, "max_tokens": 16}}]
-    options = {"batch_size": 4, "transforms": transforms, "fields": ("image", "tokens")}
-    with pytest.warns(UserWarning, match='that column is the field "column:tokens"'):
-        build(datasets["tfrecord"], device="cpu", **options).close()
-
-
 @pytest.mark.parametrize("mmap", [True, False])
 @pytest.mark.parametrize(
     ("names", "options"),

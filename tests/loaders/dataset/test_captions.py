@@ -129,13 +129,11 @@ def test_draws_are_uniform_or_weighted(made):
 
 def test_wrong_arguments(made):
     folder, _ = made
+    both = {"caption": "all", "caption_weights": "w"}
     for options, message in (
         ({"caption": "last"}, "caption must be one of 'random', 'first', 'all'"),
         ({"caption_weights": ""}, "must be the name of a column"),
-        (
-            {"caption": "all", "caption_weights": "w"},
-            'caption is "all". Hint: set caption="random"',
-        ),
+        (both, 'caption is "all". Hint: set caption="random"'),
         ({"caption": "all", "fields": ("index",)}, 'but fields has no "caption"'),
     ):
         with pytest.raises(CallError, match=message):

@@ -122,12 +122,12 @@ webdatasets = st.lists(
 )
 
 
-@given(
-    st.one_of(
-        tfrecords.map(lambda x: ("tfrecord", x)), webdatasets.map(lambda x: ("webdataset", x))
-    ),
-    st.integers(-1, 1),
+indexes = st.one_of(
+    tfrecords.map(lambda x: ("tfrecord", x)), webdatasets.map(lambda x: ("webdataset", x))
 )
+
+
+@given(indexes, st.integers(-1, 1))
 def test_an_index_fits_if_its_last_byte_is_in_the_shard(index, more):
     fmt, lines = index
     data = format_index(fmt, lines)
