@@ -28,9 +28,8 @@ def test_fields_fit_together(job):
     assert spec["completionMode"] == "Indexed", "backoffLimitPerIndex needs it"
     assert pod["restartPolicy"] == "Never", "podFailurePolicy needs it"
     assert spec["parallelism"] <= spec["completions"]
-    assert {mount["name"] for mount in container["volumeMounts"]} <= {
-        volume["name"] for volume in pod["volumes"]
-    }
+    volumes = {volume["name"] for volume in pod["volumes"]}
+    assert {mount["name"] for mount in container["volumeMounts"]} <= volumes
     for rule in spec["podFailurePolicy"]["rules"]:
         assert rule["action"] in ("FailJob", "FailIndex", "Ignore", "Count")
         assert ("onExitCodes" in rule) != ("onPodConditions" in rule)
@@ -46,16 +45,13 @@ def test_each_pod_gets_its_share(job):
     program, command, *arguments = container["command"]
     assert program == "dataprep"
     program = click.Context(main, **main.context_settings)
-    options = (
-        main.get_command(program, command)
-        .make_context(command, arguments, parent=program, resilient_parsing=True)
-        .params
-    )
+    made = main.get_command(program, command)
+    context = made.make_context(command, arguments, parent=program, resilient_parsing=True)
+    options = context.params
     assert options["out"].startswith(container["volumeMounts"][0]["mountPath"])
     assert str(options["workers"]) == container["resources"]["requests"]["cpu"]
-    shares = [
-        parse_task(options["task"], {"JOB_COMPLETION_INDEX": str(n)})
-        for n in range(job["spec"]["completions"])
-    ]
-    numbers = [number for share in shares for number in share.numbers(100)]
+    numbers = []
+    for pod in range(job["spec"]["completions"]):
+        share = parse_task(options["task"], {"JOB_COMPLETION_INDEX": str(pod)})
+        numbers += share.numbers(100)
     assert sorted(numbers) == list(range(100))

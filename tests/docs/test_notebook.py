@@ -39,15 +39,11 @@ def test_the_tour_runs_and_shows_what_is_stored(script, tmp_path, monkeypatch, p
     made = script["run"](script["NOTEBOOK"])
     cells = [(a, b) for a, b in zip(stored.cells, made.cells, strict=True) if a.cell_type == "code"]
     assert [kinds(a) for a, _ in cells] == [kinds(b) for _, b in cells]
-    shown = [
-        text
-        for _, cell in cells
-        for output in cell.outputs
-        if (text := output.get("data", {}).get("text/html"))
-    ]
+    outputs = [output for _, cell in cells for output in cell.outputs]
+    shown = [each["data"]["text/html"] for each in outputs if "text/html" in each.get("data", {})]
     assert len(shown) == 1
     assert shown[0].count('src="data:image/jpeg;base64,') == 3 * (1 + 2)
-    printed = "".join(output.get("text", "") for _, cell in cells for output in cell.outputs)
+    printed = "".join(output.get("text", "") for output in outputs)
     assert "1 image of val is also in train" in printed
     assert "the same images, bit for bit: True" in printed
     assert "balanced         {'astronaut': 24" in printed

@@ -29,18 +29,17 @@ def copied() -> list[str]:
 
 
 def test_the_image_contains_what_the_build_needs(copied):
-    packages = {
-        pattern.removesuffix("*")
-        for pattern in PROJECT["tool"]["setuptools"]["packages"]["find"]["include"]
-    }
-    files = {
-        PROJECT["project"]["readme"],
-        *PROJECT["project"]["license-files"],
-        "pyproject.toml",
-        "constraints.txt",
-    }
-    assert set(copied) >= packages | files
+    patterns = PROJECT["tool"]["setuptools"]["packages"]["find"]["include"]
+    files = {PROJECT["project"]["readme"], *PROJECT["project"]["license-files"]}
+    files |= {"pyproject.toml", "constraints.txt", *(each.removesuffix("*") for each in patterns)}
+    assert set(copied) >= files
     assert all((ROOT / source).exists() for source in copied)
+    ignored = (ROOT / ".dockerignore").read_text("utf-8").splitlines()
+    allowed = [line[1:] for line in ignored if line.startswith("!")]
+    assert all(any(fnmatch(source, pattern) for pattern in allowed) for source in copied)
+    docker = (ROOT / "Dockerfile").read_text("utf-8")
+    (version,) = re.findall(r"^FROM python:(3\.\d+)-slim", docker, re.M)
+    assert f"Programming Language :: Python :: {version}" in PROJECT["project"]["classifiers"]
 
 
 @pytest.fixture(scope="module")
@@ -48,22 +47,16 @@ def wheel(copied, tmp_path_factory) -> Path:
     """The wheel, built as pip builds it."""
     tmp_path = tmp_path_factory.mktemp("wheel")
     source = tmp_path / "source"
+    source.mkdir()
+    ignore = shutil.ignore_patterns("__pycache__")
     for name in copied:
         if (ROOT / name).is_dir():
-            shutil.copytree(
-                ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__")
-            )
+            shutil.copytree(ROOT / name, source / name, ignore=ignore)
         else:
-            source.mkdir(exist_ok=True)
             shutil.copy(ROOT / name, source)
     code = "import sys; from setuptools import build_meta; build_meta.build_wheel(sys.argv[1])"
-    done = subprocess.run(
-        [sys.executable, "-c", code, tmp_path],
-        cwd=source,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = [sys.executable, "-c", code, tmp_path]
+    done = subprocess.run(command, cwd=source, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     (wheel,) = tmp_path.glob("*.whl")
     return wheel
@@ -126,59 +119,33 @@ def test_the_wheel_has_every_file_of_the_packages_and_no_other(wheel):
     assert names == {str(path.relative_to(ROOT)) for path in files if path.suffix != ".pyc"}
 
 
-def test_nothing_that_is_copied_is_kept_from_the_builder(copied):
-    allowed = [
-        line[1:]
-        for line in (ROOT / ".dockerignore").read_text("utf-8").splitlines()
-        if line.startswith("!")
-    ]
-    assert all(any(fnmatch(source, pattern) for pattern in allowed) for source in copied)
-
-
-def test_the_base_image_has_a_tested_python():
-    (version,) = re.findall(
-        r"^FROM python:(3\.\d+)-slim", (ROOT / "Dockerfile").read_text("utf-8"), re.M
-    )
-    assert f"Programming Language :: Python :: {version}" in PROJECT["project"]["classifiers"]
-
-
 def test_hadolint_accepts_the_dockerfile():
-    hadolint = shutil.which("hadolint", path=str(Path(sys.executable).parent)) or shutil.which(
-        "hadolint"
-    )
+    here = str(Path(sys.executable).parent)
+    hadolint = shutil.which("hadolint", path=here) or shutil.which("hadolint")
     if hadolint is None:
         pytest.skip("hadolint is not installed")
-    done = subprocess.run(
-        [hadolint, ROOT / "Dockerfile"], capture_output=True, text=True, check=False
-    )
+    command = [hadolint, ROOT / "Dockerfile"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "")
 
 
 def test_the_citation_is_of_this_version():
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text("utf-8"))
-    assert set(citation) >= {
-        "cff-version",
-        "message",
-        "title",
-        "authors",
-    }  # what the format requires
-    assert (citation["version"], citation["license"]) == (
-        PROJECT["project"]["version"],
-        PROJECT["project"]["license"],
-    )
+    # What the format requires.
+    assert set(citation) >= {"cff-version", "message", "title", "authors"}
+    project = PROJECT["project"]
+    assert (citation["version"], citation["license"]) == (project["version"], project["license"])
 
 
-def test_the_scripts_that_contributing_names_exist():
-    named = set(re.findall(r"scripts/[\w-]+", (ROOT / "CONTRIBUTING.md").read_text("utf-8")))
-    assert len(named) > 5
-    assert [name for name in named if not (ROOT / name).exists()] == []
-
-
-def test_links_of_the_pages_at_the_root_lead_to_files():
-    for page in ("README.md", "CONTRIBUTING.md"):
-        links = re.findall(r"\]\((?!https?:)([^)#]+)", (ROOT / page).read_text("utf-8"))
-        assert links
-        assert [link for link in links if not (ROOT / link).exists()] == [], page
+def test_scripts_and_files_that_the_pages_at_the_root_name_exist():
+    for page, pattern, least in (
+        ("CONTRIBUTING.md", r"scripts/[\w-]+", 5),
+        ("CONTRIBUTING.md", r"\]\((?!https?:)([^)#]+)", 0),
+        ("README.md", r"\]\((?!https?:)([^)#]+)", 0),
+    ):
+        named = set(re.findall(pattern, (ROOT / page).read_text("utf-8")))
+        assert len(named) > least
+        assert [name for name in named if not (ROOT / name).exists()] == [], page
 
 
 def test_every_extra_for_users_is_on_the_page_of_requirements():
@@ -187,24 +154,16 @@ def test_every_extra_for_users_is_on_the_page_of_requirements():
     assert {*named} == {*PROJECT["project"]["optional-dependencies"]} - {"test", "check", "docs"}
 
 
-def test_the_readme_names_every_package():
-    text = (ROOT / "README.md").read_text("utf-8").split("## Find your way in the source")[1]
-    packages = {
-        path.parent.name
-        for root in ("dataprep", "loaders")
-        for path in (ROOT / root).glob("*/__init__.py")
-    }
-    assert sorted(name for name in packages if f"`{name}/`" not in text) == []
-
-
-def test_the_readme_is_short():
-    assert len((ROOT / "README.md").read_text("utf-8").splitlines()) <= 150
+def test_the_readme_is_short_and_names_every_package():
+    readme = (ROOT / "README.md").read_text("utf-8")
+    assert len(readme.splitlines()) <= 150
+    text = readme.split("## Find your way in the source")[1]
+    for root in ("dataprep", "loaders"):
+        for path in (ROOT / root).glob("*/__init__.py"):
+            assert f"`{path.parent.name}/`" in text
 
 
 def test_the_reference_has_every_sampler():
-    named = re.findall(
-        r"^\.\. autoclass:: loaders\.(\w+Sampler)$",
-        (ROOT / "docs/reference/samplers.md").read_text(),
-        re.M,
-    )
+    page = (ROOT / "docs/reference/samplers.md").read_text()
+    named = re.findall(r"^\.\. autoclass:: loaders\.(\w+Sampler)$", page, re.M)
     assert sorted(named) == [name for name in sorted(loaders.__all__) if name.endswith("Sampler")]

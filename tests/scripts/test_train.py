@@ -75,27 +75,31 @@ def test_killed_and_resumed_gives_the_same_weights(datasets, tmp_path, fmt, proc
     ]
 
 
-def test_a_missing_torchvision_is_reported_before_anything_starts(tmp_path, monkeypatch):
+NO_GPU = "--device gpu, but no GPU is available. Hint: use --device cpu."
+ONE_GPU = (
+    "process 1 of this machine has no GPU, because torch sees only 1. "
+    "Hint: start one process per GPU with --nproc-per-node."
+)
+NO_TORCHVISION = (
+    "--model resnet50 needs torchvision, which is not installed. Hint: install torchvision, or"
+    " use --model tiny."
+)
+
+
+@pytest.mark.parametrize(
+    ("options", "gpus", "message"),
+    [
+        (("--model", "resnet50"), 0, NO_TORCHVISION),
+        (("--device", "gpu"), 0, NO_GPU),
+        (("--device", "gpu"), 1, ONE_GPU),
+    ],
+)
+def test_what_is_missing_is_reported_before_anything_starts(
+    tmp_path, monkeypatch, options, gpus, message
+):
     for name in ("torchvision", "torchvision.models"):  # another test may have imported them
         monkeypatch.setitem(sys.modules, name, None)
-    done = call(command(tmp_path / "no dataset", tmp_path / "run.pt", 1, "--model", "resnet50"))
-    assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.splitlines() == [
-        "--model resnet50 needs torchvision, which is not installed. Hint: install torchvision, or"
-        " use --model tiny."
-    ]
-
-
-def test_a_missing_gpu_is_reported_before_anything_starts(tmp_path, monkeypatch):
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
-    done = call(command(tmp_path / "no dataset", tmp_path / "run.pt", 1, "--device", "gpu"))
-    assert done.stderr.splitlines() == [
-        "--device gpu, but no GPU is available. Hint: use --device cpu."
-    ]
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    monkeypatch.setenv("LOCAL_RANK", "1")
-    done = call(command(tmp_path / "no dataset", tmp_path / "run.pt", 1, "--device", "gpu"))
-    assert done.stderr.splitlines() == [
-        "process 1 of this machine has no GPU, because torch sees only 1. "
-        "Hint: start one process per GPU with --nproc-per-node."
-    ]
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+    monkeypatch.setenv("LOCAL_RANK", str(gpus))
+    done = call(command(tmp_path / "no dataset", tmp_path / "run.pt", 1, *options))
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", f"{message}\n")
