@@ -1,6 +1,7 @@
 """Faults of the store, the network, the disk and of other processes: no sample is lost, and none is wrong."""
 
 import errno
+import itertools
 import os
 import sys
 import threading
@@ -110,44 +111,18 @@ def broken(monkeypatch):
     return install
 
 
-def test_images_are_fetched_in_the_order_in_which_they_are_needed(dataset, monkeypatch, cache):
-    monkeypatch.setattr("loaders.cache.fetcher.CONNECTIONS", 1)
-    monkeypatch.setattr("loaders.cache.ahead.MOST_BATCHES_AT_ONCE", 1)
-    monkeypatch.setattr("loaders.cache.layout.BLOCK_BYTES", 1)  # nothing but what is needed
-    monkeypatch.setattr("loaders.cache.layout.GAP_BYTES", -1)
-    monkeypatch.setattr("loaders.cache.layout.REQUEST_RANGES", 1)
-    fetched, true = [], Store.read_parts
-
-    def read_parts(self, name, ranges):
-        fetched.append((name, ranges[0][0]))
-        return true(self, name, ranges)
-
-    monkeypatch.setattr(Store, "read_parts", read_parts)
-    images = open_images(dataset[1], cache)
-    found = read_epochs(images, 1)
-    names = [images._shards.describe(shard).rpartition("/")[2] for shard in range(3)]
-    offsets, shards = images._layout.offsets, images._layout.shards_of(np.arange(SAMPLES))
-    batch_of = {
-        (names[shards[row]], int(offsets[row])): place // BATCH
-        for place, (row, _) in enumerate(found)
-    }
-    needed = [batch_of[each] for each in fetched]
-    assert len(needed) == SAMPLES
-    assert needed == sorted(needed)
-    images.close()
-
-
 AWAY = StorageError("the server cannot be reached", file="s3://x", hint="wait")
 
 
 # --- the store ------------------------------------------------------------------------------------
 
 
-def test_a_store_that_is_away_for_a_while_is_waited_for(dataset, broken, caplog, cache):
+def test_a_store_that_is_away_is_waited_for_until_the_timeout(dataset, broken, caplog, cache):
     local, url = dataset
+    away = range(3, 40)
 
     def read(number, true):
-        if 3 <= number < 40:
+        if number in away:
             raise AWAY
         return true()
 
@@ -156,22 +131,11 @@ def test_a_store_that_is_away_for_a_while_is_waited_for(dataset, broken, caplog,
     assert_right(read_epochs(images), local)
     images.close()
     assert "trying again for 60 s" in caplog.text
-
-
-def test_after_the_timeout_the_error_says_so_and_the_next_try_works(dataset, broken, cache):
-    local, url = dataset
-    away = True
-
-    def read(number, true):
-        if away:
-            raise AWAY
-        return true()
-
-    broken(read)
-    images = open_images(url, cache, timeout=0.05)
+    away = range(10**9)
+    images = open_images(url, cache / "other", timeout=0.05)
     with pytest.raises(StorageError, match=r"cannot be reached; gave up after 0.05 s. Hint: wait"):
         images.images(np.arange(4))
-    away = False
+    away = ()
     assert_right(read_epochs(images), local)
     images.close()
 
@@ -249,16 +213,15 @@ def test_a_dataset_that_was_created_again_gets_a_separate_folder(dataset, tmp_pa
 # --- the disk -------------------------------------------------------------------------------------
 
 
-def test_a_full_disk_evicts_what_nobody_uses(dataset, monkeypatch, cache):
+def test_a_full_disk_evicts_what_nobody_uses_or_is_a_clear_error(dataset, monkeypatch, cache):
     local, url = dataset
     other = open_images(url, cache)
     other.close()
     other._split.dataset.lock.release()
-    true, full = SparseFiles.write, [True]
+    true, failing = SparseFiles.write, iter([True])
 
     def write(self, number, offset, data):
-        if full[0]:
-            full[0] = False
+        if next(failing, False):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         true(self, number, offset, data)
 
@@ -267,17 +230,10 @@ def test_a_full_disk_evicts_what_nobody_uses(dataset, monkeypatch, cache):
     assert_right(read_epochs(images), local)
     images.close()
     assert len([name for name in os.listdir(cache) if name != CACHE_MARK]) == 1
-
-
-def test_a_disk_that_stays_full_is_a_clear_error(dataset, monkeypatch, cache):
-    def write(self, number, offset, data):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(SparseFiles, "write", write)
-    images = open_images(dataset[1], cache)
-    with pytest.raises(
-        StorageError, match=r"the disk of the cache is full .* Hint: free some space"
-    ):
+    failing = itertools.repeat(True)
+    images = open_images(upload(local, f"{url}-third"), cache)
+    message = r"the disk of the cache is full .* Hint: free some space"
+    with pytest.raises(StorageError, match=message):
         images.images(np.arange(4))
     images.close()
 
@@ -343,9 +299,8 @@ def test_images_from_before_the_machine_was_started_are_verified(dataset, cache)
     images = open_images(url, cache)
     assert (images._presence.states == UNVERIFIED).all()
     assert_right(read_epochs(images), local)
-    assert (
-        images.traffic[2] < shard.stat().st_size * 2
-    )  # only the lost images, not all three shards
+    # Only the lost images, not all three shards.
+    assert images.traffic[2] < shard.stat().st_size * 2
     images.close()
 
 

@@ -1,16 +1,13 @@
 """Loading from an object store through a cache gives the batches and states of the local datasets."""
 
 import gc
-import json
 import os
-import shutil
 import threading
 from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from helpers import annotated, handmade
 from helpers.cached import assert_equal, build, noise, read
 from helpers.eventually import eventually
@@ -25,7 +22,7 @@ from dataprep.sources import SourceOptions, read_source
 from loaders import BucketSampler, ClassBalancedSampler, PKSampler, ShuffledSampler
 from loaders.cache import folder
 from loaders.cache.folder import disk_usage
-from manifests.errors import CallError, ShardError
+from manifests.errors import CallError
 from manifests.remote.store import Store, open_store
 from manifests.remote.url import parse_url
 from manifests.tables import read_table
@@ -76,13 +73,9 @@ def datasets(tmp_path_factory):
 def placed_options(kind, **options):
     transforms = [{"RandomResizedCrop": {"size": [48, 64]}}, "RandomHorizontalFlip"]
     return {
-        "batch_size": 2,
-        "fields": FIELDS[kind],
-        "transforms": transforms,
-        "last_batch": "partial",
-        "sampler": ShuffledSampler(),
-        **options,
-    }
+        "batch_size": 2, "fields": FIELDS[kind], "transforms": transforms, "last_batch": "partial",
+        "sampler": ShuffledSampler(), **options,
+    }  # fmt: skip
 
 
 STORED = {"shuffle": False}
@@ -145,12 +138,6 @@ def test_ranks_that_start_together_fetch_every_table_once(datasets, tmp_path, mo
     for thread in threads:
         thread.join()
     assert sorted(fetched) == [f"train-0000{number}.parquet" for number in range(3)]
-
-
-def test_a_file_url_is_the_folder(datasets):
-    local, _ = datasets["tfrecord"]
-    with build(local) as loader, build(f"file://{local}") as other:
-        assert_equal(read(other), read(loader))
 
 
 def test_a_state_moves_between_the_disk_and_the_store(datasets, tmp_path):
@@ -292,28 +279,6 @@ def test_a_folder_of_other_files_is_not_a_cache(large, tmp_path):
     with pytest.raises(CallError, match="contains files of other programs"):
         build(large[1], cache=tmp_path)
     assert os.listdir(tmp_path) == ["mine.txt"]
-
-
-def test_a_damaged_mask_is_named_and_skipped(datasets, tmp_path):
-    folder = shutil.copytree(datasets["mask"][0], tmp_path / "damaged")
-    manifest = json.loads((folder / "manifest.json").read_text())
-    shard = next(iter(manifest["splits"].values()))["shards"][0]["name"]
-    table = read_table(folder / f"{shard.partition('.')[0]}.parquet", label_type="mask")
-    offset = table["mask_offset"][1].as_py()
-    with (folder / shard).open("r+b") as file:
-        file.seek(offset + 60)
-        file.write(bytes(range(256)))
-    url = upload(folder, f"memory://bucket/{tmp_path.name}/damaged")
-    options = placed_options("mask", cache=tmp_path / "cache")
-    with (
-        pytest.raises(ShardError, match=r"an image with another checksum") as error,
-        build(url, **options | {"sampler": None, "shuffle": False}) as loader,
-    ):
-        list(loader)
-    assert (error.value.record, error.value.byte) == (1, offset)
-    # A loader that needs no masks does not fetch them.
-    with build(url, **options | {"fields": ("image", "index")}) as loader:
-        assert len(torch.cat([index for _, index in loader])) == 5
 
 
 @pytest.mark.parametrize("close", [True, False])
