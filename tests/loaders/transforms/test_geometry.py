@@ -85,33 +85,27 @@ def differences(found: np.ndarray, expected: np.ndarray) -> np.ndarray:
 def with_pillow(image: np.ndarray, size: Size, name: str) -> np.ndarray:
     """Resize in floating point with Pillow, with edge pixels repeated outside the image as in DALI."""
     height, width = image.shape[:2]
-    edge = 4 + 3 * math.ceil(
-        max(height / size[0], width / size[1])
-    )  # more than the widest filter takes
+    # More than the widest filter takes.
+    edge = 4 + 3 * math.ceil(max(height / size[0], width / size[1]))
     wide = np.pad(image, ((edge, edge), (edge, edge), (0, 0)), mode="edge").astype(np.float32)
     box = (edge, edge, edge + width, edge + height)
-    channels = [
-        Image.fromarray(wide[..., each]).resize(size[::-1], RESAMPLING[name], box)
-        for each in range(3)
-    ]
-    return np.stack([np.asarray(each) for each in channels], axis=-1)
+    channels = []
+    for each in range(3):
+        channel = Image.fromarray(wide[..., each])
+        channels.append(np.asarray(channel.resize(size[::-1], RESAMPLING[name], box)))
+    return np.stack(channels, axis=-1)
 
 
 def check_filters_match_pillow(gpu: bool = False) -> None:
     for size in SIZES:
         for name in RESAMPLING:
             by_pillow = [with_pillow(image, size, name) for image in photographs()]
-            for expected, found in zip(
-                by_pillow,
-                run_operation(Resize(size, filter=name), photographs(), gpu=gpu),
-                strict=True,
-            ):
+            resized = run_operation(Resize(size, filter=name), photographs(), gpu=gpu)
+            for expected, found in zip(by_pillow, resized, strict=True):
                 assert found.dtype == np.uint8
                 assert differences(found, expected.clip(0, 255)).max() < 0.56
-            images = photographs(uint8=False)
-            for expected, found in zip(
-                by_pillow, run_operation(Resize(size, filter=name), images, gpu=gpu), strict=True
-            ):
+            resized = run_operation(Resize(size, filter=name), photographs(uint8=False), gpu=gpu)
+            for expected, found in zip(by_pillow, resized, strict=True):
                 assert found.dtype == np.float32
                 # Resizing and normalizing are linear, so their order does not matter.
                 assert differences(found, normalized(expected)).max() < 3e-3
@@ -149,14 +143,11 @@ def check_shorter_side(gpu: bool = False) -> None:
     shapes = [(298, 449), (449, 298), (200, 200), *map(tuple, rng.integers(20, 400, (60, 2)))]
     images = [np.zeros((*shape, 3), np.uint8) for shape in shapes]
     for shorter in (37, 100, 256):
-        for (height, width), down, nearest in zip(
-            shapes,
-            run_operation(Resize(shorter=shorter, filter="nearest"), images, gpu=gpu),
-            run_operation(
-                Resize(shorter=shorter, filter="nearest", rounding="nearest"), images, gpu=gpu
-            ),
-            strict=True,
-        ):
+        rounded = (
+            run_operation(Resize(shorter=shorter, filter="nearest", rounding=how), images, gpu=gpu)
+            for how in ("down", "nearest")
+        )
+        for (height, width), down, nearest in zip(shapes, *rounded, strict=True):
             longer = int(shorter * max(height, width) / min(height, width))
             assert down.shape[:2] == ((shorter, longer) if height <= width else (longer, shorter))
             percent = shorter / min(height, width)
@@ -165,10 +156,8 @@ def check_shorter_side(gpu: bool = False) -> None:
 
 def check_random_filter(gpu: bool = False) -> None:
     image = photographs()[3]
-    each = [
-        run_operation(Resize((50, 60), filter=name), [image], gpu=gpu)[0]
-        for name in ("linear", "cubic")
-    ]
+    filters = [Resize((50, 60), filter=name) for name in ("linear", "cubic")]
+    each = [run_operation(resize, [image], gpu=gpu)[0] for resize in filters]
     found = run_many(Resize((50, 60), filter="random"), image, 300, gpu=gpu)
     cubic = [bool((one == each[1]).all()) for one in found]
     assert all((one == each[which]).all() for one, which in zip(found, cubic, strict=True))
@@ -201,14 +190,10 @@ def check_center(gpu: bool = False) -> None:
         images = [rng.integers(1, 256, (*shape, 3)).astype(kind) for shape in shapes]
         for rounding, start in (("down", as_paddleclas), ("even", as_torchvision)):
             for image, found in pairs(Crop((8, 11), rounding=rounding), images, gpu):
-                top, left = (
-                    start(side, crop) for side, crop in zip(image.shape, (8, 11), strict=False)
-                )
+                top, left = start(image.shape[0], 8), start(image.shape[1], 11)
                 assert found.dtype == kind
-                assert (found == crop_with_zeros(image, top, left, (8, 11))).all(), (
-                    rounding,
-                    image.shape,
-                )
+                expected = crop_with_zeros(image, top, left, (8, 11))
+                assert (found == expected).all(), (rounding, image.shape)
 
 
 def check_random_positions(gpu: bool = False) -> None:
@@ -261,10 +246,9 @@ def check_smallest_images(gpu: bool = False) -> None:
         image = np.full((*shape, 3), 7, np.uint8)
         for how in ("attempts", "bounded"):
             crop = RandomResizedCrop((5, 4), (0.01, 0.02), sampling=how)
-            assert all(
-                (each == 7).all() and each.shape == (5, 4, 3)
-                for each in run_many(crop, image, 100, gpu=gpu)
-            )
+            for each in run_many(crop, image, 100, gpu=gpu):
+                assert (each == 7).all()
+                assert each.shape == (5, 4, 3)
 
 
 def check_contents_of_crops(gpu: bool = False) -> None:

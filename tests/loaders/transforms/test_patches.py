@@ -47,9 +47,9 @@ def dataset(tmp_path_factory):
 
 
 def build(dataset, transforms=(), fields=FIELDS, batch_size=8, **arguments):
-    options = (
-        {"dtype": "uint8"} if arguments.get("sampler") else {"dtype": "uint8", "shuffle": False}
-    )
+    options = {"dtype": "uint8"}
+    if not arguments.get("sampler"):
+        options["shuffle"] = False
     own = {key: arguments.pop(key) for key in [*arguments] if key in Patchify.__slots__}
     transforms = [*transforms, Patchify(**{"patch": 8, "max_tokens": 64, **own})]
     options |= {"transforms": transforms, "fields": fields, "batch_size": batch_size}
@@ -133,11 +133,9 @@ def test_a_global_batch_has_one_budget_on_all_ranks(dataset, sampler):
     with build(dataset, batch_size=2, **options) as loader:
         alone = lengths(loader, 3)
     assert {*alone} == {9, 16, 25}
-    ranks = [
-        lengths(build(dataset, batch_size=1, rank=rank, world_size=2, **options), 3)
-        for rank in range(2)
-    ]
-    assert ranks == [alone, alone]
+    for rank in range(2):
+        with build(dataset, batch_size=1, rank=rank, world_size=2, **options) as loader:
+            assert lengths(loader, 3) == alone
     with build(dataset, batch_size=2, **{**options, "seed": 6}) as loader:
         assert lengths(loader, 3) != alone
 
@@ -234,26 +232,19 @@ def test_other_parts_of_a_loader_work(prepared):
     assert grids.shape == (*first.shape[:2], 2)
     assert (second.shape, others.shape) == ((4, 256, 768), (4, 2))
     sampler = loaders.PKSampler(2, 2)
-    with build_list(
-        prepared["people tfrecord"], [cut], sampler=sampler, fields=("tokens",)
-    ) as loader:
+    options = {"sampler": sampler, "fields": ("tokens",)}
+    with build_list(prepared["people tfrecord"], [cut], **options) as loader:
         assert take(loader, 1)[0][0].shape == (4,)
     for on_error, count in (("skip", 4), ("replace", 4)):
-        with build_list(
-            prepared["damaged tfrecord"],
-            [cut],
-            on_error=on_error,
-            fields=("image", "valid"),
-            last_batch="pad",
-        ) as loader:
+        options = {"on_error": on_error, "fields": ("image", "valid"), "last_batch": "pad"}
+        with build_list(prepared["damaged tfrecord"], [cut], **options) as loader:
             for images, valid in loader:
                 assert images.shape[0] == len(valid) == count
             assert loader.errors
     options = {"last_batch": "partial", "shuffle": False, "batch_size": 7, "framework": "numpy"}
     rows = {"Patchify": {"patch": 8, "row_tokens": 64, "max_tokens": None}}
-    with build_list(
-        prepared["mixed tfrecord"], [rows], **options, fields=("image", "tokens", "segments")
-    ) as loader:
+    options["fields"] = ("image", "tokens", "segments")
+    with build_list(prepared["mixed tfrecord"], [rows], **options) as loader:
         *_, (images, tokens, segments) = loader
     # The images that fill up the batch are in no row.
     assert (len(tokens), int(segments.max())) == (2, 1)
@@ -299,11 +290,8 @@ def test_what_cannot_be_combined_is_refused_by_name(prepared, tmp_path):
     refused(r"transforms\[1\]: .* comes after Patchify, .*leave it out", [cut, "MixUp"])
     refused(r"transforms\[1\]: .* comes after Patchify, .*leave it out", [cut, cut])
     refused(r"comes after FiveCrop", [{"FiveCrop": {"size": 8}}, cut])
-    refused(
-        "of some views into patches, but not of all",
-        [],
-        views=[[cut], [{"CenterCrop": {"size": 8}}]],
-    )
+    views = [[cut], [{"CenterCrop": {"size": 8}}]]
+    refused("of some views into patches, but not of all", [], views=views)
     refused('the field "segments" says', [cut], fields=("image", "segments"))
     for kind, field in (("mask", "mask"), ("depth", "depth"), ("boxes", "boxes")):
         message = f"Patchify.* cannot keep {'boxes' if kind == 'boxes' else 'masks'} right: it cuts"

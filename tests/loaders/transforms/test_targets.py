@@ -65,13 +65,10 @@ def class_masks(kind: type[np.generic] = np.uint8) -> list[np.ndarray]:
 
 
 def nearest(operation: Operation) -> Operation:
-    return replace(
-        operation,
-        **{
-            "filter": "nearest",
-            **({"antialias": False} if hasattr(operation, "antialias") else {}),
-        },
-    )  # type: ignore[type-var]
+    changes: dict[str, Any] = {"filter": "nearest"}
+    if hasattr(operation, "antialias"):
+        changes["antialias"] = False
+    return replace(operation, **changes)  # type: ignore[type-var]
 
 
 FILL = (255.0, 255.0, 255.0)
@@ -133,10 +130,8 @@ def test_a_mask_is_transformed_as_an_image_of_its_values() -> None:
         for chain, results in zip(chains, found, strict=True):
             for image, mask, _ in results:
                 assert mask.shape == image.shape[:2], chain
-                assert (mask == image[..., 0]).mean() >= least, (
-                    chain,
-                    (mask == image[..., 0]).mean(),
-                )
+                equal = (mask == image[..., 0]).mean()
+                assert equal >= least, (chain, equal)
 
 
 def check_masks_of_both_devices(gpu: bool = False) -> None:
@@ -229,24 +224,20 @@ def reason_of(chain: tuple[Operation, ...]) -> str:
 
 
 #: The words that are refused, with some of the reason. All other words keep masks and boxes right.
+MIXING = ("CutMix", "CutmixOperator", "FmixOperator", "MixUp", "MixupCutmixHybrid", "MixupOperator")
+POLICIES = (
+    "AugMix", "AutoAugment", "TimmAutoAugment", "TrivialAugmentWide",
+    "RandAugment", "RandAugmentV2", "RandAugmentV3", "RandAugmentV4",
+)  # fmt: skip
 REFUSED_FOR_BOTH = {
-    **dict.fromkeys(
-        ("CutMix", "CutmixOperator", "FmixOperator", "MixUp", "MixupCutmixHybrid", "MixupOperator"),
-        "mixes",
-    ),
-    **dict.fromkeys(
-        ("AugMix", "AutoAugment", "TimmAutoAugment", "TrivialAugmentWide"), "moves pixels"
-    ),
-    **dict.fromkeys(
-        ("RandAugment", "RandAugmentV2", "RandAugmentV3", "RandAugmentV4"), "moves pixels"
-    ),
+    **dict.fromkeys(MIXING, "mixes"),
+    **dict.fromkeys(POLICIES, "moves pixels"),
     **dict.fromkeys(("FiveCrop", "TenCrop"), "several crops"),
     "Patchify": "cuts images into patches",
 }
+TILTED = ("ElasticTransform", "RandomAffine", "RandomPerspective", "RandomRotation")
 REFUSED_FOR_BOXES = {
-    **dict.fromkeys(
-        ("ElasticTransform", "RandomAffine", "RandomPerspective", "RandomRotation"), "parallel"
-    ),
+    **dict.fromkeys(TILTED, "parallel"),
     "RandomRot90": "exchanges the width and the height",
 }
 
@@ -281,9 +272,8 @@ def test_every_operation_is_known() -> None:
     with pytest.raises(CallError, match="not known"):
         require_followed(recipe, "masks")
     samples = {type(each): each for chain in MOVING for each in chain}
-    known = [
-        each for each in operation_types() if not issubclass(each, Combinator | BatchOperation)
-    ]
+    containers = Combinator | BatchOperation
+    known = [each for each in operation_types() if not issubclass(each, containers)]
     unsorted = {each for each in known if not each.moves and each.loses is Operation.loses}
     assert {each.__name__ for each in unsorted} == {*FUSED}
     assert {each for each in known if each.moves in ("straight", "tilted")} <= {*samples}
