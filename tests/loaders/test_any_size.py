@@ -13,6 +13,7 @@ import loaders
 from manifests.errors import CallError, DatasetError
 
 SIZES = ((30, 40), (32, 37), (34, 34), (1, 9), (40, 25))
+IN_ORDER = loaders.SequentialSampler()
 NORMALIZE = {"Normalize": {"mean": [0.5] * 3, "std": [0.5] * 3}}
 
 
@@ -28,19 +29,13 @@ def build(folder, **options):
         {"shuffle": "buffer", "transforms": ["ToTensor", NORMALIZE]},
         {"transforms": [{"Pad": {"padding": 2}}, {"RandomHorizontalFlip": {"p": 0.5}}]},
         {"views": [["ToGray"], [{"Pad": {"padding": 2}}]]},
-        {
-            "layout": "NHWC",
-            "framework": "torch",
-            "dtype": "uint8",
-            "sampler": loaders.SequentialSampler(),
-        },
+        {"layout": "NHWC", "framework": "torch", "dtype": "uint8", "sampler": IN_ORDER},
     ],
 )
 def test_a_batch_of_one_image_has_its_size(make_dataset, options):
-    samples = [
-        ("png", encode(photo(number, width, height), "png"), number)
-        for number, (height, width) in enumerate(SIZES)
-    ]
+    samples = []
+    for number, (height, width) in enumerate(SIZES):
+        samples.append(("png", encode(photo(number, width, height), "png"), number))
     added, seen = 4 * str(options).count("padding"), []
     folder = make_dataset("tfrecord", samples, shards=1)
     with build(folder, batch_size=1, **options) as loader:

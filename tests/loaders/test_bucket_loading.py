@@ -169,20 +169,6 @@ def test_resume_at_each_batch_is_exact(folder, mode):
                 )
 
 
-def test_another_number_of_ranks_continues_the_epoch(folder):
-    options = {"fields": ("index",), "transforms": "bucket-train"}
-    with sampled(folder[0], batch_size=8, **options) as alone:
-        expected = [rows.tolist() for (rows,) in alone]
-        alone.set_epoch(0)
-        state = state_after(alone, 2)
-    parts = []
-    for rank in range(2):
-        with sampled(folder[0], batch_size=4, rank=rank, world_size=2, **options) as loader:
-            loader.load_state_dict(state)
-            parts.append([rows.tolist() for (rows,) in loader])
-    assert [first + second for first, second in zip(*parts, strict=True)] == expected[2:]
-
-
 @pytest.mark.parametrize("batch", ["images", "pixels"])
 def test_two_ranks_have_batches_of_equal_shapes(folder, batch):
     sampler = loaders.BucketSampler(GIVEN, multiple_of=8, batch=batch, pixels=1000)

@@ -1,6 +1,5 @@
 """`loaders.build`: public names, imports, batches and epochs, and what a script asks a loader."""
 
-import gc
 import importlib
 import os
 import pkgutil
@@ -10,7 +9,7 @@ import weakref
 
 import pytest
 import torch
-from helpers.loading import build, column, equal
+from helpers.loading import build, column
 
 import loaders
 from loaders import transforms
@@ -88,19 +87,6 @@ def test_only_training_is_shuffled_by_default(prepared, make_dataset, mixed):
         assert column(val) == column(val)
         assert (val.options.shuffle, val.options.last_batch) == (False, "partial")
         assert val.classes == tuple(f"class {label}" for label in range(23))
-
-
-def test_batches_stay_valid_after_the_loader_is_closed(prepared):
-    loader = build(prepared["mixed webdataset"], transforms="imagenet-train")
-    batches, copies = [], []
-    for _ in range(3):
-        for batch in loader:
-            batches.append(batch)
-            copies.append([part.clone() for part in batch])
-    loader.close()
-    del loader
-    gc.collect()
-    assert equal(batches, copies)
 
 
 # --- what a script asks a loader ------------------------------------------------------------------

@@ -115,54 +115,37 @@ def test_a_bad_row_outside_the_split_is_rejected():
 
 
 IN_EPOCH, AT_END = Position(batch=2, read=2), Position(batch=BATCHES, read=BATCHES)
+RANK_1, OTHER_SIZE = {"rank": 1}, {"world_size": 1, "batch_size": 8}
+#: A state with `on_error` and bad rows at a position, what the loader that reads it has, and the error.
+ON_ERROR = {
+    **{f"{a}, then {b}": (a, [3], IN_EPOCH, {"on_error": b}, f"on_error='{a}', but this loader has on_error='{b}'")
+       for a, b in (("skip", "raise"), ("skip", "replace"), ("replace", "skip"), ("replace", "raise"))},
+    "the same": ("skip", [3], IN_EPOCH, {"on_error": "skip"}, None),
+    "no image is bad": ("replace", [], IN_EPOCH, {"on_error": "raise"}, None),
+    "between epochs": ("skip", [3], AT_END, {"on_error": "replace"}, None),
+    # The samples of a rank move up for its own bad images, which the states of other ranks do not contain.
+    "skip on another rank": ("skip", [], IN_EPOCH, RANK_1, "does not tell which samples other ranks have read"),
+    "skip at another size": ("skip", [], IN_EPOCH, OTHER_SIZE, "does not tell which samples other ranks have read"),
+    "skip on another rank, between epochs": ("skip", [], AT_END, RANK_1, None),
+    "replace at another size": ("replace", [], IN_EPOCH, OTHER_SIZE, None),
+    "raise, then skip on another rank": ("raise", [], IN_EPOCH, {**RANK_1, "on_error": "skip"}, None),
+}  # fmt: skip
 
 
-def saved_with(on_error, position=IN_EPOCH, errors=(), **part):
-    """Return a state, and what another loader has in common with it."""
-    built = {"sampler": "ShuffledSampler()", "rank": 0, "world_size": 2, "batch_size": 4, **part}
-    saved = {**built, "on_error": on_error}
-    return State(saved, position, b"checkpoint", dict.fromkeys(errors, "no data")).to_dict(), built
-
-
-@pytest.mark.parametrize(
-    ("saved", "own"),
-    [("skip", "raise"), ("skip", "replace"), ("replace", "skip"), ("replace", "raise")],
-)
-def test_an_epoch_with_bad_images_continues_with_the_same_on_error(saved, own):
-    state, built = saved_with(saved, errors=[3])
-    with pytest.raises(
-        CallError, match=f"on_error='{saved}', but this loader has on_error='{own}'"
-    ):
-        read_state(state, {**built, "on_error": own}, batches=BATCHES)
-    for accepted, like in (
-        (state, saved),
-        (saved_with(saved)[0], own),  # no image is bad
-        (saved_with(saved, AT_END, errors=[3])[0], own),
-    ):
-        assert (
-            read_state(accepted, {**built, "on_error": like}, batches=BATCHES).checkpoint
-            == b"checkpoint"
-        )
-
-
-@pytest.mark.parametrize("part", [{"rank": 1}, {"rank": 0, "world_size": 1, "batch_size": 8}])
-def test_on_other_ranks_skip_continues_between_epochs_only(part):
-    """The samples of a rank move up for its own bad images, which the states of other ranks do not contain."""
-    state, built = saved_with("skip")
-    with pytest.raises(
-        CallError, match="it does not tell which samples other ranks have read; it was saved with"
-    ):
-        read_state(state, {**built, **part, "on_error": "skip"}, batches=BATCHES)
-    for saved, own, position in (
-        ("skip", "skip", AT_END),
-        ("replace", "replace", IN_EPOCH),
-        ("raise", "skip", IN_EPOCH),
-    ):
-        state, built = saved_with(saved, position)
-        assert (
-            read_state(state, {**built, **part, "on_error": own}, batches=BATCHES).position.read
-            == 0
-        )
+@pytest.mark.parametrize("name", ON_ERROR)
+def test_a_state_with_bad_images_fits_the_same_on_error_and_ranks(name):
+    on_error, bad, position, own, message = ON_ERROR[name]
+    built = {"sampler": "ShuffledSampler()", "rank": 0, "world_size": 2, "batch_size": 4}
+    built["on_error"] = on_error
+    state = State(built, position, b"checkpoint", dict.fromkeys(bad, "no data")).to_dict()
+    if message:
+        with pytest.raises(CallError, match=message):
+            read_state(state, {**built, **own}, batches=BATCHES)
+        return
+    found = read_state(state, {**built, **own}, batches=BATCHES)
+    # The checkpoint of DALI is for a loader of the same rank.
+    is_other = own.keys() & {"rank", "world_size"}
+    assert found.checkpoint == (b"" if is_other else b"checkpoint")
 
 
 VALID = State(

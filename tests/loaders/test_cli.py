@@ -24,17 +24,13 @@ def dataset(prepared):
     return prepared["people tfrecord"]
 
 
-def test_memory_prints_an_estimate_per_split(dataset, memory):
+def test_memory_prints_an_estimate_per_split_and_json(dataset, memory):
     done = memory(dataset, "--batch-size", 256)
     assert done.stderr == ""
     for text in ("estimated GPU memory for batches of 256 images", "imagenet-train", " GiB"):
         assert text in done.stdout
-    text = memory(dataset, "--batch-size", 8, "--verbose").stderr
-    assert "manifest.json: read; 1 splits" in text
-
-
-def test_memory_as_json(dataset, memory):
-    done = memory(dataset, "--split", "train", "--batch-size", 256, "--json")
+    done = memory(dataset, "--split", "train", "--batch-size", 256, "--json", "--verbose")
+    assert "manifest.json: read; 1 splits" in done.stderr
     ((name, split),) = json.loads(done.stdout)["splits"].items()
     assert name == "train"
     sizes = split["gpu_memory"]
@@ -48,19 +44,13 @@ def test_memory_as_json(dataset, memory):
     [
         (["DATASET"], "--batch-size"),
         (["/none/none", "--batch-size", 8], "/none/none"),
-        (
-            ["s3://bucket/set", "--batch-size", 8],
-            "loaders: s3://bucket/set is in an object store. Hint: name a copy on a local disk.\n",
-        ),
-        (
-            ["DATASET", "--split", "trian", "--batch-size", 8],
-            "loaders: DATASET has no split 'trian'. Hint: did you mean 'train'?\n",
-        ),
+        (["s3://bucket/set", "--batch-size", 8], "is in an object store. Hint: name a copy on a"),
+        (["DATASET", "--split", "trian", "--batch-size", 8], "has no split 'trian'. Hint: did you"),
     ],
 )
 def test_wrong_arguments(dataset, memory, arguments, message):
     given = [dataset if each == "DATASET" else each for each in arguments]
-    assert message.replace("DATASET", str(dataset)) in memory(*given, status=2).stderr
+    assert message in memory(*given, status=2).stderr
 
 
 def test_memory_of_a_damaged_dataset(dataset, tmp_path, memory):

@@ -21,14 +21,13 @@ FIELDS = ("image", "label", "valid", "frame", "clip")
 DRAWING = {
     "crop": [{"RandomResizedCrop": {"size": 32}}, "RandomHorizontalFlip", "TrivialAugmentWide"],
     "crop after another": [
-        {"RandomRotation": {"degrees": 20}},
-        {"RandomResizedCrop": {"size": 32}},
+        {"RandomRotation": {"degrees": 20}}, {"RandomResizedCrop": {"size": 32}},
         {"GaussianBlur": {"kernel_size": 5}},
     ],
     "noise": [*EXACT, {"ElasticTransform": {}}, {"RandomErasing": {"p": 1.0, "value": "random"}}],
     "PaddleClas": [{"RandCropImage": {"size": 32}}, {"RandFlipImage": {"flip_code": 1}}],
     "reid": "reid-train",
-}
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -120,13 +119,6 @@ def test_a_state_resumes_a_clip_exactly(tracklets):
         assert equal([list(loader), list(loader)], [whole[0][2:], whole[1]])
 
 
-def test_a_bad_frame_is_replaced_within_its_clip(tracklets):
-    with build(tracklets, ClipSampler(3), batch_size=6, on_error="replace") as loader:
-        assert loader.spec.order.peers is not None
-    with pytest.raises(CallError, match="not of whole clips"):
-        build(tracklets, ClipSampler(3), batch_size=6, on_error="skip")
-
-
 #: A sampler, changes of the columns, and the error.
 TWELVE = {"clip": np.repeat([3, 8], 6), "frame": np.arange(12), "label": np.repeat([0, 1], 6)}
 
@@ -174,3 +166,10 @@ def test_arguments_that_are_wrong(arguments, message):
         ClipSampler(**arguments)
     with pytest.raises(CallError, match="clip"):
         PKSampler(2, 2, clip=ClipSampler(jitter=False))
+
+
+def test_a_bad_frame_is_replaced_within_its_clip(tracklets):
+    with build(tracklets, ClipSampler(3), batch_size=6, on_error="replace") as loader:
+        assert loader.spec.order.peers is not None
+    with pytest.raises(CallError, match="not of whole clips"):
+        build(tracklets, ClipSampler(3), batch_size=6, on_error="skip")

@@ -67,15 +67,11 @@ def mappings(folder):
 @pytest.mark.parametrize(
     ("options", "taken"),
     [
-        ({}, 0),
-        ({}, 1),
-        ({"shuffle": False}, 99),
-        ({"shuffle": "buffer"}, 1),
-        ({"on_error": "skip"}, 99),
-        ({"sampler": loaders.PKSampler(2, 2)}, 1),
+        ({}, 0), ({}, 1), ({"shuffle": False}, 99), ({"shuffle": "buffer"}, 1),
+        ({"on_error": "skip"}, 99), ({"sampler": loaders.PKSampler(2, 2)}, 1),
         ({"mix": [0.5, 0.5]}, 1),
     ],
-)
+)  # fmt: skip
 def test_shards_are_unmapped_at_once(make_dataset, mixed, options, taken):
     datasets = folder = make_dataset("tfrecord", mixed)
     if "mix" in options:

@@ -8,7 +8,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from helpers.loading import build
 
 from loaders import devices
 from loaders.devices import (
@@ -56,20 +55,24 @@ def jax(monkeypatch):
     return module
 
 
-def test_jax_uses_the_devices_of_its_process(jax):
+def test_jax_uses_the_devices_and_ranks_of_its_process(jax):
     gpus = find_gpus("jax")
     assert find_device("auto", None, Ranks(1, 2), gpus) == Device("gpu", 3)
     framework = load_framework("jax")
     array, device = framework.numbers(np.zeros(3), Device("gpu", 3))
     assert device.id == 13
     assert framework.numbers(array, Device("cpu"))[1].platform == "cpu"
-
-
-def test_ranks_of_jax(jax):
     assert find_ranks(None, None, {}) == Ranks(1, 2)
     check_group(Ranks(1, 2))
     with pytest.raises(CallError, match=r"but jax\.distributed says rank 1 of 2"):
         check_group(Ranks())
+
+    def fail(backend=None):
+        raise RuntimeError("Unknown backend: 'gpu'")
+
+    jax.local_devices = fail
+    assert find_gpus("jax") == Gpus(0)
+    assert find_device("auto", None, Ranks(), find_gpus("jax")) == Device("cpu")
 
 
 def test_ranks_of_paddle(monkeypatch):
@@ -78,15 +81,6 @@ def test_ranks_of_paddle(monkeypatch):
     )
     monkeypatch.setitem(sys.modules, "paddle", SimpleNamespace(distributed=group))
     assert find_ranks(None, None, {}) == Ranks(2, 4)
-
-
-def test_jax_without_a_gpu(jax):
-    def fail(backend=None):
-        raise RuntimeError("Unknown backend: 'gpu'")
-
-    jax.local_devices = fail
-    assert find_gpus("jax") == Gpus(0)
-    assert find_device("auto", None, Ranks(), find_gpus("jax")) == Device("cpu")
 
 
 @pytest.mark.parametrize(("built", "expected"), [(True, Device("gpu", 2)), (False, Device("cpu"))])
@@ -100,13 +94,12 @@ def test_paddle_asks_paddle(monkeypatch, built, expected):
 
 def test_numpy_asks_the_driver_if_torch_has_no_cuda(monkeypatch):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    monkeypatch.setattr(devices, "_cuda_count", lambda: 2)
-    assert find_device("auto", None, Ranks(), find_gpus("numpy")) == Device("gpu", 0)
-    # torch itself cannot use these GPUs.
-    assert find_device("auto", None, Ranks(), find_gpus("torch")) == Device("cpu")
+    with monkeypatch.context() as patch:
+        patch.setattr(devices, "_cuda_count", lambda: 2)
+        assert find_device("auto", None, Ranks(), find_gpus("numpy")) == Device("gpu", 0)
+        # torch itself cannot use these GPUs.
+        assert find_device("auto", None, Ranks(), find_gpus("torch")) == Device("cpu")
 
-
-def test_what_is_not_installed(monkeypatch):
     def missing(name):
         raise OSError(name)
 
@@ -177,21 +170,6 @@ def test_frameworks_have_the_values_of_numpy(name):
         found = tensor if isinstance(tensor, np.ndarray) else np.asarray(tensor.tolist())
         assert tuple(tensor.shape) == (2, 2)
         assert found.tolist() == array.tolist()
-
-
-@pytest.mark.parametrize("name", ["torch", "jax", "paddle"])
-def test_depth_maps_and_columns(name, prepared):
-    pytest.importorskip(name)
-    resize = [{"Resize": {"size": [20, 30], "interpolation": "nearest"}}]
-    options = {"batch_size": 5, "transforms": resize, "dtype": "uint8", "shuffle": False}
-    options["fields"] = ("image", "depth", "index", "width")
-    seen = {}
-    for framework in ("numpy", name):
-        with build(prepared["depth tfrecord"], framework=framework, **options) as loader:
-            seen[framework] = [np.asarray(value.tolist()) for value in next(iter(loader))]
-    for expected, found in zip(seen["numpy"], seen[name], strict=True):
-        assert expected.max() > 1
-        assert (expected == found).all()
 
 
 # --- CUDA's hardware queues -----------------------------------------------------------------------

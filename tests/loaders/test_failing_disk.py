@@ -1,16 +1,12 @@
 """A shard that is shortened while it is in use is an error that names it; a network file system is not mapped."""
 
-import gc
 import json
 import os
 import sys
-from contextlib import suppress
-from pathlib import Path
 
 import numpy as np
 import pytest
 from helpers import HELPERS
-from helpers.eventually import eventually
 from helpers.loading import build, take
 
 from loaders.dataset import files
@@ -137,25 +133,3 @@ def test_network_file_systems(prepared, monkeypatch, number, name):
         take(loader, 5)
     with build(folder, shuffle=True, mmap=True) as loader:
         assert (loader.options.mmap, loader.options.shuffle) == (True, True)
-
-
-def test_a_loader_that_is_dropped_closes_its_files(make_dataset, mixed):
-    folder = make_dataset("tfrecord", mixed).resolve()
-
-    def open_shards():
-        """Return the open shards of this dataset; loaders of other tests have others."""
-        links = []
-        for handle in Path("/proc/self/fd").iterdir():
-            with suppress(OSError):
-                links.append(Path(os.readlink(handle)))
-        return [link for link in links if link.parent == folder and link.name.startswith("train-")]
-
-    def closed():
-        gc.collect()  # again: a thread that ends later may leave what it used in a cycle of references
-        return not open_shards()
-
-    loader = build(folder, mmap=False)
-    next(iter(loader))
-    assert open_shards()
-    del loader
-    assert eventually(closed)

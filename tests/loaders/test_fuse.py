@@ -68,6 +68,8 @@ both_formats = pytest.mark.parametrize("mounted", ["tfrecord", "webdataset"], in
 def test_batches_over_fuse_equal_those_of_the_local_dataset(mounted, shuffle):
     local, mount = mounted
     assert network_filesystem(str(mount)) == "FUSE"
+    with loaders.build(mount, **OPTIONS) as loader:
+        assert (loader.options.mmap, loader.options.shuffle) == (False, "buffer")
     over_fuse, expected = (
         batches(mount, shuffle=shuffle),
         batches(local, shuffle=shuffle, mmap=True),
@@ -76,15 +78,6 @@ def test_batches_over_fuse_equal_those_of_the_local_dataset(mounted, shuffle):
     for batch, other in zip(over_fuse, expected, strict=True):
         for field, other_field in zip(batch, other, strict=True):
             np.testing.assert_array_equal(field, other_field)
-
-
-@both_formats
-def test_defaults_over_fuse(mounted):
-    local, mount = mounted
-    with loaders.build(mount, **OPTIONS) as loader:
-        assert (loader.options.mmap, loader.options.shuffle) == (False, "buffer")
-    with loaders.build(local, **OPTIONS) as loader:
-        assert (loader.options.mmap, loader.options.shuffle) == (True, True)
 
 
 def _forget_pages(mount):

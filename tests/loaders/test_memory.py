@@ -28,19 +28,14 @@ def equal_sizes(width, height, count=10):
 @pytest.mark.parametrize(
     ("size", "batch", "window", "measured"),
     [
-        ((341, 256), 32, CropWindow(), 1027),
-        ((341, 256), 512, CropWindow(), 1539),
-        ((500, 375), 128, CropWindow(), 1163),
-        ((500, 375), 512, None, 1863),
-        ((1920, 1080), 32, CropWindow(), 1527),
-        ((1920, 1080), 512, CropWindow(), 3961),
-        ((1920, 1080), 512, None, 7793),
-        ((3840, 2160), 32, CropWindow(), 2905),
-        ((3840, 2160), 128, None, 8255),
-        ((3840, 2160), 512, CropWindow(), 11163),
+        ((341, 256), 32, CropWindow(), 1027), ((341, 256), 512, CropWindow(), 1539),
+        ((500, 375), 128, CropWindow(), 1163), ((500, 375), 512, None, 1863),
+        ((1920, 1080), 32, CropWindow(), 1527), ((1920, 1080), 512, CropWindow(), 3961),
+        ((1920, 1080), 512, None, 7793), ((3840, 2160), 32, CropWindow(), 2905),
+        ((3840, 2160), 128, None, 8255), ((3840, 2160), 512, CropWindow(), 11163),
         ((3840, 2160), 512, None, 26687),
     ],
-)
+)  # fmt: skip
 def test_the_estimate_equals_the_measurement(size, batch, window, measured):
     """Measured with DALI 2.4, 12 threads, a hardware load of 0.65 and float16, in MiB of the whole process."""
     settings = LoadSettings(batch, IMAGE_BYTES, window)

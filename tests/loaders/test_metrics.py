@@ -20,15 +20,12 @@ DOCS = Path(__file__).parents[2] / "docs"
 
 def test_a_function_gets_what_happened(prepared):
     found = []
-    with build(
-        prepared["people tfrecord"], shuffle=True, last_batch="partial", metrics=found.append
-    ) as loader:
+    options = {"shuffle": True, "last_batch": "partial", "metrics": found.append}
+    with build(prepared["people tfrecord"], **options) as loader:
         images = sum(len(batch[0]) for _ in range(2) for batch in loader if not time.sleep(0.01))
         batches = len(loader)
-    assert [(each.epoch, each.batch, each.rank) for each in found] == [
-        (0, batches, 0),
-        (1, batches, 0),
-    ]
+    places = [(each.epoch, each.batch, each.rank) for each in found]
+    assert places == [(0, batches, 0), (1, batches, 0)]
     assert sum(each.images for each in found) == images
     for each in found:
         assert 0 < each.wait_seconds <= each.seconds - 0.01 * (batches - 1)
@@ -74,9 +71,8 @@ def test_prometheus_and_files(prepared, tmp_path):
         with build(prepared["people tfrecord"], metrics=f"prometheus:{port}") as loader:
             list(loader)
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
-        lines = dict(
-            line.rsplit(" ", 1) for line in answer.read().decode().splitlines() if line[0] != "#"
-        )
+        text = answer.read().decode().splitlines()
+    lines = dict(line.rsplit(" ", 1) for line in text if line[0] != "#")
     # The dashboard and the alerts of the documentation ask for values that there are.
     exported = {line.partition("{")[0] for line in lines}
     for name in ("grafana.json", "watch.md"):

@@ -103,10 +103,8 @@ def test_a_mask_that_cannot_be_decoded_is_found(prepared, order, tmp_path):
         file.seek(table[1]["mask_offset"] + 60)
         file.write(bytes(range(256)))
     message = r"cannot be decoded \(DALI says: its mask: |an image is damaged"
-    with (
-        pytest.raises(DamagedError, match=message),
-        build(folder, ("image", "mask"), order) as loader,
-    ):
+    loader = build(folder, ("image", "mask"), order)
+    with pytest.raises(DamagedError, match=message), loader:
         list(loader)
     with build(folder, ("image", "mask", "index"), "planned", on_error="skip") as loader:
         rows = torch.cat([rows for *_, rows in loader]).tolist()

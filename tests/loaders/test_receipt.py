@@ -33,9 +33,8 @@ RUNS = {
 
 
 def keys_of(folder, seen):
-    table = SampleTables(open_split(folder, "train")).columns(
-        ["key", "source"], requested_by="test"
-    )
+    tables = SampleTables(open_split(folder, "train"))
+    table = tables.columns(["key", "source"], requested_by="test")
     counted = Counter()
     for row, times in seen.items():
         counted[table["key"][row], table["source"][row]] += times

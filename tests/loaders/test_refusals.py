@@ -74,12 +74,10 @@ def test_folders_that_are_no_datasets(tmp_path):
         build(tmp_path)
     assert message in str(caught.value)
     transforms = ["--transforms", "imagenet-eval"]
-    for command in (
-        ["preview", str(tmp_path), *transforms],
-        ["bench", str(tmp_path), *transforms],
-        ["memory", str(tmp_path), "--batch-size", "2"],
-    ):
-        done = CliRunner().invoke(main, command)
+    for command, *options in (
+        ("preview", *transforms), ("bench", *transforms), ("memory", "--batch-size", "2")
+    ):  # fmt: skip
+        done = CliRunner().invoke(main, [command, str(tmp_path), *options])
         assert (done.exit_code, message in done.stderr) == (2, True)
 
 

@@ -1,15 +1,10 @@
 """A restart that fails reports its cause and leaves the loader usable; so do fork, chdir and Ctrl-C."""
 
-import json
-import os
 import pkgutil
 import signal
-import sys
-import time
 
-import nvidia.dali
 import pytest
-from helpers import HELPERS, loading
+from helpers import loading
 from helpers.loading import column, take
 
 from manifests.errors import IndexFileError
@@ -73,30 +68,6 @@ def test_a_relative_path_survives_chdir(prepared, tmp_path, monkeypatch, shuffle
         assert len(list(loader)) == 5
         loader.load_state_dict(loader.state_dict())
         assert len(list(loader)) == 5
-
-
-@pytest.mark.usefixtures("no_garbage_collector")
-def test_ctrl_c_while_a_pipeline_is_destroyed(prepared, monkeypatch):
-    """Python ignores an exception that is raised in `Pipeline.__del__`."""
-    folder = prepared["mixed tfrecord"]
-    destroy = nvidia.dali.Pipeline._shutdown
-
-    def interrupted(pipeline):
-        monkeypatch.undo()
-        os.kill(os.getpid(), signal.SIGINT)
-        time.sleep(0)
-        destroy(pipeline)
-
-    with build(folder) as whole, build(folder) as loader:
-        epochs = [column(whole) for _ in range(2)]
-        take(loader, 2)
-        monkeypatch.setattr(nvidia.dali.Pipeline, "_shutdown", interrupted)
-        monkeypatch.setattr(
-            sys, "unraisablehook", lambda raised: pytest.fail(f"ignored: {raised.exc_value!r}")
-        )
-        with pytest.raises(KeyboardInterrupt):
-            list(loader)
-        assert column(loader) == epochs[1]
 
 
 FORKED = """
@@ -165,41 +136,3 @@ def test_ctrl_c_is_never_swallowed_and_prints_one_traceback(prepared, delay, shu
     assert done.stderr.count("Traceback") == 1, done.stderr
     assert done.stderr.rstrip().endswith("KeyboardInterrupt"), done.stderr
     assert "Exception ignored" not in done.stderr
-
-
-#: Starts the training in a session of its own, interrupts the whole session, and reports how it
-#: ended.
-TRAINING = """
-import json, os, signal, sys
-sys.path.insert(0, sys.argv[3])
-from processes import group_members
-import loaders
-
-read, write = os.pipe()
-training = os.fork()
-if not training:
-    os.setsid()
-    os.dup2(write, 1)
-    os.close(read), os.close(write)
-    loader = loaders.build(sys.argv[1], batch_size=4, transforms=sys.argv[2], device="cpu", num_threads=2)
-    while True:
-        for number, batch in enumerate(loader):
-            print(number, flush=True)
-os.close(write)
-with open(read) as output:
-    lines = [output.readline() for _ in range(12)]
-    os.killpg(training, signal.SIGINT)
-    output.read()  # so that the training can print
-status = os.waitstatus_to_exitcode(os.waitpid(training, 0)[1])
-print(json.dumps([lines, status, group_members(training)]))
-"""
-
-
-def test_ctrl_c_within_an_epoch_ends_the_process_and_leaves_no_child(prepared, python):
-    done = python.run("-c", TRAINING, prepared["mixed tfrecord"], "modern-train", HELPERS)
-    assert done.returncode == 0, done.stderr
-    lines, status, left = json.loads(done.stdout)
-    assert all(lines), done.stderr
-    assert status in (-signal.SIGINT, 130, 1)
-    assert "KeyboardInterrupt" in done.stderr
-    assert left == []

@@ -89,21 +89,20 @@ def test_a_join_is_read_without_a_new_conversion(made, tmp_path, dataprep):
     arguments = ("join", dataset, tmp_path / "scores.csv", "--on", "source")
     assert dataprep(*arguments).returncode == 0
     odd = {source: n % 3 == 0 for n, source in enumerate(sources) if n % 2}
-    for sampler in (
+    fields, weighted = (
+        ("image", "label", "source", "score"),
         loaders.WeightedSampler("score", replacement=False),
-        loaders.SubsetSampler(where="score = 1"),
-    ):
-        with build(
-            dataset, sampler=sampler, fields=("image", "label", "source", "score")
-        ) as loader:
+    )
+    for sampler in (weighted, loaders.SubsetSampler(where="score = 1")):
+        with build(dataset, sampler=sampler, fields=fields) as loader:
             for _, labels, names, scores in loader:
                 assert {*scores.tolist()} == {1}
                 assert [odd[name] for name in names] == labels.tolist()
     # DALI's own reader would take the labels from the records.
     with build(dataset, shuffle=False) as loader:
-        labels = {
-            name: label for batch in loader for name, label in zip(batch[2], batch[1], strict=True)
-        }
+        labels = {}
+        for _, own, names in loader:
+            labels.update(zip(names, own, strict=True))
         assert all(labels[name] == is_ant for name, is_ant in odd.items())
         with pytest.raises(CallError, match=r"Hint: build the loader with revision=1\."):
             loader.load_state_dict(state)

@@ -11,7 +11,6 @@ from helpers.loading import equal, state_after, take
 from helpers.rows import evaluate, read_rows
 
 from loaders import resolve
-from loaders.dataset.tables import SampleTables
 from loaders.memory import ImageSizes, estimate_memory
 from manifests.errors import CallError
 
@@ -106,9 +105,7 @@ def test_what_fails_leaves_the_loader_as_it_was(build, monkeypatch):
 def test_memory_limit_is_checked_again(build, monkeypatch):
     """On a GPU; here the estimate of its memory, with everything else on the CPU."""
     with build() as loader:
-        sizes = SampleTables(loader.spec.split).image_sizes() or ImageSizes(
-            *np.full((2, 39), 32, np.int32)
-        )
+        sizes = ImageSizes(*np.full((2, 39), 32, np.int32))
         estimate = estimate_memory(sizes, loader.spec.settings).total
         checked = []
 
