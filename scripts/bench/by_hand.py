@@ -51,16 +51,13 @@ def crop_resize(
     return fn.resize(fn.decoders.image_random_crop(image, **options), **resize)
 
 
-def normalize(
-    images: Any, *, gpu: bool, mirror: Any = None, mean: Sequence[float] = MEAN,
-    std: Sequence[float] = STD, layout: str = "CHW",
-) -> Any:  # fmt: skip
-    """Flip at random, unless `mirror` says which, and normalize to float16 on the GPU, else float32."""
+def normalize(images: Any, *, gpu: bool, layout: str = "CHW") -> Any:
+    """Flip at random, and normalize to float16 on the GPU, else float32."""
     return fn.crop_mirror_normalize(
         images,
-        mirror=fn.random.coin_flip(probability=0.5) if mirror is None else mirror,
-        mean=[255 * value for value in mean],
-        std=[255 * value for value in std],
+        mirror=fn.random.coin_flip(probability=0.5),
+        mean=[255 * value for value in MEAN],
+        std=[255 * value for value in STD],
         dtype=types.FLOAT16 if gpu else types.FLOAT,
         output_layout=layout,
     )

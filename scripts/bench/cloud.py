@@ -66,16 +66,11 @@ def copy_shard(keys: list[str], target: str) -> None:
 
 
 def plain(pool: multiprocessing.pool.Pool) -> None:
-    shards: list[list[str]] = []
-    size = SHARD
-    for listed in plain_store().list("images", chunk_size=1000):
-        for meta in listed:
-            size += meta["size"]
-            if size > SHARD:
-                shards.append([])
-                size = meta["size"]
-            shards[-1].append(meta["path"])
-    tasks = [(keys, f"out/{number}") for number, keys in enumerate(shards)]
+    found = [meta for listed in plain_store().list("images", chunk_size=1000) for meta in listed]
+    each = max(1, SHARD * len(found) // sum(meta["size"] for meta in found))
+    tasks = []
+    for start in range(0, len(found), each):
+        tasks.append(([meta["path"] for meta in found[start : start + each]], f"out/{start}"))
     pool.starmap(copy_shard, tasks, chunksize=1)
 
 

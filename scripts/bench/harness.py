@@ -88,7 +88,6 @@ MEANINGS = {
     "seconds": "duration of a measurement",
     "min_seconds": "minimum duration of a measurement",
     "workers": "worker processes",
-    "shards": "shards of 1,000 samples",
 }
 
 

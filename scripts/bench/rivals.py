@@ -16,7 +16,6 @@ import random
 import sys
 import time
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -87,24 +86,18 @@ def encoded_batch(samples: list[dict[str, Any]]) -> Batch:
     return [sample["image"] for sample in samples], [sample["label"] for sample in samples]
 
 
-@cache
-def augmentation() -> Any:
-    from torchvision import transforms
-
-    steps = [transforms.RandomResizedCrop(by_hand.SIZE), transforms.RandomHorizontalFlip()]
-    normalize = transforms.Normalize(by_hand.MEAN, by_hand.STD)
-    return transforms.Compose([*steps, transforms.ToTensor(), normalize])
-
-
 def decoded_batch(samples: list[dict[str, Any]]) -> Batch:
     """Decode with Pillow and torchvision into one tensor: float32 [n, 3, 224, 224]."""
     import torch
     from PIL import Image
+    from torchvision import transforms
 
-    images = []
+    crop = [transforms.RandomResizedCrop(by_hand.SIZE), transforms.RandomHorizontalFlip()]
+    normalize = [transforms.ToTensor(), transforms.Normalize(by_hand.MEAN, by_hand.STD)]
+    augment, images = transforms.Compose([*crop, *normalize]), []
     for sample in samples:
         with Image.open(io.BytesIO(sample["image"])) as file:
-            images.append(augmentation()(file.convert("RGB")))
+            images.append(augment(file.convert("RGB")))
     return torch.stack(images), [sample["label"] for sample in samples]
 
 
