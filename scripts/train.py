@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import os
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -187,48 +188,42 @@ def positive_int(text: str) -> int:
     return number
 
 
+def positive_float(text: str) -> float:
+    if not 0 < float(text) < float("inf"):
+        raise argparse.ArgumentTypeError(f"must be more than 0, got {text}")
+    return float(text)
+
+
 class HelpFormatter(argparse.RawDescriptionHelpFormatter, argparse.ArgumentDefaultsHelpFormatter):
     """Shows the description as it is written, and the default of each option."""
 
 
+def make_parser(
+    description: str | None, models: Sequence[str] | None = None, **defaults: Any
+) -> argparse.ArgumentParser:
+    """Return a parser with the options that trainings share; `defaults` are the ones that differ."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=HelpFormatter)
+    add = parser.add_argument
+    add("dataset", help="folder of a prepared dataset")
+    add("--model", default="resnet50", choices=models, help="a torchvision model, or `tiny`")
+    add("--epochs", type=positive_int, help="epochs of the whole training")
+    add("--lr", type=positive_float, help="maximum learning rate")
+    add("--device", choices=["gpu", "cpu"], help="where to train; a GPU if there is one")
+    add("--seed", type=int, default=0, help="seed of the order and the weights")
+    add("--checkpoint", type=Path, default=Path("checkpoint.pt"), help="file that the run saves")
+    add("--save-every", type=positive_int, default=1000, help="steps between checkpoints")
+    add("--log-every", type=positive_int, default=50, help="steps between log lines")
+    add("--resume", action="store_true", help="resume from --checkpoint, if it exists")
+    device = "gpu" if torch.cuda.is_available() else "cpu"
+    parser.set_defaults(device=device, **defaults)
+    return parser
+
+
 def parse_args() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
-    parser.add_argument("dataset", help="folder of a prepared dataset with two splits")
+    parser = make_parser(__doc__, epochs=90, lr=0.1)
     parser.add_argument("--val-split", default="val", help="split to evaluate after each epoch")
-    parser.add_argument(
-        "--model", default="resnet50", help="name of a torchvision model, or `tiny`"
-    )
-    parser.add_argument(
-        "--epochs", type=positive_int, default=90, help="epochs of the whole training"
-    )
-    parser.add_argument(
-        "--batch-size", type=positive_int, default=256, help="samples per step of each process"
-    )
-    parser.add_argument(
-        "--lr",
-        type=float,
-        default=0.1,
-        help="maximum learning rate for 256 samples per step, scaled to the actual number",
-    )
-    parser.add_argument(
-        "--device",
-        choices=["gpu", "cpu"],
-        default="gpu" if torch.cuda.is_available() else "cpu",
-        help="where to train; the default is a GPU if there is one",
-    )
-    parser.add_argument("--seed", type=int, default=0, help="seed of the order and the weights")
-    parser.add_argument(
-        "--checkpoint", type=Path, default=Path("checkpoint.pt"), help="file that the run saves"
-    )
-    parser.add_argument(
-        "--save-every", type=positive_int, default=1000, help="steps between checkpoints"
-    )
-    parser.add_argument(
-        "--log-every", type=positive_int, default=50, help="steps between log lines"
-    )
-    parser.add_argument(
-        "--resume", action="store_true", help="resume from --checkpoint, if it exists"
-    )
+    size = "samples per step of each process; --lr is for 256 per step, and scaled to all of them"
+    parser.add_argument("--batch-size", type=positive_int, default=256, help=size)
     return parser.parse_args()
 
 

@@ -24,7 +24,7 @@ import torch
 import train
 from torch import distributed, nn
 from torch.nn import functional
-from train import autocast, init_distributed, log, positive_int, synchronize_buffers
+from train import autocast, init_distributed, log, positive_float, positive_int, synchronize_buffers
 
 import loaders
 from manifests.store import read_manifest
@@ -267,54 +267,16 @@ def build(
     return batches, [loaders.build(args.dataset, split=name, **shared) for name in names]
 
 
-def positive_float(text: str) -> float:
-    if not 0 < float(text) < math.inf:
-        raise argparse.ArgumentTypeError(f"must be more than 0, got {text}")
-    return float(text)
-
-
 def parse_args() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "dataset", help="folder of a prepared dataset: train, query and gallery; or train and val"
-    )
-    parser.add_argument("--model", default="resnet50", choices=["resnet50", "resnet18", "tiny"])
-    parser.add_argument("--epochs", type=positive_int, default=120)
-    parser.add_argument(
-        "--identities",
-        type=positive_int,
-        default=16,
-        help="identities in a batch of each process (P)",
-    )
-    parser.add_argument(
-        "--samples", type=positive_int, default=4, help="samples of each identity in a batch (K)"
-    )
-    parser.add_argument(
-        "--margin", type=positive_float, help="margin of the triplet loss; default: the soft margin"
-    )
-    parser.add_argument("--lr", type=positive_float, default=3.5e-4, help="maximum learning rate")
-    parser.add_argument(
-        "--device", choices=["gpu", "cpu"], default="gpu" if torch.cuda.is_available() else "cpu"
-    )
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--checkpoint", type=Path, default=Path("checkpoint.pt"))
-    parser.add_argument(
-        "--save-every", type=positive_int, default=1000, help="steps between checkpoints"
-    )
-    parser.add_argument(
-        "--log-every", type=positive_int, default=50, help="steps between log lines"
-    )
-    parser.add_argument(
-        "--evaluate-every",
-        type=positive_int,
-        default=10,
-        help="epochs between evaluations; the last epoch is always evaluated",
-    )
-    parser.add_argument(
-        "--resume", action="store_true", help="resume from --checkpoint, if it exists"
-    )
+    parser = train.make_parser(__doc__, ["resnet50", "resnet18", "tiny"], epochs=120, lr=3.5e-4)
+    for name, default, text in (
+        ("--identities", 16, "identities in a batch of each process (P)"),
+        ("--samples", 4, "samples of each identity in a batch (K)"),
+        ("--evaluate-every", 10, "epochs between evaluations; the last one is always evaluated"),
+    ):
+        parser.add_argument(name, type=positive_int, default=default, help=text)
+    margin = "margin of the triplet loss; None is the soft margin"
+    parser.add_argument("--margin", type=positive_float, help=margin)
     return parser.parse_args()
 
 
