@@ -1,70 +1,14 @@
-"""Columns of captions, of names of classes and of several labels in a cell, as people write them."""
+"""Several labels in a cell, as people write them."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
 
-_NOUNS = [
-    "man", "woman", "dog", "cat", "horse", "bus", "train", "kite", "pizza", "laptop", "bench",
-    "clock", "vase", "bird", "boat", "child",
-]  # fmt: skip
-_VERBS = ["holding", "riding", "watching", "near", "behind", "under", "beside", "chasing"]
-_COLORS = ["red", "blue", "green", "small", "large", "old", "wooden", "shiny"]
-_PLACES = ["street", "beach", "kitchen", "park", "table", "field", "room", "river"]
-
 
 def _sentences(rows: int, make: Callable[[random.Random], str], seed: int = 1) -> list[str]:
     rng = random.Random(seed)
     return [make(rng) for _ in range(rows)]
-
-
-def _coco(rng: random.Random) -> str:
-    return (
-        f"A {rng.choice(_COLORS)} {rng.choice(_NOUNS)} {rng.choice(_VERBS)} a {rng.choice(_NOUNS)}"
-        f" on the {rng.choice(_PLACES)}."
-    )
-
-
-def _short(rng: random.Random) -> str:
-    return f"{rng.choice(_COLORS)} {rng.choice(_NOUNS)}"
-
-
-def _two(rng: random.Random) -> str:
-    return f"{_coco(rng)} {_coco(rng)}"
-
-
-#: Captions, and texts such as names that are one label each.
-CAPTIONS: Mapping[str, Sequence[str]] = {
-    "COCO": _sentences(200, _coco),
-    "COCO, many": _sentences(5000, _coco),
-    "COCO, few": _sentences(8, _coco),
-    "lower case": [text.lower().rstrip(".") for text in _sentences(300, _coco)],
-    "two sentences": _sentences(100, _two),
-    "commas": [text.replace(" on", ", on").replace("A ",
-        "Here, a ") for text in _sentences(100, _coco)],
-    "template": [f"a photo of number {number}" for number in range(50)],
-    "template of classes": [f"a photo of a {noun}" for noun in _NOUNS] * 9,
-    "short": _sentences(60, _short),
-    "short, repeated": [f"{color} {noun}" for color in _COLORS[:3] for noun in _NOUNS[:3]] * 20,
-    "question": [f"what is the {color} {noun} doing?" for color,
-        noun in zip(_COLORS * 4, _NOUNS * 2, strict=True)],
-    "German": [f"Ein {noun} steht neben einem Baum und schaut auf das Wasser" for noun in _NOUNS] * 4,
-    "Chinese": ["一只猫坐在桌子上", "一个人在海边骑马", "两只狗在草地上奔跑"] * 10,
-    "breeds": ["golden retriever", "labrador retriever", "beagle", "german shepherd",
-        "basset hound", "english setter"] * 50,
-    "dog and hot dog": ["dog", "hot dog", "cat", "pizza", "apple pie"] * 40,
-    "ImageNet": ["tench, Tinca tinca", "goldfish, Carassius auratus",
-        "great white shark, white shark", "hen"] * 25,
-    "people": ["Ada Lovelace", "Alan Turing", "Grace Hopper", "Alan Kay", "John McCarthy",
-        "Barbara Liskov"] * 10,
-    "cars": ["Audi A4 Sedan 2012", "Audi TT Coupe 2011", "BMW X5 SUV 2007",
-        "Ford Focus Sedan 2007"] * 30,
-    "file names": [f"IMG_{number:04} (copy) final v2" for number in range(40)],
-    "dates": [f"2021 {month:02} {day:02}" for month in range(1, 5) for day in range(1, 9)],
-    "and": ["bread and butter", "salt and pepper", "black & white", "rock & roll", "R&B"] * 8,
-    "fractions": [f"{a}/{b}" for a in range(1, 4) for b in range(5, 12)],
-}  # fmt: skip
 
 
 def _combined(names: str, separator: str, most: int, rows: int, seed: int = 2) -> list[str]:

@@ -67,13 +67,6 @@ def test_webdataset_round_trip(component_lists):
     )
 
 
-TWO = 'does not have the form "<offset> <size>"'
-FOUR = "<extension> <offset> <size> <name>"
-NUMBER = "the offset or the size in the line is not a number"
-START = "does not start with v1.2 and a count"
-MIDDLE = "ends in the middle of a line"
-
-
 @pytest.mark.parametrize(
     ("row", "message"), read_rows(__file__, "a damaged index is refused with its line")
 )

@@ -72,8 +72,6 @@ def test_the_header_of_an_array_file_is_numpys(dtype):
 
 
 GONE = object()
-WRONG = "a member of the manifest is missing or wrong"
-OUTSIDE = "points outside of the dataset folder"
 SHARD = ("splits", "train", "shards", 0)
 
 

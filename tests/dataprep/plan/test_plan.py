@@ -50,7 +50,6 @@ options = st.builds(
 
 
 FOUR, BY_LABEL = make_source([1] * 4), {"split_by": "label", "val_fraction": 0.5}
-NO_COLUMN = "no column of that name. Hint:"
 
 
 @pytest.mark.parametrize(("row", "message"), read_rows(__file__, "refused"))

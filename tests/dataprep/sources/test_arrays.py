@@ -164,11 +164,6 @@ def table(folder: Path, name: str, rows: list, kind: pa.DataType | None = None) 
 
 
 ROWS = [[1, 2], [3, 4], [5, 6]]
-READ = [
-    ([[1.5, 2], [3, 4], [5, 6]], None, "float32"), (ROWS, None, "int64"),
-    (ROWS, pa.list_(pa.float16(), 2), "float16"), (ROWS, pa.list_(pa.float64()), "float64"),
-    (ROWS, pa.large_list(pa.int8()), "int8"), (ROWS, pa.list_(pa.uint8(), 2), "uint8"),
-]  # fmt: skip
 
 
 NAN = float("nan")

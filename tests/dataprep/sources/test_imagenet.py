@@ -62,9 +62,6 @@ def meta_of(*pairs):
 
 
 TRUTH = b"1\n" * 6
-NO_KIT = (
-    "in the development kit, which does not exist. Hint: put ILSVRC2012_devkit_t12.tar.gz next to"
-)
 
 
 @pytest.mark.parametrize(("row", "message"), read_rows(__file__, "kits"))

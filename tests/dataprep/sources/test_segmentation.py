@@ -106,7 +106,6 @@ def test_what_is_left_out_is_said(files, notices, make_tree):
 MIXED = [*("train/images/1.jpg", "train/masks/1.png", "train/depth/1.png")]
 MIXED += ["val/images/2.jpg", "val/depth/2.png"]
 CITY = "leftImg8bit/train/ulm/u_leftImg8bit.png"
-TWO = "val/ and valid/ are two names of the same split"
 
 
 @pytest.mark.parametrize(("row", "message"), read_rows(__file__, "refused"))
