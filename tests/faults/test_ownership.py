@@ -106,26 +106,6 @@ def test_folder_for_temporary_files_that_is_not_ours_is_refused(
     assert snapshot(tmp_path) == before
 
 
-def test_only_our_names_are_removed_from_our_folder(source, tmp_path):
-    out = tmp_path / "out"
-    (out / storage.PARTIALS_NAME).mkdir(parents=True)
-    for name in ("made-by-dataprep", "123-train-00000.tfrecord", "notes.txt"):
-        (out / storage.PARTIALS_NAME / name).touch()
-    convert_dataset(source, str(out), Options(), workers=1)
-    assert sorted(os.listdir(out / storage.PARTIALS_NAME)) == ["made-by-dataprep", "notes.txt"]
-
-
-def test_without_a_lock_only_files_of_this_process_are_removed(tmp_path):
-    """On file systems without locks, another run may be working in the folder."""
-    with storage.partials(str(tmp_path), is_alone=False):
-        storage.write_partial(str(tmp_path / "mine"), b"x")
-        (tmp_path / storage.PARTIALS_NAME / "1-train-00000.tfrecord").write_bytes(b"another run's")
-    assert sorted(os.listdir(tmp_path / storage.PARTIALS_NAME)) == [
-        "1-train-00000.tfrecord",
-        "made-by-dataprep",
-    ]
-
-
 def test_index_of_the_parent_does_not_disturb_a_running_conversion(
     photos, start, dataprep, shards, tmp_path
 ):

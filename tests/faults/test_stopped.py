@@ -7,14 +7,17 @@ import shutil
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from helpers.gate import Gate
 
+from dataprep.plan.assign import Options
+from dataprep.run.convert import convert_dataset
+from dataprep.sources import read_source
 from dataprep.storage.temporary import BOOKKEEPING, PARTIALS_NAME
 from manifests.errors import DatasetError
-from manifests.tables import read_table, samples
 
 FORMATS = ("tfrecord", "webdataset")
 
@@ -325,27 +328,16 @@ def test_shards_with_other_options_are_not_changed(few, dataprep, snapshot, tmp_
     out = tmp_path / "out"
     assert dataprep("convert", "--src", few, "--out", out).returncode == 0
     before = snapshot(out)
-    others = (
-        ["--seed", "1"], ["--fmt", "webdataset"], ["--samples-per-shard", "7"], ["--no-shuffle"],
-        ["--hash"],
-    )  # fmt: skip
-    for other in others:
+    others = ("--seed 1", "--fmt webdataset", "--samples-per-shard 7", "--no-shuffle", "--hash")
+    for other in map(str.split, others):
         line = only_line(dataprep("convert", "--src", few, "--out", out, *other), status=2)
         assert "which was not made from this source with these options" in line
         assert f"; different: {other[0]} (" in line
         assert "--overwrite" in line
         assert snapshot(out) == before
-    done = dataprep("convert", "--src", few, "--out", out, "--fmt", "webdataset", "--overwrite")
-    assert done.returncode == 0
-    assert {os.path.splitext(name)[1] for name in os.listdir(out) if name[0] != "."} == {
-        ".tar", ".idx", ".parquet", ".json",
-    }  # fmt: skip
-    assert (
-        dataprep(
-            "convert", "--src", few, "--out", tmp_path / "fresh", "--fmt", "webdataset"
-        ).returncode
-        == 0
-    )
+    call = ("convert", "--src", few, "--fmt", "webdataset")
+    assert dataprep(*call, "--out", out, "--overwrite").returncode == 0
+    assert dataprep(*call, "--out", tmp_path / "fresh").returncode == 0
     assert snapshot(out) == snapshot(tmp_path / "fresh")
 
 
@@ -356,11 +348,8 @@ def test_overwrite_keeps_files_of_others(few, dataprep, tmp_path):
 
     paths = [str(path.relative_to(few)) for path in sorted(few.glob("*/*"))]
     pq.write_table(pa.table({"path": paths, "label": [0] * len(paths)}), few / "images.parquet")
-    unrelated = {
-        "backup.tar": b"a",
-        "notes.idx": b"b",
-        "images.parquet": (few / "images.parquet").read_bytes(),
-    }
+    unrelated = {"backup.tar": b"a", "notes.idx": b"b"}
+    unrelated["images.parquet"] = (few / "images.parquet").read_bytes()
     for name, data in unrelated.items():
         (few / name).write_bytes(data)
     call = ["convert", "--src", few / "images.parquet", "--out", few, "--overwrite"]
@@ -376,41 +365,23 @@ def test_overwrite_keeps_files_of_others(few, dataprep, tmp_path):
 
 
 @pytest.mark.parametrize("with_manifest", [True, False])
-def test_damaged_table_is_rewritten_or_refused(with_manifest, few, dataprep, snapshot, tmp_path):
+def test_damaged_table_is_rewritten_or_refused(with_manifest, few, snapshot, tmp_path):
     """If a table of an earlier run has a flipped bit, the run rewrites its shard or refuses to start."""
-    from dataprep.plan.assign import Options
-    from dataprep.run.convert import convert_dataset
-    from dataprep.sources import read_source
-
     out, source = tmp_path / "out", read_source(str(few))
-
-    def run() -> None:
-        convert_dataset(source, str(out), Options(), workers=1)
-
-    run()
-    undisturbed = snapshot(out)
-    table = out / "train-00000.parquet"
+    convert_dataset(source, str(out), Options(), workers=1)
+    undisturbed, table = snapshot(out), out / "train-00000.parquet"
     data, wrong = table.read_bytes(), []
     for at in range(0, len(data), 61):
         table.write_bytes(data[:at] + bytes([data[at] ^ 1 << at % 8]) + data[at + 1 :])
         if not with_manifest:
             (out / "manifest.json").unlink()
-        try:
-            run()
-        except DatasetError:  # refused with a message
-            (out / "manifest.json").write_bytes(undisturbed["manifest.json"])
-            continue
-        except (KeyError, TypeError, ValueError) as error:
-            wrong.append((at, repr(error)))
-            (out / "manifest.json").write_bytes(undisturbed["manifest.json"])
-            continue
-        if snapshot(out) != undisturbed:
-            wrong.append(at)
-            (out / "manifest.json").write_bytes(undisturbed["manifest.json"])
+        with suppress(DatasetError):  # refused with a message
+            convert_dataset(source, str(out), Options(), workers=1)
+            if snapshot(out) != undisturbed:
+                wrong.append(at)
         table.write_bytes(data)
-    table.write_bytes(data)
-    assert wrong == [], f"{len(wrong)} of {len(range(0, len(data), 61))} flips: {wrong[:9]}"
-    assert len(list(samples(read_table(table)))) == 30
+        (out / "manifest.json").write_bytes(undisturbed["manifest.json"])
+    assert wrong == []
 
 
 @pytest.mark.parametrize("name", ["train-00000.tar", "manifest.json"])
@@ -434,14 +405,12 @@ def test_index_keeps_the_manifest_of_another_tool(few, dataprep, tmp_path):
 
 def test_different_index_is_refused_and_leaves_no_files(few, dataprep, tmp_path):
     out = tmp_path / "out"
-    assert (
-        dataprep("convert", "--src", few, "--out", out, "--samples-per-shard", "10").returncode == 0
-    )
+    call = ("convert", "--src", few, "--out", out, "--samples-per-shard", "10")
+    assert dataprep(*call).returncode == 0
     for path in (*out.glob("*.parquet"), out / "manifest.json"):
         path.unlink()
     (out / "train-00002.idx").write_text("0 1\n")
     before = sorted(path.name for path in out.iterdir())
-    assert "train-00002.idx" in only_line(
-        dataprep("index", out, "--workers", "1"), status=2, notes=0
-    )
+    line = only_line(dataprep("index", out, "--workers", "1"), status=2, notes=0)
+    assert "train-00002.idx" in line
     assert sorted(path.name for path in out.iterdir()) == before
