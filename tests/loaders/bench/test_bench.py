@@ -102,12 +102,9 @@ def test_bench_as_json(photographs, tmp_path):
     text = run("bench", photographs, "--model", script, "--json", "--html", page_file)
     results = json.loads(text)
     assert results["limit"] in results["stages"]
-    assert results["sentence"]
     assert results["sentence"][1:20] in page_file.read_text()
     assert all(len(rate["repeats"]) == 2 for rate in results["stages"].values())
     assert results["subject"]["options"]["num_threads"] >= 1
-    assert results["machine"]["cores"] >= 1
-    assert results["conditions"]["other_cores"] is None or results["conditions"]["other_cores"] >= 0
     assert results["model"]["name"] == str(script)
 
 

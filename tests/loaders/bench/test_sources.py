@@ -111,13 +111,6 @@ def test_candidates_of_a_stored_order_read_through_a_sampler(photographs, shuffl
     assert shapes_of(sampler)[0] == shapes_of(smaller)[0] == (4, 3, 224, 224)
 
 
-def test_images_that_are_small_already_are_not_resized(photographs, raw):
-    small = [{"RandomResizedCrop": {"size": 288}}, "ToTensor"]
-    (candidate,) = found(photographs, "decoding", small)
-    assert candidate.text == "with raw pixels at 512 px"
-    assert found(raw, "decoding") == []
-
-
 @pytest.mark.parametrize("cached", [0.2, None, 1.0])
 def test_candidates_for_reading(photographs, cached):
     candidates = found(photographs, "reading", cached=cached)
@@ -128,9 +121,13 @@ def test_candidates_for_reading(photographs, cached):
         assert shapes_of(candidates[0])[2] == stored
 
 
-def test_candidates_for_delivery_and_beside_a_model(photographs):
+def test_candidates_for_delivery_small_images_and_beside_a_model(photographs, raw):
     (candidate,) = found(photographs, "delivery")
     assert candidate.action == "pass prefetch=5 to loaders.build"
+    small = [{"RandomResizedCrop": {"size": 288}}, "ToTensor"]
+    (candidate,) = found(photographs, "decoding", small)
+    assert candidate.text == "with raw pixels at 512 px"
+    assert found(raw, "decoding") == []
     (fewer,) = disturbance_candidates(request_for(photographs, num_threads=4))
     assert fewer.text == "with num_threads=2"
     assert [*disturbance_candidates(request_for(photographs, num_threads=1))] == []

@@ -11,9 +11,7 @@ from hypothesis import strategies as st
 from loaders.bench.results import (
     ModelRates,
     Remedy,
-    added_times,
     choose_remedy,
-    limiting_stage,
     sentence,
 )
 
@@ -36,19 +34,6 @@ def resnet50(fed, *remedies):
 def test_sentences(row, text):
     results = evaluate(row, globals(), {"make_results": make_results})
     assert sentence(results) == text
-
-
-def test_a_slower_stage_within_the_noise_is_not_the_limit():
-    # Delivery adds more time than decoding, but so little that it may be chance.
-    noisy = {
-        "reading": rate(300),
-        "decoding": rate(280, 0.1),
-        "augmentation": rate(279, 0.1),
-        "delivery": rate(257, 0.1),
-    }
-    assert limiting_stage(noisy) == "reading"
-    quiet = {name: rate(each.median) for name, each in noisy.items()}
-    assert added_times(quiet)["delivery"] > added_times(quiet)["decoding"]
 
 
 positive = st.floats(1, 1e6)

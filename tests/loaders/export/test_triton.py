@@ -51,16 +51,11 @@ def exported(photos, tmp_path_factory):
 def served(exported, tmp_path_factory):
     """What a process that has only DALI makes of all of them."""
     folder = tmp_path_factory.mktemp("served")
-    jobs = [
-        {
-            "version": str(exported / name / "1"),
-            "encoded": str(exported / name / "golden" / "encoded.npy"),
-            "out": str(folder / f"{name}.npz"),
-            "largest": LARGEST,
-            "device_id": None,
-        }
-        for name in RECIPES
-    ]
+    jobs = []
+    for name in RECIPES:
+        job = {"version": str(exported / name / "1"), "out": str(folder / f"{name}.npz")}
+        job["encoded"] = str(exported / name / "golden" / "encoded.npy")
+        jobs.append({**job, "largest": LARGEST, "device_id": None})
     (folder / "jobs.json").write_text(json.dumps(jobs))
     command = [sys.executable, "-I", serve_models.__file__, str(folder / "jobs.json")]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
@@ -83,17 +78,13 @@ def test_config_is_one_of_triton(expected, exported, recipe):
     from google.protobuf import text_format
     from tritonclient.grpc import model_config_pb2
 
-    config = text_format.Parse(
-        (exported / recipe / "config.pbtxt").read_text(), model_config_pb2.ModelConfig()
-    )
+    text = (exported / recipe / "config.pbtxt").read_text()
+    config = text_format.Parse(text, model_config_pb2.ModelConfig())
     images, _ = expected[recipe]
     assert (config.backend, config.max_batch_size) == ("dali", 12)
     (sent,), (made,) = config.input, config.output
-    assert (sent.name, sent.data_type, list(sent.dims)) == (
-        "encoded",
-        model_config_pb2.TYPE_UINT8,
-        [-1],
-    )
+    assert (sent.name, list(sent.dims)) == ("encoded", [-1])
+    assert sent.data_type == model_config_pb2.TYPE_UINT8
     assert sent.allow_ragged_batch
     types = {"float32": "TYPE_FP32", "float16": "TYPE_FP16", "uint8": "TYPE_UINT8"}
     assert made.data_type == getattr(model_config_pb2, types[images.dtype.name])
@@ -104,15 +95,11 @@ def test_config_is_one_of_triton(expected, exported, recipe):
 
 def test_labels_and_no_paths_of_this_machine(photos, exported):
     model = exported / "preset"
-    assert (model / "labels.txt").read_text().splitlines() == [
-        f"class {label}" for label in range(4)
-    ]
-    texts = [
-        (model / name).read_bytes()
-        for name in ("1/model.dali", "1/dali.py", "config.pbtxt", "export.json")
-    ]
-    places = (str(photos.parent), str(Path(loaders.__file__).parent))
-    assert not any(place.encode() in text for place in places for text in texts)
+    labels = (model / "labels.txt").read_text().splitlines()
+    assert labels == [f"class {label}" for label in range(4)]
+    for name in ("1/model.dali", "1/dali.py", "config.pbtxt", "export.json"):
+        for place in (photos.parent, Path(loaders.__file__).parent):
+            assert str(place).encode() not in (model / name).read_bytes()
 
 
 # --- what is refused ----------------------------------------------------------------------------
@@ -160,14 +147,9 @@ def test_other_inputs_are_refused(photos, make_photos, dataprep, tmp_path):
         (tmp_path / "raw", "reid-eval", "stores pixels"),
         ("s3://bucket/data", "imagenet-eval", "is in an object store"),
     ):
+        options = {"transforms": transforms, "target": "triton", "device": "cpu"}
         with pytest.raises(CallError, match=message):
-            export(
-                str(folder),
-                str(tmp_path / "out"),
-                transforms=transforms,
-                target="triton",
-                device="cpu",
-            )
+            export(str(folder), str(tmp_path / "out"), **options)
 
 
 # --- the folder -----------------------------------------------------------------------------------
@@ -184,12 +166,10 @@ def test_command(photos, tmp_path):
     options = ("--device", "cpu", "--samples", 2)
     done = run(photos, out, *options)
     assert done.exit_code == 0, done.output
-    assert done.output.endswith(
-        "its images of the golden batch are the same as those of the loader\n"
-    )
-    assert sorted(path.name for path in (out / "preprocess").iterdir()) == [
-        "1", "config.pbtxt", "export.json", "golden", "labels.txt",
-    ]  # fmt: skip
+    note = "its images of the golden batch are the same as those of the loader\n"
+    assert done.output.endswith(note)
+    names = ["1", "config.pbtxt", "export.json", "golden", "labels.txt"]
+    assert sorted(path.name for path in (out / "preprocess").iterdir()) == names
     assert run(photos, out, *options).exit_code == 2
     assert run(photos, out, *options, "--overwrite").exit_code == 0
     assert [path.name for path in out.iterdir()] == ["preprocess"]
@@ -220,29 +200,20 @@ def test_failed_write_leaves_the_old_export(photos, tmp_path, monkeypatch, faili
 
 def test_places_that_cannot_be_written_are_wrong_usage(photos, tmp_path):
     (tmp_path / "file").touch()
-    done = run(photos, tmp_path / "file" / "models", "--device", "cpu")
-    assert (done.exit_code, "file is not a folder. Hint: choose another OUT." in done.stderr) == (
-        2,
-        True,
-    )
-    done = run(photos, "", "--device", "cpu")
-    assert (done.exit_code, "OUT is empty. Hint: name a folder." in done.stderr) == (2, True)
+    for out, message in (
+        (tmp_path / "file" / "models", "file is not a folder. Hint: choose another OUT."),
+        ("", "OUT is empty. Hint: name a folder."),
+    ):
+        done = run(photos, out, "--device", "cpu")
+        assert (done.exit_code, message in done.stderr) == (2, True)
 
 
 @pytest.mark.parametrize("change", [lambda images: images[:, :, ::-1], lambda images: images[:1]])
 def test_other_images_are_never_written(photos, tmp_path, monkeypatch, change):
-    monkeypatch.setattr(
-        triton, "run_serialized", lambda *arguments: change(run_serialized(*arguments))
-    )
-    with pytest.raises(
-        CallError, match="does not give the images of the loader, so nothing was written"
-    ):
-        export(
-            photos,
-            str(tmp_path),
-            transforms="imagenet-eval",
-            target="triton",
-            device="cpu",
-            samples=2,
-        )
+    changed = lambda *arguments: change(run_serialized(*arguments))  # noqa: E731
+    monkeypatch.setattr(triton, "run_serialized", changed)
+    options = {"transforms": "imagenet-eval", "target": "triton", "device": "cpu", "samples": 2}
+    message = "does not give the images of the loader, so nothing was written"
+    with pytest.raises(CallError, match=message):
+        export(photos, str(tmp_path), **options)
     assert not [*tmp_path.iterdir()]

@@ -27,20 +27,16 @@ def pictures():
 @pytest.fixture
 def drawn(make_dataset, pictures):
     """A function that returns pairs of stored and drawn pixels, with the caption."""
-    samples = [
-        ("png", encode(Image.fromarray(picture), "PNG"), number % 3)
-        for number, picture in enumerate(pictures)
-    ]
+    samples = [("png", encode(each, "PNG"), number % 3) for number, each in enumerate(pictures)]
     dataset = make_dataset("tfrecord", samples, shards=1)
 
     def draw(*transforms, **options):
         with loaders.build(dataset, transforms=[*transforms], **OPTIONS | options) as loader:
             preview = loader.preview(samples=6, draws=6)
-        return [
-            (item.original, each.pixels, each.caption)
-            for item in preview.items
-            for each in item.draws
-        ]
+        found = []
+        for item in preview.items:
+            found += [(item.original, each.pixels, each.caption) for each in item.draws]
+        return found
 
     return draw
 
@@ -55,18 +51,12 @@ def region(caption):
 )
 def test_crop_and_flip(drawn, first):
     """Cut out of the stored image and flipped as the caption says, the result is the same."""
-    flips = set()
-    for stored, pixels, caption in drawn(
-        *first, {"RandomResizedCrop": {"size": 32}}, "RandomHorizontalFlip"
-    ):
-        again = (
-            Image.fromarray(stored)
-            .crop(region(caption))
-            .resize((32, 32), Image.Resampling.BILINEAR)
-        )
+    flips, crop = set(), {"RandomResizedCrop": {"size": 32}}
+    for stored, pixels, caption in drawn(*first, crop, "RandomHorizontalFlip"):
+        part = Image.fromarray(stored).crop(region(caption))
+        again = np.asarray(part.resize((32, 32), Image.Resampling.BILINEAR)).astype(int)
         flips.add(flipped := caption.endswith("flipped"))
-        expected = np.asarray(again)[:, :: -1 if flipped else 1].astype(int)
-        assert np.abs(expected - pixels).mean() < 2
+        assert np.abs(again[:, :: -1 if flipped else 1] - pixels).mean() < 2
     assert flips == {True, False}
 
 

@@ -115,18 +115,9 @@ def test_the_command_needs_only_tables(dataset, tmp_path, warm):
     assert len(found["epochs"]) == 2
     assert found["start_requests"] == 2 + 4
     for wrong, message in (
-        (
-            ("--nodes", "50", "--batch-size", "4"),
-            "400 ranks need 1,600 samples for a batch, but the split has 160. Hint: choose",
-        ),
-        (
-            (*options, "--node-disk", "1MB"),
-            "--node-disk is 1.0 MB, but batches of 10 samples of all",
-        ),
-        (
-            (*options, "--node-disk", "much"),
-            "'much' is not a size in bytes. Hint: for example 500GB",
-        ),
+        (("--nodes", "50", "--batch-size", "4"), "400 ranks need 1,600 samples for a batch"),
+        ((*options, "--node-disk", "1MB"), "--node-disk is 1.0 MB, but batches of 10 samples of"),
+        ((*options, "--node-disk", "much"), "'much' is not a size in bytes. Hint: for example"),
         ((*options, "--store-bandwidth", "0"), "'--store-bandwidth': it must be above 0."),
     ):
         assert message in loaders_simulate(*wrong, status=2)
