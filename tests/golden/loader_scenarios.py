@@ -317,12 +317,8 @@ def labels(r: BatchRecorder) -> None:
 @scenario
 def formats(r: BatchRecorder) -> None:
     fields = ("image", "label", "index", "camera")
-    for dataset in (
-        "classes",
-        "classes of WebDataset",
-        "pixels",
-        ["classes", "classes of WebDataset"],
-    ):
+    both = ["classes", "classes of WebDataset"]
+    for dataset in (*both, "pixels", both):
         for options in ({"shuffle": False}, {"shuffle": True}, {"shuffle": "buffer"}):
             r.batches(dataset, transforms=_TAIL, fields=fields, epochs=2, most=2, **options)
     mix = {"mix": [0.7, 0.3], "fields": ("image", "label", "index")}
@@ -452,12 +448,8 @@ def errors(r: BatchRecorder) -> None:
     for options in _REFUSED:
         r.explained("classes", str(options), **{"transforms": _TAIL, **options})
     for dataset, fields in {"mask": ("image", "mask"), "boxes": ("image", "boxes")}.items():
-        for item in (
-            "MixUp",
-            {"RandomPerspective": {"p": 1}},
-            {"AutoAugment": {"policy": "svhn"}},
-            "ToGray",
-        ):
+        perspective, policy = {"RandomPerspective": {"p": 1}}, {"AutoAugment": {"policy": "svhn"}}
+        for item in ("MixUp", perspective, policy, "ToGray"):
             r.explained(dataset, fields=fields, transforms=[item, *_TAIL])
     r.explained(["classes", "pixels"], transforms=_TAIL)
     r.explained(["classes", "mask"], transforms=_TAIL)

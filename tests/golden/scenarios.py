@@ -410,14 +410,11 @@ def append_other_labels(r: Recorder) -> None:
 def append_with_other_options(r: Recorder) -> None:
     _two_folders(r)
     r.run("convert", "--src", "first", "--out", "out", "--samples-per-shard", 4)
-    for options in (
-        ("--fmt", "webdataset"),
-        ("--store", "raw"),
-        ("--resize-shorter", 20),
-        ("--label-type", "caption"),
-        ("--label-type", "none"),
-        ("--seed", 5),
-    ):
+    choices = (
+        ("--fmt", "webdataset"), ("--store", "raw"), ("--resize-shorter", 20),
+        ("--label-type", "caption"), ("--label-type", "none"), ("--seed", 5),
+    )  # fmt: skip
+    for options in choices:
         r.run("convert", "--src", "second", "--out", "out", "--append", "--dry-run", *options)
     r.run("convert", "--src", "second", "--out", "out", "--append", "--val-fraction", 0.5, "--hash",
           files=True)  # fmt: skip
@@ -429,27 +426,16 @@ def mismatch(r: Recorder) -> None:
     r.put("photographs", "photos")
     r.write("photos/order.txt", "cat\n日本\nein Häßlicher Name\n")
     r.run("convert", "--src", "photos", "--out", "out")
-    for options in (
-        ("--fmt", "webdataset"),
-        ("--samples-per-shard", 3),
-        ("--shard-size", "10KiB"),
-        ("--seed", 1),
-        ("--no-shuffle",),
-        ("--val-fraction", 0.5),
-        ("--test-fraction", 0.5),
-        ("--validate", "none"),
-        ("--max-pixels", 1000),
-        ("--resize-shorter", 8),
-        ("--resize-pixels", 64),
-        ("--max-side", 8, "--quality", 50),
-        ("--store", "raw", "--raw-size", 8),
-        ("--hash",),
-        ("--duplicates", "drop"),
-        ("--label-type", "none"),
-        ("--classes", "photos/order.txt"),
-        ("--where", "size > 3000"),
+    choices = (
+        ("--fmt", "webdataset"), ("--samples-per-shard", 3), ("--shard-size", "10KiB"),
+        ("--seed", 1), ("--no-shuffle",), ("--val-fraction", 0.5), ("--test-fraction", 0.5),
+        ("--validate", "none"), ("--max-pixels", 1000), ("--resize-shorter", 8),
+        ("--resize-pixels", 64), ("--max-side", 8, "--quality", 50),
+        ("--store", "raw", "--raw-size", 8), ("--hash",), ("--duplicates", "drop"),
+        ("--label-type", "none"), ("--classes", "photos/order.txt"), ("--where", "size > 3000"),
         ("--seed", 1, "--hash", "--no-shuffle"),
-    ):
+    )  # fmt: skip
+    for options in choices:
         r.run("convert", "--src", "photos", "--out", "out", *options)
     r.put("splits", "others")
     r.run("convert", "--src", "others", "--out", "out")
@@ -690,14 +676,12 @@ def help_texts(r: Recorder) -> None:
 def dry_run(r: Recorder) -> None:
     r.put("photographs", "photos")
     r.put("splits", "others")
-    for options in (
-        (),
-        ("--fmt", "webdataset", "--samples-per-shard", 3),
-        ("--resize-shorter", 32, "--val-fraction", 0.2),
-        ("--store", "raw", "--raw-size", 32),
-        ("--src", "others", "--label-type", "none"),
-        ("--duplicates", "drop"),
-    ):
+    choices = (
+        (), ("--fmt", "webdataset", "--samples-per-shard", 3),
+        ("--resize-shorter", 32, "--val-fraction", 0.2), ("--store", "raw", "--raw-size", 32),
+        ("--src", "others", "--label-type", "none"), ("--duplicates", "drop"),
+    )  # fmt: skip
+    for options in choices:
         r.run("convert", "--src", "photos", "--dry-run", "--out", "out", *options)
     r.run("convert", "--src", _coco(r), "--dry-run", "--out", "out")
     r.run("convert", "--src", _pairs(r, "pairs", "masks"), "--dry-run", "--out", "out")
@@ -716,27 +700,15 @@ def refusals(r: Recorder) -> None:
             for folder in ("missing", "empty", "photos"):
                 r.run(command, *[folder] * (2 if command == "diff" else 1))
     convert = ("convert", "--src", "photos", "--out", "out")
-    for options in (
-        ("--fmt", "zip"),
-        ("--shard-size", "x"),
-        ("--samples-per-shard", 0),
-        ("--val-fraction", 2),
-        ("--raw-size", 8),
-        ("--quality", 5),
-        ("--only-above", 5),
-        ("--split-by", "label"),
-        ("--distance", 3),
-        ("--label-column", "x"),
-        ("--classes", "photos/names.txt"),
-        ("--classes", "missing.txt"),
-        ("--where", "nothing > 3"),
-        ("--pattern", "{"),
-        ("--unlabelled",),
-        ("--append",),
-        ("--address", "auto"),
-        ("--max-rejected", "x"),
+    choices = (
+        ("--fmt", "zip"), ("--shard-size", "x"), ("--samples-per-shard", 0), ("--val-fraction", 2),
+        ("--raw-size", 8), ("--quality", 5), ("--only-above", 5), ("--split-by", "label"),
+        ("--distance", 3), ("--label-column", "x"), ("--classes", "photos/names.txt"),
+        ("--classes", "missing.txt"), ("--where", "nothing > 3"), ("--pattern", "{"),
+        ("--unlabelled",), ("--append",), ("--address", "auto"), ("--max-rejected", "x"),
         ("--nonsense",),
-    ):
+    )  # fmt: skip
+    for options in choices:
         r.run(*convert, *options)
     for src in ("missing", "empty", "full", "bad.csv", "s3://", "ftp://x/y", "full/notes.txt"):
         r.run("convert", "--src", src, "--out", "out")

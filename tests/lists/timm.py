@@ -47,21 +47,15 @@ def _train(rng: random.Random) -> tuple[dict[str, Any], bool]:
         arguments["vflip"] = rng.choice((0.0, 1.0))
         arguments["grayscale_prob"] = rng.choice((0.0, 1.0))
         return arguments, True
-    for name, values in {
-        "train_crop_mode": (None, "rrc", "rkrc", "rkrr"),
-        "scale": (None, (0.2, 1.0)),
-        "ratio": (None, (0.8, 1.25)),
-        "hflip": (0.0, 0.5),
-        "vflip": (0.0, 0.5),
+    choices = {
+        "train_crop_mode": (None, "rrc", "rkrc", "rkrr"), "scale": (None, (0.2, 1.0)),
+        "ratio": (None, (0.8, 1.25)), "hflip": (0.0, 0.5), "vflip": (0.0, 0.5),
         "color_jitter": (None, 0.4, (0.4, 0.4, 0.4), (0.4, 0.4, 0.4, 0.1)),
-        "color_jitter_prob": (None, 0.8),
-        "grayscale_prob": (0.0, 0.2),
-        "gaussian_blur_prob": (0.0, 0.5),
-        "auto_augment": (None, *POLICIES),
-        "re_prob": (0.0, 0.25),
-        "re_mode": ("const", "pixel", "rand"),
-        "re_count": (1, 3),
-    }.items():
+        "color_jitter_prob": (None, 0.8), "grayscale_prob": (0.0, 0.2),
+        "gaussian_blur_prob": (0.0, 0.5), "auto_augment": (None, *POLICIES), "re_prob": (0.0, 0.25),
+        "re_mode": ("const", "pixel", "rand"), "re_count": (1, 3),
+    }  # fmt: skip
+    for name, values in choices.items():
         if rng.random() < 0.6:
             arguments[name] = rng.choice(values)
     return arguments, False
