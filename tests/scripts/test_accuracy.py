@@ -81,22 +81,6 @@ def test_finished_seeds_are_not_repeated(scripts, tmp_path):
     assert found == [("one", 0, 0), ("one", 1, 1)]
 
 
-def test_plain_loader_of_identities(scripts):
-    """A batch has P identities with K different samples each, and the groups of an identity do not overlap."""
-    reid = scripts("accuracy_reid")
-    labels = [label for label in range(10) for _ in range(6)]
-    batches = reid.identity_batches(labels, argparse.Namespace(identities=4, samples=2), 7, 1)
-    seen = []
-    for batch in batches:
-        rows = [row for _, row in batch]
-        assert len(set(rows)) == 8
-        assert sorted(np.unique([labels[row] for row in rows], return_counts=True)[1]) == [2] * 4
-        seen += rows
-    # The first 7 batches have 56 of the 60 samples.
-    assert len(seen) == 56
-    assert np.bincount(seen).max() <= 2
-
-
 def identities(images, folder):
     """Make a folder of these images with the splits of re-identification."""
     folder.mkdir()

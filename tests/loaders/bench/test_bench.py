@@ -147,25 +147,6 @@ def test_wrong_options(photographs, script, tmp_path, command, arguments, error)
     run(command, photographs, *arguments, error=error.format(tmp=tmp_path))
 
 
-@pytest.mark.parametrize(
-    ("command", "dataset", "options", "error"),
-    [
-        ("bench", "none", (), "none"),
-        ("tune", "none", (), "none"),
-        ("bench", "s3://bucket/set", (), "and --cache is missing. Hint: set --cache to"),
-        ("tune", "s3://bucket/set", (), "and --cache is missing. Hint: set --cache to"),
-        ("bench", "none", ("--torchvision",), "none"),
-        ("bench", "s3://bucket/photos", ("--torchvision",),
-         "reads a dataset on disk, not in an object store"),
-    ],
-)  # fmt: skip
-def test_wrong_datasets(monkeypatch, tmp_path, command, dataset, options, error):
-    monkeypatch.setitem(sys.modules, "torchvision", SimpleNamespace())
-    monkeypatch.chdir(tmp_path)
-    text = run(command, dataset, *options, error=error)
-    assert ("object store" in text) == ("s3:" in dataset)
-
-
 def test_a_model_of_torchvision(monkeypatch, photographs, tmp_path):
     """With a stand-in for torchvision, whose real models take minutes on a CPU."""
     made = []

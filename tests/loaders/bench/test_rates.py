@@ -60,24 +60,6 @@ def test_what_was_prefetched_meanwhile_does_not_count(clock):
     assert [each.median for each in rates.values()] == pytest.approx([100, 100])
 
 
-def test_a_fast_source_does_not_share_the_cores_with_what_a_slow_one_prefetches(clock):
-    """After the slow source, its two batches of a second each take half of the cores from the fast one."""
-    busy_until = [0.0]
-
-    def slow() -> int:
-        clock.now += 1.0
-        busy_until[0] = clock.now + 2.0
-        return 10
-
-    def fast() -> int:
-        clock.now += 0.02 if clock.now < busy_until[0] else 0.01
-        return 10
-
-    sources = {"fast": Source(fast, 1), "slow": Source(slow, 2)}
-    rates = measure_in_turn(sources, Method(0.5, 3))
-    assert rates["fast"].repeats == pytest.approx((1000, 1000, 1000))
-
-
 def test_the_first_batch_does_not_count(clock):
     times = iter([100.0])
 

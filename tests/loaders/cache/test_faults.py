@@ -11,7 +11,6 @@ import pytest
 from helpers import handmade
 from helpers.cached import noise
 from helpers.object_stores import upload
-from helpers.pictures import encode
 
 from loaders.cache import fetcher
 from loaders.cache.folder import CACHE_MARK
@@ -196,18 +195,6 @@ def test_an_object_that_changed_is_named(dataset, change, cache):
         read_epochs(images, 1)
     images.images(np.arange(2))  # what is in the cache can still be read
     images.close()
-
-
-def test_a_dataset_that_was_created_again_gets_a_separate_folder(dataset, tmp_path, cache):
-    local, url = dataset
-    other = handmade.make_dataset(
-        tmp_path / "other", "tfrecord", [("jpg", encode(np.zeros((9, 9, 3), np.uint8)), 0)]
-    )
-    for folder, samples in ((local, SAMPLES), (other, 1)):
-        images = open_images(upload(folder, f"{url}-anew"), cache)
-        assert len(images.images(np.arange(samples))) == samples
-        images.close()
-    assert len([name for name in os.listdir(cache) if name != CACHE_MARK]) == 2
 
 
 # --- the disk -------------------------------------------------------------------------------------

@@ -169,14 +169,8 @@ def check_elastic(sigma: float = 0.6, gpu: bool = False) -> None:
             return [apply(operation, image.gpu() if gpu else image, ImageSpec(), context)]
 
     ours = np.concatenate(graph(make, gpu=gpu, count=8 if sigma else 2, batch=2))
-    theirs = (
-        reference(
-            lambda: displacement([40.0, 60.0], [sigma, sigma], side).numpy(),
-            count=4 if sigma else 2,
-        )
-        * side
-        / 2
-    )
+    made = lambda: displacement([40.0, 60.0], [sigma, sigma], side).numpy()  # noqa: E731
+    theirs = reference(made, count=4 if sigma else 2) * side / 2
     for axis in (0, 1):
         for away in (0, 1, 2):
             one, two = (
@@ -211,12 +205,8 @@ def check_color_jitter(gpu: bool = False) -> None:
 
 def check_orders_of_color_jitter(gpu: bool = False) -> None:
     """Each of the 24 orders of the four adjustments is equally likely, as those of ``torch.randperm(4)``."""
-    ranges = {
-        "brightness": (0.6, 0.7),
-        "contrast": (0.7, 0.8),
-        "saturation": (0.5, 0.6),
-        "hue": (0.1, 0.2),
-    }
+    ranges = {"brightness": (0.6, 0.7), "contrast": (0.7, 0.8)}
+    ranges |= {"saturation": (0.5, 0.6), "hue": (0.1, 0.2)}
     slots, plans = jitter_plans(["brightness", "contrast", "saturation", "hue"])
     assert len(plans) == len(set(permutations(range(4)))) == factorial(4)
     outputs = iter(drawn(ColorJitter(**ranges), "changes", gpu=gpu))

@@ -68,20 +68,13 @@ def check_noise(gpu: bool = False) -> None:
 
     def make(context: GraphContext) -> Sequence[Any]:
         spec = ImageSpec(is_uint8=False)
-        return [
-            masks._noise(
-                operation, "pixels", types.Constant(np.array([50, 70], np.float32)), spec, context
-            )
-        ]
+        size = types.Constant(np.array([50, 70], np.float32))
+        return [masks._noise(operation, "pixels", size, spec, context)]
 
     (pixels,) = graph(make, gpu=gpu, count=16, batch=8)
     assert stats.kstest(pixels.ravel()[:COUNT], "norm").pvalue > MIN_PVALUE
-    *_, color = drawn(
-        RandomErasing(mode="color", attempts=5),
-        "part",
-        gpu=gpu,
-        spec=ImageSpec(size=(32, 32), is_uint8=False),
-    )
+    spec = ImageSpec(size=(32, 32), is_uint8=False)
+    *_, color = drawn(RandomErasing(mode="color", attempts=5), "part", gpu=gpu, spec=spec)
     assert color.shape == (COUNT, 3)
     for channel in color.T:
         assert stats.kstest(channel, "norm").pvalue > MIN_PVALUE

@@ -177,12 +177,8 @@ def found_boxes(boxes: np.ndarray, frame: np.ndarray) -> tuple[np.ndarray, np.nd
     return result.corners, result.labels
 
 
-SEVERAL = (
-    RandomResizedCrop((64, 64)),
-    Flip(),
-    Pad(2, 2, 2, 2, fill=FILL),
-    Crop((60, 60), at="random"),
-)
+PADDED = Pad(2, 2, 2, 2, fill=FILL)
+SEVERAL = (RandomResizedCrop((64, 64)), Flip(), PADDED, Crop((60, 60), at="random"))
 
 
 def check_painted_boxes(gpu: bool = False) -> None:
