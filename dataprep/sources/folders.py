@@ -374,7 +374,9 @@ def _without_unknown(
 def _no_class_folders(src: str, folder: str, split: str) -> SourceError:
     if folder:
         table = f"--src TABLE {option('image-root', src, folder)}"
-        for name in _tables(files_in(src))[:1]:
+        # test.csv beside train.csv has no labels of the training images.
+        tables = sorted(_tables(files_in(src)), key=lambda name: split not in name.lower())
+        for name in tables[:1]:
             table = table_command(src, name, folder)
         return SourceError(
             "the folder of a split has no class folders",
