@@ -230,6 +230,8 @@ def find_text(
         for images, labels in product(of_images, of_labels) if inside else [("", "")]:
             for image in _first_images(os.path.join(place, images)):
                 path = os.path.join(place, labels, f"{os.path.splitext(image)[0]}{suffix}")
+                if not storage.is_file(path):  # 1.TXT beside 1.JPG, as cameras and Windows write it
+                    path = path.removesuffix(suffix) + suffix.upper()
                 answer = is_label(path) if storage.is_file(path) else None
                 if answer:
                     return images, labels, "boxes"
