@@ -82,6 +82,14 @@ def load_csv(file: str) -> tuple[pa.Table, NDArray[np.int64]]:
 def _column_names(header: Sequence[str], file: str) -> list[str]:
     """Return the names in a header without blanks around them; columns without a name are numbered, as pandas does."""
     names = [name.strip() for name in header]
+    if header and header[0].lower().startswith("sep="):
+        raise SourceError(
+            f"the line {shorten(header[0])} is not the names of the columns, but tells Excel what"
+            " separates them",
+            file=file,
+            line=1,
+            hint="remove this line",
+        )
     suffixes = {os.path.splitext(name)[1].lower() for name in names}
     if suffixes & (IMAGE_SUFFIXES | VIDEO_SUFFIXES):
         raise SourceError(
