@@ -334,7 +334,11 @@ class Kind(NamedTuple):
 
 def no_images(src: str, rejected: Sequence[RejectedRow] = ()) -> SourceError:
     """Return the error for a source without images that can be used."""
-    message, hint = "the source contains no images", "check --src, or --image-root for a list"
+    message = "the source contains no images"
+    hint = (
+        "check --src, or --image-root for a list; files without .jpg, .png or another suffix of"
+        " images in their names are not read as images"
+    )
     for row in rejected[:1]:
         message = f"all images are rejected: {row['source']}: {row['detail']}"
         hint = "correct what is said about the images"

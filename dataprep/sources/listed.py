@@ -7,7 +7,7 @@ import re
 import stat
 import unicodedata
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import lru_cache
 from itertools import chain, count, islice
@@ -415,7 +415,14 @@ def _missing_hints(root: str, name: str) -> Iterator[str]:
             f" blanks, {'|'.join([*rest, 'LABEL'])}, or in a CSV"
         )
     folder, last = os.path.split(plain)
-    images = _ImageNames(root).in_folder(folder).get(os.path.splitext(last)[0], [])
-    if images:
-        yield f"its folder has {shorten(images[0])}; write the extension that the file has"
+    yield from _name_hints(_ImageNames(root).in_folder(folder), os.path.splitext(last)[0])
     yield "set --image-root to the folder that paths are relative to, or remove the line"
+
+
+def _name_hints(images: Mapping[str, Names], stem: str) -> Iterator[str]:
+    """Yield the images of a folder that a name without suffix may mean."""
+    if stem in images:
+        yield f"its folder has {shorten(images[stem][0])}; write the extension that the file has"
+    for other, names in images.items():
+        if other.lower() == stem.lower():
+            yield f"its folder has {shorten(names[0])}; write upper and lower case as the file has"
