@@ -24,6 +24,7 @@ from dataprep.labels.tables import labels_of
 from dataprep.options import SourceOptions
 from dataprep.sources.arrays import named_columns
 from dataprep.sources.base import (
+    LABEL_COLUMN_NAMES,
     Container,
     Kind,
     Names,
@@ -52,8 +53,8 @@ from dataprep.spool import is_numeric_list
 from manifests.errors import CallError, SourceError
 from manifests.files import IMAGE_SUFFIXES, ParquetError
 from manifests.json_members import Member, parse_json, shorten
-from manifests.parquet import BoundedParquet, GroupSize, is_list
-from manifests.process.text import agree, plural, printable, suggest
+from manifests.parquet import BoundedParquet, GroupSize, is_list, shorten_type
+from manifests.process.text import agree, missing_parts, plural, printable, suggest
 from manifests.records import record
 from manifests.schema import SPLIT_ALIASES, SPLIT_WORDS, split_order
 
@@ -112,6 +113,7 @@ def read_hugging_face(root: str, files: Names, options: SourceOptions) -> Source
             lists.append(field.name)
         elif (is_array or is_readable_type(field.type)) and field.name not in (image, *images):
             readable.append(field.name)
+    _check_label(schema, options, first)
     also = (*_LABEL_COLUMNS, *features, *OTHER_LABEL_COLUMNS, *CAPTION.column_names)
     label_names = label_columns([*readable, *lists], options, first, also)
     columns = {*readable, *label_names}
@@ -178,6 +180,21 @@ def _other_paths(
         )
     paths = pc.binary_join_element_wise(source.path, pa.scalar(name, text), pa.scalar("/", text))
     return pc.if_else(pa.array(has_image), paths, pa.scalar(None, text))
+
+
+def _check_label(schema: pa.Schema, options: SourceOptions, file: str) -> None:
+    """Check that the labels are not in a struct, whose members can be a number and a name, or boxes."""
+    names: Names = LABEL_COLUMN_NAMES
+    if options.label_column or options.unlabelled:
+        names = [options.label_column or ""]
+    for field in schema:
+        if field.name in names and pa.types.is_struct(field.type):
+            raise SourceError(
+                f"column {shorten(field.name)} has the type {shorten_type(field.type)}, and not"
+                " numbers, text or lists of them",
+                file=file,
+                hint="write one of its members as a column, and name it with --label-column",
+            )
 
 
 def _column_notices(

@@ -328,8 +328,8 @@ def _path_names(images: Texts, columns: Names, options: SourceOptions, file: str
 
 def _no_column(file: str, searched: Names, option: str, columns: Names) -> CallError:
     return CallError(
-        f"{file} has none of the columns {', '.join(searched)}",
-        hint=f"set {option}; its columns are {', '.join(columns)}",
+        f"{file} has none of the columns {', '.join(dict.fromkeys(searched))}",
+        hint=f"set {option}; its columns are {', '.join(columns) or 'only the images'}",
     )
 
 
