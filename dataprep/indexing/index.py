@@ -37,7 +37,7 @@ from dataprep.options import IndexOptions
 from dataprep.progress import Progress
 from manifests.errors import CallError, DamagedError, ShardError
 from manifests.pixels import RGB8
-from manifests.process.text import printable
+from manifests.process.text import missing_parts, printable
 from manifests.records import record
 from manifests.remote.url import parent_folder
 from manifests.schema import (
@@ -302,6 +302,13 @@ def _commit(
     )
     manifest = replace_dataset(folder, manifest, pending, rejected, seen)
     notices = [f"read the split {' and '.join(read)}"] if read else []
+    notices += missing_parts(shards.names)
+    least = min(each.labels[0] for each in indexed)
+    if least > 0:
+        notices.append(
+            f"no record has a label below {least}, but labels count from 0; if {least} is the first"
+            f" class, set --label-offset -{least}"
+        )
     if shards.pixels != RGB8:
         notices.append(f"the images have {shards.pixels}; others are rejected")
     if options.validate == "none":

@@ -148,7 +148,7 @@ def read_hugging_face(root: str, files: Names, options: SourceOptions) -> Source
         names_of = _class_names(root, read, label_names[0])
         labels = labels_of(table, label_names, options, locate, names_of)
     extra = extra_columns(table, not_kept(table, label_names, labels), root, labels, locate)
-    source = replace(source.with_columns(extra=extra), notices=tuple(notices))
+    source = replace(source.with_columns(extra=extra), notices=(*notices, *missing_parts(files)))
     if images:
         paths = {column_of(other): _other_paths(source, read, other, options) for other in others}
         source = with_images(source, images, paths, {})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 _BYTES = re.compile(r"\s*(\d{1,18}(?:\.\d{1,9})?)\s*([KMGT]?)(i?)(B?)\s*", re.IGNORECASE | re.ASCII)
 _POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
@@ -135,6 +135,27 @@ def plural(number: int, noun: str) -> str:
 def agree(number: int, singular: str, plural_form: str) -> str:
     """Return the form of a word that a count needs: ``agree(1, "has", "have")`` is ``"has"``."""
     return singular if number == 1 else plural_form
+
+
+_PART_NAME = re.compile(r"(.*-)(\d{5,})(-of-(\d{5,}).*)")
+
+
+def missing_parts(names: Iterable[str]) -> Iterator[str]:
+    """Yield a notice for each set of files ``NAME-00000-of-00005`` of which some are missing."""
+    sets: dict[tuple[str, int], dict[int, str]] = {}
+    for name in names:
+        match = _PART_NAME.fullmatch(name)
+        if match:
+            sets.setdefault((match[1], int(match[4])), {})[int(match[2])] = name
+    for (_, total), found in sets.items():
+        missing = total - len(found)
+        if missing > 0:
+            first = next(number for number in range(total) if number not in found)
+            yield (
+                f"{missing:,} of {plural(total, 'file')} {agree(missing, 'is', 'are')} not there: number"
+                f" {first} of {next(iter(found.values()))}, for example; if that is not what you want,"
+                " download the rest"
+            )
 
 
 def printable(name: str) -> str:

@@ -60,6 +60,7 @@ def test_names_of_files_give_the_splits(row, splits, tmp_path):
         write(tmp_path / name)
     source = read(tmp_path)
     assert source.splits == splits
+    assert has_notice(source, "1 of 2 files is not there: number 0") == ("of-00002" in files)
     assert sorted(source.path.to_pylist()) == sorted(
         f"{name}/{n}" for name in names for n in range(3)
     )
