@@ -351,7 +351,7 @@ def _class_names(indexed: Sequence[IndexedShard], options: IndexOptions) -> tupl
     # One label with two names, or one name for two labels, is no list of classes.
     is_clear, classes = True, 0
     for each in indexed:
-        classes = max(classes, each.max_label + 1)
+        classes = max(classes, each.labels[1] + 1)
         for label, name in each.class_names.items():
             is_clear &= names.setdefault(label, name) == name
     if not is_clear or len({*names.values()}) < len(names):

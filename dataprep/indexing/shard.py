@@ -394,7 +394,7 @@ class IndexedShard(NamedTuple):
         shard: its entry in the manifest.
         image_components: features or extensions in which images were found.
         class_names: class name of each label, if the records have class names.
-        max_label: the largest label.
+        labels: the smallest and the largest label; -1 if there are none.
         rejected: rows for ``rejected.jsonl``.
         pending: temporary and final path of the index and of the table.
 
@@ -403,7 +403,7 @@ class IndexedShard(NamedTuple):
     shard: Shard
     image_components: set[str]
     class_names: Mapping[int, str]
-    max_label: int
+    labels: tuple[int, int]
     rejected: Sequence[dict[str, str]]
     pending: Sequence[tuple[str, str]]
 
@@ -456,9 +456,9 @@ def _write_index(task: IndexTask, name: str) -> IndexedShard:
     except BaseException:
         storage.discard(paths)
         raise
-    max_label = -1
+    labels = [-1]
     if KINDS[task.options.label_type].is_class:
-        max_label = max(row[1] for row in reader.rows)
+        labels = [row[1] for row in reader.rows]
     return IndexedShard(
         shard=Shard(
             file=storage.describe(folder, name) if read_all else File(name, reader.size, None),
@@ -468,7 +468,7 @@ def _write_index(task: IndexTask, name: str) -> IndexedShard:
         ),
         image_components=reader.image_components,
         class_names=reader.class_names,
-        max_label=max_label,
+        labels=(min(labels), max(labels)),
         rejected=reader.rejected,
         pending=[(storage.partial_path(path), path) for path in paths],
     )

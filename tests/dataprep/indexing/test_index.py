@@ -53,6 +53,10 @@ def check(folder, expected, tmp_path, *, offset=0, dali=True, official=True, **o
     """
     result = index_folder(folder, label_offset=offset, **options)
     components = result.manifest.components
+    least = offset + min(label for samples in expected.values() for _, label in samples)
+    assert any(f"no record has a label below {least}" in text for text in result.notices) == (
+        least > 0
+    )
     for name, samples in expected.items():
         shard = Path(folder, name)
         data = shard.read_bytes()
