@@ -302,7 +302,15 @@ def _label_columns(
         if not are_indices(text, classes):
             classes = (*classes, *sorted({*pc.unique(text).to_pylist()}.difference(classes)))
     options = SourceOptions(label_type=manifest.label_type, classes=classes or None)
-    labels = labels_of(table, [name], options, locate)
+    try:
+        labels = labels_of(table, [name], options, locate)
+    except SourceError as error:
+        # The hints are for a conversion, whose options a join does not have.
+        if "--" in error.hint:
+            error.hint = f"write labels of the type {manifest.label_type}, as the dataset has them"
+            if classes:
+                error.hint += f": names of classes, or numbers from 0 to {len(classes) - 1:,}"
+        raise
     columns = dict(labels.columns)
     if manifest.labels.is_class:
         columns["label"] = pa.array(labels.label, pa.int64())

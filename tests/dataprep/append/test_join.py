@@ -127,7 +127,7 @@ REFUSED = {
     "missing": ("key,a\nKEY,1\n", ("--missing",), "7 of 8 samples have no row"),
     "none": ("key,a\nx,1\n", (), "8 of 8 samples have no row. Hint: compare the keys"),
     "labels": ("key,label\nKEY,cat\n", (), "column 'label' has the labels, which cannot be null"),
-    "number": ("key,label\nKEY,7\n", (), "t.csv, line 2: label 7"),
+    "number": ("key,label\nKEY,7\n", (), "t.csv, line 2: label 7 is out of the range 0 to 1, because there are 2 class names (1 in total). Hint: write labels"),
     "array": ('{"key": "KEY", "a": [0.5]}', (), "7 of 8 samples have no row, but every sample needs a value of the array 'a'"),
     "hash": ("key,perceptual_hash\nKEY,1\n", (), "has a fixed meaning"),
     "type": ("key,a\nKEY,x\n", ("twice",), "column 'a' has the type string, but int64 in"),
