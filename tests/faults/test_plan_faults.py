@@ -72,18 +72,6 @@ def stored_tasks(out):
     return shard_tasks.stored_tasks(plan.job(str(out)), range(4), 1, plan)
 
 
-def test_an_image_that_was_deleted_after_the_plan(out, source, dataprep):
-    image = source / stored_tasks(out)[0].images.paths[2]
-    data = image.read_bytes()
-    image.unlink()
-    assert "the image existed when the source was scanned" in refusal(
-        dataprep, 3, "work", out, *ONE
-    )
-    image.write_bytes(data)
-    assert dataprep("work", out, *ONE).returncode == 0
-    assert dataprep("finish", out, *ONE).returncode == 0
-
-
 # --- a plan that was edited -----------------------------------------------------------------------
 
 
