@@ -408,6 +408,8 @@ class Life:
         shard = self.rng.choice(read_revision(self.place, revision).shards)
         name, stem = self.rng.choice(shard.files).name, Path(shard.name).stem
         whole = read_bytes(self.place, name)
+        if not whole:  # a shard of TFRecord without any sample
+            return
         at = self.rng.randrange(len(whole))
         flipped = bytes([whole[at] ^ (1 << self.rng.randrange(8))])
         damaged = (whole[:at] + flipped + whole[at + 1 :], whole[:at], None)
