@@ -1,7 +1,7 @@
 """Training from an object store through a cache, against the store, a local dataset and other libraries.
 
     python scripts/bench cache --images PHOTOS/ --latency 20            # and 20 ms more for every request
-    python scripts/bench cache --images PHOTOS/ --count 1280 --orders "in order" shuffled --device cpu
+    python scripts/bench cache --images PHOTOS/ --count 1280 --orders "in order" --device cpu
         --rivals-python RIVALS/bin/python
 
 An epoch is cold with an empty cache folder, and warm with a full one, and includes building the
@@ -145,12 +145,12 @@ def rival(args: Namespace, *arguments: object) -> str:
     return run_command([*map(str, command)], env={**os.environ, "PYTHONPATH": ""})
 
 
-def rival_epoch(args: Namespace, name: str, order: str, decoder: str, *, cold: bool) -> Any:
+def rival_epoch(args: Namespace, name: str, decoder: str, *, cold: bool) -> Any:
     """Read an epoch; return the seconds and the CPU seconds."""
     folder = args.work / f"cache-{name}-{decoder}"
     if cold:
         shutil.rmtree(folder, ignore_errors=True)
-    where = (f"s3://{BUCKET}/{name}", folder, order, args.batch_size, decoder)
+    where = (f"s3://{BUCKET}/{name}", folder, args.batch_size, decoder)
     seconds, cpu_seconds, images = rival(args, name, "read", *where).split()[-3:]
     if int(images) != args.count:
         raise SystemExit(f"{name} read {images} images instead of {args.count}")
@@ -164,20 +164,18 @@ def compare_rivals(report: Report, args: Namespace, src: Path, versions: dict[st
         shutil.rmtree(folder, ignore_errors=True)
         rival(args, name, "write", src, folder)
         upload(folder, f"s3://{BUCKET}/{name}")
-    for order in args.orders:
-        sides: dict[str, Side] = {}
-        pairs = []
-        for state in ("cold", "warm"):
-            here = partial(epoch, URL, args, order, args.work / "cache", cold=state == "cold")
-            sides[f"loaders, {state}"] = here
-        for name, decoder, state in itertools.product(
-            PACKAGES, ("dali", "pillow"), ("cold", "warm")
-        ):
+    sides: dict[str, Side] = {}
+    pairs = []
+    for cold in (True, False):
+        state = "cold" if cold else "warm"
+        here = partial(epoch, URL, args, "in order", args.work / "cache", cold=cold)
+        sides[f"loaders, {state}"] = here
+        for name, decoder in itertools.product(PACKAGES, ("dali", "pillow")):
             side = f"{name} {versions[name]}, {decoder}, {state}"
-            sides[side] = partial(rival_epoch, args, name, order, decoder, cold=state == "cold")
+            sides[side] = partial(rival_epoch, args, name, decoder, cold=cold)
             pairs.append((f"loaders, {state}", side, RIVAL))
-        sizes = {"images": args.count, "repeats": args.repeats}
-        report.compare(f"{order}: {args.count:,} images", sides, **sizes, pairs=pairs)
+    sizes = {"images": args.count, "repeats": args.repeats}
+    report.compare(f"{args.count:,} images in order", sides, **sizes, pairs=pairs)
 
 
 def rival_versions(args: Namespace) -> dict[str, str]:
@@ -191,10 +189,8 @@ def rival_versions(args: Namespace) -> dict[str, str]:
     missing = [PACKAGES[name] for name in found if not found[name]]
     if missing:
         raise WrongOptionError(f"--rivals-python cannot import {' and '.join(missing)}")
-    if "PK" in args.orders or args.device == "gpu":
-        raise WrongOptionError(
-            'the others have no PK order: set --orders "in order" shuffled --device cpu'
-        )
+    if args.orders != ["in order"] or args.device == "gpu":
+        raise WrongOptionError('the others are read with --orders "in order" --device cpu')
     return found
 
 

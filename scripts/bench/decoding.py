@@ -35,7 +35,7 @@ from PIL import Image
 
 import loaders
 
-TAKES = "8 minutes for tiles, 8 for videos; needs 2 GB of memory; rasterio, torchgeo and torchcodec are measured if they are installed"
+TAKES = "8 minutes for tiles, 8 for videos; needs 2 GB of memory; rasterio and torchgeo are measured if they are installed"
 OPTIONS = [
     *usual("decoding", repeats=5, workers=[CORES]),
     DEVICE,
@@ -184,13 +184,6 @@ def read_pyav(path: str, start: int) -> Any:
     return np.stack(found)
 
 
-def read_torchcodec(path: str, start: int) -> Any:
-    """Return the frames of a clip, as `read_pyav` does."""
-    decoders = importlib.import_module("torchcodec.decoders")
-    video = decoders.VideoDecoder(path, dimension_order="NHWC", num_ffmpeg_threads=1)
-    return video.get_frames_at([start + number * EVERY for number in range(LENGTH)]).data.numpy()
-
-
 def crop_clip(reader: Callable[..., Any], frames: int, path: str) -> torch.Tensor:
     """Crop a clip at a random place as RandomResizedCrop does; return float32 [T, C, H, W]."""
     pixels = reader(path, int(torch.randint(frames - (LENGTH - 1) * EVERY, ())))
@@ -225,7 +218,7 @@ def open_clips(
 
 
 TILE_READERS = {"tifffile": read_tifffile, "rasterio": read_rasterio, "torchgeo": read_torchgeo}
-CLIP_READERS = {"av": read_pyav, "torchcodec": read_torchcodec}
+CLIP_READERS = {"av": read_pyav}
 
 
 def run(report: Report, args: Namespace) -> None:

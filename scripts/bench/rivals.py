@@ -1,7 +1,7 @@
 """MosaicML Streaming and LitData, in a Python that has them: what `cache.py` starts.
 
     python rivals.py NAME write IMAGES FOLDER                  # store the images as NAME does
-    python rivals.py NAME read URL CACHE ORDER BATCH DECODER   # read an epoch
+    python rivals.py NAME read URL CACHE BATCH DECODER   # read an epoch in order
 
 An epoch prints its seconds, its CPU seconds, and the number of images. The decoder is ``dali``: the
 worker processes read the images, and DALI decodes them in this process, as `loaders` does; or
@@ -53,7 +53,7 @@ def write(name: str, images: Path, out: str) -> None:
         optimize(read_sample, samples, out, **options)
 
 
-def open_mosaicml(url: str, folder: str, *, shuffle: bool, batch: int, **options: Any) -> Any:
+def open_mosaicml(url: str, folder: str, *, batch: int, **options: Any) -> Any:
     from streaming import StreamingDataset
     from streaming.base.util import clean_stale_shared_memory
     from torch.utils.data import DataLoader
@@ -61,11 +61,11 @@ def open_mosaicml(url: str, folder: str, *, shuffle: bool, batch: int, **options
     clean_stale_shared_memory()
     os.environ["S3_ENDPOINT_URL"] = os.environ["AWS_ENDPOINT_URL"]
     sizes = {"batch_size": batch, "num_canonical_nodes": 1}
-    data = StreamingDataset(remote=url, local=folder, shuffle=shuffle, **sizes)
+    data = StreamingDataset(remote=url, local=folder, shuffle=False, **sizes)
     return DataLoader(data, batch_size=batch, **options)
 
 
-def open_litdata(url: str, folder: str, *, shuffle: bool, batch: int, **options: Any) -> Any:
+def open_litdata(url: str, folder: str, *, batch: int, **options: Any) -> Any:
     from litdata import StreamingDataLoader, StreamingDataset
     from litdata.streaming import downloader
 
@@ -73,8 +73,7 @@ def open_litdata(url: str, folder: str, *, shuffle: bool, batch: int, **options:
     downloader._OBSTORE_CLIENT_OPTIONS["allow_http"] = True
     keys = ("aws_endpoint_url", "aws_access_key_id", "aws_secret_access_key")
     access = {key.replace("aws_e", "e"): os.environ[key.upper()] for key in keys}
-    sizes = {"shuffle": shuffle, "drop_last": True, "storage_options": access}
-    data = StreamingDataset(url, cache_dir=folder, **sizes)
+    data = StreamingDataset(url, cache_dir=folder, drop_last=True, storage_options=access)
     return StreamingDataLoader(data, batch_size=batch, **options)
 
 
@@ -121,12 +120,12 @@ def decode_with_dali(batches: Iterator[Batch], batch: int) -> Iterator[Batch]:
 
 def read(name: str, *given: str) -> tuple[float, float, int]:
     """Build a loader and read an epoch; return seconds, CPU seconds, and the number of images."""
-    url, folder, order, size, decoder = given
+    url, folder, size, decoder = given
     for module in (PACKAGES[name], "torch.utils.data", "nvidia.dali"):
         importlib.import_module(module)
     batch, count, dali = int(size), 0, decoder == "dali"
     start, cpu_start = time.perf_counter(), sum(os.times()[:4])
-    options: Any = {"num_workers": WORKERS, "drop_last": True, "shuffle": order == "shuffled"}
+    options: Any = {"num_workers": WORKERS, "drop_last": True}
     options["collate_fn"] = encoded_batch if dali else decoded_batch
     batches: Iterator[Batch] = iter(OPEN[name](url, folder, batch=batch, **options))
     for images, _ in decode_with_dali(batches, batch) if dali else batches:

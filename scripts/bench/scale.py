@@ -94,15 +94,13 @@ def measure_call(function: Callable[[], Any], **more: float) -> Row:
         kept = function()
     row["peak MB"] = process_memory("VmHWM")
     del kept
-    return {**row, "of it source MB": 0.0, "labels s": 0.0, **more}
+    return {**row, "labels s": 0.0, **more}
 
 
 def plan(folder: Path, shards: int) -> Row:
     out, source = folder / f"plan-{shards}", absent_source(shards * PER_SHARD)
     shutil.rmtree(out, ignore_errors=True)
-    own = process_memory("VmRSS")
-    call = partial(plan_dataset, source, str(out), OF_SHARDS)
-    return measure_call(call, **{"of it source MB": own})
+    return measure_call(partial(plan_dataset, source, str(out), OF_SHARDS))
 
 
 def read_rows(folder: Path, shards: int) -> Row:
@@ -164,7 +162,6 @@ OPTIONS = [
     option("--steps", [*STEPS, BUILD], "steps to measure", choices=[*STEPS, BUILD]),
     option("--ranks", [1, 8], "build: numbers of ranks"),
     option("--most", 100_000_000, "build: samples of all ranks together, for what memory is there"),
-    option("--sampler", "", "build: a sampler of loaders, such as ClassBalancedSampler"),
 ]
 #: The growth of a process that reads rows of a plan, from the smallest to the largest plan; and what
 #: `build` of 10^8 samples takes of each rank.
@@ -174,7 +171,7 @@ COLUMNS = ("seconds", "CPU s", "peak MB", "USS MB", "PSS MB")
 SIZES = (10**8, 10**9)
 
 
-def build_rank(rank: int, world_size: int, dataset: str, sampler: str, meet: Any) -> Row:
+def build_rank(rank: int, world_size: int, dataset: str, meet: Any) -> Row:
     """Build a loader at the same time as the other ranks, and return what it took."""
     import loaders
     from loaders.dali import pipeline  # noqa: F401 - the imports are not measured
@@ -182,8 +179,6 @@ def build_rank(rank: int, world_size: int, dataset: str, sampler: str, meet: Any
     options: Row = {"rank": rank, "world_size": world_size, "device": "cpu", "num_threads": 1}
     options |= {"batch_size": 256, "framework": "numpy"}
     options["transforms"] = [{"Resize": {"size": 8}}, {"CenterCrop": {"size": 8}}]
-    if sampler:
-        options["sampler"] = getattr(loaders, sampler)()
     meet.wait()
     before, resident = own_memory(), process_memory("VmRSS")
     reset_peak()
@@ -198,10 +193,10 @@ def build_rank(rank: int, world_size: int, dataset: str, sampler: str, meet: Any
     return row
 
 
-def build(ranks: int, dataset: str, sampler: str) -> Row:
+def build(ranks: int, dataset: str) -> Row:
     """Return the figures of a number of ranks."""
     with multiprocessing.Manager() as manager:
-        call = partial(build_rank, world_size=ranks, dataset=dataset, sampler=sampler)
+        call = partial(build_rank, world_size=ranks, dataset=dataset)
         with ProcessPoolExecutor(ranks, multiprocessing.get_context("spawn")) as pool:
             rows = list(pool.map(partial(call, meet=manager.Barrier(ranks)), range(ranks)))
     found = {name: statistics.median(row[name] for row in rows) for name in COLUMNS}
@@ -217,7 +212,7 @@ def run_builds(report: Report, args: Namespace) -> None:
         for shards in sorted(args.shards):
             if shards * PER_SHARD * ranks <= args.most:
                 row = {"build, ranks": str(ranks), "samples": shards * PER_SHARD, "shards": shards}
-                found.append(row | build(ranks, make_dataset(args.work, shards), args.sampler))
+                found.append(row | build(ranks, make_dataset(args.work, shards)))
                 print(
                     f"  {ranks} ranks, {shards:,} shards: {found[-1]['seconds']:.1f} s", flush=True
                 )

@@ -6,11 +6,10 @@ turn, because the highest of many noisy rates is too high.
 """
 
 import itertools
-import time
 from argparse import Namespace
 from functools import partial
 
-from harness import Report, Row, at_least, option, usual
+from harness import Report, Row, at_least, option, timed, usual
 from inputs import prepare
 
 from loaders.bench.measure import Method, Rate
@@ -43,22 +42,17 @@ def compare(report: Report, store: str, args: Namespace) -> None:
         method=Method(args.seconds, args.repeats),
         announce=partial(print, flush=True),
     )
-    started = time.perf_counter()
-    found = search(problem.measure, problem.axes, problem.start)
-    searched = time.perf_counter()
-    tried: list[Row] = []
-    for each in found.trials:
-        tried.append({"tried by tune": describe(each.tuning), "images/s": each.rate.median})
-    report.table(f"{store}: points of tune, {searched - started:.0f} s", tried)
+    with timed() as spent:
+        found = search(problem.measure, problem.axes, problem.start)
+    report.check(f"{store}: seconds of tune, which tried {len(found.trials)}", spent["seconds"])
     rates = {each.tuning: each.rate for each in found.trials}
     loads = args.loads if "hw_decoder_load" in problem.axes else [None]
     grid = [Tuning(*point) for point in itertools.product(args.threads, args.prefetch, loads)]
     for point in grid:
         if point not in rates:
             rates[point] = problem.measure(point)
-    title = f"{store}: points of the grid, {time.perf_counter() - searched:.0f} s for the new ones"
     rows = [{"grid": describe(point), "images/s": rates[point].median} for point in grid]
-    report.table(title, rows)
+    report.table(f"{store}: points of the grid", rows)
     best = max(grid, key=lambda point: rates[point].median)
     named = {"default": problem.start, "tune": found.best.tuning, "best of the grid": best}
     final: dict[Tuning, list[float]] = {point: [] for point in named.values()}
