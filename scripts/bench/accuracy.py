@@ -105,7 +105,6 @@ HALF, FARTHEST = at_most(0.15), at_most(0.3)
 
 
 def split_folders(images: Path) -> tuple[Path, Path]:
-    """Return the folders of the training images and of the evaluated ones."""
     found = [images / name for name in ("val", "test") if (images / name).is_dir()]
     if not found or not (images / "train").is_dir():
         raise SystemExit(f"{images} needs the folders train/CLASS/ and val/CLASS/")
@@ -117,10 +116,7 @@ def dataset_folder(args: Namespace) -> Path:
 
 
 class Images:
-    """An ImageFolder with rows, whose random numbers depend only on the names of the batches.
-
-    Labels number `classes`, by default the folders.
-    """
+    """An ImageFolder with rows, whose random numbers depend only on the names of the batches."""
 
     def __init__(self, folder: Path, steps: Sequence[Any], classes: Sequence[str] = ()) -> None:
         from torchvision import datasets, transforms
@@ -170,7 +166,6 @@ def run_sides(
 
 
 def remaining_seeds(side: str, args: Namespace, settings: Row) -> list[int]:
-    """Return the seeds without a result of this side."""
     done = read_results(args.results, settings).get(side, {})
     return [seed for seed in range(args.seeds) if seed not in done]
 
@@ -280,10 +275,8 @@ def autocast(device: torch.device) -> torch.autocast:
 def train(
     model: nn.Module, batches: Iterable[Any], steps: int, lr: float, device: torch.device
 ) -> float:
-    """Train on all batches, and return the mean loss of the last tenth of the steps.
-
-    The learning rate rises for a fifth of the steps, and falls to 0.
-    """
+    """Train on all batches, and return the mean loss of the last tenth of the steps."""
+    # The learning rate rises for a fifth of the steps, and falls to 0.
     peak = max(1, steps * 0.2)
 
     def share(step: int) -> float:
@@ -335,11 +328,7 @@ def shuffled_keys(images: int, seeds: Sequence[int], recipe: Recipe) -> Iterator
 
 
 def torchvision_runs(args: Namespace, recipe: Recipe, seeds: Sequence[int]) -> Runs:
-    """Return the runs with `seeds`, which must be taken in this order.
-
-    One `DataLoader` makes the batches of all runs, so its processes start once and never wait at
-    the end of an epoch.
-    """
+    """Return the runs with `seeds`, in this order, of one `DataLoader`, whose processes start once."""
     images = Images(split_folders(args.images)[0], recipe.train_transforms())
     keys = list(shuffled_keys(len(images), seeds, recipe))
     batches = iter(data_loader(images, keys, args, args.workers, ahead=4))

@@ -52,10 +52,7 @@ WITHIN_NOISE, NOT_WORSE = at_most(1.0), at_least(0.0)
 
 
 def erase(image: torch.Tensor) -> torch.Tensor:
-    """Set a random part to 0 in half of the images; float32 [3, H, W].
-
-    As in "Bag of Tricks", the ratio of the sides is drawn uniformly.
-    """
+    """Set a random part to 0 in half of the images, float32 [3, H, W], as "Bag of Tricks" does."""
     height, width = image.shape[1:]
     for _ in range(100 if random.random() < 0.5 else 0):
         area, ratio = random.uniform(0.02, 0.4) * height * width, random.uniform(0.3, 1 / 0.3)
@@ -81,10 +78,7 @@ def plain_images(folder: Path, classes: list[str], *, train: bool) -> accuracy.I
 
 @dataclass
 class PlainLoader:
-    """A plain loader of one split, with what train_reid.py uses of a `loaders.Loader`.
-
-    `batches` are of all epochs. Their rows exclude a query from its own results.
-    """
+    """A plain loader of one split, with what train_reid.py uses of a `loaders.Loader`."""
 
     batches: Iterator[Any]
     length: int
@@ -161,7 +155,6 @@ class SameBatches:
 
 
 def plain_loaders(args: Namespace, length: int, classes: list[str], device: Any) -> Any:
-    """Return the plain loaders of train and val."""
     images = plain_images(args.images / "train", classes, train=True)
     keys = identity_batches(images.folder.targets, args, args.epochs * length, args.seed)
     evaluated = plain_images(args.images / "val", classes, train=False)

@@ -77,7 +77,6 @@ def hand_policies() -> dict[str, Callable[[Any], Any] | None]:
 
 
 def openers(dataset: Path, args: Namespace) -> dict[str, Opener]:
-    """Return what opens each side."""
     found: dict[str, Opener] = {}
     for name, (transforms, _) in {PLAIN: ("imagenet-train", 1.0), **RECIPES}.items():
         found[name] = partial(feeds.our_feed, dataset, args, transforms=transforms)

@@ -146,7 +146,6 @@ def rival(args: Namespace, *arguments: object) -> str:
 
 
 def rival_epoch(args: Namespace, name: str, decoder: str, *, cold: bool) -> Any:
-    """Read an epoch; return the seconds and the CPU seconds."""
     folder = args.work / f"cache-{name}-{decoder}"
     if cold:
         shutil.rmtree(folder, ignore_errors=True)
@@ -158,7 +157,6 @@ def rival_epoch(args: Namespace, name: str, decoder: str, *, cold: bool) -> Any:
 
 
 def compare_rivals(report: Report, args: Namespace, src: Path, versions: dict[str, str]) -> None:
-    """Measure cold and warm epochs of all libraries in turn."""
     for name in PACKAGES:
         folder = args.work / f"stored-{name}"
         shutil.rmtree(folder, ignore_errors=True)

@@ -81,7 +81,6 @@ def clear(url: str) -> None:
 
 
 def compare(report: Report, args: Namespace) -> None:
-    """Time conversions from bucket to bucket."""
     src, out = f"s3://{BUCKET}/images", f"s3://{BUCKET}/out"
     store, contents = open_store(src), [file.read_bytes() for file in photographs(args.images)]
     names = [f"class{number % 100:04d}/{number:08d}.jpg" for number in range(args.count)]

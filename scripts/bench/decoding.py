@@ -205,7 +205,6 @@ def crop_clip(reader: Callable[..., Any], frames: int, path: str) -> torch.Tenso
 def open_clips(
     readers: dict[str, Any], paths: list[str], dataset: Path, args: Namespace
 ) -> dict[str, Opener]:
-    """Return what opens each side."""
     stored = replaced(args, batch_size=args.batch_size * LENGTH)
     options = {"sampler": loaders.ClipSampler(LENGTH), "dtype": "float32"}
     sides: dict[str, Opener] = {OURS: partial(our_feed, dataset, stored, **options)}

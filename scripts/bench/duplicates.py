@@ -157,10 +157,7 @@ def measure_search(own: Hashes, size: str, workers: int | None) -> Row:
 
 
 def make_dataset(out: Path, hashes: Hashes, image: Path, first: int) -> None:
-    """Write a dataset with these hashes, whose samples are numbered from `first`.
-
-    Its shards are empty: no two images have the same checksum, so the command reads none of them.
-    """
+    """Write a dataset with these hashes and empty shards: as all checksums differ, no image is read."""
     images, example = (out.with_name(f"{out.name}-{name}") for name in ("images", "example"))
     (images / "class").mkdir(parents=True)
     (images / "class" / image.name).write_bytes(image.read_bytes())

@@ -142,7 +142,6 @@ def orders(count: int) -> list[dict[str, Any]]:
 
 
 def run_cycle(endurance: Endurance, cycle: int, devices: list[str], count: int) -> None:
-    """Use a loader of each order on each device."""
     actions, stores = [*ACTIONS], [*STORES, CACHED]
     for number, (device, order) in enumerate(itertools.product(devices, orders(count))):
         turn = number + cycle

@@ -64,7 +64,6 @@ def endless(loader: Any) -> Iterator[Any]:
 
 @contextmanager
 def open_feeds(openers: Mapping[str, Opener], only: Sequence[str]) -> Iterator[dict[str, Feed]]:
-    """Open the feeds that `--only` names."""
     with ExitStack() as stack:
         found = chosen(openers, only)
         yield {name: stack.enter_context(opener()) for name, opener in found.items()}
@@ -106,10 +105,7 @@ def compare_feeds(
     report: Report, title: str, feeds: Mapping[str, Feed], args: Namespace, pairs: Pairs,
     *, least: float = 0.0, unit: str = "images/s",
 ) -> dict[str, Row]:  # fmt: skip
-    """Measure all feeds in turn, report their rates and ratios, and return the medians for each feed.
-
-    The unit is what a label is for, or megapixels/s.
-    """
+    """Measure all feeds in turn, report their rates and ratios, and return the medians for each feed."""
     found: dict[str, list[Row]] = {name: [] for name in feeds}
 
     def measure(name: str) -> tuple[float, float]:
@@ -212,10 +208,7 @@ def hand_feed(
     dataset: Path, args: Namespace, layout: str = "NCHW",
     policy: Callable[[Any], Any] | None = None, **options: Any,
 ) -> Iterator[Feed]:  # fmt: skip
-    """Open a DALI pipeline with our loader's options and DALI's own reader, as NVIDIA's examples do.
-
-    A policy is a function of the resized images in its graph.
-    """
+    """Open a DALI pipeline with our loader's options and DALI's own reader, as NVIDIA's examples do."""
     names = ("num_threads", "hw_decoder_load", "prefetch")
     if not {*names} <= options.keys():
         with open_loader(dataset, args, **options) as loader:
@@ -279,12 +272,10 @@ def data_loader(images: Any, batches: Any, args: Namespace, workers: int, ahead:
 def workers_feed(
     data: Any, args: Namespace, workers: int, finish: Callable[[Any], Any] = lambda images: images
 ) -> Iterator[Feed]:
-    """Open torch's DataLoader of a dataset; the device finishes the images of a batch.
-
-    The sampler never ends, so there is no pause between epochs.
-    """
+    """Open torch's DataLoader of a dataset; the device finishes the images of a batch."""
     from torch.utils.data import BatchSampler, RandomSampler
 
+    # An order that never ends has no pause between epochs.
     order = RandomSampler(data, num_samples=len(data) * 10_000)
     loader = data_loader(data, BatchSampler(order, args.batch_size, drop_last=True), args, workers)
     made = ((finish(to_device(each, args)), to_device(labels, args)) for each, labels in loader)

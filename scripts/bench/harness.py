@@ -147,7 +147,6 @@ def subjects() -> dict[str, Row]:
 
 
 def make_parser(subject: str) -> tuple[argparse.ArgumentParser, Any]:
-    """Return the parser of a subject, and its module."""
     try:
         module = importlib.import_module(subject)
     except ModuleNotFoundError as error:
@@ -166,7 +165,6 @@ def make_parser(subject: str) -> tuple[argparse.ArgumentParser, Any]:
 
 
 def main() -> None:
-    """Run a subject, or list all of them."""
     known = subjects()
     first = sys.argv[1] if len(sys.argv) > 1 else "--help"
     names = f"The subjects are {', '.join(known)}."
@@ -381,7 +379,6 @@ def query_gpus(query: str) -> list[str]:
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of Python and of the packages that are installed."""
     installed = {"Python": platform.python_version()}
     for package in PACKAGES:
         with suppress(PackageNotFoundError):

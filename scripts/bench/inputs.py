@@ -17,7 +17,6 @@ from PIL import Image
 
 
 def photographs(folder: Path) -> list[Path]:
-    """Return the JPEGs of a folder, at any depth."""
     found = sorted(file for file in folder.rglob("*") if file.suffix.lower() in (".jpg", ".jpeg"))
     if not found:
         raise SystemExit(f"{folder} has no .jpg or .jpeg files")
@@ -53,7 +52,6 @@ def encoded(photo: Image.Image, kind: str, **options: Any) -> bytes:
 
 
 def dataprep(*arguments: object) -> list[str]:
-    """Return the command ``dataprep ARGUMENTS``."""
     return [harness.PYTHON, "-m", "dataprep", *map(str, arguments)]
 
 
@@ -147,7 +145,6 @@ def shard_files(folder: Path) -> list[Path]:
 
 
 def upload(folder: Path, url: str) -> None:
-    """Put the files of a folder into an object store."""
     from manifests.remote.store import open_store
 
     store = open_store(url)

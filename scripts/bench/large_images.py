@@ -42,10 +42,7 @@ def used_memory(args: Namespace) -> int:
 
 
 def measure(args: Namespace, dataset: Path, before: int, point: Any) -> Row:
-    """Measure a point in this process; without threads and load, what `loaders.build` chooses.
-
-    `before` is the memory that the other processes have taken.
-    """
+    """Measure a point in this process; `before` is the memory that other processes have taken."""
     side, threads, load = point
     options = {"num_threads": threads, "hw_decoder_load": load}
     parts = dict.fromkeys(PARTS, 0.0)

@@ -65,7 +65,6 @@ def sampler_options(name: str, args: Namespace) -> Row:
 
 
 def openers(src: Path, dataset: Path, args: Namespace) -> dict[str, Opener]:
-    """Return what opens each side that this machine can measure."""
     found: dict[str, Opener] = {}
     for name in args.samplers:
         options = sampler_options(name, args)
@@ -81,7 +80,6 @@ def our_name(sampler: str, args: Namespace) -> str:
 
 
 def compare(report: Report, store: str, args: Namespace) -> None:
-    """Measure the sides of one store and format."""
     to_torchvision = TO_TORCHVISION.get(store) if args.device == "gpu" else TO_TORCHVISION_ON_CPU
     names = {sampler: our_name(sampler, args) for sampler in args.samplers}
     ours = names[args.samplers[0]]

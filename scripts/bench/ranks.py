@@ -59,7 +59,6 @@ def read_by_calls() -> float:
 
 
 def measure_start(dataset: Path, args: Namespace) -> Row:
-    """Open a loader, and take its first batch."""
     distributed.barrier()
     before, read, begin = own_memory(), read_by_calls(), time.perf_counter()
     with open_loader(dataset, args) as loader:

@@ -20,7 +20,6 @@ SHARD_SAMPLES = 1280
 
 
 def mixing(window: int | None, shards: int) -> Row:
-    """Measure the first epoch of a split of `shards` shards."""
     samples = shards * SHARD_SAMPLES
     columns = {SHARD: np.repeat(np.arange(shards, dtype=np.int32), SHARD_SAMPLES)}
     sampler = ShuffledSampler(window=window)

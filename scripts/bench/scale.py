@@ -194,7 +194,6 @@ def build_rank(rank: int, world_size: int, dataset: str, meet: Any) -> Row:
 
 
 def build(ranks: int, dataset: str) -> Row:
-    """Return the figures of a number of ranks."""
     with multiprocessing.Manager() as manager:
         call = partial(build_rank, world_size=ranks, dataset=dataset)
         with ProcessPoolExecutor(ranks, multiprocessing.get_context("spawn")) as pool:
@@ -204,7 +203,6 @@ def build(ranks: int, dataset: str) -> Row:
 
 
 def run_builds(report: Report, args: Namespace) -> None:
-    """Measure `build` with all sizes and numbers of ranks."""
     rows: list[Row] = []
     lines: list[Row] = []
     for ranks in args.ranks:

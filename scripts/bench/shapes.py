@@ -104,7 +104,6 @@ class Shards(IterableDataset[Any]):
 
 @contextmanager
 def open_clip(dataset: Path, args: Namespace) -> Iterator[Feed]:
-    """Open the pipeline of open_clip."""
     data, gpu = Shards(shard_files(dataset)), args.device == "gpu"
     loader: Any = DataLoader(data, args.batch_size, num_workers=args.workers, pin_memory=gpu)
     counted = (
@@ -115,7 +114,6 @@ def open_clip(dataset: Path, args: Namespace) -> Iterator[Feed]:
 
 
 def openers(args: Namespace) -> dict[str, Opener]:
-    """Return what opens each side that this machine can measure."""
     src, dataset = prepare(harness.replaced(args, fmt="webdataset"))
     found: dict[str, Opener] = {}
     # The rivals come first: their processes are forked before this one has the threads of DALI.

@@ -64,7 +64,6 @@ SIDES = {OURS: our_batches, HAND: batches_by_hand}
 
 
 def write_epoch(args: Namespace, side: str, file: Path) -> None:
-    """Write the batches of an epoch, in a process alone."""
     batches = itertools.islice(SIDES[side](args), args.count // args.batch_size)
     np.save(file, torch.stack([batch.cpu() for batch in batches]).numpy())
 

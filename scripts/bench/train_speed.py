@@ -80,7 +80,6 @@ def make_sides(datasets: dict[str, Path], args: Namespace) -> dict[str, Opener]:
 
 
 def make_step(name: str, device: torch.device, *, graph: bool = False) -> Step:
-    """Return a training step of a model."""
     if name == "none":
         return lambda *_: None
     net: Any = make_model(name).train()
@@ -182,10 +181,7 @@ def count_steps(step: Step, cached: Feed, args: Namespace, device: torch.device)
 def measure(
     steps: dict[str, Step], datasets: dict[str, Path], args: Namespace, device: Any
 ) -> tuple[Measured, dict[str, Row]]:
-    """Return what was measured of each model's feeds, and the GPU's work for a batch of each feed.
-
-    One feed is open at a time, and takes turns with the cached batch.
-    """
+    """Return what was measured of each model's feeds, and the GPU's work for a batch of each feed."""
     sides = make_sides(datasets, args)
     with next(iter(sides.values()))() as feed:
         batch = next(feed.batches)

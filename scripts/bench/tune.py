@@ -31,7 +31,6 @@ TO_DEFAULT, TO_GRID = at_least(1.0), at_least(0.98)
 
 
 def compare(report: Report, store: str, args: Namespace) -> None:
-    """Search and measure the grid for one dataset."""
     problem = make_problem(
         str(prepare(args, store)[1]),
         transforms="imagenet-train",
