@@ -185,11 +185,8 @@ def test_a_damaged_member_is_named(path, value):
     state = {**VALID, first: {**VALID[first], second: value} if second else value}
     with pytest.raises(CallError) as caught:
         read_state(state, VALID["built"], batches=3)
-    assert (
-        path.split(".")[-1]
-        if type(value) is not dict or path != "built" or value
-        else "batch_size=None"
-    ) in str(caught.value)
+    is_empty = path == "built" and type(value) is dict and not value
+    assert ("batch_size=None" if is_empty else path.split(".")[-1]) in str(caught.value)
     assert len(str(caught.value)) < 2000
 
 

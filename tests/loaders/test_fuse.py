@@ -20,13 +20,8 @@ pytestmark = [
     pytest.mark.skipif(not os.access("/dev/fuse", os.R_OK | os.W_OK), reason="needs /dev/fuse"),
 ]
 
-OPTIONS = {
-    "batch_size": 4,
-    "transforms": "imagenet-train",
-    "device": "cpu",
-    "num_threads": 1,
-    "framework": "numpy",
-}
+OPTIONS = {"batch_size": 4, "transforms": "imagenet-train", "framework": "numpy"}
+OPTIONS |= {"device": "cpu", "num_threads": 1}
 
 
 @pytest.fixture
@@ -34,25 +29,13 @@ def mounted(make_dataset, mixed, tmp_path, request):
     """A local dataset, and the same dataset below a mount of FUSE."""
     local, mount = make_dataset(request.param, mixed), tmp_path / "mount"
     mount.mkdir()
-    done = subprocess.run(
-        ["bindfs", "--no-allow-other", str(local), str(mount)],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    command = ["bindfs", "--no-allow-other", str(local), str(mount)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     if done.returncode:
         pytest.skip(f"bindfs cannot mount here: {done.stderr.strip()}")
     yield local, mount
-    subprocess.run(
-        ["umount" if os.geteuid() == 0 else "fusermount", *_lazily(), str(mount)],
-        timeout=300,
-        check=True,
-    )
-
-
-def _lazily():
-    return ["-l"] if os.geteuid() == 0 else ["-u", "-z"]
+    unmount = ["umount", "-l"] if os.geteuid() == 0 else ["fusermount", "-u", "-z"]
+    subprocess.run([*unmount, str(mount)], timeout=300, check=True)
 
 
 def batches(folder, **options):
@@ -99,9 +82,8 @@ def test_a_shard_shortened_over_fuse_is_an_error_that_names_it(mounted, shuffle,
             os.truncate(shard, 10)
         with pytest.raises(loaders.DamagedError) as caught:  # noqa: PT012
             end = time.monotonic() + 300
-            while (
-                time.monotonic() < end
-            ):  # the system does not ask for the length again for a second
+            # The system does not ask for the length again for a second.
+            while time.monotonic() < end:
                 _forget_pages(mount)
                 list(iteration)
                 iteration = iter(loader)

@@ -1,5 +1,6 @@
 """A process finds its rank, and all ranks together read every sample once per epoch."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from helpers import small
+from helpers.damaged import make
 from helpers.loading import build, equal
 from helpers.pictures import encode
 from hypothesis import given
@@ -189,16 +191,28 @@ def test_the_shares_of_all_ranks_add_up_to_all_samples(samples, world, completed
     assert max(shares) <= Ranks(0, world).largest_share(samples)
 
 
-def open_ranks(folder, world, **options):
-    options = {"fields": ("label",), "batch_size": 3, "world_size": world, **options}
-    return [build(folder, rank=rank, **options) for rank in range(world)]
-
-
 def test_ranks_draw_different_augmentations(make_dataset):
     noise = np.random.default_rng(0).integers(0, 255, (80, 80, 3), np.uint8)
     folder = make_dataset("tfrecord", [("png", encode(noise, "png"), 0)] * 8, shards=1)
-    first, second = open_ranks(folder, 2, transforms=small.TRAIN, fields=("image",))
-    assert not equal(list(first), list(second))
+    options = {"transforms": small.TRAIN, "fields": ("image",), "world_size": 2}
+    first, second = (list(build(folder, rank=rank, **options)) for rank in range(2))
+    assert not equal(first, second)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"shuffle": False}, 'get an empty batch. Hint: with fields=("image", "label", "valid")'),
+        ({"shuffle": True}, "1 sample at the end of each epoch of split 'val' is left out"),
+        ({"shuffle": "buffer"}, "1 sample at the end of each epoch of split 'val' is left out"),
+    ],
+)
+def test_samples_that_are_fewer_than_the_ranks_are_announced(tmp_path, options, message):
+    folder = make(tmp_path / "data set", "tfrecord", rows=40, shards=2, split="val")
+    options = {"split": "val", "fields": ("index",), "batch_size": 13, **options}
+    options["transforms"] = [{"Resize": {"size": [16, 16]}}]
+    with pytest.warns(UserWarning, match=re.escape(message)):
+        build(folder, rank=1, world_size=3, last_batch="partial", **options).close()
 
 
 def test_a_library_that_another_thread_is_importing_is_waited_for(tmp_path):

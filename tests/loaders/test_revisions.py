@@ -2,7 +2,6 @@
 
 import shutil
 
-import numpy as np
 import pytest
 from helpers import loading
 from helpers.loading import equal, state_after
@@ -173,18 +172,3 @@ def test_several_datasets(made):
         assert (loader.samples, loader.state_dict()["revision"]) == (24, [0, 0])
         with pytest.raises(CallError, match=message):
             loader.load_state_dict(state)
-
-
-def test_revisions_that_do_not_exist(made, tmp_path, dataprep):
-    with build(made / "new", revision=np.int64(0)) as loader:
-        assert loader.samples == 12
-    message = r"has no revision 2\. Hint: choose a revision from 0 to 1\."
-    with pytest.raises(CallError, match=message):
-        build(made / "new", revision=2)
-    dataset = shutil.copytree(made / "new", tmp_path / "out")
-    (dataset / "manifest.0.json").unlink()
-    message = "manifest.0.json: the manifest of revision 0 cannot be read"
-    with pytest.raises(loaders.DatasetError, match=message):
-        build(dataset, revision=0)
-    done = dataprep("verify", dataset)
-    assert (done.returncode, message in done.stdout) == (1, True)

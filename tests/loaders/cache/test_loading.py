@@ -313,12 +313,8 @@ def test_removed_samples_are_not_read_from_a_cache_of_the_revision_before(fmt, t
         read_source(str(first)), str(tmp_path / "set"), Options(fmt=fmt, shard_samples=5), workers=1
     )
     url = upload(tmp_path / "set", f"memory://bucket/{tmp_path.name}/{fmt}")
-    options = {
-        "cache": str(tmp_path / "cache"),
-        "fields": ("image", "key"),
-        "shuffle": False,
-        "batch_size": 1,
-    }
+    options = {"cache": str(tmp_path / "cache"), "shuffle": False, "batch_size": 1}
+    options["fields"] = ("image", "key")
     with build(url, **options) as loader:
         before = read(loader)
     keys = np.concatenate([batch[1] for batch in before]).tolist()
