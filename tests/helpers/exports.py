@@ -59,10 +59,8 @@ Samples = dict[str, tuple[str, Any]]
 
 
 def samples_of(source: Source, root: Path | None = None) -> dict[str, tuple[str, Any]]:
-    """Return split and label of each image by its path, as `Expected` has them.
-
-    The images are files in `root`, by default in the root of the source.
-    """
+    """Return split and label of each image by its path, as `Expected` has them."""
+    # The images are files in `root`, by default in the root of the source.
     found = {}
     extra = source.extra.to_pylist() if source.extra.column_names else [{}] * len(source)
     for row, path in enumerate(source.path.to_pylist()):
@@ -190,10 +188,8 @@ def make_roboflow_coco(folder: Path) -> Expected:
 
 
 def make_lvis(folder: Path) -> Expected:
-    """LVIS v1: no file names but URLs, and images of both splits in train2017/.
-
-    https://www.lvisdataset.org/dataset
-    """
+    """LVIS v1: no file names but URLs, and images of both splits in train2017/."""
+    # https://www.lvisdataset.org/dataset
     samples: Samples = {}
     for split, numbers in (("train", (0, 1)), ("val", (3, 4))):
         names = [f"train2017/{number:012d}.jpg" for number in numbers]
@@ -208,10 +204,8 @@ def make_lvis(folder: Path) -> Expected:
 
 
 def make_lvis_05(folder: Path) -> Expected:
-    """LVIS v0.5: file names of COCO 2014 for images that are called as in 2017.
-
-    `load_lvis_json` of detectron2, `LVISV05Dataset` of MMDetection.
-    """
+    """LVIS v0.5: file names of COCO 2014 for images that are called as in 2017."""
+    # `load_lvis_json` of detectron2, `LVISV05Dataset` of MMDetection.
     names = [f"{number:012d}.jpg" for number in range(5)]
     old = [f"COCO_train2014_{name}" for name in names]
     write(folder, "annotations/lvis_v0.5_train.json", coco(old, range(5), _categories()))
@@ -221,10 +215,8 @@ def make_lvis_05(folder: Path) -> Expected:
 
 
 def make_objects365(folder: Path) -> Expected:
-    """Objects365 v2: file names have folders that the archives do not have.
-
-    https://www.objects365.org, `Objects365V2Dataset` of MMDetection
-    """
+    """Objects365 v2: file names have folders that the archives do not have."""
+    # https://www.objects365.org, `Objects365V2Dataset` of MMDetection
     samples: Samples = {}
     for split, numbers in (("train", (0, 1, 2)), ("val", (3, 4))):
         names = [f"patch{number}/objects365_v1_{number:08d}.jpg" for number in numbers]
@@ -276,10 +268,8 @@ SPECIES = ("Pica pica", "Larus fuscus", "Corvus corax")
 
 
 def make_inaturalist_2019(folder: Path) -> Expected:
-    """iNaturalist 2017 to 2019: train2019.json, val2019.json, test2019.json and the images.
-
-    https://github.com/visipedia/inat_comp, "Annotation Format"
-    """
+    """iNaturalist 2017 to 2019: train2019.json, val2019.json, test2019.json and the images."""
+    # https://github.com/visipedia/inat_comp, "Annotation Format"
     names = write_pictures(folder, [f"train_val2019/Birds/{at % 3}/{at}0ab.jpg" for at in range(5)])
     labels = [SPECIES[at % 3] for at in range(5)]
     write(folder, "train2019.json", _inat_json(names[:3], labels[:3], SPECIES))
@@ -307,10 +297,8 @@ def make_inaturalist_2021(folder: Path) -> Expected:
 
 
 def make_visual_wake_words(folder: Path) -> Expected:
-    """Visual Wake Words: boxes of persons, in images of COCO's train and val in one folder.
-
-    https://github.com/Mxbonn/visualwakewords, scripts/create_visualwakewords_annotations.py
-    """
+    """Visual Wake Words: boxes of persons, in images of COCO's train and val in one folder."""
+    # https://github.com/Mxbonn/visualwakewords, scripts/create_visualwakewords_annotations.py
     categories = [
         {"id": 0, "name": "not-dog", "supercategory": "background"},
         {"id": 1, "name": "dog", "supercategory": "animal"},
@@ -377,10 +365,8 @@ ROBOFLOW = {"val": "valid"}
 
 
 def make_ultralytics(folder: Path, **form: Any) -> Expected:
-    """Ultralytics: images/SPLIT, labels/SPLIT, and a YAML file with a mapping of names.
-
-    https://docs.ultralytics.com/datasets/detect/
-    """
+    """Ultralytics: images/SPLIT, labels/SPLIT, and a YAML file with a mapping of names."""
+    # https://docs.ultralytics.com/datasets/detect/
     samples = write_pairs(
         folder, "images/{split}/{n}.jpg", "labels/{split}/{n}.txt", partial(yolo, **form)
     )
@@ -437,10 +423,8 @@ def make_yolo_of_tool(tool: str, folder: Path) -> Expected:
 
 
 def make_yolo_lists(folder: Path) -> Expected:
-    """Ultralytics and darknet: lists of the images of each split.
-
-    https://docs.ultralytics.com/datasets/detect/, `train: train.txt`
-    """
+    """Ultralytics and darknet: lists of the images of each split."""
+    # https://docs.ultralytics.com/datasets/detect/, `train: train.txt`
     samples = write_pairs(folder, "images/{n}.jpg", "labels/{n}.txt", yolo)
     write(folder, "data.yaml", f"train: train.txt\nval: val.txt\nnames: {json.dumps(NAMES)}\n")
     found = {}
@@ -452,10 +436,8 @@ def make_yolo_lists(folder: Path) -> Expected:
 
 
 def make_yolo_segmentation(folder: Path) -> Expected:
-    """Ultralytics, segmentation: a class and the corners of a polygon.
-
-    https://docs.ultralytics.com/datasets/segment/
-    """
+    """Ultralytics, segmentation: a class and the corners of a polygon."""
+    # https://docs.ultralytics.com/datasets/segment/
     expected = make_ultralytics(folder, polygon=True)
     return expected._replace(notices=["read the boxes around 7 polygons"])
 
@@ -507,10 +489,8 @@ TEXTS = ("a cat", "a dog, sitting", "two cats", "a dog", "a dog")
 
 
 def make_metadata_csv(folder: Path) -> Expected:
-    """Hugging Face, `imagefolder`: metadata.csv in the folder of each split.
-
-    https://huggingface.co/docs/datasets/image_dataset
-    """
+    """Hugging Face, `imagefolder`: metadata.csv in the folder of each split."""
+    # https://huggingface.co/docs/datasets/image_dataset
     samples = {}
     for place, split, numbers in (("train", "train", (0, 1, 2)), ("validation", "val", (3, 4))):
         lines = ["file_name,label"]
@@ -566,10 +546,8 @@ def make_metadata_object_names(folder: Path) -> Expected:
 
 
 def make_roboflow_classes(folder: Path) -> Expected:
-    """Roboflow, "Multi-Label Classification": a header with blanks, 0 or 1 for each class.
-
-    https://roboflow.com/formats/multi-label-classification-csv
-    """
+    """Roboflow, "Multi-Label Classification": a header with blanks, 0 or 1 for each class."""
+    # https://roboflow.com/formats/multi-label-classification-csv
     samples: Samples = {}
     for place, split, numbers in (("train", "train", (0, 1, 2)), ("valid", "val", (3, 4))):
         lines = ["filename, dog, cat, bird"]
@@ -595,10 +573,8 @@ def make_roboflow_folders(folder: Path) -> Expected:
 
 
 def make_class_tars(folder: Path) -> Expected:
-    """ImageNet-21k, "winter21_whole": a tar for each class, by its WordNet ID.
-
-    https://github.com/Alibaba-MIIL/ImageNet21K, dataset_preprocessing/processing_instructions.md
-    """
+    """ImageNet-21k, "winter21_whole": a tar for each class, by its WordNet ID."""
+    # https://github.com/Alibaba-MIIL/ImageNet21K, dataset_preprocessing/processing_instructions.md
     folder.mkdir(parents=True, exist_ok=True)
     classes = ("n01440764", "n01443537")
     samples: Samples = {}
