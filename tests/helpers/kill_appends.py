@@ -9,12 +9,11 @@ Usage: kill_appends.py FIRST SECOND FOLDER FORMAT STRIDE append|steps|join|remov
 import json
 import os
 import shutil
-import signal
 import sys
 from functools import partial
 from pathlib import Path
 
-from kill_at_calls import KillSwitch, files, in_child, install
+from kill_at_calls import count_calls, files, in_child, is_killed
 
 from dataprep.options import JoinOptions, Options, RemoveOptions, SyncOptions
 from dataprep.plan.files import plan_folder, remove_plan
@@ -99,18 +98,11 @@ def main() -> None:
     in_child(act)
     new = files(out)
     begin()
-    reader, writer = os.pipe()
-    in_child(lambda: os.write(writer, str(count_calls(act)).encode()))
-    total = int(os.read(reader, 99))
+    total = count_calls(act)
     killed, different, broken = 0, [], []
     for call in range(0, total, stride):
         begin()
-
-        def act_and_die(call: int = call) -> None:
-            install(KillSwitch(call))
-            act()
-
-        killed += in_child(act_and_die) == signal.SIGKILL
+        killed += is_killed(act, call)
         # A sync has two revisions.
         whole = (old["manifest.json"], new["manifest.json"])
         if action == "sync":
@@ -135,13 +127,6 @@ def is_whole(out: str) -> bool:
         for shard in shards
         for file in shard.files
     )
-
-
-def count_calls(act) -> int:
-    switch = KillSwitch(-1)
-    install(switch)
-    act()
-    return switch.count
 
 
 main()

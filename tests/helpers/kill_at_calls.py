@@ -81,11 +81,28 @@ def in_child(function) -> int:
     return os.WTERMSIG(status) if status else 0
 
 
-def count_calls(src: str, out: str, fmt: str) -> int:
-    switch = KillSwitch(-1)
-    install(switch)
-    convert(src, out, fmt)
-    return switch.count
+def count_calls(act) -> int:
+    """Return how many calls a function makes in a child process."""
+    reader, writer = os.pipe()
+
+    def count() -> None:
+        switch = KillSwitch(-1)
+        install(switch)
+        act()
+        os.write(writer, str(switch.count).encode())
+
+    in_child(count)
+    return int(os.read(reader, 99))
+
+
+def is_killed(act, call: int) -> bool:
+    """Call a function in a child process that is killed before a call; return whether it was."""
+
+    def act_and_die() -> None:
+        install(KillSwitch(call))
+        act()
+
+    return in_child(act_and_die) == signal.SIGKILL
 
 
 def install(switch: KillSwitch) -> None:
@@ -103,18 +120,11 @@ def main() -> None:
     in_child(lambda: convert(src, out, fmt))
     undisturbed = files(out)
     shutil.rmtree(out)
-    reader, writer = os.pipe()
-    in_child(lambda: os.write(writer, str(count_calls(src, out, fmt)).encode()))
-    total = int(os.read(reader, 99))
+    total = count_calls(lambda: convert(src, out, fmt))
     killed, different, early_manifest = 0, [], []
     for call in range(0, total, stride):
         shutil.rmtree(out, ignore_errors=True)
-
-        def convert_and_die(call: int = call) -> None:
-            install(KillSwitch(call))
-            convert(src, out, fmt)
-
-        killed += in_child(convert_and_die) == signal.SIGKILL
+        killed += is_killed(lambda: convert(src, out, fmt), call)
         remaining = files(out) if os.path.isdir(out) else {}
         if "manifest.json" in remaining and remaining != undisturbed:
             early_manifest.append(call)
