@@ -88,7 +88,7 @@ _SAME_SOURCE = (
 )
 
 
-_JOINED = "columns of another table were joined to it, or to the table of its shard"
+_JOINED = "columns of another table were joined to its shard"
 
 
 class RemakeTask(NamedTuple):
@@ -161,13 +161,15 @@ def _damaged_shards(
     damaged = []
     for shard in manifest.shards:
         left = _unrepaired(shard, found)
-        if left and has_joined_table(manifest, shard):
-            _fail(found, left, _JOINED, "restore the file from a copy")
-        elif left and of_revision(shard.name, 0) != shard.name:
+        if left and of_revision(shard.name, 0) != shard.name:
             reason = "the shard was written again without removed samples"
             _fail(found, left, reason, "restore the file from a copy")
-        elif left:
-            damaged.append((shard, left))
+            continue
+        # Files of a join, which a scrub has left alone with the shard.
+        joined = {name for name in left if of_revision(name, 0) != name}
+        _fail(found, joined, _JOINED, "restore the file from a copy")
+        if left - joined:
+            damaged.append((shard, left - joined))
     return damaged
 
 
