@@ -220,7 +220,7 @@ def _listed_rows(base: Folder, path: str, column: str) -> BoolArray:
     """
     names = []
     for line in read_lines(path, SOURCE_LIST):
-        names.append(line.rstrip(b"\r\n").decode("utf-8", "replace"))
+        names.append(line.rstrip(b"\r\n").decode("utf-8-sig", "replace"))
     wanted = pa.array(filter(None, names), pa.large_string())
     if not len(wanted):
         raise SourceError("the list is empty", file=path, hint=f"write a {column} in each line")

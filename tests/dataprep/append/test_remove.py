@@ -46,7 +46,7 @@ def test_a_removal_is_a_revision_that_can_be_reverted(
 ):
     states = [snapshot(dataset)]
     keys = keys_of(dataset)
-    (tmp_path / "keys.txt").write_text("\n".join(keys[:3]))
+    (tmp_path / "keys.txt").write_text("\n".join(keys[:3]), "utf-8-sig")
     dry = invoke("remove", dataset, "--keys", tmp_path / "keys.txt", "--dry-run").stdout
     assert f"3 samples of 8 would be removed: train -3; such as {keys[0]}" in dry
     assert snapshot(dataset) == states[0]
