@@ -383,6 +383,9 @@ def _absolute_twins(root: str, path: pa.Array) -> pa.Array:
 
 def _missing_hints(root: str, name: str) -> Iterator[str]:
     """Yield what may be wrong with a path that does not exist, the most likely first."""
+    bare = name.strip(" \t'\"")
+    if bare != name and storage.is_file(join_path(root, bare)):
+        yield f"{shorten(bare, 300)} exists there; remove the blanks or quotation marks around it"
     forms: tuple[Literal["NFC", "NFD"], ...] = ("NFC", "NFD")
     for form in forms:
         other = unicodedata.normalize(form, name)

@@ -70,12 +70,11 @@ def load_csv(file: str) -> tuple[pa.Table, NDArray[np.int64]]:
             [pa.int64(), *repeat(pa.large_string(), len(header))],
         )
     except csv.Error as error:
-        raise SourceError(
-            f"the line is not valid CSV: {error}",
-            file=file,
-            line=reader.line_num,
-            hint="check its quotation marks",
-        ) from None
+        problem, hint = f"the line is not valid CSV: {error}", "check its quotation marks"
+        if "new-line" in problem:
+            problem = "a carriage return is in the line, as at the end of each line of old Macs"
+            hint = "save the file with the line ends of Unix or Windows, or quote the cell"
+        raise SourceError(problem, file=file, line=reader.line_num, hint=hint) from None
     return table.remove_column(0), np.asarray(table.column(0))
 
 
