@@ -124,6 +124,18 @@ _OTHER_TEXT = (
         r"""^\s*\[?\s*\{\s*["'].*\}\s*\]?\s*$""",
         False,
     ),
+    (
+        "values as a program prints them",
+        "write lists such as [1, 0] or ['cat', 'dog'], or a number alone",
+        r"^\s*((np|numpy)\.\w+|frozenset|set|array|tensor)?[({\[].*[)}\]]\s*$",
+        True,
+    ),
+    (
+        "numbers with the sign of a currency or of percent",
+        "write the numbers alone",
+        r"^\s*([$€£¥]\s*-?\d[\d.,]*|-?\d[\d.,]*\s*[%$€£¥])\s*$",
+        True,
+    ),
     (_SCORES, _SCORES_HINT, SCORED, False),
     (_SCORES, _SCORES_HINT, rf"^\s*\pL.*[\s(\[]{_SCORE}\s*[)\]]?\s*$", True),
     (
