@@ -11,10 +11,9 @@ import importlib
 import warnings
 from argparse import Namespace
 from collections.abc import Callable
-from functools import partial, partialmethod
+from functools import partial
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import feeds
 import harness
@@ -28,8 +27,6 @@ USUAL = {"count": 5_120, "repeats": 3, "batch_size": 256, "stores": ["full"], "m
 OPTIONS = [
     *harness.usual("augment", feeds=True, **USUAL),
     option("--profiled", 4, "batches to profile on a GPU"),
-    option("--concurrency", "BACKEND", "DALI's operator concurrency", choices=("BACKEND", "FULL")),
-    option("--streams", "PER_BACKEND", "DALI's policy of streams; PER_OPERATOR with FULL"),
     ONLY,
 ]
 PLAIN, HAND = "plain", "DALI by hand, "
@@ -86,26 +83,19 @@ def openers(dataset: Path, args: Namespace) -> dict[str, Opener]:
 
 
 def run(report: Report, args: Namespace) -> None:
-    dali: Any = importlib.import_module("nvidia.dali")
-    made = {"concurrency": getattr(dali.OperatorConcurrency, args.concurrency)}
-    made["stream_policy"] = getattr(dali.StreamPolicy, args.streams)
-    with patch.object(dali.Pipeline, "__init__", partialmethod(dali.Pipeline.__init__, **made)):
-        for store in args.stores:
-            compare(report, store, prepare(args, store)[1], args)
-
-
-def compare(report: Report, store: str, dataset: Path, args: Namespace) -> None:
-    with feeds.open_feeds(openers(dataset, args), args.only) as sides:
-        pairs: list[tuple[str, str, Target | None]] = []
-        for name in sides:
-            target = at_least(RECIPES[name][1]) if store == "full" and name in RECIPES else None
-            plain = HAND + PLAIN if name.startswith(HAND) else PLAIN
-            if name != plain:
-                pairs.append((name, plain, target))
-        title = f"{store}, batches of {args.batch_size}"
-        feeds.compare_feeds(report, title, sides, args, pairs, least=args.min_seconds)
-        if args.device == "gpu":
+    for store in args.stores:
+        dataset = prepare(args, store)[1]
+        with feeds.open_feeds(openers(dataset, args), args.only) as sides:
+            pairs: list[tuple[str, str, Target | None]] = []
+            for name in sides:
+                target = at_least(RECIPES[name][1]) if store == "full" and name in RECIPES else None
+                plain = HAND + PLAIN if name.startswith(HAND) else PLAIN
+                if name != plain:
+                    pairs.append((name, plain, target))
+            title = f"{store}, batches of {args.batch_size}"
+            feeds.compare_feeds(report, title, sides, args, pairs, least=args.min_seconds)
             rows = []
-            for name, feed in sides.items():
+            for name, feed in sides.items() if args.device == "gpu" else ():
                 rows.append({"of a batch": name, **feeds.count_kernels(feed, args.profiled)})
-            report.table(f"{store}: work of the GPU", rows)
+            if rows:
+                report.table(f"{store}: work of the GPU", rows)

@@ -21,7 +21,7 @@ from typing import Any
 import by_hand
 import torch
 from by_hand import MEAN, STD, fn, tfrecord
-from harness import CORES, Pairs, Report, Row, chosen, torch_device
+from harness import CORES, Pairs, Report, Row, WrongOptionError, chosen, torch_device
 from inputs import shard_files
 
 import loaders
@@ -215,41 +215,28 @@ def hand_feed(
             options = {name: getattr(loader.options, name) for name in names}
     gpu, load = args.device == "gpu", options.pop("hw_decoder_load")
     manifest = read_manifest(dataset)
-    image, label = manifest.components.image[0], "image/class/label"
-    shards = [str(path) for path in shard_files(dataset)]
-    indexes = [str(Path(path).with_suffix(".idx")) for path in shards]
-    reader = {"name": "reader", "pad_last_batch": True, "random_shuffle": True}
-    reader |= {"initial_fill": 1024, "shuffle_after_epoch": True, "shuffle_after_epoch_seed": 1}
-    if records := manifest.format == "tfrecord":
-        features = {image: tfrecord.FixedLenFeature((), tfrecord.string, "")}
-        features[label] = tfrecord.FixedLenFeature([1], tfrecord.int64, -1)
-        reader |= {"path": shards, "index_path": indexes, "features": features}
-    else:
-        reader |= {"paths": shards, "index_paths": indexes, "ext": [image, "cls"]}
+    if manifest.format != "tfrecord":
+        raise WrongOptionError(f"--fmt {manifest.format}: {HAND} reads TFRecord")
+    shards, image, label = shard_files(dataset), manifest.components.image[0], "image/class/label"
+    features = {image: tfrecord.FixedLenFeature((), tfrecord.string, "")}
+    features[label] = tfrecord.FixedLenFeature([1], tfrecord.int64, -1)
+    reader: Row = {"path": [str(path) for path in shards], "features": features, "name": "reader"}
+    reader |= {"index_path": [str(path.with_suffix(".idx")) for path in shards]}
+    reader |= {"pad_last_batch": True, "random_shuffle": True, "initial_fill": 1024}
+    reader |= {"shuffle_after_epoch": True, "shuffle_after_epoch_seed": 1}
 
     def graph() -> Any:
-        if records:
-            found = fn.readers.tfrecord(**reader)
-            data, labels = found[image], found[label]
-        else:
-            data, labels = fn.readers.webdataset(**reader)
-            labels = fn.pad(labels)
-        images = by_hand.crop_resize(data, gpu=gpu, pixels=manifest.pixels, hw_decoder_load=load)
+        found = fn.readers.tfrecord(**reader)
+        pixels = {"pixels": manifest.pixels, "hw_decoder_load": load}
+        images = by_hand.crop_resize(found[image], gpu=gpu, **pixels)
         images = images if policy is None else policy(images)
         images = by_hand.normalize(images, gpu=gpu, layout=layout.removeprefix("N"))
-        return images, labels.gpu() if gpu and records else labels
+        return images, found[label].gpu() if gpu else found[label]
 
-    def batches() -> Iterator[Any]:
-        # DALI's policies are written with its conditionals.
-        sizes = {"gpu": gpu, "batch_size": args.batch_size, "conditionals": policy is not None}
-        for images, labels in by_hand.run_graph(graph, **sizes, **options):
-            if records:
-                yield images, labels.flatten()
-            else:  # a label is text
-                numbers = [int(bytes(row).rstrip(b"\0")) for row in labels.numpy()]
-                yield images, to_device(torch.tensor(numbers), args)
-
-    made = batches()
+    # DALI's policies are written with its conditionals.
+    sizes = {"gpu": gpu, "batch_size": args.batch_size, "conditionals": policy is not None}
+    batches = by_hand.run_graph(graph, **sizes, **options)
+    made = ((images, labels.flatten()) for images, labels in batches)
     yield Feed(channels_last(made) if layout == "NHWC" else made, options["prefetch"])
 
 

@@ -69,7 +69,8 @@ def openers(src: Path, dataset: Path, args: Namespace) -> dict[str, Opener]:
     for name in args.samplers:
         options = sampler_options(name, args)
         found[our_name(name, args)] = partial(feeds.our_feed, dataset, args, **options)
-    found[HAND] = partial(feeds.hand_feed, dataset, args)
+    if args.fmt == "tfrecord":
+        found[HAND] = partial(feeds.hand_feed, dataset, args)
     if importlib.util.find_spec("torchvision"):
         found[TORCHVISION] = partial(feeds.torchvision_feed, src, args, "v1", CORES)
     return found
