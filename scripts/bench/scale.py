@@ -11,7 +11,8 @@ tables are hard links to a few real ones. A sampler plans its first epoch, with 
 `build` is measured on one rank, and on several ranks of a machine that start together, with the order
 of their first epoch. Seconds are of the slowest rank, without imports. Memory is what `build` adds to a
 rank: at its peak, and afterwards its own pages (USS), and with its part of shared pages (PSS). The last
-tables extend a line through the two largest sizes.
+tables extend a line through the two largest sizes. `mixing` is how well a window of shards mixes the
+smallest dataset: the shards in a batch, and the distance of stored neighbors, 1 in a shuffle of all.
 """
 
 import multiprocessing
@@ -43,6 +44,8 @@ from dataprep.verification.verify import verify_manifest
 from manifests.store import read_manifest
 
 PER_SHARD, ROWS_OF, CLASSES = 1000, 20, 1000
+#: Samples of a shard that is mixed.
+MIXED = 1280
 #: ext4 allows 65,000 names of a file.
 MAX_LINKS = 60_000
 OF_SHARDS = Options(shard_samples=PER_SHARD)
@@ -142,7 +145,7 @@ def sample(name: str, folder: Path, shards: int) -> Row:
 
 
 #: Each step, and the option with its numbers of shards.
-BUILD, ROWS = "build", f"rows of {ROWS_OF} shards"
+BUILD, MIXING, ROWS = "build", "mixing", f"rows of {ROWS_OF} shards"
 STEPS: dict[str, tuple[Callable[[Path, int], Row], str]] = {
     "plan": (plan, "plan_shards"),
     ROWS: (read_rows, "plan_shards"),
@@ -159,7 +162,7 @@ OPTIONS = [
     option("--shards", [1_000, 10_000, 100_000], "shards of 1,000 samples"),
     option("--plan-shards", [1_000, 10_000], "shards for the plan and its rows"),
     option("--finish-shards", [20, 100], "shards for finish"),
-    option("--steps", [*STEPS, BUILD], "steps to measure", choices=[*STEPS, BUILD]),
+    option("--steps", [*STEPS, BUILD, MIXING], "what to measure", choices=[*STEPS, BUILD, MIXING]),
     option("--ranks", [1, 8], "build: numbers of ranks"),
     option("--most", 100_000_000, "build: samples of all ranks together, for what memory is there"),
 ]
@@ -227,6 +230,26 @@ def run_builds(report: Report, args: Namespace) -> None:
             report.check(f"{name}, own MB of each", row["USS MB"], BUILD_MB)
 
 
+def mixing(window: int | None, shards: int) -> Row:
+    """Measure how well a window of shards mixes the first epoch, in batches of 256."""
+    from loaders.samplers import ShuffledSampler
+    from loaders.samplers.base import SHARD
+
+    samples = shards * MIXED
+    columns = {SHARD: np.repeat(np.arange(shards, dtype=np.int32), MIXED)}
+    sampler = ShuffledSampler(window=window)
+    plan = sampler.plan(columns, samples=samples, batch_size=256, world_size=1, seed=0)
+    batches = [plan.batch(0, number) for number in range(samples // 256)]
+    counts = [len(np.unique(rows // MIXED)) for rows in batches]
+    order = np.concatenate(batches)
+    # The rows of the last batch, if it is not full, come at the end.
+    places = np.argsort(np.concatenate([order, np.setdiff1d(np.arange(samples), order)]))
+    distance = np.abs(np.diff(places.reshape(shards, MIXED), axis=1)).mean()
+    row: Row = {"window": "whole split" if window is None else str(window)}
+    row["shards in a batch"] = float(np.mean(counts))
+    return row | {"distance of neighbors": float(distance / (samples / 3))}
+
+
 def run(report: Report, args: Namespace) -> None:
     args.work.mkdir(parents=True, exist_ok=True)
     rows: dict[str, list[Row]] = {}
@@ -251,3 +274,7 @@ def run(report: Report, args: Namespace) -> None:
         report.check("growth of a worker's memory, MB", growth, GROWTH_MB, times)
     if BUILD in args.steps:
         run_builds(report, args)
+    if MIXING in args.steps:
+        shards, windows = min(args.shards), (1, 4, 16, 64, 256, None)
+        title = f"{shards:,} shards of {MIXED:,}, batches of 256"
+        report.table(title, [mixing(window, shards) for window in windows])

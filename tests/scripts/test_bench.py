@@ -85,11 +85,11 @@ RUNS = {
         " --models tiny --device cpu",
         ["1", "2", *["1", "1", "2", "2"] * 2, *["1"] * 3, *["2"] * 3],
     ),
-    "samplers": ("--shards 4", [*["*"] * 5, "whole split"]),
     "simulate": (
         f"{DATA} 32 --batch-size 4 --ranks 1 2 --rate 100",
         ["1 x 1", "1 x 1", "1 x 2", "1 x 2", "2 x 1", "2 x 1"],
     ),
+    "scale, mixing": ("--work {work} --steps mixing --shards 4", [*["*"] * 5, "whole split"]),
     "scale": (
         "--work {work} --shards 1 2 --plan-shards 1 2 --finish-shards 1 --ranks 1 2"
         " --steps plan 'rows of 20 shards' finish ShuffledSampler build",
@@ -227,7 +227,7 @@ CHECKED = {
     "ranks": ranks_have_different_classes,
     "duplicates": planted_copies_are_found,
     "shared_gpu": batches_are_right,
-    "samplers": larger_windows_mix_better,
+    "scale": larger_windows_mix_better,
 }
 
 
