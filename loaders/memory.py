@@ -40,7 +40,7 @@ _WORST_DEVIATIONS = 3.7
 
 #: Above this mean size of a decoded image in bytes, the buffers of the threads take most of the
 #: memory. Images of 3840x2160 per second on an H200, imagenet-train in batches of 32
-#: (`scripts/bench large_images`): with the values below 1,826 in 2.22 GiB; with 4 threads and a
+#: (`scripts/bench tune --memory`): with the values below 1,826 in 2.22 GiB; with 4 threads and a
 #: load of 0.65, 1,299 in 2.28; with 8 threads 1,831 in 2.42 and 1,804 in 2.61. With a load of 0.9,
 #: the hardware decodes all: 1,506 in 2.04.
 LARGE = 12 * 2**20

@@ -1,18 +1,32 @@
-"""`loaders tune` against the defaults of `loaders.build` and against the best point of a full grid.
+"""Threads, prefetch and the share of the hardware decoder: `loaders tune` beside the defaults and a full grid.
 
-For each dataset, tune searches, then every point of the grid that tune has not measured is
-measured. The default, what tune has found and the best point of the grid are measured again, in
-turn, because the highest of many noisy rates is too high.
+    python scripts/bench tune --images PHOTOS/
+    python scripts/bench tune --images LARGE/ --memory --stores full --batch-size 32 --threads 1 2 4 6 8
+
+tune searches, then every point of the grid that it has not measured is measured. The default, what
+tune has found and the best point of the grid are measured again, in turn, because the highest of many
+noisy rates is too high.
+
+With --memory, each point of threads and shares has a process of its own, beside DALI by hand: DALI's
+memory pools belong to the process. Memory is what it takes on the GPU at the end, with CUDA's own; the
+estimate comes from `loaders.memory`. The first points come again at the end, to show how much the
+machine changes.
 """
 
 import itertools
+import statistics
 from argparse import Namespace
 from functools import partial
+from pathlib import Path
+from typing import Any
 
-from harness import Report, Row, at_least, option, timed, usual
+import torch
+from feeds import HAND, OURS, Feed, endless, hand_feed, measure_feed, open_loader
+from harness import Report, Row, apart, at_least, at_most, option, timed, usual
 from inputs import prepare
 
 from loaders.bench.measure import Method, Rate
+from loaders.memory import estimate_memory
 from loaders.tune.command import describe, make_problem, search
 from loaders.tuning import Tuning
 
@@ -22,12 +36,17 @@ OPTIONS = [
     *usual("tune", count=5_120, repeats=3, batch_size=256, stores=STORES, feeds=True),
     option("--seconds", 0.5, "duration of a repeat"),
     option("--rounds", 3, "rounds of the last comparison"),
+    option("--memory", False, "measure the memory of each point"),
     option("--threads", [4, 8, 12, 16], "grid: values of num_threads"),
     option("--prefetch", [2, 3, 5], "grid: values of prefetch"),
     option("--loads", [0.5, 0.65, 0.8, 1.0], "grid: values of hw_decoder_load"),
 ]
 #: Ratios to the defaults, which is the same point if tune keeps them, and to the best of the grid.
 TO_DEFAULT, TO_GRID = at_least(1.0), at_least(0.98)
+DEFAULTS = f"{OURS}, defaults"
+PARTS = ("context", "decoder", "images", "finished_batches")
+#: To DALI by hand: images per second, and memory of the process on the GPU; the estimate to that memory.
+SPEED, MEMORY, ESTIMATE = at_least(0.95), at_most(1.0), at_most(1.1)
 
 
 def compare(report: Report, store: str, args: Namespace) -> None:
@@ -69,6 +88,57 @@ def compare(report: Report, store: str, args: Namespace) -> None:
     report.check(f"{store}: tune / best of the grid", tuned / medians["best of the grid"], TO_GRID)
 
 
+def used_memory(args: Namespace) -> int:
+    """Return the bytes of the GPU's memory that all processes have taken."""
+    if args.device == "cpu":
+        return 0
+    torch.zeros(1, device="cuda")
+    free, total = torch.cuda.mem_get_info()
+    return total - free
+
+
+def measure(args: Namespace, dataset: Path, before: int, point: Any) -> Row:
+    """Measure a point in this process; `before` is the memory that other processes have taken."""
+    side, threads, load = point
+    options = {"num_threads": threads, "hw_decoder_load": load}
+    parts = dict.fromkeys(PARTS, 0.0)
+    if side == HAND:
+        feed = hand_feed(dataset, args, **options, prefetch=2).__enter__()
+    else:
+        loader = open_loader(dataset, args, **options)
+        options = {name: getattr(loader.options, name) for name in options}
+        feed = Feed(endless(loader), loader.options.prefetch)
+        if loader.spec.sizes is not None:
+            estimated = estimate_memory(loader.spec.sizes, loader.spec.settings)
+            parts = {name: getattr(estimated, name) / 2**30 for name in PARTS}
+    rates = []
+    for _ in range(args.repeats + 1):
+        rates.append(1 / measure_feed(feed, args.count // 4, args.seconds)["s"])
+    rates = rates[1:]
+    row = {"side": side, "threads": options["num_threads"], "load": options["hw_decoder_load"]}
+    row |= {"images/s": statistics.median(rates), "lowest": min(rates), "highest": max(rates)}
+    row |= {"GiB": (used_memory(args) - before) / 2**30, "estimated": sum(parts.values())}
+    return row | parts
+
+
+def compare_memory(report: Report, store: str, args: Namespace) -> None:
+    dataset, before = prepare(args, store)[1], used_memory(args)
+    ends = [(HAND, 8, 0.65), (DEFAULTS, None, None)]
+    points = [*ends, *((OURS, *pair) for pair in itertools.product(args.threads, args.loads))]
+    rows: list[Row] = []
+    for point in [*points, *ends]:
+        rows.append(apart(measure, args, dataset, before, point))
+        print(", ".join(map(str, rows[-1].values())), flush=True)
+    report.table(f"{store}: memory", rows)
+    hand, ours = ([row for row in rows if row["side"] == side] for side in (HAND, DEFAULTS))
+    speeds = [statistics.mean(row["images/s"] for row in each) for each in (ours, hand)]
+    report.check("defaults / by hand, images/s", speeds[0] / speeds[1], SPEED)
+    if args.device == "gpu":
+        most = max(row["GiB"] for row in ours)
+        report.check("defaults / by hand, memory", most / max(row["GiB"] for row in hand), MEMORY)
+        report.check("defaults, estimate / memory", ours[0]["estimated"] / most, ESTIMATE)
+
+
 def run(report: Report, args: Namespace) -> None:
     for store in args.stores:
-        compare(report, store, args)
+        (compare_memory if args.memory else compare)(report, store, args)

@@ -51,7 +51,7 @@ def test_the_estimate_equals_the_measurement(size, batch, window, measured):
     ],
 )  # fmt: skip
 def test_the_estimate_follows_threads_and_the_hardware_load(batch, threads, load, measured):
-    """Measured in GiB with 3840x2160 images by `scripts/bench large_images`."""
+    """Measured in GiB with 3840x2160 images by `scripts/bench tune --memory`."""
     settings = LoadSettings(batch, IMAGE_BYTES, threads=threads, hardware_load=load)
     assert estimate_memory(equal_sizes(3840, 2160), settings).total / 2**30 == pytest.approx(
         measured, rel=0.1

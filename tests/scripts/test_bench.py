@@ -67,8 +67,9 @@ RUNS = {
         [*["*"] * 11, "3", "100x200", "2500x2500"],
     ),
     "endurance": "many loaders: test_endurance.py runs two cycles",
-    "large_images": (
-        f"{DATA} 8 --batch-size 4 --device cpu --threads 1 --loads 0 --seconds 0.01 {ONE}",
+    "tune, memory": (
+        f"{DATA} 8 --batch-size 4 --device cpu --threads 1 --loads 0 --seconds 0.01 {ONE}"
+        " --memory --stores full",
         ["DALI by hand", "*, defaults", "loaders.build", "DALI by hand", "*, defaults"],
     ),
     "load": (
