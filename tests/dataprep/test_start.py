@@ -1,4 +1,4 @@
-"""What a conversion of a folder on this machine imports: each module is paid for at every start."""
+"""What a conversion of a folder and its workers import: each module is paid for at every start."""
 
 from __future__ import annotations
 
@@ -36,3 +36,25 @@ def test_a_conversion_of_class_folders_imports_only_what_it_needs(tmp_path):
     assert done.returncode == 0, done.stderr
     modules = next(line for line in done.stdout.splitlines() if line.startswith("modules:"))
     assert not UNUSED & {*modules.split()}
+
+
+#: Modules that workers import, from the one that may import least.
+MODULES = (
+    "dataprep.shards.write", "dataprep.run.prepare", "dataprep.run.finish",
+    "dataprep.indexing.shard", "dataprep.verification.shard", "dataprep.repair",
+    "dataprep.duplicates.collection", "dataprep.duplicates.near", "dataprep.report.pictures",
+)  # fmt: skip
+PROGRAM = """
+import importlib, sys
+for name in {modules}:
+    importlib.import_module(name)
+    for unused in {unused}:
+        assert unused not in sys.modules, (name, unused)
+"""
+
+
+def test_workers_import_no_commands_no_readers_of_sources_and_pyarrow_late():
+    unused = ("dataprep.sources.recognize", "dataprep.commands", "click", "torch", "nvidia.dali")
+    for modules, names in ((MODULES, unused), (MODULES[:1], ("pyarrow",))):
+        code = PROGRAM.format(modules=modules, unused=names)
+        subprocess.run([sys.executable, "-c", code], check=True)

@@ -104,21 +104,6 @@ def test_every_step_can_be_repeated(copy, append, old, invoke, snapshot):
     assert "0 shards" in invoke("info", out / ".dataprep" / "plan").stdout
 
 
-def test_convert_and_the_steps_continue_each_other(copy, append, invoke, snapshot, monkeypatch):
-    out = copy("out")
-    append("plan", out)
-    invoke("work", out, "--task", "0/3", "--workers", 1)
-    assert "done by an earlier run" in append("convert", out, "--max-rejected", 1)
-    assert "nothing to append: all 32 images" in run_steps(invoke, out, "1/3", "2/3")
-    other = copy("other")
-    with monkeypatch.context() as patch:
-        patch.setattr("dataprep.run.convert.finish_append", lambda *_: 1 / 0)
-        append("convert", other, status=3)
-    append("plan", other)
-    run_steps(invoke, other, "0/1")
-    assert without_plan(snapshot(other)) == without_plan(snapshot(out))
-
-
 def test_another_append_waits(sources, copy, append, invoke, snapshot, tmp_path):
     out = copy("out")
     append("plan", out)

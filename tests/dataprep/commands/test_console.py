@@ -5,13 +5,17 @@ And the completion of shells.
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
+from click.testing import CliRunner
 
+from dataprep.commands.base import Count, main
 from dataprep.run import work as work_module
 
 
@@ -118,3 +122,29 @@ def test_the_completion_script_completes_commands(shell, name, word, completed):
         [shell, "-c", whole], env=environment, capture_output=True, text=True, check=False
     )
     assert (done.stdout.split(), done.stderr) == ([completed], "")
+
+
+def printed(command: str, help_option: str) -> list[str]:
+    text = CliRunner().invoke(main, [command, help_option], terminal_width=80).stdout
+    return re.findall(r"^  (?:-h, )?(--[a-z-]+)", text, re.MULTILINE)
+
+
+@pytest.mark.parametrize("command", ["convert", "plan"])
+def test_the_help_shows_the_options_that_most_people_need(command):
+    shown, everything = printed(command, "--help"), printed(command, "--help-all")
+    assert len(shown) <= 30
+    assert set(shown) < set(everything)
+    rare = "max-classes max-pixels filter subsampling only-above label-separator log-json distance"
+    assert {f"--{name}" for name in rare.split()} <= set(everything) - set(shown)
+
+
+def test_the_list_of_commands_has_whole_sentences():
+    text = CliRunner().invoke(main, ["--help"]).stdout
+    assert "work" in text
+    assert "..." not in text.partition("\nCommands:\n")[2]
+
+
+def test_a_count_fits_into_64_bits():
+    assert Count(1).convert(str(2**63 - 1), None, None) == 2**63 - 1
+    with pytest.raises(click.BadParameter, match="is more than 9223372036854775807"):
+        Count(1).convert(str(2**63), None, None)

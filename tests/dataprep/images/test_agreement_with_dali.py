@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import random
 import struct
 from collections.abc import Iterator
 
+import numpy as np
 import pytest
-from helpers.bad_images import png_of
+from helpers.bad_images import png_of, write_cases
 from helpers.mutated_images import (
     SEEDS,
     body_offset,
@@ -19,9 +21,14 @@ from helpers.mutated_images import (
     tiled_tiff,
 )
 from helpers.pictures import encode, photo
+from helpers.shards import decode_with_dali, stored_samples
+from PIL import Image
 
 from dataprep.images.base import Rejected
 from dataprep.images.validate import check_image
+from dataprep.options import Options
+from dataprep.run.convert import convert_dataset
+from dataprep.sources import read_source
 
 #: Mutated images that pass, for DALI to decode. `scripts/fuzz` runs more.
 COUNT = 800
@@ -138,3 +145,50 @@ def refused_by_dali(python) -> set[str]:
 def test_images_that_dali_refuses_are_rejected(name, refused_by_dali):
     assert name in refused_by_dali
     assert not kept(REFUSED[name])
+
+
+FORMATS = ("tfrecord", "webdataset")
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    return write_cases(tmp_path_factory.mktemp("corpus") / "images")
+
+
+@pytest.mark.parametrize("fmt", FORMATS)
+def test_dali_decodes_all_images_that_decode_validation_keeps(fmt, corpus, tmp_path):
+    out = tmp_path / "out"
+    convert_dataset(
+        read_source(str(corpus)), str(out), Options(fmt=fmt, validate="decode"), workers=1
+    )
+    rows = [row for row, _ in stored_samples(out)]
+    images = decode_with_dali(out)
+    assert len(images) == len(rows)
+    for row, image in zip(rows, images, strict=True):
+        turned = row.source.endswith(("orientation 6.jpg", "orientation 8.jpg", "thumbnail.jpg"))
+        height, width = (row.width, row.height) if turned else (row.height, row.width)
+        assert image.shape == (height, width, 3), row.source
+        assert image.std() > 1 or row.width == 1, row.source
+
+
+PICTURES = {
+    "color.ppm": photo(1),
+    "gray.pgm": photo(2).convert("L"),
+    "bitmap.pbm": photo(3).convert("1"),
+}
+
+
+@pytest.mark.parametrize("fmt", ["tfrecord", "webdataset"])
+def test_pixels_are_the_pixels_of_pillow(fmt, tmp_path):
+    folder = tmp_path / "photos" / "a"
+    folder.mkdir(parents=True)
+    for name, picture in PICTURES.items():
+        (folder / name).write_bytes(encode(picture, "PPM"))
+    options = Options(fmt=fmt, validate="decode")
+    convert_dataset(read_source(str(folder.parent)), str(tmp_path / "out"), options, workers=1)
+    rows = [row for row, _ in stored_samples(tmp_path / "out")]
+    assert {row.source for row in rows} == {f"a/{name}" for name in PICTURES}
+    for row, image in zip(rows, decode_with_dali(tmp_path / "out"), strict=True):
+        stored = Image.open(io.BytesIO((folder.parent / row.source).read_bytes()))
+        pixels = np.asarray(stored.convert("RGB"))
+        assert np.array_equal(image, np.broadcast_to(pixels.reshape(48, 64, -1), image.shape))
