@@ -48,6 +48,7 @@ from loaders.receipt import read_receipt
 from loaders.resolve import adjusted_spec
 from loaders.spec import LoaderSpec
 from loaders.transforms.base import Adjustment, Size
+from loaders.transforms.parse.items import plain
 from manifests.errors import CallError, DatasetError
 from manifests.process.interrupts import delayed_interrupts
 
@@ -260,7 +261,8 @@ class Loader(Generic[BatchT_co]):
         """
         self._require_usable()
         spec = self._spec
-        adjustment = spec.adjustment.changed(size, magnitude, written=spec.written.outputs[0].size)
+        written = spec.written.outputs[0].size
+        adjustment = spec.adjustment.changed(plain(size), plain(magnitude), written=written)
         if adjustment == spec.adjustment:
             return
         progress = self._progress.resumable

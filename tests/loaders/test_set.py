@@ -34,7 +34,7 @@ def build(prepared):
 
 def test_the_batches_are_those_of_a_loader_built_with_the_new_values(build):
     with build() as loader, build(transforms=train_at(32, 4)) as other, build() as written:
-        loader.set(size=32, magnitude=4)
+        loader.set(size=np.array([32, 32]), magnitude=np.float32(4))
         assert equal(list(loader), list(other))
         text = loader.explain()
         loader.set(size=64, magnitude=9)

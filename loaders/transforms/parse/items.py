@@ -112,7 +112,7 @@ def parse_item(location: str, item: Any) -> RecipeItem:
         )
     ((name, arguments),) = item.items()
     with errors_at(location):
-        arguments = {key: _plain(each) for key, each in _named(name, arguments).items()}
+        arguments = {key: plain(each) for key, each in _named(name, arguments).items()}
         parts = parse_transform(name, arguments)
     # Sort what the name gives by what a recipe does with it.
     operations = []
@@ -149,7 +149,7 @@ def _named(name: str, arguments: Any) -> dict[str, Any]:
     return dict(arguments or {})
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """Return an argument as Python numbers and lists, and a sequence of one number as the number.
 
     Scripts compute means with NumPy and torch, and torchvision accepts ``(0.5,)`` for ``0.5``.
