@@ -160,6 +160,12 @@ class SampleTables:
                 f" classes: its label type is {self.label_type}",
                 hint=f"use {field!r} instead" if field else "name another column, or leave it out",
             )
+        if own in self._split.manifest.arrays:
+            raise CallError(
+                f"{requested_by} uses {name!r}, which is an array of {self._split.folder}, and not a"
+                " column of its sample tables",
+                hint="name a column: `dataprep join` adds lists of integers as one, under another name",
+            )
         # The dataset that lacks the column, if others have it.
         folder = self._split.folder
         for part, found in zip(self._split.parts, self._names, strict=True):

@@ -77,6 +77,8 @@ def test_what_is_refused(datasets, tmp_path):
         build([datasets["tfrecord"], datasets["other"]], **given)
     with pytest.raises(CallError, match="did you mean 'embedding'"):
         build(datasets["tfrecord"], **{**given, "fields": ("embeding",)})
+    with pytest.raises(CallError, match="uses 'embedding', which is an array of"):
+        build(datasets["tfrecord"], **given, sampler=loaders.ClassBalancedSampler("embedding"))
     source = write(tmp_path / "source")
     out = converted(source, tmp_path / "out", array=ARRAYS)
     path = out / "train-00000.embedding.npy"
