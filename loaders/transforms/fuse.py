@@ -341,15 +341,20 @@ def order_warnings(
     if sizes.mean_pixels <= _WARN_RATIO * pixels:
         return ()
     large_width, large_height = sizes.largest
-    late = _first_shrinking(operations)
-    return tuple(
-        f"{_description(early, recipe)} works on whole images of up to {large_width}x{large_height}"
-        f" pixels, because it comes before {_description(operations[late].written, recipe)}: a"
-        f" batch takes {_mib(batch_size * sizes.mean_pixels)} on average instead of"
-        f" {_mib(batch_size * pixels)}. Put the operation that makes images smaller first"
-        " if a slightly different result is acceptable"
-        for early in operations[1:late]
-    )
+    later = _description(operations[_first_shrinking(operations)].written, recipe)
+    warnings = []
+    for each in operations[1 : _first_shrinking(operations)]:
+        early = _description(each, recipe)
+        # RandomCrop with padding is two operations, whose order cannot change.
+        if early != later:
+            warnings.append(
+                f"{early} works on whole images of up to {large_width}x{large_height} pixels,"
+                f" because it comes before {later}: a batch takes"
+                f" {_mib(batch_size * sizes.mean_pixels)} on average instead of"
+                f" {_mib(batch_size * pixels)}. Put the operation that makes images smaller first"
+                " if a slightly different result is acceptable"
+            )
+    return tuple(warnings)
 
 
 def _first_shrinking(operations: Sequence[Operation]) -> int:
