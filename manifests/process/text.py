@@ -127,7 +127,7 @@ def plural(number: int, noun: str) -> str:
         return f"1 {noun}"
     if noun.endswith(("ity", "copy")):
         noun = f"{noun[:-1]}ie"
-    elif noun.endswith(("s", "ch", "x")):
+    elif noun.endswith(("s", "tch", "x")):
         noun = f"{noun}e"
     return f"{number:,} {noun}s"
 

@@ -91,9 +91,9 @@ def test_suggestions_without_quotes():
 
 def test_counts():
     counts = ["1 class", "0 classes", "1,200 classes", "1 shard", "1,000,000 images", "2 identities",
-              "2 batches"]  # fmt: skip
+              "2 batches", "0 epochs"]  # fmt: skip
     numbers = [(1, "class"), (0, "class"), (1200, "class"), (1, "shard"), (10**6, "image"),
-               (2, "identity"), (2, "batch")]  # fmt: skip
+               (2, "identity"), (2, "batch"), (0, "epoch")]  # fmt: skip
     assert [plural(*each) for each in numbers] == counts
     assert [agree(n, "has", "have") for n in (0, 1, 2)] == ["have", "has", "have"]
 
