@@ -43,6 +43,7 @@ COLUMNS = {
     "near": np.fromiter(([n % 7, 99, n % 11, n % 60][: n % 5] for n in NUMBERS), object, 3000),
 }
 
+FEW = "label < 40"
 SAMPLERS = {
     "shuffled": lambda size: ShuffledSampler(),
     "spread": lambda size: ShuffledSampler(spread=True),
@@ -55,9 +56,7 @@ SAMPLERS = {
     "weighted, array": lambda size: WeightedSampler(NUMBERS % 7, replacement=False, samples=2500),
     "repeated": lambda size: RepeatedSampler(3),
     "subset, rows": lambda size: SubsetSampler(NUMBERS[::2][::-1]),
-    "subset, where": lambda size: SubsetSampler(
-        where="label < 40", sampler=PKSampler(size // 2, 2)
-    ),
+    "subset, where": lambda size: SubsetSampler(where=FEW, sampler=PKSampler(size // 2, 2)),
     "PK": lambda size: PKSampler(size // 2, 2),
     "PK, across": lambda size: PKSampler(size // 2, 2, across="camera", few="drop"),
     "PK, weight sample": lambda size: PKSampler(size // 2, 2, weight="sample"),
@@ -66,7 +65,7 @@ SAMPLERS = {
         size // 2, 2, neighbors="near", anchors=max(1, size // 8)
     ),
     "clips": lambda size: ClipSampler(2, 3),
-    "clips, subset": lambda size: SubsetSampler(where="label < 40", sampler=ClipSampler(2, 9)),
+    "clips, subset": lambda size: SubsetSampler(where=FEW, sampler=ClipSampler(2, 9)),
     "clips, PK": lambda size: PKSampler(size // 2, 1, clip=ClipSampler(2)),
 }
 

@@ -12,11 +12,8 @@ from hypothesis import strategies as st
 
 from loaders.samplers import PKSampler
 
-sizes_of_identities = st.lists(
-    st.integers(1, 6) | st.integers(1, 40) | st.sampled_from([100, 333, 2_000]),
-    min_size=1,
-    max_size=40,
-)
+size_of_identity = st.integers(1, 6) | st.integers(1, 40) | st.sampled_from([100, 333, 2_000])
+sizes_of_identities = st.lists(size_of_identity, min_size=1, max_size=40)
 
 
 @dataclass
@@ -47,14 +44,9 @@ class Case:
 
     def plan(self, ranks=None):
         ranks = ranks or self.ranks
-        sampler = PKSampler(
-            self.width // ranks,
-            self.wanted,
-            few=self.few,
-            weight=self.weight,
-            across="camera" if self.cameras else None,
-            batches=self.batches,
-        )
+        given = {"few": self.few, "weight": self.weight, "batches": self.batches}
+        across = "camera" if self.cameras else None
+        sampler = PKSampler(self.width // ranks, self.wanted, across=across, **given)
         columns = {"label": self.labels, "camera": self.camera}
         batch_size = self.width // ranks * self.wanted
         return fit(sampler, columns, batch_size=batch_size, world_size=ranks, seed=self.seed)

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import permutations
+from functools import partial
+from itertools import permutations, product
 from typing import Any, get_args, get_type_hints
 
 import cv2
@@ -79,23 +80,24 @@ def hue_shifted(image: np.ndarray, shift: float) -> np.ndarray:
 def hue_shifted_in_bytes(image: np.ndarray, shift: float) -> np.ndarray:
     hsv = np.array(Image.fromarray(image).convert("HSV"))
     hsv[..., 0] += np.uint8(int(shift * 255) % 256)
-    return np.asarray(
-        Image.frombytes("HSV", (image.shape[1], image.shape[0]), hsv.tobytes()).convert("RGB")
-    )
+    made = Image.frombytes("HSV", (image.shape[1], image.shape[0]), hsv.tobytes())
+    return np.asarray(made.convert("RGB"))
+
+
+def run_on_bgr(operation: Any, gpu: bool) -> list[np.ndarray]:
+    """Run an operation on the photographs with their channels reversed."""
+    images, spec = [image[..., ::-1] for image in photographs()], ImageSpec(color_space="BGR")
+    return run_operation(operation, images, spec=spec, gpu=gpu)
 
 
 def check_factors_match_pillow(gpu: bool = False) -> None:
-    for name, factor in (
-        (name, factor) for name in ENHANCERS for factor in (0.0, 0.6, 0.93, 1.4, 2.0)
-    ):
+    for name, factor in product(ENHANCERS, (0.0, 0.6, 0.93, 1.4, 2.0)):
         found = run_operation(ColorJitter(**{name: (factor, factor)}), photographs(), gpu=gpu)
         for image, each in zip(photographs(), found, strict=True):
             difference = differences(each, enhanced(image, name, factor))
             assert difference.max() <= 1
-            if name != "saturation":  # Pillow also rounds the gray image
-                assert (
-                    np.mean(difference > 0) <= 0.02
-                )  # float32 products just below or above an integer
+            # float32 products just below or above an integer. Pillow also rounds the gray image.
+            assert name == "saturation" or np.mean(difference > 0) <= 0.02
 
 
 def check_hue_is_shifted_in_hsv(gpu: bool = False) -> None:
@@ -113,29 +115,25 @@ def check_hue_is_shifted_in_hsv(gpu: bool = False) -> None:
 def check_spaces(gpu: bool = False) -> None:
     # Maximum fraction of pixels that may differ, and by how much: OpenCV computes some conversions
     # with few bits.
+    convert = cv2.cvtColor
     oracles: dict[str, tuple[Callable[[np.ndarray], np.ndarray], float, int]] = {
         "RGB": (lambda image: image, 0, 0),
         "BGR": (lambda image: image[..., ::-1], 0, 0),
         "GRAY": (
-            lambda image: cv2.cvtColor(image, cv2.COLOR_RGB2GRAY)[..., None].repeat(3, -1),
+            lambda image: convert(image, cv2.COLOR_RGB2GRAY)[..., None].repeat(3, -1),
             0.005,
             1,
         ),
-        "HSV": (lambda image: cv2.cvtColor(image, cv2.COLOR_RGB2HSV_FULL), 0.02, 1),
-        "YCbCr": (lambda image: cv2.cvtColor(image, cv2.COLOR_RGB2YCrCb)[..., [0, 2, 1]], 0.15, 1),
-        "LAB": (lambda image: cv2.cvtColor(image, cv2.COLOR_RGB2LAB), 0.2, 2),
+        "HSV": (lambda image: convert(image, cv2.COLOR_RGB2HSV_FULL), 0.02, 1),
+        "YCbCr": (lambda image: convert(image, cv2.COLOR_RGB2YCrCb)[..., [0, 2, 1]], 0.15, 1),
+        "LAB": (lambda image: convert(image, cv2.COLOR_RGB2LAB), 0.2, 2),
     }
     spaces = get_type_hints(ConvertColor, include_extras=True)["space"]
     assert {*oracles} == {*get_args(spaces)}
     for space, (oracle, share, most) in oracles.items():
         found = run_operation(ConvertColor(space), photographs(), gpu=gpu)
-        reversed_ = run_operation(
-            ConvertColor(space),
-            [image[..., ::-1] for image in photographs()],
-            spec=ImageSpec(color_space="BGR"),
-            gpu=gpu,
-        )
-        for image, each, other in zip(photographs(), found, reversed_, strict=True):
+        others = run_on_bgr(ConvertColor(space), gpu)
+        for image, each, other in zip(photographs(), found, others, strict=True):
             difference = differences(each, oracle(image))
             if space == "HSV":  # hues are on a circle
                 difference[..., 0] = np.minimum(difference[..., 0], 256 - difference[..., 0])
@@ -152,20 +150,10 @@ def check_spaces(gpu: bool = False) -> None:
 
 
 def check_bgr_gives_the_same_as_rgb(gpu: bool = False) -> None:
-    images = photographs()
-    for operation in (
-        ColorJitter((0.6, 1.4), (0.6, 1.4), (0.6, 1.4), (-0.3, 0.3)),
-        RandomGrayscale(0.5),
-        PCALighting(),
-    ):
-        found = run_operation(operation, images, gpu=gpu)
-        other = run_operation(
-            operation,
-            [each[..., ::-1] for each in images],
-            spec=ImageSpec(color_space="BGR"),
-            gpu=gpu,
-        )
-        for one, two in zip(found, other, strict=True):
+    jitter = ColorJitter((0.6, 1.4), (0.6, 1.4), (0.6, 1.4), (-0.3, 0.3))
+    for operation in (jitter, RandomGrayscale(0.5), PCALighting()):
+        found = run_operation(operation, photographs(), gpu=gpu)
+        for one, two in zip(found, run_on_bgr(operation, gpu), strict=True):
             difference = differences(one, two[..., ::-1])
             # A value close to .5 can round differently, and later changes amplify the difference.
             assert difference.max() <= 4
@@ -181,21 +169,18 @@ def check_gaussian(gpu: bool = False) -> None:
         operation = GaussianBlur(window, (sigma, sigma))
         floats = [image.astype(np.float32) / 50 - 2 for image in photographs()]
         for spec, images in ((ImageSpec(), photographs()), (FLOAT, floats)):
-            for image, found in zip(
-                images, run_operation(operation, images, spec=spec, gpu=gpu), strict=True
-            ):
-                expected = cv2.GaussianBlur(
-                    image, window[::-1], sigma, borderType=cv2.BORDER_REFLECT_101
-                )
+            blurred = run_operation(operation, images, spec=spec, gpu=gpu)
+            for image, found in zip(images, blurred, strict=True):
+                border = cv2.BORDER_REFLECT_101
+                expected = cv2.GaussianBlur(image, window[::-1], sigma, borderType=border)
                 assert found.dtype == image.dtype
                 assert differences(found, expected).max() <= (1 if spec.is_uint8 else 1e-4)
 
 
 def motion_kernel(side: int, angle: int) -> np.ndarray:
     rotation = cv2.getRotationMatrix2D((side / 2, side / 2), angle, 1)
-    return np.pad(
-        cv2.warpAffine(np.diag(np.ones(side)), rotation, (side, side)) / side, (11 - side) // 2
-    )
+    line = cv2.warpAffine(np.diag(np.ones(side)), rotation, (side, side)) / side
+    return np.pad(line, (11 - side) // 2)
 
 
 def stretched(image: np.ndarray, kernel: np.ndarray) -> np.ndarray:
@@ -205,20 +190,15 @@ def stretched(image: np.ndarray, kernel: np.ndarray) -> np.ndarray:
 def check_blurs_match_opencv(gpu: bool = False) -> None:
     images = photographs()
     for window in ((5, 5), (7, 9), (11, 5)):
-        found = run_graph(
-            lambda image, _, window=window: fn.gaussian_blur(image, window_size=list(window)),
-            images,
-            gpu=gpu,
-        )
+        blur = partial(fn.gaussian_blur, window_size=list(window))
+        found = run_graph(lambda image, _, blur=blur: blur(image), images, gpu=gpu)
         for image, each in zip(images, found, strict=True):
             # OpenCV uses tabulated weights for 5 and 7.
             difference = differences(each, cv2.GaussianBlur(image, window[::-1], 0))
             assert difference.max() <= 4
             assert difference.mean() <= 0.8
     kernels = motion_kernels(12, 45)
-    expected = np.stack(
-        [motion_kernel(side, angle) for side in (5, 7, 9, 11) for angle in range(-45, 45)]
-    )
+    expected = np.stack([motion_kernel(*each) for each in product((5, 7, 9, 11), range(-45, 45))])
     assert np.abs(kernels - expected).max() <= 0.006  # OpenCV interpolates in steps of 1/32 pixel
     for number in range(0, 360, 49):
         found = run_graph(
@@ -307,14 +287,9 @@ def check_lighting(gpu: bool = False) -> None:
 
 
 def check_seeds(gpu: bool = False) -> None:
-    for operation in (
-        ColorJitter((0.6, 1.4), (0.6, 1.4), (0.6, 1.4), (-0.1, 0.1), 0.8),
-        ColorJitter((0.6, 1.4)),
-        RandomGrayscale(0.5),
-        PCALighting(0.3),
-        GaussianBlur((5, 5)),
-        RandomBlur(0.9),
-    ):
+    jitter = ColorJitter((0.6, 1.4), (0.6, 1.4), (0.6, 1.4), (-0.1, 0.1), 0.8)
+    others = RandomGrayscale(0.5), PCALighting(0.3), GaussianBlur((5, 5)), RandomBlur(0.9)
+    for operation in (jitter, ColorJitter((0.6, 1.4)), *others):
         found, again, other = (
             run_operation(operation, photographs(), runs=2, seed=seed, gpu=gpu)
             for seed in (0, 0, 1)

@@ -51,10 +51,9 @@ def photographs() -> list[np.ndarray]:
 def _photographs() -> list[np.ndarray]:
     sizes = ((151, 112), (128, 128), (97, 140))
     pictures = (photograph("astronaut"), photograph("coffee"), photograph("chelsea"))
-    images = [
-        np.asarray(Image.fromarray(picture).resize(size))
-        for picture, size in zip(pictures, sizes, strict=True)
-    ]
+    images = []
+    for picture, size in zip(pictures, sizes, strict=True):
+        images.append(np.asarray(Image.fromarray(picture).resize(size)))
     images[2] = (images[2] * 0.6 + 20).astype(np.uint8)
     return images
 
@@ -86,9 +85,8 @@ def pillow(
         "solarize_add": lambda value: min(255, value + int(argument)) if value < 128 else value,
     }
     if name in matrices:
-        result = picture.transform(
-            picture.size, Image.Transform.AFFINE, matrices[name], resample, fillcolor=fill
-        )
+        how = Image.Transform.AFFINE, matrices[name], resample
+        result = picture.transform(picture.size, *how, fillcolor=fill)
     elif name == "rotate":
         result = picture.rotate(argument, resample, fillcolor=fill)
     elif name in enhancers:
@@ -98,12 +96,7 @@ def pillow(
     elif name == "solarize":
         result = ImageOps.solarize(picture, argument)
     else:
-        plain = {
-            "invert": ImageOps.invert,
-            "autocontrast": ImageOps.autocontrast,
-            "equalize": ImageOps.equalize,
-        }
-        result = plain[name](picture) if name in plain else picture
+        result = picture if name == "identity" else getattr(ImageOps, name)(picture)
     return np.asarray(result)
 
 
@@ -268,10 +261,8 @@ def check_probabilities(observed: Iterable[Any], expected: dict[Any, float]) -> 
         sums.append(total - sum(sums))
         probabilities.append(max(1 - sum(probabilities), 1e-12))
     assert sum(expected.values()) == pytest.approx(1)
-    assert (
-        stats.chisquare(sums, np.array(probabilities) / sum(probabilities) * total).pvalue
-        > MIN_PVALUE
-    )
+    expected_sums = np.array(probabilities) / sum(probabilities) * total
+    assert stats.chisquare(sums, expected_sums).pvalue > MIN_PVALUE
 
 
 def check_pool(operation: RandomSteps) -> None:
@@ -279,9 +270,8 @@ def check_pool(operation: RandomSteps) -> None:
     steps, sequence = drawn_steps(operation, 6000)
     expected = average(outcomes(step, operation.probability) for step in operation.pool)
     for branches, values in sequence:
-        check_probabilities(
-            (key(steps.families[b], v) for b, v in zip(branches, values, strict=True)), expected
-        )
+        pairs = zip(branches, values, strict=True)
+        check_probabilities((key(steps.families[b], v) for b, v in pairs), expected)
     if len(sequence) > 1 and operation.probability == 1:
         table = np.zeros((len(steps.families),) * 2)
         np.add.at(table, (sequence[0][0], sequence[1][0]), 1)
@@ -306,9 +296,8 @@ def check_sequences(operation: SubPolicies) -> None:
     expected = []
     for one, two in operation.sequences:
         pairs: Counter[Any] = Counter()
-        for (left, probability), (right, other) in itertools.product(
-            outcomes(one).items(), outcomes(two).items()
-        ):
+        both = itertools.product(outcomes(one).items(), outcomes(two).items())
+        for (left, probability), (right, other) in both:
             pairs[left, right] += probability * other
         expected.append(pairs)
     names = steps.families
@@ -322,11 +311,12 @@ def check_sequences(operation: SubPolicies) -> None:
 
 @pytest.mark.parametrize("policy", ["AutoAugment", "v0", "v0r", "original", "auto-originalr"])
 def test_sub_policies_are_equally_likely(policy: str) -> None:
-    check_sequences(
-        parse_operation(policy)
+    named = (
+        ("AutoAugment", {})
         if policy == "AutoAugment"
-        else parse_operation("TimmAutoAugment", config_str=policy)
+        else ("TimmAutoAugment", {"config_str": policy})
     )
+    check_sequences(parse_operation(named[0], **named[1]))
 
 
 def test_weighted_steps_are_drawn_without_replacement() -> None:
@@ -338,13 +328,11 @@ def test_weighted_steps_are_drawn_without_replacement() -> None:
     assert len(orders) == 13 * 12
     assert all(one != two for one, two in orders)
     for order, probability in zip(orders, probabilities, strict=True):
-        assert probability == pytest.approx(
-            weights[order[0]] * weights[order[1]] / (1 - weights[order[0]])
-        )
+        first, second = weights[[*order]]
+        assert probability == pytest.approx(first * second / (1 - first))
 
-    certain = RandomSteps(
-        tuple(Step("posterize", Amount(bits)) for bits in range(5)), 3, (0.5, 0.3, 0.0, 0.15, 0.05)
-    )
+    pool = tuple(Step("posterize", Amount(bits)) for bits in range(5))
+    certain = RandomSteps(pool, 3, (0.5, 0.3, 0.0, 0.15, 0.05))
     _, sequence = drawn_steps(certain, 20000)
     observed = zip(*(values[:, 1].astype(int).tolist() for _, values in sequence), strict=True)
     check_probabilities(observed, dict(zip(*weighted_orders(certain.weights, 3), strict=True)))  # type: ignore[arg-type]
@@ -356,9 +344,8 @@ def test_levels_with_noise() -> None:
     Arguments are truncated to integers after that.
     """
     operation = parse_operation("TimmAutoAugment", config_str="rand-m9-mstd0.5-inc1")
-    assert all(
-        step.level == Level(9, 9, std=0.5) and step.probability == 0.5 for step in operation.pool
-    )
+    drawn = {(step.level, step.probability) for step in operation.pool}
+    assert drawn == {(Level(9, 9, std=0.5), 0.5)}
     pool = (Step("shear_x", Amount(0, 0.03, signed=True), Level(9, 9, std=0.5)),)
     _, ((_, values),) = drawn_steps(RandomSteps(pool, 1), 10000)
     levels = np.abs(values[:, 0]) / 0.03
@@ -373,9 +360,8 @@ def test_levels_with_noise() -> None:
     _, ((_, values),) = drawn_steps(RandomSteps(bits, 1), 10000)
     edges = np.array([-np.inf, 2.5, 5, 7.5, 10, np.inf])
     expected = np.diff(stats.norm.cdf(edges, 5, 2))
-    check_probabilities(
-        values[:, 1].tolist(), dict(zip([4.0, 3.0, 2.0, 1.0, 0.0], expected, strict=True))
-    )
+    shares = dict(zip([4.0, 3.0, 2.0, 1.0, 0.0], expected, strict=True))
+    check_probabilities(values[:, 1].tolist(), shares)
 
 
 def check_steps_follow_the_draws(gpu: bool = False) -> None:
@@ -393,17 +379,16 @@ def check_steps_follow_the_draws(gpu: bool = False) -> None:
         values = (base + change * step.amount.offset).astype(np.float32)
         steps[key(family(step), values)] = step
     operation, image = RandomSteps(pool, 2), np.ascontiguousarray(photographs()[0][30:100, 20:110])
-    table, ((first, values), (second, others)) = drawn_steps(
-        operation, 40, seed=[RandomStreams(0).seed(operation, "steps"), 0, 0]
+    seed = [RandomStreams(0).seed(operation, "steps"), 0, 0]
+    table, drawn = drawn_steps(operation, 40, seed=seed)
+    first, second = (
+        [steps[key(table.families[a], x)] for a, x in zip(*each, strict=True)] for each in drawn
     )
-    pairs = [
-        (steps[key(table.families[a], x)], steps[key(table.families[b], y)])
-        for a, x, b, y in zip(first, values, second, others, strict=True)
-    ]
+    pairs = [*zip(first, second, strict=True)]
     assert len(set(pairs)) > 20
-    expected = {
-        pair: run_operation(SubPolicies((pair,)), [image], gpu=gpu)[0] for pair in set(pairs)
-    }
+    expected = {}
+    for pair in set(pairs):
+        (expected[pair],) = run_operation(SubPolicies((pair,)), [image], gpu=gpu)
     for spec in (ImageSpec((70, 90)), ImageSpec()):
         found = run_operation(operation, [image] * 40, spec=spec, gpu=gpu)
         for each, pair in zip(found, pairs, strict=True):
@@ -453,10 +438,7 @@ def check_mixing(gpu: bool = False) -> None:
     """A mixture lies between the image and its augmented copies, at a distance given by its share."""
     images = photographs()
     same = run_operation(MixedChains((Step("identity"),), 3, 2), images, runs=4, gpu=gpu)
-    assert all(
-        (result == image).all()
-        for result, image in zip(same, itertools.cycle(images), strict=False)
-    )
+    assert all(map(np.array_equal, same, itertools.cycle(images)))
     gray = np.full((8, 8, 3), 200, np.uint8)
     found = run_operation(MixedChains((Step("invert"),), 3, 1), [gray] * 100, runs=20, gpu=gpu)
     values = np.array([result[0, 0, 0] for result in found])
@@ -481,9 +463,8 @@ NAMES = [
 def check_names(gpu: bool = False) -> None:
     """A policy runs on images of different sizes, keeps their sizes, and draws anew for each batch."""
     sizes = ((70, 90), (64, 100), (80, 77))
-    images = [
-        each[:height, :width] for each, (height, width) in zip(photographs(), sizes, strict=True)
-    ] * 4
+    pairs = zip(photographs(), sizes, strict=True)
+    images = [each[:height, :width] for each, (height, width) in pairs] * 4
     for name, arguments in NAMES:
         operation = parse_operation(name, **arguments)
         assert operation.output(ImageSpec()) == ImageSpec()

@@ -338,13 +338,11 @@ def check_perspective(gpu: bool = False) -> None:
             height, width = image.shape[:2]
             starts = [[0, 0], [width - 1, 0], [width - 1, height - 1], [0, height - 1]]
             moves = [int(0.5 * (side // 2)) for side in (width, height)]
-            ends = [
-                [
-                    (start and start - move) + int(share * (move + 1))
-                    for start, move, share in zip(corner, moves, shares, strict=True)
-                ]
-                for corner, shares in zip(starts, drawn, strict=True)
-            ]
+            ends: list[list[int]] = []
+            for corner, shares in zip(starts, drawn, strict=True):
+                ends.append([])
+                for start, move, share in zip(corner, moves, shares, strict=True):
+                    ends[-1].append((start and start - move) + int(share * (move + 1)))
             mode = v1.InterpolationMode(interpolation)
             expected = v1.functional.perspective(Image.fromarray(image), starts, ends, mode, fill)
             assert_close(found, expected, 2, 0.015, interpolation)
@@ -354,11 +352,8 @@ def check_elastic(gpu: bool = False) -> None:
     """Results differ at the edge, where torchvision multiplies by its mask of the image twice."""
     for image in photographs():
         height, width = image.shape[:2]
-        shift = (
-            np.random.default_rng(0)
-            .uniform(-9, 9, (height // 8 + 1, width // 8 + 1, 2))
-            .astype(np.float32)
-        )
+        shift = np.random.default_rng(0).uniform(-9, 9, (height // 8 + 1, width // 8 + 1, 2))
+        shift = shift.astype(np.float32)
         shift = np.ascontiguousarray(shift.repeat(8, 0).repeat(8, 1)[:height, :width])
         displacement = torch.from_numpy(shift * 2 / np.array([width, height], np.float32))[None]
         for interpolation, filter_ in (("bilinear", "linear"), ("nearest", "nearest")):
