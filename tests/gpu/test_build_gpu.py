@@ -3,13 +3,11 @@
 import numpy as np
 import pytest
 import torch
+from helpers.loading import convert
 from helpers.pictures import encode
 from PIL import Image, ImageOps
 
 import loaders
-from dataprep.options import Options
-from dataprep.run.convert import convert_dataset
-from dataprep.sources import read_source
 from loaders.transforms.decode_normalize import Normalize
 from manifests.errors import CallError, DamagedError
 from manifests.store import read_manifest
@@ -75,12 +73,7 @@ def images(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def dataset(images, request, tmp_path_factory):
-    return convert(images, request.param, tmp_path_factory.mktemp("prepared") / "out")
-
-
-def convert(source, fmt, out):
-    convert_dataset(read_source(str(source)), str(out), Options(fmt=fmt))
-    return out
+    return convert(images, tmp_path_factory.mktemp("prepared") / "out", fmt=request.param)
 
 
 def build(dataset, **options):
@@ -159,7 +152,7 @@ def test_the_gpu_of_a_loader(dataset):
 
 
 def test_an_image_that_cannot_be_decoded(tmp_path, images):
-    out = convert(images, "webdataset", tmp_path / "out")
+    out = convert(images, tmp_path / "out", fmt="webdataset")
     for shard in out.glob("*.tar"):
         data = shard.read_bytes()
         # The length stays the same, so only the decoder notices.

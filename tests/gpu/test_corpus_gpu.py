@@ -3,11 +3,10 @@
 import numpy as np
 import pytest
 from helpers.bad_images import write_cases
+from helpers.loading import convert
 
 import loaders
-from dataprep.options import Downscale, Options, Raw
-from dataprep.run.convert import convert_dataset
-from dataprep.sources import read_source
+from dataprep.options import Downscale, Raw
 
 STORED_AS = {
     "original": {"validate": "decode"},
@@ -27,10 +26,7 @@ def corpus(tmp_path_factory):
 @pytest.mark.parametrize("stored", STORED_AS)
 def test_the_gpu_decodes_every_image_as_the_cpu_does(stored, fmt, corpus, tmp_path):
     """Tests of `convert` compare the images of the CPU with Pillow's."""
-    out = tmp_path / "out"
-    convert_dataset(
-        read_source(str(corpus)), str(out), Options(fmt=fmt, **STORED_AS[stored]), workers=1
-    )
+    out = convert(corpus, tmp_path / "out", fmt=fmt, **STORED_AS[stored])
     found = {}
     for device in ("gpu", "cpu"):
         options = {"batch_size": 7, "transforms": RESIZE, "dtype": "uint8", "layout": "NHWC"}
@@ -52,13 +48,9 @@ def test_the_gpu_decodes_every_image_as_the_cpu_does(stored, fmt, corpus, tmp_pa
 @pytest.mark.parametrize("fmt", ["tfrecord", "webdataset"])
 @pytest.mark.parametrize("sampler", [None, loaders.ShuffledSampler()])
 def test_training_reads_whole_epochs(sampler, fmt, corpus, tmp_path):
-    out = tmp_path / "out"
-    convert_dataset(
-        read_source(str(corpus)), str(out), Options(fmt=fmt, validate="decode"), workers=1
-    )
-    loader = loaders.build(
-        out, batch_size=5, transforms="imagenet-train", device="gpu", sampler=sampler
-    )
+    out = convert(corpus, tmp_path / "out", fmt=fmt, validate="decode")
+    options = {"batch_size": 5, "transforms": "imagenet-train", "sampler": sampler}
+    loader = loaders.build(out, device="gpu", **options)
     for _ in range(3):
         batches = [images for images, _ in loader]
         assert len(batches) == len(loader)

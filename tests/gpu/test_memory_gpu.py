@@ -7,12 +7,11 @@ import sys
 import pytest
 import torch
 from helpers.handmade import make_dataset
+from helpers.loading import convert
 from helpers.pictures import encode, photo
 
 import loaders
-from dataprep.options import Options, Raw
-from dataprep.run.convert import convert_dataset
-from dataprep.sources import read_source
+from dataprep.options import Raw
 from manifests.errors import CallError
 
 pytestmark = pytest.mark.alone
@@ -91,12 +90,9 @@ def test_memory_for_raw_pixels_equals_the_estimate(batch_size, shuffle, tmp_path
         (tmp_path / "src" / "class" / f"{number}.jpg").hardlink_to(
             tmp_path / "src" / "class" / "0.jpg"
         )
-    convert_dataset(
-        read_source(str(tmp_path / "src")), str(tmp_path / "out"), Options(raw=Raw(256)), workers=2
-    )
-    found = measure(
-        str(tmp_path / "out"), batch_size=batch_size, shuffle=shuffle, transforms="imagenet-train"
-    )
+    out = convert(tmp_path / "src", tmp_path / "out", raw=Raw(256))
+    options = {"shuffle": shuffle, "transforms": "imagenet-train"}
+    found = measure(str(out), batch_size=batch_size, **options)
     assert max(found["used"]) == pytest.approx(found["estimated"], rel=0.15)
 
 

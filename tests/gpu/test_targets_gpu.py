@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 import test_targets
 from helpers import annotated
+from helpers.loading import convert
 
 import loaders
-from dataprep.options import Options
-from dataprep.run.convert import convert_dataset
-from dataprep.sources import SourceOptions, read_source
+from dataprep.sources import SourceOptions
 from loaders.transforms.crop_resize import RandomResizedCrop
 from loaders.transforms.decode_normalize import Normalize
 from loaders.transforms.geometry import Flip
@@ -38,19 +37,15 @@ def datasets(tmp_path_factory):
     root = tmp_path_factory.mktemp("placed")
     made = annotated.make_each_kind(root)
     for kind, source in made.items():
-        convert_dataset(
-            read_source(str(source)), str(root / f"{kind}-out"), Options(shard_samples=3)
-        )
-    return {kind: str(root / f"{kind}-out") for kind in made}
+        made[kind] = convert(source, root / f"{kind}-out", shard_samples=3)
+    return made
 
 
 @pytest.mark.parametrize("shared", [True, False])
 def test_several_images_are_those_of_loaders_of_one(shared, tmp_path):
     """The hardware decoder and the fused crop take each image as if it were the only one."""
-    source = read_source(
-        str(annotated.make_views(tmp_path / "source")), SourceOptions(pattern="{key}_{image}")
-    )
-    convert_dataset(source, str(tmp_path / "out"), Options())
+    source = annotated.make_views(tmp_path / "source")
+    convert(source, tmp_path / "out", SourceOptions(pattern="{key}_{image}"))
     both = ("image:left", "image:right")
     options = {"batch_size": 2, "transforms": TRANSFORMS, "device": "gpu", "shared": shared}
     with loaders.build(tmp_path / "out", fields=both, **options) as loader:

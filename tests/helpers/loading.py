@@ -57,11 +57,15 @@ def equal(first: Any, second: Any) -> bool:
     return np.array_equal(first, second)
 
 
+def convert(src: Any, out: Any, read: SourceOptions | None = None, **options: Any) -> Path:
+    """Convert a source that is read with these options; the others are the fields of `Options`."""
+    convert_dataset(read_source(str(src), read), str(out), Options(**options), workers=1)
+    return Path(out)
+
+
 def converted(src: Path, out: Path, fmt: Any = "tfrecord", **options: Any) -> Path:
     """Convert a source into shards of 4 samples; the options are the fields of `SourceOptions`."""
-    source = read_source(str(src), SourceOptions(**options))
-    convert_dataset(source, str(out), Options(fmt=fmt, shard_samples=4), workers=1)
-    return out
+    return convert(src, out, SourceOptions(**options), fmt=fmt, shard_samples=4)
 
 
 def mixed() -> list[handmade.Sample]:

@@ -6,15 +6,13 @@ import numpy as np
 import pytest
 import torch
 from helpers import annotated
-from helpers.loading import build, converted, equal, state_after
+from helpers.loading import build, convert, converted, equal, state_after
 from helpers.pictures import photo
 from helpers.rows import evaluate, read_rows
 from PIL import Image
 
 import loaders
-from dataprep.options import Options, Raw
-from dataprep.run.convert import convert_dataset
-from dataprep.sources import SourceOptions, read_source
+from dataprep.options import Raw
 from loaders.transforms.crop_resize import Crop, Resize, ResizeKeepRatio
 from loaders.transforms.geometry import Flip
 from manifests.errors import CallError
@@ -223,9 +221,8 @@ def test_a_mix_of_datasets_keeps_its_shares(folder, tmp_path):
 
 
 def test_raw_pixels_have_one_bucket(folder, tmp_path):
-    source = read_source(str(folder[1]), SourceOptions())
-    convert_dataset(source, str(tmp_path / "raw"), Options(raw=Raw(48)), workers=1)
-    with sampled(tmp_path / "raw", transforms="bucket-train") as loader:
+    raw = convert(folder[1], tmp_path / "raw", raw=Raw(48))
+    with sampled(raw, transforms="bucket-train") as loader:
         assert len({images.shape for images, _ in loader}) == 1
 
 

@@ -19,11 +19,10 @@ import pytest
 from helpers import HELPERS
 from helpers.data_parallel import ORDERS, STEPS, endless, open_order, samples_of
 from helpers.eventually import eventually
+from helpers.loading import convert
 from helpers.ports import free_ports
 
-from dataprep.options import Options, Raw
-from dataprep.run.convert import convert_dataset
-from dataprep.sources import read_source
+from dataprep.options import Raw
 
 #: torchrun on one of two machines, as docs/distributed.md has it.
 TORCHRUN = ["-m", "torch.distributed.run", "--nnodes", "2", "--nproc-per-node", "1"]
@@ -85,9 +84,7 @@ def test_torch_multiprocessing(run):
 def raw(prepared, tmp_path_factory):
     """40 images of ten identities as raw pixels."""
     out = tmp_path_factory.mktemp("raw") / "dataset"
-    options = Options(fmt="tfrecord", shard_samples=7, raw=Raw(8))
-    convert_dataset(read_source(str(prepared.source("people"))), str(out), options, workers=1)
-    return out
+    return convert(prepared.source("people"), out, shard_samples=7, raw=Raw(8))
 
 
 def check_steps(out, world_size, datasets):

@@ -8,9 +8,8 @@ import torch
 from helpers import annotated, loading
 
 import loaders
-from dataprep.options import Downscale, Options, Raw
-from dataprep.run.convert import convert_dataset
-from dataprep.sources import SourceOptions, read_source
+from dataprep.options import Downscale, Raw
+from dataprep.sources import SourceOptions
 from loaders.dataset.split import open_split
 from manifests.errors import CallError, DamagedError
 from manifests.tables import read_table
@@ -25,11 +24,10 @@ def build(dataset, fields, order, transforms=RAW, **kwargs):
 
 
 def test_masks_with_other_numbers_of_classes_are_not_joined(tmp_path):
-    source, made = str(annotated.make_pairs(tmp_path / "source")), {}
+    source, made = annotated.make_pairs(tmp_path / "source"), {}
     for name in ("sky,cat", "sky,cat,dog", "sky,dog"):
-        made[name] = str(tmp_path / name)
         options = SourceOptions(classes=tuple(name.split(",")))
-        convert_dataset(read_source(source, options), made[name], Options())
+        made[name] = loading.convert(source, tmp_path / name, options)
     with build([made["sky,cat"], made["sky,cat,dog"]], ("mask",), "planned") as loader:
         assert loader.classes == ("sky", "cat", "dog")
     message = r"the value 1 in the masks of .*dog is the class dog, but .*cat it is cat"
@@ -48,9 +46,8 @@ STORED = {
 @pytest.mark.parametrize("kind", ["mask", "depth", "boxes"])
 def test_resized_datasets(prepared, kind, how, tmp_path):
     """The labels of stored images that were resized are those that the loader makes of the whole images."""
-    out = str(tmp_path / "out")
-    options = Options(shard_samples=3, shuffle=False, **STORED[how])
-    convert_dataset(read_source(str(prepared.source(kind))), out, options)
+    options = {"shard_samples": 3, "shuffle": False, **STORED[how]}
+    out = loading.convert(prepared.source(kind), tmp_path / "out", **options)
     fields = ("boxes", "box_counts") if kind == "boxes" else (kind,)
     fields, crop = ("image", *fields, "source"), [{"CenterCrop": {"size": 72}}]
     with build(out, fields, "stored", crop, batch_size=1) as loader:

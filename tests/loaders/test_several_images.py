@@ -10,9 +10,8 @@ from helpers import annotated, loading
 from helpers.datasets import FORMATS
 
 import loaders
-from dataprep.options import Options, Raw
-from dataprep.run.convert import convert_dataset
-from dataprep.sources import SourceOptions, read_source
+from dataprep.options import Raw
+from dataprep.sources import SourceOptions
 from manifests.errors import CallError, DamagedError
 from manifests.store import read_dataset, read_manifest
 
@@ -43,13 +42,11 @@ def datasets(tmp_path_factory):
             shutil.copy(source / f"cat/{number}_{side}.png", other)
     pairs = SourceOptions(pattern="{key}_{image}", missing_images="valid")
     for fmt in FORMATS:
-        convert_dataset(read_source(str(source), pairs), str(root / fmt), Options(fmt=fmt, shard_samples=4), workers=1)  # fmt: skip
-    options = Options(raw=Raw(64), shard_samples=4)
-    convert_dataset(read_source(str(source), pairs), str(root / "raw"), options, workers=1)
+        loading.convert(source, root / fmt, pairs, fmt=fmt, shard_samples=4)
+    loading.convert(source, root / "raw", pairs, raw=Raw(64), shard_samples=4)
     (source / "dog/3_right.png").unlink()
     for fmt in FORMATS:
-        options = Options(fmt=fmt, shuffle=False)
-        convert_dataset(read_source(str(source), pairs), str(root / f"{fmt} missing"), options, workers=1)  # fmt: skip
+        loading.convert(source, root / f"{fmt} missing", pairs, fmt=fmt, shuffle=False)
     return root
 
 
@@ -89,7 +86,7 @@ def test_equal_images_get_equal_random_values(datasets, tmp_path):
     for path in source.rglob("*_left.png"):
         shutil.copy(path, str(path).replace("left", "right"))
     options = SourceOptions(pattern="{key}_{image}", missing_images="valid")
-    convert_dataset(read_source(str(source), options), str(tmp_path / "out"), Options(), workers=1)
+    loading.convert(source, tmp_path / "out", options)
     (first, *_) = batches(tmp_path / "out", BOTH)
     np.testing.assert_array_equal(*first)
     ((left, right), *_) = batches(tmp_path / "out", BOTH, [], views=[RANDOM, RANDOM])
@@ -163,8 +160,7 @@ def test_what_cannot_be_done_is_refused_by_name(fields, options, message, datase
         annotated.save(source / "cat/1_left.png", np.zeros((50, 60, 3), np.uint8))
         annotated.save(source / "cat/1_right.png", np.zeros((40, 60, 3), np.uint8))
         pairs = SourceOptions(pattern="{key}_{image}") if name == "uneven" else SourceOptions()
-        dataset = tmp_path / "out"
-        convert_dataset(read_source(str(source), pairs), str(dataset), Options(), workers=1)
+        dataset = loading.convert(source, tmp_path / "out", pairs)
     with pytest.raises(CallError, match=message):
         batches(dataset, fields, batch_size=1, **{"transforms": RANDOM, **options})
 

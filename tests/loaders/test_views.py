@@ -6,9 +6,6 @@ import torch
 from helpers import annotated, loading
 from helpers.loading import take
 
-from dataprep.options import Options
-from dataprep.run.convert import convert_dataset
-from dataprep.sources import read_source
 from loaders.transforms.parse.recipe import read_views
 from manifests.errors import CallError
 
@@ -54,7 +51,7 @@ def test_masks_show_what_the_images_of_their_view_show(tmp_path):
         pixels = np.repeat(mask[..., None], 3, axis=2)
         annotated.save(tmp_path / f"source/images/{number}.png", pixels)
         annotated.save(tmp_path / f"source/masks/{number}.png", mask)
-    convert_dataset(read_source(str(tmp_path / "source")), str(tmp_path / "out"), Options())
+    loading.convert(tmp_path / "source", tmp_path / "out")
     crop = {"RandomCrop": {"size": [40, 48]}}
     views, shared = (
         [[crop, FLIP], [crop, "RandomVerticalFlip"]],

@@ -7,12 +7,10 @@ from dataclasses import replace
 
 import pytest
 from helpers import annotated
+from helpers.loading import convert
 from helpers.object_stores import upload
 from helpers.pictures import encode, photo
 
-from dataprep.options import Options
-from dataprep.run.convert import convert_dataset
-from dataprep.sources import read_source
 from loaders.bench.command import bench, make_request
 from loaders.bench.measure import Method
 from loaders.bench.model import load_model
@@ -43,7 +41,7 @@ def write_table(folder, **columns):
 def test_bench(kind, tmp_path):
     source, folder = tmp_path / "source", str(tmp_path / "data")
     source = PLACED[kind](source) if kind in PLACED else write_table(source, **COLUMNS[kind])
-    convert_dataset(read_source(str(source)), folder, Options(), workers=1)
+    convert(source, folder)
     config = tmp_path / "transforms.yaml"
     config.write_text("transform_ops: [{Resize: {size: [96, 112]}}, {NormalizeImage: {}}]")
     options = {"transforms": str(config), "split": "train", "device": "cpu", "batch_size": None}

@@ -9,13 +9,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from helpers import handmade
+from helpers.loading import convert
 from helpers.pictures import encode, photo
 from PIL import Image
 
 import loaders
-from dataprep.options import Options, Raw
-from dataprep.run.convert import convert_dataset
-from dataprep.sources import read_source
+from dataprep.options import Raw
 from loaders.bench.command import make_request
 from loaders.bench.measure import Method, measure_loader
 from loaders.bench.remedies import disturbance_candidates, find_candidates
@@ -38,10 +37,7 @@ def found(dataset, stage, *arguments, cached=1.0, **options):
 @pytest.fixture(scope="module")
 def raw(tmp_path_factory, make_photos):
     folder = tmp_path_factory.mktemp("raw")
-    source = read_source(str(make_photos(folder / "photos", 6, side=40)))
-    options = Options(raw=Raw(40))
-    convert_dataset(source, str(folder / "raw"), options, workers=1)
-    return folder / "raw"
+    return convert(make_photos(folder / "photos", 6, side=40), folder / "raw", raw=Raw(40))
 
 
 @pytest.mark.parametrize("shuffle", [False, "buffer", None])

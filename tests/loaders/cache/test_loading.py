@@ -11,14 +11,14 @@ import pytest
 from helpers import annotated, handmade
 from helpers.cached import assert_equal, build, noise, read
 from helpers.eventually import eventually
+from helpers.loading import convert
 from helpers.object_stores import upload
 from helpers.pictures import encode, photo
 from helpers.rows import evaluate, read_rows
 
-from dataprep.options import Options, RemoveOptions
-from dataprep.run.convert import convert_dataset
+from dataprep.options import RemoveOptions
 from dataprep.run.remove import remove_samples
-from dataprep.sources import SourceOptions, read_source
+from dataprep.sources import SourceOptions
 from loaders import BucketSampler, ClassBalancedSampler, PKSampler, ShuffledSampler
 from loaders.cache import folder
 from loaders.cache.folder import disk_usage
@@ -27,6 +27,7 @@ from manifests.remote.store import Store, open_store
 from manifests.remote.url import parse_url
 from manifests.tables import read_table
 
+BOTH = ["tfrecord", "webdataset"]
 FIELDS = {
     "mask": ("image", "mask", "index"),
     "depth": ("depth", "index"),
@@ -50,22 +51,18 @@ def datasets(tmp_path_factory):
         folders[fmt] = handmade.make_dataset(root / fmt, fmt, samples, shards=3 + number)
     for number, (kind, source) in enumerate(annotated.make_each_kind(root / "sources").items()):
         folders[kind] = root / kind
-        options = Options(fmt="webdataset" if number % 2 else "tfrecord", shard_samples=2)
-        convert_dataset(read_source(str(source)), str(folders[kind]), options, workers=1)
+        convert(source, folders[kind], fmt=BOTH[number % 2], shard_samples=2)
     views = annotated.make_views(root / "sources" / "views")
     (views / "cat/2_right.png").unlink()
     options = SourceOptions(pattern="{key}_{image}", missing_images="valid")
-    folders["views"] = root / "views"
-    source = read_source(str(views), options)
-    convert_dataset(source, str(folders["views"]), Options(shard_samples=2), workers=1)
+    folders["views"] = convert(views, root / "views", options, shard_samples=2)
     arrays = root / "sources" / "arrays" / "a"
     arrays.mkdir(parents=True)
     for n in range(20):
         (arrays / f"{n}.jpg").write_bytes(encode(photo(n, 50, 60)))
         np.save(arrays / f"{n}.npy", np.arange(3, dtype=np.int16) + n)
-    source = read_source(str(arrays.parent), SourceOptions(array=("embedding={stem}.npy",)))
-    folders["arrays"] = root / "arrays"
-    convert_dataset(source, str(folders["arrays"]), Options(shard_samples=8), workers=1)
+    options = SourceOptions(array=("embedding={stem}.npy",))
+    folders["arrays"] = convert(arrays.parent, root / "arrays", options, shard_samples=8)
     url = f"memory://bucket/{root.name}"
     return {name: (folder, upload(folder, f"{url}/{name}")) for name, folder in folders.items()}
 
@@ -86,7 +83,6 @@ ORDERS = (
     {"sampler": ShuffledSampler(window=2)},
     {"sampler": BucketSampler([(48, 64), (64, 48)]), "transforms": "bucket-train"},
 )
-BOTH = ["tfrecord", "webdataset"]
 
 
 @pytest.mark.parametrize(
@@ -204,8 +200,7 @@ def masks(tmp_path_factory):
         annotated.save(root / f"source/images/{number}.jpg", np.asarray(photo(number, 160, 200)))
         pixels = rng.integers(0, 255, (200, 160), np.uint8)
         annotated.save(root / f"source/masks/{number}.png", pixels)
-    options = Options(fmt="webdataset", shard_samples=9)
-    convert_dataset(read_source(str(root / "source")), str(root / "out"), options, workers=1)
+    convert(root / "source", root / "out", fmt="webdataset", shard_samples=9)
     sizes = {"size": [], "mask_size": []}
     for path in sorted((root / "out").glob("*.parquet")):
         for name in sizes:
@@ -309,10 +304,8 @@ def test_nothing_stays_open(datasets, tmp_path, close):
 def test_removed_samples_are_not_read_from_a_cache_of_the_revision_before(fmt, tmp_path):
     samples = [("jpg", encode(photo(n, 50, 60)), n % 7) for n in range(12)]
     first = handmade.make_dataset(tmp_path / "first", fmt, samples, shards=2)
-    convert_dataset(
-        read_source(str(first)), str(tmp_path / "set"), Options(fmt=fmt, shard_samples=5), workers=1
-    )
-    url = upload(tmp_path / "set", f"memory://bucket/{tmp_path.name}/{fmt}")
+    made = convert(first, tmp_path / "set", fmt=fmt, shard_samples=5)
+    url = upload(made, f"memory://bucket/{tmp_path.name}/{fmt}")
     options = {"cache": str(tmp_path / "cache"), "shuffle": False, "batch_size": 1}
     options["fields"] = ("image", "key")
     with build(url, **options) as loader:

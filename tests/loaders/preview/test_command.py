@@ -6,12 +6,10 @@ import io
 
 import pytest
 from click.testing import CliRunner
+from helpers.loading import convert
 from helpers.object_stores import upload
 from PIL import Image
 
-from dataprep.options import Options
-from dataprep.run.convert import convert_dataset
-from dataprep.sources import read_source
 from loaders.cli import main
 
 TABLES = {"label": "012012012", "labels": ["a|b"] * 3 + ["b"] * 6}
@@ -26,7 +24,7 @@ def dataset(tmp_path_factory, make_photos):
         rows = [f"{path},{text}" for path, text in zip(paths, texts, strict=True)]
         table = folder / f"{name}.csv"
         table.write_text("\n".join([f"path,{name}", *rows]))
-        convert_dataset(read_source(str(table)), str(folder / name), Options(), workers=1)
+        convert(table, folder / name)
     return folder / "label"
 
 

@@ -11,13 +11,12 @@ import torch
 from helpers import handmade
 from helpers.chromium import chromium, find_chromium
 from helpers.datasets import write_csv
+from helpers.loading import convert
 from helpers.pictures import encode, photo
 from PIL import Image
 
 import loaders
-from dataprep.options import Options, Raw
-from dataprep.run.convert import convert_dataset
-from dataprep.sources import read_source
+from dataprep.options import Raw
 from loaders.preview import Preview
 from loaders.preview.preview import draw_sheet
 from manifests.errors import CallError
@@ -90,9 +89,9 @@ def test_undoing_the_normalization_gives_the_stored_pixels(dataset, pictures, tr
 
 
 def test_raw_pixels(make_photos, tmp_path):
-    source = read_source(str(make_photos(tmp_path / "photos", 9, side=40)))
-    convert_dataset(source, str(tmp_path / "raw"), Options(raw=Raw(40)), workers=1)
-    for item in previewed(tmp_path / "raw", [NORMALIZE], samples=9, dtype="float32").items:
+    source = make_photos(tmp_path / "photos", 9, side=40)
+    raw = convert(source, tmp_path / "raw", raw=Raw(40))
+    for item in previewed(raw, [NORMALIZE], samples=9, dtype="float32").items:
         assert item.original.shape == (40, 40, 3)
         assert np.abs(item.draws[0].pixels.astype(int) - item.original).max() <= 1
 
@@ -126,7 +125,7 @@ def test_frames_of_a_clip_share_what_is_drawn_as_in_training(tmp_path):
             (tmp_path / name).write_bytes(encode(photo(clip, SIDE, SIDE), "PNG"))
             rows.append((name, words, f"clip {clip}", frame))
     table = write_csv(tmp_path / "list.csv", "path,label,clip,frame", rows)
-    convert_dataset(read_source(str(table)), str(tmp_path / "out"), Options())
+    convert(table, tmp_path / "out")
     options = {"sampler": loaders.ClipSampler(3), "batch_size": 6, "fields": ("image", "clip")}
     preview = previewed(tmp_path / "out", samples=2, draws=2, **options)
     assert {group.title for group in preview.groups} == {"clip clip 0", "clip clip 1"}
