@@ -214,3 +214,105 @@ def test_same_bytes_with_shuffle_and_random_split(photos, dataprep, snapshot, tm
     second = ["convert", "--src", photos.name, "--out", tmp_path / "b", "--workers", 2]
     assert dataprep(*second, *common, **environment).returncode == 0
     assert snapshot(tmp_path / "a") == snapshot(tmp_path / "b")
+
+
+@pytest.fixture(scope="module")
+def divided(tmp_path_factory, dataprep, snapshot):
+    """A command that three processes work on, in 50 parts, and the files of an undisturbed run."""
+    folder = tmp_path_factory.mktemp("divided")
+    (folder / "photos" / "class").mkdir(parents=True)
+    # A part has three images, because each file has half a megabyte, most of it a comment: their
+    # pixels take no time.
+    image = encode(photo(1, 400, 300), quality=95, comment=bytes(60_000))
+    image = image[:-2] + (b"\xff\xfe" + (60_000).to_bytes(2) + bytes(59_998)) * 9 + image[-2:]
+    for number in range(150):
+        path = folder / "photos" / "class" / f"{number:03d}.jpg"
+        path.write_bytes(image if number % 50 else b"<html>")
+    command = [
+        "convert", "--src", folder / "photos", "--resize-shorter", "300", "--max-rejected", "1",
+    ]  # fmt: skip
+    assert dataprep(*command, "--out", folder / "out", "--workers", 1).returncode == 0
+    files = snapshot(folder / "out")
+    assert [name for name in files if name.endswith(".tfrecord")] == ["train-00000.tfrecord"]
+    return command, files
+
+
+def start_divided(start, command, out):
+    """Return a run whose worker has written a part of the shard, the worker, and its gate."""
+    at = Gate(out.parent / "gate", writes=(10, 1))
+    process = start(*command, "--out", out, "--workers", 3, at=at)
+    worker = at.wait(process, worker=True)
+    (shard,) = out.glob(".dataprep/partial/*train-00000.tfrecord")
+    assert shard.stat().st_size
+    assert worker in workers_of(process)
+    return process, worker, at
+
+
+def convert_again(divided, dataprep, snapshot, out):
+    command, undisturbed = divided
+    done = dataprep(*command, "--out", out)
+    assert done.returncode == 0, done.stderr
+    assert snapshot(out) == undisturbed
+
+
+def test_a_killed_worker_of_one_shard(divided, start, dataprep, snapshot, tmp_path):
+    process, worker, at = start_divided(start, divided[0], tmp_path / "out")
+    os.kill(worker, signal.SIGKILL)
+    at.open()
+    _, errors = process.communicate(timeout=300)
+    assert process.returncode == 3, errors
+    assert "a worker process was killed" in errors.splitlines()[-1]
+    assert wait_until_gone(process.pid)
+    assert (
+        list((tmp_path / "out").glob("*.tfrecord")) + list((tmp_path / "out").glob(".partial*"))
+        == []
+    )
+    convert_again(divided, dataprep, snapshot, tmp_path / "out")
+
+
+def test_a_paused_worker_of_one_shard_only_delays(divided, start, dataprep, snapshot, tmp_path):
+    process, worker, at = start_divided(start, divided[0], tmp_path / "out")
+    os.kill(worker, signal.SIGSTOP)
+    at.open()
+    time.sleep(1)  # the others go on meanwhile, and must not give the worker up
+    assert process.poll() is None
+    os.kill(worker, signal.SIGCONT)
+    _, errors = process.communicate(timeout=300)
+    assert process.returncode == 0, errors
+    assert snapshot(tmp_path / "out") == divided[1]
+
+
+@pytest.mark.parametrize(
+    ("fmt", "action", "stride"),
+    [
+        ("tfrecord", "append", 13),
+        ("webdataset", "append", 11),
+        ("tfrecord", "steps", 29),
+        ("webdataset", "revert", 3),
+        ("webdataset", "join", 3),
+        ("tfrecord", "remove", 2),
+        ("webdataset", "scrub", 3),
+        ("tfrecord", "joined", 3),
+        ("tfrecord", "sync", 11),
+        ("webdataset", "sync", 13),
+    ],
+)
+def test_changes_killed_at_every_file_operation(fmt, action, stride, make_photos, warm, tmp_path):
+    """With a stride of 1, the same takes a minute."""
+    first, second = (
+        make_photos(tmp_path / "first", 10, classes=2, side=16),
+        make_photos(tmp_path / "b", 9, 3, 20),
+    )
+    (second / "a").mkdir()
+    for number in range(5):  # a shard without a valid image
+        (second / "a" / f"{number}.jpg").write_bytes(b"")
+    done = warm.run(
+        HELPERS / "kill_appends.py", first, second, tmp_path, fmt, str(stride), action, timeout=600
+    )
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert result["calls"] > (
+        10 if action in ("revert", "join", "remove", "scrub", "joined") else 50
+    )
+    assert result["killed"] == len(range(0, result["calls"], stride))
+    assert (result["broken"], result["different"]) == ([], [])
