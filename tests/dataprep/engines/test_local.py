@@ -1,18 +1,25 @@
-"""`LocalEngine` beyond the contract: how its worker processes start and end."""
+"""`LocalEngine` beyond the contract: how its workers start and end, and what a run asks of other machines."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
 
+import PIL
 import pytest
 from helpers import engine_tasks as tasks
 from helpers.processes import children
 
 from dataprep import engines
-from manifests.errors import WorkerDiedError
+from dataprep.canary import canary
+from dataprep.engines import LocalEngine
+from dataprep.options import Options
+from dataprep.run.convert import convert_dataset
+from dataprep.sources import SourceOptions, read_source
+from manifests.errors import DatasetError, WorkerDiedError
 
 
 @pytest.fixture(autouse=True)
@@ -79,3 +86,60 @@ def test_workers_ignore_interrupts():
     os.kill(children()[-1], signal.SIGINT)
     assert len(list(engine.run(tasks.square, range(100), 2))) == 100
     engine.close()
+
+
+class OtherMachine(LocalEngine):
+    """Works in this process, after a change that makes it another machine."""
+
+    is_local = False
+
+    def __init__(self, change):
+        super().__init__(1)
+        self._change = change
+
+    def check(self, function, argument):
+        self._change()
+        function(argument)
+
+
+def hide_out(out, source, patch):
+    out.rename(out.with_name("elsewhere"))
+
+
+def replace_out(out, source, patch):
+    hide_out(out, source, patch)
+    out.mkdir()
+
+
+def hide_source(out, source, patch):
+    source.rename(source.with_name("elsewhere"))
+
+
+def change_pillow(out, source, patch):
+    patch.setattr(PIL, "__version__", "9.9.9")
+    canary.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (hide_out, "it does not see the output folder"),
+        (replace_out, "it has another folder here"),
+        (hide_source, "it does not see the source as it was scanned: "),
+        (change_pillow, "but this machine has Pillow 9.9.9"),
+        (lambda *_: None, ""),
+    ],
+)
+def test_another_machine(image_folder, tmp_path, change, message):
+    source, out = tmp_path / "photos", tmp_path / "out"
+    shutil.copytree(image_folder, source)
+    with pytest.MonkeyPatch.context() as patch:
+        engine = OtherMachine(lambda: change(out, source, patch))
+        convert = (read_source(str(source), SourceOptions()), str(out), Options())
+        if message:
+            with pytest.raises(DatasetError, match=message):
+                convert_dataset(*convert, engine=engine)
+        else:
+            convert_dataset(*convert, engine=engine)
+    canary.cache_clear()
+    assert bool(list(out.glob("train*"))) == (not message)
