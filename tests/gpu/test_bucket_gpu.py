@@ -16,12 +16,10 @@ TRANSFORMS = {
     "covered": "bucket-eval",
     "region": [{"RandomResizedCrop": {"size": "bucket", "scale": [1, 1], "ratio": [1, 1]}}],
     "colors": [
-        {"RandomResizedCrop": {"size": "bucket"}},
-        {"ColorJitter": {"brightness": 0.4}},
-        {"RandomErasing": {"p": 1.0}},
-        "RandomHorizontalFlip",
+        {"RandomResizedCrop": {"size": "bucket"}}, {"ColorJitter": {"brightness": 0.4}},
+        {"RandomErasing": {"p": 1.0}}, "RandomHorizontalFlip",
     ],
-}
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")

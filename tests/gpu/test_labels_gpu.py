@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from helpers.loading import convert
 from helpers.pictures import encode
 
 import loaders
@@ -12,7 +13,7 @@ NAMES = ("cat", "dog", "cat|dog", "bird", "")
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory, dataprep):
+def folder(tmp_path_factory):
     """Datasets of three label types. The mean color of image i is 25 i."""
     root = tmp_path_factory.mktemp("labels")
     for number in range(N):
@@ -28,19 +29,14 @@ def folder(tmp_path_factory, dataprep):
         rows = [f"{number}.jpg,{value}" for number, value in enumerate(values)]
         (root / f"{field}.csv").write_text("\n".join([f"path,{column}", *rows]))
         for fmt in ("tfrecord", "webdataset"):
-            done = dataprep("convert", "--src", root / f"{field}.csv", "--fmt", fmt, "--out", root / f"{field}-{fmt}",
-                            "--samples-per-shard", 4)  # fmt: skip
-            assert done.returncode == 0, done.stderr
+            out = root / f"{field}-{fmt}"
+            convert(root / f"{field}.csv", out, fmt=fmt, shard_samples=4)
     return root
 
 
 def batches(dataset, field, device, **options):
-    defaults = {
-        "batch_size": 4,
-        "transforms": [{"ResizeImage": {"size": [32, 32]}}],
-        "dtype": "uint8",
-        "num_threads": 2,
-    }
+    defaults = {"batch_size": 4, "dtype": "uint8", "num_threads": 2}
+    defaults["transforms"] = [{"ResizeImage": {"size": [32, 32]}}]
     loader = loaders.build(
         dataset, fields=("image", field), device=device, **{**defaults, **options}
     )

@@ -6,6 +6,7 @@ import re
 
 import numpy as np
 import pytest
+from helpers.loading import convert
 from PIL import Image
 
 import loaders
@@ -20,11 +21,8 @@ TRANSFORMS = [
 
 
 @pytest.fixture
-def dataset(make_photos, dataprep, tmp_path):
-    photos = make_photos(tmp_path / "photos", 24)
-    done = dataprep("convert", "--src", photos, "--out", tmp_path / "out")
-    assert done.returncode == 0, done.stderr
-    return tmp_path / "out"
+def dataset(make_photos, tmp_path):
+    return convert(make_photos(tmp_path / "photos", 24), tmp_path / "out")
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])

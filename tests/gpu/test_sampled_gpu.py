@@ -49,13 +49,9 @@ def photos_of(tmp_path_factory):
 def test_images_match_their_rows(grays, fmt, sampler):
     folder, samples = grays[fmt]
     stored = [sample for start in range(4) for sample in samples[start::4]]
-    loader = build(
-        folder,
-        sampler=sampler,
-        transforms=[{"Resize": {"size": 32}}, {"CenterCrop": {"size": 32}}],
-        dtype="uint8",
-        fields=("image", "label", "index"),
-    )
+    options = {"transforms": [{"Resize": {"size": 32}}, {"CenterCrop": {"size": 32}}]}
+    options |= {"dtype": "uint8", "fields": ("image", "label", "index")}
+    loader = build(folder, sampler=sampler, **options)
     for images, labels, rows in loader:
         assert images.is_cuda
         for image, label, row in zip(images, labels.tolist(), rows.tolist(), strict=True):

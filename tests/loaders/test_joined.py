@@ -9,6 +9,7 @@ from helpers import loading
 from helpers.loading import column, state_after
 from helpers.pictures import encode
 
+from dataprep.options import Raw
 from manifests.errors import CallError
 from manifests.store import MANIFEST_NAME, manifest_bytes, read_manifest
 
@@ -88,10 +89,8 @@ def test_a_checkpoint_resumes(datasets):
         loader.load_state_dict(state)
 
 
-def test_datasets_that_do_not_join_are_named(make, datasets, dataprep, make_photos, tmp_path):
-    raw, photos = tmp_path / "raw", make_photos(tmp_path / "photos", 3)
-    done = dataprep("convert", "--src", photos, "--out", raw, "--store", "raw", "--raw-size", 32)
-    assert done.returncode == 0
+def test_datasets_that_do_not_join_are_named(make, datasets, make_photos, tmp_path):
+    raw = loading.convert(make_photos(tmp_path / "photos", 3), tmp_path / "raw", raw=Raw(32))
     message = r"stores encoded images, but .* stores raw pixels of 32 x 32"
     with pytest.raises(CallError, match=message):
         build([datasets[0], raw])

@@ -10,6 +10,7 @@ import nvidia.dali as dali
 import pytest
 from helpers import handmade
 from helpers.damaged import BAD, PER_SHARD, SAMPLES, build, damage, make, rows_of
+from helpers.loading import convert
 from helpers.pictures import encode
 
 import loaders
@@ -133,11 +134,9 @@ def test_a_warning_says_what_is_lost(one_shard, tmp_path, caplog, on_error, tabl
 
 
 @pytest.mark.parametrize("bad", [1, 4, 6])
-def test_a_changed_shard_is_told_from_a_damaged_image(make_photos, dataprep, tmp_path, bad):
+def test_a_changed_shard_is_told_from_a_damaged_image(make_photos, tmp_path, bad):
     """Converted datasets have checksums: with one intact image in a shard, the others may be damaged."""
-    made = tmp_path / "set"
-    photos = make_photos(tmp_path / "photos", 6, classes=1)
-    assert dataprep("convert", "--src", photos, "--out", made, "--fmt", "tfrecord").returncode == 0
+    made = convert(make_photos(tmp_path / "photos", 6, classes=1), tmp_path / "set")
     damage(made, rows=range(6) if bad == 6 else range(1, 1 + bad))
     if bad == 6:
         with pytest.raises(DamagedError, match="the shard has changed"):

@@ -5,6 +5,7 @@ import sys
 
 import pytest
 import torch
+from helpers.loading import convert
 from helpers.trainings import ROOT, call, kill_after, output_of_forks
 
 SCRIPT = ROOT / "scripts" / "train.py"
@@ -12,15 +13,13 @@ PER_EPOCH = 10
 
 
 @pytest.fixture(scope="module")
-def datasets(make_photos, dataprep, tmp_path_factory):
+def datasets(make_photos, tmp_path_factory):
     """Datasets in both formats with 83 training images, which do not fill the last batch, and 7 validation images."""
     folder = tmp_path_factory.mktemp("trained")
     make_photos(folder / "photos" / "train", 83, classes=3)
     make_photos(folder / "photos" / "val", 7, classes=3)
     for fmt in ("tfrecord", "webdataset"):
-        done = dataprep("convert", "--src", folder / "photos", "--fmt", fmt, "--out", folder / fmt,
-                        "--samples-per-shard", 20)  # fmt: skip
-        assert done.returncode == 0, done.stderr
+        convert(folder / "photos", folder / fmt, fmt=fmt, shard_samples=20)
     return folder
 
 

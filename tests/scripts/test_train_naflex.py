@@ -5,18 +5,16 @@ import sys
 
 import pytest
 import torch
+from helpers.loading import convert
 from helpers.trainings import ROOT, call
 
 SCRIPT = ROOT / "scripts" / "train_naflex.py"
 
 
 @pytest.fixture(scope="module")
-def dataset(make_photos, dataprep, tmp_path_factory):
+def dataset(make_photos, tmp_path_factory):
     folder = tmp_path_factory.mktemp("shapes")
-    make_photos(folder / "photos", 24, classes=2)
-    done = dataprep("convert", "--src", folder / "photos", "--out", folder / "out")
-    assert done.returncode == 0, done.stderr
-    return folder / "out"
+    return convert(make_photos(folder / "photos", 24, classes=2), folder / "out")
 
 
 def train(dataset, checkpoint, epochs, row_tokens, *more):

@@ -13,8 +13,10 @@ import pytest
 from click.testing import CliRunner
 from helpers import serve_models
 from helpers.exported import NORMALIZE, RECIPES
+from helpers.loading import convert
 
 import loaders
+from dataprep.options import Raw
 from loaders.cli import main
 from loaders.dali.serving import run_serialized
 from loaders.export import triton
@@ -131,20 +133,17 @@ def test_refused_by_name(photos, tmp_path, transforms, names):
     assert not (tmp_path / "out").exists()
 
 
-def test_other_inputs_are_refused(photos, make_photos, dataprep, tmp_path):
+def test_other_inputs_are_refused(photos, make_photos, tmp_path):
     config = tmp_path / "reid.yaml"
     config.write_text(
         "DataLoader:\n  Train:\n    dataset:\n      transform_ops:\n"
         "        - ResizeImage: {size: [32, 32]}\n        - NormalizeImage: {}\n"
         "    sampler: {name: PKSampler, batch_size: 8, sample_per_id: 2}\n"
     )
-    make_photos(tmp_path / "photos", 4)
-    raw = ("--store", "raw", "--raw-size", "32")
-    done = dataprep("convert", "--src", tmp_path / "photos", "--out", tmp_path / "raw", *raw)
-    assert done.returncode == 0, done.stderr
+    raw = convert(make_photos(tmp_path / "photos", 4), tmp_path / "raw", raw=Raw(32))
     for folder, transforms, message in (
         (photos, str(config), "the config's sampler PKSampler chooses samples"),
-        (tmp_path / "raw", "reid-eval", "stores pixels"),
+        (raw, "reid-eval", "stores pixels"),
         ("s3://bucket/data", "imagenet-eval", "is in an object store"),
     ):
         options = {"transforms": transforms, "target": "triton", "device": "cpu"}
