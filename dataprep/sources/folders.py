@@ -93,7 +93,10 @@ def read_image_folders(src: str, _: Any, options: SourceOptions) -> Source:
     if splits:
         layout += f" with {' and '.join(class_folders)}"
     source = read_class_folders(src, class_folders, layout, options)
-    _refuse_copies(source, options)
+    if not (options.class_folders or options.classes):
+        _refuse_copies(source)
+        _refuse_masks(source)
+        _refuse_splits(source)
     _refuse_hashed(source, options)
     # Images and hidden folders beside the class folders, and beside the folders of splits.
     above = [""]
@@ -225,19 +228,22 @@ _COPIES = (
     r"|originals?|duplicates?)([-_ .][^/]*)?"
 )
 
+#: Names of folders of what belongs to images: masks, and images of another resolution.
+_COUNTERPARTS = r"(?i)(ground[-_ ]?truths?|gts?|segmentations?|[hl]r)"
+
 #: Share of the images of such a folder whose names are in other folders, too.
 _COPIED = 0.9
 
 
-def _refuse_copies(source: Source, options: SourceOptions) -> None:
-    """Refuse folders whose names and images look like copies of the images in other folders.
+def _refuse_copies(source: Source) -> None:
+    """Refuse folders whose names and images look like copies of the images in other folders, or belong to them.
 
     Raises:
-        SourceError: there is one, and it is no class of two.
+        SourceError: there is one, and it is no class of two, or belongs to the images of the other.
 
     """
-    is_found = pc.match_substring_regex(source.path, f"(^|/){_COPIES}/[^/]*$")
-    if options.class_folders or options.classes or not pc.any(is_found).as_py():
+    is_found = pc.match_substring_regex(source.path, f"(^|/)({_COPIES}|{_COUNTERPARTS})/[^/]*$")
+    if not pc.any(is_found).as_py():
         return
     stems: dict[str, set[str]] = {}
     for path in source.path.to_pylist():
@@ -246,20 +252,67 @@ def _refuse_copies(source: Source, options: SourceOptions) -> None:
     for folder, own in stems.items():
         name = os.path.basename(folder)
         is_class = name in source.classes
-        if not re.fullmatch(_COPIES, name) or (is_class and len(source.classes) <= 2):
+        is_copy = re.fullmatch(_COPIES, name) and not (is_class and len(source.classes) <= 2)
+        if not (is_copy or re.fullmatch(_COUNTERPARTS, name)):
             continue
         others = set().union(*(stems[other] for other in stems if other != folder))
-        copied = own & others
+        copied, what = own & others, "copies"
+        if not is_copy:
+            what = "masks, or of the same images"
         if len(copied) >= _COPIED * len(own):
             raise SourceError(
-                f"{folder}/ looks like a folder of copies: other folders have"
+                f"{folder}/ looks like a folder of {what}: other folders have"
                 f" {len(copied):,} of its {plural(len(own), 'name')}, too",
                 file=source.root,
                 hint=(
-                    "move the folder away, or set --class-folders outer if its images belong to the"
-                    " classes"
+                    "move the folder away; put images with masks into images/ and masks/; or set"
+                    " --class-folders outer if its images belong to the classes"
                 ),
             )
+
+
+#: Endings of the names of masks beside an image without the ending.
+_MASK = r"(?i)[-_](mask|seg|segmentation|gt|ground_?truth|annotation)s?([-_]?\d+)?(\.\w+)$"
+
+
+def _refuse_masks(source: Source) -> None:
+    """Refuse images that are called like the masks of images beside them.
+
+    Raises:
+        SourceError: there are some.
+
+    """
+    named = source.path.filter(pc.match_substring_regex(source.path, _MASK))
+    if not len(named):
+        return
+    stems = pc.replace_substring_regex(source.path, r"\.\w+$", "")
+    masks = named.filter(pc.is_in(pc.replace_substring_regex(named, _MASK, ""), stems))
+    if len(masks):
+        raise SourceError(
+            f"{plural(len(masks), 'image')} {agree(len(masks), 'is', 'are')} named like masks of the"
+            f" images beside them, such as {masks[0]}",
+            file=source.root,
+            hint="move them away; put images with masks into images/ and masks/; or set"
+            " --class-folders outer if they are images of the classes",
+        )
+
+
+def _refuse_splits(source: Source) -> None:
+    """Refuse classes called like two splits: train/ and val/ beside folders such as trainannot/.
+
+    Raises:
+        SourceError: there are two.
+
+    """
+    names = [name for name in source.classes if name.lower() in SPLIT_ALIASES]
+    if len({SPLIT_ALIASES[name.lower()] for name in names}) > 1:
+        raise SourceError(
+            f"{first_names(names)} would be classes, but are called like splits",
+            file=source.root,
+            hint="sort their images into class folders, such as train/cat/; give a table with the"
+            " labels; put images with masks into images/train/ and masks/train/; or set"
+            " --class-folders outer if the folders are the classes",
+        )
 
 
 #: Endings of the names of smaller copies, as of WordPress, beside an image without the ending.
