@@ -207,11 +207,14 @@ def _unknown_format(data: bytes) -> Rejected:
         if data[at : at + len(magic)] == magic:
             return Rejected("unsupported", f"{name}; convert it to JPEG, PNG or WebP first")
     start = data[:256].lstrip(b"\xef\xbb\xbf \t\r\n").lower()
+    detail = f"starts with {data[:12]!r}"
     if start.startswith((b"<!doctype html", b"<html", b"<head", b"<?xml", b"<svg")):
-        return Rejected("not-an-image", "HTML or XML: a web page saved in place of an image")
-    if not data.strip(b"\0"):
-        return Rejected("not-an-image", f"{len(data)} zero bytes")
-    return Rejected("not-an-image", f"starts with {data[:12]!r}")
+        detail = "HTML or XML: a web page saved in place of an image"
+    elif start.startswith(b"version https://git-lfs"):
+        detail = "a pointer of Git LFS: `git lfs pull` downloads the image"
+    elif not data.strip(b"\0"):
+        detail = f"{len(data)} zero bytes"
+    return Rejected("not-an-image", detail)
 
 
 # --- decoding -------------------------------------------------------------------------------------

@@ -171,6 +171,7 @@ def _not_images() -> Iterator[Case]:
     yield case("empty.jpg", b"", "empty")
     yield case("zeros.jpg", bytes(5000), "not-an-image")
     yield case("page.jpg", b"\n<!DOCTYPE html><html><body>404</body></html>", "not-an-image")
+    yield case("pointer.jpg", b"version https://git-lfs.github.com/spec/v1\n", "not-an-image")
     yield case("text.png", b"sorry, this photo is no longer available", "not-an-image")
     yield case("one byte.jpg", b"\xff", "not-an-image")
     yield case("soi only.jpg", b"\xff\xd8\xff", "truncated")
