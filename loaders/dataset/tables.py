@@ -155,6 +155,9 @@ class SampleTables:
             if prefixed in self.column_names:
                 return prefixed
             field = self._labels.field if requested_by == "fields" else self._labels.class_lists
+            # These need one value for each sample.
+            if requested_by in ("PKSampler", "WeightedSampler", "ClipSampler"):
+                field = ""
             raise CallError(
                 f"{requested_by} uses 'label', but the labels of {self._split.folder} are not"
                 f" classes: its label type is {self.label_type}",

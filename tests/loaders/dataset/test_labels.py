@@ -92,6 +92,8 @@ def test_a_label_of_another_type_is_an_error_that_names_the_field(one_image, col
     folder = one_image(column, text)
     with pytest.raises(CallError, match=rf"the labels of .* are not classes.* Hint: use {hint}"):
         build(folder, batch_size=1)
+    with pytest.raises(CallError, match=r"PKSampler uses 'label', .* Hint: name another column"):
+        build(folder, batch_size=1, sampler=PKSampler(1, 1))
     if column == "age":
         with pytest.raises(CallError, match="its label type is none"):
             build(one_image(column, text, label_type="none"), batch_size=1)
