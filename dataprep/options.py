@@ -324,7 +324,7 @@ class SourceOptions(LabelOptions):
     )
     missing_images: MissingImages | None = option(
         None,
-        "What to do with a sample that has not all of its images: valid keeps it if it has the first"
+        "What to do with a sample that lacks some of its images: valid keeps it if it has the first"
         " one, and the loader says which images are there.",
         _READING,
         unset="it is refused",
@@ -1235,7 +1235,8 @@ class DiffOptions:
     json: bool = option(False, "Print JSON.")
     limit: int = option(10, "Number of samples, and of classes, to list of each kind.", low=0)
     columns: bool = option(
-        False, "Also compare the other columns of the samples: which there are, and their values."
+        False,
+        "Also compare the values of the other columns, and list columns that only one dataset has.",
     )
     revision: str | None = option(
         None,
@@ -1254,7 +1255,7 @@ class CroissantOptions:
     """What the owner of a dataset says about it; nothing of it is guessed."""
 
     out: str | None = option(None, "The file.", unit="FILE", unset="DATASET/croissant.json")
-    name: str | None = option(None, "Name of the dataset.", unset="that of its folder")
+    name: str | None = option(None, "Name of the dataset.", unset="the name of its folder")
     license: str | None = option(None, "Its license: a URL or an SPDX name such as CC-BY-4.0.")
     creator: str | None = option(None, "Who made it.")
     cite_as: str | None = option(None, "How to cite it.")
@@ -1379,7 +1380,9 @@ class RemoveOptions:
 class SyncOptions:
     """How `dataprep sync` makes a dataset what its source is now."""
 
-    src: tuple[str, ...] = option((), "All its sources.", required=True, form="path", unit="SRC")
+    src: tuple[str, ...] = option(
+        (), "All sources of DATASET.", required=True, form="path", unit="SRC"
+    )
     max_removed: float = option(
         0.05, "Largest share that may vanish or be relabelled: 0.1 or 10%.", closed=True
     )

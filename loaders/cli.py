@@ -253,7 +253,7 @@ def _print_table(estimate: Estimates | None) -> None:
     type=int,
     metavar="N",
     default=6,
-    help="Samples; with groups, groups.",
+    help="Number of samples; with --pk or --balanced, number of groups.",
 )
 @click.option(
     "--draws", type=int, metavar="N", help="Results for each sample.  [default: 4; with groups 1]"
@@ -317,7 +317,7 @@ def preview(dataset: str, *, out: str, overwrite: bool, **options: Any) -> None:
     "--tuning", metavar="FILE", help="File of `loaders tune` that gives the options of the loader."
 )
 @click.option("--html", metavar="FILE", help="Also write a page with a chart.")
-@_overwrite(help="Replace a file that is not such a page.")
+@_overwrite(help="Replace a file that `loaders bench` did not write.")
 @_measured_json
 @_method_options(1.0, 5)
 def bench(
@@ -424,7 +424,9 @@ def _show_counting(what: str) -> None:
 @main.command(cls=Command, short_help="Print which samples a model was trained on.")
 @click.argument("checkpoints", metavar="CHECKPOINT...", nargs=-1, required=True)
 @click.option(
-    "--keys", is_flag=True, help="Print the key and source of each sample, and how often."
+    "--keys",
+    is_flag=True,
+    help="Print the key and source of each sample, and how often the model has seen it.",
 )
 @click.option(
     "--find",
@@ -506,7 +508,7 @@ class _Size(click.ParamType[int]):
     type=Number(0.1, 1e7),
     metavar="X",
     default=3000,
-    help="Images on which one GPU trains.",
+    help="Images that one GPU trains on per second.",
 )
 @click.option(
     "--window", type=click.IntRange(1), metavar="N", help="Shuffle within a window of N shards."

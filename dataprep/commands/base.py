@@ -521,7 +521,7 @@ def main() -> None:
     dataprep info    ILSVRC2012-tfrecord/               print what a dataset contains
     dataprep report  ILSVRC2012-tfrecord/               write a page that shows a dataset
     dataprep repair  ILSVRC2012-tfrecord/               replace damaged and missing files
-    dataprep revert  ILSVRC2012-tfrecord/               undo the last `convert --append`
+    dataprep revert  ILSVRC2012-tfrecord/               undo the last append, join or removal
     dataprep diff    ILSVRC2012-old/ ILSVRC2012-new/    compare two datasets
     dataprep duplicates ILSVRC2012-tfrecord/            find images that occur more than once
 

@@ -524,7 +524,7 @@ def _is_entry(codec: Any, packet: Any) -> bool:
     return name in ("mjpeg", "prores")
 
 
-#: NAL units with a part of a picture, and those of a picture at which decoding begins.
+#: NAL units with a part of a picture, and with a picture at which decoding begins.
 _PICTURES = {"h264": (range(1, 6), range(5, 6)), "hevc": (range(32), range(16, 24))}
 #: The byte of the record in the header of a stream that has the length of lengths.
 _LENGTH_BYTE = {"h264": 4, "hevc": 21}

@@ -188,7 +188,7 @@ def _orientation(image: Image.Image, kind: str) -> int:
 
 #: The box ``colr`` that states colors by the numbers of ITU-T H.273: primaries, transfer.
 _NCLX = re.compile(rb"colrnclx(..)(..)", re.DOTALL)
-#: Primaries close to those of sRGB: unspecified, BT.709, BT.601.
+#: Primaries close to the primaries of sRGB: unspecified, BT.709, BT.601.
 _SRGB_PRIMARIES = (1, 2, 5, 6)
 #: Transfers of images with a high dynamic range.
 _HDR = {16: "PQ", 18: "HLG"}

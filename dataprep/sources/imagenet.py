@@ -360,7 +360,7 @@ _PARTS = re.compile(r"(?!n\d{8}$).*?[-_]?\d+")
 
 
 def find_class_archives(src: str, folders: Names, options: SourceOptions) -> list[str]:
-    """Return the archives in a folder that are classes by their names, as those of ImageNet-21k."""
+    """Return the archives in a folder that are classes by their names, as in ImageNet-21k."""
     if folders or options.unlabelled or look_into(src).has_images:
         return []
     names = sorted(name for name in storage.names_in(src) if suffix_of(name) in _ARCHIVES)
