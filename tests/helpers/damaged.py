@@ -1,11 +1,15 @@
 """Datasets in which some images are damaged, and what a loader returns of them."""
 
+from dataclasses import replace
+
 import numpy as np
+import pyarrow.parquet as pq
 
 import loaders
 from helpers import handmade
 from helpers.pictures import encode
 from loaders.dataset.split import open_split
+from manifests.store import MANIFEST_NAME, manifest_bytes, read_manifest
 from manifests.tables import read_table
 
 #: Rows whose images are damaged: one in the middle of a shard, two in a row, and the last.
@@ -66,3 +70,25 @@ def rows_of(batches):
             assert label == row % 3
             rows.append(row)
     return rows
+
+
+def change_manifest(folder, **changes):
+    """Change fields of the manifest of a dataset."""
+    changed = replace(read_manifest(folder), **changes)
+    (folder / MANIFEST_NAME).write_bytes(manifest_bytes(changed))
+    return folder
+
+
+def change_index(folder, index, **changes):
+    """Change what the manifest of a dataset of one split says of an index."""
+    (split,) = read_manifest(folder).splits
+    shards = list(split.shards)
+    number = [shard.index.name for shard in shards].index(index.name)
+    shards[number] = replace(shards[number], index=replace(shards[number].index, **changes))
+    change_manifest(folder, splits=(replace(split, shards=tuple(shards)),))
+
+
+def change_column(path, name, values):
+    """Change a column of a sample table."""
+    table = pq.read_table(path)
+    pq.write_table(table.set_column(table.column_names.index(name), name, values), path)

@@ -4,10 +4,11 @@ from dataclasses import replace
 
 import pytest
 from helpers import loading
+from helpers.damaged import change_index, change_manifest
 from helpers.rows import evaluate, read_rows
 
 from manifests.errors import DamagedError, IndexFileError, ShardError, TableError
-from manifests.store import MANIFEST_NAME, manifest_bytes, read_manifest
+from manifests.store import read_manifest
 
 FORMATS = pytest.mark.parametrize("fmt", ["tfrecord", "webdataset"])
 
@@ -39,7 +40,7 @@ def test_an_index_with_fewer_samples(make_dataset, mixed, fmt):
     index.write_text("".join(lines))
     with pytest.raises(IndexFileError, match="bytes long"):
         build(folder)
-    update_index_entry(folder, index)
+    change_index(folder, index, bytes=index.stat().st_size, checksum=None)
     with pytest.raises(IndexFileError, match="has 7 samples, but the manifest states 8") as caught:
         build(folder)
     assert caught.value.file == str(index)
@@ -66,20 +67,6 @@ NO_LABEL, IN_TABLES = "the label of a record is not a decimal number", {"labels_
 def test_records_that_the_manifest_does_not_describe(make_dataset, mixed, row, message):
     fmt, made, changed = evaluate(row, globals())
     folder = make_dataset(fmt, mixed, **made)
-    manifest = read_manifest(folder)
-    manifest = replace(manifest, components=replace(manifest.components, **changed))
-    (folder / MANIFEST_NAME).write_bytes(manifest_bytes(manifest))
+    change_manifest(folder, components=replace(read_manifest(folder).components, **changed))
     with pytest.raises(DamagedError, match=message):
         list(build(folder))
-
-
-def update_index_entry(folder, index, checksum=None):
-    """Rewrite the manifest with the current length of the index and a checksum."""
-    manifest = read_manifest(folder)
-    (split,) = manifest.splits
-    shards = list(split.shards)
-    number = [shard.index.name for shard in shards].index(index.name)
-    entry = replace(shards[number].index, bytes=index.stat().st_size, checksum=checksum)
-    shards[number] = replace(shards[number], index=entry)
-    changed = replace(manifest, splits=(replace(split, shards=tuple(shards)),))
-    (folder / MANIFEST_NAME).write_bytes(manifest_bytes(changed))

@@ -1,27 +1,19 @@
 """Several datasets as one: classes are matched by name, and each dataset has its share of an epoch."""
 
 from collections import Counter
-from dataclasses import replace
 
 import numpy as np
 import pytest
 from helpers import loading
+from helpers.damaged import change_manifest
 from helpers.loading import column, state_after
 from helpers.pictures import encode
 
 from dataprep.options import Raw
 from manifests.errors import CallError
-from manifests.store import MANIFEST_NAME, manifest_bytes, read_manifest
 
 #: Gray value of the images of each class, so that an image tells its class.
 GRAY = {"ant": 20, "bee": 80, "cat": 140, "dog": 200}
-
-
-def named(folder, *classes):
-    """Give a dataset these class names."""
-    manifest = replace(read_manifest(folder), classes=classes)
-    (folder / MANIFEST_NAME).write_bytes(manifest_bytes(manifest))
-    return folder
 
 
 @pytest.fixture
@@ -31,7 +23,8 @@ def make(make_dataset):
         for label, each in enumerate(classes):
             pixels = np.full((32, 32, 3), GRAY.get(each, 9), np.uint8)
             samples += [("png", encode(pixels, "png"), label)] * count
-        return named(make_dataset(fmt, samples, name=name, shards=1), *classes)
+        folder = make_dataset(fmt, samples, name=name, shards=1)
+        return change_manifest(folder, classes=classes)
 
     return make
 

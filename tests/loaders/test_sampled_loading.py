@@ -1,16 +1,17 @@
 """Loaders with a sampler return the images that the sampler chooses, on every rank."""
 
 import shutil
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from helpers import loading, small
+from helpers.damaged import change_manifest
 from helpers.loading import equal, flat
 
 from loaders.samplers import ClassBalancedSampler, PKSampler, ShuffledSampler
-from manifests.store import manifest_bytes, read_manifest
+from manifests.store import read_manifest
 
 EXACT = [{"Resize": {"size": 32}}, {"CenterCrop": {"size": 32}}]
 pytestmark = pytest.mark.filterwarnings("ignore:.* identities have fewer than:UserWarning")
@@ -75,9 +76,7 @@ def test_build_warns_about_small_and_empty_classes(people, tmp_path):
     with pytest.warns(UserWarning, match=message):
         build(people, sampler=PKSampler(3, 2)).close()
     folder = shutil.copytree(people, tmp_path / "copy")
-    manifest = read_manifest(folder)
-    changed = replace(manifest, classes=(*manifest.classes, "x", "y"))
-    (folder / "manifest.json").write_bytes(manifest_bytes(changed))
+    change_manifest(folder, classes=(*read_manifest(folder).classes, "x", "y"))
     with pytest.warns(UserWarning, match="2 of 12 classes have no sample in split 'train'"):
         build(folder, sampler=ClassBalancedSampler()).close()
 

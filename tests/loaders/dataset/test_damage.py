@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 from awscrt.checksums import crc32c
 from helpers import loading
+from helpers.damaged import change_index
 from helpers.datasets import FORMATS
 from helpers.loading import converted
 from hypothesis import given
@@ -20,7 +20,7 @@ from loaders.dataset.split import open_split
 from manifests.dali_index import format_index, iter_index, tfrecord_line, webdataset_line
 from manifests.errors import IndexFileError
 from manifests.serialization import checksum_text
-from manifests.store import manifest_bytes, read_manifest
+from manifests.store import read_manifest
 
 
 @pytest.fixture(scope="module", params=FORMATS)
@@ -41,13 +41,8 @@ def index_of(dataset):
 def store_index(dataset, data, **changes):
     """Replace the index, and make the manifest describe the new one."""
     index_of(dataset).write_bytes(data)
-    manifest = read_manifest(dataset)
-    (split,) = manifest.splits
-    (shard,) = split.shards
     described = {"bytes": len(data), "checksum": checksum_text(crc32c(data)), **changes}
-    shard = replace(shard, index=replace(shard.index, **described))
-    manifest = replace(manifest, splits=(replace(split, shards=(shard,)),))
-    (dataset / "manifest.json").write_bytes(manifest_bytes(manifest))
+    change_index(dataset, index_of(dataset), **described)
 
 
 def build(dataset):

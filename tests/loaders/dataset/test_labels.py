@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from helpers import loading
+from helpers.damaged import change_column
 from helpers.datasets import FORMATS, write_csv
 from helpers.loading import converted
 from helpers.pictures import encode
@@ -171,9 +172,8 @@ def test_joined_datasets(made, fmt, one_image):
 def test_a_damaged_table_is_named(made, tmp_path):
     folder = shutil.copytree(made["multi-label", "tfrecord"], tmp_path / "damaged")
     path = folder / read_manifest(folder).splits[0].shards[1].table.name
-    table = pq.read_table(path)
     wrong = pa.array([[1], [9], [0], [0]], pa.list_(pa.field("element", pa.int64())))
-    pq.write_table(table.set_column(table.column_names.index("labels"), "labels", wrong), path)
+    change_column(path, "labels", wrong)
     message = "record 1: the table has the label 9, but labels go from 0 to 3"
     with pytest.raises(DamagedError, match=message):
         build(folder, fields=("image", "labels"))

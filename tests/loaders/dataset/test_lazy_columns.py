@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from helpers.damaged import change_column
 
 import loaders
 from loaders.dataset import tables
@@ -97,8 +98,7 @@ def test_a_damaged_table_is_found_at_the_first_use_of_its_shard(folder, damage):
     elif damage == "rows":
         pq.write_table(table.slice(0, 0), path)
     else:
-        moved = pc.add(table["offset"], 2**32)
-        pq.write_table(table.set_column(table.column_names.index("offset"), "offset", moved), path)
+        change_column(path, "offset", pc.add(table["offset"], 2**32))
     assert len(batches_of(folder, sampler=OnlyFirst(4))) == 4
     with pytest.raises(TableError) as caught:
         batches_of(folder, sampler=OnlyFirst(6))

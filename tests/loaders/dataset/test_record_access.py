@@ -4,8 +4,8 @@ import os
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
+from helpers.damaged import change_column
 from helpers.datasets import FORMATS
 
 from loaders.dataset import images
@@ -21,11 +21,6 @@ def open_records(split):
 
 
 EACH_FORMAT = pytest.mark.parametrize("fmt", FORMATS)
-
-
-def change_column(path, column, values):
-    table = read_table(path)
-    pq.write_table(table.set_column(table.column_names.index(column), column, values), path)
 
 
 def test_the_bytes_of_the_images_are_prefetched(prepared, monkeypatch):

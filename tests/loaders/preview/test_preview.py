@@ -10,6 +10,7 @@ import pytest
 import torch
 from helpers import handmade
 from helpers.chromium import chromium, find_chromium
+from helpers.damaged import change_manifest
 from helpers.datasets import write_csv
 from helpers.loading import convert
 from helpers.pictures import encode, photo
@@ -20,7 +21,6 @@ from dataprep.options import Raw
 from loaders.preview import Preview
 from loaders.preview.preview import draw_sheet
 from manifests.errors import CallError
-from manifests.store import MANIFEST_NAME, manifest_bytes, read_manifest
 
 NORMALIZE = {"NormalizeImage": {"mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}}
 RANDOM = [{"RandomResizedCrop": {"size": 32}}, "RandomHorizontalFlip", NORMALIZE]
@@ -188,9 +188,7 @@ def test_the_number_of_samples_and_draws(dataset):
 def preview(dataset, tmp_path_factory):
     folder = shutil.copytree(dataset, tmp_path_factory.mktemp("hostile") / "data set")
     classes = ("<script>alert(1)</script>", "evil\u202egnp", "\"'><b>")
-    manifest = replace(read_manifest(folder), classes=classes)
-    (folder / MANIFEST_NAME).write_bytes(manifest_bytes(manifest))
-    return previewed(folder, samples=6, draws=3)
+    return previewed(change_manifest(folder, classes=classes), samples=6, draws=3)
 
 
 @pytest.mark.parametrize(("ending", "kind"), [("png", "PNG"), ("jpg", "JPEG"), ("webp", "WEBP")])
