@@ -5,6 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from helpers.examples import examples
+from helpers.loading import build
+from helpers.pictures import encode
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -86,3 +88,22 @@ def test_the_estimate_for_raw_pixels_equals_the_measurement(batch_size, measured
 def test_threads_depend_on_the_image_size(width, height, threads):
     sizes = equal_sizes(width, height)
     assert sizes.threads == default_settings(sizes, 32, CropWindow()).threads == threads
+
+
+# --- transforms whose order wastes memory ---------------------------------------------------------
+
+WARNING = (
+    r"AutoAugment\(\) works on whole images of up to 1200x900 pixels, because it comes before"
+    r" ResizeImage\(size=32\): a batch takes 4\.8 MiB on average instead of 0\.0 MiB\. Put the"
+    r" operation that makes images smaller first if"
+)
+SMALL = [{"ResizeImage": {"size": 32}}]
+
+
+def test_work_on_whole_images_causes_a_warning(make_dataset):
+    sizes = [(600, 800), (300, 400), (900, 1200), (30, 40)]
+    files = [encode(np.full((*size, 3), 7, np.uint8), "png") for size in sizes]
+    folder = make_dataset("tfrecord", [("png", file, 0) for file in files], shards=2)
+    with pytest.warns(UserWarning, match=WARNING):
+        loader = build(folder, transforms=["AutoAugment", *SMALL])
+    assert "warning: " in loader.explain()
