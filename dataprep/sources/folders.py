@@ -272,7 +272,7 @@ def _refuse_copies(source: Source) -> None:
 
 
 #: Endings of the names of masks beside an image without the ending.
-_MASK = r"(?i)[-_](mask|seg|segmentation|gt|ground_?truth|annotation)s?([-_]?\d+)?(\.\w+)$"
+_MASK = r"(?i)[-_](mask|seg|segmentation|gt|ground_?truth|annotation|label|trimap|depth)s?([-_]?\d+)?(\.\w+)$"
 
 
 def _refuse_masks(source: Source) -> None:
