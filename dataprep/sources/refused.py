@@ -139,7 +139,8 @@ LAYOUTS = (
     Layout(
         "shards without a manifest",
         (r".*\.(tar|tfrecords?)",),
-        "run `dataprep index` on the folder; then it is a prepared dataset, and can be a source",
+        "run `dataprep index` on the folder; then it is a prepared dataset, and can be a source; if"
+        " the archives have class folders, give each of them as a --src",
         only="",
     ),
     *_NAMED,
