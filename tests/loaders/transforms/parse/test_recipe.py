@@ -45,6 +45,20 @@ def test_only_decoding_is_added():
     assert read_recipe([Decode("BGR"), CROP]).output.color_space == "BGR"
 
 
+def test_the_nearest_filter_of_torchvision_depends_on_what_it_resizes():
+    nearest, exact = (
+        {"Resize": {"size": [9, 9], "interpolation": name}} for name in ("nearest", "nearest-exact")
+    )
+    for items, noted in (
+        (["ToImage", nearest], True),
+        ([nearest, "ToImage"], False),
+        (["ToTensor", exact], False),
+        (["ToImage", {"Resize": {"size": [9, 9]}}], False),
+    ):
+        notes = read_recipe(items).all_notes
+        assert ["of tensors it takes" in note for note in notes] == [True] * noted
+
+
 NORMALIZE = {"Normalize": {"mean": MEAN, "std": STD}}
 
 
