@@ -81,14 +81,9 @@ def train_and_resume(folder: str, out: str, model: nn.Module, **results: Any) ->
     for _, labels, _ in build(folder, last_batch="partial", shuffle=False):
         counts += len(labels)
     distributed.all_reduce(counts)
-    write(
-        out,
-        ranks=[train.options.ranks.rank, train.options.ranks.world_size],
-        epochs=epochs,
-        resumed=rows_of(resumed),
-        evaluated=int(counts),
-        **results,
-    )
+    ranks = [train.options.ranks.rank, train.options.ranks.world_size]
+    read = {"epochs": epochs, "resumed": rows_of(resumed), "evaluated": int(counts)}
+    write(out, ranks=ranks, **read, **results)
 
 
 def run_ddp(folder: str, out: str) -> None:
@@ -99,18 +94,14 @@ def run_ddp(folder: str, out: str) -> None:
 
 def run_spawned(rank: int, folder: str, out: str) -> None:
     early = build(folder)
-    distributed.init_process_group(
-        "gloo", init_method=f"file://{out}/store", rank=rank, world_size=2
-    )
+    place = f"file://{out}/store"
+    distributed.init_process_group("gloo", init_method=place, rank=rank, world_size=2)
     differing = build(folder, seed=rank)
-    train_and_resume(
-        folder,
-        out,
-        nn.parallel.DistributedDataParallel(make_model()),
-        early=[refused(lambda: next(iter(early))), refused(lambda: early.set_epoch(1))],
-        differing=refused(lambda: next(iter(differing))),
-        alone=rows_of(build(folder, rank=0, world_size=1, shuffle=False)) if rank == 0 else [],
-    )
+    found: dict[str, Any] = {"differing": refused(lambda: next(iter(differing))), "alone": []}
+    found["early"] = [refused(lambda: next(iter(early))), refused(lambda: early.set_epoch(1))]
+    if rank == 0:
+        found["alone"] = rows_of(build(folder, rank=0, world_size=1, shuffle=False))
+    train_and_resume(folder, out, nn.parallel.DistributedDataParallel(make_model()), **found)
     distributed.destroy_process_group()
 
 
@@ -196,13 +187,9 @@ def run_rejoin(number: int, folder: str, out: str) -> None:
     """Be rank 0 of two groups, as process 0, or rank 1 of one of them: the first one is killed."""
 
     def join(group: int) -> None:
-        distributed.init_process_group(
-            "gloo",
-            init_method=f"file://{out}/group{group}",
-            rank=int(number > 0),
-            world_size=2,
-            timeout=datetime.timedelta(seconds=60),
-        )
+        place, limit = f"file://{out}/group{group}", datetime.timedelta(seconds=60)
+        ranks = {"rank": int(number > 0), "world_size": 2}
+        distributed.init_process_group("gloo", init_method=place, timeout=limit, **ranks)
 
     saved, train = Path(out, "state"), None
     if number < 2:
@@ -236,11 +223,8 @@ def run_lightning(folder: str, out: str) -> None:
     class Classifier(lightning.LightningModule):
         def __init__(self) -> None:
             super().__init__()
-            self.model, self.epochs, self.counts = (
-                make_model(),
-                {},
-                torch.zeros(1, dtype=torch.int64),
-            )
+            self.model, self.epochs = make_model(), {}
+            self.counts = torch.zeros(1, dtype=torch.int64)
 
         def train_dataloader(self) -> Any:
             # Here, not before the trainer: Lightning has started the processes by now.
@@ -275,13 +259,9 @@ def run_lightning(folder: str, out: str) -> None:
     fit(second, f"{out}/step=5.ckpt", enable_checkpointing=False)
     print("second", second.epochs, flush=True)
     distributed.all_reduce(second.counts)
-    write(
-        out,
-        ranks=[distributed.get_rank(), distributed.get_world_size()],
-        epochs=[whole.epochs[0], whole.epochs[1]],
-        resumed=second.epochs[1],
-        evaluated=int(second.counts),
-    )
+    ranks = [distributed.get_rank(), distributed.get_world_size()]
+    read = {"resumed": second.epochs[1], "evaluated": int(second.counts)}
+    write(out, ranks=ranks, epochs=[whole.epochs[0], whole.epochs[1]], **read)
 
 
 if __name__ == "__main__":
@@ -297,12 +277,9 @@ if __name__ == "__main__":
         if "RANK" in os.environ:
             run_steps(int(os.environ["RANK"]), out, int(world_size), int(killed), *datasets)
             sys.exit()
-        torch.multiprocessing.start_processes(
-            run_steps,
-            (out, int(world_size), int(killed), *datasets),
-            nprocs=int(world_size),
-            start_method="fork",
-        )
+        given = (out, int(world_size), int(killed), *datasets)
+        start = torch.multiprocessing.start_processes
+        start(run_steps, given, nprocs=int(world_size), start_method="fork")
     elif mode == "rejoin":
         started = torch.multiprocessing.get_context("fork")
         processes = [started.Process(target=run_rejoin, args=(n, *arguments)) for n in range(3)]

@@ -196,13 +196,10 @@ def tar_of_tars(folder: Path, images: Sequence[Image] = IMAGES) -> Made:
     """A tar for each class of each split, in a tar, as ImageNet's training set is."""
     folder.mkdir()
     folders = sorted({(image.split, image.class_name) for image in images})
-    inner = [
-        (
-            f"{split}/{name}.tar",
-            tar_of([(i.name, i.data) for i in images if (i.split, i.class_name) == (split, name)]),
-        )
-        for split, name in folders
-    ]
+    inner = []
+    for split, name in folders:
+        own = [(i.name, i.data) for i in images if (i.split, i.class_name) == (split, name)]
+        inner.append((f"{split}/{name}.tar", tar_of(own)))
     (folder / "all.tar").write_bytes(tar_of(inner))
     return Made(
         folder / "all.tar", [f"all.tar/{image.path}" for image in images], folder / "all.tar"
@@ -217,13 +214,10 @@ def imagenet_tars(folder: Path, images: Sequence[Image] = IMAGES) -> Made:
     folder.mkdir()
     train = [image for image in images if image.split == "train"]
     val = [image for image in images if image.split == "val"]
-    inner = [
-        (
-            f"{wnid}.tar",
-            tar_of([(i.name.replace(".jpg", ".JPEG"), i.data) for i in train if i.label == label]),
-        )
-        for label, wnid in enumerate(WNIDS)
-    ]
+    inner = []
+    for label, wnid in enumerate(WNIDS):
+        own = [(i.name.replace(".jpg", ".JPEG"), i.data) for i in train if i.label == label]
+        inner.append((f"{wnid}.tar", tar_of(own)))
     (folder / "ILSVRC2012_img_train.tar").write_bytes(tar_of(inner))
     val_names = {
         image.name: f"ILSVRC2012_val_{number:08d}.JPEG" for number, image in enumerate(val, 1)

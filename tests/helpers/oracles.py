@@ -35,13 +35,8 @@ def _example_class() -> Any:
     def message(name: str, *fields: tuple[str, int, int, int, str]) -> None:
         descriptor = file.message_type.add(name=name)
         for field_name, number, kind, cardinality, type_name in fields:
-            descriptor.field.add(
-                name=field_name,
-                number=number,
-                type=kind,
-                label=cardinality,
-                type_name=type_name or None,
-            )
+            given = {"name": field_name, "number": number, "type": kind, "label": cardinality}
+            descriptor.field.add(**given, type_name=type_name or None)
 
     optional, repeated = field.LABEL_OPTIONAL, field.LABEL_REPEATED
     message("BytesList", ("value", 1, field.TYPE_BYTES, repeated, ""))
@@ -80,11 +75,8 @@ def parse_example(payload: bytes) -> dict[str, list[Any] | None]:
     features: dict[str, list[Any] | None] = {}
     for entry in example.features.feature:
         assert entry.key not in features, f"{entry.key} twice"
-        kinds = [
-            kind
-            for kind in ("bytes_list", "float_list", "int64_list")
-            if entry.value.HasField(kind)
-        ]
+        every = ("bytes_list", "float_list", "int64_list")
+        kinds = [kind for kind in every if entry.value.HasField(kind)]
         assert len(kinds) <= 1
         features[entry.key] = list(getattr(entry.value, kinds[0]).value) if kinds else None
     return features
@@ -246,16 +238,9 @@ def read_with_dali(
     @pipeline_def(batch_size=count, num_threads=1, device_id=None, prefetch_queue_depth=1)
     def pipeline() -> Any:
         if paths[0].endswith(".tar"):
-            return tuple(
-                fn.readers.webdataset(
-                    paths=paths,
-                    index_paths=index_paths,
-                    ext=[";".join(image), label],
-                    missing_component_behavior="error",
-                    case_sensitive_extensions=False,
-                    dtypes=[types.UINT8, types.UINT8],
-                )
-            )
+            given = {"paths": paths, "index_paths": index_paths, "ext": [";".join(image), label]}
+            given |= {"missing_component_behavior": "error", "case_sensitive_extensions": False}
+            return tuple(fn.readers.webdataset(**given, dtypes=[types.UINT8, types.UINT8]))
         features = {
             image[0]: tfrecord.FixedLenFeature((), tfrecord.string, ""),
             label: tfrecord.FixedLenFeature([1], tfrecord.int64, -1),
