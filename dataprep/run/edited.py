@@ -71,12 +71,13 @@ def check_edits(
     what = f"the source has changed since {printable(base.out)} was made: {', '.join(changes)}"
     only_removed = not edited["moved"] and not edited["replaced"]
     if edits == "keep removed" and only_removed:
-        return (f"{what}; they stay in the dataset",)
+        return (f"{what}; removed images stay in the dataset",)
     hint = (
-        "convert the source again, with --overwrite or to another --out; --append adds images only"
+        "--append adds images only: run `dataprep sync`, or convert the source again, with --overwrite"
+        " or to another --out"
     )
     if only_removed:
-        hint += ", and with --keep-removed, removed images stay in the dataset"
+        hint += "; with --keep-removed, removed images stay in the dataset"
     raise SourceError(what, file=source.root, hint=hint)
 
 
