@@ -119,6 +119,13 @@ def sync_dataset(
                 "check the source, and that the options that say how to read it are those of the"
                 " conversion, or raise --max-removed; no value permits to remove every sample"
             )
+            if changes.gone.all() and changes.found["moved"][0]:
+                # Several --src have their own names in front of the paths, one alone has not.
+                hint = (
+                    "if the sources were appended one by one, or a folder in them was renamed, the"
+                    " paths of all images are others now: convert the sources into another folder;"
+                    " no value permits to remove every sample"
+                )
             raise SourceError(message, file=source.root, hint=hint)
         if sync.dry_run:
             return changes, AppendResult(base.manifest, 0, None, None)

@@ -120,7 +120,9 @@ def test_too_many_vanished_samples_are_refused(sync, convert, tmp_path):
     (source / "cat").rename(source / "lion")
     (source / "dog").rename(source / "wolf")
     for more in ((), ("--max-removed", 1)):
-        assert "no value permits to remove every sample" in sync(*more, status=2)
+        refused = sync(*more, status=2)
+        assert "paths of all images are others now" in refused
+        assert "no value permits to remove every sample" in refused
     sync("--max-removed", "10%", src=tmp_path / "other", vanished="2")
     assert len(rows_of(tmp_path / "out")) == 18
 
