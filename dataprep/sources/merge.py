@@ -411,8 +411,9 @@ _COPY = re.compile(r"( -)? \(?(copy|kopie|copie|copia)( \d+)?\)?$| \(\d{1,2}\)$"
 
 def _plain(name: str) -> str:
     """Return a name without what people and programs write in different ways."""
-    name = _COPY.sub("", unicodedata.normalize("NFC", name))
-    return re.sub(r"[\s_-]+", "", name).casefold()
+    # NFKC has one form for full-width letters, too; marks of no width are invisible.
+    name = _COPY.sub("", unicodedata.normalize("NFKC", name))
+    return re.sub(r"[\s_\-\u200b-\u200f\u2060\ufeff]+", "", name).casefold()
 
 
 def relabel(source: Source, classes: Texts) -> Source:
