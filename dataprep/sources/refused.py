@@ -197,6 +197,7 @@ def _hint(layout: Layout, place: str, path: str) -> str:
     tables += [name for name in texts if is_table(os.path.join(place, name))]
     documents = with_suffix(files_in(place), ".json")
     tables += [name for name in documents if is_json_table(os.path.join(place, name))]
+    tables.sort(key=lambda name: "train" not in name.lower())
     if layout.only == _IMAGE_FOLDER and tables:
         hint = (
             f"give the table if it has the labels: {table_command(place, tables[0], path)}; {hint}"
