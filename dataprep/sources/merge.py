@@ -41,6 +41,7 @@ from dataprep.sources.base import (
     text_array,
 )
 from dataprep.sources.columns import joined_columns
+from dataprep.sources.scan import exact_split
 from manifests.arrays import arrays_of, show_arrays
 from manifests.errors import CallError, SourceError
 from manifests.pixels import RGB8
@@ -170,6 +171,15 @@ def _notices(parts: Sequence[NamedSource], merged: Source) -> Iterator[str]:
         shared = len(set.intersection(*names))
         total = plural(len(merged.classes), "class")
         yield f"{total}: {', '.join(counts)}; {shared:,} in all sources"
+    for src, source in parts:
+        # Folders, tables and archives of splits would become one training split.
+        split = exact_split(os.path.splitext(os.path.basename(src.rstrip("/")))[0])
+        if split not in (None, *source.splits):
+            yield (
+                f"{src} is called like the split {split}, but its images are in"
+                f" {' and '.join(source.splits)}; if it is one, give the folder around the folders"
+                " of all splits, or a table with a column split"
+            )
     twice = len(merged) - pc.count_distinct(merged.path).as_py()
     if twice:
         are = agree(twice, "is", "are")

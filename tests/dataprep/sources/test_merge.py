@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from helpers.make_sources import IMAGES, MAKERS, VALID
 from helpers.pictures import encode, photo
+from helpers.sources import has_notice
 from helpers.tables import write_table
 
 from dataprep.containers import locations_of
@@ -121,6 +122,15 @@ def test_wrong_rename_tables(lines, message, convert, tmp_path):
     assert str(names) in output
     assert message in output
     assert not out.exists()
+
+
+def test_sources_that_are_called_like_splits_are_noted(tmp_path):
+    srcs = [write(tmp_path / split, ["cat/1.jpg", "dog/2.jpg"]) for split in ("train", "val")]
+    source = merged(*srcs)
+    assert has_notice(
+        source, f"{srcs[1]} is called like the split val, but its images are in train"
+    )
+    assert not has_notice(source, "like the split train")
 
 
 def test_numbers_and_names_do_not_match(merge, tmp_path):
