@@ -211,6 +211,10 @@ def usage_text(program: str, error: click.ClickException) -> str:
             hint = f"did you mean {' or '.join(error.possibilities)}?"
     elif isinstance(error, click.MissingParameter) and error.param:
         name = error.param.metavar or error.param.human_readable_name
+        # click lists the choices on lines of their own.
+        message = message.partition(" Choose from:")[0]
+        if isinstance(error.param.type, click.Choice):
+            name = "|".join(map(str, error.param.type.choices))
         if isinstance(error.param, click.Option):
             name = f"{error.param.opts[0]} {name}"
         hint = f"add {name.strip()}; {hint}"

@@ -54,6 +54,11 @@ def test_wrong_arguments(dataset, memory, arguments, message):
     assert message in memory(*given, status=2).stderr
 
 
+def test_a_missing_choice_is_named_on_one_line(warm):
+    done = warm.run("-m", "loaders", "export", "d", "out", "--transforms", "imagenet-eval")
+    assert "Missing option '--for'. Hint: add --for triton|onnx; " in done.stderr
+
+
 def test_memory_of_a_damaged_dataset(dataset, tmp_path, memory):
     copy = shutil.copytree(dataset, tmp_path / "copy")
     for path in copy.glob("*.parquet"):
