@@ -94,6 +94,7 @@ def number_labels(
         SourceError: a label is not in `classes`, or is out of range.
 
     """
+    text = whole_numbers(text, classes)
     if are_indices(text, classes):
         return _integer_labels(text, classes, locate, max_classes)
     # In sorted order, the numbers do not depend on the order of the rows.
@@ -135,6 +136,15 @@ def are_indices(text: pa.Array, classes: tuple[str, ...] | None) -> bool:
     if classes is None:
         return not pc.any(pc.match_substring_regex(text, ZEROS)).as_py()
     return not (len(text) and every(pc.is_in(text, pa.array(classes, text.type))))
+
+
+def whole_numbers(text: pa.Array, classes: tuple[str, ...] | None) -> pa.Array:
+    """Return 3 for 3.0 if all labels are such numbers, as pandas writes a column with an empty cell."""
+    whole = pc.replace_substring_regex(text, r"^([0-9]+)\.0+$", r"\1")
+    if not every(pc.match_substring_regex(whole, INTEGER)):
+        return text
+    are_names = every(pc.is_in(text, pa.array(classes or (), text.type)))
+    return text if are_names else whole
 
 
 def _integer_labels(

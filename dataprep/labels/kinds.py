@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -52,12 +53,22 @@ class SingleClass(LabelKind):
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        from dataprep.labels.columns import FLOAT, are_indices, is_text, number_labels, row_error
+        from dataprep.labels.columns import (
+            FLOAT,
+            are_indices,
+            is_text,
+            number_labels,
+            row_error,
+            whole_numbers,
+        )
         from manifests.parquet import is_list
 
         if is_list(column.values.type):
             column = replace(column, values=_single_items(column))
         values, name, options = column.values, column.name, column.options
+        if pa.types.is_floating(values.type):
+            with suppress(pa.ArrowInvalid):  # fractions are refused below
+                values = values.cast(pa.int64())
         is_integer, is_coded = pa.types.is_integer(values.type), pa.types.is_dictionary(values.type)
         is_name = is_text(values.type) or (pa.types.is_boolean(values.type) and not column.names)
         if not (is_integer or is_coded or is_name):
@@ -66,7 +77,7 @@ class SingleClass(LabelKind):
                 hint="convert it, or set --label-column or --label-type",
             )
         # Class names and numbers are both read as text.
-        text = values.cast(pa.large_string())
+        text = whole_numbers(values.cast(pa.large_string()), column.classes)
         notices = []
         if options.label_type is None and column.classes is None:
             notices += refuse_separated(column)

@@ -25,6 +25,7 @@ from dataprep.labels.columns import (
     blank_rows,
     is_text,
     row_error,
+    whole_numbers,
 )
 from dataprep.labels.tables import labels_of
 from dataprep.ledger.fence import owned
@@ -298,7 +299,7 @@ def _label_columns(
         values = pc.list_flatten(values)
     # Text of several names needs the separator that the conversion had.
     if manifest.labels.names_classes and (manifest.labels.is_class or has_lists):
-        text = values.cast(pa.large_string()).drop_null()
+        text = whole_numbers(values.cast(pa.large_string()).drop_null(), classes)
         if not are_indices(text, classes):
             classes = (*classes, *sorted({*pc.unique(text).to_pylist()}.difference(classes)))
     options = SourceOptions(label_type=manifest.label_type, classes=classes or None)

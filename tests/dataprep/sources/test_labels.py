@@ -168,7 +168,7 @@ def test_integers_with_a_decimal_point_may_be_classes(make_table):
     table = make_table(".csv", label=[0.0, 1.0, 2.0] * 4)
     assert has_notice(read(table), notice)
     source = read(table, label_type="class")
-    assert (source.label_type, source.classes) == ("class", ("0.0", "1.0", "2.0"))
+    assert (source.label_type, source.classes) == ("class", ("0", "1", "2"))
 
 
 # --- one column for each class --------------------------------------------------------------------
