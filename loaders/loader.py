@@ -101,6 +101,8 @@ class Loader(Generic[BatchT_co]):
         self._alone = alone
         #: Whether the loaders of the other ranks are known to agree with this one.
         self._agreed = alone
+        #: Held while a thread begins an epoch or waits for a batch.
+        self._working = threading.Lock()
         #: Number of the iteration that a loop is in, -1 outside of a loop.
         self._looping = -1
         #: The exception that was being handled when the newest epoch was left, by its `id`.
@@ -458,7 +460,8 @@ class Loader(Generic[BatchT_co]):
         )
 
     def _batches(self) -> Iterator[Any]:
-        iteration = self._looping = self._begin()
+        with self._one_thread():
+            iteration = self._looping = self._begin()
         if self._meter is not None:
             self._meter.begin()
         try:
@@ -473,7 +476,9 @@ class Loader(Generic[BatchT_co]):
                         " called",
                         hint="use one iterator at a time, or build a second loader",
                     )
-                yield self._next_batch()
+                with self._one_thread():
+                    batch = self._next_batch()
+                yield batch
         except GeneratorExit as error:
             # The iterator was dropped. If an exception is the reason, it is not visible here, but
             # in `state_dict`.
@@ -484,6 +489,19 @@ class Loader(Generic[BatchT_co]):
         finally:
             if iteration == self._looping:
                 self._looping = -1
+
+    @contextmanager
+    def _one_thread(self) -> Iterator[None]:
+        """Refuse a thread while another one works on the loader: DALI would wait without end."""
+        if not self._working.acquire(blocking=False):
+            raise CallError(
+                "two threads use this loader at the same time",
+                hint="use it from one thread at a time, or build a second loader",
+            )
+        try:
+            yield
+        finally:
+            self._working.release()
 
     def _traffic(self) -> tuple[int, int, int]:
         return getattr(self._spec.images, "traffic", (0, 0, 0))

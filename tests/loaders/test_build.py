@@ -5,6 +5,7 @@ import os
 import pkgutil
 import subprocess
 import sys
+import threading
 import weakref
 
 import pytest
@@ -173,6 +174,25 @@ def batches_of(folder, function, rank=0):
     options |= {"batch_size": 2, "rank": rank, "world_size": 2}
     with build(folder, transforms=steps, **options) as loader:
         return [images for images, _ in loader]
+
+
+def test_two_threads_do_not_use_a_loader_at_once(prepared):
+    entered, go = threading.Event(), threading.Event()
+
+    def slow(images):
+        entered.set()
+        go.wait(60)
+        return images
+
+    with build(prepared["mixed tfrecord"], transforms=[{"CropImage": {"size": 8}}, slow]) as loader:
+        thread = threading.Thread(target=list, args=(loader,))
+        thread.start()
+        assert entered.wait(60)
+        with pytest.raises(CallError, match="two threads use this loader at the same time"):
+            list(loader)
+        go.set()
+        thread.join(60)
+        assert len(list(loader)) == len(loader)
 
 
 def test_wrong_functions_are_explained(make_dataset, mixed):
