@@ -152,7 +152,7 @@ def resolve(request: BuildRequest) -> LoaderSpec:
             *tuning_warnings,
             *slow_orders,
             *shadowed,
-            *_other_warnings(recipe, images),
+            *_other_warnings(recipe, images, split, options.fields),
         ),
         written=recipe,
     )
@@ -395,6 +395,10 @@ def _options(
     return ResolvedOptions(**resolved)
 
 
+#: Fields that say which sample a row of a batch is.
+_OF_ONE_SAMPLE = ("index", "key", "source", "valid")
+
+
 def _fields(
     split: OpenSplit,
     tables: SampleTables,
@@ -513,9 +517,19 @@ def _require_room(images: Images, options: ResolvedOptions) -> None:
         raise
 
 
-def _other_warnings(recipe: Recipe, images: Images | None) -> list[str]:
+def _other_warnings(
+    recipe: Recipe, images: Images | None, split: OpenSplit, fields: Sequence[str]
+) -> list[str]:
     """Return the warnings about the transforms and the cache."""
+    labels = split.manifest.labels
+    mixed = (*_OF_ONE_SAMPLE, "image", "label", labels.class_lists, labels.number_column)
+    unmixed = [name for name in fields if name not in mixed]
     warnings = []
+    if recipe.mixing and unmixed:
+        warnings.append(
+            "the transforms mix images and labels, but of"
+            f" {', '.join(unmixed)} a mixed image has the value of its first image only"
+        )
     if recipe.all_notes:
         warnings.append("the transforms are not exact: " + "; ".join(recipe.all_notes))
     if images is not None and images.warning is not None:

@@ -216,6 +216,14 @@ def test_what_cannot_be_mixed_is_an_error():
 # --------------------------------------------------------------------------------------------------
 
 
+def test_values_that_stay_unmixed_are_named(prepared):
+    steps = [{"CropImage": {"size": 8}}, {"CutMix": {}}]
+    with pytest.warns(UserWarning, match="mix images and labels, but of width a mixed image"):
+        build(
+            prepared["mixed tfrecord"], transforms=steps, fields=("image", "width", "key")
+        ).close()
+
+
 @pytest.mark.parametrize(
     "item",
     [
