@@ -49,7 +49,15 @@ from dataprep.sources.several import image_names
 from dataprep.sources.tables import is_json_table, is_table, read_lists, read_table, with_label_type
 from dataprep.sources.videos import refuse_unfitting, with_frames
 from manifests.errors import CallError, SourceError, raise_machine_fault
-from manifests.files import IMAGE_SUFFIXES, SOURCE_LIST, VIDEO_SUFFIXES, mounted_at, open_file
+from manifests.files import (
+    IMAGE_SUFFIXES,
+    SOURCE_LIST,
+    SOURCE_TABLE,
+    VIDEO_SUFFIXES,
+    FileKind,
+    mounted_at,
+    open_file,
+)
 from manifests.remote.url import is_read_only, parent_folder
 
 _log = logging.getLogger(__name__)
@@ -400,7 +408,7 @@ FILES = (
     *box_tables.KINDS,
     Kind(
         "a table of paths",
-        is_table,
+        lambda src, *_: _is_table(src),
         read_table,
         ("image_root", "path_column", "label_column", "split_column", *_SEVERAL),
         example="table.csv",
@@ -463,6 +471,16 @@ KINDS = (*FOLDERS, *FILES)
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/(?!/)")
 _WINDOWS = re.compile(r"[A-Za-z]:[\\/]|\\\\")
 
+#: Stands for the start of a spreadsheet that is a zip archive, and the first names in such archives.
+_SPREADSHEET = b"spreadsheet"
+_IN_SPREADSHEETS = (
+    b"[Content_Types].xml",
+    b"_rels/",
+    b"docProps/",
+    b"xl/",
+    b"mimetypeapplication/vnd.oasis",
+)
+
 #: Files that are no source: what they are, what to do with them, their suffixes, and the bytes that
 #: they start with.
 _OTHER_FILES: tuple[tuple[str, str, Names, tuple[bytes, ...]], ...] = (
@@ -474,8 +492,8 @@ _OTHER_FILES: tuple[tuple[str, str, Names, tuple[bytes, ...]], ...] = (
     ),
     (
         "an archive that is compressed as a whole, so it cannot be read in place",
-        "decompress it (`gunzip`, `xz -d`, `zstd -d`) and give the .tar, or unpack it and give the"
-        " folder",
+        "decompress it (`gunzip`, `xz -d`, `zstd -d`) and give the .tar or the table, or unpack it"
+        " and give the folder",
         (".tgz", ".tbz2", ".txz", ".gz", ".bz2", ".xz", ".zst"),
         (b"\x1f\x8b",),
     ),
@@ -491,7 +509,13 @@ _OTHER_FILES: tuple[tuple[str, str, Names, tuple[bytes, ...]], ...] = (
         "save it as `CSV UTF-8` in the spreadsheet program, or with pandas:"
         " `pandas.read_excel(file).to_csv(...)`",
         (".xlsx", ".xlsm", ".xlsb", ".xls", ".ods", ".numbers"),
-        (),
+        (_SPREADSHEET, b"\xd0\xcf\x11\xe0"),
+    ),
+    (
+        "a web page",
+        "download the file itself; a page often asks to sign in, or to confirm",
+        (".html", ".htm"),
+        (b"<!doctype html", b"<html"),
     ),
     (
         "not one of the tables that can be read",
@@ -548,12 +572,38 @@ def is_list(src: str) -> bool:
     suffix = os.path.splitext(src)[1].lower()
     start = b""
     if not any(suffix in suffixes for _, _, suffixes, _ in _OTHER_FILES):
-        with open_file(src, SOURCE_LIST) as file:
-            start = file.read(512)
-    # The header of a tar archive has its mark further behind.
-    if start[257:262] == b"ustar":
-        start = b"ustar"
+        start = _start_of(src, SOURCE_LIST)
+    _refuse_other(src, suffix, start, "")
+    return True
+
+
+def _is_table(src: str, *_: Any) -> bool:
+    """Return whether a file is a table; see `tables.is_table`.
+
+    Raises:
+        CallError: it is called .csv or .tsv, and is of another kind.
+
+    """
+    if suffix_of(src) not in (".csv", ".tsv"):
+        return is_table(src)
+    _refuse_other(src, "", _start_of(src, SOURCE_TABLE), ", in spite of its name")
+    return True
+
+
+def _refuse_other(src: str, suffix: str, start: bytes, note: str) -> None:
     for what, hint, suffixes, starts in _OTHER_FILES:
         if suffix in suffixes or start.startswith(starts):
-            raise CallError(f"--src {src} is {what}", hint=hint)
-    return True
+            raise CallError(f"--src {src} is {what}{note}", hint=hint)
+
+
+def _start_of(src: str, kind: FileKind) -> bytes:
+    """Return the first bytes of a file, or the mark of its kind that lies further behind."""
+    with open_file(src, kind) as file:
+        start = file.read(512)
+    if start[257:262] == b"ustar":
+        return b"ustar"
+    if start[:4] == b"PK\x03\x04" and start[30:].startswith(_IN_SPREADSHEETS):
+        return _SPREADSHEET
+    if start.lstrip()[:1] == b"<":
+        return start.lstrip().lower()
+    return start
