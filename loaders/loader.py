@@ -460,8 +460,7 @@ class Loader(Generic[BatchT_co]):
         )
 
     def _batches(self) -> Iterator[Any]:
-        with self._one_thread():
-            iteration = self._looping = self._begin()
+        iteration = self._looping = self._in_one_thread(self._begin)
         if self._meter is not None:
             self._meter.begin()
         try:
@@ -476,9 +475,7 @@ class Loader(Generic[BatchT_co]):
                         " called",
                         hint="use one iterator at a time, or build a second loader",
                     )
-                with self._one_thread():
-                    batch = self._next_batch()
-                yield batch
+                yield self._in_one_thread(self._next_batch)
         except GeneratorExit as error:
             # The iterator was dropped. If an exception is the reason, it is not visible here, but
             # in `state_dict`.
@@ -490,8 +487,7 @@ class Loader(Generic[BatchT_co]):
             if iteration == self._looping:
                 self._looping = -1
 
-    @contextmanager
-    def _one_thread(self) -> Iterator[None]:
+    def _in_one_thread(self, step: Callable[[], Any]) -> Any:
         """Refuse a thread while another one works on the loader: DALI would wait without end."""
         if not self._working.acquire(blocking=False):
             raise CallError(
@@ -499,7 +495,7 @@ class Loader(Generic[BatchT_co]):
                 hint="use it from one thread at a time, or build a second loader",
             )
         try:
-            yield
+            return step()
         finally:
             self._working.release()
 
