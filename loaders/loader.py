@@ -102,7 +102,7 @@ class Loader(Generic[BatchT_co]):
         #: Whether the loaders of the other ranks are known to agree with this one.
         self._agreed = alone
         #: Held while a thread begins an epoch or waits for a batch.
-        self._working = threading.Lock()
+        self._working = _OneThread()
         #: Number of the iteration that a loop is in, -1 outside of a loop.
         self._looping = -1
         #: The exception that was being handled when the newest epoch was left, by its `id`.
@@ -460,7 +460,7 @@ class Loader(Generic[BatchT_co]):
         )
 
     def _batches(self) -> Iterator[Any]:
-        iteration = self._looping = self._in_one_thread(self._begin)
+        iteration = self._looping = self._begin()
         if self._meter is not None:
             self._meter.begin()
         try:
@@ -475,7 +475,7 @@ class Loader(Generic[BatchT_co]):
                         " called",
                         hint="use one iterator at a time, or build a second loader",
                     )
-                yield self._in_one_thread(self._next_batch)
+                yield self._next_batch()
         except GeneratorExit as error:
             # The iterator was dropped. If an exception is the reason, it is not visible here, but
             # in `state_dict`.
@@ -487,44 +487,33 @@ class Loader(Generic[BatchT_co]):
             if iteration == self._looping:
                 self._looping = -1
 
-    def _in_one_thread(self, step: Callable[[], Any]) -> Any:
-        """Refuse a thread while another one works on the loader: DALI would wait without end."""
-        if not self._working.acquire(blocking=False):
-            raise CallError(
-                "two threads use this loader at the same time",
-                hint="use it from one thread at a time, or build a second loader",
-            )
-        try:
-            return step()
-        finally:
-            self._working.release()
-
     def _traffic(self) -> tuple[int, int, int]:
         return getattr(self._spec.images, "traffic", (0, 0, 0))
 
     def _begin(self) -> int:
         """Begin an epoch, or continue it, and return the number of the iteration."""
         self._require_usable()
-        progress = self._progress
-        order = self._spec.order
-        if progress.needs_restart or (progress.phase is Phase.FINISHED and order.restarts):
-            self._restart(Progress.start(len(self), progress.next_epoch))
-        elif self._pipeline is None:
-            self._restart(progress)
-        if not self._agreed:
-            choices = {
-                "batches": len(self),
-                **sampling_choices(self._spec),
-                "epoch": self._progress.next_epoch,
-                "batch": self._progress.position.batch,
-            }
-            require_agreement(self.options.ranks, choices)
-            self._agreed = True
-        if self._progress.phase is Phase.FINISHED:
-            self._discard_batches(order.runs - len(self))
-        self._progress = self._progress.begin()
-        at = self._progress.position
-        _log.info("epoch %d begins at batch %d of %d", at.epoch, at.batch, len(self))
+        with self._working:
+            progress = self._progress
+            order = self._spec.order
+            if progress.needs_restart or (progress.phase is Phase.FINISHED and order.restarts):
+                self._restart(Progress.start(len(self), progress.next_epoch))
+            elif self._pipeline is None:
+                self._restart(progress)
+            if not self._agreed:
+                choices = {
+                    "batches": len(self),
+                    **sampling_choices(self._spec),
+                    "epoch": self._progress.next_epoch,
+                    "batch": self._progress.position.batch,
+                }
+                require_agreement(self.options.ranks, choices)
+                self._agreed = True
+            if self._progress.phase is Phase.FINISHED:
+                self._discard_batches(order.runs - len(self))
+            self._progress = self._progress.begin()
+            at = self._progress.position
+            _log.info("epoch %d begins at batch %d of %d", at.epoch, at.batch, len(self))
         return self._progress.iteration
 
     def _discard_batches(self, count: int) -> None:
@@ -545,7 +534,8 @@ class Loader(Generic[BatchT_co]):
         The iterator must not refer to it, so that users can release it.
         """
         began = time.perf_counter()
-        batch = self._decodable_batch()
+        with self._working:
+            batch = self._decodable_batch()
         at = self._progress.position
         order = self._spec.order
         self._seen = self._seen.with_batch(at.epoch, at.batch, order.count(at.epoch, at.batch))
@@ -671,6 +661,23 @@ def _close_dropped(images: Images | None, process: int) -> None:
     """Close the images of a loader that was dropped without `close`, in spite of their threads."""
     if os.getpid() == process and images is not None:
         closer.queue.put(images.close)
+
+
+class _OneThread:
+    """Refuses a thread while another one works on a loader: DALI would wait without end."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> None:
+        if not self._lock.acquire(blocking=False):
+            raise CallError(
+                "two threads use this loader at the same time",
+                hint="use it from one thread at a time, or build a second loader",
+            )
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
 
 
 # --- closing without waiting ----------------------------------------------------------------------
