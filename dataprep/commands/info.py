@@ -72,7 +72,10 @@ def info(dataset: str, *, options: InfoOptions) -> ExitStatus:
         from dataprep.summary.info import summarize
 
         revision = find_revision(dataset, options.revision)
-        _print_summary(dataset, summarize(dataset, revision, formats=options.formats))
+        summary = summarize(dataset, revision, formats=options.formats)
+        _print_summary(dataset, summary)
+        if options.formats and summary.pixels:
+            print_line("formats: all images are raw pixels, which need no decoder")
     return ExitStatus.SUCCESS
 
 
@@ -153,15 +156,13 @@ def _print_split(name: str, split: SplitSummary) -> None:
 
 def _describe_formats(formats: Mapping[str, int]) -> str:
     """Return the formats of a sample of images, and how many of them the hardware decoder takes."""
-    from dataprep.images.jpeg import BASELINE
+    from dataprep.images.jpeg import count_others
 
-    total = sum(formats.values())
-    baseline = sum(formats.get(kind, 0) for kind in BASELINE)
+    total, others = sum(formats.values()), count_others(formats)
     counts = ", ".join(f"{name} {count:,}" for name, count in formats.items())
     text = f"formats of {plural(total, 'image')}: {counts}"
-    if baseline < total:
-        share = 1 - baseline / total
-        text += f"; a GPU's hardware decoder does not take {share:.0%}"
+    if others:
+        text += f"; a GPU's hardware decoder does not take {others / total:.0%}"
     return text
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -133,10 +133,6 @@ def without_metadata(data: bytes) -> bytes:
     return b"".join([*parts, data[copied:]])
 
 
-#: The kinds of `name_kind` that a GPU's hardware decoder takes.
-BASELINE = ("jpeg", "multi-picture jpeg")
-
-
 def name_kind(data: bytes) -> str:
     """Return the kind of a JPEG, as its header says it: ``"jpeg"`` is baseline, with one picture.
 
@@ -161,6 +157,18 @@ _BLOCKS = {
 }
 #: Application segments except JFIF's (0xE0) and Adobe's (0xEE), and comments.
 _METADATA = frozenset({*range(0xE1, 0xEE), 0xEF, 0xFE})
+
+
+#: The kinds of `name_kind` that a GPU's hardware decoder takes.
+_BASELINE = ("jpeg", "multi-picture jpeg")
+
+
+def count_others(formats: Mapping[str, int]) -> int:
+    """Return how many images, counted by format, a GPU's hardware decoder does not take."""
+    others = sum(formats.values())
+    for kind in _BASELINE:
+        others -= formats.get(kind, 0)
+    return others
 
 
 def _segments(data: bytes) -> Iterator[tuple[int, int, int]]:

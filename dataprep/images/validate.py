@@ -142,6 +142,11 @@ def parse_header(data: bytes) -> ImageInfo:
     return _parse_header(data)
 
 
+def name_format(data: bytes, info: ImageInfo) -> str:
+    """Return the format of an image; of a JPEG, its kind: see `jpeg.name_kind`."""
+    return jpeg.name_kind(data) if info.format == "jpeg" else info.format
+
+
 def _parse_header(data: bytes) -> ImageInfo:
     if data[:3] == b"\xff\xd8\xff":
         return jpeg.parse_header(data)

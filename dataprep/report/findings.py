@@ -327,10 +327,7 @@ def _looks(report: Report) -> Iterator[_Found]:
     texts = {"kinds": " or ".join(kinds), "counts": ", ".join(listed)}
     yield "plain", len(kinds), {**texts, "sampled": looks.sampled}
     if report.store == "encoded":
-        total = sum(looks.formats.values())
-        others = total
-        for kind in jpeg.BASELINE:
-            others -= looks.formats.get(kind, 0)
+        others, total = jpeg.count_others(looks.formats), sum(looks.formats.values())
         yield "formats", others, {"share": others / max(1, total)}
 
 

@@ -26,7 +26,7 @@ from dataprep.images import jpeg
 from dataprep.images.base import MAX_BYTES, ImageInfo, Rejected, failed
 from dataprep.images.downscale import apply_orientation
 from dataprep.images.pixels import as_image, decode
-from dataprep.images.validate import check_image, open_with_pillow
+from dataprep.images.validate import check_image, name_format, open_with_pillow
 from dataprep.images.values import read_values
 from dataprep.options import MAX_PIXELS
 from dataprep.report.facts import FailedImage, OddImage, RejectedFacts, Rows, ranked
@@ -73,10 +73,8 @@ def make_thumbnail(data: bytes | memoryview, max_pixels: int = MAX_PIXELS) -> Th
     if info.pixels != RGB8:
         return thumbnail_of(data, info)
     decoded = decode(data, info, *_thumbnail_size(info.width, info.height))
-    kind: str = info.format
-    if kind == "jpeg":
-        kind = jpeg.name_kind(data)
-    return Thumbnail(shrink(as_image(decoded.image), decoded.orientation), kind)
+    picture = shrink(as_image(decoded.image), decoded.orientation)
+    return Thumbnail(picture, name_format(data, info))
 
 
 def thumbnail_of(data: bytes, info: ImageInfo) -> Thumbnail:

@@ -9,9 +9,8 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from dataprep import storage
-from dataprep.images import jpeg
 from dataprep.images.base import MAX_BYTES, IncompleteHeader, Rejected
-from dataprep.images.validate import parse_header
+from dataprep.images.validate import name_format, parse_header
 from manifests.errors import DatasetError
 from manifests.schema import Manifest
 from manifests.store import read_dataset
@@ -28,7 +27,7 @@ def count_formats(folder: str, manifest: Manifest) -> Mapping[str, int]:
 
     A JPEG counts as its kind, because a GPU's hardware decoder takes baseline ones only.
     """
-    samples = sum(shard.samples for split in manifest.splits for shard in split.shards)
+    samples = sum(split.samples for split in manifest.splits)
     step = max(1, -(-samples // SAMPLED))
     counts: Counter[str] = Counter()
     for path, places in _places(folder, manifest, step):
@@ -68,9 +67,6 @@ def _formats(path: str, places: list[tuple[int, int]]) -> Iterator[str]:
 
 def _format(data: bytes) -> str:
     try:
-        name: str = parse_header(data).format
-        if name == "jpeg":
-            name = jpeg.name_kind(data)
+        return name_format(data, parse_header(data))
     except (Rejected, IncompleteHeader):
         return _UNREADABLE
-    return name

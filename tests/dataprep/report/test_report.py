@@ -368,6 +368,8 @@ def test_info_counts_formats_of_a_sample(tmp_path, convert, invoke, monkeypatch)
     assert json.loads(invoke("info", out, "--formats", "--json").stdout)["formats"] == counts
     assert "does not take 50%" in invoke("info", out, "--formats").stdout
     assert "hardware" not in invoke("info", out).stdout
+    convert(sources.parent, tmp_path / "raw", "--store", "raw", "--raw-size", 16)
+    assert "all images are raw pixels" in invoke("info", tmp_path / "raw", "--formats").stdout
     monkeypatch.setattr("dataprep.summary.formats.SAMPLED", 3)
     (out / "train-00001.tfrecord").unlink()
     formats = json.loads(invoke("info", out, "--formats", "--json").stdout)["formats"]
