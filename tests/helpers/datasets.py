@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,11 @@ def rows_of(dataset: Path) -> list[dict[str, Any]]:
                 named = {"class": manifest.classes[row["label"]]} if "label" in row else {}
                 found.append({**row, "split": split.name, **named})
     return found
+
+
+def rejected_of(dataset: Path) -> list[dict[str, Any]]:
+    """Return the rows of the list of rejected images."""
+    return [*map(json.loads, (dataset / "rejected.jsonl").read_text("utf-8").splitlines())]
 
 
 def without_plan(files: dict[str, bytes]) -> dict[str, bytes]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import gzip
 import io
 import json
@@ -10,22 +9,24 @@ import shutil
 import struct
 import tarfile
 import zipfile
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import lmdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import scipy.io
+from google.protobuf.internal.encoder import BytesEncoder
 
 from dataprep.formats import FORMATS
 from dataprep.options import Options
 from dataprep.run.convert import convert_dataset
 from dataprep.sources import read_source
 from helpers.pictures import encode, photo
+from helpers.tables import write_table
 from manifests.schema import Format
 
 CLASSES = ("cat", "dog", "eel")
@@ -101,31 +102,13 @@ def lists(folder: Path, images: Sequence[Image] = IMAGES) -> Made:
     return made
 
 
-def _rows(images: Sequence[Image]) -> list[dict[str, object]]:
-    return [
-        {"path": image.path, "label": image.class_name, "split": image.split} for image in images
-    ]
-
-
-def csv_table(folder: Path, images: Sequence[Image] = IMAGES) -> Made:
+def _table(kind: str, folder: Path, images: Sequence[Image] = IMAGES) -> Made:
+    columns: dict[str, list[str]] = {"path": [], "label": [], "split": []}
+    for image in images:
+        for name, value in zip(columns, (image.path, image.class_name, image.split), strict=True):
+            columns[name].append(value)
     made = image_folder(folder, images)
-    with (folder / "all.csv").open("w", newline="") as file:
-        writer = csv.DictWriter(file, ["path", "label", "split"], delimiter=";")
-        writer.writeheader()
-        writer.writerows(_rows(images))
-    return made._replace(src=folder / "all.csv")
-
-
-def json_lines(folder: Path, images: Sequence[Image] = IMAGES) -> Made:
-    made = image_folder(folder, images)
-    (folder / "all.jsonl").write_text("".join(json.dumps(row) + "\n" for row in _rows(images)))
-    return made._replace(src=folder / "all.jsonl")
-
-
-def parquet_table(folder: Path, images: Sequence[Image] = IMAGES) -> Made:
-    made = image_folder(folder, images)
-    pq.write_table(pa.Table.from_pylist(_rows(images)), folder / "all.parquet")
-    return made._replace(src=folder / "all.parquet")
+    return made._replace(src=write_table(folder, kind, columns).rename(folder / f"all{kind}"))
 
 
 FEATURES = {"image": {"_type": "Image"}, "label": {"names": [*CLASSES], "_type": "ClassLabel"}}
@@ -167,6 +150,14 @@ def tar_of(files: Sequence[tuple[str, bytes]]) -> bytes:
     return out.getvalue()
 
 
+def zip_of(path: Path, files: Sequence[tuple[str, bytes]], **options: Any) -> Path:
+    """Write a zip archive of some files."""
+    with zipfile.ZipFile(path, "w", **options) as archive:
+        for name, data in files:
+            archive.writestr(name, data)
+    return path
+
+
 def zip_archive(folder: Path, images: Sequence[Image] = IMAGES) -> Made:
     """A zip archive with one more folder and other files, where every second member is compressed."""
     folder.mkdir()
@@ -182,14 +173,10 @@ def zip_archive(folder: Path, images: Sequence[Image] = IMAGES) -> Made:
 
 def tar_archive(folder: Path, images: Sequence[Image] = IMAGES) -> Made:
     folder.mkdir()
-    (folder / "photos.tar").write_bytes(
-        tar_of([(f"./{image.path}", image.data) for image in reversed(images)])
-    )
-    return Made(
-        folder / "photos.tar",
-        [f"photos.tar/{image.path}" for image in images],
-        folder / "photos.tar",
-    )
+    files = [(f"./{image.path}", image.data) for image in reversed(images)]
+    (folder / "photos.tar").write_bytes(tar_of(files))
+    names = [f"photos.tar/{image.path}" for image in images]
+    return Made(folder / "photos.tar", names, folder / "photos.tar")
 
 
 def tar_of_tars(folder: Path, images: Sequence[Image] = IMAGES) -> Made:
@@ -201,9 +188,8 @@ def tar_of_tars(folder: Path, images: Sequence[Image] = IMAGES) -> Made:
         own = [(i.name, i.data) for i in images if (i.split, i.class_name) == (split, name)]
         inner.append((f"{split}/{name}.tar", tar_of(own)))
     (folder / "all.tar").write_bytes(tar_of(inner))
-    return Made(
-        folder / "all.tar", [f"all.tar/{image.path}" for image in images], folder / "all.tar"
-    )
+    names = [f"all.tar/{image.path}" for image in images]
+    return Made(folder / "all.tar", names, folder / "all.tar")
 
 
 WNIDS = ("n00000003", "n00000005", "n00000009")
@@ -219,12 +205,11 @@ def imagenet_tars(folder: Path, images: Sequence[Image] = IMAGES) -> Made:
         own = [(i.name.replace(".jpg", ".JPEG"), i.data) for i in train if i.label == label]
         inner.append((f"{wnid}.tar", tar_of(own)))
     (folder / "ILSVRC2012_img_train.tar").write_bytes(tar_of(inner))
-    val_names = {
-        image.name: f"ILSVRC2012_val_{number:08d}.JPEG" for number, image in enumerate(val, 1)
-    }
-    (folder / "ILSVRC2012_img_val.tar").write_bytes(
-        tar_of([(val_names[i.name], i.data) for i in val])
-    )
+    val_names, members = {}, []
+    for number, image in enumerate(val, 1):
+        val_names[image.name] = f"ILSVRC2012_val_{number:08d}.JPEG"
+        members.append((val_names[image.name], image.data))
+    (folder / "ILSVRC2012_img_val.tar").write_bytes(tar_of(members))
     truth = "".join(f"{3 - image.label}\n" for image in val).encode()
     data = "ILSVRC2012_devkit_t12/data"
     kit = [
@@ -246,9 +231,8 @@ def meta_mat() -> bytes:
     synsets = np.zeros((len(WNIDS) + 1, 1), [(name, object) for name in fields])
     for number, wnid in enumerate(reversed(WNIDS)):
         synsets[number, 0] = (np.uint16(number + 1), wnid, "fish", "a fish", 0.0, np.zeros((0, 0)))
-    synsets[-1, 0] = (
-        np.uint16(1001), "n00000001", "animal", "a being", 3.0, np.array([1, 2, 3], np.uint8),
-    )  # fmt: skip
+    children = np.array([1, 2, 3], np.uint8)
+    synsets[-1, 0] = (np.uint16(1001), "n00000001", "animal", "a being", 3.0, children)
     out = io.BytesIO()
     scipy.io.savemat(out, {"synsets": synsets}, do_compression=True)
     return out.getvalue()
@@ -312,57 +296,53 @@ def record_of(image: bytes, label: float, number: int, *, labels: int = 0) -> by
 
 def caffe_lmdb(folder: Path, images: Sequence[Image] = IMAGES) -> Made:
     """Two databases, as Caffe's ``convert_imageset --encoded`` makes them."""
+    names = {}
     for split in ("train", "val"):
-        chosen = [image for image in images if image.split == split]
-        values = {f"{n:08d}_{i.name}": datum_of(i.data, i.label) for n, i in enumerate(chosen)}
+        values = {}
+        for image in images:
+            if image.split == split:
+                key = f"{len(values):08d}_{image.name}"
+                values[key.encode()] = datum_of(image.data, image.label)
+                names[image.path] = f"cats_{split}_lmdb/data.mdb/{key}"
         write_lmdb(folder / f"cats_{split}_lmdb", values)
-    number = Counter()
-    names = []
-    for image in images:
-        names.append(f"cats_{image.split}_lmdb/data.mdb/{number[image.split]:08d}_{image.name}")
-        number[image.split] += 1
-    return Made(folder, names, folder / "cats_train_lmdb" / "data.mdb", classes=("0", "1", "2"))
+    made = Made(folder, [names[image.path] for image in images], classes=("0", "1", "2"))
+    return made._replace(container=folder / "cats_train_lmdb" / "data.mdb")
 
 
 def lsun_lmdb(folder: Path, images: Sequence[Image] = IMAGES) -> Made:
     """A database for each class and split, with the images themselves."""
-    for split in ("train", "val"):
-        for name in CLASSES:
-            chosen = [image for image in images if (image.split, image.class_name) == (split, name)]
-            write_lmdb(
-                folder / f"{name}_{split}_lmdb", {image.name: image.data for image in chosen}
-            )
+    values: dict[str, dict[bytes, bytes]] = {}
+    for image in images:
+        database = values.setdefault(f"{image.class_name}_{image.split}_lmdb", {})
+        database[image.name.encode()] = image.data
+    for name, database in values.items():
+        write_lmdb(folder / name, database)
     names = [f"{image.class_name}_{image.split}_lmdb/data.mdb/{image.name}" for image in images]
     return Made(folder, names, folder / "dog_train_lmdb" / "data.mdb")
 
 
-def write_lmdb(folder: Path, values: Mapping[str, bytes]) -> None:
-    folder.mkdir(parents=True)
+def write_lmdb(folder: Path, values: Mapping[bytes, bytes]) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
     with lmdb.open(str(folder), map_size=1 << 26) as env, env.begin(write=True) as transaction:
         for key, value in values.items():
-            transaction.put(key.encode(), value)
+            transaction.put(key, value)
     (folder / "lock.mdb").unlink()
+    return folder
 
 
 def datum_of(image: bytes, label: int, *, encoded: bool = True) -> bytes:
     """Return a ``Datum`` of Caffe: channels, height, width, data, label, encoded."""
-    size, number = len(image), b""
-    while size > 127:
-        number, size = number + bytes([size & 127 | 128]), size >> 7
-    return (
-        b"\x08\x03\x10\x00\x18\x00\x22"
-        + number
-        + bytes([size])
-        + image
-        + b"\x28"
-        + bytes([label, 0x38, encoded])
-    )
+    out = io.BytesIO(b"\x08\x03\x10\x00\x18\x00")
+    out.seek(0, io.SEEK_END)
+    BytesEncoder(4, False, False)(out.write, image, False)
+    return out.getvalue() + b"\x28" + bytes([label, 0x38, encoded])
 
 
 #: All kinds of sources.
 MAKERS: dict[str, Callable[..., Made]] = {
-    "image folder": image_folder, "lists": lists, "csv": csv_table, "json lines": json_lines,
-    "parquet table": parquet_table, "hugging face": hugging_face, "zip": zip_archive,
+    "image folder": image_folder, "lists": lists, "csv": partial(_table, ".csv"),
+    "json lines": partial(_table, ".jsonl"), "parquet table": partial(_table, ".parquet"),
+    "hugging face": hugging_face, "zip": zip_archive,
     "tar": tar_archive, "tar of tars": tar_of_tars, "imagenet": imagenet_tars,
     "tfrecord dataset": tfrecord_dataset, "webdataset dataset": webdataset_dataset,
     "recordio": recordio, "lmdb of Caffe": caffe_lmdb, "lmdb of LSUN": lsun_lmdb,

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import random
-from collections.abc import Callable, Iterator
-
 import pytest
 
+from dataprep.containers import locations_of, read_location
+from dataprep.images.base import Rejected
 from dataprep.sources import Source, SourceOptions, read_source
 from manifests.errors import DatasetError
 
@@ -19,16 +17,24 @@ def read(src: object, **options: object) -> Source:
 
 def rows(source: Source) -> list[tuple[object, ...]]:
     """Return split, path, class name and the extra columns of every sample, in order."""
-    return [
-        (source.splits[split], path, source.classes[label], *extra.values())
-        for split, path, label, extra in zip(
-            source.split,
-            source.path.to_pylist(),
-            source.label,
-            source.extra.to_pylist() if source.extra.column_names else [{}] * len(source),
-            strict=True,
-        )
-    ]
+    found = []
+    extra = source.extra.to_pylist() if source.extra.column_names else [{}] * len(source)
+    for row, path in enumerate(source.path.to_pylist()):
+        split, name = source.splits[source.split[row]], source.classes[source.label[row]]
+        found.append((split, path, name, *extra[row].values()))
+    return found
+
+
+def load(source: Source) -> list[bytes | str]:
+    """Read all images of a source from its containers; of one that is rejected, return the reason."""
+    found: list[bytes | str] = []
+    locations = locations_of(source.location, [*range(len(source))])
+    for location, size in zip(locations, source.size.tolist(), strict=True):
+        try:
+            found.append(read_location(source.root, location, size))
+        except Rejected as error:
+            found.append(error.reason)
+    return found
 
 
 def refused(src: object, message: str, **options: object) -> DatasetError:
@@ -43,25 +49,6 @@ def refused(src: object, message: str, **options: object) -> DatasetError:
 def has_notice(source: Source, *texts: str) -> bool:
     """Return whether one notice contains all of the texts."""
     return any(all(text in notice for text in texts) for notice in source.notices)
-
-
-class _Entries(list[os.DirEntry[str]]):
-    def __enter__(self) -> Iterator[os.DirEntry[str]]:
-        return iter(self)
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-
-def shuffled_scandir(seed: int) -> Callable[[str], _Entries]:
-    """Make a replacement for `os.scandir` that returns the entries in random order."""
-    rng, scandir = random.Random(seed), os.scandir
-
-    def shuffled(path: str) -> _Entries:
-        entries = list(scandir(path))
-        return _Entries(rng.sample(entries, len(entries)))
-
-    return shuffled
 
 
 #: Files of re-identification datasets in their published layouts.
@@ -84,19 +71,15 @@ VERI = (
 
 def msmt17(train: str = "train", test: str = "test") -> dict[str, str]:
     """Return the files of MSMT17 with their contents, for given names of the two folders."""
-    return {
-        f"{train}/0000/0000_000_01_0303morning_0008_0.jpg": "x",
-        f"{train}/0001/0001_000_05_0303morning_0036_0.jpg": "x",
-        f"{train}/0000/0000_001_14_0303noon_0009_1.jpg": "x",
-        f"{test}/0000/0000_000_12_0303afternoon_0008_0.jpg": "x",
-        f"{test}/0000/0000_001_02_0303morning_0008_0.jpg": "x",
-        f"{test}/0001/0001_000_03_0303morning_0008_0.jpg": "x",
-        "list_train.txt": (
-            "0000/0000_000_01_0303morning_0008_0.jpg 0\n0001/0001_000_05_0303morning_0036_0.jpg 1\n"
-        ),
-        "list_val.txt": "0000/0000_001_14_0303noon_0009_1.jpg 0\n",
-        "list_query.txt": "0000/0000_000_12_0303afternoon_0008_0.jpg 0\n",
-        "list_gallery.txt": (
-            "0000/0000_001_02_0303morning_0008_0.jpg 0\n0001/0001_000_03_0303morning_0008_0.jpg 1\n"
-        ),
-    }
+    lists = {
+        "train": ["0000/0000_000_01_0303morning_0008_0.jpg 0", "0001/0001_000_05_0303morning_0036_0.jpg 1"],
+        "val": ["0000/0000_001_14_0303noon_0009_1.jpg 0"],
+        "query": ["0000/0000_000_12_0303afternoon_0008_0.jpg 0"],
+        "gallery": ["0000/0000_001_02_0303morning_0008_0.jpg 0", "0001/0001_000_03_0303morning_0008_0.jpg 1"],
+    }  # fmt: skip
+    files = {}
+    for name, lines in lists.items():
+        files[f"list_{name}.txt"] = "\n".join(lines) + "\n"
+        for line in lines:
+            files[f"{train if name in ('train', 'val') else test}/{line[:-2]}"] = "x"
+    return files

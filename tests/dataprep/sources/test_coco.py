@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import numpy as np
 import pytest
 from helpers import annotated
+from helpers.datasets import rejected_of
 from helpers.rows import evaluate, read_rows
 from helpers.sources import has_notice, read, refused
 
@@ -24,16 +26,6 @@ def coco(tmp_path):
         return annotated.make_coco(tmp_path / "coco", splits, annotations)
 
     return make
-
-
-def set_all(**values):
-    """Return a change of all annotations."""
-
-    def change(content):
-        for each in content["annotations"]:
-            each.update(values)
-
-    return change
 
 
 def test_boxes(coco):
@@ -58,18 +50,30 @@ def test_names_of_classes_and_their_order_can_be_given(coco):
     refused(coco(), "category 'train' is not in --classes", classes=("person", "bicycle"))
 
 
-def test_crowds_and_boxes_without_an_area_are_left_out(coco):
-    def change(annotations):
-        annotations["annotations"][0]["iscrowd"] = 1
-        annotations["annotations"][1]["bbox"][2] = 0
-        annotations["annotations"][3]["bbox"] = [130.5, 0, 1, 97]  # half a pixel beyond the image
+def test_what_is_left_out_of_boxes(coco):
+    """Crowds, boxes without an area, key points, and splits whose images are not there."""
 
-    source = read(coco(change))
+    def change(content):
+        rows = content["annotations"]
+        rows[0]["iscrowd"] = 1
+        rows[1]["bbox"][2] = 0
+        rows[3]["bbox"] = [130.5, 0, 1, 97]  # half a pixel beyond the image
+        rows[4].update(keypoints=[1, 2, 2] * 17, num_keypoints=17)
+
+    folder = coco(change, splits=("train2017", "val2017"))
+    shutil.rmtree(folder / "train2017")
+    source = read(folder, label_type="boxes")
+    assert source.splits == ("val",)
     assert [len(each) for each in source.extra["boxes"].to_pylist()] == [1, 1, 0, 5, 2]
     assert source.extra["boxes"].to_pylist()[1] == [[130.5, 0, 131, 97]]
-    assert has_notice(source, "left out 1 box around crowds")
-    assert has_notice(source, "left out 1 box without an area; the first is number 1")
-    assert has_notice(source, "clipped 1 box")
+    for notice in (
+        "left out 1 box around crowds",
+        "left out 1 box without an area; the first is number 1",
+        "clipped 1 box",
+        "left out the key points of 1 object",
+        "skipped instances_train2017.json: its images are not there",
+    ):
+        assert has_notice(source, notice), source.notices
 
 
 @pytest.mark.parametrize(
@@ -147,21 +151,6 @@ def test_captions(coco):
     refused(folder, "are boxes, captions or categories", label_type="mask")
 
 
-def test_splits_whose_images_are_not_there_are_skipped(coco):
-    folder = coco(splits=("train2017", "val2017"))
-    for path in (folder / "train2017").iterdir():
-        path.unlink()
-    source = read(folder)
-    assert source.splits == ("val",)
-    assert has_notice(source, "skipped instances_train2017.json: its images are not there")
-
-
-def test_key_points_are_left_out_if_the_boxes_are_chosen(coco):
-    source = read(coco(set_all(keypoints=[1, 2, 2] * 17, num_keypoints=17)), label_type="boxes")
-    assert len(source) == 5
-    assert has_notice(source, "left out the key points of 11 objects")
-
-
 def test_images_of_other_sizes_are_rejected(coco, tmp_path):
     """The size that the annotations state is compared when the image is read."""
 
@@ -177,9 +166,7 @@ def test_images_of_other_sizes_are_rejected(coco, tmp_path):
     assert source.rejected == ()
     result = convert_dataset(source, str(tmp_path / "out"), Options())
     assert (result.manifest.splits[0].samples, result.rejected) == (3, 2)
-    lines = (tmp_path / "out/rejected.jsonl").read_text().splitlines()
-    rejected = {row["source"]: row["detail"] for row in map(json.loads, lines)}
-    assert rejected == {
+    assert {row["source"]: row["detail"] for row in rejected_of(tmp_path / "out")} == {
         "train2017/000000000001.png": (
             "boxes[0] (0, 0, 500, 10) is outside of the image of 131x97 pixels"
         ),

@@ -3,39 +3,24 @@
 from __future__ import annotations
 
 import builtins
-import json
 import os
+import random
+from contextlib import contextmanager
 
-import pyarrow.parquet as pq
 import pytest
+from helpers.datasets import rejected_of, rows_of
 from helpers.make_sources import BROKEN, IMAGES, MAKERS
-from helpers.sources import DUKE, MARKET, VERI, msmt17, read, rows, shuffled_scandir
+from helpers.shards import stored_samples
+from helpers.sources import DUKE, MARKET, VERI, msmt17, read, rows
 
 from dataprep.engines import LocalEngine
 from dataprep.options import Options
 from dataprep.run.convert import convert_dataset
 from dataprep.verification.verify import verify_dataset
 from manifests.errors import SourceVanishedError
-from manifests.store import read_manifest
 
-KINDS = [*MAKERS]
-#: A kind for each way to find the bytes of an image.
-WAYS = ("image folder", "hugging face", "zip", "tfrecord dataset", "lmdb of Caffe")
 #: A list that ends early is a shorter list, and a folder has no end.
 _LINES = ("image folder", "lists", "csv")
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    """A function that makes each source once."""
-    cache = {}
-
-    def make(kind):
-        if kind not in cache:
-            cache[kind] = MAKERS[kind](tmp_path_factory.mktemp(kind.replace(" ", "-")) / "source")
-        return cache[kind]
-
-    return make
 
 
 class SharedEngine(LocalEngine):
@@ -53,42 +38,7 @@ def engine():
     LocalEngine.close(engine)
 
 
-def samples(out):
-    """Return split, source, class name and stored image of every sample of a dataset."""
-    manifest = read_manifest(out)
-    found = []
-    for split in manifest.splits:
-        for shard in split.shards:
-            data = (out / shard.file.name).read_bytes()
-            for row in pq.read_table(out / shard.table.name).to_pylist():
-                image = data[row["offset"] : row["offset"] + row["size"]]
-                found.append((split.name, row["source"], manifest.classes[row["label"]], image))
-    return sorted(found)
-
-
-def expected(source):
-    """Return what `samples` must return."""
-    return sorted(
-        (image.split, name, source.classes[image.label], image.data)
-        for number, (image, name) in enumerate(zip(IMAGES, source.names, strict=True))
-        if number != BROKEN
-    )
-
-
-def files_of(folder):
-    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
-
-
-@pytest.mark.parametrize("kind", WAYS)
-def test_the_bytes_do_not_depend_on_workers(kind, made, engine, tmp_path):
-    options = Options(fmt="tfrecord", shard_samples=5, shuffle=False)
-    source = read(made(kind).src)
-    convert_dataset(source, str(tmp_path / "one"), options, workers=1)
-    convert_dataset(source, str(tmp_path / "two"), options, engine=engine)
-    assert files_of(tmp_path / "two") == files_of(tmp_path / "one")
-
-
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in _LINES])
+@pytest.mark.parametrize("kind", [kind for kind in MAKERS if kind not in _LINES])
 def test_a_container_that_ends_early_is_named_and_nothing_is_written(kind, tmp_path, convert):
     source = MAKERS[kind](tmp_path / "source")
     container = source.container or source.src
@@ -103,18 +53,25 @@ def test_a_container_that_ends_early_is_named_and_nothing_is_written(kind, tmp_p
         assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_container_that_vanishes_after_the_scan_stops_the_run(kind, tmp_path):
+@pytest.mark.parametrize("kind", MAKERS)
+def test_a_container_that_vanishes_after_the_scan_stops_the_run(kind, engine, tmp_path):
+    """If it is there, two processes find the bytes of every image."""
     source, out = MAKERS[kind](tmp_path / "source"), tmp_path / "out"
     scanned = read(source.src)
     os.rename(tmp_path / "source", tmp_path / "moved")
     with pytest.raises(SourceVanishedError, match="source"):
         convert_dataset(scanned, str(out), Options(), workers=1)
     os.rename(tmp_path / "moved", tmp_path / "source")
-    convert_dataset(scanned, str(out), Options(shard_samples=5), workers=1)
-    assert samples(out) == expected(source)
-    (rejected,) = map(json.loads, (out / "rejected.jsonl").read_text("utf-8").splitlines())
-    assert (rejected["source"], rejected["reason"]) == (source.names[BROKEN], "truncated")
+    convert_dataset(scanned, str(out), Options(shard_samples=5), engine=engine)
+    found, expected = [], []
+    for row, (_, data) in zip(rows_of(out), stored_samples(out), strict=True):
+        found.append((row["split"], row["source"], row["class"], data))
+    for image, name in zip(IMAGES, source.names, strict=True):
+        expected.append((image.split, name, source.classes[image.label], image.data))
+    broken = expected.pop(BROKEN)
+    assert sorted(found) == sorted(expected)
+    (rejected,) = rejected_of(out)
+    assert (rejected["source"], rejected["reason"]) == (broken[1], "truncated")
     assert verify_dataset(str(out), workers=1).problems == ()
 
 
@@ -143,7 +100,7 @@ def test_samples_are_in_order_and_no_image_is_opened(layout, make_tree, monkeypa
     files = FOLDERS[layout]
     root = make_tree(files)
     (table,) = [name for name in files if name.startswith("list.")] or [""]
-    opened = []
+    opened, rng, scandir = [], random.Random(0), os.scandir
     for module in (builtins, os):
 
         def spy(path, *args, original=module.open, **options):
@@ -156,7 +113,12 @@ def test_samples_are_in_order_and_no_image_is_opened(layout, make_tree, monkeypa
     assert not [path for path in opened if path.endswith(".jpg")]
     if files is _NAMES:
         assert [row[1] for row in expected] == sorted(_NAMES, key=lambda name: name.split("/", 1))
-    for seed in range(4):
-        with monkeypatch.context() as patch:
-            patch.setattr(os, "scandir", shuffled_scandir(seed))
-            assert rows(read(root / table)) == expected
+
+    @contextmanager
+    def shuffled(path):
+        entries = list(scandir(path))
+        yield iter(rng.sample(entries, len(entries)))
+
+    monkeypatch.setattr(os, "scandir", shuffled)
+    for _ in range(4):
+        assert rows(read(root / table)) == expected

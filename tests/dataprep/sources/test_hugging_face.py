@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from helpers.datasets import rejected_of
 from helpers.pictures import encode, photo
 from helpers.rows import evaluate, read_rows
 from helpers.sources import has_notice, read, refused
@@ -42,13 +43,6 @@ def write(path, columns=None, *, names=("cat", "dog"), count=3, features=None, *
 def load(file, row, column="image.bytes"):
     location = Location(file.name, "parquet", row, -1, column.encode())
     return read_location(str(file.parent), location, 0)
-
-
-def test_files_with_nothing_but_images(tmp_path):
-    for name in ("train", "test"):
-        pq.write_table(pa.table({"image": [JPEG, JPEG]}), tmp_path / f"{name}.parquet")
-    source = read(tmp_path, label_type="none")
-    assert (len(source), source.splits, source.extra.column_names) == (4, ("train", "test"), [])
 
 
 @pytest.mark.parametrize(("row", "splits"), read_rows(__file__, "names of files give the splits"))
@@ -158,6 +152,10 @@ def test_lists_of_class_labels(feature, name, tmp_path):
 
 
 def test_binary_columns(tmp_path):
+    for name in ("train", "test"):
+        pq.write_table(pa.table({"image": [JPEG, JPEG]}), tmp_path / f"{name}.parquet")
+    source = read(tmp_path, label_type="none")
+    assert (len(source), source.splits, source.extra.column_names) == (4, ("train", "test"), [])
     file = tmp_path / "a.parquet"
     pq.write_table(pa.table({"content": [JPEG, JPEG], "label": [0, 1]}), file)
     assert read(file).layout == "Parquet with images in column content"
@@ -170,8 +168,7 @@ def test_null_images_are_rejected_by_row(tmp_path, convert):
     image = [{"bytes": JPEG, "path": None}, {"bytes": None, "path": "x.jpg"}, None]
     file = write(tmp_path / "train.parquet", {"image": image, "label": [0, 1, 0]})
     convert(file, tmp_path / "out", "--max-rejected", 1)
-    lines = (tmp_path / "out/rejected.jsonl").read_text().splitlines()
-    assert [tuple(json.loads(line).values()) for line in lines] == [
+    assert [tuple(row.values()) for row in rejected_of(tmp_path / "out")] == [
         (f"train.parquet/{row}", "empty", f"column 'image.bytes' of row {row} is null")
         for row in (1, 2)
     ]
@@ -217,23 +214,14 @@ def test_damaged_files_are_errors_or_rejected_images(tmp_path, invoke):
                 assert error.reason in {"corrupt", "empty"}  # noqa: PT017
 
 
-def grouped_source(groups, rows_per_group, size):
-    count = groups * rows_per_group
-    return Source(
-        root="/x",
-        layout="synthetic",
-        table=sample_table(
-            pa.array([f"{n}" for n in range(count)], pa.large_string()),
-            size=np.full(count, size, np.int64),
-            group=np.repeat(np.arange(groups), rows_per_group),
-        ),
-        classes=("a",),
-    )
-
-
 def test_a_shard_reads_few_row_groups():
     """A shuffle of everything would unpack every row group for every shard."""
-    source = grouped_source(100, 100, 1 << 20)  # a row group has 100 MiB
+    rows = sample_table(
+        pa.array([*map(str, range(10_000))], pa.large_string()),
+        size=np.full(10_000, 1 << 20, np.int64),  # a row group has 100 MiB
+        group=np.repeat(np.arange(100), 100),
+    )
+    source = Source(root="/x", layout="synthetic", table=rows, classes=("a",))
     shards = make_plan(source, Options(shard_samples=200)).shards
     stored = [row for shard in shards for row in shard.rows.tolist()]
     assert sorted(stored) == [*range(len(source))]

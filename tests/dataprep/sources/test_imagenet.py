@@ -94,25 +94,22 @@ def test_a_matlab_file_that_unpacks_to_gigabytes_is_refused(monkeypatch):
 # --- Kaggle ---------------------------------------------------------------------------------------
 
 KAGGLE = "ILSVRC/Data/CLS-LOC"
-PATHS = [
-    *("train/n01/1.JPEG", "train/n02/1.JPEG", "test/ILSVRC2012_test_00000001.JPEG"),
-    *(f"val/ILSVRC2012_val_0000000{n}.JPEG" for n in (1, 2)),
-]
-SOLUTION = """ImageId,PredictionString
-ILSVRC2012_val_00000001,n02 1 2 3 4
-ILSVRC2012_val_00000002,n01 1 2 3 4 n01 5 6 7 8
-"""
+SOLUTION, CLASSES = "LOC_val_solution.csv", "LOC_synset_mapping.txt"
+FIRST, SECOND = (f"ILSVRC2012_val_0000000{number}" for number in (1, 2))
+LABEL = f"ImageId,PredictionString\n{FIRST},n02 1 2 3 4\n"
+PATHS = [*("train/n01/1.JPEG", "train/n02/1.JPEG", "test/ILSVRC2012_test_00000001.JPEG")]
+PATHS += [f"val/{FIRST}.JPEG", f"val/{SECOND}.JPEG"]
 FILES = {
     **{f"{KAGGLE}/{path}": b"x" for path in PATHS},
-    "LOC_val_solution.csv": SOLUTION,
-    "ILSVRC/Annotations/CLS-LOC/val/ILSVRC2012_val_00000001.xml": "<annotation/>",
+    SOLUTION: f"{LABEL}{SECOND},n01 1 2 3 4 n01 5 6 7 8\n",
+    f"ILSVRC/Annotations/CLS-LOC/val/{FIRST}.xml": "<annotation/>",
+    CLASSES: "n01 tench, Tinca tinca\nn02 goldfish\nn03 absent\n",
 }
-NAMES = {"LOC_synset_mapping.txt": "n01 tench, Tinca tinca\nn02 goldfish\nn03 absent\n"}
 
 
 @pytest.mark.parametrize("top", ["", "ILSVRC", KAGGLE, KAGGLE + "/"])
 def test_flat_val_of_kaggle_gets_its_labels_from_the_csv(top, make_tree):
-    source = read(f"{make_tree({**FILES, **NAMES})}/{top}")
+    source = read(f"{make_tree(FILES)}/{top}")
     assert (source.splits, source.classes) == (("train", "val"), ("n01", "n02", "n03"))
     assert rows(source) == [
         ("train", "train/n01/1.JPEG", "n01"),
@@ -122,6 +119,13 @@ def test_flat_val_of_kaggle_gets_its_labels_from_the_csv(top, make_tree):
     ]
     assert has_notice(source, "skipped test/", "no labels")
     assert source.size.tolist() == [1] * 4
+
+
+@pytest.mark.parametrize(("changes", "message"), read_rows(__file__, "kaggles"))
+def test_imagenet_of_kaggle_names_file_and_line(changes, message, make_tree):
+    changed = {**FILES, **evaluate(changes, globals())}
+    root = make_tree({name: text for name, text in changed.items() if text is not None})
+    assert len(str(refused(root, message))) < 400 + len(str(root))
 
 
 def test_sorted_val_of_kaggle_and_lists(make_tree):

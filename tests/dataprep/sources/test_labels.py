@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
+import random
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from helpers.label_tables import TAGS
-from helpers.rows import evaluate, read_rows
+from helpers.rows import evaluate, read_named, read_rows
 from helpers.sources import has_notice, read, refused
 from helpers.tables import TABLES, write_table
 
@@ -49,6 +49,33 @@ def listed(kind, values):
 # --- several labels in a cell ---------------------------------------------------------------------
 
 
+def cells(names, separator, most, rows):
+    """Return cells with 1 to `most` of some labels, in any order."""
+    rng, found = random.Random(2), []
+    for _ in range(rows):
+        found.append(separator.join(rng.sample(names.split(), rng.randint(1, most))))
+    return found
+
+
+def planet(rows):
+    """A weather, and the ground, as in Planet: no part but one is a cell of its own."""
+    rng, found = random.Random(1), []
+    ground = ["agriculture", "water", "road", "cultivation", "habitation", "bare_ground"]
+    for _ in range(rows):
+        weather = rng.choice(("clear", "haze", "partly_cloudy"))
+        cell = [weather, "primary", *rng.sample(ground, rng.randint(0, 4))]
+        found.append(" ".join(cell) if rng.random() < 0.9 else "cloudy")
+    return found
+
+
+PLANTS = "scab healthy frog_eye_leaf_spot rust complex powdery_mildew"
+SORTED = [" ".join(sorted(cell.split())) for cell in cells("a b c d e f", " ", 3, 300)]
+NUMBERS = " ".join(map(str, range(28)))
+
+#: Several labels in a cell, and what separates them; `None` for lists.
+TAGS = read_named(__file__, "several labels in a cell", globals())
+
+
 @pytest.mark.parametrize("name", TAGS)
 def test_several_labels_are_recognized(name):
     cells, separator = TAGS[name]
@@ -68,10 +95,10 @@ def test_several_labels_are_recognized(name):
 def test_several_labels_are_refused_or_read_in_every_table(kind, name, make_table):
     cells, separator = TAGS[name]
     cells = cells[:60]
-    if separator:
-        expected = [sorted(cell.split(separator)) for cell in cells]
-    else:
-        expected = [sorted(each) for each in lists_in_text(pa.array(cells, TEXT)).to_pylist()]
+    lists = [cell.split(separator) for cell in cells]
+    if not separator:
+        lists = lists_in_text(pa.array(cells, TEXT)).to_pylist()
+    expected = [*map(sorted, lists)]
     for column in ("label", "labels"):
         table = make_table(kind, **{column: cells})
         for label_type in (None, "multi-label") if separator else ():
@@ -96,20 +123,17 @@ def test_a_separator_without_effect_is_mentioned(image_folder, make_table):
 HOT = [[1, 0], [0, 1], [1, 1], [0, 0]]
 
 
-@pytest.mark.parametrize("number", [int, float])
 @pytest.mark.parametrize("kind", KINDS)
-def test_two_numbers_are_one_for_each_class(kind, number, make_table):
-    table = make_table(kind, labels=listed(kind, [[*map(number, each)] for each in HOT]))
-    for names in (None, ("cat", "dog")):
-        source = read(table, classes=names)
-        assert (source.label_type, source.classes) == ("multi-label", names or ("0", "1"))
-        assert source.extra["labels"].to_pylist() == [[0], [1], [0, 1], []]
-    message = "has 2 numbers for each image, but there are 3 classes"
-    refused(table, message, classes=("a", "b", "c"))
-
-
-@pytest.mark.parametrize("kind", TABLES)
-def test_a_list_without_a_repeated_item_can_be_numbers_of_classes(kind, make_table):
+def test_lists_of_numbers(kind, make_table):
+    """Two numbers are one for each class, unless the classes are three or the lists are longer."""
+    for number in (int, float):
+        table = make_table(kind, labels=listed(kind, [[*map(number, each)] for each in HOT]))
+        for names in (None, ("cat", "dog")):
+            source = read(table, classes=names)
+            assert (source.label_type, source.classes) == ("multi-label", names or ("0", "1"))
+            assert source.extra["labels"].to_pylist() == [[0], [1], [0, 1], []]
+        message = "has 2 numbers for each image, but there are 3 classes"
+        refused(table, message, classes=("a", "b", "c"))
     table = make_table(kind, labels=listed(kind, [[0, 1], [1, 0]]))
     source = read(table)
     assert source.extra["labels"].to_pylist() == [[1], [0]]
@@ -117,24 +141,18 @@ def test_a_list_without_a_repeated_item_can_be_numbers_of_classes(kind, make_tab
     # The hint works.
     source = read(table, classes=("a", "b", "c"))
     assert source.extra["labels"].to_pylist() == [[0, 1], [0, 1]]
-
-
-@pytest.mark.parametrize("kind", TABLES)
-def test_a_repeated_item_is_never_dropped_silently(kind, make_table):
+    # A repeated item is never dropped silently.
     table = make_table(kind, labels=listed(kind, [[3, 0, 3], [1]]))
     refused(table, "has 3 twice in a list, so the numbers are not numbers of")
     source = read(make_table(kind, labels=listed(kind, [["cat", "dog", "cat"], ["cat"]])))
     assert source.extra["labels"].to_pylist() == [[0, 1], [0]]
     assert has_notice(source, "1 label that an image has twice, such as cat")
-
-
-@pytest.mark.parametrize("kind", [".jsonl", ".parquet", "images"])
-def test_lists_of_one_class(kind, make_table):
-    for labels in ([[1, 0], [0, 1], [0, 1]], [["cat"], ["dog"], ["dog"]]):
-        source = read(make_table(kind, label=labels), label_type="class")
-        assert source.label.tolist() == [0, 1, 1]
-    table = make_table(kind, label=HOT)
-    refused(table, "has 2 classes for an image, not one", label_type="class")
+    if kind not in OF_TEXT:  # lists of one class
+        for labels in ([[1, 0], [0, 1], [0, 1]], [["cat"], ["dog"], ["dog"]]):
+            source = read(make_table(kind, label=labels), label_type="class")
+            assert source.label.tolist() == [0, 1, 1]
+        table = make_table(kind, label=HOT)
+        refused(table, "has 2 classes for an image, not one", label_type="class")
 
 
 # --- numbers --------------------------------------------------------------------------------------
@@ -174,17 +192,18 @@ def test_integers_with_a_decimal_point_may_be_classes(make_table):
 # --- one column for each class --------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("one", [1, 1.0])
 @pytest.mark.parametrize("kind", KINDS)
-def test_one_hot_columns_are_one_class(kind, one, make_table):
-    columns = {"MEL": [one, 0 * one, 0 * one], "NV": [0 * one, one, one]}
-    table, options = make_table(kind, **columns), {"label_column": "MEL,NV"}
-    source = read(table, label_type="class", **options)
-    assert (source.classes, source.label.tolist()) == (("MEL", "NV"), [0, 1, 1])
-    assert has_notice(read(table, **options), "set --label-type class")
-    columns["MEL"][1] = one
-    message = "2 of the columns MEL to NV are 1, but one class needs"
-    refused(make_table(kind, **columns), message, label_type="class", **options)
+def test_one_hot_columns_are_one_class(kind, make_table):
+    options = {"label_column": "MEL,NV"}
+    for one in (1, 1.0):
+        columns = {"MEL": [one, 0 * one, 0 * one], "NV": [0 * one, one, one]}
+        table = make_table(kind, **columns)
+        source = read(table, label_type="class", **options)
+        assert (source.classes, source.label.tolist()) == (("MEL", "NV"), [0, 1, 1])
+        assert has_notice(read(table, **options), "set --label-type class")
+        columns["MEL"][1] = one
+        message = "2 of the columns MEL to NV are 1, but one class needs"
+        refused(make_table(kind, **columns), message, label_type="class", **options)
 
 
 #: The values of CheXpert: 1, 0, uncertain and blank.
@@ -204,10 +223,8 @@ MEANINGS = {
 def test_an_option_says_what_blank_and_uncertain_labels_mean(kind, make_table):
     blank = blank_in(kind)
     edema = [blank if value is None else value for value in EDEMA]
-    table, options = (
-        make_table(kind, Edema=edema, Fracture=FRACTURE),
-        {"label_column": "Edema,Fracture"},
-    )
+    options = {"label_column": "Edema,Fracture"}
+    table = make_table(kind, Edema=edema, Fracture=FRACTURE)
     refused(table, r"1 of 8 values .* are blank, in 1 of 4 images.*--blank-labels", **options)
     message = r"1 of 8 values .* are uncertain.*--uncertain-labels"
     refused(table, message, blank_labels="negative", **options)

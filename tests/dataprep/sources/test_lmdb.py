@@ -12,38 +12,23 @@ import nvidia.dali
 import pytest
 from helpers.make_sources import VALID, caffe_lmdb, datum_of, write_lmdb
 from helpers.pictures import encode, photo
-from helpers.sources import read, refused
+from helpers.rows import read_named
+from helpers.sources import load, read, refused
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from nvidia.dali import fn
 
-from dataprep.containers import locations_of, read_location
 from dataprep.containers.files import open_container_file
 from dataprep.sources.databases import LmdbError, entries
 
 JPEG = encode(photo(0, 16, 16))
 
 
-def load(source):
-    locations = locations_of(source.location, [*range(len(source))])
-    places = zip(locations, source.size.tolist(), strict=True)
-    return [read_location(source.root, location, size) for location, size in places]
-
-
-def database(folder, values):
-    """Write a database; keys and values are bytes."""
-    folder.mkdir(exist_ok=True)
-    with lmdb.open(str(folder), map_size=1 << 20) as env, env.begin(write=True) as transaction:
-        for key, value in values.items():
-            transaction.put(key, value)
-    return folder
-
-
 def test_the_images_are_those_of_dali(tmp_path):
     """Small and large values: in leaf pages, and in overflow pages."""
     large = [image._replace(data=image.data + bytes(9000), split="train") for image in VALID[:3]]
     images = [*VALID, *large]
-    values = {f"{n:08d}_{i.name}": datum_of(i.data, i.label) for n, i in enumerate(images)}
+    values = {f"{n:08d}_{i.name}".encode(): datum_of(i.data, i.label) for n, i in enumerate(images)}
     write_lmdb(tmp_path / "db", values)
     pipeline = nvidia.dali.Pipeline(batch_size=len(images), num_threads=1, device_id=None)
     with pipeline:
@@ -61,21 +46,16 @@ def test_fields_at_the_edge_of_what_is_read_at_once(tmp_path):
     image = b"\x22" + datum_of(JPEG, 1).partition(b"\x22")[2].removesuffix(b"\x28\x01\x38\x01")
     rest = b"\x10" + b"\xff" * 9 + b"\x01\x28\x01\x38\x01" + image
     values = {b"%08d" % n: b"\x32" + bytes([n]) + bytes(n) + rest for n in range(30, 70)}
-    source = read(database(tmp_path / "db", values))
+    source = read(write_lmdb(tmp_path / "db", values))
     assert set(load(source)) == {JPEG}
     assert set(source.label.tolist()) == {1}
-
-
-@pytest.fixture(scope="module")
-def scratch(tmp_path_factory):
-    return tmp_path_factory.mktemp("lmdb")
 
 
 #: Changes to a database: keys with new values, or `None` to delete the key.
 CHANGES = st.lists(
     st.dictionaries(
         st.binary(min_size=1, max_size=40),
-        st.none() | st.binary(max_size=300) | st.integers(0, 20_000),
+        st.none() | st.binary(max_size=300) | st.integers(0, 20_000).map(bytes),
         max_size=60,
     ),
     min_size=1,
@@ -85,30 +65,27 @@ CHANGES = st.lists(
 
 @settings(max_examples=30)
 @given(transactions=CHANGES)
-def test_the_values_are_those_of_the_library(transactions, scratch):
+def test_the_values_are_those_of_the_library(transactions, tmp_path_factory):
     """Several transactions leave old pages in the file."""
-    file = scratch / "data.mdb"
-    file.unlink(missing_ok=True)
-    with lmdb.open(str(scratch), map_size=1 << 26) as env:
+    folder = tmp_path_factory.mktemp("lmdb")
+    with lmdb.open(str(folder), map_size=1 << 26) as env:
         for changes in transactions:
             with env.begin(write=True) as transaction:
                 for key, value in changes.items():
                     if value is None:
                         transaction.delete(key)
                     else:
-                        transaction.put(
-                            key, bytes([len(key)]) * value if isinstance(value, int) else value
-                        )
+                        transaction.put(key, value)
         with env.begin() as transaction:
             expected = list(transaction.cursor())
-    opened = open_container_file(str(file))
-    assert [
-        (entry.key, opened.read(entry.position, entry.length)) for entry in entries(opened)
-    ] == expected
+    opened, found = open_container_file(str(folder / "data.mdb")), []
+    for entry in entries(opened):
+        found.append((entry.key, opened.read(entry.position, entry.length)))
+    assert found == expected
 
 
 def test_keys_of_any_bytes(tmp_path):
-    folder = database(tmp_path / "cat_train_lmdb", {b"\xff\x00\n": JPEG, "é".encode(): JPEG})
+    folder = write_lmdb(tmp_path / "cat_train_lmdb", {b"\xff\x00\n": JPEG, "é".encode(): JPEG})
     source = read(folder)
     assert source.path.to_pylist() == ["data.mdb/é", "data.mdb/\\\\xff\\x00\\n"]
     assert load(source) == [JPEG, JPEG]
@@ -116,7 +93,7 @@ def test_keys_of_any_bytes(tmp_path):
 
 def test_keys_that_are_paths_give_the_classes(tmp_path):
     keys = (b"cat/cat_1.jpg", b"cat/cat_2.jpg", b"dog/dog_1.JPEG")
-    source = read(database(tmp_path / "db", dict.fromkeys(keys, JPEG)))
+    source = read(write_lmdb(tmp_path / "db", dict.fromkeys(keys, JPEG)))
     assert (source.layout, source.classes) == ("LMDB of paths", ("cat", "dog"))
     assert source.label.tolist() == [0, 0, 1]
 
@@ -124,32 +101,16 @@ def test_keys_that_are_paths_give_the_classes(tmp_path):
 WORD = {b"image-000000001": JPEG, b"label-000000001": b"word"}
 NO_IMAGE = "the first value is neither an image nor a Datum of Caffe"
 DATUM = datum_of(JPEG, 1)
+PICKLED = pickle.dumps((JPEG, 1))
 
 #: Names of folders, records, and the message.
-REFUSED = {
-    "super-resolution": ("db", {b"0001": JPEG, b"0002": JPEG}, "the first key is 0001"),
-    "numbers in LSUN": ("cat_train_lmdb", {b"0001": JPEG}, "the first key is 0001"),
-    "OCR": ("db", WORD, "key is image-000000001"),
-    "OCR in LSUN": ("cat_train_lmdb", WORD, "the key label-000000001: the first value is neither"),
-    "splits": ("db", {b"train/cat/1.jpg": JPEG}, "it begins with a split"),
-    "digests": ("db", {b"0123456789abcdef": JPEG, b"a/1.jpg": JPEG}, "is a record of paths"),
-    "pickled": ("db", {b"a": pickle.dumps((JPEG, 1))}, "the values are pickled Python objects"),
-    "text": ("db", {b"a": b"hello"}, NO_IMAGE),
-    "nothing": ("db", {b"a": b""}, NO_IMAGE),
-    "pixels": ("db", {b"a": datum_of(JPEG, 1, encoded=False)}, "as pixels; only encoded images"),
-    "no datum": ("db", {b"a": DATUM, b"b": b"x"}, "record 1 with the key b: it "),
-    "a long field": ("db", {b"a": DATUM, b"b": b"\x22\x7f"}, "a field is longer than the value"),
-    "cut off": ("db", {b"a": DATUM, b"b": DATUM[:-1]}, "record 1 with the key b: it is cut off"),
-    "eleven bytes": ("db", {b"a": DATUM, b"b": b"\x10" + b"\xff" * 10 + b"\1"}, "it is cut off"),
-    "no label": ("db", {b"a": DATUM, b"b": b"\x08\x01"}, "key b: it has no image or no label"),
-    "no records": ("db", {}, "the source contains no images"),
-}
+REFUSED = read_named(__file__, "refused", globals())
 
 
 @pytest.mark.parametrize("case", REFUSED)
 def test_databases_of_other_tools_are_refused(case, tmp_path):
     name, values, message = REFUSED[case]
-    folder = database(tmp_path / name, values)
+    folder = write_lmdb(tmp_path / name, values)
     assert str(folder) in str(refused(folder, message))
 
 
@@ -158,7 +119,7 @@ def test_databases_of_another_kind_are_refused(tmp_path):
         env.open_db(b"images")
     refused(tmp_path / "several", "the database contains other databases")
     caffe_lmdb(tmp_path / "both")
-    write_lmdb(tmp_path / "both" / "cat_train_lmdb", {"a": JPEG})
+    write_lmdb(tmp_path / "both" / "cat_train_lmdb", {b"a": JPEG})
     refused(tmp_path / "both", "some of the databases are of Caffe, others of LSUN")
     (tmp_path / "none").mkdir()
     for content in (b"", b"x" * 100, b"x" * 10_000, bytes(10_000)):
@@ -168,9 +129,8 @@ def test_databases_of_another_kind_are_refused(tmp_path):
 
 def test_damage_never_leaves_the_file(tmp_path):
     """The library crashes on some of these files."""
-    write_lmdb(
-        tmp_path / "db", {f"{n:04d}": bytes([n % 256]) * (n * 37 % 5000) for n in range(300)}
-    )
+    values = {b"%04d" % n: bytes([n % 256]) * (n * 37 % 5000) for n in range(300)}
+    write_lmdb(tmp_path / "db", values)
     path = tmp_path / "db" / "data.mdb"
     content, rng = path.read_bytes(), random.Random(7)
     outcomes = set()

@@ -2,32 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from dataclasses import replace
 
 import pyarrow.parquet as pq
 import pytest
 from helpers import annotated
+from helpers.datasets import flip, rejected_of, rows_of
 from helpers.make_sources import VALID, image_folder
 from helpers.sources import refused
 
-from manifests.store import manifest_files, read_dataset, read_manifest
-
-
-def tables(folder):
-    """Return split and row of each sample by its source."""
-    found = {}
-    for batch in read_dataset(str(folder)):
-        for row in batch.table.to_pylist():
-            found[row["source"]] = batch.split, row
-    return found
+from manifests.store import manifest_files, read_manifest
 
 
 def values(folder, *names):
     """Return some values of each sample by its source."""
-    rows = tables(folder).items()
-    return {source: tuple(row[name] for name in names) for source, (_, row) in rows}
+    return {row["source"]: tuple(row[name] for name in names) for row in rows_of(folder)}
 
 
 @pytest.fixture(scope="module")
@@ -70,9 +60,8 @@ def test_other_splits_and_classes(original, tmp_path, convert):
     expected = {}
     for image in VALID:
         if image.split == "train":
-            label = manifest.classes.index(image.class_name)
-            expected[image.path.removeprefix("train/")] = (label,)
-    assert values(out, "label") == expected
+            expected[image.path.removeprefix("train/")] = (image.class_name,)
+    assert values(out, "class") == expected
     refused(tmp_path / "dataset", "label 'cat' is not in --classes", classes=("eel", "dog"))
 
 
@@ -100,18 +89,11 @@ def test_a_damaged_manifest_is_named(text, tmp_path, image_folder, convert, invo
         assert "dataprep index" not in output
 
 
-def damage(path, at):
-    data = bytearray(path.read_bytes())
-    data[at] ^= 1
-    path.write_bytes(data)
-
-
 def test_a_damaged_image_is_rejected_by_its_checksum(dataset, tmp_path, convert):
     row = pq.read_table(dataset / "train-00000.parquet").to_pylist()[2]
-    damage(dataset / "train-00000.tfrecord", row["offset"] + row["size"] // 2)
+    flip(dataset / "train-00000.tfrecord", row["offset"] + row["size"] // 2)
     convert(dataset, tmp_path / "out", "--max-rejected", 0.5)
-    (line,) = (tmp_path / "out/rejected.jsonl").read_text().splitlines()
-    rejected = json.loads(line)
+    (rejected,) = rejected_of(tmp_path / "out")
     assert (rejected["source"], rejected["reason"]) == (row["source"], "corrupt")
     place = f"the image at byte {row['offset']} of train-00000.tfrecord"
     assert f"{place} does not have the checksum" in rejected["detail"]
@@ -136,9 +118,9 @@ DAMAGES = [
     (lambda d: (d / SHARD).unlink(), f"{SHARD}: the shard is missing"),
     (lambda d: (d / SHARD).write_bytes(b"x"), "the shard has 1 bytes, but the manifest says"),
     (lambda d: (d / TABLE).unlink(), f"{TABLE}: the sample table is missing"),
-    (lambda d: damage(d / TABLE, 100), "the sample table does not have the checksum"),
+    (lambda d: flip(d / TABLE, 100), "the sample table does not have the checksum"),
     (lambda d: shutil.copy(d / "val-00000.parquet", d / TABLE), f"{TABLE}: "),
-    (lambda d: damage(d / "manifest.json", 300), "the manifest does not match its own checksum"),
+    (lambda d: flip(d / "manifest.json", 300), "the manifest does not match its own checksum"),
     (lambda d: (d / "manifest.json").rename(d / JOURNAL), "the dataset is incomplete"),
     (unfinished, "the dataset is incomplete"),
 ]

@@ -25,7 +25,6 @@ def test_paths_that_are_no_sources(path, message):
 
 # --- folders and options --------------------------------------------------------------------------
 
-KAGGLE = "ILSVRC/Data/CLS-LOC"
 PATTERN = {"pattern": "{identity}_c{camera}s*"}
 LIST = {**IMAGES, "l.txt": "1.jpg 0\n"}
 
@@ -87,28 +86,3 @@ def test_missing_images_are_counted_up_to_a_limit(make_tree, monkeypatch):
         lines = "".join(f"no{number}.jpg,0\n" for number in range(count))
         (root / "l.csv").write_text(f"path,label\n1.jpg,0\n{lines}")
         refused(root / "l.csv", rf"'no0.jpg' does not exist.*\({total}")
-
-
-# --- ImageNet of Kaggle ---------------------------------------------------------------------------
-
-SOLUTION, CLASSES, HEAD = (
-    "LOC_val_solution.csv",
-    "LOC_synset_mapping.txt",
-    "ImageId,PredictionString\n",
-)
-FIRST, SECOND = (f"ILSVRC2012_val_0000000{n}" for n in (1, 2))
-LABEL = f"{HEAD}{FIRST},n02 1 2 3 4\n"
-IMAGENET = {
-    **{f"{KAGGLE}/train/{wnid}/1.JPEG": "x" for wnid in ("n01", "n02")},
-    **{f"{KAGGLE}/val/{name}.JPEG": "x" for name in (FIRST, SECOND)},
-    CLASSES: "n01 tench, Tinca tinca\nn02 goldfish\n",
-    SOLUTION: f"{LABEL}{SECOND},n01 1 2 3 4\n",
-}
-
-
-@pytest.mark.parametrize(("changes", "message"), read_rows(__file__, "kaggles"))
-def test_imagenet_of_kaggle_names_file_and_line(changes, message, make_tree):
-    changed = {**IMAGENET, **evaluate(changes, globals())}
-    files = {name: text for name, text in changed.items() if text is not None}
-    root = make_tree(files)
-    assert len(str(refused(root, message))) < 400 + len(str(root))

@@ -6,13 +6,12 @@ And masks that cannot be used.
 from __future__ import annotations
 
 import io
-import json
 import os
 import shutil
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
+from helpers.datasets import rejected_of, rows_of, shards_of
 from helpers.pictures import encode
 from helpers.rows import evaluate, read_named, read_rows
 from helpers.sources import has_notice, read, refused
@@ -21,7 +20,6 @@ from PIL import Image
 from dataprep.options import Options
 from dataprep.run.convert import convert_dataset
 from dataprep.verification.verify import verify_dataset
-from manifests.store import read_manifest
 
 
 def seconds(source):
@@ -61,9 +59,7 @@ def test_names_of_classes(make_tree):
     source = read(make_tree([*images, *masks, *train_ids]))
     assert [second for _, second in seconds(source)] == train_ids
     assert (source.classes[0], len(source.classes)) == ("road", 19)
-
-
-def test_names_of_classes_of_ade20k(make_tree):
+    shutil.rmtree(source.root)
     head, row = "Idx\tRatio\tTrain\tVal\tStuff\tName\n", "0.1\t1\t1\t1"
     table = f"{head}1\t{row}\twall\n2\t{row}\tbuilding, edifice\n"
     images, masks, _ = PAIRS["ade20k"]
@@ -131,19 +127,15 @@ def convert(folder, fmt="tfrecord"):
     out = folder / fmt
     convert_dataset(read(folder / "src"), str(out), Options(fmt=fmt))
     assert not verify_dataset(str(out)).problems
-    found = {}
-    for split in read_manifest(out).splits:
-        for shard in split.shards:
-            data = (out / shard.file.name).read_bytes()
-            for row in pq.read_table(out / shard.table.name).to_pylist():
-                start = row["mask_offset"]
-                with Image.open(io.BytesIO(data[start : start + row["mask_size"]])) as image:
-                    found[os.path.basename(row["source"])] = image.mode, np.asarray(image)
-    rejected = {}
-    if (out / "rejected.jsonl").exists():
-        for line in (out / "rejected.jsonl").read_text().splitlines():
-            row = json.loads(line)
-            rejected[os.path.basename(row["source"])] = row["reason"], row["detail"]
+    found, rejected = {}, {}
+    (shard,) = shards_of(out)
+    for row in rows_of(out):
+        start = row["mask_offset"]
+        data = shard.read_bytes()[start : start + row["mask_size"]]
+        with Image.open(io.BytesIO(data)) as image:
+            found[os.path.basename(row["source"])] = image.mode, np.asarray(image)
+    for row in rejected_of(out) if (out / "rejected.jsonl").exists() else ():
+        rejected[os.path.basename(row["source"])] = row["reason"], row["detail"]
     return found, rejected
 
 

@@ -16,9 +16,10 @@ import av
 import cv2
 import numpy as np
 import pytest
-from helpers.datasets import flip, rows_of, run_steps, shards_of
+from helpers.datasets import flip, rejected_of, rows_of, run_steps, shards_of
 from helpers.examples import examples
 from helpers.photographs import photograph
+from helpers.shards import stored_samples
 from helpers.videos import FRAMES, KINDS, decoded, make_video, with_box, with_reference
 from PIL import Image
 
@@ -28,7 +29,6 @@ from dataprep.images.base import Rejected
 from dataprep.options import SourceOptions
 from dataprep.sources.videos import choose_frames
 from manifests.errors import SourceVanishedError
-from manifests.store import read_dataset, read_manifest
 
 
 @pytest.fixture(scope="module")
@@ -77,11 +77,8 @@ def open_video(path):
 def images_of(dataset):
     """Return the images of a dataset by clip and number of the frame."""
     found = {}
-    for batch in read_dataset(dataset, ["offset", "size", "clip", "frame"]):
-        for row in batch.table.to_pylist():
-            shard = (dataset / batch.shard.name).read_bytes()
-            image = shard[row["offset"] : row["offset"] + row["size"]]
-            found[row["clip"], row["frame"]] = Image.open(io.BytesIO(image))
+    for sample, data in stored_samples(dataset):
+        found[sample.extra["clip"], sample.extra["frame"]] = Image.open(io.BytesIO(data))
     return found
 
 
@@ -169,7 +166,7 @@ def test_videos_become_clips_with_the_labels_of_their_folders(make, convert, tmp
         np.testing.assert_array_equal(np.asarray(image), expected)
 
 
-@pytest.mark.parametrize("options", [(), ("--resize-shorter", 64), ("--quality", 30)])
+@pytest.mark.parametrize("options", [(), ("--resize-shorter", 64, "--quality", 30)])
 def test_the_bytes_do_not_depend_on_workers_and_steps(
     make, convert, invoke, tmp_path, snapshot, options
 ):
@@ -202,17 +199,15 @@ def test_splits_have_whole_videos(make, convert, tmp_path, options):
 def test_append_resume_repair_and_loaders_know_the_frames(make, convert, invoke, tmp_path):
     import loaders
 
-    first, more = (
-        make({"cat/a.mp4": "h264.mp4", "dog/c.webm": "vp9.webm"}),
-        {"dog/d.mkv": "hevc.mkv"},
-    )
+    first = {"cat/a.mp4": "h264.mp4", "dog/c.webm": "vp9.webm"}
+    second = make({**first, "dog/d.mkv": "hevc.mkv"}, "more")
+    first = make(first)
     out = tmp_path / "out"
     convert(first, out, "--every", 8, "--resize-shorter", 96)
     before = [shard.read_bytes() for shard in shards_of(out)]
     flip(shards_of(out)[0])
     invoke("repair", out, "--src", first, "--every", 8)
     assert [shard.read_bytes() for shard in shards_of(out)] == before
-    second = make({"cat/a.mp4": "h264.mp4", "dog/c.webm": "vp9.webm", **more}, "more")
     convert(second, out, "--append", "--every", 8)
     assert len(rows_of(out)) == 30
     assert "nothing to append" in convert(second, out, "--append", "--every", 8).output
@@ -266,48 +261,34 @@ def test_diff_names_the_frames_that_differ(make, convert, invoke, tmp_path):
 # --- what is refused ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ((), "contains videos and no images. Hint: choose frames with --fps 5"),
-        (("--label-type", "none"), "contains videos and no images. Hint: choose frames"),
-        (("--fps", 5, "--every", 8), "--fps, --every and --all-frames exclude each other"),
-        (("--every", 8, "--val-fraction", 0.5, "--split-by", "frame"), "would be in two splits"),
-        (("--every", 8, "--pattern", "{label}_{frame}"), "do not match"),
-    ],
-)
-def test_videos_without_a_choice_of_frames_are_refused(make, convert, tmp_path, options, message):
-    output = convert(make(CLASSES), tmp_path / "out", *options, status=2).output
-    assert message in " ".join(output.split())
-    assert not (tmp_path / "out").exists()
-
-
-def test_other_sources_of_videos_are_refused_by_name(make, convert, tmp_path):
-    source = make(CLASSES)
-    table, archive = source / "list.csv", tmp_path / "videos.zip"
-    table.write_text("path,label\ncat/a.mp4,run\n")
+def test_videos_that_are_refused_or_left_out(make, convert, tmp_path):
+    source, photos, archive = make(CLASSES), tmp_path / "photos", tmp_path / "videos.zip"
+    table, images = tmp_path / "source.csv", photos / "images.csv"
+    table.write_text("path,label\nsource/cat/a.mp4,run\n")
     with zipfile.ZipFile(archive, "w") as opened:
         opened.write(source / "cat/a.mp4", "cat/a.mp4")
-    photos = tmp_path / "photos"
     (photos / "cat").mkdir(parents=True)
-    Image.fromarray(photograph("chelsea")).save(photos / "cat" / "1.jpg")
+    Image.fromarray(photograph("chelsea")).save(photos / "cat" / "1.png")
+    images.write_text("path,label\ncat/1.png,cat\n")
+    choose, every = "contains videos and no images. Hint: choose frames", ("--every", 8)
     for given, options, message in [
-        (table, (), "lists videos, such as cat/a.mp4. Hint: choose frames"),
+        (source, (), f"{choose} with --fps 5"),
+        (source, ("--label-type", "none"), choose),
+        (source, ("--fps", 5, *every), "--fps, --every and --all-frames exclude each other"),
+        (source, (*every, "--val-fraction", 0.5, "--split-by", "frame"), "would be in two splits"),
+        (source, (*every, "--pattern", "{label}_{frame}"), "do not match"),
+        (table, (), "lists videos, such as source/cat/a.mp4. Hint: choose frames"),
         (source / "cat/a.mp4", (), "is a video. Hint: give the folder that contains it"),
         (archive, ("--fps", 5), "videos are not read inside of an archive"),
-        (photos, ("--fps", 5), "--fps 5 is for videos, but"),
+        (photos / "cat", ("--fps", 5), "--fps 5 is for videos, but"),
+        (images, ("--fps", 5), "is for videos, but"),
     ]:
         output = convert(given, tmp_path / "out", *options, status=2).output
         assert message in " ".join(output.split()), given
-    (photos / "cat" / "list.csv").write_text("path,label\n1.jpg,cat\n")
-    output = convert(photos / "cat" / "list.csv", tmp_path / "out", "--fps", 5, status=2).output
-    assert "is for videos, but" in output
-
-
-def test_videos_beside_images_are_counted(make, convert, tmp_path):
-    source = make(CLASSES)
-    Image.fromarray(photograph("chelsea")).save(source / "cat" / "1.png")
-    Image.fromarray(photograph("coffee")).save(source / "dog" / "1.png")
+        assert not (tmp_path / "out").exists()
+    # Beside images, videos are counted.
+    for name in ("cat", "dog"):
+        shutil.copy(photos / "cat/1.png", source / name)
     output = " ".join(convert(source, tmp_path / "images").output.split())
     assert "3 videos beside the images are not converted; --fps 5" in output
     output = convert(source, tmp_path / "frames", "--every", 40).output
@@ -317,44 +298,34 @@ def test_videos_beside_images_are_counted(make, convert, tmp_path):
 # --- damage and hostile files ---------------------------------------------------------------------
 
 
-def write_bad(path, data):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(data)
-
-
 def test_damaged_videos_are_rejected_with_the_reason_and_the_second(
     videos, make, convert, tmp_path
 ):
     source = make({"cat/a.mp4": "h264.mp4", "dog/a.mp4": "h264.mp4"})
     whole = videos("h264.mp4").read_bytes()
-    write_bad(source / "cat/cut.mp4", whole[: len(whole) * 2 // 3])
-    write_bad(source / "cat/no-header.mp4", whole[:40])
-    write_bad(source / "cat/empty.mp4", b"")
-    write_bad(source / "dog/text.mp4", b"no video at all, but some text")
-    write_bad(source / "dog/list.mkv", b"#EXTM3U\nhttp://127.0.0.1:9/a.ts\nfile:///etc/passwd\n")
+    damaged = {
+        "cat/cut.mp4": whole[: len(whole) * 2 // 3],
+        "cat/no-header.mp4": whole[:40],
+        "cat/empty.mp4": b"",
+        "dog/text.mp4": b"no video at all, but some text",
+        "dog/list.mkv": b"#EXTM3U\nhttp://127.0.0.1:9/a.ts\nfile:///etc/passwd\n",
+    }
+    for name, data in damaged.items():
+        (source / name).write_bytes(data)
     output = convert(source, tmp_path / "out", "--all-frames", status=1).output
-    rejected = {}
-    for row in read_rejected(tmp_path / "out"):
-        rejected.setdefault(row["source"], row)
-    assert rejected["cat/cut.mp4"]["reason"] == "truncated"
+    rejected = {row["source"]: row for row in rejected_of(tmp_path / "out")}
+    reasons = {name: row["reason"] for name, row in rejected.items()}
+    found = ("truncated", "corrupt", reasons["cat/empty.mp4"], "not-an-image", "not-an-image")
+    assert reasons == dict(zip(damaged, found, strict=True))
     kept = sum(row["clip"] == "cat/cut.mp4" for row in rows_of(tmp_path / "out"))
     assert 0 < kept < FRAMES
     assert f" s, after {kept} frames: " in rejected["cat/cut.mp4"]["detail"]
-    assert rejected["cat/no-header.mp4"]["reason"] == "corrupt"
-    assert rejected["dog/text.mp4"]["reason"] == "not-an-image"
-    assert rejected["dog/list.mkv"]["reason"] == "not-an-image"
-    assert "cat/empty.mp4" in rejected
     assert "5 videos are damaged or not read" in output
     # What was there before the damage is what the whole video has.
     expected = [pixels for _, pixels in decoded(videos("h264.mp4"))]
     _, read = open_video(source / "cat/cut.mp4")
     for number in range(kept - 2):
         np.testing.assert_array_equal(read(number), expected[number])
-
-
-def read_rejected(dataset):
-    name = read_manifest(dataset).rejected.name
-    return [json.loads(line) for line in (dataset / name).read_text().splitlines()]
 
 
 def test_a_video_opens_no_other_file(videos, tmp_path):
@@ -383,12 +354,12 @@ def test_a_video_of_very_many_edits_takes_bounded_memory_and_time(
     """FFmpeg lists all frames again for each edit."""
     for name, value in limits.items():
         monkeypatch.setattr(f"dataprep.containers.videos.{name}", value)
-    data, path = videos("plain.mov").read_bytes(), tmp_path / "a.mov"
+    path = tmp_path / "a.mov"
 
     def repeat(content):
         return content[:4] + struct.pack(">I", edits) + content[8:] * edits
 
-    path.write_bytes(with_box(data, "moov/trak/edts/elst", repeat))
+    path.write_bytes(with_box(videos("plain.mov").read_bytes(), "moov/trak/edts/elst", repeat))
     (found,) = scan_videos([str(path)], [path.stat().st_size])
     assert isinstance(found, Rejected)
     assert message in str(found)
@@ -413,11 +384,8 @@ def test_damage_costs_the_frames_up_to_the_next_entry_in_any_order(videos, tmp_p
         for number in generator.sample(range(len(answers)), min(20, len(answers))):
             assert answer(read, number) == answers[number], (kind, trial, number)
         if kind != "hevc.mkv" and len(answers) == FRAMES:  # a codec that checks little
-            wrong = [
-                number
-                for number, found in enumerate(answers)
-                if isinstance(found, bytes) and found != expected[number].tobytes()
-            ]
+            pairs = zip(answers, expected, strict=True)
+            wrong = [a for a, b in pairs if isinstance(a, bytes) and a != b.tobytes()]
             assert len(wrong) <= 2, (kind, trial, wrong)
         for found in answers:
             assert isinstance(found, bytes) or " s, is " in found

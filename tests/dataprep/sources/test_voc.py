@@ -68,14 +68,21 @@ def test_wrong_annotations_are_named(voc, row, message):
     assert "Annotations/1.xml" in str(refused(voc, message))
 
 
-def test_a_box_outside_of_its_image_rejects_the_image(voc):
-    (voc / "Annotations/1.xml").write_text(annotated.voc_xml(1).replace("<xmax>", "<xmax>9", 1))
+def test_objects_outside_of_their_image_or_difficult(voc):
+    """A box outside rejects the image, and a difficult object is kept and counted."""
+    for number, old, new in ((0, "<difficult>0<", "<difficult>1<"), (1, "<xmax>", "<xmax>9")):
+        path = voc / f"Annotations/{number}.xml"
+        path.write_text(path.read_text().replace(old, new, 1))
     source = read(voc)
-    assert len(source) == 4
     (rejected,) = source.rejected
     place = "the box of object 0 in Annotations/1.xml"
     assert f"{place} is outside of the image of 131x97 pixels" in rejected["detail"]
     assert np.bincount(source.split).tolist() == [2, 2]
+    assert len(source.extra["boxes"][0]) == len(annotated.boxes()[0])
+    kept = "kept 1 box marked as difficult, which the evaluation of VOC leaves out"
+    assert has_notice(source, kept), source.notices
+    annotated.make_voc(voc.parent / "VOC2007")
+    refused(voc.parent, "several years: VOC2007, VOC2012")
 
 
 def test_fractions_and_other_names_are_said(voc):
@@ -88,19 +95,3 @@ def test_fractions_and_other_names_are_said(voc):
     assert np.allclose(source.extra["boxes"][0].as_py(), [[0.1, 0, 0.5, 1]])
     assert has_notice(source, "all boxes are from 0 to 1, so they are fractions")
     assert has_notice(source, "4 files state the name of another image")
-
-
-def test_several_years_are_named(voc):
-    annotated.make_voc(voc.parent / "VOC2007")
-    refused(voc.parent, "several years: VOC2007, VOC2012")
-
-
-def test_difficult_objects_are_kept_and_counted(voc):
-    for number in (0, 3):
-        path = voc / f"Annotations/{number}.xml"
-        path.write_text(path.read_text().replace("<difficult>0<", "<difficult>1<", 1))
-    before = len(annotated.boxes()[0])
-    source = read(voc)
-    assert len(source.extra["boxes"][0]) == before
-    notice = "kept 2 boxes marked as difficult, which the evaluation of VOC leaves out"
-    assert has_notice(source, notice)
