@@ -7,8 +7,8 @@ import zlib
 from random import Random
 from typing import Any
 
-from helpers.bad_images import exif, png_of
-from helpers.mutated_images import mutate_png, png_chunk
+from helpers.bad_images import exif, interlaced_rows, png_of
+from helpers.mutated_images import png_chunk, rle_bmp, tiled_tiff
 from helpers.pictures import encode, photo
 
 from fuzz import mutate
@@ -86,7 +86,35 @@ def pngs() -> list[bytes]:
             **options,
         )
         for mode, options in kinds
-    ]
+    ] + [png_of(64, 48, interlaced_rows(), interlaced=True)]
+
+
+def _mutate_chunks(rng: Random, data: bytes) -> bytes:
+    at, chunks = 8, []
+    while at < len(data):
+        length = struct.unpack_from(">I", data, at)[0]
+        chunks.append((data[at + 4 : at + 8], data[at + 8 : at + 8 + length]))
+        at += 12 + length
+    place = rng.randrange(len(chunks))
+    name, content = chunks[place]
+    kind = rng.choice(("content", "content", "pixels", "name", "swap", "repeat", "split"))
+    if kind == "content":
+        chunks[place] = (name, mutate.mutate_bytes(rng, content))
+    elif kind == "pixels":
+        place = [name for name, _ in chunks].index(b"IDAT")
+        rows = mutate.mutate_bytes(rng, zlib.decompress(chunks[place][1]))
+        chunks[place] = (b"IDAT", zlib.compress(rows))
+    elif kind == "name":
+        names = (b"tEXt", b"tRNS", b"ABCD", b"gAMA", b"sBIT", b"iCCP", b"eXIf", b"bKGD")
+        chunks[place] = (rng.choice(names), content)
+    elif kind == "swap":
+        other = rng.randrange(len(chunks))
+        chunks[place], chunks[other] = chunks[other], chunks[place]
+    elif kind == "repeat":
+        chunks[place : place + 1] = [(name, content)] * rng.choice((0, 2))
+    else:
+        chunks[place : place + 1] = [(name, content[:7]), (name, content[7:])]
+    return data[:8] + b"".join(png_chunk(*chunk) for chunk in chunks)
 
 
 def odd_png(rng: Random, data: bytes) -> bytes:
@@ -95,7 +123,7 @@ def odd_png(rng: Random, data: bytes) -> bytes:
         return png_of(24, 16, bytes(rng.choice((10**6, 10**8))))
     kind = rng.random()
     if kind < 0.6:
-        return mutate_png(data, rng)
+        return _mutate_chunks(rng, data)
     if kind < 0.8:
         return data[:33] + png_chunk(*_ancillary(rng)) + data[33:]
     header = bytearray(data[16:29])
@@ -168,7 +196,11 @@ def odd_webp(rng: Random, data: bytes) -> bytes:
 
 def bmps() -> list[bytes]:
     small = photo(5, 24, 16)
-    return [encode(small.convert(mode), "BMP") for mode in ("RGB", "L", "P", "1", "RGBA")]
+    runs = b"".join(bytes((12, 50 + row, 12, 90, 0, 0)) for row in range(16)) + b"\0\1"
+    return [
+        *(encode(small.convert(mode), "BMP") for mode in ("RGB", "L", "P", "1", "RGBA")),
+        rle_bmp(24, 16, runs),
+    ]
 
 
 def odd_bmp(rng: Random, data: bytes) -> bytes:
@@ -213,8 +245,11 @@ def tiffs() -> list[bytes]:
         ("1", {"compression": "group4"}),
         ("CMYK", {}),
         ("RGBA", {}),
+        ("RGB", {"compression": "tiff_lzw", "tiffinfo": {317: 2}}),
+        ("RGB", {"tiffinfo": {278: 4}}),
     )
-    return [encode(small.convert(mode), "TIFF", **options) for mode, options in kinds]
+    tiled = [tiled_tiff(deflated=False), tiled_tiff(deflated=True)]
+    return [encode(small.convert(mode), "TIFF", **options) for mode, options in kinds] + tiled
 
 
 def odd_tiff(rng: Random, data: bytes) -> bytes:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from PIL import Image
 
+from helpers.mutated_images import png_chunk
 from helpers.pictures import encode, photo
 
 KEPT = ""
@@ -96,20 +97,13 @@ def png_of(
         interlaced: as written in the header.
 
     """
-
-    def chunk(name: bytes, data: bytes) -> bytes:
-        return (
-            struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
-        )
-
     stream = bytearray(zlib.compress(pixels))
     if flip is not None:
         stream[flip] ^= 0x10
     header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, interlaced)
     data = bytes(stream[: len(stream) - cut])
-    return (
-        b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", data) + chunk(b"IEND", b"")
-    )
+    chunks = {b"IHDR": header, b"IDAT": data, b"IEND": b""}
+    return b"\x89PNG\r\n\x1a\n" + b"".join(map(png_chunk, chunks, chunks.values()))
 
 
 def png16() -> bytes:

@@ -1,19 +1,17 @@
-"""What `--validate decode` keeps, DALI decodes on the CPU."""
+"""What `--validate decode` keeps, DALI decodes on the CPU; what DALI does not decode is rejected."""
 
 from __future__ import annotations
 
 import io
 import random
 import struct
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from helpers.bad_images import png_of, write_cases
+from fuzz.surfaces.images import SURFACES
+from helpers.bad_images import exif, png_of, write_cases
 from helpers.mutated_images import (
-    SEEDS,
     body_offset,
-    mutate,
     not_decoded_by_dali,
     png_chunk,
     rle_bmp,
@@ -21,6 +19,7 @@ from helpers.mutated_images import (
     tiled_tiff,
 )
 from helpers.pictures import encode, photo
+from helpers.rows import read_named
 from helpers.shards import decode_with_dali, stored_samples
 from PIL import Image
 
@@ -45,150 +44,140 @@ def kept(image: bytes) -> bool:
 
 
 def test_dali_decodes_mutated_images_that_are_kept(python):
-    draw, images = (
-        random.Random(0),
-        dict.fromkeys(image for images in SEEDS.values() for image in images),
-    )
-    assert all(map(kept, images))
+    draw, images, intact = random.Random(0), {}, []
+    surfaces = [SURFACES[name] for name in ("jpeg", "png", "webp", "bmp", "tiff", "ppm", "jp2")]
+    for surface in surfaces:
+        intact += surface.seeds()
+    assert sum(map(kept, intact)) > 40
     while len(images) < COUNT:
-        if kept(image := mutate(draw)):
-            images[image] = None
-    names = list(images)
-    assert [(names[index], outcome) for index, outcome in not_decoded_by_dali(names, python)] == []
+        case = draw.choice(surfaces).make(draw)
+        del case["options"]
+        images |= {image: None for image in case.values() if kept(image)}
+    assert not_decoded_by_dali([*images, *filter(kept, intact)], python) == []
 
 
-def _pngs() -> Iterator[tuple[str, bytes]]:
-    image = encode(photo(5, 24, 16).convert("P"), "PNG")
-    start, pixels = image.index(b"PLTE") - 4, image.index(b"IDAT") - 4
-    palette = image[start:pixels]
-    for name, chunks in {
-        "no palette": b"",
-        "two palettes": palette * 2,
-        "an empty palette": png_chunk(b"PLTE", b""),
-        "a palette of 4 bytes": png_chunk(b"PLTE", b"1234"),
-        "a palette of 257 colors": png_chunk(b"PLTE", bytes(771)),
-        "an unknown critical chunk": palette + png_chunk(b"ABCD", b""),
-        "a chunk without a name": palette + png_chunk(b"<{\xa8\x82", b""),
-        "two headers": palette + image[8:33],
-    }.items():
-        yield name, image[:33] + chunks + image[pixels:]
-    for at, value in ((24, 7), (25, 5), (26, 1), (27, 2), (28, 17)):
-        header = image[16:at] + bytes((value,)) + image[at + 1 : 29]
-        yield f"header byte {at}", image[:8] + png_chunk(b"IHDR", header) + image[33:]
-    yield "1,000,001 pixels wide", png_of(1_000_001, 1, bytes(3_000_004))
+# --- single files ---------------------------------------------------------------------------------
+
+HEADER_END = 33  # of a PNG: signature and IHDR
+PIXELS = encode(photo(5, 24, 16), "PNG")
+INDEXED = encode(photo(5, 24, 16).convert("P"), "PNG")
+PALETTE = INDEXED[HEADER_END : INDEXED.index(b"IDAT") - 4]
+BITMAP = encode(photo(5, 24, 16).convert("1"), "BMP")
+WIDE = png_of(1_000_001, 1, bytes(3_000_004))
 
 
-def _bmps() -> Iterator[tuple[str, bytes]]:
-    for name, codes in {
-        "a run past the end of its row": b"\x0d\5\x0c\5",
-        "no end of the image": b"\x18\5" * 15 + b"\x17\5",
-        "pixels missing after the last row": b"\x18\5" * 15 + b"\0\x18" + bytes(20),
-        "a skip without its size": b"\x18\5" * 15 + b"\0\2",
-    }.items():
-        yield name, rle_bmp(24, 16, codes)
-    yield "4-bit runs", rle_bmp(24, 16, b"\x18\5" * 16 + b"\0\1", compression=2)
-    one_bit = bytearray(encode(photo(5, 24, 16).convert("1"), "BMP"))
-    one_bit[46] = 34
-    yield "more colors than 1 bit has", bytes(one_bit)
+def before(image: bytes, *chunks: bytes) -> bytes:
+    return image[:HEADER_END] + b"".join(chunks) + image[HEADER_END:]
 
 
-def _tiffs() -> Iterator[tuple[str, bytes]]:
-    body = body_offset(9)
-    tags = {256: 16, 257: 16, 258: 8, 259: 1, 262: 1, 273: body, 277: 1, 278: 16, 279: 256}
-    for name, change in {
-        "neither a color model nor samples": {262: None, 277: None},
-        "YCbCr with one sample": {262: 6},
-        "CMYK with one sample": {262: 5},
-        "a planar configuration of 0": {278: None, 284: 0},
-        "a planar configuration of 256": {278: None, 284: 256},
-        "strips missing": {278: 2},
-    }.items():
-        changed = {tag: value for tag, value in {**tags, **change}.items() if value is not None}
-        changed[273] = body_offset(len(changed))
-        entries = [(tag, 4 if tag in (273, 279) else 3, 1, value) for tag, value in changed.items()]
-        yield name, tiff_of(entries, bytes(range(256)))
-    for name, tag, kind, count in (
-        ("bits in 32-bit numbers", 258, 4, 1),
-        ("a sample format in 32-bit numbers", 339, 4, 1),
-        ("an orientation of bytes", 274, 1, 1),
-        ("an orientation without a value", 274, 3, 0),
-        ("extra samples without a value", 338, 5, 0),
-    ):
-        entries = [
-            (each, 4 if each in (273, 279) else 3, 1, value)
-            for each, value in tags.items()
-            if each != tag
-        ]
-        entries = [
-            (*entry[:3], body_offset(len(entries) + 1)) if entry[0] == 273 else entry
-            for entry in entries
-        ]
-        value = {258: 8, 339: 1, 274: 1, 338: 0}[tag]
-        yield name, tiff_of([*entries, (tag, kind, count, value)], bytes(range(256)))
-    tiles = bytearray(tiled_tiff(deflated=False))
-    struct.pack_into("<H", tiles, 10 + 12 * 8, 330)
-    yield "no offsets of the tiles", bytes(tiles)
+def after(image: bytes, *chunks: bytes) -> bytes:
+    return image[:-12] + b"".join(chunks) + image[-12:]
 
 
-REFUSED = dict([*_pngs(), *_bmps(), *_tiffs()])
+def indexed(chunks: bytes) -> bytes:
+    """Make an indexed PNG with these chunks instead of its palette."""
+    return before(INDEXED.replace(PALETTE, b""), chunks)
+
+
+def header(at: int, value: int) -> bytes:
+    """Make an indexed PNG with another byte in its header."""
+    changed = INDEXED[16:at] + bytes((value,)) + INDEXED[at + 1 : 29]
+    return INDEXED[:8] + png_chunk(b"IHDR", changed) + INDEXED[HEADER_END:]
+
+
+def frame(width: int = 24, left: int = 0, dispose: int = 0, length: int = 26) -> bytes:
+    content = struct.pack(">IIIIIHHBB", 0, width, 16, left, 0, 1, 10, dispose, 0)
+    return png_chunk(b"fcTL", content[:length].ljust(length, b"\0"))
+
+
+def frames(count: int, length: int = 8) -> bytes:
+    return png_chunk(b"acTL", struct.pack(">II", count, 0)[:length].ljust(length, b"\0"))
+
+
+def bitmap(**fields: int) -> bytes:
+    """Make a BMP of two colors with another size of its header, or another number of colors."""
+    data = bytearray(BITMAP)
+    for name, value in fields.items():
+        struct.pack_into("<I", data, {"header_size": 14, "colors": 46}[name], value)
+    return bytes(data)
+
+
+def runs(codes: bytes, compression: int = 1) -> bytes:
+    return rle_bmp(24, 16, codes, compression)
+
+
+def tiff(changes: dict[int, tuple[int, int, int] | None]) -> bytes:
+    """Make a gray TIFF with other tags; a tag is a type, a count and a value, or `None` for no tag."""
+    short = {256: 16, 257: 16, 258: 8, 259: 1, 262: 1, 277: 1, 278: 16}
+    tags = {tag: (3, 1, value) for tag, value in short.items()} | {279: (4, 1, 256)} | changes
+    found = [(tag, *value) for tag, value in tags.items() if value]
+    found.append((273, 4, 1, body_offset(len(found) + 1)))
+    return tiff_of(found, bytes(range(256)))
+
+
+def tiles_without_offsets() -> bytes:
+    data = bytearray(tiled_tiff(deflated=False))
+    struct.pack_into("<H", data, 10 + 12 * 8, 330)
+    return bytes(data)
+
+
+Chunk = tuple[bytes, bytes]
+LOSSY: Chunk = (b"VP8 ", encode(photo(5, 24, 16), "WEBP")[20:])
+EXIF: Chunk = (b"EXIF", exif(6)[6:])
+
+
+def profile(size: int) -> Chunk:
+    return b"ICCP", bytes(size)
+
+
+def alpha(size: int) -> Chunk:
+    return b"ALPH", bytes(size)
+
+
+def webp(flags: int | None, *chunks: Chunk) -> bytes:
+    """Make a WebP: an extended one with these flags, unless they are `None`."""
+    if flags is not None:
+        size = struct.pack("<I", 23)[:3] + struct.pack("<I", 15)[:3]
+        chunks = ((b"VP8X", bytes([flags, 0, 0, 0]) + size), *chunks)
+    body = b"WEBP"
+    for name, data in chunks:
+        body += name + struct.pack("<I", len(data)) + data + bytes(len(data) % 2)
+    return b"RIFF" + struct.pack("<I", len(body)) + body
+
+
+REFUSED = read_named(__file__, "refused", globals())
+FILES = {**REFUSED, **read_named(__file__, "files", globals())}
 
 
 @pytest.fixture(scope="module")
 def refused_by_dali(python) -> set[str]:
-    """The names of those in `REFUSED` that DALI does not decode."""
-    return {
-        list(REFUSED)[index] for index, _ in not_decoded_by_dali(list(REFUSED.values()), python)
-    }
+    names = list(FILES)
+    found = {names[index] for index, _ in not_decoded_by_dali(list(FILES.values()), python)}
+    assert found >= {*REFUSED}
+    return found
 
 
-@pytest.mark.parametrize("name", REFUSED)
-def test_images_that_dali_refuses_are_rejected(name, refused_by_dali):
-    assert name in refused_by_dali
-    assert not kept(REFUSED[name])
+@pytest.mark.parametrize("name", FILES)
+def test_validation_agrees_with_dali(name, refused_by_dali):
+    assert kept(FILES[name]) == (name not in refused_by_dali)
 
 
-FORMATS = ("tfrecord", "webdataset")
-
-
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory):
-    return write_cases(tmp_path_factory.mktemp("corpus") / "images")
-
-
-@pytest.mark.parametrize("fmt", FORMATS)
-def test_dali_decodes_all_images_that_decode_validation_keeps(fmt, corpus, tmp_path):
-    out = tmp_path / "out"
+@pytest.mark.parametrize("fmt", ["tfrecord", "webdataset"])
+def test_dali_decodes_all_images_that_decode_validation_keeps(fmt, tmp_path):
+    """Images that DALI cannot decode by itself are compared with Pillow."""
+    folder, out = write_cases(tmp_path / "images"), tmp_path / "out"
     convert_dataset(
-        read_source(str(corpus)), str(out), Options(fmt=fmt, validate="decode"), workers=1
+        read_source(str(folder)), str(out), Options(fmt=fmt, validate="decode"), workers=1
     )
     rows = [row for row, _ in stored_samples(out)]
-    images = decode_with_dali(out)
-    assert len(images) == len(rows)
-    for row, image in zip(rows, images, strict=True):
+    kinds = set()
+    for row, image in zip(rows, decode_with_dali(out), strict=True):
         turned = row.source.endswith(("orientation 6.jpg", "orientation 8.jpg", "thumbnail.jpg"))
         height, width = (row.width, row.height) if turned else (row.height, row.width)
         assert image.shape == (height, width, 3), row.source
         assert image.std() > 1 or row.width == 1, row.source
-
-
-PICTURES = {
-    "color.ppm": photo(1),
-    "gray.pgm": photo(2).convert("L"),
-    "bitmap.pbm": photo(3).convert("1"),
-}
-
-
-@pytest.mark.parametrize("fmt", ["tfrecord", "webdataset"])
-def test_pixels_are_the_pixels_of_pillow(fmt, tmp_path):
-    folder = tmp_path / "photos" / "a"
-    folder.mkdir(parents=True)
-    for name, picture in PICTURES.items():
-        (folder / name).write_bytes(encode(picture, "PPM"))
-    options = Options(fmt=fmt, validate="decode")
-    convert_dataset(read_source(str(folder.parent)), str(tmp_path / "out"), options, workers=1)
-    rows = [row for row, _ in stored_samples(tmp_path / "out")]
-    assert {row.source for row in rows} == {f"a/{name}" for name in PICTURES}
-    for row, image in zip(rows, decode_with_dali(tmp_path / "out"), strict=True):
-        stored = Image.open(io.BytesIO((folder.parent / row.source).read_bytes()))
-        pixels = np.asarray(stored.convert("RGB"))
-        assert np.array_equal(image, np.broadcast_to(pixels.reshape(48, 64, -1), image.shape))
+        stored = Image.open(io.BytesIO((folder / row.source).read_bytes()))
+        if stored.format == "PPM":
+            assert np.array_equal(image, np.asarray(stored.convert("RGB"))), row.source
+            kinds.add(stored.mode)
+    assert kinds == {"1", "L", "RGB"}
