@@ -241,6 +241,9 @@ def _pngs() -> Iterator[Case]:
     yield case("palette.png", encoded_photo("PNG", "P"))
     yield case("one bit.png", encoded_photo("PNG", "1"))
     yield case("rgba.png", encoded_photo("PNG", "RGBA"))
+    indexed = encoded_photo("PNG", "P")
+    no_palette = indexed[:33] + indexed[indexed.index(b"IDAT") - 4 :]
+    yield case("no palette.png", no_palette, "corrupt")
     yield case("16 bits.png", png16(), "unsupported")
     yield case("bomb.png", png_of(60000, 60000), "too-large")
     yield case("no pixels.png", png_of(64, 48), KEPT, "corrupt")
@@ -273,6 +276,7 @@ def _others() -> Iterator[Case]:
     yield case("rgba.webp", encoded_photo("WEBP", "RGBA"))
     yield case("cut.webp", webp[:-20], "truncated")
     yield case("cut in the header.webp", webp[:24], "truncated")
+    yield case("zero wide.webp", webp[:26] + struct.pack("<HH", 0, 100) + webp[30:], "corrupt")
     yield case("damaged.webp", webp[:40] + bytes(60) + webp[100:])  # lossy WebP has no checksum
     yield case("animated.webp", animated("WEBP"), "unsupported")
     yield case("trailing garbage.webp", webp + b"garbage!")
