@@ -1,4 +1,4 @@
-"""ICC color profiles with processing elements, which may share their data."""
+"""ICC color profiles: sRGB with exchanged colors, and processing elements, which may share their data."""
 
 from __future__ import annotations
 
@@ -7,7 +7,14 @@ from collections.abc import Sequence
 
 from PIL import ImageCms
 
+SRGB = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
 _HEADER = 128
+
+
+def exchanged(one: bytes, other: bytes) -> bytes:
+    """Return sRGB with two of its colors exchanged, such as b"r" and b"g", which changes all colors visibly."""
+    one, other = one + b"XYZ", other + b"XYZ"
+    return SRGB.replace(one, b"tmp!").replace(other, one).replace(b"tmp!", other)
 
 
 def multi_stage_profile(count: int, elements: Sequence[bytes]) -> bytes:
@@ -18,11 +25,10 @@ def multi_stage_profile(count: int, elements: Sequence[bytes]) -> bytes:
         at += len(element)
     table = b"".join(positions[number % len(elements)] for number in range(count))
     stages = b"mpet" + struct.pack(">IHHI", 0, 3, 3, count) + table + b"".join(elements)
-    header = bytearray(ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()[:_HEADER])
+    header = bytearray(SRGB[:_HEADER])
     struct.pack_into(">I", header, 0, _HEADER + 16 + len(stages))
-    struct.pack_into(
-        ">I4s", header, 8, 0x04300000, b"mntr"
-    )  # the first version with processing elements
+    # The first version with processing elements.
+    struct.pack_into(">I4s", header, 8, 0x04300000, b"mntr")
     return bytes(header) + struct.pack(">I4sII", 1, b"D2B0", _HEADER + 16, len(stages)) + stages
 
 

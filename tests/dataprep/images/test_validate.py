@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import time
 from typing import get_args
 
@@ -13,14 +12,11 @@ from helpers.examples import examples
 from helpers.pictures import encode, photo
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from PIL import Image
-from PIL.PngImagePlugin import PngInfo
 
 from dataprep.images import validate
 from dataprep.images.base import EXTENSIONS, REASONS, ImageInfo, Rejected
 from dataprep.images.downscale import prepare
-from dataprep.images.pixels import decode
-from dataprep.images.validate import check_image, parse_header
+from dataprep.images.validate import check_image
 from dataprep.options import Downscale, Options, Raw, Validation
 from dataprep.run.convert import convert_dataset
 from dataprep.sources import read_source
@@ -123,20 +119,6 @@ def test_index_and_verify_print_the_same_line(validation, tmp_path, monkeypatch,
     (line,) = (line for line in lines if "dataprep failed on 1 image," in line)
     assert line.startswith("dataprep: train-00000.tar#0: ")
     assert line.endswith(REPORT)
-
-
-# --- Pillow ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP"])
-def test_orientation_of_xmp_as_pillow_reads_it(kind):
-    xmp = '<x:xmpmeta><rdf:Description tiff:Orientation="6"/></x:xmpmeta>'
-    info = PngInfo()
-    info.add_itxt("XML:com.adobe.xmp", xmp)
-    options = {"pnginfo": info} if kind == "PNG" else {"xmp": xmp.encode()}
-    image = encode(photo(5, 24, 16), kind, **options)
-    assert Image.open(io.BytesIO(image)).getexif()[0x0112] == 6
-    assert decode(image, parse_header(image), 24, 16).orientation == 6
 
 
 def test_decoding_imports_no_other_formats_of_pillow(warm, tmp_path):
