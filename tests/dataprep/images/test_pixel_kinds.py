@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import io
-import tarfile
-
 import numpy as np
 import pytest
+from helpers.make_sources import tar_of
 from helpers.pictures import encode, photo
-from PIL import Image
 
 from dataprep.images.validate import check_image
 
+KIND = ("--channels", 3, "--dtype", "uint8")
 GRAY = np.asarray(photo(1).convert("L"))
 
 #: Encoded images, each with what it is.
@@ -34,9 +32,8 @@ def source(tmp_path):
 
 
 @pytest.mark.parametrize("change", [(), ("--resize-shorter", 16), ("--store", "raw")])
-def test_convert_refuses_them_by_name(source, tmp_path, invoke, change):
-    kind = ("--channels", 3, "--dtype", "uint8")
-    invoke("convert", "--src", source, "--out", tmp_path / "out", *kind, *change, status=1)
+def test_convert_refuses_them_by_name(source, tmp_path, convert, change):
+    convert(source, tmp_path / "out", *KIND, *change, status=1)
     rejected = (tmp_path / "out" / "rejected.jsonl").read_text()
     assert rejected.count("unsupported") == len(OTHERS)
     assert all(what in rejected for _, what in OTHERS.values())
@@ -44,32 +41,25 @@ def test_convert_refuses_them_by_name(source, tmp_path, invoke, change):
 
 @pytest.mark.parametrize("validate", ["none", "decode"])
 def test_index_refuses_them_by_name(tmp_path, invoke, validate):
-    with tarfile.open(tmp_path / "train-0.tar", "w") as shard:
-        for number, (data, _) in enumerate([*OTHERS.values(), (encode(photo(2), "PNG"), "")]):
-            for suffix, member in (("png", data), ("cls", b"0")):
-                info = tarfile.TarInfo(f"{number}.{suffix}")
-                info.size = len(member)
-                shard.addfile(info, io.BytesIO(member))
+    members = []
+    for number, (data, _) in enumerate([*OTHERS.values(), (encode(photo(2), "PNG"), "")]):
+        members += [(f"{number}.png", data), (f"{number}.cls", b"0")]
+    (tmp_path / "train-0.tar").write_bytes(tar_of(members))
     invoke("index", tmp_path, "--image", "png", "--validate", validate, status=1)
     rejected = (tmp_path / "rejected.jsonl").read_text()
     assert all(what in rejected for _, what in OTHERS.values())
 
 
-@pytest.mark.parametrize("decode", [(), ("--decode",)])
-def test_verify_finds_them(source, tmp_path, invoke, monkeypatch, decode):
+def test_verify_finds_them(source, tmp_path, invoke, convert, monkeypatch):
     """An earlier release wrote them."""
-    from dataprep.options import Options
-    from dataprep.run.convert import convert_dataset
-    from dataprep.sources import read_source
-
     with monkeypatch.context() as patch:
         patch.setattr("dataprep.images.validate.check_pixel_kind", lambda *_: None)
-        convert_dataset(read_source(str(source)), str(tmp_path / "out"), Options(), workers=1)
-    found = invoke("verify", tmp_path / "out", *decode, "--workers", 1, status=1).stdout
-    assert all(what in found for name, (_, what) in OTHERS.items() if not name.endswith(".pgm"))
+        convert(source, tmp_path / "out", *KIND)
+    for decode in ((), ("--decode",)):
+        found = invoke("verify", tmp_path / "out", *decode, "--workers", 1, status=1).stdout
+        assert all(what in found for name, (_, what) in OTHERS.items() if not name.endswith(".pgm"))
 
 
 def test_a_picture_with_alpha_is_rgb():
     for kind, mode in (("TIFF", "RGBA"), ("PNG", "RGBA"), ("PNG", "LA"), ("TIFF", "P")):
         assert check_image(encode(photo(3).convert(mode), kind)).pixels == (3, "uint8")
-        Image.open(io.BytesIO(encode(photo(3).convert(mode), kind))).load()

@@ -1,23 +1,17 @@
-"""Unusual file names, links, values and column names, through `convert_dataset`."""
+"""Unusual file names, links, values and column names, through `convert`."""
 
 from __future__ import annotations
 
 import json
 import os
-from pathlib import Path
 
 import pytest
 from helpers.bad_images import UNUSUAL_NAMES
+from helpers.datasets import FORMATS, rows_of
 from helpers.oracles import read_with_tfrecord_package
 from helpers.pictures import encode, photo
-from helpers.shards import stored_samples
 
-from dataprep.options import Options
-from dataprep.run.convert import convert_dataset
 from dataprep.sources import read_source
-from dataprep.verification.verify import verify_dataset
-
-FORMATS = ("tfrecord", "webdataset")
 
 
 @pytest.fixture
@@ -28,52 +22,47 @@ def folder(tmp_path):
     return path
 
 
-def convert(folder: Path, out: Path, **options: object) -> tuple[set[str], dict[str, str]]:
-    """Convert; return the sources that are kept, and the reasons of those that are rejected."""
-    convert_dataset(read_source(str(folder.parent)), str(out), Options(**options), workers=1)
-    rejected = out / "rejected.jsonl"
-    lines = (
-        [json.loads(line) for line in rejected.read_text().splitlines()]
-        if rejected.exists()
-        else []
-    )
-    assert verify_dataset(str(out), workers=1).problems == ()
-    return {row.source for row, _ in stored_samples(out)}, {
-        line["source"]: line["reason"] for line in lines
-    }
+@pytest.fixture
+def result(folder, convert, invoke, tmp_path):
+    """A function that converts the folder; it returns the sources that are kept, and the reasons of rejections."""
+
+    def run(*options: object) -> tuple[set[str], dict[str, str]]:
+        out, rejected = tmp_path / "out", {}
+        convert(folder.parent, out, "--max-rejected", 1, *options)
+        invoke("verify", out)
+        if (out / "rejected.jsonl").exists():
+            for line in map(json.loads, (out / "rejected.jsonl").read_text().splitlines()):
+                rejected[line["source"]] = line["reason"]
+        return {row["source"] for row in rows_of(out)}, rejected
+
+    return run
 
 
 @pytest.mark.parametrize("fmt", FORMATS)
-def test_other_libraries_read_unusual_names(fmt, folder, python, tmp_path):
+def test_other_libraries_read_unusual_names(fmt, folder, result, python, tmp_path):
     for number, name in enumerate(UNUSUAL_NAMES, 1):
         (folder / name).write_bytes(encode(photo(number)))
-    convert_dataset(
-        read_source(str(folder.parent)), str(tmp_path / "out"), Options(fmt=fmt), workers=1
-    )
-    path, expected = (
-        tmp_path / "out" / "train-00000",
-        {f"class/{name}" for name in ("intact.jpg", *UNUSUAL_NAMES)},
-    )
+    expected = {f"class/{name}" for name in ("intact.jpg", *UNUSUAL_NAMES)}
+    assert result("--fmt", fmt) == (expected, {})
+    path = tmp_path / "out" / "train-00000"
     if fmt == "webdataset":
         webdataset = pytest.importorskip("webdataset")
-        read = list(webdataset.WebDataset(f"{path}.tar", shardshuffle=False))
-        assert {json.loads(sample["json"])["source"] for sample in read} == expected
+        read = webdataset.WebDataset(f"{path}.tar", shardshuffle=False)
+        names = {json.loads(sample["json"])["source"] for sample in read}
     else:
-        read = read_with_tfrecord_package(
-            python, path.with_suffix(".tfrecord"), image="image/filename"
-        )
-        assert {name.decode() for name, _ in read} == expected
+        shard = path.with_suffix(".tfrecord")
+        read = read_with_tfrecord_package(python, shard, image="image/filename")
+        names = {name.decode() for name, _ in read}
+    assert names == expected
 
 
-def test_name_that_is_not_utf8_is_rejected(folder, tmp_path):
+def test_name_that_is_not_utf8_is_rejected(folder, result):
     with open(os.fsencode(folder) + b"/caf\xe9.jpg", "wb") as file:
         file.write(encode(photo(1)))
-    kept, rejected = convert(folder, tmp_path / "out")
-    assert kept == {"class/intact.jpg"}
-    assert rejected == {"class/caf\\xe9.jpg": "bad-name"}
+    assert result() == ({"class/intact.jpg"}, {"class/caf\\xe9.jpg": "bad-name"})
 
 
-def test_pipes_links_and_folders_with_image_names(folder, tmp_path):
+def test_pipes_links_and_folders_with_image_names(folder, result):
     """Pipes and broken links are unreadable; a folder with an image's name is scanned."""
     os.mkfifo(folder / "pipe.jpg")
     (folder / "dangling.jpg").symlink_to("nowhere.jpg")
@@ -83,13 +72,13 @@ def test_pipes_links_and_folders_with_image_names(folder, tmp_path):
     (folder / "link.jpg").symlink_to("intact.jpg")
     (folder / "folder.jpg").mkdir()
     (folder / "folder.jpg" / "inside.jpg").write_bytes(encode(photo(2)))
-    kept, rejected = convert(folder, tmp_path / "out")
+    kept, rejected = result()
     assert kept == {"class/intact.jpg", "class/link.jpg", "class/folder.jpg/inside.jpg"}
     broken = ("pipe", "dangling", "itself", "a", "b")
     assert rejected == dict.fromkeys((f"class/{name}.jpg" for name in broken), "unreadable")
 
 
-def test_links_to_folders_above(folder, tmp_path):
+def test_links_to_folders_above(folder):
     (folder / "below").mkdir()
     (folder / "below" / "up").symlink_to("..")
     (folder / "round").symlink_to(".")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from typing import get_args
 
 import pytest
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 from dataprep.images import validate
 from dataprep.images.base import EXTENSIONS, REASONS, ImageInfo, Rejected
 from dataprep.images.downscale import prepare
+from dataprep.images.perceptual_hash import hash_image
 from dataprep.images.validate import check_image
 from dataprep.options import Downscale, Options, Raw, Validation
 from dataprep.run.convert import convert_dataset
@@ -55,6 +57,12 @@ def test_reason(case: Case):
             else:
                 assert expected == ""
                 assert "raw" not in change or len(stored.data) == 3 * 70 * 70
+    with suppress(Rejected):
+        info = check_image(case.data, "none")
+        try:
+            hash_image(case.data, info)
+        except Rejected as error:
+            assert error.reason != "failed"  # noqa: PT017
 
 
 def test_cases_have_unique_names_and_cover_all_reasons():
@@ -127,6 +135,7 @@ def test_decoding_imports_no_other_formats_of_pillow(warm, tmp_path):
         (tmp_path / kind).write_bytes(encode(photo(1), kind))
     program = """
 import pathlib, sys
+from dataprep.images.perceptual_hash import hash_image
 from dataprep.images.validate import check_image, open_with_pillow
 for path in pathlib.Path().iterdir():
     open_with_pillow(path.read_bytes(), check_image(path.read_bytes()))
