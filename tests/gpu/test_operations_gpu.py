@@ -6,12 +6,11 @@ import importlib.util
 import inspect
 
 import pytest
-import test_color
-import test_combinators
+import test_chances
 import test_erasing
 import test_fuse
-import test_geometry
 import test_mixing
+import test_pixels
 import test_policies
 
 from loaders.dali.graph import RandomStreams
@@ -20,8 +19,7 @@ from loaders.dali.graph import RandomStreams
 def checks():
     """Return every check whose only required argument is `gpu`."""
     found = []
-    modules = [test_color, test_combinators, test_erasing, test_geometry, test_fuse, test_policies]
-    modules.append(test_mixing)
+    modules = [test_chances, test_erasing, test_fuse, test_mixing, test_pixels, test_policies]
     if importlib.util.find_spec("torchvision"):
         import test_torchvision
 

@@ -36,3 +36,11 @@ def assert_probability(outcomes: Sequence[bool] | np.ndarray, probability: float
     assert (
         stats.binomtest(int(np.sum(outcomes)), np.size(outcomes), probability).pvalue > MIN_PVALUE
     )
+
+
+def assert_shares(counts: np.ndarray, shares: Sequence[float]) -> None:
+    """Check how often each outcome occurred, with a chi-square test; one with the share 0 must not occur."""
+    possible = np.array(shares) > 0
+    assert not counts[~possible].any()
+    expected = np.array(shares)[possible] * counts.sum()
+    assert stats.chisquare(counts[possible], expected).pvalue > MIN_PVALUE

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import product
 from typing import Any
 
 import numpy as np
 import pytest
 from helpers.chance import assert_equal_counts, assert_probability, assert_uniform
 from helpers.draws import HEIGHT, WIDTH, drawn, draws_of
-from helpers.graphs import run_operation, run_stacked
+from helpers.graphs import run_each, run_stacked
 
 from loaders.transforms.base import ImageSpec
 from loaders.transforms.erasing import (
@@ -25,7 +26,6 @@ from loaders.transforms.erasing import (
     KeepPart,
     RandomErasing,
 )
-from manifests.errors import CallError
 
 SIZE, COUNT = (50, 70), 16
 
@@ -108,25 +108,25 @@ def predicted(operation: Any, image: np.ndarray) -> list[np.ndarray]:
 
 def check_pixels_follow_the_draws(gpu: bool = False) -> None:
     """With the size of the images known, and with sizes that only the graph knows."""
-    for operation in DRAWN:
-        for is_uint8 in (True, False):
-            if not is_uint8 and getattr(operation, "fill", 0) is None:
-                continue
-            image = noise_image(*SIZE, uint8=is_uint8)
-            for size in (SIZE, None):
-                if size is None and isinstance(operation, HideAndSeek):
-                    continue  # It draws the cells in the graph.
-                spec = ImageSpec(size, is_uint8=is_uint8)
-                found = run_operation(operation, [image] * COUNT, spec=spec, gpu=gpu)
-                for each, expected in zip(found, predicted(operation, image), strict=True):
-                    if getattr(operation, "mode", "") == "pixels":
-                        hidden = (expected != image).any(-1)
-                        assert (each[~hidden] == image[~hidden]).all()
-                        assert (each[hidden] != image[hidden]).mean() > 0.98 or not hidden.any()
-                        assert not is_uint8 or each[hidden].max(initial=0) <= 6
-                        continue
-                    assert each.dtype == image.dtype
+    for is_uint8, size in product((True, False), (SIZE, None)):
+        image, operations = noise_image(*SIZE, uint8=is_uint8), []
+        for operation in DRAWN:
+            # It draws the cells in the graph.
+            is_drawn = size is None and isinstance(operation, HideAndSeek)
+            if not is_drawn and (is_uint8 or getattr(operation, "fill", 0) is not None):
+                operations.append(operation)
+        spec = ImageSpec(size, is_uint8=is_uint8)
+        results = run_each(operations, [image] * COUNT, spec=spec, gpu=gpu)
+        for operation, found in zip(operations, results, strict=True):
+            for each, expected in zip(found, predicted(operation, image), strict=True):
+                assert each.dtype == image.dtype
+                if getattr(operation, "mode", "") != "pixels":
                     assert np.array_equal(each, expected), operation
+                    continue
+                hidden = (expected != image).any(-1)
+                assert (each[~hidden] == image[~hidden]).all()
+                assert (each == image)[hidden].sum() <= 0.02 * 3 * hidden.sum()
+                assert not is_uint8 or each[hidden].max(initial=0) <= 6
 
 
 def check_cells_of_unknown_sizes(gpu: bool = False) -> None:
@@ -179,17 +179,6 @@ def check_several_parts(gpu: bool = False) -> None:
         assert_uniform(areas * count / (HEIGHT * WIDTH), 0.1, 0.4)
 
 
-def check_probabilities(gpu: bool = False) -> None:
-    image = noise_image(30, 30)
-    for operation in (
-        *(RandomErasing(0.3, (0.1, 0.2), mode=mode) for mode in ("constant", "color", "pixels")),
-        *(GridMask((8, 9), hide=hide, probability=0.3) for hide in ("lines", "squares")),
-        KeepPart((0.1, 0.5), probability=0.3),
-    ):
-        changed = run_stacked(operation, image, 1000, gpu=gpu) != image
-        assert_probability(changed.any((1, 2, 3)), 0.3)
-
-
 def check_kept_parts(gpu: bool = False) -> None:
     """The part is a rectangle of the area and the ratio; fills are rounded to bytes."""
     image = noise_image(40, 50)
@@ -202,26 +191,9 @@ def check_kept_parts(gpu: bool = False) -> None:
         assert 0.18 < kept.mean((1, 2)).min() < kept.mean((1, 2)).max() < 0.53
 
 
-def check_seeds(gpu: bool = False) -> None:
-    image = noise_image(*SIZE)
-    for operation in (*DRAWN, KeepPart(probability=0.9)):
-        first, again, other = (
-            run_operation(operation, [image] * 6, runs=2, seed=seed, gpu=gpu) for seed in (1, 1, 2)
-        )
-        assert all(map(np.array_equal, first, again))
-        assert not all(map(np.array_equal, first, other))
-        assert not all(map(np.array_equal, first[:6], first[6:])), operation
-
-
 CHECKS = [each for name, each in list(globals().items()) if name.startswith("check_")]
 
 
 @pytest.mark.parametrize("check", CHECKS)
 def test_on_cpu(check):
     check()
-
-
-@pytest.mark.parametrize("sizes", [(), (0,), (16, -1), (1.5,), [16]])
-def test_invalid_cell_sizes(sizes):
-    with pytest.raises(CallError, match="sizes"):
-        HideAndSeek(sizes)

@@ -17,7 +17,7 @@ import numpy as np
 import nvidia.dali as dali
 import pytest
 from helpers.examples import examples
-from helpers.graphs import pipeline_options, run_graph, run_operation
+from helpers.graphs import pipeline_options, run_each, run_graph, run_operation, run_stacked
 from helpers.photographs import photograph
 from helpers.pictures import encode
 from hypothesis import assume, given, settings
@@ -290,31 +290,29 @@ def from_encoded(
     return [np.array(each.at(number)) for each in outputs for number in range(len(arrays))]
 
 
-def is_random(operation: Operation) -> bool:
-    """Return whether an operation draws random numbers."""
-    if isinstance(operation, (Resize, CropAtRatio)):
-        return operation.filter == "random"
-    if isinstance(operation, Crop):
-        return operation.at == "random"
-    return not isinstance(operation, (Normalize, Rescale, ConvertColor))
+#: Lists whose images are compared: a factor of the differences, the largest of a pixel, and the
+#: largest mean of an image.
+Compared = tuple[Sequence[Operation], float, float, float]
 
 
-def differences(operations: Sequence[Operation], **options: Any) -> list[np.ndarray]:
-    """Return the absolute differences between fused and unfused results.
-
-    Fusion must change the operations.
-    """
-    fused = fuse(operations).operations
-    assert fused != tuple(operations)
-    # Copies of an image get draws of their own; without draws they would only repeat the
-    # comparison.
-    images = photographs() * (3 if any(map(is_random, operations)) else 1)
-    separate = run_operation(operations, images, seed=3, **options)
-    combined, found = run_operation(fused, images, seed=3, **options), []
-    for each, other in zip(separate, combined, strict=True):
-        assert (each.shape, each.dtype) == (other.shape, other.dtype)
-        found.append(np.abs(each.astype(float) - other))
-    return found
+def assert_same_images(lists: Sequence[Compared], gpu: bool) -> None:
+    """Compare fused and unfused results of lists that fusion changes."""
+    # Copies of an image get draws of their own.
+    images, options = photographs() * 3, {"seed": 3, "gpu": gpu}
+    for start in range(0, len(lists), 16):  # each pipeline takes memory
+        some = lists[start : start + 16]
+        fused = [fuse(operations).operations for operations, *_ in some]
+        separate = run_each([operations for operations, *_ in some], images, **options)
+        combined = run_each(fused, images, **options)
+        for (operations, level, most, mean), after, found, expected in zip(
+            some, fused, combined, separate, strict=True
+        ):
+            assert after != tuple(operations)
+            for one, other in zip(found, expected, strict=True):
+                assert (one.shape, one.dtype) == (other.shape, other.dtype)
+                difference = np.abs(one.astype(float) - other) * level
+                assert difference.max() <= most, (operations, difference.max())
+                assert difference.mean() <= mean, (operations, difference.mean())
 
 
 CROPS = (
@@ -374,93 +372,84 @@ def check_decoded_crops_follow_exif_orientation(gpu: bool = False) -> None:
     assert found[22:].max() < 5
 
 
-def check_resized_crops(gpu: bool = False) -> None:
+def resized_crops() -> Iterator[Compared]:
     resizes = (
         SHORT, Resize(shorter=64, antialias=False, rounding="nearest"),
         Resize(shorter=64, filter="lanczos"), Resize(shorter=64, filter="random"),
         Resize((57, 63)), Resize((256, 301), antialias=False),
     )  # fmt: skip
     crops = (CROP, Crop((55, 47), rounding="down"), Crop((55, 48), "random"), Crop((57, 63)))
-    for resize in resizes:
-        for crop in crops:
-            for sequence in ([resize, crop], [FLIP, resize, crop]):
-                different = differences(sequence, gpu=gpu)
-                assert max(each.max() for each in different) <= 1, sequence
-                assert np.mean([each.mean() for each in different]) < 0.01, sequence
+    for first, resize, crop in product(((), (FLIP,)), resizes, crops):
+        yield (*first, resize, crop), 1, 1, 0.01
     # If two pixels are equally near, either may be taken.
-    different = differences([Resize(shorter=64, filter="nearest"), CROP], gpu=gpu)
-    assert np.mean([(each > 0).mean() for each in different]) < 0.01
+    yield (Resize(shorter=64, filter="nearest"), CROP), 1, 255, 0.3
 
 
-def check_padded_crops(gpu: bool = False) -> None:
-    pads = PAD, Pad(1, 2, 7, 20, fill=(9, 80, 170))
+def padded_crops() -> Iterator[Compared]:
     crops = Crop((57, 63), "random"), Crop((56, 48), rounding="down"), Crop((65, 71))
-    for pad in pads:
-        for crop in crops:
-            large = replace(crop, size=(300, 400), fill=pad.fill)
-            for sequence in ([Resize((57, 63)), pad, crop], [pad, large]):
-                different = differences(sequence, gpu=gpu)
-                assert not max(each.max() for each in different), sequence
+    for pad, crop in product((PAD, Pad(1, 2, 7, 20, fill=(9, 80, 170))), crops):
+        yield (Resize((57, 63)), pad, crop), 1, 0, 0
+        yield (pad, replace(crop, size=(300, 400), fill=pad.fill)), 1, 0, 0
+
+
+LARGE = Resize((97, 131))
+
+
+def resizes_before_pointwise() -> Iterator[Compared]:
+    """Yield linear operations, which differ by rounding to uint8, and resizes without interpolation."""
+    level_of_std = 0.225 * 255
+    every = (
+        (NORMALIZE, level_of_std, 0.51, 0.26),
+        (Rescale(), 255, 0.51, 0.26),
+        (ConvertColor("BGR"), 1, 0, 0),
+        (ConvertColor("GRAY"), 1, 1, 0.25),
+        (ConvertColor("YCbCr"), 1, 1, 0.25),
+        (RandomGrayscale(0.5), 1, 1, 0.25),
+        (ColorJitter(brightness=(0.6, 1)), 1, 1, 0.5),
+        (ColorJitter(brightness=(0.6, 1), saturation=(0, 1)), 1, 2, 0.5),
+    )
+    for operation, *limits in every:
+        yield (operation, LARGE), *limits
+    for resize in (replace(LARGE, antialias=False), RANDOM_CROP, CropAtRatio(64, 0.875)):
+        for operation, *limits in (every[0], every[4], every[-1]):
+            yield (operation, resize), *limits
+    jitter = ColorJitter(hue=(-0.1, 0.1), brightness=(0.6, 1.4))
+    for operation in (NORMALIZE, jitter, ConvertColor("LAB")):
+        yield (operation, Resize((97, 131), filter="nearest")), 1, 0, 0
+
+
+def check_images(gpu: bool = False) -> None:
+    lists: list[Compared] = [*resized_crops(), *padded_crops(), *resizes_before_pointwise()]
+    unscaled = Normalize((1, 2, 3), (4, 5, 6), scale=1.0)
+    for normalize in (NORMALIZE, unscaled, Normalize(MEAN, STD, channels=4)):
+        lists.append(((FLIP, normalize), 1, 1e-5, 1e-5))
+    assert_same_images(lists, gpu)
 
 
 def check_padding_stays_zero(gpu: bool = False) -> None:
     """Padding of a crop is 0 at the position of the crop in the list, before or after normalization."""
-    images = [each[:30, :40].copy() for each in photographs()]
-    for sequence in (
-        [SHORT, Crop((70, 48))],
-        [NORMALIZE, Crop((40, 30))],
-        [Resize((20, 70)), NORMALIZE, Crop((21, 60))],
+    lists = (
+        (SHORT, Crop((70, 48))),
+        (NORMALIZE, Crop((40, 30))),
+        (Resize((20, 70)), NORMALIZE, Crop((21, 60))),
+    )
+    images = [each[:30, :40] for each in photographs()]
+    fused = [fuse(each).operations for each in lists]
+    for separate, combined in zip(
+        *(run_each(each, images, gpu=gpu) for each in (lists, fused)), strict=True
     ):
-        separate, combined = (
-            run_operation(each, images, gpu=gpu) for each in (sequence, fuse(sequence).operations)
-        )
         for each, other in zip(separate, combined, strict=True):
             assert np.array_equal(each, other)
             assert (each[0] == 0).all() or (each[-1] == 0).all()
 
 
-LARGE = Resize((97, 131))
-RESIZES = (LARGE, replace(LARGE, antialias=False), RANDOM_CROP, CropAtRatio(64, 0.875))
-
-
-def check_resize_before_pointwise_operations(gpu: bool = False) -> None:
-    """Linear operations differ by rounding to uint8."""
-    level_of_std = 0.225 * 255
-    for resize in RESIZES:
-        every = (
-            (NORMALIZE, level_of_std, 0.51, 0.26),
-            (Rescale(), 255, 0.51, 0.26),
-            (ConvertColor("BGR"), 1, 0, 0),
-            (ConvertColor("GRAY"), 1, 1, 0.25),
-            (ConvertColor("YCbCr"), 1, 1, 0.25),
-            (RandomGrayscale(0.5), 1, 1, 0.25),
-            (ColorJitter(brightness=(0.6, 1)), 1, 1, 0.5),
-            (ColorJitter(brightness=(0.6, 1), saturation=(0, 1)), 1, 2, 0.5),
-        )
-        some = every if resize is LARGE else (every[0], every[4], every[-1])
-        for operation, level, most, mean in some:
-            different = [each * level for each in differences([operation, resize], gpu=gpu)]
-            assert max(each.max() for each in different) <= most, (operation, resize)
-            assert max(each.mean() for each in different) <= mean, (operation, resize)
-    # Without interpolation the results are identical.
-    jitter = ColorJitter(hue=(-0.1, 0.1), brightness=(0.6, 1.4))
-    for operation in (NORMALIZE, jitter, ConvertColor("LAB")):
-        resize = Resize((97, 131), filter="nearest")
-        assert max(each.max() for each in differences([operation, resize], gpu=gpu)) == 0
-
-
 def check_flip_and_normalize(gpu: bool = False) -> None:
-    unscaled = Normalize((1, 2, 3), (4, 5, 6), scale=1.0)
-    for normalize in (NORMALIZE, unscaled, Normalize(MEAN, STD, channels=4)):
-        different = differences([FLIP, normalize], gpu=gpu)
-        assert max(each.max() for each in different) < 1e-5
     image = photographs()[3]
-    found = run_operation(fuse([FLIP, NORMALIZE]).operations, [image] * 60, gpu=gpu)
+    found = run_stacked(fuse([FLIP, NORMALIZE]).operations, image, 60, gpu=gpu)
     expected = (image / 255 - MEAN) / STD
-    flipped = [bool(np.abs(each - expected[:, ::-1]).max() < 1e-5) for each in found]
-    for each, is_flipped in zip(found, flipped, strict=True):
-        assert is_flipped or np.abs(each - expected).max() < 1e-5
-    assert 10 < sum(flipped) < 50
+    flipped, same = (np.abs(found - each).max((1, 2, 3)) for each in (expected[:, ::-1], expected))
+    assert (np.minimum(flipped, same) < 1e-5).all()
+    assert 10 < (flipped < 1e-5).sum() < 50
 
 
 DTYPES = {
@@ -474,9 +463,9 @@ def finished(
     image: np.ndarray, last: Operation | None, spec: ImageSpec, dtype: str, layout: str, gpu: bool
 ) -> np.ndarray:
     def make(node: Any, context: GraphContext) -> Any:
-        return finish(node, last, spec, context, dtype=dtype, layout=layout)
+        return [finish(node, last, spec, context, dtype=dtype, layout=layout)]
 
-    return run_graph(make, [image], gpu=gpu)[0]
+    return run_graph(make, [image], gpu=gpu)[0][0]
 
 
 def check_finish(gpu: bool = False) -> None:
@@ -519,9 +508,9 @@ def check_erasing_in_the_layout_of_the_batch(gpu: bool = False) -> None:
         options: Any = SimpleNamespace(dtype=dtype, layout=layout)
 
         def make(node: Any, context: GraphContext, options: Any = options) -> Any:
-            return finish_all(operations, node, spec, context, options)[0]
+            return [finish_all(operations, node, spec, context, options)[0]]
 
-        found = run_graph(make, images, gpu=gpu)
+        (found,) = run_graph(make, images, gpu=gpu)
         axes = (0, 1, 2, 3) if layout == "NHWC" else (0, 3, 1, 2)
         assert found[0].dtype == kind
         assert np.abs(np.stack(found) - expected.transpose(axes)).max() < limit

@@ -10,6 +10,8 @@ from helpers.parsing import named_parameters, recipe_error, valid_arguments
 
 from loaders.samplers.choose import configured_sampler
 from loaders.transforms import base
+from loaders.transforms.combinators import RandomOrder
+from loaders.transforms.geometry import Flip
 from loaders.transforms.parse import known_transforms, read_recipe
 from loaders.transforms.parse.items import parse_transform
 from loaders.transforms.parse.paddleclas import read_config
@@ -60,6 +62,21 @@ def test_lists_have_a_limit() -> None:
         recipe_error([CROP] * (most + 1))
         == f"transforms has {most + 1} transforms, but at most {most} are supported"
     )
+
+
+def test_the_work_of_containers_has_a_limit() -> None:
+    order = RandomOrder(((Flip(1.0),),) * 6)
+    assert order.work == 36
+    message = "RandomOrder would run 1296 operations per image, but at most 100"
+    with pytest.raises(CallError, match=message):
+        RandomOrder(((order,),) * 6)
+    with pytest.raises(CallError, match="chains must contain at most 6 values, got 7"):
+        RandomOrder(((Flip(1.0),),) * 7)
+    for depth in (9, 5000):
+        name: Any = "RandomInvert"
+        for _ in range(depth):
+            name = {"RandomApply": {"transforms": [name]}}
+        assert "transforms are nested more than 8 levels deep" in recipe_error([name])
 
 
 def test_images_of_known_size_have_a_limit() -> None:

@@ -10,7 +10,7 @@ import pytest
 from helpers.parsing import operation_types
 from helpers.rows import evaluate, read_rows
 
-from loaders.transforms import crop_resize, geometry, mixing, policies
+from loaders.transforms import crop_resize, erasing, geometry, mixing, policies
 from loaders.transforms.combinators import Chains, RandomApply
 from loaders.transforms.crop_resize import CropAtRatio, Resize, ResizeWithin
 from loaders.transforms.geometry import Flip
@@ -56,4 +56,6 @@ def test_every_field_is_checked(record: Any) -> None:
 @pytest.mark.parametrize(("call", "message"), read_rows(__file__, "wrong"))
 def test_values_are_refused_by_name(call: str, message: str) -> None:
     with pytest.raises(CallError, match=re.escape(message)):
-        evaluate(call, vars(crop_resize), vars(geometry), vars(mixing), vars(policies))
+        evaluate(
+            call, vars(crop_resize), vars(erasing), vars(geometry), vars(mixing), vars(policies)
+        )

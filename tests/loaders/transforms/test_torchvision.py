@@ -6,6 +6,7 @@ Each ``check_*`` function takes `gpu`, so that tests/gpu can run it on a GPU.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import cv2
@@ -14,7 +15,7 @@ import pytest
 import torch
 from helpers.graphs import run_graph, run_operation
 from helpers.parsing import parse_operation, parse_operations
-from helpers.photographs import photograph
+from helpers.pixels import Row, assert_image, assert_images, photographs
 from helpers.torchvision_oracle import import_torchvision
 from nvidia.dali import types
 from PIL import Image
@@ -30,14 +31,6 @@ from loaders.transforms.parse.items import parse_transform
 from loaders.transforms.policies import RandomSteps, SubPolicies
 
 v1, v2 = import_torchvision()
-
-
-def photographs() -> list[np.ndarray]:
-    return [
-        np.ascontiguousarray(photograph("astronaut")[40:240, 100:301]),
-        np.ascontiguousarray(photograph("chelsea")[50:171, 60:300]),
-        np.ascontiguousarray(photograph("coffee")[100:200, 200:350]),
-    ]
 
 
 # Spellings
@@ -83,6 +76,8 @@ def test_every_spelling_of_a_list_runs_as_the_same_operations(steps, preset):
 # Pixels
 # ---------------------------------------------------------------------------------------------
 
+FILTERS = (("nearest", 0), ("bilinear", (9, 99, 200)))
+
 #: A word, its arguments, how far pixels may be from torchvision's, and which share of them may be
 #: farther: where two pixels are equally near, and at the edge of an image, where Pillow truncates.
 COMPARED: list[tuple[str, dict[str, Any], float, float]] = [
@@ -101,7 +96,7 @@ COMPARED: list[tuple[str, dict[str, Any], float, float]] = [
           ("RandomAffine", {"degrees": [-77, -77], "scale": [1.3, 1.3]}),
           ("RandomAffine", {"degrees": [12, 12], "scale": [0.7, 0.7], "shear": [10, 10, -20, -20]}),
           ("RandomAffine", {"degrees": [0, 0], "shear": [25, 25]}),
-      ) for filter_, fill in (("nearest", 0), ("bilinear", (9, 99, 200)))),
+      ) for filter_, fill in FILTERS),
     *(("RandomAffine", {"degrees": [25, 25], "scale": [1.2, 1.2], "center": center}, 2, 0.01)
       for center in ([0, 0], [60, 25.5], [-30, 200])),
     *(("RandomRotation", {"degrees": [angle] * 2, "interpolation": filter_, "fill": fill}, 2, share)
@@ -111,56 +106,172 @@ COMPARED: list[tuple[str, dict[str, Any], float, float]] = [
       for center in ([0, 0], [60, 25.5], [-30, 200])),
     # DALI repeats the pixels at the border, Pillow weighs fewer.
     *(("Resize", {"size": size, "max_size": longest}, 2, 0.07)
-      for size, longest in ((100, 101), (64, 90), (97, 333), (50, 51))),
+      for size, longest in ((100, 101), (64, 90), (97, 333), (50, 51), (None, 50), (None, 333))),
     *(("ScaleJitter", {"target_size": target, "scale_range": (scale, scale)}, 2, 0.07)
       for target, scale in (((64, 96), 1.0), ((100, 50), 1.7))),
 ]  # fmt: skip
 
 
-def with_torchvision(transform: Any, image: np.ndarray) -> np.ndarray:
-    return np.asarray(transform(Image.fromarray(image)))
+def with_torchvision(image: np.ndarray, *transforms: Any) -> np.ndarray:
+    """Return an image after a transform of v2; the one of v1 may round few pixels in another way."""
+    found, *others = (np.asarray(each(Image.fromarray(image))) for each in transforms)
+    for other in others:
+        assert np.mean(found != other) < 0.005
+    return found
 
 
-def assert_close(found: np.ndarray, expected: Any, most: float, share: float, what: Any) -> None:
-    expected = np.asarray(expected)
-    assert found.shape == expected.shape, what
-    difference = np.abs(found.astype(float) - expected)
-    assert (difference.max(-1) > most).mean() <= share, (what, (difference.max(-1) > most).mean())
-    assert difference.mean() < 2, what
+def row_of(name: str, arguments: dict[str, Any], most: float, share: float) -> Row:
+    """Return the comparison of a word with the classes of torchvision."""
+    given = dict(arguments)
+    if "interpolation" in given:
+        given["interpolation"] = v1.InterpolationMode(given["interpolation"])
+    named = {"library": "torchvision"} if name == "RandomRotation" else {}
+    operations = parse_transform(name, {**arguments, **named})
+    transforms = [getattr(v2, name)(**given)]
+    if hasattr(v1, name) and given.get("size", 0) is not None:
+        transforms.append(getattr(v1, name)(**given))
+    return Row(operations, lambda image: with_torchvision(image, *transforms), most, share=share)
 
 
 def check_pixels(gpu: bool = False) -> None:
-    """Both versions of torchvision give the same for images of Pillow."""
+    assert_images([row_of(*each) for each in COMPARED], photographs(), gpu=gpu)
+    rotations = [row_of(*each) for each in COMPARED if each[0] == "RandomRotation"]
     tiny = [photographs()[0][:1, :7], photographs()[0][:2, :2]]
-    for name, arguments, most, share in COMPARED:
-        images = photographs() + (tiny if name == "RandomRotation" else [])
-        named = {"library": "torchvision"} if name == "RandomRotation" else {}
-        operations = parse_transform(name, {**arguments, **named})
-        found = run_operation(operations, images, gpu=gpu)
-        given = dict(arguments)
-        if "interpolation" in given:
-            given["interpolation"] = v1.InterpolationMode(given["interpolation"])
-        for t in (v1, v2) if hasattr(v1, name) else (v2,):
-            transform = getattr(t, name)(**given)
-            for image, each in zip(images, found, strict=True):
-                expected = with_torchvision(transform, image)
-                assert_close(each, expected, most, share, (name, arguments))
-                size = operations[0].output(ImageSpec(image.shape[:2])).size
-                assert size in (None, expected.shape[:2])
+    assert_images(rotations, tiny, gpu=gpu)
 
 
-@pytest.mark.parametrize("size", [(1, 1), (1, 3), (2, 2), (2, 9), (9, 1), (3, 3), (3, 4)])
-def test_steps_of_images_of_few_pixels(size: tuple[int, int]) -> None:
-    image = np.random.default_rng(0).integers(0, 256, (*size, 3)).astype(np.uint8)
+def test_steps_of_images_of_few_pixels() -> None:
+    rows = []
     for name, arguments, most, _ in COMPARED:
-        if "p" not in arguments:
-            continue
-        (kept,) = run_operation(parse_operations(name, **{**arguments, "p": 0.0}), [image])
-        assert (kept == image).all()
-        expected = with_torchvision(getattr(v1, name)(**arguments), image)
+        if "p" in arguments:
+            rows.append(row_of(name, arguments, most, 0))
+            (unchanged,) = parse_operations(name, **{**arguments, "p": 0.0})
+            rows.append(Row(unchanged, lambda image: image))
+    for size in ((1, 1), (1, 3), (2, 2), (2, 9), (9, 1), (3, 3), (3, 4)):
+        image = np.random.default_rng(0).integers(0, 256, (*size, 3)).astype(np.uint8)
         for spec in (ImageSpec(size), ImageSpec()):  # of one size, and of any size
-            (found,) = run_operation(parse_operations(name, **arguments), [image], spec=spec)
-            assert_close(found, expected, most, 0, (name, size))
+            assert_images(rows, [image], spec=spec)
+
+
+def check_resize_keep_ratio(gpu: bool = False) -> None:
+    """timm divides both sides by the ratio of one of them to the target's, and rounds."""
+
+    def kept(image: np.ndarray, choose: Any) -> np.ndarray:
+        ratio = choose(image.shape[0] / 97, image.shape[1] / 131)
+        return with_torchvision(image, v2.Resize([round(side / ratio) for side in image.shape[:2]]))
+
+    rows = []
+    for fits, choose in ((False, min), (True, max)):
+        resize = ResizeKeepRatio(target=(97, 131), fits=fits)
+        rows.append(Row(resize, partial(kept, choose=choose), 2, share=0.07))
+    assert_images(rows, photographs(), gpu=gpu)
+
+
+def check_affine_shifts(gpu: bool = False) -> None:
+    """Each shift is a number of pixels up to a fraction of the side, and moves the image as torchvision does."""
+    rows, columns = np.mgrid[:100, :160]
+    image = np.stack([columns, rows, np.full_like(rows, 255)], axis=-1).astype(np.uint8)
+    affine = parse_operation("RandomAffine", degrees=0, translate=[0.2, 0.1])
+    found = run_operation(affine, [image] * 100, gpu=gpu)
+    shifts = [(80 - int(each[50, 80, 0]), 50 - int(each[50, 80, 1])) for each in found]
+    assert len(set(shifts)) > 80
+    assert max(abs(x) for x, _ in shifts) in range(28, 33)
+    assert max(abs(y) for _, y in shifts) in range(8, 11)
+    for each, shift in zip(found[:10], shifts, strict=False):
+        expected = v1.functional.affine(Image.fromarray(image), 0, list(shift), 1, [0])
+        assert (each == np.asarray(expected)).all()
+
+
+class FixedStreams(RandomStreams):
+    """Give every image the same values instead of random ones."""
+
+    def __init__(self, *values: np.ndarray) -> None:
+        super().__init__(0)
+        self._values = values
+
+    def from_numpy(self, *_: Any, **__: Any) -> Any:
+        return [types.Constant(value.astype(np.float32)) for value in self._values]
+
+
+def check_perspective(gpu: bool = False) -> None:
+    drawn = np.random.default_rng(0).random((4, 2))
+    for interpolation, fill in FILTERS:
+        operation = parse_operation(
+            "RandomPerspective", p=1, interpolation=interpolation, fill=fill
+        )
+
+        mode = v1.InterpolationMode(interpolation)
+
+        def warped(image: np.ndarray, mode: Any = mode, fill: Any = fill) -> np.ndarray:
+            sides = np.array(image.shape[1::-1])
+            starts = np.array([[0, 0], [1, 0], [1, 1], [0, 1]]) * (sides - 1)
+            moves = (0.5 * (sides // 2)).astype(int)
+            ends = np.where(starts, starts - moves, 0) + (drawn * (moves + 1)).astype(int)
+            picture = Image.fromarray(image)
+            return np.asarray(
+                v1.functional.perspective(picture, starts.tolist(), ends.tolist(), mode, fill)
+            )
+
+        def make(node: Any, context: Any, operation: Any = operation) -> Any:
+            context = replace(context, random=FixedStreams(drawn))
+            return [apply(operation, node, ImageSpec(), context)]
+
+        (results,) = run_graph(make, photographs(), gpu=gpu)
+        row = Row(operation, warped, 2, share=0.015)
+        for image, found in zip(photographs(), results, strict=True):
+            assert_image(row, image, found)
+
+
+def check_elastic(gpu: bool = False) -> None:
+    """Results differ at the edge, where torchvision multiplies by its mask of the image twice."""
+    fill = (9.0, 99.0, 200.0)
+    for image in photographs():
+        height, width = image.shape[:2]
+        coarse = np.random.default_rng(0).uniform(-9, 9, (height // 8 + 1, width // 8 + 1, 2))
+        fine = coarse.repeat(8, 0).repeat(8, 1)[:height, :width]
+        shift = np.ascontiguousarray(fine, np.float32)
+        displacement = torch.from_numpy(shift * 2 / np.array([width, height], np.float32))[None]
+
+        def make(node: Any, context: Any, shift: np.ndarray = shift) -> Any:
+            kinds = ("nearest", "linear")
+            return [elastic(node, types.Constant(shift), kind, fill, context) for kind in kinds]
+
+        results = run_graph(make, [image], gpu=gpu)
+        for (found,), (interpolation, _) in zip(results, FILTERS, strict=True):
+            mode = v1.InterpolationMode(interpolation)
+            picture = Image.fromarray(image)
+            expected = v2.functional.elastic(picture, displacement, mode, list(fill))
+            assert_image(Row((), lambda _, made=expected: made, 2, share=0.02), image, found)
+
+
+@pytest.mark.parametrize("filter_", ["linear", "nearest"])
+def test_the_gpu_moves_pixels_as_the_cpu_does(filter_):
+    """The GPU moves places outside the image to its edge, and mixes in the fill color by the share that is outside."""
+    rng, fill = np.random.default_rng(0), (9, 99, 200)
+    image = rng.integers(0, 256, (50, 70, 3), dtype=np.uint8)
+    shift = rng.uniform(-9, 9, (50, 70, 2)).astype(np.float32)
+    columns, rows, share = np.moveaxis(places_inside(shift, filter_), -1, 0)
+    method, most = cv2.INTER_LINEAR, 4
+    if filter_ == "nearest":
+        columns, rows, method, most = np.rint(columns), np.rint(rows), cv2.INTER_NEAREST, 0
+    floats = image.astype(np.float32)
+    moved = cv2.remap(floats, columns, rows, method, borderMode=cv2.BORDER_REPLICATE)
+    mixed = moved * share[..., None] + np.array(fill) * (1 - share[..., None])
+    assert np.abs(np.rint(mixed) - shifted(image, shift, filter_, fill)).max() <= most
+
+
+CHECKS = [
+    check_pixels,
+    check_affine_shifts,
+    check_resize_keep_ratio,
+    check_perspective,
+    check_elastic,
+]
+
+
+@pytest.mark.parametrize("check", CHECKS)
+def test_on_cpu(check: Any) -> None:
+    check()
 
 
 # Policies
@@ -254,147 +365,3 @@ def test_auto_augment_has_the_sub_policies_of_torchvision() -> None:
                 if number is not None:
                     assert step.level.low == pytest.approx(10 * number / 9)
                     assert_same_steps([step], {name: table[name]}, 10, number)
-
-
-# Warps
-# --------------------------------------------------------------------------------------------------
-
-
-class FixedStreams(RandomStreams):
-    """Give every image the same values instead of random ones."""
-
-    def __init__(self, *values: np.ndarray) -> None:
-        super().__init__(0)
-        self._values = values
-
-    def from_numpy(self, *_: Any, **__: Any) -> Any:
-        return [types.Constant(value.astype(np.float32)) for value in self._values]
-
-
-def check_resize_keep_ratio(gpu: bool = False) -> None:
-    """timm divides both sides by the ratio of one of them to the target's, and rounds."""
-    for fits, choose in ((False, min), (True, max)):
-        operation = ResizeKeepRatio(target=(97, 131), fits=fits)
-        found = run_operation(operation, photographs(), gpu=gpu)
-        for image, each in zip(photographs(), found, strict=True):
-            ratio = choose(image.shape[0] / 97, image.shape[1] / 131)
-            size = [round(side / ratio) for side in image.shape[:2]]
-            assert operation.output(ImageSpec(image.shape[:2])).size == tuple(size)
-            assert_close(each, with_torchvision(v2.Resize(size), image), 2, 0.07, fits)
-    for longest in (50, 333):
-        operation = parse_operation("Resize", max_size=longest)
-        found = run_operation(operation, photographs(), gpu=gpu)
-        for image, each in zip(photographs(), found, strict=True):
-            expected = with_torchvision(v2.Resize(None, max_size=longest), image)
-            assert_close(each, expected, 2, 0.07, longest)
-
-
-def test_a_crop_may_pad_what_resize_within_made_smaller() -> None:
-    """Fusion must not take the shorter side for at least the size of the crop."""
-    image = photographs()[1]
-    operations = parse_operations("Resize", size=60, max_size=64) + parse_operations(
-        "CenterCrop", size=50
-    )
-    (found,) = run_operation(fuse(operations).operations, [image])
-    (expected,) = run_operation(operations, [image])
-    assert (found == expected).all()
-    assert len(fuse(operations).operations) == 2
-
-
-def check_affine_shifts(gpu: bool = False) -> None:
-    """Each shift is a number of pixels up to a fraction of the side, and moves the image as torchvision does."""
-    rows, columns = np.mgrid[:100, :160]
-    image = np.stack([columns, rows, np.full_like(rows, 255)], axis=-1).astype(np.uint8)
-    found = run_operation(
-        parse_operation("RandomAffine", degrees=0, translate=[0.2, 0.1]), [image] * 100, gpu=gpu
-    )
-    shifts = {(80 - int(each[50, 80, 0]), 50 - int(each[50, 80, 1])) for each in found}
-    assert len(shifts) > 80
-    assert max(abs(x) for x, _ in shifts) in range(28, 33)
-    assert max(abs(y) for _, y in shifts) in range(8, 11)
-    for each in found[:10]:
-        x, y = 80 - int(each[50, 80, 0]), 50 - int(each[50, 80, 1])
-        expected = v1.functional.affine(Image.fromarray(image), 0, [x, y], 1, [0])
-        assert (each == np.asarray(expected)).all()
-
-
-def check_perspective(gpu: bool = False) -> None:
-    rng = np.random.default_rng(0)
-    for interpolation, fill in (("nearest", 0), ("bilinear", (9, 99, 200))):
-        operation = parse_operation(
-            "RandomPerspective", p=1, interpolation=interpolation, fill=fill
-        )
-        for image in photographs():
-            drawn = rng.random((4, 2))
-
-            def make(
-                node: Any, context: Any, operation: Any = operation, drawn: np.ndarray = drawn
-            ) -> Any:
-                return apply(
-                    operation, node, ImageSpec(), replace(context, random=FixedStreams(drawn))
-                )
-
-            (found,) = run_graph(make, [image], gpu=gpu)
-            height, width = image.shape[:2]
-            starts = [[0, 0], [width - 1, 0], [width - 1, height - 1], [0, height - 1]]
-            moves = [int(0.5 * (side // 2)) for side in (width, height)]
-            ends: list[list[int]] = []
-            for corner, shares in zip(starts, drawn, strict=True):
-                ends.append([])
-                for start, move, share in zip(corner, moves, shares, strict=True):
-                    ends[-1].append((start and start - move) + int(share * (move + 1)))
-            mode = v1.InterpolationMode(interpolation)
-            expected = v1.functional.perspective(Image.fromarray(image), starts, ends, mode, fill)
-            assert_close(found, expected, 2, 0.015, interpolation)
-
-
-def check_elastic(gpu: bool = False) -> None:
-    """Results differ at the edge, where torchvision multiplies by its mask of the image twice."""
-    for image in photographs():
-        height, width = image.shape[:2]
-        shift = np.random.default_rng(0).uniform(-9, 9, (height // 8 + 1, width // 8 + 1, 2))
-        shift = shift.astype(np.float32)
-        shift = np.ascontiguousarray(shift.repeat(8, 0).repeat(8, 1)[:height, :width])
-        displacement = torch.from_numpy(shift * 2 / np.array([width, height], np.float32))[None]
-        for interpolation, filter_ in (("bilinear", "linear"), ("nearest", "nearest")):
-            (found,) = run_graph(
-                lambda node, context, filter_=filter_, shift=shift: elastic(
-                    node, types.Constant(shift), filter_, (9, 99, 200), context
-                ),
-                [image],
-                gpu=gpu,
-            )
-            mode = v1.InterpolationMode(interpolation)
-            expected = v2.functional.elastic(
-                Image.fromarray(image), displacement, mode, [9.0, 99.0, 200.0]
-            )
-            assert_close(found, expected, 2, 0.02, interpolation)
-
-
-@pytest.mark.parametrize("filter_", ["linear", "nearest"])
-def test_the_gpu_moves_pixels_as_the_cpu_does(filter_):
-    """The GPU moves places outside the image to its edge, and mixes in the fill color by the share that is outside."""
-    rng, fill = np.random.default_rng(0), (9, 99, 200)
-    image = rng.integers(0, 256, (50, 70, 3), dtype=np.uint8)
-    shift = rng.uniform(-9, 9, (50, 70, 2)).astype(np.float32)
-    columns, rows, share = np.moveaxis(places_inside(shift, filter_), -1, 0)
-    method = {"linear": cv2.INTER_LINEAR, "nearest": cv2.INTER_NEAREST}[filter_]
-    if filter_ == "nearest":
-        columns, rows = np.rint(columns), np.rint(rows)
-    moved = cv2.remap(
-        image.astype(np.float32), columns, rows, method, borderMode=cv2.BORDER_REPLICATE
-    )
-    mixed = moved * share[..., None] + np.array(fill) * (1 - share[..., None])
-    assert np.abs(np.rint(mixed) - shifted(image, shift, filter_, fill)).max() <= (
-        4 if filter_ == "linear" else 0
-    )
-
-
-@pytest.mark.parametrize(
-    "check",
-    [
-        check_pixels, check_affine_shifts, check_resize_keep_ratio, check_perspective, check_elastic,
-    ],
-)  # fmt: skip
-def test_on_cpu(check: Any) -> None:
-    check()
