@@ -11,7 +11,6 @@ runs are in --results, and the same command continues after their seeds. The tab
 of pairs with the same seed, with their 95% interval (Student's t).
 """
 
-import importlib
 import json
 import math
 import multiprocessing
@@ -57,22 +56,19 @@ class Recipe:
     batch_size: int = 512
     lr: float = 0.4
 
-    def train_transforms(self) -> list[Any]:
-        """Return torchvision's transforms of the training images, which both loaders take."""
-        kinds = transforms()
-        steps = [getattr(kinds, name)(**arguments) for name, arguments in self.augment]
-        steps += [kinds.ToTensor(), kinds.Normalize(MEAN, STD)]
-        return [*steps, kinds.RandomErasing(p=self.erase)] if self.erase else steps
+    def transforms(self, *, train: bool) -> list[Any]:
+        """Return torchvision's transforms, which both loaders take."""
+        from torchvision import transforms
 
-    def eval_transforms(self) -> list[Any]:
-        """Return torchvision's transforms of the evaluated images."""
-        kinds = transforms()
-        steps = [kinds.Resize(self.size * 8 // 7), kinds.CenterCrop(self.size)]
-        return [*steps * (self.size > 32), kinds.ToTensor(), kinds.Normalize(MEAN, STD)]
-
-
-def transforms() -> Any:
-    return importlib.import_module("torchvision.transforms")
+        steps: list[Any] = []
+        if train:
+            steps += [getattr(transforms, name)(**values) for name, values in self.augment]
+        elif self.size > 32:
+            steps += [transforms.Resize(self.size * 8 // 7), transforms.CenterCrop(self.size)]
+        steps += [transforms.ToTensor(), transforms.Normalize(MEAN, STD)]
+        if train and self.erase:
+            steps.append(transforms.RandomErasing(p=self.erase))
+        return steps
 
 
 PHOTOS = (("RandomResizedCrop", {"size": 96}), FLIP)
@@ -111,10 +107,6 @@ def split_folders(images: Path) -> tuple[Path, Path]:
     return images / "train", found[0]
 
 
-def dataset_folder(args: Namespace) -> Path:
-    return Path(args.work) / f"accuracy-{args.images.resolve().name}"
-
-
 class Images:
     """An ImageFolder with rows, whose random numbers depend only on the names of the batches."""
 
@@ -148,10 +140,12 @@ def to_device(batch: Any, device: torch.device) -> Any:
     return images, labels.to(device, non_blocking=True), *rest
 
 
-def prepare(args: Namespace) -> None:
-    """Convert the images. They stay encoded as they are, so all loaders decode the same bytes."""
-    if not (dataset_folder(args) / "manifest.json").exists():
-        convert(args.images, dataset_folder(args), "tfrecord")
+def prepare(args: Namespace) -> Path:
+    """Return the dataset of the images, which stay as they are: all loaders decode the same bytes."""
+    dataset = Path(args.work) / f"accuracy-{args.images.resolve().name}"
+    if not (dataset / "manifest.json").exists():
+        convert(args.images, dataset, "tfrecord")
+    return dataset
 
 
 def run_sides(
@@ -165,20 +159,16 @@ def run_sides(
     return read_results(args.results, settings)
 
 
-def remaining_seeds(side: str, args: Namespace, settings: Row) -> list[int]:
-    done = read_results(args.results, settings).get(side, {})
-    return [seed for seed in range(args.seeds) if seed not in done]
-
-
 def run_seeds(
     side: str, args: Namespace, settings: Row, train: Callable[[int], dict[str, float]]
 ) -> None:
     """Train with each seed that has no result while there is time, and append each result to the file."""
     end, took = time.monotonic() + args.seconds, 0.0
-    for seed in remaining_seeds(side, args, settings):
+    done = read_results(args.results, settings).get(side, {})
+    for seed in range(args.seeds):
         start = time.monotonic()
-        if start + took > end:
-            break
+        if seed in done or start + took > end:
+            continue
         scores = train(seed)
         took = time.monotonic() - start
         row = {"side": side, "seed": seed, **scores, "seconds": round(took, 2)}
@@ -221,14 +211,10 @@ def report_pairs(
         )
     rows: list[Row] = []
     for side in sides:
-        row: Row = {"mean of the seeds": side, "seeds": len(seeds)}
-        for name in found[side][seeds[0]]:
-            values = [found[side][seed][name] for seed in seeds]
-            row[name] = f"{statistics.fmean(values):.2f}"
-            row[f"deviation of {name}"] = f"{statistics.stdev(values):.2f}"
-            row[f"{name} of each seed"] = values
-        rows.append(row)
-    report.table(title, rows, hidden=[name for name in rows[0] if name.endswith("of each seed")])
+        rows.append({"mean of the seeds": side, "seeds": len(seeds)})
+        for name in names:
+            rows[-1][name] = f"{statistics.fmean(found[side][seed][name] for seed in seeds):.2f}"
+    report.table(title, rows)
     intervals = {}
     for name in names:
         mean, half = paired_interval([ours[seed][name] - other[seed][name] for seed in seeds])
@@ -274,8 +260,7 @@ def autocast(device: torch.device) -> torch.autocast:
 
 def train(
     model: nn.Module, batches: Iterable[Any], steps: int, lr: float, device: torch.device
-) -> float:
-    """Train on all batches, and return the mean loss of the last tenth of the steps."""
+) -> None:
     # The learning rate rises for a fifth of the steps, and falls to 0.
     peak = max(1, steps * 0.2)
 
@@ -285,7 +270,7 @@ def train(
     options: Any = {"momentum": 0.9, "weight_decay": 5e-4, "nesterov": True}
     optimizer = torch.optim.SGD(model.parameters(), lr, **options)
     scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, share)
-    losses: list[torch.Tensor] = []
+    taken = 0
     for images, labels in batches:
         with autocast(device):
             scores = model(images.to(memory_format=torch.channels_last)).float() / 8
@@ -294,10 +279,9 @@ def train(
         loss.backward()
         optimizer.step()
         scheduler.step()
-        losses.append(loss.detach())
-    if len(losses) != steps:
-        raise SystemExit(f"the loader made {len(losses)} batches, the schedule has {steps} steps")
-    return float(torch.stack(losses[int(steps * 0.9) :]).mean())
+        taken += 1
+    if taken != steps:
+        raise SystemExit(f"the loader made {taken} batches, the schedule has {steps} steps")
 
 
 @torch.no_grad()
@@ -312,38 +296,28 @@ def evaluate(model: nn.Module, images: torch.Tensor, labels: torch.Tensor) -> fl
     return 100 * correct / len(labels)
 
 
-#: Returns the batches of the run with a seed, in order; labels are int64 [B], or float32 [B, classes].
-Runs = Callable[[int], Iterator[tuple[torch.Tensor, torch.Tensor]]]
+#: The batches of a run, in order: images, and labels, int64 [B] or float32 [B, classes].
+Batches = Iterator[tuple[torch.Tensor, torch.Tensor]]
 
 
-def shuffled_keys(images: int, seeds: Sequence[int], recipe: Recipe) -> Iterator[list[Key]]:
-    """Return the keys of all batches of the runs with each seed, one run after the other."""
-    size, steps = recipe.batch_size, images // recipe.batch_size
-    for seed in seeds:
-        for epoch in range(recipe.epochs):
-            order = np.random.default_rng([seed, epoch]).permutation(images).tolist()
-            for number in range(steps):
-                name = f"{seed} {epoch * steps + number}"
-                yield [(name, row) for row in order[number * size : (number + 1) * size]]
+def torchvision_batches(args: Namespace, recipe: Recipe, seed: int) -> Batches:
+    from torchvision.transforms import v2
 
-
-def torchvision_runs(args: Namespace, recipe: Recipe, seeds: Sequence[int]) -> Runs:
-    """Return the runs with `seeds`, in this order, of one `DataLoader`, whose processes start once."""
-    images = Images(split_folders(args.images)[0], recipe.train_transforms())
-    keys = list(shuffled_keys(len(images), seeds, recipe))
-    batches = iter(data_loader(images, keys, args, args.workers, ahead=4))
-    v2 = importlib.import_module("torchvision.transforms.v2")
+    images = Images(split_folders(args.images)[0], recipe.transforms(train=True))
+    size, steps = recipe.batch_size, len(images) // recipe.batch_size
+    keys: list[list[Key]] = []
+    for epoch in range(recipe.epochs):
+        order = np.random.default_rng([seed, epoch]).permutation(len(images)).tolist()
+        for number in range(steps):
+            rows = order[number * size : (number + 1) * size]
+            keys.append([(f"{seed} {len(keys)}", row) for row in rows])
     classes = len(images.folder.classes)
     both = [v2.CutMix(num_classes=classes, alpha=1.0), v2.MixUp(num_classes=classes, alpha=0.2)]
     mix = v2.RandomChoice(both)
-
-    def run(seed: int) -> Any:
-        torch.manual_seed(zlib.crc32(f"mixing {seed}".encode()))
-        for _ in range(len(keys) // len(seeds)):
-            pixels, labels, _ = to_device(next(batches), torch_device(args))
-            yield mix(pixels, labels) if recipe.mixes else (pixels, labels)
-
-    return run
+    torch.manual_seed(zlib.crc32(f"mixing {seed}".encode()))
+    for batch in data_loader(images, keys, args, args.workers, ahead=4):
+        pixels, labels, _ = to_device(batch, torch_device(args))
+        yield mix(pixels, labels) if recipe.mixes else (pixels, labels)
 
 
 #: As in the preset "modern-train".
@@ -351,20 +325,16 @@ MIXUP, CUTMIX = {"alpha": 0.2, "prob": 0.5}, {"alpha": 1.0, "prob": 0.5}
 MIX = {"OpSampler": {"MixupOperator": MIXUP, "CutmixOperator": CUTMIX}}
 
 
-def our_runs(args: Namespace, recipe: Recipe) -> Runs:
-    steps = [*recipe.train_transforms(), *[MIX] * recipe.mixes]
-
-    def run(seed: int) -> Any:
-        with build(args, seed=seed, transforms=steps, batch_size=recipe.batch_size) as batches:
-            for _ in range(recipe.epochs):
-                yield from channels_last(batches)
-
-    return run
+def our_batches(args: Namespace, recipe: Recipe, seed: int) -> Batches:
+    steps = [*recipe.transforms(train=True), *[MIX] * recipe.mixes]
+    with build(args, seed=seed, transforms=steps, batch_size=recipe.batch_size) as batches:
+        for _ in range(recipe.epochs):
+            yield from channels_last(batches)
 
 
 def evaluated_images(side: str, args: Namespace, recipe: Recipe) -> Any:
     """Return all images of the evaluation by a side, and their labels, on the device."""
-    folder, steps = split_folders(args.images)[1], recipe.eval_transforms()
+    folder, steps = split_folders(args.images)[1], recipe.transforms(train=False)
     if side == TORCHVISION:
         data = Images(folder, steps)
         loader = data_loader(data, data.in_order(), args, args.workers)
@@ -379,7 +349,7 @@ def evaluated_images(side: str, args: Namespace, recipe: Recipe) -> Any:
 def build(args: Namespace, **options: Any) -> Any:
     dtype = "float16" if args.device == "gpu" else "float32"
     shared = {"device": args.device, "num_threads": args.threads, "layout": "NHWC", "dtype": dtype}
-    return loaders.build(dataset_folder(args), **shared, **options)
+    return loaders.build(prepare(args), **shared, **options)
 
 
 def count_images(args: Namespace) -> int:
@@ -392,14 +362,12 @@ def run_side(side: str, args: Namespace, settings: Row, recipe: Recipe) -> None:
     torch.backends.cudnn.benchmark = True
     images, labels = evaluated_images(side, args, recipe)
     steps = count_images(args) // recipe.batch_size * recipe.epochs
-    seeds = remaining_seeds(side, args, settings)
-    ours = side == OURS
-    batches = our_runs(args, recipe) if ours else torchvision_runs(args, recipe, seeds)
+    batches = our_batches if side == OURS else torchvision_batches
 
     def train_once(seed: int) -> dict[str, float]:
         model = make_network(int(labels.max()) + 1, recipe.size, seed, device)
-        loss = train(model, batches(seed), steps, recipe.lr, device)
-        return {"accuracy": evaluate(model, images, labels), "loss": loss}
+        train(model, batches(args, recipe, seed), steps, recipe.lr, device)
+        return {"accuracy": evaluate(model, images, labels)}
 
     run_seeds(side, args, settings, train_once)
 

@@ -24,7 +24,7 @@ from typing import Any
 import accuracy
 import numpy as np
 import torch
-from accuracy import Key, dataset_folder, to_device
+from accuracy import Key, prepare, to_device
 from by_hand import MEAN, STD
 from feeds import OURS, data_loader
 from harness import FOLDER, Report, Row, at_least, at_most, option
@@ -169,7 +169,7 @@ def run_side(side: str, args: Namespace, settings: Row) -> None:
     """Train with one loader, for each seed that has no result, while there is time."""
     device = train.init_distributed(args.device == "gpu")
     torch.backends.cudnn.benchmark = True
-    args.dataset, args.seed = str(dataset_folder(args)), 0
+    args.dataset, args.seed = str(prepare(args)), 0
     # What train_reid.py takes besides: nothing is saved, logged or evaluated before the end.
     args.margin, args.resume = None, False
     args.save_every = args.log_every = args.evaluate_every = 1 << 30

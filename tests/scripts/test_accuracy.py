@@ -57,7 +57,6 @@ def test_both_sides_learn(scripts, images, tmp_path, monkeypatch):
     assert set(found) == {accuracy.TORCHVISION, accuracy.OURS}
     for runs in found.values():
         assert runs[0]["accuracy"] > 60
-        assert np.isfinite(runs[0]["loss"])
 
 
 def test_interval(scripts):
@@ -73,11 +72,12 @@ def test_finished_seeds_are_not_repeated(scripts, tmp_path):
     args = arguments(None, tmp_path)
     accuracy.run_seeds("one", args, SETTINGS, lambda seed: {"accuracy": seed})
     args.seeds = 3
-    assert accuracy.remaining_seeds("one", args, SETTINGS) == [2]
-    assert accuracy.remaining_seeds("one", args, {"recipe": "other"}) == [0, 1, 2]
-    assert accuracy.remaining_seeds("two", args, SETTINGS) == [0, 1, 2]
-    rows = [json.loads(line) for line in args.results.read_text().splitlines()]
-    found = [(row["side"], row["seed"], row["accuracy"]) for row in rows]
+    trained = []
+    for side, settings in (("one", SETTINGS), ("one", {"recipe": "other"}), ("two", SETTINGS)):
+        accuracy.run_seeds(side, args, settings, lambda seed: {"accuracy": trained.append(seed)})
+    assert trained == [2, 0, 1, 2, 0, 1, 2]
+    first = [json.loads(line) for line in args.results.read_text().splitlines()][:2]
+    found = [(row["side"], row["seed"], row["accuracy"]) for row in first]
     assert found == [("one", 0, 0), ("one", 1, 1)]
 
 
