@@ -1,22 +1,20 @@
-"""Duplicates: how many changed copies the perceptual hash finds, and how long the exact search takes.
+"""Duplicates: how many changed copies the perceptual hash finds, and how long the whole command takes.
 
-    python scripts/bench duplicates --images PHOTOS/ --search 50000x1280000 1280000x1280000
     python scripts/bench duplicates --images PHOTOS/ --dataset 1280000x1280000
     python scripts/bench duplicates --judged DIR PAIRS.csv --imagededup HASHES.json
 
 `found` is the share of the changed copies of the photographs that are found at a distance of 31 bits,
-in the right symmetry. `false pairs` are pairs of different photographs, in any symmetry. The search
-compares A x B hashes (A x A if both are equal) in all eight symmetries. They are those of the photographs
-with a quarter of their bits changed: their bits depend on each other as they do in photographs, but only
-planted pairs are near, and all must be found. Compare CPU seconds, because other programs may use the
-machine. --dataset runs `dataprep duplicates --across` on two prepared datasets, whose tables have such
-hashes. --judged compares DIR/test with DIR/train, and what is found with pairs that people judged.
+in the right symmetry. `false pairs` are pairs of different photographs, in any symmetry. --dataset runs
+`dataprep duplicates --across` on two prepared datasets of A and B samples. Their tables have the hashes of
+the photographs with a quarter of the bits changed: their bits depend on each other as they do in
+photographs, but only planted pairs are near, and all must be found. Compare CPU seconds, because other
+programs may use the machine. --judged compares DIR/test with DIR/train, and what is found with pairs that
+people judged.
 """
 
 import csv
 import json
 import os
-import resource
 import subprocess
 import tempfile
 import time
@@ -37,7 +35,6 @@ from PIL.ImageEnhance import Brightness
 
 from dataprep.duplicates.collection import collect
 from dataprep.duplicates.find import find_duplicates
-from dataprep.duplicates.near import search_hashes
 from dataprep.duplicates.pixels import SYMMETRIES, Symmetry, parse_hashes, transform_hashes
 from dataprep.duplicates.search import distances
 from dataprep.images.perceptual_hash import hash_image
@@ -46,12 +43,10 @@ from dataprep.options import DEFAULT_DISTANCE, HASH_COLUMN
 from dataprep.sources import read_source
 from manifests.tables import build_table, write_table
 
-TAKES = "3 minutes; 20 minutes for each search or dataset of 1280000x1280000; needs photographs, 4 GB of memory; CIFAR-10 and the pairs of ciFAIR for --judged"
+TAKES = "3 minutes; 20 minutes for a dataset of 1280000x1280000; needs photographs, 4 GB of memory; CIFAR-10 and the pairs of ciFAIR for --judged"
 OPTIONS = [
     option("--images", None, "folder of photographs", type=Path),
-    option("--search", None, "numbers of hashes to compare", nargs="*", metavar="AxB"),
-    option("--workers", None, "processes of the search", type=int),
-    option("--dataset", None, "samples of two datasets", nargs="*", metavar="AxB"),
+    option("--dataset", [], "samples of two datasets", nargs="*", metavar="AxB"),
     option("--judged", None, "images, and pairs of them", nargs=2, type=Path),
     option("--imagededup", None, "JSON: hashes of the judged images by imagededup", type=Path),
 ]
@@ -116,16 +111,8 @@ def measure_changes(files: list[bytes], report: Report) -> Hashes:
     return own
 
 
-def many_hashes(own: Hashes, count: int, seed: int) -> Hashes:
-    """Return hashes whose bits depend on each other as they do in photographs."""
-    rng = np.random.default_rng(seed)
-    flips = rng.integers(0, 1 << 64, (2, count, 4), dtype=np.uint64)
-    hashes: Hashes = own[rng.integers(0, len(own), count)] ^ (flips[0] & flips[1])
-    return hashes
-
-
-def plant(a: Hashes, b: Hashes, copies: int = 1000) -> Iterator[tuple[int, int]]:
-    """Make hashes of b near to hashes of a, at most so many, in random symmetries, and yield the pairs."""
+def plant(a: Hashes, b: Hashes, copies: int = 1000) -> int:
+    """Make hashes of b near to hashes of a, at most so many, in random symmetries; return their number."""
     rng = np.random.default_rng(2)
     rows = rng.permutation(min(len(a), len(b)))[: 2 * copies]
     copies = len(rows) // 2
@@ -133,27 +120,7 @@ def plant(a: Hashes, b: Hashes, copies: int = 1000) -> Iterator[tuple[int, int]]
         b[target] = transform_hashes(a[source : source + 1], SYMMETRIES[rng.integers(8)])[0]
         for bit in rng.choice(256, rng.integers(0, DEFAULT_DISTANCE + 1), replace=False):
             b[target, bit // 64] ^= np.uint64(1) << np.uint64(bit % 64)
-        yield source, target
-
-
-def measure_search(own: Hashes, size: str, workers: int | None) -> Row:
-    first, second = map(int, size.split("x"))
-    hashes, side = many_hashes(own, second, 0), None
-    if first == second:
-        planted = set(plant(hashes, hashes))
-    else:
-        queries = many_hashes(own, first, 1)
-        planted = {(source, first + target) for source, target in plant(queries, hashes)}
-        hashes, side = np.concatenate([queries, hashes]), np.repeat([0, 1], [first, second])
-    with timed() as spent:
-        pairs = search_hashes(hashes, DEFAULT_DISTANCE, side, workers=workers)
-    found = set(zip(pairs.first.tolist(), pairs.second.tolist(), strict=True))
-    missing = {(min(pair), max(pair)) for pair in planted} - found
-    who = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
-    row = {"search": size, "CPU s": spent["CPU s"], "wall s": spent["seconds"]}
-    row["peak GB"] = sum(resource.getrusage(each).ru_maxrss for each in who) / 1e6
-    row |= {"pairs": len(found), "planted pairs missed": len(missing)}
-    return row | {"load": os.getloadavg()[0]}
+    return copies
 
 
 def make_dataset(out: Path, hashes: Hashes, image: Path, first: int) -> None:
@@ -201,8 +168,11 @@ def memory_of_session(session: int) -> float:
 def measure_datasets(own: Hashes, size: str, image: Path) -> Row:
     """Run `dataprep duplicates --across` on two datasets, in a process of its own."""
     first, second = map(int, size.split("x"))
-    hashes = many_hashes(own, first + second, 0)
-    planted = len(list(plant(hashes[:first], hashes[first:])))
+    rng, count = np.random.default_rng(0), first + second
+    flips = rng.integers(0, 1 << 64, (2, count, 4), dtype=np.uint64)
+    # A quarter of the bits of photographs change.
+    hashes = own[rng.integers(0, len(own), count)] ^ (flips[0] & flips[1])
+    planted = plant(hashes[:first], hashes[first:])
     with tempfile.TemporaryDirectory() as work, tempfile.TemporaryFile() as output:
         folders = [Path(work) / "first", Path(work) / "second"]
         make_dataset(folders[0], hashes[:first], image, 0)
@@ -223,31 +193,28 @@ def measure_datasets(own: Hashes, size: str, image: Path) -> Row:
     return {"samples": size, **row, "peak MB": peak, **found}
 
 
-def judged_row(tool: str, distance: int, pairs: set[Pair], judged: set[Pair], cpu: float) -> Row:
-    hits = len(pairs & judged)
-    row = {"tool": tool, "distance": distance, "pairs": len(pairs), "judged ones": hits}
-    row |= {"recall": hits / len(judged), "listed precision": hits / max(len(pairs), 1)}
-    return row | {"CPU s": cpu}
+#: Distances, the pairs that they find, and CPU seconds.
+Found = Iterator[tuple[int, set[Pair], float]]
 
 
-def judge_ours(folder: Path, judged: set[Pair], wanted: list[int]) -> Iterator[Row]:
-    """Yield a row for each distance. Only images of different splits are compared."""
+def find_ours(folder: Path) -> Found:
+    """Compare images of different splits only."""
     with timed() as hashing:
         source = read_source(str(folder))
         images = collect([source], workers=1)
     paths = source.path.to_pylist()
-    for distance in wanted:
+    for distance in (15, 20, 25, 31, 37, 43):
         with timed() as search:
             found = find_duplicates(images, distance, across=True, workers=1)
         first, second = found.first_image[found.pairs.first], found.first_image[found.pairs.second]
         numbers = zip(first.tolist(), second.tolist(), strict=True)
         pairs = {frozenset((paths[a], paths[b])) for a, b in numbers}
-        yield judged_row("dataprep", distance, pairs, judged, hashing["CPU s"] + search["CPU s"])
+        yield distance, pairs, hashing["CPU s"] + search["CPU s"]
 
 
-def judge_imagededup(file: Path, judged: set[Pair], wanted: list[int]) -> Iterator[Row]:
-    """Yield a row for each distance of the hashes that `PHash().encode_images` wrote: 16 hex digits by path."""
-    hashes = json.loads(file.read_text())
+def find_imagededup(file: Path) -> Found:
+    """Compare the hashes that `PHash().encode_images` wrote: 16 hex digits by path."""
+    hashes, wanted = json.loads(file.read_text()), range(0, 15, 2)
     test, train = (sorted(p for p in hashes if p.startswith(name)) for name in ("test", "train"))
     a, b = (np.array([int(hashes[path], 16) for path in side], np.uint64) for side in (test, train))
     bits = {}
@@ -256,8 +223,23 @@ def judge_imagededup(file: Path, judged: set[Pair], wanted: list[int]) -> Iterat
         for row, column in zip(*np.nonzero(differing <= max(wanted)), strict=True):
             bits[frozenset((test[start + row], train[column]))] = int(differing[row, column])
     for distance in wanted:
-        pairs = {pair for pair, count in bits.items() if count <= distance}
-        yield judged_row("imagededup PHash", distance, pairs, judged, 0.0)
+        yield distance, {pair for pair, count in bits.items() if count <= distance}, 0.0
+
+
+def report_judged(report: Report, args: Namespace) -> None:
+    with args.judged[1].open(newline="", encoding="utf-8") as file:
+        judged = {frozenset(row) for row in csv.reader(file)}
+    tools = {"dataprep": find_ours(args.judged[0])}
+    if args.imagededup:
+        tools["imagededup PHash"] = find_imagededup(args.imagededup)
+    rows: list[Row] = []
+    for tool, found in tools.items():
+        for distance, pairs, cpu in found:
+            hits = len(pairs & judged)
+            row = {"tool": tool, "distance": distance, "pairs": len(pairs), "judged ones": hits}
+            row |= {"recall": hits / len(judged), "listed precision": hits / max(len(pairs), 1)}
+            rows.append(row | {"CPU s": cpu})
+    report.table("Judged pairs", rows)
 
 
 def run(report: Report, args: Namespace) -> None:
@@ -265,16 +247,9 @@ def run(report: Report, args: Namespace) -> None:
         hint = "Hint: pass a folder of photographs."
         raise WrongOptionError(f"--images or --judged is missing. {hint}")
     if args.judged:
-        with args.judged[1].open(newline="", encoding="utf-8") as file:
-            judged = {frozenset(row) for row in csv.reader(file)}
-        rows = [*judge_ours(args.judged[0], judged, [15, 20, 25, 31, 37, 43])]
-        if args.imagededup:
-            rows += judge_imagededup(args.imagededup, judged, [*range(0, 15, 2)])
-        report.table("Judged pairs", rows)
+        report_judged(report, args)
     if args.images:
         paths = photographs(args.images)
         own = measure_changes([path.read_bytes() for path in paths], report)
-        for size in args.dataset or ():
+        for size in args.dataset:
             report.table("dataprep duplicates", [measure_datasets(own, size, paths[0])])
-        for size in args.search or ():
-            report.table("Exact search", [measure_search(own, size, args.workers)])
