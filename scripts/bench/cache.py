@@ -7,13 +7,11 @@
 An epoch is cold with an empty cache folder, and warm with a full one, and includes building the
 loader. "The store" is how fast the same client reads the same bytes without a loader: whole shards in
 requests of 8 MiB, or one request for each image, as many at a time as the cache sends. RIVALS has
-``mosaicml-streaming``, ``litdata``, ``boto3``, ``torch``, ``torchvision`` and ``nvidia-dali``. Its
-libraries read the same photographs from the same server, from shards of the same size, and make the
-same batches on the CPU, in as many worker processes as there are cores. With ``dali`` these send the
-encoded images to DALI in the main process; with ``pillow`` they decode, as both guides do.
+``mosaicml-streaming``, ``litdata``, ``boto3``, ``torch`` and ``torchvision``. Its libraries read the same
+photographs from the same server, from shards of the same size, and make the same batches on the CPU, in
+as many worker processes as there are cores.
 """
 
-import itertools
 import os
 import shutil
 import subprocess
@@ -145,11 +143,11 @@ def rival(args: Namespace, *arguments: object) -> str:
     return run_command([*map(str, command)], env={**os.environ, "PYTHONPATH": ""})
 
 
-def rival_epoch(args: Namespace, name: str, decoder: str, *, cold: bool) -> Any:
-    folder = args.work / f"cache-{name}-{decoder}"
+def rival_epoch(args: Namespace, name: str, *, cold: bool) -> Any:
+    folder = args.work / f"cache-{name}"
     if cold:
         shutil.rmtree(folder, ignore_errors=True)
-    where = (f"s3://{BUCKET}/{name}", folder, args.batch_size, decoder)
+    where = (f"s3://{BUCKET}/{name}", folder, args.batch_size)
     seconds, cpu_seconds, images = rival(args, name, "read", *where).split()[-3:]
     if int(images) != args.count:
         raise SystemExit(f"{name} read {images} images instead of {args.count}")
@@ -166,11 +164,12 @@ def compare_rivals(report: Report, args: Namespace, src: Path, versions: dict[st
     pairs = []
     for cold in (True, False):
         state = "cold" if cold else "warm"
-        here = partial(epoch, URL, args, "in order", args.work / "cache", cold=cold)
-        sides[f"loaders, {state}"] = here
-        for name, decoder in itertools.product(PACKAGES, ("dali", "pillow")):
-            side = f"{name} {versions[name]}, {decoder}, {state}"
-            sides[side] = partial(rival_epoch, args, name, decoder, cold=cold)
+        sides[f"loaders, {state}"] = partial(
+            epoch, URL, args, "in order", args.work / "cache", cold=cold
+        )
+        for name in PACKAGES:
+            side = f"{name} {versions[name]}, {state}"
+            sides[side] = partial(rival_epoch, args, name, cold=cold)
             pairs.append((f"loaders, {state}", side, RIVAL))
     sizes = {"images": args.count, "repeats": args.repeats}
     report.compare(f"{args.count:,} images in order", sides, **sizes, pairs=pairs)

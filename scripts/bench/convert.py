@@ -20,16 +20,16 @@ import itertools
 import multiprocessing
 import shutil
 import statistics
-import subprocess
 from argparse import Namespace
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from harness import IMAGES, ONLY, Report, Row, Side, Target, at_least, chosen, option, usual
-from inputs import convert_here, copy_photographs, dataprep, encoded, fill_folder
+from harness import IMAGES, ONLY, Report, Side, Target, at_least, chosen, option, usual
+from inputs import convert, convert_here, copy_photographs, encoded, fill_folder
 from PIL import Image, ImageOps
 
 from dataprep.engines import default_workers
@@ -92,10 +92,11 @@ def enlarge(file: Path, length: int = 900_000) -> bytes:
 
 
 def enlarge_some(files: list[Path], different: int) -> list[Path]:
-    some = files[:: max(1, len(files) // different)][:different]
-    for file in some:
-        file.with_name(f"4k-{file.name}").write_bytes(enlarge(file))
-    return [file.with_name(f"4k-{file.name}") for file in some]
+    found = []
+    for file in files[:: max(1, len(files) // different)][:different]:
+        found.append(file.with_name(f"4k-{file.name}"))
+        found[-1].write_bytes(enlarge(file))
+    return found
 
 
 def resized(data: bytes) -> Image.Image:
@@ -129,29 +130,22 @@ def similarity(file: Path) -> tuple[float, float] | None:
     return decibels(theirs, resize_image(data, info, size, TO)[0]), ours - pillow
 
 
-def pillow_loop(files: list[Path], out: Path) -> None:
-    for file in files:
-        resized(file.read_bytes()).save(out / f"{file.stem}.jpg", quality=QUALITY)
+def save_resized(file: Path, out: Path) -> None:
+    resized(file.read_bytes()).save(out / file.name, quality=QUALITY)
 
 
 def by_pillow(src: Path, out: Path, processes: int) -> None:
     out.mkdir()
-    files = sorted(src.rglob("*.jpg"))
     with multiprocessing.get_context("fork").Pool(processes) as pool:
-        pool.starmap(pillow_loop, [(files[n::processes], out) for n in range(processes)], 1)
+        pool.map(partial(save_resized, out=out), sorted(src.rglob("*.jpg")))
 
 
-def convert_apart(src: Path, out: Path, flags: tuple[str, ...], commands: int) -> None:
+def convert_apart(src: Path, out: Path, flags: tuple[object, ...], commands: int) -> None:
     """Run commands of one process, each of which converts all of `src`."""
-    running = []
-    for number in range(commands):
-        place = ("--out", out / str(number), "--samples-per-shard", 10**6)
-        command = dataprep("convert", "--src", src, "--workers", 1, *flags, *place)
-        running.append(
-            subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT)
-        )
-    if any(process.wait() for process in running):
-        raise SystemExit(f"a command failed: {running[0].args!r}")
+    flags = ("--workers", 1, "--samples-per-shard", 10**6, *flags)
+    with ThreadPoolExecutor(commands) as pool:
+        places = [out / str(number) for number in range(commands)]
+        list(pool.map(lambda place: convert(src, place, "tfrecord", *flags), places))
 
 
 def measure(report: Report, name: str, case: Case, files: list[Path], args: Namespace) -> None:
@@ -191,14 +185,10 @@ def run(report: Report, args: Namespace) -> None:
     for name, case in chosen(CASES, args.only).items():
         files = enlarge_some(photos, args.different) if case.large else photos
         found = [values for values in map(similarity, files) if values] if case.to_pillow else []
-        rows: list[Row] = []
-        for title, values in zip(
-            ("PSNR, dB", "JPEG gains dB"), zip(*found, strict=True), strict=False
-        ):
-            rows.append({"to Pillow": title, "min": min(values), "mean": statistics.fmean(values)})
-        if rows:  # not all photographs are small
-            report.table(f"{name}: {len(found)} images", rows)
-            report.check(f"{name}, worst PSNR", rows[0]["min"], PSNR)
-            report.check(f"{name}, mean gain", rows[1]["mean"], GAINED)
+        if found:  # not all photographs are small
+            psnr, gains = zip(*found, strict=True)
+            report.check(f"{name}, worst PSNR", min(psnr), PSNR, f"{len(found)} images")
+            note = f"worst {min(gains):.2f}"
+            report.check(f"{name}, mean gain", statistics.fmean(gains), GAINED, note)
         measure(report, name, case, files, args)
     shutil.rmtree(args.work)

@@ -1,11 +1,10 @@
 """MosaicML Streaming and LitData, in a Python that has them: what `cache.py` starts.
 
-    python rivals.py NAME write IMAGES FOLDER                  # store the images as NAME does
-    python rivals.py NAME read URL CACHE BATCH DECODER   # read an epoch in order
+    python rivals.py NAME write IMAGES FOLDER    # store the images as NAME does
+    python rivals.py NAME read URL CACHE BATCH   # read an epoch in order
 
-An epoch prints its seconds, its CPU seconds, and the number of images. The decoder is ``dali``: the
-worker processes read the images, and DALI decodes them in this process, as `loaders` does; or
-``pillow``: the worker processes decode them, as the guides of both libraries do.
+Worker processes decode with Pillow, as the guides of both libraries do. An epoch prints its seconds,
+its CPU seconds, and the number of images.
 """
 
 import gc
@@ -15,17 +14,11 @@ import os
 import random
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import by_hand
-import numpy as np
-
 CHUNK_BYTES = 64 << 20
 WORKERS = len(os.sched_getaffinity(0))
-#: Encoded or decoded images, and labels.
-Batch = tuple[Any, list[int]]
 
 
 def read_sample(sample: tuple[Path, int]) -> dict[str, Any]:
@@ -81,18 +74,15 @@ PACKAGES = {"mosaicml": "streaming", "litdata": "litdata"}
 OPEN = {"mosaicml": open_mosaicml, "litdata": open_litdata}
 
 
-def encoded_batch(samples: list[dict[str, Any]]) -> Batch:
-    return [sample["image"] for sample in samples], [sample["label"] for sample in samples]
-
-
-def decoded_batch(samples: list[dict[str, Any]]) -> Batch:
+def decoded_batch(samples: list[dict[str, Any]]) -> tuple[Any, list[int]]:
     """Decode with Pillow and torchvision into one tensor: float32 [n, 3, 224, 224]."""
     import torch
     from PIL import Image
     from torchvision import transforms
 
-    crop = [transforms.RandomResizedCrop(by_hand.SIZE), transforms.RandomHorizontalFlip()]
-    normalize = [transforms.ToTensor(), transforms.Normalize(by_hand.MEAN, by_hand.STD)]
+    crop = [transforms.RandomResizedCrop(224), transforms.RandomHorizontalFlip()]
+    mean, std = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+    normalize = [transforms.ToTensor(), transforms.Normalize(mean, std)]
     augment, images = transforms.Compose([*crop, *normalize]), []
     for sample in samples:
         with Image.open(io.BytesIO(sample["image"])) as file:
@@ -100,35 +90,15 @@ def decoded_batch(samples: list[dict[str, Any]]) -> Batch:
     return torch.stack(images), [sample["label"] for sample in samples]
 
 
-def decode_with_dali(batches: Iterator[Batch], batch: int) -> Iterator[Batch]:
-    """Decode batches on the CPU with the steps of ``transforms="imagenet-train"``."""
-    labels: list[list[int]] = []
-
-    def images() -> Iterator[list[Any]]:
-        for encoded, numbers in batches:
-            labels.append(numbers)
-            yield [np.frombuffer(data, np.uint8) for data in encoded]
-
-    def graph() -> Any:
-        data = by_hand.fn.external_source(source=images(), dtype=by_hand.types.UINT8, ndim=1)
-        return by_hand.normalize(by_hand.crop_resize(data, gpu=False), gpu=False)
-
-    made = by_hand.run_graph(graph, gpu=False, batch_size=batch, num_threads=WORKERS)
-    for number, (pixels,) in enumerate(made):
-        yield pixels, labels[number]
-
-
-def read(name: str, *given: str) -> tuple[float, float, int]:
+def read(name: str, url: str, folder: str, batch: str) -> tuple[float, float, int]:
     """Build a loader and read an epoch; return seconds, CPU seconds, and the number of images."""
-    url, folder, size, decoder = given
-    for module in (PACKAGES[name], "torch.utils.data", "nvidia.dali"):
+    for module in (PACKAGES[name], "torch.utils.data", "torchvision.transforms"):
         importlib.import_module(module)
-    batch, count, dali = int(size), 0, decoder == "dali"
+    count = 0
     start, cpu_start = time.perf_counter(), sum(os.times()[:4])
-    options: Any = {"num_workers": WORKERS, "drop_last": True}
-    options["collate_fn"] = encoded_batch if dali else decoded_batch
-    batches: Iterator[Batch] = iter(OPEN[name](url, folder, batch=batch, **options))
-    for images, _ in decode_with_dali(batches, batch) if dali else batches:
+    options: Any = {"num_workers": WORKERS, "drop_last": True, "collate_fn": decoded_batch}
+    batches = iter(OPEN[name](url, folder, batch=int(batch), **options))
+    for images, _ in batches:
         count += len(images)
         last = images
     float(last.ravel()[0])
@@ -139,7 +109,7 @@ def read(name: str, *given: str) -> tuple[float, float, int]:
 
 
 if __name__ == "__main__":
-    if sys.argv[2:3] == ["write"]:
+    if sys.argv[2] == "write":
         write(sys.argv[1], Path(sys.argv[3]), sys.argv[4])
     else:
         print(*read(sys.argv[1], *sys.argv[3:]))

@@ -53,7 +53,7 @@ RUNS = {
     "convert": (
         "--images {photos} --work {work} --seconds 0.01 --different 1 --workers 2 --only 4K raw",
         [
-            *("PSNR*", "JPEG*", "dataprep", "Pillow", "dataprep", "Pillow", "commands*"),
+            *("dataprep", "Pillow", "dataprep", "Pillow", "commands*"),
             *["dataprep"] * 4, "commands*", *["dataprep"] * 2,
         ],
     ),
