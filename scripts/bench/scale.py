@@ -15,6 +15,7 @@ tables extend a line through the two largest sizes. `mixing` is how well a windo
 smallest dataset: the shards in a batch, and the distance of stored neighbors, 1 in a shuffle of all.
 """
 
+import itertools
 import multiprocessing
 import shutil
 import statistics
@@ -205,29 +206,32 @@ def build(ranks: int, dataset: str) -> Row:
     return found | {"seconds": max(row["seconds"] for row in rows)}
 
 
-def run_builds(report: Report, args: Namespace) -> None:
+def report_steps(report: Report, title: str, found: dict[str, list[Row]]) -> None:
+    """Print the rows of each step or number of ranks, and extend a line through the two largest sizes."""
     rows: list[Row] = []
     lines: list[Row] = []
-    for ranks in args.ranks:
-        found: list[Row] = []
-        for shards in sorted(args.shards):
-            if shards * PER_SHARD * ranks <= args.most:
-                row = {"build, ranks": str(ranks), "samples": shards * PER_SHARD, "shards": shards}
-                found.append(row | build(ranks, make_dataset(args.work, shards)))
-                print(
-                    f"  {ranks} ranks, {shards:,} shards: {found[-1]['seconds']:.1f} s", flush=True
-                )
-        rows += found
-        for line in harness.extended(found, "samples", COLUMNS, SIZES):
-            lines.append({"build, ranks": str(ranks), **line})
-    report.table("build", rows)
+    for name, measured in found.items():
+        columns = [column for column in COLUMNS if measured and column in measured[0]]
+        rows += [{title: name, **row} for row in measured]
+        for line in harness.extended(measured, "samples", columns, SIZES):
+            lines.append({title: name, **line})
+    report.table("Measured", rows)
     if lines:
-        report.table("build, extended by a line", lines)
-    for row in rows:
-        if row["samples"] == SIZES[0]:
-            name = f"{row['build, ranks']} ranks"
-            report.check(f"{name}, CPU s of each", row["CPU s"], BUILD_SECONDS)
-            report.check(f"{name}, own MB of each", row["USS MB"], BUILD_MB)
+        report.table("Extended by a line", lines)
+
+
+def run_builds(report: Report, args: Namespace) -> None:
+    found: dict[str, list[Row]] = {str(ranks): [] for ranks in args.ranks}
+    for ranks, shards in itertools.product(args.ranks, sorted(args.shards)):
+        if shards * PER_SHARD * ranks <= args.most:
+            print(f"  build, {ranks} ranks, {shards:,} shards", flush=True)
+            row = {"samples": shards * PER_SHARD, "shards": shards}
+            row |= build(ranks, make_dataset(args.work, shards))
+            found[str(ranks)].append(row)
+            if row["samples"] == SIZES[0]:
+                report.check(f"{ranks} ranks, CPU s of each", row["CPU s"], BUILD_SECONDS)
+                report.check(f"{ranks} ranks, own MB of each", row["USS MB"], BUILD_MB)
+    report_steps(report, "build, ranks", found)
 
 
 def mixing(window: int | None, shards: int) -> Row:
@@ -252,23 +256,18 @@ def mixing(window: int | None, shards: int) -> Row:
 
 def run(report: Report, args: Namespace) -> None:
     args.work.mkdir(parents=True, exist_ok=True)
-    rows: dict[str, list[Row]] = {}
-    lines: list[Row] = []
+    steps: dict[str, list[Row]] = {}
     for step in filter(STEPS.get, args.steps):
         function, sizes = STEPS[step]
-        found = rows[step] = []
+        steps[step] = []
         for shards in sorted(getattr(args, sizes)):
-            row = {"step": step, "samples": shards * PER_SHARD, "shards": shards}
-            found.append(row | harness.apart(function, args.work, shards))
-            print(f"  {step}, {shards:,} shards: {found[-1]['seconds']:.1f} s", flush=True)
-        for line in harness.extended(found, "samples", ("seconds", "CPU s", "peak MB"), SIZES):
-            lines.append({"step": step, **line})
-    if rows:
-        report.table("Measured", [row for found in rows.values() for row in found])
-    if lines:
-        report.table("Extended by a line", lines)
-    if ROWS in rows:
-        first, last = rows[ROWS][0], rows[ROWS][-1]
+            print(f"  {step}, {shards:,} shards", flush=True)
+            row = {"samples": shards * PER_SHARD, "shards": shards}
+            steps[step].append(row | harness.apart(function, args.work, shards))
+    if steps:
+        report_steps(report, "step", steps)
+    if ROWS in steps:
+        first, last = steps[ROWS][0], steps[ROWS][-1]
         times = f"{last['samples'] // first['samples']} times as many samples"
         growth = last["peak MB"] - first["peak MB"]
         report.check("growth of a worker's memory, MB", growth, GROWTH_MB, times)

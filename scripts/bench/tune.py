@@ -25,7 +25,7 @@ from feeds import HAND, OURS, Feed, endless, hand_feed, measure_feed, open_loade
 from harness import Report, Row, apart, at_least, at_most, option, timed, usual
 from inputs import prepare
 
-from loaders.bench.measure import Method, Rate
+from loaders.bench.measure import Method
 from loaders.memory import estimate_memory
 from loaders.tune.command import describe, make_problem, search
 from loaders.tuning import Tuning
@@ -44,7 +44,6 @@ OPTIONS = [
 #: Ratios to the defaults, which is the same point if tune keeps them, and to the best of the grid.
 TO_DEFAULT, TO_GRID = at_least(1.0), at_least(0.98)
 DEFAULTS = f"{OURS}, defaults"
-PARTS = ("context", "decoder", "images", "finished_batches")
 #: To DALI by hand: images per second, and memory of the process on the GPU; the estimate to that memory.
 SPEED, MEMORY, ESTIMATE = at_least(0.95), at_most(1.0), at_most(1.1)
 
@@ -76,16 +75,18 @@ def compare(report: Report, store: str, args: Namespace) -> None:
     final: dict[Tuning, list[float]] = {point: [] for point in named.values()}
     for _, point in itertools.product(range(args.rounds), final):
         final[point] += problem.measure(point).repeats
-    medians, rows = {}, []
+    last: dict[str, Row] = {}
     for name, point in named.items():
-        medians[name] = Rate(tuple(final[point])).median
         row: Row = {f"{store}, {args.rounds} rounds": name, "options": describe(point)}
-        row |= {"images/s": medians[name], "lowest": min(final[point])}
-        rows.append(row | {"highest": max(final[point])})
-    report.table(f"{store}: default, tune, best of the grid", rows)
-    tuned = medians["tune"]
-    report.check(f"{store}: tune / default", tuned / medians["default"], TO_DEFAULT)
-    report.check(f"{store}: tune / best of the grid", tuned / medians["best of the grid"], TO_GRID)
+        last[name] = row | spread(final[point])
+    report.table(f"{store}: default, tune, best of the grid", [*last.values()])
+    for name, target in (("default", TO_DEFAULT), ("best of the grid", TO_GRID)):
+        ratio = last["tune"]["images/s"] / last[name]["images/s"]
+        report.check(f"{store}: tune / {name}", ratio, target)
+
+
+def spread(rates: list[float]) -> Row:
+    return {"images/s": statistics.median(rates), "lowest": min(rates), "highest": max(rates)}
 
 
 def used_memory(args: Namespace) -> int:
@@ -101,7 +102,7 @@ def measure(args: Namespace, dataset: Path, before: int, point: Any) -> Row:
     """Measure a point in this process; `before` is the memory that other processes have taken."""
     side, threads, load = point
     options = {"num_threads": threads, "hw_decoder_load": load}
-    parts = dict.fromkeys(PARTS, 0.0)
+    estimated = 0.0
     if side == HAND:
         feed = hand_feed(dataset, args, **options, prefetch=2).__enter__()
     else:
@@ -109,16 +110,13 @@ def measure(args: Namespace, dataset: Path, before: int, point: Any) -> Row:
         options = {name: getattr(loader.options, name) for name in options}
         feed = Feed(endless(loader), loader.options.prefetch)
         if loader.spec.sizes is not None:
-            estimated = estimate_memory(loader.spec.sizes, loader.spec.settings)
-            parts = {name: getattr(estimated, name) / 2**30 for name in PARTS}
+            estimated = estimate_memory(loader.spec.sizes, loader.spec.settings).total
     rates = []
     for _ in range(args.repeats + 1):
         rates.append(1 / measure_feed(feed, args.count // 4, args.seconds)["s"])
-    rates = rates[1:]
     row = {"side": side, "threads": options["num_threads"], "load": options["hw_decoder_load"]}
-    row |= {"images/s": statistics.median(rates), "lowest": min(rates), "highest": max(rates)}
-    row |= {"GiB": (used_memory(args) - before) / 2**30, "estimated": sum(parts.values())}
-    return row | parts
+    row |= spread(rates[1:])
+    return row | {"GiB": (used_memory(args) - before) / 2**30, "estimated": estimated / 2**30}
 
 
 def compare_memory(report: Report, store: str, args: Namespace) -> None:
