@@ -1,33 +1,77 @@
-"""A run that is killed and run again writes the same bytes as an undisturbed run, and leaves no process."""
+"""A run that is killed, paused or interrupted leaves no process, and the next one writes the same bytes."""
 
 from __future__ import annotations
 
 import json
 import os
-import random
 import signal
-import subprocess
 import time
-from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from helpers import HELPERS
+from helpers.datasets import without_plan
 from helpers.gate import Gate
 from helpers.pictures import encode, photo
-from helpers.processes import signal_group, wait_until_gone, workers_of
+from helpers.processes import pause, signal_group, wait_until_gone, workers_of
 
+from dataprep import storage
 from dataprep.ledger.finished import STAMPS_NAME
+from dataprep.storage.temporary import is_dead, this_owner
 from dataprep.verification.verify import verify_dataset
 
-SHARD = ("--samples-per-shard", "10")
+# --- before a file operation ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("fmt", "action", "stride"),
+    [
+        ("tfrecord", "convert", 4),
+        ("webdataset", "resize", 7),
+        ("webdataset", "raw", 9),
+        ("tfrecord", "append", 13),
+        ("webdataset", "append", 11),
+        ("tfrecord", "steps", 29),
+        ("webdataset", "revert", 3),
+        ("webdataset", "join", 3),
+        ("tfrecord", "remove", 2),
+        ("webdataset", "scrub", 3),
+        ("tfrecord", "joined", 3),
+        ("tfrecord", "sync", 11),
+        ("webdataset", "sync", 13),
+    ],
+)
+def test_killed_at_every_file_operation(fmt, action, stride, make_photos, warm, tmp_path):
+    """With a stride of 1, the same takes a minute."""
+    first = make_photos(tmp_path / "first", 10, classes=2, side=16)
+    second = make_photos(tmp_path / "b", 9, 3, 20)
+    (second / "a").mkdir()
+    for number in range(5):  # the first shard contains only these
+        (second / "a" / f"{number}.jpg").write_bytes(b"")
+    call = (HELPERS / "kill_at_calls.py", first, second, tmp_path, fmt, str(stride), action)
+    done = warm.run(*call, timeout=600)
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    short = ("revert", "join", "remove", "scrub", "joined")
+    assert result["calls"] > (10 if action in short else 50)
+    assert result["killed"] == len(range(0, result["calls"], stride))
+    assert (result["broken"], result["different"]) == ([], [])
+    assert action != "convert" or result["files"] == 3 + 3 * 2
+
+
+# --- between two shards ---------------------------------------------------------------------------
+
+
+#: Shards of the source; two have no valid image.
+SHARDS = 17
 
 
 @pytest.fixture(scope="module")
 def source(make_photos, tmp_path_factory):
-    """An ImageFolder of valid images, with one class of only broken images (whole rejected shards) and a few others."""
-    folder = make_photos(tmp_path_factory.mktemp("kill") / "photos", 180, classes=6)
+    """Valid images, one class of only broken images, which make a whole shard, and a few others."""
+    folder = make_photos(tmp_path_factory.mktemp("kill") / "photos", 90, classes=6)
     (folder / "empty").mkdir()
-    for number in range(25):
+    for number in range(12):
         (folder / "empty" / f"{number}.jpg").write_bytes(b"<html>no image" * number)
     for path in sorted(folder.glob("class 0/*.jpg"))[::3]:
         path.write_bytes(path.read_bytes()[:-100])
@@ -35,185 +79,136 @@ def source(make_photos, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def command(request, source):
-    """The arguments of a conversion into the format that the test chooses, or else TFRecord."""
-    fmt = getattr(request, "param", "tfrecord")
-    return ["convert", "--src", source, "--fmt", fmt, *SHARD, "--no-shuffle", "--max-rejected", "1"]
-
-
-@pytest.fixture(scope="module")
-def undisturbed(command, dataprep, snapshot, tmp_path_factory):
-    """All files of a run that was not disturbed, by name."""
+def undisturbed(source, dataprep, snapshot, tmp_path_factory):
+    """The options of a conversion, and the files of a run that was not disturbed."""
+    options = ["--src", source, "--samples-per-shard", 6, "--no-shuffle"]
     out = tmp_path_factory.mktemp("undisturbed") / "out"
-    assert dataprep(*command, "--out", out, "--workers", 1).returncode == 0
+    call = ("convert", *options, "--out", out, "--workers", 1, "--max-rejected", 1)
+    assert dataprep(*call).returncode == 0
     assert verify_dataset(str(out), workers=1).problems == ()
     files = snapshot(out)
     assert {"manifest.json", "rejected.jsonl", STAMPS_NAME} < set(files)
-    assert len(files) == 3 + 3 * len([name for name in files if name.endswith(".idx")]) > 40
-    return files
+    assert len(files) == 3 + 3 * (SHARDS - 2)
+    return options, files
 
 
-@pytest.mark.parametrize(
-    ("fmt", "image_options", "stride"),
-    [
-        ("tfrecord", [], 4),
-        ("webdataset", ["resize"], 7),
-        ("webdataset", ["raw"], 9),
-    ],
-)
-def test_killed_at_every_file_operation(fmt, image_options, stride, make_photos, warm, tmp_path):
-    source = make_photos(tmp_path / "photos", 7, classes=2, side=16)
-    (source / "a").mkdir()
-    for number in range(5):  # the first shard contains only these
-        (source / "a" / f"{number}.jpg").write_bytes(b"")
-    call = (
-        HELPERS / "kill_at_calls.py", source, tmp_path / "out", fmt, str(stride), *image_options,
-    )  # fmt: skip
-    done = warm.run(*call, timeout=600)
-    assert done.returncode == 0, done.stderr
-    result = json.loads(done.stdout)
-    assert result["calls"] > 50
-    assert result["killed"] == len(range(0, result["calls"], stride))
-    assert result["different"] == []
-    assert result["early_manifest"] == [], "the manifest existed before all other files"
-    assert len(result["files"]) == 3 + 3 * 2
-
-
-def tables_of(out: Path) -> int:
+def tables_of(out):
     return len(list(out.glob("*.parquet")))
 
 
-def wait_for_tables(out: Path, count: int, process: subprocess.Popen) -> None:
+def wait_for_tables(out, count, process):
     while process.poll() is None and tables_of(out) < count:
         time.sleep(0.004)
 
 
-@pytest.mark.parametrize(
-    ("victim", "command"), [("parent", "tfrecord"), ("group", "webdataset")], indirect=["command"]
-)
-def test_killed_several_times(victim, command, undisturbed, start, dataprep, snapshot, tmp_path):
-    """Each run is killed a little later; a gate keeps it from writing all of the 21 shards."""
-    out, rng = tmp_path / "out", random.Random(victim)
-    for tables in (1, 6, 11, 16):
+class Fault(NamedTuple):
+    """What happens to a run.
+
+    Attributes:
+        command: the run.
+        number: the signal. After SIGSTOP, the main process is killed.
+        receiver: the whole process group, the main process ("parent"), or a worker.
+        status: the exit status of the main process.
+        message: a part of the last line.
+
+    """
+
+    command: str
+    number: signal.Signals
+    receiver: str
+    status: int
+    message: str = ""
+
+
+KILLED = -signal.SIGKILL
+STOPPED = "stopped by SIGTERM. Run the same command again; {} finished and kept."
+FAULTS = [
+    Fault("convert", signal.SIGKILL, "group", KILLED),
+    Fault("convert", signal.SIGKILL, "parent", KILLED),
+    Fault("convert", signal.SIGKILL, "worker", 3, "a worker process was killed"),
+    # Nothing continues a paused worker, but it ends too, so it cannot write during the next run.
+    Fault("convert", signal.SIGSTOP, "worker", KILLED),
+    Fault("convert", signal.SIGINT, "group", 130, "interrupted. Run the same command again"),
+    Fault("convert", signal.SIGINT, "parent", 130, "interrupted. Run the same command again"),
+    Fault("convert", signal.SIGTERM, "group", 3, STOPPED),
+    Fault("convert", signal.SIGTERM, "parent", 3, STOPPED),
+    Fault("work", signal.SIGTERM, "group", 3, STOPPED),
+    Fault("claim", signal.SIGTERM, "parent", 3, STOPPED),
+]
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda each: f"{each[0]} {each[1].name} {each[2]}")
+def test_a_disturbed_run_is_resumed(fault, undisturbed, start, dataprep, snapshot, tmp_path):
+    """Twice, a little later each time; a gate keeps the run from writing all of the shards."""
+    (options, expected), out = undisturbed, tmp_path / "out"
+    rejected = ("--max-rejected", 1)
+    call = {
+        "convert": ("convert", *options, "--out", out, *rejected),
+        "work": ("work", out, "--task", "0/1"),
+        "claim": ("work", out, "--claim", "--heartbeat", "0.2"),
+    }[fault.command]
+    if fault.command != "convert":
+        assert dataprep("plan", *options, "--out", out).returncode == 0
+    for tables in (1, 6):
         at = Gate(tmp_path / f"gate {tables}", shards=tables + 2 - tables_of(out))
-        process = start(*command, "--out", out, "--workers", 2, at=at)
+        process = start(*call, "--workers", 2, at=at)
         wait_for_tables(out, tables, process)
-        time.sleep(rng.random() * 0.02)
-        if victim == "group":
-            signal_group(process.pid, signal.SIGKILL)
+        if fault.receiver == "group":
+            signal_group(process.pid, fault.number)
+        elif fault.receiver == "parent":
+            process.send_signal(fault.number)
         else:
-            process.kill()
-        assert process.wait() == -signal.SIGKILL
-        if (
-            victim == "group" or tables % 2
-        ):  # else the next run starts while workers may still be alive
-            assert wait_until_gone(process.pid), "a worker outlived its parent"
-        process.communicate(timeout=300)
-    done = dataprep(*command, "--out", out, "--workers", 2)
-    assert (done.returncode, done.stderr.count("\n")) == (0, 1), done.stderr
-    assert "shards were done by an earlier run" in done.stdout
-    assert snapshot(out) == undisturbed
-
-
-def test_killed_worker_prints_one_line_and_the_run_can_resume(
-    command, undisturbed, start, dataprep, snapshot, tmp_path
-):
-    out, at = tmp_path / "out", Gate(tmp_path / "gate", shards=2)
-    process = start(*command, "--out", out, "--workers", 2, at=at)
-    wait_for_tables(out, 2, process)
-    os.kill(at.wait(process, worker=True), signal.SIGKILL)
-    at.open()
-    output, errors = process.communicate(timeout=300)
-    assert process.returncode == 3, (output, errors)
-    assert errors.splitlines()[1:] == [errors.splitlines()[-1]]
-    assert "worker process was killed" in errors
-    assert "run the same command again" in errors
-    assert wait_until_gone(process.pid)
-    assert not (out / ".dataprep" / "partial").exists()
-    assert dataprep(*command, "--out", out).returncode == 0
-    assert snapshot(out) == undisturbed
-
-
-def test_paused_workers_end_with_their_parent(
-    command, undisturbed, start, dataprep, snapshot, tmp_path
-):
-    """Paused workers (SIGSTOP) end too, although nothing continues them, so none can write during the next run."""
-    out, at = tmp_path / "out", Gate(tmp_path / "gate", shards=2)
-    process = start(*command, "--out", out, "--workers", 2, at=at)
-    wait_for_tables(out, 2, process)
-    worker = at.wait(process, worker=True)
-    assert workers_of(process) == [worker]
-    os.kill(worker, signal.SIGSTOP)
-    process.kill()
-    process.communicate(timeout=300)
-    assert wait_until_gone(process.pid)
-    done = dataprep(*command, "--out", out)
-    assert done.returncode == 0, done.stderr
-    assert snapshot(out) == undisturbed
-
-
-@pytest.fixture(scope="module")
-def slow(tmp_path_factory, dataprep, snapshot):
-    """A command that decodes images in two processes, and the files of an undisturbed run."""
-    folder = tmp_path_factory.mktemp("slow")
-    image = encode(photo(1, 480, 360), quality=95)
-    for number in range(96):
-        path = folder / "photos" / f"class {number % 2}" / f"{number}.jpg"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(image)
-    command = [
-        "convert", "--src", folder / "photos", "--validate", "decode", "--samples-per-shard", "6",
-    ]  # fmt: skip
-    assert dataprep(*command, "--out", folder / "out").returncode == 0
-    return command, snapshot(folder / "out")
-
-
-@pytest.mark.parametrize(("signal_to", "tables"), [("group", 0), ("parent", 3)])
-def test_interrupted(signal_to, tables, slow, start, dataprep, snapshot, tmp_path):
-    """SIGINT to the group (Ctrl-C) or to the parent: one line, status 130, no processes or temporary files remain."""
-    (command, undisturbed), out = slow, tmp_path / "out"
-    at = Gate(tmp_path / "gate", shards=tables)
-    process = start(*command, "--out", out, "--workers", 2, at=at, cold=not tables)
-    if tables:
-        wait_for_tables(out, tables, process)
-    else:  # as soon as a worker exists, long before it is ready
-        while not workers_of(process) and process.poll() is None:
-            time.sleep(0.001)
-        time.sleep(0.05)
-    if signal_to == "group":
-        signal_group(process.pid, signal.SIGINT)
-    else:
-        process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=300)
-    assert process.returncode == 130, errors
-    prefixes = [line.split(":")[0] for line in errors.splitlines()]
-    assert prefixes in (
-        [str(command[2]), "dataprep"],
-        ["dataprep"][tables:],
-    ), errors  # the scan may not have finished
-    assert "interrupted" in errors
-    assert wait_until_gone(process.pid)
-    assert not (out / ".dataprep" / "partial").exists()
-    assert dataprep(*command, "--out", out).returncode == 0
-    assert snapshot(out) == undisturbed
-
-
-def test_same_bytes_with_shuffle_and_random_split(photos, dataprep, snapshot, tmp_path):
-    """The second run uses a relative path, more workers, another locale, time zone and hash seed."""
-    common = ["--val-fraction", "0.2", *SHARD, "--seed", 5]
-    assert (
-        dataprep(
-            "convert", "--src", photos, "--out", tmp_path / "a", "--workers", 1, *common
-        ).returncode
-        == 0
+            worker = at.wait(process, worker=True)
+            assert worker in workers_of(process)
+            os.kill(worker, fault.number)
+            if fault.number == signal.SIGSTOP:
+                process.kill()
+            else:
+                at.open()
+        errors = process.communicate(timeout=300)[1]
+        assert process.returncode == fault.status, errors
+        assert wait_until_gone(process.pid), "a worker outlived its parent"
+        assert len(errors.splitlines()) <= 2, errors  # the first one describes the source
+        finished, last = tables_of(out), errors.splitlines()[-1:]
+        assert finished < SHARDS
+        kept = f"{finished} of {SHARDS} shards {'is' if finished == 1 else 'are'}"
+        assert not fault.message or fault.message.format(kept) in last[0], errors
+        left = [path.name for path in out.glob(".dataprep/partial/*")]
+        if fault.status == 130:
+            assert left == []
+        if fault.status > 0:
+            assert not [name for name in left if "claim" in name or name.endswith(".tfrecord")]
+    done = dataprep(*call, "--workers", 2)
+    assert (done.returncode, done.stderr.count("\n")) == (0, fault.command == "convert"), (
+        done.stderr
     )
-    environment = {
-        "cwd": photos.parent,
-        "env": {**os.environ, "PYTHONHASHSEED": "7", "LC_ALL": "C", "TZ": "Asia/Tokyo"},
-    }
-    second = ["convert", "--src", photos.name, "--out", tmp_path / "b", "--workers", 2]
-    assert dataprep(*second, *common, **environment).returncode == 0
-    assert snapshot(tmp_path / "a") == snapshot(tmp_path / "b")
+    assert " shards were done by " in done.stdout
+    if fault.command != "convert":
+        assert dataprep("finish", out, *rejected).returncode == 0
+    assert without_plan(snapshot(out)) == expected
+
+
+@pytest.mark.parametrize(
+    ("number", "status", "has_worker"), [(signal.SIGINT, 130, True), (signal.SIGTERM, 3, False)]
+)
+def test_stopped_at_the_start(number, status, has_worker, undisturbed, start, tmp_path):
+    """As soon as a worker exists, long before it is ready; or when the imports have just begun."""
+    out, at = tmp_path / "out", Gate(tmp_path / "gate")
+    call = ("convert", *undisturbed[0], "--out", out, "--workers", 2)
+    process = start(*call, at=at, cold=True)
+    while has_worker and not workers_of(process) and process.poll() is None:
+        time.sleep(0.001)
+    time.sleep(0.1)
+    signal_group(process.pid, number)
+    errors = process.communicate(timeout=300)[1]
+    # The latter before the program handles signals.
+    assert process.returncode in (status, -signal.SIGTERM), errors
+    assert "Traceback" not in errors
+    assert wait_until_gone(process.pid)
+    assert not (out / ".dataprep" / "partial").exists()
+
+
+# --- in the middle of a shard ---------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -228,91 +223,129 @@ def divided(tmp_path_factory, dataprep, snapshot):
     for number in range(150):
         path = folder / "photos" / "class" / f"{number:03d}.jpg"
         path.write_bytes(image if number % 50 else b"<html>")
-    command = [
-        "convert", "--src", folder / "photos", "--resize-shorter", "300", "--max-rejected", "1",
-    ]  # fmt: skip
-    assert dataprep(*command, "--out", folder / "out", "--workers", 1).returncode == 0
+    options = ("--src", folder / "photos", "--resize-shorter", "300", "--max-rejected", "1")
+    assert dataprep("convert", *options, "--out", folder / "out", "--workers", 1).returncode == 0
     files = snapshot(folder / "out")
     assert [name for name in files if name.endswith(".tfrecord")] == ["train-00000.tfrecord"]
-    return command, files
+    return ("convert", *options), files
 
 
-def start_divided(start, command, out):
-    """Return a run whose worker has written a part of the shard, the worker, and its gate."""
-    at = Gate(out.parent / "gate", writes=(10, 1))
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_disturbed_worker_of_one_shard(number, divided, start, dataprep, snapshot, tmp_path):
+    """The end of a worker ends the run. A paused one only delays it."""
+    (command, expected), out = divided, tmp_path / "out"
+    at = Gate(tmp_path / "gate", writes=(10, 1))
     process = start(*command, "--out", out, "--workers", 3, at=at)
     worker = at.wait(process, worker=True)
     (shard,) = out.glob(".dataprep/partial/*train-00000.tfrecord")
     assert shard.stat().st_size
     assert worker in workers_of(process)
-    return process, worker, at
-
-
-def convert_again(divided, dataprep, snapshot, out):
-    command, undisturbed = divided
-    done = dataprep(*command, "--out", out)
-    assert done.returncode == 0, done.stderr
-    assert snapshot(out) == undisturbed
-
-
-def test_a_killed_worker_of_one_shard(divided, start, dataprep, snapshot, tmp_path):
-    process, worker, at = start_divided(start, divided[0], tmp_path / "out")
-    os.kill(worker, signal.SIGKILL)
+    os.kill(worker, number)
     at.open()
-    _, errors = process.communicate(timeout=300)
-    assert process.returncode == 3, errors
-    assert "a worker process was killed" in errors.splitlines()[-1]
-    assert wait_until_gone(process.pid)
-    assert (
-        list((tmp_path / "out").glob("*.tfrecord")) + list((tmp_path / "out").glob(".partial*"))
-        == []
-    )
-    convert_again(divided, dataprep, snapshot, tmp_path / "out")
+    if number == signal.SIGSTOP:
+        time.sleep(1)  # the others go on meanwhile, and must not give the worker up
+        assert process.poll() is None
+        os.kill(worker, signal.SIGCONT)
+    errors = process.communicate(timeout=300)[1]
+    if number == signal.SIGKILL:
+        assert process.returncode == 3, errors
+        assert "a worker process was killed" in errors.splitlines()[-1]
+        assert wait_until_gone(process.pid)
+        assert not list(out.glob("*.tfrecord"))
+        assert dataprep(*command, "--out", out).returncode == 0
+    else:
+        assert process.returncode == 0, errors
+    assert snapshot(out) == expected
 
 
-def test_a_paused_worker_of_one_shard_only_delays(divided, start, dataprep, snapshot, tmp_path):
-    process, worker, at = start_divided(start, divided[0], tmp_path / "out")
-    os.kill(worker, signal.SIGSTOP)
+# --- claims ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def planned(undisturbed, dataprep, tmp_path):
+    assert dataprep("plan", *undisturbed[0], "--out", tmp_path / "out").returncode == 0
+    return tmp_path / "out"
+
+
+@pytest.fixture
+def finish(undisturbed, dataprep, snapshot):
+    """A function that finishes a dataset and compares it with the undisturbed one."""
+
+    def run(out):
+        done = dataprep("finish", out, "--max-rejected", 1)
+        assert done.returncode == 0, done.stderr
+        assert without_plan(snapshot(out)) == undisturbed[1]
+
+    return run
+
+
+def test_the_shards_of_a_paused_process_are_claimed_by_another(
+    planned, start, dataprep, finish, tmp_path
+):
+    """It loses its shards after three beats without a sign of life, and does no harm later."""
+    claim = ("work", planned, "--claim", "--heartbeat", "0.1", "--workers", 1)
+    at = Gate(tmp_path / "gate", shards=1)  # it waits there while it writes its second shard
+    paused = start(*claim, at=at)
+    at.wait(paused)
+    pause(paused.pid)
+    assert list(planned.glob(".dataprep/partial/claim-*"))
     at.open()
-    time.sleep(1)  # the others go on meanwhile, and must not give the worker up
-    assert process.poll() is None
-    os.kill(worker, signal.SIGCONT)
-    _, errors = process.communicate(timeout=300)
-    assert process.returncode == 0, errors
-    assert snapshot(tmp_path / "out") == divided[1]
+    try:
+        other = dataprep(*claim)
+        assert other.returncode == 0, other.stderr
+        assert tables_of(planned) == SHARDS
+    finally:
+        signal_group(paused.pid, signal.SIGCONT)
+    errors = paused.communicate(timeout=300)[1]
+    assert paused.returncode == 0, errors
+    finish(planned)
 
 
-@pytest.mark.parametrize(
-    ("fmt", "action", "stride"),
-    [
-        ("tfrecord", "append", 13),
-        ("webdataset", "append", 11),
-        ("tfrecord", "steps", 29),
-        ("webdataset", "revert", 3),
-        ("webdataset", "join", 3),
-        ("tfrecord", "remove", 2),
-        ("webdataset", "scrub", 3),
-        ("tfrecord", "joined", 3),
-        ("tfrecord", "sync", 11),
-        ("webdataset", "sync", 13),
-    ],
-)
-def test_changes_killed_at_every_file_operation(fmt, action, stride, make_photos, warm, tmp_path):
-    """With a stride of 1, the same takes a minute."""
-    first, second = (
-        make_photos(tmp_path / "first", 10, classes=2, side=16),
-        make_photos(tmp_path / "b", 9, 3, 20),
-    )
-    (second / "a").mkdir()
-    for number in range(5):  # a shard without a valid image
-        (second / "a" / f"{number}.jpg").write_bytes(b"")
-    done = warm.run(
-        HELPERS / "kill_appends.py", first, second, tmp_path, fmt, str(stride), action, timeout=600
-    )
-    assert done.returncode == 0, done.stderr
-    result = json.loads(done.stdout)
-    assert result["calls"] > (
-        10 if action in ("revert", "join", "remove", "scrub", "joined") else 50
-    )
-    assert result["killed"] == len(range(0, result["calls"], stride))
-    assert (result["broken"], result["different"]) == ([], [])
+def test_several_processes_write_each_shard_once(planned, start, finish, tmp_path):
+    at = Gate(tmp_path / "gate")  # each of them holds a claim there
+    claim = ("work", planned, "--claim", "--heartbeat", 5, "--workers", 1)
+    processes = [start(*claim, at=at) for _ in range(3)]
+    at.wait_for_all(processes)
+    at.open()
+    outputs = [process.communicate(timeout=300) for process in processes]
+    assert [process.returncode for process in processes] == [0, 0, 0], outputs
+    lines = "".join(output for output, _ in outputs).splitlines()
+    assert sum(int(line.split()[0]) for line in lines if " written, " in line) == SHARDS
+    finish(planned)
+
+
+# --- temporary files of the dead ------------------------------------------------------------------
+
+
+@pytest.fixture
+def dead_owner(warm):
+    program = "from dataprep.storage.temporary import this_owner; print(this_owner())"
+    return warm.run("-c", program, check=True).stdout.strip()
+
+
+def test_who_is_dead(dead_owner):
+    own = this_owner()
+    host, machine, pid, began = own.split(".")
+    # The number of a process may be used again by a later process.
+    dead = (dead_owner, f"{host}.{machine}.{pid}.{int(began) + 1}")
+    unknown = (f"{host}.00000000.{pid}.1", f"other.{machine}.{pid}.1", "1234", "", "a.b.c.d")
+    owners = (*dead, own, *unknown, f"{own}x")
+    assert [owner for owner in owners if is_dead(owner)] == [*dead]
+
+
+def test_temporary_files_of_the_dead_are_removed_and_those_of_others_only_at_the_end(
+    planned, dead_owner, dataprep
+):
+    """Files of another machine may be in use until all shards are there."""
+    assert dataprep("work", planned, "--task", "0/2").returncode == 0
+    folder = planned / storage.PARTIALS_NAME
+    dead = folder / f"{dead_owner}-train-00001.tfrecord"
+    foreign = folder / "node7.0a1b2c3d.77.88-train-00003.tfrecord"
+    for path in (dead, foreign, folder / "notes.txt"):
+        path.touch()
+    assert dataprep("finish", planned).returncode == 3
+    assert (dead.exists(), foreign.exists()) == (False, True)
+    assert dataprep("work", planned, "--task", "1/2").returncode == 0
+    assert dataprep("finish", planned, "--max-rejected", 1).returncode == 0
+    # Only what is not ours stays.
+    assert sorted(os.listdir(folder)) == ["made-by-dataprep", "notes.txt"]
