@@ -7,29 +7,25 @@ test appends what it killed: ``kind``, ``phase`` and how often. `scripts/test --
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import signal
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
 from helpers.datasets import write_csv
-from helpers.gate import Gate
 from helpers.processes import signal_group
+from helpers.runs import OUT, Command, Runs, files_of
 
 from dataprep.storage.temporary import JOURNAL_NAME
-from manifests.remote.store import open_store
 from manifests.remote.url import is_url
 from manifests.store import MANIFEST_NAME
-
-#: In commands, the folder or URL of the dataset, and the sources.
-OUT = "OUT"
-Command = tuple[str, ...]
 
 ARRAY = ("--array", "embedding={stem}.npy")
 CONVERT: Command = ("convert", "--src", "first", "--out", OUT, *ARRAY, "--samples-per-shard", "4", "--max-rejected", "1")  # fmt: skip
@@ -42,8 +38,7 @@ FINISHES = [FINISH, FINISH]
 REVERT: Command = ("revert", OUT)
 
 
-@dataclass(frozen=True)
-class Kind:
+class Kind(NamedTuple):
     """Commands that are killed.
 
     Attributes:
@@ -57,22 +52,20 @@ class Kind:
     steps: Sequence[Sequence[Command]]
 
 
-def _works(out_is_url: bool) -> Sequence[Command]:
-    tasks = [("work", OUT, "--task", f"{task}/2") for task in range(2)]
-    return tasks if out_is_url else [("work", OUT, "--claim", "--heartbeat", "0.1")] * 2
-
+CLAIMS: Sequence[Command] = [("work", OUT, "--claim", "--heartbeat", "0.1")] * 2
+TASKS: Sequence[Command] = [("work", OUT, "--task", f"{task}/2") for task in range(2)]
 
 KINDS = {
     "convert": Kind((), [[CONVERT]]),
     "append": Kind([CONVERT], [[APPEND]]),
-    "steps": Kind((), [[PLAN], _works(False), FINISHES]),
-    "steps of an append": Kind([CONVERT], [[PLAN_APPEND], _works(True), [FINISH]]),
+    "steps": Kind((), [[PLAN], CLAIMS, FINISHES]),
+    "steps of an append": Kind([CONVERT], [[PLAN_APPEND], TASKS, [FINISH]]),
     "revert": Kind([CONVERT, APPEND], [[REVERT]]),
     "convert in a bucket": Kind((), [[CONVERT]]),
     "append in a bucket": Kind([CONVERT], [[APPEND]]),
     "several images": Kind((), [[VIEWS]]),
     "several images in a bucket": Kind((), [[VIEWS]]),
-    "steps in a bucket": Kind((), [[PLAN], _works(True), FINISHES]),
+    "steps in a bucket": Kind((), [[PLAN], TASKS, FINISHES]),
 }
 
 #: Runs to kill, for each kind.
@@ -102,93 +95,44 @@ def sources(make_photos, tmp_path_factory) -> Path:
     return root
 
 
-class Runs:
-    """Runs commands of one kind in one place after another."""
-
-    def __init__(self, tmp_path: Path, sources: Path, dataprep, start) -> None:
-        self._tmp_path, self._sources = tmp_path, sources
-        self._dataprep, self._start = dataprep, start
-        self._gates = 0
-        self.killed: Counter[str] = Counter()
-
-    def must(self, commands: Sequence[Command], out: str) -> None:
-        for command in commands:
-            done = self._dataprep(*self._arguments(command, out))
-            assert done.returncode == 0, (command, done.stdout, done.stderr)
-
-    def count_changes(self, commands: Sequence[Command], out: str) -> int:
-        """Run commands undisturbed and return how many changes the longest of them makes."""
-        counts = []
-        for command in commands:
-            gate = self._gate(1 << 30)
-            process = self._start(*self._arguments(command, out), *_workers(command, 1), at=gate)
-            errors = process.communicate(timeout=300)[1]
-            assert process.returncode == 0, errors
-            changes = Path(gate.folder, "changes")
-            counts.append(len(changes.read_text().splitlines()) if changes.exists() else 0)
-        return max(counts)
-
-    def kill(self, commands: Sequence[Command], out: str, changes: int, rng: random.Random) -> None:
-        """Run commands at the same time, and kill each at a random moment, with its workers."""
-        running = []
-        for command in commands:
-            arguments = self._arguments(command, out)
-            if rng.random() < 0.6:
-                gate = self._gate(rng.randrange(max(1, changes)))
-                process = self._start(*arguments, *_workers(command, 1), at=gate)
-            else:
-                gate, process = None, self._start(*arguments, *_workers(command, 2))
-            running.append((process, gate, time.monotonic() + rng.random() * 0.5))
-        for process, gate, moment in running:
-            while process.poll() is None:
-                if gate.waiting() if gate else time.monotonic() > moment:
-                    break
-                time.sleep(0.001)
-            is_running = process.poll() is None
-            if is_running and rng.random() < 0.5:
+def _kill(
+    runs: Runs, commands: Sequence[Command], out: str, changes: int, rng: random.Random
+) -> int:
+    """Run commands at the same time, and kill each at a random moment; return how many are killed."""
+    running = []
+    for command in commands:
+        is_held = rng.random() < 0.6
+        before = rng.randrange(max(1, changes)) if is_held else None
+        gate, process = runs.start(command, out, before, workers=1 if is_held else 2)
+        running.append((process, gate, time.monotonic() + rng.random() * 0.5))
+    killed = 0
+    for process, gate, moment in running:
+        while process.poll() is None:
+            if gate.waiting() if gate else time.monotonic() > moment:
+                break
+            time.sleep(0.001)
+        if process.poll() is None:
+            if rng.random() < 0.5:
                 process.kill()  # its workers notice
-            elif is_running:
+            else:
                 signal_group(process.pid, signal.SIGKILL)
-            errors = process.communicate(timeout=300)[1]
-            # One of two that finish may find the lock of the other.
-            allowed = (0, 3, -signal.SIGKILL) if commands == FINISHES else (0, -signal.SIGKILL)
-            assert process.returncode in allowed, (commands, errors)
-            assert "Traceback" not in errors
-            if process.returncode == -signal.SIGKILL:
-                self.killed[f"{commands[0][0]}: {_phase(out)}"] += 1
-
-    def _arguments(self, command: Command, out: str) -> list[str]:
-        names = {OUT: out, **{path.name: str(path) for path in self._sources.iterdir()}}
-        return [names.get(word, word) for word in command]
-
-    def _gate(self, changes: int) -> Gate:
-        self._gates += 1
-        return Gate(self._tmp_path / f"gate {self._gates}", changes=changes)
-
-
-def _workers(command: Command, number: int) -> Sequence[str]:
-    return () if command[0] in ("revert", "plan") else ("--workers", str(number))
-
-
-def _files(out: str) -> dict[str, bytes]:
-    """Return the files of a dataset, without bookkeeping."""
-    if is_url(out):
-        store = open_store(out)
-        found = {info.name: bytes(store.get(info.name)) for info in store.list_objects()}
-    else:
-        paths = Path(out).iterdir() if Path(out).exists() else ()
-        found = {path.name: path.read_bytes() for path in paths if path.is_file()}
-    return {n: data for n, data in found.items() if "/" not in n}
+        errors = process.communicate(timeout=300)[1]
+        # One of two that finish may find the lock of the other.
+        allowed = (0, 3, -signal.SIGKILL) if commands == FINISHES else (0, -signal.SIGKILL)
+        assert process.returncode in allowed, (commands, errors)
+        assert "Traceback" not in errors
+        killed += process.returncode == -signal.SIGKILL
+    return killed
 
 
 def _is_reverted(out: str, expected: dict[str, bytes]) -> bool:
     """Return whether another revert would remove one revision more."""
-    return _files(out) == expected and not Path(out, JOURNAL_NAME).exists()
+    return files_of(out) == expected and not Path(out, JOURNAL_NAME).exists()
 
 
 def _phase(out: str) -> str:
     """Return how far a run came that was killed."""
-    names = _files(out)
+    names = files_of(out)
     tables = sum(name.endswith(".parquet") for name in names)
     manifest = "a manifest" if MANIFEST_NAME in names else "no manifest"
     return f"{manifest}, {tables} tables"
@@ -202,32 +146,33 @@ def test_killed_runs_make_the_same_files(name, request, tmp_path, sources, datap
     runs = Runs(tmp_path, sources, dataprep, start)
     undisturbed = next(places)
     runs.must(kind.before, undisturbed)
-    counts = [runs.count_changes(step, undisturbed) for step in kind.steps]
-    expected = _files(undisturbed)
+    counts = []
+    for step in kind.steps:
+        counts.append(max(len(runs.changes(command, undisturbed)) for command in step))
+    expected = files_of(undisturbed)
     assert MANIFEST_NAME in expected
-    while runs.killed.total() < KILLS:
+    killed: Counter[str] = Counter()
+    while killed.total() < KILLS:
         out = next(places)
         runs.must(kind.before, out)
         for step, changes in zip(kind.steps, counts, strict=True):
             for _ in range(rng.randint(1, 3)):
-                runs.kill(step, out, changes, rng)
+                number = _kill(runs, step, out, changes, rng)
+                killed[f"{step[0][0]}: {_phase(out)}"] += number
                 if step == [REVERT] and _is_reverted(out, expected):
                     break
             if step != [REVERT] or not _is_reverted(out, expected):
                 runs.must(step, out)
-        assert _files(out) == expected, (name, seed, dict(runs.killed))
+        assert files_of(out) == expected, (name, seed, dict(killed))
         runs.must([("verify", OUT)], out)
         if is_url(out):
             assert not [path for path in (tmp_path / "tmp").rglob("*") if path.is_file()]
     if path := os.environ.get("RANDOM_KILLS_LIST"):
         with open(path, "a", encoding="utf-8") as file:
-            for phase, count in sorted(runs.killed.items()):
+            for phase, count in sorted((+killed).items()):
                 file.write(f"{name} | {phase} | {count}\n")
 
 
 def _places(name: str, request, tmp_path: Path) -> Iterator[str]:
-    number = 0
     root = str(request.getfixturevalue("bucket")) if "bucket" in name else str(tmp_path)
-    while True:
-        yield f"{root}/out {number}"
-        number += 1
+    return (f"{root}/out {number}" for number in itertools.count())

@@ -19,20 +19,19 @@ import signal
 import socket
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
 from itertools import cycle
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
-from helpers.gate import Gate
 from helpers.object_stores import empty_folder
 from helpers.processes import pause, signal_group
+from helpers.runs import OUT, Command, Runs, files_of
 
 from dataprep.engines import LocalEngine
 from dataprep.run.work import Share, work
 from dataprep.verification.verify import verify_dataset
-from manifests.errors import ExitStatus, LostFolderError
+from manifests.errors import DatasetError, ExitStatus, LostFolderError
 from manifests.remote.store import open_store
 from manifests.remote.url import is_url
 from manifests.serialization import old_manifest_name
@@ -40,10 +39,6 @@ from manifests.store import MANIFEST_NAME, REJECTED_NAME, read_manifest
 
 #: Moments at which each run is suspended in an object store, and as many in a folder.
 MOMENTS = int(os.environ.get("STALE_MOMENTS", "1"))
-
-#: In commands, the folder or URL of the dataset, and the sources.
-OUT = "OUT"
-Command = tuple[str, ...]
 
 SHARDS = ("--samples-per-shard", "4")
 
@@ -66,8 +61,7 @@ REPAIR: Command = ("repair", OUT, "--src", "first")
 LOSE: Command = ("lose", "train-00000.idx", "train-00001.tfrecord", "train-00002.parquet")
 
 
-@dataclass(frozen=True)
-class Case:
+class Case(NamedTuple):
     """A run that is suspended, and what happens meanwhile.
 
     Attributes:
@@ -119,36 +113,38 @@ def sources(make_photos, tmp_path_factory) -> Path:
     return root
 
 
-class Machines:
+class Machines(Runs):
     """Two machines: each has its own folder for temporary files, and so its own lock of a URL."""
 
-    def __init__(self, tmp_path: Path, monkeypatch, sources: Path, dataprep, start, made) -> None:
-        self._tmp_path, self._patch, self._sources = tmp_path, monkeypatch, sources
-        self._dataprep, self._start, self._made = dataprep, start, made
-        self._count = 0
+    def __init__(self, monkeypatch, made: dict[object, Any], *arguments) -> None:
+        super().__init__(*arguments)
+        self._patch, self._made = monkeypatch, made
 
-    def run(self, command: Command, out: str, *, machine: str = "other"):
-        if command[0] == "lose":
-            for name in command[1:]:
-                _remove(out, name)
-            return None
-        self._use(machine)
-        return self._dataprep(*self._arguments(command, out))
+    def run(self, command: Command, out: str):
+        self._use("other")
+        return super().run(command, out)
+
+    def start(self, command: Command, out: str, changes: int | None, workers: int = 1):
+        self._use("stale")
+        return super().start(command, out, changes, workers)
 
     def must(self, commands: Sequence[Command], out: str) -> None:
         for command in commands:
-            done = self.run(command, out)
-            assert done is None or done.returncode == 0, (command, done.stdout, done.stderr)
+            if command[0] != "lose":
+                super().must([command], out)
+                continue
+            for name in command[1:]:
+                open_store(out).delete(name) if is_url(out) else Path(out, name).unlink()
 
     def prepare(self, commands: Sequence[Command], out: str) -> None:
         """Make the dataset of these commands at an empty place; from the second time on, copy it."""
         self.once((is_url(out), *commands), out, lambda: self.must(commands, out))
 
-    def once(self, key: tuple[object, ...], out: str, make: Callable[[], object]) -> None:
+    def once(self, key: object, out: str, make: Callable[[], object]) -> None:
         """Make what is at an empty place; from the second time on, copy it."""
         if key not in self._made:
             make()
-            self._made[key] = _read(out)
+            self._made[key] = files_of(out, bookkeeping=True)
             return
         for name, data in self._made[key].items():
             if is_url(out):
@@ -162,77 +158,36 @@ class Machines:
         key = (is_url(out), *case.before, "then", case.stale)
         if key not in self._made:
             self.prepare(case.before, out)
-            changes = self._changes(case.stale, out)
+            changes = self.changes(case.stale, out)
             plan = _plan_of_manifest(out)
             if not is_url(out):
                 self.must(REST.get(case.stale[0], []), out)
-            self._made[key] = changes, plan, _objects(out)
+            self._made[key] = changes, plan, files_of(out)
         return self._made[key]
 
     def suspend(self, command: Command, out: str, changes: int):
-        """Start a run and suspend it before a change; return its gate and it."""
-        self._count += 1
-        gate = Gate(self._tmp_path / f"gate {self._count}", changes=changes)
-        self._use("stale")
-        process = self._start(*self._arguments(command, out), *_one_worker(command), at=gate)
+        """Start a run, and suspend it before a change."""
+        gate, process = self.start(command, out, changes)
         gate.wait(process)
         pause(process.pid)
         gate.open()
-        return gate, process
-
-    def _changes(self, command: Command, out: str) -> list[str]:
-        """Run a command undisturbed, and return what it changes."""
-        self._count += 1
-        gate = Gate(self._tmp_path / f"gate {self._count}", changes=1 << 30)
-        self._use("stale")
-        process = self._start(*self._arguments(command, out), *_one_worker(command), at=gate)
-        errors = process.communicate(timeout=300)[1]
-        assert process.returncode == 0, errors
-        return Path(gate.folder, "changes").read_text().splitlines()
-
-    def _arguments(self, command: Command, out: str) -> list[str]:
-        names = {OUT: out, **{path.name: str(path) for path in self._sources.iterdir()}}
-        return [names.get(word, word) for word in command]
+        return process
 
     def _use(self, machine: str) -> None:
-        folder = self._tmp_path / f"tmp {machine}"
+        folder = self.folder / f"tmp {machine}"
         folder.mkdir(exist_ok=True)
         self._patch.setenv("TMPDIR", str(folder))
 
 
-def _one_worker(command: Command) -> Sequence[str]:
-    return () if command[0] in ("plan", "revert") else ("--workers", "1")
-
-
 @pytest.fixture(scope="module")
-def made() -> dict[tuple[object, ...], Any]:
+def made() -> dict[object, Any]:
     """What `Machines` has made, by the kind of place and the commands."""
     return {}
 
 
 @pytest.fixture
 def machines(tmp_path, monkeypatch, sources, dataprep, start, made) -> Machines:
-    return Machines(tmp_path, monkeypatch, sources, dataprep, start, made)
-
-
-def _remove(out: str, name: str) -> None:
-    if is_url(out):
-        open_store(out).delete(name)
-    else:
-        Path(out, name).unlink()
-
-
-def _read(out: str) -> dict[str, bytes]:
-    """Return all files, with the bookkeeping."""
-    if is_url(out):
-        store = open_store(out)
-        return {info.name: bytes(store.get(info.name)) for info in store.list_objects()}
-    files = (path for path in Path(out).rglob("*") if path.is_file())
-    return {str(path.relative_to(out)): path.read_bytes() for path in files}
-
-
-def _objects(out: str) -> dict[str, bytes]:
-    return {name: data for name, data in _read(out).items() if "/" not in name}
+    return Machines(monkeypatch, made, tmp_path, sources, dataprep, start)
 
 
 def _listed(out: str) -> set[str]:
@@ -247,14 +202,10 @@ def _listed(out: str) -> set[str]:
     return names
 
 
-def _is_dataset_file(name: str) -> bool:
-    return name == REJECTED_NAME or re.fullmatch(r".*\.(tfrecord|idx|parquet)", name) is not None
-
-
 def _plan_of_manifest(out: str) -> str:
     try:
         manifest = read_manifest(out)
-    except Exception:  # there is none
+    except DatasetError:  # there is none
         return ""
     revision = manifest.revisions[-1].options if manifest.revisions else manifest.options
     return str(revision.get("plan"))
@@ -271,52 +222,43 @@ def test_in_an_object_store_a_stale_run_changes_nothing(name, server_environment
     case = CASES[name]
     with empty_folder("google", server_environment) as bucket:
         changes, own_plan, _ = machines.undisturbed(case, str(bucket))
-    failures = []
     kinds = cycle(("seaweedfs", "google"))
     for kind, moment in zip(kinds, _moments(len(changes), name), strict=False):
+        place = f"in {kind}, suspended before change {moment}, {changes[moment]}"
         with empty_folder(kind, server_environment) as bucket:
             machines.prepare(case.before, str(bucket))
-            found = _disturb(case, machines, str(bucket), moment, own_plan)
-        if found:
-            failures.append(
-                f"in {kind}, suspended before change {moment}, {changes[moment]}: {found}"
-            )
-    assert not failures, "\n".join(failures)
+            _disturb(case, machines, str(bucket), moment, own_plan, place)
 
 
-def _disturb(case: Case, machines: Machines, out: str, moment: int, own_plan: str) -> str:
-    """Suspend a run, let another one change the dataset, and return what is wrong afterwards."""
-    _, process = machines.suspend(case.stale, out, moment)
+def _disturb(
+    case: Case, machines: Machines, out: str, moment: int, own_plan: str, place: str
+) -> None:
+    """Suspend a run, let another one change the dataset, and check it afterwards."""
+    process = machines.suspend(case.stale, out, moment)
     try:
         # The run was complete if only its bookkeeping is left.
         had_ended = _plan_of_manifest(out) == own_plan and case.stale[0] not in ("plan", "repair")
         for command in case.meanwhile:
             done = machines.run(command, out)
-            if done.returncode and command is not REVERT:
-                return f"{command} ended with {done.returncode}: {done.stderr}"
-        problems = verify_dataset(out, workers=1).problems
-        if problems:
-            return f"the other run made a damaged dataset: {problems}"
-        before, listed = _objects(out), _listed(out)
+            assert not done.returncode or command is REVERT, (place, command, done.stderr)
+        assert verify_dataset(out, workers=1).problems == (), place
+        before, listed = files_of(out), _listed(out)
     finally:
         signal_group(process.pid, signal.SIGCONT)
     errors = process.communicate(timeout=300)[1]
-    after = _objects(out)
-    wrong = [name for name in sorted(listed) if after.get(name) != before[name]]
-    more = [name for name in after.keys() - before.keys() if _is_dataset_file(name)]
-    if wrong:
-        return f"status {process.returncode}, {wrong} changed: {errors}"
-    if more:
-        return f"status {process.returncode}, {more} are left: {errors}"
+    after, place = files_of(out), f"{place}: status {process.returncode}: {errors}"
+    assert {name: after.get(name) for name in listed} == {name: before[name] for name in listed}, (
+        place
+    )
+    more = after.keys() - before.keys()
+    pattern = rf".*\.(tfrecord|idx|parquet)|{re.escape(REJECTED_NAME)}"
+    assert not [name for name in more if re.fullmatch(pattern, name)], place
     if case.is_equal or had_ended:
-        if process.returncode not in (0, ExitStatus.STOPPED):
-            return f"status {process.returncode}: {errors}"
-    elif process.returncode != ExitStatus.STOPPED or socket.gethostname() not in errors:
-        return f"status {process.returncode}, not 3 with the name of the owner: {errors}"
-    problems = verify_dataset(out, workers=1).problems
-    if problems:
-        return f"verify reports {problems}"
-    return ""
+        assert process.returncode in (0, ExitStatus.STOPPED), place
+    else:
+        assert process.returncode == ExitStatus.STOPPED, place
+        assert socket.gethostname() in errors, "the owner is not named"
+    assert verify_dataset(out, workers=1).problems == (), place
 
 
 class LateEngine(LocalEngine):
@@ -343,61 +285,59 @@ def test_the_workers_of_a_stale_run_write_nothing(share, bucket, machines) -> No
 
     def overwrite() -> None:
         machines.must([OTHER], out)
-        made.append(_objects(out))
+        made.append(files_of(out))
 
     with pytest.raises(LostFolderError):
         work(out, share, engine=LateEngine(overwrite))
     (before,) = made
-    assert _objects(out) == before
+    assert files_of(out) == before
     assert verify_dataset(out, workers=1).problems == ()
 
 
-#: What is written by a run that was killed right after it continued, and the runs before and meanwhile.
+#: What a run that was killed right after it continued writes, the runs before and meanwhile, and a
+#: conversion that makes the dataset again.
 KILLED = {
-    "convert": (FIRST, [(*OTHER[:-3], "--overwrite")], ["train-00001.tfrecord", "train-00002.idx", "train-00002.parquet"]),
-    "append": (APPEND, [REVERT], ["train-00003.tfrecord", "train-00003.idx", "train-00003.parquet"]),
+    "convert": (
+        (), FIRST, [(*OTHER[:-3], "--overwrite")], convert("other"), APPEND,
+        ["train-00001.tfrecord", "train-00002.idx", "train-00002.parquet"],
+    ),
+    "append": (
+        [FIRST], APPEND, [REVERT], FIRST, APPEND_OTHER,
+        ["train-00003.tfrecord", "train-00003.idx", "train-00003.parquet"],
+    ),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "next_run", ["the same conversion", "the same plan", "an append", "a revert"]
-)
+@pytest.mark.parametrize("next_run", ["convert", "plan", "append", "revert"])
 @pytest.mark.parametrize("name", KILLED)
 def test_the_next_run_removes_what_a_killed_stale_run_left(
     name, next_run, bucket, machines
 ) -> None:
-    stale, meanwhile, left = KILLED[name]
+    first, stale, meanwhile, made, append, left = KILLED[name]
     out, store = f"{bucket}/made", open_store(f"{bucket}/made")
-    made = FIRST if name == "append" else convert("other")
 
     def kill() -> None:
-        machines.must([FIRST] if name == "append" else [], out)
-        _, process = machines.suspend(stale, out, 1)
+        machines.must(first, out)
+        process = machines.suspend(stale, out, 1)
         machines.must(meanwhile, out)
         signal_group(process.pid, signal.SIGKILL)
         process.communicate(timeout=300)
 
     machines.once((name, "killed"), out, kill)
-    before = _objects(out)
+    before = files_of(out)
     for each in left:
         store.put(each, b"of the run that was killed")
     assert {problem.file for problem in verify_dataset(out, workers=1).problems} == {*left}
-    again = {
-        "the same conversion": made,
-        "the same plan": ("plan", *made[1:]),
-        "an append": APPEND_OTHER if name == "append" else APPEND,
-        "a revert": REVERT,
-    }
+    again = {"convert": made, "plan": ("plan", *made[1:]), "append": append, "revert": REVERT}
     done = machines.run(again[next_run], out)
     # There is no revision to revert to.
-    assert done.returncode == (2 if next_run == "a revert" else 0), done.stderr
-    after = _objects(out)
-    assert {each: after[each] for each in before if each != MANIFEST_NAME} == {
-        each: data for each, data in before.items() if each != MANIFEST_NAME
-    }
+    assert done.returncode == (2 if next_run == "revert" else 0), done.stderr
+    after = files_of(out)
+    if next_run == "append":
+        del before[MANIFEST_NAME]
+        after = {each: after.get(each) for each in before}
+    assert after == before
     assert verify_dataset(out, workers=1).problems == ()
-    if next_run != "an append":
-        assert after == before
 
 
 def test_files_of_others_stay_in_a_dataset_that_no_run_has_taken_over(bucket, machines) -> None:
@@ -405,10 +345,8 @@ def test_files_of_others_stay_in_a_dataset_that_no_run_has_taken_over(bucket, ma
     machines.must([FIRST], out)
     open_store(out).put("train-00009.tfrecord", b"of another tool")
     done = machines.run(FIRST, out)
-    assert (done.returncode, "'train-00009.tfrecord'" in done.stderr) == (
-        ExitStatus.WRONG_USAGE,
-        True,
-    )
+    assert done.returncode == ExitStatus.WRONG_USAGE
+    assert "'train-00009.tfrecord'" in done.stderr
     machines.must([APPEND], out)
     assert bytes(open_store(out).get("train-00009.tfrecord")) == b"of another tool"
 
@@ -427,20 +365,20 @@ def test_in_a_folder_the_lock_keeps_others_out(name, machines, tmp_path) -> None
         out = tmp_path / f"out {moment}"
         place = f"suspended before change {moment}, {changes[moment]}"
         machines.prepare(case.before, str(out))
-        _, process = machines.suspend(case.stale, str(out), moment)
+        process = machines.suspend(case.stale, str(out), moment)
         try:
             for command in case.meanwhile:
-                before, done = _objects(str(out)), machines.run(command, str(out))
+                before, done = files_of(str(out)), machines.run(command, str(out))
                 # Several of these may work in one folder: all write the same files.
                 if command not in (WORK, FINISH) and not case.is_equal:
                     refused = (ExitStatus.STOPPED, ExitStatus.WRONG_USAGE)
                     assert done.returncode in refused, f"{place}: {command}"
-                    assert _objects(str(out)) == before, f"{place}: {command}"
+                    assert files_of(str(out)) == before, f"{place}: {command}"
         finally:
             signal_group(process.pid, signal.SIGCONT)
         errors = process.communicate(timeout=300)[1]
         assert process.returncode == 0, f"{place}: {errors}"
         machines.must(rest, str(out))
-        assert _objects(str(out)) == expected, place
+        assert files_of(str(out)) == expected, place
         assert verify_dataset(str(out), workers=1).problems == (), place
         shutil.rmtree(out)
