@@ -19,21 +19,6 @@ from dataprep.sources import read_source
 from dataprep.storage.temporary import BOOKKEEPING, PARTIALS_NAME
 from manifests.errors import DatasetError
 
-FORMATS = ("tfrecord", "webdataset")
-
-
-@pytest.fixture(scope="module")
-def command(photos):
-    return ["convert", "--src", photos, "--samples-per-shard", "20"]
-
-
-@pytest.fixture(scope="module", params=FORMATS)
-def undisturbed(request, command, dataprep, snapshot, tmp_path_factory):
-    """The format, and all files of a run that was not disturbed."""
-    out = tmp_path_factory.mktemp("undisturbed") / "out"
-    assert dataprep(*command, "--fmt", request.param, "--out", out).returncode == 0
-    return request.param, snapshot(out)
-
 
 def only_line(done: subprocess.CompletedProcess, status: int = 3, notes: int = 1) -> str:
     """Return the error line; `notes` is the number of lines before it that describe the source."""
@@ -48,13 +33,14 @@ def count_finished(out: Path, undisturbed: dict[str, bytes]) -> int:
     """Check the finished shards of a stopped run, and return their number."""
     names = os.listdir(out)
     assert {name for name in names if name.startswith(".")} <= {BOOKKEEPING}
-    has_partials = (out / PARTIALS_NAME).exists()
-    partials = {*os.listdir(out / PARTIALS_NAME)} if has_partials else set()
-    for temporary in partials - {"made-by-dataprep"}:
-        table = temporary.partition("-")[2]
-        assert table.endswith(".parquet")
+    for temporary in out.glob(f"{PARTIALS_NAME}/*-*.parquet"):
+        table = temporary.name.partition("-")[2]
         assert table not in names
         assert any(name.startswith(f"{table.removesuffix('.parquet')}.") for name in names)
+    left = {
+        path.suffix for path in out.glob(f"{PARTIALS_NAME}/*") if path.name != "made-by-dataprep"
+    }
+    assert left <= {".parquet"}
     tables = [name for name in names if name.endswith(".parquet")]
     for table in tables:
         stem = table.removesuffix(".parquet")
@@ -73,14 +59,9 @@ def small_disk(tmp_path):
     folder = tmp_path / "disk"
     folder.mkdir()
 
-    def mount(size: int, again: bool = False) -> Path:
-        options = f"size={size}" + (",remount" if again else "")
-        mounted = subprocess.run(
-            ["mount", "-t", "tmpfs", "-o", options, "tmpfs", folder],
-            capture_output=True,
-            check=False,
-            text=True,
-        )
+    def mount(size: int, *more: str) -> Path:
+        command = ["mount", "-t", "tmpfs", "-o", ",".join([f"size={size}", *more]), "tmpfs", folder]
+        mounted = subprocess.run(command, capture_output=True, check=False, text=True)
         if mounted.returncode:
             pytest.skip(f"mounting is not permitted here: {mounted.stderr.strip()}")
         return folder
@@ -91,13 +72,19 @@ def small_disk(tmp_path):
     subprocess.run(["umount", "-l", folder], capture_output=True, check=False)
 
 
-def test_disk_full_at_every_point(make_photos, dataprep, small_disk, snapshot, tmp_path):
-    """With a page more each time: the file that does not fit is one of every kind."""
+@pytest.fixture
+def undisturbed(make_photos, dataprep, snapshot, tmp_path):
+    """A conversion, and the files of a run that was not disturbed."""
     source = make_photos(tmp_path / "photos", 9, side=16)
     (source / "class 0" / "broken.jpg").write_bytes(b"")
     call = ("convert", "--src", source, "--samples-per-shard", 5, "--max-rejected", 1)
-    assert dataprep(*call, "--out", tmp_path / "out").returncode == 0
-    undisturbed = snapshot(tmp_path / "out")
+    assert dataprep(*call, "--out", tmp_path / "undisturbed").returncode == 0
+    return call, snapshot(tmp_path / "undisturbed")
+
+
+def test_disk_full_at_every_point(undisturbed, dataprep, small_disk, snapshot):
+    """With a page more each time: the file that does not fit is one of every kind."""
+    call, expected = undisturbed
     disk = small_disk(4096)
     full_files, pages = set(), iter(range(2, 15))
     while (done := dataprep(*call, "--out", disk / "out")).returncode:
@@ -105,29 +92,28 @@ def test_disk_full_at_every_point(make_photos, dataprep, small_disk, snapshot, t
         assert line.startswith(f"dataprep: {disk}/out")
         assert "No space left on device. Hint: free some space and run the same command" in line
         full_files.add(os.path.basename(line.split(": ")[1]))
-        tables = count_finished(disk / "out", undisturbed)
-        small_disk(64 << 20, again=True)
+        tables = count_finished(disk / "out", expected)
+        small_disk(64 << 20, "remount")
         done = dataprep(*call, "--out", disk / "out", "--workers", 2)
         assert done.returncode == 0, done.stderr
         assert ("done by an earlier run" in done.stdout) == (tables > 0)
-        assert snapshot(disk / "out") == undisturbed
+        assert snapshot(disk / "out") == expected
         shutil.rmtree(disk / "out")
-        small_disk(4096 * next(pages), again=True)
+        small_disk(4096 * next(pages), "remount")
     assert {"train-00000.parquet", "train-00001.tfrecord", "manifest.json"} <= full_files
-    assert snapshot(disk / "out") == undisturbed
+    assert snapshot(disk / "out") == expected
 
 
-def test_file_size_limit(undisturbed, command, dataprep, snapshot, tmp_path):
+def test_file_size_limit(undisturbed, dataprep, snapshot, tmp_path):
     """The limit of `ulimit -f`, which the table or the shard exceeds."""
-    fmt, files = undisturbed
-    call = [*command, "--fmt", fmt, "--out", tmp_path / "out"]
-    set_limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (4000, 4000))"
+    call, out = (*undisturbed[0], "--out", tmp_path / "out"), tmp_path / "out"
+    set_limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))"
     line = only_line(dataprep(*call, "--workers", 1, before=set_limit))
-    assert "File too large. Hint: " in line, "no hint"
-    assert line.startswith(f"dataprep: {tmp_path}/out/")
-    count_finished(tmp_path / "out", files)
+    assert "File too large. Hint: " in line
+    assert line.startswith(f"dataprep: {out}/")
+    count_finished(out, undisturbed[1])
     assert dataprep(*call).returncode == 0
-    assert snapshot(tmp_path / "out") == files
+    assert snapshot(out) == undisturbed[1]
 
 
 # --- missing permissions ------------------------------------------------------------------------
@@ -160,35 +146,32 @@ def few(make_photos, tmp_path):
     return make_photos(tmp_path / "few photos", 30)
 
 
-def test_output_folder_without_permission(few, unprivileged, tmp_path):
+DENIED = "Permission denied. Hint: give this user permission to read and write it, or choose another folder"
+
+
+def test_folders_and_images_without_permission(few, unprivileged, tmp_path):
     out = tmp_path / "out"
     out.mkdir(mode=0o555)
     line = only_line(unprivileged("convert", "--src", few, "--out", out))
     assert line.startswith(f"dataprep: {out}")
-    assert (
-        "Permission denied. Hint: give this user permission to read and write it, or choose another"
-        " folder" in line
-    )
+    assert DENIED in line
     assert os.listdir(out) == []
     line = only_line(unprivileged("convert", "--src", few, "--out", out / "new"), status=2)
     assert "(Permission denied). Hint: make its parent writable" in line
-
-
-def test_image_and_source_folder_without_permission(few, unprivileged, tmp_path):
-    image = next(few.glob("class 1/*.png"))
-    image.chmod(0)
-    done = unprivileged("convert", "--src", few, "--out", tmp_path / "out", "--max-rejected", "1")
+    out.chmod(0o755)
+    (few / "class 1" / "00001.png").chmod(0)
+    done = unprivileged("convert", "--src", few, "--out", out, "--max-rejected", "1")
     assert done.returncode == 0, done.stderr
-    assert (
-        (tmp_path / "out" / "rejected.jsonl").read_text()
-        == f'{{"source": "{image.relative_to(few)}", "reason": "unreadable", "detail": "Permission denied"}}\n'
+    assert (out / "rejected.jsonl").read_text() == UNREADABLE.format(
+        "00001.png", "Permission denied"
     )
     (few / "class 1").chmod(0)
-    line = only_line(
-        unprivileged("convert", "--src", few, "--out", tmp_path / "other"), status=2, notes=0
-    )
+    line = only_line(unprivileged("convert", "--src", few, "--out", out), status=2, notes=0)
     (few / "class 1").chmod(0o755)
     assert f"{few}/class 1: the path cannot be read (Permission denied). Hint: " in line
+
+
+UNREADABLE = '{{"source": "class 1/{}", "reason": "unreadable", "detail": "{}"}}\n'
 
 
 def test_dataset_without_permission(few, unprivileged, dataprep, tmp_path):
@@ -217,9 +200,6 @@ def test_output_is_a_file(arguments, few, dataprep, tmp_path):
     assert (tmp_path / "file").read_text() == "content of the user"
 
 
-# --- images that cannot be read -----------------------------------------------------------------
-
-
 @pytest.mark.parametrize("workers", [1, 2])
 def test_image_with_an_input_output_error_is_rejected_and_tried_again(
     workers, few, dataprep, tmp_path
@@ -230,135 +210,88 @@ def test_image_with_an_input_output_error_is_rejected_and_tried_again(
     (few / "class 1" / "bad.jpg").symlink_to("/proc/self/mem")
     call = ["convert", "--src", few, "--out", tmp_path / "out", "--max-rejected", 0.2]
     call += ["--workers", workers, "--samples-per-shard", 16]
-    done = dataprep(*call)
-    assert done.returncode == 0, done.stderr
-    assert (
-        (tmp_path / "out" / "rejected.jsonl").read_text()
-        == '{"source": "class 1/bad.jpg", "reason": "unreadable", "detail": "Input/output error"}\n'
-    )
-    again = dataprep(*call)
-    assert again.returncode == 0, again.stderr
-    assert "1 shard was done by an earlier run" in again.stdout
+    for finished in ("", "1 shard was done by an earlier run"):
+        done = dataprep(*call)
+        assert done.returncode == 0, done.stderr
+        assert finished in done.stdout
+        rejected = (tmp_path / "out" / "rejected.jsonl").read_text()
+        assert rejected == UNREADABLE.format("bad.jpg", "Input/output error")
 
 
-def test_table_with_a_split_of_300_letters(few, dataprep, tmp_path):
-    image = next(few.glob("*/*"))
-    (tmp_path / "list.csv").write_text(f"path,label,split\n{image},0,{'x' * 300}\n")
-    done = dataprep("convert", "--src", tmp_path / "list.csv", "--out", tmp_path / "out")
-    assert "use at most 100 letters, digits, - and _" in only_line(done, status=2, notes=0)
-    assert not (tmp_path / "out").exists()
+# --- folders that change during a run -----------------------------------------------------------
 
 
-# --- a source that changes ----------------------------------------------------------------------
+def of_each_image(change):
+    def change_images(source: Path, out: Path) -> None:
+        for path in source.glob("*/*"):
+            change(path)
+
+    return change_images
 
 
-@pytest.fixture(scope="module")
-def slow(make_photos, tmp_path_factory):
-    """A folder of 30 images."""
-    return make_photos(tmp_path_factory.mktemp("slow") / "photos", 30, side=200)
+def append_byte(path: Path) -> None:
+    path.write_bytes(path.read_bytes() + b"x")
 
 
-def convert_while(start, slow, out, change):
-    """Call `change` when the first shard is finished and no other one; return the finished run."""
-    at = Gate(out.parent / "gate", shards=1)
-    options = ("--samples-per-shard", "3", "--validate", "decode", "--workers", "2")
-    process = start("convert", "--src", slow, "--out", out, *options, at=at)
+CHANGED = " when the source was scanned, but has "
+REMOVED = "the file or its folder was removed; restore it, then run the same command again"
+
+#: What is done to the source or the output, the folder that the error names, and a part of it.
+CHANGES = {
+    "source moved": (lambda source, out: source.rename(source.with_name("aside")), "photos/class ",
+                     "restore the source and run the same command again"),
+    "output moved": (lambda source, out: out.rename(out.with_name("aside")), "out", REMOVED),
+    "cut": (of_each_image(lambda path: os.truncate(path, path.stat().st_size - 9)), "photos/class ", CHANGED),
+    "grown": (of_each_image(append_byte), "photos/class ", CHANGED),
+    "emptied": (of_each_image(lambda path: os.truncate(path, 0)), "photos/class ", CHANGED),
+    "removed": (of_each_image(Path.unlink), "photos/class ", "cannot be read now"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_folder_changes_during_the_run(change, make_photos, start, dataprep, snapshot, tmp_path):
+    """When the first shard is finished and no other one."""
+    make, named, message = CHANGES[change]
+    source, out = make_photos(tmp_path / "photos", 30, side=200), tmp_path / "out"
+    call = ("convert", "--src", source, "--samples-per-shard", "3", "--validate", "decode")
+    at = Gate(tmp_path / "gate", shards=1)
+    process = start(*call, "--out", out, "--workers", "2", at=at)
     while not list(out.glob("*.parquet")) and process.poll() is None:
         time.sleep(0.001)
-    change()
+    make(source, out)
     at.open()
     output, errors = process.communicate(timeout=300)
-    return subprocess.CompletedProcess((), process.returncode, output, errors)
-
-
-def test_source_disappears(start, slow, dataprep, snapshot, tmp_path):
-    out, call = (
-        tmp_path / "out",
-        ["convert", "--src", slow, "--samples-per-shard", "3", "--validate", "decode"],
-    )
-    assert dataprep(*call, "--out", tmp_path / "undisturbed").returncode == 0
-    undisturbed = snapshot(tmp_path / "undisturbed")
-    aside = slow.with_name("aside")
-    done = convert_while(start, slow, out, lambda: slow.rename(aside))
-    aside.rename(slow)
-    line = only_line(done)
-    assert line.startswith(f"dataprep: {slow}/class ")
-    assert "restore the source and run the same command again" in line
-    assert count_finished(out, undisturbed) >= 1
-    done = dataprep(*call, "--out", out)
-    assert "done by an earlier run" in done.stdout
-    assert snapshot(out) == undisturbed
-
-
-@pytest.mark.parametrize("change", ["cut", "grown", "removed", "emptied"])
-def test_image_changes_after_the_scan(change, start, slow, tmp_path):
-    copy = Path(shutil.copytree(slow, tmp_path / "photos"))
-
-    def change_images() -> None:
-        for path in copy.glob("*/*"):
-            data = path.read_bytes()
-            changed = {"cut": data[:-9], "grown": data + b"x", "emptied": b"", "removed": None}[
-                change
-            ]
-            path.unlink() if changed is None else path.write_bytes(changed)
-
-    done = convert_while(start, copy, tmp_path / "out", change_images)
-    line = only_line(done)
-    assert line.startswith(f"dataprep: {copy}/class ")
-    assert {"removed": "cannot be read now"}.get(
-        change, " when the source was scanned, but has "
-    ) in line
-    assert not (tmp_path / "out" / "manifest.json").exists()
-    assert not (tmp_path / "out" / ".dataprep" / "partial").exists()
-
-
-def test_output_folder_is_renamed(start, slow, tmp_path):
-    done = convert_while(
-        start, slow, tmp_path / "out", lambda: (tmp_path / "out").rename(tmp_path / "renamed")
-    )
-    line = only_line(done)
-    assert line.startswith(f"dataprep: {tmp_path}/out")
-    assert "the file or its folder was removed; restore it, then run the same command again" in line
+    line = only_line(subprocess.CompletedProcess((), process.returncode, output, errors))
+    assert line.startswith(f"dataprep: {tmp_path}/{named}")
+    assert message in line
+    if change == "source moved":
+        source.with_name("aside").rename(source)
+        assert dataprep(*call, "--out", tmp_path / "undisturbed").returncode == 0
+        undisturbed = snapshot(tmp_path / "undisturbed")
+        assert count_finished(out, undisturbed) >= 1
+        assert "done by an earlier run" in dataprep(*call, "--out", out).stdout
+        assert snapshot(out) == undisturbed
+    elif change != "output moved":
+        assert not (out / "manifest.json").exists()
+        assert not (out / ".dataprep" / "partial").exists()
 
 
 # --- other files and other runs in the folder ---------------------------------------------------
 
 
-def test_shards_with_other_options_are_not_changed(few, dataprep, snapshot, tmp_path):
-    out = tmp_path / "out"
-    assert dataprep("convert", "--src", few, "--out", out).returncode == 0
-    before = snapshot(out)
-    others = ("--seed 1", "--fmt webdataset", "--samples-per-shard 7", "--no-shuffle", "--hash")
-    for other in map(str.split, others):
-        line = only_line(dataprep("convert", "--src", few, "--out", out, *other), status=2)
-        assert "which was not made from this source with these options" in line
-        assert f"; different: {other[0]} (" in line
-        assert "--overwrite" in line
-        assert snapshot(out) == before
-    call = ("convert", "--src", few, "--fmt", "webdataset")
-    assert dataprep(*call, "--out", out, "--overwrite").returncode == 0
-    assert dataprep(*call, "--out", tmp_path / "fresh").returncode == 0
-    assert snapshot(out) == snapshot(tmp_path / "fresh")
-
-
-def test_overwrite_keeps_files_of_others(few, dataprep, tmp_path):
+def test_overwrite_keeps_files_of_others(few, dataprep, snapshot, tmp_path):
     """--overwrite replaces a dataset, but not its source or unrelated files in the same folder."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    paths = [str(path.relative_to(few)) for path in sorted(few.glob("*/*"))]
-    pq.write_table(pa.table({"path": paths, "label": [0] * len(paths)}), few / "images.parquet")
-    unrelated = {"backup.tar": b"a", "notes.idx": b"b"}
-    unrelated["images.parquet"] = (few / "images.parquet").read_bytes()
-    for name, data in unrelated.items():
-        (few / name).write_bytes(data)
-    call = ["convert", "--src", few / "images.parquet", "--out", few, "--overwrite"]
-    for _ in range(2):
-        done = dataprep(*call)
-        assert "Traceback" not in done.stderr
-        assert {
-            name: (few / name).read_bytes() for name in unrelated if (few / name).exists()
-        } == unrelated
+    lines = [f"{path.relative_to(few)},0" for path in sorted(few.glob("*/*"))]
+    (few / "images.csv").write_text("\n".join(["path,label", *lines]))
+    for name in ("backup.tar", "notes.idx"):
+        (few / name).write_bytes(name.encode())
+    unrelated = snapshot(few)
+    call = ("convert", "--src", few / "images.csv", "--overwrite", "--out")
+    for options in ((), ("--fmt", "webdataset")):
+        done = dataprep(*call, few, *options)
+        assert done.returncode == 0, done.stderr
+    assert dataprep(*call, tmp_path / "fresh", *options).returncode == 0
+    assert snapshot(few) == unrelated | snapshot(tmp_path / "fresh")
 
 
 # --- damage before the next run -----------------------------------------------------------------
@@ -384,33 +317,13 @@ def test_damaged_table_is_rewritten_or_refused(with_manifest, few, snapshot, tmp
     assert wrong == []
 
 
-@pytest.mark.parametrize("name", ["train-00000.tar", "manifest.json"])
-def test_files_of_other_tools_are_never_removed(name, few, dataprep, tmp_path):
-    """Other tools also call their shards train-00000.tar."""
-    (tmp_path / name).write_bytes(b"not ours")
-    call = ("convert", "--src", few, "--fmt", "webdataset", "--out", tmp_path)
-    assert name in only_line(dataprep(*call), status=2)
-    assert (tmp_path / name).read_bytes() == b"not ours"
-
-
-def test_index_keeps_the_manifest_of_another_tool(few, dataprep, tmp_path):
+def test_the_manifest_of_another_tool_is_kept(few, dataprep, tmp_path):
     out = tmp_path / "out"
     assert dataprep("convert", "--src", few, "--out", out).returncode == 0
     for name in ("manifest.json", "train-00000.idx", "train-00000.parquet"):
         (out / name).unlink()
     (out / "manifest.json").write_text("{}")
     assert "was written by another tool" in only_line(dataprep("index", out), status=2, notes=0)
+    call = ("convert", "--src", few, "--out", out)
+    assert "manifest.json" in only_line(dataprep(*call), status=2)
     assert (out / "manifest.json").read_text() == "{}"
-
-
-def test_different_index_is_refused_and_leaves_no_files(few, dataprep, tmp_path):
-    out = tmp_path / "out"
-    call = ("convert", "--src", few, "--out", out, "--samples-per-shard", "10")
-    assert dataprep(*call).returncode == 0
-    for path in (*out.glob("*.parquet"), out / "manifest.json"):
-        path.unlink()
-    (out / "train-00002.idx").write_text("0 1\n")
-    before = sorted(path.name for path in out.iterdir())
-    line = only_line(dataprep("index", out, "--workers", "1"), status=2, notes=0)
-    assert "train-00002.idx" in line
-    assert sorted(path.name for path in out.iterdir()) == before
