@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-from pathlib import Path
 
 import pytest
 from helpers.gate import Gate
@@ -18,25 +17,6 @@ from dataprep.run.convert import convert_dataset
 from dataprep.sources import read_source
 from dataprep.verification.verify import verify_dataset
 from manifests.errors import CallError, ShardError, StorageError
-
-#: Names that look like those of temporary files, in the output folder and in the folder of
-#: temporary files.
-FOREIGN = (
-    ".partial-notes.txt",
-    ".partial-123-train-00000.tar",
-    ".partial-backup/data.bin",
-)
-
-
-def write_foreign(folder: Path, names: tuple[str, ...] = FOREIGN) -> dict[str, bytes]:
-    for name in names:
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_bytes(b"the user's " + name.encode())
-    return {name: (folder / name).read_bytes() for name in names}
-
-
-def read_foreign(folder: Path, names: tuple[str, ...] = FOREIGN) -> dict[str, bytes]:
-    return {name: (folder / name).read_bytes() for name in names if (folder / name).exists()}
 
 
 @pytest.fixture(scope="module")
@@ -62,24 +42,24 @@ def shards(dataset, tmp_path):
     return tmp_path / "shards"
 
 
-def test_convert_keeps_files_with_names_like_temporary_ones(source, tmp_path):
-    before = write_foreign(tmp_path / "out")
-    for _ in range(2):
-        convert_dataset(source, str(tmp_path / "out"), Options(), workers=1)
-        assert read_foreign(tmp_path / "out") == before
-    assert not storage.has_partials(str(tmp_path / "out"))
-
-
-@pytest.mark.parametrize("damage", [False, True])
-def test_index_keeps_files_with_names_like_temporary_ones(damage, shards):
-    before = write_foreign(shards)
-    if damage:
+@pytest.mark.parametrize("command", ["convert", "index", "index of a damaged shard"])
+def test_files_with_names_like_temporary_ones_stay(command, source, shards, snapshot):
+    (shards / ".partial-backup").mkdir()
+    for name in ("notes.txt", "123-train-00000.tar", "backup/data.bin"):
+        (shards / f".partial-{name}").write_bytes(b"the user's")
+    before = {name: data for name, data in snapshot(shards).items() if ".partial" in name}
+    if command == "convert":
+        for shard in shards.glob("train*.tar"):
+            shard.unlink()
+        for _ in range(2):
+            convert_dataset(source, str(shards), Options(), workers=1)
+    elif command == "index":
+        assert index_shards([str(shards)], workers=1).manifest
+    else:
         (shards / "train-00000.tar").write_bytes(b"x" * 512)
         with pytest.raises(ShardError, match="not a tar archive"):
             index_shards([str(shards)], workers=1)
-    else:
-        assert index_shards([str(shards)], workers=1).manifest
-    assert read_foreign(shards) == before
+    assert before.items() <= snapshot(shards).items()
     assert not storage.has_partials(str(shards))
 
 
@@ -98,22 +78,20 @@ def test_folder_for_temporary_files_that_is_not_ours_is_refused(
             shutil.copytree(tmp_path / "precious", path)
         else:
             path.symlink_to(tmp_path / "precious")
-    before = snapshot(tmp_path)
-    with pytest.raises(CallError, match=r"\.dataprep/partial was not made by dataprep"):
+    before, message = snapshot(tmp_path), r"\.dataprep/partial was not made by dataprep"
+    with pytest.raises(CallError, match=message):
         convert_dataset(source, str(tmp_path / "out"), Options(), workers=1)
-    with pytest.raises(CallError, match=r"\.dataprep/partial was not made by dataprep"):
+    with pytest.raises(CallError, match=message):
         index_shards([str(shards)], workers=1)
     assert snapshot(tmp_path) == before
 
 
 def test_index_of_the_parent_does_not_disturb_a_running_conversion(
-    photos, start, dataprep, shards, tmp_path
+    make_photos, start, dataprep, shards, tmp_path
 ):
-    out = shards / "ds"
-    call = [
-        "convert", "--src", photos, "--out", out, "--fmt", "webdataset", "--samples-per-shard", "1",
-    ]  # fmt: skip
-    at = Gate(tmp_path / "gate", shards=3)
+    photos = make_photos(tmp_path / "photos", 40)
+    out, at = shards / "ds", Gate(tmp_path / "gate", shards=3)
+    call = ("convert", "--src", photos, "--out", out, "--fmt=webdataset", "--samples-per-shard=1")
     process = start(*call, "--workers", "2", at=at)
     at.wait(process)
     pause(process.pid)
@@ -151,10 +129,8 @@ def test_folder_under_a_name_that_index_needs(name, shards, snapshot, dataprep):
     for arguments in ([], ["--overwrite"]):
         done = dataprep("index", shards, *arguments)
         assert done.returncode == 2, done.stderr
-        assert (
-            f"{name} is a folder, but a file of this name is needed. Hint: move it away."
-            in done.stderr
-        )
+        message = f"{name} is a folder, but a file of this name is needed. Hint: move it away."
+        assert message in done.stderr
     assert snapshot(shards) == before
 
 
@@ -163,14 +139,13 @@ def test_folder_under_a_name_that_index_needs(name, shards, snapshot, dataprep):
     ["train-00000.tfrecord", "train-00000.idx", "train-00000.parquet", "test-00009.tar", "rejected.jsonl",
      "manifest.json", ".dataprep/journal.json", ".dataprep/stamps.json"],
 )  # fmt: skip
-def test_folder_under_a_name_that_convert_needs(name, source, tmp_path):
+def test_folder_under_a_name_that_convert_needs(name, source, snapshot, tmp_path):
     """Running the same command again can never succeed, so this is wrong usage."""
     out = tmp_path / "out"
-    write_foreign(out, (f"{name}/data.bin",))
+    (out / name).mkdir(parents=True)
+    (out / name / "data.bin").write_bytes(b"the user's")
     for overwrite in (False, True):
-        with pytest.raises(
-            CallError, match=f"contains a folder '{name}', but a file of this name is needed"
-        ):
+        message = f"contains a folder '{name}', but a file of this name is needed"
+        with pytest.raises(CallError, match=message):
             convert_dataset(source, str(out), Options(), workers=1, overwrite=overwrite)
-    found = [str(path.relative_to(out)) for path in out.rglob("*")]
-    assert [each for each in found if each != ".dataprep"] == [name, f"{name}/data.bin"]
+    assert snapshot(out) == {f"{name}/data.bin": b"the user's"}
