@@ -8,6 +8,7 @@ from dataclasses import replace
 from unittest.mock import Mock
 
 import pytest
+from helpers.datasets import flip
 from helpers.pictures import encode, photo
 
 from dataprep.ledger.finished import STAMPS_NAME
@@ -36,38 +37,43 @@ def folder(tmp_path):
 
 
 def run(folder, out, options=OPTIONS, *, workers=1, **arguments):
-    return convert_dataset(
-        read_source(str(folder)), str(out), options, workers=workers, **arguments
-    )
+    source = read_source(str(folder))
+    return convert_dataset(source, str(out), options, workers=workers, **arguments)
 
 
-def replace_image(folder, way):
-    """Replace an image by another of the same size."""
+@pytest.fixture
+def made(folder, tmp_path, snapshot):
+    """A dataset of the folder, and its files."""
+    run(folder, tmp_path / "out")
+    return tmp_path / "out", snapshot(tmp_path / "out")
+
+
+def replace_image(folder, keeps_time=False):
+    """Replace an image by another of the same size: in place, or as `cp -p` and tar do."""
     path, data = folder / "a" / "05.bmp", encode(photo(99, 20, 16), "bmp")
     status = path.stat()
     assert len(data) == status.st_size
-    if way == "in place":
+    if not keeps_time:
         path.write_bytes(data)
-    else:
-        (folder.parent / "new.bmp").write_bytes(data)
-        os.utime(
-            folder.parent / "new.bmp", ns=(status.st_atime_ns, status.st_mtime_ns)
-        )  # as `cp -p` and tar do
-        os.replace(folder.parent / "new.bmp", path)
+        return
+    new = folder.parent / "new.bmp"
+    new.write_bytes(data)
+    os.utime(new, ns=(status.st_atime_ns, status.st_mtime_ns))
+    os.replace(new, path)
 
 
-WAYS = ("in place", "renamed, with the old time")
+KINDS = [{}, {"downscale": Downscale(shorter=8)}, {"raw": Raw(8)}]
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("extra", [{}, {"downscale": Downscale(shorter=8)}, {"raw": Raw(8)}])
+@pytest.mark.parametrize("keeps_time", [False, True])
+@pytest.mark.parametrize("extra", KINDS)
 def test_replaced_image_is_noticed_and_overwrite_starts_over(
-    way, extra, folder, tmp_path, snapshot
+    keeps_time, extra, folder, tmp_path, snapshot
 ):
     out, options = tmp_path / "out", replace(OPTIONS, **extra)
     run(folder, out, options)
     before = snapshot(out)
-    replace_image(folder, way)
+    replace_image(folder, keeps_time)
     message = r"is complete, but .* replaced since. Hint: .* --overwrite"
     with pytest.raises(CallError, match=message) as caught:
         run(folder, out, options)
@@ -79,31 +85,31 @@ def test_replaced_image_is_noticed_and_overwrite_starts_over(
     assert run(folder, out, options).resumed == 3
 
 
-@pytest.mark.parametrize("extra", [{}, {"downscale": Downscale(shorter=8)}])
+@pytest.mark.parametrize("extra", KINDS[:2])
 def test_an_interrupted_run_reads_replaced_images_again(extra, folder, tmp_path, snapshot):
     out, options = tmp_path / "out", replace(OPTIONS, **extra)
     run(folder, out, options)
     (out / "manifest.json").rename(out / JOURNAL_NAME)
-    replace_image(folder, "in place")
+    replace_image(folder)
     assert run(folder, out, options).resumed == 2
     run(folder, tmp_path / "fresh", options)
     assert snapshot(out) == snapshot(tmp_path / "fresh")
 
 
-def test_rejected_image_that_was_repaired_is_noticed(folder, tmp_path):
-    run(folder, tmp_path / "out")
-    assert "a/11.bmp" in (tmp_path / "out" / "rejected.jsonl").read_text()
+def test_rejected_image_that_was_repaired_is_noticed(folder, made):
+    out, _ = made
+    assert "a/11.bmp" in (out / "rejected.jsonl").read_text()
     (folder / "a" / "11.bmp").write_bytes(encode(photo(7, 20, 16), "bmp"))
     with pytest.raises(CallError, match=r"image a/11\.bmp of the source was replaced"):
-        run(folder, tmp_path / "out")
+        run(folder, out)
 
 
 @pytest.mark.parametrize("change", ["copy", "touch", "no stamps", "damaged stamps"])
-def test_checksums_prove_that_unchanged_images_are_the_same(change, folder, tmp_path, snapshot):
+def test_checksums_prove_that_unchanged_images_are_the_same(
+    change, folder, made, tmp_path, snapshot
+):
     """A copied source has other times and inodes; the rerun reads it, and records them."""
-    out, source = tmp_path / "out", folder
-    run(folder, out)
-    before = snapshot(out)
+    (out, before), source = made, folder
     if change == "copy":
         source = shutil.copytree(folder, tmp_path / "copy", copy_function=shutil.copyfile)
     elif change == "touch":
@@ -112,30 +118,26 @@ def test_checksums_prove_that_unchanged_images_are_the_same(change, folder, tmp_
     else:
         (out / STAMPS_NAME).write_bytes(b"[{" if change == "damaged stamps" else b"")
     assert run(source, out).resumed == 3
-    assert {name: data for name, data in snapshot(out).items() if name != STAMPS_NAME} == {
-        name: data for name, data in before.items() if name != STAMPS_NAME
-    }
+    assert {**snapshot(out), STAMPS_NAME: b""} == {**before, STAMPS_NAME: b""}
 
 
-def test_images_are_not_read_again_while_their_stamps_are_the_same(folder, tmp_path, monkeypatch):
-    run(folder, tmp_path / "out")
+def test_images_are_not_read_again_while_their_stamps_are_the_same(folder, made, monkeypatch):
     monkeypatch.setattr(reread, "load_image", None)
-    assert run(folder, tmp_path / "out").resumed == 3
+    assert run(folder, made[0]).resumed == 3
 
 
-def test_overwrite_starts_over_and_resumes_only_itself(folder, tmp_path, monkeypatch, snapshot):
-    out = tmp_path / "out"
-    run(folder, out)
-    before, times = (
-        snapshot(out),
-        {path.name: path.stat().st_mtime_ns for path in out.glob("[!.]*")},
-    )
+def test_overwrite_starts_over_and_resumes_only_itself(folder, made, monkeypatch, snapshot):
+    out, before = made
+
+    def times():
+        return {path.name: path.stat().st_mtime_ns for path in out.glob("[!.]*")}.items()
 
     def stop(task, pool):
         if task.name == "train-00002":
             raise KeyboardInterrupt
         return shards.write_shard(task, pool)
 
+    first = times()
     with monkeypatch.context() as patch:
         patch.setattr("dataprep.run.work.write_shard", stop)
         with pytest.raises(KeyboardInterrupt):
@@ -143,10 +145,7 @@ def test_overwrite_starts_over_and_resumes_only_itself(folder, tmp_path, monkeyp
     assert not (out / "manifest.json").exists()
     assert run(folder, out, overwrite=True).resumed == 2
     assert snapshot(out) == before
-    assert (
-        not times.items()
-        & {path.name: path.stat().st_mtime_ns for path in out.glob("[!.]*")}.items()
-    )
+    assert not first & times()
     assert run(folder, out, overwrite=True).resumed == 0
 
 
@@ -154,20 +153,20 @@ def test_overwrite_starts_over_and_resumes_only_itself(folder, tmp_path, monkeyp
 
 
 @pytest.mark.parametrize("complete", [True, False])
-@pytest.mark.parametrize("name", ["train-00001.idx", "train-00001.parquet"])
-@pytest.mark.parametrize("damage", ["zeros", "one bit"])
-def test_a_rerun_compares_the_checksums_of_indexes_and_tables(
-    complete, name, damage, folder, tmp_path, snapshot
-):
-    out = tmp_path / "out"
-    run(folder, out)
-    before = snapshot(out)
+@pytest.mark.parametrize("name", ["train-00001.idx", "train-00001.parquet", "rejected.jsonl"])
+@pytest.mark.parametrize("damage", ["zeros", "one bit", "lost"])
+def test_a_rerun_repairs_what_it_can_compare(complete, name, damage, folder, made, snapshot):
+    """The checksums of indexes and tables, and the list of rejected images if it is lost."""
+    out, before = made
     if not complete:
         (out / "manifest.json").rename(out / JOURNAL_NAME)
-    data = bytearray(before[name])
-    data = bytes(len(data)) if damage == "zeros" else data[:9] + bytes([data[9] ^ 1]) + data[10:]
-    (out / name).write_bytes(data)
-    assert run(folder, out).resumed == 2
+    if damage == "lost":
+        (out / name).unlink()
+    elif damage == "zeros":
+        (out / name).write_bytes(bytes(len(before[name])))
+    else:
+        flip(out / name, 9)
+    assert run(folder, out).resumed == (3 if name == "rejected.jsonl" else 2)
     assert snapshot(out) == before
     assert verify_dataset(str(out), workers=1).problems == ()
 
@@ -177,37 +176,23 @@ def test_a_rerun_compares_shards_on_request(folder, tmp_path, snapshot, dataprep
     call = ["convert", "--src", folder, "--out", out, "--samples-per-shard", 4, "--max-rejected", 1]
     assert dataprep(*call).returncode == 0
     before = snapshot(out)
-    data = bytearray(before["train-00001.tfrecord"])
-    data[200] ^= 1
-    (out / "train-00001.tfrecord").write_bytes(data)
+    flip(out / "train-00001.tfrecord", 200)
     assert "3 shards were done by an earlier run" in dataprep(*call).stdout
     assert "2 shards were done by an earlier run" in dataprep(*call, "--check-shards").stdout
     assert snapshot(out) == before
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_what_is_read_again_has_a_progress_and_the_workers(workers, folder, tmp_path, snapshot):
-    out = tmp_path / "out"
-    run(folder, out)
-    before = snapshot(out)
-    for stamp, options, names in (
-        (None, {}, []),
-        (None, {"check_shards": True}, ["train-00000", "train-00001", "train-00002"]),
-        (1, {}, ["train-00000", "train-00001", "train-00002"]),
-    ):
-        for path in folder.rglob("*.*") if stamp else ():
-            os.utime(path, (stamp, stamp))
+def test_what_is_read_again_has_a_progress_and_the_workers(workers, folder, made, snapshot):
+    (out, before), names = made, ["train-00000", "train-00001", "train-00002"]
+    for case in ("nothing", "shards", "images"):
+        if case == "images":
+            for path in folder.rglob("*.*"):
+                os.utime(path, (1, 1))
         bar = Mock()
-        assert run(folder, out, workers=workers, check_progress=bar, **options).resumed == 3
-        assert sorted(call.args[0] for call in bar.advance.call_args_list) == names
-        assert [call.args for call in bar.start.call_args_list] == ([(12, 3)] if names else [])
+        options = {"check_shards": case == "shards", "check_progress": bar}
+        assert run(folder, out, workers=workers, **options).resumed == 3
+        advanced = sorted(call.args[0] for call in bar.advance.call_args_list)
+        started = [call.args for call in bar.start.call_args_list]
+        assert (advanced, started) == (([], []) if case == "nothing" else (names, [(12, 3)]))
     assert {**snapshot(out), STAMPS_NAME: b""} == {**before, STAMPS_NAME: b""}
-
-
-def test_a_lost_list_of_rejected_images_is_written_again(folder, tmp_path, snapshot):
-    out = tmp_path / "out"
-    run(folder, out)
-    before = snapshot(out)
-    (out / "rejected.jsonl").unlink()
-    assert run(folder, out).resumed == 3
-    assert snapshot(out) == before

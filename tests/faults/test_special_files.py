@@ -17,7 +17,9 @@ from manifests.errors import CallError, DamagedError, ShardError
 from manifests.schema import FORMAT_NAMES
 from manifests.store import manifest_bytes, read_manifest
 
-RESIZE = [{"ResizeImage": {"size": [16, 16]}}]
+LOADER = {
+    "batch_size": 2, "transforms": [{"ResizeImage": {"size": [16, 16]}}], "device": "cpu",
+}  # fmt: skip
 
 
 def run(*arguments: object) -> tuple[int, str]:
@@ -50,22 +52,17 @@ def dataset(finished, tmp_path):
     return Path(shutil.copytree(finished, tmp_path / "out"))
 
 
-def shard_of(dataset: Path) -> Path:
-    return next(path for path in dataset.iterdir() if path.suffix in (".tar", ".tfrecord"))
-
-
-def replace_file(path: Path, special: str) -> None:
+def replace_file(dataset: Path, pattern: str, special: str) -> Path:
+    (path,) = dataset.glob(pattern)
     path.unlink()
     SPECIAL_FILES[special](path)
+    return path
 
 
 FILES = {
-    "manifest": lambda dataset: dataset / "manifest.json",
-    "shard": shard_of,
-    "index": lambda dataset: shard_of(dataset).with_suffix(".idx"),
-    "sample table": lambda dataset: shard_of(dataset).with_suffix(".parquet"),
-    "list of rejected images": lambda dataset: dataset / "rejected.jsonl",
-}
+    "manifest": "manifest.json", "shard": "train-00000.t*", "index": "*.idx",
+    "sample table": "*.parquet", "list of rejected images": "rejected.jsonl",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -73,35 +70,27 @@ FILES = {
 )
 @pytest.mark.parametrize("kind", FILES)
 def test_a_file_of_a_dataset(kind, special, dataset, photo_folder):
-    path = FILES[kind](dataset)
-    replace_file(path, special)
-    reason = (
-        f"the {kind} cannot be read: it is {special.removesuffix(', linked')}, not a regular file"
-    )
-    status, output = run("verify", dataset, "--workers", 1)
-    assert status == 1
-    assert path.name in output
-    assert reason in output
-    if kind == "sample table":
-        status, output = run("info", dataset)
+    again = ("convert", "--src", photo_folder, "--out", dataset, "--workers", 1)
+    again += ("--fmt", read_manifest(dataset).format)
+    path = replace_file(dataset, FILES[kind], special)
+    what = special.removesuffix(", linked")
+    reason = f"the {kind} cannot be read: it is {what}, not a regular file"
+    calls = [("verify", dataset, "--workers", 1)]
+    calls += [("info", dataset)] if kind == "sample table" else []
+    for call in calls:
+        status, output = run(*call)
         assert status == 1
+        assert path.name in output
         assert reason in output
-    again = ("convert", "--src", photo_folder, "--out", dataset, "--fmt", shard_format(dataset))
-    status, output = run(*again, "--workers", 1)
+    status, output = run(*again)
     assert status == 2
     assert str(dataset) in output
     fields = ("index", "width") if kind == "sample table" else ("image", "label")
     if kind != "list of rejected images":
         with stopped_after(), pytest.raises(DamagedError) as caught:
-            loaders.build(
-                dataset, batch_size=2, transforms=RESIZE, device="cpu", fields=fields
-            ).close()
+            loaders.build(dataset, fields=fields, **LOADER).close()
         assert (caught.value.message, caught.value.file) == (reason, str(path))
     assert run("index", dataset, "--workers", 1)[0] in (0, 1, 2)
-
-
-def shard_format(dataset: Path) -> str:
-    return "tfrecord" if list(dataset.glob("*.tfrecord")) else "webdataset"
 
 
 CONVERT = ("convert", "--src", "AT", "--out", "OUT")
@@ -109,18 +98,11 @@ CONVERT = ("convert", "--src", "AT", "--out", "OUT")
 #: Files that commands read, and the command.
 INPUTS = {
     **dict.fromkeys(("list.txt", "table.csv", "table.tsv", "table.parquet"), CONVERT),
+    **dict.fromkeys(("train-0.tar", "train-0.tfrecord"), ("index", "AT", "--workers", 1)),
     "classes.txt": (
-        *CONVERT[:2],
-        "LIST",
-        "--image-root",
-        "PHOTOS",
-        *CONVERT[3:],
-        "--classes",
-        "AT",
+        "convert", "--src", "LIST", "--image-root", "PHOTOS", "--out", "OUT", "--classes", "AT",
     ),
-    "train-0.tar": ("index", "AT", "--workers", 1),
-    "train-0.tfrecord": ("index", "AT", "--workers", 1),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("special", SPECIAL_FILES)
@@ -164,17 +146,16 @@ def test_a_file_in_the_place_of_an_output(name, special, photo_folder, tmp_path)
 def test_a_config_file(special, dataset, tmp_path):
     SPECIAL_FILES[special](tmp_path / "config.yaml")
     with stopped_after(), pytest.raises(CallError, match="not a regular file"):
-        loaders.build(dataset, batch_size=2, transforms=str(tmp_path / "config.yaml"), device="cpu")
+        loaders.build(dataset, **LOADER | {"transforms": str(tmp_path / "config.yaml")})
 
 
 def test_a_shard_of_no_bytes_is_not_opened(dataset):
     """A manifest may state 0 bytes, which is the length of a named pipe; DALI would wait for it."""
-    path = shard_of(dataset)
-    replace_file(path, "a named pipe")
+    replace_file(dataset, FILES["shard"], "a named pipe")
     manifest = read_manifest(dataset)
     (split,), (shard,) = manifest.splits, manifest.splits[0].shards
     shard = replace(shard, file=replace(shard.file, bytes=0))
     data = manifest_bytes(replace(manifest, splits=(replace(split, shards=(shard,)),)))
     (dataset / "manifest.json").write_bytes(data)
     with stopped_after(), pytest.raises(ShardError, match="named pipe"):
-        loaders.build(dataset, batch_size=2, transforms=RESIZE, device="cpu")
+        loaders.build(dataset, **LOADER)
