@@ -10,15 +10,21 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from helpers.rows import evaluate, read_rows
 
+from dataprep import storage
 from dataprep.canary import canary
 from dataprep.plan.files import read_plan
 from dataprep.run import work as shard_tasks
 from dataprep.run.work import Share, parse_task
 from manifests.errors import CallError, PlanError
+from manifests.parquet import BoundedParquet
 from manifests.serialization import seal
 
 ONE = ("--workers", "1")
+
+PLAN = Path(".dataprep", "plan", "plan.json")
+TABLE = Path(".dataprep", "plan", "source-00000.parquet")
 
 
 @pytest.fixture(scope="module")
@@ -30,9 +36,8 @@ def source(make_photos, tmp_path_factory):
 @pytest.fixture(scope="module")
 def planned(source, dataprep, tmp_path_factory):
     folder = tmp_path_factory.mktemp("planned") / "out"
-    assert (
-        dataprep("plan", "--src", source, "--out", folder, "--samples-per-shard", 6).returncode == 0
-    )
+    plan = dataprep("plan", "--src", source, "--out", folder, "--samples-per-shard", 6)
+    assert plan.returncode == 0, plan.stderr
     assert dataprep("work", folder, "--task", "1/4", *ONE).returncode == 0
     return folder
 
@@ -54,6 +59,13 @@ def refusal(dataprep, status, *arguments) -> str:
     return line
 
 
+def finish(dataprep, out) -> None:
+    """Complete the dataset."""
+    for command in ("work", "finish"):
+        done = dataprep(command, out, *ONE)
+        assert done.returncode == 0, done.stderr
+
+
 def test_a_worker_that_lost_its_source(out, source, dataprep, snapshot):
     source.rename(source.parent / "elsewhere")
     before = snapshot(out)
@@ -63,8 +75,7 @@ def test_a_worker_that_lost_its_source(out, source, dataprep, snapshot):
         name: data for name, data in before.items() if "tasks-" not in name
     }
     (source.parent / "elsewhere").rename(source)
-    assert dataprep("work", out, *ONE).returncode == 0
-    assert dataprep("finish", out, *ONE).returncode == 0
+    finish(dataprep, out)
 
 
 def stored_tasks(out):
@@ -75,35 +86,35 @@ def stored_tasks(out):
 # --- a plan that was edited -----------------------------------------------------------------------
 
 
-def test_plan_json_edited_by_hand(out, source, dataprep, snapshot):
-    path = out / ".dataprep" / "plan" / "plan.json"
-    original = path.read_bytes()
-    path.write_bytes(original.replace(b'"seed": 0', b'"seed": 1'))
+def test_plan_json_edited_by_hand(out, source, dataprep):
+    original = (out / PLAN).read_bytes()
+    (out / PLAN).write_bytes(original.replace(b'"seed": 0', b'"seed": 1'))
     for command in ("work", "finish"):
         line = refusal(dataprep, 1, command, out, *ONE)
-        assert (
-            ".dataprep/plan/plan.json: the plan was changed after `dataprep plan` wrote it" in line
-        )
+        assert f"{PLAN}: the plan was changed after `dataprep plan` wrote it" in line
         assert "run the same `dataprep plan` again; finished shards are kept" in line
-    assert "was changed" in refusal(dataprep, 1, "info", out / ".dataprep" / "plan")
+    assert "was changed" in refusal(dataprep, 1, "info", out / PLAN.parent)
     assert dataprep("plan", "--src", source, "--out", out, "--samples-per-shard", 6).returncode == 0
-    assert path.read_bytes() == original
+    assert (out / PLAN).read_bytes() == original
     assert "1 shard was done by an earlier run" in dataprep("work", out, *ONE).stdout
     assert dataprep("finish", out, *ONE).returncode == 0
 
 
+def write_in_groups(path, groups) -> None:
+    """Write a table as `plan` does: a row group of six rows for each shard."""
+    options = {"compression": "zstd", "write_page_checksum": True}
+    with pq.ParquetWriter(path, groups[0].schema, **options) as writer:
+        for group in groups:
+            writer.write_table(group)
+
+
 def test_the_source_table_edited_by_hand(out, dataprep):
     """A label is changed with pyarrow, and all row groups stay as they were."""
-    path = out / ".dataprep" / "plan" / "source-00000.parquet"
-    file = pq.ParquetFile(path)
+    file = pq.ParquetFile(out / TABLE)
     groups = [file.read_row_group(number) for number in range(file.num_row_groups)]
     labels = groups[2]["label"].to_pylist()
     groups[2] = groups[2].set_column(2, "label", pa.array(labels[::-1], pa.int32()))
-    with pq.ParquetWriter(
-        path, file.schema_arrow, compression="zstd", write_page_checksum=True
-    ) as writer:
-        for group in groups:
-            writer.write_table(group)
+    write_in_groups(out / TABLE, groups)
     line = refusal(dataprep, 1, "work", out, "--task", "2/4", *ONE)
     assert "source-00000.parquet: the file was changed after `dataprep plan` wrote it" in line
 
@@ -112,26 +123,28 @@ def test_every_changed_byte_of_a_plan_is_noticed(out):
     """Each part of both files: a flipped bit is a `PlanError`, whatever it means."""
     tasks = stored_tasks(out)
     assert [len(task.keys) for task in tasks] == [6] * 4
-    json_path, table = (
-        out / ".dataprep" / "plan" / "plan.json",
-        out / ".dataprep" / "plan" / "source-00000.parquet",
-    )
-    for path, read in ((json_path, lambda: read_plan(str(out))), (table, lambda: list(tasks))):
-        original = path.read_bytes()
-        for at in range(
-            4 if path == table else 0, len(original), 61
-        ):  # Arrow itself checks the first 4 bytes
-            path.write_bytes(original[:at] + bytes([original[at] ^ 4]) + original[at + 1 :])
-            with pytest.raises(PlanError):
-                read()
-        for length in (0, 1, 100, len(original) - 1):
-            path.write_bytes(original[:length])
+    # Arrow itself checks the first 4 bytes of a table.
+    files = ((PLAN, 0, lambda: read_plan(str(out))), (TABLE, 4, lambda: list(tasks)))
+    for name, first, read in files:
+        path, original = out / name, (out / name).read_bytes()
+        changed = [original[:length] for length in (0, 1, 100, len(original) - 1)]
+        for at in range(first, len(original), 61):
+            changed.append(original[:at] + bytes([original[at] ^ 4]) + original[at + 1 :])
+        for data in changed:
+            path.write_bytes(data)
             with pytest.raises(PlanError):
                 read()
         path.write_bytes(original)
-    table.unlink()
+    (out / TABLE).unlink()
     with pytest.raises(PlanError, match="cannot be read"):
         list(tasks)
+
+
+def with_members(out, **members) -> None:
+    """Change members of the plan; its checksum is right."""
+    body = {**json.loads((out / PLAN).read_bytes()), **members}
+    del body["checksum"]
+    (out / PLAN).write_bytes(seal(body))
 
 
 @pytest.mark.parametrize(
@@ -148,51 +161,31 @@ def test_every_changed_byte_of_a_plan_is_noticed(out):
 )  # fmt: skip
 def test_a_sealed_plan_with_a_wrong_member_is_refused(member, value, out):
     """The checksum is right, so somebody wrote this on purpose."""
-    path = out / ".dataprep" / "plan" / "plan.json"
-    body = {**json.loads(path.read_bytes()), member: value}
-    del body["checksum"]
-    path.write_bytes(seal(body))
-    with pytest.raises(
-        PlanError, match=r".dataprep/plan/plan\.json: the plan was changed .* Hint: "
-    ):
+    with_members(out, **{member: value})
+    message = rf"{PLAN}: the plan was changed .* Hint: "
+    with pytest.raises(PlanError, match=message):
         read_plan(str(out))
 
 
-def test_labels_keys_and_paths_of_a_hostile_table(out):
-    """The checksums are right, but the values would make a worker write outside of the folder, or fail."""
-    from manifests.parquet import BoundedParquet
-
-    folder = out / ".dataprep" / "plan"
-    path = folder / "source-00000.parquet"
-    table = pq.read_table(path)
-    for column, value in (
-        ("key", "../../x"),
-        ("label", 99),
-        ("source", "a\0b"),
-        ("size", -7),
-        ("shard", "other"),
-    ):
-        at = table.column_names.index(column)
-        values = pa.array([value] * table.num_rows, table.schema.field(column).type)
-        with pq.ParquetWriter(
-            path, table.schema, compression="zstd", write_page_checksum=True
-        ) as writer:
-            for start in range(0, 24, 6):
-                writer.write_table(table.set_column(at, column, values).slice(start, 6))
-        with path.open("rb") as file:
-            parquet = BoundedParquet(file, rows_per_byte=2)
-            groups = "".join(map(parquet.group_checksum, range(4)))
-            entry = {
-                "name": path.name, "bytes": parquet.length, "footer": parquet.footer_checksum(),
-                "groups": groups,
-            }  # fmt: skip
-        body = {**json.loads((folder / "plan.json").read_bytes()), "tables": [entry]}
-        del body["checksum"]
-        (folder / "plan.json").write_bytes(seal(body))
-        with pytest.raises(
-            PlanError, match=f"column '{column}' of shard train-00001 has a wrong value"
-        ):
-            stored_tasks(out)[1]
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [("key", "../../x"), ("label", 99), ("source", "a\0b"), ("size", -7), ("shard", "other")],
+)
+def test_a_value_of_a_hostile_table(column, value, out):
+    """The checksums are right, but a worker would write outside of the folder, or fail."""
+    table = pq.read_table(out / TABLE)
+    at = table.column_names.index(column)
+    values = pa.array([value] * table.num_rows, table.schema.field(column).type)
+    table = table.set_column(at, table.schema.field(column), values)
+    write_in_groups(out / TABLE, [table.slice(start, 6) for start in range(0, 24, 6)])
+    with (out / TABLE).open("rb") as file:
+        parquet = BoundedParquet(file, rows_per_byte=2)
+        groups = "".join(map(parquet.group_checksum, range(4)))
+        entry = {"name": TABLE.name, "bytes": parquet.length, "groups": groups}
+        with_members(out, tables=[{**entry, "footer": parquet.footer_checksum()}])
+    message = f"column '{column}' of shard train-00001 has a wrong value"
+    with pytest.raises(PlanError, match=message):
+        stored_tasks(out)[1]
 
 
 # --- two plans, no plan, other machines -----------------------------------------------------------
@@ -200,78 +193,57 @@ def test_labels_keys_and_paths_of_a_hostile_table(out):
 
 def test_two_plans_in_one_folder(out, source, dataprep, snapshot):
     before = snapshot(out)
+    call = ("--src", source, "--out", out, "--samples-per-shard")
+    difference = "different: --samples-per-shard (6 in the folder, 7 now)"
     for command in ("plan", "convert"):
-        line = refusal(
-            dataprep, 2, command, "--src", source, "--out", out, "--samples-per-shard", 7
-        )
-        assert (
-            "has the plan of another conversion; different: --samples-per-shard (6 in the folder, 7"
-            " now)" in line
-        )
+        line = refusal(dataprep, 2, command, *call, 7)
+        assert f"has the plan of another conversion; {difference}" in line
     assert snapshot(out) == before
-    again = dataprep("plan", "--src", source, "--out", out, "--samples-per-shard", 7, "--overwrite")
+    again = dataprep("plan", *call, 7, "--overwrite")
     assert again.returncode == 0, again.stderr
     assert not list(out.glob("train-*"))
-    assert dataprep("work", out, *ONE).returncode == 0
-    assert dataprep("finish", out, *ONE).returncode == 0
-    replaced = dataprep(
-        "convert", "--src", source, "--out", out, "--samples-per-shard", 8, "--overwrite", *ONE
-    )
+    finish(dataprep, out)
+    replaced = dataprep("convert", *call, 8, "--overwrite", *ONE)
     assert replaced.returncode == 0, replaced.stderr
-    assert not (out / ".dataprep" / "plan").exists(), "the plan is not that of the dataset any more"
+    assert not (out / PLAN.parent).exists(), "the plan is not that of the dataset any more"
 
 
 def test_no_plan(dataprep, tmp_path):
     for command in ("work", "finish"):
         assert "does not exist" in refusal(dataprep, 2, command, tmp_path / "nowhere")
-        assert "contains no plan. Hint: run `dataprep plan" in refusal(
-            dataprep, 2, command, tmp_path
-        )
-
-
-def with_body(out, **members):
-    path = out / ".dataprep" / "plan" / "plan.json"
-    body = {**json.loads(path.read_bytes()), **members}
-    del body["checksum"]
-    path.write_bytes(seal(body))
+        line = refusal(dataprep, 2, command, tmp_path)
+        assert "contains no plan. Hint: run `dataprep plan" in line
 
 
 @pytest.mark.parametrize("command", ["work", "finish", "convert", "plan"])
 def test_a_plan_of_another_release_or_library(command, out, source, dataprep, snapshot):
     versions = {**canary().versions, "dataprep": "9.9.9", "Pillow": "1.2.3"}
-    with_body(out, canary="0" * 32, versions=versions)
+    with_members(out, canary="0" * 32, versions=versions)
     before = snapshot(out)
-    inputs = (
-        (out, *ONE)
-        if command in ("work", "finish")
-        else ("--src", source, "--out", out, "--samples-per-shard", 6)
-    )
+    inputs = (out, *ONE)
+    if command in ("convert", "plan"):
+        inputs = ("--src", source, "--out", out, "--samples-per-shard", 6)
     line = refusal(dataprep, 3, command, *inputs)
-    assert (
-        "the plan was made with dataprep 9.9.9, Pillow 1.2.3, but this machine has dataprep" in line
-    )
+    made = "the plan was made with dataprep 9.9.9, Pillow 1.2.3, but this machine has dataprep"
+    assert made in line
     assert snapshot(out) == before
 
 
 def test_a_plan_of_a_later_version(out, dataprep):
-    with_body(out, plan_version=3)
+    with_members(out, plan_version=3)
     line = refusal(dataprep, 1, "work", out, *ONE)
-    assert (
-        "the plan has plan_version 3, but this release reads 1 to 2. Hint: use the release that"
-        " made the plan" in line
-    )
+    assert "the plan has plan_version 3, but this release reads 1 to 2. Hint: use the rel" in line
 
 
 def test_another_run_in_the_folder(out, source, dataprep):
-    from dataprep import storage
-
+    convert = ("convert", "--src", source, "--out", out, "--samples-per-shard", 6)
+    busy = "another run is working in this folder"
     with storage.locked(str(out), shared=True):  # as `work` has it
-        convert = ("convert", "--src", source, "--out", out, "--samples-per-shard", 6)
-        assert "another run is working in this folder" in refusal(dataprep, 3, *convert)
+        assert busy in refusal(dataprep, 3, *convert)
         assert dataprep("work", out, *ONE).returncode == 0
     with storage.locked(str(out)):  # as `convert` has it
-        assert "another run is working in this folder" in refusal(dataprep, 3, "work", out, *ONE)
-        assert "another run is working in this folder" in refusal(dataprep, 3, "finish", out, *ONE)
+        for command in ("work", "finish"):
+            assert busy in refusal(dataprep, 3, command, out, *ONE)
 
 
 def test_a_file_of_another_tool_under_the_name_of_a_shard(out, dataprep):
@@ -281,68 +253,40 @@ def test_a_file_of_another_tool_under_the_name_of_a_shard(out, dataprep):
     assert (out / "train-00002.tfrecord").read_bytes() == b"precious"
 
 
+def test_a_copied_output_folder_continues(out, dataprep, tmp_path):
+    """Nothing in OUT names OUT, so it can be moved between the steps."""
+    copy = Path(shutil.copytree(out, tmp_path / "copy"))
+    finish(dataprep, copy)
+    assert sorted(os.listdir(copy / PLAN.parent)) == [PLAN.name, TABLE.name]
+
+
+def test_a_plan_is_not_written_to_a_web_server(source, dataprep):
+    line = refusal(dataprep, 2, "plan", "--src", source, "--out", "https://host/out")
+    assert "--out https://host/out can only be read" in line
+
+
 # --- the number of the task -----------------------------------------------------------------------
 
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "4/4", "0/0", "-1/4", "1", "1/", "a/b", "1/4/2", "auto/x", "", "0/99999999",
-        "\N{FULLWIDTH DIGIT ONE}/2",
-    ],
-)  # fmt: skip
-def test_wrong_tasks(text, out, dataprep):
-    assert "--task" in refusal(dataprep, 2, "work", out, "--task", text)
-
-
 SLURM = {"SLURM_ARRAY_TASK_COUNT": "8", "SLURM_ARRAY_TASK_MIN": "1", "SLURM_ARRAY_TASK_MAX": "8"}
+EVERY_FOURTH = {
+    "SLURM_ARRAY_TASK_COUNT": "3", "SLURM_ARRAY_TASK_MIN": "10", "SLURM_ARRAY_TASK_MAX": "18",
+    "SLURM_ARRAY_TASK_STEP": "4",
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("text", "environment", "share"),
-    [
-        ("0/2", {}, Share(0, 2)),
-        ("1/2", {"SLURM_ARRAY_TASK_ID": "7"}, Share(1, 2)),
-        ("auto", {**SLURM, "SLURM_ARRAY_TASK_ID": "1"}, Share(0, 8)),
-        ("auto", {**SLURM, "SLURM_ARRAY_TASK_ID": "8"}, Share(7, 8)),
-        ("auto", {"SLURM_ARRAY_TASK_COUNT": "3", "SLURM_ARRAY_TASK_MIN": "10", "SLURM_ARRAY_TASK_MAX": "18",
-                  "SLURM_ARRAY_TASK_STEP": "4", "SLURM_ARRAY_TASK_ID": "14"}, Share(1, 3)),
-        ("auto/8", {**SLURM, "SLURM_ARRAY_TASK_ID": "5"}, Share(5, 8)),
-        ("auto/8", {"SLURM_ARRAY_TASK_ID": "5"}, Share(5, 8)),
-        ("auto/4", {"JOB_COMPLETION_INDEX": "3"}, Share(3, 4)),
-    ],
-)  # fmt: skip
-def test_tasks_of_schedulers(text, environment, share):
-    assert parse_task(text, environment) == share
+@pytest.mark.parametrize(("values", "share"), read_rows(__file__, "tasks"))
+def test_tasks_of_schedulers(values, share):
+    assert parse_task(*evaluate(values, globals())) == Share(*evaluate(share))
 
 
-@pytest.mark.parametrize(
-    ("text", "environment", "message"),
-    [
-        ("auto", {}, "neither SLURM_ARRAY_TASK_ID nor JOB_COMPLETION_INDEX is set"),
-        (
-            "auto",
-            {"JOB_COMPLETION_INDEX": "3"},
-            r"Hint: write --task auto/N with the number of `completions`",
-        ),
-        ("auto/3", {"JOB_COMPLETION_INDEX": "3"}, "there is no task 3 of 3"),
-        (
-            "auto/8",
-            {**SLURM, "SLURM_ARRAY_TASK_ID": "8"},
-            r"there is no task 8 of 8\. Hint: submit with --array=0-7",
-        ),
-        (
-            "auto",
-            {**SLURM, "SLURM_ARRAY_TASK_COUNT": "2", "SLURM_ARRAY_TASK_ID": "1"},
-            "are not consecutive",
-        ),
-        ("auto", {**SLURM, "SLURM_ARRAY_TASK_ID": "x"}, "is not a number"),
-        ("auto", {"SLURM_ARRAY_TASK_ID": "1"}, "SLURM_ARRAY_TASK_COUNT='' is not a number"),
-    ],
-)
-def test_what_schedulers_do_not_tell(text, environment, message):
+@pytest.mark.parametrize(("values", "message"), read_rows(__file__, "refused tasks"))
+def test_refused_tasks(values, message):
     with pytest.raises(CallError, match=message):
-        parse_task(text, environment)
+        parse_task(*evaluate(values, globals()))
+
+
+def test_a_refused_task_is_wrong_usage(out, dataprep):
+    assert "--task 4/4: " in refusal(dataprep, 2, "work", out, "--task", "4/4")
 
 
 @pytest.mark.parametrize("shards", [0, 1, 7, 64])
@@ -351,17 +295,3 @@ def test_shares_are_even_and_cover_everything(shards, tasks):
     shares = [Share(task, tasks).numbers(shards) for task in range(tasks)]
     assert sorted(number for share in shares for number in share) == list(range(shards))
     assert max(map(len, shares)) - min(map(len, shares)) <= 1
-
-
-def test_a_copied_output_folder_continues(out, source, dataprep, tmp_path):
-    """Nothing in OUT names OUT, so it can be moved between the steps."""
-    copy = tmp_path / "copy"
-    shutil.copytree(out, copy)
-    assert dataprep("work", copy, *ONE).returncode == 0
-    assert dataprep("finish", copy, *ONE).returncode == 0
-    assert sorted(os.listdir(copy / ".dataprep" / "plan")) == ["plan.json", "source-00000.parquet"]
-
-
-def test_a_plan_is_not_written_to_a_web_server(source, dataprep):
-    line = refusal(dataprep, 2, "plan", "--src", source, "--out", "https://host/out")
-    assert "--out https://host/out can only be read" in line
