@@ -2,17 +2,44 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
 import pytest
 
 from dataprep.containers import locations_of, read_location
 from dataprep.images.base import Rejected
 from dataprep.sources import Source, SourceOptions, read_source
+from dataprep.sources.base import sample_table
 from manifests.errors import DatasetError
 
 
 def read(src: object, **options: object) -> Source:
     """Call `read_source` with the fields of `SourceOptions` as keywords."""
     return read_source(str(src), SourceOptions(**options))
+
+
+def synthetic(
+    count: int,
+    columns: Mapping[str, Any] | None = None,
+    *,
+    classes: Sequence[str] = ("a",),
+    splits: Sequence[str] = ("train",),
+    label_type: str = "class",
+    **properties: Any,
+) -> Source:
+    """Make a source of images that do not exist: extra columns, and other properties by their names."""
+    paths = pa.array([f"{number}.jpg" for number in range(count)], pa.large_string())
+    types = {"label": np.int32, "split": np.int8, "size": np.int64}
+    arrays = {"size": np.ones(count, np.int64)}
+    for name, values in properties.items():
+        arrays[name] = np.asarray(values, types.get(name))
+    table = sample_table(paths, **arrays, extra=pa.table(dict(columns or {})))
+    return Source(
+        "/x", "synthetic", table, tuple(classes), splits=tuple(splits), label_type=label_type
+    )
 
 
 def rows(source: Source) -> list[tuple[object, ...]]:

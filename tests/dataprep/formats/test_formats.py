@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
 import json
+import math
 import shutil
 import tarfile
 
@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 from dataprep import formats
 from dataprep.images.base import EXTENSIONS, ImageInfo
 from dataprep.labels.kinds import KINDS
-from dataprep.ledger.finished import STAMPS_NAME
 from manifests.schema import FORMAT_NAMES
 from manifests.store import read_manifest
 from manifests.tables import read_table
@@ -62,12 +61,10 @@ def dataset(table, fmt, convert, tmp_path_factory):
 
 
 def shards_of(dataset):
-    manifest = read_manifest(dataset)
-    shards = [shard for split in manifest.splits for shard in split.shards]
-    return [
-        tuple(dataset / file.name for file in (shard.file, shard.index, shard.table))
-        for shard in shards
-    ]
+    found = []
+    for shard in read_manifest(dataset).shards:
+        found.append([dataset / file.name for file in (shard.file, shard.index, shard.table)])
+    return found
 
 
 @pytest.fixture(scope="session")
@@ -90,12 +87,8 @@ def samples(shard):
 def test_dali(dataset, expected):
     shards = shards_of(dataset)
     components = read_manifest(dataset).components
-    read = oracles.read_with_dali(
-        [path for path, _, _ in shards],
-        [index for _, index, _ in shards],
-        components.image,
-        components.label,
-    )
+    paths, indexes, _ = zip(*shards, strict=True)
+    read = oracles.read_with_dali(paths, indexes, components.image, components.label)
     assert read == [sample for shard in expected for sample in samples(shard)]
 
 
@@ -138,31 +131,6 @@ def test_the_tfrecord_package(dataset, expected, python):
         assert oracles.read_with_tfrecord_package(python, path) == samples(shard)
 
 
-# --- determinism --------------------------------------------------------------------------------
-
-
-def digests(folder):
-    """Return a digest of each file that does not depend on the machine."""
-    return {
-        path.name: hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in folder.glob("[!.]*")
-        if path.name != STAMPS_NAME
-    }
-
-
-def test_the_bytes_depend_on_neither_workers_nor_folder(dataset, table, fmt, convert, tmp_path):
-    moved, out, options = (
-        tmp_path / "moved",
-        tmp_path / "out",
-        ("--fmt", fmt, "--samples-per-shard", 5),
-    )
-    shutil.copytree(table.parent, moved, copy_function=shutil.copyfile)
-    convert(moved / "table.parquet", out, *options, "--workers", 2)
-    assert digests(out) == digests(dataset)
-    convert(table, tmp_path / "other", *options, "--seed", 1)
-    assert digests(tmp_path / "other")["train-00000.parquet"] != digests(out)["train-00000.parquet"]
-
-
 # --- write and scan, with Hypothesis ------------------------------------------------------------
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
@@ -173,7 +141,7 @@ lengths = st.one_of(
 )  # fmt: skip
 values = st.one_of(
     st.none(), st.booleans(), st.integers(-(1 << 63), (1 << 63) - 1), texts,
-    st.floats(width=32, allow_nan=False, allow_infinity=False), st.floats(allow_nan=False, allow_infinity=False),
+    st.floats(width=32), st.floats(), st.just((1 << 64) - 1),
 )  # fmt: skip
 names = st.text("abcxyz_é日 -/", min_size=1, max_size=30).filter(
     lambda name: not name.startswith("image/")
@@ -250,15 +218,16 @@ def test_a_record_is_in_a_plain_ustar_archive(pairs):
         assert archive.pax_headers == {}
         for number, ((pending, data), offset) in enumerate(zip(pairs, offsets, strict=True)):
             image, label, text = members[3 * number : 3 * number + 3]
-            assert (image.name, image.offset_data) == (
-                f"{pending.key}.{EXTENSIONS[pending.info.format]}",
-                offset,
-            )
+            name = f"{pending.key}.{EXTENSIONS[pending.info.format]}"
+            assert (image.name, image.offset_data) == (name, offset)
             assert archive.extractfile(image).read() == data
             assert archive.extractfile(label).read() == b"%d" % pending.label
             stated = json.loads(archive.extractfile(text).read(), parse_constant=pytest.fail)
-            own = {"class": pending.class_name, "source": pending.source}
-            assert stated.items() >= {"label": pending.label, **own, **pending.extra}.items()
+            own = {"class": pending.class_name, "source": pending.source, "label": pending.label}
+            for column, value in {**pending.extra, **own}.items():
+                # RFC 8259 knows neither NaN nor Infinity.
+                is_number = not isinstance(value, float) or math.isfinite(value)
+                assert stated[column] == (value if is_number else None)
     assert len(members) == 3 * len(pairs)
     for member in members:
         fields = (member.mode, member.uid, member.gid, member.mtime, member.type)
@@ -266,19 +235,3 @@ def test_a_record_is_in_a_plain_ustar_archive(pairs):
         assert shard[member.offset_data - 512 + 257 :][:8] == b"ustar\x0000"
     assert shard.endswith(bytes(1024))
     assert len(shard) % 512 == 0
-
-
-def plain_sample(number=0, size=3, **extra):
-    info = ImageInfo("jpeg", 1, 1)
-    place = (f"{number}", number, "cat", info, size, crc32c(bytes(size)), "s")
-    return formats.PendingSample(*place, extra, KINDS["class"]), bytes(size)
-
-
-@pytest.mark.parametrize("fmt", FORMAT_NAMES)
-def test_extreme_numbers(fmt):
-    for value in (1e300, -1e300, float("inf"), float("nan"), (1 << 64) - 1):
-        shard, _ = build(formats.FORMATS[fmt], [plain_sample(x=value)])
-        assert len(list(scan(fmt, shard))) == 1
-        if fmt == "webdataset":  # RFC 8259 knows neither NaN nor Infinity
-            with tarfile.open(fileobj=io.BytesIO(shard)) as archive:
-                json.loads(archive.extractfile("0.json").read(), parse_constant=pytest.fail)

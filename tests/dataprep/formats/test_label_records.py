@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from helpers import annotated
+from helpers import annotated, oracles
 from helpers.datasets import FORMATS, flip, run_steps, shards_of
 from helpers.shards import stored_samples
 from PIL import Image
@@ -36,12 +36,7 @@ TABLES = {
     # Samples with a second image, `right`, have labels of any of these types.
     "views": {"caption": CAPTIONS},
 }
-#: Second images: the member of the TFRecord, and the pixels.
-SECOND = {
-    "mask": ("image/segmentation/class/encoded", annotated.masks),
-    "depth": ("image/depth/encoded", annotated.depths),
-}
-KINDS = (*TABLES, "boxes", *SECOND)
+KINDS = (*TABLES, "boxes", "mask", "depth")
 
 
 def options_of(kind):
@@ -96,29 +91,26 @@ def copy(made, tmp_path):
 # --- what is stored -------------------------------------------------------------------------------
 
 
-def check_boxes(number: int, features: dict[str, list]) -> None:
-    height, width = annotated.SIZES[number]
-    names = [f"image/object/bbox/{side}" for side in ("xmin", "ymin", "xmax", "ymax")]
-    corners = np.array([features.get(name) or [] for name in names], float).T.reshape(-1, 4)
-    expected = annotated.boxes()[number]
-    np.testing.assert_allclose(corners * ([width, height] * 2), expected, atol=1e-3)
-    labels = annotated.box_labels()[number]
-    assert list(features.get("image/object/class/label") or []) == labels
-    texts = [[*annotated.CATEGORIES.values()][label].encode() for label in labels]
-    assert list(features.get("image/object/class/text") or []) == texts
+def test_the_protobuf_library_reads_lists_boxes_and_depths(made):
+    def read(kind):
+        for path in shards_of(made(kind, "tfrecord")):
+            yield from map(oracles.parse_example, oracles.read_tfrecord(path))
 
-
-def test_the_reader_tfrecord_reads_lists(made):
-    from tfrecord.reader import tfrecord_loader
-
-    def read(kind, **features):
-        return list(tfrecord_loader(str(shards_of(made(kind, "tfrecord"))[0]), None, features))
-
-    name = "image/class/label"
-    found = [record[name] for record in read("multi-label", **{name: "int", "image/width": "int"})]
-    assert [labels.tolist() for labels in found if len(labels)] == [x for x in LABELS[:3] if x]
-    values = [record["image/values"] for record in read("regression", **{"image/values": "float"})]
-    np.testing.assert_array_equal(values, np.float32(VALUES[:3]))
+    assert [features["image/class/label"] or [] for features in read("multi-label")] == LABELS
+    values = [features["image/values"] for features in read("regression")]
+    np.testing.assert_array_equal(values, np.float32(VALUES))
+    sides = [f"image/object/bbox/{side}" for side in ("xmin", "ymin", "xmax", "ymax")]
+    for number, features in enumerate(read("boxes")):
+        height, width = annotated.SIZES[number]
+        corners = np.array([features.get(name) or [] for name in sides], float).T.reshape(-1, 4)
+        expected, labels = annotated.boxes()[number], annotated.box_labels()[number]
+        np.testing.assert_allclose(corners * ([width, height] * 2), expected, atol=1e-3)
+        assert (features.get("image/object/class/label") or []) == labels
+        texts = [[*annotated.CATEGORIES.values()][label].encode() for label in labels]
+        assert (features.get("image/object/class/text") or []) == texts
+    for features, depth in zip(read("depth"), annotated.depths(), strict=True):
+        (png,) = features["image/depth/encoded"]
+        np.testing.assert_array_equal(np.array(Image.open(io.BytesIO(png))), depth)
 
 
 def test_other_readers_read_the_second_image_of_a_sample(made, photographs):
@@ -138,35 +130,6 @@ def test_other_readers_read_the_second_image_of_a_sample(made, photographs):
         (name,) = (name for name in sample if name.startswith("right."))
         shown = Image.open(io.BytesIO(data)).convert("RGB")
         np.testing.assert_array_equal(sample[name], np.asarray(shown))
-
-
-def test_tensorflow_reads_lists_boxes_and_masks(made):
-    tf = pytest.importorskip("tensorflow")
-
-    def read(kind, **features):
-        for path in shards_of(made(kind, "tfrecord")):
-            for record in tf.data.TFRecordDataset(str(path)):
-                yield tf.io.parse_single_example(record, features)
-
-    label, text = "image/class/label", "image/class/text"
-    spec = {label: tf.io.VarLenFeature(tf.int64), text: tf.io.VarLenFeature(tf.string)}
-    found = [parsed[label].values.numpy().tolist() for parsed in read("multi-label", **spec)]
-    assert found == LABELS
-    sides = ("xmin", "ymin", "xmax", "ymax")
-    spec = {f"image/object/bbox/{side}": tf.io.VarLenFeature(tf.float32) for side in sides}
-    spec["image/object/class/label"] = tf.io.VarLenFeature(tf.int64)
-    spec["image/object/class/text"] = tf.io.VarLenFeature(tf.string)
-    for number, parsed in enumerate(read("boxes", **spec)):
-        lists = {name: values.values.numpy().tolist() for name, values in parsed.items()}
-        check_boxes(number, lists)
-    name, given = SECOND["depth"]
-    spec = {name: tf.io.FixedLenFeature((), tf.string)}
-    for parsed, depth in zip(read("depth", **spec), given(), strict=True):
-        assert (tf.io.decode_png(parsed[name], dtype=tf.uint16)[..., 0].numpy() == depth).all()
-    names = ("image/encoded", "image/right/encoded")
-    spec = dict.fromkeys(names, tf.io.FixedLenFeature((), tf.string))
-    views = [[parsed[name].numpy() for name in names] for parsed in read("views", **spec)]
-    assert [right for _, right in views] == [left for left, _ in views][::-1]
 
 
 # --- what other commands do with it ---------------------------------------------------------------

@@ -7,33 +7,20 @@ from collections import Counter
 import numpy as np
 import pyarrow as pa
 import pytest
+from helpers.sources import synthetic
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dataprep.options import Options
 from dataprep.plan.splits import assign_splits
-from dataprep.sources import Source
-from dataprep.sources.base import sample_table
 from manifests.errors import CallError
 from manifests.labels import arrow_type
 
 
-def make_source(labels, splits=("train",), split=None, **extra):
-    count = len(labels)
-    classes = max(labels, default=0) + 1
-    return Source(
-        root="/x",
-        layout="synthetic",
-        table=sample_table(
-            pa.array([f"{n}.jpg" for n in range(count)], pa.large_string()),
-            label=np.array(labels, np.int32),
-            split=np.zeros(count, np.int8) if split is None else np.array(split, np.int8),
-            size=np.ones(count, np.int64),
-            extra=pa.table(extra),
-        ),
-        classes=tuple(f"c{n}" for n in range(classes)),
-        splits=splits,
-    )
+def labeled(labels, columns=None):
+    """Return a source with these labels of the classes c0, c1, and so on."""
+    classes = [f"c{number}" for number in range(max(labels, default=0) + 1)]
+    return synthetic(len(labels), columns, label=labels, classes=classes)
 
 
 def split(source, **options):
@@ -52,7 +39,7 @@ fractions = st.floats(0.01, 0.6)
 
 @given(labels, fractions, st.none() | fractions, st.integers(0, 5))
 def test_each_class_gives_its_share(labels, val, test, seed):
-    source = make_source(labels)
+    source = labeled(labels)
     options = {"val_fraction": val, "test_fraction": test or 0.0, "seed": seed}
     sizes = [round(fraction * len(labels)) for fraction in (val, test) if fraction]
     if min(sizes) == 0 or sum(sizes) >= len(labels):
@@ -79,30 +66,30 @@ def test_each_class_gives_its_share(labels, val, test, seed):
 
 @pytest.mark.parametrize(("sizes", "val"), [([14, 16], [1, 2]), ([2, 18], [1, 1])])
 def test_classes_without_any_come_first_then_large_remainders(sizes, val):
-    source = make_source([label for label, size in enumerate(sizes) for _ in range(size)])
+    source = labeled([label for label, size in enumerate(sizes) for _ in range(size)])
     for seed in range(5):
         assert split(source, val_fraction=0.1, seed=seed)[1]["val"] == val
 
 
 def test_classes_without_images_in_a_split_are_reported():
     """840 classes of two images: val has at most one image of a class, and 504 classes have none."""
-    splits, counts = split(make_source([*range(840)] * 2), val_fraction=0.2)
+    splits, counts = split(labeled([*range(840)] * 2), val_fraction=0.2)
     assert Counter(counts["val"]) == {0: 504, 1: 336}
     (notice,) = splits.notices
     reason = "val has no images of 504 of 840 classes, because it has only 336 images: c"
     assert reason in notice
     assert notice.endswith(", ...")
-    splits, _ = split(make_source(range(10)), val_fraction=0.5)
+    splits, _ = split(labeled(range(10)), val_fraction=0.5)
     assert [notice.split(",")[0] for notice in splits.notices] == [
         "train has no images of 5 of 10 classes",
         "val has no images of 5 of 10 classes",
     ]
-    groups = make_source([n // 5 for n in range(60)])
+    groups = labeled([n // 5 for n in range(60)])
     assert split(groups, val_fraction=0.25, split_by="label")[0].notices == ()
 
 
 def test_the_hint_for_large_groups_is_a_fraction_that_works():
-    source = make_source([0] * 7, person=[0, 0, 0, 0, 1, 1, 1])
+    source = labeled([0] * 7, {"person": [0, 0, 0, 0, 1, 1, 1]})
     with pytest.raises(CallError, match=r"which --val-fraction 0[.]2 cannot") as caught:
         split(source, val_fraction=0.2, split_by="person")
     hint = "the smallest group has 3 images of 7: set --val-fraction to 0.43 or more"
@@ -115,32 +102,16 @@ def test_the_hint_for_large_groups_is_a_fraction_that_works():
 N = 1000
 
 
-def val_rows(label_type, classes=(), split_by=None, **columns):
-    """Return a source of these labels, which rows are in val, and what is said about it."""
-    source = Source(
-        root="/images",
-        layout="test",
-        table=sample_table(
-            pa.array([f"{number}.jpg" for number in range(N)], pa.large_string()),
-            size=np.ones(N, np.int64),
-            extra=pa.table(columns),
-        ),
-        classes=classes,
-        label_type=label_type,
-    )
-    splits = assign_splits(source, Options(val_fraction=0.1, split_by=split_by))
-    rows = np.flatnonzero(splits.index == splits.names.index("val"))
-    return source, rows, splits.notices
-
-
-def several(lists):
-    """Return the labels of images with several classes."""
-    return {"labels": pa.array(lists, arrow_type("integers"))}
+def val_rows(label_type, classes=(), **columns):
+    """Split labels of another type; return which rows are in val, and what is said about it."""
+    source = synthetic(N, columns, classes=classes, label_type=label_type)
+    splits = assign_splits(source, Options(val_fraction=0.1))
+    return np.flatnonzero(splits.index == splits.names.index("val")), splits.notices
 
 
 def test_a_class_without_an_image_in_val_is_reported():
-    lists = [[0] if row else [1] for row in range(N)]
-    _, rows, notices = val_rows("multi-label", ("a", "b"), **several(lists))
+    lists = pa.array([[0] if row else [1] for row in range(N)], arrow_type("integers"))
+    rows, notices = val_rows("multi-label", ("a", "b"), labels=lists)
     is_reported = any("has no images of 1 of 2 classes: b" in notice for notice in notices)
     assert is_reported == (0 not in rows)
 
@@ -148,7 +119,7 @@ def test_a_class_without_an_image_in_val_is_reported():
 def test_numbers_have_the_same_distribution_in_both_splits():
     values = np.random.default_rng(0).normal(size=N) ** 3
     column = pa.array([[value] for value in values.tolist()], arrow_type("floats"))
-    _, rows, notices = val_rows("regression", values=column)
+    rows, notices = val_rows("regression", values=column)
     tenths = np.quantile(values, np.linspace(0, 1, 11)[1:-1])
     counts = np.bincount(np.searchsorted(tenths, values[rows]), minlength=10)
     assert counts.tolist() == pytest.approx([10] * 10, abs=1)

@@ -12,15 +12,13 @@ import pytest
 from helpers.datasets import rejected_of
 from helpers.pictures import encode, photo
 from helpers.rows import evaluate, read_rows
-from helpers.sources import has_notice, read, refused
+from helpers.sources import has_notice, read, refused, synthetic
 
 from dataprep.containers import read_location
 from dataprep.containers.base import Location
 from dataprep.images.base import Rejected
 from dataprep.options import Options
 from dataprep.plan.assign import make_plan
-from dataprep.sources import Source
-from dataprep.sources.base import sample_table
 from manifests import parquet
 from manifests.errors import CallError, SourceError, SourceVanishedError
 
@@ -216,12 +214,8 @@ def test_damaged_files_are_errors_or_rejected_images(tmp_path, invoke):
 
 def test_a_shard_reads_few_row_groups():
     """A shuffle of everything would unpack every row group for every shard."""
-    rows = sample_table(
-        pa.array([*map(str, range(10_000))], pa.large_string()),
-        size=np.full(10_000, 1 << 20, np.int64),  # a row group has 100 MiB
-        group=np.repeat(np.arange(100), 100),
-    )
-    source = Source(root="/x", layout="synthetic", table=rows, classes=("a",))
+    group, size = np.repeat(np.arange(100), 100), [1 << 20] * 10_000  # a row group has 100 MiB
+    source = synthetic(10_000, group=group, size=size)
     shards = make_plan(source, Options(shard_samples=200)).shards
     stored = [row for shard in shards for row in shard.rows.tolist()]
     assert sorted(stored) == [*range(len(source))]
