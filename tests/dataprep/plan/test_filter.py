@@ -6,6 +6,7 @@ import sys
 
 import pytest
 from helpers.datasets import rows_of, write_csv
+from helpers.rows import read_rows
 from helpers.sources import read
 
 from dataprep.plan.splits import filter_source
@@ -58,59 +59,17 @@ def test_prepared_dataset_knows_sizes_in_pixels(convert, image_folder, tmp_path)
     assert [split.name for split in read_manifest(tmp_path / "wide").splits] == ["train"]
 
 
-@pytest.mark.parametrize(
-    ("where", "message"),
-    [
-        ("age < 3", "3 of 5 images match"),
-        ('"Age" < 98', "2 of 5 images match"),
-        ("Size = 7", "1 of 5 images match"),
-        ("size = 7", "matches none"),
-        ("AGE < 3", "may be the column 'Age' or 'age'"),
-        ("age < 3 or Age < 98", "differ only in case"),
-    ],
-)
+@pytest.mark.parametrize(("where", "message"), read_rows(__file__, "case of names"))
 def test_columns_whose_names_differ_only_in_case(dry, images, tmp_path, where, message):
     rows = [(path, "a", n + 5, 100 - n, n) for n, path in enumerate(images[:5])]
     table = write_csv(tmp_path / "table.csv", "path,label,Size,Age,age", rows)
     assert message in dry(table, where, status=0 if "of 5" in message else 2)
 
 
-FUNCTION = "it contains the function"
-REFUSED = {
-    "labl = 'cat'": "did you mean 'label'",
-    "width > 3": "not known before they are opened",
-    "label =": "cannot be used",
-    "size >": "cannot be used",
-    "size > 'x'": "cannot be used",
-    "label": "cannot be used",
-    "size > (select 1)": "cannot contain a query",
-    "label > 3": "cannot be used",
-    "size < 0": "matches none of 14 images",
-    "": "1 to",
-    "1=1); drop table samples; --": "cannot be used",
-    "size > (select count(*) from read_csv('/etc/passwd'))": "cannot contain a query",
-    "size > 1; attach '/tmp/x' as x": "cannot be used",
-    "size > 1) union (select 1": "cannot be used",
-    "list_sum(range(1000000000)) > size": f"{FUNCTION} range",
-    "generate_series(1, 1000000000) is not null": f"{FUNCTION} generate_series",
-    "length(repeat(path, 100000000)) > 1": f"{FUNCTION} repeat",
-    "length(replace(replace(path, '', path), '', path)) > 1": f"{FUNCTION} replace",
-    "length(lpad(path, 1000000000, 'x')) > 1": f"{FUNCTION} lpad",
-    "len(list_transform([1], x -> x)) > 1": "cannot be used",
-    "read_text('/etc/passwd') = ''": f"{FUNCTION} read_text",
-    "getenv('HOME') = ''": f"{FUNCTION} getenv",
-    "current_setting('threads') = '1'": f"{FUNCTION} current_setting",
-    "row_number() over () < 5": "cannot contain a window expression",
-    "random() < 0.1": "Hint: hash(COLUMN) % 10 = 0 takes a tenth",
-    "current_timestamp > '2020-01-01'": "no column",
-    "lenght(path) > 1": "did you mean 'length'",
-}
-
-
 def test_filters_that_are_refused(dry, image_folder):
     """The message names the option. An example in it is a filter that works."""
     examples = set()
-    for where, message in REFUSED.items():
+    for where, message in read_rows(__file__, "refused"):
         output = dry(image_folder, where, status=2)
         assert message in output, where
         assert output.splitlines()[-1].startswith("dataprep: --where")

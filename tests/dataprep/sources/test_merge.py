@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pytest
+from helpers.datasets import rows_of
 from helpers.make_sources import IMAGES, MAKERS, VALID
 from helpers.pictures import encode, photo
+from helpers.rows import read_named, read_rows
 from helpers.sources import has_notice
 from helpers.tables import write_table
 
@@ -20,7 +21,7 @@ from dataprep.sources.merge import check_names, merge_sources
 from dataprep.sources.recognize import read_sources
 from dataprep.verification.verify import verify_dataset
 from manifests.errors import CallError
-from manifests.store import read_dataset, read_manifest
+from manifests.store import read_manifest
 
 
 def write(folder: Path, names: list[str]) -> Path:
@@ -48,15 +49,6 @@ def merge(convert):
     return run
 
 
-def classes_of(out: Path) -> list[tuple[str, str, str]]:
-    """Return source, class and split of each sample."""
-    classes, found = read_manifest(out).classes, []
-    for batch in read_dataset(str(out)):
-        for row in batch.table.to_pylist():
-            found.append((row["source"], classes[row["label"]], batch.split))
-    return sorted(found)
-
-
 def merged(*srcs: Path, **options: object) -> Source:
     return merge_sources(read_sources([str(src) for src in srcs], SourceOptions(**options)))
 
@@ -68,12 +60,11 @@ def test_every_kind_of_source_can_be_merged_with_a_folder(second, tmp_path):
     numbered = second in ("recordio", "lmdb of Caffe")
     names = made[0].classes if numbered else None
     both = merged(*(each.src for each in made), classes=names)
-    locations = locations_of(both.location, np.arange(len(both))) or [None] * len(both)
-    paths = both.path.to_pylist()
-    data = {
-        load_image(both.root, path, size, Options(validate="none"), location).data
-        for path, size, location in zip(paths, both.size.tolist(), locations, strict=True)
-    }
+    paths, sizes = both.path.to_pylist(), both.size.tolist()
+    locations = locations_of(both.location, [*range(len(both))]) or [None] * len(both)
+    data, options = set(), Options(validate="none")
+    for path, size, location in zip(paths, sizes, locations, strict=True):
+        data.add(load_image(both.root, path, size, options, location).data)
     assert data == {image.data for image in IMAGES}
     assert len(both) >= len(IMAGES) + len(VALID)
     new = () if numbered else made[1].classes
@@ -93,7 +84,7 @@ def test_rename_classes(merge, tmp_path):
     assert "--rename-classes" in output
     options = ["--rename-classes", table(tmp_path, "n.csv", "Cat,cat\npuppy,dog\n\ndoggy, dog\n")]
     merge(a, b, out=out, options=options)
-    assert [row[:2] for row in classes_of(out)] == [
+    assert sorted((row["source"], row["class"]) for row in rows_of(out)) == [
         ("a/cat/1.jpg", "cat"), ("a/dog/1.jpg", "dog"), ("b/Cat/1.jpg", "cat"),
         ("b/doggy/1.jpg", "dog"), ("b/puppy/1.jpg", "dog"),
     ]  # fmt: skip
@@ -105,16 +96,9 @@ def test_rename_classes(merge, tmp_path):
     assert "class cat is not in --classes" in merge(a, b, out=out, options=options, status=2)
 
 
-@pytest.mark.parametrize(
-    ("lines", "message"),
-    [
-        ("cat", "line 1: the line must be two class names, not cat"),
-        ("cat,dog,eel", "line 1: the line must be two class names"),
-        ("cat,dog\ncat,eel", "line 2: class cat is renamed twice"),
-        ("cot,dog", "no source has a class cot. Hint: did you mean 'cat'?"),
-    ],
-)
+@pytest.mark.parametrize(("lines", "message"), read_rows(__file__, "renamed classes"))
 def test_wrong_rename_tables(lines, message, convert, tmp_path):
+    lines = lines.replace("; ", "\n")
     names = table(tmp_path, "names.csv", lines)
     options = ["--rename-classes", names]
     src, out = write(tmp_path / "a", ["cat/1.jpg"]), tmp_path / "out"
@@ -162,12 +146,7 @@ def test_images_with_other_numbers_of_values_are_not_merged(convert, merge, tmp_
 
 
 #: Labels of a dataset and of an append that another rule reads, and the classes of the message.
-RULES = {
-    "joined": (["cat", "dog", "cat", "dog"], ["dog cat", "bird"], "dog cat"),
-    "apart": (["cat;dog", "bird", "cat;dog", "bird"], ["cat", "dog"], "cat;dog"),
-    "leading zeros": (["0", "1", "7", "1"], ["007", "1"], "007"),
-    "lists of another length": (["[1, 0, 1]", "[0, 1, 1]"], ["[1, 0]", "[1, 1]"], "2 numbers"),
-}
+RULES = read_named(__file__, "rules")
 
 
 @pytest.mark.parametrize("name", RULES)
@@ -223,10 +202,8 @@ def test_clips_of_one_name_stay_two_clips(merge, tmp_path):
     assert "because another source has clips of their names" in shown
     assert "the new splits have whole clips" in shown
     clips = {}
-    for batch in read_dataset(str(tmp_path / "out")):
-        for row in batch.table.to_pylist():
-            place = row["source"].split("/")[0], batch.split
-            clips.setdefault(row["clip"], set()).add(place)
+    for row in rows_of(tmp_path / "out"):
+        clips.setdefault(row["clip"], set()).add((row["source"].split("/")[0], row["split"]))
     assert {name: len(places) for name, places in clips.items()} == dict.fromkeys(clips, 1)
     assert len(clips) == 4
     merge(second, out=tmp_path / "one", options=options)
@@ -239,19 +216,7 @@ LARGE = (1 << 53) + 1
 
 
 #: The values of the column in two sources, and the values of both; `None` if they are refused.
-PAIRS = {
-    "integers and fractions": ([1, 2], [0.5, 1.5], [1.0, 2.0, 0.5, 1.5]),
-    "large integers and fractions": ([LARGE, 2], [0.5, 1.5], None),
-    "fractions and large integers": ([0.5, 1.5], [LARGE, 2], None),
-    "values and nothing": ([1, 2], [None, None], [1, 2, None, None]),
-    "nothing and values": ([None, None], [1, 2], [None, None, 1, 2]),
-    "nothing and text": ([None, None], ["a", "b"], [None, None, "a", "b"]),
-    "nothing and fractions": ([None, None], [0.5, 1.5], [None, None, 0.5, 1.5]),
-    "nothing and nothing": ([None, None], [None, None], [None] * 4),
-    "text and numbers": (["a", "b"], [1, 2], None),
-    "codes and numbers": (["007", "010"], [1, 2], None),
-    "booleans and numbers": ([True, False], [1, 2], None),
-}
+PAIRS = read_named(__file__, "columns of two sources", globals())
 
 
 @pytest.fixture
@@ -269,8 +234,7 @@ def tables(tmp_path):
 
 
 def stored(out):
-    rows = [row for batch in read_dataset(str(out)) for row in batch.table.to_pylist()]
-    return [row["x"] for row in sorted(rows, key=lambda row: row["source"][-5:])]
+    return [row["x"] for row in sorted(rows_of(out), key=lambda row: row["source"][-5:])]
 
 
 @pytest.mark.parametrize("pair", PAIRS)
@@ -278,8 +242,9 @@ def stored(out):
 def test_merge_and_append_follow_one_rule(kind, pair, tables, invoke, tmp_path):
     first, second, expected = PAIRS[pair]
     if kind == ".csv":
-        first = ["" if value is None else value for value in first]
-        second = ["" if value is None else value for value in second]
+        first, second = (
+            ["" if each is None else each for each in values] for values in (first, second)
+        )
     a, b = tables(kind, 0, first), tables(kind, 1, second)
     status = 0 if expected else 2
     merged = ["convert", "--src", a, "--src", b, "--out", tmp_path / "merged"]

@@ -8,14 +8,14 @@ from unittest import mock
 
 import pytest
 from helpers import exports, published
-from helpers.rows import evaluate, read_rows
+from helpers.rows import evaluate, read_named, read_rows
 from helpers.sources import has_notice, read, refused
 from helpers.torchvision_oracle import import_torchvision
 
 
 @pytest.mark.parametrize("name", published.LAYOUTS)
 def test_published_datasets(name, tmp_path):
-    exports.check_content(read, published.LAYOUTS[name], tmp_path / "source")
+    exports.check_content(read, published.LAYOUTS[name], tmp_path)
 
 
 # --- torchvision ----------------------------------------------------------------------------------
@@ -137,14 +137,7 @@ def test_without_labels_the_splits_stay(tmp_path):
 
 #: The box of the first image of datasets that have one for each image, from their READMEs: the
 #: first pixel is 1 in Cars and Aircraft.
-BOXES = {
-    "CUB-200-2011": [60, 27, 85, 61],
-    "GTSRB": [5, 6, 24, 25],
-    "GTSRB of Kaggle": [5, 5, 22, 20],
-    "Stanford Cars": [38, 115, 569, 375],
-    "Stanford Cars in one folder": [38, 115, 569, 375],
-    "FGVC-Aircraft": [2, 143, 998, 431],
-}
+BOXES = read_named(__file__, "boxes")
 
 
 @pytest.mark.parametrize("name", BOXES)
@@ -160,27 +153,9 @@ def test_boxes_of_images(name, tmp_path):
 
 # --- refused --------------------------------------------------------------------------------------
 
+
 #: Files without which a dataset is refused by its name.
-PARTS = {
-    "CUB-200-2011": [
-        *("images.txt", "image_class_labels.txt", "classes.txt", "train_test_split.txt")
-    ],
-    "Food-101": ["meta/train.txt", "meta/test.txt"],
-    "Tiny ImageNet": ["val/val_annotations.txt"],
-    "EuroSAT of Kaggle": ["validation.csv"],
-    "DTD": ["labels/val1.txt"],
-    "Stanford Cars": ["devkit/cars_meta.mat", "devkit/cars_train_annos.mat"],
-    "GTSRB of Kaggle": ["Train.csv", "Test.csv"],
-    "Flowers 102": ["imagelabels.mat", "setid.mat"],
-    "Pets": ["annotations/trainval.txt", "annotations/test.txt"],
-    "FGVC-Aircraft": ["images_variant_test.txt", "variants.txt"],
-    "CelebA": ["list_attr_celeba.txt", "list_eval_partition.txt"],
-}
-
-
-@pytest.mark.parametrize(
-    ("name", "part"), [(name, part) for name, parts in PARTS.items() for part in parts]
-)
+@pytest.mark.parametrize(("name", "part"), read_rows(__file__, "parts"))
 def test_a_part_is_missing(name, part, tmp_path):
     published.LAYOUTS[name](tmp_path)
     next(tmp_path.rglob(part)).unlink()

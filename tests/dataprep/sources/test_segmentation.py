@@ -79,24 +79,13 @@ def test_images_without_masks_and_masks_without_images(make_tree):
     }
 
 
-#: Files of which the first two are a pair, and notices about the others.
-NOTICES = [
-    (["images/train/1.jpg", "masks/train/1.png", "images/test/2.jpg"],
-     ["skipped test: there is no masks/test/"]),
-    (["train/images/1.jpg", "train/masks/1.png", "test/images/2.jpg"],
-     ["skipped test/: its images have no labels"]),
-    (["images/train/1.jpg", "masks/train/1.png", "images/more/2.jpg", "masks/more/2.png"],
-     ["skipped images/more/, which is not the name of a split"]),
-    (["images/train/1.jpg", "masks/train/1.png", "images/3.jpg"],
-     ["skipped 1 image outside of the splits: images/3.jpg"]),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("files", "notices"), NOTICES)
-def test_what_is_left_out_is_said(files, notices, make_tree):
+@pytest.mark.parametrize(("row", "notice"), read_rows(__file__, "notices"))
+def test_what_is_left_out_is_said(row, notice, make_tree):
+    """The first two files are a pair."""
+    files = evaluate(row)
     source = read(make_tree(files))
     assert (seconds(source), source.splits) == ([(files[0], files[1])], ("train",))
-    assert all(has_notice(source, notice) for notice in notices)
+    assert has_notice(source, notice)
 
 
 MIXED = [*("train/images/1.jpg", "train/masks/1.png", "train/depth/1.png")]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import os
 import random
 import shutil
@@ -19,6 +18,7 @@ import pytest
 from helpers.datasets import flip, rejected_of, rows_of, run_steps, shards_of
 from helpers.examples import examples
 from helpers.photographs import photograph
+from helpers.rows import evaluate, read_rows
 from helpers.shards import stored_samples
 from helpers.videos import FRAMES, KINDS, decoded, make_video, with_box, with_reference
 from PIL import Image
@@ -121,24 +121,12 @@ def test_a_long_video_is_decoded_from_the_entry_before(videos, monkeypatch, tmp_
     assert len(seen) < 45 + 36 + 20
 
 
-@pytest.mark.parametrize(
-    ("options", "expected"),
-    [
-        ({"all_frames": True}, range(90)),
-        ({"every": 8}, range(0, 90, 8)),
-        ({"fps": 10}, range(0, 90, 3)),
-        ({"fps": 30}, range(90)),
-        ({"fps": 1000}, range(90)),
-        ({"fps": 7}, [0, 4, 8, 12, 17, 21, 25, 30, 34, 38, 42, 47, 51, 55, 60, 64, 68, 72, 77, 81, 85]),
-        ({"fps": 0.001}, [0]),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("options", "expected"), read_rows(__file__, "chosen frames"))
 def test_frames_are_chosen_by_their_times(options, expected):
+    options = SourceOptions(**evaluate(f"dict({options})"))
     for times in (np.arange(90) / 30, np.round(np.arange(90) / 30, 3)):
-        assert choose_frames(times, SourceOptions(**options)).tolist() == [*expected]
-
-
-def test_a_frame_that_is_shown_for_long_is_taken_once():
+        assert choose_frames(times, options).tolist() == [*evaluate(expected)]
+    # A frame that is shown for long is taken once.
     times = np.array([0, 0.1, 2.5, 2.6])
     assert choose_frames(times, SourceOptions(fps=1)).tolist() == [0, 1]
 
@@ -243,46 +231,21 @@ def test_frames_before_an_edit_begins_are_no_frames(videos, tmp_path):
         np.testing.assert_array_equal(read(number), pixels, str(number))
 
 
-def test_diff_names_the_frames_that_differ(make, convert, invoke, tmp_path):
-    source = make(CLASSES)
-    convert(source, tmp_path / "a", "--every", 8)
-    (source / "cat/a.mp4").rename(source / "dog/a.mp4")
-    # Another codec: no frame of the new file is by chance one of another file.
-    make({"cat/b.avi": "av1.mp4"})
-    convert(source, tmp_path / "b", "--every", 16)
-    found = json.loads(invoke("diff", tmp_path / "a", tmp_path / "b", "--json", status=1).stdout)
-    counts = {kind: found[kind]["count"] for kind in ("removed", "relabelled", "changed", "added")}
-    assert counts == {"removed": 15, "relabelled": 5, "changed": 5, "added": 0}
-    (first, *_) = found["relabelled"]["first"]
-    assert first["a"]["source"].startswith("cat/a.mp4/")
-    assert first["b"]["source"].startswith("dog/a.mp4/")
-
-
 # --- what is refused ------------------------------------------------------------------------------
 
 
 def test_videos_that_are_refused_or_left_out(make, convert, tmp_path):
     source, photos, archive = make(CLASSES), tmp_path / "photos", tmp_path / "videos.zip"
-    table, images = tmp_path / "source.csv", photos / "images.csv"
+    table = tmp_path / "source.csv"
     table.write_text("path,label\nsource/cat/a.mp4,run\n")
     with zipfile.ZipFile(archive, "w") as opened:
         opened.write(source / "cat/a.mp4", "cat/a.mp4")
     (photos / "cat").mkdir(parents=True)
     Image.fromarray(photograph("chelsea")).save(photos / "cat" / "1.png")
-    images.write_text("path,label\ncat/1.png,cat\n")
-    choose, every = "contains videos and no images. Hint: choose frames", ("--every", 8)
-    for given, options, message in [
-        (source, (), f"{choose} with --fps 5"),
-        (source, ("--label-type", "none"), choose),
-        (source, ("--fps", 5, *every), "--fps, --every and --all-frames exclude each other"),
-        (source, (*every, "--val-fraction", 0.5, "--split-by", "frame"), "would be in two splits"),
-        (source, (*every, "--pattern", "{label}_{frame}"), "do not match"),
-        (table, (), "lists videos, such as source/cat/a.mp4. Hint: choose frames"),
-        (source / "cat/a.mp4", (), "is a video. Hint: give the folder that contains it"),
-        (archive, ("--fps", 5), "videos are not read inside of an archive"),
-        (photos / "cat", ("--fps", 5), "--fps 5 is for videos, but"),
-        (images, ("--fps", 5), "is for videos, but"),
-    ]:
+    (photos / "images.csv").write_text("path,label\ncat/1.png,cat\n")
+    names = {"source": source, "photos": photos, "archive": archive, "table": table}
+    for row, message in read_rows(__file__, "refused"):
+        given, options = evaluate(row, names)
         output = convert(given, tmp_path / "out", *options, status=2).output
         assert message in " ".join(output.split()), given
         assert not (tmp_path / "out").exists()
