@@ -621,6 +621,9 @@ class BoundedParquet:
                 found[path] = []
                 for number in range(self.groups):
                     chunk = self._footer.row_group(number).column(at)
+                    # Arrow ends the process if it is asked for statistics of another type.
+                    if chunk.physical_type != column.physical_type:
+                        raise ParquetError("the footer is damaged")
                     rows, size = self.group_rows(number), max(0, chunk.total_uncompressed_size)
                     nulls = None
                     if chunk.statistics and chunk.statistics.has_null_count:

@@ -7,6 +7,7 @@ import struct
 import pytest
 from google.protobuf.message import DecodeError
 from helpers.oracles import Example, make_example, official_index, read_with_dali, write_tfrecord
+from helpers.rows import evaluate, read_rows
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -174,43 +175,30 @@ def entry_of(name: bytes, value: bytes) -> bytes:
     return message(1, message(1, name) + message(2, value))
 
 
-def unusual_examples(image: bytes, label: int) -> dict[str, bytes]:
-    """Valid Examples with an image and a label, each with something that TensorFlow's writer does not write."""
-    usual = make_example({IMAGE: image, LABEL: label})
-    image_value, label_value = message(1, message(1, image)), message(3, message(1, varint(label)))
-    one, other = entry_of(IMAGE.encode(), image_value), entry_of(LABEL.encode(), label_value)
+def features_of(*entries: bytes) -> bytes:
+    return message(1, b"".join(entries))
 
-    def features(*entries: bytes) -> bytes:
-        return message(1, b"".join(entries))
 
-    def labeled(value: bytes) -> bytes:
-        return entry_of(LABEL.encode(), message(3, value))
+def labeled(value: bytes) -> bytes:
+    return entry_of(LABEL.encode(), message(3, value))
 
-    floats = message(2, b"\x0d" + bytes(4) + b"\x0d" + bytes(4))
-    turned = message(1, message(2, image_value) + message(1, IMAGE.encode()))
-    noted = entry_of(IMAGE.encode(), message(7, b"note") + image_value)
-    padded = message(1, message(1, LABEL.encode(), 2) + message(2, label_value))
-    return {
-        "a long name": features(entry_of(b"n" * 200, message(3, b"\x08\x01")), one, other),
-        "a name of 128 bytes": features(
-            entry_of(b"n" * 128, message(1, message(1, b"x"))), one, other
-        ),
-        "unpacked floats": features(entry_of(b"box", floats), one, other),
-        "an unpacked label": features(one, labeled(b"\x08" + varint(label))),
-        "value before key": features(turned, other),
-        "an unknown field": usual + message(15, b"more") + b"\x78\x05",
-        "unknown fields inside": features(message(9, b"x"), one, other, b"\x38\x01"),
-        "an unknown field in a feature": features(noted, other),
-        "a repeated feature": features(labeled(b"\x08\x63"), one, other),
-        "a feature without a value": features(message(1, message(1, b"empty")), one, other),
-        "two messages of features": features(one) + features(other),
-        "lengths in more bytes": message(1, one + padded, 3),
+
+def unusual_example(expression: str, image: bytes, label: int) -> bytes:
+    """Return a valid Example with an image and a label, and something that TensorFlow's writer does not write."""
+    value = message(1, message(1, image))
+    names = {
+        "usual": make_example({IMAGE: image, LABEL: label}),
+        "image": value,
+        "label": varint(label),
+        "one": entry_of(IMAGE.encode(), value),
+        "other": labeled(message(1, varint(label))),
     }
+    return evaluate(expression, globals(), names)
 
 
-@pytest.mark.parametrize("what", unusual_examples(b"", 0))
-def test_unusual_records_are_indexed_verified_and_loaded(what, jpegs, tmp_path):
-    payloads = [unusual_examples(image, 3 + number)[what] for number, image in enumerate(jpegs[:3])]
+@pytest.mark.parametrize("expression", [row for _, row in read_rows(__file__, "unusual examples")])
+def test_unusual_records_are_indexed_verified_and_loaded(expression, jpegs, tmp_path):
+    payloads = [unusual_example(expression, image, 3 + n) for n, image in enumerate(jpegs[:3])]
     path = tmp_path / "train-00000.tfrecord"
     write_tfrecord(path, payloads)
     for payload, image in zip(payloads, jpegs, strict=False):

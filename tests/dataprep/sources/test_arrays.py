@@ -15,6 +15,7 @@ import pytest
 from helpers.datasets import write_images
 from helpers.rows import evaluate, read_rows
 from helpers.sources import refused
+from helpers.tables import write_table
 
 from dataprep import spool
 from manifests.arrays import ArrayKind
@@ -87,10 +88,8 @@ def test_a_dataset_with_arrays_is_appended_repaired_reverted_and_converted_again
     assert "column embedding: another value in 1 sample" in shown
     np.save(path, -np.load(path))
     more = write_arrays(write_images(tmp_path / "more", range(5), ("cat",), first=500))
-    assert (
-        "has the arrays embedding (4 float32), but the source has none"
-        in invoke("convert", "--append", "--src", more, "--out", out, status=2).output
-    )
+    shown = invoke("convert", "--append", "--src", more, "--out", out, status=2).output
+    assert "has the arrays embedding (4 float32), but the source has none" in shown
     convert(more, out, "--append", *ARRAY)
     assert has_right_arrays(out)
     appended = snapshot(out)
@@ -103,10 +102,9 @@ def test_a_dataset_with_arrays_is_appended_repaired_reverted_and_converted_again
     invoke("convert", "--src", source, "--src", more, "--out", merged, *ARRAY)
     assert has_right_arrays(merged)
     plain = write_images(tmp_path / "plain", range(3), ("cat",))
-    assert (
-        "its arrays are none, but embedding (4 float32) in"
-        in invoke("convert", "--src", out, "--src", plain, "--out", tmp_path / "x", status=2).output
-    )
+    both = ("convert", "--src", out, "--src", plain, "--out", tmp_path / "x")
+    shown = invoke(*both, status=2).output
+    assert "its arrays are none, but embedding (4 float32) in" in shown
     invoke("revert", out)
     assert snapshot(out) == first
 
@@ -152,15 +150,11 @@ PATHS = ("0.jpg", "1.jpg", "2.jpg")
 
 def table(folder: Path, name: str, rows: list, kind: pa.DataType | None = None) -> Path:
     """Write a table with a column of arrays: JSON Lines, or Parquet of a type."""
+    columns = {"path": PATHS, "label": ["a"] * 3, name: rows}
     if kind is None:
-        made = [
-            {"path": path, "label": "a", name: row} for path, row in zip(PATHS, rows, strict=True)
-        ]
-        (folder / "t.jsonl").write_text("".join(json.dumps(row) + "\n" for row in made))
-        return folder / "t.jsonl"
-    columns = {"path": PATHS, "label": ["a"] * 3, name: pa.array(rows, kind)}
-    pq.write_table(pa.table(columns), folder / "t.parquet")
-    return folder / "t.parquet"
+        return write_table(folder, ".jsonl", columns)
+    pq.write_table(pa.table({**columns, name: pa.array(rows, kind)}), folder / "table.parquet")
+    return folder / "table.parquet"
 
 
 ROWS = [[1, 2], [3, 4], [5, 6]]
@@ -195,14 +189,7 @@ def test_files_that_are_no_arrays(message, source):
     refused(source, re.escape(f"{path.name}: {start}{message}"), array=("e={stem}.npy",))
 
 
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ("x", "--array x: the source has no column of arrays"),
-        ("e=a.npy", "is not the name of an .npy file with {stem} in it"),
-        ("label={stem}.npy", "'label' cannot be the name of the array"),
-    ],
-)
+@pytest.mark.parametrize(("given", "message"), read_rows(__file__, "options"))
 def test_options_that_are_wrong(given, message, source):
     refused(source, re.escape(message), array=(given,))
 

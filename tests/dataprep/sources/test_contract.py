@@ -5,22 +5,24 @@ from __future__ import annotations
 import builtins
 import os
 import random
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import pytest
 from helpers.datasets import rejected_of, rows_of
 from helpers.make_sources import BROKEN, IMAGES, MAKERS
 from helpers.shards import stored_samples
-from helpers.sources import DUKE, MARKET, VERI, msmt17, read, rows
+from helpers.sources import DUKE, MARKET, VERI, load, msmt17, read, rows
 
 from dataprep.engines import LocalEngine
 from dataprep.options import Options
 from dataprep.run.convert import convert_dataset
 from dataprep.verification.verify import verify_dataset
-from manifests.errors import SourceVanishedError
+from manifests.errors import CallError, SourceError, SourceVanishedError
 
 #: A list that ends early is a shorter list, and a folder has no end.
 _LINES = ("image folder", "lists", "csv")
+_TABLES = ("json lines", "parquet table")
+_PREPARED = ("tfrecord dataset", "webdataset dataset")
 
 
 class SharedEngine(LocalEngine):
@@ -51,6 +53,30 @@ def test_a_container_that_ends_early_is_named_and_nothing_is_written(kind, tmp_p
         assert container.name in result.stderr
         assert "Hint: " in result.stderr
         assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    "kind", [kind for kind in MAKERS if kind not in (*_LINES, *_TABLES, *_PREPARED)]
+)
+def test_damage_is_an_error_or_a_rejected_image(kind, tmp_path):
+    """Flipped bits and an end anywhere, before the scan and after it."""
+    source, rng = MAKERS[kind](tmp_path / "source"), random.Random(1)
+    content, scanned = source.container.read_bytes(), read(source.src)
+    for _ in range(60):
+        damaged = bytearray(content)
+        for _ in range(rng.choice((1, 1, 4))):
+            damaged[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
+        end = rng.choice((len(content), len(content), rng.randrange(len(content))))
+        source.container.write_bytes(damaged[:end])
+        with suppress(SourceVanishedError):
+            load(scanned)
+        try:
+            images = load(read(source.src))
+        except (SourceError, CallError) as error:
+            assert str(tmp_path) in str(error)  # noqa: PT017
+            continue
+        if kind == "zip":  # which has checksums
+            assert {*images} <= {*(image.data for image in IMAGES), "corrupt", "truncated"}
 
 
 @pytest.mark.parametrize("kind", MAKERS)

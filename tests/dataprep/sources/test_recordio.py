@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import random
 import struct
-from contextlib import suppress
 
 import numpy as np
 import nvidia.dali
@@ -14,8 +12,6 @@ from helpers.pictures import encode, photo
 from helpers.rows import evaluate, read_rows
 from helpers.sources import has_notice, load, read, refused
 from nvidia.dali import fn
-
-from manifests.errors import SourceError, SourceVanishedError
 
 JPEG = encode(photo(0, 16, 16))
 MAGIC = struct.pack("<I", 0xCED7230A)
@@ -94,20 +90,3 @@ def test_an_index_of_another_file(tmp_path):
     refused(folder, r"train\.idx, line 2: position '\d+' is no record of train\.rec")
     (folder / "train.rec").write_bytes(content * 2)
     refused(folder, r"the index has 2 records, but train\.rec has 4")
-
-
-def test_damage_is_an_error_or_other_bytes(tmp_path):
-    folder = write(tmp_path / "a", [record_of(JPEG, n, n) for n in range(5)])
-    content, rng = (folder / "train.rec").read_bytes(), random.Random(2)
-    source = read(folder)
-    for _ in range(100):
-        damaged = bytearray(content)
-        damaged[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
-        end = rng.choice((len(content), rng.randrange(len(content))))
-        (folder / "train.rec").write_bytes(damaged[:end])
-        with suppress(SourceVanishedError):
-            load(source)
-        try:
-            read(folder)
-        except SourceError as error:
-            assert "train" in str(error)  # noqa: PT017
