@@ -24,7 +24,7 @@ CHECKS = [
 if importlib.util.find_spec("torchvision"):
     import test_targets_torchvision
 
-    CHECKS += [test_targets_torchvision.check_torchvision, test_targets_torchvision.check_tilted]
+    CHECKS.append(test_targets_torchvision.check_torchvision)
 
 
 @pytest.mark.parametrize("check", CHECKS)

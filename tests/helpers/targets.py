@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import nvidia.dali as dali
 from nvidia.dali import fn
-from PIL import Image
 
 from helpers.graphs import pipeline_options
+from helpers.pictures import encode
 from loaders.dali.graph import GraphContext, RandomStreams, apply_all
 from loaders.dali.targets import frames, label_images
 from loaders.transforms.base import ImageSpec, Operation
@@ -29,9 +28,7 @@ class Transformed(NamedTuple):
 
 
 def png(pixels: np.ndarray) -> np.ndarray:
-    file = io.BytesIO()
-    Image.fromarray(pixels).save(file, "png")
-    return np.frombuffer(file.getvalue(), np.uint8)
+    return np.frombuffer(encode(pixels, "PNG"), np.uint8)
 
 
 def transform(

@@ -146,12 +146,6 @@ def sizes() -> Iterator[Row]:
         ("both", np.s_[::-1, ::-1]),
     ):
         yield Row(Flip(1.0, axis), lambda image, mirrored=mirrored: image[mirrored], 0, 0)
-    for angle, (name, flag) in product(
-        (30, -17.5, 90, 180, 271), (("nearest", cv2.INTER_NEAREST), ("linear", cv2.INTER_LINEAR))
-    ):
-        # OpenCV rounds positions to 1/32 pixel, which can choose another nearest pixel.
-        oracle = partial(rotated, angle=angle, flag=flag)
-        yield Row(Rotate((angle, angle), filter=name, fill=77), oracle, 1, 0.2, 0.02, 99)
     sides = ((3, 5, 7, 11), (0, 0, 4, 0), (0, 0, 0, 9), (2, 0, 0, 0), (0, 0, 0, 0), (30, 36, 52, 1))
     for mode, each in product(("constant", "edge", "reflect", "symmetric"), sides):
         pad_ = Pad(*each, fill=(10, 20.9, 255), mode=mode)
@@ -163,6 +157,19 @@ def sizes() -> Iterator[Row]:
     ):
         pad_to = PadTo(size, 32, at, (127.5, 3, 255))
         yield Row(pad_to, partial(placed, operation=pad_to), 0, 0)
+
+
+def rotations() -> Iterator[Row]:
+    for angle, (name, flag) in product(
+        (30, -17.5, 90, 180, 271), (("nearest", cv2.INTER_NEAREST), ("linear", cv2.INTER_LINEAR))
+    ):
+        # OpenCV rounds positions to 1/32 pixel, which can choose another nearest pixel.
+        oracle: Oracle = partial(rotated, angle=angle, flag=flag)
+        yield Row(Rotate((angle, angle), filter=name, fill=77), oracle, 1, 0.2, 0.02, 99)
+
+
+def check_rotation(gpu: bool = False) -> None:
+    assert_images([*rotations()], odd_photographs()[1:], gpu=gpu)
 
 
 def check_sizes(gpu: bool = False) -> None:
@@ -434,7 +441,7 @@ def check_steps_of_small_images(gpu: bool = False) -> None:
 
 
 CHECKS: Sequence[Callable[..., None]] = [
-    check_sizes, check_small_crops, check_shorter_sides, check_mirrored_padding_needs_enough_pixels,
+    check_sizes, check_rotation, check_small_crops, check_shorter_sides, check_mirrored_padding_needs_enough_pixels,
     check_colors, check_channels_in_the_other_order, check_steps, check_steps_of_small_images,
 ]  # fmt: skip
 

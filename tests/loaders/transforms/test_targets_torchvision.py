@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import torch
 from helpers.parsing import operation_types
+from helpers.pixels import photographs
 from helpers.targets import transform
 from helpers.torchvision_oracle import import_torchvision
-from test_targets import FILL, class_masks, found_boxes, photographs
+from test_targets import FILL, class_masks, found_boxes
 
-from loaders.dali.graph import RandomStreams
 from loaders.transforms.base import Operation
 from loaders.transforms.crop_resize import (
     Crop,
@@ -25,17 +25,7 @@ from loaders.transforms.crop_resize import (
     ResizeWithin,
     ScaleJitter,
 )
-from loaders.transforms.geometry import (
-    Elastic,
-    Flip,
-    Pad,
-    PadTo,
-    RandomAffine,
-    RandomAffineAround,
-    RandomPerspective,
-    RandomRightAngle,
-    Rotate,
-)
+from loaders.transforms.geometry import Flip, Pad, PadTo
 
 _, v2 = import_torchvision()
 from torchvision import tv_tensors  # noqa: E402
@@ -91,10 +81,8 @@ STRAIGHT: tuple[tuple[tuple[Operation, ...], Any], ...] = (
 class ExactMask(tv_tensors.Image):
     """A mask for the filter "nearest-exact".
 
-    Torchvision resizes a `Mask` with the older "nearest", which is shifted.
-
-    It takes the pixel at the top left corner of each target pixel, not the one at its center, as
-    for images.
+    torchvision resizes a `Mask` with the older "nearest", which takes the pixel at the top left
+    corner of each target pixel, not the one at its center, as for images.
     """
 
 
@@ -170,116 +158,7 @@ def not_between(frame: np.ndarray, axis: int) -> np.ndarray:
     return np.abs(centers - np.rint(centers)) > 1e-3
 
 
-# Masks that tilt
-# --------------------------------------------------------------------------------------------------
-
-SEED, RUNS = 3, 2
-
-#: What warps without a resize take: the nearest pixel.
-TILT = v2.InterpolationMode.NEAREST
-
-
-def affine(
-    mask: Any,
-    operation: RandomAffine,
-    draws: tuple[Any, int],
-    *_: Any,
-    center: list[int] | None = None,
-) -> Any:
-    (rng, count), number = draws
-    angle, scale = rng.uniform(*operation.degrees, count), rng.uniform(*operation.scale, count)
-    shear = rng.uniform(operation.shear[::2], operation.shear[1::2], (count, 2))
-    shift = rng.uniform(-1, 1, (count, 2)) * operation.translate * np.array(mask.shape[:0:-1])
-    move, tilt = np.rint(shift[number]).astype(int).tolist(), shear[number].tolist()
-    return F.affine(mask, angle[number], move, scale[number], tilt, TILT, fill=255, center=center)
-
-
-def perspective(mask: Any, operation: RandomPerspective, draws: tuple[Any, int], *_: Any) -> Any:
-    (rng, count), number = draws
-    drawn, sides = rng.random((count, 4, 2))[number], np.array(mask.shape[:0:-1])
-    corners, moves = (
-        np.array([[0, 0], [1, 0], [1, 1], [0, 1]]),
-        (operation.distortion * (sides // 2)).astype(int),
-    )
-    ends = corners * (sides - moves - 1) + np.floor(drawn.astype(np.float32) * (moves + 1)).astype(
-        int
-    )
-    return F.perspective(mask, (corners * (sides - 1)).tolist(), ends.tolist(), TILT, fill=255)
-
-
-def elastic(mask: Any, operation: Operation, draws: Any, places: np.ndarray) -> Any:
-    height, width = places.shape[:2]
-    there = np.stack(np.meshgrid(np.arange(width), np.arange(height)), axis=-1)
-    outside = (places < 0).any(-1, keepdims=True)
-    moves = np.where(outside, 9999, places - there)
-    # torchvision counts in halves of the sides.
-    displacement = torch.tensor(moves * 2 / np.array([width, height]), dtype=torch.float32)[None]
-    return F.elastic(mask, displacement, TILT, fill=255)
-
-
-def right_angle(mask: Any, operation: Operation, draws: Any, places: np.ndarray) -> Any:
-    height, width = mask.shape[1:]
-    there = np.stack(np.meshgrid(np.arange(width), np.arange(height)), axis=-1)
-    (turns,) = (k for k in range(4) if np.array_equal(np.rot90(there, k), places))
-    return F.rotate(mask, 90.0 * turns, TILT, expand=True)
-
-
-#: Operations that keep masks right and not boxes, and how to do the same with torchvision. An
-#: oracle gets the mask, the operation, the draws of the sample, and where each pixel of the result
-#: comes from (column, row; -1 outside).
-TILTED: tuple[tuple[Operation, Any], ...] = (
-    (Rotate((25, 25), fill=255), lambda mask, *_: F.rotate(mask, 25, TILT, fill=255)),
-    (RandomAffine((-30, 30), (0.1, 0.2), (0.7, 1.4), (-10, 10, -5, 5), fill=FILL), affine),
-    (
-        RandomAffineAround((-30, 30), (0.1, 0), (0.8, 1.2), center=(10, 20), fill=FILL),
-        lambda *given: affine(*given, center=[10, 20]),
-    ),
-    (RandomPerspective(probability=1, filter="nearest", fill=FILL), perspective),
-    (Elastic(alpha=(60, 60), filter="nearest", fill=FILL), elastic),
-    (RandomRightAngle(), right_angle),
-    (
-        Pad(3, 4, 5, 6, mode="reflect"),
-        lambda mask, *_: F.pad(mask, [3, 4, 5, 6], padding_mode="reflect"),
-    ),
-    (
-        Pad(3, 4, 5, 6, mode="symmetric"),
-        lambda mask, *_: F.pad(mask, [3, 4, 5, 6], padding_mode="symmetric"),
-    ),
-)
-
-
-def test_tilted_masks_are_those_of_torchvision() -> None:
-    check_tilted()
-
-
-def check_tilted(gpu: bool = False) -> None:
-    masks = class_masks()
-    # The color of a pixel tells its place, and is (255, 255, 255) outside.
-    places = [
-        np.stack([*np.meshgrid(*map(np.arange, each.shape[::-1])), np.zeros_like(each)], -1)
-        for each in masks
-    ]
-    images = [each.astype(np.uint8) for each in places]
-    chains = [(operation,) for operation, _ in TILTED]
-    found = transform(chains, images, masks, with_frames=False, seed=SEED, runs=RUNS, gpu=gpu)
-    for (operation, oracle), results in zip(TILTED, found, strict=True):
-        name = {RandomPerspective: "corners"}.get(type(operation), "map")
-        seed = RandomStreams(SEED).seed(operation, name)
-        for number, (image, mask, _) in enumerate(results):
-            run, place = divmod(number, len(masks))
-            draws = (np.random.default_rng([seed, 0, run]), len(masks)), place
-            source = np.where(image[..., 2:] == 255, -1, image[..., :2].astype(int))
-            expected = oracle(
-                tv_tensors.Mask(torch.tensor(masks[place])[None]), operation, draws, source
-            )[0].numpy()
-            # Where a place is between two pixels, rounding may take either.
-            assert expected.shape == mask.shape, operation
-            assert (expected == mask).mean() > 0.98, (operation, (expected == mask).mean())
-
-
-def test_every_operation_that_masks_follow_is_compared() -> None:
-    compared = {type(each) for chain, _ in STRAIGHT for each in chain} | {
-        type(each) for each, _ in TILTED
-    }
-    moving = [each for each in operation_types() if each.moves in ("straight", "tilted")]
-    assert not [each for each in moving if not issubclass(each, tuple(compared))]
+def test_every_operation_that_boxes_follow_is_compared() -> None:
+    compared = tuple({type(each) for chain, _ in STRAIGHT for each in chain})
+    moving = [each for each in operation_types() if each.moves == "straight"]
+    assert not [each for each in moving if not issubclass(each, compared)]
