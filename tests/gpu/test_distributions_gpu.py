@@ -7,7 +7,6 @@ import nvidia.dali as dali
 import pytest
 import test_distributions
 import test_every_draw
-import test_mask_distributions
 from helpers import handmade
 from helpers.chance import assert_probability
 from helpers.draws import Recorder
@@ -23,19 +22,10 @@ from loaders.transforms.crop_resize import RandomResizedCrop
 from loaders.transforms.decode_normalize import Decode
 from loaders.transforms.fuse import DecodeCrop
 
-MODULES = [test_distributions, test_mask_distributions]
 
-
-@pytest.mark.parametrize(
-    "check",
-    [
-        pytest.param(check, id=f"{module.__name__}-{check.__name__}")
-        for module in MODULES
-        for check in module.CHECKS
-    ],
-)
-def test_parameters(check):
-    check(gpu=True)
+@pytest.mark.parametrize(("check", "arguments"), test_distributions.CHECKS)
+def test_parameters(check, arguments):
+    check(*arguments, gpu=True)
 
 
 def test_every_draw_of_the_gpu():

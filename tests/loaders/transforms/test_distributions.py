@@ -1,22 +1,25 @@
-"""Parameters that random transforms draw, 30,000 times or more, have the distribution of torchvision's.
+"""Parameters that random transforms draw, 30,000 times or more, have the distributions of torchvision or of formulas.
 
 Each ``check_*`` function takes `gpu`, so that tests/gpu can check the graph for a GPU. Other tests
-check what the parameters do to images; `test_mask_distributions` and others have the rest of the
-transforms.
+check what the parameters do to images.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import permutations
-from math import factorial
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 from unittest.mock import patch
 
 import numpy as np
 import pytest
 import torch
-from helpers.chance import MIN_PVALUE, assert_equal_counts, assert_probability
+from helpers.chance import (
+    MIN_PVALUE,
+    assert_equal_counts,
+    assert_equally_likely,
+    assert_probability,
+)
 from helpers.draws import (
     COMPARED,
     COUNT,
@@ -27,6 +30,8 @@ from helpers.draws import (
     assert_same,
     drawn,
     graph,
+    nodes_of,
+    record,
     reference,
 )
 from helpers.parsing import parse_operation, parse_operations
@@ -35,46 +40,41 @@ from nvidia.dali import fn, types
 from scipy import stats
 
 from loaders.dali import apply, geometry
-from loaders.dali.color import jitter_plans
+from loaders.dali import color as colors
+from loaders.dali import erasing as masks
 from loaders.dali.crop_resize import find_region
 from loaders.dali.geometry import flip_coin, inverse_affine, moved_corners
 from loaders.dali.graph import GraphContext
 from loaders.transforms.base import ImageSpec
-from loaders.transforms.color import ColorJitter
+from loaders.transforms.color import ColorJitter, PCALighting, RandomBlur
+from loaders.transforms.combinators import RandomChoice, RandomOrder
 from loaders.transforms.crop_resize import Crop, RandomResizedCrop
-from loaders.transforms.erasing import RandomErasing
-from loaders.transforms.geometry import Flip
+from loaders.transforms.erasing import Cutout, GridMask, HideAndSeek, KeepPart, RandomErasing
+from loaders.transforms.geometry import Flip, RandomRightAngle
 
-torchvision, v2 = import_torchvision()
+torchvision, _ = import_torchvision()
 
-CROPS = [((0.08, 1.0), (3 / 4, 4 / 3)), ((0.5, 0.6), (0.5, 3.0))]
+IMAGE = torch.empty(3, HEIGHT, WIDTH)
 
-#: Name of a transform -> its arguments, the node that draws, and torchvision's draw.
-NODES: dict[str, Any] = {
-    "RandomRotation": ({"degrees": [-30, 45]}, "angle", lambda: torchvision.RandomRotation.get_params([-30, 45])),
-    "GaussianBlur": (
-        {"kernel_size": 5, "sigma": [0.1, 2.0]}, "sigma", lambda: torchvision.GaussianBlur.get_params(0.1, 2.0)
-    ),
-}  # fmt: skip
+#: What torchvision draws: the function for ours, which takes `gpu`, and the function for theirs.
+Pair = tuple[Callable[[bool], np.ndarray], Callable[[], np.ndarray]]
 
 
-def regions(crop: Any, gpu: bool) -> np.ndarray:
-    """Return top, left, height and width of the regions in pixels."""
+# Places
+# --------------------------------------------------------------------------------------------------
+
+
+def regions(gpu: bool, crop: Any) -> np.ndarray:
+    """Return top, left, height and width of the regions in pixels, their areas and their ratios."""
 
     def make(context: GraphContext) -> Sequence[Any]:
-        shape = [HEIGHT, WIDTH, 3]
-        region = find_region(
-            crop, lambda dtype: fn.cast(fn.constant(idata=shape, shape=[3]), dtype=dtype), context
-        )
-        scale = (
-            np.array([HEIGHT, WIDTH], np.float32) if region.normalized else np.ones(2, np.float32)
-        )
-        return [
-            fn.cast(each, dtype=types.FLOAT) * types.Constant(scale)
-            for each in (region.start, region.shape)
-        ]
+        shape = fn.constant(idata=[HEIGHT, WIDTH, 3], shape=[3])
+        region = find_region(crop, lambda dtype: fn.cast(shape, dtype=dtype), context)
+        scale = np.array([HEIGHT, WIDTH] if region.normalized else [1, 1], np.float32)
+        parts = (region.start, region.shape)
+        return [fn.cast(each, dtype=types.FLOAT) * types.Constant(scale) for each in parts]
 
-    return np.concatenate(graph(make, gpu=gpu, count=COMPARED), axis=1)
+    return with_shares(np.concatenate(graph(make, gpu=gpu, count=COMPARED), axis=1))
 
 
 def with_shares(found: np.ndarray) -> np.ndarray:
@@ -82,78 +82,110 @@ def with_shares(found: np.ndarray) -> np.ndarray:
     return np.column_stack([found, tall * wide, wide / tall])
 
 
-def check_random_resized_crop(
-    area: Any = (0.08, 1.0), ratio: Any = (3 / 4, 4 / 3), gpu: bool = False
-) -> None:
-    image = torch.empty(3, HEIGHT, WIDTH)
-    theirs = reference(lambda: torchvision.RandomResizedCrop.get_params(image, area, ratio))
-    ours = regions(RandomResizedCrop((224, 224), area, ratio), gpu)
-    assert_same(with_shares(ours), with_shares(theirs))
-
-
-def check_crop_of_paddleclas(gpu: bool = False) -> None:
+def crops_of_paddleclas(is_log: bool) -> np.ndarray:
     """PaddleClas draws the ratio, or its logarithm, uniformly, and an area that fits (RandCropImage)."""
-    for is_log in (False, True):
-        (operation,) = parse_operations("RandCropImage", size=224, use_log_aspect=is_log)
-        rng = np.random.default_rng(0)
-        ratio = rng.uniform(3 / 4, 4 / 3, REFERENCE)
-        if is_log:
-            ratio = np.exp(rng.uniform(np.log(3 / 4), np.log(4 / 3), REFERENCE))
-        bound = np.minimum(WIDTH / HEIGHT / ratio, HEIGHT / WIDTH * ratio)
-        area = rng.uniform(np.minimum(0.08, bound), np.minimum(1.0, bound))
-        tall, wide = (np.sqrt(HEIGHT * WIDTH * area * each) for each in (1 / ratio, ratio))
-        places = rng.random((2, REFERENCE)) * (HEIGHT - tall, WIDTH - wide)
-        theirs = np.column_stack([*places, tall, wide])
-        assert_same(with_shares(regions(operation, gpu)), with_shares(theirs))
+    rng = np.random.default_rng(0)
+    ratio = rng.uniform(3 / 4, 4 / 3, REFERENCE)
+    if is_log:
+        ratio = np.exp(rng.uniform(np.log(3 / 4), np.log(4 / 3), REFERENCE))
+    bound = np.minimum(WIDTH / HEIGHT / ratio, HEIGHT / WIDTH * ratio)
+    area = rng.uniform(np.minimum(0.08, bound), np.minimum(1.0, bound))
+    tall, wide = (np.sqrt(HEIGHT * WIDTH * area * each) for each in (1 / ratio, ratio))
+    places = rng.random((2, REFERENCE)) * (HEIGHT - tall, WIDTH - wide)
+    return with_shares(np.column_stack([*places, tall, wide]))
 
 
-def check_random_crop(gpu: bool = False) -> None:
-    image = torch.empty(3, HEIGHT, WIDTH)
-    theirs = reference(lambda: torchvision.RandomCrop.get_params(image, (224, 300)))
-    ours = regions(Crop((224, 300), "random"), gpu)
-    assert (ours[:, 2:] == (224, 300)).all()
-    assert_same(ours[:, :2], theirs[:, :2])
+def columns(gpu: bool, operation: Any, name: str) -> np.ndarray:
+    found = drawn(operation, name, gpu=gpu)
+    return np.concatenate([each.reshape(COUNT, -1) for each in found], axis=1)
 
 
-def check_random_erasing(gpu: bool = False) -> None:
-    image = torch.empty(3, HEIGHT, WIDTH)
-    scale, ratio = (0.02, 0.33), (0.3, 3.3)
-    theirs = reference(lambda: torchvision.RandomErasing.get_params(image, scale, ratio, [0.0])[:4])
-    operation = RandomErasing(probability=1.0, area=scale, ratio=ratio, log_ratio=True, attempts=10)
-    assert_same(np.concatenate(drawn(operation, "part", gpu=gpu), axis=1), theirs)
+AFFINE = {
+    "degrees": [-20, 30], "translate": [0.1, 0.2], "scale": [0.8, 1.3], "shear": [-5, 5, -7, 10],
+}  # fmt: skip
 
 
-def check_random_affine(gpu: bool = False) -> None:
-    operation = parse_operation(
-        "RandomAffine",
-        degrees=[-20, 30],
-        translate=[0.1, 0.2],
-        scale=[0.8, 1.3],
-        shear=[-5, 5, -7, 10],
-    )
-    linear, shift = drawn(operation, "map", gpu=gpu)
-    ours = np.column_stack([linear.reshape(-1, 4), np.round(shift * (WIDTH, HEIGHT))])
+def affine_maps(gpu: bool) -> np.ndarray:
+    linear, shift = drawn(parse_operation("RandomAffine", **AFFINE), "map", gpu=gpu)
+    return np.column_stack([linear.reshape(-1, 4), np.round(shift * (WIDTH, HEIGHT))])
 
+
+def affine_maps_of_torchvision() -> np.ndarray:
     def draw() -> list[float]:
         angle, (x, y), scale, shear = torchvision.RandomAffine.get_params(
-            [-20, 30], [0.1, 0.2], [0.8, 1.3], [-5, 5, -7, 10], [WIDTH, HEIGHT]
+            *AFFINE.values(), [WIDTH, HEIGHT]
         )
         return [angle, scale, *shear, x, y]
 
-    theirs = reference(draw)
-    map_of = inverse_affine(theirs[:, 0], theirs[:, 1], theirs[:, 2:4]).reshape(-1, 4)
-    assert_same(ours, np.column_stack([map_of, theirs[:, 4:]]))
+    drawn = reference(draw)
+    linear = inverse_affine(drawn[:, 0], drawn[:, 1], drawn[:, 2:4])
+    return np.column_stack([linear.reshape(-1, 4), drawn[:, 4:]])
 
 
-def check_random_perspective(gpu: bool = False) -> None:
+def moved(gpu: bool) -> np.ndarray:
     operation = parse_operation("RandomPerspective", distortion_scale=0.4, p=1.0)
     (shares,) = drawn(operation, "corners", gpu=gpu)
-    ends = moved_corners(shares, np.array([WIDTH, HEIGHT]), operation.distortion)
-    theirs = reference(lambda: torchvision.RandomPerspective.get_params(WIDTH, HEIGHT, 0.4)[1])
-    assert_same(ends.reshape(-1, 8), theirs.reshape(-1, 8))
+    return moved_corners(shares, np.array([WIDTH, HEIGHT]), operation.distortion).reshape(-1, 8)
 
 
-def check_elastic(sigma: float = 0.6, gpu: bool = False) -> None:
+def moved_by_torchvision() -> np.ndarray:
+    draw = torchvision.RandomPerspective.get_params
+    return reference(lambda: draw(WIDTH, HEIGHT, 0.4)[1]).reshape(-1, 8)
+
+
+def kept_parts(gpu: bool) -> np.ndarray:
+    """Return the parts of images of 48 x 64 pixels."""
+    operation = KeepPart((0.2, 0.6), (0.5, 1.5))
+    find = lambda calls, _: [*calls[0][1]]  # noqa: E731
+    return np.concatenate(nodes_of(operation, fn, "random_crop_generator", find, gpu=gpu), axis=1)
+
+
+def of_torchvision(name: str, *arguments: Any, image: Any = IMAGE) -> Callable[[], np.ndarray]:
+    draw = getattr(torchvision, name).get_params
+    return lambda: reference(lambda: draw(image, *arguments)[:4])
+
+
+def resized_crops(area: Any, ratio: Any) -> Pair:
+    theirs = of_torchvision("RandomResizedCrop", area, ratio)
+    crop = RandomResizedCrop((224, 224), area, ratio)
+    return partial(regions, crop=crop), lambda: with_shares(theirs())
+
+
+def paddle_crops(is_log: bool) -> Pair:
+    (crop,) = parse_operations("RandCropImage", size=224, use_log_aspect=is_log)
+    return partial(regions, crop=crop), partial(crops_of_paddleclas, is_log)
+
+
+ERASING = RandomErasing(1.0, (0.02, 0.33), (0.3, 3.3), log_ratio=True, attempts=10)
+
+PAIRS: dict[str, Pair] = {
+    "RandomResizedCrop": resized_crops((0.08, 1.0), (3 / 4, 4 / 3)),
+    "RandomResizedCrop of large areas": resized_crops((0.5, 0.6), (0.5, 3.0)),
+    "RandCropImage": paddle_crops(False),
+    "RandCropImage, logarithm": paddle_crops(True),
+    "RandomCrop": (
+        lambda gpu: regions(gpu, Crop((224, 300), "random"))[:, :4],
+        of_torchvision("RandomCrop", (224, 300)),
+    ),
+    "RandomErasing": (
+        partial(columns, operation=ERASING, name="part"),
+        of_torchvision("RandomErasing", (0.02, 0.33), (0.3, 3.3), [0.0]),
+    ),
+    "KeepPart": (
+        kept_parts,
+        of_torchvision("RandomResizedCrop", (0.2, 0.6), (0.5, 1.5), image=IMAGE[:, :48, :64]),
+    ),
+    "RandomAffine": (affine_maps, affine_maps_of_torchvision),
+    "RandomPerspective": (moved, moved_by_torchvision),
+}
+
+
+def check_pair(name: str, gpu: bool = False) -> None:
+    ours, theirs = PAIRS[name]
+    assert_same(ours(gpu), theirs())
+
+
+def check_elastic(sigma: float, gpu: bool = False) -> None:
     """Shifts of places that no blur connects.
 
     And sums of neighbors, which show how far the blur connects them.
@@ -168,9 +200,12 @@ def check_elastic(sigma: float = 0.6, gpu: bool = False) -> None:
         with patch.object(geometry, "elastic", lambda image, shift, *_: shift):
             return [apply(operation, image.gpu() if gpu else image, ImageSpec(), context)]
 
+    def displacement() -> np.ndarray:
+        draw = torchvision.ElasticTransform.get_params
+        return draw([40.0, 60.0], [sigma, sigma], [side, side])[0].numpy()
+
     ours = np.concatenate(graph(make, gpu=gpu, count=8 if sigma else 2, batch=2))
-    made = lambda: displacement([40.0, 60.0], [sigma, sigma], side).numpy()  # noqa: E731
-    theirs = reference(made, count=4 if sigma else 2) * side / 2
+    theirs = reference(displacement, count=4 if sigma else 2) * side / 2
     for axis in (0, 1):
         for away in (0, 1, 2):
             one, two = (
@@ -182,8 +217,23 @@ def check_elastic(sigma: float = 0.6, gpu: bool = False) -> None:
             assert stats.ks_2samp(one.ravel(), two.ravel()).pvalue > MIN_PVALUE
 
 
-def displacement(alpha: list[float], sigma: list[float], side: int) -> torch.Tensor:
-    return torchvision.ElasticTransform.get_params(alpha, sigma, [side, side])[0]
+def check_flips(probability: float, gpu: bool = False) -> None:
+    (ours,) = graph(lambda context: [flip_coin(Flip(probability), context)], gpu=gpu)
+    assert_probability(ours, probability)
+
+
+def check_ranges(gpu: bool = False) -> None:
+    """`test_every_draw` checks that the numbers are uniform in these ranges."""
+    for name, arguments, draw, limits in (
+        ("RandomRotation", {"degrees": [-30, 45]}, "angle", (-30, 45)),
+        ("GaussianBlur", {"kernel_size": 5, "sigma": [0.1, 2.0]}, "sigma", (0.1, 2.0)),
+    ):
+        found = record(parse_operation(name, **arguments), gpu=gpu).draws[draw]
+        assert (found.kind, found.parameters) == ("uniform", limits)
+
+
+# Colors
+# --------------------------------------------------------------------------------------------------
 
 
 def check_color_jitter(gpu: bool = False) -> None:
@@ -207,8 +257,8 @@ def check_orders_of_color_jitter(gpu: bool = False) -> None:
     """Each of the 24 orders of the four adjustments is equally likely, as those of ``torch.randperm(4)``."""
     ranges = {"brightness": (0.6, 0.7), "contrast": (0.7, 0.8)}
     ranges |= {"saturation": (0.5, 0.6), "hue": (0.1, 0.2)}
-    slots, plans = jitter_plans(["brightness", "contrast", "saturation", "hue"])
-    assert len(plans) == len(set(permutations(range(4)))) == factorial(4)
+    slots, plans = colors.jitter_plans([*ranges])
+    assert len(plans) == 24
     outputs = iter(drawn(ColorJitter(**ranges), "changes", gpu=gpu))
     used = []
     for name, always in zip(slots, plans.min(axis=0) > 0, strict=True):
@@ -224,41 +274,118 @@ def check_orders_of_color_jitter(gpu: bool = False) -> None:
         if not ((gpu and name != "hue") or always):
             next(outputs)
     found, counts = np.unique(np.column_stack(used), axis=0, return_counts=True)
-    assert {tuple(row) for row in found.tolist()} == {tuple(row) for row in plans.tolist()}
+    assert {*map(tuple, found.tolist())} == {*map(tuple, plans.tolist())}
     assert_equal_counts(counts)
 
 
-def check_node(name: str = "RandomRotation", gpu: bool = False) -> None:
-    arguments, node, draw = NODES[name]
+def check_lighting(gpu: bool = False) -> None:
+    """The shifts are the principal components of ImageNet's colors, each times a normal number."""
+    (shift,) = drawn(PCALighting(0.1), "shift", gpu=gpu)
+    vectors = np.array(
+        [[-0.5675, 0.7192, 0.4009], [-0.5808, -0.0045, -0.8140], [-0.5836, -0.6948, 0.4203]]
+    )
+    found = shift / 255 @ np.linalg.inv(vectors.T) / (0.2175, 0.0188, 0.0045)
+    for column in found.T:
+        assert stats.kstest(column, stats.norm(0, 0.1).cdf).pvalue > MIN_PVALUE
+
+
+def check_sides_of_blurs(gpu: bool = False) -> None:
+    """Each odd length of the window is equally likely, independently for both sides."""
+    find = lambda calls, _: [calls[0][0][1][2]]  # noqa: E731
+    (window,) = nodes_of(RandomBlur(), colors, "where", find, gpu=gpu)
+    assert_equally_likely(window, len(range(5, RandomBlur().gaussian_length, 2)) ** 2)
+
+
+# Masks
+# --------------------------------------------------------------------------------------------------
+
+
+def check_random_erasing(gpu: bool = False) -> None:
+    """The ratio is uniform, and half of the images have a part: RandomErasing of PaddleClas and "Bag of Tricks"."""
+    operation = RandomErasing(probability=0.5, area=(0.02, 0.4), ratio=(0.3, 1 / 0.3), attempts=10)
+    start, part = drawn(operation, "part", gpu=gpu)
+    hidden = start[:, 0] >= 0
+    assert_probability(hidden, 0.5)
+    rng = np.random.default_rng(0)
+    area, ratio = rng.uniform(0.02, 0.4, 2 * REFERENCE), rng.uniform(0.3, 1 / 0.3, 2 * REFERENCE)
+    tall, wide = (np.round(np.sqrt(HEIGHT * WIDTH * area * each)) for each in (ratio, 1 / ratio))
+    fits = (tall < HEIGHT) & (wide < WIDTH)
+    tall, wide = tall[fits], wide[fits]
+    places = [rng.integers(0, side - each + 1) for side, each in ((HEIGHT, tall), (WIDTH, wide))]
+    ours = np.column_stack([start, part])[hidden]
+    for one, two in zip(ours.T, (*places, tall, wide), strict=True):
+        assert stats.ks_2samp(one, two).pvalue > MIN_PVALUE
+
+
+def check_noise(gpu: bool = False) -> None:
+    """The pixels of a part, and its single color, have the standard normal distribution."""
+    operation = RandomErasing(probability=1.0, mode="pixels")
 
     def make(context: GraphContext) -> Sequence[Any]:
-        image = fn.zeros(shape=[8, 8, 3], dtype=types.UINT8)
-        apply(
-            parse_operation(name, **arguments), image.gpu() if gpu else image, ImageSpec(), context
-        )
-        return [context.random.nodes[node]]  # type: ignore[attr-defined]
+        size = types.Constant(np.array([50, 70], np.float32))
+        return [masks._noise(operation, "pixels", size, ImageSpec(is_uint8=False), context)]
 
-    (ours,) = graph(make, gpu=gpu)
-    assert_column(ours, reference(draw))
-
-
-def check_flips(probability: float = 0.3, gpu: bool = False) -> None:
-    (ours,) = graph(lambda context: [flip_coin(Flip(probability), context)], gpu=gpu)
-    assert_probability(ours, probability)
+    (pixels,) = graph(make, gpu=gpu, count=16, batch=8)
+    spec = ImageSpec(size=(32, 32), is_uint8=False)
+    *_, color = drawn(RandomErasing(mode="color", attempts=5), "part", gpu=gpu, spec=spec)
+    assert color.shape == (COUNT, 3)
+    for values in (pixels.ravel()[:COUNT], *color.T):
+        assert stats.kstest(values, "norm").pvalue > MIN_PVALUE
 
 
-CHECKS = [
-    check_random_resized_crop, check_crop_of_paddleclas, check_random_crop, check_random_erasing, check_random_affine,
-    check_random_perspective, check_elastic, check_color_jitter, check_orders_of_color_jitter, check_node, check_flips,
-]  # fmt: skip
-
-#: More arguments of some checks.
-MORE = [
-    (check_random_resized_crop, CROPS[1]), (check_elastic, (0.0,)), (check_node, ("GaussianBlur",)),
-    (check_flips, (0.02,)), (check_flips, (0.9,)),
-]  # fmt: skip
+def check_cutout(gpu: bool = False) -> None:
+    """Centers are uniform over the pixels."""
+    start, fills = drawn(Cutout(2, 50, fill=None), "holes", gpu=gpu)
+    for hole in range(2):
+        for axis, side in enumerate((HEIGHT, WIDTH)):
+            centers = (start[:, hole, axis] + 25).astype(int)
+            assert_equal_counts(np.bincount(centers, minlength=side))
+    assert_equal_counts(np.bincount(fills.astype(int).ravel(), minlength=256))
 
 
-@pytest.mark.parametrize(("check", "arguments"), [*((each, ()) for each in CHECKS), *MORE])
+def check_grid_mask(gpu: bool = False) -> None:
+    """The period is a uniform integer, both shifts are uniform within it, and the angle is a uniform integer."""
+    operation = GridMask((20, 40), angles=30, ratio=0.6)
+    period, square, down, across, angle = drawn(operation, "grid", gpu=gpu)
+    assert_equal_counts(np.bincount(period - 20, minlength=21))
+    assert np.allclose(square, 1 - np.floor(period * 0.6 + 0.5) / period)
+    inside = (shift[period == 30] - shift.min() for shift in (down, across))
+    for values in (*inside, np.rad2deg(angle)):
+        assert_equal_counts(np.bincount(np.rint(values).astype(int), minlength=30))
+
+
+def check_hide_and_seek(gpu: bool = False) -> None:
+    """Sizes of cells are equally likely, and each cell is hidden with its probability."""
+    operation = HideAndSeek((0, 16, 32), probability=0.3)
+    for spec in (ImageSpec(size=(32, 48)), ImageSpec()):
+        hidden, matrix, *cells = drawn(operation, "cells", gpu=gpu, count=20_000, spec=spec)
+        assert_equally_likely(np.where(hidden, np.rint(1 / matrix[:, 0, 0]), 0), 3)
+        if spec.size:
+            assert_probability(cells[0] == 0, 0.3)
+
+
+def check_choices(gpu: bool = False) -> None:
+    chains = ((Flip(1.0),), (Flip(0.0),), (RandomRightAngle(),))
+    (index,) = drawn(RandomChoice(chains, (1.0, 2.0, 5.0)), "which", gpu=gpu)
+    for number, weight in enumerate((1, 2, 5)):
+        assert_probability(index == number, weight / 8)
+    order = np.column_stack(drawn(RandomOrder(chains), "order", gpu=gpu))
+    assert_equally_likely(order, 6)
+
+
+#: Checks, and their arguments.
+CHECKS: list[tuple[Callable[..., None], tuple[Any, ...]]] = [
+    *((check_pair, (name,)) for name in PAIRS),
+    *((check_elastic, (sigma,)) for sigma in (0.6, 0.0)),
+    *((check_flips, (probability,)) for probability in (0.3, 0.02, 0.9)),
+]
+for _check in (
+    check_ranges, check_color_jitter, check_orders_of_color_jitter, check_lighting, check_sides_of_blurs,
+    check_random_erasing, check_noise, check_cutout, check_grid_mask, check_hide_and_seek, check_choices,
+):  # fmt: skip
+    CHECKS.append((_check, ()))
+
+
+@pytest.mark.parametrize(("check", "arguments"), CHECKS)
 def test_on_cpu(check, arguments):
     check(*arguments)
