@@ -5,7 +5,8 @@ library, and compares the pixels. A list is drawn so that both sides must give t
 range is one number, a probability is 0 or 1. Other arguments are drawn too; after them only the
 sizes are compared, because their distributions have tests of their own.
 
-- `draw`: one list as plain data, and as an object of torchvision.
+- `torchvision`, `timm`, `paddleclas`, `paddle_mixing`: the lists of a library; `choices`: tables of
+  their arguments.
 - `compare`: both sides of a list, and what differs.
 - `__main__`: the command; prints the coverage of names and arguments.
 """

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import importlib
 import random
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 import torch
 from helpers.torchvision_oracle import import_torchvision
+from PIL import Image
 
+from lists.choices import LEFT_OUT, Choice, Draws, Table, choose
 from lists.compare import Case, run_mixer
 
 v1, v2 = import_torchvision()
@@ -30,8 +32,6 @@ class Step:
         arguments: its keyword arguments; filters and types as text.
         children: the transforms in a container.
         is_exact: whether every draw of torchvision gives the same image.
-        moves: whether rounding can choose the neighbour of a pixel: pixels move by a fraction, or
-            the nearest pixel is taken.
 
     """
 
@@ -39,7 +39,12 @@ class Step:
     arguments: dict[str, Any]
     children: list[Step] = field(default_factory=list)
     is_exact: bool = True
-    moves: bool = False
+
+    @property
+    def moves(self) -> bool:
+        """Return whether rounding can choose the neighbour of a pixel: it moves, or the nearest is taken."""
+        is_nearest = self.arguments.get("interpolation") == "nearest"
+        return is_nearest or self.name in WARPS or any(child.moves for child in self.children)
 
     def walk(self) -> list[Step]:
         """Return this step and all steps in it."""
@@ -57,357 +62,222 @@ class Drawing:
         rng: the random numbers.
         version: 1 or 2: ``torchvision.transforms`` or ``torchvision.transforms.v2``.
         size: the height and width of every image; `None` if they differ.
-        is_float: whether the images are tensors of floats.
+        depth: the number of containers around the step.
 
     """
 
     rng: random.Random
     version: int
     size: tuple[int, int] | None = None
-    is_float: bool = False
-
-    def probability(self) -> tuple[float, bool]:
-        """Return a probability, and whether it decides."""
-        p = self.rng.choice((0.0, 1.0, 1.0, 1.0, 0.5))
-        return p, p != 0.5
-
-    def fixed(self, low: float, high: float, digits: int = 2) -> float:
-        return round(self.rng.uniform(low, high), digits)
-
-    def fill(self) -> Any:
-        """Return a color, as people write it."""
-        color = [self.rng.randrange(256) for _ in range(3)]
-        return self.rng.choice((0, color[0], tuple(color), color))
-
-    def side(self) -> int:
-        return self.rng.choice((1, 8, 31, 32, 50))
+    depth: int = 0
 
 
-Draw = Callable[[Drawing], Step]
+def number(low: float, high: float, digits: int = 2) -> Choice:
+    return lambda d: round(d.rng.uniform(low, high), digits)
 
 
-def _with_p(name: str, arguments: Callable[[Drawing], dict[str, Any]]) -> Draw:
-    """Return the function that draws a transform that runs with a probability."""
-
-    def draw(d: Drawing) -> Step:
-        p, is_exact = d.probability()
-        given = arguments(d)
-        # Left out, the probability is the library's own.
-        if d.rng.random() < 0.1:
-            return Step(name, given, is_exact=False)
-        return Step(name, {**given, "p": p}, is_exact=is_exact)
-
-    return draw
+def same(low: float, high: float) -> Choice:
+    """Return a range of one number."""
+    return lambda d: (round(d.rng.uniform(low, high), 2),) * 2
 
 
-def _plain(name: str) -> Draw:
-    return lambda d: Step(name, {})
+def color(d: Drawing) -> Any:
+    """Return a color, as people write it."""
+    values = [d.rng.randrange(256) for _ in range(3)]
+    return d.rng.choice((0, values[0], tuple(values), values))
 
 
-def _resize(d: Drawing) -> Step:
-    filters = d.rng.choice(FILTERS)
-    arguments: dict[str, Any] = {"interpolation": filters}
-    form = d.rng.choice((0, 1, 2, 2, 3, 4))
-    height, width = d.side(), d.side()
-    if form == 0:
-        arguments["size"] = height
-        d.size = (height, height) if d.size and d.size[0] == d.size[1] else None
-    elif form == 1 and d.version == 1:
-        arguments["size"] = (height,)
-        d.size = None
-    elif form == 2:
-        arguments.update(size=height, max_size=height + d.rng.choice((1, 20)))
-        d.size = None
-    else:
-        arguments["size"] = d.rng.choice((list, tuple))((height, width))
-        d.size = (height, width)
-    if d.rng.random() < 0.4:
-        arguments["antialias"] = True
-    return Step("Resize", arguments, moves=filters == "nearest")
+def two_sides(d: Drawing) -> Any:
+    return d.rng.choice((list, tuple))(d.rng.choices(SIDES, k=2))
 
 
-def _center_crop(d: Drawing) -> Step:
-    side = d.side()
-    size: Any = d.rng.choice((side, (side, d.side())))
-    d.size = (size, size) if isinstance(size, int) else size
-    return Step("CenterCrop", {"size": size})
+def padding(d: Drawing) -> Any:
+    """Return padding that images of few pixels can mirror."""
+    amounts = [d.rng.randrange(min(*(d.size or (9, 9)), 9)) for _ in range(4)]
+    return d.rng.choice((amounts[0], amounts[:2], tuple(amounts)))
 
 
-def _pad(d: Drawing) -> Step:
-    mode = d.rng.choice(("constant", "edge", "reflect", "symmetric"))
-    most = 9 if mode == "constant" or d.size is None else min(*d.size, 9)
-    amounts = [d.rng.randrange(most) for _ in range(4)]
-    padding = d.rng.choice((amounts[0], amounts[:2], tuple(amounts)))
-    left, top, right, bottom = padding if isinstance(padding, tuple) else amounts
-    if isinstance(padding, int):
-        left = top = right = bottom = padding
-    elif isinstance(padding, list):
-        right, bottom = left, top
-    if d.size is not None:
-        d.size = (d.size[0] + top + bottom, d.size[1] + left + right)
-    # Other modes than constant refuse a color for tensors, and ignore it for images of Pillow.
-    fill = d.fill() if mode == "constant" else 0
-    return Step("Pad", {"padding": padding, "fill": fill, "padding_mode": mode})
+def own_size(d: Drawing) -> Any:
+    return d.size or Draws(d.rng.choice(((31, 8), (50, 50), 32)))
 
 
-def _random_crop(d: Drawing) -> Step:
-    """Draw a crop; it is exact if it is as large as the image."""
-    arguments: dict[str, Any] = {"size": d.size or (d.side(), d.side())}
-    is_exact = d.size is not None
-    if d.rng.random() < 0.5:
-        arguments["padding"] = d.rng.choice((0, 4, (2, 3), (1, 2, 3, 4)))
-        is_exact = is_exact and arguments["padding"] == 0
-    if d.rng.random() < 0.5:
-        arguments["pad_if_needed"] = True
-    if d.rng.random() < 0.5:
-        arguments["fill"] = d.rng.randrange(256)
-        arguments["padding_mode"] = d.rng.choice(("constant", "reflect"))
-    d.size = arguments["size"]
-    return Step("RandomCrop", arguments, is_exact=is_exact)
-
-
-def _resized_crop(d: Drawing) -> Step:
+def own_ratio(d: Drawing) -> Any:
     height, width = d.size or (1, 2)
-    size: Any = d.rng.choice((d.side(), (d.side(), d.side())))
-    arguments: dict[str, Any] = {
-        "size": size, "scale": (1.0, 1.0), "ratio": (width / height, width / height),
-        "interpolation": d.rng.choice(FILTERS),
-    }  # fmt: skip
-    is_exact = d.size is not None
-    if d.rng.random() < 0.3:
-        arguments.update(scale=(0.2, 0.9), ratio=(0.5, 2.0))
-        is_exact = False
-    if d.rng.random() < 0.3:
-        arguments["antialias"] = True
-    d.size = (size, size) if isinstance(size, int) else size
-    moves = arguments["interpolation"] == "nearest"
-    return Step("RandomResizedCrop", arguments, is_exact=is_exact, moves=moves)
+    return (width / height,) * 2 if d.size else Draws((width / height,) * 2)
 
 
-def _rotation(d: Drawing) -> Step:
-    angle = d.rng.choice((0, 90, -90, 180, d.fixed(-180, 180)))
-    is_exact = d.rng.random() < 0.8
-    degrees: Any = (angle, angle) if is_exact else d.rng.choice((15, (-10, 30)))
-    arguments: dict[str, Any] = {
-        "degrees": degrees, "interpolation": d.rng.choice(FILTERS), "fill": d.fill(),
-        "expand": d.rng.random() < 0.05,
-    }  # fmt: skip
-    if d.rng.random() < 0.3:
-        arguments["center"] = (d.rng.randrange(20), d.rng.randrange(20))
-    if arguments["expand"]:
-        d.size = None
-    return Step("RandomRotation", arguments, is_exact=is_exact, moves=True)
-
-
-def _affine(d: Drawing) -> Step:
-    angle, scale = d.fixed(-90, 90), d.fixed(0.5, 1.6)
-    x, y = d.fixed(-30, 30), d.fixed(-30, 30)
-    arguments: dict[str, Any] = {
-        "degrees": (angle, angle), "interpolation": d.rng.choice(FILTERS), "fill": d.fill()
-    }  # fmt: skip
-    is_exact = True
-    if d.rng.random() < 0.5:
-        arguments["scale"] = (scale, scale)
-    if d.rng.random() < 0.5:
-        arguments["shear"] = d.rng.choice(((x, x), (x, x, y, y)))
-    if d.rng.random() < 0.3:
-        arguments["center"] = (d.rng.randrange(20), d.rng.randrange(20))
-    if d.rng.random() < 0.3:
-        translate = d.rng.choice(((0, 0), (0.1, 0.3)))
-        arguments["translate"] = translate
-        is_exact = translate == (0, 0)
-    return Step("RandomAffine", arguments, is_exact=is_exact, moves=True)
-
-
-def _perspective(d: Drawing) -> Step:
-    p = d.rng.choice((0.0, 1.0))
-    scale = d.rng.choice((0.0, 0.5))
-    arguments = {
-        "distortion_scale": scale, "p": p, "interpolation": d.rng.choice(FILTERS),
-        "fill": d.fill(),
-    }  # fmt: skip
-    return Step("RandomPerspective", arguments, is_exact=p == 0 or scale == 0, moves=True)
-
-
-def _elastic(d: Drawing) -> Step:
-    alpha, sigma = d.rng.choice((0.0, 50.0)), d.rng.choice((5.0, 9.0))
-    arguments = {
-        "alpha": alpha, "sigma": sigma, "interpolation": d.rng.choice(FILTERS),
-        "fill": d.fill(),
-    }  # fmt: skip
-    return Step("ElasticTransform", arguments, is_exact=alpha == 0, moves=True)
-
-
-def _jitter(d: Drawing) -> Step:
-    """Draw a jitter; the order of several changes is random, so one is exact."""
-    names = d.rng.sample(
-        ("brightness", "contrast", "saturation", "hue"), d.rng.choice((1, 1, 1, 4))
-    )
-    arguments: dict[str, Any] = {}
-    is_exact = len(names) == 1
-    for name in names:
-        value = d.fixed(-0.5, 0.5) if name == "hue" else d.fixed(0, 2)
-        arguments[name] = d.rng.choice((tuple, list))((value, value))
-        if not is_exact:
-            arguments[name] = 0.1
-    return Step("ColorJitter", arguments, is_exact=is_exact)
-
-
-def _blur(d: Drawing) -> Step:
-    sigma = d.fixed(0.1, 4)
-    is_exact = d.rng.random() < 0.8
-    # Half a kernel must be smaller than the image, which torchvision's padding reflects.
-    kernel = d.rng.choice((1, 3)) if d.size and min(d.size) > 1 else 1
+def kernel(d: Drawing) -> Any:
+    """Return the sides of a blur. Half a kernel must be smaller than the image, which torchvision reflects."""
     if d.size and min(d.size) > 12:
-        kernel = d.rng.choice((3, 5, 23, [5, 9]))
-    arguments: dict[str, Any] = {"kernel_size": kernel}
-    if is_exact:
-        arguments["sigma"] = d.rng.choice((sigma, (sigma, sigma)))
-    elif d.rng.random() < 0.5:
-        arguments["sigma"] = (0.1, 3.0)
-    return Step("GaussianBlur", arguments, is_exact=is_exact)
+        return d.rng.choice((3, 5, 23, [5, 9]))
+    return d.rng.choice((1, 3)) if d.size and min(d.size) > 1 else 1
 
 
-def _erasing(d: Drawing) -> Step:
-    arguments: dict[str, Any] = {"p": d.rng.choice((0.0, 0.0, 1.0))}
-    if d.rng.random() < 0.5:
-        arguments.update(scale=(0.1, 0.2), ratio=(0.5, 2.0), inplace=d.rng.random() < 0.5)
-    if d.rng.random() < 0.5:
-        arguments["value"] = d.rng.choice((0, 0.5, "random", (0.1, 0.2, 0.3)))
-    return Step("RandomErasing", arguments, is_exact=arguments["p"] == 0)
+def three(d: Drawing) -> Any:
+    numbers = [round(d.rng.uniform(0.2, 0.7), 3) for _ in range(3)]
+    return d.rng.choice((numbers, tuple(numbers), [numbers[0]], torch.tensor(numbers)))
 
 
-def _normalize(d: Drawing) -> Step:
-    def three() -> Any:
-        numbers = [d.fixed(0.2, 0.7, 3) for _ in range(3)]
-        return d.rng.choice((numbers, tuple(numbers), [numbers[0]], torch.tensor(numbers)))
+SIDES = (1, 8, 31, 32, 50)
+P = (0.0, *[1.0] * 6, Draws(0.5), Draws(LEFT_OUT))
+ANTIALIAS = (LEFT_OUT, LEFT_OUT, True)
+CENTER = (LEFT_OUT, LEFT_OUT, (3, 17), (19, 0))
+#: The filters and the colors of policies: their steps are random.
+POLICY = {
+    "interpolation": (Draws("nearest"), Draws("bilinear")),
+    "fill": (LEFT_OUT, None, 128, [1, 2, 3], (9, 9, 9)),
+}
 
-    arguments = {"mean": three(), "std": three()}
-    if d.rng.random() < 0.2:
-        arguments["inplace"] = True
-    return Step("Normalize", arguments)
-
-
-def _scale_jitter(d: Drawing) -> Step:
-    # A side of less than half a pixel is an error of torchvision.
-    arguments: dict[str, Any] = {"target_size": (d.side() + 30, d.side() + 30)}
-    scale = d.fixed(0.7, 1.5)
-    arguments["scale_range"] = (scale, scale)
-    arguments["interpolation"] = d.rng.choice(FILTERS[:2])
-    if d.rng.random() < 0.8:
-        arguments["antialias"] = True
-    d.size = None
-    moves = arguments["interpolation"] == "nearest"
-    return Step("ScaleJitter", arguments, moves=moves)
-
-
-def _policy(name: str, **choices: tuple[Any, ...]) -> Draw:
-    """Return the function that draws a policy: its steps are random, so that sizes are compared."""
-
-    def draw(d: Drawing) -> Step:
-        arguments = {}
-        for argument, values in choices.items():
-            if d.rng.random() < 0.6:
-                arguments[argument] = d.rng.choice(values)
-        arguments.setdefault("interpolation", "bilinear")
-        return Step(name, arguments, is_exact=False, moves=True)
-
-    return draw
-
-
-_FILL = (None, 128, [1, 2, 3], (9, 9, 9))
-
-#: Steps that take and return images of uint8; the sizes that they change are in `Drawing.size`.
-IMAGE_STEPS: dict[str, Draw] = {
-    "Resize": _resize,
-    "CenterCrop": _center_crop,
-    "Pad": _pad,
-    "RandomCrop": _random_crop,
-    "RandomResizedCrop": _resized_crop,
-    "RandomHorizontalFlip": _with_p("RandomHorizontalFlip", lambda d: {}),
-    "RandomVerticalFlip": _with_p("RandomVerticalFlip", lambda d: {}),
-    "RandomRotation": _rotation,
-    "RandomAffine": _affine,
-    "RandomPerspective": _perspective,
-    "ElasticTransform": _elastic,
-    "ColorJitter": _jitter,
-    "GaussianBlur": _blur,
-    "Grayscale": lambda d: Step("Grayscale", {"num_output_channels": 3}),
-    "RandomGrayscale": _with_p("RandomGrayscale", lambda d: {}),
-    "RandomInvert": _with_p("RandomInvert", lambda d: {}),
-    "RandomPosterize": _with_p("RandomPosterize", lambda d: {"bits": d.rng.randint(1, 8)}),
-    "RandomSolarize": _with_p("RandomSolarize", lambda d: {"threshold": d.rng.randint(0, 256)}),
-    "RandomAdjustSharpness": _with_p(
-        "RandomAdjustSharpness", lambda d: {"sharpness_factor": d.fixed(0, 3)}
-    ),
-    "RandomAutocontrast": _with_p("RandomAutocontrast", lambda d: {}),
-    "RandomEqualize": _with_p("RandomEqualize", lambda d: {}),
-    "RandAugment": _policy(
-        "RandAugment", num_ops=(0, 1, 2), magnitude=(0, 5, 9), num_magnitude_bins=(11, 31),
-        interpolation=FILTERS[:2], fill=_FILL,
-    ),
-    "AutoAugment": _policy(
-        "AutoAugment", policy=("imagenet", "cifar10", "svhn"), interpolation=FILTERS[:2],
-        fill=_FILL,
-    ),
-    "TrivialAugmentWide": _policy(
-        "TrivialAugmentWide", num_magnitude_bins=(11, 31), interpolation=FILTERS[:2], fill=_FILL
-    ),
-    "AugMix": _policy(
-        "AugMix", severity=(1, 3), mixture_width=(1, 3), chain_depth=(-1, 2), alpha=(0.5, 1.0),
-        all_ops=(True, False), interpolation=FILTERS[:2], fill=_FILL,
-    ),
-    "RandomApply": lambda d: _container("RandomApply", d),
-    "RandomChoice": lambda d: _container("RandomChoice", d),
-    "RandomOrder": lambda d: _container("RandomOrder", d),
-    "Compose": lambda d: _container("Compose", d),
-    "Identity": _plain("Identity"),
-    "RGB": _plain("RGB"),
-    "ToImage": _plain("ToImage"),
-    "ScaleJitter": _scale_jitter,
+#: Steps that take and return images of uint8, with the values of their arguments; a list has tables
+#: of which one is taken.
+IMAGE_STEPS: dict[str, Table | list[Table]] = {
+    "Resize": [
+        {"size": SIDES, "interpolation": FILTERS, "antialias": ANTIALIAS},
+        {"size": (8, 31), "max_size": (32, 51), "interpolation": FILTERS},
+        {"size": (two_sides,), "interpolation": FILTERS, "antialias": ANTIALIAS},
+    ],
+    "CenterCrop": {"size": (*SIDES, two_sides)},
+    "Pad": [
+        {"padding": (padding,), "fill": (color,), "padding_mode": (LEFT_OUT, "constant")},
+        {"padding": (padding,), "padding_mode": ("edge", "reflect", "symmetric")},
+    ],
+    "RandomCrop": {
+        "size": (own_size,), "padding": (LEFT_OUT, 0, Draws(4), Draws((2, 3)), Draws((1, 2, 3, 4))),
+        "pad_if_needed": (LEFT_OUT, True), "fill": (LEFT_OUT, 0, 200),
+        "padding_mode": (LEFT_OUT, "constant", "reflect"),
+    },
+    "RandomResizedCrop": {
+        "size": (*SIDES, two_sides), "scale": ((1.0, 1.0), (1.0, 1.0), Draws((0.2, 0.9))),
+        "ratio": (own_ratio, own_ratio, Draws((0.5, 2.0))), "interpolation": FILTERS, "antialias": ANTIALIAS,
+    },
+    "RandomHorizontalFlip": {"p": P},
+    "RandomVerticalFlip": {"p": P},
+    "RandomRotation": {
+        "degrees": ((0, 0), (90, 90), (-90, -90), same(-180, 180), same(-180, 180), Draws(15), Draws((-10, 30))),
+        "interpolation": FILTERS, "fill": (color,), "expand": (*[False] * 19, True), "center": CENTER,
+    },
+    "RandomAffine": {
+        "degrees": (same(-90, 90),), "scale": (LEFT_OUT, same(0.5, 1.6)),
+        "shear": (LEFT_OUT, same(-30, 30), lambda d: (*same(-30, 30)(d), *same(-30, 30)(d))),
+        "translate": (LEFT_OUT, LEFT_OUT, (0, 0), Draws((0.1, 0.3))),
+        "interpolation": FILTERS, "fill": (color,), "center": CENTER,
+    },
+    "RandomPerspective": {
+        "distortion_scale": (0.0, Draws(0.5)), "p": (0.0, 1.0), "interpolation": FILTERS, "fill": (color,),
+    },
+    "ElasticTransform": {
+        "alpha": (0.0, Draws(50.0)), "sigma": (5.0, 9.0), "interpolation": FILTERS, "fill": (color,),
+    },
+    # The order of several changes is random, so one is exact.
+    "ColorJitter": [
+        *({name: (same(0, 2), lambda d: [0.5, 0.5])} for name in ("brightness", "contrast", "saturation")),
+        {"hue": (same(-0.5, 0.5),)},
+        {name: (Draws(0.1),) for name in ("brightness", "contrast", "saturation", "hue")},
+    ],
+    "GaussianBlur": {
+        "kernel_size": (kernel,),
+        "sigma": (*[number(0.1, 4), same(0.1, 4)] * 2, Draws((0.1, 3.0)), Draws(LEFT_OUT)),
+    },
+    "Grayscale": {"num_output_channels": (3,)},
+    "RandomGrayscale": {"p": P},
+    "RandomInvert": {"p": P},
+    "RandomPosterize": {"bits": tuple(range(1, 9)), "p": P},
+    "RandomSolarize": {"threshold": (lambda d: d.rng.randint(0, 256),), "p": P},
+    "RandomAdjustSharpness": {"sharpness_factor": (number(0, 3),), "p": P},
+    "RandomAutocontrast": {"p": P},
+    "RandomEqualize": {"p": P},
+    "RandAugment": {
+        "num_ops": (LEFT_OUT, 0, 1, 2), "magnitude": (LEFT_OUT, 0, 5, 9),
+        "num_magnitude_bins": (LEFT_OUT, 11, 31), **POLICY,
+    },
+    "AutoAugment": {"policy": (LEFT_OUT, "imagenet", "cifar10", "svhn"), **POLICY},
+    "TrivialAugmentWide": {"num_magnitude_bins": (LEFT_OUT, 11, 31), **POLICY},
+    "AugMix": {
+        "severity": (LEFT_OUT, 1, 3), "mixture_width": (LEFT_OUT, 1, 3), "chain_depth": (LEFT_OUT, -1, 2),
+        "alpha": (LEFT_OUT, 0.5, 1.0), "all_ops": (LEFT_OUT, True, False), **POLICY,
+    },
+    "RandomApply": {},
+    "RandomChoice": {},
+    "RandomOrder": {},
+    "Compose": {},
+    "Identity": {},
+    "RGB": {},
+    "ToImage": {},
+    "ScaleJitter": {
+        # A side of less than half a pixel is an error of torchvision.
+        "target_size": ((31, 80), (50, 62)), "scale_range": (same(0.7, 1.5),), "interpolation": FILTERS[:2],
+        "antialias": (LEFT_OUT, True, True, True),
+    },
+}  # fmt: skip
+NORMALIZE: Table = {"mean": (three,), "std": (three,), "inplace": (LEFT_OUT, LEFT_OUT, True)}
+ERASING: Table = {
+    "p": (0.0, 0.0, Draws(1.0)), "scale": (LEFT_OUT, (0.1, 0.2)), "ratio": (LEFT_OUT, (0.5, 2.0)),
+    "inplace": (LEFT_OUT, True, False), "value": (LEFT_OUT, 0, 0.5, "random", (0.1, 0.2, 0.3)),
 }  # fmt: skip
 
+CONTAINERS = ("RandomApply", "RandomChoice", "RandomOrder", "Compose")
+#: Steps that move pixels by fractions.
+WARPS = (
+    "RandomRotation", "RandomAffine", "RandomPerspective", "ElasticTransform",
+    "RandAugment", "AutoAugment", "TrivialAugmentWide", "AugMix",
+)  # fmt: skip
 #: Steps of `IMAGE_STEPS` that ``torchvision.transforms`` does not have.
 ONLY_V2 = ("Identity", "RGB", "ToImage", "ScaleJitter")
-#: Steps that keep the size of an image, which containers may hold.
-KEEP_SIZE = tuple(
-    name
-    for name in IMAGE_STEPS
-    if name not in {"Resize", "CenterCrop", "Pad", "RandomCrop", "RandomResizedCrop", "ScaleJitter", "ToImage"}
+#: Steps that change the size or the type of an image, which containers do not hold.
+NOT_INSIDE = (
+    "Resize", "CenterCrop", "Pad", "RandomCrop", "RandomResizedCrop", "ScaleJitter", "ToImage"
 )  # fmt: skip
 
 
+def draw_step(name: str, d: Drawing) -> Step:
+    """Draw a step, and set the size of the images after it."""
+    if name in CONTAINERS:
+        return _container(name, d)
+    table = IMAGE_STEPS[name]
+    arguments, is_exact = choose(d.rng.choice(table) if isinstance(table, list) else table, d)
+    if name == "Resize" and d.version == 1 and d.rng.random() < 0.1:
+        arguments = {"size": (d.rng.choice(SIDES),)}
+    step = Step(name, arguments, is_exact=is_exact)
+    # Images of two sizes show whether the size becomes known.
+    sizes = set()
+    for height, width in [d.size] if d.size else [(40, 30), (57, 64)]:
+        try:
+            made = _make(step, v2, v1.InterpolationMode)(Image.new("RGB", (width, height)))
+        except (TypeError, ValueError, RuntimeError):
+            sizes.add(None)
+        else:
+            sizes.add(tuple(functional.get_dimensions(made)[1:]))
+    d.size = sizes.pop() if len(sizes) == 1 and not arguments.get("expand") else None
+    return step
+
+
 def _container(name: str, d: Drawing) -> Step:
-    depth = getattr(d, "depth", 0)
-    number = 1 if name == "RandomOrder" else d.rng.randint(1, 3)
-    names = [each for each in KEEP_SIZE if d.version == 2 or each not in ONLY_V2]
-    if depth > 1:
-        names = [each for each in names if not each.startswith(("RandomApply", "RandomChoice", "RandomOrder", "Compose"))]  # fmt: skip
-    inner = _Deeper(d.rng, d.version, d.size, d.is_float, depth + 1)
-    children = [IMAGE_STEPS[d.rng.choice(names)](inner) for _ in range(number)]
-    # Steps whose size is not fixed, as of a rotation that expands, do not fit into containers.
-    for child in children:
-        for step in child.walk():
+    count = 1 if name == "RandomOrder" else d.rng.randint(1, 3)
+    left_out = (
+        *NOT_INSIDE,
+        *(ONLY_V2 if d.version == 1 else ()),
+        *(CONTAINERS if d.depth > 1 else ()),
+    )
+    names = [each for each in IMAGE_STEPS if each not in left_out]
+    children = []
+    for _ in range(count):
+        children.append(draw_step(d.rng.choice(names), replace(d, depth=d.depth + 1)))
+        # A rotation that expands changes the size.
+        for step in children[-1].walk():
             step.arguments.pop("expand", None)
-    exact = all(child.is_exact for child in children)
-    moves = any(child.moves for child in children)
     arguments: dict[str, Any] = {}
+    is_exact = all(child.is_exact for child in children)
     if name == "RandomApply":
-        arguments["p"], decided = d.probability()
-        exact = arguments["p"] == 0 or (decided and exact)
-    elif name == "RandomChoice" and number > 1:
-        chosen = d.rng.randrange(number)
-        arguments["p"] = [float(place == chosen) for place in range(number)]
-        exact = children[chosen].is_exact
+        arguments["p"] = d.rng.choice((0.0, 1.0, 1.0, 1.0, 0.5))
+        is_exact = arguments["p"] == 0 or (arguments["p"] == 1 and is_exact)
+    elif name == "RandomChoice" and count > 1:
+        chosen = d.rng.randrange(count)
+        is_exact = children[chosen].is_exact
+        arguments["p"] = [float(place == chosen) for place in range(count)]
         if d.rng.random() < 0.2:
             del arguments["p"]
-            exact = False
-    return Step(name, arguments, children, is_exact=exact, moves=moves)
-
-
-@dataclass(slots=True)
-class _Deeper(Drawing):
-    depth: int = 0
+            is_exact = False
+    return Step(name, arguments, children, is_exact=is_exact)
 
 
 #: What mixes the images of a batch.
@@ -429,7 +299,7 @@ def _mixing(d: Drawing) -> Step:
         arguments = d.rng.choice(({}, {"p": [0.3, 0.7]}))
         step = Step("RandomChoice", arguments, [one(), one()])
     if d.rng.random() < 0.3:
-        step = Step("RandomApply", {"p": d.probability()[0]}, [step])
+        step = Step("RandomApply", {"p": d.rng.choice((0.0, 1.0, 0.5))}, [step])
     return step
 
 
@@ -477,7 +347,8 @@ def draw_list(rng: random.Random, version: int) -> list[Step]:
         size = (rng.choice((24, 32, 57)), rng.choice((24, 32, 57)))
         steps.append(Step("Resize", {"size": size, "interpolation": "bilinear"}))
         d.size = size
-    steps += [IMAGE_STEPS[rng.choice(names)](d) for _ in range(rng.randint(1, 4))]
+    for _ in range(rng.randint(1, 4)):
+        steps.append(draw_step(rng.choice(names), d))
     if rng.random() < 0.2:
         return steps
     # Lambda of v2 gets one crop at a time.
@@ -485,9 +356,10 @@ def draw_list(rng: random.Random, version: int) -> list[Step]:
         return [*steps, *_crops(d)]
     steps += _floats(d, steps)
     if rng.random() < 0.7:
-        steps.append(_normalize(d))
+        steps.append(Step("Normalize", choose(NORMALIZE, d)[0]))
     if rng.random() < 0.3:
-        steps.append(_erasing(d))
+        arguments, is_exact = choose(ERASING, d)
+        steps.append(Step("RandomErasing", arguments, is_exact=is_exact))
     if version == 2 and rng.random() < 0.1:
         steps.append(Step("ToPureTensor", {}))
     if version == 2 and d.size is not None and rng.random() < 0.4:
