@@ -8,6 +8,9 @@ from helpers.make_sources import tar_of
 from helpers.pictures import encode, photo
 
 from dataprep.images.validate import check_image
+from dataprep.options import Options
+from dataprep.run.convert import convert_dataset
+from dataprep.sources import read_source
 
 KIND = ("--channels", 3, "--dtype", "uint8")
 GRAY = np.asarray(photo(1).convert("L"))
@@ -50,11 +53,11 @@ def test_index_refuses_them_by_name(tmp_path, invoke, validate):
     assert all(what in rejected for _, what in OTHERS.values())
 
 
-def test_verify_finds_them(source, tmp_path, invoke, convert, monkeypatch):
+def test_verify_finds_them(source, tmp_path, invoke, monkeypatch):
     """An earlier release wrote them."""
     with monkeypatch.context() as patch:
         patch.setattr("dataprep.images.validate.check_pixel_kind", lambda *_: None)
-        convert(source, tmp_path / "out", *KIND)
+        convert_dataset(read_source(str(source)), str(tmp_path / "out"), Options(), workers=1)
     for decode in ((), ("--decode",)):
         found = invoke("verify", tmp_path / "out", *decode, "--workers", 1, status=1).stdout
         assert all(what in found for name, (_, what) in OTHERS.items() if not name.endswith(".pgm"))
