@@ -22,19 +22,19 @@ pytestmark = pytest.mark.usefixtures("quick_programs")
 def source(tmp_path_factory):
     """Ten photographs in train; another one and three copies of them in val."""
     root = tmp_path_factory.mktemp("near") / "photos"
-    for folder in ("train/a", "train/b", "val/a"):
-        (root / folder).mkdir(parents=True)
     photographs = [Image.fromarray(photograph(name)) for name in ("astronaut", "chelsea", "coffee")]
     corners = [(0, 0), (200, 0), (0, 140), (200, 140)]
     pictures = [photo.crop((x, y, x + 200, y + 140)) for x, y in corners for photo in photographs]
+    files = {}
     for number, picture in enumerate(pictures[:10]):
-        path = root / "train" / "ab"[number % 2] / f"{number}.jpg"
-        path.write_bytes(encode(picture, quality=90))
-    (root / "val/a/other.jpg").write_bytes(encode(pictures[10]))
-    (root / "val/a/half.jpg").write_bytes(encode(pictures[0].resize((100, 70))))
-    mirrored = pictures[1].transpose(Image.Transpose.FLIP_LEFT_RIGHT)
-    (root / "val/a/mirrored.jpg").write_bytes(encode(mirrored))
-    (root / "val/a/same.jpg").write_bytes((root / "train/a/2.jpg").read_bytes())
+        files[f"train/{'ab'[number % 2]}/{number}.jpg"] = encode(picture, quality=90)
+    files["val/a/other.jpg"] = encode(pictures[10])
+    files["val/a/half.jpg"] = encode(pictures[0].resize((100, 70)))
+    files["val/a/mirrored.jpg"] = encode(pictures[1].transpose(Image.Transpose.FLIP_LEFT_RIGHT))
+    files["val/a/same.jpg"] = files["train/a/2.jpg"]
+    for name, data in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(data)
     return root
 
 
