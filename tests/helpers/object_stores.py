@@ -56,13 +56,24 @@ def environment(values: dict[str, str]) -> Iterator[None]:
 SCHEMES = {"memory": "memory", "seaweedfs": "s3", "moto": "s3", "azurite": "az", "google": "gs"}
 
 
-def upload(folder: Path, url: str) -> str:
+def upload(folder: Path, place: str | Store) -> str:
     """Copy the files of a folder into an object store, and return the URL."""
-    store = open_store(url)
+    store = open_store(str(place))
     for path in sorted(folder.rglob("*")):
         if path.is_file():
             store.put(str(path.relative_to(folder)), path.read_bytes())
-    return url
+    return str(place)
+
+
+def files_of(place: Path | str | Store) -> dict[str, bytes]:
+    """Return the files of a dataset, local or not, without what only one machine writes."""
+    if isinstance(place, Path):
+        files = {path.name: path.read_bytes() for path in place.iterdir() if path.is_file()}
+    else:
+        store = place if isinstance(place, Store) else open_store(place)
+        files = {info.name: bytes(store.get(info.name)) for info in store.list_objects()}
+    machine = (".dataprep/stamps.json", ".dataprep/owner")
+    return {name: data for name, data in files.items() if name not in machine}
 
 
 @contextmanager

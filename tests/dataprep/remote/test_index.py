@@ -2,94 +2,68 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
+from helpers.datasets import write_images
+from helpers.object_stores import files_of, upload
 
 from dataprep import storage
 from dataprep.indexing.index import index_shards
 from dataprep.options import IndexOptions
 from dataprep.verification.verify import verify_dataset
 from manifests.errors import CallError, LostFolderError
-from manifests.remote.store import Store
 
 
 @pytest.fixture(scope="module")
-def shards(photos, dataprep, tmp_path_factory) -> Path:
+def shards(convert, tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("shards")
-    done = dataprep(
-        "convert", "--src", photos, "--out", folder / "set", "--fmt", "webdataset", "--shard-size",
-        "500KB",
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    for path in (folder / "set").glob("[!.]*"):
-        if path.suffix != ".tar":
-            path.unlink()
-    return folder / "set"
+    source = write_images(folder / "photos", range(24), ("cat", "dog"))
+    convert(source, folder / "set", "--fmt", "webdataset", "--samples-per-shard", 12)
+    (folder / "tars").mkdir()
+    for path in (folder / "set").glob("*.tar"):
+        shutil.copy(path, folder / "tars")
+    return folder / "tars"
 
 
-def upload(folder: Path, store: Store) -> str:
-    for path in folder.glob("*.tar"):
-        store.put(path.name, path.read_bytes())
-    return str(store)
-
-
-@pytest.fixture(scope="module")
-def expected(shards, tmp_path_factory) -> dict[str, bytes]:
-    folder = tmp_path_factory.mktemp("indexed") / "set"
-    folder.mkdir()
-    for path in shards.glob("[!.]*"):
-        (folder / path.name).write_bytes(path.read_bytes())
-    index_shards([str(folder)], IndexOptions(validate="header"), workers=1)
-    return {path.name: path.read_bytes() for path in folder.glob("[!.]*")}
-
-
-def test_the_files_are_those_of_a_local_copy(shards, expected, each_store) -> None:
+def test_the_files_are_those_of_a_local_copy(shards, each_store, tmp_path) -> None:
+    local = shutil.copytree(shards, tmp_path / "set")
     url = upload(shards, each_store)
-    result = index_shards([url], IndexOptions(validate="header"), workers=1)
-    assert (result.errors, result.folder) == ((), url)
-    assert {
-        info.name: bytes(each_store.get(info.name)) for info in each_store.list_objects()
-    } == expected
+    for place in (str(local), url):
+        result = index_shards([place], IndexOptions(validate="header"), workers=1)
+        assert (result.errors, result.folder) == ((), place)
+    assert files_of(each_store) == files_of(local)
     assert not verify_dataset(url, workers=1).problems
 
 
 def test_shards_with_braces_and_in_folders(shards, store) -> None:
-    for path in shards.glob("*.tar"):
-        store.put(f"train/{path.name}", path.read_bytes())
+    upload(shards, f"{store}/train")
     store.put("train/.hidden/x.tar", b"")
-    by_braces = index_shards(
-        [f"{store}/train/train-{{00000..00001}}.tar"], IndexOptions(), workers=1
-    )
-    assert (by_braces.folder, by_braces.manifest.splits[0].shards[1].file.name) == (
-        f"{store}/train",
-        "train-00001.tar",
-    )
+    names = f"{store}/train/train-{{00000..00001}}.tar"
+    found = index_shards([names], IndexOptions(), workers=1)
+    assert found.folder == f"{store}/train"
+    assert found.manifest.splits[0].shards[1].file.name == "train-00001.tar"
     store.delete("train/manifest.json")
-    by_folder = index_shards([str(store)], IndexOptions(overwrite=True), workers=1)
-    assert (
-        next(shard.name for shard in by_folder.manifest.splits[0].shards) == "train/train-00000.tar"
-    )
+    found = index_shards([str(store)], IndexOptions(overwrite=True), workers=1)
+    assert found.manifest.splits[0].shards[0].name == "train/train-00000.tar"
 
 
 def test_an_index_that_differs_is_kept_without_overwrite(shards, store) -> None:
     url = upload(shards, store)
     store.put("train-00000.idx", b"other")
+    before = files_of(store)
     with pytest.raises(CallError, match="exists and differs from the new index"):
         index_shards([url], IndexOptions(), workers=1)
-    assert bytes(store.get("train-00000.idx")) == b"other"
-    assert {info.name for info in store.list_objects()} == {
-        *(path.name for path in shards.glob("[!.]*")),
-        "train-00000.idx",
-    }
+    assert files_of(store) == before
     index_shards([url], IndexOptions(overwrite=True), workers=1)
-    assert bytes(store.get("train-00000.idx")) != b"other"
+    assert files_of(store)["train-00000.idx"] != b"other"
 
 
 def test_a_run_that_lost_the_folder_writes_no_manifest(shards, store, monkeypatch) -> None:
     """Another machine has made a dataset of other shards in the same place meanwhile."""
     url = upload(shards, store)
-    publish = storage.publish_all
+    before, publish = files_of(store), storage.publish_all
 
     def publish_late(pairs) -> None:
         store.put("manifest.json", b"of another run")
@@ -98,8 +72,4 @@ def test_a_run_that_lost_the_folder_writes_no_manifest(shards, store, monkeypatc
     monkeypatch.setattr(storage, "publish_all", publish_late)
     with pytest.raises(LostFolderError, match="another run has taken over the folder"):
         index_shards([url], workers=1)
-    assert bytes(store.get("manifest.json")) == b"of another run"
-    assert {info.name for info in store.list_objects()} == {
-        "manifest.json",
-        *(path.name for path in shards.glob("*.tar")),
-    }
+    assert files_of(store) == before | {"manifest.json": b"of another run"}

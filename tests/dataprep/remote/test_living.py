@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import shutil
-import tempfile
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
 import pytest
-from helpers.datasets import write_csv
-from helpers.object_stores import environment
+from helpers.datasets import without_plan, write_csv, write_images
+from helpers.object_stores import environment, files_of
 from helpers.pictures import encode, photo
 
 from dataprep.options import JoinOptions, Options, RemoveOptions, SyncOptions
@@ -32,28 +31,15 @@ from manifests.remote.store import Store, open_store
 from manifests.store import MANIFEST_NAME, read_manifest, read_revision
 
 OPTIONS = Options(shard_samples=5)
-
-
-def download(store: Store) -> dict[str, bytes]:
-    files = {info.name: bytes(store.get(info.name)) for info in store.list_objects()}
-    machine = (".dataprep/stamps.json", ".dataprep/owner")
-    return {name: data for name, data in files.items() if name not in machine}
-
-
-def content(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+#: Stands for the place of a dataset in arguments.
+PLACE = object()
 
 
 @pytest.fixture(scope="module")
 def sources(tmp_path_factory) -> list[str]:
-    root = tmp_path_factory.mktemp("sources")
-    for number in range(21):
-        path = (
-            root / ("first", "second")[number > 11] / ("cat", "dog")[number % 2] / f"{number}.jpg"
-        )
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(encode(photo(number, 24, 20)))
-    return [str(root / "first"), str(root / "second")]
+    root, pets = tmp_path_factory.mktemp("sources"), ("cat", "dog")
+    first = write_images(root / "first", range(12), pets)
+    return [str(first), str(write_images(root / "second", range(12, 21), pets))]
 
 
 @pytest.fixture(autouse=True)
@@ -63,41 +49,48 @@ def nothing_stays(staging):
     assert [path for path in staging.rglob("*") if path.is_file()] == []
 
 
-def append(source: str, out: str):
-    return append_dataset(read_source(source), out, OPTIONS, name="second", workers=1)
+def append(source: str, out: object):
+    return append_dataset(read_source(source), str(out), OPTIONS, name="second", workers=1)
+
+
+def check_whole(place: object, revision: int) -> None:
+    """Check that a dataset has a revision and no problems."""
+    assert read_manifest(str(place)).revision == revision
+    assert verify_dataset(str(place), workers=1).problems == ()
 
 
 def test_append_and_revert(each_store, sources, tmp_path):
-    convert_dataset(read_source(sources[0]), str(each_store), OPTIONS, workers=1)
-    convert_dataset(read_source(sources[0]), str(tmp_path / "out"), OPTIONS, workers=1)
-    before = download(each_store)
-    assert before == content(tmp_path / "out")
-    assert append(sources[1], str(each_store)).manifest.revision == 1
-    append(sources[1], str(tmp_path / "out"))
-    assert download(each_store) == content(tmp_path / "out")
-    assert append(sources[1], str(each_store)).revision == 1
+    places = (str(each_store), str(tmp_path / "out"))
+
+    def in_both(function, *args, **kwargs):
+        results = [
+            function(*(place if each is PLACE else each for each in args), **kwargs)
+            for place in places
+        ]
+        assert files_of(each_store) == files_of(tmp_path / "out")
+        return results[0]
+
+    in_both(convert_dataset, read_source(sources[0]), PLACE, OPTIONS, workers=1)
+    before = files_of(each_store)
+    assert in_both(append, sources[1], PLACE).manifest.revision == 1
+    assert append(sources[1], each_store).revision == 1
     table = write_csv(tmp_path / "a.csv", "key,a", [(f"{n:08d}", n) for n in range(12)])
-    for place in (str(each_store), str(tmp_path / "out")):
-        options = JoinOptions(on="key", missing="null")
-        assert join_dataset(place, str(table), options).manifest.revision == 2
-    (tmp_path / "keys").write_text("00000003\n00000005\n1-00000002\n")
-    for place in (str(each_store), str(tmp_path / "out")):
-        options = RemoveOptions(keys=str(tmp_path / "keys"))
-        assert remove_samples(place, options).removed == {"train": 3}
-    assert download(each_store) == content(tmp_path / "out")
-    assert verify_dataset(str(each_store), workers=1).problems == ()
+    options = JoinOptions(on="key", missing="null")
+    assert in_both(join_dataset, PLACE, str(table), options).manifest.revision == 2
+    keys = tmp_path / "keys"
+    keys.write_text("00000003\n00000005\n1-00000002\n")
+    removed = in_both(remove_samples, PLACE, RemoveOptions(keys=str(keys))).removed
+    assert removed == {"train": 3}
+    check_whole(each_store, 3)
     assert read_revision(str(each_store), 0).splits[0].samples == 12
-    assert revert_dataset(str(each_store)).restored == 3
-    assert revert_dataset(str(each_store)).joined == ("a",)
-    assert revert_dataset(str(each_store)).removed == 9
-    assert download(each_store) == before
-    (tmp_path / "keys").write_text("00000003\n00000005\n")
-    for place in (str(each_store), str(tmp_path / "new")):
-        convert_dataset(read_source(sources[0]), place, OPTIONS, workers=1)
-        result = remove_samples(place, RemoveOptions(keys=str(tmp_path / "keys"), scrub=True))
-        assert "copies of the dataset" in result.notices[-1]
-    assert download(each_store) == content(tmp_path / "new")
-    assert verify_dataset(str(each_store), workers=1).problems == ()
+    assert in_both(revert_dataset, PLACE).restored == 3
+    assert in_both(revert_dataset, PLACE).joined == ("a",)
+    assert in_both(revert_dataset, PLACE).removed == 9
+    assert files_of(each_store) == before
+    keys.write_text("00000003\n00000005\n")
+    result = in_both(remove_samples, PLACE, RemoveOptions(keys=str(keys), scrub=True))
+    assert "copies of the dataset" in result.notices[-1]
+    check_whole(each_store, 1)
 
 
 def test_merge_local_and_remote_sources(bucket, sources, invoke, tmp_path):
@@ -106,28 +99,24 @@ def test_merge_local_and_remote_sources(bucket, sources, invoke, tmp_path):
     merged = merge_sources(read_sources([sources[1], str(bucket)], SourceOptions()))
     assert (len(merged), merged.classes) == (21, ("cat", "dog"))
     invoke("convert", "--src", sources[1], "--src", bucket, "--out", out)
-    assert verify_dataset(str(out), workers=1).problems == ()
-    diff = invoke("diff", out, bucket, status=1).stdout
-    assert "removed" in diff
-    manifest = read_manifest(out)
-    assert manifest.splits[0].samples == 21
+    check_whole(out, 0)
+    assert "removed" in invoke("diff", out, bucket, status=1).stdout
+    assert read_manifest(out).splits[0].samples == 21
 
 
 def test_repair_and_diff(bucket, sources, invoke, tmp_path):
     convert_dataset(read_source(sources[0]), str(bucket), OPTIONS, workers=1)
-    append(sources[1], str(bucket))
-    before = download(bucket)
+    append(sources[1], bucket)
+    before = files_of(bucket)
     assert "nothing to repair" in invoke("repair", bucket).stdout
     for name in ("train-00000.idx", "train-00003.parquet"):
         bucket.delete(name)
     bucket.put("train-00004.tfrecord", before["train-00004.tfrecord"][:-9] + bytes(9))
     output = invoke("repair", bucket, "--src", sources[1]).stdout
     assert "train-00000.idx: the file is missing; rebuilt from train-00000.tfrecord" in output
-    assert (
-        "train-00004.tfrecord: the file does not match its checksum; made again from the source"
-        in output
-    )
-    assert download(bucket) == before
+    damaged = "train-00004.tfrecord: the file does not match its checksum"
+    assert f"{damaged}; made again from the source" in output
+    assert files_of(bucket) == before
     convert_dataset(read_source(sources[0]), str(tmp_path / "out"), OPTIONS, workers=1)
     assert "9  only in A" in invoke("diff", bucket, tmp_path / "out", status=1).stdout
     assert "the datasets have the same samples" in invoke("diff", bucket, bucket).stdout
@@ -135,7 +124,7 @@ def test_repair_and_diff(bucket, sources, invoke, tmp_path):
 
 def test_append_in_three_steps(store, sources, tmp_path):
     convert_dataset(read_source(sources[0]), str(store), OPTIONS, workers=1)
-    before = download(store)
+    before = files_of(store)
     plan = partial(
         write_append_plan, read_source(sources[1]), str(store), OPTIONS, name="second", workers=1
     )
@@ -149,14 +138,11 @@ def test_append_in_three_steps(store, sources, tmp_path):
     assert finish(str(store), workers=1).revision == 1
     work(str(store), Share(0, 1), workers=1)
     convert_dataset(read_source(sources[0]), str(tmp_path / "out"), OPTIONS, workers=1)
-    append(sources[1], str(tmp_path / "out"))
-    after = download(store)
-    assert {
-        name: data for name, data in after.items() if not name.startswith(".dataprep/plan/")
-    } == content(tmp_path / "out")
-    assert verify_dataset(str(store), workers=1).problems == ()
+    append(sources[1], tmp_path / "out")
+    assert without_plan(files_of(store)) == files_of(tmp_path / "out")
+    check_whole(store, 1)
     revert_dataset(str(store))
-    assert download(store) == before
+    assert files_of(store) == before
 
 
 @pytest.fixture
@@ -169,23 +155,7 @@ def memory(sources, tmp_path) -> Store:
 
 @pytest.fixture
 def third(tmp_path) -> str:
-    path = tmp_path / "third" / "cat" / "1.jpg"
-    path.parent.mkdir(parents=True)
-    path.write_bytes(encode(photo(77, 24, 20)))
-    return str(path.parents[1])
-
-
-@pytest.fixture
-def elsewhere(tmp_path):
-    """A function that calls another one as if on another machine, which has other temporary files and locks."""
-
-    def run(function, *args, **kwargs):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(tempfile, "tempdir", str(tmp_path / "tmp" / "elsewhere"))
-            (tmp_path / "tmp" / "elsewhere").mkdir(exist_ok=True)
-            return function(*args, **kwargs)
-
-    return run
+    return str(write_images(tmp_path / "third", (77,), ("cat",)))
 
 
 @pytest.fixture
@@ -195,40 +165,27 @@ def patch():
         yield patch
 
 
-def interrupt(source: str, store: Store, name: str) -> None:
-    """Begin to append a source, and fail before the object `name` is written."""
-
-    def fail_before(original):
-        def write(self, key, *data):
-            return 1 / 0 if key == name else original(self, key, *data)
-
-        return write
-
-    with pytest.MonkeyPatch.context() as patch:
-        for each in ("put", "create", "replace"):
-            patch.setattr(Store, each, fail_before(getattr(Store, each)))
-        with pytest.raises(ZeroDivisionError):
-            append(source, str(store))
+CHANGED = "another program has changed the dataset since this command began"
 
 
-def test_an_equal_append_ends_while_another_one_looks(memory, sources, elsewhere, patch):
+def test_an_equal_append_ends_while_another_one_looks(
+    memory, sources, elsewhere, patch, kill_before
+):
     """The other one deletes nothing: what was not finished when it looked may be part of the dataset."""
-    interrupt(sources[1], memory, "train-00004.parquet")
+    kill_before("train-00004.parquet", append, sources[1], memory)
 
     def look(*args):
         found = find_finished(*args)
         patch.undo()
-        elsewhere(append, sources[1], str(memory))
+        elsewhere(append, sources[1], memory)
         return found
 
     find_finished = prepare._find_finished
     patch.setattr(prepare, "_find_finished", look)
-    with pytest.raises(
-        StoppedError, match="another program has changed the dataset since this command began"
-    ):
-        append(sources[1], str(memory))
-    assert verify_dataset(str(memory), workers=1).problems == ()
-    assert append(sources[1], str(memory)).revision == 1
+    with pytest.raises(StoppedError, match=CHANGED):
+        append(sources[1], memory)
+    assert append(sources[1], memory).revision == 1
+    check_whole(memory, 1)
 
 
 def before_replace(patch, function) -> None:
@@ -248,31 +205,27 @@ def test_the_revision_after_an_append_is_not_replaced(memory, sources, third, el
     """Another machine ends the same append, and makes another one, just before this one writes the manifest."""
 
     def go_on():
-        elsewhere(append, sources[1], str(memory))
-        assert elsewhere(append, third, str(memory)).manifest.revision == 2
+        elsewhere(append, sources[1], memory)
+        assert elsewhere(append, third, memory).manifest.revision == 2
 
     before_replace(patch, go_on)
-    with pytest.raises(
-        StoppedError, match="another program has changed the dataset since this command began"
-    ):
-        append(sources[1], str(memory))
-    assert verify_dataset(str(memory), workers=1).problems == ()
-    assert read_manifest(str(memory)).revision == 2
+    with pytest.raises(StoppedError, match=CHANGED):
+        append(sources[1], memory)
+    check_whole(memory, 2)
 
 
 def test_the_revision_after_a_revert_is_not_replaced(memory, sources, third, elsewhere, patch):
-    append(sources[1], str(memory))
+    append(sources[1], memory)
 
     def go_on():
         elsewhere(revert_dataset, str(memory))
-        elsewhere(append, third, str(memory))
+        elsewhere(append, third, memory)
 
     before_replace(patch, go_on)
-    with pytest.raises(
-        StoppedError, match="another command has changed the revision since this revert began"
-    ):
+    message = "another command has changed the revision since this revert began"
+    with pytest.raises(StoppedError, match=message):
         revert_dataset(str(memory))
-    assert verify_dataset(str(memory), workers=1).problems == ()
+    check_whole(memory, 1)
     assert read_manifest(str(memory)).splits[0].samples == 13
 
 
@@ -285,21 +238,23 @@ def test_the_first_attempt_of_a_repeated_request_has_written(memory, sources, pa
         return original(store, name, *args)
 
     patch.setattr(Store, "replace", replace)
-    assert append(sources[1], str(memory)).manifest.revision == 1
+    assert append(sources[1], memory).manifest.revision == 1
     assert revert_dataset(str(memory)).removed == 9
-    assert verify_dataset(str(memory), workers=1).problems == ()
+    check_whole(memory, 0)
 
 
-def test_an_equal_append_ends_after_another_one_has_looked(memory, sources, elsewhere, patch):
+def test_an_equal_append_ends_after_another_one_has_looked(
+    memory, sources, elsewhere, patch, kill_before
+):
     """The other one is about to delete the first file, or to write a shard. Then it is killed."""
-    interrupt(sources[1], memory, "train-00004.parquet")
+    kill_before("train-00004.parquet", append, sources[1], memory)
 
     def kill(*_):
         raise KeyboardInterrupt
 
     def wait(function, *args):
         patch.undo()
-        elsewhere(append, sources[1], str(memory))
+        elsewhere(append, sources[1], memory)
         patch.setattr("dataprep.run.convert.write_shards", kill)
         function(*args)
 
@@ -307,48 +262,47 @@ def test_an_equal_append_ends_after_another_one_has_looked(memory, sources, else
     delete = Store.delete
     patch.setattr(Store, "delete", lambda *args: wait(delete, *args))
     with pytest.raises(KeyboardInterrupt):
-        append(sources[1], str(memory))
+        append(sources[1], memory)
     patch.undo()
-    assert verify_dataset(str(memory), workers=1).problems == ()
-    assert append(sources[1], str(memory)).revision == 1
+    assert append(sources[1], memory).revision == 1
+    check_whole(memory, 1)
 
 
 @pytest.mark.parametrize("are_repaired", [False, True])
-def test_images_change_after_an_interrupted_append(are_repaired, memory, third, sources, tmp_path):
+def test_images_change_after_an_interrupted_append(
+    are_repaired, memory, third, sources, kill_before, tmp_path, monkeypatch
+):
     """Files that are not needed any more are removed: a shard without images, or the list of rejected images."""
-    data = encode(photo(78, 24, 20))
-    image = tmp_path / "third" / "dog" / "2.jpg"
+    out, image = tmp_path / "out", tmp_path / "third/dog/2.jpg"
+    convert_dataset(read_source(sources[0]), str(out), OPTIONS, workers=1)
     image.parent.mkdir()
-    options = Options(shard_samples=1)
+    data = encode(photo(78, 24, 20))
     image.write_bytes(bytes(len(data)) if are_repaired else data)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(f"{__name__}.OPTIONS", options)
-        interrupt(third, memory, "manifest.json")
-        before = {*download(memory)}
-        image.write_bytes(data if are_repaired else bytes(len(data)))
-        assert append(third, str(memory)).manifest.revision == 1
-        after = {*download(memory)}
-        assert len(before - after - {".dataprep/journal.json"}) == (1 if are_repaired else 3)
-        out = tmp_path / "out"
-        convert_dataset(read_source(sources[0]), str(out), Options(shard_samples=5), workers=1)
-        append(third, str(out))
-    assert download(memory) == content(out)
+    monkeypatch.setattr(f"{__name__}.OPTIONS", Options(shard_samples=1))
+    kill_before("manifest.json", append, third, memory)
+    before = {*files_of(memory)}
+    image.write_bytes(data if are_repaired else bytes(len(data)))
+    assert append(third, memory).manifest.revision == 1
+    gone = before - {*files_of(memory)} - {".dataprep/journal.json"}
+    assert len(gone) == (1 if are_repaired else 3)
+    append(third, out)
+    assert files_of(memory) == files_of(out)
 
 
-def test_the_mark_of_the_next_append_stays(memory, sources, third, elsewhere, patch):
+def test_the_mark_of_the_next_append_stays(memory, sources, third, elsewhere, patch, kill_before):
     """The next append has seen the end of an append that has not removed its mark."""
 
     def wait(*args):
         patch.undo()
-        elsewhere(interrupt, third, memory, "train-00005.parquet")
+        elsewhere(kill_before, "train-00005.parquet", append, third, memory)
         return remove_journal(*args)
 
     remove_journal = complete.remove_journal
     patch.setattr(complete, "remove_journal", wait)
-    append(sources[1], str(memory))
-    assert ".dataprep/journal.json" in download(memory)
-    assert append(third, str(memory)).manifest.revision == 2
-    assert verify_dataset(str(memory), workers=1).problems == ()
+    append(sources[1], memory)
+    assert ".dataprep/journal.json" in files_of(memory)
+    assert append(third, memory).manifest.revision == 2
+    check_whole(memory, 2)
 
 
 def test_finish_keeps_the_next_revision(memory, sources, third, elsewhere, patch):
@@ -360,14 +314,13 @@ def test_finish_keeps_the_next_revision(memory, sources, third, elsewhere, patch
         patch.undo()
         elsewhere(finish, str(memory), workers=1)
         data = read_file(*args)
-        elsewhere(append, third, str(memory))
+        elsewhere(append, third, memory)
         return data
 
     read_file = complete.read_file
     patch.setattr(complete, "read_file", read)
     finish(str(memory), workers=1)
-    assert read_manifest(str(memory)).revision == 2
-    assert verify_dataset(str(memory), workers=1).problems == ()
+    check_whole(memory, 2)
 
 
 def test_a_scrub_deletes_old_versions_and_unfinished_uploads(sources, server_environment, tmp_path):
@@ -380,18 +333,18 @@ def test_a_scrub_deletes_old_versions_and_unfinished_uploads(sources, server_env
         url = "s3://versioned/set"
         convert_dataset(read_source(sources[0]), url, OPTIONS, workers=1)
         client.create_multipart_upload(Bucket="versioned", Key="set/train-00000.tfrecord")
-        (tmp_path / "gone").write_text("dog/3.jpg\n")
+        (tmp_path / "gone").write_text("dog/0003.jpg\n")
         remove_samples(url, RemoveOptions(sources=str(tmp_path / "gone"), scrub=True))
         assert "Uploads" not in client.list_multipart_uploads(Bucket="versioned")
         listed = client.list_object_versions(Bucket="versioned", Prefix="set/")
-        image = Path(sources[0], "dog", "3.jpg").read_bytes()
+        image = Path(sources[0], "dog", "0003.jpg").read_bytes()
         for each in listed["Versions"]:
             found = client.get_object(
                 Bucket="versioned", Key=each["Key"], VersionId=each["VersionId"]
             )
             assert image not in found["Body"].read()
         assert len(listed["Versions"]) > 10
-        assert verify_dataset(url, workers=1).problems == ()
+        check_whole(url, 1)
 
 
 class StoppedRequest(BaseException):
@@ -418,11 +371,11 @@ def stop_at(call: int, patch: pytest.MonkeyPatch) -> None:
 def test_what_stops_before_any_request_is_finished(action, sources, tmp_path, monkeypatch):
     place, source = str(tmp_path / "out"), Path(shutil.copytree(sources[0], tmp_path / "photos"))
     convert_dataset(read_source(str(source)), place, OPTIONS, workers=1)
-    before, gone = content(tmp_path / "out"), tmp_path / "gone"
-    gone.write_text("dog/3.jpg\ncat/4.jpg\n")
+    before, gone = files_of(tmp_path / "out"), tmp_path / "gone"
+    gone.write_text("dog/0003.jpg\ncat/0004.jpg\n")
     if action == "sync":
-        (source / "dog/3.jpg").rename(source / "cat/3.jpg")
-        (source / "cat/4.jpg").unlink()
+        (source / "dog/0003.jpg").rename(source / "cat/0003.jpg")
+        (source / "cat/0004.jpg").unlink()
 
     def act(out: str) -> None:
         if action == "sync":
@@ -432,7 +385,7 @@ def test_what_stops_before_any_request_is_finished(action, sources, tmp_path, mo
             remove_samples(out, RemoveOptions(sources=str(gone), scrub=action == "scrub"))
 
     act(place)
-    after = content(tmp_path / "out")
+    after = files_of(tmp_path / "out")
     for call in range(0, 1000, 3 if action == "sync" else 1):
         url = f"memory://stopped/{tmp_path.name}/{call}"
         for name, data in before.items():
@@ -441,11 +394,11 @@ def test_what_stops_before_any_request_is_finished(action, sources, tmp_path, mo
             stop_at(call, patch)
             act(url)
             break
-        there = download(open_store(url))
+        there = files_of(url)
         whole = (before["manifest.json"], after["manifest.json"])
         assert there["manifest.json"] in whole or action == "sync"  # which has two revisions
         for file in read_manifest(url).shard_files:
             assert len(there[file.name]) == file.bytes
         act(url)
-        assert download(open_store(url)) == after
+        assert files_of(url) == after
     assert call > 10

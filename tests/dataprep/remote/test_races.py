@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
-from contextlib import contextmanager
-from pathlib import Path
-
 import pytest
 
 from dataprep import storage
@@ -20,7 +16,6 @@ from dataprep.run.finish import finish
 from dataprep.run.work import Share
 from dataprep.shards import write as segments
 from dataprep.sources import read_source
-from dataprep.storage.remote import REMOTE
 from dataprep.verification.verify import verify_dataset
 from manifests.errors import StoppedError, StorageError
 from manifests.remote.store import Store
@@ -29,10 +24,6 @@ pytestmark = pytest.mark.usefixtures("staging")
 
 OPTIONS = Options(shard_samples=10)
 ALL = Share(0, 1)
-
-
-class KilledError(Exception):
-    """Stands for a kill."""
 
 
 @pytest.fixture(scope="module")
@@ -52,52 +43,21 @@ def convert(source, store):
     return run
 
 
-@contextmanager
-def another_machine(tmp_path: Path):
-    """In this block, use another folder for temporary files, and none of what this process has listed."""
-    with pytest.MonkeyPatch.context() as patch:
-        folder = tmp_path / "another machine"
-        folder.mkdir(exist_ok=True)
-        patch.setattr(tempfile, "tempdir", str(folder))
-        patch.setattr(REMOTE, "_remembered", None)
-        yield
-
-
 def problems(store: Store):
     return verify_dataset(str(store), workers=1).problems
 
 
-def kill_before(patch: pytest.MonkeyPatch, method: str, name: str) -> None:
-    """Let a method of stores raise an error in place of what it does with the object `name`."""
-    original = getattr(Store, method)
-
-    def killed(self, key, *arguments):
-        if key == name:
-            raise KilledError
-        return original(self, key, *arguments)
-
-    patch.setattr(Store, method, killed)
-
-
-def killed_run(convert, monkeypatch, method: str, name: str) -> None:
-    with monkeypatch.context() as patch:
-        kill_before(patch, method, name)
-        with pytest.raises(KilledError):
-            convert()
-
-
 def test_a_run_that_deletes_what_another_has_finished_since_writes_it_again(
-    convert, store, monkeypatch, tmp_path
+    convert, store, monkeypatch, elsewhere, kill_before
 ):
     """It looks at the folder while a shard has no table yet."""
-    killed_run(convert, monkeypatch, "create", "train-00001.parquet")
+    kill_before("train-00001.parquet", convert)
     remove, deleted = dataset.remove_outdated, []
 
     def after_another(resumable):
         if not deleted:
             deleted.append(resumable.outdated)
-            with another_machine(tmp_path):
-                convert()
+            elsewhere(convert)
             assert problems(store) == ()
         remove(resumable)
 
@@ -107,16 +67,17 @@ def test_a_run_that_deletes_what_another_has_finished_since_writes_it_again(
     assert problems(store) == ()
 
 
-def test_a_run_knows_its_own_files_while_another_finishes(convert, store, monkeypatch, tmp_path):
-    killed_run(convert, monkeypatch, "create", "train-00001.parquet")
+def test_a_run_knows_its_own_files_while_another_finishes(
+    convert, store, monkeypatch, elsewhere, kill_before
+):
+    kill_before("train-00001.parquet", convert)
     calls = []
 
     def after_another(out):
         journal = read_journal(out)
         calls.append(journal)
         if len(calls) == 1:
-            with another_machine(tmp_path):
-                convert()
+            elsewhere(convert)
         return journal
 
     monkeypatch.setattr("dataprep.ledger.state.read_journal", after_another)
@@ -130,17 +91,11 @@ def test_a_lost_or_damaged_file_of_a_shard_with_a_table_is_written_by_work(sourc
     work.work(str(each_store), ALL, workers=1)
     shard, index = "train-00001.tfrecord", "train-00001.idx"
     data, first = bytes(each_store.get(shard)), bytes(each_store.get(index))
-    wrong = [
-        (shard, data[:-1]),
-        (index, bytes([first[0] ^ 1]) + first[1:]),
-        (shard, b""),
-        (index, b""),
-    ]
-    for name, content in wrong:
+    changed = bytes([first[0] ^ 1]) + first[1:]
+    for name, content in ((shard, data[:-1]), (index, changed), (shard, b""), (index, b"")):
+        each_store.delete(name)
         if content:
             each_store.put(name, content)
-        else:
-            each_store.delete(name)
         with pytest.raises(StoppedError, match="1 shard of 4 is missing or damaged: train-00001"):
             finish(str(each_store), workers=1)
         written = work.work(str(each_store), ALL, workers=1).written
@@ -188,7 +143,7 @@ def test_a_worker_whose_temporary_files_were_removed_by_finish(source, store, mo
 
 
 def test_an_equal_append_that_ends_before_this_one_begins(
-    convert, store, make_photos, monkeypatch, tmp_path
+    convert, store, make_photos, monkeypatch, elsewhere, tmp_path
 ):
     """Its shards are part of the dataset: nobody may be told to move them away."""
     convert()
@@ -200,8 +155,7 @@ def test_an_equal_append_that_ends_before_this_one_begins(
 
     def after_the_other(*arguments):
         monkeypatch.setattr(prepare, "refuse_folders", refuse_folders)
-        with another_machine(tmp_path):
-            append()
+        elsewhere(append)
         refuse_folders(*arguments)
 
     monkeypatch.setattr(prepare, "refuse_folders", after_the_other)
