@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 from helpers.annotated import with_text
-from helpers.datasets import write_csv
+from helpers.datasets import flip, write_csv
 from helpers.pictures import encode, photo
 from PIL import Image
 
@@ -40,48 +41,48 @@ def write(folder: Path, kind: str, count: int = COUNT, changed: tuple[int, ...] 
     images = folder / {"boxes": "train2017"}.get(kind, "images")
     shutil.rmtree(folder, ignore_errors=True)
     images.mkdir(parents=True)
+    rows = []
     for number in range(count):
         (images / f"{number}.jpg").write_bytes(encode(photo(number, 48, 40)))
-    others = [number in changed for number in range(count)]
-    if kind in LABELS:
-        label = LABELS[kind]
-        rows = [
-            (f"images/{number}.jpg", label(number, other)) for number, other in enumerate(others)
-        ]
-        return write_csv(folder / "list.csv", "path,y", rows)
+        other = number in changed
+        if kind in LABELS:
+            rows.append((f"images/{number}.jpg", LABELS[kind](number, other)))
+        elif kind == "boxes":
+            # They reach a little beyond the image, as rounding makes them.
+            left = 7.25 if other else 1.3
+            rows.append([left, 2, 48.5 - left, 12])
+        else:
+            write_second(folder / SECONDS.get(kind, "masks"), kind, number, other)
+            rows.append((f"images/{number}.jpg", "cat", f"rights/{number}.png"))
     if kind == "boxes":
-        _write_coco(folder, others)
-        return folder
-    for number, other in enumerate(others):
-        values = np.full((40, 48), 900 + number if kind == "depth" else number)
-        values[:5, :5] = 3 + other
-        image = Image.fromarray(values.astype(np.uint16 if kind == "depth" else np.uint8))
-        if kind == "palette":
-            image = image.copy()
-            image.putpalette([value for color in range(8) for value in (color * 30, 0, 255)])
-        seconds = folder / SECONDS.get(kind, "masks")
-        seconds.mkdir(exist_ok=True)
-        image.convert("RGB" if kind == "views" else image.mode).save(seconds / f"{number}.png")
-    if kind == "views":
-        rows = [(f"images/{number}.jpg", "cat", f"rights/{number}.png") for number in range(count)]
-        return write_csv(folder / "list.csv", "path,y,right", rows)
+        write_coco(folder / "annotations", rows)
+    elif kind in (*LABELS, "views"):
+        columns = "path,y,right" if kind == "views" else "path,y"
+        return write_csv(folder / "list.csv", columns, rows)
     return folder
 
 
-def _write_coco(folder: Path, others: list[bool]) -> None:
-    """The boxes reach a little beyond the image, as rounding makes them."""
-    images = [
-        {"id": n, "file_name": f"{n}.jpg", "width": 48, "height": 40} for n in range(len(others))
-    ]
-    boxes = [[7.25 if other else 1.3, 2, 47, 12] for other in others]
-    boxes = [[x, y, 48.5 - x, height] for x, y, _, height in boxes]
-    annotations = [
-        {"id": n, "image_id": n, "category_id": 1, "bbox": box, "area": 1, "iscrowd": 0}
-        for n, box in enumerate(boxes)
-    ]
+def write_second(folder: Path, kind: str, number: int, other: bool) -> None:
+    """Write the mask, the depth map or the second view of an image."""
+    folder.mkdir(exist_ok=True)
+    values = np.full((40, 48), 900 + number if kind == "depth" else number)
+    values[:5, :5] = 3 + other
+    image = Image.fromarray(values.astype(np.uint16 if kind == "depth" else np.uint8))
+    if kind == "palette":
+        image = image.copy()
+        image.putpalette([value for color in range(8) for value in (color * 30, 0, 255)])
+    image.convert("RGB" if kind == "views" else image.mode).save(folder / f"{number}.png")
+
+
+def write_coco(folder: Path, boxes: list[list[float]]) -> None:
+    images, annotations = [], []
+    for number, box in enumerate(boxes):
+        images.append({"id": number, "file_name": f"{number}.jpg", "width": 48, "height": 40})
+        one = {"id": number, "image_id": number, "category_id": 1, "bbox": box}
+        annotations.append({**one, "area": 1, "iscrowd": 0})
     parts = {"images": images, "annotations": annotations, "categories": [{"id": 1, "name": "cat"}]}
-    (folder / "annotations").mkdir()
-    (folder / "annotations" / "instances_train2017.json").write_text(json.dumps(parts))
+    folder.mkdir()
+    (folder / "instances_train2017.json").write_text(json.dumps(parts))
 
 
 def options_of(kind: str) -> list[str]:
@@ -114,16 +115,9 @@ def masks(append, tmp_path):
 SAME = f"nothing to append: all {COUNT} images"
 
 
-def add_note(source: Path, *numbers: int) -> None:
-    """Change the bytes of masks, but not their pixels."""
-    for number in numbers:
-        mask = source / "masks" / f"{number}.png"
-        mask.write_bytes(with_text(mask.read_bytes(), b"note"))
-
-
 def refusal(number: int) -> str:
-    name = f"{number}.jpg: the image is in the dataset with another mask than masks/{number}.png"
-    return f"images/{name}"
+    image = f"images/{number}.jpg: the image is in the dataset"
+    return f"{image} with another mask than masks/{number}.png"
 
 
 @pytest.mark.parametrize(
@@ -152,10 +146,7 @@ def test_equal_labels_are_recognized_and_others_refused(kind, resize, append, sn
 def test_masks_of_other_images_are_not_read(masks, append, monkeypatch):
     out, source = masks
     write(source, "mask", COUNT + 1)
-    image = source / "images" / "0.jpg"
-    data = bytearray(image.read_bytes())
-    data[-20] ^= 1  # another image of the same length
-    image.write_bytes(data)
+    flip(source / "images" / "0.jpg", -20)  # another image of the same length
     read, load_second = [], known.load_others
 
     def load(root, extra, *args, **options):
@@ -173,7 +164,8 @@ def test_an_image_with_several_masks_in_the_dataset(masks, append, tmp_path):
     other, merged = write(tmp_path / "other", "mask", changed=(2,)), tmp_path / "merged"
     append("mask", source, merged, "--src", other)
     for folder in (source, other):
-        add_note(folder, 2)
+        mask = folder / "masks" / "2.png"
+        mask.write_bytes(with_text(mask.read_bytes(), b"note"))  # other bytes of the same pixels
         assert SAME in append("mask", folder, merged)
     write(other, "mask", changed=(3,))
     assert refusal(3) in append("mask", other, merged, status=2)
@@ -217,14 +209,11 @@ def test_classes_of_an_image_in_another_order_are_the_same(append, invoke, tmp_p
 
 
 @pytest.mark.parametrize(
-    ("change", "rejected"),
-    [(lambda data: b"broken", ", which is rejected ("), (lambda data: data[:70], "")],
-    ids=["no image", "cut short"],
+    ("size", "rejected"), [(0, ", which is rejected ("), (70, "")], ids=["empty", "cut short"]
 )
-def test_a_mask_that_cannot_be_read_is_another_one(change, rejected, masks, append):
+def test_a_mask_that_cannot_be_read_is_another_one(size, rejected, masks, append):
     out, source = masks
-    mask = source / "masks" / "1.png"
-    mask.write_bytes(change(mask.read_bytes()))
+    os.truncate(source / "masks" / "1.png", size)
     assert refusal(1) + rejected in append("mask", source, out, status=2)
 
 
