@@ -22,15 +22,17 @@ import sys
 import threading
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from email.utils import formatdate
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
 
 from helpers import gcs_server
+from helpers.http_files import in_thread
 from helpers.ports import free_ports
 
 #: Credentials of the test servers: no output of any program may contain them.
@@ -64,28 +66,39 @@ def _end_with_parent() -> None:
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 
 
+def _put(url: str, headers: Mapping[str, str] = MappingProxyType({})) -> int:
+    """Send a PUT without content; return the status, or 0 without an answer."""
+    request = urllib.request.Request(url, data=b"", headers=dict(headers), method="PUT")
+    try:
+        with urllib.request.urlopen(request, timeout=5) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        return int(error.code)
+    except OSError:
+        return 0
+
+
 @contextmanager
 def _process(
-    command: list[str], folder: Path, ready: Callable[[], bool], **environment: str
+    command: list[str], folder: Path, ready: Callable[[], bool], environment: dict[str, str]
 ) -> Iterator[None]:
-    with (folder / "log").open("wb") as log:
+    log = folder / "log"
+    with log.open("wb") as output:
         process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
+            stdout=output,
+            stderr=output,
             cwd=folder,
-            env={**os.environ, **environment},
+            env=os.environ | environment,
             preexec_fn=_end_with_parent,
         )
     try:
         deadline = time.monotonic() + _DEADLINE
         while not ready():
             if process.poll() is not None or time.monotonic() > deadline:
-                raise RuntimeError(
-                    f"{command[0]} did not"
-                    f" start:\n{(folder / 'log').read_text('utf-8', 'replace')[-3000:]}"
-                )
+                text = log.read_text("utf-8", "replace")
+                raise RuntimeError(f"{command[0]} did not start:\n{text[-3000:]}")
             time.sleep(0.05)
         yield
     finally:
@@ -116,7 +129,7 @@ def _server(
         for attempt in range(4):
             command, ready, environment = start(ports or free_ports(count))
             try:
-                stack.enter_context(_process(command, folder, ready, **environment, **variables))
+                stack.enter_context(_process(command, folder, ready, environment | variables))
                 break
             except RuntimeError:
                 if attempt == 3:
@@ -144,73 +157,33 @@ def seaweedfs(folder: Path, ports: list[int] | None = None) -> Iterator[dict[str
     weed = find_weed()
     if weed is None:
         pytest.skip(NO_SEAWEEDFS)
-    names = (
-        "master.port", "master.port.grpc", "volume.port", "volume.port.grpc", "filer.port",
-        "filer.port.grpc",
-    )  # fmt: skip
-    names = (*names, "s3.port", "s3.port.grpc")
+    kinds = ("master", "volume", "filer", "s3")
+    names = [name for kind in kinds for name in (f"{kind}.port", f"{kind}.port.grpc")]
     folder.mkdir(exist_ok=True)
     command = [
         weed, f"-logdir={folder}", "server", f"-dir={folder}", "-ip=127.0.0.1",
-        "-ip.bind=127.0.0.1", "-s3",
+        "-ip.bind=127.0.0.1", "-s3", "-master.telemetry=false", "-s3.port.iceberg=0",
+        "-s3.port.lance=0", "-volume.max=50", "-master.volumeSizeLimitMB=1024",
+        # A master that starts again waits as long for others; 10 s without this.
+        "-master.electionTimeout=1s",
     ]  # fmt: skip
-    command += ["-master.telemetry=false", "-s3.port.iceberg=0", "-s3.port.lance=0"]
-    command += ["-volume.max=50", "-master.volumeSizeLimitMB=1024"]
-    command += [
-        "-master.electionTimeout=1s"
-    ]  # a master that starts again waits as long for others; 10 s without this
 
     def start(chosen: list[int]) -> tuple[list[str], Callable[[], bool], dict[str, str]]:
         environment = _s3_environment(chosen[6])
         options = [f"-{name}={port}" for name, port in zip(names, chosen, strict=True)]
-        return [*command, *options], lambda: _can_write(environment), environment
+
+        def can_write() -> bool:
+            """Create the bucket, which is a folder of the filer; return whether all parts answer."""
+            object_url = f"http://127.0.0.1:{chosen[4]}/buckets/{BUCKET}/.ready"
+            return _put(object_url) == 201 and _put(environment["AWS_ENDPOINT_URL"]) != 0
+
+        return [*command, *options], can_write, environment
 
     # One thread, and fewer garbage collections: a request takes two thirds of the CPU.
     quick = {"GOMAXPROCS": "1", "GOGC": "400"}
 
     with _server(folder, start, len(names), ports, **quick) as environment:
         yield environment
-
-
-def _can_write(environment: dict[str, str]) -> bool:
-    """Create the bucket; return whether the server stores objects already."""
-    return _s3_request(environment, "") in (200, 409) and _s3_request(environment, "/.ready") == 200
-
-
-def _s3_request(environment: dict[str, str], path: str) -> int:
-    """Send a PUT with a version 4 signature; return the status, or 0 without an answer."""
-    endpoint = environment["AWS_ENDPOINT_URL"]
-    host = endpoint.removeprefix("http://")
-    now = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
-    digest = hashlib.sha256(b"").hexdigest()
-    scope = f"{now[:8]}/us-east-1/s3/aws4_request"
-    signed = "host;x-amz-content-sha256;x-amz-date"
-    headers = f"host:{host}\nx-amz-content-sha256:{digest}\nx-amz-date:{now}\n"
-    canonical = f"PUT\n/{BUCKET}{path}\n\n{headers}\n{signed}\n{digest}"
-    text = f"AWS4-HMAC-SHA256\n{now}\n{scope}\n{hashlib.sha256(canonical.encode()).hexdigest()}"
-    key = f"AWS4{SECRET_KEY}".encode()
-    for part in scope.split("/"):
-        key = hmac.new(key, part.encode(), hashlib.sha256).digest()
-    signature = hmac.new(key, text.encode(), hashlib.sha256).hexdigest()
-    authorization = (
-        f"AWS4-HMAC-SHA256 Credential={ACCESS_KEY}/{scope}, SignedHeaders={signed},"
-        f" Signature={signature}"
-    )
-    return _put(
-        f"{endpoint}/{BUCKET}{path}",
-        {"Authorization": authorization, "x-amz-content-sha256": digest, "x-amz-date": now},
-    )
-
-
-def _put(url: str, headers: dict[str, str]) -> int:
-    request = urllib.request.Request(url, data=b"", headers=headers, method="PUT")
-    try:
-        with urllib.request.urlopen(request, timeout=5) as answer:
-            return int(answer.status)
-    except urllib.error.HTTPError as error:
-        return int(error.code)
-    except OSError:
-        return 0
 
 
 # --- moto -----------------------------------------------------------------------------------------
@@ -238,19 +211,13 @@ def moto() -> Iterator[dict[str, str]]:
     server = make_server(
         "127.0.0.1", 0, one_at_a_time, threaded=True, request_handler=MotoRequestHandler
     )
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
+    with in_thread(server):
         environment = _s3_environment(server.server_port)
-        deadline = time.monotonic() + _DEADLINE
-        while (status := _s3_request(environment, "")) == 0 and time.monotonic() < deadline:
-            pass  # the first request imports all of S3
+        deadline, status = time.monotonic() + _DEADLINE, 0
+        while status == 0 and time.monotonic() < deadline:  # the first request imports all of S3
+            status = _put(f"{environment['AWS_ENDPOINT_URL']}/{BUCKET}")
         assert status == 200
         yield environment
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
 
 
 # --- Google Cloud Storage -------------------------------------------------------------------------
@@ -259,7 +226,7 @@ def moto() -> Iterator[dict[str, str]]:
 @contextmanager
 def google() -> Iterator[dict[str, str]]:
     """Run `helpers.gcs_server` in threads of this process."""
-    with gcs_server.google(SECRET_KEY, BUCKET) as server:
+    with in_thread(server := gcs_server.Server(SECRET_KEY, BUCKET)):
         yield {
             "GOOGLE_BASE_URL": f"http://127.0.0.1:{server.server_port}",
             "GOOGLE_BEARER_TOKEN": SECRET_KEY,

@@ -5,6 +5,7 @@ import itertools
 import pytest
 from helpers import gcs_server, handmade
 from helpers.cached import assert_equal, build, noise, read
+from helpers.http_files import in_thread
 from helpers.object_stores import environment, upload
 
 import loaders
@@ -36,7 +37,7 @@ def test_one_request_in_twenty_fails(tmp_path, monkeypatch, options):
     monkeypatch.setattr("loaders.cache.layout.GAP_BYTES", -1)
     monkeypatch.setattr("loaders.cache.layout.BLOCK_BYTES", 1)
     monkeypatch.setattr("loaders.cache.layout.REQUEST_RANGES", 1)
-    with gcs_server.google("token", "bucket") as server:
+    with in_thread(server := gcs_server.Server("token", "bucket")):
         values = {
             "GOOGLE_BASE_URL": f"http://127.0.0.1:{server.server_port}",
             "GOOGLE_BEARER_TOKEN": "token",
