@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from collections.abc import Callable
 
 import pytest
 from helpers import gate
-from helpers.warm_python import WarmPython
-from helpers.warm_start import WarmProcess
+from helpers.warm_python import WarmProcess, WarmPython
+
+#: Run first in a process: workers are forks, and signals are handled when the process ID is known.
+FORKED = """
+import forked_workers
+from dataprep.__main__ import handle_interrupts
+handle_interrupts("dataprep")
+"""
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 Start = Callable[..., "subprocess.Popen[str] | WarmProcess"]
@@ -42,11 +47,10 @@ def start(start: Start, warm: WarmPython) -> Start:
     def begin(
         *arguments: object, at: gate.Gate | None = None, cold: bool = False
     ) -> subprocess.Popen | WarmProcess:
-        executable = warm.executable()
-        if cold or executable == sys.executable:
+        if cold:
             return start(*arguments, at=at)
-        _, program, *options = at.command if at else gate.COMMAND
-        return WarmProcess(executable, program, "warm", *options, *map(_text, arguments))
+        _, *command = at.command if at else gate.COMMAND
+        return WarmProcess(warm, *command, *map(_text, arguments), before=FORKED)
 
     return begin
 

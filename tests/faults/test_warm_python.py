@@ -6,13 +6,11 @@ import os
 import signal
 import subprocess
 
-import pytest
 from helpers.warm_python import WarmPython
 
 REPORT = "import os, sys; print('json' in sys.modules, os.getppid(), *sys.argv[1:])"
 
 
-@pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="only Linux starts programs in forks")
 def test_a_process_that_was_killed_starts_again():
     """As Ray does with the children of its driver."""
     python = WarmPython("json")

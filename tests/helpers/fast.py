@@ -24,8 +24,6 @@ LEFT_OUT = (
 #: Fixtures that start programs or servers.
 PROGRAMS = {"bucket", "python", "run", "server_environment", "start", "store", "warm"}
 
-_COUNT = pytest.StashKey[list[int]]()
-
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     text = "run one case of each test that needs no other program; say what is left out"
@@ -61,31 +59,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         programs = PROGRAMS.intersection(getattr(item, "fixturenames", ()))
         if not programs and not item.get_closest_marker("slow"):
             first.setdefault(item.nodeid.partition("[")[0], item)
-    config.stash[_COUNT] = [len(first), len(items) - len(first)]
     items[:] = first.values()
-
-
-def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Send the counts to the process that prints the summary."""
-    if _COUNT in session.config.stash and hasattr(session.config, "workeroutput"):
-        session.config.workeroutput["fast"] = session.config.stash[_COUNT]
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_testnodedown(node: object) -> None:
-    """Take the counts of a process of pytest-xdist; all processes have the same."""
-    counts = getattr(node, "workeroutput", {}).get("fast")
-    if counts is not None:
-        node.config.stash[_COUNT] = counts  # type: ignore[attr-defined]
 
 
 def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, config: pytest.Config
 ) -> None:
-    if _COUNT in config.stash:
-        kept, more = config.stash[_COUNT]
+    if config.option.fast:
         terminalreporter.write_line(
-            f"--fast ran {kept:,} tests, with a sixth of their random examples, and left out {more:,}:"
-            f" further cases of these, and tests that start programs. It also left out loaders/transforms except parse, and"
-            f" {', '.join(LEFT_OUT)}."
+            "--fast ran one case of each test, with a sixth of its random examples. It left out tests"
+            f" that start programs, loaders/transforms except parse, and {', '.join(LEFT_OUT)}."
         )

@@ -4,16 +4,19 @@ A test that disturbs a run in the middle waits until the run is at the gate. So 
 on how fast the run and the test are.
 
 As a program: python gate.py [FOLDER POINT PARENT WORKERS] -- ARGUMENTS OF DATAPREP
-In a `WarmProcess`, "warm" comes first.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
 import threading
 import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 #: Seconds until a test gives up.
 _LIMIT = 300
@@ -31,8 +34,8 @@ class Gate:
             together.
         writes: instead, it is before a process writes the next part of a shard, after so many by
             this process: in the main process, and in each worker.
-        changes: instead, it is before the main process changes the next file or object of any
-            kind, after so many. The file ``changes`` in the folder lists what it changes.
+        changes: instead, it is before a process changes the next file or object of any kind, after
+            so many. The file ``changes`` in the folder lists what it changes.
 
     Attributes:
         folder: that folder.
@@ -57,28 +60,16 @@ class Gate:
 
     def waiting(self) -> set[int]:
         """Return the processes that have come to the gate."""
-        return {
-            int(name.removeprefix("waits-"))
-            for name in os.listdir(self.folder)
-            if name.startswith("waits-")
-        }
+        return {int(path.name.removeprefix("waits-")) for path in Path(self.folder).glob("waits-*")}
 
-    def wait(self, process, *, worker: bool = False) -> int:
-        """Wait until a process of the run, or a worker, is at the gate; return this process."""
-        deadline = time.monotonic() + _LIMIT
+    def wait(self, *processes, worker: bool = False) -> int:
+        """Wait until all processes, or a worker of one, are at the gate; return one of them."""
+        deadline, given = time.monotonic() + _LIMIT, {process.pid for process in processes}
         while True:
-            if found := sorted(self.waiting() - ({process.pid} if worker else set())):
-                return found[0]
-            assert process.poll() is None, (
-                f"the run ended with {process.returncode} before it came to the gate"
-            )
-            assert time.monotonic() < deadline, "no process came to the gate"
-            time.sleep(0.002)
-
-    def wait_for_all(self, processes) -> None:
-        """Wait until each of several processes is at the gate."""
-        deadline = time.monotonic() + _LIMIT
-        while not self.waiting() >= {process.pid for process in processes}:
+            waiting = self.waiting()
+            found = waiting - given if worker else waiting & given
+            if len(found) >= len(given):
+                return min(found)
             ended = [process.returncode for process in processes if process.poll() is not None]
             assert not ended, f"runs ended with {ended} before they came to the gate"
             assert time.monotonic() < deadline, "not all processes came to the gate"
@@ -89,73 +80,62 @@ class Gate:
         Path(self.folder, "open").touch()
 
 
-def hold(folder: str, point: str, most: int) -> None:
-    """Make this process wait at the gate. Workers call this at their start."""
-    from dataprep import storage
-
-    if point == "changes":
-        hold_changes(folder, most)
-        return
-    name = "publish" if point == "shards" else "write_to"
-    function, passed = getattr(storage, name), [0]
-    function = getattr(
-        function, "held", function
-    )  # that of a worker which is a fork of a process that is held
-
-    def may_pass() -> bool:
-        if point == "writes":
-            passed[0] += 1
-            return passed[0] <= most
-        for number in range(most):
-            try:
-                os.close(os.open(f"{folder}/passed-{number}", os.O_CREAT | os.O_EXCL))
-            except FileExistsError:
-                continue
-            return True
-        return False
-
-    def held(*arguments, **options):
-        if not may_pass():
-            Path(folder, f"waits-{os.getpid()}").touch()
-            _wait_until_open(folder)
-        return function(*arguments, **options)
-
-    held.held = function
-    setattr(storage, name, held)
-
-
 #: The object that shows whether a store honors conditions. It belongs to no dataset.
 _PROBE = ".dataprep-probe"
 
 
-def hold_changes(folder: str, most: int) -> None:
-    """Make this process wait before it changes a file or an object, after so many changes."""
+def hold(folder: str, point: str, most: int) -> None:
+    """Make this process wait at the gate. Workers call this at their start."""
+    passed = itertools.count(1)
+
+    def waits(name: str, arguments: Sequence[Any]) -> bool:
+        if point == "writes":
+            return next(passed) > most
+        if point == "changes":
+            changed = arguments[1]
+            if changed == _PROBE:
+                return False
+            shown = changed if isinstance(changed, str) else changed[-1][1]
+            with open(f"{folder}/changes", "a", encoding="utf-8") as file:
+                file.write(f"{name} {os.path.basename(shown)}\n")
+            return next(passed) == most + 1
+        return not any(_create(f"{folder}/passed-{number}") for number in range(most))
+
+    def held(function: Callable[..., Any]) -> Callable[..., Any]:
+        def change(*arguments: Any, **options: Any) -> Any:
+            if waits(function.__name__, arguments):
+                Path(folder, f"waits-{os.getpid()}").touch()
+                _wait_until_open(folder)
+            return function(*arguments, **options)
+
+        change.held = function
+        return change
+
+    for place, name in _places(point):
+        function = getattr(place, name)
+        # A worker may be a fork of a process that is held.
+        setattr(place, name, held(getattr(function, "held", function)))
+
+
+def _create(path: str) -> bool:
+    """Create a file, unless a process has done so; return whether this one did."""
+    with suppress(FileExistsError):
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL))
+        return True
+    return False
+
+
+def _places(point: str) -> list[tuple[Any, str]]:
+    """Return what has the functions before which a process waits, and their names."""
+    from dataprep import storage
+
+    if point != "changes":
+        return [(storage, "publish" if point == "shards" else "write_to")]
     from dataprep.storage.local import LocalFiles
     from manifests.remote.store import Store
 
-    passed = [0]
-
-    def held(function):
-        def change(self, name, *arguments, **options):
-            if name == _PROBE:
-                return function(self, name, *arguments, **options)
-            shown = name if isinstance(name, str) else name[-1][1]
-            with open(f"{folder}/changes", "a", encoding="utf-8") as file:
-                file.write(f"{function.__name__} {os.path.basename(shown)}\n")
-            passed[0] += 1
-            if passed[0] == most + 1:
-                Path(folder, f"waits-{os.getpid()}").touch()
-                _wait_until_open(folder)
-            return function(self, name, *arguments, **options)
-
-        return change
-
-    for place, names in (
-        (Store, ("put", "_put_if", "delete")),
-        (LocalFiles, ("publish", "publish_shard", "remove")),
-    ):
-        for name in names:
-            setattr(place, name, held(getattr(place, name)))
+    stores, files = ("put", "_put_if", "delete"), ("publish", "publish_shard", "remove")
+    return [*((Store, name) for name in stores), *((LocalFiles, name) for name in files)]
 
 
 def _wait_until_open(folder: str) -> None:
@@ -173,16 +153,8 @@ def _run() -> None:
     program.handle_interrupts("dataprep")
     import no_progress  # noqa: F401
 
-    options, arguments = (
-        sys.argv[1:][: sys.argv.index("--") - 1],
-        sys.argv[sys.argv.index("--") + 1 :],
-    )
-    if options[:1] == ["warm"]:
-        del options[0]
-        import forked_workers  # noqa: F401
-        from warm_start import lead_group
-
-        lead_group()
+    end = sys.argv.index("--")
+    options, arguments = sys.argv[1:end], sys.argv[end + 1 :]
     if options:
         from dataprep.engines import worker
 
