@@ -9,25 +9,16 @@ import os
 import signal
 import threading
 import time
+from itertools import islice
 from pathlib import Path
 
 from manifests.errors import SourceError
-
-#: Arguments of functions that do something in workers only: the parent takes ten minutes for them,
-#: in which a worker surely starts.
-MANY = [os.getpid()] * 30_000
 
 
 def square(number):
     print("output of a worker must not disturb the answers")
     time.sleep(0.002)
     return number * number, os.getpid()
-
-
-def sleep_in_workers(parent):
-    if os.getpid() != parent:
-        time.sleep(600)
-    return 0
 
 
 def sleep(seconds):
@@ -37,7 +28,8 @@ def sleep(seconds):
 
 def wait_for(path):
     """Return a path as soon as it exists; an empty one at once."""
-    while path and not Path(path).exists():
+    deadline = time.monotonic() + 300
+    while path and not Path(path).exists() and time.monotonic() < deadline:
         time.sleep(0.01)
     return path
 
@@ -51,50 +43,38 @@ def meet(place):
     return os.getpid()
 
 
-def die_in_workers(parent):
-    _only_in_workers(parent, lambda: os.kill(os.getpid(), signal.SIGKILL))
-
-
-def segfault_in_workers(parent):
-    _only_in_workers(parent, lambda: os.kill(os.getpid(), signal.SIGSEGV))
-
-
-def fail_in_workers(parent):
-    _only_in_workers(parent, lambda: _raise(SourceError("is wrong", file="a.csv", line=7)))
-
-
 class Unpicklable(Exception):  # noqa: N818
     def __init__(self, one, two):
         super().__init__(one)
 
 
-def fail_as_libraries_do(parent):
-    _only_in_workers(parent, lambda: _raise(Unpicklable("the reason", 2)))
+ERRORS = {
+    "a bad error": Unpicklable("the reason", 2),
+    "exit": SystemExit(0),
+    "memory": MemoryError(),
+    "source": SourceError("is wrong", file="a.csv", line=7),
+    "key": KeyError("no such key"),
+}
 
 
-def exit_in_workers(parent):
-    _only_in_workers(parent, lambda: _raise(SystemExit(0)))
+def many(action):
+    """Return so many tasks of `in_workers` that a worker surely starts: they take ten minutes in the parent."""
+    return [(action, os.getpid())] * 30_000
 
 
-def run_out_of_memory_in_workers(parent):
-    _only_in_workers(parent, lambda: _raise(MemoryError()))
-
-
-def return_a_lock_in_workers(parent):
-    return _only_in_workers(parent, threading.Lock)
-
-
-def raise_key_error_in_workers(parent):
-    return _only_in_workers(parent, lambda: {}["no such key"])
-
-
-def _only_in_workers(parent, function):
+def in_workers(task):
+    """Raise an error, return a lock, wait, or kill this process with a signal, if it is a worker."""
+    action, parent = task
     time.sleep(0.02)
-    return function() if os.getpid() != parent else None
-
-
-def _raise(error):
-    raise error
+    if os.getpid() == parent:
+        return 0
+    if action in ERRORS:
+        raise ERRORS[action]
+    if action == "a lock":
+        return threading.Lock()
+    if action == "wait":
+        return time.sleep(600)
+    return os.kill(os.getpid(), getattr(signal, action))
 
 
 def die_once(marker):
@@ -107,6 +87,14 @@ def die_once(marker):
     return None
 
 
+def refuse(reason):
+    if reason:
+        raise SourceError(reason, hint="fix it")
+
+
+# --- tasks that get a pool, and their parts --------------------------------------------------------
+
+
 def squares_of_pool(numbers, pool):
     """Return the squares of numbers, and the number of processes of the pool (0 without one)."""
     if pool is None:
@@ -114,6 +102,115 @@ def squares_of_pool(numbers, pool):
     return [pool.apply(square, number)[0] for number in numbers], pool.workers
 
 
-def refuse(reason):
-    if reason:
-        raise SourceError(reason, hint="fix it")
+def doubled(number):
+    """A part: yields its number, and returns it with the reply and the process."""
+    reply = yield number
+    return number, reply, os.getpid()
+
+
+def sum_of_parts(numbers, pool):
+    """A task: replies to each part with the sum of the numbers before it, and returns the results of all."""
+    parts, total = [], 0
+    for part in pool.map(doubled, numbers):
+        part.reply(total)
+        total += part.value
+        parts.append(part)
+    return [part.result() for part in parts]
+
+
+def results(function, work, pool):
+    """A task: replies to each part at once, and returns the results of all."""
+    return [part.result() for part in list(_replied(pool.map(function, work)))]
+
+
+def _replied(parts):
+    for part in parts:
+        part.reply(0)
+        yield part
+
+
+def doubled_together(work):
+    """A part that ends when so many processes take part."""
+    number, *place = work
+    meet(place)
+    return (yield from doubled(number))
+
+
+def meet_in_pool(place, pool):
+    return pool.apply(meet, place)
+
+
+def begin_and_count(path):
+    Path(path, f"{os.getpid()}-{time.monotonic_ns()}").touch()
+    yield 1
+    return 1
+
+
+def count_before_replies(task, pool):
+    """Return how many parts began before a reply to the first ones, and how many of all were finished."""
+    folder, number, first = task
+    parts = pool.map(begin_and_count, [folder] * number)
+    taken = list(islice(parts, first))
+    time.sleep(0.3)  # a pool without a bound goes on
+    begun = len(os.listdir(folder))
+    for part in taken:
+        part.reply(0)
+    return begun, sum(part.result() for part in [*taken, *_replied(parts)])
+
+
+def wait_for_the_next_task(task, pool):
+    """All parts of the first task are done, but the task itself waits until a part of the second has begun."""
+    number, folder = task
+    results(begin_and_count, [f"{folder}/{number}"] * 3, pool)
+    deadline = time.monotonic() + 120
+    while number == 0 and not os.listdir(f"{folder}/1") and time.monotonic() < deadline:
+        time.sleep(0.001)
+    return number, len(os.listdir(f"{folder}/1"))
+
+
+def fail_at_once(number):
+    if number == 7:
+        raise ValueError("number 7 is bad")
+    yield number
+
+
+def fail_after_the_reply(number):
+    yield number
+    if number == 7:
+        raise ValueError("number 7 is bad")
+
+
+def fail_itself(numbers, pool):
+    for part in _replied(pool.map(doubled, numbers)):
+        if part.value == 7:
+            raise ValueError("number 7 is bad")
+
+
+def die_in_workers(task):
+    yield in_workers(task)
+
+
+def never_reply(numbers, pool):
+    """A task that waits for ever: for an engine that is closed in the middle."""
+    for part in pool.map(doubled, numbers):
+        if part.value == 1:
+            part.result()
+    return numbers
+
+
+def lose_the_file(task, pool):
+    """A worker is killed; the task then removes the file that a part of the parent writes."""
+    try:
+        return results(die_or_miss_the_file, [task] * 4, pool)
+    finally:
+        Path(task[0], "removed").touch()
+
+
+def die_or_miss_the_file(task):
+    folder, parent = task
+    if os.getpid() == parent:
+        Path(folder, "begun").touch()
+        wait_for(f"{folder}/removed")
+        raise FileNotFoundError("the file was removed")
+    wait_for(f"{folder}/begun")
+    yield os.kill(os.getpid(), signal.SIGKILL)

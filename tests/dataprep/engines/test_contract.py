@@ -70,21 +70,21 @@ def test_results_come_as_tasks_finish(make, tmp_path):
 
 
 ERRORS = {
-    "fail_as_libraries_do": (RuntimeError, "Unpicklable: the reason"),
-    "exit_in_workers": (RuntimeError, "SystemExit: 0"),
-    "return_a_lock_in_workers": (Exception, "cannot pickle '_thread.lock' object"),
-    "run_out_of_memory_in_workers": (MemoryError, "^$"),
-    "fail_in_workers": (SourceError, "^a.csv, line 7: is wrong$"),
-    "raise_key_error_in_workers": (KeyError, "no such key"),
+    "a bad error": (RuntimeError, "Unpicklable: the reason"),
+    "exit": (RuntimeError, "SystemExit: 0"),
+    "a lock": (Exception, "cannot pickle '_thread.lock' object"),
+    "memory": (MemoryError, "^$"),
+    "source": (SourceError, "^a.csv, line 7: is wrong$"),
+    "key": (KeyError, "no such key"),
 }
 
 
 def test_any_error_in_a_worker_is_raised_here(make, capfd):
     """With its traceback as the cause. The engine can run again."""
     engine = make()
-    for function, (error, message) in ERRORS.items():
+    for action, (error, message) in ERRORS.items():
         with pytest.raises(error, match=message) as caught:
-            list(engine.run(getattr(tasks, function), tasks.MANY, len(tasks.MANY)))
+            list(engine.run(tasks.in_workers, tasks.many(action), 30_000))
         if error is KeyError:
             assert 'engine_tasks.py", line' in str(caught.value.__cause__)
     assert capfd.readouterr().err == ""
@@ -100,8 +100,10 @@ def test_any_error_in_a_worker_is_raised_here(make, capfd):
 
 def test_closing_early_does_not_wait_for_tasks(make, kind):
     start = time.monotonic()
-    work = [0.001] + [600] * 20 if kind == "ray" else tasks.MANY
-    results = make().run(tasks.sleep if kind == "ray" else tasks.sleep_in_workers, work, len(work))
+    if kind == "ray":
+        results = make().run(tasks.sleep, [0.001] + [600] * 20, 21)
+    else:
+        results = make().run(tasks.in_workers, tasks.many("wait"), 30_000)
     next(results)
     results.close()
     assert time.monotonic() - start < 300
@@ -110,19 +112,11 @@ def test_closing_early_does_not_wait_for_tasks(make, kind):
 def test_tasks_in_flight_are_bounded(make):
     """A caller that is slow to take results makes the engine wait: it has not taken more tasks from an endless list."""
     taken = count()
-    last = 0
-
-    def endless():
-        nonlocal last
-        while True:
-            last = next(taken)
-            yield last
-
-    results = make(2).run(tasks.square, endless(), 1000)
+    results = make(2).run(tasks.square, taken, 1000)
     for _ in range(5):
         next(results)
     time.sleep(0.3)  # a local worker goes on with the next tasks meanwhile
-    at_rest = last
+    at_rest = next(taken)
     results.close()
     assert at_rest < 1000
 
@@ -132,9 +126,13 @@ def test_a_killed_worker(make, kind, tmp_path):
     work = [str(tmp_path / str(number)) for number in range(3)]
     if kind == "ray":
         assert sorted(make().run(tasks.die_once, work, 3)) == work
-    else:
-        with pytest.raises(WorkerDiedError, match=r"was killed.*run the same command again"):
-            list(make().run(tasks.die_in_workers, tasks.MANY, len(tasks.MANY)))
+        return
+    for name, message in (
+        ("SIGKILL", r"was killed.*run the same command again"),
+        ("SIGSEGV", r"was killed by SIGSEGV, possibly because a library failed"),
+    ):
+        with pytest.raises(WorkerDiedError, match=message):
+            list(make().run(tasks.in_workers, tasks.many(name), 2))
 
 
 def test_a_pool_works_on_parts_of_a_task(make):

@@ -7,10 +7,11 @@ import subprocess
 import sys
 import threading
 from contextlib import closing
+from functools import partial
 
 import pytest
 from helpers import PYTHONPATH
-from helpers import pool_tasks as tasks
+from helpers import engine_tasks as tasks
 from helpers.processes import children
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -35,53 +36,42 @@ def run(function, work, workers=3):
         return list(engine.run_with_pool(function, work, workers))
 
 
-@pytest.fixture(scope="module")
-def engine():
+def test_parts_of_tasks_come_in_order():
     with closing(LocalEngine(3)) as engine:
-        engine.start("helpers.pool_tasks")
-        list(engine.run_with_pool(tasks.sum_of_parts, [[1]], 3))
-        yield engine
+
+        @settings(max_examples=25, deadline=None)
+        @given(st.lists(st.lists(st.integers(0, 9), max_size=40), max_size=6))
+        def check(work):
+            results = list(engine.run_with_pool(tasks.sum_of_parts, iter(work), 3))
+            expected = [[(n, sum(numbers[:k])) for k, n in enumerate(numbers)] for numbers in work]
+            assert sorted([part[:2] for part in result] for result in results) == sorted(expected)
+
+        check()
 
 
-class TestRuns:
-    """With one engine for all examples."""
-
-    @pytest.fixture(autouse=True)
-    def _nothing_remains(self, engine):
-        """The workers remain."""
-
-    @settings(max_examples=25, deadline=None)
-    @given(st.lists(st.lists(st.integers(0, 9), max_size=40), max_size=6))
-    def test_parts_of_a_task_come_in_order(self, engine, work):
-        results = list(engine.run_with_pool(tasks.sum_of_parts, iter(work), 3))
-        expected = [[(n, sum(numbers[:at])) for at, n in enumerate(numbers)] for numbers in work]
-        assert sorted([[part[:2] for part in result] for result in results]) == sorted(expected)
-
-    def test_all_processes_work_on_one_task_and_on_whole_tasks(self, engine, tmp_path):
-        work = [(number, str(tmp_path), 3) for number in range(100)]
-        (result,) = engine.run_with_pool(tasks.parts_that_meet, [work], 3)
-        assert [number for number, _, _ in result] == list(range(100))
-        assert len({process for _, _, process in result}) == 3
-        (tmp_path / "whole").mkdir()
-        work = tasks.until_all_take_part(str(tmp_path / "whole"), 3)
-        results = list(engine.run_with_pool(tasks.whole_task, work, 3))
-        assert sorted(number for number, _ in results) == list(range(len(results)))
-        assert len({process for _, process in results}) == 3
-
-    def test_the_next_task_begins_before_the_last_one_ends(self, engine, tmp_path):
-        for name in "01":
-            (tmp_path / name).mkdir()
-        work = [(0, str(tmp_path)), (1, str(tmp_path))]
-        assert dict(engine.run_with_pool(tasks.wait_for_the_next_task, work, 3))[0] >= 1
-
-    @pytest.mark.parametrize("workers", [2, 3])
-    def test_parts_that_wait_for_a_reply_are_bounded(self, engine, tmp_path, workers):
-        most = PARTS_PER_WORKER * workers
-        work = [(str(tmp_path), 60, most)]
-        assert [*engine.run_with_pool(tasks.count_before_replies, work, workers)] == [(most, 60)]
+def test_all_processes_work_on_one_task_and_on_whole_tasks(tmp_path):
+    work = [(number, tmp_path, 3) for number in range(100)]
+    (result,) = run(partial(tasks.results, tasks.doubled_together), [work])
+    assert [number for number, _, _ in result] == list(range(100))
+    assert len({process for _, _, process in result}) == 3
+    (tmp_path / "whole").mkdir()
+    assert len({*run(tasks.meet_in_pool, [(tmp_path / "whole", 3)] * 60)}) == 3
 
 
-def test_one_worker_starts_no_process_and_no_thread(tmp_path):
+def test_the_next_task_begins_before_the_last_one_ends(tmp_path):
+    for name in "01":
+        (tmp_path / name).mkdir()
+    work = [(0, str(tmp_path)), (1, str(tmp_path))]
+    assert dict(run(tasks.wait_for_the_next_task, work))[0] >= 1
+
+
+@pytest.mark.parametrize("workers", [2, 3])
+def test_parts_that_wait_for_a_reply_are_bounded(tmp_path, workers):
+    most = PARTS_PER_WORKER * workers
+    assert run(tasks.count_before_replies, [(tmp_path, 60, most)], workers) == [(most, 60)]
+
+
+def test_one_worker_starts_no_process_and_no_thread():
     def in_this_thread(numbers, pool):
         assert pool is None
         assert threading.current_thread() is threading.main_thread()
@@ -92,43 +82,43 @@ def test_one_worker_starts_no_process_and_no_thread(tmp_path):
     assert InlinePool().apply(abs, -3) == 3
 
 
-@pytest.mark.parametrize(
-    "function", [tasks.run_failing_at_once, tasks.run_failing_later, tasks.fail_itself]
-)
+FAILING = {
+    "a part": partial(tasks.results, tasks.fail_at_once),
+    "a part after its reply": partial(tasks.results, tasks.fail_after_the_reply),
+    "the task": tasks.fail_itself,
+}
+
+
 @pytest.mark.parametrize("workers", [2, 3])
-def test_an_error_ends_the_run(function, workers):
+@pytest.mark.parametrize("place", [*FAILING, "the iterator"])
+def test_an_error_ends_the_run(place, workers):
+    def work():
+        yield from [list(range(40))] * 4 if place in FAILING else [[1, 2]]
+        raise ValueError("number 7 is bad")
+
     with pytest.raises(ValueError, match="number 7 is bad"):
-        run(function, [list(range(40))] * 4, workers)
+        run(FAILING.get(place, tasks.sum_of_parts), work(), workers)
 
 
-def test_an_error_in_the_task_iterator_is_raised():
-    def failing():
-        yield [1, 2]
-        raise ValueError("no more tasks")
-
-    with pytest.raises(ValueError, match="no more tasks"):
-        run(tasks.sum_of_parts, failing())
-
-
-@pytest.mark.parametrize("function", [tasks.kill_a_worker, tasks.lose_the_file])
-def test_a_dead_worker_ends_the_run(function, tmp_path):
+def test_a_dead_worker_ends_the_run(tmp_path):
     """Also if its files are removed."""
-    parent = os.getpid()
-    work = [parent if function == tasks.kill_a_worker else (str(tmp_path), parent)]
-    with pytest.raises(WorkerDiedError, match=r"was killed.*run the same command again"):
-        run(function, work)
+    died = r"was killed.*run the same command again"
+    with pytest.raises(WorkerDiedError, match=died):
+        run(partial(tasks.results, tasks.die_in_workers), [tasks.many("SIGKILL")])
+    with pytest.raises(WorkerDiedError, match=died):
+        run(tasks.lose_the_file, [(tmp_path, os.getpid())])
 
 
 def test_closing_early_ends_tasks_that_wait():
     with closing(LocalEngine(3)) as engine:
-        results = engine.run_with_pool(tasks.never_reply, [[0], [1, 2, 3], [4, 5]], 3)
-        assert next(results) == 0
+        results = engine.run_with_pool(tasks.never_reply, [[], [1, 2, 3], [4, 5]], 3)
+        assert next(results) == []
         results.close()
 
 
 INTERRUPTED = """
 import os, signal, sys, threading
-from helpers import pool_tasks
+from helpers import engine_tasks
 from dataprep.engines import LocalEngine
 
 entered, moment, main = [0], int(sys.argv[1]), threading.get_ident()
@@ -147,7 +137,7 @@ def interrupted_enter(condition):
 engine = LocalEngine(2)
 threading.Condition.__enter__ = interrupted_enter
 try:
-    list(engine.run_with_pool(pool_tasks.sum_of_parts, [[1, 2, 3]] * 50, 2))
+    list(engine.run_with_pool(engine_tasks.sum_of_parts, [[1, 2, 3]] * 50, 2))
 except KeyboardInterrupt:
     print("interrupted", entered[0] >= moment)
 """
