@@ -22,6 +22,8 @@ from numpy.typing import NDArray
 import loaders
 from manifests.errors import DatasetError
 
+RECORDS = Path(__file__).with_name("records") / "loaders"
+
 #: Libraries that decide the pixels and the texts of a loader.
 LIBRARIES = ("numpy", "nvidia-dali-cuda120", "nvidia-dali-cuda130", "onnxruntime", "torch")
 

@@ -1,7 +1,8 @@
 """Run commands in a folder, and keep what they print and the digests of the files that they write.
 
 A recording is a text: commands with their output, and lists of files with their SHA-256. Lines of
-stdout begin with ``| ``, lines of stderr with ``! ``. A list of files has the options of the
+stdout begin with ``| ``, lines of stderr with ``! ``. Lines with ``$ ``, ``@ `` and ``# `` are the scenario, which is played again:
+commands, steps of `scenarios` and notes. A list of files has the options of the
 manifest apart, and the digest of the manifest without them, so that a changed option shows as such.
 """
 
@@ -112,20 +113,24 @@ class Recorder:
             self._bucket = self._make_bucket()
         return self._bucket
 
-    def url(self, name: str) -> str:
-        return f"{self.bucket}/{name}"
-
     def text(self) -> str:
         return "\n".join(self.lines) + "\n"
 
-    # --- making sources -----------------------------------------------------------------------
-
-    def put(self, prefix: str, folder: str, choose: Callable[[str], bool] = lambda _: True) -> str:
-        """Write images of `images.zip` below a folder. Return the folder."""
-        for path, data in images(prefix).items():
-            if choose(path):
-                self.write(f"{folder}/{path}", data)
-        return folder
+    def play(self, record: str, steps: Mapping[str, Callable[..., None]]) -> None:
+        """Do what a record has done: its commands ($), steps (@) and notes (#)."""
+        for line in record.splitlines():
+            mark, _, rest = line.partition(" ")
+            if mark == "#":
+                self.lines += ["", line]
+            elif mark == "$":
+                self.run(*shlex.split(rest)[1:])
+            elif mark == "@":
+                name, *arguments = shlex.split(rest)
+                follows = bool(self.lines) and self.lines[-1].startswith("@ ")
+                if name not in ("files", "page") and not follows:
+                    self.lines.append("")
+                self.lines.append(line)
+                steps[name](self, *arguments)
 
     def write(self, name: str, content: str | bytes) -> str:
         """Write a file and return its name."""
@@ -134,32 +139,19 @@ class Recorder:
         path.write_bytes(content.encode() if isinstance(content, str) else content)
         return name
 
-    # --- recording ----------------------------------------------------------------------------
-
-    def note(self, text: str) -> None:
-        self.lines += ["", f"# {text}"]
-
-    def run(self, *arguments: object, files: bool = False) -> None:
-        """Run a command, and record its output and exit status.
-
-        Args:
-            arguments: the arguments of `dataprep`.
-            files: whether to record the files of the last argument or of ``--out`` too.
-
-        """
-        words = [str(argument) for argument in arguments]
+    def run(self, *arguments: str) -> None:
+        """Run a command, and record its output and exit status."""
+        words = [str(self.bucket) + word[3:] if word[:4] == "URL/" else word for word in arguments]
         done = self._run(*words, cwd=self.folder)
         self.lines += ["", f"$ dataprep {self._clean(shlex.join(words))}"]
         for mark, output in (("|", done.stdout), ("!", done.stderr)):
             for line in self._clean(output).splitlines():
                 self.lines.append(f"{mark} {line}".rstrip())
         self.lines.append(f"exit status {done.returncode}")
-        if files:
-            self.files(words[words.index("--out") + 1] if "--out" in words else words[-1])
 
     def files(self, out: str) -> None:
         """Record the files of a dataset that are new, changed or gone since they were last recorded."""
-        content = self._content(out)
+        content = self._content(out.replace("URL", str(self.bucket)) if "URL" in out else out)
         lines = {name: _digest(name, data) for name, data in content.items()}
         if "manifest.json" in content:
             lines |= _manifest_lines(json.loads(content["manifest.json"]))

@@ -9,19 +9,18 @@ import json
 
 import numpy as np
 import pytest
-from golden.batches import BatchRecorder, far_apart, machine
+from golden.batches import RECORDS, BatchRecorder, far_apart, machine
 from golden.datasets import make_datasets
 from golden.loader_scenarios import SCENARIOS
 from golden.recording import difference
-from golden.test_golden import RECORDS, UPDATE
+from golden.test_golden import UPDATE
 from helpers.untraced import untraced
 
 from loaders.transforms.parse import transform_table
 
 __all__ = ["untraced"]
 
-FOLDER = RECORDS / "loaders"
-MACHINE = FOLDER / "machine.json"
+MACHINE = RECORDS / "machine.json"
 
 
 @pytest.fixture(scope="session")
@@ -36,10 +35,10 @@ def test_loaders_are_as_recorded(name, datasets, tmp_path, monkeypatch):
     root, make = datasets
     recorder = BatchRecorder(make, root, tmp_path)
     SCENARIOS[name](recorder)
-    path = FOLDER / f"{name}.txt"
+    path = RECORDS / f"{name}.txt"
     arrays = path.with_suffix(".npz")
     if UPDATE:
-        FOLDER.mkdir(exist_ok=True)
+        RECORDS.mkdir(exist_ok=True)
         path.write_text(recorder.text(), "utf-8")
         arrays.unlink(missing_ok=True)
         if recorder.arrays:
@@ -57,12 +56,12 @@ def test_loaders_are_as_recorded(name, datasets, tmp_path, monkeypatch):
 def test_each_record_of_loaders_has_its_scenario():
     if UPDATE:
         MACHINE.write_text(json.dumps(machine(), indent=1) + "\n")
-        for path in FOLDER.glob("*.*"):
+        for path in RECORDS.glob("*.*"):
             if path.stem not in {*SCENARIOS, "machine"}:
                 path.unlink()
-    assert {path.stem for path in FOLDER.glob("*.txt")} == {*SCENARIOS}
+    assert {path.stem for path in RECORDS.glob("*.txt")} == {*SCENARIOS}
 
 
 def test_every_name_of_a_transform_is_recorded():
-    text = "".join(path.read_text("utf-8") for path in FOLDER.glob("transforms_*.txt"))
+    text = "".join(path.read_text("utf-8") for path in RECORDS.glob("transforms_*.txt"))
     assert [info.name for info in transform_table() if f"'{info.name}'" not in text] == []
