@@ -15,13 +15,14 @@ from typing import NamedTuple
 
 import click
 import numpy as np
+import pydicom.examples
 import pytest
 import tifffile
 from helpers import make_sources, oracles
+from helpers.datasets import write_csv
 from helpers.pictures import encode, photo
+from helpers.tables import write_table
 from helpers.warm_python import WarmPython
-from pydicom.dataset import Dataset, FileMetaDataset
-from pydicom.uid import ExplicitVRLittleEndian, generate_uid
 
 from dataprep.commands.base import main
 
@@ -85,16 +86,17 @@ def sources(make_photos, tmp_path_factory) -> Path:
     names = [str(path.relative_to(folder)) for path in sorted(images.glob("*/*"))]
     lines = [f"{name} {number % 2}\n" for number, name in enumerate(names)]
     (folder / "list.txt").write_text("".join(lines))
-    columns = [
-        {"path": name, "label": ("cat", "dog")[n % 2], "split": ("train", "val")[n // 4], "age": n}
-        for n, name in enumerate(names)
-    ]
-    rows = [",".join(map(str, row.values())) for row in columns]
-    (folder / "table.csv").write_text("\n".join(["path,label,split,age", *rows]) + "\n")
-    (folder / "table.jsonl").write_text("".join(json.dumps(row) + "\n" for row in columns))
+    columns = {
+        "path": names,
+        "label": ["cat", "dog"] * 3,
+        "split": ["train"] * 4 + ["val"] * 2,
+        "age": range(6),
+    }
+    for kind in (".csv", ".jsonl"):
+        write_table(folder, kind, columns)
     people = [path.relative_to(folder) for path in sorted(photos.glob("*/*"))]
-    rows = [f"{path},person {n % 20},camera {n % 3}" for n, path in enumerate(people)]
-    (folder / "people.csv").write_text("\n".join(["path,identity,camera", *rows]) + "\n")
+    rows = [(path, f"person {n % 20}", f"camera {n % 3}") for n, path in enumerate(people)]
+    write_csv(folder / "people.csv", "path,identity,camera", rows)
     (folder / "withdrawn.txt").write_text("class 0/00000.jpg\n")
     (folder / "cars").mkdir()
     for number in range(6):
@@ -118,16 +120,17 @@ def sources(make_photos, tmp_path_factory) -> Path:
 def make_label_tables(folder: Path) -> None:
     """Write tables with labels of every type, next to images."""
     photos = sorted(path.relative_to(folder) for path in (folder / "photos").rglob("*.jpg"))
-    tables: dict[str, tuple[str, Callable[[int], str]]] = {
-        "tags.csv": ("label", lambda number: ("cat", "cat|dog", "dog", "")[number % 4]),
-        "faces.csv": ("age", lambda number: f"{18 + number % 60}"),
-        "points.csv": ("x,y", lambda number: f"{number / 7},{number / 3}"),
-        "captions.csv": ("caption", lambda number: f"a photo of number {number}"),
-        "celebs.csv": ("Smiling,Eyeglasses", lambda number: f"{number % 2},{(number // 2) % 2}"),
-    }
-    for name, (columns, values) in tables.items():
-        rows = [f"{path},{values(number)}" for number, path in enumerate(photos)]
-        (folder / name).write_text("\n".join([f"path,{columns}", *rows]))
+    tags = ("cat", "cat|dog", "dog", "")
+    numbers = range(len(photos))
+    for name, columns, values in (
+        ("tags", "label", [(tags[number % 4],) for number in numbers]),
+        ("faces", "age", [(18 + number % 60,) for number in numbers]),
+        ("points", "x,y", [(number / 7, number / 3) for number in numbers]),
+        ("captions", "caption", [(f"a photo of number {number}",) for number in numbers]),
+        ("celebs", "Smiling,Eyeglasses", [(number % 2, number // 2 % 2) for number in numbers]),
+    ):
+        rows = [(path, *row) for path, row in zip(photos, values, strict=True)]
+        write_csv(folder / f"{name}.csv", f"path,{columns}", rows)
     lines = []
     for number, path in enumerate(photos):
         texts = [f"a photo of number {number}", f"number {number}, from the left"]
@@ -149,18 +152,7 @@ def make_tiles(folder: Path) -> None:
         pixels = rng.integers(0, 4000, (64, 64, 13), np.uint16)
         kind = {"photometric": "minisblack", "planarconfig": "contig"}
         tifffile.imwrite(tile / f"{number}.tif", pixels, compression="zlib", **kind)
-        dataset = Dataset()
-        dataset.Rows = dataset.Columns = 64
-        dataset.SamplesPerPixel, dataset.PhotometricInterpretation = 1, "MONOCHROME2"
-        dataset.BitsAllocated = dataset.BitsStored = 16
-        dataset.HighBit, dataset.PixelRepresentation = 15, 0
-        dataset.RescaleSlope, dataset.RescaleIntercept = 1, -1024
-        dataset.SOPClassUID = dataset.SOPInstanceUID = generate_uid()
-        dataset.PixelData = pixels[..., 0].tobytes()
-        options = {"implicit_vr": False, "little_endian": True, "enforce_file_format": True}
-        dataset.file_meta = FileMetaDataset()
-        dataset.file_meta.TransferSyntaxUID = ExplicitVRLittleEndian
-        dataset.save_as(slices / f"{number}.dcm", **options)
+        shutil.copy(pydicom.examples.get_path("ct"), slices / f"{number}.dcm")
 
 
 def make_market(folder: Path) -> None:

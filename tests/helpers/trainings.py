@@ -1,14 +1,12 @@
-"""Run training scripts in this process or in separate processes, and kill them."""
+"""Run training scripts in this process or in forks of a warm one, and kill them."""
 
 import io
-import multiprocessing
-import os
+import re
 import runpy
 import signal
 import subprocess
 import sys
-import threading
-from contextlib import closing, redirect_stderr, redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from unittest import mock
 
@@ -16,35 +14,17 @@ import torch
 
 from helpers.ports import free_ports
 from helpers.processes import kill_at_once
+from helpers.warm_python import WarmProcess
 
 ROOT = Path(__file__).parents[2]
 
 
-def environment():
-    """Return the environment of training processes."""
-    # With one thread, sums are computed in a fixed order.
-    return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-
-
-def call(command):
-    """Run a script, given as a command, and return the finished process.
-
-    A script that needs one process runs in this one, as ``python SCRIPT`` would run it: this saves
-    importing torch and DALI again.
-    """
-    command = list(map(str, command))
-    if command[1].endswith(".py"):
-        return call_here(command[1:])
-    return subprocess.run(
-        command, capture_output=True, text=True, timeout=600, env=environment(), check=False
-    )
-
-
-def call_here(arguments):
+def call(arguments):
+    """Run a script in this process as `python` would, on one thread; return the finished process."""
     out, err, status, threads = io.StringIO(), io.StringIO(), 0, torch.get_num_threads()
-    script = arguments[0]
+    script, *_ = arguments = [*map(str, arguments)]
     try:
-        torch.set_num_threads(1)
+        torch.set_num_threads(1)  # sums are computed in a fixed order
         with (
             mock.patch.object(sys, "argv", arguments),
             mock.patch.object(sys, "path", [str(Path(script).parent), *sys.path]),
@@ -63,106 +43,84 @@ def call_here(arguments):
     return subprocess.CompletedProcess(arguments, status, out.getvalue(), err.getvalue())
 
 
-def output_of(command):
-    done = call(command)
+def output_of(arguments):
+    done = call(arguments)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
-class Forks:
-    """A script in processes that begin as copies of one that has imported torch and DALI, with torchrun's variables.
+BEFORE = """
+import os, signal, sys, torch
+os.environ.update({environment!r})
+torch.set_num_threads(1)
+write = sys.stdout.write
+def write_and_wait(text):
+    write(text)
+    if {last_line!r} and text.startswith({last_line!r}):
+        write("\\n")
+        sys.stdout.flush()
+        while True:
+            signal.pause()
+sys.stdout.write = write_and_wait
+"""
 
-    With `last_line`, a process that has printed a line with this beginning waits until it is
-    killed.
 
-    Attributes:
-        processes: the processes, one for each rank.
-        stdout: their standard output, line by line.
+def start(python, arguments, processes, last_line=""):
+    """Start a script in processes with torchrun's variables; each waits after a line with this beginning."""
+    python.executable("torch._dynamo", "pyarrow.compute", "pyarrow.parquet")
+    port, started = free_ports(1)[0], []
+    for rank in range(processes):
+        environment = {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+        if processes > 1:
+            environment |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+            environment |= dict.fromkeys(("WORLD_SIZE", "LOCAL_WORLD_SIZE"), str(processes))
+            environment |= dict.fromkeys(("RANK", "LOCAL_RANK"), str(rank))
+        before = BEFORE.format(environment=environment, last_line=last_line)
+        started.append(WarmProcess(python, *map(str, arguments), before=before))
+    return started
+
+
+def output_of_forks(python, arguments, processes):
+    """Run a script in processes; return what the first one has printed."""
+    started = start(python, arguments, processes)
+    outputs = [process.communicate(timeout=600) for process in started]
+    assert [process.returncode for process in started] == [0] * processes, outputs
+    return outputs[0][0]
+
+
+def losses(output):
+    found = re.findall(r"step (\d+): loss ([\d.]+)", output)
+    return {int(step): float(loss) for step, loss in found}
+
+
+def kill_and_resume(python, arguments, folder, *, steps, per_epoch, processes):
+    """Check that a run that is killed and resumed ends as one that is not; return what both print, and the step.
+
+    Args:
+        arguments: a function that returns the arguments of a script from the checkpoint and options.
+        folder: where the checkpoints `complete.pt` and `stopped.pt` are written.
+        steps: of the whole run.
+        per_epoch: steps of an epoch. The run is killed in the second one.
+        processes: the number of processes.
 
     """
-
-    def __init__(self, arguments, processes, last_line=None):
-        multiprocessing.set_forkserver_preload(PRELOADED)
-        context = multiprocessing.get_context("forkserver")
-        output, written = context.Pipe(duplex=False)
-        with closing(output), closing(written):
-            self.stdout = os.fdopen(os.dup(output.fileno()))
-            launched = {
-                **environment(),
-                "MASTER_ADDR": "127.0.0.1",
-                "MASTER_PORT": str(free_ports(1)[0]),
-            }
-            launched |= {"WORLD_SIZE": str(processes), "LOCAL_WORLD_SIZE": str(processes)}
-            self.processes = []
-            for rank in map(str, range(processes)):
-                ranks = (
-                    {**launched, "RANK": rank, "LOCAL_RANK": rank}
-                    if processes > 1
-                    else environment()
-                )
-                process = context.Process(
-                    target=run_in_fork, args=(list(map(str, arguments)), ranks, written, last_line)
-                )
-                process.start()
-                self.processes.append(process)
-
-    def kill(self):
-        for process in self.processes:
-            process.kill()
-
-    def __enter__(self):
-        self._timer = threading.Timer(600, self.kill)
-        self._timer.start()
-        return self
-
-    def __exit__(self, *_):
-        for process in self.processes:
-            process.join()
-        self._timer.cancel()
-        self.stdout.close()
-
-
-#: What a script imports; `torch._dynamo` with its first optimizer. None of it starts a thread.
-PRELOADED = [
-    "torch", "torch.distributed", "torch._dynamo", "loaders.dali.pipeline", "loaders.loader",
-    "loaders.resolve", "pyarrow.compute", "pyarrow.parquet",
-]  # fmt: skip
-
-
-def run_in_fork(arguments, environment, stdout, last_line):
-    os.environ.clear()
-    os.environ.update(environment)
-    os.dup2(stdout.fileno(), 1)
-    if last_line:
-        write = sys.stdout.write
-        sys.stdout.write = lambda text: (
-            write(text) if not text.startswith(last_line) else write_and_wait(write, text)
-        )
-    torch.set_num_threads(1)
-    sys.argv = arguments
-    sys.path.insert(0, str(Path(arguments[0]).parent))
-    runpy.run_path(arguments[0], run_name="__main__")
-
-
-def write_and_wait(write, text):
-    write(f"{text}\n")
-    sys.stdout.flush()
-    while True:
-        signal.pause()
-
-
-def output_of_forks(arguments, processes):
-    with Forks(arguments, processes) as forks:
-        printed = forks.stdout.read()
-    assert [process.exitcode for process in forks.processes] == [0] * processes, printed
-    return printed
-
-
-def kill_after(step, arguments, processes):
-    """Kill every process of a run when the first one has printed a step and waits, and so do the others for it."""
-    with Forks(arguments, processes, f"step {step}:") as forks:
-        for line in forks.stdout:
-            if line.startswith(f"step {step}:"):
-                break
-        kill_at_once([process.pid for process in forks.processes])
-    assert [process.exitcode for process in forks.processes] == [-signal.SIGKILL] * processes
+    complete, stopped = folder / "complete.pt", folder / "stopped.pt"
+    printed = output_of_forks(python, arguments(complete), processes)
+    expected = losses(printed)
+    assert list(expected) == list(range(1, steps + 1))
+    # All processes wait after the last step, so they die at the same moment.
+    last = f"step {per_epoch + 4}:"
+    started = start(python, arguments(stopped), processes, last)
+    assert next(line for line in started[0].stdout if line.startswith(last))
+    kill_at_once([process.pid for process in started])
+    assert [process.wait() for process in started] == [-signal.SIGKILL] * processes
+    step = torch.load(stopped)["step"]
+    assert per_epoch < step < steps
+    resumed = output_of_forks(python, arguments(stopped, "--resume"), processes)
+    assert losses(resumed) == {number: expected[number] for number in range(step + 1, steps + 1)}
+    assert printed.splitlines()[-1] == resumed.splitlines()[-1]
+    first, second = torch.load(complete), torch.load(stopped)
+    assert first["step"] == second["step"] == steps
+    for name, weights in first["model"].items():
+        assert torch.equal(weights, second["model"][name]), name
+    return printed, resumed, step

@@ -26,7 +26,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
-from typing import IO, Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 #: Seconds until a program that does not end fails its test.
 _LIMIT = 300
@@ -190,6 +190,7 @@ class WarmProcess:
 
     Attributes:
         pid: the process, which leads a process group.
+        stdout: what it prints.
         returncode: its exit status, or the negative number of the signal that ended it; `None`
             while it runs.
 
@@ -198,7 +199,7 @@ class WarmProcess:
     def __init__(self, python: WarmPython, *arguments: str, before: str) -> None:
         self.returncode: int | None = None
         pipes = [os.pipe(), os.pipe()]
-        self._outputs: list[IO[str]] = [os.fdopen(reader) for reader, _ in pipes]
+        self.stdout, self._stderr = (os.fdopen(reader) for reader, _ in pipes)
         null, *writers = files = [os.open(os.devnull, os.O_RDONLY), *(each[1] for each in pipes)]
         self._connection = python.connect(arguments, files, before, leads_group=True)
         for file in (null, *writers):
@@ -228,14 +229,15 @@ class WarmProcess:
         """Wait until no process has the pipes open; return what came to stdout and stderr."""
         pool = ThreadPoolExecutor(2)
         try:
-            stdout, stderr = pool.map(lambda file: file.read(), self._outputs, timeout=timeout)
+            files = (self.stdout, self._stderr)
+            stdout, stderr = pool.map(lambda file: file.read(), files, timeout=timeout)
         except TimeoutError:
             os.killpg(self.pid, signal.SIGKILL)
             raise
         finally:
             pool.shutdown()
-        for file in self._outputs:
-            file.close()
+        self.stdout.close()
+        self._stderr.close()
         self.wait(timeout)
         return stdout, stderr
 

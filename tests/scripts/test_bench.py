@@ -36,82 +36,50 @@ WITHOUT_TORCH = ("cloud", "convert", "duplicates", "scale")
 DATA = "--images {photos} --work {work} --count"
 ONE = "--repeats 1"
 TINY = "--models tiny --rounds 1 --seconds 0.01 --device cpu --batch-sizes 4 --stores full"
-#: Options of each benchmark, and the first column of its tables. Those without options need what
-#: the value says.
+#: Options of each benchmark, and the number of rows in its tables, 0 for any. Those without options
+#: need what the value says.
 RUNS = {
     "accuracy": "images in train/ and val/: test_accuracy.py trains with both loaders",
     "accuracy_reid": "images in train/ and val/: test_accuracy.py trains with all loaders",
     "augment": (
-        f"{DATA} 8 --batch-size 4 --device cpu {ONE} --min-seconds 0 --only plain Jitter twist",
-        ["plain", "ColorJitter", "DALI by hand, plain", "*, color_twist"],
+        f"{DATA} 8 --batch-size 4 --device cpu {ONE} --min-seconds 0 --only plain Jitter twist", 4,
     ),
-    "cache": (
-        f"{DATA} 64 --batch-size 32 {ONE} --device cpu --orders 'in order'",
-        ["the store, *", "the store, *", "local, in order", "cold, in order", "warm, in order"],
-    ),
-    "cloud": ("--work {work} --shards 1 3", ["with fencing", "without fencing"]),
+    "cache": (f"{DATA} 64 --batch-size 32 {ONE} --device cpu --orders 'in order'", 5),
+    "cloud": ("--work {work} --shards 1 3", 2),
     "convert": (
-        "--images {photos} --work {work} --seconds 0.01 --different 1 --workers 2 --only 4K raw",
-        [
-            *("dataprep", "Pillow", "dataprep", "Pillow", "commands*"),
-            *["dataprep"] * 4, "commands*", *["dataprep"] * 2,
-        ],
+        "--images {photos} --work {work} --seconds 0.01 --different 1 --workers 2 --only 4K raw", 12,
     ),
     "decoding": (
         f"--work {{work}} --cases tiles 64 --count 8 --size 32 --frames 60 --batch-size 4 {ONE}"
-        " --workers 1 --seconds 0 --device cpu",
-        ["loaders.build", "tifffile, 1 workers", "loaders.build", "av, 1 workers"],
+        " --workers 1 --seconds 0 --device cpu", 4,
     ),
-    "duplicates": (
-        "--images {few} --dataset 2500x2500",
-        [*["*"] * 11, "3", "2500x2500"],
-    ),
+    "duplicates": ("--images {few} --dataset 2500x2500", 13),
     "endurance": "many loaders: test_endurance.py runs two cycles",
     "tune, memory": (
         f"{DATA} 8 --batch-size 4 --device cpu --threads 1 --loads 0 --seconds 0.01 {ONE}"
-        " --memory --stores full",
-        ["DALI by hand", "*, defaults", "loaders.build", "DALI by hand", "*, defaults"],
+        " --memory --stores full", 5,
     ),
     "load": (
         f"{DATA} 8 --batch-size 4 --device cpu {ONE} --min-seconds 0 --stores full raw32"
-        " --samplers buffer ShuffledSampler on_error=skip --only loaders hand",
-        ["loaders.build, buffer", "*, ShuffledSampler", "*, on_error=skip", "DALI by hand"] * 2,
+        " --samplers buffer ShuffledSampler on_error=skip --only loaders hand", 8,
     ),
-    "load, undecoded": (
-        f"{DATA} 64 --batch-size 32 {ONE} --undecoded --samplers buffer",
-        ["buffer", "the disk, end to end"],
-    ),
+    "load, undecoded": (f"{DATA} 64 --batch-size 32 {ONE} --undecoded --samplers buffer", 2),
     "ranks": (
         f"{DATA} 16 --batch-size 4 --ranks 1 2 --seconds 0.01 --rounds 1 --stores full raw"
-        " --models tiny --device cpu",
-        ["1", "2", *["1", "1", "2", "2"] * 2, *["1"] * 3, *["2"] * 3],
+        " --models tiny --device cpu", 16,
     ),
-    "simulate": (
-        f"{DATA} 32 --batch-size 4 --ranks 1 2 --rate 100",
-        ["1 x 1", "1 x 1", "1 x 2", "1 x 2", "2 x 1", "2 x 1"],
-    ),
-    "scale, mixing": ("--work {work} --steps mixing --shards 4", [*["*"] * 5, "whole split"]),
+    "simulate": (f"{DATA} 32 --batch-size 4 --ranks 1 2 --rate 100", 6),
+    "scale, mixing": ("--work {work} --steps mixing --shards 4", 6),
     "scale": (
         "--work {work} --shards 1 2 --plan-shards 1 2 --finish-shards 1 --ranks 1 2"
-        " --steps plan 'rows of 20 shards' finish ShuffledSampler build",
-        [*["plan"] * 2, *["rows*"] * 2, "finish", *["Sh*"] * 2, *["*"] * 6, *["1", "1", "2", "2"] * 2],
+        " --steps plan 'rows of 20 shards' finish ShuffledSampler build", 21,
     ),
-    "shapes": (
-        f"{DATA} 8 --batch-size 4 --device cpu {ONE} --only bucket Patchify rows",
-        ["*, batch=images", "*, batch=pixels", "Patchify 256", "rows of 1024"] * 2,
-    ),
-    "shared_gpu": (
-        f"{DATA} 8 --batch-size 4 --device cpu --seconds 0.1 --processes 1",
-        ["loaders.build", "DALI by hand"],
-    ),
-    "train_speed": (
-        f"{DATA} 8 {TINY} --hand --pipelines 2 --profiled 2",
-        ["cached batch", *["loaders.build, full", "2 pipelines, full", "DALI by hand, full"] * 2],
-    ),
+    "shapes": (f"{DATA} 8 --batch-size 4 --device cpu {ONE} --only bucket Patchify rows", 8),
+    "shared_gpu": (f"{DATA} 8 --batch-size 4 --device cpu --seconds 0.1 --processes 1", 2),
+    "train_speed": (f"{DATA} 8 {TINY} --hand --pipelines 2 --profiled 2", 7),
     "tune": (
         f"{DATA} 16 --batch-size 4 --device cpu --stores 256 --threads 1 --prefetch 2"
-        f" --seconds 0.01 {ONE} --rounds 1",
-        ["**", "default", "tune", "best of the grid"],
+        f" --seconds 0.01 {ONE} --rounds 1", 0,
     ),
 }  # fmt: skip
 
@@ -140,11 +108,6 @@ def bench(python, warm, monkeypatch):
     return run
 
 
-def matches(pattern, text):
-    """Whether a text is the pattern, in which * is anything."""
-    return re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), text) is not None
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", RUNS)
 def test_benchmark(name, bench, photos, tmp_path):
@@ -157,7 +120,7 @@ def test_benchmark(name, bench, photos, tmp_path):
     few.mkdir()
     for number in ("astronaut", "chelsea", "coffee"):
         (few / f"{number}.jpg").write_bytes(encode(photograph(number)))
-    options, first_columns = run
+    options, count = run
     folders = {"photos": photos, "few": few, "work": tmp_path / "work"}
     file = tmp_path / "results.json"
     if "--undecoded" in options and on_memory(tmp_path):
@@ -167,12 +130,9 @@ def test_benchmark(name, bench, photos, tmp_path):
     results = json.loads(file.read_text())
     rows = [row for table in results["tables"] for row in table["rows"]]
     names = [str(next(iter(row.values()))) for row in rows]
-    if first_columns[0] == "**":  # any number of rows
-        first_columns = [*["*"] * (len(names) + 1 - len(first_columns)), *first_columns[1:]]
-    assert len(names) == len(first_columns), names
-    for pattern, first in zip(first_columns, names, strict=True):
-        assert matches(pattern, first), names
-        assert f"\n  {first} " in done.stdout
+    assert names
+    assert len(names) == count or not count, names
+    assert [first for first in names if f"\n  {first} " not in done.stdout] == []
     assert results["benchmark"] == name
     assert results["command"].startswith(f"python scripts/bench {name} ")
     assert {"cpu", "cores", "gpus", "memory_gb", "system"} <= set(results["machine"])

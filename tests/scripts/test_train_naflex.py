@@ -1,7 +1,6 @@
 """The training script for images of many shapes: resumed, it ends with the weights of a run that did not stop."""
 
 import re
-import sys
 
 import pytest
 import torch
@@ -19,7 +18,7 @@ def dataset(make_photos, tmp_path_factory):
 
 def train(dataset, checkpoint, epochs, row_tokens, *more):
     sizes = ["--batch-size", "8", "--width", "64", "--depth", "1", "--budgets", "4", "9", "16"]
-    command = [sys.executable, SCRIPT, dataset, "--checkpoint", checkpoint, "--device", "cpu"]
+    command = [SCRIPT, dataset, "--checkpoint", checkpoint, "--device", "cpu"]
     done = call([*command, "--epochs", epochs, *sizes, "--row-tokens", row_tokens, *more])
     assert done.returncode == 0, done.stderr
     return re.findall(r"step \d+: loss ([\d.]+), (\d+) rows of (\d+)", done.stdout)

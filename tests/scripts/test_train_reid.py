@@ -8,7 +8,7 @@ import pytest
 import torch
 from helpers.examples import examples
 from helpers.pictures import encode
-from helpers.trainings import ROOT, call, kill_after, output_of, output_of_forks
+from helpers.trainings import ROOT, call, kill_and_resume, losses, output_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
@@ -85,19 +85,6 @@ def arguments(dataset, checkpoint, *more, processes=1):
         "--model", "tiny", "--device", "cpu", "--identities", str(4 // processes), "--samples", "4",
         "--lr", "0.01", "--log-every", "1", *map(str, more),
     ]  # fmt: skip
-
-
-def command(*options):
-    return [sys.executable, *arguments(*options)]
-
-
-def run(*options):
-    return output_of(command(*options))
-
-
-def losses(output):
-    found = re.findall(r"step (\d+): loss ([\d.]+)", output)
-    return {int(step): float(loss) for step, loss in found}
 
 
 def scores(output):
@@ -195,7 +182,7 @@ def embedded(script, dataset, checkpoint, split, names):
 @pytest.mark.slow
 def test_it_learns(datasets, tmp_path):
     options = (datasets["market"], tmp_path / "run.pt", "--epochs", 12, "--evaluate-every", 5)
-    printed = run(*options)
+    printed = output_of(arguments(*options))
     found = scores(printed)
     assert list(found) == [4, 9, 11]
     # The query whose person appears in only one camera is not counted.
@@ -205,36 +192,21 @@ def test_it_learns(datasets, tmp_path):
     # By chance, six of eighty are correct, three of them from the query's own camera.
     first, precision, _ = found[11]
     assert first > 50
-    untrained = scores(run(*options, "--lr", "1e-9", "--epochs", 1))[0]
+    untrained = scores(output_of(arguments(*options, "--lr", "1e-9", "--epochs", 1)))[0]
     assert precision > untrained[1] + 10
 
 
 @pytest.mark.slow
-def test_killed_and_resumed_gives_the_same_weights(script, datasets, tmp_path):
-    processes = 2
-    dataset, complete, stopped = datasets["market"], tmp_path / "whole.pt", tmp_path / "stopped.pt"
-    options = ("--epochs", 3, "--save-every", 3, "--evaluate-every", 1, "--margin", 0.3)
-    call = arguments(dataset, complete, *options, processes=processes)
-    printed = output_of_forks(call, processes)
-    assert list(losses(printed)) == list(range(1, 3 * PER_EPOCH + 1))
+def test_killed_and_resumed_gives_the_same_weights(script, datasets, tmp_path, python):
+    def call(checkpoint, *more):
+        options = ("--epochs", 3, "--save-every", 3, "--evaluate-every", 1, "--margin", 0.3)
+        return arguments(datasets["market"], checkpoint, *options, *more, processes=2)
 
-    again = arguments(dataset, stopped, *options, processes=processes)
-    kill_after(PER_EPOCH + 4, again, processes)
-    step = torch.load(stopped)["step"]
-    assert PER_EPOCH < step < 3 * PER_EPOCH
-    resumed = output_of_forks([*again, "--resume"], processes)
-    expected = losses(printed)
-    assert losses(resumed) == {n: expected[n] for n in range(step + 1, 3 * PER_EPOCH + 1)}
-    assert printed.splitlines()[-1] == resumed.splitlines()[-1]
-
-    first, second = torch.load(complete), torch.load(stopped)
-    assert first["step"] == second["step"] == 3 * PER_EPOCH
-    for name, weights in first["model"].items():
-        assert torch.equal(weights, second["model"][name]), name
-
+    counts = {"steps": 3 * PER_EPOCH, "per_epoch": PER_EPOCH, "processes": 2}
+    printed, *_ = kill_and_resume(python, call, tmp_path, **counts)
     # The evaluation does not depend on the number of processes.
-    splits = ("query", "gallery")
-    sides = [embedded(script, dataset, complete, split, "camera") for split in splits]
+    complete = (datasets["market"], tmp_path / "complete.pt")
+    sides = [embedded(script, *complete, split, "camera") for split in ("query", "gallery")]
     found = percentages(*search_with_loops(*sides))
     assert scores(printed)[2] == pytest.approx(found, abs=0.006)
 
@@ -245,7 +217,7 @@ def test_val_is_both_query_and_gallery(script, datasets, tmp_path, name, column)
 
     Without, only the query itself.
     """
-    printed = run(datasets[name], tmp_path / "run.pt", "--epochs", 1)
+    printed = output_of(arguments(datasets[name], tmp_path / "run.pt", "--epochs", 1))
     val = embedded(script, datasets[name], tmp_path / "run.pt", "val", column)
     expected = percentages(*search_with_loops(val, val, itself=name == "plain"))
     assert expected[2] == 48
@@ -265,7 +237,7 @@ def test_val_is_both_query_and_gallery(script, datasets, tmp_path, name, column)
 def test_wrong_arguments_are_rejected(datasets, tmp_path, options, message, monkeypatch):
     for name in ("torchvision", "torchvision.models"):  # another test may have imported them
         monkeypatch.setitem(sys.modules, name, None)
-    done = call(command(datasets["market"], tmp_path / "run.pt", *options))
+    done = call(arguments(datasets["market"], tmp_path / "run.pt", *options))
     assert done.returncode == 1
     assert re.match(message, done.stderr.splitlines()[-1])
     assert "Traceback" not in done.stderr
