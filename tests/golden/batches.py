@@ -11,6 +11,7 @@ import hashlib
 import re
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -47,15 +48,11 @@ def machine() -> dict[str, str]:
     """Return the CPU and the versions of libraries for which digests are valid."""
     found = {}
     for name in LIBRARIES:
-        try:
+        with suppress(ModuleNotFoundError):
             found[name] = version(name)
-        except ModuleNotFoundError:
-            continue
-    names = ("cpu family", "model", "model name")
-    lines = Path("/proc/cpuinfo").read_text().split("\n\n")[0].splitlines()
-    for line in lines:
+    for line in Path("/proc/cpuinfo").read_text().split("\n\n")[0].splitlines():
         name, _, value = line.partition(":")
-        if name.strip() in names:
+        if name.strip() in ("cpu family", "model", "model name"):
             found[name.strip()] = value.strip()
     return found
 

@@ -9,21 +9,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 from golden.batches import RECORDS, BatchRecorder
 
 import loaders
-from loaders import (
-    ClassBalancedSampler,
-    PKSampler,
-    RepeatedSampler,
-    SequentialSampler,
-    ShuffledSampler,
-    SubsetSampler,
-    WeightedSampler,
-)
+from loaders import ShuffledSampler
 from loaders.export.command import export
 
 Scenario = Callable[[BatchRecorder], None]
@@ -48,10 +41,31 @@ def scenario(function: Scenario) -> Scenario:
 
 
 def recorded(name: str, first: str) -> list[tuple[str, Any]]:
-    """Return the Python values that are titles in a record, and begin with a bracket or a quotation mark."""
+    """Return the Python values that are titles in a record, and begin with one of some characters."""
+    return [(title, _value(title)) for title in _titles(name) if title[0] in first]
+
+
+def _titles(name: str) -> list[str]:
     lines = (RECORDS / f"{name}.txt").read_text("utf-8").splitlines()
-    titles = [line[2:] for line in lines if line[:2] == "# " and line[2] in first]
-    return [(title, eval(title, dict(vars(loaders)))) for title in titles]
+    return [line[2:] for line in lines if line.startswith("# ")]
+
+
+def _value(text: str) -> Any:
+    return eval(text, dict(vars(loaders)))
+
+
+def play(name: str, use: Callable[..., None]) -> None:
+    """Call a function with each dataset and its arguments that are a title in a record: `mask: batch_size=3`."""
+    for title in _titles(name):
+        dataset, colon, arguments = title.partition(": ")
+        if colon and dataset[0] not in "{'":
+            given = _value(dataset) if dataset[0] == "[" else dataset
+            use(given, title, **_value(f"dict({arguments})"))
+
+
+for _name in ("labels", "formats", "types", "orders"):
+    SCENARIOS[_name] = partial(lambda r, name: play(name, r.batches), name=_name)
+SCENARIOS["explanations"] = lambda r: play("explanations", r.explained)
 
 
 def _darker(images: Any) -> Any:
@@ -106,96 +120,7 @@ def transforms_of_the_presets(r: BatchRecorder) -> None:
     r.batches("classes", transforms=[{"RandomInvert": {"p": 0.5}}], views=views)
 
 
-# --- labels, types and libraries -------------------------------------------------------------
-
-_FIELDS = {
-    "classes": ("image", "label", "index", "key", "camera", "weight", "note", "wide", "source"),
-    "photographs": ("image", "label", "source", "width", "height"),
-    "none": ("image", "index", "valid"),
-    "multi-label": ("image", "labels", "key"),
-    "regression": ("image", "values"),
-    "caption": ("image", "caption"),
-    "captions": ("caption", "captions", "key"),
-    "boxes": ("image", "boxes", "box_labels", "box_counts"),
-    "mask": ("image", "mask"),
-    "depth": ("image", "depth"),
-}
-
-
-@scenario
-def labels(r: BatchRecorder) -> None:
-    for dataset, fields in _FIELDS.items():
-        for sampler in (None, ShuffledSampler()):
-            options = {} if sampler is None else {"sampler": sampler}
-            r.batches(
-                dataset, fields=fields, transforms=_TAIL, last_batch="partial", most=0, **options
-            )
-    for dataset in ("boxes", "mask", "depth"):
-        fields = _FIELDS[dataset]
-        for transforms in (
-            _TRAIN,
-            [{"RandomCrop": {"size": 14, "padding": 2}}],
-            [{"RandomRotation": {"degrees": 90, "prob": 1}}, *_TAIL],
-            [{"Pad": {"padding": 3}}, "RandomVerticalFlip", {"Resize": {"size": [13, 17]}}],
-        ):
-            r.batches(dataset, fields=fields, transforms=transforms)
-        views = [_TAIL, [{"CenterCrop": {"size": 16}}]]
-        r.batches(dataset, f"{dataset}, views", fields=fields, transforms=[], views=views)
-
-
-@scenario
-def formats(r: BatchRecorder) -> None:
-    fields = ("image", "label", "index", "camera")
-    both = ["classes", "classes of WebDataset"]
-    for dataset in (*both, "pixels", both):
-        for options in ({"shuffle": False}, {"shuffle": True}, {"shuffle": "buffer"}):
-            r.batches(dataset, transforms=_TAIL, fields=fields, epochs=2, most=2, **options)
-    mix = {"mix": [0.7, 0.3], "fields": ("image", "label", "index")}
-    r.batches(["classes", "classes of WebDataset"], transforms=_TAIL, epochs=2, most=2, **mix)
-
-
-@scenario
-def types(r: BatchRecorder) -> None:
-    for framework in ("torch", "numpy"):
-        for dtype in ("float16", "bfloat16", "float32", "uint8"):
-            for layout in ("NCHW", "NHWC"):
-                transforms = _TRAIN if dtype == "uint8" else _NORMALIZED
-                options = {"framework": framework, "dtype": dtype, "layout": layout}
-                r.batches("classes", transforms=transforms, batch_size=2, **options)
-    fields = ("label", "index", "valid", "camera", "weight", "wide", "note", "key")
-    for framework in ("torch", "numpy"):
-        given = {"framework": framework, "fields": fields, "last_batch": "pad"}
-        r.batches("classes", transforms=_TAIL, most=0, **given)
-
-
-# --- orders ----------------------------------------------------------------------------------
-
-_SAMPLERS: list[dict[str, Any]] = [
-    {"shuffle": False}, {"shuffle": True}, {"shuffle": "buffer"}, {"sampler": ShuffledSampler()},
-    {"sampler": SequentialSampler()}, {"sampler": ClassBalancedSampler()},
-    {"sampler": ClassBalancedSampler(alpha=0.5, replacement=True)},
-    {"sampler": ClassBalancedSampler(beta=0.9)}, {"sampler": ClassBalancedSampler(threshold=0.2)},
-    {"sampler": ClassBalancedSampler(by="camera")}, {"sampler": PKSampler(2, 2)},
-    {"sampler": PKSampler(2, 2, by="camera")}, {"sampler": PKSampler(2, 2, weight="sample")},
-    {"sampler": PKSampler(2, 2, across="camera")}, {"sampler": RepeatedSampler(2)},
-    {"sampler": SubsetSampler(rows=[1, 3, 5, 7, 11, 13])},
-    {"sampler": SubsetSampler(where="label in (1, 2)")}, {"sampler": WeightedSampler("weight")},
-    {"sampler": WeightedSampler("weight", replacement=False)},
-]  # fmt: skip
-
-
-@scenario
-def orders(r: BatchRecorder) -> None:
-    """The rows of two epochs, of one rank and of each of several."""
-    for options in _SAMPLERS:
-        given = {"transforms": _TAIL, "fields": ("index", "valid"), **options}
-        r.batches("classes", epochs=2, most=0, **given)
-        # A batch of three ranks would need six identities.
-        world_size = 2 if isinstance(options.get("sampler"), PKSampler) else 3
-        for rank in range(world_size):
-            for last_batch in ("drop", "partial", "pad"):
-                ranks = {"rank": rank, "world_size": world_size, "last_batch": last_batch}
-                r.batches("classes", most=0, **given, **ranks)
+# --- orders and errors -----------------------------------------------------------------------
 
 
 @scenario
@@ -219,35 +144,11 @@ def continued(r: BatchRecorder) -> None:
                 r.value(f"{number} index", index)
 
 
-# --- texts -----------------------------------------------------------------------------------
-
-
-@scenario
-def explanations(r: BatchRecorder) -> None:
-    for options in _SAMPLERS:
-        r.explained("classes", transforms=_NORMALIZED, **options)
-    for dataset, fields in _FIELDS.items():
-        r.explained(dataset, transforms=_TAIL, fields=fields)
-    for dataset in ("pixels", "classes of WebDataset", ["classes", "classes of WebDataset"]):
-        r.explained(dataset, transforms=_TAIL)
-    options = {"rank": 1, "world_size": 3, "last_batch": "partial", "prefetch": 3}
-    r.explained("classes", transforms=[*_TAIL, "CutMix"], **options)
-    r.explained("classes", transforms=[], views=[_TRAIN, _NORMALIZED], layout="NHWC")
-    r.explained("classes", transforms=[{"FiveCrop": {"size": 12}}])
-
-
 @scenario
 def errors(r: BatchRecorder) -> None:
     for title, options in recorded("errors", "{"):
         r.explained("classes", title, **{"transforms": _TAIL, **options})
-    for dataset, fields in {"mask": ("image", "mask"), "boxes": ("image", "boxes")}.items():
-        perspective, policy = {"RandomPerspective": {"p": 1}}, {"AutoAugment": {"policy": "svhn"}}
-        for item in ("MixUp", perspective, policy, "ToGray"):
-            r.explained(dataset, fields=fields, transforms=[item, *_TAIL])
-    r.explained(["classes", "pixels"], transforms=_TAIL)
-    r.explained(["classes", "mask"], transforms=_TAIL)
-    r.explained(["classes", "photographs"], transforms=_TAIL)
-    r.explained([], transforms=_TAIL)
+    play("errors", r.explained)
     with r.build("classes", "methods", transforms=_TAIL) as loader:
         for title, action in {
             "set(size=0)": lambda: loader.set(size=0),

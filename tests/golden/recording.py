@@ -28,10 +28,6 @@ from manifests.remote.store import Store
 #: Libraries that decide the bytes of files.
 LIBRARIES = ("Pillow", "cykooz-resizer", "numpy", "pyarrow", "simplejpeg")
 
-#: Bookkeeping, which is no part of a dataset: names of files, and beginnings of paths.
-_BOOKKEEPING: tuple[str, ...] = ()
-_BOOKKEEPING_FOLDERS = (".dataprep/",)
-
 #: What differs between two runs: durations, speeds, dates, free space, process IDs.
 _CHANGING = (
     (r"\b\d[\d,.]* (?:images|samples|shards|files)/s\b", "SPEED"),
@@ -152,7 +148,7 @@ class Recorder:
     def files(self, out: str) -> None:
         """Record the files of a dataset that are new, changed or gone since they were last recorded."""
         content = self._content(out.replace("URL", str(self.bucket)) if "URL" in out else out)
-        lines = {name: _digest(name, data) for name, data in content.items()}
+        lines = {name: digest(name, data) for name, data in content.items()}
         if "manifest.json" in content:
             lines |= _manifest_lines(json.loads(content["manifest.json"]))
         before = self._listed.get(out, {})
@@ -164,10 +160,6 @@ class Recorder:
         for name in sorted(before.keys() - lines):
             self.lines.append(f"  gone: {name}")
 
-    def digest(self, name: str, data: bytes) -> None:
-        """Record the digest of some bytes that are no file of a dataset."""
-        self.lines.append(_digest(name, data))
-
     def _content(self, out: str) -> dict[str, bytes]:
         if "://" in out:
             store = Store(self.bucket.url.join(out.removeprefix(f"{self.bucket}/")))
@@ -176,7 +168,7 @@ class Recorder:
             root = self.folder / out
             paths = [path for path in root.rglob("*") if path.is_file()]
             found = {str(path.relative_to(root)): path.read_bytes() for path in paths}
-        return {name: data for name, data in found.items() if not _is_bookkeeping(name)}
+        return {name: data for name, data in found.items() if not name.startswith(".dataprep/")}
 
     def _clean(self, text: str) -> str:
         """Replace paths, names of this machine and times."""
@@ -210,11 +202,7 @@ def difference(path: Path, found: str, *, exact: bool) -> str:
     return "\n".join(lines)
 
 
-def _is_bookkeeping(name: str) -> bool:
-    return name in _BOOKKEEPING or name.startswith(_BOOKKEEPING_FOLDERS)
-
-
-def _digest(name: str, data: bytes) -> str:
+def digest(name: str, data: bytes) -> str:
     return f"  {hashlib.sha256(data).hexdigest()}  {name}"
 
 
@@ -229,8 +217,8 @@ def _manifest_lines(manifest: dict[str, Any]) -> dict[str, str]:
     options.pop("made_by", None)
     rest = json.dumps(manifest).encode()
     lines = {
-        "~": _digest("manifest.json without options", rest),
-        "~ plan": _digest("fingerprint of the plan", plan.encode()),
+        "~": digest("manifest.json without options", rest),
+        "~ plan": digest("fingerprint of the plan", plan.encode()),
     }
     for name, value in options.items():
         lines[f"~{name}"] = f"  {name} = {json.dumps(value, ensure_ascii=False)}"

@@ -15,6 +15,7 @@ from golden.recording import (
     CATEGORIES,
     SIZES,
     Recorder,
+    digest,
     images,
     jsonl,
     page_text,
@@ -114,7 +115,7 @@ def delete(r: Recorder, name: str) -> None:
 
 @step
 def page(r: Recorder, name: str) -> None:
-    r.digest(f"{name} without images", page_text((r.folder / name).read_bytes()))
+    r.lines.append(digest(f"{name} without images", page_text((r.folder / name).read_bytes())))
 
 
 # --- sources ----------------------------------------------------------------------------------
