@@ -39,21 +39,16 @@ components = st.builds(
 samples = st.lists(st.lists(components, min_size=1, max_size=4).map(tuple), max_size=4)
 
 
-def test_format_and_parse_a_tfrecord_index():
+def test_both_grammars_are_written_and_read():
     lines = [tfrecord_line(0, 100), tfrecord_line(100, 116), tfrecord_line(216, 16)]
     assert format_index("tfrecord", lines) == TFRECORD
     entries = parse_index("tfrecord", TFRECORD)
     assert entries[1] == IndexEntry(2, (Component("", 100, 116, ""),))
     assert [entry.end for entry in entries] == [100, 216, 232]
-
-
-def test_version_1_1_has_no_names():
-    entries = parse_index("webdataset", NAMELESS)
-    assert [
-        part._replace(name="")
-        for entry in parse_index("webdataset", WEBDATASET)
-        for part in entry.components
-    ] == [part for entry in entries for part in entry.components]
+    # Version 1.1 has no names.
+    named, nameless = (parse_index("webdataset", data) for data in (WEBDATASET, NAMELESS))
+    for one, other in zip(named, nameless, strict=True):
+        assert tuple(part._replace(name="") for part in one.components) == other.components
 
 
 @settings(max_examples=examples())
@@ -88,16 +83,19 @@ def test_any_bytes_are_parsed_or_refused(noise, fmt):
             assert 1 <= error.line <= data.count(b"\n") + 1  # noqa: PT017  (both outcomes are valid)
 
 
-def starts_in(*arguments) -> list[int]:
-    return list(record_starts(*arguments))
+STARTS = [
+    ("tfrecord", TFRECORD, [0, 100, 216]),
+    ("tfrecord", TFRECORD.replace(b"100 116", b"1x0 116"), [0, 216]),
+    ("tfrecord", TFRECORD[:-1], [0, 100, 216]),
+    ("webdataset", WEBDATASET, [0, 2560]),
+    ("webdataset", NAMELESS, [0, 2560]),
+    ("webdataset", WEBDATASET.replace(b"v1.2 2", b"v1.\xb2 2"), [0, 2560]),
+    ("webdataset", WEBDATASET.replace(b"jpg 512", b"jpg 51x"), [2560]),
+    ("tfrecord", b"", []),
+    ("webdataset", b"", []),
+]
 
 
 def test_record_starts_in_an_intact_and_in_a_damaged_index():
-    assert starts_in("tfrecord", TFRECORD) == [0, 100, 216]
-    assert starts_in("tfrecord", TFRECORD.replace(b"100 116", b"1x0 116")) == [0, 216]
-    assert starts_in("tfrecord", TFRECORD[:-1]) == [0, 100, 216]
-    assert starts_in("webdataset", WEBDATASET) == [0, 2560]
-    assert starts_in("webdataset", NAMELESS) == [0, 2560]
-    assert starts_in("webdataset", WEBDATASET.replace(b"v1.2 2", b"v1.\xb2 2")) == [0, 2560]
-    assert starts_in("webdataset", WEBDATASET.replace(b"jpg 512", b"jpg 51x")) == [2560]
-    assert starts_in("tfrecord", b"") == starts_in("webdataset", b"") == []
+    for fmt, data, starts in STARTS:
+        assert list(record_starts(fmt, data)) == starts, data

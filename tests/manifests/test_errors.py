@@ -10,22 +10,13 @@ import pickle
 from pathlib import Path
 
 import pytest
+from helpers.rows import evaluate, read_rows
 
 from manifests import errors
 from manifests.errors import ExitStatus, machine_fault
 
 #: Each error with its base and its exit status.
-TREE = {
-    "CallError": ("DatasetError", 2), "SourceError": ("DatasetError", 2),
-    "StoppedError": ("DatasetError", 3), "SourceVanishedError": ("StoppedError", 3),
-    "StorageError": ("StoppedError", 3), "UnreachableError": ("StorageError", 3),
-    "RefusedError": ("UnreachableError", 3), "ReplacedError": ("StorageError", 3),
-    "LostFolderError": ("StoppedError", 3), "WorkerDiedError": ("StoppedError", 3),
-    "DataProblemError": ("DatasetError", 1), "DamagedError": ("DatasetError", 1),
-    "ManifestError": ("DamagedError", 1), "ShardError": ("DamagedError", 1),
-    "IndexFileError": ("DamagedError", 1), "TableError": ("DamagedError", 1),
-    "PlanError": ("DamagedError", 1),
-}  # fmt: skip
+TREE = {name: tuple(base.split(", ")) for name, base in read_rows(__file__, "tree")}
 ERROR_TYPES = [getattr(errors, name) for name in ("DatasetError", *TREE)]
 
 
@@ -39,7 +30,7 @@ def test_the_tree_is_the_one_in_the_docstring():
     for name, (base, status) in TREE.items():
         bases = [error_type.__name__ for error_type in getattr(errors, name).__bases__]
         assert bases == ([base, "ValueError"] if name == "CallError" else [base])
-        assert getattr(errors, name)("is wrong").status == status
+        assert getattr(errors, name)("is wrong").status == int(status)
     lines = errors.__doc__.splitlines()[2:]
     drawn = [line.split("--")[-1].split()[0] for line in lines if "Error" in line]
     assert set(drawn) == {*TREE, "DatasetError"}
@@ -64,21 +55,9 @@ def test_an_error_keeps_its_attributes_across_processes(error_type):
         assert other.args == error.args
 
 
-@pytest.mark.parametrize(
-    ("place", "text"),
-    [
-        ({}, "is wrong"),
-        ({"hint": "do this"}, "is wrong. Hint: do this."),
-        ({"hint": "do this."}, "is wrong. Hint: do this."),
-        ({"hint": "did you mean 'a'?"}, "is wrong. Hint: did you mean 'a'?"),
-        ({"file": "a.tar"}, "a.tar: is wrong"),
-        ({"file": "a.tar", "record": 0, "byte": 0}, "a.tar, record 0, byte 0: is wrong"),
-        ({"file": "l.txt", "line": 7, "hint": "x"}, "l.txt, line 7: is wrong. Hint: x."),
-        ({"file": "a\n\x1b[2J\udce9.tar"}, "a\\n\\x1b[2J\\udce9.tar: is wrong"),
-    ],
-)
-def test_message_forms(place, text):
-    error = errors.ShardError("is wrong", **place)
+@pytest.mark.parametrize(("row", "text"), read_rows(__file__, "messages"))
+def test_message_forms(row, text):
+    error = errors.ShardError("is wrong", **evaluate(row))
     assert str(error) == text
     assert error.message == "is wrong"
 

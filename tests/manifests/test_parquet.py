@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from helpers.examples import examples
+from helpers.rows import evaluate, read_rows
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -85,23 +86,7 @@ def lists(length, values):
     return column(pa.ListArray.from_arrays([0, length], values))
 
 
-UNPACKS = "column 'x': it unpacks to more bytes"
 SHARED = {"use_dictionary": False, "column_encoding": {"x": "DELTA_BYTE_ARRAY"}}
-BOMBS = {
-    "rows": (lambda: column(np.zeros(FREE_ROWS * 2, np.int64)), {}, "131,072 rows in .* not plausible"),
-    "one long text": (lambda: column(["a" * (40 << 20)]), {"compression": "zstd", "use_dictionary": False}, UNPACKS),
-    "a dictionary": (lambda: column(["a" * (10 << 20)]), {"compression": "zstd"}, UNPACKS),
-    "a text of many rows": (lambda: repeated("a" * 10_000, 20_000), {}, UNPACKS),
-    "texts that share a beginning": (lambda: column(["a" * number for number in range(2000)]), SHARED,
-                                     "column 'x': the encoding DELTA_BYTE_ARRAY is not supported"),
-    "columns of nothing": (lambda: pa.table({str(number): pa.nulls(60_000, pa.int64()) for number in range(200)}), {},
-                           "200 columns of 60,000 rows exceed"),
-    "columns": (lambda: pa.table({str(number): [1] for number in range(1001)}), {},
-                "1,001 columns, but the limit is 1,000"),
-    "a list": (lambda: lists(10**7, np.zeros(10**7, np.int8)), {}, UNPACKS),
-    "a text in lists": (lambda: lists(10**5, pa.array(["a" * 1000] * 10**5)), {}, UNPACKS),
-    "a struct": (lambda: column(pa.array([{"y": 1}])), {}, "column 'x' is nested"),
-}  # fmt: skip
 
 
 @contextmanager
@@ -115,10 +100,10 @@ def counted_memory():
         pa.set_memory_pool(pool)
 
 
-@pytest.mark.parametrize("bomb", BOMBS)
-def test_a_bomb_is_refused_before_it_is_unpacked(bomb):
-    make, options, message = BOMBS[bomb]
-    data = write(make(), **options)
+@pytest.mark.parametrize(("row", "message"), read_rows(__file__, "bombs"))
+def test_a_bomb_is_refused_before_it_is_unpacked(row, message):
+    table, options = evaluate(row, globals(), {"FREE_ROWS": FREE_ROWS})
+    data = write(table, **options)
     assert len(data) < 1 << 20
     with counted_memory() as counting, pytest.raises(ParquetError, match=message):
         read_all(data)

@@ -51,10 +51,11 @@ def test_a_record_is_a_frozen_data_class():
 
 def test_a_record_cannot_be_changed():
     for made in (Record(3), Longer(3), Keyword(size=3)):
-        with pytest.raises(FrozenInstanceError, match="cannot assign to field 'size'"):
-            made.size = 4
-        with pytest.raises(FrozenInstanceError, match="cannot delete field 'size'"):
-            del made.size
+        for change in (lambda made: setattr(made, "size", 4), lambda made: delattr(made, "size")):
+            with pytest.raises(
+                FrozenInstanceError, match=r"cannot (assign to|delete) field 'size'"
+            ):
+                change(made)
 
 
 def test_equal_records_have_one_hash():

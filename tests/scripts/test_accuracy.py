@@ -81,17 +81,12 @@ def test_finished_seeds_are_not_repeated(scripts, tmp_path):
     assert found == [("one", 0, 0), ("one", 1, 1)]
 
 
-def identities(images, folder):
-    """Make a folder of these images with the splits of re-identification."""
-    folder.mkdir()
-    (folder / "train").symlink_to(images / "train")
-    (folder / "val").symlink_to(images / "test")
-    return folder
-
-
 def test_reid_trains_with_all_loaders(scripts, images, tmp_path):
     reid, accuracy = scripts("accuracy_reid"), scripts("accuracy")
-    src = identities(images, tmp_path / "reid")
+    src = tmp_path / "reid"  # with the splits of re-identification
+    src.mkdir()
+    (src / "train").symlink_to(images / "train")
+    (src / "val").symlink_to(images / "test")
     args = arguments(
         src, tmp_path, model="tiny", epochs=1, identities=3, samples=4, lr=1e-3, seeds=1
     )

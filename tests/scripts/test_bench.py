@@ -33,55 +33,8 @@ compiler.graph_break = lambda *_, **__: None
 """
 #: A fork of a process without torch is cheaper.
 WITHOUT_TORCH = ("cloud", "convert", "duplicates", "scale")
-DATA = "--images {photos} --work {work} --count"
-ONE = "--repeats 1"
-TINY = "--models tiny --rounds 1 --seconds 0.01 --device cpu --batch-sizes 4 --stores full"
-#: Options of each benchmark, and the number of rows in its tables, 0 for any. Those without options
-#: need what the value says.
-RUNS = {
-    "accuracy": "images in train/ and val/: test_accuracy.py trains with both loaders",
-    "accuracy_reid": "images in train/ and val/: test_accuracy.py trains with all loaders",
-    "augment": (
-        f"{DATA} 8 --batch-size 4 --device cpu {ONE} --min-seconds 0 --only plain Jitter twist", 4,
-    ),
-    "cache": (f"{DATA} 64 --batch-size 32 {ONE} --device cpu --orders 'in order'", 5),
-    "cloud": ("--work {work} --shards 1 3", 2),
-    "convert": (
-        "--images {photos} --work {work} --seconds 0.01 --different 1 --workers 2 --only 4K raw", 12,
-    ),
-    "decoding": (
-        f"--work {{work}} --cases tiles 64 --count 8 --size 32 --frames 60 --batch-size 4 {ONE}"
-        " --workers 1 --seconds 0 --device cpu", 4,
-    ),
-    "duplicates": ("--images {few} --dataset 2500x2500", 13),
-    "endurance": "many loaders: test_endurance.py runs two cycles",
-    "tune, memory": (
-        f"{DATA} 8 --batch-size 4 --device cpu --threads 1 --loads 0 --seconds 0.01 {ONE}"
-        " --memory --stores full", 5,
-    ),
-    "load": (
-        f"{DATA} 8 --batch-size 4 --device cpu {ONE} --min-seconds 0 --stores full raw32"
-        " --samplers buffer ShuffledSampler on_error=skip --only loaders hand", 8,
-    ),
-    "load, undecoded": (f"{DATA} 64 --batch-size 32 {ONE} --undecoded --samplers buffer", 2),
-    "ranks": (
-        f"{DATA} 16 --batch-size 4 --ranks 1 2 --seconds 0.01 --rounds 1 --stores full raw"
-        " --models tiny --device cpu", 16,
-    ),
-    "simulate": (f"{DATA} 32 --batch-size 4 --ranks 1 2 --rate 100", 6),
-    "scale, mixing": ("--work {work} --steps mixing --shards 4", 6),
-    "scale": (
-        "--work {work} --shards 1 2 --plan-shards 1 2 --finish-shards 1 --ranks 1 2"
-        " --steps plan 'rows of 20 shards' finish ShuffledSampler build", 21,
-    ),
-    "shapes": (f"{DATA} 8 --batch-size 4 --device cpu {ONE} --only bucket Patchify rows", 8),
-    "shared_gpu": (f"{DATA} 8 --batch-size 4 --device cpu --seconds 0.1 --processes 1", 2),
-    "train_speed": (f"{DATA} 8 {TINY} --hand --pipelines 2 --profiled 2", 7),
-    "tune": (
-        f"{DATA} 16 --batch-size 4 --device cpu --stores 256 --threads 1 --prefetch 2"
-        f" --seconds 0.01 {ONE} --rounds 1", 0,
-    ),
-}  # fmt: skip
+#: The number of rows and the options of each benchmark, or why it does not run.
+RUNS = dict(read_rows(__file__, "runs"))
 
 
 @pytest.fixture
@@ -112,7 +65,8 @@ def bench(python, warm, monkeypatch):
 @pytest.mark.parametrize("name", RUNS)
 def test_benchmark(name, bench, photos, tmp_path):
     run, name = RUNS[name], name.partition(",")[0]
-    if isinstance(run, str):
+    count, rows, options = run.partition(" rows: ")
+    if not rows:
         pytest.skip(f"needs {run}")
     if name in ("cache", "cloud", "simulate") and find_weed() is None:
         pytest.skip(NO_SEAWEEDFS)
@@ -120,7 +74,6 @@ def test_benchmark(name, bench, photos, tmp_path):
     few.mkdir()
     for number in ("astronaut", "chelsea", "coffee"):
         (few / f"{number}.jpg").write_bytes(encode(photograph(number)))
-    options, count = run
     folders = {"photos": photos, "few": few, "work": tmp_path / "work"}
     file = tmp_path / "results.json"
     if "--undecoded" in options and on_memory(tmp_path):
@@ -131,7 +84,7 @@ def test_benchmark(name, bench, photos, tmp_path):
     rows = [row for table in results["tables"] for row in table["rows"]]
     names = [str(next(iter(row.values()))) for row in rows]
     assert names
-    assert len(names) == count or not count, names
+    assert count in (str(len(names)), "0"), names
     assert [first for first in names if f"\n  {first} " not in done.stdout] == []
     assert results["benchmark"] == name
     assert results["command"].startswith(f"python scripts/bench {name} ")

@@ -17,10 +17,7 @@ echo "$@"
 
 @pytest.fixture
 def gpu(tmp_path):
-    """A function that runs the script in a folder.
-
-    Returns its status and its lines, without times.
-    """
+    """A function that runs the script in a folder, and returns its status and its lines, without times."""
     python = tmp_path / "python"
     python.write_text(INTERPRETER)
     python.chmod(0o755)
@@ -28,11 +25,11 @@ def gpu(tmp_path):
 
     def run(*arguments, **environment):
         variables = {**os.environ, "PYTHON": str(python), "PHOTOS": "photos", **environment}
-        command = [str(ROOT / "scripts" / "gpu"), *arguments]
         done = subprocess.run(
-            command, cwd=tmp_path, env=variables, capture_output=True, text=True, check=False
-        )
-        return done.returncode, re.sub(r"\d+ s\b", "N s", done.stdout + done.stderr).splitlines()
+            [ROOT / "scripts" / "gpu", *arguments], cwd=tmp_path, env=variables, text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False,
+        )  # fmt: skip
+        return done.returncode, re.sub(r"\d+ s\b", "N s", done.stdout).splitlines()
 
     return run
 

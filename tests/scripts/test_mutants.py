@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
-
-import pytest
 
 PROGRAM = Path(__file__).parents[2] / "scripts/mutants.py"
 
@@ -48,31 +45,27 @@ def test_that_fails_always(): assert False
 """
 
 
-@pytest.fixture
-def tree(tmp_path):
-    """A tree with a package, its tests, a test that has nothing to do with it, and the program."""
-    for name, text in {
-        "toy/__init__.py": "",
-        "toy/inner.py": PACKAGE,
-        "tests/test_far.py": TESTS,
-        "tests/test_other.py": "raise SystemExit('never collected')",
-        "pyproject.toml": "[tool.pytest.ini_options]\n",
-    }.items():
+FILES = {
+    "toy/__init__.py": "",
+    "toy/inner.py": PACKAGE,
+    "tests/test_far.py": TESTS,
+    "tests/test_other.py": "raise SystemExit('never collected')",
+    "pyproject.toml": "[tool.pytest.ini_options]\n",
+    "scripts/mutants.py": PROGRAM.read_text(),
+}
+
+
+def test_mutants_are_killed_survive_or_hang_and_the_checkout_stays(tmp_path, snapshot):
+    for name, text in FILES.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
-    (tmp_path / "scripts").mkdir()
-    shutil.copy(PROGRAM, tmp_path / "scripts")
-    return tmp_path
-
-
-def test_mutants_are_killed_survive_or_hang_and_the_checkout_stays(tree, snapshot):
-    before = snapshot(tree / "toy")
+    before = snapshot(tmp_path / "toy")
     command = [sys.executable, "scripts/mutants.py", "toy", "--jobs=3", "--out=result.json"]
     environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     done = subprocess.run(
-        command, cwd=tree, env=environment, capture_output=True, text=True, check=True
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
     )
-    record = json.loads((tree / "result.json").read_text())
+    record = json.loads((tmp_path / "result.json").read_text())
     results = {
         (mutant["line"], mutant["before"], mutant["after"]): mutant["result"]
         for mutant in record["mutants"]
@@ -90,4 +83,4 @@ def test_mutants_are_killed_survive_or_hang_and_the_checkout_stays(tree, snapsho
     assert len(done.stdout.splitlines()) == 3
     assert record["left_out"] == ["tests/test_far.py::test_that_fails_always"]
     assert record["tests"] == ["tests/test_far.py"]
-    assert snapshot(tree / "toy") == before
+    assert snapshot(tmp_path / "toy") == before

@@ -9,26 +9,21 @@ from pathlib import Path
 import pytest
 
 PROGRAM = Path(__file__).parents[2] / "scripts/skipped.py"
-GPU, LIBRARY, KNOWN = (
-    f'<testcase><skipped type="{kind}" message="{reason}"/></testcase>'
-    for kind, reason in (
-        ("pytest.skip", "needs an NVIDIA GPU"),
-        ("pytest.skip", "could not import a"),
-        ("pytest.xfail", "known"),
-    )
+CASE = '<testcase><skipped type="pytest.{}" message="{}"/></testcase>'
+GPU, SEAWEEDFS, MOTO, LIBRARY = (
+    CASE.format("skip", reason)
+    for reason in ("needs a GPU", "needs SeaweedFS (x)", "needs moto", "could not import a")
 )
-SEAWEEDFS, MOTO = (
-    GPU.replace("an NVIDIA GPU", server) for server in ("SeaweedFS (pip install x)", "moto")
-)
+KNOWN = CASE.format("xfail", "known")
 
 
 @pytest.mark.parametrize(
     ("cases", "status", "line"),
     [
-        (GPU + LIBRARY + GPU + KNOWN, 0, "skipped 3: 2 x needs an NVIDIA GPU; 1 x could not import a\n"),
+        (GPU + LIBRARY + GPU + KNOWN, 0, "skipped 3: 2 x needs a GPU; 1 x could not import a\n"),
         ("<testcase/>", 0, ""),
         ("", 0, ""),
-        (SEAWEEDFS, 0, "skipped 1: 1 x needs SeaweedFS (pip install x)\n"),
+        (SEAWEEDFS, 0, "skipped 1: 1 x needs SeaweedFS (x)\n"),
         (MOTO, 0, "skipped 1: 1 x needs moto\n"),
         (SEAWEEDFS + MOTO, 1, "neither SeaweedFS nor moto"),
     ],

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import shutil
 import signal
 import socket
 import subprocess
 import sys
 import threading
-import time
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from helpers import PYTHONPATH, engine_tasks
+from helpers.eventually import eventually
 from helpers.ray_cluster import NODE
-from helpers.slow_shards import OPEN
+from helpers.rows import evaluate, read_rows
+from helpers.slow_shards import OPEN, SlowRayEngine
 
 from dataprep.engines.ray import connect
 from dataprep.options import Options
@@ -64,12 +66,6 @@ def convert_here(source, connection, tmp_path, invoke):
     return run
 
 
-def without_progress(lines):
-    return "".join(
-        line for line in lines.splitlines(keepends=True) if not line.startswith("converting: ")
-    )
-
-
 def test_same_bytes_and_messages_as_the_local_engine(
     convert_here, expected, snapshot, source, invoke, monkeypatch, tmp_path
 ):
@@ -80,7 +76,9 @@ def test_same_bytes_and_messages_as_the_local_engine(
     shutil.rmtree("out")
     done = convert_here(*SHARD, src=source.name, out="out")
     assert done.stdout == local.stdout
-    errors = [without_progress(text) for text in (done.stderr, local.stderr)]
+    errors = [
+        re.sub("^converting: .*\n", "", text, flags=re.M) for text in (done.stderr, local.stderr)
+    ]
     assert errors[0] == "Ray cluster: 2 machines, 2 CPUs\n" + errors[1]
     assert snapshot(tmp_path / "out") == expected
 
@@ -120,24 +118,14 @@ def test_the_server_of_a_client_is_started_again(failures, cluster, monkeypatch)
     assert calls == [cluster.client_address] * 3
 
 
-def test_status_of_bad_data(convert_here):
-    done = convert_here(*SHARD, "--max-rejected", "0", status=1)
-    assert "the fraction of rejected images is greater than --max-rejected 0" in done.stderr
-
-
 # --- somebody is killed ---------------------------------------------------------------------------
 
 
 def first_marker(markers: Path, prefix: str = "") -> tuple[str, int]:
     """Wait until a worker is about to publish a shard; return its node and its process."""
-    deadline = time.monotonic() + 300
-    while time.monotonic() < deadline:
-        for name in os.listdir(markers):
-            if name.startswith(prefix) and "-" in name:
-                node, _, process = name.partition("-")
-                return node, int(process)
-        time.sleep(0.01)
-    raise AssertionError("no worker wrote a shard")
+    assert eventually(lambda: [*markers.glob(f"{prefix}*-*")]), "no worker wrote a shard"
+    node, _, process = next(markers.glob(f"{prefix}*-*")).name.partition("-")
+    return node, int(process)
 
 
 @pytest.fixture
@@ -157,15 +145,8 @@ def meanwhile(action):
 
 
 def convert_slowly(source, out, markers):
-    from helpers.slow_shards import SlowRayEngine
-
-    engine = SlowRayEngine(markers)
-    convert_dataset(
-        read_source(str(source), SourceOptions()),
-        str(out),
-        Options(shard_samples=20),
-        engine=engine,
-    )
+    read = read_source(str(source), SourceOptions())
+    convert_dataset(read, str(out), Options(shard_samples=20), engine=SlowRayEngine(markers))
 
 
 def test_a_worker_is_killed(connection, source, expected, snapshot, markers, tmp_path):
@@ -246,20 +227,9 @@ def refused(invoke, source, monkeypatch, tmp_path):
     return convert
 
 
-ADDRESSES = {
-    "127.0.0.1:1": "no Ray cluster answers there (Connection refused)",
-    "nowhere.invalid:6379": "no Ray cluster answers there (Name or service not known)",
-    "ray://127.0.0.1:1": "",
-    "nonsense": "is not an address of a Ray cluster",
-    "127.0.0.1:99999": "is not an address of a Ray cluster",
-    "http://127.0.0.1:8265": "is not an address of a Ray cluster",
-    "": "is not an address of a Ray cluster",
-}
-
-
 def test_an_address_that_cannot_be_reached_is_one_line(refused, monkeypatch):
-    for address, message in ADDRESSES.items():
-        line = refused("--engine", "ray", "--address", address)
+    for address, message in read_rows(__file__, "addresses"):
+        line = refused("--engine", "ray", "--address", evaluate(address))
         assert line.startswith("dataprep: --address ")
         assert message in line
     monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")

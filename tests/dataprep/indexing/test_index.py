@@ -12,7 +12,6 @@ import pytest
 from helpers import oracles
 from helpers.datasets import FORMATS, flip
 
-from dataprep.indexing import index as index_module
 from dataprep.indexing.index import index_shards
 from dataprep.ledger.state import Journal, journal_bytes
 from dataprep.options import IndexOptions
@@ -85,6 +84,15 @@ def labeled(images, first=0):
     return [(image, first + number % 3) for number, image in enumerate(images)]
 
 
+def shard_of(kind, path, samples, order=-1):
+    """Write a shard; its suffix is its kind."""
+    if kind == "tfrecord":
+        records = [example(*sample, order=order) for sample in samples]
+        oracles.write_tfrecord(path.with_suffix(".tfrecord"), records)
+    else:
+        oracles.write_tar(path.with_suffix(".tar"), members(samples))
+
+
 @pytest.fixture
 def folder(tmp_path):
     path = tmp_path / "downloaded shards"
@@ -126,56 +134,32 @@ def test_tfrecord_written_by_tensorflow_with_labels_from_one(folder, tmp_path, j
     tf = pytest.importorskip("tensorflow")
     names = [f"train-{n:05d}-of-00002" for n in range(2)] + ["validation-00000-of-00001"]
     parts = [labeled(jpegs[:4], 1), labeled(jpegs[4:], 1), labeled(jpegs[:2], 1)]
-
-    def feature(kind, value):
-        values = {
-            "bytes": tf.train.BytesList,
-            "int64": tf.train.Int64List,
-            "float": tf.train.FloatList,
-        }[kind](value=value)
-        return tf.train.Feature(**{f"{kind}_list": values})
-
     for name, part in zip(names, parts, strict=True):
         with tf.io.TFRecordWriter(str(folder / name)) as writer:
             for image, label in part:
-                features = {
-                    "image/encoded": feature("bytes", [image]),
-                    "image/class/label": feature("int64", [label]),
-                    "image/class/text": feature("bytes", [[b"cat", b"dog", b"eel"][label - 1]]),
-                    "image/object/bbox/xmin": feature("float", [0.5, 0.25]),
-                }
-                example = tf.train.Example(features=tf.train.Features(feature=features))
-                writer.write(example.SerializeToString())
+                text = {"image/class/text": [b"cat", b"dog", b"eel"][label - 1]}
+                written = tf.train.Example.FromString(example(image, label, **text))
+                writer.write(written.SerializeToString())
     result = check(folder, dict(zip(names, parts, strict=True)), tmp_path, offset=-1)
-    assert [(split.name, split.samples) for split in result.manifest.splits] == [
-        ("train", len(jpegs)),
-        ("val", 2),
-    ]
+    found = [(split.name, split.samples) for split in result.manifest.splits]
+    assert found == [("train", len(jpegs)), ("val", 2)]
     assert result.manifest.classes == ("cat", "dog", "eel")
     assert result.manifest.components.label_offset == -1
 
 
-def test_tfrecord_with_other_feature_names(folder, tmp_path, jpegs):
-    samples = labeled(jpegs)
-    records = [
-        example(*s, image_name="picture", label_name="what", mask=b"\0\1\2", **{"class": 9})
-        for s in samples
-    ]
+def test_tfrecord_with_other_feature_names_and_two_images_in_a_record(folder, tmp_path, jpegs):
+    samples, names = labeled(jpegs), {"image_name": "picture", "label_name": "what"}
+    records = [example(*s, **names, mask=b"\0\1\2", **{"class": 9}) for s in samples]
     oracles.write_tfrecord(folder / "a.tfrec", records)
     for name in ("missing", "what"):
         message = rf"--image {name}: .*no image of that name.*features are:.*picture"
         refused(CallError, message, folder, image=name, label="what")
     check(folder, {"a.tfrec": samples}, tmp_path, label="what")
-    check(folder, {"a.tfrec": samples}, tmp_path, label="what", image="picture")
-
-
-def test_tfrecord_with_two_images_in_a_record(folder, tmp_path, jpegs):
-    samples = labeled(jpegs)
     records = [example(*s, image_name="left", right=jpegs[0]) for s in samples]
-    oracles.write_tfrecord(folder / "a.tfrecord", records)
+    oracles.write_tfrecord(folder / "a.tfrec", records)
     message = r"more than one feature contains an image.*left.*right.*--image"
-    refused(ShardError, message, folder)
-    check(folder, {"a.tfrecord": samples}, tmp_path, image="left")
+    refused(ShardError, message, folder, overwrite=True)
+    check(folder, {"a.tfrec": samples}, tmp_path, image="left", overwrite=True)
 
 
 # --- WebDataset ---------------------------------------------------------------------------------
@@ -290,18 +274,6 @@ def test_img2dataset(folder, tmp_path, jpegs):
 COUNT, LENGTH = 12, 1 << 20
 
 
-def big_shard(folder, kind, image):
-    image = image + bytes(LENGTH - len(image))
-    if kind == "tar":
-        oracles.write_tar(folder / "a.tar", members([(image, n) for n in range(COUNT)]))
-    else:
-        order = {"image first": 1, "image last": -1}[kind]
-        oracles.write_tfrecord(
-            folder / "a.tfrecord", [example(image, n, order=order) for n in range(COUNT)]
-        )
-    return image
-
-
 @pytest.fixture
 def bytes_read(monkeypatch):
     """Record the length of each `os.pread`. Reading with mmap fails the test."""
@@ -320,7 +292,9 @@ def bytes_read(monkeypatch):
 
 @pytest.mark.parametrize("kind", ["tar", "image first", "image last"])
 def test_only_headers_are_read(folder, jpegs, bytes_read, kind):
-    big_shard(folder, kind, jpegs[0])
+    image = jpegs[0] + bytes(LENGTH - len(jpegs[0]))
+    shard_of("tar" if kind == "tar" else "tfrecord", folder / "a", [(image, n) for n in range(COUNT)],
+             order=-1 if "last" in kind else 1)  # fmt: skip
     (result,) = index_folder(folder).manifest.splits
     assert result.samples == COUNT
     assert result.shards[0].file.checksum is None
@@ -401,26 +375,6 @@ def test_only_the_given_shards_are_indexed(folder, jpegs, pattern):
     assert len(list(folder.glob("*.idx"))) == len(shards)
 
 
-def test_the_default_number_of_workers_grows_with_the_dataset(folder, jpegs, monkeypatch):
-    for number in range(3):
-        oracles.write_tar(folder / f"{number}.tar", members(labeled(jpegs)))
-    workers_used = []
-
-    def run(function, tasks, workers):
-        workers_used.append(workers)
-        yield from map(function, tasks)
-
-    monkeypatch.setattr(index_module.engines, "run", run)
-    monkeypatch.setattr(index_module.engines, "default_workers", lambda: 2)
-    for bytes_per_worker, records_per_worker in ((1 << 30, 1), (1, 20_000), (1, 1)):
-        monkeypatch.setattr(index_module, "_BYTES_PER_WORKER", bytes_per_worker)
-        monkeypatch.setattr(index_module, "_RECORDS_PER_WORKER", records_per_worker)
-        index(folder, workers=None)
-    index(folder, workers=None, validate="header")  # reads all bytes
-    index(folder, workers=9)
-    assert workers_used == [1, 1, 2, 2, 3]
-
-
 def test_a_different_index_is_replaced_only_with_overwrite(folder, jpegs):
     oracles.write_tar(folder / "a.tar", members(labeled(jpegs)))
     shard = (folder / "a.tar").read_bytes()
@@ -461,13 +415,6 @@ def test_a_folder_in_which_another_command_has_not_ended(folder, jpegs, action, 
     assert os.listdir(folder / ".dataprep") == ["journal.json"]
 
 
-def shard_of(kind, path, samples):
-    if kind == "tfrecord":
-        oracles.write_tfrecord(path, [example(*sample, order=-1) for sample in samples])
-    else:
-        oracles.write_tar(path, members(samples))
-
-
 def test_a_failed_run_keeps_the_files_of_an_earlier_one(folder, jpegs, invoke, snapshot):
     for name in "ab":
         shard_of("tar", folder / f"{name}.tar", labeled(jpegs))
@@ -499,47 +446,30 @@ def test_a_flipped_bit_is_found_where_there_are_checksums(folder, jpegs, kind):
         assert error.record == 2
 
 
-CAPTIONS = [f"a photo, number {number} é" for number in range(5)]
-
-
-@pytest.fixture
-def captioned(tmp_path, jpegs, request):
-    """A shard of images with captions and without labels."""
-    path, records, files = tmp_path / "shards", [], []
-    path.mkdir()
-    for number, caption in enumerate(CAPTIONS):
+@pytest.mark.parametrize("fmt", FORMATS)
+def test_captions_of_other_tools_stay(fmt, folder, jpegs, convert, invoke, tmp_path):
+    """They stay in a dataset that is made of these shards, and in a table that is made again."""
+    captions, records, files = [f"number {number} é" for number in range(5)], [], []
+    for number, caption in enumerate(captions):
         image, text = jpegs[number % len(jpegs)], caption.encode()
         records.append(oracles.make_example({"image/encoded": image, "image/caption": text}))
         stated = json.dumps({"caption": caption, "url": f"http://x/{number}.jpg"}).encode()
         for extension, data in {"jpg": image, "json": stated, "txt": text}.items():
             files.append((f"{number:09d}.{extension}", data))
-    if request.param == "tfrecord":
-        oracles.write_tfrecord(path / "00000.tfrecord", records)
+    if fmt == "tfrecord":
+        oracles.write_tfrecord(folder / "00000.tfrecord", records)
     else:
-        oracles.write_tar(path / "00000.tar", files)
-    return path
-
-
-@pytest.mark.parametrize("captioned", FORMATS, indirect=True)
-@pytest.mark.parametrize("label_type", ["none", "caption"])
-def test_records_without_classes_are_indexed(captioned, label_type, convert, invoke, tmp_path):
-    assert "add --label-type none or caption" in invoke("index", captioned, status=2).stderr
-    invoke("index", captioned, "--label-type", label_type, "--validate", "header")
-    manifest = read_manifest(captioned)
-    stated = (manifest.label_type, manifest.classes, manifest.components.label)
-    assert stated == (label_type, (), None)
-    table = pq.read_table(captioned / "00000.parquet")
+        oracles.write_tar(folder / "00000.tar", files)
+    assert "add --label-type none or caption" in invoke("index", folder, status=2).stderr
+    invoke("index", folder, "--label-type", "caption", "--validate", "header")
+    table = pq.read_table(folder / "00000.parquet")
     assert "label" not in table.column_names
-    if label_type == "caption":
-        assert table["caption"].to_pylist() == CAPTIONS
-    assert "no problems" in invoke("verify", captioned).output
-    # Re-sharded, the captions stay.
-    convert(captioned, tmp_path / "again", "--no-shuffle")
+    assert table["caption"].to_pylist() == captions
+    convert(folder, tmp_path / "again", "--no-shuffle")
     again = pq.read_table(tmp_path / "again" / "train-00000.parquet")
     again = again.drop_columns(["key", "offset"])
     assert again.equals(table.select(again.column_names))
-    # A lost table is made again from the shard.
-    before = (captioned / "00000.parquet").read_bytes()
-    (captioned / "00000.parquet").unlink()
-    invoke("repair", captioned)
-    assert (captioned / "00000.parquet").read_bytes() == before
+    before = (folder / "00000.parquet").read_bytes()
+    (folder / "00000.parquet").unlink()
+    invoke("repair", folder)
+    assert (folder / "00000.parquet").read_bytes() == before

@@ -100,20 +100,21 @@ def test_folders_that_cannot_be_indexed(tmp_path, row, message):
     assert sorted(os.listdir(tmp_path)) == sorted(files)
 
 
-NOT_SHARDS = {
-    "empty": (b"", ""),
-    "a byte": (b"x", ""),
-    "compressed": (gzip.compress(bytes(5000), mtime=0), "the shard is compressed.*`gunzip`"),
-    "zlib": (zlib.compress(bytes(5000)), ""),
-    "zeros": (bytes(1024), ""),
-    "zeros and more": (bytes(511) + b"x", ""),
-    "text": (b"text " * 500, ""),
-}
+COMPRESSED = gzip.compress(bytes(5000), mtime=0)
+NOT_SHARDS = [
+    b"",
+    b"x",
+    COMPRESSED,
+    zlib.compress(bytes(5000)),
+    bytes(1024),
+    bytes(511) + b"x",
+    b"text " * 500,
+]
 
 
 @pytest.mark.parametrize("name", ["a.tar", "a.tfrecord"])
-@pytest.mark.parametrize(("data", "message"), NOT_SHARDS.values(), ids=NOT_SHARDS)
-def test_a_file_that_is_not_a_shard(tmp_path, name, data, message):
+@pytest.mark.parametrize("data", NOT_SHARDS, ids=lambda data: repr(data[:5]))
+def test_a_file_that_is_not_a_shard(tmp_path, name, data):
     (tmp_path / name).write_bytes(data)
     # The first shard is read before any is indexed, so this ends the run.
     with pytest.raises(DamagedError) as caught:
@@ -122,8 +123,8 @@ def test_a_file_that_is_not_a_shard(tmp_path, name, data, message):
     assert error.file == str(tmp_path / name)
     assert error.byte is not None
     assert error.hint
-    if name == "a.tfrecord" or "compressed" not in message:
-        assert_found(caught.value, message)
+    if name == "a.tfrecord" and data == COMPRESSED:
+        assert_found(error, "the shard is compressed.*`gunzip`")
     assert os.listdir(tmp_path) == [name]
 
 
@@ -142,20 +143,19 @@ def test_a_tar_size_that_is_not_octal(tmp_path, size):
 
 # --- images -------------------------------------------------------------------------------------
 
-#: Images of sound shards that are not indexed, and the reason.
-OTHER_IMAGES = {
-    "pixels": (bytes(range(3, 99)), "is not-an-image (byte "),
-    "GIF": (
-        b"GIF89a" + bytes(90),
-        "GIF, which DALI does not decode; dataprep convert --transcode jpeg, png, webp or tiff reads the original file, not a shard",
-    ),
-    "NumPy": (b"\x93NUMPY\x01\x00v\x00" + bytes(90), "NumPy array, which DALI does not decode"),
-}
 
-
-@pytest.mark.parametrize("name", OTHER_IMAGES)
-def test_a_sound_shard_of_other_images_is_refused_with_the_reason(name, tmp_path, invoke):
-    data, reason = OTHER_IMAGES[name]
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (bytes(range(3, 99)), "is not-an-image (byte "),
+        (
+            b"GIF89a" + bytes(90),
+            "GIF, which DALI does not decode; dataprep convert --transcode jpeg",
+        ),
+        (b"\x93NUMPY\x01\x00v\x00" + bytes(90), "NumPy array, which DALI does not decode"),
+    ],
+)
+def test_a_sound_shard_of_other_images_is_refused_with_the_reason(data, reason, tmp_path, invoke):
     oracles.write_tar(tmp_path / "0.tar", sample(jpg=data))
     output = invoke("index", tmp_path, status=1).output
     assert "none of 1 sample can be indexed: the image of record 0 is" in output

@@ -64,16 +64,12 @@ def readable(request, server_environment, tmp_path) -> Iterator[Place]:
 def _writable(
     kind: str, server_environment: Callable[[str], dict[str, str]], tmp_path: Path
 ) -> Iterator[Place]:
+    folder = f"{tmp_path}/place ä/sub"
+    if kind in SCHEMES:
+        folder = f"{SCHEMES[kind]}://{servers.BUCKET}/place {random.randrange(1 << 60)}/sub"
+    elif kind == "file URL":
+        folder = normal_path(f"file://{folder.replace(' ', '%20')}")
     with environment(server_environment(kind) if kind in SCHEMES and kind != "memory" else {}):
-        if kind in SCHEMES:
-            folder = f"{SCHEMES[kind]}://{servers.BUCKET}/place {random.randrange(1 << 60)}/sub"
-        else:
-            folder = f"{tmp_path}/place ä/sub"
-            folder = (
-                normal_path(f"file://{folder.replace(' ', '%20')}")
-                if kind == "file URL"
-                else folder
-            )
         storage.make_folder(folder)
         with storage.partials(folder, is_alone=False):
             yield Place(folder, _write)
@@ -112,14 +108,11 @@ def test_what_is_written_is_read(readable: Place) -> None:
     for content in (b"first", b"the second", b""):
         readable.write(path, content)
         assert read_file(path, SHARD) == content
-        assert (storage.stat(path).st_size, storage.file_length(path), storage.is_file(path)) == (
-            len(content), len(content), True,
-        )  # fmt: skip
+        length = len(content)
+        assert storage.stat(path).st_size == storage.file_length(path) == length
+        assert storage.is_file(path)
         described = storage.describe(readable.path, "a.bin", SHARD)
-        assert (described.bytes, described.checksum) == (
-            len(content),
-            checksum_text(crc32c(content)),
-        )
+        assert (described.bytes, described.checksum) == (length, checksum_text(crc32c(content)))
 
 
 def test_a_file_that_does_not_exist(readable: Place) -> None:
@@ -127,11 +120,9 @@ def test_a_file_that_does_not_exist(readable: Place) -> None:
     for read in (storage.stat, lambda path: read_file(path, SHARD)):
         with pytest.raises(FileNotFoundError):
             read(path)
-    assert (storage.file_length(path), storage.is_file(path), storage.is_folder(path)) == (
-        -1,
-        False,
-        False,
-    )
+    assert storage.file_length(path) == -1
+    assert not storage.is_file(path)
+    assert not storage.is_folder(path)
     with pytest.raises(StorageError, match="cannot be read"), storage.open_view(path) as (view, _):
         view(0, 1)
 
@@ -157,11 +148,8 @@ def test_any_part_of_a_large_file(readable: Place) -> None:
 
 def test_a_file_is_created_once(place: Place) -> None:
     path = f"{place.path}/claim"
-    assert [storage.create_file(path, content) for content in (b"first", b"second", b"third")] == [
-        True,
-        False,
-        False,
-    ]
+    created = [storage.create_file(path, content) for content in (b"first", b"second", b"third")]
+    assert created == [True, False, False]
     assert read_file(path, SHARD) == b"first"
 
 

@@ -7,6 +7,7 @@ import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from helpers.bombs import flat_png
@@ -130,24 +131,22 @@ def test_no_shard_index_or_table_is_opened(out, invoke, monkeypatch):
     assert re.fullmatch(rf"no problems in .*: {words}", last)
 
 
+def replace_by(make):
+    return lambda path: (path.unlink(), make(path))
+
+
+DAMAGE = {
+    "the file cannot be read: No such file or directory": Path.unlink,
+    r"the file has 7 bytes, but the manifest states \d+": lambda path: os.truncate(path, 7),
+    "the .* cannot be read: it is a folder, not a regular file": replace_by(Path.mkdir),
+    "the .* cannot be read: it is a named pipe, .*": replace_by(os.mkfifo),
+}
+
+
 @pytest.mark.parametrize("suffix", ["tfrecord", "idx", "parquet"])
-@pytest.mark.parametrize(
-    ("damage", "message"),
-    [
-        (lambda path: path.unlink(), "the file cannot be read: No such file or directory"),
-        (lambda path: os.truncate(path, 7), r"the file has 7 bytes, but the manifest states \d+"),
-        (
-            lambda path: (path.unlink(), path.mkdir()),
-            "the .* cannot be read: it is a folder, not a regular file",
-        ),
-        (
-            lambda path: (path.unlink(), os.mkfifo(path)),
-            "the .* cannot be read: it is a named pipe, .*",
-        ),
-    ],
-)
-def test_files_that_are_missing_or_have_another_length(out, invoke, suffix, damage, message):
-    damage(out / f"train-00001.{suffix}")
+@pytest.mark.parametrize("message", DAMAGE)
+def test_files_that_are_missing_or_have_another_length(out, invoke, suffix, message):
+    DAMAGE[message](out / f"train-00001.{suffix}")
     (problem,) = verify_manifest(str(out)).problems
     assert problem.file == f"train-00001.{suffix}"
     assert re.fullmatch(message, problem.message)
@@ -155,20 +154,9 @@ def test_files_that_are_missing_or_have_another_length(out, invoke, suffix, dama
     assert last == f"1 problem in {out}"
 
 
-class Shown:
-    def __init__(self):
-        self.total, self.advanced = None, []
-
-    def start(self, images, shards):
-        self.total = images, shards
-
-    def advance(self, shard, images):
-        self.advanced.append((shard, images))
-
-
 def test_problems_are_in_the_order_of_the_manifest_whatever_the_threads(out, monkeypatch):
     monkeypatch.setattr(verify, "_SHARDS_PER_CALL", 1)
-    shown, names = Shown(), [f"train-{number:05d}.idx" for number in range(7)]
+    shown, names = mock.Mock(), [f"train-{number:05d}.idx" for number in range(7)]
     for name in names:
         (out / name).unlink()
     (out / "train-00099.tfrecord").touch()
@@ -176,8 +164,8 @@ def test_problems_are_in_the_order_of_the_manifest_whatever_the_threads(out, mon
     assert [problem.file for problem in problems] == names
     message = "the file is not in the manifest"
     assert (foreign.file, foreign.message) == ("train-00099.tfrecord", message)
-    assert shown.total == (14, 7)
-    assert shown.advanced == [(f"train-{number:05d}.tfrecord", 2) for number in range(7)]
+    advanced = [mock.call.advance(f"train-{number:05d}.tfrecord", 2) for number in range(7)]
+    assert shown.mock_calls == [mock.call.start(14, 7), *advanced]
 
 
 def test_a_damaged_manifest_and_a_missing_list_of_shards(

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 import pytest
 from helpers.http_files import BusyServer
@@ -116,11 +117,35 @@ def _error_of(operation: Callable[[], object]) -> DatasetError | FileNotFoundErr
     return None
 
 
-def test_a_server_error_is_repeated(serve) -> None:
-    def answer(handler: BaseHTTPRequestHandler, number: int) -> None:
-        send(handler, 503 if number < 2 else 200, b"content")
+#: What fails once or twice, and how what is read then.
+RETRIED: dict[str, tuple[Callable[[int], dict[str, Any]], Callable[[Store], Any]]] = {
+    "server errors": (
+        lambda number: {"status": 503 if number < 2 else 200, "body": b"content"},
+        lambda store: store.get("a"),
+    ),
+    "an answer that breaks off": (
+        lambda number: {"status": 200, "body": b"content"[: 3 if number < 1 else 7], "length": 7},
+        lambda store: store.get("a"),
+    ),
+    "a range that breaks off": (
+        lambda number: {
+            "status": 206, "body": b"content"[: 3 if number < 1 else 7], "length": 7,
+            "Content_Range": "bytes 1-7/9",
+        },
+        lambda store: store.start_range("a", 1, 8).result(),
+    ),
+}  # fmt: skip
 
-    assert bytes(serve(answer).get("a")) == b"content"
+
+@pytest.mark.parametrize("fault", RETRIED)
+def test_what_fails_is_asked_for_again(serve, fault: str) -> None:
+    answer_of, read = RETRIED[fault]
+
+    def answer(handler: BaseHTTPRequestHandler, number: int) -> None:
+        send(handler, **answer_of(number))
+        handler.close_connection = True
+
+    assert bytes(read(serve(answer))) == b"content"
 
 
 def test_a_server_that_always_fails_is_an_error(serve) -> None:
@@ -128,22 +153,6 @@ def test_a_server_that_always_fails_is_an_error(serve) -> None:
         StorageError, match=r"cannot be read: the server answered 503 SomeCode, after retries"
     ):
         serve(_echo(503)).get("a")
-
-
-def test_an_answer_that_breaks_off_is_read_again(serve) -> None:
-    def answer(handler: BaseHTTPRequestHandler, number: int) -> None:
-        send(handler, 200, b"con" if number < 1 else b"content", length=7)
-        handler.close_connection = True
-
-    assert bytes(serve(answer).get("a")) == b"content"
-
-
-def test_ranges_that_break_off_are_read_again(serve) -> None:
-    def answer(handler: BaseHTTPRequestHandler, number: int) -> None:
-        send(handler, 206, b"on" if number < 1 else b"onten", length=5, Content_Range="bytes 1-5/7")
-        handler.close_connection = True
-
-    assert bytes(serve(answer).start_range("a", 1, 6).result()) == b"onten"
 
 
 def test_a_server_that_does_not_exist(serve, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,12 +208,7 @@ def test_an_object_that_is_gone_is_not_replaced(serve, status: int) -> None:
     assert not store.replace("manifest", b"", ObjectInfo("manifest", 0, '"etag"', 0))
 
 
-@pytest.mark.parametrize(
-    "content", ["aws_access_key_id = FILEKEY\naws_secret_access_key = planted-file-secret\n"]
-)
-def test_the_usual_files_are_read(
-    serve, monkeypatch: pytest.MonkeyPatch, tmp_path, content: str
-) -> None:
+def test_the_usual_files_are_read(serve, monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
     seen: list[str] = []
 
     def answer(handler: BaseHTTPRequestHandler, number: int) -> None:
@@ -214,6 +218,7 @@ def test_the_usual_files_are_read(
     serve(answer)
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
         monkeypatch.delenv(name)
+    content = "aws_access_key_id = FILEKEY\naws_secret_access_key = planted-file-secret\n"
     (tmp_path / "credentials").write_text(f"[default]\n[work]\n{content}")
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))

@@ -3,24 +3,15 @@
 from __future__ import annotations
 
 import pytest
+from helpers.rows import evaluate, read_rows
 
 from manifests.errors import CallError
 from manifests.remote.url import is_url, local_path, parse_url
 
 
-@pytest.mark.parametrize(
-    ("text", "bucket", "path", "normal"),
-    [
-        ("s3://bucket/a/b", "bucket", "a/b", "s3://bucket/a/b"),
-        ("S3://bucket/", "bucket", "", "s3://bucket"),
-        ("gs://my_bucket.example/a/", "my_bucket.example", "a", "gs://my_bucket.example/a"),
-        ("az://container/ü x", "container", "ü x", "az://container/ü x"),
-        ("s3://bucket/a%20b", "bucket", "a%20b", "s3://bucket/a%20b"),
-        ("https://host:8443/a%20b/c", "host:8443", "a b/c", "https://host:8443/a b/c"),
-        ("http://127.0.0.1:80/x", "127.0.0.1:80", "x", "http://127.0.0.1:80/x"),
-    ],
-)
-def test_urls(text: str, bucket: str, path: str, normal: str) -> None:
+@pytest.mark.parametrize(("row", "parts"), read_rows(__file__, "urls"))
+def test_urls(row: str, parts: str) -> None:
+    text, (bucket, path, normal) = evaluate(row), evaluate(parts)
     url = parse_url(text)
     assert (url.bucket, url.path, str(url)) == (bucket, path, normal)
     assert is_url(text)
@@ -29,22 +20,10 @@ def test_urls(text: str, bucket: str, path: str, normal: str) -> None:
     assert url.join("x").name == "x"
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("ftp://host/x", "ftp:// URLs are not supported"),
-        ("http://example.com/x", "http:// URLs are not supported"),
-        ("s3://", "has no valid bucket"),
-        ("s3://ab/x", "has no valid bucket"),
-        ("s3://bucket/a//b", "an empty part"),
-        ("s3://bucket/../x", "an empty part, or a part"),
-        ("s3://bucket/a\nb", "a control character"),
-        ("https:///x", "has no valid host"),
-    ],
-)
-def test_refused_urls(text: str, message: str) -> None:
+@pytest.mark.parametrize(("row", "message"), read_rows(__file__, "refused"))
+def test_refused_urls(row: str, message: str) -> None:
     with pytest.raises(CallError, match=message):
-        parse_url(text)
+        parse_url(evaluate(row))
 
 
 SECRETS = (
@@ -61,15 +40,15 @@ def test_a_refused_url_with_a_credential_is_not_repeated() -> None:
         assert "secret" not in str(error.value).lower()
 
 
-def test_paths_are_not_urls() -> None:
+def test_paths_are_not_urls_and_file_urls_are_local_paths() -> None:
     for text in ("a/b", "C:\\photos", "C:/photos", "a:b", "/s3://x", "", None, 3):
         assert not is_url(text)
-
-
-def test_file_urls_are_local_paths() -> None:
-    assert local_path("file:///a/b%20c") == "/a/b c"
-    assert local_path("file://localhost/a") == "/a"
-    assert local_path("/a%20b") == "/a%20b"
-    assert local_path("s3://bucket/x") == "s3://bucket/x"
+    for text, path in {
+        "file:///a/b%20c": "/a/b c",
+        "file://localhost/a": "/a",
+        "/a%20b": "/a%20b",
+        "s3://bucket/x": "s3://bucket/x",
+    }.items():
+        assert local_path(text) == path
     with pytest.raises(CallError, match="names another machine"):
         local_path("file://server/share")
