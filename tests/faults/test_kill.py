@@ -305,7 +305,7 @@ def test_several_processes_write_each_shard_once(planned, start, finish, tmp_pat
     at = Gate(tmp_path / "gate")  # each of them holds a claim there
     claim = ("work", planned, "--claim", "--heartbeat", 5, "--workers", 1)
     processes = [start(*claim, at=at) for _ in range(3)]
-    at.wait_for_all(processes)
+    at.wait(*processes)
     at.open()
     outputs = [process.communicate(timeout=300) for process in processes]
     assert [process.returncode for process in processes] == [0, 0, 0], outputs

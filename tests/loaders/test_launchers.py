@@ -3,7 +3,7 @@
 With two, four and eight processes, each global batch is a batch of one process, also after a kill.
 
 The processes that a launcher starts are forks of one that has imported torch and DALI; see
-`helpers.warm_executable`.
+`helpers.warm_python`.
 """
 
 import importlib.util
