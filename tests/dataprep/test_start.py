@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from helpers.pictures import encode, photo
+from helpers.datasets import write_images
 
 #: Modules that only other sources and object stores need.
 UNUSED = {
@@ -22,18 +22,10 @@ run()
 
 
 def test_a_conversion_of_class_folders_imports_only_what_it_needs(tmp_path):
-    for number in range(4):
-        folder = tmp_path / "src" / f"class{number % 2}"
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / f"{number}.jpg").write_bytes(encode(photo(number)))
-    arguments = ["convert", "--src", tmp_path / "src", "--out", tmp_path / "out", "--workers", "1"]
-    done = subprocess.run(
-        [sys.executable, "-c", CONVERT, *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    source = write_images(tmp_path / "src", range(4), ("cat", "dog"))
+    call = ["convert", "--src", source, "--out", tmp_path / "out", "--workers", "1"]
+    command = [sys.executable, "-c", CONVERT, *call]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
     modules = next(line for line in done.stdout.splitlines() if line.startswith("modules:"))
     assert not UNUSED & {*modules.split()}
 

@@ -37,32 +37,34 @@ def make_cifar10(folder):
     """https://www.cs.toronto.edu/~kriz/cifar.html, Dataset layout."""
     folder = folder / "cifar-10-batches-py"
     folder.mkdir()
-    (folder / "batches.meta").write_bytes(pickle.dumps({"label_names": ["cat", "dog"]}))
-    for name, split, rows in (
-        ("data_batch_1", "train", slice(0, 2)),
-        ("data_batch_2", "train", slice(2, 4)),
-        ("test_batch", "test", slice(0, 2)),
-    ):
+    write_pickle(folder / "batches.meta", {"label_names": ["cat", "dog"]})
+    for name, split, first in (
+        ("data_batch_1", "train", 0), ("data_batch_2", "train", 2), ("test_batch", "test", 0),
+    ):  # fmt: skip
+        rows = slice(first, first + 2)
         data = {b"data": planes(IMAGES[split][rows]), b"labels": LABELS[split][rows]}
-        (folder / name).write_bytes(pickle.dumps(data))
+        write_pickle(folder / name, data)
+
+
+def write_pickle(path, value):
+    path.write_bytes(pickle.dumps(value))
 
 
 def make_cifar100(folder):
     folder = folder / "cifar-100-python"
     folder.mkdir()
-    (folder / "meta").write_bytes(pickle.dumps({"fine_label_names": ["cat", "dog"]}))
+    write_pickle(folder / "meta", {"fine_label_names": ["cat", "dog"]})
     (folder / "file.txt~").write_text("")
     for split, images in IMAGES.items():
-        data = {b"data": planes(images), b"fine_labels": LABELS[split]}
-        (folder / split).write_bytes(pickle.dumps(data))
+        write_pickle(folder / split, {b"data": planes(images), b"fine_labels": LABELS[split]})
 
 
 def make_cifar_binary(folder):
     folder = folder / "cifar-10-batches-bin"
     folder.mkdir()
-    for name, split in (("data_batch_1.bin", "train"), ("test_batch.bin", "test")):
+    for name, split in (("data_batch_1", "train"), ("test_batch", "test")):
         labels = np.array(LABELS[split], np.uint8)[:, None]
-        np.concatenate([labels, planes(IMAGES[split])], 1).tofile(folder / name)
+        np.concatenate([labels, planes(IMAGES[split])], 1).tofile(folder / f"{name}.bin")
 
 
 def make_mnist(folder):
@@ -99,8 +101,7 @@ def make_stl10(folder):
 def make_medmnist(folder):
     """https://medmnist.com, Data Format."""
     arrays = {}
-    for split in ("train", "val", "test"):
-        own = "train" if split == "val" else split
+    for split, own in (("train", "train"), ("val", "train"), ("test", "test")):
         arrays[f"{split}_images"] = IMAGES[own]
         arrays[f"{split}_labels"] = np.array(LABELS[own])[:, None]
     np.savez(folder / "pathmnist.npz", **arrays)
@@ -134,12 +135,9 @@ def test_arrays_are_refused_and_the_way_out_works(name, what, tmp_path, monkeypa
     assert {*source.splits} >= {"train", "test"}
     names = ("0", "1") if name in ("cifar_binary", "mnist", "svhn", "medmnist") else ("cat", "dog")
     assert source.classes == names
-    images = LARGE if name == "stl10" else IMAGES
-    for split, pixels_of in images.items():
+    for split, pixels_of in (LARGE if name == "stl10" else IMAGES).items():
         rows = np.flatnonzero(source.split == source.splits.index(split))
         assert np.bincount(source.label[rows]).tolist() == np.bincount(LABELS[split]).tolist()
-        found = []
-        for path in sorted(source.path.take(rows.tolist()).to_pylist(), key=os.path.basename):
-            found.append(np.asarray(Image.open(f"images/{path}")))
-        expected = pixels_of[..., 0] if name == "mnist" else pixels_of
-        assert np.array_equal(found, expected)
+        paths = sorted(source.path.take(rows.tolist()).to_pylist(), key=os.path.basename)
+        found = [np.asarray(Image.open(f"images/{path}")) for path in paths]
+        assert np.array_equal(found, pixels_of[..., 0] if name == "mnist" else pixels_of)

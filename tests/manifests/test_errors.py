@@ -82,3 +82,11 @@ def test_every_error_has_a_hint(package):
 def test_every_error_of_the_operating_system_has_a_hint(number):
     text = str(machine_fault(OSError(number, os.strerror(number), "file")))
     assert text.startswith(f"file: {os.strerror(number)}. Hint: ")
+
+
+def test_a_bug_is_described_and_only_the_program_that_writes_shards_speaks_of_them():
+    for program, kept in (("dataprep", " Finished shards are kept."), ("loaders", "")):
+        assert errors.describe_bug(program, ValueError("seven")) == (
+            f"a bug in {program} stopped it: ValueError: seven.{kept} Hint: please report this line with"
+            f" the command and the output of `{program} --version`; DATAPREP_DEBUG=1 prints a traceback."
+        )

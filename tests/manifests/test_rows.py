@@ -7,6 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from helpers.handmade import make_dataset
+from helpers.rows import evaluate, read_rows
 
 import manifests
 from manifests.errors import CallError, TableError
@@ -33,17 +34,9 @@ def change(folder, columns, row_group_size=2):
     pq.write_table(table, path, row_group_size=row_group_size, write_page_checksum=True)
 
 
-@pytest.mark.parametrize(
-    ("column", "value", "message"),
-    [
-        ("offset", 2**62, "places an image outside its shard"),
-        ("size", 2**63 - 1, "places an image outside its shard"),
-        ("offset", -1, "'offset' contains -1"),
-        ("label", 4, "has the label 4, but labels go from 0 to 3"),
-        ("label", 20_000_000, "out of the range 0 to 10000000"),
-    ],
-)
-def test_a_value_out_of_its_range(folder, column, value, message):
+@pytest.mark.parametrize(("row", "message"), read_rows(__file__, "ranges"))
+def test_a_value_out_of_its_range(folder, row, message):
+    column, value = evaluate(row)
     change(folder, {column: (3, value)})
     manifest = replace(read_manifest(folder), classes=("a", "b", "c", "d"))
     with pytest.raises(TableError, match=rf"00001\.parquet, record 3: .*{message}"):

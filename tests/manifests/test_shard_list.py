@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from helpers.records import MANIFEST, WITH_ARRAYS, with_valid_checksum
+from helpers.rows import evaluate, read_rows
 
 from manifests import store
 from manifests.errors import ManifestError
@@ -87,42 +88,20 @@ def column(name, values, kind):
     )
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (column("name", ["a", "../b", "c"], "string"), "'../b' is empty or points outside"),
-        (column("index_name", ["a", "/b", "c"], "string"), "'/b' is empty or points outside"),
-        (column("bytes", [1, -2, 3], "int64"), "column 'bytes' contains a negative number"),
-        (column("samples", [1, None, 3], "int64"), "column 'samples' has rows without a value"),
-        (column("bytes", [1, 2, 3], "int32"), "column 'bytes' has the type int32, but int64 is required"),
-        (column("split", ["train"] * 3, "string"), "its splits, or their numbers of shards, are not those"),
-        (lambda table: table.slice(0, 2), "its splits, or their numbers of shards, are not those"),
-        (lambda table: table.drop_columns(["table_bytes"]), "its columns must be split, name, samples"),
-        (lambda table: table.append_column("more", pa.array([1, 2, 3])), "its columns must be split, name"),
-    ],
-)  # fmt: skip
-def test_a_list_that_was_made_to_do_harm_is_refused(change, message):
+@pytest.mark.parametrize(("row", "message"), read_rows(__file__, "edited"))
+def test_a_list_that_was_made_to_do_harm_is_refused(row, message):
     with pytest.raises(ValueError, match=re.escape(message)):
-        parse_shard_list(edited(change), SHARDS)
+        parse_shard_list(edited(evaluate(row, globals())), SHARDS)
 
 
 @pytest.mark.usefixtures("few_shards")
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"shard_list": {"name": "../x", "bytes": 1, "checksum": None}}, "points outside of the dataset folder"),
-        ({"shard_list": None}, "shard_list must be an object"),
-        ({"splits": {"train": {"samples": 2, "shards": 2}}}, "are not those of the manifest"),
-        ({"splits": {"train": {"samples": 1, "shards": []}}}, "splits.train.shards must be an integer"),
-        ({"splits": {name: {"samples": 7, "shards": n} for name, n in SHARDS.items()}},
-         "split 'train' has samples=7, but its shards have 1"),
-        ({"schema_version": 1}, "splits.train.shards must be an array"),
-    ],
-)  # fmt: skip
-def test_a_manifest_that_contradicts_its_list_is_refused(tmp_path, change, message):
+@pytest.mark.parametrize(("row", "message"), read_rows(__file__, "contradictions"))
+def test_a_manifest_that_contradicts_its_list_is_refused(tmp_path, row, message):
     write(tmp_path, made())
     path = tmp_path / MANIFEST_NAME
-    path.write_bytes(with_valid_checksum({**json.loads(path.read_text()), **change}))
+    path.write_bytes(
+        with_valid_checksum({**json.loads(path.read_text()), **evaluate(row, globals())})
+    )
     with pytest.raises(ManifestError) as caught:
         read_manifest(tmp_path)
     assert message in str(caught.value)

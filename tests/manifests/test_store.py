@@ -181,17 +181,9 @@ def test_a_table_with_missing_or_wrong_columns_is_refused(tmp_path, column):
 LISTS = pa.list_(pa.int64())
 
 
-@pytest.mark.parametrize(
-    ("column", "values", "message"),
-    [
-        ("labels", pa.array([[0.5], [1.5]]), "has the type list<element: double>, but list<element: int64> is req"),
-        ("labels", pa.array([[0], None], LISTS), "column 'labels' has a row without a value"),
-        ("labels", pa.array([[0], [-1]], LISTS), "column 'labels' contains -1, which is out of the range"),
-        ("taken", pa.array([b"0", b"1"]), "column 'taken' has the type binary, which is not text, a number"),
-        ("taken", pa.array([1, 2], pa.date32()), "column 'taken' has the type date32[day], which is not"),
-    ],
-)  # fmt: skip
-def test_labels_of_several_classes_and_extra_columns_are_checked(tmp_path, column, values, message):
+@pytest.mark.parametrize(("row", "message"), read_rows(__file__, "columns"))
+def test_labels_of_several_classes_and_extra_columns_are_checked(tmp_path, row, message):
+    column, values = evaluate(row, globals())
     path = tmp_path / "t.parquet"
     pq.write_table(build_table(ROWS).append_column(column, values), path)
     columns = (

@@ -6,6 +6,7 @@ import sys
 import pytest
 import torch
 from helpers.loading import convert
+from helpers.rows import evaluate, read_rows
 from helpers.trainings import ROOT, call, kill_and_resume, output_of_forks
 
 SCRIPT = ROOT / "scripts" / "train.py"
@@ -50,28 +51,9 @@ def test_killed_and_resumed_gives_the_same_weights(datasets, tmp_path, python, f
     assert again.splitlines() == [f"resumed at step {PER_EPOCH} of epoch 1", evaluated]
 
 
-NO_GPU = "--device gpu, but no GPU is available. Hint: use --device cpu."
-ONE_GPU = (
-    "process 1 of this machine has no GPU, because torch sees only 1. "
-    "Hint: start one process per GPU with --nproc-per-node."
-)
-NO_TORCHVISION = (
-    "--model resnet50 needs torchvision, which is not installed. Hint: install torchvision, or"
-    " use --model tiny."
-)
-
-
-@pytest.mark.parametrize(
-    ("options", "gpus", "message"),
-    [
-        (("--model", "resnet50"), 0, NO_TORCHVISION),
-        (("--device", "gpu"), 0, NO_GPU),
-        (("--device", "gpu"), 1, ONE_GPU),
-    ],
-)
-def test_what_is_missing_is_reported_before_anything_starts(
-    tmp_path, monkeypatch, options, gpus, message
-):
+@pytest.mark.parametrize(("row", "message"), read_rows(__file__, "missing"))
+def test_what_is_missing_is_reported_before_anything_starts(tmp_path, monkeypatch, row, message):
+    options, gpus = evaluate(row)
     for name in ("torchvision", "torchvision.models"):  # another test may have imported them
         monkeypatch.setitem(sys.modules, name, None)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)

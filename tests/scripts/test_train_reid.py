@@ -2,18 +2,22 @@
 
 import re
 import sys
+from itertools import product
 
 import numpy as np
 import pytest
 import torch
 from helpers.examples import examples
+from helpers.loading import convert
 from helpers.pictures import encode
+from helpers.rows import evaluate, read_rows
 from helpers.trainings import ROOT, call, kill_and_resume, losses, output_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
 import loaders
+from dataprep.sources import SourceOptions
 
 SCRIPT = ROOT / "scripts" / "train_reid.py"
 PER_EPOCH = 6
@@ -42,41 +46,32 @@ def write(path, data):
 
 
 @pytest.fixture(scope="module")
-def datasets(dataprep, tmp_path_factory):
+def datasets(tmp_path_factory):
     """Three datasets of twelve people to train on and twelve others to search for, with two cameras."""
     folder = tmp_path_factory.mktemp("reid")
-
-    def convert(name, *options):
-        out = folder / f"{name}-made"
-        done = dataprep("convert", "--src", folder / name, "--out", out, *options)
-        assert done.returncode == 0, done.stderr
-        return out
-
-    for number in range(12):
-        for camera in (1, 2):
-            for shot in range(4):
-                ours, theirs = 2 * number + 2, 2 * number + 3
-                where = "bounding_box_test" if shot else "query"
-                name = f"c{camera}s1_{shot:06d}_00.jpg"
-                training = folder / f"market/bounding_box_train/{ours:04d}_{name}"
-                write(training, person(ours, camera, shot))
-                write(folder / f"market/{where}/{theirs:04d}_{name}", person(theirs, camera, shot))
-                if shot < 2:
-                    side = "left" if camera == 1 else "right"
-                    for split, who in (("train", ours), ("val", theirs)):
-                        image = person(who, camera, shot)
-                        write(folder / f"named/{split}/{who:04d}-{side}-{shot}.jpg", image)
-                        write(folder / f"plain/{split}/{who:04d}/{camera}-{shot}.jpg", image)
+    for number, camera, shot in product(range(12), (1, 2), range(4)):
+        ours, theirs = 2 * number + 2, 2 * number + 3
+        where = "bounding_box_test" if shot else "query"
+        name = f"c{camera}s1_{shot:06d}_00.jpg"
+        training = folder / f"market/bounding_box_train/{ours:04d}_{name}"
+        write(training, person(ours, camera, shot))
+        write(folder / f"market/{where}/{theirs:04d}_{name}", person(theirs, camera, shot))
+        for split, who in (("train", ours), ("val", theirs)):
+            if shot < 2:
+                image, side = person(who, camera, shot), ("left", "right")[camera - 1]
+                write(folder / f"named/{split}/{who:04d}-{side}-{shot}.jpg", image)
+                write(folder / f"plain/{split}/{who:04d}/{camera}-{shot}.jpg", image)
     for shot in range(7):
         write(folder / f"market/bounding_box_test/0000_c1s1_{shot:06d}_00.jpg", person(0, shot))
     # This person appears in only one camera, so no search can find them.
     write(folder / "market/query/0099_c1s1_000000_00.jpg", person(99, 0))
     write(folder / "market/bounding_box_test/0099_c1s1_000001_00.jpg", person(99, 1))
-    return {
-        "market": convert("market", "--samples-per-shard", "20"),
-        "named": convert("named", "--pattern", "{identity}-{camera}-*", "--fmt", "webdataset"),
-        "plain": convert("plain"),
-    }
+    made = {name: folder / f"{name}-made" for name in ("market", "named", "plain")}
+    convert(folder / "market", made["market"], shard_samples=20)
+    pattern = SourceOptions(pattern="{identity}-{camera}-*")
+    convert(folder / "named", made["named"], pattern, fmt="webdataset")
+    convert(folder / "plain", made["plain"])
+    return made
 
 
 def arguments(dataset, checkpoint, *more, processes=1):
@@ -224,20 +219,11 @@ def test_val_is_both_query_and_gallery(script, datasets, tmp_path, name, column)
     assert scores(printed)[0] == pytest.approx(expected, abs=0.006)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (("--samples", 1), "--identities and --samples must be at least 2"),
-        (("--identities", 13), "a batch needs 13 different identities .* set classes_per_batch=12"),
-        (("--checkpoint", "/none/run.pt"), "--checkpoint /none/run.pt: the folder does not exist"),
-        (("--model", "resnet50"), "--model resnet50 needs torchvision, which is not installed"),
-        (("--seed", -1), "seed must be an integer of at least 0, got -1"),
-    ],
-)
-def test_wrong_arguments_are_rejected(datasets, tmp_path, options, message, monkeypatch):
+@pytest.mark.parametrize(("row", "message"), read_rows(__file__, "wrong"))
+def test_wrong_arguments_are_rejected(datasets, tmp_path, row, message, monkeypatch):
     for name in ("torchvision", "torchvision.models"):  # another test may have imported them
         monkeypatch.setitem(sys.modules, name, None)
-    done = call(arguments(datasets["market"], tmp_path / "run.pt", *options))
+    done = call(arguments(datasets["market"], tmp_path / "run.pt", *evaluate(row)))
     assert done.returncode == 1
     assert re.match(message, done.stderr.splitlines()[-1])
     assert "Traceback" not in done.stderr

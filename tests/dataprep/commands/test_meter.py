@@ -1,6 +1,9 @@
 """The rate, the time left and when a log gets a line, on a clock of the tests; parts of a step are one."""
 
+from unittest import mock
+
 import pytest
+from helpers.rows import evaluate, read_rows
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -8,17 +11,12 @@ from dataprep.commands.console import Cadence, Meter, describe
 from dataprep.progress import divide
 
 
-class Clock:
-    def __init__(self):
-        self.now = 1000.0
-
-    def __call__(self):
-        return self.now
-
-
 @pytest.fixture
 def clock():
-    return Clock()
+    """A function that returns its attribute `now`."""
+    clock = mock.Mock(now=1000.0)
+    clock.side_effect = lambda: clock.now
+    return clock
 
 
 def test_the_rate_follows_the_last_thirty_seconds(clock):
@@ -49,36 +47,17 @@ def test_an_unknown_number_of_images_is_estimated_from_finished_shards(clock):
     assert (meter.state.done, meter.state.total, meter.state.total_is_estimate) == (370, 370, False)
 
 
-@pytest.mark.parametrize(
-    ("rate", "seconds", "total", "due"),
-    [
-        (10, 100, 1000, [10, 20, 30, 40, 50, 60, 70, 80, 90, 100]),  # a tenth comes first
-        (1, 100, 100_000, [30, 60, 90]),
-        (100, 10, 1000, [5, 10]),
-        (250, 4, 1000, []),
-        (0, 61, 1000, [30, 60]),
-    ],
-)
-def test_when_a_log_gets_a_line(clock, rate, seconds, total, due):
+#: Images in a second, seconds and all images; the seconds in which a line is due. A tenth comes first.
+@pytest.mark.parametrize(("row", "due"), read_rows(__file__, "lines"))
+def test_when_a_log_gets_a_line(clock, row, due):
+    rate, seconds, total = evaluate(row)
     meter, cadence, found = Meter(total, 1, clock), Cadence(), []
     for second in range(1, seconds + 1):
         clock.now += 1
         meter.add_part("a", rate)
         if cadence.is_due(meter.state):
             found.append(second)
-    assert found == due
-
-
-class Recorder:
-    def __init__(self):
-        self.totals, self.done = [], [0]
-
-    def start(self, images, shards):
-        self.totals.append(images)
-
-    def advance(self, shard, images, *, resumed=False):
-        assert images > 0
-        self.done.append(self.done[-1] + images)
+    assert found == evaluate(due)
 
 
 @given(
@@ -96,7 +75,8 @@ class Recorder:
 )
 def test_a_divided_step_advances_to_its_end(parts):
     """Each part starts any number of times, with any number of images, and ends early or late."""
-    recorder, total = Recorder(), sum(share for share, _ in parts)
+    recorder, done, total = mock.Mock(), [0], sum(share for share, _ in parts)
+    recorder.advance = lambda shard, images, resumed=False: done.append(done[-1] + images)
     with divide(recorder, [share for share, _ in parts]) as shares:
         for number, (part, (_, runs)) in enumerate(zip(shares, parts, strict=True)):
             before = sum(share for share, _ in parts[:number])
@@ -104,6 +84,7 @@ def test_a_divided_step_advances_to_its_end(parts):
                 part.start(images, 1)
                 for count in advances:
                     part.advance("a", count)
-                assert before <= recorder.done[-1] <= before + parts[number][0]
-    assert recorder.totals == [total]
-    assert recorder.done[-1] == total
+                assert before <= done[-1] <= before + parts[number][0]
+    assert [call.args[0] for call in recorder.start.mock_calls] == [total]
+    assert done[-1] == total
+    assert done == sorted({*done})

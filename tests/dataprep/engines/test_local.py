@@ -13,6 +13,7 @@ import PIL
 import pytest
 from helpers import engine_tasks as tasks
 from helpers.processes import children
+from helpers.rows import evaluate, read_rows
 
 from dataprep import engines
 from dataprep.canary import canary
@@ -41,19 +42,11 @@ def test_worker_started_early_is_used(tmp_path):
     engine.close()
 
 
-@pytest.mark.parametrize(
-    ("start", "message"),
-    [
-        (
-            "raise OSError(24, 'Too many open files')",
-            r"could not start \(Too many open files\)\. Hint: raise the limit",
-        ),
-        ("raise MemoryError", r"could not start \(Cannot allocate memory\)\. Hint: use fewer --workers"),
-        ("raise ImportError", r"could not start \(exit status 1\)\. Hint: run the same command again"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("start", "message"), read_rows(__file__, "starts"))
 def test_worker_that_cannot_start_says_why(tmp_path, monkeypatch, capfd, start, message):
-    (tmp_path / "pickle.py").write_text(start)  # one of the first modules that a worker imports
+    (tmp_path / "pickle.py").write_text(
+        evaluate(start)
+    )  # one of the first modules that a worker imports
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(WorkerDiedError, match=message):
         list(engines.run(tasks.square, range(300_000), 2))

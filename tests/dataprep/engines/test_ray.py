@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 from contextlib import contextmanager
-from pathlib import Path
+from unittest import mock
 
 import pytest
 from helpers import PYTHONPATH, engine_tasks
@@ -96,43 +96,21 @@ def test_the_server_of_a_client_is_started_again(failures, cluster, monkeypatch)
     """As when the process that the cluster forks for a client dies before it runs a program."""
     ray = pytest.importorskip("ray")
     pytest.importorskip("grpc", reason="Ray's client needs grpcio")
-    calls = []
-
-    def init(address, **_):
-        calls.append(address)
-        if len(calls) <= failures:
-            raise ConnectionAbortedError(
-                "Initialization failure from server:\npsutil.ZombieProcess: PID still exists"
-            )
-
+    broken = "Initialization failure from server:\npsutil.ZombieProcess: PID still exists"
+    init = mock.Mock(side_effect=[*[ConnectionAbortedError(broken)] * failures, None])
     monkeypatch.setattr(ray, "init", init)
     monkeypatch.setattr(ray, "shutdown", lambda: None)
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
     if failures == 3:
-        with pytest.raises(
-            CallError, match="cannot be used: Initialization failure from server: psutil"
-        ):
+        message = "cannot be used: Initialization failure from server: psutil"
+        with pytest.raises(CallError, match=message):
             connect(cluster.client_address)
     else:
         assert connect(cluster.client_address) == (ray, True)
-    assert calls == [cluster.client_address] * 3
+    assert [call.args for call in init.mock_calls] == [(cluster.client_address,)] * 3
 
 
 # --- somebody is killed ---------------------------------------------------------------------------
-
-
-def first_marker(markers: Path, prefix: str = "") -> tuple[str, int]:
-    """Wait until a worker is about to publish a shard; return its node and its process."""
-    assert eventually(lambda: [*markers.glob(f"{prefix}*-*")]), "no worker wrote a shard"
-    node, _, process = next(markers.glob(f"{prefix}*-*")).name.partition("-")
-    return node, int(process)
-
-
-@pytest.fixture
-def markers(tmp_path):
-    folder = tmp_path / "markers"
-    folder.mkdir()
-    return folder
 
 
 @contextmanager
@@ -144,31 +122,40 @@ def meanwhile(action):
     thread.join()
 
 
-def convert_slowly(source, out, markers):
-    read = read_source(str(source), SourceOptions())
-    convert_dataset(read, str(out), Options(shard_samples=20), engine=SlowRayEngine(markers))
+@pytest.fixture
+def convert_and_lose(source, expected, snapshot, tmp_path):
+    """A function that loses something while a worker is about to publish a shard; return the workers' markers."""
+
+    def run(lose, node=""):
+        markers, lost, out = tmp_path / "markers", [], tmp_path / "out"
+        markers.mkdir()
+
+        def lose_at_marker():
+            try:
+                assert eventually(lambda: [*markers.glob(f"{node}*-*")]), "no worker wrote a shard"
+                lost.append(next(markers.glob(f"{node}*-*")).name.rpartition("-")[2])
+                lose(int(lost[0]))
+            finally:
+                (markers / OPEN).touch()
+
+        read = read_source(str(source), SourceOptions())
+        with meanwhile(lose_at_marker):
+            engine = SlowRayEngine(markers)
+            convert_dataset(read, str(out), Options(shard_samples=20), engine=engine)
+        assert lost
+        assert snapshot(out) == expected
+        return {*os.listdir(markers)} - {OPEN}
+
+    return run
 
 
-def test_a_worker_is_killed(connection, source, expected, snapshot, markers, tmp_path):
-    killed = []
-
-    def kill():
-        try:
-            _, process = first_marker(markers)
-            os.kill(process, signal.SIGKILL)
-            killed.append(process)
-        finally:
-            (markers / OPEN).touch()
-
-    with meanwhile(kill):
-        convert_slowly(source, tmp_path / "out", markers)
-    assert killed
-    assert len({*os.listdir(markers)} - {OPEN}) > 1, "another worker takes over"
-    assert snapshot(tmp_path / "out") == expected
+def test_a_worker_is_killed(connection, convert_and_lose):
+    workers = convert_and_lose(lambda process: os.kill(process, signal.SIGKILL))
+    assert len(workers) > 1, "another worker takes over"
 
 
 def test_a_machine_without_dataprep_is_refused_and_one_that_leaves_is_not_missed(
-    cluster, connection, convert_here, source, expected, snapshot, markers, tmp_path
+    cluster, connection, convert_here, convert_and_lose, tmp_path
 ):
     missing = tmp_path / "sitecustomize.py"  # Python runs it when it starts there
     missing.write_text("import sys\nsys.modules['dataprep'] = None\n")
@@ -176,13 +163,9 @@ def test_a_machine_without_dataprep_is_refused_and_one_that_leaves_is_not_missed
     node = cluster.add_node(**NODE, env_vars={"PYTHONPATH": python_path})
     removed = []
 
-    def remove():
-        try:
-            first_marker(markers, node.node_id)
-            cluster.remove_node(node, allow_graceful=False)
-            removed.append(node.node_id)
-        finally:
-            (markers / OPEN).touch()
+    def remove(_):
+        removed.append(node)
+        cluster.remove_node(node, allow_graceful=False)
 
     try:
         refused = convert_here(*SHARD, status=3).stderr.splitlines()[-1]
@@ -190,13 +173,10 @@ def test_a_machine_without_dataprep_is_refused_and_one_that_leaves_is_not_missed
         assert not list((tmp_path / "out").glob("train*"))
         missing.write_text("")
         end_worker_of(connection, node)
-        with meanwhile(remove):
-            convert_slowly(source, tmp_path / "out", markers)
+        convert_and_lose(remove, node.node_id)
     finally:
         if not removed:
             cluster.remove_node(node)
-    assert removed
-    assert snapshot(tmp_path / "out") == expected
 
 
 def end_worker_of(ray, node):
@@ -254,16 +234,11 @@ def test_another_kind_of_server(refused):
 
 
 def test_no_cluster(refused, monkeypatch):
-    services = pytest.importorskip("ray._private.services", reason="ray is not installed")
-
-    def find_nothing(address):
-        raise ConnectionError("Could not find any running Ray instance.")
-
-    monkeypatch.setattr(services, "canonicalize_bootstrap_address", find_nothing)
+    nothing = mock.Mock(side_effect=ConnectionError("Could not find any running Ray instance."))
+    monkeypatch.setattr("ray._private.services.canonicalize_bootstrap_address", nothing)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    with pytest.raises(
-        CallError, match=r"this machine does not belong to a Ray cluster\. Hint: start one with"
-    ):
+    message = r"this machine does not belong to a Ray cluster\. Hint: start one with"
+    with pytest.raises(CallError, match=message):
         connect("auto")
 
 

@@ -144,19 +144,9 @@ def test_a_tar_size_that_is_not_octal(tmp_path, size):
 # --- images -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("data", "reason"),
-    [
-        (bytes(range(3, 99)), "is not-an-image (byte "),
-        (
-            b"GIF89a" + bytes(90),
-            "GIF, which DALI does not decode; dataprep convert --transcode jpeg",
-        ),
-        (b"\x93NUMPY\x01\x00v\x00" + bytes(90), "NumPy array, which DALI does not decode"),
-    ],
-)
-def test_a_sound_shard_of_other_images_is_refused_with_the_reason(data, reason, tmp_path, invoke):
-    oracles.write_tar(tmp_path / "0.tar", sample(jpg=data))
+@pytest.mark.parametrize(("row", "reason"), read_rows(__file__, "images"))
+def test_a_sound_shard_of_other_images_is_refused_with_the_reason(row, reason, tmp_path, invoke):
+    oracles.write_tar(tmp_path / "0.tar", sample(jpg=evaluate(row)))
     output = invoke("index", tmp_path, status=1).output
     assert "none of 1 sample can be indexed: the image of record 0 is" in output
     assert reason in output

@@ -7,31 +7,22 @@ from helpers.rows import evaluate, read_rows
 from hypothesis import given
 from hypothesis import strategies as st
 
+from manifests.process import text as text_module
 from manifests.process.text import (
     MAX_LINE,
-    agree,
-    format_duration,
     one_line,
     parse_bytes,
-    plural,
     suggest,
-)
-
-SIZES = {
-    "0": 0, "4096": 4096, "4096B": 4096, "64K": 64 << 10, "64k": 64 << 10, "64KB": 64_000, "64KiB": 64 << 10,
-    "256MiB": 256 << 20, " 1.5 GB ": 1_500_000_000, "1.5GiB": 3 << 29, "2T": 2 << 40, "0.5k": 512,
-}  # fmt: skip
-NO_SIZES = (
-    *("", " ", "MB", "-1", "1e3", "1,000", "1.", ".5", "10X", "10iB", "10 i", "1 2", "٣"),
-    *("1\u212a", "nan", "1PB", "9" * 19),
 )
 
 
 def test_sizes_in_bytes():
-    assert {text: parse_bytes(text) for text in SIZES} == SIZES
-    for text in NO_SIZES:
-        with pytest.raises(ValueError, match="is not a size in bytes"):
-            parse_bytes(text)
+    for text, size in read_rows(__file__, "sizes"):
+        if size == "no size":
+            with pytest.raises(ValueError, match="is not a size in bytes"):
+                parse_bytes(evaluate(text))
+        else:
+            assert parse_bytes(evaluate(text)) == int(size), text
 
 
 UNITS = {"": 1, "B": 1, **{f"{p}B": 1000**n for n, p in enumerate("KMGT", 1)}}
@@ -71,18 +62,9 @@ def test_suggestions_without_quotes():
     assert suggest("x", iter(["first", "second"]), quote=False) == "valid names are first, second"
 
 
-COUNTS = {
-    "1 class": (1, "class"), "0 classes": (0, "class"), "1,200 classes": (1200, "class"),
-    "1,000,000 images": (10**6, "image"), "2 identities": (2, "identity"), "2 batches": (2, "batch"),
-}  # fmt: skip
-DURATIONS = {0: "0 s", 59.4: "59 s", 59.6: "1 min 0 s", 192: "3 min 12 s", 7500: "2 h 5 min",
-             100_800: "1 d 4 h"}  # fmt: skip
-
-
 def test_counts_and_durations():
-    assert {plural(*each): each for each in COUNTS.values()} == COUNTS
-    assert [agree(n, "has", "have") for n in (0, 1, 2)] == ["have", "has", "have"]
-    assert {seconds: format_duration(seconds) for seconds in DURATIONS} == DURATIONS
+    for call, text in read_rows(__file__, "counts and durations"):
+        assert evaluate(call, vars(text_module)) == text
 
 
 @given(
