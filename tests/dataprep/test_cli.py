@@ -96,19 +96,21 @@ def test_a_bug_is_one_line_that_says_what_to_report(monkeypatch):
 
 @pytest.mark.parametrize("change", [["--seed", 1], ["--fmt", "webdataset"]])
 def test_a_dry_run_refuses_what_convert_refuses(image_folder, out, convert, change):
+    def refused(*options, status):
+        dry = convert(image_folder, out, *options, "--dry-run", status=status)
+        assert dry.stdout == ""
+        assert dry.stderr == convert(image_folder, out, *options, status=status).stderr
+        return dry.stderr
+
     convert(image_folder, out)
     before = files(out)
-    dry = convert(image_folder, out, *change, "--dry-run", status=2)
-    assert "which was not made from this source with these options" in dry.stderr
-    assert dry.stdout == ""
-    assert dry.stderr == convert(image_folder, out, *change, status=2).stderr
+    message = "which was not made from this source with these options"
+    assert message in refused(*change, status=2)
     replaced = convert(image_folder, out, *change, "--dry-run", "--overwrite")
     assert "to do" not in replaced.stdout
     with storage.locked(str(out)):
-        dry = convert(image_folder, out, "--dry-run", status=3)
-        assert "another run is working in this folder. Hint: wait until it ends." in dry.stderr
-        assert dry.stdout == ""
-        assert dry.stderr == convert(image_folder, out, status=3).stderr
+        message = "another run is working in this folder. Hint: wait until it ends."
+        assert message in refused(status=3)
     convert(image_folder, out, "--dry-run")
     assert files(out) == before
 

@@ -9,8 +9,6 @@ from helpers.datasets import FORMATS, SUFFIX, flip
 
 from dataprep.verification.verify import verify_dataset
 
-IN_BOTH_FORMATS = pytest.mark.parametrize("fmt", FORMATS)
-
 
 @pytest.fixture
 def source(image_folder, tmp_path):
@@ -48,7 +46,7 @@ def stats(folder):
     return {name: (stat.st_ino, stat.st_mtime_ns) for name, stat in files.items()}
 
 
-@IN_BOTH_FORMATS
+@pytest.mark.parametrize("fmt", FORMATS)
 @pytest.mark.parametrize("options", [(), ("--store", "raw", "--raw-size", 24)])
 def test_index_and_table_come_from_the_shard(options, fmt, make, repair, snapshot, out):
     files, before = make("--fmt", fmt, *options), stats(out)

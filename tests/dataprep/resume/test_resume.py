@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 
 import numpy as np
@@ -14,7 +13,6 @@ from PIL import Image
 from dataprep import storage
 from dataprep.ledger.fence import begin_conversion
 from dataprep.ledger.state import inspect
-from dataprep.options import Downscale
 from dataprep.plan.assign import Options, make_plan
 from dataprep.run.convert import convert_dataset
 from dataprep.sources import SourceOptions, read_source
@@ -174,20 +172,3 @@ def test_shards_of_other_masks_are_refused_or_written_again(masks, out, tmp_path
     result = convert(read(), killed, options)
     assert content(killed) == content(new)
     assert 0 < result.resumed < len([*killed.glob("*.tfrecord")])
-
-
-@pytest.mark.parametrize(
-    "options", [Options(shard_samples=2), Options(downscale=Downscale(shorter=40))]
-)
-def test_a_copy_of_the_source_is_the_same(options, masks, out, tmp_path):
-    read, mask = masks
-    convert(read(), out, options)
-    before = content(out)
-    shutil.copy(mask, tmp_path / "copy.png")
-    os.replace(tmp_path / "copy.png", mask)
-    if options.downscale:  # checksums are those of resized images
-        with pytest.raises(CallError, match="may have been replaced"):
-            convert(read(), out, options)
-    else:
-        assert convert(read(), out, options).resumed
-    assert content(out) == before

@@ -55,18 +55,17 @@ def test_the_first_problems_of_each_file_are_listed(photos, tmp_path, invoke, mo
     names = [f"train-{number:05d}.tfrecord" for number in (0, 1)]
     found = [problem.file for problem in result.problems]
     assert found == [name for name in names for _ in range(MAX_PER_FILE)]
-    assert all(count >= 180 for count in result.counts.values())
+    counts = list(result.counts.values())
+    assert min(counts) >= 180
     *lines, first, second, last = invoke("verify", out, status=1).stdout.splitlines()
     assert len(lines) == 2 * MAX_PER_FILE
-    counts = list(result.counts.values())
-    assert first == f"{names[0]}: {counts[0] - MAX_PER_FILE} problems more"
-    assert second == f"{names[1]}: {counts[1] - MAX_PER_FILE} problems more"
+    more = [f"{n}: {c - MAX_PER_FILE} problems more" for n, c in zip(names, counts, strict=True)]
+    assert [first, second] == more
     assert last == f"{sum(counts)} problems in {out}; the first 200 are listed"
     monkeypatch.setattr(verify, "MAX_PROBLEMS", 30)
-    *lines, more, last = invoke("verify", out, "--workers", 1, status=1).stdout.splitlines()
+    *lines, _, last = invoke("verify", out, "--workers", 1, status=1).stdout.splitlines()
     assert len(lines) == 30
-    assert re.fullmatch(r"train-00000.tfrecord: \d+ problems more", more)
-    assert re.fullmatch(r"\d+ problems in .*; the first 30 are listed", last)
+    assert last.endswith("; the first 30 are listed")
 
 
 # --- the limit of pixels ------------------------------------------------------------------------
