@@ -19,6 +19,8 @@ _GRAY_ALPHA = 2
 #: Bits of a sample that do not fit into a byte.
 _DEEP = 16
 _PALETTE_SIZES = range(3, 3 * 256 + 1, 3)
+#: Of a background: an index of the palette, a gray sample, or three samples.
+_BACKGROUND_SIZES = (1, 2, 6)
 #: Bit of a letter that makes it lowercase. In the first letter of a chunk's type it means that a
 #: decoder need not know the chunk; in the third it is reserved (section 5.4).
 _ANCILLARY = _RESERVED = 0x20
@@ -60,6 +62,10 @@ def check_complete(data: bytes) -> None:
         _check_type(chunk)
         if chunk.type in (b"acTL", b"fcTL"):
             _check_animation(data, chunk)
+        # OpenCV, with which DALI decodes on the CPU, refuses pixels after such a background.
+        is_background = chunk.type == b"bKGD" and not has_pixels
+        if is_background and len(chunk.content) not in _BACKGROUND_SIZES:
+            raise Rejected("corrupt", f"the PNG's {chunk} has {len(chunk.content)} bytes")
         if not chunk.type[0] & _ANCILLARY:
             # libpng stops at a wrong checksum, so DALI does too. Pillow does not.
             if chunk.end <= len(data):
