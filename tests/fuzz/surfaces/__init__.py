@@ -10,21 +10,22 @@ from typing import Protocol
 
 from fuzz.checks import Case
 
-#: Modules with `SURFACES`, which have several objects with `make` and `check`. The name of each
-#: other surface is that of its module, which has the two functions.
+#: Modules and their `SURFACES`, which are objects with `make` and `check`. A module with one surface
+#: has the two functions.
 _MODULES = {
+    "datasets": "manifest index table",
     "images": "jpeg png webp bmp tiff ppm jp2 avif dicom",
     "lists": "list csv parquet",
     "annotations": "coco voc masks labels",
     "containers": "hugging-face recordio lmdb archive",
     "videos": "video",
+    **{name: name for name in ("tfrecord", "tar", "checkpoint")},
+    "yaml_config": "yaml",
+    "command_line": "command",
 }
 
 #: Each surface and its module.
-NAMES = {name: name for name in ("manifest", "table", "index", "tfrecord", "tar", "checkpoint")}
-NAMES |= {"yaml": "yaml_config", "command": "command_line"}
-for _module, _names in _MODULES.items():
-    NAMES |= dict.fromkeys(_names.split(), _module)
+NAMES = {name: module for module, names in _MODULES.items() for name in names.split()}
 
 
 class Surface(Protocol):

@@ -15,150 +15,63 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from helpers.mutated_images import png_chunk
+from helpers.pictures import encode
 from PIL import Image
 
-import loaders
 from fuzz import mutate
-from fuzz.checks import Case, command, guarded, is_complete, require, write_case
+from fuzz.checks import Case, require
 from fuzz.encoded import odd_png
 from fuzz.seeds import images
+from fuzz.sources import STORED, Made, Source, each_row
 
 #: Height and width of the images of `seeds.images`.
 _SIDES = (12, 16)
 
-#: Options that change how images are stored.
-_STORED = (
-    [], [], ["--fmt", "webdataset"], ["--resize-shorter", "8"],
-    ["--store", "raw", "--raw-size", "8"],
-)  # fmt: skip
 
-#: The field of each label type; see `loaders.dataset.fields`.
-_FIELDS = {
-    "class": "label", "multi-label": "labels", "regression": "values", "caption": "caption",
-    "captions": "caption", "none": "key",
-}  # fmt: skip
-
-
-class Source:
-    """A surface: one kind of source, of which one or two files are mutated."""
-
-    def __init__(
-        self, make: Callable[[Random], Case], oracle: Callable[[Case, dict[str, Any]], None]
-    ) -> None:
-        self._make = make
-        self._oracle = oracle
-
-    def make(self, rng: Random) -> Case:
-        """Return the files of a source, and the options."""
-        case = self._make(rng)
-        options = json.loads(case.pop("options", b"[]"))
-        options += rng.choice(_STORED)
-        return {**case, "options": json.dumps(options).encode()}
-
-    def check(self, case: Case, folder: Path) -> None:
-        """Convert, verify and load, and compare each sample with what an independent parser reads."""
-        src = write_case(
-            {name: data for name, data in case.items() if name != "options"}, folder / "source"
-        )
-        options = [src / word if word in case else word for word in json.loads(case["options"])]
-        out = folder / "out"
-        words = options if "--src" in options else ["--src", src, *options]
-        converted = command(
-            "convert", *words, "--validate", "decode", "--out", out, "--workers", 1, writable=[out]
-        )
-        if converted.status == 2:
-            require(not out.exists(), "exit status 2, but the output folder exists")
-        if not (out / "manifest.json").exists():
-            return
-        command("verify", out, "--decode", "--workers", 1, writable=[], statuses=(0,))
-        manifest = json.loads((out / "manifest.json").read_bytes())
-        tables = (
-            pq.read_table(path, use_threads=False).to_pylist()
-            for path in sorted(out.glob("*.parquet"))
-        )
-        rows = {row["source"]: row for table in tables for row in table}
-        for row in rows.values():
-            self._oracle(case, {**row, "manifest": manifest})
-        if is_complete(converted):
-            loaded = guarded(lambda: _epoch(out, manifest), writable=[])
-            first = next(iter(manifest["splits"].values()))
-            require(
-                isinstance(loaded, int), f"convert says complete, but the loader fails: {loaded}"
-            )
-            require(
-                loaded == sum(shard["samples"] for shard in first["shards"]),
-                f"the loader returns {loaded} samples",
-            )
-
-
-def _epoch(out: Path, manifest: dict[str, Any]) -> int:
-    """Return the number of samples of the first split, read with the field of their labels."""
-    kind = manifest.get("label_type", "class")
-    fields = {
-        "boxes": ("boxes", "box_labels", "box_counts"),
-        "mask": ("mask",),
-        "depth": ("depth",),
-    }
-    chosen = ("image", *fields.get(kind, (_FIELDS.get(kind, "key"),)), "index")
-    with loaders.build(
-        out, split=next(iter(manifest["splits"])), fields=chosen, transforms=[{"Resize": {"size": [8, 8]}}],
-        batch_size=3, device="cpu", num_threads=1, shuffle=False, last_batch="partial", framework="numpy",
-    ) as loader:  # fmt: skip
-        return sum(len(batch[-1]) for batch in loader)
+def _with_options(rng: Random, case: Case, *options: str) -> Case:
+    """Add the options of a case, with another way to store images."""
+    return {**case, "options": json.dumps([*options, *rng.choice(STORED)]).encode()}
 
 
 # --- COCO ---------------------------------------------------------------------------------------
 
 
 def _coco_json() -> dict[str, Any]:
-    names = list(images())
-    boxes = [
-        {"id": n, "image_id": n % 5, "category_id": (1, 2, 7)[n % 3], "bbox": [n, 1.5, 3, 4]}
-        for n in range(9)
-    ]
-    return {
-        "info": {"year": 2017},
-        "images": [
-            {"id": n, "file_name": name, "width": 16, "height": 12} for n, name in enumerate(names)
-        ],
-        "annotations": [
-            {**box, "iscrowd": 0, "area": 12.0, "segmentation": [[1, 2, 3, 4]]} for box in boxes
-        ],
-        "categories": [
-            {"id": each, "name": f"c{each}", "supercategory": "x"} for each in (1, 2, 7)
-        ],
-    }
+    numbered, boxes = [], []
+    for number, name in enumerate(images()):
+        numbered.append({"id": number, "file_name": name, "width": 16, "height": 12})
+    for number in range(9):
+        box = {"id": number, "image_id": number % 5, "category_id": (1, 2, 7)[number % 3]}
+        more = {"iscrowd": 0, "area": 12.0, "segmentation": [[1, 2, 3, 4]]}
+        boxes.append({**box, "bbox": [number, 1.5, 3, 4], **more})
+    categories = [{"id": each, "name": f"c{each}", "supercategory": "x"} for each in (1, 2, 7)]
+    body = {"info": {"year": 2017}, "images": numbered, "annotations": boxes}
+    return {**body, "categories": categories}
 
 
 def _coco(rng: Random) -> Case:
-    body = _coco_json()
-    name = "instances_train.json"
+    body, name = _coco_json(), "instances_train.json"
     if rng.random() < 0.2:
         name = "captions_train.json"
-        body["annotations"] = [
-            {"id": n, "image_id": n, "caption": f"picture {n}"} for n in range(7)
-        ]
+        captions = [{"id": n, "image_id": n, "caption": f"picture {n}"} for n in range(7)]
+        body["annotations"] = captions
     if rng.random() < 0.7:
         body = mutate.mutate_json(rng, body)
     data = mutate.dump_json(body, **rng.choice(({}, {}, {"indent": 1})))
     if rng.random() < 0.3:
         data = mutate.mutate_bytes(rng, data)
-    return {
-        **{f"train/{image}": content for image, content in images().items()},
-        f"annotations/{name}": data,
-    }
+    case = {f"train/{image}": content for image, content in images().items()}
+    return _with_options(rng, {**case, f"annotations/{name}": data})
 
 
-def _check_coco(case: Case, row: dict[str, Any]) -> None:
-    ((_, data),) = ((name, data) for name, data in case.items() if name.startswith("annotations/"))
+def _check_coco(case: Case, row: dict[str, Any], made: Made) -> None:
+    (data,) = (case[name] for name in case if name.startswith("annotations/"))
     body = json.loads(data.decode("utf-8-sig"))
     found = [each for each in body["annotations"] if each["image_id"] == row["image_id"]]
     names = [each["file_name"] for each in body["images"] if each["id"] == row["image_id"]]
     require(len(names) == 1, f"the image {row['image_id']} is stated {len(names)} times")
-    require(
-        Path(names[0]).name == Path(row["source"]).name,
-        f"another image: {names[0]}, but {row['source']}",
-    )
+    is_same = Path(names[0]).name == Path(row["source"]).name
+    require(is_same, f"another image: {names[0]}, but {row['source']}")
     if "captions" in row:
         texts = [" ".join(each["caption"].split()) for each in found]
         require(texts == row["captions"], f"other captions: {texts}, but {row['captions']}")
@@ -166,20 +79,16 @@ def _check_coco(case: Case, row: dict[str, Any]) -> None:
     require(len(row["boxes"]) <= len(found), "there are more boxes than annotations")
     category = {each["id"]: each["name"] for each in body["categories"]}
     allowed = [category[each["category_id"]] for each in found]
-    classes = row["manifest"]["classes"]
-    require(
-        all(classes[label] in allowed for label in row["box_labels"]), "a box has another class"
-    )
-    _check_corners(row)
+    _check_boxes(row, allowed, made)
 
 
-def _check_corners(row: dict[str, Any]) -> None:
+def _check_boxes(row: dict[str, Any], allowed: list[str], made: Made) -> None:
+    found = {made.manifest["classes"][label] for label in row["box_labels"]}
+    require(found <= {*allowed}, f"a box has another class: {found}, not {allowed}")
     size = (row["annotated_width"], row["annotated_height"])
     for left, top, right, bottom in row["boxes"]:
-        require(
-            0 <= left < right <= size[0] and 0 <= top < bottom <= size[1],
-            f"a box is outside: {row}",
-        )
+        is_inside = 0 <= left < right <= size[0] and 0 <= top < bottom <= size[1]
+        require(is_inside, f"a box is outside: {row}")
 
 
 # --- Pascal VOC ---------------------------------------------------------------------------------
@@ -207,36 +116,28 @@ def _voc(rng: Random) -> Case:
     changed = rng.randrange(len(images()))
     for number, (name, content) in enumerate(images().items()):
         text = _voc_xml(number)
-        data = text.encode()
-        if number == changed:
-            kind = rng.random()
-            if kind < 0.4:
-                data = mutate.mutate_text(rng, text).encode("utf-8", "surrogatepass")
-            elif kind < 0.6:
-                at = rng.randrange(len(text) + 1)
-                data = (text[:at] + rng.choice(_ODD_XML) + text[at:]).encode()
-            else:
-                data = mutate.mutate_bytes(rng, data)
+        data, kind = text.encode(), rng.random()
+        if number != changed:
+            pass
+        elif kind < 0.4:
+            data = mutate.mutate_text(rng, text).encode("utf-8", "surrogatepass")
+        elif kind < 0.6:
+            at = rng.randrange(len(text) + 1)
+            data = (text[:at] + rng.choice(_ODD_XML) + text[at:]).encode()
+        else:
+            data = mutate.mutate_bytes(rng, data)
         case |= {f"JPEGImages/{name}": content, f"Annotations/{Path(name).stem}.xml": data}
     if rng.random() < 0.3:
-        stems = "".join(f"{Path(name).stem}\n" for name in images())
-        case["ImageSets/Main/train.txt"] = mutate.mutate_text(rng, stems).encode(
-            "utf-8", "surrogatepass"
-        )
-    return case
+        stems = mutate.mutate_text(rng, "".join(f"{Path(name).stem}\n" for name in images()))
+        case["ImageSets/Main/train.txt"] = stems.encode("utf-8", "surrogatepass")
+    return _with_options(rng, case)
 
 
-def _check_voc(case: Case, row: dict[str, Any]) -> None:
-    stem = Path(row["source"]).stem
-    root = ElementTree.fromstring(case[f"Annotations/{stem}.xml"])
+def _check_voc(case: Case, row: dict[str, Any], made: Made) -> None:
+    root = ElementTree.fromstring(case[f"Annotations/{Path(row['source']).stem}.xml"])
     names = [(each.findtext("name") or "").strip() for each in root.findall("object")]
     require(len(row["boxes"]) <= len(names), "there are more boxes than objects")
-    classes = row["manifest"]["classes"]
-    require(
-        all(classes[label] in names for label in row["box_labels"]),
-        f"a box has another class: {row}, {names}",
-    )
-    _check_corners(row)
+    _check_boxes(row, names, made)
 
 
 # --- masks --------------------------------------------------------------------------------------
@@ -246,7 +147,7 @@ def _masks(rng: Random) -> Case:
     folder, kind = rng.choice((("masks", np.uint8), ("masks", np.uint8), ("depth", np.uint16)))
     random, case = np.random.default_rng(rng.randrange(2**32)), {}
     for name, content in images().items():
-        data = _png(random.integers(0, 20, _SIDES).astype(kind))
+        data = encode(random.integers(0, 20, _SIDES).astype(kind), "png")
         choice = rng.random()
         if choice < 0.15:
             data = odd_png(rng, data)
@@ -257,7 +158,7 @@ def _masks(rng: Random) -> Case:
         case |= {f"images/{name}": content, f"{folder}/{Path(name).stem}.png": data}
     if rng.random() < 0.2:
         del case[rng.choice(list(case))]
-    return case
+    return _with_options(rng, case)
 
 
 def _other_mask(rng: Random, random: np.random.Generator) -> bytes:
@@ -265,39 +166,27 @@ def _other_mask(rng: Random, random: np.random.Generator) -> bytes:
     values = random.integers(0, 20, _SIDES).astype(np.uint8)
     palette = Image.fromarray(values, "P")
     palette.putpalette(random.integers(0, 256, 768).astype(np.uint8).tolist())
+    png = encode(values, "png")
+    orientation = png_chunk(b"eXIf", bytes(rng.randrange(40)))
     kinds = (
-        lambda: _png(values.T.copy()),
-        lambda: _png(values.astype(np.uint16) * 20),
-        lambda: _png(np.repeat(values[..., None], 3, 2)),
-        lambda: _png(random.integers(0, 255, (*_SIDES, 4)).astype(np.uint8)),
-        lambda: _saved(palette),
-        lambda: _saved(palette, bits=4),
-        lambda: _saved(Image.fromarray(values > 9)),
-        lambda: (
-            _png(values)[:33] + png_chunk(b"eXIf", bytes(rng.randrange(40))) + _png(values)[33:]
-        ),
+        lambda: encode(values.T.copy(), "png"),
+        lambda: encode(values.astype(np.uint16) * 20, "png"),
+        lambda: encode(np.repeat(values[..., None], 3, 2), "png"),
+        lambda: encode(random.integers(0, 255, (*_SIDES, 4)).astype(np.uint8), "png"),
+        lambda: encode(palette, "png"),
+        lambda: encode(palette, "png", bits=4),
+        lambda: encode(Image.fromarray(values > 9), "png"),
+        lambda: png[:33] + orientation + png[33:],
         lambda: rng.choice(list(images().values())),
         bytes,
     )
     return rng.choice(kinds)()
 
 
-def _png(pixels: np.ndarray) -> bytes:
-    return _saved(Image.fromarray(pixels))
-
-
-def _saved(image: Image.Image, **options: Any) -> bytes:
-    out = io.BytesIO()
-    image.save(out, "png", **options)
-    return out.getvalue()
-
-
-def _check_mask(case: Case, row: dict[str, Any]) -> None:
+def _check_mask(case: Case, row: dict[str, Any], made: Made) -> None:
     require(row["mask_source"] in case, f"no such mask: {row['mask_source']}")
-    require(
-        Path(row["mask_source"]).stem == Path(row["source"]).stem,
-        f"the mask of another image: {row}",
-    )
+    is_same = Path(row["mask_source"]).stem == Path(row["source"]).stem
+    require(is_same, f"the mask of another image: {row}")
 
 
 # --- columns of labels --------------------------------------------------------------------------
@@ -318,25 +207,23 @@ _ODD_LABELS = (
 )
 
 
+_TYPES = ("class", "multi-label", "regression", "caption", "captions", "none")
+
+
 def _labels(rng: Random) -> Case:
     kind = rng.choice(list(_VALUES))
     column = rng.choice(("label", "tags", "caption", "age"))
     rows = [{"path": name, column: _VALUES[kind](rng)} for name in images()]
     for _ in range(rng.choice((0, 1, 1, 3))):
         rng.choice(rows)[column] = rng.choice((*_ODD_LABELS, mutate.odd_text(rng)[:500]))
-    options = ["--src", "", "--label-column", column]
-    if rng.random() < 0.5:
-        options += [
-            "--label-type",
-            rng.choice(("class", "multi-label", "regression", "caption", "captions", "none")),
-        ]
-    options += rng.choice(
-        ([], [], ["--label-separator", rng.choice(("|", ";", " "))], ["--val-fraction", "0.4"])
-    )
     suffix, data = _written(rng, rows, column)
-    options[1] = f"rows{suffix}"
+    options = ["--src", f"rows{suffix}", "--label-column", column]
+    if rng.random() < 0.5:
+        options += ["--label-type", rng.choice(_TYPES)]
+    separator = ["--label-separator", rng.choice(("|", ";", " "))]
+    options += rng.choice(([], [], separator, ["--val-fraction", "0.4"]))
     data = mutate.mutate_bytes(rng, data) if rng.random() < 0.1 else data
-    return {**images(), options[1]: data, "options": json.dumps(options).encode()}
+    return _with_options(rng, {**images(), f"rows{suffix}": data}, *options)
 
 
 def _written(rng: Random, rows: list[dict[str, Any]], column: str) -> tuple[str, bytes]:
@@ -351,37 +238,26 @@ def _written(rng: Random, rows: list[dict[str, Any]], column: str) -> tuple[str,
         try:
             table = pa.Table.from_pylist(rows)
         except (pa.ArrowException, OverflowError, UnicodeError):
-            table = pa.table(
-                {
-                    "path": [row["path"] for row in rows],
-                    column: [ascii(row[column]) for row in rows],
-                }
-            )
+            table = pa.Table.from_pylist([{**row, column: ascii(row[column])} for row in rows])
         parquet = io.BytesIO()
         pq.write_table(table, parquet)
         return ".parquet", parquet.getvalue()
     return ".jsonl", b"".join(mutate.dump_json(row) + b"\n" for row in rows)
 
 
-def _check_labels(case: Case, row: dict[str, Any]) -> None:
+def _check_labels(case: Case, row: dict[str, Any], made: Made) -> None:
     require(Path(row["source"]).name in case, f"no such image: {row['source']}")
-    classes = row["manifest"]["classes"]
-    for label in (
-        [row["label"]]
-        if row.get("label") is not None and "label_type" not in row["manifest"]
-        else []
-    ):
-        require(0 <= label < len(classes), f"the label {label} is no class")
-    if row["manifest"].get("label_type") == "multi-label":
-        require(
-            row["labels"] == sorted({*row["labels"]} & {*range(len(classes))}),
-            f"odd labels: {row['labels']}",
-        )
-    if row["manifest"].get("label_type") == "regression":
+    count, kind = len(made.manifest["classes"]), made.manifest.get("label_type")
+    if kind is None and row.get("label") is not None:
+        require(0 <= row["label"] < count, f"the label {row['label']} is no class")
+    if kind == "multi-label":
+        is_sorted = row["labels"] == sorted({*row["labels"]} & {*range(count)})
+        require(is_sorted, f"odd labels: {row['labels']}")
+    if kind == "regression":
         require(np.isfinite(row["values"]).all(), f"odd values: {row['values']}")
 
 
 SURFACES = {
-    "coco": Source(_coco, _check_coco), "voc": Source(_voc, _check_voc),
-    "masks": Source(_masks, _check_mask), "labels": Source(_labels, _check_labels),
+    "coco": Source(_coco, each_row(_check_coco)), "voc": Source(_voc, each_row(_check_voc)),
+    "masks": Source(_masks, each_row(_check_mask)), "labels": Source(_labels, each_row(_check_labels)),
 }  # fmt: skip

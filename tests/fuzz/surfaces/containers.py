@@ -21,17 +21,16 @@ from helpers.make_sources import MAKERS, Image, tar_of
 from fuzz import mutate
 from fuzz.checks import Case, read_folder, require
 from fuzz.seeds import CLASSES, images
-from fuzz.surfaces.annotations import Source
-from fuzz.surfaces.table import CHANGES
+from fuzz.sources import STORED, Made, Source, each_row
+from fuzz.surfaces.datasets import CHANGES
 
 
 @cache
 def _made(kind: str) -> Case:
     """Return the files of a small source of a kind of `make_sources.MAKERS`."""
-    small = [
-        Image("val" if number % 4 == 3 else "train", name, number % 3, data)
-        for number, (name, data) in enumerate(images().items())
-    ]
+    small = []
+    for number, (name, data) in enumerate(images().items()):
+        small.append(Image("val" if number % 4 == 3 else "train", name, number % 3, data))
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name, "source")
         MAKERS[kind](folder, small)
@@ -66,31 +65,22 @@ def _odd_images(rng: Random, table: pa.Table) -> pa.Table:
         {"bytes": b"x" * 99, "path": "../x"},
     )  # fmt: skip
     rows[rng.randrange(len(rows))] = rng.choice(odd)
-    names = rng.choice(
-        (("bytes", "path"), ("bytes", "path"), ("bytes",), ("path",), ("data", "path"))
-    )
-    values = [
-        row and {new: row.get(old) for new, old in zip(names, ("bytes", "path"), strict=False)}
-        for row in rows
-    ]
+    names = rng.choice([("bytes", "path")] * 2 + [("bytes",), ("path",), ("data", "path")])
+    values = []
+    for row in rows:
+        pairs = zip(names, ("bytes", "path"), strict=False)
+        values.append(row and {new: row.get(old) for new, old in pairs})
     return table.set_column(table.column_names.index("image"), "image", pa.array(values))
 
 
 def _odd_metadata(rng: Random, table: pa.Table) -> pa.Table:
-    metadata = {
-        "info": {
-            "features": {
-                "image": {"_type": "Image"},
-                "label": {"names": [*CLASSES], "_type": "ClassLabel"},
-            }
-        }
-    }
-    return table.replace_schema_metadata(
-        {"huggingface": mutate.dump_json(mutate.mutate_json(rng, metadata))}
-    )
+    label = {"names": [*CLASSES], "_type": "ClassLabel"}
+    metadata = {"info": {"features": {"image": {"_type": "Image"}, "label": label}}}
+    changed = mutate.dump_json(mutate.mutate_json(rng, metadata))
+    return table.replace_schema_metadata({"huggingface": changed})
 
 
-def _check_hugging_face(case: Case, row: dict[str, Any]) -> None:
+def _check_hugging_face(case: Case, row: dict[str, Any], made: Made) -> None:
     name, _, number = row["source"].rpartition("/")
     table = pq.read_table(pa.BufferReader(case[name]), use_threads=False)
     require(int(number) < len(table), f"there is no row {number} in {name}")
@@ -107,22 +97,14 @@ def _recordio(rng: Random) -> Case:
     if name not in case:
         return case
     if not name.endswith(".rec"):
-        return {
-            **case,
-            name: mutate.mutate_text(rng, case[name].decode()).encode("utf-8", "surrogatepass"),
-        }
-    data = bytearray(case[name])
-    heads = [
-        at
-        for at in range(0, len(data) - 8, 4)
-        if data[at : at + 4] == struct.pack("<I", 0xCED7230A)
-    ]
+        text = mutate.mutate_text(rng, case[name].decode())
+        return {**case, name: text.encode("utf-8", "surrogatepass")}
+    data, mark = bytearray(case[name]), struct.pack("<I", 0xCED7230A)
+    heads = [at for at in range(0, len(data) - 8, 4) if data[at : at + 4] == mark]
     at = rng.choice(heads)
     if rng.random() < 0.6:  # a word of a header: length, flag, label, id
-        value = rng.choice(
-            (0, 1, 3, 1 << 29, 3 << 29, 7 << 29, 0x1FFFFFFF, 0xFFFFFFFF, rng.randrange(4000))
-        )
-        place = at + 4 * rng.randrange(1, 8)
+        words = (0, 1, 3, 1 << 29, 3 << 29, 7 << 29, 0x1FFFFFFF, 0xFFFFFFFF, rng.randrange(4000))
+        value, place = rng.choice(words), at + 4 * rng.randrange(1, 8)
         data[place : place + 4] = struct.pack("<I", value)
     else:
         data = bytearray(mutate.mutate_bytes(rng, bytes(data)))
@@ -143,14 +125,11 @@ def _lmdb(rng: Random) -> Case:
     return {**case, name: bytes(data)}
 
 
-def _check_container(case: Case, row: dict[str, Any]) -> None:
-    require(
-        row["source"].partition("/")[0] in {name.partition("/")[0] for name in case},
-        f"no such file: {row}",
-    )
-    require(
-        0 <= row["label"] < len(row["manifest"]["classes"]), f"the label {row['label']} is no class"
-    )
+def _check_container(case: Case, row: dict[str, Any], made: Made) -> None:
+    containers = {name.partition("/")[0] for name in case}
+    require(row["source"].partition("/")[0] in containers, f"no such file: {row}")
+    count = len(made.manifest["classes"])
+    require(0 <= row["label"] < count, f"the label {row['label']} is no class")
 
 
 # --- archives -----------------------------------------------------------------------------------
@@ -183,20 +162,17 @@ def _nested(rng: Random) -> bytes:
     ]
     at = rng.randrange(3)
     name, data = inner[at]
-    changes: tuple[Callable[[], tuple[str, bytes]], ...] = (
-        lambda: (name, data[: rng.randrange(len(data))]),
-        lambda: (name, tar_of([("deeper.tar", data)])),
-        lambda: (name, mutate.mutate_bytes(rng, data)),
-        lambda: (
-            rng.choice(
-                (f"../{name}", "x.tar", "train/cat.tar", "train/.tar", "a.tar.gz", "train/cat")
-            ),
-            data,
-        ),
-        lambda: (name, b""),
-        lambda: (name.replace(".tar", ".jpg"), data),
+    names = (f"../{name}", "x.tar", "train/cat.tar", "train/.tar", "a.tar.gz", "train/cat")
+    inner[at] = rng.choice(
+        (
+            (name, data[: rng.randrange(len(data))]),
+            (name, tar_of([("deeper.tar", data)])),
+            (name, mutate.mutate_bytes(rng, data)),
+            (rng.choice(names), data),
+            (name, b""),
+            (name.replace(".tar", ".jpg"), data),
+        )
     )
-    inner[at] = rng.choice(changes)()
     return tar_of(inner)
 
 
@@ -204,11 +180,8 @@ def _odd_zip(rng: Random, data: bytes) -> bytes:
     out = io.BytesIO()
     with zipfile.ZipFile(io.BytesIO(data)) as given, zipfile.ZipFile(out, "w") as archive:
         for info in given.infolist():
-            name = (
-                info.filename
-                if rng.random() < 0.8
-                else rng.choice(("../x.jpg", "/x.jpg", "a\\b.jpg", "x/" * 90))
-            )
+            name = rng.choice(("../x.jpg", "/x.jpg", "a\\b.jpg", "x/" * 90))
+            name = info.filename if rng.random() < 0.8 else name
             method = rng.choice((zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2))
             archive.writestr(name, given.read(info), method)
         if rng.random() < 0.2:
@@ -223,22 +196,14 @@ def _odd_zip(rng: Random, data: bytes) -> bytes:
     return bytes(result)
 
 
-def _check_archive(case: Case, row: dict[str, Any]) -> None:
-    name = row["source"].partition("/")[0]
-    require(name in case, f"no such archive: {row['source']}")
-    require(
-        0 <= row["label"] < len(row["manifest"]["classes"]), f"the label {row['label']} is no class"
-    )
-    if (
-        row["manifest"]["options"].get("downscale")
-        or row["manifest"]["options"].get("raw")
-        or row["size"] == 0
-    ):
+def _check_archive(case: Case, row: dict[str, Any], made: Made) -> None:
+    _check_container(case, row, made)
+    options = made.manifest["options"]
+    if options.get("downscale") or options.get("raw") or row["size"] == 0:
         return
-    sizes = _member_sizes(case[name])
-    require(
-        sizes is None or row["size"] in sizes, f"no member has {row['size']} bytes: {row['source']}"
-    )
+    sizes = _member_sizes(case[row["source"].partition("/")[0]])
+    is_known = sizes is None or row["size"] in sizes
+    require(is_known, f"no member has {row['size']} bytes: {row['source']}")
 
 
 def _member_sizes(data: bytes) -> set[int] | None:
@@ -266,9 +231,18 @@ def _member_sizes(data: bytes) -> set[int] | None:
         return None
 
 
+def _source(make: Callable[[Random], Case], check: Callable[..., None]) -> Source:
+    def make_with_options(rng: Random) -> Case:
+        case = make(rng)
+        options = [*json.loads(case.get("options", b"[]")), *rng.choice(STORED)]
+        return {**case, "options": json.dumps(options).encode()}
+
+    return Source(make_with_options, each_row(check))
+
+
 SURFACES = {
-    "hugging-face": Source(_hugging_face, _check_hugging_face),
-    "recordio": Source(_recordio, _check_container),
-    "lmdb": Source(_lmdb, _check_container),
-    "archive": Source(_archive, _check_archive),
+    "hugging-face": _source(_hugging_face, _check_hugging_face),
+    "recordio": _source(_recordio, _check_container),
+    "lmdb": _source(_lmdb, _check_container),
+    "archive": _source(_archive, _check_archive),
 }

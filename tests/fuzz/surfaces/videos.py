@@ -13,7 +13,7 @@ from helpers.videos import make_video
 
 from fuzz import mutate
 from fuzz.checks import Case, require
-from fuzz.surfaces.annotations import Source
+from fuzz.sources import STORED, Made, Source, each_row
 
 _KINDS = ("h264.mp4", "h264.avi", "hevc.mkv", "vp9.webm", "av1.mp4", "mpeg4.avi", "turned.mp4")
 _FRAMES = 6
@@ -40,15 +40,15 @@ def _videos(rng: Random) -> Case:
     return {
         f"cat/a{Path(kind).suffix}": bytes(data),
         "dog/b.mp4": _made("h264.mp4"),
-        "options": json.dumps(options).encode(),
+        "options": json.dumps([*options, *rng.choice(STORED)]).encode(),
     }
 
 
-def _check(case: Case, row: dict[str, Any]) -> None:
+def _check(case: Case, row: dict[str, Any], made: Made) -> None:
     clip, _, number = row["source"].rpartition("/")
     require(clip in case and row["clip"] == clip, f"there is no video {clip}")
     require(row["frame"] == int(number), f"frame {row['frame']} of {row['source']}")
     require(row["time"] >= 0, f"time {row['time']}")
 
 
-SURFACES = {"video": Source(_videos, _check)}
+SURFACES = {"video": Source(_videos, each_row(_check))}
