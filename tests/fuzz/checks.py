@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
+from unittest.mock import Mock
 
 import pyarrow.parquet as pq
 from helpers.oracles import read_with_dali
@@ -55,15 +56,6 @@ def read_folder(folder: Path) -> Case:
     }
 
 
-class _NoEstimate:
-    def __init__(self, *_: object) -> None: ...
-
-    def result(self) -> str:
-        return "left out"
-
-    def close(self) -> None: ...
-
-
 def command(
     *arguments: object, writable: Sequence[Path], statuses: Collection[int] = (0, 1, 2)
 ) -> Outcome:
@@ -78,27 +70,24 @@ def command(
     def run() -> None:
         sys.argv = ["dataprep", *words]
         # `report` starts another program for the estimate of GPU memory, and a case must not.
-        vars(dataprep.report.make)["MemoryEstimate"] = _NoEstimate
+        estimate = Mock(**{"result.return_value": "left out"})
+        vars(dataprep.report.make)["MemoryEstimate"] = lambda *_: estimate
         dataprep.__main__.run()
 
     try:
         outcome = isolated(run, writable)
     except Fault as fault:
         raise Fault(f"dataprep {words[0] if words else ''}: {fault}") from None
-    for line in (outcome.stderr if "--json" in words else outcome.stdout + outcome.stderr).split(
-        "\n"
-    ):
-        if "please report" in line:
-            raise Fault(line[:1000])
-        if len(line) > _MAX_LINE:
-            raise Fault(f"dataprep {words[0]}: a line of {len(line)} characters: {line[:300]!r}")
-        if _CONTROL.search(line):
-            raise Fault(f"dataprep {words[0]}: control characters in the output: {line[:300]!r}")
-    if outcome.status not in statuses:
-        raise Fault(
-            f"dataprep {words[0]}: exit status {outcome.status}:"
-            f" {(outcome.stdout + outcome.stderr)[-2000:]!r}"
-        )
+    shown = f"dataprep {words[0]}"
+    for line in ((outcome.stdout if "--json" not in words else "") + outcome.stderr).split("\n"):
+        require("please report" not in line, line[:1000])
+        length = len(line)
+        require(length <= _MAX_LINE, f"{shown}: a line of {length} characters: {line[:300]!r}")
+        has_control = _CONTROL.search(line)
+        require(not has_control, f"{shown}: control characters in the output: {line[:300]!r}")
+    text = outcome.stdout + outcome.stderr
+    is_expected = outcome.status in statuses
+    require(is_expected, f"{shown}: exit status {outcome.status}: {text[-2000:]!r}")
     return outcome
 
 
@@ -185,9 +174,9 @@ def check_index(
     components = json.loads((data / "manifest.json").read_bytes())["components"]
     path = (data / shard).with_suffix(".parquet")
     rows = pq.read_table(path, use_threads=False).to_pylist()
-    found = [
-        (case[shard][row["offset"] : row["offset"] + row["size"]], row["label"]) for row in rows
-    ]
+    found = []
+    for row in rows:
+        found.append((case[shard][row["offset"] :][: row["size"]], row["label"]))
     expected = stored(components)
     require(sorted(image for image, _ in found) == sorted(image for image, _ in expected),
             f"{len(found)} samples, but another reader finds {len(expected)}")  # fmt: skip

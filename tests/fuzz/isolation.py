@@ -68,15 +68,13 @@ def isolated(function: Callable[[], Any], writable: Sequence[Path]) -> Outcome:
     """
     sys.stdout.flush()
     sys.stderr.flush()
-    stdout, stderr, value, violations = (
-        os.memfd_create(name) for name in ("stdout", "stderr", "value", "violations")
-    )
-    before = os.memfd_create("before")
+    names = ("stdout", "stderr", "value", "violations", "before")
+    stdout, stderr, value, violations, before = files = [os.memfd_create(name) for name in names]
     temporary = tempfile.mkdtemp()
     child = os.fork()
     if not child:
         try:
-            os.write(before, str(_resident()).encode())
+            os.write(before, str(_memory()[1]).encode())
             _limit()
             os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
             os.dup2(stdout, 1)
@@ -91,23 +89,18 @@ def isolated(function: Callable[[], Any], writable: Sequence[Path]) -> Outcome:
             os.write(2, traceback.format_exc().encode("utf-8", "backslashreplace"))
         os._exit(_RAISED)
     _, wait_status, usage = os.wait4(child, 0)
-    texts = [
-        _content(fd).decode("utf-8", "backslashreplace") for fd in (stdout, stderr, violations)
-    ]
-    returned = _content(value)
-    outcome = Outcome(
-        os.waitstatus_to_exitcode(wait_status),
-        *texts[:2],
-        pickle.loads(returned) if returned else None,
-    )
-    at_start = int(_content(before))
-    for fd in (stdout, stderr, value, violations, before):
+    contents = [os.pread(fd, os.fstat(fd).st_size, 0) for fd in files]
+    for fd in files:
         os.close(fd)
     left = os.listdir(temporary)
     shutil.rmtree(temporary)
-    _require_limits(outcome, usage, usage.ru_maxrss * 1024 - at_start)
-    if texts[2]:
-        raise Fault(texts[2])
+    output, errors, _, violated, _ = (data.decode("utf-8", "backslashreplace") for data in contents)
+    returned = pickle.loads(contents[2]) if contents[2] else None
+    status = os.waitstatus_to_exitcode(wait_status)
+    outcome = Outcome(status, output, errors, returned)
+    _require_limits(outcome, usage, usage.ru_maxrss * 1024 - int(contents[4]))
+    if violated:
+        raise Fault(violated)
     if left:
         raise Fault(f"leaves temporary files: {left}")
     return outcome
@@ -139,26 +132,20 @@ def _last_line(text: str) -> str:
     return f"traceback at {frames[-1] if frames else '?'}: {lines[-1][:300] if lines else ''}"
 
 
-def _resident() -> int:
-    """Return the memory of this process. A child begins without the mapped files."""
+def _memory() -> tuple[int, int]:
+    """Return the size of this process and its memory. A child begins without the mapped files."""
     with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * resource.getpagesize()
+        size, resident, *_ = map(int, file.read().split())
+    return size * resource.getpagesize(), resident * resource.getpagesize()
 
 
 def _limit() -> None:
-    with open("/proc/self/statm") as file:
-        size = int(file.read().split()[0]) * resource.getpagesize()
-    for kind, limit in (
-        (resource.RLIMIT_AS, size + _HARD_MEMORY),
-        (resource.RLIMIT_CPU, _HARD_SECONDS),
-        (resource.RLIMIT_FSIZE, _HARD_FILE_SIZE),
-        (resource.RLIMIT_CORE, 0),
-    ):
+    limits = {
+        resource.RLIMIT_AS: _memory()[0] + _HARD_MEMORY, resource.RLIMIT_CPU: _HARD_SECONDS,
+        resource.RLIMIT_FSIZE: _HARD_FILE_SIZE, resource.RLIMIT_CORE: 0,
+    }  # fmt: skip
+    for kind, limit in limits.items():
         resource.setrlimit(kind, (limit, limit))
-
-
-def _content(fd: int) -> bytes:
-    return os.pread(fd, os.fstat(fd).st_size, 0)
 
 
 # --- what the child may not do ------------------------------------------------------------------
@@ -181,34 +168,24 @@ _EXECUTIONS = [
     "pickle.find_class",
 ]  # fmt: skip
 
-#: The one program that `dataprep report` starts, because `dataprep` never imports `loaders`. Beside
-#: it, `convert` starts the process that decodes images.
-_MEMORY_ESTIMATE = ["-P", "-m", "loaders", "memory", "--batch-size"]
-
 
 def _watch(report: int, writable: Sequence[str]) -> None:
     """Report paths that are changed outside of the folders `writable`, and what is executed."""
 
+    def tell(text: str) -> None:
+        os.write(report, f"{text}\n".encode("utf-8", "backslashreplace"))
+
     def hook(event: str, arguments: tuple[Any, ...]) -> None:
+        paths: list[Any] = []
         if event == "open":
             paths = [arguments[0]] if arguments[2] & _WRITING else []
         elif event in _CHANGES:
             paths = [_in_folder(arguments, *numbers) for numbers in _CHANGES[event]]
-        else:
-            if event in _EXECUTIONS and not _is_expected(event, arguments):
-                os.write(
-                    report,
-                    f"executes: {event}{arguments!r:.300}\n".encode("utf-8", "backslashreplace"),
-                )
-            return
+        elif event in _EXECUTIONS and not _is_expected(event, arguments):
+            tell(f"executes: {event}{arguments!r:.300}")
         for path in paths:
             if not isinstance(path, int) and not _is_within(os.fsdecode(path), writable):
-                os.write(
-                    report,
-                    f"writes outside of the output: {event} {path!r}\n".encode(
-                        "utf-8", "backslashreplace"
-                    ),
-                )
+                tell(f"writes outside of the output: {event} {path!r}")
 
     sys.addaudithook(hook)
 
@@ -229,19 +206,10 @@ def _is_expected(event: str, arguments: tuple[Any, ...]) -> bool:
     """Return whether a program is started that `dataprep` starts for any input."""
     if event != "subprocess.Popen":
         return False
-    program, command, folder, environment = arguments
+    program, command, folder, _ = arguments
     programs = [PROGRAM.format(path=sys.path, module=name) for name in _DECODERS]
-    if command[:2] == [sys.executable, "-c"] and command[2:] in [[each] for each in programs]:
-        return program == sys.executable and folder is None
-    inherited = folder is environment is None
-    return inherited and program == sys.executable and _estimates(command)
-
-
-def _estimates(command: Sequence[str]) -> bool:
-    """Return whether a command line is ``loaders memory`` of a number and one path, which can be no option."""
-    if len(command) != 10 or command[0] != sys.executable or command[1:6] != _MEMORY_ESTIMATE:
-        return False
-    return command[6].isdecimal() and command[7:9] == ["--json", "--"]
+    is_decoder = command[:2] == [sys.executable, "-c"] and command[2:] in [[p] for p in programs]
+    return is_decoder and program == sys.executable and folder is None
 
 
 def _is_within(path: str, folders: Sequence[str]) -> bool:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import gc
+import multiprocessing
 import os
 import re
-import select
-import shutil
 import signal
 import sys
 import tempfile
@@ -15,19 +14,22 @@ import traceback
 import zipfile
 from collections import Counter
 from dataclasses import dataclass, field
-from itertools import count, cycle
+from itertools import count
+from multiprocessing.connection import Connection
 from pathlib import Path
 from random import Random
 
 from fuzz.checks import Case
 from fuzz.isolation import Fault
-from fuzz.surfaces import Surface, surface_named
+from fuzz.surfaces import surface_named
 
 #: A case that takes longer, on a busy machine, hangs.
 _TIME_LIMIT = 400
 
 #: Failing cases of one kind that are saved. They may have different causes.
 _SAVED = 5
+
+_FORK = multiprocessing.get_context("fork")
 
 
 @dataclass
@@ -53,49 +55,34 @@ def make_case(name: str, seed: int, number: int) -> Case:
 
 def check_case(name: str, case: Case) -> str:
     """Check a case in a child process and an empty folder; return what is wrong, or ``""``."""
-    folder = Path(tempfile.mkdtemp(prefix=f"fuzz-{name}-"))
-    receive, send = os.pipe()
-    child = os.fork()
-    if not child:
-        os.setpgid(0, 0)
-        os.close(receive)
-        os.write(
-            send,
-            _check(surface_named(name), case, folder).encode("utf-8", "backslashreplace")[:60_000],
-        )
-        os._exit(0)
-    os.close(send)
-    try:
-        answer = _receive(receive, child)
-    finally:
-        os.close(receive)
-        shutil.rmtree(folder, ignore_errors=True)
-    return answer
+    with tempfile.TemporaryDirectory(prefix=f"fuzz-{name}-") as folder:
+        receive, send = _FORK.Pipe(duplex=False)
+        child = _FORK.Process(target=_check, args=(name, case, Path(folder), send))
+        child.start()
+        send.close()
+        if not receive.poll(_TIME_LIMIT):
+            os.killpg(child.pid, signal.SIGKILL)
+            return f"hangs: no answer in {_TIME_LIMIT} s"
+        try:
+            return str(receive.recv())
+        except EOFError:
+            child.join()
+            return f"the check ended with exit status {child.exitcode}"
 
 
-def _check(surface: Surface, case: Case, folder: Path) -> str:
+def _check(name: str, case: Case, folder: Path, answer: Connection) -> None:
+    os.setpgid(0, 0)
     try:
         (folder / "case").mkdir()
-        surface.check(case, folder / "case")
-    except Fault as fault:
-        return str(fault)
+        surface_named(name).check(case, folder / "case")
+        others = [path.name for path in folder.iterdir() if path.name != "case"]
+        fault = f"writes outside of the output: {others}" if others else ""
+    except Fault as error:
+        fault = str(error)
     except BaseException:
-        return f"the check itself failed: {traceback.format_exc()}"
-    others = [path.name for path in folder.iterdir() if path.name != "case"]
-    return f"writes outside of the output: {others}" if others else ""
-
-
-def _receive(pipe: int, child: int) -> str:
-    """Wait for the answer of a child process, and end the child with all of its children."""
-    answer, end = b"", time.monotonic() + _TIME_LIMIT
-    while select.select([pipe], [], [], max(0, end - time.monotonic()))[0]:
-        if not (data := os.read(pipe, 1 << 16)):
-            status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-            return answer.decode() if status == 0 else f"the check ended with exit status {status}"
-        answer += data
-    os.killpg(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    return f"hangs: no answer in {_TIME_LIMIT} s"
+        fault = f"the check itself failed: {traceback.format_exc()}"
+    answer.send(fault)
+    os._exit(0)
 
 
 def summary(fault: str) -> str:
@@ -131,39 +118,23 @@ def run(names: list[str], seed: int, *, cases: int | None, seconds: float, found
     """
     for name in names:
         surface_named(name)
-    gc.freeze()  # else each child process that collects garbage writes to, and so copies, the memory of all modules
-    report, start, shown = Report(), time.monotonic(), 0.0
-    for name, number in _turns(names, cases):
-        if time.monotonic() - start > seconds:
-            break
-        case = make_case(name, seed, number)
-        if fault := check_case(name, case):
-            kind = (name, summary(fault))
-            report.faults[kind] += 1
-            if report.faults[kind] <= _SAVED:
-                path = save(case, found / f"{name}-{seed}-{number}.zip")
-                report.saved.setdefault(kind, path)
-                print(f"\n{name}: {fault[:3000]}\n  scripts/fuzz {path}", flush=True)
-        report.cases[name] += 1
-        if time.monotonic() - shown > (1 if sys.stderr.isatty() else 30):
-            shown = time.monotonic()
-            _show_progress(report, name, shown - start)
+    # Else each child process that collects garbage writes to, and so copies, the memory of all modules.
+    gc.freeze()
+    report, start = Report(), time.monotonic()
+    for number in range(cases) if cases is not None else count():
+        for name in names:
+            if time.monotonic() - start > seconds:
+                return report
+            case = make_case(name, seed, number)
+            report.cases[name] += 1
+            if fault := check_case(name, case):
+                kind = (name, summary(fault))
+                report.faults[kind] += 1
+                if report.faults[kind] <= _SAVED:
+                    path = save(case, found / f"{name}-{seed}-{number}.zip")
+                    report.saved.setdefault(kind, path)
+                    print(f"\n{name}: {fault[:3000]}\n  scripts/fuzz {path}", flush=True)
+        if sys.stderr.isatty():
+            seconds_so_far = int(time.monotonic() - start)
+            print(f"\r{seconds_so_far} s, {report.cases.total():,} cases", end="", file=sys.stderr)
     return report
-
-
-def _turns(names: list[str], cases: int | None) -> zip[tuple[str, int]]:
-    numbers = (number for number in (range(cases) if cases is not None else count()) for _ in names)
-    return zip(cycle(names), numbers, strict=False)
-
-
-def _show_progress(report: Report, name: str, seconds: float) -> None:
-    minutes, rest = divmod(int(seconds), 60)
-    text = (
-        f"{minutes:3d}:{rest:02d}  {report.cases.total():,} cases  {len(report.faults)} kinds of"
-        f" faults  {name}"
-    )
-    print(
-        f"\r{text:70}" if sys.stderr.isatty() else text,
-        end="" if sys.stderr.isatty() else "\n",
-        file=sys.stderr,
-    )

@@ -19,9 +19,6 @@ pytestmark = pytest.mark.skipif(
 from fuzz import mutate  # noqa: E402
 from fuzz.isolation import Fault, isolated  # noqa: E402
 
-#: Begins the one command line that a child may execute.
-_ESTIMATE = [sys.executable, "-P", "-m", "loaders", "memory", "--batch-size"]
-
 
 def _allocate() -> int:
     return len(bytearray(b"x") * (600 << 20))
@@ -57,24 +54,13 @@ def test_a_result_comes_back(tmp_path):
         (_allocate, "more than 512 MiB of memory"),
         (lambda: os.system("true"), r"executes: os\.system"),
         (lambda: subprocess.call(["true"]), r"executes: subprocess\.Popen"),
-        (lambda: subprocess.call([*_ESTIMATE, "256", "--json"]), r"executes: subprocess\.Popen"),
-        (
-            lambda: subprocess.call([*_ESTIMATE, "256", "--json", "x", "x"]),
-            r"executes: subprocess\.Popen",
-        ),
+        (lambda: subprocess.call([sys.executable, "-c", "pass"]), r"executes: subprocess\.Popen"),
+        (tempfile.mkdtemp, "leaves temporary files"),
     ],
 )
 def test_a_fault_is_noticed(function, fault, tmp_path):
     with pytest.raises(Fault, match=fault):
         isolated(function, writable=[tmp_path])
-
-
-def test_the_memory_estimate_of_a_report_may_run(tmp_path):
-    command = [*_ESTIMATE, "256", "--json", "--", str(tmp_path / "missing")]
-    outcome = isolated(
-        lambda: subprocess.call(command, stderr=subprocess.DEVNULL), writable=[tmp_path]
-    )
-    assert outcome.value == 2
 
 
 @pytest.mark.parametrize("link", [False, True])
@@ -89,10 +75,7 @@ def test_a_file_outside_of_the_output_is_noticed(link, tmp_path):
         isolated(lambda: _write(path / "x"), writable=[inside])
 
 
-def test_temporary_files_must_not_stay():
-    with pytest.raises(Fault, match="leaves temporary files"):
-        isolated(tempfile.mkdtemp, writable=[])
-
+def test_temporary_files_are_removed():
     def removed() -> str:
         with tempfile.TemporaryDirectory() as folder:
             _write(Path(folder) / "x")
