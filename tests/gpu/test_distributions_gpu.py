@@ -6,7 +6,6 @@ import numpy as np
 import nvidia.dali as dali
 import pytest
 import test_distributions
-import test_every_draw
 from helpers import handmade
 from helpers.chance import assert_probability
 from helpers.draws import Recorder
@@ -26,10 +25,6 @@ from loaders.transforms.fuse import DecodeCrop
 @pytest.mark.parametrize(("check", "arguments"), test_distributions.CHECKS)
 def test_parameters(check, arguments):
     check(*arguments, gpu=True)
-
-
-def test_every_draw_of_the_gpu():
-    test_every_draw.check_every_draw(gpu=True)
 
 
 def test_the_decoder_draws_the_crops_of_the_generator():

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 import nvidia.dali as dali
@@ -91,24 +90,14 @@ def graph(
     return [np.concatenate(values) for values in zip(*runs, strict=True)]
 
 
-def record(
-    operation: Any,
-    *,
-    gpu: bool = False,
-    spec: ImageSpec | None = None,
-    recorder: Recorder | None = None,
-) -> Recorder:
-    """Build the graph of an operation, and return what draws in it."""
-    recorder = recorder or Recorder()
+def record(operation: Any, *, gpu: bool = False, spec: ImageSpec | None = None) -> Recorder:
+    """Build the graph of an operation, which never runs, and return what draws in it."""
+    recorder = Recorder()
     with dali.Pipeline(batch_size=1, num_threads=1, device_id=0 if gpu else None):
         image = fn.external_source(dtype=types.UINT8, ndim=3, layout="HWC")
         context = GraphContext(gpu, 1, recorder)
-        apply(
-            operation,
-            image.gpu() if gpu else image,
-            spec or ImageSpec(size=(HEIGHT, WIDTH)),
-            context,
-        )
+        known = spec or ImageSpec(size=(HEIGHT, WIDTH))
+        apply(operation, image.gpu() if gpu else image, known, context)
     return recorder
 
 
@@ -116,9 +105,8 @@ def drawn(
     operation: Any, name: str, *, gpu: bool = False, count: int = COUNT, **options: Any
 ) -> list[np.ndarray]:
     """Draw with a NumPy function of an operation."""
-    return list(
-        record(operation, gpu=gpu, **options).functions[name](np.random.default_rng(3), count)
-    )
+    draw = record(operation, gpu=gpu, **options).functions[name]
+    return list(draw(np.random.default_rng(3), count))
 
 
 def draws_of(
@@ -127,31 +115,6 @@ def draws_of(
     """Return what an operation draws with NumPy for the first batch of a graph with a seed."""
     rng = np.random.default_rng([RandomStreams(seed).seed(operation, name), 0, 0])
     return list(record(operation, spec=spec).functions[name](rng, count))
-
-
-def nodes_of(
-    operation: Any,
-    module: Any,
-    name: str,
-    find: Callable[[list[tuple[Any, Any]], GraphContext], Sequence[Any]],
-    *,
-    gpu: bool = False,
-) -> list[np.ndarray]:
-    """Return the values of nodes that `find` takes from the arguments and results of a function's calls."""
-    calls: list[tuple[Any, Any]] = []
-    function = getattr(module, name)
-
-    def kept(*arguments: Any, **options: Any) -> Any:
-        calls.append((arguments, function(*arguments, **options)))
-        return calls[-1][1]
-
-    def make(context: GraphContext) -> Sequence[Any]:
-        image = fn.zeros(shape=[48, 64, 3], dtype=types.UINT8)
-        with patch.object(module, name, kept):
-            apply(operation, image.gpu() if gpu else image, ImageSpec(), context)
-        return find(calls, context)
-
-    return graph(make, gpu=gpu)
 
 
 def reference(draw: Callable[[], Any], count: int = REFERENCE) -> np.ndarray:

@@ -7,7 +7,8 @@ check what the parameters do to images.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cache, partial
+from itertools import product
 from typing import Any
 from unittest.mock import patch
 
@@ -26,15 +27,15 @@ from helpers.draws import (
     HEIGHT,
     REFERENCE,
     WIDTH,
+    Recorder,
     assert_column,
     assert_same,
     drawn,
     graph,
-    nodes_of,
     record,
     reference,
 )
-from helpers.parsing import parse_operation, parse_operations
+from helpers.parsing import INFO, parse_operation, parse_operations, valid_arguments
 from helpers.torchvision_oracle import import_torchvision
 from nvidia.dali import fn, types
 from scipy import stats
@@ -45,12 +46,13 @@ from loaders.dali import erasing as masks
 from loaders.dali.crop_resize import find_region
 from loaders.dali.geometry import flip_coin, inverse_affine, moved_corners
 from loaders.dali.graph import GraphContext
-from loaders.transforms.base import ImageSpec
-from loaders.transforms.color import ColorJitter, PCALighting, RandomBlur
-from loaders.transforms.combinators import RandomChoice, RandomOrder
+from loaders.transforms.base import BatchOperation, ImageSpec, Operation
+from loaders.transforms.color import ColorJitter, PCALighting
 from loaders.transforms.crop_resize import Crop, RandomResizedCrop
+from loaders.transforms.decode_normalize import Decode
 from loaders.transforms.erasing import Cutout, GridMask, HideAndSeek, KeepPart, RandomErasing
-from loaders.transforms.geometry import Flip, RandomRightAngle
+from loaders.transforms.geometry import Flip
+from manifests.errors import CallError
 
 torchvision, _ = import_torchvision()
 
@@ -134,10 +136,22 @@ def moved_by_torchvision() -> np.ndarray:
 
 
 def kept_parts(gpu: bool) -> np.ndarray:
-    """Return the parts of images of 48 x 64 pixels."""
-    operation = KeepPart((0.2, 0.6), (0.5, 1.5))
-    find = lambda calls, _: [*calls[0][1]]  # noqa: E731
-    return np.concatenate(nodes_of(operation, fn, "random_crop_generator", find, gpu=gpu), axis=1)
+    """Return the parts of images of 48 x 64 pixels, which DALI draws."""
+    draw, found = fn.random_crop_generator, []
+
+    def make(context: GraphContext) -> Sequence[Any]:
+        image = fn.zeros(shape=[48, 64, 3], dtype=types.UINT8)
+        kept = lambda *given, **options: found.append(draw(*given, **options)) or found[0]  # noqa: E731
+        with patch.object(fn, "random_crop_generator", kept):
+            apply(
+                KeepPart((0.2, 0.6), (0.5, 1.5)),
+                image.gpu() if gpu else image,
+                ImageSpec(),
+                context,
+            )
+        return list(found[0])
+
+    return np.concatenate(graph(make, gpu=gpu), axis=1)
 
 
 def of_torchvision(name: str, *arguments: Any, image: Any = IMAGE) -> Callable[[], np.ndarray]:
@@ -223,7 +237,7 @@ def check_flips(probability: float, gpu: bool = False) -> None:
 
 
 def check_ranges(gpu: bool = False) -> None:
-    """`test_every_draw` checks that the numbers are uniform in these ranges."""
+    """`check_every_draw` checks that the numbers are uniform in these ranges."""
     for name, arguments, draw, limits in (
         ("RandomRotation", {"degrees": [-30, 45]}, "angle", (-30, 45)),
         ("GaussianBlur", {"kernel_size": 5, "sigma": [0.1, 2.0]}, "sigma", (0.1, 2.0)),
@@ -287,13 +301,6 @@ def check_lighting(gpu: bool = False) -> None:
     found = shift / 255 @ np.linalg.inv(vectors.T) / (0.2175, 0.0188, 0.0045)
     for column in found.T:
         assert stats.kstest(column, stats.norm(0, 0.1).cdf).pvalue > MIN_PVALUE
-
-
-def check_sides_of_blurs(gpu: bool = False) -> None:
-    """Each odd length of the window is equally likely, independently for both sides."""
-    find = lambda calls, _: [calls[0][0][1][2]]  # noqa: E731
-    (window,) = nodes_of(RandomBlur(), colors, "where", find, gpu=gpu)
-    assert_equally_likely(window, len(range(5, RandomBlur().gaussian_length, 2)) ** 2)
 
 
 # Masks
@@ -364,24 +371,100 @@ def check_hide_and_seek(gpu: bool = False) -> None:
             assert_probability(cells[0] == 0, 0.3)
 
 
-def check_choices(gpu: bool = False) -> None:
-    chains = ((Flip(1.0),), (Flip(0.0),), (RandomRightAngle(),))
-    (index,) = drawn(RandomChoice(chains, (1.0, 2.0, 5.0)), "which", gpu=gpu)
-    for number, weight in enumerate((1, 2, 5)):
-        assert_probability(index == number, weight / 8)
-    order = np.column_stack(drawn(RandomOrder(chains), "order", gpu=gpu))
-    assert_equally_likely(order, 6)
+# Plain draws of every operation
+# --------------------------------------------------------------------------------------------------
+
+#: What draws in other ways: the checks above, `test_chances` and `test_policies` cover it.
+ELSEWHERE = {
+    ("Crop", "place"), ("RandomResizedCrop", "region"), ("RandomResizedCrop", "window"), ("Flip", "coin"),
+    ("ColorJitter", "changes"), ("RandomAffine", "map"), ("RandomAffineAround", "map"), ("Elastic", "across"),
+    ("Elastic", "down"), ("RandomPerspective", "corners"), ("RandomErasing", "part"), ("RandomErasing", "pixels"),
+    ("Cutout", "holes"), ("GridMask", "grid"), ("HideAndSeek", "cells"), ("HideAndSeek", "unknown cells"),
+    ("KeepPart", "part"), ("PCALighting", "shift"), ("RandomChoice", "which"), ("RandomOrder", "order"),
+    ("RandomBlur", "sides"), ("SubPolicies", "steps"), ("RandomSteps", "steps"), ("MixedChains", "steps"),
+}  # fmt: skip
+
+#: Arguments that make more of a transform random than the smallest set does.
+MORE: list[tuple[str, dict[str, Any]]] = [
+    ("RandomRotation", {"degrees": [-20, 30]}), ("ElasticTransform", {}), ("RandomPerspective", {"p": 0.3}),
+    ("GaussianBlur", {"kernel_size": 3, "sigma": [0.3, 1.7]}), ("ScaleJitter", {"target_size": [64, 64]}),
+    ("RandomGrayscale", {"p": 0.2}), ("RandomApply", {"transforms": ["ToGray"], "p": 0.15}),
+    ("RandomErasing", {"value": "random"}), ("RandomAffine", {"degrees": 5, "center": [3, 4]}),
+    ("RandomCrop", {"size": 16}), ("ColorJitter", {"contrast": 0.2, "hue": 0.1}),
+]  # fmt: skip
+
+
+@cache
+def recorders(gpu: bool) -> list[tuple[Operation, Recorder]]:
+    """Return each operation that draws, with what it draws; one of each name, and some others."""
+    found = []
+    named = [(name, valid_arguments(name)) for name in INFO]
+    for name, arguments in (*named, *MORE):
+        for operation, spec in product(
+            parse_operations(name, **arguments), (ImageSpec((48, 64)), ImageSpec())
+        ):
+            # A decoder takes bytes on the CPU.
+            if isinstance(operation, (BatchOperation, Decode)):
+                continue
+            try:
+                operation.output(spec)
+                recorder = record(operation, gpu=gpu, spec=spec)
+            except (TypeError, CallError):
+                continue  # It needs a known size.
+            if recorder.streams:
+                found.append((operation, recorder))
+    return found
+
+
+def check_every_draw(gpu: bool = False) -> None:
+    """Draw with the kinds and parameters that the operations draw with."""
+    kinds = {
+        (draw.kind, draw.parameters): operation
+        for operation, recorder in recorders(gpu)
+        for draw in recorder.draws.values()
+        if draw.kind != "uniform" or draw.parameters[0] != draw.parameters[1]
+    }
+    assert {kind for kind, _ in kinds} == {"uniform", "integers", "coin"}
+
+    def make(context: GraphContext) -> Sequence[Any]:
+        return [
+            getattr(context.random, kind)(operation, str(parameters), *parameters)
+            for (kind, parameters), operation in kinds.items()
+        ]
+
+    for (kind, parameters), values in zip(kinds, graph(make, gpu=gpu, count=50_000), strict=True):
+        if kind == "uniform":
+            low, high = parameters
+            # Of so many tests, one fails by chance more often.
+            assert (
+                stats.kstest(values.ravel(), stats.uniform(low, high - low).cdf).pvalue
+                > MIN_PVALUE / 10
+            )
+        elif kind == "coin":
+            assert_probability(values, parameters[0])
+        else:
+            assert_equal_counts(np.bincount(values.ravel(), minlength=int(parameters[0])))
+
+
+def test_no_draw_is_left_out():
+    found = recorders(False)
+    drawn = set().union(*(recorder.streams for _, recorder in found))
+    simple = {
+        (type(operation).__name__, name) for operation, recorder in found for name in recorder.draws
+    }
+    assert drawn - simple == ELSEWHERE - simple
+    assert drawn >= ELSEWHERE
 
 
 #: Checks, and their arguments.
 CHECKS: list[tuple[Callable[..., None], tuple[Any, ...]]] = [
     *((check_pair, (name,)) for name in PAIRS),
     *((check_elastic, (sigma,)) for sigma in (0.6, 0.0)),
-    *((check_flips, (probability,)) for probability in (0.3, 0.02, 0.9)),
+    (check_flips, (0.02,)),
 ]
 for _check in (
-    check_ranges, check_color_jitter, check_orders_of_color_jitter, check_lighting, check_sides_of_blurs,
-    check_random_erasing, check_noise, check_cutout, check_grid_mask, check_hide_and_seek, check_choices,
+    check_ranges, check_color_jitter, check_orders_of_color_jitter, check_lighting, check_every_draw,
+    check_random_erasing, check_noise, check_cutout, check_grid_mask, check_hide_and_seek,
 ):  # fmt: skip
     CHECKS.append((_check, ()))
 
