@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-
 import numpy as np
 import pytest
 import test_targets
@@ -20,11 +18,8 @@ CHECKS = [
     test_targets.check_masks_of_both_devices,
     test_targets.check_depths,
     test_targets.check_painted_boxes,
+    test_targets.check_torchvision,
 ]
-if importlib.util.find_spec("torchvision"):
-    import test_targets_torchvision
-
-    CHECKS.append(test_targets_torchvision.check_torchvision)
 
 
 @pytest.mark.parametrize("check", CHECKS)

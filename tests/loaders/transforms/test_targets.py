@@ -10,9 +10,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from helpers.parsing import operation_types, valid_arguments
 from helpers.pixels import photographs
 from helpers.targets import transform
+from helpers.torchvision_oracle import import_torchvision
 
 from loaders.dataset.labels import Boxes, moved
 from loaders.transforms.argument import require_followed
@@ -45,6 +47,10 @@ from loaders.transforms.geometry import (
 )
 from loaders.transforms.parse import known_transforms, read_recipe
 from manifests.errors import CallError
+
+_, v2 = import_torchvision()
+from torchvision import tv_tensors  # noqa: E402
+from torchvision.transforms.v2 import functional as F  # noqa: E402, N812
 
 
 def class_masks() -> list[np.ndarray]:
@@ -120,12 +126,8 @@ def test_a_mask_is_transformed_as_an_image_of_its_values() -> None:
 
 def check_masks_of_both_devices(gpu: bool = False) -> None:
     """Masks do not depend on the device of the images."""
-    masks = class_masks()
-    images = [np.repeat(mask[..., None], 3, axis=2) for mask in masks]
-    here, there = (
-        transform(MOVING, images, masks, with_frames=False, runs=1, gpu=each)
-        for each in (False, gpu)
-    )
+    given = MOVING, photographs(), class_masks()
+    here, there = (transform(*given, with_frames=False, runs=1, gpu=each) for each in (False, gpu))
     for chain, first, second in zip(MOVING, here, there, strict=True):
         for one, other in zip(first, second, strict=True):
             np.testing.assert_array_equal(one.mask, other.mask, str(chain))
@@ -183,7 +185,97 @@ def check_painted_boxes(gpu: bool = False) -> None:
             np.testing.assert_allclose(corners[0], (low_x, low_y, high_x, high_y), atol=1.01)
 
 
-@pytest.mark.parametrize("check", [check_depths, check_painted_boxes])
+def boxes_of(image: np.ndarray, seed: int) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    height, width = image.shape[:2]
+    corners = np.sort(rng.uniform(0, 1, (12, 2, 2)), axis=1) * (width, height)
+    return corners.reshape(-1, 4).astype(np.float32)
+
+
+def padded_to(sample: Any, frame: np.ndarray) -> Any:
+    top, left = frame[2].astype(int).tolist()
+    height, width = (
+        sample.canvas_size if isinstance(sample, tv_tensors.BoundingBoxes) else sample.shape[-2:]
+    )
+    bottom, right = int(frame[0, 0]) - height - top, int(frame[0, 1]) - width - left
+    return F.pad(sample, [left, top, right, bottom], fill=255)
+
+
+#: Chains that torchvision also has, with the parameters that a frame tells.
+STRAIGHT: tuple[tuple[tuple[Operation, ...], Any], ...] = (
+    ((Flip(1.0),), lambda s, _: F.horizontal_flip(s)),
+    ((Flip(1.0, axis="vertical"),), lambda s, _: F.vertical_flip(s)),
+    ((Crop((90, 80)),), lambda s, _: F.center_crop(s, [90, 80])),
+    ((Pad(3, 4, 5, 6, fill=FILL),), lambda s, _: F.pad(s, [3, 4, 5, 6], fill=255)),
+    ((Resize((64, 96)),), lambda s, _: resized(s, [64, 96])),
+    ((Resize(shorter=60), Crop((50, 50))), lambda s, _: F.center_crop(resized(s, [60]), [50, 50])),
+    (
+        (ResizeWithin(shorter=150, longest=200), Crop((90, 90))),
+        lambda s, _: F.center_crop(resized(s, [150], 200), [90, 90]),
+    ),
+    ((RandomResizedCrop((64, 96)),), lambda s, frame: cropped(s, frame, (64, 96))),
+    (
+        (RandomResizedCrop((64, 96), sampling="bounded"),),
+        lambda s, frame: cropped(s, frame, (64, 96)),
+    ),
+    ((Crop((90, 80), at="random"),), lambda s, frame: cropped(s, frame, (90, 80))),
+    ((Flip(1.0, axis="both"),), lambda s, _: F.vertical_flip(F.horizontal_flip(s))),
+    ((CropAtRatio(50, 0.8),), lambda s, frame: cropped(s, frame, (50, 50), antialias=False)),
+    ((ScaleJitter((80, 80)),), lambda s, frame: resized(s, frame[0].astype(int).tolist())),
+    ((Resize((70, 133)), KeepSize((70, 133))), lambda s, _: resized(s, [70, 133])),
+    ((PadTo((260, 250), at="center", fill=FILL),), padded_to),
+    ((PadTo(divisor=64, at="end", fill=FILL),), padded_to),
+    ((Pad(3, 4, 5, 6, mode="edge"),), lambda s, _: edge_padded(s)),
+)
+
+
+def resized(sample: Any, size: list[int], max_size: int | None = None) -> Any:
+    return F.resize(sample, size, max_size=max_size)
+
+
+def cropped(
+    sample: Any, frame: np.ndarray, size: tuple[int, int], *, antialias: bool = True
+) -> Any:
+    """Apply the crop and the resize that a frame describes."""
+    _, scale, offset, *_ = frame.astype(float)
+    place = (*np.rint(-offset / scale).astype(int), *np.rint(np.array(size) / scale).astype(int))
+    return F.resized_crop(sample, *map(int, place), list(size), antialias=antialias)
+
+
+def edge_padded(sample: Any) -> Any:
+    # torchvision pads the edge of boxes with constants only, which puts them at the same place.
+    mode = "constant" if isinstance(sample, tv_tensors.BoundingBoxes) else "edge"
+    return F.pad(sample, [3, 4, 5, 6], padding_mode=mode)
+
+
+def check_torchvision(gpu: bool = False) -> None:
+    """Boxes and images are those of torchvision; the filter of an image does not mix values of its mask."""
+    images, visible = (
+        photographs(),
+        v2.SanitizeBoundingBoxes(labels_getter=lambda given: given["labels"]),
+    )
+    masks = [np.where(mask > 99, 254, 1).astype(np.uint8) for mask in class_masks()]
+    found = transform([chain for chain, _ in STRAIGHT], images, masks, gpu=gpu)
+    for (chain, oracle), results in zip(STRAIGHT, found, strict=True):
+        for number, (image, mask, frame) in enumerate(results):
+            given = images[number % len(images)]
+            assert tuple(frame[0]) == image.shape[:2] == mask.shape
+            assert {*np.unique(mask)} <= {1, 254, 255}, chain
+            boxes = boxes_of(given, number)
+            sample = tv_tensors.BoundingBoxes(
+                torch.tensor(boxes), format="XYXY", canvas_size=given.shape[:2]
+            )
+            expected = F.clamp_bounding_boxes(oracle(sample, frame))
+            kept = visible({"boxes": expected, "labels": torch.arange(len(boxes))})
+            corners, labels = found_boxes(boxes, frame)
+            assert labels.tolist() == kept["labels"].tolist(), chain
+            np.testing.assert_allclose(corners, kept["boxes"].numpy(), atol=2e-3)
+            picture = oracle(tv_tensors.Image(torch.tensor(given).permute(2, 0, 1)), frame)
+            difference = np.abs(picture.permute(1, 2, 0).numpy().astype(int) - image)
+            assert difference.mean() < 1, (chain, difference.mean())
+
+
+@pytest.mark.parametrize("check", [check_depths, check_painted_boxes, check_torchvision])
 def test_on_cpu(check: Any) -> None:
     check()
 
@@ -254,4 +346,6 @@ def test_every_operation_is_known() -> None:
     unsorted = {each for each in known if not each.moves and each.loses is Operation.loses}
     assert {each.__name__ for each in unsorted} == {*FUSED}
     assert {each for each in known if each.moves in ("straight", "tilted")} <= {*samples}
+    compared = tuple({type(each) for chain, _ in STRAIGHT for each in chain})
+    assert all(issubclass(each, compared) for each in known if each.moves == "straight")
     assert not Normalize((0, 0, 0), (1, 1, 1)).moves_pixels
