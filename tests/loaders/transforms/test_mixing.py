@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from itertools import product
-
 import numpy as np
 import nvidia.dali as dali
 import pytest
+import torch
+from helpers.chance import MIN_PVALUE, assert_equal_counts, assert_shares
+from helpers.draws import COMPARED, COUNT, REFERENCE, assert_column, reference
+from helpers.graphs import pipeline_options
 from helpers.loading import build
+from helpers.torchvision_oracle import import_torchvision
 from nvidia.dali import fn
+from scipy import stats
 
 from loaders.dali.graph import GraphContext, RandomStreams
 from loaders.dali.mixing import mix
+from loaders.transforms import mixing
 from loaders.transforms.base import ImageSpec
 from loaders.transforms.mixing import (
     Cutmix,
@@ -24,6 +29,8 @@ from loaders.transforms.mixing import (
     single_mixing,
 )
 from manifests.errors import CallError
+
+_, v2 = import_torchvision()
 
 SIZE = (24, 31)
 BATCH = 6
@@ -50,15 +57,8 @@ SMALL = [noise_images(False, count, (5, 3), 4) for count in (1, 2, 7)]
 
 
 def pipeline_of(operation, images, seed=0, gpu=False, checkpoint=None):
-    pipeline = dali.Pipeline(
-        batch_size=len(images),
-        num_threads=2,
-        device_id=0 if gpu else None,
-        seed=1,
-        exec_dynamic=True,
-        enable_checkpointing=True,
-        checkpoint=checkpoint,
-    )
+    own = {"enable_checkpointing": True, "checkpoint": checkpoint, "seed": 1}
+    pipeline = dali.Pipeline(batch_size=len(images), **own, **pipeline_options(gpu))
     with pipeline:
         node = fn.external_source(lambda _: images, batch=True, batch_info=True, layout="HWC")
         spec = ImageSpec(images.shape[1:3], images.shape[3], images.dtype == np.uint8)
@@ -76,15 +76,9 @@ def run_mix(operation, images, *, seed=0, runs=1, gpu=False):
     ]
 
 
-def blends(operation, count, size=SIZE, batch=BATCH, seed=0):
-    rng = np.random.default_rng(seed)
-    return [draw_blend(operation, size, batch, rng) for _ in range(count)]
-
-
-def mean_weight(blend):
-    """Return the mean weight of each image's partner."""
-    weight = np.broadcast_to(blend.weight(), (len(blend.share), *SIZE, 1))
-    return weight.mean((1, 2, 3), dtype=np.float64)
+def blends(operation, count):
+    rng = np.random.default_rng(0)
+    return [draw_blend(operation, SIZE, BATCH, rng) for _ in range(count)]
 
 
 # Pixels
@@ -147,52 +141,42 @@ def test_on_cpu(check):
     check()
 
 
-# Distributions
+# Draws
 # --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("operation", ALL, ids=repr)
-def test_share_equals_the_mean_weight_that_stays(operation):
-    for blend in blends(operation, 50):
-        assert blend.share.dtype == np.float32
-        assert ((blend.share >= 0) & (blend.share <= 1)).all()
-        if isinstance(operation, MixupCutmix) and not operation.correct:
-            continue
-        # Regions consist of whole pixels, but the drawn share is any fraction.
-        fmix = isinstance(operation, Fmix) or (
-            isinstance(operation, MixOneOf) and Fmix() in operation.operations
-        )
-        error = 2 / (SIZE[0] * SIZE[1]) if fmix else 1e-6
-        assert np.allclose(1 - mean_weight(blend), blend.share, atol=error)
-
-
-@pytest.mark.parametrize("operation", ALL, ids=repr)
-def test_draws_are_shared_per_batch_pair_or_image(operation):
-    for blend in blends(operation, 20):
-        each = getattr(operation, "each", "batch")
-        first, second = blend.factors
-        if each == "batch":
-            assert len(set(blend.share.tolist())) == 1
-            assert (first == first[:1]).all()
-            assert (second == second[:1]).all()
-        if each == "pair":
-            assert np.array_equal(blend.share, blend.share[::-1])
-            assert np.array_equal(blend.weight(), blend.weight()[::-1])
-    if getattr(operation, "each", "batch") == "image":
-        assert max(len(set(blend.share.tolist())) for blend in blends(operation, 20)) == BATCH
-
-
-# Labels
-# --------------------------------------------------------------------------------------------------
-
-
-def test_rows_of_labels_add_up_to_one():
-    labels = np.random.default_rng(2).integers(0, 9, BATCH)
-    for operation, smoothing in product(ALL, (0.0, 0.1, 1.0)):
-        for blend in blends(operation, 3):
-            mixed = mixed_labels(labels, blend.partner, blend.share, 9, smoothing)
+def test_weights_shares_and_labels_agree(operation):
+    each, labels = (
+        getattr(operation, "each", "batch"),
+        np.random.default_rng(2).integers(0, 9, BATCH),
+    )
+    parts = getattr(operation, "operations", (operation,))
+    has_fmix = any(isinstance(part, Fmix) for part in parts)
+    drawn = blends(operation, 50)
+    for blend in drawn:
+        share, weight = blend.share, np.broadcast_to(blend.weight(), (BATCH, *SIZE, 1))
+        assert share.dtype == np.float32
+        assert ((share >= 0) & (share <= 1)).all()
+        if getattr(operation, "correct", True):
+            # Regions of Fmix consist of whole pixels, but the drawn share is any fraction.
+            error = 2 / (SIZE[0] * SIZE[1]) if has_fmix else 1e-6
+            assert np.allclose(1 - weight.mean((1, 2, 3), dtype=np.float64), share, atol=error)
+        for smoothing in (0.0, 0.1, 1.0):
+            mixed = mixed_labels(labels, blend.partner, share, 9, smoothing)
             assert np.allclose(mixed.sum(1), 1, atol=1e-6)
             assert (mixed >= 0).all()
+        if each == "batch":
+            assert len(set(share.tolist())) == 1
+            assert (weight == weight[:1]).all()
+        if each == "pair":
+            assert np.array_equal(share, share[::-1])
+            assert np.array_equal(weight, weight[::-1])
+    if each == "image":
+        assert max(len(set(blend.share.tolist())) for blend in drawn) == BATCH
+
+
+def test_labels_are_smoothed():
     mixed = mixed_labels(np.array([1]), np.array([0], np.int32), np.ones(1, np.float32), 4, 0.1)
     assert np.allclose(mixed, [[0.025, 0.925, 0.025, 0.025]])
     assert [each.smoothing for each in (Mixup(), Cutmix(), Fmix(), MixupCutmix())] == [0, 0, 0, 0.1]
@@ -207,9 +191,86 @@ def test_what_cannot_be_mixed_is_an_error():
     message = r"mixed only once, but the list contains Mixup and Cutmix\. Hint: keep one"
     with pytest.raises(CallError, match=message):
         single_mixing([Mixup(), Cutmix()])
-    context = GraphContext(gpu=False, batch_size=2, random=RandomStreams(0))
     with pytest.raises(CallError, match="mixed only once"):
-        mix([Mixup(), Cutmix()], None, ImageSpec(SIZE), context)
+        mix([Mixup(), Cutmix()], None, ImageSpec(SIZE), GraphContext(False, 2, RandomStreams(0)))
+
+
+# Distributions
+# --------------------------------------------------------------------------------------------------
+
+LARGE = (96, 128)
+
+
+def batch(count: int = COUNT, seed: int = 5) -> mixing.Batch:
+    return mixing.Batch(LARGE, count, np.random.default_rng(seed))
+
+
+@pytest.mark.parametrize("alpha", [0.2, 1.0])
+def test_boxes_and_weights_are_those_of_torchvision(alpha):
+    cutmix, mixup = v2.CutMix(num_classes=2, alpha=alpha), v2.MixUp(num_classes=2, alpha=alpha)
+    images = [torch.empty(2, 3, *LARGE)]
+
+    def draw() -> list[float]:
+        found = cutmix.make_params(images)
+        left, top, right, bottom = found["box"]
+        return [top, left, bottom, right, found["lam_adjusted"]]
+
+    made = batch()
+    boxes = mixing._boxes_of_area(made.rng.beta(alpha, alpha, COUNT), made)
+    ours = [boxes.top, boxes.left, boxes.bottom, boxes.right, 1 - mixing._area(boxes, LARGE)]
+    two = batch(2)
+    ours.append(1 - np.array([Mixup(alpha).draws(two).partner_share[0] for _ in range(COMPARED)]))
+    theirs = [*reference(draw).T, reference(lambda: mixup.make_params([])["lam"])]
+    for one, other in zip(ours, theirs, strict=True):
+        # torch draws float32 numbers, of which many are exactly 0 or 1 if alpha is small.
+        assert_column(np.round(one, 6), np.round(other, 6))
+
+
+def test_the_operations_draw_as_the_functions_do():
+    """Each batch has one draw of the functions that the other tests call 50,000 times at once."""
+    for number in range(50):
+        made, same = batch(4, number), batch(4, number)
+        drawn = Cutmix(1.0).draws(made)
+        boxes = mixing._boxes_of_area(same.rng.beta(1.0, 1.0, 1), same)
+        assert drawn.partner_share == mixing._area(boxes, LARGE)
+        assert (mixing._boxed(np.ones(1), boxes, LARGE)[0] == drawn.factors[0]).all()
+
+
+def test_one_operation_is_drawn_with_its_probability():
+    operation, made, kinds = MixOneOf((Mixup(0.2), Cutmix(1.0)), (0.3, 0.5)), batch(2), []
+    for _ in range(REFERENCE):
+        draws = operation.draws(made)
+        # A box is an array of rows; a weight, and the 0 of an image that stays, has one value.
+        kinds.append(2 if draws.factors[0].shape[1] > 1 else int(draws.partner_share[0] > 0))
+    assert_shares(np.bincount(kinds, minlength=3), (0.2, 0.3, 0.5))
+
+
+def test_the_hybrid_of_timm():
+    """Mixing, and CutMix among it, have their probabilities, and the weights their beta distributions."""
+    draws = MixupCutmix(
+        0.8, 1.0, each="image", probability=0.7, cutmix_probability=0.4, correct=False
+    ).draws(batch())
+    # A box has the weight 1; one without pixels has no weight, but a share.
+    weight, share = draws.factors[0].reshape(COUNT, -1).max(axis=1), draws.partner_share
+    cuts = (weight == 1) | ((weight == 0) & (share > 0))
+    mixes = (share > 0) & ~cuts
+    assert_shares(
+        np.array([cuts.sum(), mixes.sum(), COUNT - (cuts | mixes).sum()]), (0.28, 0.42, 0.3)
+    )
+    assert stats.kstest(share[mixes], stats.beta(0.8, 0.8).cdf).pvalue > MIN_PVALUE
+    assert stats.kstest(share[cuts], stats.beta(1.0, 1.0).cdf).pvalue > MIN_PVALUE
+
+
+def test_sides_of_boxes_in_the_hybrid_of_timm():
+    """Sides are uniform integers between the fractions, and the box lies anywhere inside the image."""
+    operation = MixupCutmix(0.0, cutmix_sides=(0.25, 0.75), probability=1.0, each="image")
+    for factor, side in zip(operation.draws(batch()).factors, LARGE, strict=True):
+        inside = factor.reshape(COUNT, -1) > 0
+        lengths, starts = inside.sum(axis=1), inside.argmax(axis=1)
+        assert_equal_counts(np.bincount(lengths - side // 4, minlength=side // 2))
+        rng = np.random.default_rng(1)
+        length = rng.integers(side // 4, side * 3 // 4, REFERENCE)
+        assert stats.ks_2samp(starts, rng.integers(0, side - length)).pvalue > MIN_PVALUE
 
 
 # The whole loader

@@ -251,17 +251,6 @@ def test_other_parts_of_a_loader_work(prepared):
     assert len(images) == len(segments) <= 2
 
 
-@pytest.mark.parametrize("framework", ["jax", "paddle"])
-def test_batches_of_other_frameworks_have_the_values(prepared, framework):
-    pytest.importorskip(framework)
-    options = {"transforms": [{"Patchify": {"patch": 8, "max_tokens": 25}}], "shuffle": False}
-    dataset, batches = prepared["mixed tfrecord"], []
-    for name in ("numpy", framework):
-        with build_list(dataset, framework=name, **options) as loader:
-            batches.append([list(map(np.asarray, batch)) for batch in loader])
-    assert loading.equal(*batches)
-
-
 def build_list(dataset, transforms, **options):
     options = {"fields": ("image", "grid", "tokens"), "dtype": "uint8", **options}
     return loading.build(dataset, transforms=transforms, **options)
