@@ -357,21 +357,6 @@ def check_order_of_channels(gpu: bool = False) -> None:
         assert not np.array_equal(red[0], blue[0])
 
 
-def check_decoded_crops_follow_exif_orientation(gpu: bool = False) -> None:
-    """The crop is taken after the EXIF orientation is applied."""
-    exif = Image.Exif()
-    exif[0x0112] = 6
-    pixels = np.zeros((40, 80, 3), np.uint8)
-    pixels[:, :40] = 200  # the left half; the rotation moves it to the top
-    (found,) = from_encoded(
-        fuse([Decode(), CropAtRatio(40, 1.0, "nearest")]).operations,
-        [encode(Image.fromarray(pixels), "JPEG", exif=exif, quality=95)],
-        gpu=gpu,
-    )
-    assert abs(found[:18].astype(float) - 200).max() < 5
-    assert found[22:].max() < 5
-
-
 def resized_crops() -> Iterator[Compared]:
     resizes = (
         SHORT, Resize(shorter=64, antialias=False, rounding="nearest"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -58,66 +59,53 @@ WHOLE = """
 def write(tmp_path):
     def write(text, name="config.yaml"):
         path = tmp_path / name
-        if isinstance(text, bytes):
-            path.write_bytes(text)
-        else:
-            path.write_text(textwrap.dedent(text), encoding="utf-8")
+        content = text if isinstance(text, (str, bytes)) else yaml.safe_dump(text)
+        path.write_bytes(
+            content if isinstance(content, bytes) else textwrap.dedent(content).encode()
+        )
         return path
 
     return write
 
 
-def assert_config_error(path, message, **options):
-    """Check that reading fails with a one-line message that names the file, and return the error."""
-    with pytest.raises(CallError, match=message) as caught:
-        read_config(path, **options)
-    assert caught.value.file == str(path)
-    assert "\n" not in str(caught.value)
-    return caught.value
-
-
-# Reading
-# --------------------------------------------------------------------------------------------------
-
-
-def test_whole_config(write):
+def test_whole_config_and_its_sections(write):
     path = write(WHOLE)
-    train = read_config(path)
-    names = ["DecodeImage", "RandCropImage", "RandFlipImage", "NormalizeImage"]
-    assert [next(iter(each)) for each in train.transforms] == names
-    assert train.transforms[1] == {"RandCropImage": {"size": 20}}
-    assert train.batch_transforms == ({"MixupOperator": {"alpha": 0.2}},)
-    assert (train.batch_size, train.drop_last, train.shuffle) == (64, True, True)
-    assert train.num_classes == 7
-    assert train.sampler == {
-        "name": "DistributedBatchSampler", "batch_size": 64, "drop_last": True, "shuffle": True,
-    }  # fmt: skip
-    assert train.notes == ()
-    evaluation = read_config(str(path), "val")
-    assert evaluation.transforms == (
-        {"DecodeImage": None},
-        {"CropImage": {"size": 30}},
-        {"NormalizeImage": None},
+    train, evaluation = read_config(path), read_config(str(path), "val")
+    assert train.transforms == (
+        {"DecodeImage": {"to_rgb": True, "channel_first": False}},
+        {"RandCropImage": {"size": 20}},
+        {"RandFlipImage": {"flip_code": 1}},
+        {"NormalizeImage": {"scale": "1.0/255.0", "order": ""}},
     )
-    assert evaluation.batch_transforms == ()
+    assert train.batch_transforms == ({"MixupOperator": {"alpha": 0.2}},)
+    assert (train.batch_size, train.drop_last, train.shuffle, train.num_classes) == (
+        64,
+        True,
+        True,
+        7,
+    )
+    sampler = {
+        "name": "DistributedBatchSampler",
+        "batch_size": 64,
+        "drop_last": True,
+        "shuffle": True,
+    }
+    assert train.sampler == sampler
+    assert train.notes == ()
+    crop = ({"DecodeImage": None}, {"CropImage": {"size": 30}}, {"NormalizeImage": None})
+    assert (evaluation.transforms, evaluation.batch_transforms) == (crop, ())
     assert (evaluation.batch_size, evaluation.drop_last, evaluation.shuffle) == (32, False, False)
-
-
-def test_sections_of_a_config(write):
     loader = yaml.safe_load(textwrap.dedent(WHOLE))["DataLoader"]
-    whole = read_config(write(WHOLE))
     for content in (loader, loader["Train"]):
-        found = read_config(write(yaml.safe_dump(content), "part.yaml"))
-        assert found.transforms == whole.transforms
-        assert found.batch_transforms == whole.batch_transforms
-        assert (found.batch_size, found.sampler) == (whole.batch_size, whole.sampler)
-        assert found.num_classes is None
-    found = read_config(write(yaml.safe_dump(loader["Train"]["dataset"]), "part.yaml"))
-    assert (found.transforms, found.batch_transforms) == (whole.transforms, whole.batch_transforms)
+        assert read_config(write(content)) == replace(train, num_classes=None)
+    found = read_config(write(loader["Train"]["dataset"]))
+    assert (found.transforms, found.batch_transforms) == (train.transforms, train.batch_transforms)
     assert found.sampler is found.batch_size is found.drop_last is found.shuffle is None
+    assert read_config(write(WHOLE.replace("      class_num: 7\n", ""))).num_classes == 9
 
 
-def test_ignored_keys_give_notes(write):
+def test_what_else_a_config_may_have(write):
+    assert read_config(write(b"\xef\xbb\xbf- ToCHWImage\n")).transforms == ("ToCHWImage",)
     config = read_config(
         write("""
             DataLoader:
@@ -127,20 +115,11 @@ def test_ignored_keys_give_notes(write):
               Metalearning: {Train: {dataset: {transform_ops: [ToCHWImage]}}}
         """)
     )
-    ignored = "is ignored: a loader reads one dataset"
     assert config.notes == (
-        f"DataLoader.UnLabelTrain {ignored}",
-        f"DataLoader.Metalearning {ignored}",
-        (
-            "DataLoader.Train.dataset.bbox_crop is ignored: crop images to their boxes before"
-            " converting them"
-        ),
+        "DataLoader.UnLabelTrain is ignored: a loader reads one dataset",
+        "DataLoader.Metalearning is ignored: a loader reads one dataset",
+        "DataLoader.Train.dataset.bbox_crop is ignored: crop images to their boxes before converting them",
     )
-
-
-def test_what_else_a_config_may_have(write):
-    assert read_config(write(WHOLE.replace("      class_num: 7\n", ""))).num_classes == 9
-    assert read_config(write(b"\xef\xbb\xbf- ToCHWImage\n")).transforms == ("ToCHWImage",)
     # A dataset whose images have one size.
     text = "Eval: {dataset: {name: Cifar10, transform_ops: [NormalizeImage]}}"
     config = read_config(write(text), "val")
@@ -162,14 +141,13 @@ def test_what_else_a_config_may_have(write):
     assert config.sampler == {"name": "Sampler", "batch_size": 4, "drop_last": True}
 
 
-# Errors
-# --------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(("row", "message"), read_rows(__file__, "invalid configs"))
 def test_invalid_configs(write, row, message):
-    text = evaluate(row)
-    assert assert_config_error(write(text), message).line is None
+    path = write(evaluate(row))
+    with pytest.raises(CallError, match=message) as caught:
+        read_config(path)
+    assert (caught.value.file, caught.value.line) == (str(path), None)
+    assert "\n" not in str(caught.value)
 
 
 # Examples of configs
@@ -198,9 +176,7 @@ def test_examples_give_batches(write, dataset, example):
     batch = example.get("batch", [])
     content = {"transform_ops": example["transforms"], "batch_transform_ops": batch}
     sampler = {"name": "DistributedBatchSampler", "batch_size": 4, "drop_last": True}
-    path = write(
-        yaml.safe_dump({"DataLoader": {"Train": {"dataset": content, "sampler": sampler}}})
-    )
+    path = write({"DataLoader": {"Train": {"dataset": content, "sampler": sampler}}})
     config = read_config(path)
     recipe = read_recipe(config.transforms, batch=config.batch_transforms)
     assert (recipe.output.size, recipe.output.channels) == ((height, width), channels)
