@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -112,99 +113,54 @@ def test_several_labels_are_refused_or_read_in_every_table(kind, name, make_tabl
             assert read(table, label_type="class").classes == tuple(sorted({*cells}))
 
 
-def test_a_separator_without_effect_is_mentioned(image_folder, make_table):
+# --- what the labels are --------------------------------------------------------------------------
+
+CSV, NESTED, CLASS = (".csv",), (".jsonl", ".parquet", "images"), {"label_type": "class"}
+HOT = [[1, 0], [0, 1], [1, 1], [0, 0]]
+HOT_TEXT = ["1|0", "0|1", "1|1", "0|0"]
+AGES = [18 + 5 * number for number in range(12)]
+MEL = {"label_column": "MEL,NV"}
+
+
+@pytest.mark.parametrize(("row", "expected"), read_rows(__file__, "read"))
+def test_labels_that_are_read(row, expected, make_table):
+    """The type, the classes, the labels (`None`: not compared), and the pattern of a notice."""
+    kinds, columns, options = evaluate(row, globals())
+    label_type, classes, labels, notice = evaluate(expected, globals())
+    for kind in kinds:
+        cells = {}
+        for name, values in columns.items():
+            cells[name] = listed(kind, values) if isinstance(values[0], list) else values
+        source = read(make_table(kind, **cells), **options)
+        assert (source.label_type, source.classes) == (label_type, classes)
+        if label_type == "class":
+            assert labels in (None, source.label.tolist())
+        else:
+            assert labels in (
+                None,
+                *(
+                    source.extra[name].to_pylist()
+                    for name in ("labels", "values", "captions")
+                    if name in source.extra.column_names
+                ),
+            )
+        assert any(re.search(notice, each) for each in (*source.notices, "")), source.notices
+
+
+def test_a_separator_without_effect_is_mentioned(image_folder):
     text = "--label-separator has no effect: "
     assert has_notice(read(image_folder, label_separator=","), text, "the type class")
-    assert not has_notice(read(make_table(".csv", label=["a-b"] * 9), label_separator="-"), text)
 
 
-# --- lists ----------------------------------------------------------------------------------------
-
-HOT = [[1, 0], [0, 1], [1, 1], [0, 0]]
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_lists_of_numbers(kind, make_table):
-    """Two numbers are one for each class, unless the classes are three or the lists are longer."""
-    for number in (int, float):
-        table = make_table(kind, labels=listed(kind, [[*map(number, each)] for each in HOT]))
-        for names in (None, ("cat", "dog")):
-            source = read(table, classes=names)
-            assert (source.label_type, source.classes) == ("multi-label", names or ("0", "1"))
-            assert source.extra["labels"].to_pylist() == [[0], [1], [0, 1], []]
-        message = "has 2 numbers for each image, but there are 3 classes"
-        refused(table, message, classes=("a", "b", "c"))
-    table = make_table(kind, labels=listed(kind, [[0, 1], [1, 0]]))
-    source = read(table)
-    assert source.extra["labels"].to_pylist() == [[1], [0]]
-    assert has_notice(source, "0 or 1 for each of two classes", "name all classes with --classes")
-    # The hint works.
-    source = read(table, classes=("a", "b", "c"))
-    assert source.extra["labels"].to_pylist() == [[0, 1], [0, 1]]
-    # A repeated item is never dropped silently.
-    table = make_table(kind, labels=listed(kind, [[3, 0, 3], [1]]))
-    refused(table, "has 3 twice in a list, so the numbers are not numbers of")
-    source = read(make_table(kind, labels=listed(kind, [["cat", "dog", "cat"], ["cat"]])))
-    assert source.extra["labels"].to_pylist() == [[0, 1], [0]]
-    assert has_notice(source, "1 label that an image has twice, such as cat")
-    if kind not in OF_TEXT:  # lists of one class
-        for labels in ([[1, 0], [0, 1], [0, 1]], [["cat"], ["dog"], ["dog"]]):
-            source = read(make_table(kind, label=labels), label_type="class")
-            assert source.label.tolist() == [0, 1, 1]
-        table = make_table(kind, label=HOT)
-        refused(table, "has 2 classes for an image, not one", label_type="class")
-
-
-# --- numbers --------------------------------------------------------------------------------------
-
-
-def test_ages_are_not_classes(make_table):
-    """60 ages must not become 60 classes without a word."""
-    ages = [18 + 5 * number for number in range(12)]
-    by_name = read(make_table(".csv", age=ages), label_column="age")
-    assert (by_name.label_type, by_name.classes) == ("regression", ())
-    assert by_name.label_origin == "column age, 18 to 73"
-    table = make_table(".csv", label=ages)
-    by_option = read(table, label_type="regression")
-    assert by_option.extra["values"].to_pylist() == [[float(age)] for age in ages]
-    unclear = read(table)
-    assert unclear.label_type == "class"
-    assert has_notice(unclear, "are taken as classes", "--label-type regression")
-    assert has_notice(unclear, "each of the 12 images has a class of its own")
-    images = table.parent
-    for number, age in enumerate(ages):
-        (images / f"{number}.jpg").rename(images / f"{age}_{number}.jpg")
-    table.unlink()
-    from_names = read(images, pattern="{age}_*", label_column="age")
-    assert from_names.label_type == "regression"
-    assert sorted(from_names.extra["values"].to_pylist()) == [[float(age)] for age in ages]
-
-
-def test_integers_with_a_decimal_point_may_be_classes(make_table):
-    notice = "the numbers in column label are integers; if they are classes, set --label-type class"
-    assert not has_notice(read(make_table(".csv", label=[0.0, 1.0, 2.5] * 4)), notice)
-    table = make_table(".csv", label=[0.0, 1.0, 2.0] * 4)
-    assert has_notice(read(table), notice)
-    source = read(table, label_type="class")
-    assert (source.label_type, source.classes) == ("class", ("0", "1", "2"))
+def test_ages_in_file_names_are_not_classes(make_tree):
+    """12 ages must not become 12 classes without a word."""
+    root = make_tree([f"{age}_{number}.jpg" for number, age in enumerate(AGES)])
+    source = read(root, pattern="{age}_*", label_column="age")
+    assert (source.label_type, source.label_origin) == ("regression", "the class names, 18 to 73")
+    assert sorted(source.extra["values"].to_pylist()) == [[float(age)] for age in AGES]
 
 
 # --- one column for each class --------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_one_hot_columns_are_one_class(kind, make_table):
-    options = {"label_column": "MEL,NV"}
-    for one in (1, 1.0):
-        columns = {"MEL": [one, 0 * one, 0 * one], "NV": [0 * one, one, one]}
-        table = make_table(kind, **columns)
-        source = read(table, label_type="class", **options)
-        assert (source.classes, source.label.tolist()) == (("MEL", "NV"), [0, 1, 1])
-        assert has_notice(read(table, **options), "set --label-type class")
-        columns["MEL"][1] = one
-        message = "2 of the columns MEL to NV are 1, but one class needs"
-        refused(make_table(kind, **columns), message, label_type="class", **options)
-
 
 #: The values of CheXpert: 1, 0, uncertain and blank.
 EDEMA, FRACTURE = [1.0, 0.0, None, -1.0], [1.0, 1.0, 0.0, 0.0]
@@ -240,14 +196,6 @@ def test_an_option_says_what_blank_and_uncertain_labels_mean(kind, make_table):
 
 
 # --- text, and nothing ----------------------------------------------------------------------------
-
-
-def test_blank_words_are_said_and_booleans_are_names(make_table):
-    source = read(make_table(".csv", label=["cat", "NaN", "dog", "NaN"]))
-    assert has_notice(source, "2 labels are NaN, which is taken as the name of a class")
-    for kind in (".csv", ".jsonl", ".parquet"):
-        classes = read(make_table(kind, label=[True, False, True])).classes
-        assert [name.lower() for name in classes] == ["false", "true"]
 
 
 def test_a_table_or_list_without_labels(make_table):
@@ -290,9 +238,3 @@ NONE = {}
 def test_labels_that_do_not_fit_are_refused(row, message, make_table):
     kind, column, values, options = evaluate(row, globals(), {"MAX_LABEL": MAX_LABEL})
     refused(make_table(kind, **{column: values}), message, **options)
-
-
-def test_numbers_beside_names_are_names_if_they_are_few_or_chosen(make_table):
-    mixed = read(make_table(".csv", label=["1.5", "cat", *["2.5"] * 10]), label_type="class")
-    assert has_notice(mixed, "but cat is not, so all are taken as names of classes")
-    assert len(read(make_table(".csv", label=["7", *["cat"] * 11])).classes) == 2
