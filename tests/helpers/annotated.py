@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -47,9 +47,8 @@ def boxes() -> list[np.ndarray]:
     for (height, width), count in zip(SIZES, counts, strict=True):
         start = rng.integers(0, 40, (count, 2))
         size = rng.integers(8, 40, (count, 2))
-        found.append(
-            np.concatenate([start, start + size], 1).clip(0, [width, height] * 2).astype(np.float32)
-        )
+        corners = np.concatenate([start, start + size], 1).clip(0, [width, height] * 2)
+        found.append(corners.astype(np.float32))
     return found
 
 
@@ -72,13 +71,9 @@ def with_text(png: bytes, text: bytes) -> bytes:
 def make_pairs(
     folder: Path, images: str = "images", seconds: str = "masks", *, kind: str = "mask"
 ) -> Path:
-    """Write ``images/0.png`` and ``masks/0.png`` and so on.
-
-    The images are lossless, so tests can compare pixels.
-    """
-    for number, (image, second) in enumerate(
-        zip(pictures(), masks() if kind == "mask" else depths(), strict=True)
-    ):
+    """Write ``images/0.png`` and ``masks/0.png`` and so on, lossless, so tests can compare pixels."""
+    others = masks() if kind == "mask" else depths()
+    for number, (image, second) in enumerate(zip(pictures(), others, strict=True)):
         save(folder / images / f"{number}.png", image)
         save(folder / seconds / f"{number}.png", second)
     return folder
@@ -96,37 +91,20 @@ def make_views(folder: Path) -> Path:
 CATEGORIES = {1: "person", 2: "bicycle", 7: "train"}
 
 
-def coco_json(changes: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def coco_json() -> dict[str, Any]:
     """Return the annotations of the pictures as COCO has them."""
-    annotations = []
-    for image, (corners, labels) in enumerate(zip(boxes(), box_labels(), strict=True)):
-        for (x1, y1, x2, y2), label in zip(corners.tolist(), labels, strict=True):
-            box = [x1, y1, x2 - x1, y2 - y1]
-            annotations.append(
-                {
-                    "id": len(annotations) + 100,
-                    "image_id": 1000 + image,
-                    "category_id": [*CATEGORIES][label],
-                    "bbox": box,
-                    "iscrowd": 0,
-                    "segmentation": [[1.5, 2, 3, 4]],
-                }
-            )
-    images = [
-        {"id": 1000 + number, "file_name": f"{number:012d}.png", "width": width, "height": height}
-        for number, (height, width) in enumerate(SIZES)
-    ]
-    categories = [
-        {"id": each, "name": name, "supercategory": "x"} for each, name in CATEGORIES.items()
-    ]
+    annotations, images, shape = [], [], {"iscrowd": 0, "segmentation": [[1.5, 2, 3, 4]]}
+    for image, (height, width) in enumerate(SIZES):
+        size = {"width": width, "height": height}
+        images.append({"id": 1000 + image, "file_name": f"{image:012d}.png", **size})
+        corners, labels = boxes()[image].tolist(), box_labels()[image]
+        for (x1, y1, x2, y2), label in zip(corners, labels, strict=True):
+            ids = {"id": len(annotations) + 100, "image_id": 1000 + image}
+            box = {"category_id": [*CATEGORIES][label], "bbox": [x1, y1, x2 - x1, y2 - y1]}
+            annotations.append({**ids, **box, **shape})
+    named = [{"id": at, "name": name, "supercategory": "x"} for at, name in CATEGORIES.items()]
     info = {"info": {"year": 2017}, "licenses": [{"id": 1}]}
-    return {
-        **info,
-        "images": images,
-        "annotations": annotations,
-        "categories": categories,
-        **(changes or {}),
-    }
+    return {**info, "images": images, "annotations": annotations, "categories": named}
 
 
 def make_coco(
@@ -143,10 +121,7 @@ def make_coco(
 
 
 def make_each_kind(folder: Path) -> dict[str, Path]:
-    """Write a source with masks, one with depth maps and one with boxes.
-
-    Return their folders by label type.
-    """
+    """Write a source with masks, one with depth maps and one with boxes; return them by label type."""
     return {
         "mask": make_pairs(folder / "mask"),
         "depth": make_pairs(folder / "depth", seconds="depth", kind="depth"),
@@ -155,20 +130,16 @@ def make_each_kind(folder: Path) -> dict[str, Path]:
 
 
 def voc_xml(number: int, *, first: int = 1) -> str:
-    """Return the annotations of a picture as Pascal VOC has them.
-
-    `first` is the number of the first pixel.
-    """
+    """Return the annotations of a picture as Pascal VOC has them; `first` numbers the first pixel."""
+    objects = ""
+    part = "<part><name>head</name><bndbox><xmin>1</xmin><ymin>1</ymin><xmax>2</xmax><ymax>2</ymax></bndbox></part>"
+    corners, labels = boxes()[number].tolist(), box_labels()[number]
+    for (x1, y1, x2, y2), label in zip(corners, labels, strict=True):
+        start = f"<xmin>{x1 + first:g}</xmin><ymin>{y1 + first:g}</ymin>"
+        box = f"<bndbox>{start}<xmax>{x2:g}</xmax><ymax>{y2:g}</ymax></bndbox>"
+        name = [*CATEGORIES.values()][label]
+        objects += f"<object><name>{name}</name><difficult>0</difficult>{box}{part}</object>"
     height, width = SIZES[number]
-    objects = "".join(
-        f"<object><name>{[*CATEGORIES.values()][label]}</name><difficult>0</difficult>"
-        f"<bndbox><xmin>{x1 + first:g}</xmin><ymin>{y1 + first:g}</ymin><xmax>{x2:g}</xmax><ymax>{y2:g}</ymax></bndbox>"
-        "<part><name>head</name><bndbox><xmin>1</xmin><ymin>1</ymin><xmax>2</xmax><ymax>2</ymax></bndbox></part>"
-        "</object>"
-        for (x1, y1, x2, y2), label in zip(
-            boxes()[number].tolist(), box_labels()[number], strict=True
-        )
-    )
     size = f"<size><width>{width}</width><height>{height}</height><depth>3</depth></size>"
     return f"<annotation><filename>{number}.jpg</filename>{size}{objects}</annotation>"
 
@@ -181,9 +152,8 @@ def make_voc(folder: Path) -> Path:
         path.parent.mkdir(exist_ok=True)
         path.write_text(voc_xml(number))
         palette = Image.fromarray(mask, "P")
-        palette.putpalette(
-            [value for color in range(256) for value in (color, 255 - color, 7 * color % 256)]
-        )
+        colors = np.stack([np.arange(256), 255 - np.arange(256), 7 * np.arange(256) % 256], 1)
+        palette.putpalette(colors.astype(np.uint8).tobytes())
         (folder / "SegmentationClass").mkdir(exist_ok=True)
         palette.save(folder / f"SegmentationClass/{number}.png")
     for name in ("Main", "Segmentation"):

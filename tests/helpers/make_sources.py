@@ -33,7 +33,7 @@ CLASSES = ("cat", "dog", "eel")
 
 
 class Image(NamedTuple):
-    """An image to put into a source: its split, its class, its name and its bytes."""
+    """An image to put into a source."""
 
     split: str
     name: str
@@ -52,20 +52,12 @@ class Image(NamedTuple):
 class Made(NamedTuple):
     """A source: what to give as ``--src``, and the name of each image in the column ``source``.
 
-    Attributes:
-        src: the path.
-        names: for each image of `IMAGES` its name in the source.
-        container: a file whose damage the source must notice. `None` if every image is a file of
-            its own.
-        splits: names of the splits.
-        classes: class names in label order.
-
+    Damage of the container must be noticed. It is `None` if every image is a file of its own.
     """
 
     src: Path
     names: Sequence[str]
     container: Path | None = None
-    splits: tuple[str, ...] = ("train", "val")
     classes: tuple[str, ...] = CLASSES
 
 
@@ -118,25 +110,21 @@ def hugging_face(folder: Path, images: Sequence[Image] = IMAGES) -> Made:
     """Two files of train and one of validation, with row groups of four images."""
     (folder / "data").mkdir(parents=True)
     metadata = {"huggingface": json.dumps({"info": {"features": FEATURES}})}
-    names = {}
-    train = [number for number, image in enumerate(images) if image.split == "train"]
-    val = [number for number, image in enumerate(images) if image.split == "val"]
+    train = [image for image in images if image.split == "train"]
     parts = {
         "data/train-00000-of-00002.parquet": train[:7],
         "data/train-00001-of-00002.parquet": train[7:],
-        "data/validation-00000-of-00001.parquet": val,
+        "data/validation-00000-of-00001.parquet": [i for i in images if i.split == "val"],
     }
-    for name, numbers in parts.items():
-        content = [
-            {"bytes": images[number].data, "path": images[number].name} for number in numbers
-        ]
-        labels = pa.array([images[number].label for number in numbers], pa.int64())
+    names = {}
+    for name, part in parts.items():
+        content = [{"bytes": image.data, "path": image.name} for image in part]
+        labels = pa.array([image.label for image in part], pa.int64())
         table = pa.table({"image": content, "label": labels}).replace_schema_metadata(metadata)
         pq.write_table(table, folder / name, row_group_size=4)
-        names |= {number: f"{name}/{row}" for row, number in enumerate(numbers)}
-    return Made(
-        folder, [names[number] for number in range(len(images))], folder / next(iter(parts))
-    )
+        for row, image in enumerate(part):
+            names[image.path] = f"{name}/{row}"
+    return Made(folder, [names[image.path] for image in images], folder / next(iter(parts)))
 
 
 def tar_of(files: Sequence[tuple[str, bytes]]) -> bytes:
@@ -182,11 +170,11 @@ def tar_archive(folder: Path, images: Sequence[Image] = IMAGES) -> Made:
 def tar_of_tars(folder: Path, images: Sequence[Image] = IMAGES) -> Made:
     """A tar for each class of each split, in a tar, as ImageNet's training set is."""
     folder.mkdir()
-    folders = sorted({(image.split, image.class_name) for image in images})
-    inner = []
-    for split, name in folders:
-        own = [(i.name, i.data) for i in images if (i.split, i.class_name) == (split, name)]
-        inner.append((f"{split}/{name}.tar", tar_of(own)))
+    members: dict[str, list[tuple[str, bytes]]] = {}
+    for image in images:
+        name = f"{image.split}/{image.class_name}.tar"
+        members.setdefault(name, []).append((image.name, image.data))
+    inner = [(name, tar_of(members[name])) for name in sorted(members)]
     (folder / "all.tar").write_bytes(tar_of(inner))
     names = [f"all.tar/{image.path}" for image in images]
     return Made(folder / "all.tar", names, folder / "all.tar")
