@@ -49,9 +49,7 @@ unknown = st.one_of(
     st.builds(lambda n, v: varint(n << 3 | 5) + v, numbers, st.binary(min_size=4, max_size=4)),
     st.builds(message, numbers, st.binary(max_size=200)),
     st.builds(
-        lambda n, v: varint(n << 3 | 3) + message(1, v) + varint(n << 3 | 4),
-        numbers,
-        st.binary(max_size=9),
+        lambda n, v: varint(n << 3 | 3) + message(1, v) + varint(n << 3 | 4), numbers, st.binary()
     ),
 )
 

@@ -7,7 +7,10 @@ import json
 import math
 import shutil
 import tarfile
+from itertools import cycle, islice
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from awscrt.checksums import crc32c
 from helpers import oracles
@@ -40,15 +43,11 @@ def fmt(request):
 @pytest.fixture(scope="session")
 def table(image_folder, tmp_path_factory):
     """A table of all photographs with extra columns of every type."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     folder = shutil.copytree(image_folder, tmp_path_factory.mktemp("table") / "photographs")
     paths = sorted(str(path.relative_to(folder)) for path in folder.glob("*/*"))
     columns = {"path": paths, "label": [path.split("/")[0] for path in paths]}
-    columns |= {
-        name: [values[n % len(values)] for n in range(len(paths))] for name, values in EXTRA.items()
-    }
+    for name, values in EXTRA.items():
+        columns[name] = [*islice(cycle(values), len(paths))]
     pq.write_table(pa.table(columns), folder / "table.parquet")
     return folder / "table.parquet"
 

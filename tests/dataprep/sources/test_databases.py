@@ -1,4 +1,4 @@
-"""LMDB databases of Caffe and LSUN: the same images and labels as DALI's reader and the LMDB library give."""
+"""MXNet RecordIO, and LMDB databases of Caffe and LSUN: the same as DALI's readers and the LMDB library give."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import lmdb
 import numpy as np
 import nvidia.dali
 import pytest
-from helpers.make_sources import VALID, caffe_lmdb, datum_of, write_lmdb
+from helpers.make_sources import VALID, caffe_lmdb, datum_of, record_of, recordio, write_lmdb
 from helpers.pictures import encode, photo
-from helpers.rows import read_named
-from helpers.sources import load, read, refused
+from helpers.rows import evaluate, read_named, read_rows
+from helpers.sources import has_notice, load, read, refused
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from nvidia.dali import fn
@@ -22,23 +22,36 @@ from dataprep.containers.files import open_container_file
 from dataprep.sources.databases import LmdbError, entries
 
 JPEG = encode(photo(0, 16, 16))
+MAGIC = struct.pack("<I", 0xCED7230A)
 
 
-def test_the_images_are_those_of_dali(tmp_path):
+def labeled(source):
+    """Read all images and labels of a source."""
+    return [*zip(load(source), source.label.tolist(), strict=True)]
+
+
+def read_with_dali(reader, count, **options):
+    """Read all images and labels with one of DALI's readers."""
+    pipeline = nvidia.dali.Pipeline(batch_size=count, num_threads=1, device_id=None)
+    with pipeline:
+        pipeline.set_outputs(*reader(**options))
+    images, labels = pipeline.run()
+    return [(bytes(np.asarray(images[n])), int(np.asarray(labels[n])[0])) for n in range(count)]
+
+
+# --- LMDB -----------------------------------------------------------------------------------------
+
+
+def test_the_images_of_lmdb_are_those_of_dali(tmp_path):
     """Small and large values: in leaf pages, and in overflow pages."""
     large = [image._replace(data=image.data + bytes(9000), split="train") for image in VALID[:3]]
-    images = [*VALID, *large]
-    values = {f"{n:08d}_{i.name}".encode(): datum_of(i.data, i.label) for n, i in enumerate(images)}
-    write_lmdb(tmp_path / "db", values)
-    pipeline = nvidia.dali.Pipeline(batch_size=len(images), num_threads=1, device_id=None)
-    with pipeline:
-        pipeline.set_outputs(*fn.readers.caffe(path=str(tmp_path / "db")))
-    stored, labels = pipeline.run()
-    source = read(tmp_path / "db")
+    values = {}
+    for number, image in enumerate([*VALID, *large]):
+        values[f"{number:08d}_{image.name}".encode()] = datum_of(image.data, image.label)
+    source = read(write_lmdb(tmp_path / "db", values))
     assert source.layout == "LMDB of Caffe"
-    assert load(source) == [bytes(np.asarray(stored[n])) for n in range(len(images))]
-    expected = [int(np.asarray(labels[n])[0]) for n in range(len(images))]
-    assert source.label.tolist() == expected
+    path = str(tmp_path / "db")
+    assert labeled(source) == read_with_dali(fn.readers.caffe, len(values), path=path)
 
 
 def test_fields_at_the_edge_of_what_is_read_at_once(tmp_path):
@@ -104,7 +117,7 @@ DATUM = datum_of(JPEG, 1)
 PICKLED = pickle.dumps((JPEG, 1))
 
 #: Names of folders, records, and the message.
-REFUSED = read_named(__file__, "refused", globals())
+REFUSED = read_named(__file__, "refused databases", globals())
 
 
 @pytest.mark.parametrize("case", REFUSED)
@@ -149,3 +162,66 @@ def test_damage_never_leaves_the_file(tmp_path):
         except LmdbError:
             outcomes.add("refused")
     assert outcomes == {"read", "refused"}
+
+
+# --- RecordIO -------------------------------------------------------------------------------------
+
+
+def write(folder, records):
+    folder.mkdir()
+    (folder / "train.rec").write_bytes(b"".join(records))
+    offsets = np.cumsum([0, *map(len, records)])[:-1]
+    (folder / "train.idx").write_text("".join(f"{n}\t{at}\n" for n, at in enumerate(offsets)))
+    return folder
+
+
+def test_the_images_of_recordio_are_those_of_dali(tmp_path):
+    """Some images contain the magic number, at a multiple of four bytes in the record and elsewhere."""
+    records = []
+    for number, image in enumerate(VALID):
+        data = image.data
+        if number % 3 == 0:
+            data = data[:-2] + bytes(number % 4) + MAGIC * (1 + number % 2) + b"\xff\xd9"
+        records.append(record_of(data, image.label, number, labels=number // 2 % 2))
+    folder = write(tmp_path / "a", records)
+    assert any(record.count(MAGIC) > 2 for record in records)
+    source = read(folder)
+    files = {"path": [f"{folder}/train.rec"], "index_path": [f"{folder}/train.idx"]}
+    assert labeled(source) == read_with_dali(fn.readers.mxnet, len(VALID), **files)
+
+
+def test_names_come_from_the_list(tmp_path):
+    made = recordio(tmp_path / "a")
+    assert sorted(read(made.src).path.to_pylist()) == sorted(made.names)
+    (made.src / "train.lst").unlink()
+    (made.src / "val.idx").unlink()
+    source = read(made.src)
+    assert source.path[0].as_py() == "train.rec/0"
+    assert source.splits == ("train", "val")
+    assert read(made.src / "val.rec").splits == ("val",)
+    (made.src / "val.lst").write_text("0\t1\ta.jpg\nx\n")
+    refused(made.src, r"val\.lst, line 2: the line does not have the form")
+
+
+def test_records_without_an_image_are_skipped(tmp_path):
+    """InsightFace begins with a record of ranges, and ends with one for each identity."""
+    ranges = record_of(b"", 0, 0, labels=2)
+    folder = write(tmp_path / "a", [ranges, record_of(JPEG, 0, 1), record_of(JPEG, 1, 2), ranges])
+    source = read(folder)
+    assert labeled(source) == [(JPEG, 0), (JPEG, 1)]
+    assert has_notice(source, "skipped 2 records without an image")
+
+
+@pytest.mark.parametrize(("row", "message"), read_rows(__file__, "refused records"))
+def test_errors_of_recordio_name_file_and_record(row, message, tmp_path):
+    records = evaluate(row, globals())
+    refused(write(tmp_path / "a", records), message)
+
+
+def test_an_index_of_another_file(tmp_path):
+    folder = write(tmp_path / "a", [record_of(JPEG, 0, 0), record_of(JPEG, 1, 1)])
+    content = (folder / "train.rec").read_bytes()
+    (folder / "train.rec").write_bytes(content[: len(content) // 2])
+    refused(folder, r"train\.idx, line 2: position '\d+' is no record of train\.rec")
+    (folder / "train.rec").write_bytes(content * 2)
+    refused(folder, r"the index has 2 records, but train\.rec has 4")
