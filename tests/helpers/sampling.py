@@ -30,7 +30,7 @@ def fit(
 
 def epoch_of(plan: Any, epoch: int = 0, size: int = 8) -> np.ndarray:
     """Return the rows of an epoch in order; `size` is the global batch: int64 [samples]."""
-    batches = -(-plan.samples // size)
+    batches = getattr(plan, "batches", -(-plan.samples // size))  # of buckets, fewer may be full
     return np.concatenate([plan.batch(epoch, number) for number in range(batches)])
 
 

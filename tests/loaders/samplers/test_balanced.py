@@ -16,9 +16,7 @@ WEIGHTINGS = {
     "default": ({}, lambda n: 1 / n),
     "no weighting": ({"alpha": 0}, lambda n: 1.0),
     "square root": ({"alpha": 0.5}, lambda n: n**-0.5),
-    "full": ({"alpha": 1.0}, lambda n: 1 / n),
     "effective number": ({"beta": 0.999}, lambda n: (1 - 0.999) / (1 - 0.999**n)),
-    "no effective number": ({"beta": 0}, lambda n: 1.0),
     "repeat factor": ({"threshold": 0.01}, lambda n: max(1.0, (0.01 / (n / SIZES.sum())) ** 0.5)),
 }
 

@@ -8,21 +8,14 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from helpers.rows import evaluate, read_rows
-from helpers.sampling import fit
+from helpers.sampling import epoch_of, fit
 from hypothesis import given
 from hypothesis import strategies as st
 
+from loaders import samplers
 from loaders.progress import Position
 from loaders.ranks import Ranks
-from loaders.samplers import (
-    BucketSampler,
-    ClassBalancedSampler,
-    PKSampler,
-    ShuffledSampler,
-    SubsetSampler,
-    WeightedSampler,
-    check_sampler,
-)
+from loaders.samplers import BucketSampler, ClassBalancedSampler, check_sampler
 from loaders.samplers.base import UPRIGHT
 from loaders.samplers.bucket import apportioned, divide_images
 from loaders.samplers.order import Batching, PlannedOrder
@@ -120,16 +113,15 @@ def test_batches_are_apportioned_and_never_taken_back(weights, seats):
 
 # --- epochs ---------------------------------------------------------------------------------------
 
-WORLDS = pytest.mark.parametrize("world", [1, 3, 4])
 MODES = {
     "found": BucketSampler(4, pixels=48 * 48, multiple_of=8),
     "given": BucketSampler(GIVEN),
     "pixels": BucketSampler(GIVEN, pixels=48 * 48, batch="pixels"),
 }
+EACH = pytest.mark.parametrize(("name", "world"), [*itertools.product(MODES, [1, 3, 4])])
 
 
-@WORLDS
-@pytest.mark.parametrize("name", MODES)
+@EACH
 @pytest.mark.parametrize("last_batch", ["pad", "partial"])
 def test_every_index_comes_exactly_once_in_each_of_three_epochs(name, world, last_batch):
     orders = [order_of(MODES[name], 7, Ranks(rank, world), last_batch) for rank in range(world)]
@@ -147,8 +139,7 @@ def test_every_index_comes_exactly_once_in_each_of_three_epochs(name, world, las
     assert seen[0] != seen[1] != seen[2]
 
 
-@WORLDS
-@pytest.mark.parametrize("name", MODES)
+@EACH
 def test_what_is_left_of_a_bucket_is_carried_into_the_next_epochs(name, world):
     orders = [order_of(MODES[name], 7, Ranks(rank, world), "drop") for rank in range(world)]
     plan, counts, streams = orders[0].plan, np.zeros(len(NUMBERS), int), {}
@@ -203,17 +194,23 @@ def test_batches_of_pixels_have_about_the_same_number_of_pixels():
 
 
 def test_classes_are_balanced_in_each_bucket_and_weights_over_all():
-    sampler = BucketSampler(GIVEN, sampler=ClassBalancedSampler())
-    plan = fit(sampler.with_last_batch("pad"), COLUMNS, batch_size=10)
-    rows = np.concatenate([plan.batch(0, number) for number in range(plan.batches)])
+    balanced, weighted = (
+        ClassBalancedSampler(),
+        samplers.WeightedSampler("weight", replacement=False),
+    )
+    plan = fit(
+        BucketSampler(GIVEN, sampler=balanced).with_last_batch("pad"), COLUMNS, batch_size=10
+    )
+    rows = epoch_of(plan, size=10)
     for bucket in range(len(plan.shapes)):
         own = np.bincount(COLUMNS["label"][rows[plan.buckets[rows] == bucket]])
         own = own[own > 0]
         assert own.max() - own.min() <= 1
 
-    sampler = BucketSampler(GIVEN, sampler=WeightedSampler("weight", replacement=False))
-    plan = fit(sampler.with_last_batch("pad"), COLUMNS, batch_size=10)
-    rows = np.concatenate([plan.batch(0, number) for number in range(plan.batches)])
+    plan = fit(
+        BucketSampler(GIVEN, sampler=weighted).with_last_batch("pad"), COLUMNS, batch_size=10
+    )
+    rows = epoch_of(plan, size=10)
     counts = np.bincount(NUMBERS[rows] % 3, minlength=3)
     assert counts[0] == 0
     assert counts[2] / counts[1] == pytest.approx(2, rel=0.02)
@@ -221,9 +218,9 @@ def test_classes_are_balanced_in_each_bucket_and_weights_over_all():
 
 
 def test_a_subset_has_buckets_of_its_own():
-    sampler = SubsetSampler(rows=NUMBERS[:200], sampler=BucketSampler(GIVEN))
+    sampler = samplers.SubsetSampler(rows=NUMBERS[:200], sampler=BucketSampler(GIVEN))
     plan = fit(sampler.with_last_batch("partial"), COLUMNS, batch_size=10)
-    rows = np.concatenate([plan.batch(0, number) for number in range(plan.batches)])
+    rows = epoch_of(plan, size=10)
     assert sorted(rows.tolist()) == list(range(200))
     assert (plan.buckets[200:] == -1).all()
 
@@ -238,15 +235,13 @@ def test_fewer_buckets_are_found_if_some_would_have_less_than_a_batch():
     assert re.search(r"loses [\d.]+% of .*; a square crop loses 27\.\d%", " ".join(plan.lines))
 
 
-HOSTILE = {**COLUMNS, UPRIGHT[0]: np.r_[50, COLUMNS[UPRIGHT[0]][1:]]}
-HOSTILE[UPRIGHT[1]] = np.r_[20_000, COLUMNS[UPRIGHT[1]][1:]]
-
-
 def test_a_hostile_ratio_gets_the_nearest_bucket_or_is_refused():
-    plan = fit(BucketSampler(GIVEN), HOSTILE, batch_size=8)
+    hostile = {**COLUMNS, UPRIGHT[0]: np.r_[50, COLUMNS[UPRIGHT[0]][1:]]}
+    hostile[UPRIGHT[1]] = np.r_[20_000, COLUMNS[UPRIGHT[1]][1:]]
+    plan = fit(BucketSampler(GIVEN), hostile, batch_size=8)
     assert plan.shapes[plan.buckets[0]] == (32, 64)
     with pytest.raises(CallError, match=r"1 image would lose more than max_lost=0\.9 of the"):
-        fit(BucketSampler(GIVEN, max_lost=0.9), HOSTILE, batch_size=8)
+        fit(BucketSampler(GIVEN, max_lost=0.9), hostile, batch_size=8)
 
 
 def no_sizes(columns):
@@ -256,4 +251,4 @@ def no_sizes(columns):
 @pytest.mark.parametrize(("row", "message"), read_rows(__file__, "what has no meaning is refused"))
 def test_what_has_no_meaning_is_refused(row, message):
     with pytest.raises(CallError, match=re.escape(message)):
-        evaluate(row, globals(), {"PKSampler": PKSampler, "ShuffledSampler": ShuffledSampler})
+        evaluate(row, vars(samplers), globals())

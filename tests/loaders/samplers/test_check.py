@@ -1,8 +1,8 @@
 """`check_sampler` detects each violation of the contract, and accepts samplers that keep it."""
 
-import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import count
+from threading import current_thread, main_thread
 
 import numpy as np
 import pytest
@@ -32,48 +32,44 @@ class Broken:
             columns["label"][0] += 1
         if self.broken_rule == "refuses" and batch_size > 4:
             raise CallError("the batch size is too large")
-        return BrokenPlan(self.broken_rule, samples, batch_size, world_size, next(PLANS), [])
+        if self.broken_rule == "empty":
+            samples = 0
+        plan = BrokenPlan(self.broken_rule, samples, batch_size, world_size, next(PLANS))
+        return replace(plan, lines="one line") if self.broken_rule == "lines" else plan
+
+
+#: What a plan that breaks a rule makes of the rows of a batch.
+CHANGES = {
+    "cut": lambda plan, rows: np.roll(rows, plan.world_size),
+    "rolled": lambda plan, rows: np.roll(rows, 1),
+    "threads": lambda plan, rows: np.roll(rows, current_thread() is not main_thread()),
+    "state": lambda plan, rows: np.roll(rows, len(plan.requested)),
+    "unequal": lambda plan, rows: np.roll(rows, plan.plan_number),
+    "long": lambda plan, rows: np.arange(plan.batch_size * plan.world_size),
+    "beyond": lambda plan, rows: rows + 1,
+    "below": lambda plan, rows: rows - 1,
+    "int32": lambda plan, rows: rows.astype(np.int32),
+    "list": lambda plan, rows: rows.tolist(),
+}
 
 
 @dataclass
 class BrokenPlan:
     broken_rule: str
-    rows: int
+    samples: int
     batch_size: int
     world_size: int
     plan_number: int
-    requested: list
-
-    @property
-    def samples(self):
-        return 0 if self.broken_rule == "empty" else self.rows
-
-    @property
-    def lines(self):
-        return "one line" if self.broken_rule == "lines" else ("one line",)
+    lines: object = ("one line",)
+    requested: list = field(default_factory=list)
 
     def batch(self, epoch, number):
         size = self.batch_size * self.world_size
-        rows = np.arange(number * size, min(number * size + size, self.rows))
+        rows = np.arange(98)[number * size : (number + 1) * size]
         self.requested.append(number)
-        if self.broken_rule == "cut":
-            return np.roll(rows, self.world_size)
-        if self.broken_rule == "rolled":
-            return np.roll(rows, 1)
-        if self.broken_rule == "threads":
-            return np.roll(rows, threading.current_thread() is not threading.main_thread())
-        if self.broken_rule == "state":
-            return np.roll(rows, len(self.requested))
-        if self.broken_rule == "unequal":
-            return np.roll(rows, self.plan_number)
-        if self.broken_rule == "long" and len(rows) < size:
-            return np.arange(size)
-        return {
-            "beyond": rows + 1,
-            "below": rows - 1,
-            "int32": rows.astype(np.int32),
-            "list": rows.tolist(),
-        }.get(self.broken_rule, rows)
+        if self.broken_rule == "long" and len(rows) == size:
+            return rows
+        return CHANGES.get(self.broken_rule, lambda plan, rows: rows)(self, rows)
 
 
 @pytest.mark.parametrize(("row", "message"), read_rows(__file__, "every broken rule is found"))

@@ -153,10 +153,6 @@ def test_across_uses_as_many_cameras_as_possible(case):
                 assert taken[camera] == count or max(taken.values()) <= taken[camera] + 1
 
 
-PEOPLE = {"label": np.repeat(np.array(["ann", "bob", "cid", "dee"], object), [1, 3, 4, 8])}
-PEOPLE["camera"] = np.arange(16) % 3
-
-
 def test_few_error_accepts_identities_with_enough_samples():
     labels = np.repeat([-5, 7], [4, 9])
     plan = fit(PKSampler(2, 4, few="error"), {"label": labels})
