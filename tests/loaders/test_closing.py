@@ -21,13 +21,11 @@ def started():
 def test_functions_are_called_in_order_by_another_thread():
     called = []
     for number in range(5):
-        closer.queue.put(
-            lambda number=number: called.append((number, threading.current_thread().name))
-        )
-    closer.queue.put(lambda: 1 / 0)
-    closer.queue.put(lambda: called.append((5, threading.current_thread().name)))
+        closer.queue.put(lambda each=number: called.append(each))
+        closer.queue.put(lambda: 1 / 0)
+    closer.queue.put(lambda: called.append(threading.current_thread().name))
     closer.finish()
-    assert called == [(number, "close") for number in range(6)]
+    assert called == [0, 1, 2, 3, 4, "close"]
 
 
 def test_a_finalizer_never_waits(prepared):

@@ -3,29 +3,22 @@
 import re
 
 import pytest
-from helpers import handmade
 from helpers.bad_images import exif
+from helpers.handmade import make_dataset
+from helpers.loading import build
 from helpers.pictures import encode, photo
 from helpers.rows import evaluate, read_rows
 
-import loaders
 from manifests.errors import CallError
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """The last image has 60 rows, and one of 100 x 60 pixels is turned to 60 x 100."""
-    pictures = [encode(photo(number, 120, 90), "JPEG") for number in range(4)]
-    pictures.append(encode(photo(5, 100, 60), "JPEG", exif=exif(6)))
-    pictures.append(encode(photo(6, 200, 60), "JPEG"))
-    samples = [("jpg", picture, 0) for picture in pictures]
-    return handmade.make_dataset(
-        tmp_path_factory.mktemp("fit") / "set", "tfrecord", samples, shards=1
-    )
-
-
-def build(folder, transforms, **options):
-    return loaders.build(folder, batch_size=2, device="cpu", transforms=transforms, **options)
+    pictures = [encode(photo(0, 120, 90)), encode(photo(5, 100, 60), exif=exif(6))]
+    pictures.append(encode(photo(6, 200, 60)))
+    folder = tmp_path_factory.mktemp("fit") / "set"
+    return make_dataset(folder, "tfrecord", [("jpg", each, 0) for each in pictures], shards=1)
 
 
 @pytest.mark.parametrize(
@@ -34,9 +27,11 @@ def build(folder, transforms, **options):
 def test_an_image_that_is_too_small_is_refused(folder, row, message):
     transforms = evaluate(row)
     with pytest.raises(CallError, match=re.escape(message)):
-        build(folder, transforms)
+        build(folder, batch_size=2, transforms=transforms)
     with pytest.raises(CallError, match=re.escape(message)):
-        build(folder, [], views=[[{"CenterCrop": {"size": 60}}], transforms])
+        build(
+            folder, batch_size=2, transforms=[], views=[[{"CenterCrop": {"size": 60}}], transforms]
+        )
 
 
 @pytest.mark.parametrize(
@@ -52,5 +47,5 @@ def test_an_image_that_is_too_small_is_refused(folder, row, message):
     ],
 )
 def test_other_crops_are_accepted(folder, transforms):
-    with build(folder, transforms) as loader:
+    with build(folder, batch_size=2, transforms=transforms) as loader:
         assert next(iter(loader))[0].shape[-1] in (60, 64)

@@ -5,6 +5,7 @@ The frameworks other than torch are stand-ins where a test needs their GPUs.
 
 import sys
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -22,34 +23,24 @@ from loaders.devices import (
     load_framework,
     queues_note,
     request_queues,
-)
+)  # fmt: skip
 from loaders.ranks import Ranks, check_group, find_ranks
 from manifests.errors import CallError
-
-
-def jax_device(number, process=0):
-    return SimpleNamespace(local_hardware_id=number, id=10 * process + number, platform="gpu")
 
 
 @pytest.fixture
 def jax(monkeypatch):
     """JAX as process 1 of 2, which owns GPU 3 of this machine."""
-
-    def local_devices(backend=None):
-        if backend == "cpu":
-            return [SimpleNamespace(platform="cpu", id=0)]
-        return [jax_device(3, process=1)]
-
+    own = SimpleNamespace(local_hardware_id=3, id=13, platform="gpu")
+    local = {None: [own], "gpu": [own], "cpu": [SimpleNamespace(platform="cpu", id=0)]}
+    other = SimpleNamespace(local_hardware_id=0, id=0, platform="gpu")
     module = SimpleNamespace(
-        local_devices=local_devices,
-        devices=lambda kind=None: [jax_device(0), jax_device(3, process=1)],
-        process_index=lambda: 1,
-        process_count=lambda: 2,
+        local_devices=lambda backend=None: local[backend], devices=lambda kind=None: [other, own],
+        process_index=lambda: 1, process_count=lambda: 2,
         distributed=SimpleNamespace(is_initialized=lambda: True),
-        device_put=lambda array, device: (array, device),
-        numpy=SimpleNamespace(),
+        device_put=lambda array, device: (array, device), numpy=SimpleNamespace(),
         config=SimpleNamespace(jax_enable_x64=True),
-    )
+    )  # fmt: skip
     monkeypatch.setitem(sys.modules, "jax", module)
     monkeypatch.setitem(sys.modules, "jax.numpy", module.numpy)
     return module
@@ -66,30 +57,22 @@ def test_jax_uses_the_devices_and_ranks_of_its_process(jax):
     check_group(Ranks(1, 2))
     with pytest.raises(CallError, match=r"but jax\.distributed says rank 1 of 2"):
         check_group(Ranks())
-
-    def fail(backend=None):
-        raise RuntimeError("Unknown backend: 'gpu'")
-
-    jax.local_devices = fail
+    jax.local_devices = Mock(side_effect=RuntimeError("Unknown backend: 'gpu'"))
     assert find_gpus("jax") == Gpus(0)
     assert find_device("auto", None, Ranks(), find_gpus("jax")) == Device("cpu")
 
 
-def test_ranks_of_paddle(monkeypatch):
+@pytest.mark.parametrize(("built", "expected"), [(True, Device("gpu", 2)), (False, Device("cpu"))])
+def test_paddle_uses_the_devices_and_ranks_of_its_process(monkeypatch, built, expected):
     group = SimpleNamespace(
         is_initialized=lambda: True, get_rank=lambda: 2, get_world_size=lambda: 4
     )
-    monkeypatch.setitem(sys.modules, "paddle", SimpleNamespace(distributed=group))
-    assert find_ranks(None, None, {}) == Ranks(2, 4)
-
-
-@pytest.mark.parametrize(("built", "expected"), [(True, Device("gpu", 2)), (False, Device("cpu"))])
-def test_paddle_asks_paddle(monkeypatch, built, expected):
     cuda = SimpleNamespace(device_count=lambda: 4)
     device = SimpleNamespace(cuda=cuda, get_device=lambda: "gpu:2")
-    module = SimpleNamespace(is_compiled_with_cuda=lambda: built, device=device)
-    monkeypatch.setitem(sys.modules, "paddle", module)
+    given = {"is_compiled_with_cuda": lambda: built, "device": device, "distributed": group}
+    monkeypatch.setitem(sys.modules, "paddle", SimpleNamespace(**given))
     assert find_device("auto", None, Ranks(), find_gpus("paddle")) == expected
+    assert find_ranks(None, None, {}) == Ranks(2, 4)
 
 
 def test_numpy_asks_the_driver_if_torch_has_no_cuda(monkeypatch):
@@ -99,11 +82,7 @@ def test_numpy_asks_the_driver_if_torch_has_no_cuda(monkeypatch):
         assert find_device("auto", None, Ranks(), find_gpus("numpy")) == Device("gpu", 0)
         # torch itself cannot use these GPUs.
         assert find_device("auto", None, Ranks(), find_gpus("torch")) == Device("cpu")
-
-    def missing(name):
-        raise OSError(name)
-
-    monkeypatch.setattr("ctypes.CDLL", missing)
+    monkeypatch.setattr("ctypes.CDLL", Mock(side_effect=OSError))
     assert devices._cuda_count() == 0
     monkeypatch.setitem(sys.modules, "paddle", None)
     assert find_gpus("paddle") == Gpus(0)

@@ -5,12 +5,13 @@ from dataclasses import replace
 import pytest
 from helpers import loading
 from helpers.damaged import change_index, change_manifest
+from helpers.datasets import FORMATS
 from helpers.rows import evaluate, read_rows
 
 from manifests.errors import DamagedError, IndexFileError, ShardError, TableError
 from manifests.store import read_manifest
 
-FORMATS = pytest.mark.parametrize("fmt", ["tfrecord", "webdataset"])
+EACH_FORMAT = pytest.mark.parametrize("fmt", FORMATS)
 
 
 def build(folder, **options):
@@ -18,7 +19,7 @@ def build(folder, **options):
     return loading.build(folder, **{"shuffle": False, "last_batch": "partial", **options})
 
 
-@FORMATS
+@EACH_FORMAT
 def test_a_missing_or_truncated_shard(make_dataset, mixed, fmt):
     folder = make_dataset(fmt, mixed)
     shard, *_ = sorted(folder.glob("train-00001.t*"))
@@ -30,7 +31,7 @@ def test_a_missing_or_truncated_shard(make_dataset, mixed, fmt):
         build(folder)
 
 
-@FORMATS
+@EACH_FORMAT
 def test_an_index_with_fewer_samples(make_dataset, mixed, fmt):
     folder = make_dataset(fmt, mixed)
     index = folder / "train-00000.idx"
@@ -58,7 +59,7 @@ def texts(text):
     return {"label_texts": lambda label: text if label == 7 else b"%d" % label}
 
 
-NO_LABEL, IN_TABLES = "the label of a record is not a decimal number", {"labels_in": "tables"}
+IN_TABLES = {"labels_in": "tables"}
 
 
 @pytest.mark.parametrize(

@@ -67,19 +67,14 @@ def test_a_shard_that_is_shortened_while_it_is_in_use(make_dataset, mixed, pytho
         assert "Hint: " in message, options
 
 
-@pytest.fixture
-def mapped(tmp_path):
-    path = tmp_path / "file"
-    path.write_bytes(bytes(10_000))
-    return path, map_file(str(path), 10_000)
-
-
 @pytest.mark.parametrize("permitted", [True, False])
-def test_the_first_of_many_bytes_that_cannot_be_read(mapped, monkeypatch, permitted):
+def test_the_first_of_many_bytes_that_cannot_be_read(tmp_path, monkeypatch, permitted):
     """Some containers do not permit the system call that checks all at once."""
     if not permitted:
         monkeypatch.setattr(MappedBytes, "_copy", lambda self, first, count: -1)
-    path, file = mapped
+    path = tmp_path / "file"
+    path.write_bytes(bytes(10_000))
+    file = map_file(str(path), 10_000)
     addresses = file.address + np.tile([0, 4_095, 9_999], 1_000)
     assert MappedBytes(addresses).find_unreadable() is None
     assert MappedBytes(addresses[:0]).find_unreadable() is None
