@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from helpers.loading import build
+from helpers.ports import free_ports
 
 from loaders.metrics import Meter, open_sink
 from loaders.progress import Position
@@ -50,14 +51,8 @@ def test_measurements_are_every_ten_seconds(monkeypatch):
     assert {round(each.images_per_second, 3) for each in found} == {4.0}
 
 
-def free_port():
-    with socket.socket() as server:
-        server.bind(("127.0.0.1", 0))
-        return server.getsockname()[1]
-
-
 def test_the_port_is_that_of_the_rank_on_its_machine(monkeypatch):
-    port = free_port() - 1
+    port = free_ports(2)[0]
     monkeypatch.setenv("SLURM_LOCALID", "1")
     monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "16")
     open_sink(f"prometheus:{port}", Ranks(9, 16))
@@ -66,7 +61,7 @@ def test_the_port_is_that_of_the_rank_on_its_machine(monkeypatch):
 
 
 def test_prometheus_and_files(prepared, tmp_path):
-    port = free_port()
+    (port,) = free_ports(1)
     for _ in range(2):  # a second loader of the process shares the port
         with build(prepared["people tfrecord"], metrics=f"prometheus:{port}") as loader:
             list(loader)

@@ -7,6 +7,7 @@ from typing import get_args
 import numpy as np
 import pytest
 import torch
+from helpers.rows import evaluate, read_rows
 
 import loaders
 from loaders.build import BuildOptions
@@ -18,35 +19,21 @@ from loaders.options import (
     canonical_device,
     canonical_dtype,
     canonical_last_batch,
-)
-
-
-@pytest.mark.parametrize(
-    ("given", "name"),
-    [
-        ("float16", "float16"), ("fp16", "float16"), ("half", "float16"), ("bf16", "bfloat16"),
-        ("fp32", "float32"), ("torch.float16", "float16"), (torch.float16, "float16"),
-        (torch.bfloat16, "bfloat16"), (torch.float32, "float32"), (torch.uint8, "uint8"),
-        (np.float16, "float16"), (np.dtype("float32"), "float32"), (np.uint8, "uint8"),
-        (torch.float64, "float64"), (None, None), (3, 3),
-    ],
 )  # fmt: skip
+
+KNOWN = {"np": np, "torch": torch}
+
+
+@pytest.mark.parametrize(("given", "name"), read_rows(__file__, "dtypes"))
 def test_dtypes(given, name):
-    assert canonical_dtype(given) == name
+    assert canonical_dtype(evaluate(given, KNOWN)) == name
+    for other in (None, 3):
+        assert canonical_dtype(other) == other
 
 
-@pytest.mark.parametrize(
-    ("device", "device_id", "expected"),
-    [
-        ("cuda", None, ("gpu", None)), ("cuda", 2, ("gpu", 2)), ("cuda:1", None, ("gpu", 1)),
-        ("cuda:1", 1, ("gpu", 1)), (torch.device("cuda:3"), None, ("gpu", 3)),
-        (torch.device("cuda"), None, ("gpu", None)), (torch.device("cpu"), None, ("cpu", None)),
-        (0, None, ("gpu", 0)), ("auto", None, ("auto", None)), ("mps", None, ("mps", None)),
-        (True, None, (True, None)),
-    ],
-)  # fmt: skip
-def test_devices(device, device_id, expected):
-    assert canonical_device(device, device_id) == expected
+@pytest.mark.parametrize(("given", "expected"), read_rows(__file__, "devices"))
+def test_devices(given, expected):
+    assert canonical_device(*evaluate(given, KNOWN)) == evaluate(expected)
 
 
 @pytest.mark.parametrize(
