@@ -1,7 +1,5 @@
 """All tests in this folder need an NVIDIA GPU, and are skipped on a machine without one."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

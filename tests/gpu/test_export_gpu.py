@@ -1,7 +1,5 @@
 """`loaders export --device gpu`: a process that has only DALI gives the images of the loader on the GPU."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -13,9 +11,9 @@ import nvidia.dali
 import pytest
 from helpers import handmade, serve_models
 from helpers.bad_images import exif
+from helpers.gpu import build
 from helpers.pictures import encode, photo
 
-import loaders
 from loaders.export.command import export
 from manifests.errors import CallError
 
@@ -27,24 +25,24 @@ def photos(tmp_path_factory):
     """12 images that differ in size, every fourth a PNG, every fifth turned."""
     samples = []
     for number in range(12):
-        kind = "JPEG" if number % 4 else "PNG"
+        kind = "jpg" if number % 4 else "png"
         picture = photo(number, 500 - 11 * number, 300 + 20 * number)
         options = {} if number % 5 else {"exif": exif(6)}
-        samples.append(
-            ({"JPEG": "jpg", "PNG": "png"}[kind], encode(picture, kind, **options), number % 3)
-        )
-    return handmade.make_dataset(
-        tmp_path_factory.mktemp("export") / "photos", "tfrecord", samples, shards=1
+        samples.append((kind, encode(picture, kind, **options), number % 3))
+    folder = tmp_path_factory.mktemp("export") / "photos"
+    return handmade.make_dataset(folder, "tfrecord", samples, shards=1)
+
+
+def write(photos, out, transforms, target="triton", **options):
+    return export(
+        str(photos), str(out), transforms=transforms, target=target, device="gpu", **options
     )
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
 @pytest.mark.parametrize("transforms", ["imagenet-eval", "reid-eval"])
 def test_batches_of_every_size_are_those_of_the_loader(photos, tmp_path, transforms, dtype):
-    written = export(
-        str(photos), str(tmp_path), transforms=transforms, target="triton", device="gpu", samples=12,
-        max_batch_size=12, dtype=dtype,
-    )  # fmt: skip
+    written = write(photos, tmp_path, transforms, samples=12, max_batch_size=12, dtype=dtype)
     assert written.note == "its images of the golden batch are the same as those of the loader"
     model = tmp_path / "preprocess"
     assert "KIND_GPU" in (model / "config.pbtxt").read_text()
@@ -60,33 +58,26 @@ def test_batches_of_every_size_are_those_of_the_loader(photos, tmp_path, transfo
     )
     assert done.returncode == 0, done.stderr
     served = np.load(tmp_path / "served.npz", allow_pickle=False)
-    with loaders.build(
-        photos, split="train", transforms=transforms, batch_size=12, shuffle=False, device="gpu", framework="numpy",
-        dtype=dtype, hw_decoder_load=0.0,
-    ) as loader:  # fmt: skip
+    options = {"batch_size": 12, "shuffle": False, "framework": "numpy", "hw_decoder_load": 0.0}
+    with build(photos, transforms=transforms, dtype=dtype, **options) as loader:
         images, _ = next(iter(loader))
     for source in ("model.dali", "dali.py"):
         for count in range(1, LARGEST + 1):
             start = count % (len(images) - count + 1)
             got, expected = served[f"{source} {count}"], images[start : start + count]
-            difference = np.abs(got.astype(np.float64) - expected.astype(np.float64)).max()
-            assert difference == 0, (
-                f"{source}, batch of {count}: the largest difference is {difference}"
-            )
+            np.testing.assert_array_equal(got, expected, f"{source}, batch of {count}")
 
 
 def test_sizes_of_images_that_the_gpu_has_changed_are_refused(photos, tmp_path):
     resize_twice = [{"Resize": {"size": 256}}, {"Pad": {"padding": 3}}, {"Resize": {"size": 224}}]
     resize_twice += [{"CenterCrop": {"size": 224}}, "ToTensor"]
     with pytest.raises(CallError, match="they need the size of an image that the GPU has changed"):
-        export(str(photos), str(tmp_path), transforms=resize_twice, target="triton", device="gpu")
+        write(photos, tmp_path, resize_twice)
 
 
 def test_onnx_on_the_gpu(photos, tmp_path):
     pytest.importorskip("onnxruntime")
-    export(
-        str(photos), str(tmp_path / "out"), transforms="imagenet-eval", target="onnx", device="gpu"
-    )
+    write(photos, tmp_path / "out", "imagenet-eval", "onnx")
     record = json.loads((tmp_path / "out" / "export.json").read_text())
     assert record["device"] == "gpu"
     assert record["difference from the loader"]["largest"] < 2.01

@@ -3,13 +3,20 @@
 import numpy as np
 import pytest
 import torch
-from helpers.loading import convert
+from helpers.datasets import FORMATS, write_csv
+from helpers.gpu import build
+from helpers.loading import converted
 from helpers.pictures import encode
 
 import loaders
 
 N = 9
-NAMES = ("cat", "dog", "cat|dog", "bird", "")
+#: Column and values by field.
+TABLES = {
+    "labels": ("label", ["cat", "dog", "cat|dog", "bird", "", "cat", "dog", "cat|dog", "bird"]),
+    "values": ("age", range(20, 20 + N)),
+    "caption": ("caption", [f"number {number}" for number in range(N)]),
+}
 
 
 @pytest.fixture(scope="module")
@@ -17,33 +24,23 @@ def folder(tmp_path_factory):
     """Datasets of three label types. The mean color of image i is 25 i."""
     root = tmp_path_factory.mktemp("labels")
     for number in range(N):
-        (root / f"{number}.jpg").write_bytes(
-            encode(np.full((40, 50, 3), 25 * number, np.uint8), "jpg", quality=95)
-        )
-    tables = {
-        "labels": ("label", [NAMES[number % 5] for number in range(N)]),
-        "values": ("age", [20 + number for number in range(N)]),
-        "caption": ("caption", [f"number {number}" for number in range(N)]),
-    }
-    for field, (column, values) in tables.items():
-        rows = [f"{number}.jpg,{value}" for number, value in enumerate(values)]
-        (root / f"{field}.csv").write_text("\n".join([f"path,{column}", *rows]))
-        for fmt in ("tfrecord", "webdataset"):
-            out = root / f"{field}-{fmt}"
-            convert(root / f"{field}.csv", out, fmt=fmt, shard_samples=4)
+        pixels = np.full((40, 50, 3), 25 * number, np.uint8)
+        (root / f"{number}.jpg").write_bytes(encode(pixels, "jpg", quality=95))
+    for field, (column, values) in TABLES.items():
+        rows = [(f"{number}.jpg", value) for number, value in enumerate(values)]
+        table = write_csv(root / f"{field}.csv", f"path,{column}", rows)
+        for fmt in FORMATS:
+            converted(table, root / f"{field}-{fmt}", fmt)
     return root
 
 
 def batches(dataset, field, device, **options):
     defaults = {"batch_size": 4, "dtype": "uint8", "num_threads": 2}
     defaults["transforms"] = [{"ResizeImage": {"size": [32, 32]}}]
-    loader = loaders.build(
-        dataset, fields=("image", field), device=device, **{**defaults, **options}
-    )
-    return list(loader)
+    return list(build(dataset, fields=("image", field), device=device, **{**defaults, **options}))
 
 
-@pytest.mark.parametrize("fmt", ["tfrecord", "webdataset"])
+@pytest.mark.parametrize("fmt", FORMATS)
 @pytest.mark.parametrize(
     "order", [{"shuffle": False}, {"sampler": loaders.ShuffledSampler()}], ids=["native", "sampler"]
 )
@@ -69,9 +66,8 @@ def test_mixing_and_repeat_factors_on_the_gpu(folder):
         {"ResizeImage": {"size": [32, 32]}},
         {"MixupOperator": {"alpha": 0.4, "class_num": 3}},
     ]
-    (images, values), *_ = batches(
-        folder / "values-tfrecord", "values", "gpu", transforms=transforms, dtype="float32"
-    )
+    options = {"transforms": transforms, "dtype": "float32"}
+    (images, values), *_ = batches(folder / "values-tfrecord", "values", "gpu", **options)
     expected = (images.float().mean((1, 2, 3)) / 25 + 20).cpu()
     assert torch.allclose(values[:, 0].cpu(), expected, atol=0.1)
     sampler = loaders.ClassBalancedSampler(by="labels", threshold=0.9)

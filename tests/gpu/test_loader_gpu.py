@@ -4,49 +4,37 @@ import json
 import os
 import subprocess
 import sys
-import warnings
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from helpers import handmade
-from helpers.loading import equal
-from helpers.pictures import encode, photo
+from helpers import HELPERS, gpu
+from helpers.datasets import FORMATS
+from helpers.gpu import write_both
 
 import loaders
 from loaders.transforms.argument import PRESETS
 
-FORMATS = pytest.mark.parametrize("fmt", ["tfrecord", "webdataset"])
-HELPERS = Path(__file__).parents[1] / "helpers"
+EACH_FORMAT = pytest.mark.parametrize("fmt", FORMATS)
+
+
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
     """Datasets of 90 images like photographs, with longer sides of 80 to 900 pixels, in both formats."""
-    samples = []
-    for number in range(90):
-        side = (80, 300, 420, 640, 900)[number % 5]
-        kind, extension = (("JPEG", "jpg"), ("PNG", "png"), ("JPEG", "jpg"), ("WEBP", "webp"))[
-            number % 4
-        ]
-        samples.append((extension, encode(photo(number, side, side * 3 // 4), kind), number % 7))
-    folder = tmp_path_factory.mktemp("datasets")
-    return {
-        fmt: handmade.make_dataset(folder / fmt, fmt, samples) for fmt in ("tfrecord", "webdataset")
-    }
+    sizes = [(side, side * 3 // 4) for side in (80, 300, 420, 640, 900)] * 18
+    kinds = ("jpg", "png", "jpg", "webp")
+    return write_both(tmp_path_factory.mktemp("datasets"), sizes, classes=7, kinds=kinds)
 
 
 def build(folder, **options):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return loaders.build(
-            folder, **{"batch_size": 16, "transforms": "imagenet-train", "device": "gpu", **options}
-        )
+    return gpu.build(folder, **{"batch_size": 16, **options})
 
 
 @pytest.mark.parametrize("name", PRESETS)
-@FORMATS
+@EACH_FORMAT
 def test_presets(folders, fmt, name):
     sampler = loaders.BucketSampler() if name.startswith("bucket-") else None
     with build(folders[fmt], transforms=name, sampler=sampler) as loader:
@@ -56,49 +44,6 @@ def test_presets(folders, fmt, name):
             assert images.dtype == torch.float16
             assert images.isfinite().all()
             assert 0.2 < images.float().std() < 3
-
-
-@FORMATS
-@pytest.mark.parametrize("transforms", ["imagenet-train", "modern-train"])
-@pytest.mark.parametrize("taken", [1, 3])
-def test_resumes_bit_for_bit(folders, fmt, transforms, taken):
-    whole = build(folders[fmt], transforms=transforms)
-    epochs = [list(whole), list(whole)]
-    whole.close()
-    first = build(folders[fmt], transforms=transforms)
-    iteration = iter(first)
-    for _ in range(taken):
-        next(iteration)
-    state = first.state_dict()
-    first.close()
-    second = build(folders[fmt], transforms=transforms)
-    second.load_state_dict(state)
-    assert equal(list(second), epochs[0][taken:])
-    assert equal(list(second), epochs[1])
-
-
-@pytest.mark.alone
-@pytest.mark.parametrize("transforms", ["imagenet-train", "imagenet-eval"])
-def test_memory_is_constant_over_epochs(folders, transforms):
-    with build(folders["tfrecord"], transforms=transforms) as loader:
-        used = []
-        for _ in range(30):
-            for _ in loader:
-                pass
-            torch.cuda.synchronize()
-            free, total = torch.cuda.mem_get_info()
-            used.append((total - free) / 2**20)
-    # The largest batch occurs in the first epochs. After them, DALI's pools may grow by one more
-    # block of 64 MiB.
-    assert used[-1] - used[9] <= 128, used
-
-
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
-@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
-def test_types_and_layouts(folders, dtype, layout):
-    images, _ = next(iter(build(folders["webdataset"], dtype=dtype, layout=layout, shuffle=False)))
-    assert images.dtype == getattr(torch, dtype)
-    assert images.shape == ((16, 3, 224, 224) if layout == "NCHW" else (16, 224, 224, 3))
 
 
 @pytest.mark.parametrize("framework", ["numpy", "jax"])
@@ -177,10 +122,10 @@ def test_no_copy_through_the_host(folders):
 
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
-@FORMATS
+@EACH_FORMAT
 def test_two_gpus_read_every_sample_once(folders, fmt):
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    command += [str(HELPERS / "gather_labels.py"), str(folders[fmt]), "gpu"]
+    command += [f"{HELPERS}/gather_labels.py", str(folders[fmt])]
     done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout.strip().splitlines()[-1])

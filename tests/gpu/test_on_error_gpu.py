@@ -5,6 +5,8 @@ from collections import Counter
 import pytest
 from helpers import damaged
 from helpers.damaged import BAD, PER_SHARD, SAMPLES, damage, make, rows_of
+from helpers.gpu import on_cpu
+from helpers.loading import equal, state_after
 
 from loaders.dataset.split import open_split
 from manifests.errors import DamagedError
@@ -25,14 +27,12 @@ def folders(tmp_path_factory):
 @KINDS
 @pytest.mark.parametrize("shuffle", [False, "buffer"])
 def test_the_error_names_the_image(folders, kind, shuffle):
-    with pytest.raises(
-        DamagedError, match=r"the image with the key .* cannot be decoded"
-    ) as caught:
+    message = "the image with the key .* cannot be decoded"
+    with pytest.raises(DamagedError, match=message) as caught:
         list(build(folders[kind], shuffle=shuffle))
-    paths = [shard.name for shard in open_split(folders[kind], "train").shards]
-    assert (
-        PER_SHARD * paths.index(caught.value.file.rpartition("/")[2]) + caught.value.record in BAD
-    )
+    names = [shard.name for shard in open_split(folders[kind], "train").shards]
+    shard = names.index(caught.value.file.rpartition("/")[2])
+    assert PER_SHARD * shard + caught.value.record in BAD
 
 
 @KINDS
@@ -51,13 +51,8 @@ def test_every_good_sample_is_read(folders, kind, on_error):
 @pytest.mark.parametrize("on_error", ["skip", "replace"])
 def test_a_checkpoint_resumes_to_the_same_batches(folders, on_error):
     random = [{"RandCropImage": {"size": 24}}, {"RandFlipImage": {"flip_code": 1}}]
-    with build(folders["jpg"], on_error=on_error, transforms=random) as loader:
-        iterator = iter(loader)
-        for _ in range(5):
-            next(iterator)
-        state = loader.state_dict()
-        expected = [tuple(part.cpu() for part in batch) for batch in iterator]
-    with build(folders["jpg"], on_error=on_error, transforms=random) as loader:
-        loader.load_state_dict(state)
-        for left, right in zip(expected, loader, strict=True):
-            assert all(a.equal(b.cpu()) for a, b in zip(left, right, strict=True))
+    options = {"on_error": on_error, "transforms": random}
+    with build(folders["jpg"], **options) as whole, build(folders["jpg"], **options) as loader:
+        loader.load_state_dict(state_after(whole, 5))
+        whole.set_epoch(0)
+        assert equal(on_cpu(loader), on_cpu(whole)[5:])

@@ -1,7 +1,5 @@
 """Runs the CPU checks of the operations on the GPU."""
 
-from __future__ import annotations
-
 import importlib.util
 import inspect
 
@@ -15,28 +13,23 @@ import test_policies
 
 from loaders.dali.graph import RandomStreams
 
+MODULES = [test_chances, test_erasing, test_fuse, test_mixing, test_pixels, test_policies]
+if importlib.util.find_spec("torchvision"):
+    import test_torchvision
+
+    MODULES.append(test_torchvision)
+
 
 def checks():
     """Return every check whose only required argument is `gpu`."""
     found = []
-    modules = [test_chances, test_erasing, test_fuse, test_mixing, test_pixels, test_policies]
-    if importlib.util.find_spec("torchvision"):
-        import test_torchvision
-
-        modules.append(test_torchvision)
-    for module in modules:
-        for name, check in vars(module).items():
-            if (
-                not name.startswith("check_")
-                or not inspect.isfunction(check)
-                or check.__module__ != module.__name__
-            ):
-                continue
-            parameters = inspect.signature(check).parameters
-            if "gpu" in parameters and all(
-                each.default is not each.empty for each in parameters.values() if each.name != "gpu"
-            ):
-                found.append(pytest.param(check, id=f"{module.__name__}-{name}"))
+    for module in MODULES:
+        for name, check in inspect.getmembers(module, inspect.isfunction):
+            if name.startswith("check_") and check.__module__ == module.__name__:
+                parameters = inspect.signature(check).parameters.values()
+                required = [each.name for each in parameters if each.default is each.empty]
+                if required in ([], ["gpu"]) and "gpu" in inspect.signature(check).parameters:
+                    found.append(pytest.param(check, id=f"{module.__name__}-{name}"))
     return found
 
 

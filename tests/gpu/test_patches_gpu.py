@@ -1,14 +1,11 @@
 """Patchify on the GPU: close to the batches of the CPU, in each layout of a batch."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
-import torch
 from helpers import handmade
+from helpers.gpu import pairs
+from helpers.loading import equal
 from helpers.pictures import encode, photo
-
-import loaders
 
 SIZES = [(48, 64), (64, 48), (60, 60), (100, 20), (8, 3200), (37, 91), (1, 1), (75, 50)]
 NORMALIZE = {"NormalizeImage": {}}
@@ -24,16 +21,6 @@ def dataset(tmp_path_factory):
     return handmade.make_dataset(folder, "tfrecord", samples, shards=1)
 
 
-def batches_of(dataset, device, arguments, **options):
-    transforms = [NORMALIZE, {"Patchify": {"patch": 8, **arguments}}]
-    options = {"batch_size": 4, "num_threads": 2, "shuffle": False, **options}
-    fields = ("image", "label", "grid", "tokens", "mask")
-    with loaders.build(
-        dataset, transforms=transforms, device=device, fields=fields, **options
-    ) as loader:
-        return [*loader]
-
-
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 @pytest.mark.parametrize(
     "arguments",
@@ -46,12 +33,11 @@ def batches_of(dataset, device, arguments, **options):
     ],
 )
 def test_batches_are_those_of_the_cpu(dataset, arguments, dtype):
-    on_gpu = batches_of(dataset, "gpu", arguments, dtype=dtype)
-    on_cpu = batches_of(dataset, "cpu", arguments, dtype=dtype)
-    for (images, *found), (expected, *others) in zip(on_gpu, on_cpu, strict=True):
-        assert images.is_cuda
-        assert all(torch.equal(one.cpu(), other) for one, other in zip(found, others, strict=True))
-        difference = (images.cpu().float() - expected.float()).abs()
+    transforms = [NORMALIZE, {"Patchify": {"patch": 8, **arguments}}]
+    options = {"transforms": transforms, "shuffle": False, "dtype": dtype}
+    fields = ("image", "label", "grid", "tokens", "mask")
+    for (expected, *values), (images, *others) in pairs(dataset, fields=fields, **options):
+        assert equal(others, values)
         # A step of a byte is 0.018 after the normalization.
-        assert difference.mean() < 0.01
-        assert not images.cpu()[~found[-1].cpu()].any()
+        assert (images.float() - expected.float()).abs().mean() < 0.01
+        assert not images[~others[-1]].any()

@@ -1,13 +1,9 @@
 """Pixels of 16 bits, many channels and floats on the GPU: the batches of the CPU."""
 
-from __future__ import annotations
-
-from io import BytesIO
-
-import cv2
 import numpy as np
 import pytest
-import tifffile
+from helpers.gpu import build
+from helpers.pixel_kinds import png, tiff
 
 import loaders
 
@@ -21,18 +17,6 @@ KINDS = {
     "float tiff x13": ("float32", 13, {}), "raw x13": ("uint16", 13, DEFLATE),
     "png x1": ("uint16", 1, "png"), "png x3": ("uint16", 3, "png"), "png x4": ("uint16", 4, "png"),
 }  # fmt: skip
-
-
-def encode(pixels, how):
-    if how == "png":
-        order = {1: [0], 3: [2, 1, 0], 4: [2, 1, 0, 3]}[pixels.shape[2]]
-        return cv2.imencode(".png", pixels[..., order])[1].tobytes()
-    file = BytesIO()
-    layout = {"photometric": "minisblack", "planarconfig": "contig"}
-    if pixels.shape[2] == 1:
-        pixels, layout = pixels[..., 0], {"photometric": "minisblack"}
-    tifffile.imwrite(file, pixels, **layout, **how)
-    return file.getvalue()
 
 
 @pytest.fixture(scope="module", params=KINDS)
@@ -49,7 +33,7 @@ def dataset(request, tmp_path_factory, dataprep):
     for number, each in enumerate(arrays):
         path = folder / "src" / f"class{number % 2}" / f"{number}.{suffix}"
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(encode(each, how))
+        path.write_bytes(png(each) if how == "png" else tiff(each, **how))
     options = ("--fmt", fmt, "--no-shuffle", *(RAW if is_raw else ()))
     done = dataprep("convert", "--src", folder / "src", "--out", folder / "out", *options)
     assert done.returncode == 0, done.stderr
@@ -59,9 +43,7 @@ def dataset(request, tmp_path_factory, dataprep):
 
 def batch(folder, device, dtype, steps, **options):
     options = {"batch_size": 8, "shuffle": False, "layout": "NHWC", "seed": 3, **options}
-    with loaders.build(
-        folder, transforms=steps, device=device, dtype=dtype, num_threads=2, **options
-    ) as loader:
+    with build(folder, transforms=steps, device=device, dtype=dtype, **options) as loader:
         images = next(iter(loader))[0]
     assert images.is_cuda == (device == "gpu")
     return images.cpu().numpy()

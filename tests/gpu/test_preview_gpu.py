@@ -1,17 +1,12 @@
 """`Loader.preview` on a GPU shows the same as on the CPU."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np
 import pytest
+from helpers.gpu import build
 from helpers.loading import convert
 from PIL import Image
-
-import loaders
-
-pytestmark = pytest.mark.gpu
 
 TRANSFORMS = [
     {"ResizeImage": {"resize_short": 40}},
@@ -25,23 +20,21 @@ def dataset(make_photos, tmp_path):
     return convert(make_photos(tmp_path / "photos", 24), tmp_path / "out")
 
 
+def previewed(dataset, device, transforms, **options):
+    with build(dataset, transforms=transforms, device=device, **options) as loader:
+        items = loader.preview(samples=12, draws=2).items
+    return {item.key: (item.original, item.draws) for item in items}
+
+
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_preview_on_a_gpu(dataset, dtype):
-    shown = {}
-    for device in ("cpu", "gpu"):
-        with loaders.build(
-            dataset, batch_size=4, transforms=TRANSFORMS, device=device, dtype=dtype
-        ) as loader:
-            preview = loader.preview(samples=12, draws=2)
-        shown[device] = {item.key: item.draws for item in preview.items}
-    assert shown["cpu"].keys() == shown["gpu"].keys()
-    for key, draws in shown["cpu"].items():
-        for on_cpu, on_gpu in zip(draws, shown["gpu"][key], strict=True):
-            difference = np.abs(on_cpu.pixels.astype(int) - on_gpu.pixels.astype(int))
+    expected, found = (previewed(dataset, each, TRANSFORMS, dtype=dtype) for each in ("cpu", "gpu"))
+    assert expected.keys() == found.keys()
+    for key, (_, draws) in expected.items():
+        for on_cpu, on_gpu in zip(draws, found[key][1], strict=True):
             assert on_cpu.pixels.shape == on_gpu.pixels.shape == (32, 32, 3)
-            assert (
-                difference.mean() < 6
-            )  # the decoders of the CPU and of the GPU differ by a few levels
+            difference = np.abs(on_cpu.pixels.astype(int) - on_gpu.pixels.astype(int))
+            assert difference.mean() < 6  # the decoders of both differ by a few levels
 
 
 def test_what_is_drawn_does_not_depend_on_the_device(dataset):
@@ -49,28 +42,22 @@ def test_what_is_drawn_does_not_depend_on_the_device(dataset):
         {"RandomResizedCrop": {"size": 32}}, "RandomHorizontalFlip", {"ColorJitter": {"brightness": 0.4, "hue": 0.1}},
         {"RandAugment": {"num_ops": 2, "magnitude": 9}}, {"RandomErasing": {"p": 0.5}}, {"NormalizeImage": {}},
     ]  # fmt: skip
-    captions = {}
-    for device in ("cpu", "gpu"):
-        with loaders.build(dataset, batch_size=4, transforms=transforms, device=device) as loader:
-            captions[device] = [
-                draw.caption for item in loader.preview(samples=12).items for draw in item.draws
-            ]
+    captions = {"cpu": [], "gpu": []}
+    for device, texts in captions.items():
+        for _, draws in previewed(dataset, device, transforms).values():
+            texts += [draw.caption for draw in draws]
     assert captions["cpu"] == captions["gpu"]
     assert all(caption.startswith("crop ") for caption in captions["gpu"])
 
 
 def test_a_crop_on_a_gpu_is_where_the_caption_says(dataset):
     transforms = [{"RandomResizedCrop": {"size": 32}}, "RandomHorizontalFlip"]
-    with loaders.build(
-        dataset, batch_size=4, transforms=transforms, device="gpu", dtype="uint8"
-    ) as loader:
-        items = loader.preview(samples=12).items
-    for item in items:
-        for draw in item.draws:
-            width, height, left, top = map(
-                int, re.match(r"crop (\d+) x (\d+) at (\d+), (\d+)", draw.caption).groups()
-            )
-            part = Image.fromarray(item.original).crop((left, top, left + width, top + height))
+    for original, draws in previewed(dataset, "gpu", transforms, dtype="uint8").values():
+        for draw in draws:
+            place = re.match(r"crop (\d+) x (\d+) at (\d+), (\d+)", draw.caption)
+            width, height, left, top = map(int, place.groups())
+            part = Image.fromarray(original).crop((left, top, left + width, top + height))
             expected = np.asarray(part.resize((32, 32), Image.Resampling.BILINEAR)).astype(int)
-            expected = expected[:, ::-1] if draw.caption.endswith("flipped") else expected
+            if draw.caption.endswith("flipped"):
+                expected = expected[:, ::-1]
             assert np.abs(expected - draw.pixels).mean() < 6

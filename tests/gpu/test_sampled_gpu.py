@@ -6,21 +6,23 @@ import io
 import numpy as np
 import pytest
 import torch
+from helpers import gpu
+from helpers.datasets import FORMATS
 from helpers.handmade import make_dataset
-from helpers.pictures import encode, photo
+from helpers.loading import equal, state_after
+from helpers.pictures import encode
 from helpers.sampling import Still
 from PIL import Image
 
 import loaders
 
-FORMATS = pytest.mark.parametrize("fmt", ["tfrecord", "webdataset"])
+EACH_FORMAT = pytest.mark.parametrize("fmt", FORMATS)
 SAMPLERS = [loaders.ShuffledSampler(), loaders.ClassBalancedSampler(), loaders.PKSampler(8, 4)]
 EACH = pytest.mark.parametrize("sampler", SAMPLERS, ids=lambda sampler: type(sampler).__name__)
 
 
 def build(folder, **options):
-    defaults = {"batch_size": 32, "transforms": "imagenet-train", "device": "gpu"}
-    return loaders.build(folder, **{**defaults, **options})
+    return gpu.build(folder, **{"batch_size": 32, **options})
 
 
 @pytest.fixture(scope="module")
@@ -30,21 +32,21 @@ def grays(tmp_path_factory):
     for number in range(200):
         pixels = np.full((200 + number, 300, 3), number, np.uint8)
         samples.append(("jpg", encode(pixels, "jpg", quality=95), number % 25))
-    folder = tmp_path_factory.mktemp("grays")
-    return {
-        fmt: (make_dataset(folder / fmt, fmt, samples, shards=4), samples)
-        for fmt in ("tfrecord", "webdataset")
-    }
+    folder, datasets = tmp_path_factory.mktemp("grays"), {}
+    for fmt in FORMATS:
+        datasets[fmt] = make_dataset(folder / fmt, fmt, samples, shards=4), samples
+    return datasets
 
 
 @pytest.fixture(scope="module")
 def photos_of(tmp_path_factory):
     """24 different photographs of one size."""
-    samples = [("jpg", encode(photo(n, width=200, height=150)), n % 3) for n in range(24)]
-    return make_dataset(tmp_path_factory.mktemp("photos") / "set", "tfrecord", samples, shards=2)
+    return gpu.write_photos(
+        tmp_path_factory.mktemp("photos") / "set", [(200, 150)] * 24, 3, shards=2
+    )
 
 
-@FORMATS
+@EACH_FORMAT
 @EACH
 def test_images_match_their_rows(grays, fmt, sampler):
     folder, samples = grays[fmt]
@@ -61,27 +63,23 @@ def test_images_match_their_rows(grays, fmt, sampler):
             assert label == expected
 
 
-@FORMATS
+@EACH_FORMAT
 @EACH
 def test_resumes_with_another_prefetch(grays, fmt, sampler):
     folder, _ = grays[fmt]
-    whole = build(folder, sampler=sampler)
-    epochs = [[(images.cpu(), labels.cpu()) for images, labels in whole] for _ in range(2)]
-    first = build(folder, sampler=sampler, prefetch=3)
-    iteration = iter(first)
-    for _ in range(3):
-        next(iteration)
-    second = build(folder, sampler=sampler, prefetch=1)
-    second.load_state_dict(first.state_dict())
-    for expected in (epochs[0][3:], epochs[1]):
-        found = list(second)
-        assert len(found) == len(expected)
-        for (images, labels), (images_again, labels_again) in zip(found, expected, strict=True):
-            assert torch.equal(images.cpu(), images_again)
-            assert torch.equal(labels.cpu(), labels_again)
+    preset = "modern-train" if fmt == "webdataset" else "imagenet-train"
+    options = {"sampler": sampler, "transforms": preset}
+    with build(folder, **options) as whole:
+        epochs = [gpu.on_cpu(whole), gpu.on_cpu(whole)]
+    with build(folder, prefetch=3, **options) as first:
+        state = state_after(first, 3)
+    with build(folder, prefetch=1, **options) as second:
+        second.load_state_dict(state)
+        assert equal(gpu.on_cpu(second), epochs[0][3:])
+        assert equal(gpu.on_cpu(second), epochs[1])
 
 
-@FORMATS
+@EACH_FORMAT
 def test_a_loader_may_be_deleted_while_it_prefetches(grays, fmt):
     """The decoder reads mapped memory.
 

@@ -2,11 +2,9 @@
 
 import pytest
 import torch
-from helpers import handmade
+from helpers import gpu
 from helpers.loading import equal
-from helpers.pictures import encode, photo
 
-import loaders
 from manifests.errors import CallError
 
 TRAIN = [
@@ -21,21 +19,12 @@ EPOCHS = [(64, 3), (96, 6), (128, 9)]
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
     """40 JPEG images of three sizes, in both formats."""
-    samples = []
-    for number in range(40):
-        side = (160, 240, 400)[number % 3]
-        samples.append(("jpg", encode(photo(number, side, side * 3 // 4)), number % 5))
-    folder = tmp_path_factory.mktemp("set")
-    return {
-        fmt: handmade.make_dataset(folder / fmt, fmt, samples) for fmt in ("tfrecord", "webdataset")
-    }
+    sizes = [(side, side * 3 // 4) for side in (160, 240, 400)] * 14
+    return gpu.write_both(tmp_path_factory.mktemp("set"), sizes[:40], classes=5)
 
 
 def build(folder, **options):
-    return loaders.build(
-        folder,
-        **{"device": "gpu", "batch_size": 8, "transforms": TRAIN, "num_threads": 4, **options},
-    )
+    return gpu.build(folder, **{"batch_size": 8, "transforms": TRAIN, **options})
 
 
 @pytest.mark.parametrize(
@@ -70,10 +59,8 @@ def test_progressive_training_resumes_bit_for_bit(folders, fmt, shuffle):
 def test_the_batches_are_those_of_a_loader_built_with_the_new_values(folders):
     policy = {"RandAugment": {"num_ops": 2, "magnitude": 4}}
     adjusted = [{"RandomResizedCrop": {"size": 64}}, TRAIN[1], policy, TRAIN[3]]
-    with (
-        build(folders["tfrecord"]) as loader,
-        build(folders["tfrecord"], transforms=adjusted) as other,
-    ):
+    folder = folders["tfrecord"]
+    with build(folder) as loader, build(folder, transforms=adjusted) as other:
         loader.set(size=64, magnitude=4)
         assert equal(list(loader), list(other))
 

@@ -1,7 +1,5 @@
 """Masks, depth maps and boxes on the GPU: the same checks as on the CPU, and the same batches as there."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import test_targets
@@ -71,7 +69,8 @@ def flat_batches(dataset, fields, device, **options):
     return found
 
 
-def assert_equal(cpu, gpu):
+def check_both_devices(dataset, fields, **options):
+    cpu, gpu = (flat_batches(dataset, fields, device, **options) for device in ("cpu", "gpu"))
     assert len(cpu) == len(gpu)
     for (name, one), (_, other) in zip(cpu, gpu, strict=True):
         assert one.shape == other.shape, name
@@ -90,15 +89,11 @@ def test_batches_are_those_of_the_cpu(datasets, kind, sampler):
     """The images are PNGs, whose regions the decoder of the GPU takes from the same draws as that of the CPU."""
     fields = ("image", *{"boxes": ("boxes", "box_labels", "box_counts")}.get(kind, (kind,)))
     options = {"transforms": TRANSFORMS, "sampler": sampler, "shuffle": None if sampler else False}
-    assert_equal(
-        *(flat_batches(datasets[kind], fields, device, **options) for device in ("cpu", "gpu"))
-    )
+    check_both_devices(datasets[kind], fields, **options)
 
 
 @pytest.mark.parametrize("kind", ["mask", "boxes"])
 def test_views_are_those_of_the_cpu(datasets, kind):
     fields = ("image", *{"boxes": ("boxes", "box_counts")}.get(kind, (kind,)))
     options = {"transforms": TRANSFORMS[:1], "views": VIEWS, "sampler": loaders.ShuffledSampler()}
-    assert_equal(
-        *(flat_batches(datasets[kind], fields, device, **options) for device in ("cpu", "gpu"))
-    )
+    check_both_devices(datasets[kind], fields, **options)

@@ -1,13 +1,8 @@
 """Views, five and ten crops, and images of one size on the GPU: close to the batches of the CPU."""
 
-from __future__ import annotations
-
 import pytest
 import torch
-from helpers import handmade
-from helpers.pictures import encode, photo
-
-import loaders
+from helpers.gpu import build, pairs, write_photos
 
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 NORMALIZE = {"Normalize": {"mean": MEAN, "std": STD}}
@@ -16,16 +11,11 @@ CROP = [{"CenterCrop": {"size": 24}}, "ToTensor"]
 
 @pytest.fixture(scope="module")
 def dataset(tmp_path_factory):
-    samples = [("png", encode(photo(number), "png"), number) for number in range(8)]
-    return handmade.make_dataset(
-        tmp_path_factory.mktemp("views") / "data", "tfrecord", samples, shards=1
-    )
+    folder = tmp_path_factory.mktemp("views") / "data"
+    return write_photos(folder, [(64, 48)] * 8, classes=8, kinds=("png",), shards=1)
 
 
-def images_of(dataset, device, transforms, **options):
-    options = {"batch_size": 4, "num_threads": 2, "dtype": "float32", "shuffle": False} | options
-    with loaders.build(dataset, transforms=transforms, device=device, **options) as loader:
-        return next(iter(loader))[0]
+OPTIONS = {"dtype": "float32", "shuffle": False}
 
 
 @pytest.mark.parametrize(
@@ -38,15 +28,16 @@ def images_of(dataset, device, transforms, **options):
     ],
 )
 def test_batches_are_those_of_the_cpu(dataset, transforms, shape):
-    found, expected = (images_of(dataset, device, transforms) for device in ("gpu", "cpu"))
-    assert found.is_cuda
+    (expected, _), (found, _) = next(pairs(dataset, transforms=transforms, **OPTIONS))
     assert found.shape == expected.shape == shape
-    assert torch.allclose(found.cpu(), expected, atol=1e-4)
+    assert torch.allclose(found, expected, atol=1e-4)
 
 
 def test_views_are_those_of_the_cpu(dataset):
     views = [CROP, [{"RandomHorizontalFlip": {"p": 1.0}}, *CROP, NORMALIZE]]
-    found, expected = (images_of(dataset, device, [], views=views) for device in ("gpu", "cpu"))
+    options = {"transforms": [], "views": views, **OPTIONS}
+    with build(dataset, device="cpu", **options) as cpu, build(dataset, **options) as gpu:
+        expected, found = next(iter(cpu))[0], next(iter(gpu))[0]
     assert len(found) == 2
     for each, other in zip(found, expected, strict=True):
         assert each.is_cuda
